@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The loader: finds plugins by manifest, and opens those that somebody chose.
+//
+//   Loader loader(LoaderOptions::for_process(policy));
+//   for (const UnitInfo &unit : loader.units()) ...            // metadata only; nothing was opened
+//   DecisionRecord why;
+//   const LoadedUnit *tcp = loader.load("tcp", why);           // trust ... init; null: `why` tells
+//
+// An object, not a registry: a test makes its own over a temporary folder. It never closes what it opened. It does not choose:
+// select/ does. All methods are thread-safe.
+#ifndef WEFT_CORE_LOADER_LOADER_H
+#define WEFT_CORE_LOADER_LOADER_H
+
+#include <weft/plugin.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/decision.h"
+
+namespace weft {
+
+struct ParamInfo {
+  uint32_t type = 0;  // WEFT_TYPE_...
+  std::string name, default_value, help;
+  bool has_default = false;
+  int64_t minimum = 0, maximum = 0;
+};
+
+// What is known of a unit without opening its library: from index, manifest or (for a file with neither) a probe.
+struct UnitInfo {
+  std::string name, ofi_name, summary;
+  uint32_t kind = 0, version = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0;
+  int32_t rank = 0;
+  std::vector<std::string> devices;
+  std::vector<ParamInfo> params;
+
+  std::string plugin, vendor, plugin_version, license, support;
+  std::string library;   // absolute path of the .so
+  std::string manifest;  // absolute path; empty if the unit was found by FI_PROVIDER_PATH without one
+};
+
+struct LoadedUnit {
+  const weft_unit *unit = nullptr;
+  void *plugin_state = nullptr;
+  uint32_t hook_slot = 0;  // hooks only
+  const UnitInfo *info = nullptr;
+};
+
+struct LoaderOptions {
+  // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the policy's plugin_path,
+  // FI_PROVIDER_PATH, then <folder of libfabric.so.1>/weft.
+  std::vector<std::string> folders;
+  std::string reader_library;     // path of weft-config.so, opened only to read a manifest that no index covers
+  std::string probe_program;      // path of weft-probe
+  std::string quarantine_file;    // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none
+  std::chrono::milliseconds probe_budget{2000};
+  bool unprobed_allow = true;     // load in-process what could not be probed (a process with threads never forks)
+  bool secure = false;            // AT_SECURE: only folders owned by root, no environment
+  weft_core_services services{};  // copied into the offer
+};
+
+class Loader {
+ public:
+  explicit Loader(LoaderOptions options);
+  ~Loader();
+  Loader(const Loader &) = delete;
+  Loader &operator=(const Loader &) = delete;
+
+  // All known units in a stable order (rank, maturity, name). Troubles found on the way (a manifest that cannot be read, two
+  // units of one name, a library without a manifest that fails its probe) stand in discovery().
+  const std::vector<UnitInfo> &units() const;
+  const DecisionRecord &discovery() const;
+  const UnitInfo *find(std::string_view name) const;  // by name or ofi_name
+
+  // Takes a unit through trust, architecture, device, dlopen, symbol, negotiate and init; adds a decision per stage that
+  // rejects (and one when all passed) to `why`. Loaded once; a failure is remembered and told again. Null: not usable.
+  const LoadedUnit *load(std::string_view name, DecisionRecord &why);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft
+
+#endif
