@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The policy: what site, user and environment said, merged into one model with the origin of every value.
 //
-//   absl::StatusOr<Policy> policy = load_policy(PolicySources::for_process());
+//   Result<Policy> policy = load_policy(PolicySources::for_process());
 //   policy->provider_allowed("udp")           // verdict, reason, rule
 //
 // Precedence, weakest first: built-in, /usr/share/weft/*.yaml, /etc/weft/*.yaml, user file, FI_CONFIG file, FI_* environment. A key

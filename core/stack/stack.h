@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Stacks: composes loaded units into a provider, from the wire up, and hangs hooks at their places.
 //
-//   absl::StatusOr<std::shared_ptr<Stack>> stack = builder.build(spec, why);
+//   Result<std::shared_ptr<Stack>> stack = builder.build(spec, why);
 //   (*stack)->getinfo(...); (*stack)->fabric(attr, &fabric, context);
 //
 // A layer gets the provider beneath it as an argument. A hook makes no object: it is attached to the op tables of the objects of
@@ -10,13 +10,13 @@
 #define WEFT_CORE_STACK_STACK_H
 
 #include <weft/plugin.h>
+#include <weft/result.h>
 
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "core/base/decision.h"
 
 namespace weft {
@@ -34,8 +34,8 @@ class ObjectTable {
 
   // Attaches a hook in place to every live object that `instance` of a stack element made (or to one object and its future
   // children), and to those opened later; detaches it again. Safe under traffic: other threads may be in the objects' ops.
-  absl::Status attach(struct fid *root, const weft_instance *hook, void *hook_state);
-  absl::Status detach(struct fid *root, const weft_instance *hook);
+  Result<void> attach(struct fid *root, const weft_instance *hook, void *hook_state);
+  Result<void> detach(struct fid *root, const weft_instance *hook);
 
   struct Live {
     uint64_t id;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// Shared vocabulary of the benchmark: errors, the clock, the description of one measurement, the
+// message buffers and the watch that keeps a spinning process from hanging.
+//
+//   Watch watch("ping-pong", 30.0, &control);
+//   Arena arena(spec);
+//   SpinUntil(transport, [&] { return transport.received() == 1; });
+//
+// Not for use outside bench/: the benchmark deliberately shares no code with the library that it
+// measures.
+#ifndef WEFT_BENCH_BENCH_H_
+#define WEFT_BENCH_BENCH_H_
+
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weft::bench {
+
+// Every failure of the benchmark; the text says what happened and what the user can do.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] __attribute__((format(printf, 1, 2))) void Fail(const char *format, ...);
+
+inline uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+enum class Test { kLat, kBw, kRate, kWriteLat, kWriteBw, kReadLat, kReadBw };
+
+const char *TestName(Test test);
+bool ParseTest(const std::string &name, Test *test);
+inline bool IsLatency(Test t) {
+  return t == Test::kLat || t == Test::kWriteLat || t == Test::kReadLat;
+}
+inline bool IsWrite(Test t) { return t == Test::kWriteLat || t == Test::kWriteBw; }
+inline bool IsRead(Test t) { return t == Test::kReadLat || t == Test::kReadBw; }
+
+// What both sides must agree on before a measurement starts.
+struct Spec {
+  Test test = Test::kLat;
+  size_t size = 0;
+  // Messages of one window; 1 for the latency tests.
+  uint32_t window = 1;
+  // The receiver acknowledges every `ack_every` messages and the sender never runs more than
+  // `window` messages ahead of the last acknowledgement. Equal to `window`: send all, wait once.
+  uint32_t ack_every = 1;
+  // Round trips, or windows.
+  uint64_t iterations = 0;
+  bool check = false;
+  // Announce that more messages of the window follow (FI_MORE; one gathered write on the socket).
+  bool more = false;
+  bool inject = false;
+
+  uint64_t messages() const { return iterations * window; }
+};
+
+// One message buffer. `data` is 64-byte aligned and has 64 writable bytes in front of it, where the
+// raw socket puts its header so that header and payload leave in one write.
+struct Slot {
+  void *context[8];  // The library's, while an operation is pending (struct fi_context2).
+  char *data = nullptr;
+  void *desc = nullptr;
+  uint32_t capacity = 0;
+  bool receive = false;
+  bool busy = false;
+};
+
+// The buffers of one measurement: `tx` and `rx` message slots, plus small ones for acknowledgements.
+// Both sides build the same geometry, so an offset in one arena is valid in the peer's.
+class Arena {
+ public:
+  static constexpr uint32_t kControlSlots = 16;
+  static constexpr uint32_t kControlSize = 8;
+
+  explicit Arena(const Spec &spec);
+  ~Arena();
+  Arena(const Arena &) = delete;
+  Arena &operator=(const Arena &) = delete;
+
+  char *base() const { return base_; }
+  size_t length() const { return length_; }
+  uint32_t depth() const { return depth_; }
+  bool Fits(const Spec &spec) const;
+  // Every slot idle, as it must be between two measurements.
+  void Reset();
+
+  Slot &tx(uint64_t i) { return tx_[i % tx_.size()]; }
+  Slot &rx(uint64_t i) { return rx_[i % rx_.size()]; }
+  Slot &control_tx(uint64_t i) { return control_tx_[i % kControlSlots]; }
+  Slot &control_rx(uint64_t i) { return control_rx_[i % kControlSlots]; }
+  void ForEach(void (*visit)(Slot &, void *), void *argument);
+
+ private:
+  size_t size_;
+  uint32_t depth_;
+  size_t length_ = 0;
+  char *base_ = nullptr;
+  std::vector<Slot> tx_, rx_, control_tx_, control_rx_;
+};
+
+// The pattern that the data check expects: depends on the message's number and the byte's place, so
+// a lost, repeated, torn or shifted message is seen.
+void FillPattern(char *data, size_t size, uint64_t message);
+// Number of bytes before the first wrong one; `size` if all are right.
+size_t CheckPattern(const char *data, size_t size, uint64_t message);
+void ExpectPattern(const char *data, size_t size, uint64_t message);
+
+// Durations in nanoseconds of the iterations of one run.
+class Samples {
+ public:
+  void Reserve(size_t n) { ns_.reserve(n); }
+  void Add(uint64_t ns) { ns_.push_back(ns); }
+  void Clear() { ns_.clear(); }
+  size_t count() const { return ns_.size(); }
+  void Sort();
+  // After Sort(); 0 <= fraction <= 1, nearest rank.
+  uint64_t Percentile(double fraction) const;
+  double total() const;
+
+ private:
+  std::vector<uint64_t> ns_;
+};
+
+class Control;
+
+// Keeps a spinning loop honest: a deadline, and a look at whether the peer is still there.
+class Watch {
+ public:
+  explicit Watch(Control *control) : control_(control) {}
+  void Start(const char *what, double seconds);
+  // Throws when the deadline has passed or the peer has died or reported an error.
+  void Check();
+
+ private:
+  Control *control_;
+  const char *what_ = "set-up";
+  double seconds_ = 0;
+  uint64_t deadline_ = 0;
+};
+
+// Polls `transport` until `done()`; every few thousand polls looks at the deadline and the peer, rare
+// enough that no percentile sees it.
+template <class Transport, class Done>
+inline void SpinUntil(Transport &transport, Done done) {
+  uint32_t polls = 0;
+  while (!done()) {
+    transport.Progress();
+    if (++polls == 8192) {
+      polls = 0;
+      transport.SlowCheck();
+    }
+  }
+}
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_BENCH_H_

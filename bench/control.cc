@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace weft::bench {
+
+namespace {
+
+constexpr size_t kMaxLine = 1 << 20;
+
+struct AddressList {
+  addrinfo *head = nullptr;
+  ~AddressList() {
+    if (head != nullptr) freeaddrinfo(head);
+  }
+};
+
+AddressList Lookup(const std::string &host, uint16_t port, int flags) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  AddressList list;
+  const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
+                             &hints, &list.head);
+  if (rc != 0) Fail("cannot resolve host '%s': %s", host.c_str(), gai_strerror(rc));
+  return list;
+}
+
+// Waits until `fd` is ready for `events`; false when the time is over.
+bool WaitFor(int fd, short events, uint64_t deadline_ns) {
+  for (;;) {
+    const uint64_t now = NowNs();
+    if (now >= deadline_ns) return false;
+    pollfd p = {fd, events, 0};
+    const int rc =
+        poll(&p, 1, static_cast<int>(std::min<uint64_t>((deadline_ns - now) / 1000000 + 1, 60000)));
+    if (rc > 0) return true;
+    if (rc < 0 && errno != EINTR) Fail("poll: %s", strerror(errno));
+  }
+}
+
+uint64_t DeadlineIn(double seconds) { return NowNs() + static_cast<uint64_t>(seconds * 1e9); }
+
+}  // namespace
+
+void Fd::Reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+Fd Listen(const std::string &host, uint16_t port) {
+  AddressList list = Lookup(host, port, AI_PASSIVE);
+  // Without a name prefer the IPv6 wildcard, which also takes IPv4 connections.
+  std::vector<addrinfo *> order;
+  for (addrinfo *a = list.head; a != nullptr; a = a->ai_next) order.push_back(a);
+  std::stable_sort(order.begin(), order.end(), [&](addrinfo *a, addrinfo *b) {
+    return host.empty() && a->ai_family == AF_INET6 && b->ai_family != AF_INET6;
+  });
+  int failure = 0;
+  for (addrinfo *a : order) {
+    Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1, off = 0;
+    if (fd.get() < 0) {
+      failure = errno;
+      continue;
+    }
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (a->ai_family == AF_INET6) {
+      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 16) == 0) return fd;
+    failure = errno;
+  }
+  Fail("cannot listen on port %u: %s (is another server running? --port chooses another)", port,
+       strerror(failure));
+}
+
+uint16_t LocalPort(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length) != 0) {
+    Fail("getsockname: %s", strerror(errno));
+  }
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port
+                   : reinterpret_cast<sockaddr_in *>(&address)->sin_port);
+}
+
+std::string LocalHost(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  char name[NI_MAXHOST];
+  if (getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length) != 0) {
+    Fail("getsockname: %s", strerror(errno));
+  }
+  const int rc = getnameinfo(reinterpret_cast<sockaddr *>(&address), length, name, sizeof name,
+                             nullptr, 0, NI_NUMERICHOST);
+  if (rc != 0) Fail("getnameinfo: %s", gai_strerror(rc));
+  std::string host = name;
+  // An IPv4 peer of the IPv6 wildcard listener: hand out the plain IPv4 form.
+  if (host.rfind("::ffff:", 0) == 0 && host.find('.') != std::string::npos) host.erase(0, 7);
+  return host;
+}
+
+Fd AcceptOne(int listener, double seconds) {
+  const uint64_t deadline = DeadlineIn(seconds);
+  for (;;) {
+    if (!WaitFor(listener, POLLIN, deadline)) {
+      Fail("no peer connected within %g s (--timeout sets the limit)", seconds);
+    }
+    Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (fd.get() >= 0) return fd;
+    if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
+      Fail("accept: %s", strerror(errno));
+    }
+  }
+}
+
+Fd Dial(const std::string &host, uint16_t port, double seconds) {
+  const uint64_t deadline = DeadlineIn(seconds);
+  AddressList list = Lookup(host, port, 0);
+  int failure = ETIMEDOUT;
+  for (addrinfo *a = list.head; a != nullptr; a = a->ai_next) {
+    Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd.get() < 0) {
+      failure = errno;
+      continue;
+    }
+    if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) {
+      failure = errno;
+      if (failure != EINPROGRESS) continue;
+      if (!WaitFor(fd.get(), POLLOUT, deadline)) {
+        failure = ETIMEDOUT;
+        continue;
+      }
+      socklen_t length = sizeof failure;
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
+      if (failure != 0) continue;
+    }
+    fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+    return fd;
+  }
+  Fail("cannot connect to %s port %u: %s (is `weft-bench --server` running there?)", host.c_str(),
+       port, strerror(failure));
+}
+
+void Control::Send(const nlohmann::json &message) {
+  const std::string line = message.dump() + "\n";
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t n = send(fd_.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      Fail("the peer is gone: %s while sending on the control connection", strerror(errno));
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+bool Control::TakeLine(std::string *line) {
+  const size_t end = buffer_.find('\n');
+  if (end == std::string::npos) return false;
+  *line = buffer_.substr(0, end);
+  buffer_.erase(0, end + 1);
+  return true;
+}
+
+bool Control::Receive(double seconds, nlohmann::json *message) {
+  const uint64_t deadline = DeadlineIn(seconds);
+  std::string line;
+  while (!TakeLine(&line)) {
+    if (!WaitFor(fd_.get(), POLLIN, deadline)) {
+      Fail("no answer from the peer within %g s (--timeout sets the limit)", seconds);
+    }
+    char chunk[4096];
+    const ssize_t n = recv(fd_.get(), chunk, sizeof chunk, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) Fail("the peer is gone: %s on the control connection", strerror(errno));
+    if (n == 0) {
+      if (buffer_.empty()) return false;
+      Fail("the peer closed the control connection in the middle of a message");
+    }
+    buffer_.append(chunk, static_cast<size_t>(n));
+    if (buffer_.size() > kMaxLine) {
+      Fail("the peer sent a control message of more than %zu bytes: not a weft-bench?", kMaxLine);
+    }
+  }
+  *message = nlohmann::json::parse(line, nullptr, false);
+  if (!message->is_object()) Fail("the peer sent no JSON object: not a weft-bench?");
+  if (message->contains("error")) {
+    Fail("the peer failed: %s", message->value("error", "(no text)").c_str());
+  }
+  return true;
+}
+
+nlohmann::json Control::Receive(double seconds) {
+  nlohmann::json message;
+  if (!Receive(seconds, &message)) {
+    Fail("the peer is gone: it closed the control connection (did it crash?)");
+  }
+  return message;
+}
+
+void Control::CheckPeer() {
+  char chunk[4096];
+  const ssize_t n = recv(fd_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+  if (n == 0) Fail("the peer is gone: it closed the control connection (did it crash?)");
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return;
+    Fail("the peer is gone: %s on the control connection", strerror(errno));
+  }
+  buffer_.append(chunk, static_cast<size_t>(n));
+  // A result may be early; an error is not to be waited for.
+  const size_t end = buffer_.find('\n');
+  if (end == std::string::npos) return;
+  const auto message = nlohmann::json::parse(buffer_.substr(0, end), nullptr, false);
+  if (message.is_object() && message.contains("error")) {
+    Fail("the peer failed: %s", message.value("error", "(no text)").c_str());
+  }
+}
+
+}  // namespace weft::bench

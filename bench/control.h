@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The side channel between the two processes of a benchmark: one line of JSON per message over an
+// ordinary TCP socket, for parameters, addresses and results.
+//
+//   Control control = Control::Connect("host", 4747, 10.0);
+//   control.Send({{"do", "run"}, {"size", 64}});
+//   nlohmann::json reply = control.Receive(10.0);
+//
+// Not for benchmark traffic: nothing is sent here while a measurement runs.
+#ifndef WEFT_BENCH_CONTROL_H_
+#define WEFT_BENCH_CONTROL_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench.h"
+
+namespace weft::bench {
+
+// A file descriptor with one owner.
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() { Reset(); }
+  Fd(Fd &&other) noexcept : fd_(other.Release()) {}
+  Fd &operator=(Fd &&other) noexcept {
+    Reset(other.Release());
+    return *this;
+  }
+  int get() const { return fd_; }
+  int Release() {
+    int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void Reset(int fd = -1);
+
+ private:
+  int fd_;
+};
+
+// A listening TCP socket; `host` empty means every address (IPv4 and IPv6), port 0 means any.
+Fd Listen(const std::string &host, uint16_t port);
+uint16_t LocalPort(int fd);
+// The numeric address of this end of a connected socket.
+std::string LocalHost(int fd);
+Fd AcceptOne(int listener, double seconds);
+Fd Dial(const std::string &host, uint16_t port, double seconds);
+
+class Control {
+ public:
+  explicit Control(Fd fd) : fd_(std::move(fd)) {}
+  int fd() const { return fd_.get(); }
+
+  void Send(const nlohmann::json &message);
+  // The next message of the peer; throws the text of an {"error": ...} that the peer sent, and when
+  // the peer is gone or silent for `seconds`.
+  nlohmann::json Receive(double seconds);
+  // Returns false if the peer has closed the connection before another message.
+  bool Receive(double seconds, nlohmann::json *message);
+  // Throws if the peer has gone or has reported an error; never blocks.
+  void CheckPeer();
+
+ private:
+  bool TakeLine(std::string *line);
+
+  Fd fd_;
+  std::string buffer_;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_CONTROL_H_
