@@ -193,7 +193,7 @@ static inline ssize_t fi_compare_atomicmsg(struct fid_ep *ep, const struct fi_ms
                                   result_desc, result_count, flags);
 }
 
-// ---- asking first: 0 and the most elements in *count, or -FI_EOPNOTSUPP ----
+// ---- asking first: 0 and the most elements in *count, or a negative errno ----
 
 static inline int fi_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op,
                                  size_t *count) {
@@ -210,7 +210,8 @@ static inline int fi_compare_atomicvalid(struct fid_ep *ep, enum fi_datatype dat
   return ep->atomic->compwritevalid(ep, datatype, op, count);
 }
 
-// As the three above, without an endpoint. `flags`: FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC, FI_TAGGED.
+// The same of a domain. `flags`: 0, FI_FETCH_ATOMIC or FI_COMPARE_ATOMIC for the kind, and
+// FI_TAGGED for atomics to tagged receive buffers.
 static inline int fi_query_atomic(struct fid_domain *domain, enum fi_datatype datatype,
                                   enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags) {
   return FI_CHECK_OP(domain->ops, struct fi_ops_domain, query_atomic)

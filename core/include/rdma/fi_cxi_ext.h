@@ -70,7 +70,7 @@ enum {
 
 // ---- flags ----
 
-#define FI_CXI_CNTR_CACHED (1ULL << 32)  // counter: read the cached value
+#define FI_CXI_CNTR_CACHED (1ULL << 32)  // counter; not described in fi_cxi(7)
 #define FI_CXI_TRUNC (1ULL << 56)        // completion: the message was cut
 #define FI_CXI_PCIE_AMO (1ULL << 57)     // atomic: do it on PCIe, not in the NIC
 #define FI_CXI_PRE_REDUCED (1ULL << 57)  // reduction: the source is a cxip_coll_accumulator
@@ -93,9 +93,10 @@ enum {
 #define FI_CXI_DOM_OPS_6 "dom_ops_v6"
 
 struct fi_cxi_dom_ops {
-  // Reads a hardware counter and, unless ts is NULL, when it was taken.
+  // Reads a hardware counter, by the numbers of cassini_cntr_defs.h, and when it was sampled. A
+  // site may limit this to once a second.
   int (*cntr_read)(struct fid *fid, unsigned int cntr, uint64_t *value, struct timespec *ts);
-  // Where the NIC sits in a dragonfly network. Pointers may be NULL.
+  // Where the NIC sits in a dragonfly network.
   int (*topology)(struct fid *fid, unsigned int *group_id, unsigned int *switch_id,
                   unsigned int *port_id);
   // Lets RMA and atomics take a local descriptor where the caller has one.

@@ -38,8 +38,8 @@ enum fi_log_subsys {
 // From always worth reading to very many. FI_LOG_LEVEL shows its own level and those before it.
 enum fi_log_level {
   FI_LOG_WARN,   // a fault that the user should know of
-  FI_LOG_TRACE,  // what is sent over the network
-  FI_LOG_INFO,   // normal control flow
+  FI_LOG_TRACE,  // which calls are made
+  FI_LOG_INFO,   // what was chosen, and why
   FI_LOG_DEBUG,  // everything; compiled in with ENABLE_DEBUG only
   FI_LOG_MAX
 };
