@@ -22,17 +22,17 @@ extern "C" {
 
 // The part of a provider that speaks.
 enum fi_log_subsys {
-  FI_LOG_CORE,     // start-up, fi_getinfo, all that has no object yet
-  FI_LOG_FABRIC,   // fabrics
-  FI_LOG_DOMAIN,   // domains
-  FI_LOG_EP_CTRL,  // endpoints: open, bind, connect, options
-  FI_LOG_EP_DATA,  // endpoints: data transfers
-  FI_LOG_AV,       // address vectors
-  FI_LOG_CQ,       // completion queues
-  FI_LOG_EQ,       // event queues
-  FI_LOG_MR,       // memory regions
-  FI_LOG_CNTR,     // counters
-  FI_LOG_SUBSYS_MAX
+  FI_LOG_CORE,       // start-up, fi_getinfo, all that has no object yet
+  FI_LOG_FABRIC,     // fabrics
+  FI_LOG_DOMAIN,     // domains
+  FI_LOG_EP_CTRL,    // endpoints: open, bind, connect, options
+  FI_LOG_EP_DATA,    // endpoints: data transfers
+  FI_LOG_AV,         // address vectors
+  FI_LOG_CQ,         // completion queues
+  FI_LOG_EQ,         // event queues
+  FI_LOG_MR,         // memory regions
+  FI_LOG_CNTR,       // counters
+  FI_LOG_SUBSYS_MAX  // their number, as in 1.17
 };
 
 // From always worth reading to very many. FI_LOG_LEVEL shows its own level and those before it.
@@ -41,7 +41,7 @@ enum fi_log_level {
   FI_LOG_TRACE,  // which calls are made
   FI_LOG_INFO,   // what was chosen, and why
   FI_LOG_DEBUG,  // everything; compiled in with ENABLE_DEBUG only
-  FI_LOG_MAX
+  FI_LOG_MAX     // their number, as in 1.17
 };
 
 // 1 if such a line would be shown, else 0.
