@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The front: everything behind fi_getinfo() and fi_fabric(). Joins policy, loader and stacks, filters what they offer by the
+// hints, ranks it, and remembers why.
+//
+//   FrontOptions options;
+//   options.environment = {{"FI_PROVIDER", "tcp"}};
+//   options.library_folder = "/usr/lib/x86_64-linux-gnu";
+//   options.services = services;
+//   Front front(std::move(options));
+//   fi_info *info = nullptr;
+//   int ret = front.getinfo(FI_VERSION(2, 6), "host", "7471", 0, hints, &info);
+//   std::string record = front.why_json("verbs").value();
+//
+// One per process for the exported functions (core/api/process.h owns it); a test makes its own over a temporary folder. Nothing
+// happens in the constructor: files are read and plugins found by the first call that needs them. All methods are thread-safe.
+// No exception leaves it. Not the place of ABI compatibility: every fi_info here has the newest layout.
+#ifndef WEFT_CORE_SELECT_FRONT_H
+#define WEFT_CORE_SELECT_FRONT_H
+
+#include <rdma/fabric.h>
+#include <weft/plugin.h>
+#include <weft/result.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/stack/stack.h"
+
+namespace weft {
+
+// All that the outside world contributes; nothing else is read (no getenv, no paths of this machine) behind this struct.
+struct FrontOptions {
+  std::map<std::string, std::string> environment;  // FI_*, HOME, XDG_*; empty where `secure`
+  std::string library_folder;  // where libfabric.so.1 lies: plugins, reader and probe are found relative to it
+  std::string system_root;     // put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests
+  bool secure = false;         // AT_SECURE: only system files count
+  ObjectTable *objects = nullptr;  // outlives the front
+  weft_core_services services{};   // for plugins; the functions must know `objects`
+  // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider ...").
+  std::function<void(std::string_view line)> notice;
+};
+
+// A parameter that a unit declares, for fi_getparams() and `weft config`.
+struct FrontParam {
+  std::string variable;  // "FI_TCP_IFACE"
+  fi_param_type type = FI_PARAM_STRING;
+  std::string help;
+  bool is_set = false;
+  std::string value;   // text, if set
+  std::string origin;  // where, if set
+};
+
+class Front {
+ public:
+  explicit Front(FrontOptions options);
+  ~Front();
+  Front(const Front &) = delete;
+  Front &operator=(const Front &) = delete;
+
+  // As fi_getinfo(3), all filters and flags (FI_PROV_ATTR_ONLY, fabric_attr->prov_name, ...) included. `hints` was checked for
+  // nothing. *out is a list for free_info() of core/base/info.h. 0 or -FI_E...
+  int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+              const struct fi_info *hints, struct fi_info **out) noexcept;
+
+  // As fi_fabric(3) and fi_fabric2: `info` is NULL for the former, `attr` is never NULL.
+  int fabric(struct fi_fabric_attr *attr, const struct fi_info *info, uint64_t flags,
+             struct fid_fabric **fabric, void *context) noexcept;
+
+  // Hangs the hook unit `hook` on the live object `root` and its children, in place; takes it off again.
+  Result<void> attach_hook(struct fid *root, std::string_view hook);
+  Result<void> detach_hook(struct fid *root, std::string_view hook);
+
+  // Diagnosis, as JSON text (docs: weft/diagnosis.h).
+  Result<std::string> why_json(std::string_view name);       // decisions on one candidate; "": of the last getinfo
+  Result<std::string> explain_json(std::string_view stack);  // what the units of a stack found here; "": the best
+  Result<std::string> plugins_json();                        // every plugin and unit known, and the troubles
+  Result<std::string> config_json();                         // the merged policy with the origin of every value
+
+  // Every parameter of every known unit.
+  std::vector<FrontParam> params();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft
+
+#endif
