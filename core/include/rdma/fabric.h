@@ -11,10 +11,10 @@
 //   fi_freeinfo(info);
 //   fi_freeinfo(hints);
 //
-// Layouts, values and names are release 2.6 of the OFI interface; old members never move, structs only
-// grow at their end. Not for domains, queues and endpoints, which have headers of their own, and not for
-// provider authors' helpers (providers/fi_prov.h). Man pages: fabric(7), fi_getinfo(3), fi_fabric(3),
-// fi_endpoint(3), fi_domain(3), fi_version(3).
+// Layouts, values and names are release 2.6 of the OFI interface; old members never move, structs
+// only grow at their end. Not for domains, queues and endpoints, which have headers of their own,
+// and not for provider authors' helpers (providers/fi_prov.h). Man pages: fabric(7), fi_getinfo(3),
+// fi_fabric(3), fi_endpoint(3), fi_domain(3), fi_version(3).
 
 #ifndef FABRIC_H
 #define FABRIC_H
@@ -51,12 +51,12 @@ extern "C" {
 #define container_of(ptr, type, field) ((type *)((char *)(ptr)-offsetof(type, field)))
 #endif
 
-// Elements of an array; a pointer passed by mistake mostly ends in a division by zero at compile time.
+// Elements of an array; not of a pointer.
 #ifndef count_of
-#define count_of(x) ((sizeof(x) / sizeof(0 [x])) / ((size_t)(!(sizeof(x) % sizeof(0 [x])))))
+#define count_of(x) (sizeof(x) / sizeof((x)[0]))
 #endif
 
-// ---- Versions -------------------------------------------------------------------------------------
+// --- Versions ---
 
 #define FI_MAJOR_VERSION 2
 #define FI_MINOR_VERSION 6
@@ -92,9 +92,11 @@ struct fid_nic;
 
 typedef struct fid *fid_t;
 
-// ---- Capabilities and flags -----------------------------------------------------------------------
-// One 64-bit space. Low bits mean the same wherever they appear; bits from 59 downwards are given to one
-// call or class each, so that the same bit may have several names; 60 to 63 belong to providers.
+// --- Capabilities and flags ---
+
+// One 64-bit space. Low bits mean the same wherever they appear; bits from 59 downwards are given
+// to one call or class each, so that the same bit may have several names; 60 to 63 belong to
+// providers.
 
 // Kinds of data transfer, in fi_info.caps.
 #define FI_MSG (1ULL << 1)
@@ -115,9 +117,9 @@ typedef struct fid *fid_t;
 #define FI_REMOTE_WRITE (1ULL << 13)
 
 // Flags of an operation and of its completion. fi_msg(3), fi_cq(3).
-#define FI_MULTI_RECV (1ULL << 16)      // one buffer takes several messages, see FI_OPT_MIN_MULTI_RECV
+#define FI_MULTI_RECV (1ULL << 16)      // one buffer for several messages: FI_OPT_MIN_MULTI_RECV
 #define FI_REMOTE_CQ_DATA (1ULL << 17)  // `data` travels with the message to the peer's completion
-#define FI_MORE (1ULL << 18)            // another post follows at once: starting the transfer may wait for it
+#define FI_MORE (1ULL << 18)            // another post follows at once, this one may wait for it
 #define FI_PEEK (1ULL << 19)            // look for a matching message without receiving it
 #define FI_TRIGGER (1ULL << 20)         // deferred until a counter says so, see fi_trigger.h
 #define FI_FENCE (1ULL << 21)           // starts after all earlier operations to the same peer
@@ -126,36 +128,37 @@ typedef struct fid *fid_t;
 #define FI_EVENT FI_COMPLETION
 #define FI_INJECT (1ULL << 25)  // the source buffer is free again when the call returns
 
-// What a transmit completion promises, from weakest to strongest. fi_cq(3).
+// What a transmit completion promises, from weakest to strongest; FI_AFFINITY is none of them.
+// fi_cq(3).
 #define FI_INJECT_COMPLETE (1ULL << 26)    // the source buffer may be reused
 #define FI_TRANSMIT_COMPLETE (1ULL << 27)  // it no longer depends on the local side
 #define FI_DELIVERY_COMPLETE (1ULL << 28)  // it is in the target's memory
-#define FI_AFFINITY (1ULL << 29)
-#define FI_COMMIT_COMPLETE (1ULL << 30)  // it is in persistent memory
-#define FI_MATCH_COMPLETE (1ULL << 31)   // the target matched it with a receive buffer
+#define FI_AFFINITY (1ULL << 29)           // opening a queue: its signaling_vector counts
+#define FI_COMMIT_COMPLETE (1ULL << 30)    // it is in persistent memory
+#define FI_MATCH_COMPLETE (1ULL << 31)     // the target matched it with a receive buffer
 
-#define FI_RESCAN (1ULL << 35)  // fi_getinfo: discover devices anew instead of using cached answers
-#define FI_PEER_TRANSFER (1ULL << 36)
-#define FI_MR_DMABUF (1ULL << 40)     // fi_mr_regattr: the region is given by a dma-buf
+#define FI_RESCAN (1ULL << 35)         // fi_getinfo: look for devices anew
+#define FI_PEER_TRANSFER (1ULL << 36)  // fi_peer(3): transfers pass between peer providers
+#define FI_MR_DMABUF (1ULL << 40)      // fi_mr_regattr: the region is given by a dma-buf
 #define FI_MR_SINGLE_USE (1ULL << 41)  // fi_mr_regattr: one remote access only
 #define FI_AV_USER_ID (1ULL << 41)     // completions report the application's id of the source
-#define FI_FIREWALL_ADDR (1ULL << 42)  // fi_av_insert: no connection can be opened towards this address
-#define FI_PEER (1ULL << 43)
+#define FI_FIREWALL_ADDR (1ULL << 42)  // fi_av_insert: this address takes no connections
+#define FI_PEER (1ULL << 43)           // fi_peer(3): the object is imported from another provider
 #define FI_TAGGED_DIRECTED_RECV (1ULL << 45)  // FI_DIRECTED_RECV for tagged receives only
-#define FI_HMEM_HOST_ALLOC (1ULL << 45)       // memory registration: host memory of a device's allocator
+#define FI_HMEM_HOST_ALLOC (1ULL << 45)       // registration: host memory of a device's allocator
 #define FI_TAGGED_MULTI_RECV (1ULL << 46)     // FI_MULTI_RECV for tagged receives
-#define FI_HMEM_DEVICE_ONLY (1ULL << 46)      // memory registration: the host cannot touch the memory
+#define FI_HMEM_DEVICE_ONLY (1ULL << 46)      // registration: the host cannot touch the memory
 #define FI_HMEM (1ULL << 47)                  // buffers may lie in device memory
 #define FI_EXACT_DIRECTED_RECV (1ULL << 48)   // directed receives must not name FI_ADDR_UNSPEC
 #define FI_RMA_PMEM (1ULL << 49)
-#define FI_SOURCE_ERR (1ULL << 50)     // raw address of an unknown sender in the error entry
-#define FI_LOCAL_COMM (1ULL << 51)     // peers on this host
-#define FI_REMOTE_COMM (1ULL << 52)    // peers on other hosts
-#define FI_SHARED_AV (1ULL << 53)      // address vectors that processes share
-#define FI_PROV_ATTR_ONLY (1ULL << 54)  // fi_getinfo: names only, one entry per provider, hints unchecked
+#define FI_SOURCE_ERR (1ULL << 50)      // raw address of an unknown sender in the error entry
+#define FI_LOCAL_COMM (1ULL << 51)      // peers on this host
+#define FI_REMOTE_COMM (1ULL << 52)     // peers on other hosts
+#define FI_SHARED_AV (1ULL << 53)       // address vectors that processes share
+#define FI_PROV_ATTR_ONLY (1ULL << 54)  // fi_getinfo: what providers are there, unfiltered
 #define FI_NUMERICHOST (1ULL << 55)     // fi_getinfo: the node is a numeric address
 #define FI_RMA_EVENT (1ULL << 56)       // remote access counts on the target
-#define FI_SOURCE (1ULL << 57)          // fi_getinfo: node and service are ours; caps: source address known
+#define FI_SOURCE (1ULL << 57)          // fi_getinfo: the node is ours; caps: tells the sender
 #define FI_NAMED_RX_CTX (1ULL << 58)    // one receive context of a peer can be addressed
 #define FI_DIRECTED_RECV (1ULL << 59)   // receives can be limited to one source
 
@@ -169,13 +172,13 @@ typedef struct fid *fid_t;
 // Withdrawn; zero, so that sources which name it still build.
 #define FI_VARIABLE_MSG 0ULL
 
-// A vector element of atomic and collective calls: `count` counts values of the datatype, not bytes.
+// A vector element of atomic and collective calls; `count` is in values of the datatype.
 struct fi_ioc {
   void *addr;
   size_t count;
 };
 
-// ---- Addresses ------------------------------------------------------------------------------------
+// --- Addresses ---
 
 // fi_info.addr_format: how the bytes of an endpoint address are to be read. fi_getinfo(3).
 enum {
@@ -188,9 +191,9 @@ enum {
   FI_ADDR_GNI,
   FI_ADDR_BGQ,
   FI_ADDR_MLX,
-  FI_ADDR_STR,     // text of the form format://node:service/...
-  FI_ADDR_PSMX2,   // uint64_t[2]
-  FI_ADDR_IB_UD,   // uint64_t[4]
+  FI_ADDR_STR,    // text of the form format://node:service/...
+  FI_ADDR_PSMX2,  // uint64_t[2]
+  FI_ADDR_IB_UD,  // uint64_t[4]
   FI_ADDR_EFA,
   FI_ADDR_PSMX3,  // uint64_t[4]
   FI_ADDR_OPX,
@@ -205,8 +208,8 @@ typedef uint64_t fi_addr_t;
 #define FI_ADDR_UNSPEC ((uint64_t)-1)    // any source
 #define FI_ADDR_NOTAVAIL ((uint64_t)-1)  // source not known
 #define FI_KEY_NOTAVAIL ((uint64_t)-1)   // no key (yet), or a raw one
-#define FI_SHARED_CONTEXT SIZE_MAX       // ep_attr.{tx,rx}_ctx_cnt: the endpoint uses a shared context
-#define FI_AV_AUTH_KEY ((size_t)-1)      // domain_attr.auth_key_size: keys come from the address vector
+#define FI_SHARED_CONTEXT SIZE_MAX       // ep_attr.tx_ctx_cnt, rx_ctx_cnt: a shared context
+#define FI_AV_AUTH_KEY ((size_t)-1)      // domain_attr.auth_key_size: keys are in the AV
 
 // How an address vector hands out fi_addr_t. fi_av(3).
 enum fi_av_type {
@@ -224,7 +227,7 @@ enum fi_mr_mode {
 };
 #define FI_MR_LOCAL (1 << 2)        // buffers of local operations must be registered as well
 #define FI_MR_RAW (1 << 3)          // keys longer than 64 bits: fi_mr_raw_attr(), fi_mr_map_raw()
-#define FI_MR_VIRT_ADDR (1 << 4)    // peers name the virtual address, otherwise the offset in the region
+#define FI_MR_VIRT_ADDR (1 << 4)    // peers name virtual addresses instead of offsets
 #define FI_MR_ALLOCATED (1 << 5)    // pages must exist when the region is registered
 #define FI_MR_PROV_KEY (1 << 6)     // the provider chooses the key
 #define FI_MR_MMU_NOTIFY (1 << 7)   // fi_mr_refresh() after the pages change
@@ -233,7 +236,7 @@ enum fi_mr_mode {
 #define FI_MR_HMEM (1 << 10)        // device buffers of local operations must be registered
 #define FI_MR_COLLECTIVE (1 << 11)  // buffers of collectives must be registered
 
-// ---- Models of a domain ---------------------------------------------------------------------------
+// --- Models of a domain ---
 
 // Who makes asynchronous operations advance. fi_domain(3).
 enum fi_progress {
@@ -260,7 +263,10 @@ enum fi_resource_mgmt {
   FI_RM_ENABLED,
 };
 
-// ---- Ordering: "X after Y", letters from the later to the earlier operation. fi_endpoint(3) ---------
+// --- Ordering ---
+
+// XAY: an X issued after a Y to the same peer is not carried out before it. R read, W write, S
+// send. The RMA and ATOMIC forms concern one kind of operation only. fi_endpoint(3).
 #define FI_ORDER_NONE 0ULL
 #define FI_ORDER_RAR (1ULL << 0)
 #define FI_ORDER_RAW (1ULL << 1)
@@ -284,7 +290,7 @@ enum fi_resource_mgmt {
 
 #define FI_ORDER_DATA (1ULL << 16)  // comp_order: bytes of a message are written in order
 
-// ---- Endpoints ------------------------------------------------------------------------------------
+// --- Endpoints ---
 
 enum fi_ep_type {
   FI_EP_UNSPEC,
@@ -345,33 +351,26 @@ enum {
   FI_TC_NETWORK_CTRL,
 };
 
-static inline uint32_t fi_tc_dscp_set(uint8_t dscp) { return (uint32_t)dscp | FI_TC_DSCP; }
+static inline uint32_t fi_tc_dscp_set(uint8_t dscp) {
+  return (uint32_t)dscp | FI_TC_DSCP;
+}
 
 // The DSCP value of `tclass`, 0 where it holds a label.
 static inline uint8_t fi_tc_dscp_get(uint32_t tclass) {
   return (tclass & FI_TC_DSCP) ? (uint8_t)tclass : (uint8_t)0;
 }
 
-// ep_attr.mem_tag_format: what tags look like. Values from FI_TAG_MAX_FORMAT up are bit patterns, whose
-// leading zeros are tag bits that the provider keeps and whose alternating runs mark fields.
+// ep_attr.mem_tag_format: what tags look like. Values from FI_TAG_MAX_FORMAT up are bit patterns,
+// whose leading zeros are tag bits that the provider keeps and whose alternating runs mark fields.
 enum {
   FI_TAG_BITS = 0,  // 64 free bits and an arbitrary ignore mask
-  FI_TAG_MPI = 1,   // fi_tag_mpi(), each field ignored as a whole or not at all
+  FI_TAG_MPI = 1,   // fi_tag_mpi() of fi_tagged.h, each field ignored as a whole or not at all
   FI_TAG_CCL = 2,   // exact matches only
   FI_TAG_MAX_FORMAT = 1 << 16,
 };
 
-// Ignore masks of FI_TAG_MPI.
-#define FI_MPI_IGNORE_TAG ((uint64_t)UINT32_MAX)
-#define FI_MPI_IGNORE_PAYLOAD ((uint64_t)UINT8_MAX << 32)
-
-// A tag of format FI_TAG_MPI: the message tag below, what kind of payload it is above.
-static inline uint64_t fi_tag_mpi(int tag, uint8_t payload_id) {
-  return ((uint64_t)payload_id << 32) | (uint32_t)tag;
-}
-
 // Mode bits: what a provider asks of the application. fi_getinfo(3).
-#define FI_CONTEXT (1ULL << 59)     // operation contexts are struct fi_context, the provider's until completion
+#define FI_CONTEXT (1ULL << 59)  // contexts are struct fi_context, the provider's until completion
 #define FI_MSG_PREFIX (1ULL << 58)  // buffers start with room of ep_attr.msg_prefix_size bytes
 #define FI_ASYNC_IOV (1ULL << 57)   // iovec arrays stay untouched until completion
 #define FI_RX_CQ_DATA (1ULL << 56)  // arriving remote CQ data uses up a receive buffer
@@ -382,20 +381,20 @@ static inline uint64_t fi_tag_mpi(int tag, uint8_t payload_id) {
 #define FI_NOTIFY_FLAGS_ONLY 0ULL
 #define FI_RESTRICTED_COMP 0ULL
 
-// ---- Attributes. fi_endpoint(3), fi_domain(3), fi_fabric(3), fi_getinfo(3) --------------------------
+// --- Attributes. fi_endpoint(3), fi_domain(3), fi_fabric(3), fi_getinfo(3) ---
 
 // The sending half of an endpoint.
 struct fi_tx_attr {
   uint64_t caps;
   uint64_t mode;
-  uint64_t op_flags;    // flags of every operation that has no flags argument
-  uint64_t msg_order;   // FI_ORDER_*
-  uint64_t comp_order;  // FI_ORDER_*
-  size_t inject_size;   // bytes: largest message for FI_INJECT
-  size_t size;          // operations that can be outstanding
-  size_t iov_limit;     // elements of a local vector
+  uint64_t op_flags;     // flags of every operation that has no flags argument
+  uint64_t msg_order;    // FI_ORDER_*
+  uint64_t comp_order;   // FI_ORDER_*
+  size_t inject_size;    // bytes: largest message for FI_INJECT
+  size_t size;           // operations that can be outstanding
+  size_t iov_limit;      // elements of a local vector
   size_t rma_iov_limit;  // elements of a remote vector
-  uint32_t tclass;      // FI_TC_*
+  uint32_t tclass;       // FI_TC_*
 };
 
 // The receiving half of an endpoint.
@@ -456,10 +455,10 @@ struct fi_domain_attr {
   size_t auth_key_size;  // bytes, or FI_AV_AUTH_KEY
   size_t max_err_data;   // bytes of error data in a queue's error entry
   size_t mr_cnt;
-  uint32_t tclass;             // FI_TC_*, the default of the domain's endpoints
-  size_t max_ep_auth_key;      // keys per endpoint
-  uint32_t max_group_id;       // largest id for fi_group_addr(); 0 where there are no groups
-  uint64_t max_cntr_value;     // a counter wraps after this
+  uint32_t tclass;              // FI_TC_*, the default of the domain's endpoints
+  size_t max_ep_auth_key;       // keys per endpoint
+  uint32_t max_group_id;        // largest id for fi_group_addr(); 0 where there are no groups
+  uint64_t max_cntr_value;      // a counter wraps after this
   uint64_t max_err_cntr_value;  // and its error count after this
 };
 
@@ -491,7 +490,7 @@ struct fi_info {
   struct fid_nic *nic;  // NULL where no device stands behind it
 };
 
-// ---- The device behind a domain. fi_nic(3). Any text may be NULL. -----------------------------------
+// --- The device behind a domain. fi_nic(3). Any text may be NULL ---
 
 struct fi_device_attr {
   char *name;
@@ -536,7 +535,7 @@ struct fi_link_attr {
   char *network_type;
 };
 
-// ---- Objects --------------------------------------------------------------------------------------
+// --- Objects ---
 
 // fid.fclass: what kind of object a fid is.
 enum {
@@ -595,17 +594,19 @@ struct fid {
   struct fi_ops *ops;
 };
 
-// Lists what fits the hints, from best to worst; *info is for fi_freeinfo(). `version` is the API that
-// the application was written to. -FI_ENODATA where nothing fits. fi_getinfo(3).
+// Lists what fits the hints, from best to worst; *info is for fi_freeinfo(). `version` is the API
+// that the application was written to. -FI_ENODATA where nothing fits. fi_getinfo(3).
 int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                const struct fi_info *hints, struct fi_info **info);
 void fi_freeinfo(struct fi_info *info);
 
-// A deep copy of one entry (not of the list), or an empty one with all attributes where `info` is NULL.
-// NULL where memory is short.
+// A deep copy of one entry (not of the list), or an empty one with all attributes where `info` is
+// NULL. NULL where memory is short.
 struct fi_info *fi_dupinfo(const struct fi_info *info);
 
-static inline struct fi_info *fi_allocinfo(void) { return fi_dupinfo(NULL); }
+static inline struct fi_info *fi_allocinfo(void) {
+  return fi_dupinfo(NULL);
+}
 
 struct fi_ops_fabric {
   size_t size;
@@ -643,13 +644,14 @@ struct fid_nic {
 };
 
 // Whether a table is there, long enough to hold `op`, and has it.
-#define FI_CHECK_OP(ops, opstype, op) \
-  ((ops) && ((ops)->size > offsetof(opstype, op)) && (ops)->op)
+#define FI_CHECK_OP(ops, opstype, op) ((ops) && ((ops)->size > offsetof(opstype, op)) && (ops)->op)
 
 // Releases any object; -FI_EBUSY while others refer to it.
-static inline int fi_close(struct fid *fid) { return fid->ops->close(fid); }
+static inline int fi_close(struct fid *fid) {
+  return fid->ops->close(fid);
+}
 
-// ---- Control --------------------------------------------------------------------------------------
+// --- Control ---
 
 // FI_ALIAS: another fid of the same object with other flags.
 struct fi_alias {
@@ -744,7 +746,7 @@ static inline int fi_set_ops(struct fid *fid, const char *name, uint64_t flags, 
   return fid->ops->ops_set(fid, name, flags, ops, context);
 }
 
-// ---- Text -----------------------------------------------------------------------------------------
+// --- Text ---
 
 // What the pointer given to fi_tostr() refers to.
 enum fi_type {
@@ -786,11 +788,12 @@ enum fi_type {
   FI_TYPE_WAIT_OBJ,
 };
 
-// Text of a value, overwritten by the next call. fi_tostr_r() writes at most `len` bytes into `buf`.
+// Text of a value, overwritten by the next call; fi_tostr_r() writes into `buf`, at most `len`
+// bytes.
 char *fi_tostr(const void *data, enum fi_type datatype);
 char *fi_tostr_r(char *buf, size_t len, const void *data, enum fi_type datatype);
 
-// ---- Parameters of the library and its providers. fi_getinfo(3) -------------------------------------
+// --- Parameters of the library and its providers. fi_getinfo(3) ---
 
 enum fi_param_type {
   FI_PARAM_STRING,

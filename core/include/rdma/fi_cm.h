@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// Connections and names: listening, connecting, accepting; own and peer addresses; multicast groups.
+// Connections and names: listening, connecting, accepting; own and peer addresses; multicast
+// groups.
 //
 //   fi_pep_bind(pep, &eq->fid, 0);
 //   fi_listen(pep);
@@ -8,8 +9,8 @@
 //   fi_endpoint(domain, req->info, &ep, NULL);  // bind, enable
 //   fi_accept(ep, NULL, 0);                     // FI_CONNECTED follows on both sides
 //
-// Results of connection calls come as events, see fi_eq.h. Not for unconnected endpoints, which find
-// their peers through an address vector (fi_domain.h). Man page: fi_cm(3).
+// Results of connection calls come as events, see fi_eq.h. Not for unconnected endpoints, which
+// find their peers through an address vector (fi_domain.h). Man page: fi_cm(3).
 
 #ifndef FI_CM_H
 #define FI_CM_H
@@ -56,7 +57,9 @@ static inline int fi_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen) {
   return ep->cm->getpeer(ep, addr, addrlen);
 }
 
-static inline int fi_listen(struct fid_pep *pep) { return pep->cm->listen(pep); }
+static inline int fi_listen(struct fid_pep *pep) {
+  return pep->cm->listen(pep);
+}
 
 // `param` reaches the peer's event; at most FI_OPT_CM_DATA_SIZE bytes.
 static inline int fi_connect(struct fid_ep *ep, const void *addr, const void *param,
@@ -84,7 +87,9 @@ static inline int fi_join(struct fid_ep *ep, const void *addr, uint64_t flags, s
   return ep->cm->join(ep, addr, flags, mc, context);
 }
 
-static inline fi_addr_t fi_mc_addr(struct fid_mc *mc) { return mc->fi_addr; }
+static inline fi_addr_t fi_mc_addr(struct fid_mc *mc) {
+  return mc->fi_addr;
+}
 
 #ifdef __cplusplus
 }

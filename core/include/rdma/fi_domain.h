@@ -22,10 +22,10 @@
 extern "C" {
 #endif
 
-// ---- Address vectors ------------------------------------------------------------------------------
+// --- Address vectors ---
 
 #define FI_SYMMETRIC (1ULL << 59)  // fi_av_open: the same addresses in the same order everywhere
-#define FI_SYNC_ERR (1ULL << 58)   // fi_av_insert: `context` is an int[count] that takes an error each
+#define FI_SYNC_ERR (1ULL << 58)   // fi_av_insert: `context` is an int[count], an error for each
 #define FI_UNIVERSE (1ULL << 57)   // fi_av_set: all addresses of the vector
 #define FI_AUTH_KEY (1ULL << 57)   // the fi_addr_t stands for an authorization key
 
@@ -42,11 +42,11 @@ extern "C" {
 
 struct fi_av_attr {
   enum fi_av_type type;
-  int rx_ctx_bits;      // upper bits of an fi_addr_t that select a receive context
-  size_t count;         // addresses to expect; 0: unknown
-  size_t ep_per_node;   // of those, how many share a host; 0: unknown
-  const char *name;     // of a vector that processes share
-  void *map_addr;       // where a shared table was mapped
+  int rx_ctx_bits;     // upper bits of an fi_addr_t that select a receive context
+  size_t count;        // addresses to expect; 0: unknown
+  size_t ep_per_node;  // of those, how many share a host; 0: unknown
+  const char *name;    // of a vector that processes share
+  void *map_addr;      // where a shared table was mapped
   uint64_t flags;
 };
 
@@ -87,7 +87,7 @@ struct fid_av {
   struct fi_ops_av *ops;
 };
 
-// ---- Memory regions -------------------------------------------------------------------------------
+// --- Memory regions ---
 
 struct fid_mr {
   struct fid fid;
@@ -110,7 +110,7 @@ static inline int fi_hmem_ze_device(int driver_index, int device_index) {
   return driver_index << 16 | device_index;
 }
 
-// A region inside a dma-buf: `offset` bytes into it, `len` bytes; base_addr is its virtual address, if any.
+// `len` bytes of a dma-buf from byte `offset`; base_addr is where it is mapped, or NULL.
 struct fi_mr_dmabuf {
   int fd;
   uint64_t offset;
@@ -144,10 +144,10 @@ struct fi_mr_attr {
     int neuron;     // ordinal
     int synapseai;  // ordinal
   } device;
-  void *hmem_data;             // what the device interface wants passed along, or NULL
-  size_t page_size;            // bytes of a page behind the region; 0: unknown
+  void *hmem_data;               // what the device interface wants passed along, or NULL
+  size_t page_size;              // bytes of a page behind the region; 0: unknown
   const struct fid_mr *base_mr;  // this is a part of that region
-  size_t sub_mr_cnt;           // parts that will be registered of this region
+  size_t sub_mr_cnt;             // parts that will be registered of this region
 };
 
 // FI_REFRESH: what fi_mr_refresh() passes.
@@ -156,7 +156,7 @@ struct fi_mr_modify {
   struct fi_mr_attr attr;
 };
 
-// fi_set_ops() with this name: the provider copies to and from device memory with the application's calls.
+// fi_set_ops() with this name: the provider copies device memory by the calls of the application.
 #define FI_SET_OPS_HMEM_OVERRIDE "hmem_override_ops"
 
 // Both return the bytes copied or a negative error.
@@ -170,7 +170,7 @@ struct fi_hmem_override_ops {
                               uint64_t hmem_iov_offset, const void *src, size_t size);
 };
 
-// ---- Datatypes and operations of atomics and collectives. fi_atomic(3), fi_collective(3) ------------
+// --- Datatypes and operations of atomics and collectives. fi_atomic(3), fi_collective(3) ---
 
 // Values from here on belong to collectives only.
 #define FI_COLLECTIVE_OFFSET 256
@@ -241,7 +241,7 @@ enum fi_collective_op {
   FI_GATHER,
 };
 
-// ---- Domains --------------------------------------------------------------------------------------
+// --- Domains ---
 
 struct fi_atomic_attr;
 struct fi_cq_attr;
@@ -331,7 +331,7 @@ static inline int fi_poll_open(struct fid_domain *domain, struct fi_poll_attr *a
   return domain->ops->poll_open(domain, attr, pollset);
 }
 
-// ---- Memory region calls. fi_mr(3) ----------------------------------------------------------------
+// --- Memory region calls. fi_mr(3) ---
 
 static inline int fi_mr_reg(struct fid_domain *domain, const void *buf, size_t len, uint64_t acs,
                             uint64_t offset, uint64_t requested_key, uint64_t flags,
@@ -350,9 +350,13 @@ static inline int fi_mr_regattr(struct fid_domain *domain, const struct fi_mr_at
   return domain->mr->regattr(&domain->fid, attr, flags, mr);
 }
 
-static inline void *fi_mr_desc(struct fid_mr *mr) { return mr->mem_desc; }
+static inline void *fi_mr_desc(struct fid_mr *mr) {
+  return mr->mem_desc;
+}
 
-static inline uint64_t fi_mr_key(struct fid_mr *mr) { return mr->key; }
+static inline uint64_t fi_mr_key(struct fid_mr *mr) {
+  return mr->key;
+}
 
 // The key to send to a peer where the domain has FI_MR_RAW. *key_size: room in, needed out.
 static inline int fi_mr_raw_attr(struct fid_mr *mr, uint64_t *base_addr, uint8_t *raw_key,
@@ -400,7 +404,7 @@ static inline int fi_mr_enable(struct fid_mr *mr) {
   return mr->fid.ops->control(&mr->fid, FI_ENABLE, NULL);
 }
 
-// ---- Address vector calls. fi_av(3) ---------------------------------------------------------------
+// --- Address vector calls. fi_av(3) ---
 
 static inline int fi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av,
                              void *context) {
@@ -412,7 +416,8 @@ static inline int fi_av_bind(struct fid_av *av, struct fid *fid, uint64_t flags)
   return av->fid.ops->bind(&av->fid, fid, flags);
 }
 
-// Returns how many of the `count` addresses went in; FI_ADDR_NOTAVAIL marks the others.
+// Returns how many of the `count` addresses went in (0 where an event queue is bound); those that
+// did not have FI_ADDR_NOTAVAIL in `fi_addr`.
 static inline int fi_av_insert(struct fid_av *av, const void *addr, size_t count,
                                fi_addr_t *fi_addr, uint64_t flags, void *context) {
   return av->ops->insert(av, addr, count, fi_addr, flags, context);
@@ -445,7 +450,7 @@ static inline const char *fi_av_straddr(struct fid_av *av, const void *addr, cha
   return av->ops->straddr(av, addr, buf, len);
 }
 
-// An fi_addr_t that stands for the key, for calls with FI_AUTH_KEY. Needs a domain with FI_AV_AUTH_KEY.
+// An fi_addr_t that stands for the key in calls with FI_AUTH_KEY. For domains with FI_AV_AUTH_KEY.
 static inline int fi_av_insert_auth_key(struct fid_av *av, const void *auth_key,
                                         size_t auth_key_size, fi_addr_t *fi_addr, uint64_t flags) {
   if (!FI_CHECK_OP(av->ops, struct fi_ops_av, insert_auth_key)) return -FI_ENOSYS;
@@ -471,7 +476,7 @@ static inline fi_addr_t fi_rx_addr(fi_addr_t fi_addr, int rx_index, int rx_ctx_b
   return (fi_addr_t)(((uint64_t)rx_index << (64 - rx_ctx_bits)) | fi_addr);
 }
 
-// A peer as member of a group, where domain_attr.max_group_id allows groups. The id is in the upper half.
+// A peer as member of a group, up to domain_attr.max_group_id. The id goes into the upper half.
 static inline fi_addr_t fi_group_addr(fi_addr_t fi_addr, uint32_t group_id) {
   return (fi_addr_t)(((uint64_t)group_id << 32) | fi_addr);
 }

@@ -8,9 +8,9 @@
 //   if (!ret) ret = fi_enable(ep);
 //   if (!ret) ret = fi_send(ep, buf, len, NULL, peer, &context);
 //
-// A data transfer that returns 0 was accepted, its completion comes later; -FI_EAGAIN means that there is
-// no room now: read the completion queue, then try again. Not for connections (fi_cm.h), tagged messages
-// (fi_tagged.h) or remote memory (fi_rma.h). Man pages: fi_endpoint(3), fi_msg(3).
+// A data transfer that returns 0 was accepted, its completion comes later; -FI_EAGAIN means that
+// there is no room now: read the completion queue, then try again. Not for connections (fi_cm.h),
+// tagged messages (fi_tagged.h) or remote memory (fi_rma.h). Man pages: fi_endpoint(3), fi_msg(3).
 
 #ifndef FI_ENDPOINT_H
 #define FI_ENDPOINT_H
@@ -37,19 +37,19 @@ enum {
   FI_OPT_ENDPOINT,
 };
 
-// Options of level FI_OPT_ENDPOINT, with the type that optval points to. Sizes are bytes unless said.
+// Options of level FI_OPT_ENDPOINT, with the type that optval points to. Sizes are bytes.
 enum {
-  FI_OPT_MIN_MULTI_RECV = 0,   // size_t: a FI_MULTI_RECV buffer is released when less is left
-  FI_OPT_CM_DATA_SIZE = 1,     // size_t: most that fi_connect(), fi_accept(), fi_reject() carry
-  FI_OPT_BUFFERED_MIN = 2,     // size_t; of a withdrawn mode
-  FI_OPT_BUFFERED_LIMIT = 3,   // size_t; of a withdrawn mode
-  FI_OPT_SEND_BUF_SIZE = 4,    // size_t: buffer of a transport that has one
-  FI_OPT_RECV_BUF_SIZE = 5,    // size_t
-  FI_OPT_TX_SIZE = 6,          // size_t: operations
-  FI_OPT_RX_SIZE = 7,          // size_t: operations
-  FI_OPT_FI_HMEM_P2P = 8,      // int: FI_HMEM_P2P_*
-  FI_OPT_XPU_TRIGGER = 9,      // struct fi_trigger_xpu
-  FI_OPT_CUDA_API_PERMITTED = 10,       // bool: the provider may call CUDA while moving data
+  FI_OPT_MIN_MULTI_RECV = 0,       // size_t: a FI_MULTI_RECV buffer is released when less is left
+  FI_OPT_CM_DATA_SIZE = 1,         // size_t: most that fi_connect(), fi_accept(), fi_reject() carry
+  FI_OPT_BUFFERED_MIN = 2,         // size_t; of a withdrawn mode
+  FI_OPT_BUFFERED_LIMIT = 3,       // size_t; of a withdrawn mode
+  FI_OPT_SEND_BUF_SIZE = 4,        // size_t: buffer of a transport that has one
+  FI_OPT_RECV_BUF_SIZE = 5,        // size_t
+  FI_OPT_TX_SIZE = 6,              // size_t: operations
+  FI_OPT_RX_SIZE = 7,              // size_t: operations
+  FI_OPT_FI_HMEM_P2P = 8,          // int: FI_HMEM_P2P_*
+  FI_OPT_XPU_TRIGGER = 9,          // of a withdrawn feature
+  FI_OPT_CUDA_API_PERMITTED = 10,  // bool: the provider may call CUDA while moving data
   FI_OPT_SHARED_MEMORY_PERMITTED = 11,  // bool: peers on this host may be reached by shared memory
   FI_OPT_MAX_MSG_SIZE = 12,             // size_t: largest transfer, per kind
   FI_OPT_MAX_TAGGED_SIZE = 13,          // size_t
@@ -59,7 +59,7 @@ enum {
   FI_OPT_INJECT_TAGGED_SIZE = 17,       // size_t
   FI_OPT_INJECT_RMA_SIZE = 18,          // size_t
   FI_OPT_INJECT_ATOMIC_SIZE = 19,       // size_t
-  FI_OPT_FIREWALL_ADDR = 20,            // bool: this endpoint is behind a firewall
+  FI_OPT_FIREWALL_ADDR = 20,            // whether peers find this endpoint behind a firewall
 };
 
 // FI_OPT_FI_HMEM_P2P: whether the device talks to the network without the host in between.
@@ -108,9 +108,10 @@ struct fi_ops_tagged;
 struct fi_ops_atomic;
 struct fi_ops_collective;
 
-// An active endpoint, a transmit or receive context, or a shared receive context. A provider may swap a
-// table when the endpoint changes (bind, control, setopt), so those calls must not run beside others on
-// the same endpoint; and it may leave out tables at the end that its capabilities do not use.
+// An active endpoint, a transmit or receive context, or a shared receive context. A provider may
+// swap a table when the endpoint changes (bind, control, setopt), so those calls must not run
+// beside others on the same endpoint; and it may leave out tables at the end that its capabilities
+// do not use.
 struct fid_ep {
   struct fid fid;
   struct fi_ops_ep *ops;
@@ -135,7 +136,7 @@ struct fid_stx {
   struct fi_ops_ep *ops;
 };
 
-// ---- Opening and configuring. fi_endpoint(3) -------------------------------------------------------
+// --- Opening and configuring. fi_endpoint(3) ---
 
 static inline int fi_passive_ep(struct fid_fabric *fabric, struct fi_info *info,
                                 struct fid_pep **pep, void *context) {
@@ -229,7 +230,7 @@ static inline int fi_srx_context(struct fid_domain *domain, struct fi_rx_attr *a
   return domain->ops->srx_ctx(domain, attr, rx_ep, context);
 }
 
-// ---- Messages. fi_msg(3). Lengths are bytes. --------------------------------------------------------
+// --- Messages. fi_msg(3). Lengths are bytes ---
 
 static inline ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
                               fi_addr_t src_addr, void *context) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// Queues and counters that report what became of asynchronous work: event queues (connections, memory
-// registration, address insertion), completion queues and counters (data transfers), and the wait and
-// poll sets that combine them.
+// Queues and counters that report what became of asynchronous work: event queues (connections,
+// memory registration, address insertion), completion queues and counters (data transfers), and the
+// wait and poll sets that combine them.
 //
 //   struct fi_cq_tagged_entry done[16];
 //   ssize_t n = fi_cq_read(cq, done, 16);
@@ -12,7 +12,8 @@
 //   }  // n == -FI_EAGAIN: nothing yet
 //
 // Not for opening completion queues and counters: those belong to a domain, see fi_domain.h.
-// Man pages: fi_eq(3), fi_cq(3), fi_cntr(3), fi_poll(3). Timeouts are milliseconds, negative is forever.
+// Timeouts are milliseconds, a negative one is forever.
+// Man pages: fi_eq(3), fi_cq(3), fi_cntr(3), fi_poll(3).
 
 #ifndef FI_EQ_H
 #define FI_EQ_H
@@ -26,7 +27,7 @@
 extern "C" {
 #endif
 
-// ---- Wait sets ------------------------------------------------------------------------------------
+// --- Wait sets ---
 
 // What a thread blocks on; fi_control(FI_GETWAIT) hands it out.
 enum fi_wait_obj {
@@ -65,7 +66,7 @@ struct fi_wait_pollfd {
   struct pollfd *fd;
 };
 
-// ---- Poll sets ------------------------------------------------------------------------------------
+// --- Poll sets ---
 
 struct fi_poll_attr {
   uint64_t flags;
@@ -83,11 +84,11 @@ struct fid_poll {
   struct fi_ops_poll *ops;
 };
 
-// ---- Event queues ---------------------------------------------------------------------------------
+// --- Event queues ---
 
 struct fi_eq_attr {
   size_t size;     // events it should hold; 0: the provider's default
-  uint64_t flags;  // FI_WRITE: the application may write events, FI_AFFINITY: signaling_vector counts
+  uint64_t flags;  // FI_WRITE: fi_eq_write() is allowed; FI_AFFINITY: signaling_vector counts
   enum fi_wait_obj wait_obj;
   int signaling_vector;
   struct fid_wait *wait_set;  // with FI_WAIT_SET
@@ -150,7 +151,7 @@ struct fid_eq {
   struct fi_ops_eq *ops;
 };
 
-// ---- Completion queues ----------------------------------------------------------------------------
+// --- Completion queues ---
 
 // Which entry a queue delivers; each one is the beginning of the next.
 enum fi_cq_format {
@@ -236,7 +237,7 @@ struct fid_cq {
   struct fi_ops_cq *ops;
 };
 
-// ---- Counters -------------------------------------------------------------------------------------
+// --- Counters ---
 
 enum fi_cntr_events {
   FI_CNTR_EVENTS_COMP,   // completed operations
@@ -266,10 +267,10 @@ struct fid_cntr {
   struct fi_ops_cntr *ops;
 };
 
-// ---- Calls ----------------------------------------------------------------------------------------
+// --- Calls ---
 
-// Whether blocking on the wait objects of `fids` is safe now: 0, or -FI_EAGAIN where something is to be
-// read first.
+// Whether blocking on the wait objects of `fids` is safe now: 0, or -FI_EAGAIN where something is
+// to be read first.
 static inline int fi_trywait(struct fid_fabric *fabric, struct fid **fids, int count) {
   return fabric->ops->trywait(fabric, fids, count);
 }
@@ -296,14 +297,15 @@ static inline int fi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
   return fabric->ops->eq_open(fabric, attr, eq, context);
 }
 
-// Bytes stored, -FI_EAGAIN, or -FI_EAVAIL where fi_eq_readerr() has to be called. FI_PEEK leaves the
-// event in the queue.
+// Bytes stored, -FI_EAGAIN, or -FI_EAVAIL where fi_eq_readerr() has to be called. FI_PEEK leaves
+// the event in the queue.
 static inline ssize_t fi_eq_read(struct fid_eq *eq, uint32_t *event, void *buf, size_t len,
                                  uint64_t flags) {
   return eq->ops->read(eq, event, buf, len, flags);
 }
 
-static inline ssize_t fi_eq_readerr(struct fid_eq *eq, struct fi_eq_err_entry *buf, uint64_t flags) {
+static inline ssize_t fi_eq_readerr(struct fid_eq *eq, struct fi_eq_err_entry *buf,
+                                    uint64_t flags) {
   return eq->ops->readerr(eq, buf, flags);
 }
 
@@ -333,7 +335,8 @@ static inline ssize_t fi_cq_readfrom(struct fid_cq *cq, void *buf, size_t count,
   return cq->ops->readfrom(cq, buf, count, src_addr);
 }
 
-static inline ssize_t fi_cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *buf, uint64_t flags) {
+static inline ssize_t fi_cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *buf,
+                                    uint64_t flags) {
   return cq->ops->readerr(cq, buf, flags);
 }
 
@@ -348,16 +351,22 @@ static inline ssize_t fi_cq_sreadfrom(struct fid_cq *cq, void *buf, size_t count
 }
 
 // Makes a thread that is blocked in fi_cq_sread() return.
-static inline int fi_cq_signal(struct fid_cq *cq) { return cq->ops->signal(cq); }
+static inline int fi_cq_signal(struct fid_cq *cq) {
+  return cq->ops->signal(cq);
+}
 
 static inline const char *fi_cq_strerror(struct fid_cq *cq, int prov_errno, const void *err_data,
                                          char *buf, size_t len) {
   return cq->ops->strerror(cq, prov_errno, err_data, buf, len);
 }
 
-static inline uint64_t fi_cntr_read(struct fid_cntr *cntr) { return cntr->ops->read(cntr); }
+static inline uint64_t fi_cntr_read(struct fid_cntr *cntr) {
+  return cntr->ops->read(cntr);
+}
 
-static inline uint64_t fi_cntr_readerr(struct fid_cntr *cntr) { return cntr->ops->readerr(cntr); }
+static inline uint64_t fi_cntr_readerr(struct fid_cntr *cntr) {
+  return cntr->ops->readerr(cntr);
+}
 
 static inline int fi_cntr_add(struct fid_cntr *cntr, uint64_t value) {
   return cntr->ops->add(cntr, value);

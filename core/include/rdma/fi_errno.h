@@ -3,14 +3,14 @@
 // Error numbers of the fabric calls.
 //
 // A call that fails returns the negative of one of these; error entries of queues (fi_cq_err_entry,
-// fi_eq_err_entry) carry it positive in `err`. Numbers below FI_ERRNO_OFFSET are those of the operating
-// system's <errno.h>, the others are OFI's own.
+// fi_eq_err_entry) carry it positive in `err`. Numbers below FI_ERRNO_OFFSET are those of the
+// operating system's <errno.h>, the others are OFI's own.
 //
 //   int ret = fi_enable(ep);
 //   if (ret) fprintf(stderr, "fi_enable: %s\n", fi_strerror(-ret));
 //
-// Not for provider specific codes (`prov_errno`): fi_cq_strerror() and fi_eq_strerror() explain those.
-// Man page: fi_errno(3).
+// Not for provider specific codes (`prov_errno`): fi_cq_strerror() and fi_eq_strerror() explain
+// those. Man page: fi_errno(3).
 
 #ifndef FI_ERRNO_H
 #define FI_ERRNO_H
@@ -72,21 +72,21 @@ extern "C" {
 
 enum {
   FI_EOTHER = FI_ERRNO_OFFSET,  // nothing more exact is known
-  FI_ETOOSMALL = 257,           // the caller's buffer cannot hold the answer; its length says what is needed
-  FI_EOPBADSTATE = 258,         // the object's state forbids the call, such as binding after enabling
-  FI_EAVAIL = 259,              // an error entry waits: fetch it with fi_cq_readerr() or fi_eq_readerr()
-  FI_EBADFLAGS = 260,           // a flag is unknown or makes no sense for the call
-  FI_ENOEQ = 261,               // an event queue is needed and none is bound
-  FI_EDOMAIN = 262,             // the objects belong to different domains
-  FI_ENOCQ = 263,               // a completion queue is needed and none is bound
-  FI_ECRC = 264,                // a checksum did not match
-  FI_ETRUNC = 265,              // the message was longer than the buffer
-  FI_ENOKEY = 266,              // the memory key is absent or already taken
-  FI_ENOAV = 267,               // an address vector is needed and none is bound
-  FI_EOVERRUN = 268,            // a queue overflowed and lost entries
-  FI_ENORX = 269,               // the receiver had no buffer posted
-  FI_ENOMR = 270,               // no more memory can be registered
-  FI_EFIREWALLADDR = 271,       // the address lies behind a firewall and cannot be connected to
+  FI_ETOOSMALL = 257,  // the caller's buffer cannot hold the answer; its length says what is needed
+  FI_EOPBADSTATE = 258,    // the object's state forbids the call, such as binding after enabling
+  FI_EAVAIL = 259,         // an error entry waits: fetch it with fi_cq_readerr() or fi_eq_readerr()
+  FI_EBADFLAGS = 260,      // a flag is unknown or makes no sense for the call
+  FI_ENOEQ = 261,          // an event queue is needed and none is bound
+  FI_EDOMAIN = 262,        // the objects belong to different domains
+  FI_ENOCQ = 263,          // a completion queue is needed and none is bound
+  FI_ECRC = 264,           // a checksum did not match
+  FI_ETRUNC = 265,         // the message was longer than the buffer
+  FI_ENOKEY = 266,         // the memory key is absent or already taken
+  FI_ENOAV = 267,          // an address vector is needed and none is bound
+  FI_EOVERRUN = 268,       // a queue overflowed and lost entries
+  FI_ENORX = 269,          // the receiver had no buffer posted
+  FI_ENOMR = 270,          // no more memory can be registered
+  FI_EFIREWALLADDR = 271,  // the address lies behind a firewall and cannot be connected to
   FI_ERRNO_MAX
 };
 

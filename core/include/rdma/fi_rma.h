@@ -2,12 +2,12 @@
 //
 // Reading and writing a peer's registered memory.
 //
-//   // `addr` and `key` of the target came from the peer; with FI_MR_VIRT_ADDR addr is its virtual address,
-//   // otherwise an offset into the region.
+//   // The peer told `addr` and `key`: with FI_MR_VIRT_ADDR its virtual address, without it an
+//   // offset into the region.
 //   ssize_t ret = fi_write(ep, buf, len, desc, peer, addr, key, &context);
 //
-// The peer's application notices nothing unless data travels along (fi_writedata) or the region counts
-// accesses (FI_RMA_EVENT). Not for registering memory, see fi_domain.h. Man page: fi_rma(3).
+// The peer's application notices nothing unless data travels along (fi_writedata) or the region
+// counts accesses (FI_RMA_EVENT). Not for registering memory, see fi_domain.h. Man page: fi_rma(3).
 
 #ifndef FI_RMA_H
 #define FI_RMA_H

@@ -5,8 +5,8 @@
 //   // matches any message whose lower 32 tag bits are 7
 //   ssize_t ret = fi_trecv(ep, buf, len, desc, FI_ADDR_UNSPEC, 7, 0xffffffff00000000, &context);
 //
-// Tags match where (sent ^ posted) & ~ignore is zero. They are a space of their own: an untagged message
-// (fi_endpoint.h) never meets a tagged receive. Man page: fi_tagged(3).
+// Tags match where (sent ^ posted) & ~ignore is zero. They are a space of their own: an untagged
+// message (fi_endpoint.h) never meets a tagged receive. Man page: fi_tagged(3).
 
 #ifndef FI_TAGGED_H
 #define FI_TAGGED_H
@@ -17,6 +17,16 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// A tag of format FI_TAG_MPI (fi_ep_attr.mem_tag_format): the message tag in the lower half, above
+// it a byte that says what kind of payload this is.
+static inline uint64_t fi_tag_mpi(int tag, uint8_t payload_id) {
+  return ((uint64_t)payload_id << 32) | (uint32_t)tag;
+}
+
+// Ignore masks of that format, to be combined: each field matters as a whole or not at all.
+#define FI_MPI_IGNORE_TAG ((uint64_t)UINT32_MAX)
+#define FI_MPI_IGNORE_PAYLOAD ((uint64_t)UINT8_MAX << 32)
 
 // A message for fi_tsendmsg() and fi_trecvmsg().
 struct fi_msg_tagged {
