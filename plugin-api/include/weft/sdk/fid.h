@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Object: the base of everything that an application holds by a fid.
+//
+//   class Cq final : public Object<Cq, fid_cq> { ... };
+//   Cq *cq = Cq::from(fid);                    // back from the C struct
+//   if (!Cq::is_mine(fid, FI_CLASS_CQ, instance)) return -FI_EINVAL;
+//
+// It lays the hidden header of the plugin ABI directly in front of the public struct (weft_fid_header in weft/plugin.h), so that
+// hooks can be attached in place. It is not for memory that no fid names, and has no virtual functions: header and fid stand at
+// the start of the object.
+#ifndef WEFT_SDK_FID_H
+#define WEFT_SDK_FID_H
+
+#include <rdma/fabric.h>
+#include <weft/plugin.h>
+#include <weft/result.h>
+
+#include <cstddef>
+
+namespace weft::sdk {
+
+inline weft_fid_header *header_of(const struct fid *fid) {
+  return const_cast<weft_fid_header *>(reinterpret_cast<const weft_fid_header *>(fid)) - 1;
+}
+
+template <class Derived, class Fid>
+class Object {
+ public:
+  using FidType = Fid;
+
+  Object(const weft_instance *instance, size_t fclass, void *context) {
+    header_.magic = WEFT_FID_MAGIC;
+    header_.struct_size = sizeof header_;
+    header_.instance = instance;
+    fid_.fid.fclass = fclass;
+    fid_.fid.context = context;
+  }
+  Object(const Object &) = delete;
+  Object &operator=(const Object &) = delete;
+
+  Fid *c() { return &fid_; }
+  struct fid *base() { return &fid_.fid; }
+  void *context() const { return fid_.fid.context; }
+  const weft_instance *instance() const { return header_.instance; }
+
+  static Derived *from(Fid *fid) {
+    static_assert(offsetof(Object, fid_) == sizeof(weft_fid_header));
+    return static_cast<Derived *>(
+        reinterpret_cast<Object *>(reinterpret_cast<char *>(fid) - sizeof(weft_fid_header)));
+  }
+  static Derived *from(struct fid *fid)
+    requires(!std::is_same_v<Fid, struct fid>)
+  {
+    return from(reinterpret_cast<Fid *>(fid));
+  }
+
+  // Whether a fid that an application passed in is an object of this class made by this stack element: nothing else of it may
+  // be touched before.
+  static bool is_mine(const struct fid *fid, size_t fclass, const weft_instance *instance) {
+    return fid != nullptr && fid->fclass == fclass && header_of(fid)->magic == WEFT_FID_MAGIC &&
+           header_of(fid)->instance == instance;
+  }
+
+  // Makes the object known to the core, which attaches hooks. Call it last, before the fid is given out.
+  Result<void> publish(struct fid *parent) {
+    weft_error why{};
+    why.struct_size = sizeof why;
+    const int32_t rc = header_.instance->core->object_opened(base(), parent, &why);
+    if (rc != 0) return tl::unexpected<Error>(from_c(rc, why));
+    return {};
+  }
+  // The opposite; call it in close once that is certain to succeed, before the memory goes.
+  void retire() { header_.instance->core->object_closing(base()); }
+
+ protected:
+  ~Object() = default;
+
+ private:
+  weft_fid_header header_{};
+  Fid fid_{};
+};
+
+}  // namespace weft::sdk
+
+#endif
