@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/loader/plugin_record.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace weft {
+namespace {
+
+std::string format_text(const char *format, va_list args) {
+  char text[1024];  // causes and remedies end in a weft_error of 512 bytes or on a terminal
+  std::vsnprintf(text, sizeof text, format, args);
+  return text;
+}
+
+}  // namespace
+
+tl::unexpected<Rejection> reject(Stage stage, const char *cause, ...) {
+  va_list args;
+  va_start(args, cause);
+  auto rejection = vreject(stage, cause, args);
+  va_end(args);
+  return rejection;
+}
+
+tl::unexpected<Rejection> vreject(Stage stage, const char *cause, va_list args) {
+  return tl::unexpected<Rejection>(
+      Rejection{.stage = stage, .cause = format_text(cause, args), .remedy = {}});
+}
+
+tl::unexpected<Rejection> with_remedy(tl::unexpected<Rejection> rejection, const char *remedy,
+                                      ...) {
+  va_list args;
+  va_start(args, remedy);
+  rejection.value().remedy = format_text(remedy, args);
+  va_end(args);
+  return rejection;
+}
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the loader knows of one plugin file, and why it refused one.
+//
+//   expected<PluginRecord, Rejection> record = check_descriptor(desc, limits);
+//   if (!record) say(stage_name(record.error().stage), record.error().cause, record.error().remedy);
+//
+// Plain data that descriptor, index, manifest and probe exchange. It holds no pointer into a library, so it outlives one.
+#ifndef WEFT_CORE_LOADER_PLUGIN_RECORD_H
+#define WEFT_CORE_LOADER_PLUGIN_RECORD_H
+
+#include <cstdarg>
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/base/decision.h"
+#include "core/loader/loader.h"
+
+namespace weft {
+
+// A verdict against a plugin: where in the pipeline it fell, why, and what to do.
+struct Rejection {
+  Stage stage = Stage::kManifest;
+  std::string cause;
+  std::string remedy;
+  // Set where the plugin did what none may do (crash, hang, signal handler): it goes on the quarantine list. A plain
+  // refusal (wrong magic, built for another core) does not.
+  bool misbehaved = false;
+};
+
+template <class T>
+using Checked = tl::expected<T, Rejection>;
+
+__attribute__((format(printf, 2, 3))) tl::unexpected<Rejection> reject(Stage stage,
+                                                                       const char *cause, ...);
+tl::unexpected<Rejection> vreject(Stage stage, const char *cause, va_list args);
+// The same with a remedy: `return with_remedy(reject(...), "reinstall %s", path)`.
+__attribute__((format(printf, 2, 3))) tl::unexpected<Rejection> with_remedy(
+    tl::unexpected<Rejection> rejection, const char *remedy, ...);
+
+// Identifies the content of a file as far as one stat() can.
+struct FileStamp {
+  uint64_t size = 0;
+  int64_t mtime_ns = 0;
+  bool operator==(const FileStamp &) const = default;
+};
+
+// What a probe in a child process found. A record without one is `kUnprobed`.
+enum class Verdict { kUnprobed, kOk, kRejected, kQuarantined };
+
+struct PluginRecord {
+  std::string library;  // absolute
+  FileStamp library_stamp;
+  std::string manifest;  // absolute; empty: none
+  FileStamp manifest_stamp;
+
+  Verdict verdict = Verdict::kUnprobed;
+  Rejection rejection;  // where the verdict is kRejected or kQuarantined
+
+  // From the descriptor; all empty where it could not be read.
+  std::string name, vendor, version, license, support;
+  uint16_t abi_major = 0, abi_minor = 0, min_core_minor = 0;
+  std::vector<UnitInfo> units;
+};
+
+}  // namespace weft
+
+#endif
