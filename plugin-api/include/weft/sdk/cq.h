@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Cq: a completion queue in all formats and with all wait objects (fi_cq.3), for any provider that has an Engine.
+//
+//   WEFT_TRY(Cq *cq, Cq::open(owner, attr, context));
+//   Guard guard(engine.lock());
+//   cq->push({.context = op.context, .flags = FI_SEND | FI_MSG, .len = n});
+//   cq->push_error({.context = op.context, .flags = FI_RECV | FI_MSG, .err = FI_ETRUNC, ...});
+//
+// push() and full() are for the provider, with the engine's lock held; the rest is what an application calls. A queue never loses
+// a completion under FI_RM_ENABLED: it grows, bounded by the operations that its endpoints let be posted, and a provider whose peers
+// can cause entries asks full() first. Under FI_RM_DISABLED a full queue overruns, and says so (FI_EOVERRUN).
+// It knows nothing of operations and matches nothing.
+#ifndef WEFT_SDK_CQ_H
+#define WEFT_SDK_CQ_H
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_eq.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/wait.h>
+
+#include <atomic>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace weft::sdk {
+
+// What the queues, counters and regions of a domain share. Lives in the domain, as long as its objects.
+struct DomainContext {
+  const weft_instance *instance = nullptr;
+  struct fid *fid = nullptr;  // the domain's
+  Engine *engine = nullptr;
+  uint32_t api_version = 0;        // of the fabric
+  bool resource_management = true;  // FI_RM_ENABLED
+  size_t default_cq_size = 1024;
+  std::atomic<size_t> children{0};  // open objects; a domain with some is busy
+};
+
+struct Completion {
+  void *context = nullptr;
+  uint64_t flags = 0;
+  size_t len = 0;
+  void *buf = nullptr;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  fi_addr_t src_addr = FI_ADDR_NOTAVAIL;
+};
+
+struct CompletionError {
+  void *context = nullptr;
+  uint64_t flags = 0;
+  size_t len = 0;
+  void *buf = nullptr;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  size_t olen = 0;
+  int err = 0;         // positive FI_E...
+  int prov_errno = 0;  // for strerror: positive errno or FI_E...
+  std::string err_data;
+  fi_addr_t src_addr = FI_ADDR_NOTAVAIL;
+};
+
+class Cq final : public Object<Cq, fid_cq> {
+ public:
+  static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context);
+
+  // For the provider, with the lock held.
+  void push(const Completion &completion) {
+    if (tail_ - head_ == ring_.size() && !make_room()) return;
+    ring_[tail_++ & mask_] = completion;
+    wait_.notify();
+  }
+  void push_error(CompletionError error);
+  bool full() const { return tail_ - head_ >= size_; }
+  // fi_cancel and a closing endpoint: no entry of the queue is touched, completions that were reported stay.
+  std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
+  Engine &engine() { return *domain_.engine; }
+
+  // fi_ops_cq
+  ssize_t read(void *buf, size_t count) { return readfrom(buf, count, nullptr); }
+  ssize_t readfrom(void *buf, size_t count, fi_addr_t *src_addr);
+  ssize_t readerr(struct fi_cq_err_entry *buf, uint64_t flags);
+  ssize_t sread(void *buf, size_t count, const void *cond, int timeout) {
+    return sreadfrom(buf, count, nullptr, cond, timeout);
+  }
+  ssize_t sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *cond, int timeout);
+  int signal();
+  const char *strerror(int prov_errno, const void *err_data, char *buf, size_t len);
+
+  // fi_ops
+  int close();
+  int control(int command, void *arg);
+
+  // 0: a wait on the descriptor is safe; -FI_EAGAIN: there is something to read (fi_trywait).
+  int trywait();
+  // For wait and poll sets: the descriptor (negative: -FI_E...), and whether there is something to read after some progress.
+  int wait_fd();
+  bool poll();
+
+ private:
+  Cq(DomainContext &domain, const fi_cq_attr &attr, void *context);
+  ~Cq() = default;
+
+  // An entry of the ring that stands for errors_.front() in order.
+  static constexpr uint64_t kError = UINT64_C(1) << 63;
+  bool make_room();
+  bool is_empty() const { return head_ == tail_; }
+  ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
+
+  DomainContext &domain_;
+  const enum fi_cq_format format_;
+  const enum fi_cq_wait_cond cond_;
+  const size_t size_;  // asked for; the ring may grow beyond it
+  std::vector<Completion> ring_;
+  size_t mask_;
+  size_t head_ = 0, tail_ = 0;
+  bool overrun_ = false;
+  unsigned waiters_ = 0;
+  bool signal_pending_ = false;
+  uint64_t signals_ = 0;
+  std::deque<CompletionError> errors_;
+  std::string last_err_data_;  // what the last error entry given out points to
+  WaitObject wait_;
+};
+
+// How fi_cq_strerror, fi_eq_strerror say an errno or FI_E... code: thread-safe, into buf if given.
+const char *strerror_into(int code, char *buf, size_t len);
+
+}  // namespace weft::sdk
+
+#endif

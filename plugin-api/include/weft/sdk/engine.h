@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Engine: the progress engine of a domain or a fabric. It owns the lock of its objects, knows their file descriptors, and moves
+// their protocols on when somebody makes progress: a reader of a CQ, EQ or counter, or its own thread.
+//
+//   class Socket final : public Handler { void on_event(uint32_t events) override { ... } ... };
+//   Guard guard(engine.lock());
+//   engine.add(socket, fd, EPOLLIN);
+//   engine.progress();
+//
+// A spinning reader of one or two descriptors costs no epoll: those are tried directly, since the first read tells all. The epoll
+// sets come into being when there are more descriptors, or when somebody wants to block. Everything here is called with
+// the lock held, but start_thread() and stop_thread(). It is not a general event loop: no nesting, no priorities.
+#ifndef WEFT_SDK_ENGINE_H
+#define WEFT_SDK_ENGINE_H
+
+#include <sys/epoll.h>
+#include <weft/result.h>
+#include <weft/sdk/lock.h>
+
+#include <atomic>
+#include <cstdint>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::sdk {
+
+class Engine;
+
+uint64_t now_ns();  // CLOCK_MONOTONIC
+
+// One file descriptor and what happens to it. Registered with at most one engine.
+class Handler {
+ public:
+  // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP as they come. Called also without
+  // readiness being known (direct polling), so reads and writes must not block.
+  virtual void on_event(uint32_t events) = 0;
+  // Staged output should go out now (mark_dirty).
+  virtual void on_flush() {}
+  virtual void on_deadline() {}
+
+ protected:
+  ~Handler() = default;
+
+ private:
+  friend class Engine;
+  int fd_ = -1;
+  uint32_t want_ = 0;     // EPOLLIN | EPOLLOUT for those who drive the data path
+  uint32_t cm_want_ = 0;  // for those who only wait for connection events
+  int index_ = -1;
+  bool dirty_ = false;
+  uint64_t deadline_ = 0;
+};
+
+class Engine {
+ public:
+  // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and no thread is wanted.
+  explicit Engine(bool locked) : lock_(locked) {}
+  ~Engine();
+  Engine(const Engine &) = delete;
+  Engine &operator=(const Engine &) = delete;
+
+  Lock &lock() { return lock_; }
+
+  void add(Handler &handler, int fd, uint32_t want, uint32_t cm_want);
+  void change(Handler &handler, uint32_t want, uint32_t cm_want);
+  void remove(Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
+
+  // Has on_flush called at the next progress, at the latest.
+  void mark_dirty(Handler &handler) {
+    if (handler.dirty_) return;
+    handler.dirty_ = true;
+    dirty_.push_back(&handler);
+    if (threaded_) kick();
+  }
+  void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
+
+  // Moves on everything that can be moved on without blocking.
+  void progress();
+  void flush() {
+    if (!dirty_.empty()) flush_dirty();
+  }
+
+  // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
+  int wait_fd();
+  // The same for those who wait for connection events only (an EQ), so that data traffic does not wake them.
+  int cm_wait_fd();
+
+  // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock held.
+  Result<void> start_thread();
+  void stop_thread();
+  bool threaded() const { return threaded_; }
+
+ private:
+  static constexpr size_t kDirect = 2;
+
+  void flush_dirty();
+  void run_deadlines();
+  void poll_direct();
+  void poll_set(int epoll);
+  void register_in(int epoll, Handler &handler, uint32_t want, int op);
+  int ensure_set(int &epoll, bool cm);
+  void arm_timer();
+  void kick();
+
+  Lock lock_;
+  std::vector<Handler *> handlers_;  // holes (null) only while iterating
+  std::vector<Handler *> dirty_, flushing_;
+  std::set<std::pair<uint64_t, Handler *>> deadlines_;
+  epoll_event events_[64];
+  int event_count_ = 0;
+  Handler *hot_ = nullptr;  // the last one that had input
+  unsigned skipped_ = 0;
+  bool iterating_ = false;
+  bool holes_ = false;
+  int epoll_ = -1, cm_epoll_ = -1, timer_ = -1, wake_ = -1;
+  uint64_t timer_at_ = 0;
+  std::atomic<bool> threaded_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/cq.h>
+
+#include <sched.h>
+#include <string.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+namespace weft::sdk {
+namespace {
+
+constexpr size_t kMaxSize = size_t(1) << 24;  // entries; more is a mistake of the caller
+
+size_t entry_size(enum fi_cq_format format) {
+  switch (format) {
+    case FI_CQ_FORMAT_CONTEXT:
+      return sizeof(fi_cq_entry);
+    case FI_CQ_FORMAT_MSG:
+      return sizeof(fi_cq_msg_entry);
+    case FI_CQ_FORMAT_DATA:
+      return sizeof(fi_cq_data_entry);
+    default:
+      return sizeof(fi_cq_tagged_entry);
+  }
+}
+
+void write_entry(char *out, enum fi_cq_format format, const Completion &c) {
+  switch (format) {
+    case FI_CQ_FORMAT_CONTEXT: {
+      auto *e = reinterpret_cast<fi_cq_entry *>(out);
+      e->op_context = c.context;
+      return;
+    }
+    case FI_CQ_FORMAT_MSG: {
+      auto *e = reinterpret_cast<fi_cq_msg_entry *>(out);
+      e->op_context = c.context;
+      e->flags = c.flags;
+      e->len = c.len;
+      return;
+    }
+    case FI_CQ_FORMAT_DATA: {
+      auto *e = reinterpret_cast<fi_cq_data_entry *>(out);
+      e->op_context = c.context;
+      e->flags = c.flags;
+      e->len = c.len;
+      e->buf = c.buf;
+      e->data = c.data;
+      return;
+    }
+    default: {
+      auto *e = reinterpret_cast<fi_cq_tagged_entry *>(out);
+      e->op_context = c.context;
+      e->flags = c.flags;
+      e->len = c.len;
+      e->buf = c.buf;
+      e->data = c.data;
+      e->tag = c.tag;
+    }
+  }
+}
+
+}  // namespace
+
+const char *strerror_into(int code, char *buf, size_t len) {
+  static thread_local char own[128];
+  if (buf == nullptr || len == 0) {
+    buf = own;
+    len = sizeof own;
+  }
+  static constexpr struct {
+    int code;
+    const char *text;
+  } kTexts[] = {
+      {FI_EOTHER, "unspecified error"},
+      {FI_ETOOSMALL, "provided buffer is too small"},
+      {FI_EOPBADSTATE, "operation not permitted in this state"},
+      {FI_EAVAIL, "error available"},
+      {FI_EBADFLAGS, "flags not supported"},
+      {FI_ENOEQ, "missing or unavailable event queue"},
+      {FI_EDOMAIN, "invalid resource domain"},
+      {FI_ENOCQ, "missing or unavailable completion queue"},
+      {FI_ECRC, "checksum error"},
+      {FI_ETRUNC, "message truncated: longer than the posted buffer"},
+      {FI_ENOKEY, "required key not available"},
+      {FI_ENOAV, "missing or unavailable address vector"},
+      {FI_EOVERRUN, "queue has been overrun"},
+      {FI_ENORX, "no receive buffer posted at the peer"},
+      {FI_ENOMR, "no memory registration"},
+  };
+  if (code < 0) code = -code;
+  for (const auto &t : kTexts) {
+    if (t.code != code) continue;
+    snprintf(buf, len, "%s", t.text);
+    return buf;
+  }
+  char text[128];
+  // The GNU form returns a pointer that need not be `text`.
+  const char *said = strerror_r(code, text, sizeof text);
+  snprintf(buf, len, "%s", said);
+  return buf;
+}
+
+Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
+    : Object(domain.instance, FI_CLASS_CQ, context),
+      domain_(domain),
+      format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
+      cond_(attr.wait_cond),
+      size_(attr.size != 0 ? attr.size : domain.default_cq_size),
+      ring_(std::bit_ceil(size_)),
+      mask_(ring_.size() - 1) {
+  c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
+  c()->ops = const_cast<fi_ops_cq *>(cq_ops<Cq>());
+}
+
+Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context) {
+  const fi_cq_attr defaults{};
+  if (attr == nullptr) attr = &defaults;
+  if (attr->format < FI_CQ_FORMAT_UNSPEC || attr->format > FI_CQ_FORMAT_TAGGED)
+    return fail(FI_EINVAL, "fi_cq_attr.format %d: not one of enum fi_cq_format", int(attr->format));
+  if (attr->wait_cond != FI_CQ_COND_NONE && attr->wait_cond != FI_CQ_COND_THRESHOLD)
+    return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", int(attr->wait_cond));
+  if (attr->flags & ~uint64_t(FI_AFFINITY))
+    return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY is known", (unsigned long long)attr->flags);
+  if (attr->size > kMaxSize)
+    return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
+  Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
+  if (cq == nullptr) return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
+  auto opened = cq->wait_.open(attr->wait_obj);
+  if (opened) {
+    Guard guard(domain.engine->lock());
+    cq->wait_.add_source({.engine = domain.engine, .held = true});
+  }
+  if (opened) opened = cq->publish(domain.fid);
+  if (!opened) {
+    delete cq;
+    return tl::unexpected(opened.error());
+  }
+  domain.children.fetch_add(1, std::memory_order_relaxed);
+  return cq;
+}
+
+bool Cq::make_room() {
+  if (!domain_.resource_management) {
+    // The application asked not to be protected. The newest entry is lost, and the queue says so from then on.
+    if (!overrun_) {
+      overrun_ = true;
+      errors_.push_back({.err = FI_EOVERRUN, .prov_errno = FI_EOVERRUN});
+      ring_[(tail_ - 1) & mask_] = Completion{.flags = kError};
+    }
+    return false;
+  }
+  std::vector<Completion> bigger;
+  try {
+    bigger.resize(ring_.size() * 2);
+  } catch (const std::bad_alloc &) {
+    overrun_ = true;
+    return false;
+  }
+  const size_t count = tail_ - head_;
+  for (size_t i = 0; i < count; ++i) bigger[i] = ring_[(head_ + i) & mask_];
+  ring_.swap(bigger);
+  mask_ = ring_.size() - 1;
+  head_ = 0;
+  tail_ = count;
+  return true;
+}
+
+void Cq::push_error(CompletionError error) {
+  if (tail_ - head_ == ring_.size() && !make_room()) return;
+  errors_.push_back(std::move(error));
+  ring_[tail_++ & mask_] = Completion{.flags = kError};
+  wait_.notify();
+}
+
+ssize_t Cq::take(void *buf, size_t count, fi_addr_t *src_addr) {
+  const size_t size = entry_size(format_);
+  auto *out = static_cast<char *>(buf);
+  size_t n = 0;
+  for (; n < count && head_ != tail_; ++n, ++head_) {
+    const Completion &c = ring_[head_ & mask_];
+    if (c.flags & kError) return n != 0 ? ssize_t(n) : -FI_EAVAIL;
+    write_entry(out, format_, c);
+    out += size;
+    if (src_addr != nullptr) *src_addr++ = c.src_addr;
+  }
+  if (n != 0) return ssize_t(n);
+  // fi_cq.3: a count of 0 asks whether there is something without taking it.
+  if (count == 0 && head_ != tail_) return ring_[head_ & mask_].flags & kError ? -FI_EAVAIL : 0;
+  wait_.clear();
+  return -FI_EAGAIN;
+}
+
+ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
+  Engine &engine = *domain_.engine;
+  Guard guard(engine.lock());
+  engine.flush();
+  if (is_empty()) engine.progress();
+  return take(buf, count, src_addr);
+}
+
+ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
+  if (buf == nullptr) return -FI_EINVAL;
+  Guard guard(domain_.engine->lock());
+  if (is_empty() || !(ring_[head_ & mask_].flags & kError)) return -FI_EAGAIN;
+  ++head_;
+  CompletionError error = std::move(errors_.front());
+  errors_.pop_front();
+  buf->op_context = error.context;
+  buf->flags = error.flags;
+  buf->len = error.len;
+  buf->buf = error.buf;
+  buf->data = error.data;
+  buf->tag = error.tag;
+  buf->olen = error.olen;
+  buf->err = error.err;
+  buf->prov_errno = error.prov_errno;
+  // The struct grew: err_data_size with API 1.5, src_addr with 1.20. An older caller's ends before them.
+  last_err_data_ = std::move(error.err_data);
+  const bool sized = FI_VERSION_GE(domain_.api_version, FI_VERSION(1, 5));
+  if (sized && buf->err_data != nullptr && buf->err_data_size > 0) {
+    const size_t n = std::min(buf->err_data_size, last_err_data_.size());
+    memcpy(buf->err_data, last_err_data_.data(), n);
+    buf->err_data_size = n;
+  } else {
+    buf->err_data = last_err_data_.empty() ? nullptr : last_err_data_.data();
+    if (sized) buf->err_data_size = last_err_data_.size();
+  }
+  if (FI_VERSION_GE(domain_.api_version, FI_VERSION(1, 20))) buf->src_addr = error.src_addr;
+  return 1;
+}
+
+ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *cond, int timeout) {
+  if (!wait_.can_block()) return -FI_EINVAL;
+  size_t threshold = 1;
+  if (cond_ == FI_CQ_COND_THRESHOLD && cond != nullptr) {
+    // The pointer itself is the number (fi_cq.3, fi_cq_attr.wait_cond).
+    threshold = std::clamp<size_t>(reinterpret_cast<uintptr_t>(cond), 1, size_);
+  }
+  const Deadline deadline(timeout);
+  Engine &engine = *domain_.engine;
+  engine.lock().lock();
+  const uint64_t signals = signals_;
+  ++waiters_;
+  ssize_t got;
+  for (;;) {
+    engine.flush();
+    if (tail_ - head_ < threshold) engine.progress();
+    const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
+    const bool enough = tail_ - head_ >= threshold || !errors_.empty();
+    const bool late = !enough && deadline.passed();
+    if (enough || signalled || late) {
+      got = take(buf, count, src_addr);
+      if (got == -FI_EAGAIN && !signalled && !late) continue;
+      break;
+    }
+    wait_.clear();  // what is here was seen; below a threshold only more of it is a reason to wake
+    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_.fd();
+    engine.lock().unlock();
+    if (fd < 0) {
+      sched_yield();  // also what is left to do when there is no descriptor to be had
+    } else {
+      WaitObject::block(fd, deadline.left_ms());
+    }
+    engine.lock().lock();
+  }
+  --waiters_;
+  engine.lock().unlock();
+  return got;
+}
+
+int Cq::signal() {
+  Guard guard(domain_.engine->lock());
+  if (waiters_ == 0) {
+    signal_pending_ = true;
+  } else {
+    ++signals_;
+  }
+  wait_.notify();
+  return 0;
+}
+
+const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
+  return strerror_into(prov_errno, buf, len);
+}
+
+int Cq::close() {
+  if (users.load() != 0) return -FI_EBUSY;
+  retire();
+  domain_.children.fetch_sub(1, std::memory_order_relaxed);
+  delete this;
+  return 0;
+}
+
+int Cq::control(int command, void *arg) {
+  if (command != FI_GETWAIT) return -FI_ENOSYS;
+  Guard guard(domain_.engine->lock());
+  return wait_.get(arg);
+}
+
+int Cq::trywait() {
+  Engine &engine = *domain_.engine;
+  Guard guard(engine.lock());
+  if (is_empty()) engine.progress();
+  if (!is_empty()) return -FI_EAGAIN;
+  wait_.clear();
+  const int fd = wait_.type() == FI_WAIT_MUTEX_COND ? 0 : wait_.fd();
+  return fd < 0 ? fd : 0;
+}
+
+int Cq::wait_fd() {
+  Guard guard(domain_.engine->lock());
+  return wait_.fd();
+}
+
+bool Cq::poll() {
+  Engine &engine = *domain_.engine;
+  Guard guard(engine.lock());
+  engine.flush();
+  if (is_empty()) engine.progress();
+  return !is_empty();
+}
+
+}  // namespace weft::sdk

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/engine.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace weft::sdk {
+
+uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1'000'000'000u + uint64_t(t.tv_nsec);
+}
+
+Engine::~Engine() {
+  stop_thread();
+  for (int fd : {epoll_, cm_epoll_, timer_, wake_})
+    if (fd >= 0) close(fd);
+}
+
+void Engine::register_in(int epoll, Handler &handler, uint32_t want, int op) {
+  epoll_event event{};
+  event.events = want;
+  event.data.ptr = &handler;
+  // A full table (ENOMEM, ENOSPC) leaves the handler to direct polling by whoever spins; it cannot be reported from here.
+  epoll_ctl(epoll, op, handler.fd_, &event);
+}
+
+void Engine::add(Handler &handler, int fd, uint32_t want, uint32_t cm_want) {
+  handler.fd_ = fd;
+  handler.want_ = want;
+  handler.cm_want_ = cm_want;
+  handler.index_ = int(handlers_.size());
+  handlers_.push_back(&handler);
+  if (epoll_ < 0 && handlers_.size() > kDirect) ensure_set(epoll_, false);
+  if (epoll_ >= 0) register_in(epoll_, handler, want, EPOLL_CTL_ADD);
+  if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, cm_want, EPOLL_CTL_ADD);
+}
+
+void Engine::change(Handler &handler, uint32_t want, uint32_t cm_want) {
+  if (handler.index_ < 0) return;
+  if (handler.want_ != want) {
+    handler.want_ = want;
+    if (epoll_ >= 0) register_in(epoll_, handler, want, EPOLL_CTL_MOD);
+  }
+  if (handler.cm_want_ != cm_want) {
+    handler.cm_want_ = cm_want;
+    if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, cm_want, EPOLL_CTL_MOD);
+  }
+}
+
+void Engine::remove(Handler &handler) {
+  set_deadline(handler, 0);
+  if (handler.dirty_) {
+    handler.dirty_ = false;
+    std::erase(dirty_, &handler);
+    std::replace(flushing_.begin(), flushing_.end(), &handler, static_cast<Handler *>(nullptr));
+  }
+  if (handler.index_ < 0) return;
+  if (epoll_ >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, handler.fd_, nullptr);
+  if (cm_epoll_ >= 0) epoll_ctl(cm_epoll_, EPOLL_CTL_DEL, handler.fd_, nullptr);
+  if (hot_ == &handler) hot_ = nullptr;
+  for (int i = 0; i < event_count_; ++i)
+    if (events_[i].data.ptr == &handler) events_[i].data.ptr = nullptr;
+  const auto index = size_t(handler.index_);
+  if (iterating_) {
+    handlers_[index] = nullptr;
+    holes_ = true;
+  } else {
+    handlers_[index] = handlers_.back();
+    handlers_[index]->index_ = int(index);
+    handlers_.pop_back();
+  }
+  handler.index_ = -1;
+  handler.fd_ = -1;
+}
+
+void Engine::set_deadline(Handler &handler, uint64_t at_ns) {
+  if (handler.deadline_ == at_ns) return;
+  if (handler.deadline_ != 0) deadlines_.erase({handler.deadline_, &handler});
+  handler.deadline_ = at_ns;
+  if (at_ns != 0) deadlines_.insert({at_ns, &handler});
+  if (epoll_ >= 0 || cm_epoll_ >= 0) arm_timer();
+}
+
+void Engine::arm_timer() {
+  const uint64_t at = deadlines_.empty() ? 0 : deadlines_.begin()->first;
+  if (timer_ < 0 || at == timer_at_) return;
+  timer_at_ = at;
+  itimerspec spec{};
+  spec.it_value.tv_sec = time_t(at / 1'000'000'000u);
+  spec.it_value.tv_nsec = long(at % 1'000'000'000u);
+  timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void Engine::run_deadlines() {
+  const uint64_t now = now_ns();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    Handler *handler = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    handler->deadline_ = 0;
+    handler->on_deadline();
+  }
+  if (epoll_ >= 0 || cm_epoll_ >= 0) arm_timer();
+}
+
+void Engine::flush_dirty() {
+  // Handlers may mark themselves or others while they flush: those come next time.
+  flushing_.swap(dirty_);
+  for (size_t i = 0; i < flushing_.size(); ++i) {
+    Handler *handler = flushing_[i];
+    if (handler == nullptr) continue;
+    handler->dirty_ = false;
+    handler->on_flush();
+  }
+  flushing_.clear();
+}
+
+void Engine::poll_direct() {
+  iterating_ = true;
+  for (size_t i = 0; i < handlers_.size(); ++i) {
+    Handler *handler = handlers_[i];
+    if (handler != nullptr && handler->want_ != 0)
+      handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
+  }
+  iterating_ = false;
+  if (!holes_) return;
+  holes_ = false;
+  std::erase(handlers_, nullptr);
+  for (size_t i = 0; i < handlers_.size(); ++i) handlers_[i]->index_ = int(i);
+}
+
+void Engine::poll_set(int epoll) {
+  event_count_ = epoll_wait(epoll, events_, int(std::size(events_)), 0);
+  for (int i = 0; i < event_count_; ++i) {
+    auto *handler = static_cast<Handler *>(events_[i].data.ptr);
+    if (handler == nullptr) continue;  // the timer, the wake-up, or removed meanwhile
+    if (events_[i].events & EPOLLIN) hot_ = handler;
+    handler->on_event(events_[i].events);
+  }
+  event_count_ = 0;
+}
+
+void Engine::progress() {
+  flush();
+  if (!deadlines_.empty()) run_deadlines();
+  if (handlers_.size() <= kDirect) {
+    poll_direct();
+  } else if (hot_ != nullptr && (hot_->want_ & EPOLLIN) && ++skipped_ % 4 != 0) {
+    hot_->on_event(EPOLLIN);
+  } else {
+    poll_set(epoll_);
+  }
+  if (cm_epoll_ >= 0) poll_set(cm_epoll_);
+  flush();
+}
+
+int Engine::ensure_set(int &epoll, bool cm) {
+  if (epoll >= 0) return epoll;
+  if (timer_ < 0) {
+    timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (timer_ < 0) return -errno;
+  }
+  const int fd = epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) return -errno;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  if (epoll_ctl(fd, EPOLL_CTL_ADD, timer_, &event) < 0) {
+    const int error = errno;
+    close(fd);
+    return -error;
+  }
+  epoll = fd;
+  for (Handler *handler : handlers_)
+    if (handler != nullptr) register_in(fd, *handler, cm ? handler->cm_want_ : handler->want_, EPOLL_CTL_ADD);
+  timer_at_ = 0;
+  arm_timer();
+  return epoll;
+}
+
+int Engine::wait_fd() { return ensure_set(epoll_, false); }
+
+int Engine::cm_wait_fd() { return ensure_set(cm_epoll_, true); }
+
+void Engine::kick() {
+  const uint64_t one = 1;
+  // The counter cannot overflow in practice, and a full one is readable all the same.
+  [[maybe_unused]] ssize_t n = write(wake_, &one, sizeof one);
+}
+
+Result<void> Engine::start_thread() {
+  if (threaded_) return {};
+  int epoll;
+  {
+    Guard guard(lock_);
+    epoll = wait_fd();
+  }
+  if (epoll < 0) return fail(-epoll, "progress thread: no epoll descriptor (see `ulimit -n`)");
+  if (wake_ < 0) {
+    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (wake_ < 0) return fail(errno, "progress thread: no eventfd (see `ulimit -n`)");
+  }
+  // Signals belong to the application's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  stop_ = false;
+  try {
+    thread_ = std::thread([this, epoll] {
+      pollfd fds[2] = {{epoll, POLLIN, 0}, {wake_, POLLIN, 0}};
+      while (!stop_) {
+        ::poll(fds, 2, -1);
+        uint64_t count;
+        while (read(wake_, &count, sizeof count) > 0) {
+        }
+        Guard guard(lock_);
+        progress();
+      }
+    });
+    threaded_ = true;
+  } catch (const std::system_error &error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return fail(FI_EAGAIN, "progress thread: %s (see `ulimit -u`)", error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return {};
+}
+
+void Engine::stop_thread() {
+  if (!threaded_) return;
+  stop_ = true;
+  kick();
+  thread_.join();
+  threaded_ = false;
+}
+
+}  // namespace weft::sdk
