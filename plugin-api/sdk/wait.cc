@@ -13,11 +13,6 @@
 
 namespace weft::sdk {
 
-struct WaitObject::MutexCond {
-  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
-};
-
 WaitObject::~WaitObject() {
   if (epoll_ >= 0) ::close(epoll_);
   if (event_ >= 0) ::close(event_);

@@ -13,6 +13,7 @@
 #define WEFT_SDK_WAIT_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/fi_eq.h>
 #include <weft/result.h>
 
@@ -70,7 +71,10 @@ class WaitObject {
   int event_ = -1;
   int epoll_ = -1;
   std::vector<WaitSource> sources_;
-  struct MutexCond;
+  struct MutexCond {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+  };
   std::unique_ptr<MutexCond> mutex_cond_;
 };
 

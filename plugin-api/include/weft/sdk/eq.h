@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Eq: an event queue (fi_eq.3) for connection and other control events, fed by any number of engines.
+//
+//   eq->push_cm(FI_CONNREQ, pep->base(), info, private_data);
+//   eq->push_error({.fid = ep->base(), .err = FI_ECONNREFUSED, .err_data = private_data});
+//   eq->add_source(engine);            // reading the queue makes progress there
+//
+// Has a lock of its own, taken after an engine's: push with the engine's lock held is fine, add_source, remove_source and reading
+// are not. Queued events of a fid that closes are dropped (forget), with the fi_info they carry.
+#ifndef WEFT_SDK_EQ_H
+#define WEFT_SDK_EQ_H
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_eq.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/wait.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::sdk {
+
+struct EventError {
+  struct fid *fid = nullptr;
+  void *context = nullptr;
+  uint64_t data = 0;
+  int err = 0;  // positive FI_E...
+  int prov_errno = 0;
+  std::string err_data;
+};
+
+class Eq final : public Object<Eq, fid_eq> {
+ public:
+  // `fabric` counts its open objects in `children`.
+  static Result<Eq *> open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
+                           const fi_eq_attr *attr, void *context);
+
+  // For the provider. `info` (of a connection request) belongs to the queue until the event is read.
+  void push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const std::byte> data);
+  void push(uint32_t event, struct fid *fid, uint64_t data);
+  void push_error(EventError error);
+  void forget(struct fid *fid);
+  void add_source(Engine &engine);  // counted
+  void remove_source(Engine &engine);
+  std::atomic<size_t> users{0};  // objects bound; a queue with some is busy
+
+  // What to do with the fi_info of a connection request that nobody will read any more: reject and free.
+  void (*drop_request)(fi_info *info) = nullptr;
+
+  // fi_ops_eq
+  ssize_t read(uint32_t *event, void *buf, size_t len, uint64_t flags);
+  ssize_t readerr(struct fi_eq_err_entry *buf, uint64_t flags);
+  ssize_t write(uint32_t event, const void *buf, size_t len, uint64_t flags);
+  ssize_t sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags);
+  const char *strerror(int prov_errno, const void *err_data, char *buf, size_t len);
+
+  // fi_ops
+  int close();
+  int control(int command, void *arg);
+
+  int trywait();
+  int wait_fd();
+  bool poll();
+
+ private:
+  struct Event {
+    uint32_t event = 0;
+    bool error = false;
+    bool cm = false;  // bytes are a fi_eq_cm_entry and private data
+    struct fid *fid = nullptr;
+    fi_info *info = nullptr;
+    std::vector<std::byte> bytes;  // the entry as the reader gets it
+    EventError failure;
+  };
+  Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, void *context);
+  ~Eq() = default;
+  void enqueue(Event event);
+  void progress();
+  ssize_t take(uint32_t *event, void *buf, size_t len, uint64_t flags);
+  void drop(Event &event);
+
+  std::atomic<size_t> &children_;
+  const bool writable_;
+  std::mutex mutex_;  // of the queue and its wait object
+  std::deque<Event> events_;
+  std::string last_err_data_;
+  WaitObject wait_;
+  std::mutex sources_mutex_;  // taken before an engine's lock; held while progress runs, so that no engine goes away under it
+  std::vector<std::pair<Engine *, size_t>> sources_;
+};
+
+}  // namespace weft::sdk
+
+#endif

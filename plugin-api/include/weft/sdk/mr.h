@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key, address, length) to memory.
+//
+//   MrTable table(domain, {.virtual_addresses = mr_mode & FI_MR_VIRT_ADDR, .provider_keys = mr_mode & FI_MR_PROV_KEY});
+//   MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE, iov, room);
+//   if (!a.mr) ...                     // a.reject says why; no memory was touched
+//
+// resolve() is the only way to an application's memory that a peer can name. A region stays registered while an operation pins it:
+// fi_mr_close of a pinned region first tells the owner (on_close), who must let go. Called with the engine's lock held.
+#ifndef WEFT_SDK_MR_H
+#define WEFT_SDK_MR_H
+
+#include <rdma/fi_domain.h>
+#include <sys/uio.h>
+#include <weft/sdk/cntr.h>
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+namespace weft::sdk {
+
+class Eq;
+class MrTable;
+
+class Mr final : public Object<Mr, fid_mr> {
+ public:
+  uint64_t key() const { return fid_key_; }
+  uint64_t access() const { return access_; }
+  bool enabled() const { return enabled_; }
+  // A peer wrote or read `bytes` here: counters bound to the region (FI_RMA_EVENT).
+  void count_remote(uint64_t access, uint64_t bytes);
+  size_t pins = 0;  // operations in flight that refer to the region
+
+  int close();
+  int bind(struct fid *fid, uint64_t flags);
+  int control(int command, void *arg);
+
+ private:
+  friend class MrTable;
+  Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled);
+  ~Mr() = default;
+
+  MrTable &table_;
+  std::vector<iovec> iov_;
+  uint64_t length_ = 0;
+  const uint64_t access_;
+  const uint64_t fid_key_;
+  bool enabled_;
+  Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+};
+
+enum class MrReject { kNone, kNoKey, kDisabled, kAccess, kRange };
+const char *text_of(MrReject reject);
+
+class MrTable {
+ public:
+  struct Mode {
+    bool virtual_addresses = false;  // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets from the region's start
+    bool provider_keys = false;      // FI_MR_PROV_KEY: keys are random 64-bit numbers; else the application's
+    bool enable_needed = false;      // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled
+    size_t iov_limit = 4;
+  };
+  MrTable(DomainContext &domain, Mode mode) : domain_(domain), mode_(mode) {}
+
+  struct Access {
+    Mr *mr = nullptr;
+    MrReject reject = MrReject::kNone;
+    size_t count = 0;  // iovecs written
+  };
+  // Finds [address, address + length) of region `key` and writes where it lies to iov (room for `room` elements, iov_limit suffices).
+  Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov, size_t room);
+
+  // Called for a pinned region before it closes: whoever pinned it must stop touching its memory before this returns.
+  std::function<void(Mr &)> on_close;
+  Eq *eq = nullptr;  // fi_domain_bind(FI_REG_MR): registration completes there
+
+  // fi_ops_mr
+  Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags);
+  size_t size() const { return regions_.size(); }
+
+ private:
+  friend class Mr;
+  uint64_t random_key() const;
+
+  DomainContext &domain_;
+  const Mode mode_;
+  std::unordered_map<uint64_t, Mr *> regions_;
+};
+
+}  // namespace weft::sdk
+
+#endif

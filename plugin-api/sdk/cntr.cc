@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/cntr.h>
+
+#include <sched.h>
+#include <weft/sdk/ops.h>
+
+#include <new>
+
+namespace weft::sdk {
+
+Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context)
+    : Object(domain.instance, FI_CLASS_CNTR, context), domain_(domain), bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
+  c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
+  c()->ops = const_cast<fi_ops_cntr *>(cntr_ops<Cntr>());
+}
+
+Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context) {
+  const fi_cntr_attr defaults{};
+  if (attr == nullptr) attr = &defaults;
+  if (attr->events != FI_CNTR_EVENTS_COMP && attr->events != FI_CNTR_EVENTS_BYTES)
+    return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events", int(attr->events));
+  if (attr->flags != 0) return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context);
+  if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
+  auto opened = cntr->wait_.open(attr->wait_obj);
+  if (opened) {
+    Guard guard(domain.engine->lock());
+    cntr->wait_.add_source({.engine = domain.engine, .held = true});
+  }
+  if (opened) opened = cntr->publish(domain.fid);
+  if (!opened) {
+    delete cntr;
+    return tl::unexpected(opened.error());
+  }
+  domain.children.fetch_add(1, std::memory_order_relaxed);
+  return cntr;
+}
+
+uint64_t Cntr::read() {
+  Guard guard(domain_.engine->lock());
+  domain_.engine->progress();
+  return value_.load(std::memory_order_relaxed);
+}
+
+uint64_t Cntr::readerr() {
+  Guard guard(domain_.engine->lock());
+  domain_.engine->progress();
+  return errors_.load(std::memory_order_relaxed);
+}
+
+int Cntr::update(std::atomic<uint64_t> &what, uint64_t value, bool add) {
+  Guard guard(domain_.engine->lock());
+  what.store(add ? what.load(std::memory_order_relaxed) + value : value, std::memory_order_relaxed);
+  changed();
+  return 0;
+}
+
+int Cntr::add(uint64_t value) { return update(value_, value, true); }
+int Cntr::set(uint64_t value) { return update(value_, value, false); }
+int Cntr::adderr(uint64_t value) { return update(errors_, value, true); }
+int Cntr::seterr(uint64_t value) { return update(errors_, value, false); }
+
+int Cntr::wait(uint64_t threshold, int timeout) {
+  if (!wait_.can_block()) return -FI_EINVAL;
+  const Deadline deadline(timeout);
+  Engine &engine = *domain_.engine;
+  engine.lock().lock();
+  const uint64_t errors = errors_.load(std::memory_order_relaxed);
+  int rc;
+  for (;;) {
+    engine.progress();
+    if (value_.load(std::memory_order_relaxed) >= threshold) {
+      rc = 0;
+      break;
+    }
+    if (errors_.load(std::memory_order_relaxed) != errors) {
+      rc = -FI_EAVAIL;
+      break;
+    }
+    if (deadline.passed()) {
+      rc = -FI_ETIMEDOUT;
+      break;
+    }
+    wait_.clear();
+    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_.fd();
+    engine.lock().unlock();
+    if (fd < 0) {
+      sched_yield();
+    } else {
+      WaitObject::block(fd, deadline.left_ms());
+    }
+    engine.lock().lock();
+  }
+  engine.lock().unlock();
+  return rc;
+}
+
+int Cntr::close() {
+  if (users.load() != 0) return -FI_EBUSY;
+  retire();
+  domain_.children.fetch_sub(1, std::memory_order_relaxed);
+  delete this;
+  return 0;
+}
+
+int Cntr::control(int command, void *arg) {
+  if (command != FI_GETWAIT) return -FI_ENOSYS;
+  Guard guard(domain_.engine->lock());
+  return wait_.get(arg);
+}
+
+bool Cntr::poll() {
+  Guard guard(domain_.engine->lock());
+  domain_.engine->progress();
+  const uint64_t sum = value_.load(std::memory_order_relaxed) + errors_.load(std::memory_order_relaxed);
+  wait_.clear();
+  if (sum == polled_) return false;
+  polled_ = sum;
+  return true;
+}
+
+int Cntr::wait_fd() {
+  Guard guard(domain_.engine->lock());
+  return wait_.fd();
+}
+
+int Cntr::trywait() {
+  if (poll()) return -FI_EAGAIN;
+  if (wait_.type() == FI_WAIT_MUTEX_COND) return 0;
+  const int fd = wait_fd();
+  return fd < 0 ? fd : 0;
+}
+
+}  // namespace weft::sdk

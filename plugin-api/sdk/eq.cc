@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/eq.h>
+
+#include <sched.h>
+#include <weft/sdk/cq.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace weft::sdk {
+
+Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, void *context)
+    : Object(instance, FI_CLASS_EQ, context), children_(children), writable_(flags & FI_WRITE) {
+  c()->fid.ops = const_cast<fi_ops *>(fid_ops<Eq>());
+  c()->ops = const_cast<fi_ops_eq *>(eq_ops<Eq>());
+}
+
+Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
+                      const fi_eq_attr *attr, void *context) {
+  const fi_eq_attr defaults{};
+  if (attr == nullptr) attr = &defaults;
+  if (attr->flags & ~uint64_t(FI_WRITE | FI_AFFINITY))
+    return fail(FI_EBADFLAGS, "fi_eq_attr.flags %#llx: only FI_WRITE and FI_AFFINITY are known",
+                (unsigned long long)attr->flags);
+  Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, context);
+  if (eq == nullptr) return fail(FI_ENOMEM, "no memory for an event queue");
+  auto opened = eq->wait_.open(attr->wait_obj);
+  if (opened) opened = eq->publish(fabric);
+  if (!opened) {
+    delete eq;
+    return tl::unexpected(opened.error());
+  }
+  children.fetch_add(1, std::memory_order_relaxed);
+  return eq;
+}
+
+void Eq::enqueue(Event event) {
+  std::lock_guard guard(mutex_);
+  events_.push_back(std::move(event));
+  wait_.notify();
+}
+
+void Eq::push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const std::byte> data) {
+  fi_eq_cm_entry entry{};
+  entry.fid = fid;
+  entry.info = info;
+  Event e{.event = event, .cm = true, .fid = fid, .info = info};
+  e.bytes.resize(sizeof entry + data.size());
+  std::memcpy(e.bytes.data(), &entry, sizeof entry);
+  if (!data.empty()) std::memcpy(e.bytes.data() + sizeof entry, data.data(), data.size());
+  enqueue(std::move(e));
+}
+
+void Eq::push(uint32_t event, struct fid *fid, uint64_t data) {
+  fi_eq_entry entry{};
+  entry.fid = fid;
+  entry.context = fid->context;
+  entry.data = data;
+  Event e{.event = event, .fid = fid};
+  e.bytes.resize(sizeof entry);
+  std::memcpy(e.bytes.data(), &entry, sizeof entry);
+  enqueue(std::move(e));
+}
+
+void Eq::push_error(EventError error) {
+  Event e{.error = true, .fid = error.fid};
+  e.failure = std::move(error);
+  enqueue(std::move(e));
+}
+
+void Eq::drop(Event &event) {
+  if (event.info != nullptr && drop_request != nullptr) drop_request(std::exchange(event.info, nullptr));
+}
+
+void Eq::forget(struct fid *fid) {
+  std::deque<Event> dropped;
+  {
+    std::lock_guard guard(mutex_);
+    for (auto it = events_.begin(); it != events_.end();) {
+      if (it->fid != fid) {
+        ++it;
+        continue;
+      }
+      dropped.push_back(std::move(*it));
+      it = events_.erase(it);
+    }
+  }
+  for (Event &event : dropped) drop(event);
+}
+
+void Eq::add_source(Engine &engine) {
+  std::lock_guard guard(sources_mutex_);
+  for (auto &[known, count] : sources_) {
+    if (known != &engine) continue;
+    ++count;
+    return;
+  }
+  sources_.emplace_back(&engine, 1);
+  std::lock_guard queue(mutex_);
+  wait_.add_source({.engine = &engine, .cm = true});
+}
+
+void Eq::remove_source(Engine &engine) {
+  std::lock_guard guard(sources_mutex_);
+  const auto it = std::ranges::find(sources_, &engine, &std::pair<Engine *, size_t>::first);
+  if (it == sources_.end() || --it->second != 0) return;
+  sources_.erase(it);
+  std::lock_guard queue(mutex_);
+  wait_.remove_source({.engine = &engine, .cm = true});
+}
+
+void Eq::progress() {
+  std::lock_guard guard(sources_mutex_);
+  for (auto &[engine, count] : sources_) {
+    Guard locked(engine->lock());
+    engine->progress();
+  }
+}
+
+ssize_t Eq::take(uint32_t *event, void *buf, size_t len, uint64_t flags) {
+  std::lock_guard guard(mutex_);
+  if (events_.empty()) {
+    wait_.clear();
+    return -FI_EAGAIN;
+  }
+  Event &e = events_.front();
+  if (e.error) return -FI_EAVAIL;
+  // Private data that does not fit is cut; the fixed part must fit (fi_eq.3).
+  const size_t fixed = e.cm ? sizeof(fi_eq_cm_entry) : e.bytes.size();
+  if (len < fixed) return -FI_ETOOSMALL;
+  const size_t n = std::min(len, e.bytes.size());
+  if (event != nullptr) *event = e.event;
+  if (n != 0) std::memcpy(buf, e.bytes.data(), n);
+  if (!(flags & FI_PEEK)) {
+    events_.pop_front();
+    if (events_.empty()) wait_.clear();
+  }
+  return ssize_t(n);
+}
+
+ssize_t Eq::read(uint32_t *event, void *buf, size_t len, uint64_t flags) {
+  if (buf == nullptr && len != 0) return -FI_EINVAL;
+  ssize_t n = take(event, buf, len, flags);
+  if (n != -FI_EAGAIN) return n;
+  progress();
+  return take(event, buf, len, flags);
+}
+
+ssize_t Eq::readerr(struct fi_eq_err_entry *buf, uint64_t flags) {
+  if (buf == nullptr) return -FI_EINVAL;
+  std::lock_guard guard(mutex_);
+  if (events_.empty() || !events_.front().error) return -FI_EAGAIN;
+  EventError &error = events_.front().failure;
+  buf->fid = error.fid;
+  buf->context = error.context;
+  buf->data = error.data;
+  buf->err = error.err;
+  buf->prov_errno = error.prov_errno;
+  last_err_data_ = error.err_data;
+  if (buf->err_data != nullptr && buf->err_data_size > 0) {
+    const size_t n = std::min(buf->err_data_size, last_err_data_.size());
+    std::memcpy(buf->err_data, last_err_data_.data(), n);
+    buf->err_data_size = n;
+  } else {
+    buf->err_data = last_err_data_.empty() ? nullptr : last_err_data_.data();
+    buf->err_data_size = last_err_data_.size();
+  }
+  if (!(flags & FI_PEEK)) events_.pop_front();
+  return sizeof *buf;
+}
+
+ssize_t Eq::write(uint32_t event, const void *buf, size_t len, uint64_t) {
+  if (!writable_) return -FI_EINVAL;  // not opened with FI_WRITE
+  if (buf == nullptr && len != 0) return -FI_EINVAL;
+  Event e{.event = event};
+  e.bytes.resize(len);
+  if (len != 0) std::memcpy(e.bytes.data(), buf, len);
+  enqueue(std::move(e));
+  return ssize_t(len);
+}
+
+ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags) {
+  if (!wait_.can_block()) return -FI_EINVAL;
+  const Deadline deadline(timeout);
+  for (;;) {
+    const ssize_t n = read(event, buf, len, flags);
+    if (n != -FI_EAGAIN || deadline.passed()) return n;
+    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_fd();
+    if (fd < 0) {
+      sched_yield();
+    } else {
+      // Progress may have made an event between the read and the descriptor's birth.
+      if (trywait() != 0) continue;
+      WaitObject::block(fd, deadline.left_ms());
+    }
+  }
+}
+
+const char *Eq::strerror(int prov_errno, const void *, char *buf, size_t len) {
+  return strerror_into(prov_errno, buf, len);
+}
+
+int Eq::close() {
+  if (users.load() != 0) return -FI_EBUSY;
+  retire();
+  for (Event &event : events_) drop(event);
+  children_.fetch_sub(1, std::memory_order_relaxed);
+  delete this;
+  return 0;
+}
+
+int Eq::wait_fd() {
+  std::lock_guard guard(mutex_);
+  return wait_.fd();
+}
+
+int Eq::control(int command, void *arg) {
+  if (command != FI_GETWAIT) return -FI_ENOSYS;
+  std::lock_guard guard(mutex_);
+  return wait_.get(arg);
+}
+
+int Eq::trywait() {
+  if (poll()) return -FI_EAGAIN;
+  if (wait_.type() == FI_WAIT_MUTEX_COND) return 0;
+  const int fd = wait_fd();
+  return fd < 0 ? fd : 0;
+}
+
+bool Eq::poll() {
+  progress();
+  std::lock_guard guard(mutex_);
+  if (events_.empty()) wait_.clear();
+  return !events_.empty();
+}
+
+}  // namespace weft::sdk
