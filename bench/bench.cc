@@ -87,7 +87,6 @@ Arena::Arena(const Spec &spec) : size_(spec.size), depth_(DepthOf(spec)) {
     slots->resize(count);
     for (Slot &slot : *slots) {
       slot.data = next + kLead;
-      slot.capacity = static_cast<uint32_t>(stride - kLead);
       slot.receive = receive;
       next += stride;
     }
@@ -160,12 +159,16 @@ void Watch::Start(const char *what, double seconds) {
 }
 
 void Watch::Check() {
+  CheckDeadline();
+  if (control_ != nullptr) control_->CheckPeer();
+}
+
+void Watch::CheckDeadline() const {
   if (NowNs() > deadline_) {
     Fail("%s did not finish within %g s: the peer or the library is stuck, or the machine is too "
          "busy (--timeout sets the limit)",
          what_, seconds_);
   }
-  if (control_ != nullptr) control_->CheckPeer();
 }
 
 }  // namespace weft::bench

@@ -72,7 +72,7 @@ struct Slot {
   void *context[8];  // The library's, while an operation is pending (struct fi_context2).
   char *data = nullptr;
   void *desc = nullptr;
-  uint32_t capacity = 0;
+  uint32_t expected = 0;  // Bytes of the message that a posted receive waits for.
   bool receive = false;
   bool busy = false;
 };
@@ -142,6 +142,7 @@ class Watch {
   void Start(const char *what, double seconds);
   // Throws when the deadline has passed or the peer has died or reported an error.
   void Check();
+  void CheckDeadline() const;
 
  private:
   Control *control_;

@@ -211,6 +211,12 @@ nlohmann::json Control::Receive(double seconds) {
   return message;
 }
 
+bool Control::Readable() {
+  if (buffer_.find('\n') != std::string::npos) return true;
+  pollfd p = {fd_.get(), POLLIN, 0};
+  return poll(&p, 1, 0) > 0;
+}
+
 void Control::CheckPeer() {
   char chunk[4096];
   const ssize_t n = recv(fd_.get(), chunk, sizeof chunk, MSG_DONTWAIT);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// Resident memory per idle connection: opens `count` FI_EP_MSG connections between two processes,
+// each bound to one shared queue, with no receive posted and no byte sent.
+//
+//   node.Resolve(address);  // FabricNode; the peer: node.Listen(host)
+//   ConnectionHolder held = OpenConnections(node, 1000);  // the peer: AcceptConnections
+//
+// Only user-space memory is counted: socket buffers in the kernel belong to no process.
+#ifndef WEFT_BENCH_MEMORY_H_
+#define WEFT_BENCH_MEMORY_H_
+
+
+#include <vector>
+
+#include "bench.h"
+#include "fabric.h"
+
+namespace weft::bench {
+
+struct MemoryResult {
+  uint64_t before_bytes = 0;  // Resident with one connection open, everything shared paid for.
+  uint64_t after_bytes = 0;
+  double per_endpoint = 0;
+  double connect_us = 0;  // Mean time to establish one connection.
+};
+
+// Raises the limit of open files as far as allowed; throws if `count` connections do not fit.
+void NeedFiles(uint32_t count);
+
+// Keeps the connections open as long as it lives: the peer measures too.
+struct ConnectionHolder {
+  std::vector<Fid<fid_ep>> endpoints;
+  MemoryResult result;
+};
+ConnectionHolder AcceptConnections(FabricNode &node, uint32_t count);
+ConnectionHolder OpenConnections(FabricNode &node, uint32_t count);
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_MEMORY_H_

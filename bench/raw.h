@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The yardstick: one non-blocking TCP socket with TCP_NODELAY that carries a 16-byte header and the
+// payload per message, spun on, with as little in the way as a program that knows its traffic can
+// manage. It offers the same operations as the fabric transport, so the same patterns run over it.
+//
+//   RawTransport transport(Dial(host, port, 10.0), &watch);
+//   transport.Begin(arena, spec);
+//   transport.PostReceive(arena.rx(0), 64);
+//
+// What it does per message: one send (header and payload are adjacent, nothing is copied); one recv
+// that asks for exactly the rest of the message and lands it in its final place. Streams of small
+// messages are received many at a time into a staging buffer and copied out; with Spec::more the
+// messages of a window also leave in gathered writes.
+#ifndef WEFT_BENCH_RAW_H_
+#define WEFT_BENCH_RAW_H_
+
+#include <sys/uio.h>
+
+#include <vector>
+
+#include "bench.h"
+#include "control.h"
+
+namespace weft::bench {
+
+class RawTransport {
+ public:
+  static constexpr bool kHasRma = false;
+
+  // Takes a connected socket.
+  RawTransport(Fd socket, Watch *watch);
+
+  void Begin(Arena &arena, const Spec &spec);
+
+  // For the patterns.
+  void PostReceive(Slot &slot, size_t size);
+  void Send(Slot &slot, size_t size, bool more);
+  int Progress();
+  void SlowCheck() { watch_->Check(); }
+  uint64_t received() const { return received_; }
+
+ private:
+  struct Header {
+    uint32_t magic;
+    uint32_t number;
+    uint64_t size;
+  };
+  static constexpr uint32_t kMagic = 0x77617277;
+  static constexpr size_t kStaging = 64 * 1024;
+  // Up to here a stream is received through the staging buffer: the copy costs less than a call.
+  static constexpr size_t kStagedLimit = 8 * 1024;
+
+  int ProgressDirect();
+  int ProgressStaged();
+  // Hands out the whole messages that the staging buffer holds.
+  int TakeStaged();
+  // Bytes read, 0 when there are none; throws when the peer has closed.
+  size_t Receive(void *data, size_t size);
+  void Finish(Slot &slot);
+  void CheckHeader(const Header &header, const Slot &slot);
+  void WriteOut();
+
+  Fd socket_;
+  Watch *watch_;
+  bool staged_ = false;
+  // Posted receives, oldest at head_ % size; a power of two entries.
+  std::vector<Slot *> posted_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+  size_t have_ = 0;  // Bytes of the current message that have arrived, header included.
+  std::vector<char> staging_;
+  size_t staging_begin_ = 0;
+  size_t staging_end_ = 0;
+  std::vector<iovec> gather_;
+  uint32_t send_number_ = 0;
+  uint32_t receive_number_ = 0;
+  uint64_t received_ = 0;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_RAW_H_

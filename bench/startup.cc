@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "startup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "control.h"
+
+namespace weft::bench {
+
+namespace {
+
+constexpr uint32_t kWarmUp = 3;
+
+std::string RunOnce(const std::string &probe, const std::string &provider, double timeout_seconds) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) Fail("pipe: %s", strerror(errno));
+  Fd reader(ends[0]), writer(ends[1]);
+  const pid_t pid = fork();
+  if (pid < 0) Fail("fork: %s", strerror(errno));
+  if (pid == 0) {
+    dup2(writer.get(), STDOUT_FILENO);
+    if (!provider.empty()) setenv("FI_PROVIDER", provider.c_str(), 1);
+    char start[32];
+    char *argv[] = {const_cast<char *>(probe.c_str()), start, nullptr};
+    // Last thing before exec, so that fork is not part of the time.
+    snprintf(start, sizeof start, "%llu", static_cast<unsigned long long>(NowNs()));
+    execv(argv[0], argv);
+    dprintf(STDOUT_FILENO, "error: cannot start %s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+  }
+  writer.Reset();
+  const uint64_t deadline = NowNs() + static_cast<uint64_t>(timeout_seconds * 1e9);
+  std::string text;
+  bool late = false;
+  for (;;) {
+    const uint64_t now = NowNs();
+    late = now >= deadline;
+    if (late) break;
+    pollfd p = {reader.get(), POLLIN, 0};
+    if (poll(&p, 1, static_cast<int>((deadline - now) / 1000000 + 1)) <= 0) continue;
+    char chunk[1024];
+    const ssize_t n = read(reader.get(), chunk, sizeof chunk);
+    if (n > 0) text.append(chunk, static_cast<size_t>(n));
+    if (n == 0) break;
+  }
+  if (late) kill(pid, SIGKILL);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (late) Fail("%s did not finish within %g s", probe.c_str(), timeout_seconds);
+  if (text.rfind("error:", 0) == 0) Fail("%s: %s", probe.c_str(), text.substr(7).c_str());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    Fail("%s ended with status 0x%x", probe.c_str(), status);
+  }
+  return text;
+}
+
+}  // namespace
+
+StartupResult MeasureStartup(const std::string &probe, const std::string &provider, uint32_t count,
+                             double timeout_seconds) {
+  StartupResult result;
+  for (uint32_t i = 0; i < count + kWarmUp; ++i) {
+    const std::string line = RunOnce(probe, provider, timeout_seconds);
+    char *end = nullptr;
+    const uint64_t ns = strtoull(line.c_str(), &end, 10);
+    if (ns == 0 || *end != ' ') Fail("%s printed '%s'", probe.c_str(), line.c_str());
+    if (i >= kWarmUp) result.ns.Add(ns);
+    result.library = end + 1;
+    if (!result.library.empty() && result.library.back() == '\n') result.library.pop_back();
+  }
+  result.ns.Sort();
+  return result;
+}
+
+}  // namespace weft::bench
