@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The connection message of the tcp provider: request, accept or reject, each with up to 256 bytes of private data. It is the
+// first thing in each direction of a stream; data frames (frame.h) follow.
+//
+//   ConnectReader reader(ConnectRole::kPassive);          // we wait for a request
+//   while (!reader.done() && !reader.rejected()) {
+//     std::span<uint8_t> space = reader.space();           // never more than the message still needs
+//     ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
+//     reader.on_read(n);
+//   }
+//   reader.header().order, reader.private_bytes();
+//
+//   uint8_t answer[kMaxConnectSize];
+//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);  // to be sent by one call: stock reads once
+//
+// Not for the meaning of the private data, nor for who wins when both sides connect.
+#ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
+#define WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "frame.h"
+
+namespace weft::tcp {
+
+inline constexpr uint8_t kConnectVersion = 3;
+inline constexpr size_t kConnectHeaderSize = 32;
+inline constexpr size_t kMaxPrivateSize = 256;
+inline constexpr size_t kMaxConnectSize = kConnectHeaderSize + kMaxPrivateSize;
+
+enum class ConnectType : uint8_t { kRequest = 0, kAccept = 1, kReject = 6 };
+
+// Who reads: the passive side takes requests only, the active side accepts and rejects.
+enum class ConnectRole : uint8_t { kPassive, kActive };
+
+enum class ConnectRefusal : uint8_t {
+  kTruncated,    // parse_connect_header() was given fewer than 32 bytes; never from a stream
+  kVersion,      // not 3
+  kType,         // unknown, or not one that this side waits for
+  kPrivateSize,  // above 256
+};
+
+const char *text(ConnectRefusal refusal) noexcept;
+
+struct ConnectHeader {
+  ConnectType type = ConnectType::kRequest;
+  ByteOrder order = ByteOrder::kNative;  // of the data frames in both directions; means nothing in a reject
+  uint16_t private_size = 0;             // 0..256
+  bool operator==(const ConnectHeader &) const = default;
+};
+
+// Total: any bytes give a header or a refusal.
+tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const uint8_t> bytes,
+                                                                 ConnectRole role) noexcept;
+
+// Writes header and private data to `out`, returns their length; 0 if there are more than kMaxPrivateSize bytes of private data.
+// `order` other than kNative plays a peer of the other byte order (tests).
+size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
+                      std::span<uint8_t, kMaxConnectSize> out,
+                      ByteOrder order = ByteOrder::kNative) noexcept;
+
+// Collects one connection message from a stream that may cut it anywhere, and takes no byte beyond it.
+class ConnectReader {
+ public:
+  explicit ConnectReader(ConnectRole role) : role_(role) {}
+
+  // Where the next bytes belong, and at most how many: empty once done or rejected.
+  std::span<uint8_t> space() { return {bytes_.data() + have_, need_ - have_}; }
+  // `n` bytes were put at the front of space().
+  void on_read(size_t n);
+  // The same for bytes that lie elsewhere. Returns how many were taken.
+  size_t on_bytes(std::span<const uint8_t> bytes);
+
+  bool done() const { return header_ && have_ == need_; }
+  std::optional<ConnectRefusal> rejected() const { return refusal_; }
+  const ConnectHeader &header() const { return *header_; }  // after done()
+  std::span<const uint8_t> private_bytes() const {          // after done()
+    return {bytes_.data() + kConnectHeaderSize, have_ - kConnectHeaderSize};
+  }
+
+ private:
+  std::array<uint8_t, kMaxConnectSize> bytes_;
+  size_t have_ = 0;
+  size_t need_ = kConnectHeaderSize;
+  std::optional<ConnectHeader> header_;
+  std::optional<ConnectRefusal> refusal_;
+  ConnectRole role_;
+};
+
+}  // namespace weft::tcp
+
+#endif  // WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H

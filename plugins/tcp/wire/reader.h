@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reader: the receive side of a data stream as a state machine. Bytes in whatever pieces go in; headers come out to a sink, which
+// says where each payload goes, and the payload is put there. No socket, no clock, no allocation.
+//
+//   struct Sink {
+//     Verdict on_header(const FrameHeader &header, Target &target) {
+//       if (no_buffer_posted) return Verdict::kStall;                  // asked again by resume()
+//       target.fit({&posted, 1}, header.payload_size);                 // truncates if it must
+//       return Verdict::kAccept;
+//     }
+//     void on_frame_end(const FrameHeader &header) { ... complete, acknowledge ... }
+//   };
+//   Reader<Sink> reader(EndpointKind::kMsg, order);
+//
+//   ssize_t n = recv(fd, staging, sizeof staging, 0);
+//   size_t used = reader.on_bytes({staging, n}, sink);                 // keep the rest if it stalled
+//
+// In the middle of a large payload the copy is saved by reading straight into the target, with the staging buffer last to take what
+// follows the payload:
+//
+//   iov = reader.direct() + {staging};  n = readv(fd, iov, ...);
+//   size_t placed = std::min<uint64_t>(n, reader.direct_left());
+//   reader.on_direct(placed, sink);
+//   reader.on_bytes({staging, n - placed}, sink);
+//
+// The sink is never called again after a reject, and must not call the reader from its callbacks. A reader belongs to one direction of
+// one connection, and starts behind the connection message (connect_message.h).
+#ifndef WEFT_PLUGINS_TCP_WIRE_READER_H
+#define WEFT_PLUGINS_TCP_WIRE_READER_H
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "frame.h"
+
+namespace weft::tcp {
+
+enum class Verdict : uint8_t {
+  kAccept,  // the target is set
+  kStall,   // no place for this frame now; the target is ignored
+  kReject,  // the frame must not be: the stream ends here
+};
+
+inline constexpr size_t kMaxTargetVectors = 4;
+
+// Where a payload goes: the vectors in order, then `discard` bytes that are dropped. Together they must be exactly the payload.
+// Empty when the sink is asked.
+struct Target {
+  std::array<iovec, kMaxTargetVectors> iov;
+  uint8_t count = 0;
+  uint64_t discard = 0;
+
+  // Appends a vector. The caller keeps to kMaxTargetVectors.
+  void add(void *base, size_t length) { iov[count++] = {base, length}; }
+  // Sets the target to the front of `buffers` (at most kMaxTargetVectors) and discards what does not fit there. Returns the number
+  // of payload bytes that fit.
+  uint64_t fit(std::span<const iovec> buffers, uint64_t payload_size) {
+    uint64_t left = payload_size;
+    count = 0;
+    for (const iovec &buffer : buffers) {
+      if (left == 0) break;
+      const auto length = static_cast<size_t>(std::min<uint64_t>(left, buffer.iov_len));
+      add(buffer.iov_base, length);
+      left -= length;
+    }
+    discard = left;
+    return payload_size - left;
+  }
+};
+
+template <class T>
+concept FrameSink = requires(T sink, const FrameHeader &header, Target &target) {
+  { sink.on_header(header, target) } -> std::same_as<Verdict>;
+  sink.on_frame_end(header);
+};
+
+// `Sink` satisfies FrameSink; it may be incomplete where the reader is declared, so that an endpoint can hold its own reader.
+template <class Sink>
+class Reader {
+ public:
+  Reader(EndpointKind kind, ByteOrder order) : kind_(kind), order_(order) {}
+  // The order and the kind may be known only after the connection message: before the first byte.
+  void start(EndpointKind kind, ByteOrder order) { *this = Reader(kind, order); }
+
+  // Feeds received bytes and returns how many were consumed: fewer than given only after a stall or a reject.
+  size_t on_bytes(std::span<const uint8_t> bytes, Sink &sink);
+
+  // Inside a payload: what is left of its target, for readv(). Empty elsewhere, and once only discard_left() remains.
+  std::span<const iovec> direct() const { return {target_.iov.data() + at_, size_t(target_.count - at_)}; }
+  uint64_t direct_left() const { return direct_left_; }  // bytes in direct()
+  // Inside a payload: how many bytes behind direct() will be dropped.
+  uint64_t discard_left() const { return target_.discard; }
+  // `n` bytes, at most direct_left(), were placed into the front of direct(). n == 0 does nothing.
+  void on_direct(size_t n, Sink &sink);
+
+  // A header was read for which the sink had no place.
+  bool stalled() const { return state_ == State::kStalled; }
+  const FrameHeader &stalled_header() const { return header_; }
+  // Asks the sink again; no effect unless stalled. Afterwards the bytes that on_bytes() left over can be fed, unless stalled() still.
+  void resume(Sink &sink);
+
+  bool in_payload() const { return state_ == State::kPayload; }
+  // At a frame boundary: end of file here loses no frame.
+  bool idle() const { return state_ == State::kHeader && have_ == 0; }
+  std::optional<Reject> rejected() const {
+    return state_ == State::kRejected ? std::optional(reject_) : std::nullopt;
+  }
+
+ private:
+  enum class State : uint8_t { kHeader, kStalled, kPayload, kRejected };
+
+  size_t collect(std::span<const uint8_t> bytes);
+  bool take_header(const FrameHeader &header, Sink &sink);
+  size_t take_payload(std::span<const uint8_t> bytes);
+  void advance(size_t n);
+  void fail(Reject reason);
+
+  // A header in pieces, or the header of the frame whose payload is in pieces: never both.
+  union {
+    std::array<uint8_t, kMaxHeaderSize> raw_;
+    FrameHeader header_{};
+  };
+  Target target_{};
+  uint64_t direct_left_ = 0;
+  uint8_t at_ = 0;    // first vector of the target that is not full
+  uint8_t have_ = 0;  // bytes in raw_
+  State state_ = State::kHeader;
+  Reject reject_{};
+  EndpointKind kind_;
+  ByteOrder order_;
+};
+
+}  // namespace weft::tcp
+
+#include "reader_impl.h"
+
+#endif  // WEFT_PLUGINS_TCP_WIRE_READER_H

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(); the number of bytes that the socket took
+// comes back, and the items that are gone with them are handed back to their owner.
+//
+//   struct Operation : SendItem { void *context; };                   // memory of the caller
+//   operation->set_header(header, order);
+//   operation->add(buffer, length);                                   // or copy(): the buffer is free at once
+//   writer.push(*operation);
+//
+//   iovec iov[64];
+//   message.msg_iovlen = writer.gather(iov);  message.msg_iov = iov;
+//   ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete(static_cast<Operation &>(item)); });
+//
+// Control items (acknowledgements, read responses, clear-to-send) go ahead of application items of which no byte was sent, never inside
+// a frame. The writer numbers the frames (the id byte) in the order in which they leave. Nothing may be pushed between gather() and
+// its on_sent(); the callback of on_sent() may push. The writer keeps no item after it has handed it back, and waits for no
+// acknowledgement: that is the owner's affair. Not for the connection message, which is no frame.
+#ifndef WEFT_PLUGINS_TCP_WIRE_WRITER_H
+#define WEFT_PLUGINS_TCP_WIRE_WRITER_H
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "frame.h"
+
+namespace weft::tcp {
+
+inline constexpr size_t kMaxSendVectors = 4;
+
+// One frame to send, 200 bytes. Two forms share the memory: header and up to 4 vectors of user memory, or header and a payload that was
+// copied behind it (inject), which costs the kernel one vector only. Whoever queues it owns it, and derives from it to say more.
+class SendItem {
+ public:
+  SendItem *next = nullptr;  // free for the owner's lists while the item is not queued
+
+  // Begins the item anew.
+  void set_header(const FrameHeader &header, ByteOrder order) {
+    head_size_ = static_cast<uint8_t>(encode_header(header, order, 0, head_.bytes));
+    count_ = 0;
+  }
+  // Payload by reference: memory that stays as it is until the item is handed back. Empty vectors are left out. At most 4.
+  void add(const void *base, size_t length) {
+    if (length != 0) head_.split.iov[count_++] = {const_cast<void *>(base), length};
+  }
+  // How much payload copy() can still take; nothing after add().
+  size_t room() const { return count_ == 0 ? sizeof head_.bytes - head_size_ : 0; }
+  // Payload by value, at most room().
+  void copy(const void *base, size_t length) {
+    if (length != 0) std::memcpy(head_.bytes + head_size_, base, length);
+    head_size_ = static_cast<uint8_t>(head_size_ + length);
+  }
+
+  uint64_t size() const {
+    uint64_t sum = head_size_;
+    for (size_t i = 0; i < count_; ++i) sum += head_.split.iov[i].iov_len;
+    return sum;
+  }
+
+ private:
+  friend class Writer;
+  union {
+    uint8_t bytes[kMaxHeaderSize + kMaxSendVectors * sizeof(iovec)];
+    struct {
+      uint8_t header[kMaxHeaderSize];
+      iovec iov[kMaxSendVectors];
+    } split;
+  } head_;
+  uint8_t head_size_ = 0;  // header and what was copied behind it
+  uint8_t count_ = 0;
+};
+static_assert(sizeof(SendItem) == 200);
+// An inject of 128 bytes fits behind every header with one remote vector and data.
+static_assert(kMaxHeaderSize + kMaxSendVectors * sizeof(iovec) >= 16 + 8 + kRmaVectorSize + 128);
+
+class Writer {
+ public:
+  void push(SendItem &item) { application_.push(item); }
+  void push_control(SendItem &item) { control_.push(item); }
+
+  bool empty() const { return current_ == nullptr && control_.first == nullptr && application_.first == nullptr; }
+  // A frame is partly out: closing now would cut it.
+  bool inside_frame() const { return current_ != nullptr; }
+
+  // Fills `out` with as much of what is queued as its length permits, in the order of sending, and returns how many vectors were set.
+  size_t gather(std::span<iovec> out);
+  // The socket took `n` of the gathered bytes. Calls done(SendItem &) for every item of which that was the last byte.
+  template <class Done>
+  void on_sent(size_t n, Done &&done);
+  // The connection is gone: calls done(SendItem &) for every queued item, in the order of sending; the queue is empty then.
+  template <class Done>
+  void drain(Done &&done);
+
+ private:
+  struct Queue {
+    SendItem *first = nullptr;
+    SendItem *last = nullptr;
+    void push(SendItem &item) {
+      item.next = nullptr;
+      (first == nullptr ? first : last->next) = &item;
+      last = &item;
+    }
+    SendItem *pop() {
+      SendItem *item = first;
+      if (item != nullptr) first = item->next;
+      return item;
+    }
+  };
+
+  SendItem *current_ = nullptr;  // begun, in neither queue
+  uint64_t sent_ = 0;            // bytes of it that are out
+  Queue control_;
+  Queue application_;
+  uint8_t next_id_ = 0;  // of the first item that is not begun
+};
+
+}  // namespace weft::tcp
+
+#include "writer_impl.h"
+
+#endif  // WEFT_PLUGINS_TCP_WIRE_WRITER_H
