@@ -8,8 +8,8 @@
 //       base()->ops = c_table(fid_ops<Ep>());
 //       c()->msg = c_table(msg_ops<Ep>());
 //     }
-//     int close();                                                      // fi_ops::close without
-//     the fid ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
+//     int close();  // fi_ops::close without the fid
+//     ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
 //   };
 //
 // A member has the parameters and the result of its op, less the fid, and must be public. It may be
