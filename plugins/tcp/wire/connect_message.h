@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The connection message of the tcp provider: request, accept or reject, each with up to 256 bytes of private data. It is the
-// first thing in each direction of a stream; data frames (frame.h) follow.
+// The connection message of the tcp provider: request, accept or reject, each with up to 256 bytes
+// of private data. It is the first thing in each direction of a stream; data frames (frame.h)
+// follow.
 //
 //   ConnectReader reader(ConnectRole::kPassive);          // we wait for a request
 //   while (!reader.done() && !reader.rejected()) {
-//     std::span<uint8_t> space = reader.space();           // never more than the message still needs
-//     ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
+//     std::span<uint8_t> space = reader.space();           // never more than the message still
+//     needs ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
 //     reader.on_read(n);
 //   }
 //   reader.header().order, reader.private_bytes();
 //
 //   uint8_t answer[kMaxConnectSize];
-//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);  // to be sent by one call: stock reads once
+//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);  // to be sent by one
+//   call: stock reads once
 //
 // Not for the meaning of the private data, nor for who wins when both sides connect.
 #ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
@@ -48,8 +50,9 @@ const char *text(ConnectRefusal refusal) noexcept;
 
 struct ConnectHeader {
   ConnectType type = ConnectType::kRequest;
-  ByteOrder order = ByteOrder::kNative;  // of the data frames in both directions; means nothing in a reject
-  uint16_t private_size = 0;             // 0..256
+  ByteOrder order =
+      ByteOrder::kNative;     // of the data frames in both directions; means nothing in a reject
+  uint16_t private_size = 0;  // 0..256
   bool operator==(const ConnectHeader &) const = default;
 };
 
@@ -57,13 +60,15 @@ struct ConnectHeader {
 tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const uint8_t> bytes,
                                                                  ConnectRole role) noexcept;
 
-// Writes header and private data to `out`, returns their length; 0 if there are more than kMaxPrivateSize bytes of private data.
-// `order` other than kNative plays a peer of the other byte order (tests).
+// Writes header and private data to `out`, returns their length; 0 if there are more than
+// kMaxPrivateSize bytes of private data. `order` other than kNative plays a peer of the other byte
+// order (tests).
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
                       std::span<uint8_t, kMaxConnectSize> out,
                       ByteOrder order = ByteOrder::kNative) noexcept;
 
-// Collects one connection message from a stream that may cut it anywhere, and takes no byte beyond it.
+// Collects one connection message from a stream that may cut it anywhere, and takes no byte beyond
+// it.
 class ConnectReader {
  public:
   explicit ConnectReader(ConnectRole role) : role_(role) {}

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The data frames of the tcp provider: a typed header, and the two functions that turn it into bytes and back.
+// The data frames of the tcp provider: a typed header, and the two functions that turn it into
+// bytes and back.
 //
-//   FrameHeader header;                            // a 100-byte message that wants an acknowledgement
-//   header.op = Op::kMessage;
-//   header.flags = kFlagDelivery;
-//   header.payload_size = 100;
-//   uint8_t bytes[kMaxHeaderSize];
-//   size_t n = encode_header(header, ByteOrder::kNative, /*id=*/0, bytes);
+//   FrameHeader header;                            // a 100-byte message that wants an
+//   acknowledgement header.op = Op::kMessage; header.flags = kFlagDelivery; header.payload_size =
+//   100; uint8_t bytes[kMaxHeaderSize]; size_t n = encode_header(header, ByteOrder::kNative,
+//   /*id=*/0, bytes);
 //
 //   auto parsed = parse_header({bytes, n}, ByteOrder::kNative, EndpointKind::kMsg);
 //   if (!parsed) log(text(parsed.error()));
 //
-// parse_header() is total: for any bytes it answers with a header whose every field can be relied upon, or with the reason why
-// not. It is as strict as stock peers are regular, and no stricter: the version byte, the id byte and stale rma counts
-// pass. It knows no connection: whether a key is valid or a rendezvous context exists is asked elsewhere (reader.h
-// brings headers and payload out of a stream, connect_message.h has the message that comes before all frames).
+// parse_header() is total: for any bytes it answers with a header whose every field can be relied
+// upon, or with the reason why not. It is as strict as stock peers are regular, and no stricter:
+// the version byte, the id byte and stale rma counts pass. It knows no connection: whether a key is
+// valid or a rendezvous context exists is asked elsewhere (reader.h brings headers and payload out
+// of a stream, connect_message.h has the message that comes before all frames).
 #ifndef WEFT_PLUGINS_TCP_WIRE_FRAME_H
 #define WEFT_PLUGINS_TCP_WIRE_FRAME_H
 
@@ -38,18 +38,18 @@ static_assert(kMaxHeaderSize == 120);
 inline constexpr uint16_t kFlagRemoteData = 0x0001;  // 8 bytes of remote CQ data in the header
 inline constexpr uint16_t kFlagDelivery = 0x0004;    // acknowledge when the payload is in place
 inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when the payload is persistent
-inline constexpr uint16_t kFlagTagged = 0x0080;      // EndpointKind::kMsgTagged only: op 0 has a tag
+inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged only: op 0 has a tag
 
-inline constexpr uint8_t kOpDataAck = 2;         // op_data that makes a message an acknowledgement
-inline constexpr uint8_t kMaxRendezvous = 254;   // contexts of ops 5 to 7 are 1..254
+inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement
+inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
 
 enum class Op : uint8_t {
-  kMessage = 0,         // and the acknowledgement
-  kTagged = 1,          // RDM
+  kMessage = 0,  // and the acknowledgement
+  kTagged = 1,   // RDM
   kReadRequest = 2,
   kReadResponse = 3,
   kWrite = 4,
-  kReadyToSend = 5,     // RDM protocol 1, as the two below
+  kReadyToSend = 5,  // RDM protocol 1, as the two below
   kClearToSend = 6,
   kRendezvousData = 7,
 };
@@ -57,7 +57,8 @@ enum class Op : uint8_t {
 // What the peer may send on this connection.
 enum class EndpointKind : uint8_t {
   kMsg,        // ops 0, 2, 3, 4
-  kMsgTagged,  // the same, and kFlagTagged: below ofi_rxm, toward libfabric up to 1.19 with dynamic receive buffers
+  kMsgTagged,  // the same, and kFlagTagged: below ofi_rxm, toward libfabric up to 1.19 with dynamic
+               // receive buffers
   kRdm0,       // ops 0 to 4
   kRdm1,       // ops 0 to 7
 };
@@ -69,20 +70,20 @@ enum class ByteOrder : uint8_t {
 };
 
 enum class Reject : uint8_t {
-  kTruncated,         // parse_header() was given fewer bytes than the header has; never from a stream
-  kHeaderSize,        // below 16 or above 120
-  kHeaderMismatch,    // not what op, flags and rma count ask for
-  kOp,                // unknown
-  kOpNotAllowed,      // known, but not on this kind of endpoint
-  kFlags,             // a flag that this op does not have
-  kOpData,            // neither 0 nor what the op defines
-  kRmaCount,          // not 1..4
-  kRmaOverflow,       // the lengths of the vectors exceed 64 bits
-  kFrameSize,         // the frame is smaller than its header
-  kPayloadMismatch,   // a write whose payload is not the sum of its vectors
-  kUnexpectedPayload, // of an op that has none
-  kRefused,           // Reader: the sink refused the frame
-  kTarget,            // Reader: the sink's target is not the size of the payload
+  kTruncated,       // parse_header() was given fewer bytes than the header has; never from a stream
+  kHeaderSize,      // below 16 or above 120
+  kHeaderMismatch,  // not what op, flags and rma count ask for
+  kOp,              // unknown
+  kOpNotAllowed,    // known, but not on this kind of endpoint
+  kFlags,           // a flag that this op does not have
+  kOpData,          // neither 0 nor what the op defines
+  kRmaCount,        // not 1..4
+  kRmaOverflow,     // the lengths of the vectors exceed 64 bits
+  kFrameSize,       // the frame is smaller than its header
+  kPayloadMismatch,    // a write whose payload is not the sum of its vectors
+  kUnexpectedPayload,  // of an op that has none
+  kRefused,            // Reader: the sink refused the frame
+  kTarget,             // Reader: the sink's target is not the size of the payload
 };
 
 // Cause and remedy in words, static storage.
@@ -104,8 +105,8 @@ struct FrameHeader {
   uint16_t flags = 0;       // 0 for read responses: what peers send there means nothing
   uint64_t size = 0;        // header and payload; as header_size
   uint64_t payload_size = 0;
-  uint64_t data = 0;  // if has_data()
-  uint64_t tag = 0;   // kTagged, kReadyToSend, kMessage with kFlagTagged
+  uint64_t data = 0;               // if has_data()
+  uint64_t tag = 0;                // kTagged, kReadyToSend, kMessage with kFlagTagged
   uint64_t rendezvous_length = 0;  // kReadyToSend: length of the message to come
   std::array<RmaVector, kMaxRmaVectors> rma{};
 
@@ -120,27 +121,34 @@ struct FrameHeader {
   bool operator==(const FrameHeader &) const = default;
 };
 
-// The bytes that the header at the front of `bytes` occupies: 16..120, or 0 while there are fewer than 16 bytes to tell by.
+// The bytes that the header at the front of `bytes` occupies: 16..120, or 0 while there are fewer
+// than 16 bytes to tell by.
 inline tl::expected<size_t, Reject> parse_prefix(std::span<const uint8_t> bytes) noexcept;
 
 // `bytes` begins with a whole header (parse_prefix() says how long); what follows is not looked at.
-inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes, ByteOrder order,
-                                                      EndpointKind kind) noexcept;
+inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes,
+                                                      ByteOrder order, EndpointKind kind) noexcept;
 
-// Writes the header to `out` and returns its length, at most kMaxHeaderSize. The caller fills op, flags, op_data,
-// payload_size and what they imply; rma_count is at most 4.
-inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id, uint8_t *out) noexcept;
+// Writes the header to `out` and returns its length, at most kMaxHeaderSize. The caller fills op,
+// flags, op_data, payload_size and what they imply; rma_count is at most 4.
+inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id,
+                            uint8_t *out) noexcept;
 
-// --- Implementation of the inline functions -------------------------------------------------------------------------
+// --- Implementation of the inline functions
+// -------------------------------------------------------------------------
 
 namespace detail {
 
 // Offsets of the fixed part.
-inline constexpr size_t kOpAt = 1, kFlagsAt = 2, kOpDataAt = 4, kRmaCountAt = 5, kHeaderSizeAt = 6, kIdAt = 7,
-                        kSizeAt = 8;
+inline constexpr size_t kOpAt = 1, kFlagsAt = 2, kOpDataAt = 4, kRmaCountAt = 5, kHeaderSizeAt = 6,
+                        kIdAt = 7, kSizeAt = 8;
 
-inline uint16_t swap_if(uint16_t value, bool swap) { return swap ? __builtin_bswap16(value) : value; }
-inline uint64_t swap_if(uint64_t value, bool swap) { return swap ? __builtin_bswap64(value) : value; }
+inline uint16_t swap_if(uint16_t value, bool swap) {
+  return swap ? __builtin_bswap16(value) : value;
+}
+inline uint64_t swap_if(uint64_t value, bool swap) {
+  return swap ? __builtin_bswap64(value) : value;
+}
 
 inline bool swaps(ByteOrder order) {
   return order == ByteOrder::kNetwork && std::endian::native == std::endian::little;
@@ -159,7 +167,8 @@ inline void store(uint8_t *at, T value, bool swap) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// The first 8 bytes as one word: all that is not ignored in the header of a plain message without flags.
+// The first 8 bytes as one word: all that is not ignored in the header of a plain message without
+// flags.
 inline constexpr auto kPlainMask =
     std::bit_cast<uint64_t>(std::array<uint8_t, 8>{0, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0});
 inline constexpr auto kPlain =
@@ -178,26 +187,30 @@ inline tl::expected<size_t, Reject> parse_prefix(std::span<const uint8_t> bytes)
   return size;
 }
 
-inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes, ByteOrder order,
-                                                      EndpointKind kind) noexcept {
+inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes,
+                                                      ByteOrder order, EndpointKind kind) noexcept {
   if (bytes.size() >= kMinHeaderSize) [[likely]] {
     if ((detail::load<uint64_t>(bytes.data(), false) & detail::kPlainMask) == detail::kPlain) {
       tl::expected<FrameHeader, Reject> result(tl::in_place);
-      const auto size = detail::load<uint64_t>(bytes.data() + detail::kSizeAt, detail::swaps(order));
+      const auto size =
+          detail::load<uint64_t>(bytes.data() + detail::kSizeAt, detail::swaps(order));
       result->header_size = kMinHeaderSize;
       result->size = size;
       result->payload_size = size - kMinHeaderSize;
-      if (size < kMinHeaderSize) [[unlikely]] result = tl::unexpected(Reject::kFrameSize);
+      if (size < kMinHeaderSize) [[unlikely]]
+        result = tl::unexpected(Reject::kFrameSize);
       return result;
     }
   }
   return detail::parse_any_header(bytes, order, kind);
 }
 
-inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id, uint8_t *out) noexcept {
+inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id,
+                            uint8_t *out) noexcept {
   const bool swap = detail::swaps(order);
   size_t n = kMinHeaderSize;
-  if (header.op != Op::kMessage || header.flags != 0) n = detail::encode_extension(header, swap, out);
+  if (header.op != Op::kMessage || header.flags != 0)
+    n = detail::encode_extension(header, swap, out);
   out[0] = kFrameVersion;
   out[detail::kOpAt] = static_cast<uint8_t>(header.op);
   detail::store(out + detail::kFlagsAt, header.flags, swap);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reader: the receive side of a data stream as a state machine. Bytes in whatever pieces go in; headers come out to a sink, which
-// says where each payload goes, and the payload is put there. No socket, no clock, no allocation.
+// Reader: the receive side of a data stream as a state machine. Bytes in whatever pieces go in;
+// headers come out to a sink, which says where each payload goes, and the payload is put there. No
+// socket, no clock, no allocation.
 //
 //   struct Sink {
 //     Verdict on_header(const FrameHeader &header, Target &target) {
@@ -13,18 +14,20 @@
 //   Reader<Sink> reader(EndpointKind::kMsg, order);
 //
 //   ssize_t n = recv(fd, staging, sizeof staging, 0);
-//   size_t used = reader.on_bytes({staging, n}, sink);                 // keep the rest if it stalled
+//   size_t used = reader.on_bytes({staging, n}, sink);                 // keep the rest if it
+//   stalled
 //
-// In the middle of a large payload the copy is saved by reading straight into the target, with the staging buffer last to take what
-// follows the payload:
+// In the middle of a large payload the copy is saved by reading straight into the target, with the
+// staging buffer last to take what follows the payload:
 //
 //   iov = reader.direct() + {staging};  n = readv(fd, iov, ...);
 //   size_t placed = std::min<uint64_t>(n, reader.direct_left());
 //   reader.on_direct(placed, sink);
 //   reader.on_bytes({staging, n - placed}, sink);
 //
-// The sink is never called again after a reject, and must not call the reader from its callbacks. A reader belongs to one direction of
-// one connection, and starts behind the connection message (connect_message.h).
+// The sink is never called again after a reject, and must not call the reader from its callbacks. A
+// reader belongs to one direction of one connection, and starts behind the connection message
+// (connect_message.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_READER_H
 #define WEFT_PLUGINS_TCP_WIRE_READER_H
 
@@ -36,6 +39,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -51,22 +55,24 @@ enum class Verdict : uint8_t {
 
 inline constexpr size_t kMaxTargetVectors = 4;
 
-// Where a payload goes: the vectors in order, then `discard` bytes that are dropped. Together they must be exactly the payload.
-// Empty when the sink is asked.
+// Where a payload goes: the vectors in order, then `discard` bytes that are dropped. Together they
+// must be exactly the payload. Empty when the sink is asked.
 struct Target {
   std::array<iovec, kMaxTargetVectors> iov;
   uint8_t count = 0;
   uint64_t discard = 0;
 
-  // Appends a vector. The caller keeps to kMaxTargetVectors.
-  void add(void *base, size_t length) { iov[count++] = {base, length}; }
-  // Sets the target to the front of `buffers` (at most kMaxTargetVectors) and discards what does not fit there. Returns the number
-  // of payload bytes that fit.
+  // Appends a vector. One beyond kMaxTargetVectors is left out, and the frame rejected for it.
+  void add(void *base, size_t length) {
+    if (count < kMaxTargetVectors) iov[count++] = {base, length};
+  }
+  // Sets the target to the front of `buffers`, the first kMaxTargetVectors of them, and discards
+  // what does not fit there. Returns the number of payload bytes that fit.
   uint64_t fit(std::span<const iovec> buffers, uint64_t payload_size) {
     uint64_t left = payload_size;
     count = 0;
     for (const iovec &buffer : buffers) {
-      if (left == 0) break;
+      if (left == 0 || count == kMaxTargetVectors) break;
       const auto length = static_cast<size_t>(std::min<uint64_t>(left, buffer.iov_len));
       add(buffer.iov_base, length);
       left -= length;
@@ -82,7 +88,8 @@ concept FrameSink = requires(T sink, const FrameHeader &header, Target &target) 
   sink.on_frame_end(header);
 };
 
-// `Sink` satisfies FrameSink; it may be incomplete where the reader is declared, so that an endpoint can hold its own reader.
+// `Sink` satisfies FrameSink; it may be incomplete where the reader is declared, so that an
+// endpoint can hold its own reader.
 template <class Sink>
 class Reader {
  public:
@@ -90,11 +97,15 @@ class Reader {
   // The order and the kind may be known only after the connection message: before the first byte.
   void start(EndpointKind kind, ByteOrder order) { *this = Reader(kind, order); }
 
-  // Feeds received bytes and returns how many were consumed: fewer than given only after a stall or a reject.
+  // Feeds received bytes and returns how many were consumed: fewer than given only after a stall or
+  // a reject.
   size_t on_bytes(std::span<const uint8_t> bytes, Sink &sink);
 
-  // Inside a payload: what is left of its target, for readv(). Empty elsewhere, and once only discard_left() remains.
-  std::span<const iovec> direct() const { return {target_.iov.data() + at_, size_t(target_.count - at_)}; }
+  // Inside a payload: what is left of its target, for readv(). Empty elsewhere, and once only
+  // discard_left() remains.
+  std::span<const iovec> direct() const {
+    return {target_.iov.data() + at_, size_t(target_.count - at_)};
+  }
   uint64_t direct_left() const { return direct_left_; }  // bytes in direct()
   // Inside a payload: how many bytes behind direct() will be dropped.
   uint64_t discard_left() const { return target_.discard; }
@@ -104,7 +115,8 @@ class Reader {
   // A header was read for which the sink had no place.
   bool stalled() const { return state_ == State::kStalled; }
   const FrameHeader &stalled_header() const { return header_; }
-  // Asks the sink again; no effect unless stalled. Afterwards the bytes that on_bytes() left over can be fed, unless stalled() still.
+  // Asks the sink again; no effect unless stalled. Afterwards the bytes that on_bytes() left over
+  // can be fed, unless stalled() still.
   void resume(Sink &sink);
 
   bool in_payload() const { return state_ == State::kPayload; }
@@ -117,15 +129,16 @@ class Reader {
  private:
   enum class State : uint8_t { kHeader, kStalled, kPayload, kRejected };
 
-  size_t collect(std::span<const uint8_t> bytes);
-  bool take_header(const FrameHeader &header, Sink &sink);
-  size_t take_payload(std::span<const uint8_t> bytes);
-  void advance(size_t n);
+  size_t begin_frame(const FrameHeader &header, std::span<const uint8_t> rest, Sink &sink);
+  size_t take_payload(std::span<const uint8_t> rest);
+  void skip_full_vectors();
+  bool payload_done() const { return direct_left_ == 0 && target_.discard == 0; }
+  void end_payload();
   void fail(Reject reason);
 
   // A header in pieces, or the header of the frame whose payload is in pieces: never both.
   union {
-    std::array<uint8_t, kMaxHeaderSize> raw_;
+    uint8_t raw_[kMaxHeaderSize];
     FrameHeader header_{};
   };
   Target target_{};
@@ -137,9 +150,177 @@ class Reader {
   EndpointKind kind_;
   ByteOrder order_;
 };
+static_assert(sizeof(Reader<int>) <= 240, "every endpoint has a reader: keep it small");
+
+template <class Sink>
+size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
+  static_assert(FrameSink<Sink>);
+  size_t used = 0;
+  while (used < bytes.size()) {
+    const auto rest = bytes.subspan(used);
+    if (state_ == State::kPayload) {
+      used += take_payload(rest);
+      if (payload_done()) {
+        end_payload();
+        sink.on_frame_end(header_);
+      }
+      continue;
+    }
+    if (state_ != State::kHeader) break;
+
+    if (have_ == 0 &&
+        rest.size() >= kMinHeaderSize) {  // the usual case: the header lies whole in front of us
+      const auto size = parse_prefix(rest);
+      if (!size) {
+        fail(size.error());
+        break;
+      }
+      if (*size <= rest.size()) {
+        const auto header = parse_header(rest.first(*size), order_, kind_);
+        if (!header) {
+          fail(header.error());
+          break;
+        }
+        used += *size;
+        used += begin_frame(*header, bytes.subspan(used), sink);
+        continue;
+      }
+    }
+
+    // A header in pieces: first the part that tells its size, then the rest.
+    const size_t need = have_ < kMinHeaderSize ? kMinHeaderSize : raw_[detail::kHeaderSizeAt];
+    const size_t n = std::min(need - have_, rest.size());
+    std::memcpy(raw_ + have_, rest.data(), n);
+    have_ = static_cast<uint8_t>(have_ + n);
+    used += n;
+    if (have_ < need) break;
+    const auto size = parse_prefix({raw_, have_});
+    if (!size) {
+      fail(size.error());
+      break;
+    }
+    if (*size > have_) continue;
+    const auto header = parse_header({raw_, have_}, order_, kind_);
+    have_ = 0;
+    if (!header) {
+      fail(header.error());
+      break;
+    }
+    used += begin_frame(*header, bytes.subspan(used), sink);
+  }
+  return used;
+}
+
+// `header` is not header_. Returns how much of the payload was taken from `rest`.
+template <class Sink>
+size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint8_t> rest,
+                                 Sink &sink) {
+  target_.count = 0;
+  target_.discard = 0;
+  const Verdict verdict = sink.on_header(header, target_);
+  if (verdict != Verdict::kAccept) {
+    end_payload();
+    if (verdict == Verdict::kStall) {
+      std::construct_at(&header_, header);
+      state_ = State::kStalled;
+    } else {
+      fail(Reject::kRefused);
+    }
+    return 0;
+  }
+
+  uint64_t left = header.payload_size;
+  bool fits = target_.discard <= left;
+  if (fits) left -= target_.discard;
+  const uint64_t direct = left;
+  for (size_t i = 0; i < target_.count && fits; ++i) {
+    fits = target_.iov[i].iov_len <= left;
+    left -= target_.iov[i].iov_len;
+  }
+  if (!fits || left != 0) {
+    fail(Reject::kTarget);
+    return 0;
+  }
+  direct_left_ = direct;
+  at_ = 0;
+  skip_full_vectors();
+  state_ = State::kPayload;
+  const size_t n = take_payload(rest);
+  if (payload_done()) {
+    end_payload();
+    sink.on_frame_end(header);
+  } else {
+    std::construct_at(&header_, header);
+  }
+  return n;
+}
+
+template <class Sink>
+size_t Reader<Sink>::take_payload(std::span<const uint8_t> rest) {
+  size_t used = 0;
+  while (direct_left_ != 0 && used < rest.size()) {
+    iovec &iov = target_.iov[at_];
+    const size_t n = std::min(iov.iov_len, rest.size() - used);
+    std::memcpy(iov.iov_base, rest.data() + used, n);
+    iov.iov_base = static_cast<uint8_t *>(iov.iov_base) + n;
+    iov.iov_len -= n;
+    direct_left_ -= n;
+    used += n;
+    skip_full_vectors();
+  }
+  const auto dropped = static_cast<size_t>(std::min<uint64_t>(target_.discard, rest.size() - used));
+  target_.discard -= dropped;
+  return used + dropped;
+}
+
+template <class Sink>
+void Reader<Sink>::on_direct(size_t n, Sink &sink) {
+  static_assert(FrameSink<Sink>);
+  n = static_cast<size_t>(std::min<uint64_t>(n, direct_left_));
+  if (n == 0) return;
+  direct_left_ -= n;
+  while (n != 0) {
+    iovec &iov = target_.iov[at_];
+    const size_t part = std::min(iov.iov_len, n);
+    iov.iov_base = static_cast<uint8_t *>(iov.iov_base) + part;
+    iov.iov_len -= part;
+    n -= part;
+    skip_full_vectors();
+  }
+  if (payload_done()) {
+    end_payload();
+    sink.on_frame_end(header_);
+  }
+}
+
+template <class Sink>
+void Reader<Sink>::resume(Sink &sink) {
+  static_assert(FrameSink<Sink>);
+  if (state_ != State::kStalled) return;
+  const FrameHeader header = header_;
+  state_ = State::kHeader;
+  begin_frame(header, {}, sink);
+}
+
+template <class Sink>
+void Reader<Sink>::skip_full_vectors() {
+  while (at_ < target_.count && target_.iov[at_].iov_len == 0) ++at_;
+}
+
+template <class Sink>
+void Reader<Sink>::end_payload() {
+  state_ = State::kHeader;
+  target_.count = at_ = 0;
+  target_.discard = direct_left_ = 0;
+}
+
+template <class Sink>
+void Reader<Sink>::fail(Reject reason) {
+  end_payload();
+  state_ = State::kRejected;
+  reject_ = reason;
+}
 
 }  // namespace weft::tcp
-
-#include "reader_impl.h"
 
 #endif  // WEFT_PLUGINS_TCP_WIRE_READER_H

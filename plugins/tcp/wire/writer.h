@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(); the number of bytes that the socket took
-// comes back, and the items that are gone with them are handed back to their owner.
+// Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(); the
+// number of bytes that the socket took comes back, and the items that are gone with them are handed
+// back to their owner.
 //
 //   struct Operation : SendItem { void *context; };                   // memory of the caller
 //   operation->set_header(header, order);
-//   operation->add(buffer, length);                                   // or copy(): the buffer is free at once
-//   writer.push(*operation);
+//   operation->add(buffer, length);                                   // or copy(): the buffer is
+//   free at once writer.push(*operation);
 //
 //   iovec iov[64];
 //   message.msg_iovlen = writer.gather(iov);  message.msg_iov = iov;
 //   ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete(static_cast<Operation &>(item)); });
+//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete(static_cast<Operation &>(item));
+//   });
 //
-// Control items (acknowledgements, read responses, clear-to-send) go ahead of application items of which no byte was sent, never inside
-// a frame. The writer numbers the frames (the id byte) in the order in which they leave. Nothing may be pushed between gather() and
-// its on_sent(); the callback of on_sent() may push. The writer keeps no item after it has handed it back, and waits for no
+// Control items (acknowledgements, read responses, clear-to-send) go ahead of application items of
+// which no byte was sent, never inside a frame. The writer numbers the frames (the id byte) in the
+// order in which they leave. Nothing may be pushed between gather() and its on_sent(); the callback
+// of on_sent() may push. The writer keeps no item after it has handed it back, and waits for no
 // acknowledgement: that is the owner's affair. Not for the connection message, which is no frame.
 #ifndef WEFT_PLUGINS_TCP_WIRE_WRITER_H
 #define WEFT_PLUGINS_TCP_WIRE_WRITER_H
@@ -34,8 +37,9 @@ namespace weft::tcp {
 
 inline constexpr size_t kMaxSendVectors = 4;
 
-// One frame to send, 200 bytes. Two forms share the memory: header and up to 4 vectors of user memory, or header and a payload that was
-// copied behind it (inject), which costs the kernel one vector only. Whoever queues it owns it, and derives from it to say more.
+// One frame to send, 200 bytes. Two forms share the memory: header and up to 4 vectors of user
+// memory, or header and a payload that was copied behind it (inject), which costs the kernel one
+// vector only. Whoever queues it owns it, and derives from it to say more.
 class SendItem {
  public:
   SendItem *next = nullptr;  // free for the owner's lists while the item is not queued
@@ -45,7 +49,8 @@ class SendItem {
     head_size_ = static_cast<uint8_t>(encode_header(header, order, 0, head_.bytes));
     count_ = 0;
   }
-  // Payload by reference: memory that stays as it is until the item is handed back. Empty vectors are left out. At most 4.
+  // Payload by reference: memory that stays as it is until the item is handed back. Empty vectors
+  // are left out. At most 4.
   void add(const void *base, size_t length) {
     if (length != 0) head_.split.iov[count_++] = {const_cast<void *>(base), length};
   }
@@ -84,16 +89,21 @@ class Writer {
   void push(SendItem &item) { application_.push(item); }
   void push_control(SendItem &item) { control_.push(item); }
 
-  bool empty() const { return current_ == nullptr && control_.first == nullptr && application_.first == nullptr; }
+  bool empty() const {
+    return current_ == nullptr && control_.first == nullptr && application_.first == nullptr;
+  }
   // A frame is partly out: closing now would cut it.
   bool inside_frame() const { return current_ != nullptr; }
 
-  // Fills `out` with as much of what is queued as its length permits, in the order of sending, and returns how many vectors were set.
+  // Fills `out` with as much of what is queued as its length permits, in the order of sending, and
+  // returns how many vectors were set.
   size_t gather(std::span<iovec> out);
-  // The socket took `n` of the gathered bytes. Calls done(SendItem &) for every item of which that was the last byte.
+  // The socket took `n` of the gathered bytes. Calls done(SendItem &) for every item of which that
+  // was the last byte.
   template <class Done>
   void on_sent(size_t n, Done &&done);
-  // The connection is gone: calls done(SendItem &) for every queued item, in the order of sending; the queue is empty then.
+  // The connection is gone: calls done(SendItem &) for every queued item, in the order of sending;
+  // the queue is empty then.
   template <class Done>
   void drain(Done &&done);
 
@@ -120,8 +130,72 @@ class Writer {
   uint8_t next_id_ = 0;  // of the first item that is not begun
 };
 
-}  // namespace weft::tcp
+inline size_t Writer::gather(std::span<iovec> out) {
+  size_t n = 0;
+  const auto put = [&](SendItem &item, uint64_t skip) {
+    if (skip < item.head_size_) {
+      if (n == out.size()) return;
+      out[n++] = {item.head_.bytes + skip, static_cast<size_t>(item.head_size_ - skip)};
+      skip = 0;
+    } else {
+      skip -= item.head_size_;
+    }
+    for (size_t i = 0; i < item.count_ && n < out.size(); ++i) {
+      const iovec &iov = item.head_.split.iov[i];
+      if (skip >= iov.iov_len) {
+        skip -= iov.iov_len;
+        continue;
+      }
+      out[n++] = {static_cast<uint8_t *>(iov.iov_base) + skip,
+                  static_cast<size_t>(iov.iov_len - skip)};
+      skip = 0;
+    }
+  };
+  // Ids are settled only when a frame begins: a control item may yet get in front of all others.
+  uint8_t id = next_id_;
+  if (current_ != nullptr) put(*current_, sent_);
+  for (SendItem *first : {control_.first, application_.first}) {
+    for (SendItem *item = first; item != nullptr && n < out.size(); item = item->next) {
+      item->head_.bytes[detail::kIdAt] = id++;
+      put(*item, 0);
+    }
+  }
+  return n;
+}
 
-#include "writer_impl.h"
+template <class Done>
+void Writer::on_sent(size_t n, Done &&done) {
+  Queue finished;  // apart, so that `done` may push, or end the writer
+  while (n != 0) {
+    if (current_ == nullptr) {
+      current_ = control_.first != nullptr ? control_.pop() : application_.pop();
+      assert(current_ != nullptr && "on_sent: more bytes than were gathered");
+      if (current_ == nullptr) break;
+      sent_ = 0;
+      ++next_id_;
+    }
+    const uint64_t left = current_->size() - sent_;
+    if (n < left) {
+      sent_ += n;
+      break;
+    }
+    n -= static_cast<size_t>(left);
+    finished.push(*current_);
+    current_ = nullptr;
+  }
+  while (SendItem *item = finished.pop()) done(*item);
+}
+
+template <class Done>
+void Writer::drain(Done &&done) {
+  Queue all;
+  if (current_ != nullptr) all.push(*current_);
+  current_ = nullptr;
+  while (SendItem *item = control_.pop()) all.push(*item);
+  while (SendItem *item = application_.pop()) all.push(*item);
+  while (SendItem *item = all.pop()) done(*item);
+}
+
+}  // namespace weft::tcp
 
 #endif  // WEFT_PLUGINS_TCP_WIRE_WRITER_H
