@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/sets.h>
 
 #include <new>
 
@@ -23,11 +24,17 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context);
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
   auto opened = cntr->wait_.open(attr->wait_obj);
+  if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());
     cntr->wait_.add_source({.engine = domain.engine, .held = true});
   }
+  if (opened && attr->wait_obj == FI_WAIT_SET) {
+    cntr->wait_set_ = WaitSet::from(attr->wait_set);
+    opened = cntr->wait_set_->join(cntr->base(), cntr->wait_fd());
+  }
   if (opened) opened = cntr->publish(domain.fid);
+  if (!opened && cntr->wait_set_ != nullptr) cntr->wait_set_->leave(cntr->base());
   if (!opened) {
     delete cntr;
     return tl::unexpected(opened.error());
@@ -97,6 +104,7 @@ int Cntr::wait(uint64_t threshold, int timeout) {
 
 int Cntr::close() {
   if (users.load() != 0) return -FI_EBUSY;
+  if (wait_set_ != nullptr) wait_set_->leave(base());
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;

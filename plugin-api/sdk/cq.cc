@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/sets.h>
 
 #include <algorithm>
 #include <bit>
@@ -131,11 +132,17 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
   if (cq == nullptr) return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
   auto opened = cq->wait_.open(attr->wait_obj);
+  if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());
     cq->wait_.add_source({.engine = domain.engine, .held = true});
   }
+  if (opened && attr->wait_obj == FI_WAIT_SET) {
+    cq->wait_set_ = WaitSet::from(attr->wait_set);
+    opened = cq->wait_set_->join(cq->base(), cq->wait_fd());
+  }
   if (opened) opened = cq->publish(domain.fid);
+  if (!opened && cq->wait_set_ != nullptr) cq->wait_set_->leave(cq->base());
   if (!opened) {
     delete cq;
     return tl::unexpected(opened.error());
@@ -290,6 +297,7 @@ const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
 
 int Cq::close() {
   if (users.load() != 0) return -FI_EBUSY;
+  if (wait_set_ != nullptr) wait_set_->leave(base());
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/sets.h>
 
 #include <algorithm>
 #include <cstring>
@@ -28,7 +29,13 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric, std::at
   Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, context);
   if (eq == nullptr) return fail(FI_ENOMEM, "no memory for an event queue");
   auto opened = eq->wait_.open(attr->wait_obj);
+  if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, instance);
+  if (opened && attr->wait_obj == FI_WAIT_SET) {
+    eq->wait_set_ = WaitSet::from(attr->wait_set);
+    opened = eq->wait_set_->join(eq->base(), eq->wait_fd());
+  }
   if (opened) opened = eq->publish(fabric);
+  if (!opened && eq->wait_set_ != nullptr) eq->wait_set_->leave(eq->base());
   if (!opened) {
     delete eq;
     return tl::unexpected(opened.error());
@@ -205,6 +212,7 @@ const char *Eq::strerror(int prov_errno, const void *, char *buf, size_t len) {
 
 int Eq::close() {
   if (users.load() != 0) return -FI_EBUSY;
+  if (wait_set_ != nullptr) wait_set_->leave(base());
   retire();
   for (Event &event : events_) drop(event);
   children_.fetch_sub(1, std::memory_order_relaxed);

@@ -55,6 +55,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   std::atomic<uint64_t> value_{0}, errors_{0};
   uint64_t polled_ = 0;  // value + errors as the last poll saw them
   WaitObject wait_;
+  WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
 };
 
 }  // namespace weft::sdk

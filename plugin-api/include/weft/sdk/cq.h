@@ -26,6 +26,8 @@
 
 namespace weft::sdk {
 
+class WaitSet;
+
 // What the queues, counters and regions of a domain share. Lives in the domain, as long as its objects.
 struct DomainContext {
   const weft_instance *instance = nullptr;
@@ -122,6 +124,7 @@ class Cq final : public Object<Cq, fid_cq> {
   std::deque<CompletionError> errors_;
   std::string last_err_data_;  // what the last error entry given out points to
   WaitObject wait_;
+  WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
 };
 
 // How fi_cq_strerror, fi_eq_strerror say an errno or FI_E... code: thread-safe, into buf if given.

@@ -25,6 +25,8 @@
 
 namespace weft::sdk {
 
+class WaitSet;
+
 struct EventError {
   struct fid *fid = nullptr;
   void *context = nullptr;
@@ -90,6 +92,7 @@ class Eq final : public Object<Eq, fid_eq> {
   std::deque<Event> events_;
   std::string last_err_data_;
   WaitObject wait_;
+  WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
   std::mutex sources_mutex_;  // taken before an engine's lock; held while progress runs, so that no engine goes away under it
   std::vector<std::pair<Engine *, size_t>> sources_;
 };

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// RecvQueue: receives that an application posted and nothing has arrived for yet; of one endpoint, or of a shared receive context.
+//
+//   ssize_t rc = queue.post(iov, count, context, flags);     // -FI_EAGAIN: rx_attr.size are posted
+//   PostedRecv *r = queue.front();                           // null: nothing posted; queue.wait(stalled) to be told
+//
+// In order of posting; tag matching is somebody else's. A multi-receive buffer stays at the front until what is left of it is below
+// the minimum. Called with the engine's lock held.
+#ifndef WEFT_SDK_RECV_QUEUE_H
+#define WEFT_SDK_RECV_QUEUE_H
+
+#include <rdma/fi_endpoint.h>
+#include <sys/uio.h>
+#include <weft/sdk/pool.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace weft::sdk {
+
+constexpr size_t kIovLimit = 4;
+
+struct PostedRecv {
+  PostedRecv *next = nullptr;
+  void *context = nullptr;
+  uint64_t flags = 0;  // FI_COMPLETION, FI_MULTI_RECV as posted
+  size_t length = 0;   // bytes left in iov
+  uint32_t count = 0;
+  uint32_t users = 0;  // multi-receive: messages that are being written into the buffer
+  iovec iov[kIovLimit];
+};
+
+// Somebody whose input waits for a receive to be posted.
+class RecvWaiter {
+ public:
+  virtual void on_recv_posted() = 0;
+
+ protected:
+  ~RecvWaiter() = default;
+};
+
+class RecvQueue {
+ public:
+  explicit RecvQueue(size_t limit) : pool_(limit) {}
+
+  ssize_t post(const iovec *iov, size_t count, void *context, uint64_t flags) {
+    if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    PostedRecv *r = pool_.take();
+    if (r == nullptr) return -FI_EAGAIN;
+    r->next = nullptr;
+    r->context = context;
+    r->flags = flags;
+    r->users = 0;
+    r->count = uint32_t(count);
+    r->length = 0;
+    for (size_t i = 0; i < count; ++i) {
+      r->iov[i] = iov[i];
+      r->length += iov[i].iov_len;
+    }
+    (tail_ != nullptr ? tail_->next : head_) = r;
+    tail_ = r;
+    ++posted_;
+    if (!waiters_.empty()) wake();
+    return 0;
+  }
+
+  PostedRecv *front() { return head_; }
+  // Takes the front off; give it back with release().
+  PostedRecv *pop() {
+    PostedRecv *r = head_;
+    head_ = r->next;
+    if (head_ == nullptr) tail_ = nullptr;
+    --posted_;
+    return r;
+  }
+  // Takes off the oldest with this context; null: none.
+  PostedRecv *remove(const void *context) {
+    PostedRecv **link = &head_, *before = nullptr;
+    for (; *link != nullptr; before = *link, link = &(*link)->next) {
+      if ((*link)->context != context) continue;
+      PostedRecv *r = *link;
+      *link = r->next;
+      if (tail_ == r) tail_ = before;
+      --posted_;
+      return r;
+    }
+    return nullptr;
+  }
+  void release(PostedRecv *r) { pool_.give(r); }
+
+  size_t posted() const { return posted_; }
+  size_t left() const { return pool_.limit() - pool_.in_use(); }
+
+  void wait(RecvWaiter &waiter) {
+    if (std::ranges::find(waiters_, &waiter) == waiters_.end()) waiters_.push_back(&waiter);
+  }
+  void stop_waiting(RecvWaiter &waiter) { std::erase(waiters_, &waiter); }
+
+ private:
+  void wake() {
+    // In turn: whoever still finds nothing asks to wait again, behind the others.
+    std::vector<RecvWaiter *> waiters;
+    waiters.swap(waiters_);
+    for (RecvWaiter *waiter : waiters) waiter->on_recv_posted();
+  }
+
+  Pool<PostedRecv> pool_;
+  PostedRecv *head_ = nullptr, *tail_ = nullptr;
+  size_t posted_ = 0;
+  std::vector<RecvWaiter *> waiters_;
+};
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/sets.h>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <weft/sdk/cntr.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace weft::sdk {
+namespace {
+
+// Calls f with the queue or counter behind a fid; -FI_EINVAL if it is none of this provider's.
+template <class F>
+int with_queue(const weft_instance *instance, struct fid *fid, F f) {
+  if (Cq::is_mine(fid, FI_CLASS_CQ, instance)) return f(*Cq::from(fid));
+  if (Eq::is_mine(fid, FI_CLASS_EQ, instance)) return f(*Eq::from(fid));
+  if (Cntr::is_mine(fid, FI_CLASS_CNTR, instance)) return f(*Cntr::from(fid));
+  return -FI_EINVAL;
+}
+
+}  // namespace
+
+int trywait(const weft_instance *instance, struct fid **fids, int count) {
+  if (count < 0 || (count > 0 && fids == nullptr)) return -FI_EINVAL;
+  for (int i = 0; i < count; ++i) {
+    const int rc = WaitSet::is_mine(fids[i], FI_CLASS_WAIT, instance)
+                       ? WaitSet::from(fids[i])->trywait()
+                       : with_queue(instance, fids[i], [](auto &queue) { return queue.trywait(); });
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+WaitSet::WaitSet(const weft_instance *instance, std::atomic<size_t> &children)
+    : Object(instance, FI_CLASS_WAIT, nullptr), children_(children) {
+  c()->fid.ops = const_cast<fi_ops *>(fid_ops<WaitSet>());
+  c()->ops = const_cast<fi_ops_wait *>(wait_ops<WaitSet>());
+}
+
+Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
+                                const fi_wait_attr *attr) {
+  if (attr != nullptr && attr->flags != 0)
+    return fail(FI_EBADFLAGS, "fi_wait_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+  const enum fi_wait_obj type = attr != nullptr ? attr->wait_obj : FI_WAIT_UNSPEC;
+  if (type != FI_WAIT_UNSPEC && type != FI_WAIT_FD)
+    return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD", int(type));
+  WaitSet *set = new (std::nothrow) WaitSet(instance, children);
+  if (set == nullptr) return fail(FI_ENOMEM, "no memory for a wait set");
+  set->type_ = type;
+  set->epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  Result<void> opened;
+  if (set->epoll_ < 0) {
+    opened = fail(errno, "wait set: no epoll descriptor (see `ulimit -n`)");
+  } else {
+    opened = set->publish(fabric);
+    if (!opened) ::close(set->epoll_);
+  }
+  if (!opened) {
+    delete set;
+    return tl::unexpected(opened.error());
+  }
+  children.fetch_add(1, std::memory_order_relaxed);
+  return set;
+}
+
+Result<void> WaitSet::check(struct fid_wait *set, const weft_instance *instance) {
+  if (set == nullptr || !is_mine(&set->fid, FI_CLASS_WAIT, instance))
+    return fail(FI_EINVAL, "wait_obj FI_WAIT_SET: wait_set is no wait set of this provider");
+  return {};
+}
+
+Result<void> WaitSet::join(struct fid *fid, int fd) {
+  if (fd < 0) return fail(-fd, "wait set: the queue has no descriptor (see `ulimit -n`)");
+  std::lock_guard guard(mutex_);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = fid;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno, "wait set: cannot add a queue");
+  members_.push_back(fid);
+  return {};
+}
+
+void WaitSet::leave(struct fid *fid) {
+  // Its descriptor leaves the epoll set by being closed.
+  std::lock_guard guard(mutex_);
+  std::erase(members_, fid);
+}
+
+int WaitSet::trywait() {
+  std::vector<struct fid *> members;
+  {
+    std::lock_guard guard(mutex_);
+    members = members_;
+  }
+  return sdk::trywait(instance(), members.data(), int(members.size()));
+}
+
+int WaitSet::wait(int timeout) {
+  const Deadline deadline(timeout);
+  for (;;) {
+    const int rc = trywait();
+    if (rc == -FI_EAGAIN) return 0;
+    if (rc != 0) return rc;
+    if (deadline.passed()) return -FI_ETIMEDOUT;
+    WaitObject::block(epoll_, deadline.left_ms());
+  }
+}
+
+int WaitSet::close() {
+  if (!members_.empty()) return -FI_EBUSY;
+  retire();
+  ::close(epoll_);
+  children_.fetch_sub(1, std::memory_order_relaxed);
+  delete this;
+  return 0;
+}
+
+int WaitSet::control(int command, void *arg) {
+  if (command != FI_GETWAIT) return -FI_ENOSYS;
+  if (arg == nullptr || type_ != FI_WAIT_FD) return -FI_EINVAL;
+  *static_cast<int *>(arg) = epoll_;
+  return 0;
+}
+
+PollSet::PollSet(DomainContext &domain) : Object(domain.instance, FI_CLASS_POLL, nullptr), domain_(domain) {
+  c()->fid.ops = const_cast<fi_ops *>(fid_ops<PollSet>());
+  c()->ops = const_cast<fi_ops_poll *>(poll_ops<PollSet>());
+}
+
+Result<PollSet *> PollSet::open(DomainContext &domain, const fi_poll_attr *attr) {
+  if (attr != nullptr && attr->flags != 0)
+    return fail(FI_EBADFLAGS, "fi_poll_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+  PollSet *set = new (std::nothrow) PollSet(domain);
+  if (set == nullptr) return fail(FI_ENOMEM, "no memory for a poll set");
+  if (auto published = set->publish(domain.fid); !published) {
+    delete set;
+    return tl::unexpected(published.error());
+  }
+  domain.children.fetch_add(1, std::memory_order_relaxed);
+  return set;
+}
+
+int PollSet::poll(void **context, int count) {
+  if (count < 0 || (count > 0 && context == nullptr)) return -FI_EINVAL;
+  std::lock_guard guard(mutex_);
+  int n = 0;
+  for (struct fid *fid : members_) {
+    if (n == count) break;
+    const int ready = with_queue(instance(), fid, [](auto &queue) { return int(queue.poll()); });
+    if (ready > 0) context[n++] = fid->context;
+  }
+  return n;
+}
+
+int PollSet::poll_add(struct fid *event, uint64_t flags) {
+  if (flags != 0) return -FI_EBADFLAGS;
+  const int rc = with_queue(instance(), event, [](auto &queue) {
+    queue.users.fetch_add(1);
+    return 0;
+  });
+  if (rc != 0) return rc;
+  std::lock_guard guard(mutex_);
+  members_.push_back(event);
+  return 0;
+}
+
+int PollSet::poll_del(struct fid *event, uint64_t flags) {
+  if (flags != 0) return -FI_EBADFLAGS;
+  std::lock_guard guard(mutex_);
+  const auto it = std::ranges::find(members_, event);
+  if (it == members_.end()) return -FI_EINVAL;
+  members_.erase(it);
+  return with_queue(instance(), event, [](auto &queue) {
+    queue.users.fetch_sub(1);
+    return 0;
+  });
+}
+
+int PollSet::close() {
+  if (!members_.empty()) return -FI_EBUSY;
+  retire();
+  domain_.children.fetch_sub(1, std::memory_order_relaxed);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::sdk
