@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Diagnostics: what is wrong in one file, collected while reading goes on, told in the order of the file.
+//
+//   Diagnostics diag;
+//   diag.error(node.where, "unknown key " + quoted("providrs"), suggestion("providrs", kKeys));
+//   diag.deliver("/etc/weft/10-site.yaml", callback, arg);
+//   // -> unknown key 'providrs' (line 3, column 1): did you mean 'providers'?
+//
+// Not a log, and not how a function reports its own failure: that a file was bad is what is collected here, and readers return
+// std::nullopt beside it.
+#ifndef WEFT_CONFIG_DIAGNOSTICS_H
+#define WEFT_CONFIG_DIAGNOSTICS_H
+
+#include <weft/config.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::config {
+
+// A place in the file; both count from 1, columns in characters.
+struct Where {
+  uint32_t line = 0;
+  uint32_t column = 0;
+};
+
+class Diagnostics {
+ public:
+  // Text becomes "cause (line L, column C): remedy".
+  void error(Where where, std::string_view cause, std::string_view remedy);
+  void warning(Where where, std::string_view cause, std::string_view remedy);
+  bool has_errors() const { return has_errors_; }
+
+  // Calls `fn` (may be null) for each, from the top of the file down.
+  void deliver(const char *file, weft_diag_fn fn, void *arg);
+
+ private:
+  struct Entry {
+    uint32_t severity;
+    Where where;
+    std::string text;
+  };
+  void add(uint32_t severity, Where where, std::string_view cause, std::string_view remedy);
+
+  std::vector<Entry> entries_;
+  bool has_errors_ = false;
+};
+
+// Text of a file made fit for a message: in single quotes, not longer than a line, nothing that a terminal would obey.
+std::string quoted(std::string_view text);
+
+// "did you mean 'providers'?", or, if no known word is near, "known here: 'enable', 'disable'".
+std::string suggestion(std::string_view word, std::span<const std::string_view> known);
+
+}  // namespace weft::config
+
+#endif

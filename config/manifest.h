@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One plugin manifest, plugins.d/NAME.yaml, as C++ data: what the descriptor of a plugin says, so that discovery needs no dlopen.
+//
+//   Diagnostics diag;
+//   std::optional<Manifest> manifest = parse_manifest(text, diag);
+//
+// It says what a file claims; whether library and claim agree is the loader's business.
+#ifndef WEFT_CONFIG_MANIFEST_H
+#define WEFT_CONFIG_MANIFEST_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/diagnostics.h"
+
+namespace weft::config {
+
+struct ManifestParam {
+  uint32_t type = 0;  // WEFT_TYPE_...
+  std::string name, help;
+  std::optional<std::string> default_value;
+  int64_t minimum = 0, maximum = 0;
+};
+
+struct ManifestUnit {
+  uint32_t kind = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0, version = 0;
+  int32_t rank = 0;
+  std::string name, summary;
+  std::optional<std::string> ofi_name;
+  std::vector<std::string> devices;
+  std::vector<ManifestParam> params;
+};
+
+struct Manifest {
+  uint16_t abi_major = 0, abi_minor = 0, min_core_minor = 0;
+  std::string name, vendor, version, license, library, arch;
+  std::optional<std::string> support;
+  std::vector<ManifestUnit> units;
+};
+
+// Nothing if `diag` has an error.
+std::optional<Manifest> parse_manifest(std::string_view text, Diagnostics &diag);
+
+}  // namespace weft::config
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the tests of config/ share: the reader opened as the core opens it, and its answers in comparable form.
+//
+//   auto policy = read_policy("version: 1\n");          // policy.get()->disable_count, policy.diagnostics
+//   EXPECT_THAT(policy_errors("versoin: 1\n"), ElementsAre("1:1 unknown key 'versoin' (line 1, ...", ...));
+//
+// For tests only.
+#ifndef WEFT_CONFIG_TEST_READER_H
+#define WEFT_CONFIG_TEST_READER_H
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rdma/fi_errno.h>
+#include <weft/config.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::config {
+
+inline const weft_config_reader &reader() {
+  static const weft_config_reader *table = [] {
+    void *library = dlopen(WEFT_CONFIG_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) {
+      ADD_FAILURE() << dlerror();
+      std::abort();
+    }
+    auto query = reinterpret_cast<weft_config_query_fn>(dlsym(library, WEFT_CONFIG_SYMBOL));
+    return query();
+  }();
+  return *table;
+}
+
+struct Diagnostic {
+  uint32_t severity;
+  weft_where where;
+  std::string text;
+  std::string placed() const {
+    return std::to_string(where.line) + ":" + std::to_string(where.column) + " " + text;
+  }
+};
+
+inline void collect(void *arg, uint32_t severity, const weft_where *where, const char *text) {
+  static_cast<std::vector<Diagnostic> *>(arg)->push_back({severity, *where, text});
+}
+
+template <class View>
+struct Answer {
+  int32_t code = 0;
+  std::unique_ptr<View, void (*)(View *)> view;
+  std::vector<Diagnostic> diagnostics;
+  const View *operator->() const { return view.get(); }
+  std::vector<std::string> placed() const {
+    std::vector<std::string> out;
+    for (const Diagnostic &d : diagnostics) out.push_back(d.placed());
+    return out;
+  }
+};
+
+inline constexpr char kPath[] = "/etc/weft/10-site.yaml";
+
+inline Answer<weft_policy> read_policy(std::string_view text) {
+  Answer<weft_policy> answer{0, {nullptr, reader().free_policy}, {}};
+  weft_policy *policy = nullptr;
+  answer.code = reader().read_policy(kPath, text.data(), text.size(), collect, &answer.diagnostics,
+                                     &policy);
+  answer.view.reset(policy);
+  return answer;
+}
+
+inline Answer<weft_manifest> read_manifest(std::string_view text) {
+  Answer<weft_manifest> answer{0, {nullptr, reader().free_manifest}, {}};
+  weft_manifest *manifest = nullptr;
+  answer.code = reader().read_manifest(kPath, text.data(), text.size(), collect,
+                                       &answer.diagnostics, &manifest);
+  answer.view.reset(manifest);
+  return answer;
+}
+
+// The diagnostics of a text that must be refused, as "line:column text".
+template <class View>
+std::vector<std::string> errors_of(const Answer<View> &answer) {
+  EXPECT_EQ(answer.code, -FI_EINVAL);
+  EXPECT_EQ(answer.view, nullptr);
+  for (const Diagnostic &d : answer.diagnostics) {
+    EXPECT_EQ(d.severity, uint32_t{WEFT_DIAG_ERROR}) << d.text;
+    EXPECT_STREQ(d.where.file, kPath);
+  }
+  return answer.placed();
+}
+inline std::vector<std::string> policy_errors(std::string_view text) {
+  return errors_of(read_policy(text));
+}
+inline std::vector<std::string> manifest_errors(std::string_view text) {
+  return errors_of(read_manifest(text));
+}
+
+}  // namespace weft::config
+
+#endif
