@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// DomainCore: the ops that every software provider's domain has: queues, counters, poll sets and memory regions.
+//
+//   class Domain final : public Object<Domain, fid_domain>, public DomainCore {
+//     Domain(...) : Object(...), DomainCore(instance, base(), settings) {}
+//     int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);      // the provider's own
+//   };
+//   c()->ops = const_cast<fi_ops_domain *>(domain_ops<Domain>());
+//
+// It owns the engine. Not for endpoints, address vectors or anything that differs between providers.
+#ifndef WEFT_SDK_DOMAIN_H
+#define WEFT_SDK_DOMAIN_H
+
+#include <weft/sdk/cntr.h>
+#include <weft/sdk/cq.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/mr.h>
+
+namespace weft::sdk {
+
+class Eq;
+
+// Ends an open call of the API: gives out the object's fid, or logs why not (the application gets a number only).
+template <class T>
+int finish(const weft_instance *instance, enum fi_log_subsys subsys, Result<T *> result, typename T::FidType **out) {
+  if (!result) {
+    WEFT_WARN(instance, subsys, "%s", result.error().text.c_str());
+    return -result.error().code;
+  }
+  *out = (*result)->c();
+  return 0;
+}
+
+struct DomainSettings {
+  uint32_t api_version = 0;
+  bool locked = true;
+  bool resource_management = true;
+  size_t default_cq_size = 1024;
+  MrTable::Mode mr;
+};
+
+class DomainCore {
+ public:
+  DomainCore(const weft_instance *instance, struct fid *fid, const DomainSettings &settings);
+
+  Engine &engine() { return engine_; }
+  DomainContext &shared() { return shared_; }
+  MrTable &regions() { return regions_; }
+
+  // fi_ops_domain
+  int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+  int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+  int poll_open(struct fi_poll_attr *attr, struct fid_poll **set);
+
+  // fi_ops_mr
+  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key, uint64_t flags,
+          struct fid_mr **mr, void *context);
+  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t requested_key,
+           uint64_t flags, struct fid_mr **mr, void *context);
+  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
+
+ protected:
+  ~DomainCore() = default;
+  // fi_domain_bind: an event queue for registrations.
+  int bind_eq(struct fid *fid, uint64_t flags);
+  void unbind();  // in close, when it is certain to succeed
+
+ private:
+  Engine engine_;
+  DomainContext shared_;
+  MrTable regions_;
+};
+
+}  // namespace weft::sdk
+
+#endif

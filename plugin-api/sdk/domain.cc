@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/domain.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/sets.h>
+
+namespace weft::sdk {
+
+DomainCore::DomainCore(const weft_instance *instance, struct fid *fid, const DomainSettings &settings)
+    : engine_(settings.locked), regions_(shared_, settings.mr) {
+  shared_.instance = instance;
+  shared_.fid = fid;
+  shared_.engine = &engine_;
+  shared_.api_version = settings.api_version;
+  shared_.resource_management = settings.resource_management;
+  shared_.default_cq_size = settings.default_cq_size;
+}
+
+int DomainCore::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
+  const int rc = finish(shared_.instance, FI_LOG_CQ, Cq::open(shared_, attr, context), cq);
+  // Nobody makes progress while a thread sleeps on a condition variable of its own.
+  if (rc == 0 && attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
+    if (auto started = engine_.start_thread(); !started) {
+      WEFT_WARN(shared_.instance, FI_LOG_CQ, "%s", started.error().text.c_str());
+      fi_close(&(*cq)->fid);
+      return -started.error().code;
+    }
+  }
+  return rc;
+}
+
+int DomainCore::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
+  const int rc = finish(shared_.instance, FI_LOG_CNTR, Cntr::open(shared_, attr, context), cntr);
+  if (rc == 0 && attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
+    if (auto started = engine_.start_thread(); !started) {
+      WEFT_WARN(shared_.instance, FI_LOG_CNTR, "%s", started.error().text.c_str());
+      fi_close(&(*cntr)->fid);
+      return -started.error().code;
+    }
+  }
+  return rc;
+}
+
+int DomainCore::poll_open(struct fi_poll_attr *attr, struct fid_poll **set) {
+  return finish(shared_.instance, FI_LOG_DOMAIN, PollSet::open(shared_, attr), set);
+}
+
+int DomainCore::reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
+                    uint64_t flags, struct fid_mr **mr, void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
+}
+
+int DomainCore::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t requested_key,
+                     uint64_t flags, struct fid_mr **mr, void *context) {
+  fi_mr_attr attr{};
+  attr.mr_iov = iov;
+  attr.iov_count = count;
+  attr.access = access;
+  attr.offset = offset;
+  attr.requested_key = requested_key;
+  attr.context = context;
+  return regattr(&attr, flags, mr);
+}
+
+int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
+  if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
+  const int rc = finish(shared_.instance, FI_LOG_MR, regions_.reg(*attr, flags), mr);
+  if (rc == 0 && regions_.eq != nullptr) regions_.eq->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
+  return rc;
+}
+
+int DomainCore::bind_eq(struct fid *fid, uint64_t flags) {
+  if (!Eq::is_mine(fid, FI_CLASS_EQ, shared_.instance)) return -FI_EINVAL;
+  if (flags & ~FI_REG_MR) return -FI_EBADFLAGS;
+  if (regions_.eq != nullptr) return -FI_EBUSY;
+  Eq *eq = Eq::from(fid);
+  eq->users.fetch_add(1);
+  if (flags & FI_REG_MR) {
+    regions_.eq = eq;
+  } else {
+    eq->users.fetch_sub(1);  // nothing else of a domain is asynchronous here
+  }
+  return 0;
+}
+
+void DomainCore::unbind() {
+  if (regions_.eq != nullptr) regions_.eq->users.fetch_sub(1);
+  regions_.eq = nullptr;
+}
+
+}  // namespace weft::sdk
