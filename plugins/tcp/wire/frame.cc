@@ -81,20 +81,17 @@ const char *text(Reject reject) noexcept {
 
 namespace detail {
 
-tl::expected<FrameHeader, Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder order,
-                                                   EndpointKind kind) noexcept {
-  const auto no = [](Reject reject) { return tl::unexpected(reject); };
-  if (bytes.size() < kMinHeaderSize) return no(Reject::kTruncated);
+std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder order,
+                                       EndpointKind kind, FrameHeader &header) noexcept {
+  if (bytes.size() < kMinHeaderSize) return Reject::kTruncated;
   const size_t header_size = bytes[kHeaderSizeAt];
-  if (header_size < kMinHeaderSize || header_size > kMaxHeaderSize) return no(Reject::kHeaderSize);
-  if (bytes.size() < header_size) return no(Reject::kTruncated);
+  if (header_size < kMinHeaderSize || header_size > kMaxHeaderSize) return Reject::kHeaderSize;
+  if (bytes.size() < header_size) return Reject::kTruncated;
 
-  if (bytes[kOpAt] >= kRules.size()) return no(Reject::kOp);
+  if (bytes[kOpAt] >= kRules.size()) return Reject::kOp;
   const OpRule &rule = kRules[bytes[kOpAt]];
-  if ((rule.kinds & bit(kind)) == 0) return no(Reject::kOpNotAllowed);
+  if ((rule.kinds & bit(kind)) == 0) return Reject::kOpNotAllowed;
 
-  tl::expected<FrameHeader, Reject> result(tl::in_place);
-  FrameHeader &header = *result;
   const bool swap = swaps(order);
   header.op = static_cast<Op>(bytes[kOpAt]);
   header.op_data = bytes[kOpDataAt];
@@ -109,27 +106,27 @@ tl::expected<FrameHeader, Reject> parse_any_header(std::span<const uint8_t> byte
   uint16_t known_flags = rule.flags;
   if (tagged_message) known_flags |= kFlagTagged;
   if (header.is_ack()) known_flags = 0;
-  if ((header.flags & ~known_flags) != 0) return no(Reject::kFlags);
+  if ((header.flags & ~known_flags) != 0) return Reject::kFlags;
 
   if (rule.context) {
-    if (header.op_data == 0 || header.op_data > kMaxRendezvous) return no(Reject::kOpData);
+    if (header.op_data == 0 || header.op_data > kMaxRendezvous) return Reject::kOpData;
   } else if (header.op_data != 0 && !header.is_ack()) {
-    return no(Reject::kOpData);
+    return Reject::kOpData;
   }
 
   if (rule.vectors) {
     header.rma_count = bytes[kRmaCountAt];
-    if (header.rma_count == 0 || header.rma_count > kMaxRmaVectors) return no(Reject::kRmaCount);
+    if (header.rma_count == 0 || header.rma_count > kMaxRmaVectors) return Reject::kRmaCount;
   }
   const size_t words = rule.words + (tagged_message ? 1u : 0u) +
                        (data_in_extension(header.op, header.flags) ? 1u : 0u);
   if (header_size != kMinHeaderSize + words * 8 + header.rma_count * kRmaVectorSize) {
-    return no(Reject::kHeaderMismatch);
+    return Reject::kHeaderMismatch;
   }
-  if (header.size < header_size) return no(Reject::kFrameSize);
+  if (header.size < header_size) return Reject::kFrameSize;
   header.payload_size = header.size - header_size;
   if (header.payload_size != 0 && (!rule.payload || header.is_ack()))
-    return no(Reject::kUnexpectedPayload);
+    return Reject::kUnexpectedPayload;
 
   const uint8_t *at = bytes.data() + kMinHeaderSize;
   const auto word = [&at, swap] {
@@ -145,13 +142,12 @@ tl::expected<FrameHeader, Reject> parse_any_header(std::span<const uint8_t> byte
     header.rma[i].address = word();
     header.rma[i].length = word();
     header.rma[i].key = word();
-    if (__builtin_add_overflow(total, header.rma[i].length, &total))
-      return no(Reject::kRmaOverflow);
+    if (__builtin_add_overflow(total, header.rma[i].length, &total)) return Reject::kRmaOverflow;
   }
   if (header.op == Op::kWrite && total - kMinHeaderSize != header.payload_size) {
-    return no(Reject::kPayloadMismatch);
+    return Reject::kPayloadMismatch;
   }
-  return result;
+  return std::nullopt;
 }
 
 size_t encode_extension(const FrameHeader &header, bool swap, uint8_t *out) noexcept {

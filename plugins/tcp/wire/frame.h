@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <tl/expected.hpp>
 
@@ -90,9 +91,9 @@ enum class Reject : uint8_t {
 const char *text(Reject reject) noexcept;
 
 struct RmaVector {
-  uint64_t address = 0;
-  uint64_t length = 0;
-  uint64_t key = 0;
+  uint64_t address;
+  uint64_t length;
+  uint64_t key;
   bool operator==(const RmaVector &) const = default;
 };
 
@@ -108,8 +109,12 @@ struct FrameHeader {
   uint64_t data = 0;               // if has_data()
   uint64_t tag = 0;                // kTagged, kReadyToSend, kMessage with kFlagTagged
   uint64_t rendezvous_length = 0;  // kReadyToSend: length of the message to come
-  std::array<RmaVector, kMaxRmaVectors> rma{};
+  // The first rma_count are set. The others are not: zeroing them costs more than parsing a
+  // message.
+  std::array<RmaVector, kMaxRmaVectors> rma;
 
+  FrameHeader() {
+  }  // NOLINT(modernize-use-equals-default): a defaulted one lets FrameHeader() zero rma
   bool is_ack() const { return op == Op::kMessage && op_data == kOpDataAck; }
   bool has_data() const { return (flags & kFlagRemoteData) != 0; }
   bool wants_ack() const { return (flags & (kFlagDelivery | kFlagCommit)) != 0; }
@@ -118,7 +123,7 @@ struct FrameHeader {
     for (size_t i = 0; i < rma_count; ++i) sum += rma[i].length;
     return sum;
   }
-  bool operator==(const FrameHeader &) const = default;
+  std::span<const RmaVector> vectors() const { return {rma.data(), rma_count}; }
 };
 
 // The bytes that the header at the front of `bytes` occupies: 16..120, or 0 while there are fewer
@@ -174,8 +179,9 @@ inline constexpr auto kPlainMask =
 inline constexpr auto kPlain =
     std::bit_cast<uint64_t>(std::array<uint8_t, 8>{0, 0, 0, 0, 0, 0, kMinHeaderSize, 0});
 
-tl::expected<FrameHeader, Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder order,
-                                                   EndpointKind kind) noexcept;
+// All headers but the plain one. Fills `header`, or says why not.
+std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder order,
+                                       EndpointKind kind, FrameHeader &header) noexcept;
 size_t encode_extension(const FrameHeader &header, bool swap, uint8_t *out) noexcept;
 
 }  // namespace detail
@@ -189,20 +195,20 @@ inline tl::expected<size_t, Reject> parse_prefix(std::span<const uint8_t> bytes)
 
 inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes,
                                                       ByteOrder order, EndpointKind kind) noexcept {
-  if (bytes.size() >= kMinHeaderSize) [[likely]] {
-    if ((detail::load<uint64_t>(bytes.data(), false) & detail::kPlainMask) == detail::kPlain) {
-      tl::expected<FrameHeader, Reject> result(tl::in_place);
-      const auto size =
-          detail::load<uint64_t>(bytes.data() + detail::kSizeAt, detail::swaps(order));
-      result->header_size = kMinHeaderSize;
-      result->size = size;
-      result->payload_size = size - kMinHeaderSize;
-      if (size < kMinHeaderSize) [[unlikely]]
-        result = tl::unexpected(Reject::kFrameSize);
-      return result;
+  tl::expected<FrameHeader, Reject> result(tl::in_place);
+  if (bytes.size() >= kMinHeaderSize &&
+      (detail::load<uint64_t>(bytes.data(), false) & detail::kPlainMask) == detail::kPlain) {
+    const auto size = detail::load<uint64_t>(bytes.data() + detail::kSizeAt, detail::swaps(order));
+    result->header_size = kMinHeaderSize;
+    result->size = size;
+    result->payload_size = size - kMinHeaderSize;
+    if (size < kMinHeaderSize) [[unlikely]] {
+      result = tl::unexpected(Reject::kFrameSize);
     }
+  } else if (const auto reject = detail::parse_any_header(bytes, order, kind, *result)) {
+    result = tl::unexpected(*reject);
   }
-  return detail::parse_any_header(bytes, order, kind);
+  return result;
 }
 
 inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id,

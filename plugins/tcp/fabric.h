@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The fabric of the tcp provider: event queues, passive endpoints, and the connection requests that wait for an answer.
+//
+// Its engine moves listening sockets and half-done handshakes on; established connections belong to the engine of their domain.
+#ifndef WEFT_PLUGINS_TCP_FABRIC_H
+#define WEFT_PLUGINS_TCP_FABRIC_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/fid.h>
+
+#include <atomic>
+#include <set>
+
+#include "plugins/tcp/settings.h"
+#include "plugins/tcp/wire/connect_message.h"
+
+namespace weft::tcp {
+
+// A socket whose request was read and that waits for fi_accept or fi_reject: the fi_info.handle of FI_CONNREQ.
+struct ConnectRequest {
+  struct fid fid {};
+  int fd = -1;
+  ByteOrder order = ByteOrder::kNative;
+  struct fid *pep = nullptr;
+};
+
+class Fabric final : public sdk::Object<Fabric, fid_fabric> {
+ public:
+  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
+                                   void *context);
+
+  sdk::Engine &engine() { return engine_; }
+  const Settings &settings() const { return settings_; }
+  Stats &stats() { return stats_; }
+  uint32_t api_version() const { return api_version_; }
+  std::atomic<size_t> children{0};
+
+  // Handles that applications may pass in. With the engine's lock held.
+  void remember(ConnectRequest *request) { requests_.insert(request); }
+  // Takes the request back if it is one that still waits; null otherwise (a handle used twice, or none of ours).
+  ConnectRequest *take(fid_t handle);
+  void drop_requests_of(struct fid *pep);
+
+  // fi_ops_fabric
+  int domain(struct fi_info *info, struct fid_domain **domain, void *context);
+  int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context);
+  int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
+  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+  int wait_open(struct fi_wait_attr *attr, struct fid_wait **set);
+  int trywait(struct fid **fids, int count);
+
+  // fi_ops
+  int close();
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+
+ private:
+  Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr, void *context);
+  ~Fabric() = default;
+
+  sdk::Engine engine_{true};
+  const Settings settings_;
+  const uint32_t api_version_;
+  Stats stats_;
+  std::set<ConnectRequest *> requests_;
+};
+
+}  // namespace weft::tcp
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What can be set about the tcp provider, and what it counts.
+//
+//   Settings settings = Settings::from(instance);
+//   stats.add(Stat::kFramesRejected);
+#ifndef WEFT_PLUGINS_TCP_SETTINGS_H
+#define WEFT_PLUGINS_TCP_SETTINGS_H
+
+#include <weft/plugin.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::tcp {
+
+inline constexpr size_t kInjectSize = 128;
+inline constexpr size_t kPrivateDataSize = 256;
+
+struct Settings {
+  std::vector<std::string> interfaces;  // patterns; empty: all
+  uint64_t connect_timeout_ns = 0;      // from fi_connect to the peer's answer; 0: none
+  uint64_t handshake_timeout_ns = 0;    // for a stranger to finish his request
+  int close_linger_ms = 0;              // how long fi_close waits for injected data to leave
+  int backlog = 0;
+  size_t max_handshakes = 0;  // strangers that may be in the middle of their request
+  size_t tx_size = 0, rx_size = 0;
+  bool nodelay = true;
+  int send_buffer = 0, recv_buffer = 0;  // SO_SNDBUF, SO_RCVBUF; 0: the kernel tunes them
+  uint16_t port_low = 0, port_high = 0;  // of passive endpoints whose address names no port; 0: any
+
+  static Settings from(const weft_instance *instance);
+};
+
+// Counted per fabric; read through WEFT_COUNTERS_OPS (weft/plugin.h).
+enum class Stat {
+  kConnectionsAccepted,
+  kConnectionsRefusedVersion,   // a connection message that is not ours: a port scan, another protocol
+  kConnectionsRefusedTimeout,   // a stranger that never finished his request
+  kConnectionsRefusedFlood,     // more unfinished requests at once than allowed
+  kAcceptFailures,              // EMFILE and the like
+  kFramesRejected,              // a peer sent what the protocol does not allow
+  kRmaRejected,                 // a peer asked for memory that it may not touch
+  kConnectionsLost,
+  kCount,
+};
+
+class Stats {
+ public:
+  void add(Stat stat) { values_[size_t(stat)].fetch_add(1, std::memory_order_relaxed); }
+  size_t read(weft_counter *out, size_t count) const;
+
+ private:
+  std::array<std::atomic<uint64_t>, size_t(Stat::kCount)> values_{};
+};
+
+}  // namespace weft::tcp
+
+#endif
