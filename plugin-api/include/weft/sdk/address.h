@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// SockAddr: an IPv4 or IPv6 address with a port, and the forms in which OFI passes it around.
+//
+//   WEFT_TRY(std::vector<SockAddr> found, resolve("node7", "7471", {}));
+//   WEFT_TRY(SockAddr peer, read_address(info->addr_format, info->dest_addr, info->dest_addrlen));
+//   connect(fd, peer.c(), peer.size());
+//   WEFT_WARN(..., "connect %s", peer.to_string().c_str());    // "10.0.0.1:7471",
+//   "[fe80::1%eth0]:7471" return write_address(local, addr_format, addr, addrlen);   // fi_getname
+//
+// The formats are FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IP and FI_ADDR_STR
+// (text such as "fi_sockaddr_in://10.0.0.1:7471"). Not for addresses of other families.
+#ifndef WEFT_SDK_ADDRESS_H
+#define WEFT_SDK_ADDRESS_H
+
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <sys/socket.h>
+#include <weft/result.h>
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::sdk {
+
+class SockAddr {
+ public:
+  SockAddr() : v6_{} {}  // family AF_UNSPEC
+  explicit SockAddr(const sockaddr_in &address) : v6_{} { v4_ = address; }
+  explicit SockAddr(const sockaddr_in6 &address) : v6_{address} {}
+  static SockAddr any(int family, uint16_t port = 0);
+  static SockAddr loopback(int family, uint16_t port = 0);
+  // Reads no further than `length`.
+  static Result<SockAddr> from(const void *sockaddr, size_t length);
+  // An address without a port: "10.0.0.1", "fe80::1%eth0", "fe80::1%2".
+  static Result<SockAddr> from_ip(std::string_view text, uint16_t port = 0);
+
+  const sockaddr *c() const { return &base_; }
+  socklen_t size() const;  // bytes behind c(); 0: AF_UNSPEC
+  int family() const { return base_.sa_family; }
+  uint16_t port() const;
+  void set_port(uint16_t port);
+  bool is_any() const;
+  bool is_loopback() const;
+  bool is_link_local() const;
+  // Whether the first `bits` bits of the addresses are the same; false for different families.
+  bool same_prefix(const SockAddr &other, unsigned bits) const;
+
+  std::string ip() const;         // "10.0.0.1", "fe80::1%eth0"
+  std::string to_string() const;  // "10.0.0.1:7471", "[fe80::1%eth0]:7471", "unspecified"
+
+  // By family, address, scope and port; a flow label makes no difference.
+  bool operator==(const SockAddr &other) const { return (*this <=> other) == 0; }
+  std::strong_ordering operator<=>(const SockAddr &other) const;
+  size_t hash() const;
+
+ private:
+  std::string_view bytes() const;  // of the address alone
+
+  union {
+    sockaddr base_;
+    sockaddr_in v4_;
+    sockaddr_in6 v6_;
+  };
+};
+
+struct SockAddrHash {
+  size_t operator()(const SockAddr &address) const { return address.hash(); }
+};
+
+// ---- from names ----
+
+struct ResolveOptions {
+  int family = AF_UNSPEC;
+  bool numeric = false;  // FI_NUMERICHOST: no look-ups
+  bool local = false;    // FI_SOURCE: no node means "any address", not loopback
+};
+
+// What fi_getinfo's node and service mean, in the resolver's order; never empty. Node may also be
+// an address string (service must be null then). May block in the resolver. Either may be null, not
+// both.
+Result<std::vector<SockAddr>> resolve(const char *node, const char *service,
+                                      const ResolveOptions &options);
+
+// ---- OFI's forms ----
+
+// FI_ADDR_STR taken apart: format://node:service. Node may be a name, an address without brackets,
+// or empty (any); service may be empty (port 0). What follows in a `/field` or `?key=value` is not
+// for sockets and left out.
+struct AddressString {
+  uint32_t format = FI_SOCKADDR;  // FI_SOCKADDR, _IN, _IN6, _IP
+  std::string node;
+  std::string service;
+};
+Result<AddressString> parse_address_string(std::string_view text);
+// "fi_sockaddr_in://10.0.0.1:7471"
+std::string format_address_string(const SockAddr &address);
+
+// Whether this file can read and write the format.
+bool is_socket_format(uint32_t addr_format);
+// The format that names exactly the address's family: FI_SOCKADDR_IN or FI_SOCKADDR_IN6.
+uint32_t format_of(const SockAddr &address);
+// AF_INET or AF_INET6 where the format allows one only, else AF_UNSPEC.
+int family_of(uint32_t addr_format);
+
+// An address that an application passed in. Without a length (fi_connect) it is trusted to be
+// complete. Host names in strings are not looked up: an address is an address.
+Result<SockAddr> read_address(uint32_t addr_format, const void *address, size_t length = SIZE_MAX);
+// Bytes that write_address needs.
+size_t address_length(const SockAddr &address, uint32_t addr_format);
+// The semantics of fi_getname and fi_getpeer: copies up to *length bytes, puts the needed length
+// there, and returns 0, or -FI_ETOOSMALL if the address was cut.
+int write_address(const SockAddr &address, uint32_t addr_format, void *buffer, size_t *length);
+// src_addr or dest_addr of an fi_info.
+Result<void> set_info_address(void *&member, size_t &length, uint32_t addr_format,
+                              const SockAddr &address);
+
+}  // namespace weft::sdk
+
+#endif
