@@ -101,6 +101,10 @@ Checked<ParamInfo> check_param(const char *unit, uint32_t i, const weft_param *p
   if (param->minimum > param->maximum)
     return faulty("parameter '%s' of unit '%s' has minimum %" PRId64 " above maximum %" PRId64,
                   info.name.c_str(), unit, param->minimum, param->maximum);
+  if ((param->minimum != 0 || param->maximum != 0) && param->type != WEFT_TYPE_INT &&
+      param->type != WEFT_TYPE_SIZE)
+    return faulty("parameter '%s' of unit '%s' has limits, but is no number", info.name.c_str(),
+                  unit);
   info.type = param->type;
   info.has_default = param->default_value != nullptr;
   info.minimum = param->minimum;
@@ -187,6 +191,11 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
     if (unit->devices[d] == nullptr || !copy_text(unit->devices[d], kMaxText, device))
       return faulty("devices[%u] of unit '%s' is NULL or has no end within %zu bytes", d, name,
                     kMaxText);
+    const size_t colon = device.find(':');
+    if (colon == 0 || colon == std::string::npos || colon + 1 == device.size() ||
+        device.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != colon)
+      return faulty("devices[%u] of unit '%s' is '%s': it must look like pci:15b3:* or path:/dev/x*",
+                    d, name, device.c_str());
     info.devices.push_back(std::move(device));
   }
   std::set<std::string> seen;
@@ -290,6 +299,10 @@ Checked<PluginRecord> check_descriptor(const weft_plugin_desc *desc, const weft_
       !copy_text(desc->license, kMaxText, record.license) ||
       !copy_text(desc->support, kMaxText, record.support))
     return faulty("vendor, version, license or support has no end within %zu bytes", kMaxText);
+  if (record.vendor.empty() || record.version.empty() || record.license.empty())
+    return faulty("the descriptor names no %s", record.vendor.empty()    ? "vendor"
+                                                : record.version.empty() ? "version"
+                                                                         : "license");
   record.abi_major = desc->abi_major;
   record.abi_minor = desc->abi_minor;
   record.min_core_minor = desc->min_core_minor;

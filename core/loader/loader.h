@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The loader: finds plugins by manifest, and opens those that somebody chose.
 //
-//   Loader loader(LoaderOptions::for_process(policy));
+//   LoaderOptions options;
+//   options.folders = {"/usr/lib/x86_64-linux-gnu/weft"};
+//   Loader loader(std::move(options));
 //   for (const UnitInfo &unit : loader.units()) ...            // metadata only; nothing was opened
 //   DecisionRecord why;
 //   const LoadedUnit *tcp = loader.load("tcp", why);           // trust ... init; null: `why` tells
@@ -12,6 +14,7 @@
 #define WEFT_CORE_LOADER_LOADER_H
 
 #include <weft/plugin.h>
+#include <weft/result.h>
 
 #include <chrono>
 #include <cstdint>
@@ -53,20 +56,39 @@ struct LoadedUnit {
 
 struct LoaderOptions {
   // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the policy's plugin_path,
-  // FI_PROVIDER_PATH, then <folder of libfabric.so.1>/weft.
+  // FI_PROVIDER_PATH, then <folder of libfabric.so.1>/weft. The last one is our own: the names of its units cannot be taken by a
+  // file of another folder. Among the others the first has the name.
   std::vector<std::string> folders;
   std::string reader_library;     // path of weft-config.so, opened only to read a manifest that no index covers
   std::string probe_program;      // path of weft-probe
-  std::string quarantine_file;    // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none
+  // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none. Holds what probes found, good and bad.
+  std::string quarantine_file;
   std::chrono::milliseconds probe_budget{2000};
   bool unprobed_allow = true;     // load in-process what could not be probed (a process with threads never forks)
   bool secure = false;            // AT_SECURE: only folders owned by root, no environment
   weft_core_services services{};  // copied into the offer
 };
 
+// One plugin file and what is known of it, for tools.
+struct PluginStatus {
+  std::string library, manifest, name, vendor, version;
+  std::vector<std::string> units;
+  // "installed" (never probed), "probed", "loaded", "rejected", "quarantined"
+  std::string state;
+  std::string stage, reason, remedy;  // of the two last
+};
+
+struct RefreshReport {
+  size_t plugins = 0;  // in the index that was written
+  DecisionRecord troubles;
+};
+
 class Loader {
  public:
+  // Finds the plugins. Where a library has no manifest, this probes it (a process with one thread) or, if
+  // `unprobed_allow`, opens it to read its descriptor.
   explicit Loader(LoaderOptions options);
+  // Calls fini() of what was initialized, in reverse order: nothing that a unit made may be open any more.
   ~Loader();
   Loader(const Loader &) = delete;
   Loader &operator=(const Loader &) = delete;
@@ -80,6 +102,16 @@ class Loader {
   // Takes a unit through trust, architecture, device, dlopen, symbol, negotiate and init; adds a decision per stage that
   // rejects (and one when all passed) to `why`. Loaded once; a failure is remembered and told again. Null: not usable.
   const LoadedUnit *load(std::string_view name, DecisionRecord &why);
+
+  std::vector<PluginStatus> plugins() const;
+  // Probes a file now, whatever is known of it, and remembers the verdict: a good one ends its quarantine.
+  PluginStatus check(const std::string &library);
+  // Puts a file on the quarantine list until it changes, and takes it off again.
+  Result<void> quarantine(const std::string &library, const std::string &reason);
+  Result<void> unquarantine(const std::string &library);
+
+  // Probes every plugin of a folder and writes its plugins.idx. Needs no Loader; `options` gives reader, probe and budget.
+  static Result<RefreshReport> refresh(const LoaderOptions &options, const std::string &folder);
 
  private:
   struct Impl;

@@ -59,7 +59,7 @@ void append_unit(std::string &out, const UnitInfo &unit) {
   out += std::string("    kind: ") + kind_word(unit.kind) + "\n";
   out += "    version: \"" + std::to_string(FI_MAJOR(unit.version)) + "." +
          std::to_string(FI_MINOR(unit.version)) + "\"\n";
-  out += "    summary: " + quoted(unit.summary) + "\n";
+  if (!unit.summary.empty()) out += "    summary: " + quoted(unit.summary) + "\n";
   out += "    needs_ep: " + ep_list(unit.needs_ep) + "\n";
   out += "    offers_ep: " + ep_list(unit.offers_ep) + "\n";
   out += "    rank: " + std::to_string(unit.rank) + "\n";
@@ -78,7 +78,7 @@ void append_unit(std::string &out, const UnitInfo &unit) {
     if (param.minimum != 0 || param.maximum != 0)
       out += "        minimum: " + std::to_string(param.minimum) +
              "\n        maximum: " + std::to_string(param.maximum) + "\n";
-    out += "        help: " + quoted(param.help) + "\n";
+    if (!param.help.empty()) out += "        help: " + quoted(param.help) + "\n";
   }
 }
 
@@ -104,7 +104,7 @@ std::string manifest_yaml(const PluginRecord &record, const std::string &library
   out += "vendor: " + quoted(record.vendor) + "\n";
   out += "version: " + quoted(record.version) + "\n";
   out += "license: " + quoted(record.license) + "\n";
-  out += "support: " + quoted(record.support) + "\n";
+  if (!record.support.empty()) out += "support: " + quoted(record.support) + "\n";
   out += "library: " + quoted(library) + "\n";
   out += "arch: " + std::string(machine_arch()) + "\n";
   out += "abi: {major: " + std::to_string(record.abi_major) +

@@ -2,24 +2,35 @@
 // weft-probe: runs a plugin's code where it can hurt nobody.
 //
 //   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml    writes the manifest from the descriptor
+//   weft-probe --refresh /usr/lib/weft                          probes a folder's plugins and writes its plugins.idx
+//   weft-probe --probe tcp.so                                   the child of a probe; its report goes to descriptor 3
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/loader/descriptor.h"
+#include "core/loader/loader.h"
 #include "core/loader/manifest_writer.h"
 #include "core/loader/open_library.h"
+#include "core/loader/probe.h"
+#include "core/probe/child.h"
 #include "core/probe/services.h"
 
 namespace weft {
 namespace {
 
-constexpr const char *kUsage = "usage: weft-probe --manifest FILE.so --output FILE.yaml\n";
+namespace fs = std::filesystem;
+
+constexpr const char *kUsage =
+    "usage: weft-probe --manifest FILE.so --output FILE.yaml\n"
+    "       weft-probe --refresh FOLDER [--reader FILE.so]\n"
+    "       weft-probe --probe FILE.so\n"
+    "Writes a plugin's manifest, the index of a folder of plugins, or (for the loader) the report of a probe.\n";
 
 int complain(const std::string &file, const Rejection &rejection) {
   std::fprintf(stderr, "weft-probe: %s: %s: %s\n", file.c_str(), rejection.cause.c_str(),
@@ -27,29 +38,53 @@ int complain(const std::string &file, const Rejection &rejection) {
   return 1;
 }
 
+int complain(const Error &error) {
+  std::fprintf(stderr, "weft-probe: %s\n", error.text.c_str());
+  return 1;
+}
+
 int write_manifest(const std::string &file, const std::string &output) {
-  std::error_code error;
-  const std::filesystem::path library = std::filesystem::absolute(file, error);
-  Checked<OpenPlugin> plugin = open_plugin(library);
+  const fs::path library = fs::absolute(file).lexically_normal();
+  const fs::path folder = fs::absolute(output).lexically_normal().parent_path();
+  const Checked<OpenPlugin> plugin = open_plugin(library);
   if (!plugin) return complain(file, plugin.error());
   const weft_offer offer = make_offer(&probe_services());
   const Answer answer = ask(*plugin, offer);
-  Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
+  const Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
   if (!record) return complain(file, record.error());
-  const std::filesystem::path folder = std::filesystem::absolute(output, error).parent_path();
-  const std::string relative = library.lexically_normal().lexically_relative(folder.lexically_normal());
-  if (Result<void> done = write_atomically(output, manifest_yaml(*record, relative)); !done) {
-    std::fprintf(stderr, "weft-probe: %s\n", done.error().text.c_str());
-    return 1;
-  }
+  const std::string yaml = manifest_yaml(*record, library.lexically_relative(folder));
+  if (Result<void> done = write_atomically(output, yaml); !done) return complain(done.error());
+  return 0;
+}
+
+int refresh(const std::string &folder, const std::string &reader) {
+  std::error_code error;
+  LoaderOptions options;
+  options.probe_program = fs::read_symlink("/proc/self/exe", error);
+  options.reader_library =
+      !reader.empty() ? reader
+                      : (fs::path(options.probe_program).parent_path() / "weft-config.so").string();
+  options.probe_budget = std::chrono::seconds(10);  // nobody waits for it but an installation
+  const Result<RefreshReport> report = Loader::refresh(options, folder);
+  if (!report) return complain(report.error());
+  for (const Decision &trouble : report->troubles.decisions())
+    std::fprintf(stderr, "weft-probe: %s: %s: %s: %s\n", trouble.rule.c_str(),
+                 std::string(stage_name(trouble.stage)).c_str(), trouble.reason.c_str(),
+                 trouble.remedy.c_str());
+  std::printf("weft-probe: %zu plugins in %s/plugins.idx\n", report->plugins, folder.c_str());
   return 0;
 }
 
 int run(const std::vector<std::string> &args) {
   if (args.size() == 4 && args[0] == "--manifest" && args[2] == "--output")
     return write_manifest(args[1], args[3]);
-  std::fputs(kUsage, args.size() == 1 && args[0] == "--help" ? stdout : stderr);
-  return args.size() == 1 && args[0] == "--help" ? 0 : 2;
+  if (args.size() == 2 && args[0] == "--refresh") return refresh(args[1], "");
+  if (args.size() == 4 && args[0] == "--refresh" && args[2] == "--reader")
+    return refresh(args[1], args[3]);
+  if (args.size() == 2 && args[0] == "--probe") return probe_here(args[1], kProbeReportFd);
+  const bool help = args.size() == 1 && args[0] == "--help";
+  std::fputs(kUsage, help ? stdout : stderr);
+  return help ? 0 : 2;
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Calls a plugin's init() and fini(): the stage init.
+//
+//   void *state = nullptr;
+//   Checked<void> done = initialize(*desc, offer, state);                          // on this thread, for a plugin that was probed
+//   Checked<void> done = initialize_within(budget, *desc, offer, state);           // gives up on one that hangs
+//
+// The second runs init() on a thread of its own and abandons that thread when the time is over: a thread cannot be ended from
+// outside. That is the price of an unknown plugin in a process that may not fork; a known one does not pay it.
+#ifndef WEFT_CORE_LOADER_INITIALIZE_H
+#define WEFT_CORE_LOADER_INITIALIZE_H
+
+#include <weft/plugin.h>
+
+#include <chrono>
+
+#include "core/loader/plugin_record.h"
+
+namespace weft {
+
+Checked<void> initialize(const weft_plugin_desc &desc, const weft_offer &offer, void *&state);
+
+// `desc` and `offer` must live as long as the process.
+Checked<void> initialize_within(std::chrono::milliseconds budget, const weft_plugin_desc &desc,
+                                const weft_offer &offer, void *&state);
+
+Checked<void> finish(const weft_plugin_desc &desc, void *state);
+
+}  // namespace weft
+
+#endif

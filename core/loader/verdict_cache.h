@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Remembers what probes found, and the quarantine list, in one file per user (or system).
+//
+//   VerdictCache cache("/home/ann/.cache/weft/quarantine", {});
+//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);     // null: never probed, or the file changed since
+//   cache.remember(record);                                                   // writes through, manifest left out
+//
+// Many processes of many nodes may share the file: it is replaced whole, and an entry that two writers race for is probed
+// once more. Where it cannot be written, nothing is remembered and that is all. Not thread-safe: its Loader holds a lock.
+#ifndef WEFT_CORE_LOADER_VERDICT_CACHE_H
+#define WEFT_CORE_LOADER_VERDICT_CACHE_H
+
+#include <weft/result.h>
+
+#include <string>
+#include <vector>
+
+#include "core/loader/file_trust.h"
+#include "core/loader/plugin_record.h"
+
+namespace weft {
+
+class VerdictCache {
+ public:
+  // `path` empty: an empty cache that forgets everything.
+  VerdictCache(std::string path, TrustRules rules) : path_(std::move(path)), rules_(rules) {}
+
+  const PluginRecord *find(const std::string &library, const FileStamp &stamp);
+  std::vector<PluginRecord> all();
+  Result<void> remember(PluginRecord record);
+  Result<void> forget(const std::string &library);  // FI_ENOENT: there is no entry
+
+ private:
+  void load();
+  Result<void> store();
+
+  const std::string path_;
+  const TrustRules rules_;
+  bool loaded_ = false;
+  std::vector<PluginRecord> records_;  // of the file, and own_
+  std::vector<PluginRecord> own_;      // of this process; holds even where nothing can be written
+};
+
+}  // namespace weft
+
+#endif

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/probe/child.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <chrono>
+#include <string_view>
+
+#include "core/loader/descriptor.h"
+#include "core/loader/file_trust.h"
+#include "core/loader/index.h"
+#include "core/loader/initialize.h"
+#include "core/loader/open_library.h"
+#include "core/loader/probe.h"
+#include "core/loader/side_effects.h"
+#include "core/probe/services.h"
+
+namespace weft {
+namespace {
+
+constexpr const char *kAskVendor =
+    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin check` tries it now";
+
+// A thread that was joined leaves /proc a moment later.
+size_t settled_threads(size_t wanted) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  size_t count = count_threads();
+  while (count > wanted && std::chrono::steady_clock::now() < deadline) {
+    poll(nullptr, 0, 1);
+    count = count_threads();
+  }
+  return count;
+}
+
+class Watch {
+ public:
+  // Empty, or what the plugin did since the start.
+  std::string signals() const { return SignalTable::read().difference(signals_); }
+  std::string leftovers() const {
+    const size_t threads = settled_threads(threads_), files = count_open_files();
+    std::string text;
+    if (threads > threads_) text = std::to_string(threads - threads_) + " threads";
+    if (files > files_)
+      text += (text.empty() ? "" : " and ") + std::to_string(files - files_) + " open files";
+    return text;
+  }
+
+ private:
+  SignalTable signals_ = SignalTable::read();
+  size_t threads_ = count_threads(), files_ = count_open_files();
+};
+
+tl::unexpected<Rejection> misbehaved(Stage stage, const std::string &what) {
+  return tl::unexpected<Rejection>(Rejection{stage, "when it was probed, " + what, kAskVendor, true});
+}
+
+class Child {
+ public:
+  Child(const std::string &library, int report_fd) : library_(library), fd_(report_fd) {}
+
+  PluginRecord run() {
+    Checked<PluginRecord> record = try_out();
+    PluginRecord result;
+    if (record) {
+      result = *std::move(record);
+      result.verdict = Verdict::kOk;
+    } else {
+      result = std::move(known_);
+      result.rejection = record.error();
+      result.verdict = result.rejection.misbehaved ? Verdict::kQuarantined : Verdict::kRejected;
+    }
+    result.library = library_;
+    return result;
+  }
+
+  void write_all(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t n = write(fd_, text.data(), text.size());
+      if (n <= 0) return;  // the parent sees an incomplete report
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+
+ private:
+  void mark(Stage stage) const {
+    write_all(std::string(kProbeMark) + std::string(stage_name(stage)) + "\n");
+  }
+
+  Checked<PluginRecord> try_out() {
+    mark(Stage::kTrust);
+    Checked<FileStamp> file = check_file(library_, {});
+    if (!file) return tl::unexpected<Rejection>(file.error());
+    const Watch watch;
+    mark(Stage::kDlopen);
+    Checked<OpenPlugin> plugin = open_plugin(library_);
+    if (!plugin) return tl::unexpected<Rejection>(plugin.error());
+    if (std::string done = watch.signals(); !done.empty())
+      return misbehaved(Stage::kDlopen, "its constructors " + done);
+    if (std::string left = watch.leftovers(); !left.empty())
+      return misbehaved(Stage::kDlopen, "its constructors left behind " + left);
+
+    mark(Stage::kNegotiate);
+    const weft_offer offer = make_offer(&probe_services());
+    const Answer answer = ask(*plugin, offer);
+    if (answer.threw) return misbehaved(Stage::kNegotiate, "an exception left " WEFT_QUERY_SYMBOL);
+    if (std::string done = watch.signals(); !done.empty())
+      return misbehaved(Stage::kNegotiate, WEFT_QUERY_SYMBOL " " + done);
+    if (std::string left = watch.leftovers(); !left.empty())
+      return misbehaved(Stage::kNegotiate, WEFT_QUERY_SYMBOL " left behind " + left);
+    Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
+    if (!record) return record;
+    record->library_stamp = *file;
+    known_ = *record;
+
+    mark(Stage::kInit);
+    void *state = nullptr;
+    const Checked<void> init = initialize(*answer.desc, offer, state);
+    if (std::string done = watch.signals(); !done.empty())
+      return misbehaved(Stage::kInit, "init " + done);
+    if (!init) {
+      if (init.error().misbehaved) return misbehaved(Stage::kInit, init.error().cause);
+      return record;  // failing is allowed: there may be no device. The process that wants it will be told.
+    }
+    if (answer.desc->fini != nullptr) {
+      if (Checked<void> fini = finish(*answer.desc, state); !fini)
+        return misbehaved(Stage::kInit, fini.error().cause);
+    }
+    if (std::string left = watch.leftovers(); !left.empty())
+      return misbehaved(Stage::kInit, "init and fini left behind " + left);
+    return record;
+  }
+
+  const std::string library_;
+  const int fd_;
+  PluginRecord known_;
+};
+
+}  // namespace
+
+int probe_here(const std::string &library, int report_fd) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);  // a crash is expected here and explained elsewhere
+  signal(SIGPIPE, SIG_IGN);
+  Child child(library, report_fd);
+  Index index;
+  index.plugins.push_back(child.run());
+  child.write_all(write_index(index, ""));
+  return 0;
+}
+
+}  // namespace weft
