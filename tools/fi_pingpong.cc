@@ -34,6 +34,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -324,7 +325,12 @@ class Control {
         throw Failure(ECONNABORTED,
                       Format("control: the peer closed the connection before it sent %s", what));
       } else if (errno == EAGAIN) {
-        if (!WaitFor(peer_.fd(), POLLIN, deadline)) {
+        if (progress_) {
+          progress_();
+        }
+        const bool ready = WaitFor(
+            peer_.fd(), POLLIN, progress_ ? Deadline(std::chrono::milliseconds(1)) : deadline);
+        if (!ready && deadline.Passed()) {
           TimedOut("waiting for", what);
         }
       } else if (errno != EINTR) {
@@ -334,15 +340,22 @@ class Control {
     return bytes;
   }
 
-  enum class State { kQuiet, kPending, kClosed };
+  struct State {
+    bool pending;  // there are bytes that nobody has asked for yet
+    bool closed;   // the peer has closed its end, whether or not bytes are pending
+  };
   State Peek() const {
-    char byte;
-    const ssize_t got = recv(peer_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0) {
-      return State::kPending;
+    pollfd entry = {peer_.fd(), POLLIN | POLLRDHUP, 0};
+    if (poll(&entry, 1, 0) <= 0) {
+      return {false, false};
     }
-    return got < 0 && (errno == EAGAIN || errno == EINTR) ? State::kQuiet : State::kClosed;
+    char byte;
+    return {recv(peer_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0,
+            (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0};
   }
+
+  // Called while this side waits for a control message, so that the endpoint goes on meanwhile.
+  void OnWait(std::function<void()> progress) { progress_ = std::move(progress); }
 
   void SendName(const std::string &name, uint32_t format) {
     const uint32_t length = htonl(static_cast<uint32_t>(name.size()));
@@ -465,6 +478,7 @@ class Control {
   }
 
   const Options &options_;
+  std::function<void()> progress_;
   Socket listener_;
   Socket peer_;
 };
@@ -522,6 +536,15 @@ class PingPong {
       OpenEndpoint(info_.get());
       options_.type == FI_EP_MSG ? MakeConnection() : ExchangeNames();
     }
+    control_.OnWait([this] {
+      ReadCq(tx_cq_.get(), &sends_done_);
+      ReadCq(rx_cq_.get(), &receives_done_);
+      if (counting_ && options_.IsServer() && receives_done_ == receives_posted_) {
+        throw Failure(EPROTO, Format("the client sends more than the %llu messages of this test; "
+                                     "both sides need the same -I",
+                                     static_cast<unsigned long long>(options_.iterations)));
+      }
+    });
     for (const uint64_t size : sizes_) {
       RunSize(size);
     }
@@ -769,9 +792,13 @@ class PingPong {
       if (ret != -FI_EAGAIN && ret != -FI_EINTR && ret != -FI_ETIMEDOUT) {
         Check(ret, "fi_eq_sread");
       }
-      if (control_.Peek() == Control::State::kClosed) {
+      const Control::State peer = control_.Peek();
+      if (peer.closed) {
         throw Failure(ECONNABORTED,
                       Format("the peer went away while this side waited for %s", name));
+      }
+      if (peer.pending && wanted == FI_CONNREQ) {
+        throw Failure(EPROTO, "the client does not connect an endpoint; both sides need -e msg");
       }
       if (deadline.Passed()) {
         throw Failure(ETIMEDOUT, Format("no %s within %lld s", name,
@@ -928,9 +955,10 @@ class PingPong {
     fi_cq_err_entry error = {};
     Check(fi_cq_readerr(cq, &error, 0), "fi_cq_readerr");
     const char *detail = fi_cq_strerror(cq, error.prov_errno, error.err_data, nullptr, 0);
-    throw Failure(error.err, Format("%s failed: %s (provider: %s)",
+    throw Failure(error.err, Format("%s failed: %s (provider: %s)%s",
                                     cq == rx_cq_.get() ? "a receive" : "a send",
-                                    fi_strerror(error.err), detail != nullptr ? detail : ""));
+                                    fi_strerror(error.err), detail != nullptr ? detail : "",
+                                    control_.Peek().closed ? "; the peer has gone" : ""));
   }
 
   void Progress(const char *what, bool receiving) {
@@ -953,20 +981,16 @@ class PingPong {
     if (idle_spins_ == kSpins) {
       idle_since_ = now;
     }
-    switch (control_.Peek()) {
-      case Control::State::kClosed:
-        throw Failure(ECONNABORTED,
-                      Format("the peer went away while this side waited for %s", what));
-      case Control::State::kPending:
-        // The next control message comes only after the last data message has been answered.
-        if (receiving) {
-          throw Failure(EPROTO, Format("the peer has ended its test while this side waits for %s; "
-                                       "both sides need the same -I",
-                                       what));
-        }
-        break;
-      case Control::State::kQuiet:
-        break;
+    const Control::State peer = control_.Peek();
+    if (peer.closed) {
+      throw Failure(ECONNABORTED,
+                    Format("the peer went away while this side waited for %s", what));
+    }
+    // The next control message comes only after the last data message has been answered.
+    if (peer.pending && receiving) {
+      throw Failure(EPROTO, Format("the peer has ended its test while this side waits for %s; both "
+                                   "sides need the same -I",
+                                   what));
     }
     if (now - idle_since_ >= options_.timeout) {
       throw Failure(ETIMEDOUT,
@@ -974,7 +998,7 @@ class PingPong {
                            static_cast<long long>(options_.timeout.count()), what,
                            options_.type == FI_EP_DGRAM
                                ? "; datagrams may get lost, and this test does not repeat them"
-                               : "; both sides need the same -I"));
+                               : "; are -e, -I, -S and -p the same on both sides?"));
     }
   }
 
@@ -995,7 +1019,9 @@ class PingPong {
       }
     }
     const Clock::duration elapsed = Clock::now() - start;
+    counting_ = true;
     answers = control_.ExchangeCount(answers);
+    counting_ = false;
     Report(size, answers, std::chrono::duration<double, std::micro>(elapsed).count());
   }
 
@@ -1114,6 +1140,7 @@ class PingPong {
   size_t rx_letter_ = 0;
   uint64_t idle_spins_ = 0;
   Clock::time_point idle_since_;
+  bool counting_ = false;  // between the last message of a size and the count of the answers
   bool header_printed_ = false;
 };
 
