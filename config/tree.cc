@@ -106,6 +106,12 @@ class Builder : public YAML::EventHandler {
 
   std::optional<Node> take() { return std::move(root_); }
 
+  // Where the innermost list or map began that is not complete.
+  std::optional<Where> innermost() const {
+    if (open_.empty()) return std::nullopt;
+    return open_.back()->where;
+  }
+
   void OnDocumentStart(const YAML::Mark &mark) override {
     if (!seen_document_) {
       seen_document_ = true;
@@ -156,6 +162,10 @@ class Builder : public YAML::EventHandler {
     node.where = places_.at(position(mark));
     node.plain = tag == "?";
     if (!refuse_tag(mark, tag)) node.kind = Node::Kind::kBad;
+    if (!node.plain && !quote_is_closed(position(mark))) {
+      diag_.error(node.where, "a quote that is never closed", "close it on the same line");
+      throw Stop{};
+    }
     if (value.find('\0') != std::string::npos) {
       diag_.error(node.where, "text with a NUL character", "remove the \\0");
       node.kind = Node::Kind::kBad;
@@ -201,6 +211,21 @@ class Builder : public YAML::EventHandler {
     const std::string_view rest = text_.substr(std::min(pos, text_.size()));
     const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r\n,]"));
     return word == "~" || word == "null" || word == "Null" || word == "NULL";
+  }
+
+  // yaml-cpp takes the end of the file for a quote.
+  bool quote_is_closed(size_t pos) const {
+    const char quote = pos < text_.size() ? text_[pos] : '\0';
+    if (quote != '"' && quote != '\'') return true;  // block text
+    for (size_t i = pos + 1; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\')
+        ++i;
+      else if (text_[i] == quote && (quote == '"' || text_.substr(i + 1, 1) != "'"))
+        return true;
+      else if (text_[i] == quote)
+        ++i;  // '' inside single quotes
+    }
+    return false;
   }
 
   std::string source_word(size_t pos) const {
@@ -289,14 +314,20 @@ void report_syntax(const YAML::Exception &e, std::string_view text, const Places
   if (is_one_of({msg::TAB_IN_INDENTATION}) || places.indented_with_tab(pos))
     return diag.error(where, "a tab in the indentation", "indent with blanks");
 
+  if (is_one_of({msg::END_OF_SEQ_FLOW, msg::END_OF_MAP_FLOW})) {
+    const bool list = what == msg::END_OF_SEQ_FLOW;
+    const Where opened = builder.innermost().value_or(where);
+    return diag.error(where, std::string(list ? "the list" : "the map") + " that began at line " +
+                                 std::to_string(opened.line) + ", column " +
+                                 std::to_string(opened.column) + " does not go on like this",
+                      list ? "add ',' between entries and ']' at the end"
+                           : "write {key: value, key: value}");
+  }
+
   struct Translation {
     const char *message, *cause, *remedy;
   };
   static constexpr Translation kTranslations[] = {
-      {msg::END_OF_SEQ_FLOW, "a list in brackets is not closed before this place",
-       "add ',' between entries and ']' at the end"},
-      {msg::END_OF_MAP_FLOW, "a map in braces is not closed before this place",
-       "add ',' between entries and '}' at the end"},
       {msg::END_OF_MAP, "this does not continue the keys above it",
        "write 'key: value' in the same column as they"},
       {msg::END_OF_SEQ, "this does not continue the list above it",
@@ -334,7 +365,8 @@ std::optional<Node> parse_tree(std::string_view text, Diagnostics &diag) {
 
   Builder builder(text, places, diag);
   try {
-    std::istringstream stream{std::string(text)};
+    // The line end at the end lets yaml-cpp tell an open quote as it does one before a last line end.
+    std::istringstream stream{std::string(text) + "\n"};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {  // the builder stops it at a second one
     }

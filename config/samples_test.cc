@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What is shipped for people to copy is right, and says what its comments say.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "config/test_reader.h"
+
+namespace weft::config {
+namespace {
+
+std::string text_of(const std::filesystem::path &path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(Samples, AllAreAccepted) {
+  std::map<std::string, size_t> stacks;
+  for (const auto &entry : std::filesystem::directory_iterator(WEFT_CONFIG_SOURCES "/samples")) {
+    const auto policy = read_policy(text_of(entry.path()));
+    EXPECT_EQ(policy.code, 0) << entry.path() << ::testing::PrintToString(policy.placed());
+    EXPECT_THAT(policy.placed(), ::testing::IsEmpty()) << entry.path();
+    if (policy.view == nullptr) continue;
+    stacks[entry.path().filename()] = policy->stack_count;
+    // Each sample stands alone: what it uses, it defines.
+    for (size_t i = 0; i < policy->use_count; ++i) {
+      bool defined = false;
+      for (size_t j = 0; j < policy->stack_count; ++j)
+        defined = defined || std::string_view(policy->stacks[j].name) == policy->use[i].name;
+      EXPECT_TRUE(defined) << entry.path() << ": " << policy->use[i].name;
+    }
+  }
+  EXPECT_EQ(stacks, (std::map<std::string, size_t>{
+                        {"cluster.yaml", 2}, {"debug.yaml", 1}, {"laptop.yaml", 0}}));
+}
+
+TEST(Samples, Cluster) {
+  const auto policy = read_policy(text_of(WEFT_CONFIG_SOURCES "/samples/cluster.yaml"));
+  ASSERT_EQ(policy.code, 0);
+  ASSERT_EQ(policy->rank_count, 4u);
+  EXPECT_STREQ(policy->ranks[3].hostname, "login*");
+  EXPECT_EQ(policy->unprobed_allow, 0u);
+  EXPECT_EQ(policy->probe_budget_ms, 3000u);
+  ASSERT_EQ(policy->param_count, 2u);
+  EXPECT_STREQ(policy->params[0].value, "ib*,eno*,!docker*");
+  EXPECT_STREQ(policy->final_keys[1].name, "plugins");
+}
+
+}  // namespace
+}  // namespace weft::config
