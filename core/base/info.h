@@ -5,8 +5,12 @@
 //   fi_info *empty = alloc_info();           // all sub-structures present and zero
 //   free_info(list);                         // the whole list; NULL is fine
 //
-//   InfoLayout old = InfoLayout::kFabric1_0; // of a caller that was linked against FABRIC_1.0
-//   fi_info *full = dup_info(hints, old);    // reads no further than that caller's structs
+//   // Of a caller that was linked against FABRIC_1.0: reads no further than that caller's structs.
+//   fi_info *full = dup_info(hints, InfoLayout::kFabric1_0);
+//   hide_newer(results, InfoLayout::kFabric1_0);  // before they go to such a caller, who may free them as such
+//
+// What is shared, not copied: open objects (handle, fabric_attr.fabric, domain_attr.domain). A fid_nic whose ops are a
+// provider's own is copied and released through them (FI_DUP, fi_close); any other is plain memory of this library.
 //
 // Not for filtering or text (core/select, core/api/tostr.h).
 #ifndef WEFT_CORE_BASE_INFO_H
@@ -30,11 +34,15 @@ enum class InfoLayout {
 
 struct fi_info *alloc_info() noexcept;
 struct fi_info *dup_info(const struct fi_info *info, InfoLayout layout = InfoLayout::kNewest) noexcept;
+
+// Frees the list. Members that `layout` lacks are not looked at.
 void free_info(struct fi_info *list, InfoLayout layout = InfoLayout::kNewest) noexcept;
 
-// fi_fabric() of an old caller: attr may end after prov_version.
-struct fi_fabric_attr *dup_fabric_attr(const struct fi_fabric_attr *attr, InfoLayout layout) noexcept;
-void free_fabric_attr(struct fi_fabric_attr *attr) noexcept;
+// Releases what hangs at members that `layout` lacks, and clears these, so that free_info(list, layout) leaks nothing.
+void hide_newer(struct fi_info *list, InfoLayout layout) noexcept;
+
+// The newest form of an attribute that may end earlier; borrows its pointers.
+struct fi_fabric_attr widen(const struct fi_fabric_attr &attr, InfoLayout layout) noexcept;
 
 }  // namespace weft
 

@@ -1,54 +1,93 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Stacks: composes loaded units into a provider, from the wire up, and hangs hooks at their places.
 //
-//   Result<std::shared_ptr<Stack>> stack = builder.build(spec, why);
-//   (*stack)->getinfo(...); (*stack)->fabric(attr, &fabric, context);
+//   StackPlan plan{.name = "tcp;ofi_rxm", .elements = {{trace}, {rxm}, {tcp}}};  // from the application down
+//   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &services, &objects);
+//   (*stack)->getinfo(...);
+//   (*stack)->fabric(attr, context);
 //
-// A layer gets the provider beneath it as an argument. A hook makes no object: it is attached to the op tables of the objects of
-// the element beneath it (ObjectTable). Building is iterative and refuses a stack that names one layer or hook twice in a row.
+// A layer gets the provider beneath it as an argument; what it asks of it is filtered by its hints like a question of an
+// application. A hook makes no object: it comes under the objects of the nearest element beneath it that is no hook
+// (ObjectTable). A stack lives until nobody holds it and no fabric of it is open; its units are destroyed from the outside in.
+//
+// Not for choosing: a plan says everything (core/select makes it).
 #ifndef WEFT_CORE_STACK_STACK_H
 #define WEFT_CORE_STACK_STACK_H
 
 #include <weft/plugin.h>
 #include <weft/result.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/base/decision.h"
+#include "core/loader/loader.h"
+#include "core/stack/object_table.h"
+#include "core/stack/params.h"
 
 namespace weft {
 
-class Stack;
+struct PlanElement {
+  LoadedUnit unit;
+  std::vector<Setting> settings;  // weakest first
+};
 
-// All live objects of the process that weft plugins made, and the hooks on them. The core's object_opened and
-// object_closing services end here.
-class ObjectTable {
+struct StackPlan {
+  std::string name;                   // prov_name, from the wire up, without hooks
+  std::vector<PlanElement> elements;  // from the application down to the wire
+};
+
+// What is needed to judge an order of elements before anything is loaded.
+struct ElementKind {
+  std::string name;
+  uint32_t kind = 0;
+  uint32_t needs_ep = 0, offers_ep = 0;  // 0: not stated
+};
+// One provider, at the bottom; each layer finds an endpoint type that it needs; no layer twice; no hook twice on one element.
+Result<void> check_order(const std::vector<ElementKind> &elements);
+
+class Stack : public std::enable_shared_from_this<Stack> {
  public:
-  ObjectTable();
-  ~ObjectTable();
-  int32_t opened(struct fid *fid, struct fid *parent, weft_error *why);
-  void closing(struct fid *fid);
+  static Result<std::shared_ptr<Stack>> build(const StackPlan &plan,
+                                              const weft_core_services *services,
+                                              ObjectTable *objects);
+  ~Stack();
+  Stack(const Stack &) = delete;
+  Stack &operator=(const Stack &) = delete;
 
-  // Attaches a hook in place to every live object that `instance` of a stack element made (or to one object and its future
-  // children), and to those opened later; detaches it again. Safe under traffic: other threads may be in the objects' ops.
-  Result<void> attach(struct fid *root, const weft_instance *hook, void *hook_state);
-  Result<void> detach(struct fid *root, const weft_instance *hook);
+  const std::string &name() const { return name_; }
 
-  struct Live {
-    uint64_t id;
-    struct fid *fid;
-    struct fid *parent;
-    std::string element;             // unit that made it
-    std::vector<std::string> hooks;  // outermost first
+  // What the stack can do for this question, filtered and narrowed by the hints, best first; `rejected` is told why each of the
+  // other offers does not fit. An error is the provider's own.
+  using Rejected = std::function<void(const fi_info &offer, const std::string &reason)>;
+  Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
+                                                const char *service, uint64_t flags,
+                                                const fi_info *hints, const Rejected &rejected);
+
+  Result<struct fid_fabric *> fabric(struct fi_fabric_attr *attr, void *context);
+  struct fid *open_fabric(std::string_view name) const;  // the first one with this name, or null
+
+  // Whether an object belongs to the outermost element.
+  bool made(const struct fid *fid) const;
+
+  // What each element found on this machine and how it decided, from the application down.
+  struct Explanation {
+    std::string element;
+    std::vector<std::string> lines;
   };
-  std::vector<Live> list() const;
+  std::vector<Explanation> explain();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Element;
+  Stack(std::string name, const weft_core_services *services, ObjectTable *objects);
+  Result<void> add(const PlanElement &planned, uint32_t place);
+
+  std::string name_;
+  const weft_core_services *services_;
+  ObjectTable *objects_;
+  std::vector<std::unique_ptr<Element>> elements_;  // from the wire up, hooks not among them
 };
 
 }  // namespace weft

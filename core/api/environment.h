@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the process was started with, read once: variables, where the library lies, whether the program is privileged.
+//
+//   const Environment environment = Environment::of_process();
+//   const std::string *level = environment.find("FI_LOG_LEVEL");
+//
+// The one place that reads the environment; all else gets an Environment, which a test fills by hand. Not for values that change
+// while the program runs.
+#ifndef WEFT_CORE_API_ENVIRONMENT_H
+#define WEFT_CORE_API_ENVIRONMENT_H
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct Environment {
+  std::map<std::string, std::string> variables;  // FI_*, HOME and XDG_*; none where `secure`
+  std::string library_folder;                    // absolute, links resolved; empty if unknown
+  bool secure = false;                           // AT_SECURE: set-user-id and the like
+
+  static Environment of_process();
+
+  const std::string *find(std::string_view name) const;
+};
+
+}  // namespace weft
+
+#endif

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/api/named_objects.h"
+
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
+#include <weft/diagnosis.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/api/process.h"
+#include "core/base/tostr.h"
+
+namespace weft {
+namespace {
+
+struct NamedObject {
+  struct fid fid;
+  Process *process;
+};
+
+Process &process_of(struct fid *fid) { return *container_of(fid, NamedObject, fid)->process; }
+
+int close_named(struct fid *fid) {
+  delete container_of(fid, NamedObject, fid);
+  return 0;
+}
+int no_bind(struct fid *, struct fid *, uint64_t) { return -FI_ENOSYS; }
+int no_control(struct fid *, int, void *) { return -FI_ENOSYS; }
+int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) { return -FI_ENOSYS; }
+int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) { return -FI_ENOSYS; }
+int named_tostr(const struct fid *fid, char *buf, size_t len) {
+  std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
+  return 0;
+}
+
+// ---- "logging" ------------------------------------------------------------------------------------
+
+int logging_bind(struct fid *fid, struct fid *source, uint64_t flags) {
+  if (source == nullptr || source->fclass != FI_CLASS_LOG) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  return process_of(fid).log.import(container_of(source, struct fid_logging, fid));
+}
+
+fi_ops logging_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_named,
+    .bind = logging_bind,
+    .control = no_control,
+    .ops_open = no_ops_open,
+    .tostr = named_tostr,
+    .ops_set = no_ops_set,
+};
+
+// ---- "weft" ---------------------------------------------------------------------------------------
+
+// The boundary: a Result becomes a code and a malloc'ed text, an exception becomes an errno.
+template <class F>
+int answer(char **text, F ask) noexcept {
+  if (text == nullptr) return -FI_EINVAL;
+  *text = nullptr;
+  try {
+    const Result<std::string> result = ask();
+    *text = ::strdup(result ? result->c_str() : result.error().text.c_str());
+    if (!result) return -result.error().code;
+    return *text != nullptr ? 0 : -FI_ENOMEM;
+  } catch (const std::bad_alloc &) {
+    return -FI_ENOMEM;
+  } catch (const std::exception &error) {
+    *text = ::strdup(error.what());
+    return -FI_EOTHER;
+  }
+}
+
+std::string or_empty(const char *text) { return text != nullptr ? text : ""; }
+
+int diagnosis_why(struct fid *weft, const char *name, char **text) {
+  return answer(text, [&] { return process_of(weft).front.why_json(or_empty(name)); });
+}
+int diagnosis_explain(struct fid *weft, const char *stack, char **text) {
+  return answer(text, [&] { return process_of(weft).front.explain_json(or_empty(stack)); });
+}
+int diagnosis_plugins(struct fid *weft, char **text) {
+  return answer(text, [&] { return process_of(weft).front.plugins_json(); });
+}
+int diagnosis_config(struct fid *weft, char **text) {
+  return answer(text, [&] { return process_of(weft).front.config_json(); });
+}
+
+const char *class_name(size_t fclass) {
+  static constexpr const char *kNames[] = {
+      "unspec",    "fabric",      "domain",      "ep",       "sep",      "rx_ctx",  "srx_ctx", "tx_ctx",
+      "stx_ctx",   "pep",         "interface",   "av",       "mr",       "eq",      "cq",      "cntr",
+      "wait",      "poll",        "connreq",     "mc",       "nic",      "av_set",  "mr_cache", "mem_monitor",
+      "peer_cq",   "peer_srx",    "log",         "peer_av",  "peer_av_set", "peer_cntr", "profile"};
+  static_assert(std::size(kNames) == FI_CLASS_PROFILE + 1);
+  return fclass < std::size(kNames) ? kNames[fclass] : "unknown";
+}
+
+Result<std::string> objects_json(const ObjectTable &table) {
+  const std::vector<ObjectTable::Live> live = table.list();
+  std::map<const struct fid *, uint64_t> ids;
+  for (const auto &object : live) ids.emplace(object.fid, object.id);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto &object : live) {
+    char address[32];
+    std::snprintf(address, sizeof address, "%p", static_cast<const void *>(object.fid));
+    const auto parent = ids.find(object.parent);
+    nlohmann::ordered_json entry;
+    entry["id"] = object.id;
+    entry["class"] = class_name(object.fclass);
+    entry["fid"] = address;
+    entry["parent"] = parent != ids.end() ? parent->second : 0;
+    entry["element"] = object.element;
+    entry["hooks"] = object.hooks;
+    list.push_back(std::move(entry));
+  }
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+int diagnosis_objects(struct fid *weft, char **text) {
+  return answer(text, [&] { return objects_json(process_of(weft).objects); });
+}
+
+// Those without an answer but success: the text is the reason of a failure only.
+template <class F>
+int command(char **text, F run) noexcept {
+  char *reason = nullptr;
+  const int ret = answer(&reason, [&]() -> Result<std::string> {
+    WEFT_CHECK(run());
+    return std::string();
+  });
+  if (ret == 0 || text == nullptr) {
+    std::free(reason);
+    reason = nullptr;
+  }
+  if (text != nullptr) *text = reason;
+  return ret;
+}
+
+Result<void> check_hook_arguments(const struct fid *root, const char *hook) {
+  if (root == nullptr) return fail(FI_EINVAL, "no object given: pass the fid of a live fabric, domain or endpoint");
+  if (hook == nullptr || *hook == '\0') return fail(FI_EINVAL, "no hook given: pass the name of a hook unit");
+  return {};
+}
+
+int diagnosis_attach_hook(struct fid *weft, struct fid *root, const char *hook, char **text) {
+  return command(text, [&]() -> Result<void> {
+    WEFT_CHECK(check_hook_arguments(root, hook));
+    return process_of(weft).front.attach_hook(root, hook);
+  });
+}
+int diagnosis_detach_hook(struct fid *weft, struct fid *root, const char *hook, char **text) {
+  return command(text, [&]() -> Result<void> {
+    WEFT_CHECK(check_hook_arguments(root, hook));
+    return process_of(weft).front.detach_hook(root, hook);
+  });
+}
+
+weft_diagnosis_ops diagnosis_ops = {
+    .size = sizeof(weft_diagnosis_ops),
+    .why = diagnosis_why,
+    .explain = diagnosis_explain,
+    .plugins = diagnosis_plugins,
+    .config = diagnosis_config,
+    .objects = diagnosis_objects,
+    .attach_hook = diagnosis_attach_hook,
+    .detach_hook = diagnosis_detach_hook,
+};
+
+int weft_ops_open(struct fid *, const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_DIAGNOSIS_OPS) return -FI_ENOSYS;
+  *ops = &diagnosis_ops;
+  return 0;
+}
+
+fi_ops weft_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_named,
+    .bind = no_bind,
+    .control = no_control,
+    .ops_open = weft_ops_open,
+    .tostr = named_tostr,
+    .ops_set = no_ops_set,
+};
+
+}  // namespace
+
+int open_named(Process &process, uint32_t version, const char *name, const void *, size_t attr_len,
+               uint64_t flags, struct fid **fid, void *context) noexcept {
+  if (fid == nullptr) return -FI_EINVAL;
+  *fid = nullptr;
+  if (name == nullptr) return -FI_EINVAL;
+  if (FI_VERSION_LT(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), version)) return -FI_ENOSYS;
+  struct Known {
+    std::string_view name;
+    size_t fclass;
+    fi_ops *ops;
+  };
+  static const Known kKnown[] = {{"logging", FI_CLASS_UNSPEC, &logging_ops},
+                                 {WEFT_DIAGNOSIS, FI_CLASS_UNSPEC, &weft_ops}};
+  for (const Known &known : kKnown) {
+    if (known.name != name) continue;
+    if (attr_len != 0) return -FI_EINVAL;  // neither has attributes
+    if (flags != 0) return -FI_EBADFLAGS;
+    auto *object = new (std::nothrow) NamedObject{{known.fclass, context, known.ops}, &process};
+    if (object == nullptr) return -FI_ENOMEM;
+    *fid = &object->fid;
+    return 0;
+  }
+  // "mr_cache" among others: registration is explicit, there is no cache to open.
+  return -FI_ENOSYS;
+}
+
+}  // namespace weft

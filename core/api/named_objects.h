@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The objects of the library itself that fi_open() knows: "logging" (fi_import_log) and "weft" (weft/diagnosis.h).
+//
+//   struct fid *object = nullptr;
+//   int ret = open_named(process, version, "weft", attr, attr_len, flags, &object, context);
+//
+// Not for fabrics and what is opened from them.
+#ifndef WEFT_CORE_API_NAMED_OBJECTS_H
+#define WEFT_CORE_API_NAMED_OBJECTS_H
+
+#include <rdma/fabric.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft {
+
+struct Process;
+
+// As fi_open(3). `process` must outlive the object.
+int open_named(Process &process, uint32_t version, const char *name, const void *attr, size_t attr_len,
+               uint64_t flags, struct fid **fid, void *context) noexcept;
+
+}  // namespace weft
+
+#endif
