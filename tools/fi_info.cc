@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// fi_info: asks fi_getinfo which fabric interfaces there are and prints the answer. Options and the plain
-// output are those of fi_info(1), so that scripts which grep it go on working; --json is for new ones.
+// fi_info: asks fi_getinfo which fabric interfaces there are and prints the answer. Options and the
+// plain output are those of fi_info(1), so that scripts which grep it go on working; --json is for
+// new ones.
 
 #include <getopt.h>
 #include <netdb.h>
@@ -85,12 +86,14 @@ std::string Lower(std::string_view text) {
 }
 
 // Exit statuses have 8 bits, and some libfabric error numbers do not fit.
-int ExitStatus(int err) { return err > 0 && err < 256 ? err : EXIT_FAILURE; }
+int ExitStatus(int err) {
+  return err > 0 && err < 256 ? err : EXIT_FAILURE;
+}
 
 // --- names <-> numbers -------------------------------------------------------------------------
 //
-// The library itself knows the names of its values (fi_tostr), so no table here can get out of step with
-// it: what a newer library can print, this program can parse.
+// The library itself knows the names of its values (fi_tostr), so no table here can get out of step
+// with it: what a newer library can print, this program can parse.
 
 template <typename T>
 std::string NameOf(T value, fi_type type) {
@@ -172,7 +175,9 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-Json Text(const char *text) { return text != nullptr ? Json(text) : Json(nullptr); }
+Json Text(const char *text) {
+  return text != nullptr ? Json(text) : Json(nullptr);
+}
 
 // A list of names, with a hexadecimal number for each bit that the library cannot name.
 template <typename T>
@@ -223,8 +228,8 @@ std::string Version(uint32_t version) {
   return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
 }
 
-// How to print an address depends on its format, which the library knows; its text of the whole fi_info
-// has the address in a line of its own.
+// How to print an address depends on its format, which the library knows; its text of the whole
+// fi_info has the address in a line of its own.
 Json Address(const std::string &info_text, const char *key, const void *address, size_t length) {
   if (address == nullptr) {
     return nullptr;
@@ -308,7 +313,11 @@ Json DomainAttr(const fi_domain_attr &attr) {
           {"auth_key_size", attr.auth_key_size},
           {"max_err_data", attr.max_err_data},
           {"mr_cnt", attr.mr_cnt},
-          {"tclass", Hex(attr.tclass)}};
+          {"tclass", Hex(attr.tclass)},
+          {"max_ep_auth_key", attr.max_ep_auth_key},
+          {"max_group_id", attr.max_group_id},
+          {"max_cntr_value", attr.max_cntr_value},
+          {"max_err_cntr_value", attr.max_err_cntr_value}};
 }
 
 Json FabricAttr(const fi_fabric_attr &attr) {
@@ -381,7 +390,8 @@ Json InfoJson(const fi_info &info, const std::string &text) {
 }
 
 void PrintJson(const Json &json) {
-  // Names come from devices and from the environment: bytes that are not UTF-8 must not end the program.
+  // Names come from devices and from the environment: bytes that are not UTF-8 must not end the
+  // program.
   std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
@@ -494,8 +504,8 @@ void PrintSummary(const fi_info &info) {
   std::printf("    protocol: %s\n", NameOf(info.ep_attr->protocol, FI_TYPE_PROTOCOL).c_str());
 }
 
-// fi_getinfo takes one node. When a destination and a source are both asked for, the source goes into the
-// hints, as an address string or as a socket address.
+// fi_getinfo takes one node. When a destination and a source are both asked for, the source goes
+// into the hints, as an address string or as a socket address.
 int SetSourceHint(const Options &options, fi_info *hints) {
   const std::string &source = *options.source;
   if (source.starts_with("fi_")) {
@@ -623,8 +633,9 @@ int main(int argc, char **argv) {
   int option;
   while ((option = getopt_long(argc, argv, "hn:P:s:c:m:t:d:f:a:p:eg:i:lv", kLongOptions,
                                nullptr)) != -1) {
-    filtered = filtered || (option < 128 && std::string_view("cmtadfp").find(static_cast<char>(
-                                                option)) != std::string_view::npos);
+    filtered =
+        filtered || (option < 128 && std::string_view("cmtadfp").find(static_cast<char>(option)) !=
+                                         std::string_view::npos);
     switch (option) {
       case 'n':
         options.node = optarg;

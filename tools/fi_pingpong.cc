@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// fi_pingpong: messages go to and fro between two processes over one endpoint each. Options, output and the
-// control connection are those of fi_pingpong(1), so that either side may be another implementation's program.
+// fi_pingpong: messages go to and fro between two processes over one endpoint each. Options, output
+// and the control connection are those of fi_pingpong(1), so that either side may be another
+// implementation's program.
 //
 // The control connection is a TCP stream. All of it, in order:
 //
-//   server -> client   name: length (4 bytes, big endian), address format (4 bytes, host order), the address
-//   client -> server   name, the same form; only for connectionless endpoints
-//   then for each message size
+//   server -> client   name: length (4 bytes, big endian), address format (4 bytes, host order),
+//   the address client -> server   name, the same form; only for connectionless endpoints then for
+//   each message size
 //     client -> server "q\0", server -> client "a\0", the messages of the test on the endpoints,
-//     client -> server number of answers that it got (10 bytes, decimal, zero padded), server "cnt ok\0"
+//     client -> server number of answers that it got (10 bytes, decimal, zero padded), server "cnt
+//     ok\0"
 //
-// After the last size both sides send "fin\0" as an ordinary message, transmit-complete, and wait for the other's.
+// After the last size both sides send "fin\0" as an ordinary message, transmit-complete, and wait
+// for the other's.
 
 #include <arpa/inet.h>
 #include <getopt.h>
@@ -59,12 +62,13 @@ using Clock = std::chrono::steady_clock;
 constexpr uint16_t kDefaultPort = 47592;
 constexpr uint64_t kDefaultSizes[] = {64, 256, 1024, 4096, 65536, 1048576};
 constexpr uint64_t kLargestPower = uint64_t{4} << 20;  // of -S all
-constexpr uint64_t kTag = 1234;  // both sides of a tagged test must know it
-constexpr char kFin[] = "fin";   // sent with its zero byte
-constexpr uint64_t kMaxIterations = 999'999'999;  // the count must fit the control message
+constexpr uint64_t kTag = 1234;                        // both sides of a tagged test must know it
+constexpr char kFin[] = "fin";                         // sent with its zero byte
+constexpr uint64_t kMaxIterations = 999'999'999;       // the count must fit the control message
 
-// The bytes of a verified message: this alphabet over and over. Each message starts 7 letters further on than
-// the one before, on both sides alike, so that a stale or repeated message is noticed, too.
+// The bytes of a verified message: this alphabet over and over. Each message starts 7 letters
+// further on than the one before, on both sides alike, so that a stale or repeated message is
+// noticed, too.
 constexpr std::string_view kAlphabet =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 constexpr size_t kAlphabetStep = 7;
@@ -166,7 +170,8 @@ class Deadline {
  public:
   explicit Deadline(Clock::duration after) : at_(Clock::now() + after) {}
   bool Passed() const { return Clock::now() >= at_; }
-  // For poll(2): at least 1 while there is time left, so that the last fraction of a millisecond is slept too.
+  // For poll(2): at least 1 while there is time left, so that the last fraction of a millisecond is
+  // slept too.
   int Milliseconds() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
@@ -220,15 +225,15 @@ class Control {
 
   void Listen() {
     const uint16_t port = options_.src_port != 0 ? options_.src_port : kDefaultPort;
-    Socket socket_fd(socket(options_.ipv6 ? AF_INET6 : AF_INET,
-                            SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    Socket socket_fd(
+        socket(options_.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket_fd.valid()) {
       throw Failure(errno, Format("cannot make a control socket: %s", std::strerror(errno)));
     }
     Bind(socket_fd, port);
     if (listen(socket_fd.fd(), 10) != 0) {
-      throw Failure(errno, Format("cannot listen on control port %u: %s", port,
-                                  std::strerror(errno)));
+      throw Failure(errno,
+                    Format("cannot listen on control port %u: %s", port, std::strerror(errno)));
     }
     listener_ = std::move(socket_fd);
     Debug("control: listening on port %u", port);
@@ -266,8 +271,7 @@ class Control {
     want.ai_family = options_.ipv6 ? AF_INET6 : AF_UNSPEC;
     want.ai_socktype = SOCK_STREAM;
     addrinfo *raw = nullptr;
-    const int ret =
-        getaddrinfo(options_.server.c_str(), std::to_string(port).c_str(), &want, &raw);
+    const int ret = getaddrinfo(options_.server.c_str(), std::to_string(port).c_str(), &want, &raw);
     if (ret != 0) {
       throw Failure(EHOSTUNREACH, Format("cannot resolve the server's name '%s': %s",
                                          options_.server.c_str(), gai_strerror(ret)));
@@ -275,8 +279,7 @@ class Control {
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> found(raw, &freeaddrinfo);
     int last_error = EHOSTUNREACH;
     for (const addrinfo *address = raw; address != nullptr; address = address->ai_next) {
-      Socket socket_fd(
-          socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      Socket socket_fd(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (!socket_fd.valid()) {
         last_error = errno;
         continue;
@@ -292,9 +295,10 @@ class Control {
         return;
       }
     }
-    throw Failure(last_error, Format("cannot connect to the server's control port %s:%u: %s; is "
-                                     "fi_pingpong running there, and is -B there the same as -P here?",
-                                     options_.server.c_str(), port, std::strerror(last_error)));
+    throw Failure(last_error,
+                  Format("cannot connect to the server's control port %s:%u: %s; is "
+                         "fi_pingpong running there, and is -B there the same as -P here?",
+                         options_.server.c_str(), port, std::strerror(last_error)));
   }
 
   void Send(std::string_view bytes, const char *what) {
@@ -328,8 +332,8 @@ class Control {
         if (progress_) {
           progress_();
         }
-        const bool ready = WaitFor(
-            peer_.fd(), POLLIN, progress_ ? Deadline(std::chrono::milliseconds(1)) : deadline);
+        const bool ready = WaitFor(peer_.fd(), POLLIN,
+                                   progress_ ? Deadline(std::chrono::milliseconds(1)) : deadline);
         if (!ready && deadline.Passed()) {
           TimedOut("waiting for", what);
         }
@@ -485,7 +489,8 @@ class Control {
 
 // --- the test ----------------------------------------------------------------------------------
 
-// 1500 -> "1.4k", 15000 -> "14k": a decimal only below ten and only when it is not zero; cut off, not rounded.
+// 1500 -> "1.4k", 15000 -> "14k": a decimal only below ten and only when it is not zero; cut off,
+// not rounded.
 std::string SizeText(uint64_t bytes) {
   static constexpr char kUnits[] = {'k', 'm', 'g', 't', 'p', 'e'};
   if (bytes < 1024) {
@@ -595,8 +600,7 @@ class PingPong {
                  peer_name.empty() ? "" : " that reaches the server's address"));
     }
     info_.reset(raw);
-    Debug("the first interface that fits:\n%s",
-          verbose_output ? fi_tostr(raw, FI_TYPE_INFO) : "");
+    Debug("the first interface that fits:\n%s", verbose_output ? fi_tostr(raw, FI_TYPE_INFO) : "");
     ChooseSizes();
   }
 
@@ -605,12 +609,12 @@ class PingPong {
     sizes_.clear();
     if (options_.size) {
       if (*options_.size > limit) {
-        throw Failure(EMSGSIZE,
-                      Format("-S %llu is larger than the %llu bytes that a message of provider %s "
-                             "can have",
-                             static_cast<unsigned long long>(*options_.size),
-                             static_cast<unsigned long long>(limit),
-                             info_->fabric_attr->prov_name));
+        throw Failure(
+            EMSGSIZE,
+            Format("-S %llu is larger than the %llu bytes that a message of provider %s "
+                   "can have",
+                   static_cast<unsigned long long>(*options_.size),
+                   static_cast<unsigned long long>(limit), info_->fabric_attr->prov_name));
       }
       sizes_.push_back(*options_.size);
       return;
@@ -627,10 +631,10 @@ class PingPong {
     }
     std::erase_if(sizes_, [limit](uint64_t size) { return size > limit; });
     if (sizes_.empty()) {
-      throw Failure(EMSGSIZE, Format("no default size fits into the %llu bytes that a message of "
-                                     "provider %s can have; give one with -S",
-                                     static_cast<unsigned long long>(limit),
-                                     info_->fabric_attr->prov_name));
+      throw Failure(EMSGSIZE,
+                    Format("no default size fits into the %llu bytes that a message of "
+                           "provider %s can have; give one with -S",
+                           static_cast<unsigned long long>(limit), info_->fabric_attr->prov_name));
     }
   }
 
@@ -673,8 +677,8 @@ class PingPong {
       Check(fi_ep_bind(ep, &eq_->fid, 0), "fi_ep_bind of the event queue");
     } else {
       fi_av_attr attr = {};
-      attr.type = info->domain_attr->av_type != FI_AV_UNSPEC ? info->domain_attr->av_type
-                                                             : FI_AV_TABLE;
+      attr.type =
+          info->domain_attr->av_type != FI_AV_UNSPEC ? info->domain_attr->av_type : FI_AV_TABLE;
       attr.count = 1;
       fid_av *av = nullptr;
       Check(fi_av_open(domain, &attr, &av, nullptr), "fi_av_open");
@@ -720,8 +724,7 @@ class PingPong {
       return;
     }
     fid_mr *mr = nullptr;
-    Check(fi_mr_reg(domain_.get(), memory, 2 * pages, FI_SEND | FI_RECV, 0, 1, 0, &mr,
-                    nullptr),
+    Check(fi_mr_reg(domain_.get(), memory, 2 * pages, FI_SEND | FI_RECV, 0, 1, 0, &mr, nullptr),
           "fi_mr_reg");
     mr_.reset(mr);
     if ((info.domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
@@ -810,8 +813,7 @@ class PingPong {
   [[noreturn]] void ThrowEqError(const char *name) {
     fi_eq_err_entry error = {};
     Check(fi_eq_readerr(eq_.get(), &error, 0), "fi_eq_readerr");
-    const char *detail =
-        fi_eq_strerror(eq_.get(), error.prov_errno, error.err_data, nullptr, 0);
+    const char *detail = fi_eq_strerror(eq_.get(), error.prov_errno, error.err_data, nullptr, 0);
     throw Failure(error.err, Format("waiting for %s: %s (provider: %s)", name,
                                     fi_strerror(error.err), detail != nullptr ? detail : ""));
   }
@@ -924,12 +926,12 @@ class PingPong {
     for (uint64_t i = 0; i < size; ++i) {
       const char expected = kAlphabet[(rx_letter_ + i) % kAlphabet.size()];
       if (at[i] != expected) {
-        throw Failure(EIO, Format("data integrity: byte %llu of a message of %llu bytes is '%s' "
-                                  "instead of '%c'; if the peer runs without -c, its data mean "
-                                  "nothing",
-                                  static_cast<unsigned long long>(i),
-                                  static_cast<unsigned long long>(size),
-                                  Printable(std::string_view(at + i, 1)).c_str(), expected));
+        throw Failure(
+            EIO, Format("data integrity: byte %llu of a message of %llu bytes is '%s' "
+                        "instead of '%c'; if the peer runs without -c, its data mean "
+                        "nothing",
+                        static_cast<unsigned long long>(i), static_cast<unsigned long long>(size),
+                        Printable(std::string_view(at + i, 1)).c_str(), expected));
       }
     }
     rx_letter_ = (rx_letter_ + kAlphabetStep) % kAlphabet.size();
@@ -969,8 +971,9 @@ class PingPong {
     }
   }
 
-  // Called each time that a poll found nothing. Looking at the clock and at the control connection costs system
-  // calls, so it happens once in many polls; a peer that died or that runs another test is noticed there.
+  // Called each time that a poll found nothing. Looking at the clock and at the control connection
+  // costs system calls, so it happens once in many polls; a peer that died or that runs another
+  // test is noticed there.
   void Idle(const char *what, bool receiving) {
     constexpr uint64_t kSpins = 1024;
     if (++idle_spins_ % kSpins != 0) {
@@ -983,8 +986,7 @@ class PingPong {
     }
     const Control::State peer = control_.Peek();
     if (peer.closed) {
-      throw Failure(ECONNABORTED,
-                    Format("the peer went away while this side waited for %s", what));
+      throw Failure(ECONNABORTED, Format("the peer went away while this side waited for %s", what));
     }
     // The next control message comes only after the last data message has been answered.
     if (peer.pending && receiving) {
@@ -993,12 +995,12 @@ class PingPong {
                                    what));
     }
     if (now - idle_since_ >= options_.timeout) {
-      throw Failure(ETIMEDOUT,
-                    Format("waited %lld s for %s%s",
-                           static_cast<long long>(options_.timeout.count()), what,
-                           options_.type == FI_EP_DGRAM
-                               ? "; datagrams may get lost, and this test does not repeat them"
-                               : "; are -e, -I, -S and -p the same on both sides?"));
+      throw Failure(
+          ETIMEDOUT,
+          Format("waited %lld s for %s%s", static_cast<long long>(options_.timeout.count()), what,
+                 options_.type == FI_EP_DGRAM
+                     ? "; datagrams may get lost, and this test does not repeat them"
+                     : "; are -e, -I, -S and -p the same on both sides?"));
     }
   }
 
@@ -1046,9 +1048,9 @@ class PingPong {
     std::fflush(stdout);
   }
 
-  // Each side tells the other that it has what it wants, so that neither closes while the other still needs
-  // it. The results are printed by now: whatever fails here, a lost datagram for instance, is of no interest
-  // beyond -v.
+  // Each side tells the other that it has what it wants, so that neither closes while the other
+  // still needs it. The results are printed by now: whatever fails here, a lost datagram for
+  // instance, is of no interest beyond -v.
   void Finish() {
     std::memcpy(tx_buffer_ + prefix_, kFin, sizeof(kFin));
     iovec iov = {tx_buffer_, prefix_ + sizeof(kFin)};
@@ -1244,8 +1246,7 @@ std::optional<Options> ParseCommandLine(int argc, char **argv, int *status) {
         options.size.reset();
         options.all_sizes = text == "all";
         if (!options.all_sizes) {
-          options.size = ParseNumber('S', optarg, 0, UINT64_MAX / 4,
-                                     "a number of bytes or 'all'");
+          options.size = ParseNumber('S', optarg, 0, UINT64_MAX / 4, "a number of bytes or 'all'");
         }
         break;
       case 'c':
@@ -1256,12 +1257,10 @@ std::optional<Options> ParseCommandLine(int argc, char **argv, int *status) {
         break;
       case kTimeout: {
         uint64_t seconds = 0;
-        const auto [stop, error] =
-            std::from_chars(text.data(), text.data() + text.size(), seconds);
+        const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
         if (error != std::errc() || stop != text.data() + text.size() || seconds < 1 ||
             seconds > 86400) {
-          throw Failure(EINVAL,
-                        Format("--timeout %s: expected seconds, 1 to 86400", optarg));
+          throw Failure(EINVAL, Format("--timeout %s: expected seconds, 1 to 86400", optarg));
         }
         options.timeout = std::chrono::seconds(seconds);
         options.timeout_given = true;

@@ -13,14 +13,15 @@
 namespace {
 
 void PrintUsage(FILE *to) {
-  std::fprintf(to,
-               "Usage: fi_strerror FI_ERROR_CODE...\n"
-               "\n"
-               "Prints the text of each libfabric error number, one per line.\n"
-               "A number may be decimal, octal (0...) or hexadecimal (0x...); its sign is ignored,\n"
-               "so the negative values that the API returns can be given as they are.\n"
-               "\n"
-               "  -h, --help   print this help\n");
+  std::fprintf(
+      to,
+      "Usage: fi_strerror FI_ERROR_CODE...\n"
+      "\n"
+      "Prints the text of each libfabric error number, one per line.\n"
+      "A number may be decimal, octal (0...) or hexadecimal (0x...); its sign is ignored,\n"
+      "so the negative values that the API returns can be given as they are.\n"
+      "\n"
+      "  -h, --help   print this help\n");
 }
 
 // Accepts a whole integer constant whose magnitude is an int; anything else is refused.

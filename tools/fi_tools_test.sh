@@ -56,6 +56,15 @@ expect() {
   fi
 }
 
+# poll_until COMMAND...: asks again and again until it is true; false when $limit is over.
+poll_until() {
+  local deadline=$((SECONDS + limit))
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.02 # between two questions, nothing depends on it
+  done
+}
+
 # --- fi_strerror -------------------------------------------------------------------------------
 
 test_strerror() {
@@ -179,21 +188,19 @@ listening() {
     /proc/net/tcp $([ -e /proc/net/tcp6 ] && echo /proc/net/tcp6)
 }
 
+listening_or_gone() { listening "$port" || ! kill -0 "$server_pid" 2>/dev/null; }
+
 # start_server OUTPUT COMMAND...: sets server_pid and port once it listens. COMMAND gets "-B PORT" appended.
 start_server() {
-  local output=$1 attempt deadline
+  local output=$1 attempt
   shift
   for attempt in 1 2 3; do
     port=$(free_port)
     "$@" -B "$port" >"$output" 2>&1 &
     server_pid=$!
     started+=("$server_pid")
-    deadline=$((SECONDS + limit))
-    while [ $SECONDS -lt $deadline ]; do
-      listening "$port" && return 0
-      kill -0 "$server_pid" 2>/dev/null || break
-      read -rt 0.01 <> <(:) || true
-    done
+    poll_until listening_or_gone
+    listening "$port" && return 0
     # Somebody else may have taken the port in the meantime; everything else is final.
     grep -q "Address already in use" "$output" || break
   done
@@ -201,6 +208,8 @@ start_server() {
 }
 
 results() { grep -cE '^[0-9.]+[kmg]? +[0-9]+[kmb]? +=[0-9]+[kmb]? ' "$1"; }
+
+has_results() { [ "$(results "$1")" -gt 0 ]; }
 
 # pair NAME SERVER CLIENT LINES ADDRESS OPTIONS...: SERVER and CLIENT are "ours" or "theirs"; both must end well and print
 # as many result lines as sizes were to be tested.
@@ -298,12 +307,10 @@ killed_peer() {
     return
   fi
   "$3" fi_pingpong "${options[@]}" -P "$port" 127.0.0.1 >"$work/client" 2>&1 &
-  local client_pid=$! deadline=$((SECONDS + limit))
+  local client_pid=$!
   started+=("$client_pid")
   # The first result proves that messages are under way; five larger sizes are still to come.
-  until [ "$(results "$work/client")" -gt 0 ] || [ $SECONDS -gt $deadline ]; do
-    read -rt 0.01 <> <(:) || true
-  done
+  poll_until has_results "$work/client" || fail "$name: no result within $limit s"
   local victim=$server_pid survivor=$client_pid log=$work/client
   [ "$1" = client ] && victim=$client_pid survivor=$server_pid log=$work/server
   kill -9 "$victim"
