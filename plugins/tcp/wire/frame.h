@@ -113,8 +113,9 @@ struct FrameHeader {
   // message.
   std::array<RmaVector, kMaxRmaVectors> rma;
 
-  FrameHeader() {
-  }  // NOLINT(modernize-use-equals-default): a defaulted one lets FrameHeader() zero rma
+  // Not defaulted: FrameHeader() would then clear rma after all.
+  FrameHeader() {}  // NOLINT(modernize-use-equals-default)
+
   bool is_ack() const { return op == Op::kMessage && op_data == kOpDataAck; }
   bool has_data() const { return (flags & kFlagRemoteData) != 0; }
   bool wants_ack() const { return (flags & (kFlagDelivery | kFlagCommit)) != 0; }
