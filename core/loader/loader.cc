@@ -141,6 +141,10 @@ struct Loader::Impl {
     for (const std::string &folder : folders)
       for (PluginRecord &record : discover_folder(folder, reader, rules, troubles))
         if (libraries.insert(record.library).second) add(std::move(record));
+    // What is out of use keeps its units, so that asking for one tells why; it takes no name from what works.
+    for (const bool working : {true, false})
+      for (size_t i = 0; i < plugins.size(); ++i)
+        if (plugins[i].failed.has_value() != working) add_units(i);
     std::stable_sort(units.begin(), units.end(), [](const UnitInfo &a, const UnitInfo &b) {
       if (a.rank != b.rank) return a.rank > b.rank;
       if (a.maturity != b.maturity) return a.maturity < b.maturity;
@@ -160,7 +164,11 @@ struct Loader::Impl {
     if (plugin.failed)
       troubles.add(to_decision(file_name(plugin.record.library), *plugin.failed,
                                plugin.record.library));
-    const size_t index = plugins.size();
+    plugins.push_back(std::move(plugin));
+  }
+
+  void add_units(size_t index) {
+    const Plugin &plugin = plugins[index];
     for (const UnitInfo &unit : plugin.record.units) {
       const auto taken = [&](const std::string &name) {
         return std::find_if(units.begin(), units.end(), [&](const UnitInfo &other) {
@@ -185,7 +193,6 @@ struct Loader::Impl {
       units.back().manifest = plugin.record.manifest;
       owner.emplace(unit.name, index);
     }
-    plugins.push_back(std::move(plugin));
   }
 
   // Finds out what a library without a manifest is.

@@ -1,0 +1,57 @@
+#!/bin/bash
+# application_test.sh FI_INFO HOSTILE_DIR TCP_PLUGIN
+# An application that selected tcp runs on beside each hostile file: fi_info lists tcp, ends with status 0, in time.
+set -uo pipefail
+fi_info=$1 hostile=$2 tcp=$3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+
+# One case: the folder $scratch/NAME holds the hostile file.
+try() {
+  local name=$1 home="$scratch/home-$1" out status
+  mkdir -p "$home"
+  out=$(FI_PROVIDER=tcp FI_PROVIDER_PATH="$scratch/$name" HOME="$home" XDG_CACHE_HOME="$home/cache" \
+    timeout 60 "$fi_info" -p tcp 2>"$scratch/$name.err")
+  status=$?
+  if [ $status -ne 0 ] || ! grep -q 'provider: tcp' <<<"$out"; then
+    echo "FAILED $name: status $status"
+    sed 's/^/  out: /' <<<"$out"
+    sed 's/^/  err: /' "$scratch/$name.err"
+    failed=1
+  else
+    echo "ok     $name"
+  fi
+}
+
+for file in "$hostile"/*.so; do
+  name=$(basename "$file" .so)
+  mkdir "$scratch/$name" && cp "$file" "$scratch/$name/"
+  try "$name"
+done
+
+mkdir "$scratch"/{truncated,wrong_machine,text,empty,folder,pipe,all}
+head -c 3000 "$tcp" >"$scratch/truncated/truncated.so"
+cp "$tcp" "$scratch/wrong_machine/wrong_machine.so"
+printf '\x28\x00' | dd of="$scratch/wrong_machine/wrong_machine.so" bs=1 seek=18 conv=notrunc status=none
+echo "not a library" >"$scratch/text/text.so"
+: >"$scratch/empty/empty.so"
+mkdir "$scratch/folder/folder.so"
+mkfifo "$scratch/pipe/pipe.so"
+cp "$hostile"/*.so "$scratch/all/" # and all of them at once
+for name in truncated wrong_machine text empty folder pipe all; do try "$name"; done
+
+# The tool names stage, cause and remedy.
+weft=$(dirname "$fi_info")/weft
+if [ -x "$weft" ]; then
+  listing=$(FI_PROVIDER_PATH="$scratch/wrong_machine" HOME="$scratch" XDG_CACHE_HOME="$scratch/cache" "$weft" plugin list 2>&1)
+  for words in wrong_machine.so architecture 'built for arm' 'install the plugin for this architecture'; do
+    if ! grep -qF "$words" <<<"$listing"; then
+      echo "FAILED: weft plugin list does not say '$words':"
+      sed 's/^/  /' <<<"$listing"
+      failed=1
+      break
+    fi
+  done
+fi
+exit $failed
