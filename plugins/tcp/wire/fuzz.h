@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// For the fuzz targets: a check that stays in every build.
+//
+//   FUZZ_CHECK(used <= size);
+#ifndef WEFT_PLUGINS_TCP_WIRE_FUZZ_H
+#define WEFT_PLUGINS_TCP_WIRE_FUZZ_H
+
+#include <cstdio>
+#include <cstdlib>
+
+#define FUZZ_CHECK(condition)                                                             \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
+      std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                       \
+    }                                                                                     \
+  } while (false)
+
+#endif  // WEFT_PLUGINS_TCP_WIRE_FUZZ_H
