@@ -203,12 +203,12 @@ class Builder : public YAML::EventHandler {
   }
 
  private:
-  static size_t position(const YAML::Mark &mark) {
-    return mark.pos < 0 ? 0 : static_cast<size_t>(mark.pos);
+  size_t position(const YAML::Mark &mark) const {
+    return mark.pos < 0 ? 0 : std::min(static_cast<size_t>(mark.pos), text_.size());
   }
 
   bool is_null_word(size_t pos) const {
-    const std::string_view rest = text_.substr(std::min(pos, text_.size()));
+    const std::string_view rest = text_.substr(pos);
     const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r\n,]"));
     return word == "~" || word == "null" || word == "Null" || word == "NULL";
   }
@@ -229,7 +229,7 @@ class Builder : public YAML::EventHandler {
   }
 
   std::string source_word(size_t pos) const {
-    const std::string_view rest = text_.substr(std::min(pos, text_.size()));
+    const std::string_view rest = text_.substr(pos);
     return quoted(rest.substr(0, rest.find_first_of(" \t\r\n,[]{}")));
   }
 
@@ -327,7 +327,7 @@ void report_syntax(const YAML::Exception &e, std::string_view text, const Places
   struct Translation {
     const char *message, *cause, *remedy;
   };
-  static constexpr Translation kTranslations[] = {
+  static const Translation kTranslations[] = {
       {msg::END_OF_MAP, "this does not continue the keys above it",
        "write 'key: value' in the same column as they"},
       {msg::END_OF_SEQ, "this does not continue the list above it",
