@@ -23,19 +23,20 @@ constexpr struct {
   Test test;
   const char *name;
 } kTests[] = {
-    {Test::kLat, "lat"},
-    {Test::kBw, "bw"},
-    {Test::kRate, "rate"},
-    {Test::kWriteLat, "write_lat"},
-    {Test::kWriteBw, "write_bw"},
-    {Test::kReadLat, "read_lat"},
+    {Test::kLat, "lat"},          {Test::kBw, "bw"},
+    {Test::kRate, "rate"},        {Test::kWriteLat, "write_lat"},
+    {Test::kWriteBw, "write_bw"}, {Test::kReadLat, "read_lat"},
     {Test::kReadBw, "read_bw"},
 };
 
-size_t Stride(size_t size) { return kLead + (size + kLead - 1) / kLead * kLead; }
+size_t Stride(size_t size) {
+  return kLead + (size + kLead - 1) / kLead * kLead;
+}
 
 // The latency tests keep one message in flight but post the next receive ahead of time.
-uint32_t DepthOf(const Spec &spec) { return std::max<uint32_t>(spec.window, 2); }
+uint32_t DepthOf(const Spec &spec) {
+  return std::max<uint32_t>(spec.window, 2);
+}
 
 uint64_t PatternWord(uint64_t message, uint64_t index) {
   uint64_t x = (message + 1) * 0x9e3779b97f4a7c15u ^ (index + 1) * 0xbf58476d1ce4e5b9u;
@@ -74,8 +75,7 @@ Arena::Arena(const Spec &spec) : size_(spec.size), depth_(DepthOf(spec)) {
   const size_t message = Stride(spec.size);
   const size_t control = Stride(kControlSize);
   length_ = 2 * depth_ * message + 2 * kControlSlots * control;
-  void *memory =
-      mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *memory = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     Fail("cannot allocate %zu bytes of message buffers: %s (choose a smaller --window or size)",
          length_, strerror(errno));
@@ -97,9 +97,13 @@ Arena::Arena(const Spec &spec) : size_(spec.size), depth_(DepthOf(spec)) {
   carve(&control_rx_, kControlSlots, control, true);
 }
 
-Arena::~Arena() { munmap(base_, length_); }
+Arena::~Arena() {
+  munmap(base_, length_);
+}
 
-bool Arena::Fits(const Spec &spec) const { return spec.size == size_ && DepthOf(spec) == depth_; }
+bool Arena::Fits(const Spec &spec) const {
+  return spec.size == size_ && DepthOf(spec) == depth_;
+}
 
 void Arena::Reset() {
   ForEach([](Slot &slot, void *) { slot.busy = false; }, nullptr);
@@ -139,7 +143,9 @@ void ExpectPattern(const char *data, size_t size, uint64_t message) {
   }
 }
 
-void Samples::Sort() { std::sort(ns_.begin(), ns_.end()); }
+void Samples::Sort() {
+  std::sort(ns_.begin(), ns_.end());
+}
 
 uint64_t Samples::Percentile(double fraction) const {
   if (ns_.empty()) return 0;
@@ -163,11 +169,18 @@ void Watch::Check() {
   if (control_ != nullptr) control_->CheckPeer();
 }
 
+void Watch::BlamePeer() {
+  if (control_ == nullptr) return;
+  control_->Readable(0.25);
+  control_->CheckPeer();
+}
+
 void Watch::CheckDeadline() const {
   if (NowNs() > deadline_) {
-    Fail("%s did not finish within %g s: the peer or the library is stuck, or the machine is too "
-         "busy (--timeout sets the limit)",
-         what_, seconds_);
+    Fail(
+        "%s did not finish within %g s: the peer or the library is stuck, or the machine is too "
+        "busy (--timeout sets the limit)",
+        what_, seconds_);
   }
 }
 

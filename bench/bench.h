@@ -44,8 +44,12 @@ bool ParseTest(const std::string &name, Test *test);
 inline bool IsLatency(Test t) {
   return t == Test::kLat || t == Test::kWriteLat || t == Test::kReadLat;
 }
-inline bool IsWrite(Test t) { return t == Test::kWriteLat || t == Test::kWriteBw; }
-inline bool IsRead(Test t) { return t == Test::kReadLat || t == Test::kReadBw; }
+inline bool IsWrite(Test t) {
+  return t == Test::kWriteLat || t == Test::kWriteBw;
+}
+inline bool IsRead(Test t) {
+  return t == Test::kReadLat || t == Test::kReadBw;
+}
 
 // What both sides must agree on before a measurement starts.
 struct Spec {
@@ -77,8 +81,9 @@ struct Slot {
   bool busy = false;
 };
 
-// The buffers of one measurement: `tx` and `rx` message slots, plus small ones for acknowledgements.
-// Both sides build the same geometry, so an offset in one arena is valid in the peer's.
+// The buffers of one measurement: `tx` and `rx` message slots, plus small ones for
+// acknowledgements. Both sides build the same geometry, so an offset in one arena is valid in the
+// peer's.
 class Arena {
  public:
   static constexpr uint32_t kControlSlots = 16;
@@ -143,6 +148,9 @@ class Watch {
   // Throws when the deadline has passed or the peer has died or reported an error.
   void Check();
   void CheckDeadline() const;
+  // After a failure of the transport: throws the better reason, if the peer has died or has
+  // reported one, which may take a moment to arrive.
+  void BlamePeer();
 
  private:
   Control *control_;
@@ -151,8 +159,8 @@ class Watch {
   uint64_t deadline_ = 0;
 };
 
-// Polls `transport` until `done()`; every few thousand polls looks at the deadline and the peer, rare
-// enough that no percentile sees it.
+// Polls `transport` until `done()`; every few thousand polls looks at the deadline and the peer,
+// rare enough that no percentile sees it.
 template <class Transport, class Done>
 inline void SpinUntil(Transport &transport, Done done) {
   uint32_t polls = 0;

@@ -49,7 +49,9 @@ bool WaitFor(int fd, short events, uint64_t deadline_ns) {
   }
 }
 
-uint64_t DeadlineIn(double seconds) { return NowNs() + static_cast<uint64_t>(seconds * 1e9); }
+uint64_t DeadlineIn(double seconds) {
+  return NowNs() + static_cast<uint64_t>(seconds * 1e9);
+}
 
 }  // namespace
 
@@ -91,9 +93,8 @@ uint16_t LocalPort(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length) != 0) {
     Fail("getsockname: %s", strerror(errno));
   }
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port
-                   : reinterpret_cast<sockaddr_in *>(&address)->sin_port);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in *>(&address)->sin_port);
 }
 
 std::string LocalHost(int fd) {
@@ -211,10 +212,10 @@ nlohmann::json Control::Receive(double seconds) {
   return message;
 }
 
-bool Control::Readable() {
+bool Control::Readable(double seconds) {
   if (buffer_.find('\n') != std::string::npos) return true;
   pollfd p = {fd_.get(), POLLIN, 0};
-  return poll(&p, 1, 0) > 0;
+  return poll(&p, 1, static_cast<int>(seconds * 1e3)) > 0;
 }
 
 void Control::CheckPeer() {

@@ -62,8 +62,8 @@ class Control {
   bool Receive(double seconds, nlohmann::json *message);
   // Throws if the peer has gone or has reported an error; never blocks.
   void CheckPeer();
-  // Whether Receive() would find something (a message or the end) at once.
-  bool Readable();
+  // Whether Receive() would find something, a message or the end, within `seconds`.
+  bool Readable(double seconds = 0);
 
  private:
   bool TakeLine(std::string *line);

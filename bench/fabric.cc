@@ -70,8 +70,7 @@ Library LoadedLibrary() {
     free(real);
   }
   const uint32_t version = fi_version();
-  library.version =
-      std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
+  library.version = std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
   return library;
 }
 
@@ -165,8 +164,8 @@ void FabricNode::OpenDomain(fi_info *info) {
   }
   if (!options_.rdm) return;
   fi_av_attr av_attr = {};
-  av_attr.type = info->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE
-                                                            : info->domain_attr->av_type;
+  av_attr.type =
+      info->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info->domain_attr->av_type;
   av_attr.count = 1;
   fid_av *av = nullptr;
   Must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
@@ -202,6 +201,7 @@ uint32_t FabricNode::WaitEvent(const char *what, fi_eq_cm_entry *entry) {
     if (rc == -FI_EAVAIL) {
       fi_eq_err_entry error = {};
       fi_eq_readerr(eq_.get(), &error, 0);
+      watch_->BlamePeer();
       Fail("%s failed: %s", what, fi_strerror(error.err));
     }
     if (rc != -FI_EAGAIN) Must("fi_eq_read", rc);
@@ -240,10 +240,14 @@ void FabricNode::CheckEvents() {
   if (rc == -FI_EAVAIL) {
     fi_eq_err_entry error = {};
     fi_eq_readerr(eq_.get(), &error, 0);
+    watch_->BlamePeer();
     Fail("the connection failed: %s", fi_strerror(error.err));
   }
   if (rc < 0) Must("fi_eq_read", rc);
-  if (event == FI_SHUTDOWN) Fail("the peer shut the fabric connection down (FI_SHUTDOWN)");
+  if (event == FI_SHUTDOWN) {
+    watch_->BlamePeer();
+    Fail("the peer shut the fabric connection down (FI_SHUTDOWN)");
+  }
 }
 
 // --- FabricTransport ----------------------------------------------------------------------------
@@ -344,7 +348,10 @@ void FabricTransport::Retry(const char *call, Post post) {
   for (;;) {
     const ssize_t rc = post();
     if (__builtin_expect(rc == 0, 1)) return;
-    if (rc != -FI_EAGAIN) Must(call, rc);
+    if (rc != -FI_EAGAIN) {
+      watch_->BlamePeer();
+      Must(call, rc);
+    }
     Progress();
     if (++polls == 8192) {
       polls = 0;
@@ -357,12 +364,10 @@ void FabricTransport::PostReceive(Slot &slot, size_t size) {
   slot.busy = true;
   slot.expected = static_cast<uint32_t>(size);
   if (tagged_) {
-    Retry("fi_trecv", [&] {
-      return fi_trecv(ep_, slot.data, size, slot.desc, peer_, kTag, 0, slot.context);
-    });
+    Retry("fi_trecv",
+          [&] { return fi_trecv(ep_, slot.data, size, slot.desc, peer_, kTag, 0, slot.context); });
   } else {
-    Retry("fi_recv",
-          [&] { return fi_recv(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+    Retry("fi_recv", [&] { return fi_recv(ep_, slot.data, size, slot.desc, peer_, slot.context); });
   }
 }
 
@@ -401,8 +406,7 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
     Retry("fi_tsend",
           [&] { return fi_tsend(ep_, slot.data, size, slot.desc, peer_, kTag, slot.context); });
   } else {
-    Retry("fi_send",
-          [&] { return fi_send(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+    Retry("fi_send", [&] { return fi_send(ep_, slot.data, size, slot.desc, peer_, slot.context); });
   }
 }
 
@@ -436,8 +440,7 @@ void FabricTransport::ExpectRemoteWrites(uint64_t count) {
   // FI_RX_CQ_DATA: every announced write takes a posted receive away.
   const uint64_t now = std::min<uint64_t>(count, 64);
   for (uint64_t i = 0; i < now; ++i) {
-    Retry("fi_recv",
-          [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, &extra_context_[i]); });
+    Retry("fi_recv", [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, &extra_context_[i]); });
   }
   extra_receives_ = count - now;
 }
@@ -481,8 +484,7 @@ void FabricTransport::CompletionError(fid_cq *cq, ssize_t rc) {
   if (n < 0) Fail("fi_cq_readerr: %s", fi_strerror(static_cast<int>(-n)));
   char text[256] = "";
   const char *detail = fi_cq_strerror(cq, error.prov_errno, error.err_data, text, sizeof text);
-  // The control connection knows more, if the peer has died.
-  watch_->Check();
+  watch_->BlamePeer();
   Fail("an operation failed: %s (provider: %s)", fi_strerror(error.err),
        detail != nullptr ? detail : "no detail");
 }

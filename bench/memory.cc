@@ -12,7 +12,8 @@ namespace weft::bench {
 
 namespace {
 
-// The kernel's per-process counter may lag by some pages per CPU; the roll-up walks the page tables.
+// The kernel's per-process counter may lag by some pages per CPU; the roll-up walks the page
+// tables.
 uint64_t ResidentBytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   std::string word;
@@ -49,10 +50,11 @@ void NeedFiles(uint32_t count) {
   const rlim_t need = count + 64;
   if (limit.rlim_cur >= need) return;
   if (limit.rlim_max < need) {
-    Fail("%u connections need %llu open files, the hard limit is %llu (ulimit -Hn, or fewer "
-         "with --endpoints)",
-         count, static_cast<unsigned long long>(need),
-         static_cast<unsigned long long>(limit.rlim_max));
+    Fail(
+        "%u connections need %llu open files, the hard limit is %llu (ulimit -Hn, or fewer "
+        "with --endpoints)",
+        count, static_cast<unsigned long long>(need),
+        static_cast<unsigned long long>(limit.rlim_max));
   }
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) Fail("setrlimit: %s", strerror(errno));

@@ -10,7 +10,6 @@
 #ifndef WEFT_BENCH_MEMORY_H_
 #define WEFT_BENCH_MEMORY_H_
 
-
 #include <vector>
 
 #include "bench.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
 // The measurements themselves, written once and instantiated for the fabric and for the raw socket,
-// so that both do literally the same work: same order of posts, same windows, same acknowledgements,
-// same places where the clock is read.
+// so that both do literally the same work: same order of posts, same windows, same
+// acknowledgements, same places where the clock is read.
 //
 //   FabricTransport transport(...);
 //   RunClient(transport, arena, spec, &samples);   // the peer runs RunServer with the same spec

@@ -13,8 +13,8 @@
 namespace weft::bench {
 
 namespace {
-constexpr size_t kPosted = 4096;       // Power of two, more than any window.
-constexpr size_t kGatherMax = 256;     // Messages in one gathered write; below IOV_MAX.
+constexpr size_t kPosted = 4096;    // Power of two, more than any window.
+constexpr size_t kGatherMax = 256;  // Messages in one gathered write; below IOV_MAX.
 }  // namespace
 
 RawTransport::RawTransport(Fd socket, Watch *watch)
@@ -65,7 +65,11 @@ void RawTransport::WriteOut() {
       n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     }
     if (n < 0) {
-      if (errno != EAGAIN && errno != EINTR) Fail("raw socket: send: %s", strerror(errno));
+      if (errno != EAGAIN && errno != EINTR) {
+        const int failure = errno;
+        watch_->BlamePeer();
+        Fail("raw socket: send: %s", strerror(failure));
+      }
       if (++polls == 8192) {
         polls = 0;
         watch_->Check();
@@ -83,26 +87,27 @@ void RawTransport::WriteOut() {
   gather_.clear();
 }
 
-int RawTransport::Progress() { return staged_ ? ProgressStaged() : ProgressDirect(); }
+int RawTransport::Progress() {
+  return staged_ ? ProgressStaged() : ProgressDirect();
+}
 
 size_t RawTransport::Receive(void *data, size_t size) {
   const ssize_t n = recv(socket_.get(), data, size, 0);
   if (__builtin_expect(n > 0, 1)) return static_cast<size_t>(n);
   if (n == 0) {
-    watch_->Check();
+    watch_->BlamePeer();
     Fail("raw socket: the peer closed the connection");
   }
   if (errno != EAGAIN && errno != EINTR) {
     const int failure = errno;
-    watch_->Check();
+    watch_->BlamePeer();
     Fail("raw socket: recv: %s", strerror(failure));
   }
   return 0;
 }
 
 void RawTransport::CheckHeader(const Header &header, const Slot &slot) {
-  if (header.magic != kMagic || header.size != slot.expected ||
-      header.number != receive_number_) {
+  if (header.magic != kMagic || header.size != slot.expected || header.number != receive_number_) {
     Fail("raw socket: the stream is out of step (message %u of %llu bytes where %u of %u was due)",
          header.number, static_cast<unsigned long long>(header.size), receive_number_,
          slot.expected);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
 // What a program pays before it has its first fabric: loading libfabric and one fi_getinfo. Plain C
-// on purpose: a C++ run-time library loaded by the probe would hide the same cost in the library that
-// is measured. Built twice; with WITHOUT_FABRIC it is the floor, a process that only starts.
+// on purpose: a C++ run-time library loaded by the probe would hide the same cost in the library
+// that is measured. Built twice; with WITHOUT_FABRIC it is the floor, a process that only starts.
 //
 //   weft-bench-startup START_NS      the parent's CLOCK_MONOTONIC at exec
 //
@@ -43,5 +43,8 @@ int main(int argc, char **argv) {
   if (symbol != NULL && dladdr(symbol, &where) != 0) library = where.dli_fname;
 #endif
   printf("%llu %s\n", end - start, library);
+#ifndef WITHOUT_FABRIC
+  fi_freeinfo(info);
+#endif
   return 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-bench: latency, bandwidth, message rate, RMA, start-up time and memory of a libfabric, or of a
-// plain TCP socket doing the same work. It speaks only the public C API, so the library under test is
-// whichever libfabric.so.1 the loader finds (LD_LIBRARY_PATH); it prints which one that was.
-// See bench/README.md for what is measured and `weft-bench --help` for the options.
+// weft-bench: latency, bandwidth, message rate, RMA, start-up time and memory of a libfabric, or of
+// a plain TCP socket doing the same work. It speaks only the public C API, so the library under
+// test is whichever libfabric.so.1 the loader finds (LD_LIBRARY_PATH); it prints which one that
+// was. See bench/README.md for what is measured and `weft-bench --help` for the options.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -42,6 +42,8 @@ using nlohmann::json;
 
 constexpr int kProtocol = 1;  // Of the control connection: both sides must be the same program.
 constexpr size_t kMaxSize = 1u << 30;
+
+const char *g_name = "weft-bench";  // In front of error messages: with --local two sides print.
 
 struct Options {
   std::string host;
@@ -70,6 +72,7 @@ struct Options {
   uint32_t endpoints = 1000;
   uint32_t repeat = 200;
   std::string server_library_path;
+  std::string expect_library;
 };
 
 // --- Files ---------------------------------------------------------------------------------------
@@ -186,10 +189,14 @@ uint64_t Preemptions() {
 // --- What travels on the control connection -----------------------------------------------------
 
 json ToJson(const Spec &spec) {
-  return {{"test", TestName(spec.test)},      {"size", spec.size},
-          {"window", spec.window},            {"ack_every", spec.ack_every},
-          {"iterations", spec.iterations},    {"check", spec.check},
-          {"more", spec.more},                {"inject", spec.inject}};
+  return {{"test", TestName(spec.test)},
+          {"size", spec.size},
+          {"window", spec.window},
+          {"ack_every", spec.ack_every},
+          {"iterations", spec.iterations},
+          {"check", spec.check},
+          {"more", spec.more},
+          {"inject", spec.inject}};
 }
 
 Spec SpecFromJson(const json &j) {
@@ -210,8 +217,9 @@ Spec SpecFromJson(const json &j) {
 }
 
 json ToJson(const FabricOptions &options) {
-  return {{"provider", options.provider}, {"domain", options.domain}, {"rdm", options.rdm},
-          {"tagged", options.tagged},     {"rma", options.rma},       {"split_cq", options.split_cq}};
+  return {{"provider", options.provider}, {"domain", options.domain},
+          {"rdm", options.rdm},           {"tagged", options.tagged},
+          {"rma", options.rma},           {"split_cq", options.split_cq}};
 }
 
 FabricOptions FabricFromJson(const json &j) {
@@ -263,8 +271,9 @@ struct Engine {
   }
 };
 
-// Drives progress until the peer's next line is there, and returns it: under manual progress, what the
-// library still holds back (an injected message, an acknowledgement) moves only while somebody calls.
+// Drives progress until the peer's next line is there, and returns it: under manual progress, what
+// the library still holds back (an injected message, an acknowledgement) moves only while somebody
+// calls.
 json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double timeout) {
   watch.Start("waiting for the peer to finish", timeout);
   while (!control.Readable()) {
@@ -393,6 +402,18 @@ class Server {
   Engine engine_;
 };
 
+// Throws unless the library in use lies where the user said it must.
+void ExpectLibrary(const Options &options, const std::string &path) {
+  if (options.expect_library.empty()) return;
+  char *real = realpath(options.expect_library.c_str(), nullptr);
+  const std::string wanted = real != nullptr ? std::string(real) + "/" : "";
+  free(real);
+  if (wanted.empty() || path.rfind(wanted, 0) != 0) {
+    Fail("measuring %s, which is not in %s (is LD_LIBRARY_PATH set?)", path.c_str(),
+         options.expect_library.c_str());
+  }
+}
+
 // --- Client -------------------------------------------------------------------------------------
 
 class Client {
@@ -506,6 +527,7 @@ class Client {
     if (report->contains("library")) return;
     const Library mine = LoadedLibrary();
     const json theirs = opened.value("library", json::object());
+    ExpectLibrary(options_, mine.path);
     (*report)["library"] = ToJson(mine);
     (*report)["peer_library"] = theirs;
     printf("library: %s (fi_version %s)\n", mine.path.c_str(), mine.version.c_str());
@@ -560,8 +582,8 @@ class Client {
         spec->iterations = static_cast<uint64_t>(std::clamp(want, 8.0, 4e6));
         return;
       }
-      spec->iterations = static_cast<uint64_t>(
-          std::min(want / 3 + 1, static_cast<double>(spec->iterations) * 32));
+      spec->iterations =
+          static_cast<uint64_t>(std::min(want / 3 + 1, static_cast<double>(spec->iterations) * 32));
     }
   }
 
@@ -627,8 +649,8 @@ class Client {
       result["better"] = "lower";
       return result;
     }
-    // The headline is the median window, which a preempted one does not move; the whole run's average
-    // stands beside it, so that a cost that comes only now and then cannot hide.
+    // The headline is the median window, which a preempted one does not move; the whole run's
+    // average stands beside it, so that a cost that comes only now and then cannot hide.
     const double window_s = static_cast<double>(samples->Percentile(0.5)) / 1e9;
     const double rate = spec.window / window_s;
     const double average_rate = static_cast<double>(spec.messages()) / (total_ns / 1e9);
@@ -752,8 +774,8 @@ void RunStartup(const Options &options, json *report) {
   // The raw form is the floor: the same program without libfabric.
   const std::string probe =
       BesideThisProgram(options.raw ? "weft-bench-floor" : "weft-bench-startup");
-  StartupResult result = MeasureStartup(probe, options.fabric.provider, options.repeat,
-                                        options.timeout);
+  StartupResult result =
+      MeasureStartup(probe, options.fabric.provider, options.repeat, options.timeout);
   const auto us = [&](double f) { return static_cast<double>(result.ns.Percentile(f)) / 1e3; };
   char *real = realpath(result.library.c_str(), nullptr);
   const std::string library = real != nullptr ? real : result.library;
@@ -766,6 +788,7 @@ void RunStartup(const Options &options, json *report) {
        {"better", "lower"},
        {"library", library},
        {"us", {{"min", us(0)}, {"p50", us(0.5)}, {"p99", us(0.99)}, {"max", us(1)}}}});
+  if (!options.raw) ExpectLibrary(options, library);
   if (!options.raw && !report->contains("library")) (*report)["library"] = {{"path", library}};
   printf("\nstartup: from exec to the first fi_getinfo result, FI_PROVIDER=%s\nlibrary: %s\n",
          options.fabric.provider.c_str(), library.c_str());
@@ -792,7 +815,7 @@ int RunServerMode(const Options &options) {
       Server(std::move(connection), options.timeout).Serve();
     } catch (const std::exception &failure) {
       if (!options.keep) throw;
-      fprintf(stderr, "weft-bench: server: %s\n", failure.what());
+      fprintf(stderr, "%s: %s\n", g_name, failure.what());
     }
     if (!options.keep) return 0;
   }
@@ -873,8 +896,9 @@ int Main(int argc, char **argv) {
   app.add_option("-e,--endpoint", options.endpoint, "Endpoint type")
       ->check(CLI::IsMember({"msg", "rdm"}));
   app.add_flag("--tagged", options.fabric.tagged, "Tagged messages");
-  app.add_flag("--more", options.more,
-               "Announce that more messages of a window follow (FI_MORE; gathered writes in --raw)");
+  app.add_flag(
+      "--more", options.more,
+      "Announce that more messages of a window follow (FI_MORE; gathered writes in --raw)");
   app.add_flag("--inject", options.inject, "fi_inject for messages that are small enough");
   app.add_flag("--split-cq", options.fabric.split_cq, "One completion queue per direction");
   app.add_flag("-c,--check", options.check, "Check every byte received (slow: no fair timing)");
@@ -890,7 +914,10 @@ int Main(int argc, char **argv) {
       ->check(CLI::Range(1, 1000000));
   app.add_option("--server-library-path", options.server_library_path,
                  "With --local: LD_LIBRARY_PATH of the server, for mixed pairs");
-  app.add_option("--json", options.json_file, "Write the results to this file as JSON (- : stdout)");
+  app.add_option("--expect-library", options.expect_library,
+                 "Fail unless libfabric was loaded from this directory");
+  app.add_option("--json", options.json_file,
+                 "Write the results to this file as JSON (- : stdout)");
   app.add_option("--listen-fd", options.listen_fd)->group("");
   CLI11_PARSE(app, argc, argv);
 
@@ -899,7 +926,10 @@ int Main(int argc, char **argv) {
     Fail("say exactly one of --server, --local and a HOST (--help shows the options)");
   }
   signal(SIGPIPE, SIG_IGN);
-  if (options.server) return RunServerMode(options);
+  if (options.server) {
+    g_name = "weft-bench (server)";
+    return RunServerMode(options);
+  }
 
   if (options.tests == "all") {
     options.tests = "lat,bw,rate,write_lat,write_bw,read_lat,read_bw,startup";
@@ -934,6 +964,11 @@ int Main(int argc, char **argv) {
     out = dup(STDOUT_FILENO);
     dup2(STDERR_FILENO, STDOUT_FILENO);
   }
+  std::ofstream file;
+  if (out < 0 && !options.json_file.empty()) {
+    file.open(options.json_file);
+    if (!file) Fail("cannot write to %s: %s", options.json_file.c_str(), strerror(errno));
+  }
   if (options.raw) printf("raw TCP socket\n");
   RunClientMode(options, tests, memory, startup, &report);
   const std::string text = report.dump(2) + "\n";
@@ -943,7 +978,6 @@ int Main(int argc, char **argv) {
     fputs(text.c_str(), stdout);
     if (fflush(stdout) != 0) Fail("cannot write the results: %s", strerror(errno));
   } else if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
     file << text;
     file.close();
     if (!file) Fail("cannot write the results to %s", options.json_file.c_str());
@@ -958,7 +992,7 @@ int main(int argc, char **argv) {
   try {
     return weft::bench::Main(argc, argv);
   } catch (const std::exception &failure) {
-    fprintf(stderr, "weft-bench: %s\n", failure.what());
+    fprintf(stderr, "%s: %s\n", weft::bench::g_name, failure.what());
     return 1;
   }
 }
