@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Stacks: composes loaded units into a provider, from the wire up, and hangs hooks at their places.
 //
-//   StackPlan plan{.name = "tcp;ofi_rxm", .elements = {{trace}, {rxm}, {tcp}}};  // from the application down
-//   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &services, &objects);
+//   StackPlan plan{.name = "tcp;ofi_rxm", .elements = {{trace}, {rxm}, {tcp}}};  // from the
+//   application down Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &services,
+//   &objects);
 //   (*stack)->getinfo(...);
 //   (*stack)->fabric(attr, context);
 //
-// A layer gets the provider beneath it as an argument; what it asks of it is filtered by its hints like a question of an
-// application. A hook makes no object: it comes under the objects of the nearest element beneath it that is no hook
-// (ObjectTable). A stack lives until nobody holds it and no fabric of it is open; its units are destroyed from the outside in.
+// A layer gets the provider beneath it as an argument; what it asks of it is filtered by its hints
+// like a question of an application. A hook makes no object: it comes under the objects of the
+// nearest element beneath it that is no hook (ObjectTable). A stack lives until nobody holds it and
+// no fabric of it is open; its units are destroyed from the outside in.
 //
 // Not for choosing: a plan says everything (core/select makes it).
 #ifndef WEFT_CORE_STACK_STACK_H
@@ -45,7 +47,8 @@ struct ElementKind {
   uint32_t kind = 0;
   uint32_t needs_ep = 0, offers_ep = 0;  // 0: not stated
 };
-// One provider, at the bottom; each layer finds an endpoint type that it needs; no layer twice; no hook twice on one element.
+// One provider, at the bottom; each layer finds an endpoint type that it needs; no layer twice; no
+// hook twice on one element.
 Result<void> check_order(const std::vector<ElementKind> &elements);
 
 class Stack : public std::enable_shared_from_this<Stack> {
@@ -59,8 +62,8 @@ class Stack : public std::enable_shared_from_this<Stack> {
 
   const std::string &name() const { return name_; }
 
-  // What the stack can do for this question, filtered and narrowed by the hints, best first; `rejected` is told why each of the
-  // other offers does not fit. An error is the provider's own.
+  // What the stack can do for this question, filtered and narrowed by the hints, best first;
+  // `rejected` is told why each of the other offers does not fit. An error is the provider's own.
   using Rejected = std::function<void(const fi_info &offer, const std::string &reason)>;
   Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
                                                 const char *service, uint64_t flags,

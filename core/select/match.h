@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whether what a provider offers fits what an application asked for, and the answer that the
+// application then gets.
+//
+//   Match match = match_info(version, flags, hints, offer);
+//   if (!match.accepted) record(match.reason);  // "hints.domain_attr.mr_mode lacks FI_MR_LOCAL,
+//   which is required here" else narrow_info(version, flags, hints, offer);   // the offer becomes
+//   the returned fi_info
+//
+// Pure functions of their arguments, after fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_mr(3).
+// An offer states the most that a provider can do, so: caps, op_flags, orders, limits and counts
+// are upper bounds; `mode`, `mr_mode` and `threading` are what it needs of the application; what it
+// would rather be asked for (automatic progress, long queues) it offers only if the hints ask.
+// FI_MR_BASIC and FI_MR_SCALABLE in an offered mr_mode say "these old forms work too"; the other
+// bits stay requirements.
+//
+// Not for resolving addresses (the provider did) and not for which stack may be used at all
+// (candidates.h).
+#ifndef WEFT_CORE_SELECT_MATCH_H
+#define WEFT_CORE_SELECT_MATCH_H
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct Match {
+  bool accepted = false;
+  std::string reason;  // every hint that does not fit, in words, joined by "; "; empty if accepted
+};
+
+// `version` is the API version of the application, `flags` are those of fi_getinfo(), `hints` may
+// be null. If the offer has a prov_name, hints.fabric_attr.prov_name is held against it.
+Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const fi_info &offer);
+
+// Turns an accepted offer into what is returned. Changes values only; allocates nothing but a copy
+// of an authorization key. false: no memory.
+bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer);
+
+// Whether hints.fabric_attr.prov_name admits a stack: "tcp" every stack with such an element,
+// "tcp;ofi_rxm" (in either order) exactly that one, "^tcp" and "^tcp,udp" every stack without them.
+// Upper and lower case are the same.
+bool prov_name_admits(std::string_view wanted, std::string_view stack);
+
+}  // namespace weft
+
+#endif

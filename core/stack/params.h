@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Parameters: what a unit declares, what somebody wrote, and the typed values that the unit gets.
+//
+//   Result<ParamValue> size = parse_param({.type = WEFT_TYPE_SIZE, .name = "eager_size"}, "16K");
+//   // number 16384 Result<ParamSet> set = resolve_params("tcp", *unit, {{"connect_timeout_ms",
+//   "5000", "/etc/weft/10-site.yaml:9:3"}}); instance.params = set->values();
+//
+// Strict: a value that does not fit its type or range, and a name that the unit does not declare,
+// are errors that name place and remedy. Not a store: who says what with which precedence is the
+// policy's business (core/select).
+#ifndef WEFT_CORE_STACK_PARAMS_H
+#define WEFT_CORE_STACK_PARAMS_H
+
+#include <weft/plugin.h>
+#include <weft/result.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+// What is needed to judge a value, from a descriptor or a manifest.
+struct ParamType {
+  uint32_t type = 0;  // WEFT_TYPE_...
+  std::string_view name;
+  int64_t minimum = 0, maximum = 0;  // both 0: no limits
+};
+
+struct ParamValue {
+  int64_t number = 0;
+  std::string text;  // STRING and LIST
+};
+
+// The error says what is wrong with the value and what would be right; place and unit are the
+// caller's to add.
+Result<ParamValue> parse_param(const ParamType &param, std::string_view text);
+
+std::string_view type_name(uint32_t type);  // "bool", "int", "size", "string", "list"
+
+struct Setting {
+  std::string key, value;
+  std::string where;  // "/etc/weft/10-site.yaml:9:3", "environment FI_TCP_..."
+};
+
+// The values of one instance, in the order of unit->params. Movable; the pointers in values() stay
+// valid.
+class ParamSet {
+ public:
+  const weft_value *values() const { return values_.data(); }
+  uint32_t count() const { return static_cast<uint32_t>(values_.size()); }
+
+ private:
+  friend Result<ParamSet> resolve_params(std::string_view, const weft_unit &,
+                                         const std::vector<Setting> &);
+  std::vector<weft_value> values_;
+  std::deque<std::string> texts_;
+};
+
+// `settings`: weakest first; the last one for a key counts, the others must be well-formed as well.
+Result<ParamSet> resolve_params(std::string_view unit_name, const weft_unit &unit,
+                                const std::vector<Setting> &settings);
+
+}  // namespace weft
+
+#endif

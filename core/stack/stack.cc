@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/stack/stack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/info.h"
+#include "core/select/match.h"
+
+namespace weft {
+namespace {
+
+Error said_by(std::string_view unit, int32_t rc, const weft_error &why, const char *call) {
+  Error error = from_c(rc < 0 ? rc : -FI_EOTHER, why);
+  if (error.text.empty())
+    error.text = std::string(call) + " returned " + std::to_string(rc) + " without a reason";
+  error.text = std::string(unit) + ": " + error.text;
+  return error;
+}
+
+weft_error no_error() {
+  weft_error why{};
+  why.struct_size = sizeof why;
+  return why;
+}
+
+// A member of a plugin's struct that may end before it.
+template <class Struct, class Member>
+bool has(const Struct *ops, Member Struct::*member) {
+  const auto *at = reinterpret_cast<const char *>(&(ops->*member));
+  const size_t end = static_cast<size_t>(at - reinterpret_cast<const char *>(ops)) + sizeof(Member);
+  return ops->struct_size >= end && ops->*member != nullptr;
+}
+
+std::string ep_names(uint32_t bits) {
+  std::string names;
+  for (const auto &[type, name] : {std::pair(FI_EP_MSG, "FI_EP_MSG"),
+                                   {FI_EP_RDM, "FI_EP_RDM"},
+                                   {FI_EP_DGRAM, "FI_EP_DGRAM"}}) {
+    if ((bits & WEFT_EP_BIT(type)) == 0) continue;
+    if (!names.empty()) names += " or ";
+    names += name;
+  }
+  return names.empty() ? "nothing" : names;
+}
+
+}  // namespace
+
+Result<void> check_order(const std::vector<ElementKind> &elements) {
+  const ElementKind *beneath = nullptr;
+  std::vector<std::string_view> layers;
+  std::vector<std::string_view> hooks;  // on the element last seen
+  for (size_t i = elements.size(); i-- > 0;) {
+    const ElementKind &element = elements[i];
+    const char *name = element.name.c_str();
+    switch (element.kind) {
+      case WEFT_KIND_PROVIDER:
+        if (beneath != nullptr)
+          return fail(FI_EINVAL,
+                      "provider %s stands above %s: a stack has one provider, at the bottom", name,
+                      beneath->name.c_str());
+        beneath = &element;
+        break;
+      case WEFT_KIND_LAYER:
+        if (beneath == nullptr)
+          return fail(FI_EINVAL, "nothing beneath layer %s: end the stack with a provider", name);
+        if (std::find(layers.begin(), layers.end(), element.name) != layers.end())
+          return fail(FI_EINVAL, "layer %s twice in one stack", name);
+        if (element.needs_ep != 0 && beneath->offers_ep != 0 &&
+            (element.needs_ep & beneath->offers_ep) == 0)
+          return fail(FI_EINVAL, "layer %s needs %s beneath it, %s offers %s", name,
+                      ep_names(element.needs_ep).c_str(), beneath->name.c_str(),
+                      ep_names(beneath->offers_ep).c_str());
+        layers.push_back(element.name);
+        hooks.clear();
+        beneath = &element;
+        break;
+      case WEFT_KIND_HOOK:
+        if (beneath == nullptr)
+          return fail(FI_EINVAL,
+                      "nothing beneath hook %s: a hook stands above the element that it watches",
+                      name);
+        if (std::find(hooks.begin(), hooks.end(), element.name) != hooks.end())
+          return fail(FI_EINVAL, "hook %s twice on %s", name, beneath->name.c_str());
+        hooks.push_back(element.name);
+        break;
+      default:
+        return fail(FI_EINVAL, "%s is of unknown kind %u", name, element.kind);
+    }
+  }
+  if (beneath == nullptr) return fail(FI_EINVAL, "the stack is empty: it needs a provider");
+  return {};
+}
+
+// One provider or layer. As a weft_provider it is what the next layer sees: the same, behind the
+// filter of that layer's hints.
+struct Stack::Element {
+  std::unique_ptr<Instance> instance;
+  std::vector<std::shared_ptr<Hook>> hooks;
+  weft_provider provider{};  // from create or wrap
+  bool created = false;
+  std::string stack;  // up to and including this element: "tcp"
+  const weft_core_services *services = nullptr;
+  weft_provider filtered{};
+
+  const char *name() const { return instance->unit().name; }
+
+  Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
+                                                const char *service, uint64_t flags,
+                                                const fi_info *hints, const Rejected &rejected) {
+    struct fi_info *list = nullptr;
+    weft_error why = no_error();
+    const int32_t rc =
+        provider.ops->getinfo(provider.self, version, node, service, flags, hints, &list, &why);
+    if (rc != 0) {
+      free_info(list);
+      return tl::unexpected<Error>(said_by(name(), rc, why, "getinfo"));
+    }
+    std::vector<struct fi_info *> fitting;
+    while (list != nullptr) {
+      struct fi_info *const offer = list;
+      list = offer->next;
+      offer->next = nullptr;
+      if (Result<void> taken = take(version, flags, hints, *offer, rejected); !taken) {
+        free_info(offer);
+        for (struct fi_info *one : fitting) free_info(one);
+        free_info(list);
+        return tl::unexpected<Error>(taken.error());
+      }
+      if (offer->fabric_attr != nullptr && offer->fabric_attr->prov_name != nullptr) {
+        fitting.push_back(offer);
+      } else {
+        free_info(offer);
+      }
+    }
+    return fitting;
+  }
+
+  // An offer that fits gets its prov_name here; one that does not, has none.
+  Result<void> take(uint32_t version, uint64_t flags, const fi_info *hints, struct fi_info &offer,
+                    const Rejected &rejected) {
+    if (offer.fabric_attr != nullptr) {
+      std::free(offer.fabric_attr->prov_name);
+      offer.fabric_attr->prov_name = nullptr;
+      offer.fabric_attr->prov_version = instance->unit().version;
+    }
+    const Match match = match_info(version, flags, hints, offer);
+    if (!match.accepted) {
+      if (rejected) rejected(offer, match.reason);
+      return {};
+    }
+    if (!narrow_info(version, flags, hints, offer) ||
+        (offer.fabric_attr->prov_name = strdup(stack.c_str())) == nullptr)
+      return fail(FI_ENOMEM, "%s: no memory for fi_info", name());
+    return {};
+  }
+
+  static int32_t filtered_getinfo(void *self, uint32_t version, const char *node,
+                                  const char *service, uint64_t flags, const struct fi_info *hints,
+                                  struct fi_info **info, weft_error *why) {
+    auto *element = static_cast<Element *>(self);
+    try {
+      std::string reasons;
+      auto fitting = element->getinfo(version, node, service, flags, hints,
+                                      [&](const fi_info &, const std::string &reason) {
+                                        if (reasons.find(reason) != std::string::npos) return;
+                                        if (!reasons.empty()) reasons += "; ";
+                                        reasons += reason;
+                                      });
+      if (!fitting) return to_c(fitting.error(), why);
+      if (fitting->empty())
+        return to_c({FI_ENODATA, std::string(element->name()) + ": " + reasons}, why);
+      struct fi_info **end = info;
+      for (struct fi_info *one : *fitting) {
+        *end = one;
+        end = &one->next;
+      }
+      return 0;
+    } catch (const std::bad_alloc &) {
+      return to_c({FI_ENOMEM, "no memory"}, why);
+    }
+  }
+  static int32_t filtered_fabric(void *self, struct fi_fabric_attr *attr,
+                                 struct fid_fabric **fabric, void *context, weft_error *why) {
+    const auto *element = static_cast<const Element *>(self);
+    return element->provider.ops->fabric(element->provider.self, attr, fabric, context, why);
+  }
+  static int32_t filtered_explain(void *self, void (*line)(void *, const char *), void *arg,
+                                  weft_error *why) {
+    const auto *element = static_cast<const Element *>(self);
+    if (!has(element->provider.ops, &weft_provider_ops::explain)) return 0;
+    return element->provider.ops->explain(element->provider.self, line, arg, why);
+  }
+  // The stack destroys what it made; a layer has nothing to destroy here.
+  static void filtered_destroy(void *) {}
+
+  void destroy() {
+    if (created && has(provider.ops, &weft_provider_ops::destroy))
+      provider.ops->destroy(provider.self);
+    created = false;
+  }
+};
+
+Stack::Stack(std::string name, const weft_core_services *services, ObjectTable *objects)
+    : name_(std::move(name)), services_(services), objects_(objects) {}
+
+Stack::~Stack() {
+  while (!elements_.empty()) {
+    Element &outermost = *elements_.back();
+    outermost.hooks.clear();
+    objects_->remove_element(outermost.instance->c());
+    outermost.destroy();
+    elements_.pop_back();
+  }
+}
+
+Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
+                                            const weft_core_services *services,
+                                            ObjectTable *objects) {
+  objects->reap();
+  std::vector<ElementKind> kinds;
+  for (const PlanElement &element : plan.elements) {
+    const weft_unit &unit = *element.unit.unit;
+    kinds.push_back({unit.name, unit.kind, unit.needs_ep, unit.offers_ep});
+  }
+  WEFT_CHECK(check_order(kinds));
+  std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects));
+  // From the wire up; the hooks of an element are made right after it, the innermost first.
+  for (size_t place = plan.elements.size(); place-- > 0;) {
+    WEFT_CHECK(stack->add(plan.elements[place], static_cast<uint32_t>(place)));
+  }
+  for (const auto &element : stack->elements_)
+    objects->add_element(element->instance->c(), element->hooks);
+  return stack;
+}
+
+Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
+  const weft_unit &unit = *planned.unit.unit;
+  InstanceSpec spec{planned.unit, name_, place, planned.settings, services_};
+  if (unit.kind == WEFT_KIND_HOOK) {
+    WEFT_TRY(std::shared_ptr<Hook> hook, Hook::create(std::move(spec)));
+    std::vector<std::shared_ptr<Hook>> &hooks = elements_.back()->hooks;
+    hooks.insert(hooks.begin(), std::move(hook));
+    return {};
+  }
+  static const weft_provider_ops kFiltered = {
+      sizeof(weft_provider_ops),  0,
+      &Element::filtered_getinfo, &Element::filtered_fabric,
+      &Element::filtered_explain, &Element::filtered_destroy};
+  auto element = std::make_unique<Element>();
+  WEFT_TRY(element->instance, Instance::create(std::move(spec)));
+  element->services = services_;
+  const char *ofi_name = unit.ofi_name != nullptr ? unit.ofi_name : unit.name;
+  element->stack = elements_.empty() ? ofi_name : elements_.back()->stack + ";" + ofi_name;
+  element->filtered = {&kFiltered, element.get()};
+
+  weft_error why = no_error();
+  int32_t rc = -FI_EINVAL;
+  const char *call = unit.kind == WEFT_KIND_PROVIDER ? "create" : "wrap";
+  if (unit.kind == WEFT_KIND_PROVIDER && unit.provider != nullptr &&
+      has(unit.provider, &weft_provider_unit::create)) {
+    rc = unit.provider->create(element->instance->c(), &element->provider, &why);
+  } else if (unit.kind == WEFT_KIND_LAYER && unit.layer != nullptr &&
+             has(unit.layer, &weft_layer_unit::wrap)) {
+    rc = unit.layer->wrap(element->instance->c(), &elements_.back()->filtered, &element->provider,
+                          &why);
+  } else {
+    return fail(FI_EINVAL, "%s has no %s() (a fault of the plugin)", unit.name, call);
+  }
+  if (rc != 0) return tl::unexpected<Error>(said_by(unit.name, rc, why, call));
+  const weft_provider_ops *ops = element->provider.ops;
+  if (ops == nullptr || !has(ops, &weft_provider_ops::getinfo) ||
+      !has(ops, &weft_provider_ops::fabric))
+    return fail(FI_EINVAL,
+                "%s: %s() gave a provider without getinfo or fabric (a fault of the plugin)",
+                unit.name, call);
+  element->created = true;
+  elements_.push_back(std::move(element));
+  return {};
+}
+
+Result<std::vector<struct fi_info *>> Stack::getinfo(uint32_t version, const char *node,
+                                                     const char *service, uint64_t flags,
+                                                     const fi_info *hints,
+                                                     const Rejected &rejected) {
+  return elements_.back()->getinfo(version, node, service, flags, hints, rejected);
+}
+
+Result<struct fid_fabric *> Stack::fabric(struct fi_fabric_attr *attr, void *context) {
+  objects_->reap();
+  const Element &outermost = *elements_.back();
+  struct fid_fabric *fabric = nullptr;
+  weft_error why = no_error();
+  const int32_t rc =
+      outermost.provider.ops->fabric(outermost.provider.self, attr, &fabric, context, &why);
+  if (rc != 0) return tl::unexpected<Error>(said_by(outermost.name(), rc, why, "fabric"));
+  if (fabric == nullptr)
+    return fail(FI_EOTHER, "%s: fabric() succeeded without a fabric (a fault of the plugin)",
+                outermost.name());
+  fabric->api_version = attr->api_version;
+  objects_->own_fabric(&fabric->fid, attr->name != nullptr ? attr->name : "", shared_from_this());
+  return fabric;
+}
+
+struct fid *Stack::open_fabric(std::string_view name) const {
+  return objects_->find_fabric(elements_.back()->instance->c(), name);
+}
+
+bool Stack::made(const struct fid *fid) const {
+  return objects_->element_of(fid) == elements_.back()->instance->c();
+}
+
+std::vector<Stack::Explanation> Stack::explain() {
+  std::vector<Explanation> all;
+  for (size_t i = elements_.size(); i-- > 0;) {
+    Element &element = *elements_[i];
+    Explanation explanation{element.name(), {}};
+    if (has(element.provider.ops, &weft_provider_ops::explain)) {
+      weft_error why = no_error();
+      const int32_t rc = element.provider.ops->explain(
+          element.provider.self,
+          [](void *arg, const char *text) {
+            static_cast<Explanation *>(arg)->lines.emplace_back(text != nullptr ? text : "");
+          },
+          &explanation, &why);
+      if (rc != 0) explanation.lines.push_back(said_by(element.name(), rc, why, "explain").text);
+    }
+    all.push_back(std::move(explanation));
+  }
+  return all;
+}
+
+}  // namespace weft

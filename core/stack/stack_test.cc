@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/stack/stack.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/stack/toys.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using toys::Profile;
+using toys::Trace;
+
+class StackTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    toys::current_table() = &table_;
+    Trace::reset();
+    Profile::reset();
+  }
+  PlanElement tcp(std::vector<Setting> settings = {}) {
+    return {toys::loaded(tcp_, plugin_), std::move(settings)};
+  }
+  PlanElement rxm() { return {toys::loaded(rxm_, plugin_), {}}; }
+  PlanElement trace() { return {Trace::loaded(), {}}; }
+  PlanElement profile() { return {Profile::loaded(), {}}; }
+  Result<std::shared_ptr<Stack>> build(std::string name, std::vector<PlanElement> elements) {
+    return Stack::build({std::move(name), std::move(elements)}, &services_, &table_);
+  }
+  std::vector<struct fi_info *> ask(Stack &stack, const fi_info *hints) {
+    rejected_.clear();
+    auto found = stack.getinfo(
+        FI_VERSION(2, 6), nullptr, nullptr, 0, hints,
+        [&](const fi_info &, const std::string &reason) { rejected_.push_back(reason); });
+    return found.value_or(std::vector<struct fi_info *>{});
+  }
+  struct fid_ep *open(Stack &stack) {
+    struct fi_fabric_attr attr {};
+    char name[] = "net0";
+    attr.name = name;
+    attr.api_version = FI_VERSION(2, 6);
+    fabric_ = stack.fabric(&attr, nullptr).value();
+    EXPECT_EQ(fi_domain(fabric_, nullptr, &domain_, nullptr), 0);
+    struct fid_ep *ep = nullptr;
+    EXPECT_EQ(fi_endpoint(domain_, nullptr, &ep, nullptr), 0);
+    return ep;
+  }
+  void close(struct fid_ep *ep) {
+    EXPECT_EQ(fi_close(&ep->fid), 0);
+    EXPECT_EQ(fi_close(&domain_->fid), 0);
+    EXPECT_EQ(fi_close(&fabric_->fid), 0);
+    EXPECT_THAT(table_.list(), IsEmpty());
+  }
+  static ssize_t send(struct fid_ep *ep) {
+    return fi_send(ep, nullptr, 0, nullptr, FI_ADDR_UNSPEC, nullptr);
+  }
+
+  weft_core_services services_ = toys::services();
+  toys::Plugin plugin_;
+  weft_unit tcp_ = toys::provider();
+  weft_unit rxm_ = toys::layer();
+  ObjectTable table_;
+  std::vector<std::string> rejected_;
+  struct fid_fabric *fabric_ = nullptr;
+  struct fid_domain *domain_ = nullptr;
+};
+
+TEST_F(StackTest, ComposesFromTheWireUpAndGoesFromTheOutsideIn) {
+  auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
+  ASSERT_TRUE(stack.has_value());
+  EXPECT_THAT(plugin_.events, ElementsAre("create tcp", "create rxm"));
+  stack->reset();
+  EXPECT_THAT(plugin_.events,
+              ElementsAre("create tcp", "create rxm", "destroy rxm", "destroy tcp"));
+}
+
+TEST_F(StackTest, NamesAndNarrowsWhatItOffers) {
+  auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
+  fi_info *hints = alloc_info();
+  hints->caps = FI_MSG;
+  const auto found = ask(**stack, hints);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_STREQ(found[0]->fabric_attr->prov_name, "tcp;ofi_rxm");
+  EXPECT_EQ(found[0]->fabric_attr->prov_version, FI_VERSION(1, 0));
+  EXPECT_EQ(found[0]->fabric_attr->api_version, FI_VERSION(2, 6));
+  EXPECT_EQ(found[0]->ep_attr->type, FI_EP_RDM);
+  EXPECT_EQ(found[0]->caps & FI_RMA, 0u) << "a primary capability that nobody asked for";
+  free_info(found[0]);
+  free_info(hints);
+}
+
+TEST_F(StackTest, ALayersQuestionIsFilteredByItsHints) {
+  plugin_.offers = [](const toys::Plugin::Add &add, const fi_info *) {
+    add(FI_EP_DGRAM);
+    add(FI_EP_MSG).domain_attr->mr_mode = FI_MR_LOCAL;
+  };
+  auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
+  auto found = (*stack)->getinfo(FI_VERSION(2, 6), nullptr, nullptr, 0, nullptr, {});
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code, FI_ENODATA);
+  EXPECT_THAT(found.error().text, HasSubstr("rxm: tcp: hints.ep_attr.type: FI_EP_MSG wanted"));
+  EXPECT_THAT(found.error().text, HasSubstr("mr_mode lacks FI_MR_LOCAL"));
+}
+
+TEST_F(StackTest, TellsWhyAnOfferDoesNotFit) {
+  auto stack = build("tcp", {tcp()});
+  fi_info *hints = alloc_info();
+  hints->ep_attr->type = FI_EP_RDM;
+  EXPECT_THAT(ask(**stack, hints), IsEmpty());
+  EXPECT_THAT(rejected_, ElementsAre("hints.ep_attr.type: FI_EP_RDM wanted, FI_EP_MSG offered"));
+  free_info(hints);
+  plugin_.getinfo_rc = -FI_ENODATA;
+  auto failed = (*stack)->getinfo(FI_VERSION(2, 6), nullptr, nullptr, 0, nullptr, {});
+  EXPECT_EQ(failed.error().text, "tcp: no interface is up");
+}
+
+TEST_F(StackTest, AnIncompleteOfferIsThePluginsFault) {
+  plugin_.offers = [](const toys::Plugin::Add &add, const fi_info *) {
+    fi_info &info = add(FI_EP_MSG);
+    std::free(info.rx_attr);
+    info.rx_attr = nullptr;
+    fi_info &other = add(FI_EP_MSG);
+    std::free(other.fabric_attr->name);
+    std::free(other.fabric_attr);
+    other.fabric_attr = nullptr;
+  };
+  auto stack = build("tcp", {tcp()});
+  EXPECT_THAT(ask(**stack, nullptr), IsEmpty());
+  EXPECT_THAT(rejected_, ElementsAre(HasSubstr("no rx_attr"), HasSubstr("no fabric_attr")));
+}
+
+TEST_F(StackTest, HooksWatchTheElementBeneathThem) {
+  auto stack = build("tcp;ofi_rxm", {trace(), rxm(), profile(), tcp()});
+  ASSERT_TRUE(stack.has_value());
+  struct fid_ep *ep = open(**stack);
+  EXPECT_EQ(send(ep), 1001);
+  EXPECT_EQ(Trace::sends, 1u);
+  EXPECT_EQ(Profile::sends, 1u);
+  EXPECT_EQ(ep->msg->send, &Trace::send);
+  EXPECT_EQ(Trace::link_of(&ep->fid)->next.msg->send, &toys::toy_send);
+  struct fid_ep *below = reinterpret_cast<struct fid_ep *>(toys::Ep::from(ep)->below);
+  EXPECT_EQ(below->msg->send, &Profile::send);
+  for (const ObjectTable::Live &live : table_.list()) {
+    if (live.fid == &ep->fid) {
+      EXPECT_THAT(live.hooks, ElementsAre("trace"));
+    }
+    if (live.fid == &below->fid) {
+      EXPECT_THAT(live.hooks, ElementsAre("profile"));
+    }
+  }
+  close(ep);
+  EXPECT_EQ(Trace::released, 1u);
+  EXPECT_EQ(Profile::released, 1u);
+  stack->reset();
+  table_.reap();
+  EXPECT_THAT(Trace::events, ElementsAre("create", "destroy"));
+}
+
+TEST_F(StackTest, TheSameHookMayStandOnSeveralElements) {
+  auto stack = build("tcp;ofi_rxm", {trace(), rxm(), trace(), tcp()});
+  ASSERT_TRUE(stack.has_value());
+  struct fid_ep *ep = open(**stack);
+  EXPECT_EQ(send(ep), 1001);
+  EXPECT_EQ(Trace::sends, 2u);
+  close(ep);
+}
+
+TEST_F(StackTest, AnOpenFabricKeepsItsStack) {
+  auto stack = build("tcp", {trace(), tcp()});
+  const std::weak_ptr<Stack> watch = *stack;
+  struct fid_ep *ep = open(**stack);
+  EXPECT_EQ((*stack)->open_fabric("net0"), &fabric_->fid);
+  EXPECT_TRUE((*stack)->made(&domain_->fid));
+  stack->reset();
+  EXPECT_FALSE(watch.expired());
+  EXPECT_EQ(send(ep), 1001);
+  EXPECT_EQ(fabric_->api_version, FI_VERSION(2, 6));
+  close(ep);
+  EXPECT_THAT(plugin_.events, ElementsAre("create tcp"));
+  table_.reap();
+  EXPECT_TRUE(watch.expired());
+  EXPECT_THAT(plugin_.events, ElementsAre("create tcp", "destroy tcp"));
+}
+
+TEST_F(StackTest, UnitsSeeTheirParameters) {
+  ASSERT_TRUE(build("tcp", {tcp({{"eager_size", "32K", "/etc/weft/a.yaml:1:2"}})}).has_value());
+  EXPECT_THAT(plugin_.params,
+              ElementsAre("eager_size=32768@/etc/weft/a.yaml:1:2", "iface=0@default"));
+  auto bad = build("tcp", {tcp({{"eager_size", "2G", "environment FI_TCP_EAGER_SIZE"}})});
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_THAT(bad.error().text, HasSubstr("out of range"));
+  EXPECT_THAT(bad.error().text, HasSubstr("environment FI_TCP_EAGER_SIZE"));
+}
+
+TEST_F(StackTest, AUnitThatFailsTakesNothingDownWithIt) {
+  auto good = build("tcp", {tcp()});
+  plugin_.create_rc = -FI_ENODEV;
+  auto bad = build("tcp;ofi_rxm", {trace(), rxm(), tcp()});
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_EQ(bad.error().code, FI_ENODEV);
+  EXPECT_EQ(bad.error().text, "tcp: the toy is broken");
+  const auto found = ask(**good, nullptr);
+  EXPECT_EQ(found.size(), 1u);
+  for (fi_info *info : found) free_info(info);
+}
+
+TEST_F(StackTest, ExplainsItself) {
+  auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
+  const auto lines = (*stack)->explain();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].element, "rxm");
+  EXPECT_THAT(lines[1].lines, ElementsAre("eth0: up"));
+}
+
+TEST(CheckOrder, SaysWhatIsWrong) {
+  const ElementKind tcp{"tcp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_MSG)};
+  const ElementKind udp{"udp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_DGRAM)};
+  const ElementKind rxm{"rxm", WEFT_KIND_LAYER, WEFT_EP_BIT(FI_EP_MSG), WEFT_EP_BIT(FI_EP_RDM)};
+  const ElementKind any{"link", WEFT_KIND_LAYER, 0, 0};
+  const ElementKind trace{"trace", WEFT_KIND_HOOK, 0, 0};
+  const auto text = [](std::vector<ElementKind> elements) {
+    const Result<void> order = check_order(elements);
+    return order ? std::string("fine") : order.error().text;
+  };
+  EXPECT_EQ(text({tcp}), "fine");
+  EXPECT_EQ(text({trace, rxm, trace, tcp}), "fine");
+  EXPECT_EQ(text({any, rxm, tcp}), "fine");
+  EXPECT_THAT(text({}), HasSubstr("empty"));
+  EXPECT_THAT(text({rxm}), HasSubstr("nothing beneath layer rxm"));
+  EXPECT_THAT(text({tcp, trace}), HasSubstr("nothing beneath hook trace"));
+  EXPECT_THAT(text({tcp, udp}), HasSubstr("one provider"));
+  EXPECT_THAT(text({rxm, udp}),
+              HasSubstr("layer rxm needs FI_EP_MSG beneath it, udp offers FI_EP_DGRAM"));
+  EXPECT_THAT(text({any, any, tcp}), HasSubstr("layer link twice"));
+  EXPECT_THAT(text({rxm, any, rxm, tcp}), HasSubstr("layer rxm twice"));
+  EXPECT_THAT(text({trace, trace, tcp}), HasSubstr("hook trace twice on tcp"));
+  EXPECT_THAT(text({{"odd", 9, 0, 0}, tcp}), HasSubstr("unknown kind"));
+}
+
+}  // namespace
+}  // namespace weft
