@@ -129,8 +129,7 @@ void Engine::poll_direct() {
   iterating_ = true;
   for (size_t i = 0; i < handlers_.size(); ++i) {
     Handler *handler = handlers_[i];
-    if (handler != nullptr && handler->want_ != 0)
-      handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
+    if (handler != nullptr && handler->want_ != 0) handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
   }
   iterating_ = false;
   if (!holes_) return;
@@ -151,6 +150,7 @@ void Engine::poll_set(int epoll) {
 }
 
 void Engine::progress() {
+  ++rounds_;
   flush();
   if (!deadlines_.empty()) run_deadlines();
   if (handlers_.size() <= kDirect) {
@@ -188,9 +188,17 @@ int Engine::ensure_set(int &epoll, bool cm) {
   return epoll;
 }
 
-int Engine::wait_fd() { return ensure_set(epoll_, false); }
+int Engine::wait_fd() {
+  waited_ = true;
+  flush();
+  return ensure_set(epoll_, false);
+}
 
-int Engine::cm_wait_fd() { return ensure_set(cm_epoll_, true); }
+int Engine::cm_wait_fd() {
+  waited_ = true;
+  flush();
+  return ensure_set(cm_epoll_, true);
+}
 
 void Engine::kick() {
   const uint64_t one = 1;

@@ -79,7 +79,7 @@ void Eq::push_error(EventError error) {
 }
 
 void Eq::drop(Event &event) {
-  if (event.info != nullptr && drop_request != nullptr) drop_request(std::exchange(event.info, nullptr));
+  if (event.info != nullptr && drop_request != nullptr) drop_request(std::exchange(event.info, nullptr), instance());
 }
 
 void Eq::forget(struct fid *fid) {

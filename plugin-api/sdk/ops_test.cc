@@ -20,16 +20,7 @@ class Base {
 
 class Ep final : public Object<Ep, fid_ep>, public Base {
  public:
-  Ep() : Object(nullptr, FI_CLASS_EP, nullptr) {
-    base()->ops = c_table(fid_ops<Ep>());
-    c()->ops = c_table(ep_ops<Ep>());
-    c()->cm = c_table(cm_ops<Ep>());
-    c()->msg = c_table(msg_ops<Ep>());
-    c()->rma = c_table(rma_ops<Ep>());
-    c()->tagged = c_table(tagged_ops<Ep>());
-    c()->atomic = c_table(atomic_ops<Ep>());
-    c()->collective = c_table(collective_ops<Ep>());
-  }
+  Ep() : Object(nullptr, FI_CLASS_EP, nullptr) { fill_tables(*this); }
   int close() { return ++closed > 1 ? -FI_EBUSY : 0; }
   int tostr(char *buf, size_t len) const {
     copied = snprintf(buf, len, "ep");
@@ -102,6 +93,31 @@ TEST(Ops, AbsentMembersAreStubs) {
   EXPECT_EQ(fi_connect(ep.c(), nullptr, nullptr, 0), -FI_ENOSYS);
   EXPECT_EQ(fi_ep_bind(ep.c(), nullptr, 0), -FI_ENOSYS);
   EXPECT_EQ(fi_barrier(ep.c(), 0, nullptr), -FI_ENOSYS);
+}
+
+TEST(Ops, FillTablesSetsWhatTheFidHas) {
+  Ep ep;
+  EXPECT_EQ(ep.base()->ops, fid_ops<Ep>());
+  EXPECT_EQ(ep.c()->ops, ep_ops<Ep>());
+  EXPECT_EQ(ep.c()->cm, cm_ops<Ep>());
+  EXPECT_EQ(ep.c()->msg, msg_ops<Ep>());
+  EXPECT_EQ(ep.c()->rma, rma_ops<Ep>());
+  EXPECT_EQ(ep.c()->tagged, tagged_ops<Ep>());
+  EXPECT_EQ(ep.c()->atomic, atomic_ops<Ep>());
+  EXPECT_EQ(ep.c()->collective, collective_ops<Ep>());
+  class Domain final : public Object<Domain, fid_domain> {
+   public:
+    Domain() : Object(nullptr, FI_CLASS_DOMAIN, nullptr) { fill_tables(*this); }
+    int close() { return 0; }
+  } domain;
+  EXPECT_EQ(domain.c()->ops, domain_ops<Domain>());
+  EXPECT_EQ(domain.c()->mr, mr_ops<Domain>());
+  class Mr final : public Object<Mr, fid_mr> {
+   public:
+    Mr() : Object(nullptr, FI_CLASS_MR, nullptr) { fill_tables(*this); }
+    int close() { return 0; }
+  } mr;
+  EXPECT_EQ(mr.base()->ops, fid_ops<Mr>());
 }
 
 class Cntr final : public Object<Cntr, fid_cntr> {

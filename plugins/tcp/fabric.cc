@@ -13,6 +13,21 @@
 
 namespace weft::tcp {
 
+ConnectRequest::ConnectRequest(Fabric &fabric, struct fid *from, int socket, ByteOrder byte_order)
+    : Object(fabric.instance(), FI_CLASS_CONNREQ, nullptr), fd(socket), order(byte_order), pep(from), fabric_(fabric) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<ConnectRequest>());
+}
+
+ConnectRequest::~ConnectRequest() {
+  if (fd >= 0) ::close(fd);
+}
+
+int ConnectRequest::close() {
+  sdk::Guard guard(fabric_.engine().lock());
+  delete fabric_.take(base());
+  return 0;
+}
+
 Fabric::Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr, void *context)
     : Object(instance, FI_CLASS_FABRIC, context), settings_(settings), api_version_(attr.api_version) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Fabric>());
@@ -33,7 +48,7 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
 
 ConnectRequest *Fabric::take(fid_t handle) {
   for (ConnectRequest *request : requests_) {
-    if (&request->fid != handle) continue;
+    if (request->base() != handle) continue;
     requests_.erase(request);
     return request;
   }
@@ -43,7 +58,6 @@ ConnectRequest *Fabric::take(fid_t handle) {
 void Fabric::drop_requests_of(struct fid *pep) {
   std::erase_if(requests_, [pep](ConnectRequest *request) {
     if (request->pep != pep) return false;
-    ::close(request->fd);
     delete request;
     return true;
   });

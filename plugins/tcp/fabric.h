@@ -19,12 +19,24 @@
 
 namespace weft::tcp {
 
+class Fabric;
+
 // A socket whose request was read and that waits for fi_accept or fi_reject: the fi_info.handle of FI_CONNREQ.
-struct ConnectRequest {
-  struct fid fid {};
-  int fd = -1;
-  ByteOrder order = ByteOrder::kNative;
-  struct fid *pep = nullptr;
+struct ConnectRequestFid {
+  struct fid fid;
+};
+class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFid> {
+ public:
+  ConnectRequest(Fabric &fabric, struct fid *pep, int fd, ByteOrder order);
+  ~ConnectRequest();  // closes the socket, if it still has it
+  int close();        // fi_close of a handle: neither accepted nor rejected, the requester sees the end of the stream
+
+  int fd;
+  const ByteOrder order;
+  struct fid *const pep;
+
+ private:
+  Fabric &fabric_;
 };
 
 class Fabric final : public sdk::Object<Fabric, fid_fabric> {

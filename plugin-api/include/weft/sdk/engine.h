@@ -82,6 +82,11 @@ class Engine {
     if (!dirty_.empty()) flush_dirty();
   }
 
+  // How often progress was made: two calls with the same number have none in between.
+  uint64_t rounds() const { return rounds_; }
+  // Nobody ever blocked here, and there is no thread: everybody spins, so output may wait for the next progress().
+  bool spinning() const { return !waited_ && !threaded_.load(std::memory_order_relaxed); }
+
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
   // The same for those who wait for connection events only (an EQ), so that data traffic does not wake them.
@@ -112,6 +117,8 @@ class Engine {
   int event_count_ = 0;
   Handler *hot_ = nullptr;  // the last one that had input
   unsigned skipped_ = 0;
+  uint64_t rounds_ = 0;
+  bool waited_ = false;
   bool iterating_ = false;
   bool holes_ = false;
   int epoll_ = -1, cm_epoll_ = -1, timer_ = -1, wake_ = -1;

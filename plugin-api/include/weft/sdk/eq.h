@@ -51,8 +51,8 @@ class Eq final : public Object<Eq, fid_eq> {
   void remove_source(Engine &engine);
   std::atomic<size_t> users{0};  // objects bound; a queue with some is busy
 
-  // What to do with the fi_info of a connection request that nobody will read any more: reject and free.
-  void (*drop_request)(fi_info *info) = nullptr;
+  // What to do with the fi_info of a connection request that nobody will read any more.
+  void (*drop_request)(fi_info *info, const weft_instance *owner) = nullptr;
 
   // fi_ops_eq
   ssize_t read(uint32_t *event, void *buf, size_t len, uint64_t flags);

@@ -5,8 +5,7 @@
 //   class Ep final : public Object<Ep, fid_ep> {
 //    public:
 //     Ep(...) : Object(instance, FI_CLASS_EP, context) {
-//       base()->ops = c_table(fid_ops<Ep>());
-//       c()->msg = c_table(msg_ops<Ep>());
+//       fill_tables(*this);  // or one by one: c()->msg = c_table(msg_ops<Ep>());
 //     }
 //     int close();  // fi_ops::close without the fid
 //     ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
@@ -397,6 +396,47 @@ const fi_ops_wait *wait_ops() {
 template <class T>
 const fi_ops_poll *poll_ops() {
   return &ops_detail::table_poll<T>;
+}
+
+namespace ops_detail {
+
+template <class T>
+struct Table {
+  static void set(fi_ops_fabric *&place) { place = c_table(fabric_ops<T>()); }
+  static void set(fi_ops_domain *&place) { place = c_table(domain_ops<T>()); }
+  static void set(fi_ops_mr *&place) { place = c_table(mr_ops<T>()); }
+  static void set(fi_ops_ep *&place) { place = c_table(ep_ops<T>()); }
+  static void set(fi_ops_cm *&place) { place = c_table(cm_ops<T>()); }
+  static void set(fi_ops_msg *&place) { place = c_table(msg_ops<T>()); }
+  static void set(fi_ops_rma *&place) { place = c_table(rma_ops<T>()); }
+  static void set(fi_ops_tagged *&place) { place = c_table(tagged_ops<T>()); }
+  static void set(fi_ops_atomic *&place) { place = c_table(atomic_ops<T>()); }
+  static void set(fi_ops_collective *&place) { place = c_table(collective_ops<T>()); }
+  static void set(fi_ops_cq *&place) { place = c_table(cq_ops<T>()); }
+  static void set(fi_ops_eq *&place) { place = c_table(eq_ops<T>()); }
+  static void set(fi_ops_cntr *&place) { place = c_table(cntr_ops<T>()); }
+  static void set(fi_ops_av *&place) { place = c_table(av_ops<T>()); }
+  static void set(fi_ops_wait *&place) { place = c_table(wait_ops<T>()); }
+  static void set(fi_ops_poll *&place) { place = c_table(poll_ops<T>()); }
+};
+
+}  // namespace ops_detail
+
+// Sets every table of the object's fid: those of its class, and stubs where the class has no op of
+// a table.
+template <class T>
+void fill_tables(T &object) {
+  using Table = ops_detail::Table<T>;
+  auto *fid = object.c();
+  object.base()->ops = c_table(fid_ops<T>());
+  if constexpr (requires { Table::set(fid->ops); }) Table::set(fid->ops);
+  if constexpr (requires { fid->mr; }) Table::set(fid->mr);
+  if constexpr (requires { fid->cm; }) Table::set(fid->cm);
+  if constexpr (requires { fid->msg; }) Table::set(fid->msg);
+  if constexpr (requires { fid->rma; }) Table::set(fid->rma);
+  if constexpr (requires { fid->tagged; }) Table::set(fid->tagged);
+  if constexpr (requires { fid->atomic; }) Table::set(fid->atomic);
+  if constexpr (requires { fid->collective; }) Table::set(fid->collective);
 }
 
 }  // namespace weft::sdk

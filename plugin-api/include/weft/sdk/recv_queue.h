@@ -26,9 +26,11 @@ struct PostedRecv {
   PostedRecv *next = nullptr;
   void *context = nullptr;
   uint64_t flags = 0;  // FI_COMPLETION, FI_MULTI_RECV as posted
-  size_t length = 0;   // bytes left in iov
+  size_t length = 0;    // bytes left in iov
+  size_t capacity = 0;  // bytes as posted
   uint32_t count = 0;
   uint32_t users = 0;  // multi-receive: messages that are being written into the buffer
+  bool popped = false;  // off the queue
   iovec iov[kIovLimit];
 };
 
@@ -53,12 +55,14 @@ class RecvQueue {
     r->context = context;
     r->flags = flags;
     r->users = 0;
+    r->popped = false;
     r->count = uint32_t(count);
     r->length = 0;
     for (size_t i = 0; i < count; ++i) {
       r->iov[i] = iov[i];
       r->length += iov[i].iov_len;
     }
+    r->capacity = r->length;
     (tail_ != nullptr ? tail_->next : head_) = r;
     tail_ = r;
     ++posted_;
@@ -73,6 +77,7 @@ class RecvQueue {
     head_ = r->next;
     if (head_ == nullptr) tail_ = nullptr;
     --posted_;
+    r->popped = true;
     return r;
   }
   // Takes off the oldest with this context; null: none.
@@ -84,6 +89,7 @@ class RecvQueue {
       *link = r->next;
       if (tail_ == r) tail_ = before;
       --posted_;
+      r->popped = true;
       return r;
     }
     return nullptr;
@@ -91,6 +97,7 @@ class RecvQueue {
   void release(PostedRecv *r) { pool_.give(r); }
 
   size_t posted() const { return posted_; }
+  size_t limit() const { return pool_.limit(); }
   size_t left() const { return pool_.limit() - pool_.in_use(); }
 
   void wait(RecvWaiter &waiter) {

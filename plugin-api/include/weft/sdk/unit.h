@@ -301,6 +301,12 @@ concept Hook = HasInfo<H> && !requires {
 }
 &&hook_names_an_op<H>() && (Creatable<H, const weft_instance *> || std::default_initializable<H>);
 
+// The link of an object that the hook is attached to, for code that is not an op of the hook: an op
+// has it as its argument.
+template <class H>
+const weft_hook_link &hook_link(const struct fid *fid) {
+  return unit_detail::link_of<H>(fid);
+}
 // What attach() returned for the object that the link ties to the hook.
 template <class H>
 typename H::ObjectState &object_state(const weft_hook_link &link) {

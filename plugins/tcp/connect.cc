@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connecting, accepting and ending: the control side of an endpoint (fi_cm.3).
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/tcp/endpoint.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/shared_receive.h"
+#include "plugins/tcp/socket.h"
+
+namespace weft::tcp {
+
+int Endpoint::setname(void *addr, size_t len) {
+  auto address = sdk::read_address(addr_format_, addr, len);
+  if (!address) return -address.error().code;
+  sdk::Guard guard(engine_.lock());
+  if (state_ != State::kOpen) return -FI_EOPBADSTATE;
+  local_ = *address;
+  return 0;
+}
+
+int Endpoint::getname(void *addr, size_t *len) {
+  sdk::Guard guard(engine_.lock());
+  if (local_.size() == 0) return -FI_EADDRNOTAVAIL;
+  return sdk::write_address(local_, addr_format_, addr, len);
+}
+
+int Endpoint::getpeer(void *addr, size_t *len) {
+  sdk::Guard guard(engine_.lock());
+  if (state_ != State::kConnected) return -FI_ENOTCONN;
+  return sdk::write_address(peer_, addr_format_, addr, len);
+}
+
+int Endpoint::connect(const void *addr, const void *param, size_t len) {
+  if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
+  if (len > kPrivateDataSize) return -FI_EINVAL;
+  auto peer = sdk::read_address(addr_format_, addr);
+  Result<void> started;
+  if (!peer) {
+    started = tl::unexpected(peer.error());
+  } else {
+    sdk::Guard guard(engine_.lock());
+    started = start_connect(*peer, param, len);
+  }
+  if (started) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_connect: %s", started.error().text.c_str());
+  return -started.error().code;
+}
+
+Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *param, size_t len) {
+  if (request_ != nullptr)
+    return fail(FI_EOPBADSTATE, "this endpoint was made for a connection request: it is fi_accept'ed, not connected");
+  if (state_ > State::kEnabled) return fail(FI_EISCONN, "the endpoint is connected or connecting already");
+  WEFT_CHECK(enable());
+  WEFT_TRY(const int fd, open_socket(peer.family(), domain_.fabric().settings()));
+  if (local_.size() != 0 && local_.family() == peer.family() && !(local_.is_any() && local_.port() == 0)) {
+    if (auto bound = bind_socket(fd, local_); !bound) {
+      ::close(fd);
+      return bound;
+    }
+  }
+  if (::connect(fd, peer.c(), peer.size()) != 0 && errno != EINPROGRESS) {
+    const int error = errno;
+    ::close(fd);
+    return fail(error, "connect to %s: %s", peer.to_string().c_str(), strerror(error));
+  }
+  fd_ = fd;
+  peer_ = peer;
+  const auto *bytes = static_cast<const uint8_t *>(param);
+  connect_data_.assign(bytes, bytes + len);
+  answer_ = std::make_unique<ConnectReader>(ConnectRole::kActive);
+  state_ = State::kConnecting;
+  engine_.add(*this, fd, EPOLLOUT, EPOLLOUT);
+  if (const uint64_t timeout = domain_.fabric().settings().connect_timeout_ns; timeout != 0)
+    engine_.set_deadline(*this, sdk::now_ns() + timeout);
+  return {};
+}
+
+void Endpoint::on_connecting() {
+  pollfd p{fd_, POLLOUT, 0};
+  if (::poll(&p, 1, 0) <= 0) return;
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return connect_failed(error, {});
+  local_ = socket_name(fd_).value_or(local_);
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
+  // An empty socket takes it whole; stock reads it by one call.
+  if (::send(fd_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) return connect_failed(FI_ECONNRESET, {});
+  connect_data_ = {};
+  state_ = State::kRequested;
+  watch();
+  on_requested();
+}
+
+void Endpoint::on_requested() {
+  for (;;) {
+    const std::span<uint8_t> space = answer_->space();
+    const ssize_t n = ::recv(fd_, space.data(), space.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return connect_failed(n == 0 ? FI_ECONNREFUSED : errno, {});
+    answer_->on_read(size_t(n));
+    if (auto refusal = answer_->rejected()) {
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(), text(*refusal));
+      return connect_failed(FI_ECONNREFUSED, {});
+    }
+    if (!answer_->done()) continue;
+    const auto bytes = answer_->private_bytes();
+    if (answer_->header().type == ConnectType::kReject)
+      return connect_failed(FI_ECONNREFUSED, std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()));
+    const std::unique_ptr<ConnectReader> answer = std::move(answer_);
+    return become_connected(answer->header().order, bytes);
+  }
+}
+
+void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> private_data) {
+  engine_.set_deadline(*this, 0);
+  order_ = order;
+  reader_.start(EndpointKind::kMsg, order);
+  state_ = State::kConnected;
+  watch();
+  if (eq_ != nullptr) eq_->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));
+}
+
+void Endpoint::connect_failed(int error, std::string private_data) {
+  drop_socket();
+  state_ = State::kDisconnected;
+  flush_operations(FI_ECANCELED);
+  if (eq_ != nullptr)
+    eq_->push_error({.fid = base(), .context = context(), .err = error, .prov_errno = error, .err_data = std::move(private_data)});
+}
+
+void Endpoint::on_deadline() {
+  if (state_ != State::kConnecting && state_ != State::kRequested) return;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+            "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and is a firewall between?",
+            peer_.to_string().c_str(), state_ == State::kConnecting ? "no connection" : "the peer did not answer the request",
+            (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
+  connect_failed(FI_ETIMEDOUT, {});
+}
+
+int Endpoint::accept(const void *param, size_t len) {
+  if (len > kPrivateDataSize || (param == nullptr && len != 0)) return -FI_EINVAL;
+  sdk::Guard guard(engine_.lock());
+  if (request_ == nullptr || state_ > State::kEnabled) return -FI_EOPBADSTATE;
+  if (auto enabled = enable(); !enabled) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_accept: %s", enabled.error().text.c_str());
+    return -enabled.error().code;
+  }
+  const std::unique_ptr<ConnectRequest> request = std::move(request_);
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
+  if (::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
+    // The requester is gone. That is an event of the connection, not of this call (fi_cm.3).
+    connect_failed(FI_ECONNRESET, {});
+    return 0;
+  }
+  fd_ = std::exchange(request->fd, -1);
+  engine_.add(*this, fd_, EPOLLIN, EPOLLRDHUP | EPOLLET);
+  domain_.fabric().stats().add(Stat::kConnectionsAccepted);
+  become_connected(request->order, {});
+  return 0;
+}
+
+int Endpoint::shutdown(uint64_t flags) {
+  if (flags != 0) return -FI_EBADFLAGS;
+  sdk::Guard guard(engine_.lock());
+  if (state_ != State::kConnected) return not_connected();
+  flush_output();
+  disconnect(FI_ECANCELED, false);
+  return 0;
+}
+
+void Endpoint::reject_stream(Reject reject) {
+  domain_.fabric().stats().add(Stat::kFramesRejected);
+  // A frame that the endpoint itself refused was logged there, with what was wrong about it.
+  if (reject != Reject::kRefused)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed", peer_.to_string().c_str(), text(reject));
+  disconnect(FI_EPROTO, true);
+}
+
+void Endpoint::drop_socket() {
+  engine_.remove(*this);
+  if (fd_ < 0) return;
+  // A close with unread bytes would send a reset, which can overtake what we sent last: read them first.
+  ::shutdown(fd_, SHUT_WR);
+  uint8_t scrap[4096];
+  for (int i = 0; i < 64 && ::recv(fd_, scrap, sizeof scrap, MSG_DONTWAIT) > 0; ++i) {
+  }
+  ::close(std::exchange(fd_, -1));
+}
+
+void Endpoint::disconnect(int error, bool event) {
+  const bool connected = state_ == State::kConnected;
+  drop_socket();
+  state_ = State::kDisconnected;
+  request_.reset();
+  if (connected && error != FI_ECANCELED) domain_.fabric().stats().add(Stat::kConnectionsLost);
+  flush_operations(error);
+  if (event && connected && !shutdown_told_ && eq_ != nullptr) {
+    shutdown_told_ = true;
+    eq_->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+  }
+}
+
+void Endpoint::flush_operations(int error) {
+  // What was sent comes first: it was posted first.
+  while (!acks_.empty()) complete(*acks_.pop(), error);
+  while (!reads_.empty()) complete(*reads_.pop(), error);
+  writer_.drain([this, error](SendItem &item) {
+    auto &op = static_cast<Operation &>(item);
+    if (op.kind == Operation::kAck || op.kind == Operation::kResponse) {
+      on_sent(op);
+    } else {
+      complete(op, error);
+    }
+  });
+  while (!held_.empty()) {
+    Operation *op = held_.pop();
+    if (op->wait_ack || op->kind == Operation::kRead) ++awaiting_;
+    complete(*op, error);
+  }
+  unpin_incoming();
+  sdk::RecvQueue &queue = recv_queue();
+  queue.stop_waiting(*this);
+  if (current_recv_ != nullptr) {
+    sdk::PostedRecv *r = std::exchange(current_recv_, nullptr);
+    if (r->flags & FI_MULTI_RECV) --r->users;
+    if (r->users == 0 && r->popped) {
+      report_cancelled(*r);
+      queue.release(r);
+    }
+  }
+  if (srx_ == nullptr) {
+    while (own_recvs_.front() != nullptr) {
+      sdk::PostedRecv *r = own_recvs_.pop();
+      report_cancelled(*r);
+      own_recvs_.release(r);
+    }
+  }
+  stash_ = {};
+}
+
+}  // namespace weft::tcp

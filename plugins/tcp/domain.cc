@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/domain.h"
+
+#include <weft/sdk/ops.h>
+
+#include <new>
+
+#include "plugins/tcp/endpoint.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/shared_receive.h"
+
+namespace weft::tcp {
+
+Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *context)
+    : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
+      DomainCore(fabric.instance(), base(), settings),
+      fabric_(fabric),
+      staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
+  c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
+  c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
+  // A frame that is on its way from or to the region cannot be finished without its memory, nor skipped: its connection ends.
+  regions().on_close = [this](sdk::Mr &mr) {
+    for (Endpoint *endpoint : endpoints_) {
+      if (mr.pins == 0) break;
+      endpoint->drop_region(mr);
+    }
+  };
+}
+
+Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
+  const fi_domain_attr &attr = *info.domain_attr;
+  const bool basic = attr.mr_mode == FI_MR_BASIC;
+  sdk::DomainSettings settings{
+      .api_version = fabric.api_version(),
+      // Event queues belong to the fabric: whoever reads one makes progress here, whatever the domain's threading level says.
+      .locked = true,
+      .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
+      .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
+      .mr = {.virtual_addresses = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0,
+             .provider_keys = basic || (attr.mr_mode & FI_MR_PROV_KEY) != 0,
+             .enable_needed = !basic && (attr.mr_mode & FI_MR_RMA_EVENT) != 0,
+             .iov_limit = 1},
+  };
+  Domain *domain = nullptr;
+  try {
+    domain = new Domain(fabric, settings, context);
+  } catch (const std::bad_alloc &) {
+    return fail(FI_ENOMEM, "no memory for a domain");
+  }
+  Result<void> opened;
+  if (attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO)
+    opened = domain->engine().start_thread();
+  if (opened) opened = domain->publish(fabric.base());
+  if (!opened) {
+    domain->engine().stop_thread();
+    delete domain;
+    return tl::unexpected(opened.error());
+  }
+  fabric.children.fetch_add(1);
+  return domain;
+}
+
+int Domain::endpoint(struct fi_info *info, struct fid_ep **ep, void *context) {
+  return endpoint2(info, ep, 0, context);
+}
+
+int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
+  if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, Endpoint::open(*this, *info, context), ep);
+}
+
+int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
+  if (ep == nullptr) return -FI_EINVAL;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
+}
+
+int Domain::close() {
+  if (shared().children.load() != 0) return -FI_EBUSY;
+  retire();
+  engine().stop_thread();
+  unbind();
+  fabric_.children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::tcp

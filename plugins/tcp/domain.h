@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The domain of the tcp provider: endpoints, and one staging buffer for what they all receive.
+#ifndef WEFT_PLUGINS_TCP_DOMAIN_H
+#define WEFT_PLUGINS_TCP_DOMAIN_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/fid.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/tcp/settings.h"
+
+namespace weft::tcp {
+
+class Endpoint;
+class Fabric;
+
+inline constexpr size_t kStagingSize = 64 * 1024;
+
+class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+ public:
+  static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+
+  Fabric &fabric() { return fabric_; }
+  // Small messages of all endpoints are read into this, many at a time; used within one call only.
+  uint8_t *staging() { return staging_.get(); }
+  std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
+
+  // fi_ops_domain
+  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
+  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+
+ private:
+  Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *context);
+  ~Domain() = default;
+
+  Fabric &fabric_;
+  std::unique_ptr<uint8_t[]> staging_;
+  std::vector<Endpoint *> endpoints_;
+};
+
+}  // namespace weft::tcp
+
+#endif

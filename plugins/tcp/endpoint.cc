@@ -1,0 +1,999 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An endpoint's life and its data path. Connecting is in connect.cc.
+#include "plugins/tcp/endpoint.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/shared_receive.h"
+#include "plugins/tcp/socket.h"
+
+namespace weft::tcp {
+namespace {
+
+constexpr size_t kGather = 64;                 // vectors of one sendmsg
+constexpr uint64_t kBurstBytes = 64 * 1024;    // staged output that does not wait for a progress
+constexpr uint32_t kBurstItems = 48;
+constexpr uint64_t kDirectMin = 4096;          // what is left of a payload to be read straight into its place
+constexpr uint64_t kLargePayload = 16 * 1024;  // after one of these another is likely: stage little before its header is known
+constexpr size_t kSmallStaging = 4096;
+constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
+
+bool sum_lengths(const iovec *iov, size_t count, uint64_t &total) {
+  total = 0;
+  for (size_t i = 0; i < count; ++i)
+    if (__builtin_add_overflow(total, uint64_t(iov[i].iov_len), &total)) return false;
+  return true;
+}
+
+// For an endpoint without FI_RMA: every op of the table declines.
+struct NoRma final : sdk::Object<NoRma, fid_ep> {};
+
+}  // namespace
+
+int put_option(size_t option, void *value, size_t *length) {
+  if (value == nullptr || length == nullptr) return -FI_EINVAL;
+  if (*length < sizeof option) {
+    *length = sizeof option;
+    return -FI_ETOOSMALL;
+  }
+  std::memcpy(value, &option, sizeof option);
+  *length = sizeof option;
+  return 0;
+}
+
+void Endpoint::List::push(Operation &op) {
+  op.next = nullptr;
+  if (first == nullptr) {
+    first = &op;
+  } else {
+    last->next = &op;
+  }
+  last = &op;
+}
+
+Operation *Endpoint::List::pop() {
+  Operation *op = first;
+  first = static_cast<Operation *>(op->next);
+  return op;
+}
+
+// ---- life ----
+
+Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
+    : Object(domain.instance(), FI_CLASS_EP, context),
+      domain_(domain),
+      engine_(domain.engine()),
+      tx_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
+      rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
+      caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
+      addr_format_(info.addr_format),
+      tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0 ? info.tx_attr->size
+                                                                 : domain.fabric().settings().tx_size),
+      control_ops_(kMaxControlItems, 8),
+      own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0 ? info.rx_attr->size
+                                                                    : domain.fabric().settings().rx_size) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Endpoint>());
+  c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<Endpoint>());
+  c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<Endpoint>());
+  c()->msg = const_cast<fi_ops_msg *>(sdk::msg_ops<Endpoint>());
+  c()->rma = const_cast<fi_ops_rma *>(caps_ & FI_RMA ? sdk::rma_ops<Endpoint>() : sdk::rma_ops<NoRma>());
+  c()->tagged = const_cast<fi_ops_tagged *>(sdk::tagged_ops<Endpoint>());
+  c()->atomic = const_cast<fi_ops_atomic *>(sdk::atomic_ops<Endpoint>());
+  c()->collective = const_cast<fi_ops_collective *>(sdk::collective_ops<Endpoint>());
+}
+
+Endpoint::~Endpoint() = default;
+
+Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
+  if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
+    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG", int(info.ep_attr->type));
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0, info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > kMaxQueueSize) return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
+  sdk::SockAddr local;
+  if (info.src_addr != nullptr) {
+    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+  }
+  std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context), [](Endpoint *e) { delete e; });
+  ep->local_ = local;
+  if (info.handle != nullptr) {
+    sdk::Guard guard(domain.fabric().engine().lock());
+    ep->request_.reset(domain.fabric().take(info.handle));
+    if (ep->request_ == nullptr)
+      return fail(FI_EINVAL, "fi_endpoint: info->handle is no connection request that still waits for an answer");
+    ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
+    ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
+  }
+  WEFT_CHECK(ep->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  sdk::Guard guard(domain.engine().lock());
+  domain.endpoints().push_back(ep.get());
+  return ep.release();
+}
+
+int Endpoint::bind(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  if (state_ != State::kOpen) return -FI_EOPBADSTATE;
+  switch (fid->fclass) {
+    case FI_CLASS_EQ: {
+      if (!sdk::Eq::is_mine(fid, FI_CLASS_EQ, instance()) || flags != 0) return -FI_EINVAL;
+      if (eq_ != nullptr) return -FI_EBUSY;
+      eq_ = sdk::Eq::from(fid);
+      eq_->users.fetch_add(1);
+      eq_->add_source(engine_);
+      return 0;
+    }
+    case FI_CLASS_CQ: {
+      if (!sdk::Cq::is_mine(fid, FI_CLASS_CQ, instance())) return -FI_EINVAL;
+      if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) || !(flags & (FI_TRANSMIT | FI_RECV)))
+        return -FI_EBADFLAGS;
+      sdk::Cq *cq = sdk::Cq::from(fid);
+      // A queue of another domain has another lock.
+      if (&cq->engine() != &engine_) return -FI_EINVAL;
+      if ((flags & FI_TRANSMIT && tx_cq_ != nullptr) || (flags & FI_RECV && rx_cq_ != nullptr)) return -FI_EBUSY;
+      if (flags & FI_TRANSMIT) {
+        tx_cq_ = cq;
+        tx_selective_ = flags & FI_SELECTIVE_COMPLETION;
+        cq->users.fetch_add(1);
+      }
+      if (flags & FI_RECV) {
+        rx_cq_ = cq;
+        rx_selective_ = flags & FI_SELECTIVE_COMPLETION;
+        cq->users.fetch_add(1);
+      }
+      return 0;
+    }
+    case FI_CLASS_CNTR: {
+      if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
+      static constexpr std::pair<uint64_t, CntrKind> kKinds[] = {
+          {FI_SEND, kCntrSend},   {FI_RECV, kCntrRecv},
+          {FI_READ, kCntrRead},   {FI_WRITE, kCntrWrite},
+          {FI_REMOTE_READ, kCntrRemoteRead}, {FI_REMOTE_WRITE, kCntrRemoteWrite}};
+      uint64_t known = 0;
+      for (auto [flag, kind] : kKinds) {
+        known |= flag;
+        if (flags & flag && cntrs_[kind] != nullptr) return -FI_EBUSY;
+      }
+      if (flags == 0 || flags & ~known) return -FI_EBADFLAGS;
+      for (auto [flag, kind] : kKinds) {
+        if (!(flags & flag)) continue;
+        cntrs_[kind] = sdk::Cntr::from(fid);
+        cntrs_[kind]->users.fetch_add(1);
+      }
+      return 0;
+    }
+    case FI_CLASS_SRX_CTX: {
+      if (!SharedReceive::is_mine(fid, FI_CLASS_SRX_CTX, instance())) return -FI_EINVAL;
+      if (srx_ != nullptr) return -FI_EBUSY;
+      srx_ = SharedReceive::from(fid);
+      srx_->users.fetch_add(1);
+      return 0;
+    }
+    case FI_CLASS_MR:
+      return 0;  // regions belong to the domain
+    default:
+      return -FI_EINVAL;
+  }
+}
+
+Result<void> Endpoint::enable() {
+  if (state_ != State::kOpen) return {};
+  if (eq_ == nullptr) return fail(FI_ENOEQ, "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
+  const bool counts_tx = cntrs_[kCntrSend] || cntrs_[kCntrRead] || cntrs_[kCntrWrite];
+  if (tx_cq_ == nullptr && !counts_tx && caps_ & (FI_MSG | FI_RMA))
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
+  if (rx_cq_ == nullptr && !cntrs_[kCntrRecv] && caps_ & FI_MSG)
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  state_ = State::kEnabled;
+  return {};
+}
+
+int Endpoint::control(int command, void *arg) {
+  switch (command) {
+    case FI_ENABLE: {
+      sdk::Guard guard(engine_.lock());
+      auto enabled = enable();
+      if (enabled) return 0;
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", enabled.error().text.c_str());
+      return -enabled.error().code;
+    }
+    case FI_GETOPSFLAG:
+    case FI_SETOPSFLAG: {
+      if (arg == nullptr) return -FI_EINVAL;
+      // fi_endpoint.3: FI_TRANSMIT or FI_RECV in the flags says which side.
+      auto *flags = static_cast<uint64_t *>(arg);
+      const uint64_t side = *flags & (FI_TRANSMIT | FI_RECV);
+      if (side != FI_TRANSMIT && side != FI_RECV) return -FI_EINVAL;
+      sdk::Guard guard(engine_.lock());
+      uint64_t &mine = side == FI_TRANSMIT ? tx_flags_ : rx_flags_;
+      if (command == FI_GETOPSFLAG) {
+        *flags = mine;
+        return 0;
+      }
+      const uint64_t wanted = *flags & ~side;
+      if (wanted & ~(side == FI_TRANSMIT ? kSendFlags : kRecvFlags)) return -FI_EBADFLAGS;
+      mine = wanted;
+      return 0;
+    }
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+int Endpoint::close() {
+  // Before the lock: an event queue takes it while it makes progress.
+  if (eq_ != nullptr) eq_->remove_source(engine_);
+  retire();
+  {
+    sdk::Guard guard(engine_.lock());
+    if (state_ == State::kConnected) {
+      flush_output();
+      // What was injected is the endpoint's to deliver; give the socket a moment to take it.
+      uint64_t left = uint64_t(domain_.fabric().settings().close_linger_ms);
+      const uint64_t start = sdk::now_ns();
+      while (state_ == State::kConnected && !writer_.empty()) {
+        const uint64_t spent = (sdk::now_ns() - start) / 1'000'000u;
+        if (spent >= left) break;
+        pollfd p{fd_, POLLOUT, 0};
+        if (::poll(&p, 1, int(left - spent)) <= 0) break;
+        flush_output();
+      }
+    }
+    // Outstanding operations are dropped: their completions could name an endpoint that is gone (fi_endpoint.3, fi_close).
+    sdk::Cq *tx_cq = std::exchange(tx_cq_, nullptr), *rx_cq = std::exchange(rx_cq_, nullptr);
+    sdk::Cntr *cntrs[kCntrCount];
+    std::copy(std::begin(cntrs_), std::end(cntrs_), cntrs);
+    std::fill(std::begin(cntrs_), std::end(cntrs_), nullptr);
+    disconnect(FI_ECANCELED, false);
+    std::erase(domain_.endpoints(), this);
+    if (tx_cq != nullptr) tx_cq->users.fetch_sub(1);
+    if (rx_cq != nullptr) rx_cq->users.fetch_sub(1);
+    for (sdk::Cntr *cntr : cntrs)
+      if (cntr != nullptr) cntr->users.fetch_sub(1);
+    if (srx_ != nullptr) srx_->users.fetch_sub(1);
+  }
+  if (eq_ != nullptr) {
+    eq_->forget(base());
+    eq_->users.fetch_sub(1);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+// ---- output ----
+
+ssize_t Endpoint::transmit(const Request &request) {
+  uint64_t length;
+  if (request.count > sdk::kIovLimit || (request.count != 0 && request.iov == nullptr)) return -FI_EINVAL;
+  if (!sum_lengths(request.iov, request.count, length)) return -FI_EMSGSIZE;
+  const bool inject = request.flags & FI_INJECT;
+  if (inject && length > kInjectSize) return -FI_EMSGSIZE;
+
+  FrameHeader header;
+  Operation::Kind kind = request.kind;
+  if (kind == Operation::kSend) {
+    header.payload_size = length;
+  } else {
+    if (request.rma == nullptr || request.rma_count == 0 || request.rma_count > kMaxRmaVectors) return -FI_EINVAL;
+    uint64_t remote = 0;
+    for (size_t i = 0; i < request.rma_count; ++i) {
+      header.rma[i] = {request.rma[i].addr, request.rma[i].len, request.rma[i].key};
+      if (__builtin_add_overflow(remote, uint64_t(request.rma[i].len), &remote)) return -FI_EMSGSIZE;
+    }
+    if (remote != length) return -FI_EINVAL;
+    header.rma_count = uint8_t(request.rma_count);
+    header.op = kind == Operation::kWrite ? Op::kWrite : Op::kReadRequest;
+    if (kind == Operation::kWrite) header.payload_size = length;
+  }
+  if (request.flags & FI_REMOTE_CQ_DATA && kind != Operation::kRead) {
+    header.flags |= kFlagRemoteData;
+    header.data = request.data;
+  }
+  bool wait_ack = false;
+  if (kind != Operation::kRead) {
+    if (request.flags & FI_COMMIT_COMPLETE && kind == Operation::kWrite) {
+      header.flags |= kFlagCommit;
+      wait_ack = true;
+    } else if (request.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) {
+      header.flags |= kFlagDelivery;
+      wait_ack = true;
+    }
+  }
+
+  sdk::Guard guard(engine_.lock());
+  if (state_ != State::kConnected) return not_connected();
+  Operation *op = tx_ops_.take();
+  if (op == nullptr) {
+    // Staged injects hold their items; whoever only injects never makes progress.
+    flush_output();
+    if (state_ != State::kConnected) return not_connected();
+    op = tx_ops_.take();
+    if (op == nullptr) return -FI_EAGAIN;
+  }
+  op->kind = kind;
+  op->report = request.report;
+  op->wait_ack = wait_ack;
+  op->fence = request.flags & FI_FENCE;
+  op->context = request.context;
+  op->length = length;
+  op->pin_count = 0;
+  op->result_count = 0;
+  op->set_header(header, order_);
+  switch (kind) {
+    case Operation::kSend:
+      op->flags = FI_SEND | FI_MSG;
+      break;
+    case Operation::kWrite:
+      op->flags = FI_WRITE | FI_RMA;
+      break;
+    default:
+      op->flags = FI_READ | FI_RMA;
+      op->result_count = uint8_t(request.count);
+      std::copy_n(request.iov, request.count, op->result);
+  }
+  if (kind != Operation::kRead) {
+    // A small payload is copied: one vector is cheaper for the kernel than two.
+    if (inject || length <= op->room()) {
+      for (size_t i = 0; i < request.count; ++i) op->copy(request.iov[i].iov_base, request.iov[i].iov_len);
+    } else {
+      for (size_t i = 0; i < request.count; ++i) op->add(request.iov[i].iov_base, request.iov[i].iov_len);
+    }
+  }
+  if (!held_.empty() || (op->fence && answers_outstanding())) {
+    held_.push(*op);
+    return 0;
+  }
+  burst_bytes_ += length;
+  submit(*op);
+  if (request.flags & FI_MORE) {
+    engine_.mark_dirty(*this);
+  } else if (!engine_.spinning() || burst_round_ != engine_.rounds() || burst_bytes_ >= kBurstBytes ||
+             ++burst_items_ >= kBurstItems) {
+    burst_round_ = engine_.rounds();
+    flush_output();
+  } else {
+    engine_.mark_dirty(*this);
+  }
+  return 0;
+}
+
+void Endpoint::submit(Operation &op) {
+  if (op.wait_ack || op.kind == Operation::kRead) ++awaiting_;
+  writer_.push(op);
+}
+
+void Endpoint::release_held() {
+  bool released = false;
+  while (!held_.empty() && !(held_.first->fence && answers_outstanding())) {
+    submit(*held_.pop());
+    released = true;
+  }
+  if (released) engine_.mark_dirty(*this);
+}
+
+void Endpoint::flush_output() {
+  burst_items_ = 0;
+  burst_bytes_ = 0;
+  while (!writer_.empty()) {
+    iovec iov[kGather];
+    msghdr message{};
+    message.msg_iov = iov;
+    message.msg_iovlen = writer_.gather(iov);
+    uint64_t total = 0;
+    for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
+    const ssize_t sent = message.msg_iovlen == 1
+                             ? ::send(fd_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                             : ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+        // A peer that is gone may have sent more before it went: that is read first, and the end found there.
+        const int error = errno;
+        if (error == EPIPE || error == ECONNRESET) {
+          disconnect(FI_ECONNRESET, true);
+        } else {
+          WEFT_WARN(instance(), FI_LOG_EP_DATA, "send to %s: %s", peer_.to_string().c_str(), strerror(error));
+          disconnect(error, true);
+        }
+        return;
+      }
+      writer_.on_sent(0, [](SendItem &) {});
+      want_out_ = true;
+      watch();
+      return;
+    }
+    writer_.on_sent(size_t(sent), [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
+    if (uint64_t(sent) < total) {
+      want_out_ = true;
+      watch();
+      return;
+    }
+  }
+  if (want_out_) {
+    want_out_ = false;
+    watch();
+  }
+}
+
+void Endpoint::on_sent(Operation &op) {
+  switch (op.kind) {
+    case Operation::kSend:
+    case Operation::kWrite:
+      if (op.wait_ack) {
+        acks_.push(op);
+      } else {
+        complete(op, 0);
+      }
+      return;
+    case Operation::kRead:
+      reads_.push(op);
+      return;
+    case Operation::kResponse:
+      for (size_t i = 0; i < op.pin_count; ++i) --op.pins[i]->pins;
+      std::erase(responses_, &op);
+      control_ops_.give(&op);
+      return;
+    case Operation::kAck:
+      control_ops_.give(&op);
+      return;
+  }
+}
+
+void Endpoint::complete(Operation &op, int error) {
+  const CntrKind kind = op.kind == Operation::kSend ? kCntrSend : op.kind == Operation::kWrite ? kCntrWrite : kCntrRead;
+  if (error == 0) {
+    count(kind, op.length);
+    if (op.report && tx_cq_ != nullptr)
+      tx_cq_->push({.context = op.context, .flags = op.flags, .len = op.length});
+  } else {
+    if (cntrs_[kind] != nullptr) cntrs_[kind]->add_error();
+    if (tx_cq_ != nullptr)
+      tx_cq_->push_error({.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
+  }
+  if (op.wait_ack || op.kind == Operation::kRead) --awaiting_;
+  tx_ops_.give(&op);
+}
+
+void Endpoint::queue_ack() {
+  Operation *op = control_ops_.take();
+  if (op == nullptr) return;  // on_header() keeps room for it
+  FrameHeader header;
+  header.op_data = kOpDataAck;
+  op->kind = Operation::kAck;
+  op->set_header(header, order_);
+  writer_.push_control(*op);
+  engine_.mark_dirty(*this);
+}
+
+ssize_t Endpoint::send(const void *buf, size_t len, void *, fi_addr_t, void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = tx_flags_, .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::sendv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
+  return transmit({.kind = Operation::kSend, .iov = iov, .count = count, .flags = tx_flags_, .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::sendmsg(const struct fi_msg *msg, uint64_t flags) {
+  if (msg == nullptr) return -FI_EINVAL;
+  if (flags & ~kSendFlags) return -FI_EBADFLAGS;
+  return transmit({.kind = Operation::kSend, .iov = msg->msg_iov, .count = msg->iov_count, .data = msg->data, .flags = flags,
+                   .context = msg->context, .report = reports(flags)});
+}
+
+ssize_t Endpoint::inject(const void *buf, size_t len, fi_addr_t) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = FI_INJECT, .report = false});
+}
+
+ssize_t Endpoint::senddata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t, void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .data = data, .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
+                   .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .data = data, .flags = FI_INJECT | FI_REMOTE_CQ_DATA, .report = false});
+}
+
+ssize_t Endpoint::read(void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key, void *context) {
+  const iovec iov{buf, len};
+  const fi_rma_iov rma{addr, len, key};
+  return transmit({.kind = Operation::kRead, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = tx_flags_ & ~uint64_t(FI_INJECT),
+                   .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::readv(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr, uint64_t key,
+                        void *context) {
+  fi_rma_iov rma{addr, 0, key};
+  if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+  if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
+  return transmit({.kind = Operation::kRead, .iov = iov, .count = count, .rma = &rma, .rma_count = 1,
+                   .flags = tx_flags_ & ~uint64_t(FI_INJECT), .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
+  if (msg == nullptr) return -FI_EINVAL;
+  if (flags & ~(kSendFlags & ~uint64_t(FI_INJECT | FI_REMOTE_CQ_DATA))) return -FI_EBADFLAGS;
+  return transmit({.kind = Operation::kRead, .iov = msg->msg_iov, .count = msg->iov_count, .rma = msg->rma_iov,
+                   .rma_count = msg->rma_iov_count, .flags = flags, .context = msg->context, .report = reports(flags)});
+}
+
+ssize_t Endpoint::write(const void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key, void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  const fi_rma_iov rma{addr, len, key};
+  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = tx_flags_,
+                   .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::writev(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr, uint64_t key,
+                         void *context) {
+  fi_rma_iov rma{addr, 0, key};
+  if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+  if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
+  return transmit({.kind = Operation::kWrite, .iov = iov, .count = count, .rma = &rma, .rma_count = 1, .flags = tx_flags_,
+                   .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
+  if (msg == nullptr) return -FI_EINVAL;
+  if (flags & ~kSendFlags) return -FI_EBADFLAGS;
+  return transmit({.kind = Operation::kWrite, .iov = msg->msg_iov, .count = msg->iov_count, .rma = msg->rma_iov,
+                   .rma_count = msg->rma_iov_count, .data = msg->data, .flags = flags, .context = msg->context,
+                   .report = reports(flags)});
+}
+
+ssize_t Endpoint::inject_write(const void *buf, size_t len, fi_addr_t, uint64_t addr, uint64_t key) {
+  const iovec iov{const_cast<void *>(buf), len};
+  const fi_rma_iov rma{addr, len, key};
+  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = FI_INJECT, .report = false});
+}
+
+ssize_t Endpoint::writedata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t, uint64_t addr, uint64_t key,
+                            void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  const fi_rma_iov rma{addr, len, key};
+  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .data = data,
+                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA, .context = context, .report = reports(tx_flags_)});
+}
+
+ssize_t Endpoint::inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t, uint64_t addr, uint64_t key) {
+  const iovec iov{const_cast<void *>(buf), len};
+  const fi_rma_iov rma{addr, len, key};
+  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .data = data,
+                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA, .report = false});
+}
+
+// ---- input ----
+
+sdk::RecvQueue &Endpoint::recv_queue() { return srx_ != nullptr ? srx_->queue() : own_recvs_; }
+size_t Endpoint::min_multi_recv() const { return srx_ != nullptr ? srx_->min_multi_recv() : min_multi_recv_; }
+
+ssize_t Endpoint::post_recv(const iovec *iov, size_t count, void *context, uint64_t flags) {
+  if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
+  if (flags & FI_MULTI_RECV && count != 1) return -FI_EINVAL;
+  sdk::Guard guard(engine_.lock());
+  if (state_ == State::kOpen) return -FI_EOPBADSTATE;
+  if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
+  return own_recvs_.post(iov, count, context, flags);
+}
+
+ssize_t Endpoint::recv(void *buf, size_t len, void *, fi_addr_t, void *context) {
+  const iovec iov{buf, len};
+  return post_recv(&iov, 1, context, rx_flags_);
+}
+
+ssize_t Endpoint::recvv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
+  return post_recv(iov, count, context, rx_flags_);
+}
+
+ssize_t Endpoint::recvmsg(const struct fi_msg *msg, uint64_t flags) {
+  if (msg == nullptr) return -FI_EINVAL;
+  if (flags & ~kRecvFlags) return -FI_EBADFLAGS;
+  return post_recv(msg->msg_iov, msg->iov_count, msg->context, flags);
+}
+
+void Endpoint::receive() {
+  uint8_t *staging = domain_.staging();
+  for (int turn = 0; turn < kReadsPerTurn && state_ == State::kConnected && !reader_.stalled(); ++turn) {
+    iovec iov[kMaxTargetVectors + 1];
+    size_t count = 0, room = kStagingSize;
+    uint64_t direct = 0;
+    if (reader_.direct_left() >= kDirectMin) {
+      for (const iovec &v : reader_.direct()) iov[count++] = v;
+      direct = reader_.direct_left();
+      room = kSmallStaging;
+    } else if (last_payload_ >= kLargePayload && !reader_.in_payload()) {
+      room = kSmallStaging;
+    }
+    iov[count++] = {staging, room};
+    const ssize_t n = count == 1 ? ::recv(fd_, staging, room, MSG_DONTWAIT) : ::readv(fd_, iov, int(count));
+    if (n <= 0) {
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (n == 0 || errno == ECONNRESET) return disconnect(n == 0 ? FI_ECONNABORTED : FI_ECONNRESET, true);
+      const int error = errno;
+      WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(), strerror(error));
+      return disconnect(error, true);
+    }
+    const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
+    if (placed != 0) reader_.on_direct(placed, *this);
+    if (size_t(n) > placed && state_ == State::kConnected) feed(staging, size_t(n) - placed);
+    // Less than there was room for: the socket is empty.
+    if (uint64_t(n) < direct + room) return;
+  }
+}
+
+void Endpoint::feed(const uint8_t *bytes, size_t count) {
+  const size_t used = reader_.on_bytes({bytes, count}, *this);
+  if (state_ != State::kConnected) return;
+  if (auto reject = reader_.rejected()) return reject_stream(*reject);
+  if (used == count) return;
+  stash_.assign(bytes + used, bytes + count);
+  watch();
+}
+
+void Endpoint::on_recv_posted() {
+  if (state_ == State::kConnected) continue_stalled();
+}
+
+void Endpoint::continue_stalled() {
+  reader_.resume(*this);
+  if (state_ != State::kConnected) return;
+  if (auto reject = reader_.rejected()) return reject_stream(*reject);
+  if (reader_.stalled()) return;
+  if (!stash_.empty()) {
+    // feed() may stash again.
+    std::vector<uint8_t> bytes;
+    bytes.swap(stash_);
+    feed(bytes.data(), bytes.size());
+    if (state_ != State::kConnected) return;
+    if (stash_.empty()) {
+      bytes.clear();
+      stash_.swap(bytes);  // keep the memory: whoever stalls once stalls again
+    }
+  }
+  watch();
+}
+
+sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
+  sdk::RecvQueue &queue = recv_queue();
+  for (;;) {
+    sdk::PostedRecv *r = queue.front();
+    if (r == nullptr) {
+      queue.wait(*this);
+      return nullptr;
+    }
+    if (!(r->flags & FI_MULTI_RECV)) return queue.pop();
+    // A buffer that others already wrote to and that is too short for this one is given back; the next is tried.
+    if (payload <= r->length || r->length == r->capacity) return r;
+    queue.pop();
+    if (r->users == 0) finish_recv(r);
+  }
+}
+
+void Endpoint::finish_recv(sdk::PostedRecv *r) {
+  if (rx_cq_ != nullptr)
+    rx_cq_->push({.context = r->context, .flags = FI_RECV | FI_MSG | FI_MULTI_RECV});
+  recv_queue().release(r);
+}
+
+Verdict Endpoint::take_message(const FrameHeader &header, Target &target) {
+  sdk::PostedRecv *r = find_recv(header.payload_size);
+  if (r == nullptr) return Verdict::kStall;
+  current_recv_ = r;
+  current_fit_ = target.fit({r->iov, r->count}, header.payload_size);
+  current_base_ = r->count != 0 ? static_cast<char *>(r->iov[0].iov_base) : nullptr;
+  if (r->flags & FI_MULTI_RECV) {
+    ++r->users;
+    r->iov[0] = {current_base_ + current_fit_, r->iov[0].iov_len - current_fit_};
+    r->length -= current_fit_;
+    if (r->length < std::max<size_t>(min_multi_recv(), 1)) recv_queue().pop();
+  }
+  return Verdict::kAccept;
+}
+
+void Endpoint::end_message(const FrameHeader &header) {
+  sdk::PostedRecv *r = std::exchange(current_recv_, nullptr);
+  const bool multi = r->flags & FI_MULTI_RECV;
+  uint64_t flags = FI_RECV | FI_MSG;
+  if (header.has_data()) flags |= FI_REMOTE_CQ_DATA;
+  bool done = true;
+  if (multi) {
+    done = --r->users == 0 && r->popped;
+    if (done) flags |= FI_MULTI_RECV;
+  }
+  const uint64_t excess = header.payload_size - current_fit_;
+  if (excess == 0) {
+    count(kCntrRecv, current_fit_);
+    if (rx_cq_ != nullptr && (!rx_selective_ || r->flags & FI_COMPLETION || flags & FI_MULTI_RECV))
+      rx_cq_->push({.context = r->context,
+                    .flags = flags,
+                    .len = current_fit_,
+                    .buf = multi ? current_base_ : nullptr,
+                    .data = header.data});
+  } else {
+    if (cntrs_[kCntrRecv] != nullptr) cntrs_[kCntrRecv]->add_error();
+    if (rx_cq_ != nullptr)
+      rx_cq_->push_error({.context = r->context,
+                          .flags = flags,
+                          .len = current_fit_,
+                          .buf = multi ? current_base_ : nullptr,
+                          .data = header.data,
+                          .olen = excess,
+                          .err = FI_ETRUNC,
+                          .prov_errno = FI_ETRUNC});
+  }
+  if (done) recv_queue().release(r);
+}
+
+Verdict Endpoint::refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject) {
+  domain_.fabric().stats().add(Stat::kRmaRejected);
+  WEFT_WARN(instance(), FI_LOG_EP_DATA,
+            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the protocol has no negative answer",
+            header.op == Op::kWrite ? "write" : "read", peer_.to_string().c_str(),
+            (unsigned long long)vector.length, (unsigned long long)vector.address, (unsigned long long)vector.key,
+            text_of(reject));
+  return Verdict::kReject;
+}
+
+Verdict Endpoint::take_write(const FrameHeader &header, Target &target) {
+  if (header.has_data() && rx_cq_ != nullptr && rx_cq_->full()) {
+    cq_stalled_ = true;
+    engine_.mark_dirty(*this);
+    return Verdict::kStall;
+  }
+  for (size_t i = 0; i < header.rma_count; ++i) {
+    const RmaVector &v = header.rma[i];
+    iovec iov;
+    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
+    if (access.mr == nullptr) {
+      unpin_incoming();
+      return refuse_rma(header, v, access.reject);
+    }
+    ++access.mr->pins;
+    incoming_[incoming_count_++] = access.mr;
+    if (access.count != 0) target.add(iov.iov_base, iov.iov_len);
+  }
+  return Verdict::kAccept;
+}
+
+void Endpoint::unpin_incoming() {
+  for (size_t i = 0; i < incoming_count_; ++i) --incoming_[i]->pins;
+  incoming_count_ = 0;
+}
+
+void Endpoint::end_write(const FrameHeader &header) {
+  for (size_t i = 0; i < incoming_count_; ++i) incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
+  unpin_incoming();
+  count(kCntrRemoteWrite, header.payload_size);
+  if (header.has_data() && rx_cq_ != nullptr)
+    rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = header.payload_size, .data = header.data});
+}
+
+Verdict Endpoint::take_read(const FrameHeader &header) {
+  Operation *op = control_ops_.take();
+  if (op == nullptr) return refuse("reads none of the answers that it asked for");
+  FrameHeader response;
+  response.op = Op::kReadResponse;
+  response.payload_size = header.rma_length();
+  op->kind = Operation::kResponse;
+  op->pin_count = 0;
+  op->set_header(response, order_);
+  for (size_t i = 0; i < header.rma_count; ++i) {
+    const RmaVector &v = header.rma[i];
+    iovec iov;
+    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
+    if (access.mr == nullptr) {
+      for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
+      control_ops_.give(op);
+      return refuse_rma(header, v, access.reject);
+    }
+    ++access.mr->pins;
+    op->pins[op->pin_count++] = access.mr;
+    if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
+  }
+  for (size_t i = 0; i < op->pin_count; ++i) op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
+  count(kCntrRemoteRead, response.payload_size);
+  responses_.push_back(op);
+  writer_.push_control(*op);
+  engine_.mark_dirty(*this);
+  return Verdict::kAccept;
+}
+
+Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
+  last_payload_ = header.payload_size;
+  if (header.wants_ack() && control_ops_.in_use() == control_ops_.limit())
+    return refuse("reads none of the answers that it asked for");
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
+      return take_message(header, target);
+    case Op::kWrite:
+      return take_write(header, target);
+    case Op::kReadRequest:
+      return take_read(header);
+    case Op::kReadResponse:
+      if (reads_.empty()) return refuse("answers a read that was not asked for");
+      if (reads_.first->length != header.payload_size) return refuse("answers a read with another length");
+      target.fit({reads_.first->result, reads_.first->result_count}, header.payload_size);
+      return Verdict::kAccept;
+    default:
+      return refuse("sends an operation that message endpoints do not have");
+  }
+}
+
+Verdict Endpoint::refuse(const char *what) {
+  WEFT_WARN(instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed", peer_.to_string().c_str(), what);
+  return Verdict::kReject;
+}
+
+void Endpoint::on_frame_end(const FrameHeader &header) {
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) {
+        complete(*acks_.pop(), 0);
+        if (!held_.empty()) release_held();
+        return;
+      }
+      end_message(header);
+      break;
+    case Op::kWrite:
+      end_write(header);
+      break;
+    case Op::kReadResponse:
+      complete(*reads_.pop(), 0);
+      if (!held_.empty()) release_held();
+      return;
+    default:
+      return;
+  }
+  if (header.wants_ack()) queue_ack();
+}
+
+void Endpoint::report_cancelled(const sdk::PostedRecv &r) {
+  if (cntrs_[kCntrRecv] != nullptr) cntrs_[kCntrRecv]->add_error();
+  if (rx_cq_ != nullptr)
+    rx_cq_->push_error({.context = r.context,
+                        .flags = FI_RECV | FI_MSG | (r.flags & FI_MULTI_RECV),
+                        .err = FI_ECANCELED,
+                        .prov_errno = FI_ECANCELED});
+}
+
+void Endpoint::drop_region(sdk::Mr &mr) {
+  bool mine = std::find(incoming_, incoming_ + incoming_count_, &mr) != incoming_ + incoming_count_;
+  for (const Operation *op : responses_) mine = mine || std::find(op->pins, op->pins + op->pin_count, &mr) != op->pins + op->pin_count;
+  if (!mine) return;
+  WEFT_WARN(instance(), FI_LOG_MR,
+            "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
+            (unsigned long long)mr.key(), peer_.to_string().c_str());
+  disconnect(FI_ECONNABORTED, true);
+}
+
+// ---- events ----
+
+void Endpoint::watch() {
+  if (fd_ < 0) return;
+  uint32_t want = 0, cm = 0;
+  switch (state_) {
+    case State::kConnecting:
+      want = cm = EPOLLOUT;
+      break;
+    case State::kRequested:
+      want = cm = EPOLLIN;
+      break;
+    case State::kConnected:
+      want = (reader_.stalled() ? (shutdown_told_ ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
+             (want_out_ ? uint32_t(EPOLLOUT) : 0);
+      cm = EPOLLRDHUP | EPOLLET;
+      break;
+    default:
+      break;
+  }
+  engine_.change(*this, want, cm);
+}
+
+void Endpoint::on_event(uint32_t events) {
+  switch (state_) {
+    case State::kConnecting:
+      return on_connecting();
+    case State::kRequested:
+      return on_requested();
+    case State::kConnected:
+      if (events & EPOLLOUT) flush_output();
+      if (state_ != State::kConnected) return;
+      if (reader_.stalled()) return hang_up_while_stalled();
+      if (events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
+      return;
+    default:
+      return;
+  }
+}
+
+// Nothing may be read: the frame at the front has no receive. But whoever waits for FI_SHUTDOWN must hear of it.
+void Endpoint::hang_up_while_stalled() {
+  if (shutdown_told_) return;
+  pollfd p{fd_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
+  shutdown_told_ = true;
+  if (eq_ != nullptr) eq_->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+  watch();
+}
+
+void Endpoint::on_flush() {
+  if (state_ != State::kConnected) return;
+  if (cq_stalled_) {
+    cq_stalled_ = false;
+    continue_stalled();
+    if (state_ != State::kConnected) return;
+  }
+  flush_output();
+}
+
+// ---- control ----
+
+ssize_t Endpoint::cancel(void *context) {
+  sdk::Guard guard(engine_.lock());
+  sdk::PostedRecv *r = own_recvs_.remove(context);
+  // What is not found was completed, is being received, or is a transmit, which is not taken back once it is in the stream's order.
+  if (r == nullptr) return -FI_ENOENT;
+  if (r->users != 0) return 0;  // a multi-receive buffer in use: released with the message that is being written
+  report_cancelled(*r);
+  own_recvs_.release(r);
+  return 0;
+}
+
+int Endpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  sdk::Guard guard(engine_.lock());
+  switch (name) {
+    case FI_OPT_MIN_MULTI_RECV:
+      return put_option(min_multi_recv(), value, length);
+    case FI_OPT_CM_DATA_SIZE:
+      return put_option(kPrivateDataSize, value, length);
+    case FI_OPT_TX_SIZE:
+      return put_option(tx_ops_.limit(), value, length);
+    case FI_OPT_RX_SIZE:
+      return put_option(recv_queue().limit(), value, length);
+    case FI_OPT_MAX_MSG_SIZE:
+    case FI_OPT_MAX_RMA_SIZE:
+      return put_option(kMaxMessageSize, value, length);
+    case FI_OPT_INJECT_MSG_SIZE:
+    case FI_OPT_INJECT_RMA_SIZE:
+      return put_option(kInjectSize, value, length);
+    default:
+      return -FI_ENOPROTOOPT;
+  }
+}
+
+int Endpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
+  sdk::Guard guard(engine_.lock());
+  std::memcpy(&min_multi_recv_, value, sizeof min_multi_recv_);
+  return 0;
+}
+
+ssize_t Endpoint::rx_size_left() {
+  sdk::Guard guard(engine_.lock());
+  return state_ == State::kOpen ? -FI_EOPBADSTATE : ssize_t(recv_queue().left());
+}
+
+ssize_t Endpoint::tx_size_left() {
+  sdk::Guard guard(engine_.lock());
+  return state_ == State::kOpen ? -FI_EOPBADSTATE : ssize_t(tx_ops_.limit() - tx_ops_.in_use());
+}
+
+}  // namespace weft::tcp

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/shared_receive.h"
+
+#include <weft/sdk/ops.h>
+
+#include <new>
+
+#include "plugins/tcp/endpoint.h"
+#include "plugins/tcp/fabric.h"
+
+namespace weft::tcp {
+
+SharedReceive::SharedReceive(Domain &domain, uint64_t op_flags, size_t size, void *context)
+    : Object(domain.instance(), FI_CLASS_SRX_CTX, context),
+      domain_(domain),
+      queue_(size),
+      op_flags_(op_flags),
+      min_multi_recv_(kMinMultiRecv) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<SharedReceive>());
+  c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<SharedReceive>());
+  c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<SharedReceive>());
+  c()->msg = const_cast<fi_ops_msg *>(sdk::msg_ops<SharedReceive>());
+  c()->rma = const_cast<fi_ops_rma *>(sdk::rma_ops<SharedReceive>());
+  c()->tagged = const_cast<fi_ops_tagged *>(sdk::tagged_ops<SharedReceive>());
+  c()->atomic = const_cast<fi_ops_atomic *>(sdk::atomic_ops<SharedReceive>());
+  c()->collective = const_cast<fi_ops_collective *>(sdk::collective_ops<SharedReceive>());
+}
+
+Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *attr, void *context) {
+  size_t size = attr != nullptr && attr->size != 0 ? attr->size : domain.fabric().settings().rx_size;
+  const uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
+  if (attr != nullptr && attr->caps & ~kReceiveCaps)
+    return fail(FI_EINVAL, "shared receive context: rx_attr.caps %#llx asks for more than this provider has",
+                (unsigned long long)attr->caps);
+  if (size > kMaxQueueSize)
+    return fail(FI_EINVAL, "shared receive context: rx_attr.size %zu: at most %zu", size, kMaxQueueSize);
+  auto *srx = new (std::nothrow) SharedReceive(domain, op_flags, size, context);
+  if (srx == nullptr) return fail(FI_ENOMEM, "no memory for a shared receive context");
+  if (auto published = srx->publish(domain.base()); !published) {
+    delete srx;
+    return tl::unexpected(published.error());
+  }
+  domain.shared().children.fetch_add(1);
+  return srx;
+}
+
+ssize_t SharedReceive::recv(void *buf, size_t len, void *, fi_addr_t, void *context) {
+  const iovec iov{buf, len};
+  sdk::Guard guard(domain_.engine().lock());
+  return queue_.post(&iov, 1, context, op_flags_);
+}
+
+ssize_t SharedReceive::recvv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
+  sdk::Guard guard(domain_.engine().lock());
+  return queue_.post(iov, count, context, op_flags_);
+}
+
+ssize_t SharedReceive::recvmsg(const struct fi_msg *msg, uint64_t flags) {
+  if (msg == nullptr) return -FI_EINVAL;
+  if (flags & ~kRecvFlags) return -FI_EBADFLAGS;
+  sdk::Guard guard(domain_.engine().lock());
+  return queue_.post(msg->msg_iov, msg->iov_count, msg->context, flags);
+}
+
+ssize_t SharedReceive::cancel(void *context) {
+  sdk::Guard guard(domain_.engine().lock());
+  sdk::PostedRecv *r = queue_.remove(context);
+  if (r == nullptr) return -FI_ENOENT;
+  // Receives of a shared context report to the queue of the endpoint that takes them; one that nobody took has none but
+  // those of the endpoints bound: the first of them tells.
+  for (Endpoint *endpoint : domain_.endpoints()) {
+    if (endpoint->shared_receive() != this) continue;
+    endpoint->report_cancelled(*r);
+    break;
+  }
+  queue_.release(r);
+  return 0;
+}
+
+int SharedReceive::getopt(int level, int name, void *value, size_t *length) {
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  sdk::Guard guard(domain_.engine().lock());
+  return put_option(min_multi_recv_, value, length);
+}
+
+int SharedReceive::setopt(int level, int name, const void *value, size_t length) {
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
+  sdk::Guard guard(domain_.engine().lock());
+  min_multi_recv_ = *static_cast<const size_t *>(value);
+  return 0;
+}
+
+ssize_t SharedReceive::rx_size_left() {
+  sdk::Guard guard(domain_.engine().lock());
+  return ssize_t(queue_.left());
+}
+
+int SharedReceive::close() {
+  if (users.load() != 0) return -FI_EBUSY;
+  retire();
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+int SharedReceive::control(int command, void *) { return command == FI_ENABLE ? 0 : -FI_ENOSYS; }
+
+}  // namespace weft::tcp

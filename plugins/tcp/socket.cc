@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/socket.h"
+
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace weft::tcp {
+
+std::string descriptor_error(int error) {
+  if (error == EMFILE) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return "too many open files: the limit of this process is " + std::to_string(limit.rlim_cur) +
+           "; raise it with `ulimit -n` (hard limit " + std::to_string(limit.rlim_max) + ")";
+  }
+  if (error == ENFILE) return "too many open files in the system: raise sysctl fs.file-max";
+  return strerror(error);
+}
+
+void apply_settings(int fd, const Settings &settings) {
+  const int on = 1;
+  if (settings.nodelay) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (settings.send_buffer != 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &settings.send_buffer, sizeof settings.send_buffer);
+  if (settings.recv_buffer != 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &settings.recv_buffer, sizeof settings.recv_buffer);
+}
+
+Result<int> open_socket(int family, const Settings &settings) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    const int error = errno;
+    return fail(error, "socket: %s", descriptor_error(error).c_str());
+  }
+  apply_settings(fd, settings);
+  return fd;
+}
+
+Result<void> bind_socket(int fd, const sdk::SockAddr &address) {
+  const int on = 1;
+  if (address.port() != 0) {
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  } else {
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  }
+  if (::bind(fd, address.c(), address.size()) == 0) return {};
+  const int error = errno;
+  return fail(error, "bind to %s: %s%s", address.to_string().c_str(), strerror(error),
+              error == EADDRNOTAVAIL ? "; no interface has this address"
+              : error == EADDRINUSE  ? "; another socket has this port"
+                                     : "");
+}
+
+namespace {
+std::optional<sdk::SockAddr> name_by(int (*call)(int, sockaddr *, socklen_t *), int fd) {
+  sockaddr_storage name;
+  socklen_t size = sizeof name;
+  if (call(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return {};
+  auto address = sdk::SockAddr::from(&name, size);
+  if (!address) return {};
+  return *address;
+}
+}  // namespace
+
+std::optional<sdk::SockAddr> socket_name(int fd) { return name_by(::getsockname, fd); }
+std::optional<sdk::SockAddr> socket_peer(int fd) { return name_by(::getpeername, fd); }
+
+}  // namespace weft::tcp
