@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Stands in for core/stack until it is there.
-#include "core/stack/stack.h"
+#include "core/stack/object_table.h"
 namespace weft {
 struct ObjectTable::Impl {};
 ObjectTable::ObjectTable() = default;

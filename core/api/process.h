@@ -13,7 +13,7 @@
 #include "core/api/log.h"
 #include "core/api/params.h"
 #include "core/select/front.h"
-#include "core/stack/stack.h"
+#include "core/stack/object_table.h"
 
 namespace weft {
 

@@ -29,7 +29,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/stack/stack.h"
+#include "core/stack/object_table.h"
 
 namespace weft {
 
