@@ -12,7 +12,8 @@ namespace {
 // Longer words are no slips of the pen, and the bound keeps a file of huge keys cheap.
 constexpr size_t kMaxWord = 40;
 
-// Edits (insert, delete, replace, swap of neighbours) that make `a` into `b`; both at most kMaxWord long.
+// Edits (insert, delete, replace, swap of neighbours) that make `a` into `b`; both at most kMaxWord
+// long.
 size_t distance(std::string_view a, std::string_view b) {
   using Row = std::array<size_t, kMaxWord + 1>;
   Row before{}, above{}, row{};
@@ -77,8 +78,8 @@ std::string quoted(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // U+0080..U+009F are control characters too: C2 80..C2 9F in UTF-8.
-    const bool c1 = byte == 0xC2 && i + 1 < text.size() &&
-                    static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool c1 =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (byte < 0x20 || byte == 0x7F || c1) {
       char hex[8];
       std::snprintf(hex, sizeof hex, "\\x%02x",

@@ -22,9 +22,9 @@ using Key = std::string_view;
 constexpr std::array<Key, 10> kTopKeys = {"manifest", "name",    "vendor", "version", "license",
                                           "support",  "library", "arch",   "abi",     "units"};
 constexpr std::array<Key, 3> kAbiKeys = {"major", "minor", "min_core_minor"};
-constexpr std::array<Key, 12> kUnitKeys = {"name",      "ofi_name", "kind",     "version",
-                                           "summary",   "needs_ep", "offers_ep", "rank",
-                                           "maturity",  "security", "devices",  "params"};
+constexpr std::array<Key, 12> kUnitKeys = {"name",     "ofi_name", "kind",      "version",
+                                           "summary",  "needs_ep", "offers_ep", "rank",
+                                           "maturity", "security", "devices",   "params"};
 constexpr std::array<Key, 6> kParamKeys = {"name", "type", "default", "help", "minimum", "maximum"};
 // The order is that of the constants of plugin.h, which count from 1.
 constexpr std::array<Key, 3> kKinds = {"provider", "layer", "hook"};
@@ -48,9 +48,8 @@ class ManifestReader {
       diag_.error(root.where, "the manifest says nothing", "begin it with 'manifest: 1'");
       return {};
     }
-    static constexpr std::array<Key, 9> kRequired = {"manifest", "name",    "vendor",
-                                                     "version",  "license", "library",
-                                                     "arch",     "abi",     "units"};
+    static constexpr std::array<Key, 9> kRequired = {
+        "manifest", "name", "vendor", "version", "license", "library", "arch", "abi", "units"};
     read_required(root, "the manifest", kTopKeys, kRequired, "'key: value' lines",
                   [&](const Node &key, const Node &value) { top(key.text, value); });
     return std::move(manifest_);
@@ -116,9 +115,9 @@ class ManifestReader {
                     const auto n = read_integer(value, "'abi." + key.text + "'", is_major ? 1 : 0,
                                                 std::numeric_limits<uint16_t>::max(), diag_);
                     if (!n) return;
-                    (is_major                ? manifest_.abi_major
+                    (is_major              ? manifest_.abi_major
                      : key.text == "minor" ? manifest_.abi_minor
-                                             : manifest_.min_core_minor) = static_cast<uint16_t>(*n);
+                                           : manifest_.min_core_minor) = static_cast<uint16_t>(*n);
                   });
   }
 
@@ -134,7 +133,8 @@ class ManifestReader {
                   "the most is " + std::to_string(WEFT_MAX_UNITS));
   }
 
-  void told_twice(std::map<std::string_view, Where> &seen, const Node &name, std::string_view what) {
+  void told_twice(std::map<std::string_view, Where> &seen, const Node &name,
+                  std::string_view what) {
     const auto [first, is_new] = seen.emplace(name.text, name.where);
     if (!is_new)
       diag_.error(name.where, std::string(what) + " " + quoted(name.text) + " is described twice",
@@ -247,35 +247,35 @@ class ManifestReader {
                        std::numeric_limits<int64_t>::max(), diag_),
           to);
     };
-    read_required(node, "a parameter", kParamKeys, kRequired, "{name: port, type: int}",
-                  [&](const Node &key_node, const Node &value) {
-                    const std::string_view key = key_node.text;
-                    if (key == "name") {
-                      if (read_text(value, "'name'", diag_) &&
-                          check_param_name(value, "'name'", diag_)) {
-                        told_twice(seen, value, "parameter");
-                        out.name = value.text;
-                      }
-                    } else if (key == "type") {
-                      if (const auto index = read_word(value, "'type'", kTypes, diag_))
-                        out.type = static_cast<uint32_t>(*index) + 1;
-                    } else if (key == "default") {
-                      out.default_value = read_value(value, "'default'", diag_);
-                    } else if (key == "help") {
-                      put(read_prose(value, "'help'", diag_), out.help);
-                    } else if (key == "minimum") {
-                      limit(value, "'minimum'", out.minimum);
-                    } else {
-                      limit(value, "'maximum'", out.maximum);
-                    }
-                  });
+    read_required(
+        node, "a parameter", kParamKeys, kRequired, "{name: port, type: int}",
+        [&](const Node &key_node, const Node &value) {
+          const std::string_view key = key_node.text;
+          if (key == "name") {
+            if (read_text(value, "'name'", diag_) && check_param_name(value, "'name'", diag_)) {
+              told_twice(seen, value, "parameter");
+              out.name = value.text;
+            }
+          } else if (key == "type") {
+            if (const auto index = read_word(value, "'type'", kTypes, diag_))
+              out.type = static_cast<uint32_t>(*index) + 1;
+          } else if (key == "default") {
+            out.default_value = read_value(value, "'default'", diag_);
+          } else if (key == "help") {
+            put(read_prose(value, "'help'", diag_), out.help);
+          } else if (key == "minimum") {
+            limit(value, "'minimum'", out.minimum);
+          } else {
+            limit(value, "'maximum'", out.maximum);
+          }
+        });
     if (out.minimum > out.maximum)
       diag_.error(limits,
                   "'minimum' " + std::to_string(out.minimum) + " is above 'maximum' " +
                       std::to_string(out.maximum),
                   "give both; both 0 mean no limits");
-    else if ((out.minimum != 0 || out.maximum != 0) && out.type != 0 &&
-             out.type != WEFT_TYPE_INT && out.type != WEFT_TYPE_SIZE)
+    else if ((out.minimum != 0 || out.maximum != 0) && out.type != 0 && out.type != WEFT_TYPE_INT &&
+             out.type != WEFT_TYPE_SIZE)
       diag_.error(limits, "limits of a parameter that is no number",
                   "only int and size have 'minimum' and 'maximum'");
     all.push_back(std::move(out));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One plugin manifest, plugins.d/NAME.yaml, as C++ data: what the descriptor of a plugin says, so that discovery needs no dlopen.
+// One plugin manifest, plugins.d/NAME.yaml, as C++ data: what the descriptor of a plugin says, so
+// that discovery needs no dlopen.
 //
 //   Diagnostics diag;
 //   std::optional<Manifest> manifest = parse_manifest(text, diag);

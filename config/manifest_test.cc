@@ -45,7 +45,8 @@ units:
 std::string minimal(const std::string &unit_extra = "", const std::string &extra = "") {
   return "manifest: 1\nname: a\nvendor: v\nversion: '1'\nlicense: l\nlibrary: a.so\narch: x86_64\n"
          "abi: {major: 1, minor: 0, min_core_minor: 0}\n"
-         "units:\n- {name: u, kind: provider, version: '1.0', maturity: stable, security: robust}\n" +
+         "units:\n- {name: u, kind: provider, version: '1.0', maturity: stable, security: "
+         "robust}\n" +
          (unit_extra.empty() ? "" : "- " + unit_extra + "\n") + extra;
 }
 
@@ -134,9 +135,10 @@ TEST(Manifest, RoundTripOfAwkwardText) {
     return out + "\"";
   };
   for (const std::string text :
-       {"plain", "yes", "~", "null", "12", "a: b # c", "it's", "say \"no\"", "back\\slash",
-        "two\nlines", " blanks ", "[x]", "{x}", "*a", "&a", "!a", "%a", "@a", "`a", "- a", "ünï€",
-        "---", "...", "? a", "| a"}) {
+       {"plain",      "yes",         "~",          "null",     "12",  "a: b # c", "it's",
+        "say \"no\"", "back\\slash", "two\nlines", " blanks ", "[x]", "{x}",      "*a",
+        "&a",         "!a",          "%a",         "@a",       "`a",  "- a",      "ünï€",
+        "---",        "...",         "? a",        "| a"}) {
     const auto manifest = read_manifest(minimal(
         "{name: b, kind: layer, version: '1.0', maturity: beta, security: robust, summary: " +
         yaml(text) + "}"));
@@ -156,21 +158,19 @@ TEST(Manifest, AbsentTextIsNullOrEmpty) {
 TEST(ManifestErrors, MissingKeys) {
   EXPECT_THAT(manifest_errors(""),
               ElementsAre("1:1 the manifest says nothing: begin it with 'manifest: 1'"));
-  EXPECT_THAT(manifest_errors("support: x\n"),
-              ElementsAre("1:1 the manifest has no 'manifest': add it",
-                          "1:1 the manifest has no 'name': add it",
-                          "1:1 the manifest has no 'vendor': add it",
-                          "1:1 the manifest has no 'version': add it",
-                          "1:1 the manifest has no 'license': add it",
-                          "1:1 the manifest has no 'library': add it",
-                          "1:1 the manifest has no 'arch': add it",
-                          "1:1 the manifest has no 'abi': add it",
-                          "1:1 the manifest has no 'units': add it"));
-  EXPECT_THAT(manifest_errors(minimal("{}")),
-              ElementsAre("11:3 a unit has no 'name': add it", "11:3 a unit has no 'kind': add it",
-                          "11:3 a unit has no 'version': add it",
-                          "11:3 a unit has no 'maturity': add it",
-                          "11:3 a unit has no 'security': add it"));
+  EXPECT_THAT(
+      manifest_errors("support: x\n"),
+      ElementsAre(
+          "1:1 the manifest has no 'manifest': add it", "1:1 the manifest has no 'name': add it",
+          "1:1 the manifest has no 'vendor': add it", "1:1 the manifest has no 'version': add it",
+          "1:1 the manifest has no 'license': add it", "1:1 the manifest has no 'library': add it",
+          "1:1 the manifest has no 'arch': add it", "1:1 the manifest has no 'abi': add it",
+          "1:1 the manifest has no 'units': add it"));
+  EXPECT_THAT(
+      manifest_errors(minimal("{}")),
+      ElementsAre("11:3 a unit has no 'name': add it", "11:3 a unit has no 'kind': add it",
+                  "11:3 a unit has no 'version': add it", "11:3 a unit has no 'maturity': add it",
+                  "11:3 a unit has no 'security': add it"));
 }
 
 TEST(ManifestErrors, Top) {
@@ -180,20 +180,22 @@ TEST(ManifestErrors, Top) {
               ElementsAre("11:1 duplicate key 'name': it was given in line 2 already; keep one of "
                           "them"));
   EXPECT_THAT(
-      manifest_errors("manifest: 2\nname: 'a/b'\nvendor: ''\nversion: [1]\nlicense: ~\nlibrary: {}\n"
-                      "support: ''\narch: x86-64\nabi: 1\nunits: []\n"),
-      ElementsAre("1:11 version 2 of this format is unknown: this release reads version 1; generate "
-                  "the manifest with this release",
-                  "2:7 'name' 'a/b' is no name: names are made of A-Z a-z 0-9 - _",
-                  "3:9 'vendor' is empty: give a value or remove it",
-                  "4:10 'version' must be text, not a list: write it as one word or in quotes",
-                  "5:1 'license' must be text, not nothing: give a value or remove the key",
-                  "6:10 'library' must be text, not a map: write it as one word or in quotes",
-                  "7:10 'support' is empty: give a value or remove it",
-                  "8:7 'arch' 'x86-64' is no name: names are made of a-z 0-9 _",
-                  "9:6 'abi' must be a map, not text: write abi: {major: 1, minor: 0, "
-                  "min_core_minor: 0}",
-                  "10:8 the manifest has no units: a plugin has at least one"));
+      manifest_errors(
+          "manifest: 2\nname: 'a/b'\nvendor: ''\nversion: [1]\nlicense: ~\nlibrary: {}\n"
+          "support: ''\narch: x86-64\nabi: 1\nunits: []\n"),
+      ElementsAre(
+          "1:11 version 2 of this format is unknown: this release reads version 1; generate "
+          "the manifest with this release",
+          "2:7 'name' 'a/b' is no name: names are made of A-Z a-z 0-9 - _",
+          "3:9 'vendor' is empty: give a value or remove it",
+          "4:10 'version' must be text, not a list: write it as one word or in quotes",
+          "5:1 'license' must be text, not nothing: give a value or remove the key",
+          "6:10 'library' must be text, not a map: write it as one word or in quotes",
+          "7:10 'support' is empty: give a value or remove it",
+          "8:7 'arch' 'x86-64' is no name: names are made of a-z 0-9 _",
+          "9:6 'abi' must be a map, not text: write abi: {major: 1, minor: 0, "
+          "min_core_minor: 0}",
+          "10:8 the manifest has no units: a plugin has at least one"));
   EXPECT_THAT(manifest_errors("- a\n"),
               ElementsAre("1:1 the manifest must be a map, not a list: write 'key: value' lines"));
 }
@@ -209,10 +211,10 @@ TEST(ManifestErrors, Abi) {
               ElementsAre("8:14 'abi.major' is out of range: '0': it may be 1 to 65535",
                           "8:24 'abi.minor' is out of range: '65536': it may be 0 to 65535",
                           "8:47 'abi.min_core_minor' is out of range: '-1': it may be 0 to 65535"));
-  EXPECT_THAT(with("{mayor: 1, minor: 0}"),
-              ElementsAre("8:6 'abi' has no 'major': add it",
-                          "8:6 'abi' has no 'min_core_minor': add it",
-                          "8:7 unknown key 'mayor': did you mean 'major'?"));
+  EXPECT_THAT(
+      with("{mayor: 1, minor: 0}"),
+      ElementsAre("8:6 'abi' has no 'major': add it", "8:6 'abi' has no 'min_core_minor': add it",
+                  "8:7 unknown key 'mayor': did you mean 'major'?"));
 }
 
 TEST(ManifestErrors, Units) {
@@ -229,11 +231,11 @@ TEST(ManifestErrors, Units) {
   EXPECT_THAT(with("needs_ep: [rmd, RDM]"),
               ElementsAre("11:87 'needs_ep' cannot be 'rmd': did you mean 'rdm'?",
                           "11:92 'needs_ep' cannot be 'RDM': known here: 'msg', 'rdm', 'dgram'"));
-  EXPECT_THAT(with("devices: [pci, ':x', 'pci:', 'P:x']"),
-              ElementsAre(HasSubstr("11:86 'pci' is no device: "),
-                          HasSubstr("11:91 ':x' is no device: "),
-                          HasSubstr("11:97 'pci:' is no device: "),
-                          HasSubstr("11:105 'P:x' is no device: ")));
+  EXPECT_THAT(
+      with("devices: [pci, ':x', 'pci:', 'P:x']"),
+      ElementsAre(HasSubstr("11:86 'pci' is no device: "), HasSubstr("11:91 ':x' is no device: "),
+                  HasSubstr("11:97 'pci:' is no device: "),
+                  HasSubstr("11:105 'P:x' is no device: ")));
   EXPECT_THAT(with("ofi_name: ''"),
               ElementsAre("11:86 'ofi_name' is empty: give a name or remove it"));
   EXPECT_THAT(with("summary: [a]"),
@@ -306,9 +308,10 @@ TEST(ManifestErrors, Params) {
                           "'minimum' and 'maximum'"));
   EXPECT_THAT(with("[{name: a, type: int, maximum: 9223372036854775808}]"),
               ElementsAre(HasSubstr("12:41 'maximum' is out of range: '9223372036854775808'")));
-  EXPECT_THAT(with("[{name: a, type: list, default: ['x,y']}]"),
-              ElementsAre("12:43 an entry of 'default' has a comma: 'x,y': commas separate entries; "
-                          "write two entries"));
+  EXPECT_THAT(
+      with("[{name: a, type: list, default: ['x,y']}]"),
+      ElementsAre("12:43 an entry of 'default' has a comma: 'x,y': commas separate entries; "
+                  "write two entries"));
 }
 
 }  // namespace

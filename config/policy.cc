@@ -68,7 +68,8 @@ class PolicyReader {
   enum class Naming { kUnit, kLabel };
 
   void version(const Node &node) {
-    if (const auto number = read_integer(node, "'version'", 1, 1'000'000, diag_); number && *number != 1)
+    if (const auto number = read_integer(node, "'version'", 1, 1'000'000, diag_);
+        number && *number != 1)
       diag_.error(node.where, "version " + std::to_string(*number) + " of this format is unknown",
                   "this release reads version 1");
   }
@@ -131,21 +132,20 @@ class PolicyReader {
       if (!n) return std::nullopt;
       return static_cast<int32_t>(*n);
     };
-    const bool is_map =
-        read_map(node, "a rule of 'providers.rank'", kRuleKeys,
-                 "{match: {provider: verbs}, rank: 900}", diag_,
-                 [&](const Node &key, const Node &value) {
-                   if (key.text == "match") {
-                     has_match = true;
-                     match(value, rule);
-                   } else {
-                     has_effect = true;
-                     if (key.text == "rank")
-                       rule.rank = number(value);
-                     else
-                       rule.enable = read_bool(value, "'enable'", diag_);
-                   }
-                 });
+    const bool is_map = read_map(node, "a rule of 'providers.rank'", kRuleKeys,
+                                 "{match: {provider: verbs}, rank: 900}", diag_,
+                                 [&](const Node &key, const Node &value) {
+                                   if (key.text == "match") {
+                                     has_match = true;
+                                     match(value, rule);
+                                   } else {
+                                     has_effect = true;
+                                     if (key.text == "rank")
+                                       rule.rank = number(value);
+                                     else
+                                       rule.enable = read_bool(value, "'enable'", diag_);
+                                   }
+                                 });
     if (!is_map) return;
     if (!has_match)
       diag_.error(node.where, "a rule without 'match'",
@@ -185,13 +185,13 @@ class PolicyReader {
                out.where = key.where;
                const std::string what = "stack " + quoted(key.text);
                bool all_read = true;
-               const bool is_list = read_list(
-                   value, what, "[{layer: rxm}, {provider: verbs}]", diag_, [&](const Node &item) {
-                     if (auto made = element(item))
-                       out.elements.push_back(std::move(*made));
-                     else
-                       all_read = false;
-                   });
+               const bool is_list = read_list(value, what, "[{layer: rxm}, {provider: verbs}]",
+                                              diag_, [&](const Node &item) {
+                                                if (auto made = element(item))
+                                                  out.elements.push_back(std::move(*made));
+                                                else
+                                                  all_read = false;
+                                              });
                if (!is_list) return;
                if (value.items.empty())
                  diag_.error(value.where, what + " is empty",
@@ -209,16 +209,18 @@ class PolicyReader {
     const Node *named = nullptr;
     bool good = true;
     const bool is_map = read_map(
-        node, "an element of a stack", kElementKeys, "{provider: NAME}, {layer: NAME} or {hook: NAME}",
-        diag_, [&](const Node &key, const Node &value) {
+        node, "an element of a stack", kElementKeys,
+        "{provider: NAME}, {layer: NAME} or {hook: NAME}", diag_,
+        [&](const Node &key, const Node &value) {
           if (key.text == "params") {
             settings(value, "", out.params);
           } else if (key.text == "on_unavailable") {
             if (const auto word = read_word(value, "'on_unavailable'", kUnavailable, diag_))
               out.skip_if_unavailable = *word == 1;
           } else if (named != nullptr) {
-            diag_.error(key.where, "an element is one thing, but has " + quoted(named->text) +
-                                       " and " + quoted(key.text),
+            diag_.error(key.where,
+                        "an element is one thing, but has " + quoted(named->text) + " and " +
+                            quoted(key.text),
                         "write two elements");
             good = false;
           } else {
@@ -248,9 +250,8 @@ class PolicyReader {
 
   void check_order(const Stack &stack, const std::string &what) {
     const auto &elements = stack.elements;
-    const auto provider = std::find_if(elements.begin(), elements.end(), [](const auto &e) {
-      return e.kind == WEFT_KIND_PROVIDER;
-    });
+    const auto provider = std::find_if(elements.begin(), elements.end(),
+                                       [](const auto &e) { return e.kind == WEFT_KIND_PROVIDER; });
     if (provider == elements.end()) {
       diag_.error(stack.where, what + " has no provider",
                   "end it with {provider: NAME}, which moves the bytes");
@@ -275,7 +276,8 @@ class PolicyReader {
   void params(const Node &node) {
     read_map(node, "'params'", {}, "params: {tcp: {key: value}}", diag_,
              [&](const Node &key, const Node &value) {
-               // The unit is copied to each of its settings, so no name of any length may get there.
+               // The unit is copied to each of its settings, so no name of any length may get
+               // there.
                const bool good = check_name(key, "the unit", diag_);
                settings(value, good ? key.text : "?", policy_.params);
              });

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One policy file as C++ data: what the schema of weft.yaml(5) can say, with the place of each statement.
+// One policy file as C++ data: what the schema of weft.yaml(5) can say, with the place of each
+// statement.
 //
 //   Diagnostics diag;
 //   std::optional<Policy> policy = parse_policy(text, diag);
 //   if (!policy) diag.deliver(path, callback, arg);
 //
-// One file only: how files, environment and API come together, and whether named units exist, is the core's business.
+// One file only: how files, environment and API come together, and whether named units exist, is
+// the core's business.
 #ifndef WEFT_CONFIG_POLICY_H
 #define WEFT_CONFIG_POLICY_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fuzz target: any bytes are a policy file or an error with a place; the view is whole and is freed.
+// Fuzz target: any bytes are a policy file or an error with a place; the view is whole and is
+// freed.
 #include <weft/config.h>
 
 #include <cstdint>
@@ -67,8 +68,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (size_t i = 0; i < policy->rank_count; ++i) {
     const weft_rank_rule &rule = policy->ranks[i];
     require(rule.has_rank != 0 || rule.has_enable != 0);
-    for (const char *text : {rule.provider, rule.netdev, rule.subnet, rule.ep_type, rule.hostname,
-                             rule.executable})
+    for (const char *text :
+         {rule.provider, rule.netdev, rule.subnet, rule.ep_type, rule.hostname, rule.executable})
       if (text != nullptr) sum += length(text);
   }
   for (size_t i = 0; i < policy->stack_count; ++i) {

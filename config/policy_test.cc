@@ -46,7 +46,8 @@ Answer<weft_policy> good(std::string_view text) {
   return answer;
 }
 
-// ---- what is accepted ----------------------------------------------------------------------------------------
+// ---- what is accepted
+// ----------------------------------------------------------------------------------------
 
 TEST(Policy, VersionAloneSaysNothing) {
   const auto policy = good("");
@@ -103,9 +104,9 @@ params: {tcp: {interfaces: ["hsn*", "!docker*"], connect_timeout_ms: 5000}}
   EXPECT_EQ(traced.elements[3].kind, uint32_t{WEFT_KIND_PROVIDER});
   EXPECT_EQ(traced.elements[3].param_count, 0u);
   EXPECT_THAT(texts(policy->use, policy->use_count), ElementsAre("rdm 10:7", "traced 10:12"));
-  EXPECT_THAT(texts(policy->params, policy->param_count),
-              ElementsAre("tcp.interfaces=hsn*,!docker* 11:16",
-                          "tcp.connect_timeout_ms=5000 11:50"));
+  EXPECT_THAT(
+      texts(policy->params, policy->param_count),
+      ElementsAre("tcp.interfaces=hsn*,!docker* 11:16", "tcp.connect_timeout_ms=5000 11:50"));
 }
 
 TEST(Policy, AnEmptyAllowListIsAnAllowList) {
@@ -175,7 +176,8 @@ TEST(Policy, OnUnavailable) {
 
 TEST(Policy, ValuesStayText) {
   const auto policy = good(
-      "params:\n  tcp: {a: 16K, b: 0x10, c: yes, d: \"x, y\", e: '', f: [], g: [1, two], h: 1.50}\n");
+      "params:\n  tcp: {a: 16K, b: 0x10, c: yes, d: \"x, y\", e: '', f: [], g: [1, two], h: "
+      "1.50}\n");
   EXPECT_THAT(texts(policy->params, policy->param_count),
               ElementsAre("tcp.a=16K 3:9", "tcp.b=0x10 3:17", "tcp.c=yes 3:26", "tcp.d=x, y 3:34",
                           "tcp.e= 3:45", "tcp.f= 3:52", "tcp.g=1,two 3:59", "tcp.h=1.50 3:72"));
@@ -227,11 +229,11 @@ TEST(Policy, TwiceInAListIsAWarning) {
                           "4:10 'a' is given twice: it stands in line 4 already",
                           "5:22 '/a' is given twice: it stands in line 5 already",
                           "6:14 'use' is given twice: it stands in line 6 already"));
-  for (const Diagnostic &d : policy.diagnostics)
-    EXPECT_EQ(d.severity, uint32_t{WEFT_DIAG_WARNING});
+  for (const Diagnostic &d : policy.diagnostics) EXPECT_EQ(d.severity, uint32_t{WEFT_DIAG_WARNING});
 }
 
-// ---- what is refused -----------------------------------------------------------------------------------------
+// ---- what is refused
+// -----------------------------------------------------------------------------------------
 
 TEST(PolicyErrors, FullText) {
   const auto answer = read_policy("version: 1\n# sites\nprovidrs: {}\n");
@@ -267,7 +269,8 @@ params: {tcp: {interfaces: [a, "b,c"]}}
 }
 
 TEST(PolicyErrors, Version) {
-  EXPECT_THAT(policy_errors(""), ElementsAre("1:1 the file says nothing: begin it with 'version: 1'"));
+  EXPECT_THAT(policy_errors(""),
+              ElementsAre("1:1 the file says nothing: begin it with 'version: 1'"));
   EXPECT_THAT(policy_errors("# only a comment\n\n"),
               ElementsAre("1:1 the file says nothing: begin it with 'version: 1'"));
   EXPECT_THAT(policy_errors("\nuse: []\n"),
@@ -306,16 +309,18 @@ TEST(PolicyErrors, UnknownWords) {
                           "'hook: NAME'",
                           "2:15 unknown key 'hok': did you mean 'hook'?",
                           "2:56 'on_unavailable' cannot be 'skp': did you mean 'skip'?"));
-  EXPECT_THAT(errors("plugins: {paths: [], unprobed: denied}\n"),
-              ElementsAre("2:11 unknown key 'paths': did you mean 'path'?",
-                          "2:32 'plugins.unprobed' cannot be 'denied': known here: 'allow', 'deny'"));
+  EXPECT_THAT(
+      errors("plugins: {paths: [], unprobed: denied}\n"),
+      ElementsAre("2:11 unknown key 'paths': did you mean 'path'?",
+                  "2:32 'plugins.unprobed' cannot be 'denied': known here: 'allow', 'deny'"));
 }
 
 TEST(PolicyErrors, DuplicateKeys) {
-  EXPECT_THAT(errors("use: []\nparams: {tcp: {a: 1, a: 2}}\nuse: []\n"),
-              ElementsAre("3:22 duplicate key 'a': it was given in line 3 already; keep one of them",
-                          "4:1 duplicate key 'use': it was given in line 2 already; keep one of "
-                          "them"));
+  EXPECT_THAT(
+      errors("use: []\nparams: {tcp: {a: 1, a: 2}}\nuse: []\n"),
+      ElementsAre("3:22 duplicate key 'a': it was given in line 3 already; keep one of them",
+                  "4:1 duplicate key 'use': it was given in line 2 already; keep one of "
+                  "them"));
 }
 
 TEST(PolicyErrors, WrongTypes) {
@@ -343,9 +348,10 @@ TEST(PolicyErrors, WrongTypes) {
                           "{provider: verbs}, rank: 900}"));
   EXPECT_THAT(errors("providers: {rank: [{match: tcp, rank: 1}]}\n"),
               ElementsAre("2:28 'match' must be a map, not text: write match: {provider: verbs}"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {netdev: [a]}, rank: 1}]}\n"),
-              ElementsAre("2:37 'match.netdev' must be text, not a list: write it as one word or in "
-                          "quotes"));
+  EXPECT_THAT(
+      errors("providers: {rank: [{match: {netdev: [a]}, rank: 1}]}\n"),
+      ElementsAre("2:37 'match.netdev' must be text, not a list: write it as one word or in "
+                  "quotes"));
   EXPECT_THAT(errors("stacks: []\n"),
               ElementsAre("2:9 'stacks' must be a map, not a list: write stacks: {rdm: [{layer: "
                           "rxm}, {provider: verbs}]}"));
@@ -360,9 +366,11 @@ TEST(PolicyErrors, WrongTypes) {
                           "quotes"));
   EXPECT_THAT(errors("stacks: {a: [{provider: tcp, params: [a]}]}\n"),
               ElementsAre("2:38 'params' must be a map, not a list: write {key: value}"));
-  EXPECT_THAT(errors("use: {a: b}\n"), ElementsAre("2:6 'use' must be a list, not a map: write [a, b]"));
-  EXPECT_THAT(errors("params: tcp\n"),
-              ElementsAre("2:9 'params' must be a map, not text: write params: {tcp: {key: value}}"));
+  EXPECT_THAT(errors("use: {a: b}\n"),
+              ElementsAre("2:6 'use' must be a list, not a map: write [a, b]"));
+  EXPECT_THAT(
+      errors("params: tcp\n"),
+      ElementsAre("2:9 'params' must be a map, not text: write params: {tcp: {key: value}}"));
   EXPECT_THAT(errors("params: {tcp: 5}\n"),
               ElementsAre("2:15 'params.tcp' must be a map, not text: write {key: value}"));
   EXPECT_THAT(errors("params: {tcp: {a: {b: c}, d: ~, e: [[f]], g: [~]}}\n"),
@@ -380,22 +388,24 @@ TEST(PolicyErrors, WrongTypes) {
   EXPECT_THAT(errors("plugins: {path: /opt}\n"),
               ElementsAre("2:17 'plugins.path' must be a list, not text: write "
                           "[/opt/vendor/lib/weft]"));
-  EXPECT_THAT(errors("plugins: {unprobed: [deny]}\n"),
-              ElementsAre("2:21 'plugins.unprobed' must be a word, not a list: write it as one word "
-                          "or in quotes"));
+  EXPECT_THAT(
+      errors("plugins: {unprobed: [deny]}\n"),
+      ElementsAre("2:21 'plugins.unprobed' must be a word, not a list: write it as one word "
+                  "or in quotes"));
   EXPECT_THAT(errors("final: use\n"),
               ElementsAre("2:8 'final' must be a list, not text: write [providers.disable]"));
 }
 
 TEST(PolicyErrors, Names) {
-  EXPECT_THAT(errors("providers: {disable: [UDP, 'a b', '', \"tcp;ofi_rxm\"]}\n"),
-              ElementsAre("2:23 an entry of 'providers.disable' 'UDP' is no name: names are made of "
-                          "a-z 0-9 - _",
-                          "2:28 an entry of 'providers.disable' 'a b' is no name: names are made of "
-                          "a-z 0-9 - _",
-                          "2:35 an entry of 'providers.disable' is empty: give a name or remove it",
-                          "2:39 an entry of 'providers.disable' 'tcp;ofi_rxm' is no name: names are "
-                          "made of a-z 0-9 - _"));
+  EXPECT_THAT(
+      errors("providers: {disable: [UDP, 'a b', '', \"tcp;ofi_rxm\"]}\n"),
+      ElementsAre("2:23 an entry of 'providers.disable' 'UDP' is no name: names are made of "
+                  "a-z 0-9 - _",
+                  "2:28 an entry of 'providers.disable' 'a b' is no name: names are made of "
+                  "a-z 0-9 - _",
+                  "2:35 an entry of 'providers.disable' is empty: give a name or remove it",
+                  "2:39 an entry of 'providers.disable' 'tcp;ofi_rxm' is no name: names are "
+                  "made of a-z 0-9 - _"));
   EXPECT_THAT(errors("stacks: {a.b: [{provider: tcp}]}\n"),
               ElementsAre("2:10 the stack 'a.b' is no name: names are made of A-Z a-z 0-9 - _"));
   EXPECT_THAT(errors("stacks: {a: [{provider: TCP}]}\n"),
@@ -419,9 +429,10 @@ TEST(PolicyErrors, NothingThatATerminalObeysIsRepeated) {
 }
 
 TEST(PolicyErrors, EnabledAndDisabled) {
-  EXPECT_THAT(errors("providers:\n  disable: [tcp, udp]\n  enable: [shm, tcp]\n"),
-              ElementsAre("3:13 'tcp' is both enabled and disabled: it is enabled in line 4; remove "
-                          "it from one of the lists"));
+  EXPECT_THAT(
+      errors("providers:\n  disable: [tcp, udp]\n  enable: [shm, tcp]\n"),
+      ElementsAre("3:13 'tcp' is both enabled and disabled: it is enabled in line 4; remove "
+                  "it from one of the lists"));
 }
 
 TEST(PolicyErrors, RankRules) {
@@ -454,10 +465,10 @@ TEST(PolicyErrors, Subnets) {
   const auto subnet = [](const std::string &text) {
     return errors("providers: {rank: [{match: {subnet: \"" + text + "\"}, rank: 1}]}\n");
   };
-  for (const char *text : {"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "::/0", "fe80::/10",
-                           "2001:db8::1/128"})
-    EXPECT_EQ(read_policy("version: 1\nproviders: {rank: [{match: {subnet: \"" +
-                          std::string(text) + "\"}, rank: 1}]}\n")
+  for (const char *text :
+       {"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "::/0", "fe80::/10", "2001:db8::1/128"})
+    EXPECT_EQ(read_policy("version: 1\nproviders: {rank: [{match: {subnet: \"" + std::string(text) +
+                          "\"}, rank: 1}]}\n")
                   .code,
               0)
         << text;
@@ -471,8 +482,8 @@ TEST(PolicyErrors, Subnets) {
   EXPECT_THAT(subnet("fd00::1/8"), ElementsAre(HasSubstr("are set: write fd00::/8")));
   EXPECT_THAT(subnet("10.0.0.0/33"),
               ElementsAre(HasSubstr("the length of the prefix may be 0 to 32")));
-  for (const char *text : {"fd00::/129", "fd00::/", "fd00::/08", "fd00::/8x", "fd00::/-1",
-                           "fd00::/4294967304"})
+  for (const char *text :
+       {"fd00::/129", "fd00::/", "fd00::/08", "fd00::/8x", "fd00::/-1", "fd00::/4294967304"})
     EXPECT_THAT(subnet(text), ElementsAre(HasSubstr("the length of the prefix may be 0 to 128")))
         << text;
   for (const char *text : {"10.0.0/8", "10.0.0.0.0/8", "300.0.0.0/8", "eth0", "fd00:::/8", "/8",
@@ -480,15 +491,14 @@ TEST(PolicyErrors, Subnets) {
     EXPECT_THAT(subnet(text),
                 ElementsAre("2:37 'match.subnet' must be a subnet, not '" + std::string(text) +
                             "': write it like 172.17.0.0/16 or fd00::/8"));
-  EXPECT_THAT(subnet(""),
-              ElementsAre("2:37 'match.subnet' is empty: give a value or remove it"));
+  EXPECT_THAT(subnet(""), ElementsAre("2:37 'match.subnet' is empty: give a value or remove it"));
 }
 
 TEST(PolicyErrors, Globs) {
   for (const char *key : {"provider", "netdev", "hostname", "executable"}) {
     const auto glob = [&](const std::string &text) {
-      return errors("providers:\n  rank:\n    - match:\n        " + std::string(key) + ": '" + text +
-                    "'\n      rank: 1\n");
+      return errors("providers:\n  rank:\n    - match:\n        " + std::string(key) + ": '" +
+                    text + "'\n      rank: 1\n");
     };
     const std::string start =
         "5:" + std::to_string(11 + std::string(key).size()) + " 'match." + key + "' ";
@@ -501,8 +511,8 @@ TEST(PolicyErrors, Globs) {
                                                   "write [*], [?] or [[]"));
     EXPECT_THAT(glob(""), ElementsAre(start + "is empty: give a value or remove it"));
   }
-  for (const char *text : {"*", "ib?", "[]]", "[!]a]", "[[]", "[a-]", "[-a]", "[0-9][0-9]", "a]b",
-                           "[a-cx-z]*"})
+  for (const char *text :
+       {"*", "ib?", "[]]", "[!]a]", "[[]", "[a-]", "[-a]", "[0-9][0-9]", "a]b", "[a-cx-z]*"})
     EXPECT_EQ(read_policy("version: 1\nproviders: {rank: [{match: {netdev: '" + std::string(text) +
                           "'}, rank: 1}]}\n")
                   .code,
@@ -514,9 +524,10 @@ TEST(PolicyErrors, Stacks) {
   EXPECT_THAT(errors("stacks: {a: []}\n"),
               ElementsAre("2:13 stack 'a' is empty: list its elements from the application down to "
                           "the wire, the provider last"));
-  EXPECT_THAT(errors("stacks:\n  a: [{layer: rxm}, {hook: trace}]\n"),
-              ElementsAre("3:3 stack 'a' has no provider: end it with {provider: NAME}, which moves "
-                          "the bytes"));
+  EXPECT_THAT(
+      errors("stacks:\n  a: [{layer: rxm}, {hook: trace}]\n"),
+      ElementsAre("3:3 stack 'a' has no provider: end it with {provider: NAME}, which moves "
+                  "the bytes"));
   const std::string tail =
       ": a stack runs from the application down to the wire and ends with its one provider";
   EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {layer: rxm}]\n"),
@@ -553,12 +564,13 @@ TEST(PolicyErrors, Values) {
 }
 
 TEST(PolicyErrors, Plugins) {
-  EXPECT_THAT(errors("plugins: {path: [lib/weft, '', ~/weft]}\n"),
-              ElementsAre("2:18 'lib/weft' is no absolute path: programs run in many folders; begin "
-                          "it with '/'",
-                          "2:28 an entry of 'plugins.path' is empty: give a value or remove it",
-                          "2:32 '~/weft' is no absolute path: programs run in many folders; begin "
-                          "it with '/'"));
+  EXPECT_THAT(
+      errors("plugins: {path: [lib/weft, '', ~/weft]}\n"),
+      ElementsAre("2:18 'lib/weft' is no absolute path: programs run in many folders; begin "
+                  "it with '/'",
+                  "2:28 an entry of 'plugins.path' is empty: give a value or remove it",
+                  "2:32 '~/weft' is no absolute path: programs run in many folders; begin "
+                  "it with '/'"));
   for (const char *text : {"0", "600001", "-1"})
     EXPECT_THAT(errors("plugins: {probe_budget_ms: " + std::string(text) + "}\n"),
                 ElementsAre("2:28 'plugins.probe_budget_ms' is out of range: '" +
@@ -571,7 +583,8 @@ TEST(PolicyErrors, Plugins) {
 TEST(PolicyErrors, Final) {
   const auto final_key = [](const std::string &key) { return errors("final: ['" + key + "']\n"); };
   const std::string no = " is no key that could be final: ";
-  EXPECT_THAT(final_key("param.tcp"), ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));
+  EXPECT_THAT(final_key("param.tcp"),
+              ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));
   EXPECT_THAT(final_key("version"),
               ElementsAre("2:9 'version'" + no +
                           "known here: 'providers', 'stacks', 'use', 'params', 'plugins'"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The C table of weft/config.h: turns the C++ models into views, and owns what the views point into. No exception leaves here.
+// The C table of weft/config.h: turns the C++ models into views, and owns what the views point
+// into. No exception leaves here.
 #include <rdma/fi_errno.h>
 #include <weft/config.h>
 
@@ -14,7 +15,9 @@ namespace weft::config {
 
 namespace {
 
-const char *c_str(const std::optional<std::string> &text) { return text ? text->c_str() : nullptr; }
+const char *c_str(const std::optional<std::string> &text) {
+  return text ? text->c_str() : nullptr;
+}
 
 // Model and view in one object: the view points into the model, so neither is ever copied or moved.
 class OwnedPolicy : public weft_policy {
@@ -93,7 +96,8 @@ class OwnedPolicy : public weft_policy {
         out.kind = element.kind;
         out.skip_if_unavailable = element.skip_if_unavailable ? 1 : 0;
         out.name = element.name.c_str();
-        out.params = own.data();  // stays when the outer vector grows: that moves `own`, not its array
+        out.params =
+            own.data();  // stays when the outer vector grows: that moves `own`, not its array
         out.param_count = own.size();
         out.where = at(element.where);
         elements.push_back(out);
@@ -203,17 +207,21 @@ int32_t read_policy(const char *path, const char *text, size_t size, weft_diag_f
                     weft_policy **out) {
   return read<OwnedPolicy>(parse_policy, path, text, size, diag, arg, out);
 }
-void free_policy(weft_policy *policy) { delete static_cast<OwnedPolicy *>(policy); }
+void free_policy(weft_policy *policy) {
+  delete static_cast<OwnedPolicy *>(policy);
+}
 
 int32_t read_manifest(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg,
                       weft_manifest **out) {
   return read<OwnedManifest>(parse_manifest, path, text, size, diag, arg, out);
 }
-void free_manifest(weft_manifest *manifest) { delete static_cast<OwnedManifest *>(manifest); }
+void free_manifest(weft_manifest *manifest) {
+  delete static_cast<OwnedManifest *>(manifest);
+}
 
 constexpr weft_config_reader kReader = {
-    WEFT_CONFIG_VERSION, sizeof(weft_config_reader), read_policy, free_policy,
-    read_manifest,       free_manifest,
+    WEFT_CONFIG_VERSION, sizeof(weft_config_reader), read_policy, free_policy, read_manifest,
+    free_manifest,
 };
 
 }  // namespace

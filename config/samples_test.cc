@@ -48,5 +48,22 @@ TEST(Samples, Cluster) {
   EXPECT_STREQ(policy->final_keys[1].name, "plugins");
 }
 
+TEST(Samples, ExamplesOfTheManualPage) {
+  const std::string page = text_of(WEFT_CONFIG_SOURCES "/../docs/man/weft.yaml.5");
+  size_t examples = 0;
+  const std::string begin = ".Bd -literal -offset indent\n";
+  for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
+    at += begin.size();
+    std::string example = page.substr(at, page.find("\n.Ed", at) + 1 - at);
+    for (size_t quote; (quote = example.find("\\(dq")) != std::string::npos;)
+      example.replace(quote, 4, "\"");
+    if (example.rfind("version: 1\n", 0) != 0) continue;
+    ++examples;
+    const auto policy = read_policy(example);
+    EXPECT_EQ(policy.code, 0) << example << ::testing::PrintToString(policy.placed());
+  }
+  EXPECT_EQ(examples, 2u);
+}
+
 }  // namespace
 }  // namespace weft::config

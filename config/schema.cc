@@ -38,9 +38,15 @@ std::string is_no(std::string_view what, std::string_view wanted, const Node &no
   return out;
 }
 
-bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 template <class Allowed>
 bool check_chars(const Node &node, std::string_view what, std::string_view allowed_text,
@@ -115,8 +121,8 @@ bool read_map(const Node &node, std::string_view what, Words known, std::string_
   return true;
 }
 
-bool read_list(const Node &node, std::string_view what, std::string_view example,
-               Diagnostics &diag, const EachItem &each) {
+bool read_list(const Node &node, std::string_view what, std::string_view example, Diagnostics &diag,
+               const EachItem &each) {
   if (!expect(node, Node::Kind::kList, what, example, diag)) return false;
   for (const Node &item : node.items) each(item);
   return true;
@@ -157,8 +163,7 @@ bool check_label(const Node &node, std::string_view what, Diagnostics &diag) {
 }
 
 std::optional<std::string> read_name(const Node &node, std::string_view what, Diagnostics &diag) {
-  if (!check_line(node, what, "a name", diag) || !check_name(node, what, diag))
-    return std::nullopt;
+  if (!check_line(node, what, "a name", diag) || !check_name(node, what, diag)) return std::nullopt;
   return node.text;
 }
 
@@ -265,8 +270,7 @@ std::optional<std::string> read_glob(const Node &node, std::string_view what, Di
   return text;
 }
 
-std::optional<std::string> read_subnet(const Node &node, std::string_view what,
-                                       Diagnostics &diag) {
+std::optional<std::string> read_subnet(const Node &node, std::string_view what, Diagnostics &diag) {
   const std::optional<std::string> text = read_text(node, what, diag);
   if (!text) return std::nullopt;
   const auto bad = [&](std::string_view remedy) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a schema is written with: each function takes a node, checks that it has one shape, and returns the typed value, or
-// std::nullopt after it reported what is wrong. `what` names the key in messages.
+// What a schema is written with: each function takes a node, checks that it has one shape, and
+// returns the typed value, or std::nullopt after it reported what is wrong. `what` names the key in
+// messages.
 //
 //   read_map(node, "'plugins'", kPluginKeys, diag, [&](const Node &key, const Node &value) {
-//     if (key.text == "probe_budget_ms") policy.budget = read_integer(value, "'probe_budget_ms'", 1, 600000, diag);
+//     if (key.text == "probe_budget_ms") policy.budget = read_integer(value, "'probe_budget_ms'",
+//     1, 600000, diag);
 //   });
 //
 // Names of keys and limits do not belong here but to policy.cc and manifest.cc.
@@ -30,13 +32,14 @@ bool expect(const Node &node, Node::Kind kind, std::string_view what, std::strin
             Diagnostics &diag);
 
 using EachEntry = std::function<void(const Node &key, const Node &value)>;
-// Calls `each` for every entry whose key is one of `known`; with no `known`, for every entry whose key is a word.
+// Calls `each` for every entry whose key is one of `known`; with no `known`, for every entry whose
+// key is a word.
 bool read_map(const Node &node, std::string_view what, Words known, std::string_view example,
               Diagnostics &diag, const EachEntry &each);
 
 using EachItem = std::function<void(const Node &item)>;
-bool read_list(const Node &node, std::string_view what, std::string_view example,
-               Diagnostics &diag, const EachItem &each);
+bool read_list(const Node &node, std::string_view what, std::string_view example, Diagnostics &diag,
+               const EachItem &each);
 
 // Text without control characters, not empty; anything that the caller types later.
 std::optional<std::string> read_text(const Node &node, std::string_view what, Diagnostics &diag);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of config/ share: the reader opened as the core opens it, and its answers in comparable form.
+// What the tests of config/ share: the reader opened as the core opens it, and its answers in
+// comparable form.
 //
-//   auto policy = read_policy("version: 1\n");          // policy.get()->disable_count, policy.diagnostics
-//   EXPECT_THAT(policy_errors("a: 1\nversion: 1\n"), ElementsAre("1:1 unknown key 'a': known here: ..."));
+//   auto policy = read_policy("version: 1\n");          // policy.get()->disable_count,
+//   policy.diagnostics EXPECT_THAT(policy_errors("a: 1\nversion: 1\n"), ElementsAre("1:1 unknown
+//   key 'a': known here: ..."));
 //
 // For tests only.
 #ifndef WEFT_CONFIG_TEST_READER_H
@@ -72,8 +74,8 @@ inline constexpr char kPath[] = "/etc/weft/10-site.yaml";
 inline Answer<weft_policy> read_policy(std::string_view text) {
   Answer<weft_policy> answer{0, {nullptr, reader().free_policy}, {}};
   weft_policy *policy = nullptr;
-  answer.code = reader().read_policy(kPath, text.data(), text.size(), collect, &answer.diagnostics,
-                                     &policy);
+  answer.code =
+      reader().read_policy(kPath, text.data(), text.size(), collect, &answer.diagnostics, &policy);
   answer.view.reset(policy);
   return answer;
 }

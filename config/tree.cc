@@ -35,8 +35,7 @@ class Places {
     offset = std::min(offset, text_.size());
     const size_t line = line_of(offset);
     size_t column = offset - starts_[line];
-    if (!continuations_.empty())
-      column -= continuations_[offset] - continuations_[starts_[line]];
+    if (!continuations_.empty()) column -= continuations_[offset] - continuations_[starts_[line]];
     return {static_cast<uint32_t>(line + 1), static_cast<uint32_t>(column + 1)};
   }
 
@@ -117,7 +116,8 @@ class Builder : public YAML::EventHandler {
       seen_document_ = true;
       return;
     }
-    // yaml-cpp also comes here, for ever, with text that it can make nothing of, like a leading comma.
+    // yaml-cpp also comes here, for ever, with text that it can make nothing of, like a leading
+    // comma.
     const size_t pos = position(mark);
     if (text_.substr(pos, 3) == "---")
       diag_.error(places_.at(pos), "a second document begins", "one file holds one: remove '---'");
@@ -135,7 +135,8 @@ class Builder : public YAML::EventHandler {
     // An empty entry of a list is placed at what follows it: go back to its dash.
     if (!open_.empty() && open_.back()->kind == Node::Kind::kList && !is_null_word(pos)) {
       size_t back = pos;
-      while (back > 0 && std::string_view(" \t\r\n").find(text_[back - 1]) != std::string_view::npos)
+      while (back > 0 &&
+             std::string_view(" \t\r\n").find(text_[back - 1]) != std::string_view::npos)
         --back;
       if (back > 0 && text_[back - 1] == '-') pos = back - 1;
     }
@@ -317,11 +318,12 @@ void report_syntax(const YAML::Exception &e, std::string_view text, const Places
   if (is_one_of({msg::END_OF_SEQ_FLOW, msg::END_OF_MAP_FLOW})) {
     const bool list = what == msg::END_OF_SEQ_FLOW;
     const Where opened = builder.innermost().value_or(where);
-    return diag.error(where, std::string(list ? "the list" : "the map") + " that began at line " +
-                                 std::to_string(opened.line) + ", column " +
-                                 std::to_string(opened.column) + " does not go on like this",
-                      list ? "add ',' between entries and ']' at the end"
-                           : "write {key: value, key: value}");
+    return diag.error(
+        where,
+        std::string(list ? "the list" : "the map") + " that began at line " +
+            std::to_string(opened.line) + ", column " + std::to_string(opened.column) +
+            " does not go on like this",
+        list ? "add ',' between entries and ']' at the end" : "write {key: value, key: value}");
   }
 
   struct Translation {
@@ -365,7 +367,8 @@ std::optional<Node> parse_tree(std::string_view text, Diagnostics &diag) {
 
   Builder builder(text, places, diag);
   try {
-    // The line end at the end lets yaml-cpp tell an open quote as it does one before a last line end.
+    // The line end at the end lets yaml-cpp tell an open quote as it does one before a last line
+    // end.
     std::istringstream stream{std::string(text) + "\n"};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {  // the builder stops it at a second one

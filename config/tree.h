@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The tree of one YAML document with the place of every node. The only header between the schema and yaml-cpp.
+// The tree of one YAML document with the place of every node. The only header between the schema
+// and yaml-cpp.
 //
 //   std::optional<Node> root = parse_tree("version: 1\n", diag);
 //   root->items[0].text;    // "version", at line 1, column 1
 //   root->items[1].text;    // "1"
 //
-// The YAML taken is a subset on purpose: one document in UTF-8, at most 1 MiB and 32 levels, every key a word and given once; no
-// tags, anchors or aliases, whose only use here would be to make small files large and plain text surprising. No types either:
-// whether text is a number is the schema's business.
+// The YAML taken is a subset on purpose: one document in UTF-8, at most 1 MiB and 32 levels, every
+// key a word and given once; no tags, anchors or aliases, whose only use here would be to make
+// small files large and plain text surprising. No types either: whether text is a number is the
+// schema's business.
 #ifndef WEFT_CONFIG_TREE_H
 #define WEFT_CONFIG_TREE_H
 
@@ -39,7 +41,8 @@ struct Node {
   std::vector<Node> items;  // entries of a list; key, value, key, value... of a map
 };
 
-// Nothing where no tree could be made; then `diag` has an error. With a tree, `diag` may have errors too.
+// Nothing where no tree could be made; then `diag` has an error. With a tree, `diag` may have
+// errors too.
 std::optional<Node> parse_tree(std::string_view text, Diagnostics &diag);
 
 }  // namespace weft::config

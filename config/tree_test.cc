@@ -31,22 +31,22 @@ TEST(Yaml, PlacesCountCharacters) {
 }
 
 TEST(Yaml, TagsAnchorsAliases) {
-  EXPECT_THAT(errors("params: {tcp: {a: !docker*, b: !!str 5, c: [x, !y z]}}\n"),
-              ElementsAre("2:19 a tag, '!docker*': tags are not accepted; put text that begins with "
-                          "'!' in quotes",
-                          "2:32 a tag, '!!str': tags are not accepted; put text that begins with "
-                          "'!' in quotes",
-                          "2:48 a tag, '!y': tags are not accepted; put text that begins with '!' "
-                          "in quotes"));
-  EXPECT_THAT(errors("params: !m {tcp: {}}\nuse: !s [a]\n"),
-              ElementsAre("2:9 a tag, '!m': tags are not accepted; put text that begins with '!' in "
-                          "quotes",
-                          "3:6 a tag, '!s': tags are not accepted; put text that begins with '!' in "
-                          "quotes"));
-  const std::string anchors =
-      ": anchors are not accepted; put text that begins with '&' in quotes";
-  const std::string aliases =
-      ": aliases are not accepted; put text that begins with '*' in quotes";
+  EXPECT_THAT(
+      errors("params: {tcp: {a: !docker*, b: !!str 5, c: [x, !y z]}}\n"),
+      ElementsAre("2:19 a tag, '!docker*': tags are not accepted; put text that begins with "
+                  "'!' in quotes",
+                  "2:32 a tag, '!!str': tags are not accepted; put text that begins with "
+                  "'!' in quotes",
+                  "2:48 a tag, '!y': tags are not accepted; put text that begins with '!' "
+                  "in quotes"));
+  EXPECT_THAT(
+      errors("params: !m {tcp: {}}\nuse: !s [a]\n"),
+      ElementsAre("2:9 a tag, '!m': tags are not accepted; put text that begins with '!' in "
+                  "quotes",
+                  "3:6 a tag, '!s': tags are not accepted; put text that begins with '!' in "
+                  "quotes"));
+  const std::string anchors = ": anchors are not accepted; put text that begins with '&' in quotes";
+  const std::string aliases = ": aliases are not accepted; put text that begins with '*' in quotes";
   EXPECT_THAT(errors("use: &u [&a x, *a]\nparams: *u\n"),
               ElementsAre("2:6 an anchor, '&u'" + anchors, "2:10 an anchor, '&a'" + anchors,
                           "2:16 an alias, '*a'" + aliases, "3:9 an alias, '*u'" + aliases));
@@ -89,19 +89,21 @@ TEST(Yaml, SyntaxErrors) {
   EXPECT_THAT(errors("params: tcp: a\n"),
               ElementsAre("2:12 a ':' that makes no key here: write one 'key: value' per line, and "
                           "put text that contains ': ' in quotes"));
-  for (const char *text : {"params: {tcp: {a: \"b}}\n", "params: {tcp: {a: 'b}}\n", "params: {x: 1, a: \"b",
-                           "params: {x: 1, a: 'b''", "params: {x: 1, a: \"b\\\"\n\n", "params: [2, 3, a: \""})
+  for (const char *text :
+       {"params: {tcp: {a: \"b}}\n", "params: {tcp: {a: 'b}}\n", "params: {x: 1, a: \"b",
+        "params: {x: 1, a: 'b''", "params: {x: 1, a: \"b\\\"\n\n", "params: [2, 3, a: \""})
     EXPECT_THAT(errors(text),
                 ElementsAre("2:19 a quote that is never closed: close it on the same line"))
         << text;
-  EXPECT_EQ(read_policy("version: 1\nparams: {a: {b: 'it''s', c: \"say \\\"no\\\"\", d: ''}}").code, 0);
-  EXPECT_THAT(errors("params: {tcp: {a: \"\\d\"}}\n"),
-              ElementsAre("2:22 an unknown escape in double quotes: write '\\\\' for a backslash, or "
-                          "use single quotes"));
+  EXPECT_EQ(read_policy("version: 1\nparams: {a: {b: 'it''s', c: \"say \\\"no\\\"\", d: ''}}").code,
+            0);
+  EXPECT_THAT(
+      errors("params: {tcp: {a: \"\\d\"}}\n"),
+      ElementsAre("2:22 an unknown escape in double quotes: write '\\\\' for a backslash, or "
+                  "use single quotes"));
   EXPECT_THAT(errors("use: @a\n"),
               ElementsAre("2:6 a value cannot begin with this character: put it in quotes"));
-  EXPECT_THAT(errors("use: ]\n"),
-              ElementsAre("2:6 a closing bracket that none opened: remove it"));
+  EXPECT_THAT(errors("use: ]\n"), ElementsAre("2:6 a closing bracket that none opened: remove it"));
   EXPECT_THAT(errors("use:\n  - a\n  b\n"), ::testing::SizeIs(1));
 }
 
@@ -125,17 +127,16 @@ TEST(Yaml, OnlyText) {
   refused("\rx", "0x0d is not text");
   refused("\xff", "0xff is not UTF-8");
   refused("\x80", "0x80 is not UTF-8");
-  refused("\xc0\xaf", "0xc0 is not UTF-8");              // overlong
-  refused("\xe0\x80\xaf", "0xe0 is not UTF-8");          // overlong
-  refused("\xed\xa0\x80", "0xed is not UTF-8");          // surrogate
-  refused("\xf0\x80\x80\x80", "0xf0 is not UTF-8");      // overlong
-  refused("\xf4\x90\x80\x80", "0xf4 is not UTF-8");      // beyond U+10FFFF
-  refused("\xe2\x82", "0xe2 is not UTF-8");              // cut short
+  refused("\xc0\xaf", "0xc0 is not UTF-8");          // overlong
+  refused("\xe0\x80\xaf", "0xe0 is not UTF-8");      // overlong
+  refused("\xed\xa0\x80", "0xed is not UTF-8");      // surrogate
+  refused("\xf0\x80\x80\x80", "0xf0 is not UTF-8");  // overlong
+  refused("\xf4\x90\x80\x80", "0xf4 is not UTF-8");  // beyond U+10FFFF
+  refused("\xe2\x82", "0xe2 is not UTF-8");          // cut short
   EXPECT_EQ(read_policy("version: 1 # \xc2\xa2 \xe2\x82\xac \xf0\x90\x8d\x88 \t\n").code, 0);
   EXPECT_THAT(policy_errors(std::string_view("\xff\xfev\0e\0", 6)),
               ElementsAre("1:1 byte 0xff is not UTF-8" + remedy));
-  EXPECT_THAT(policy_errors("version: 1\xe2"),
-              ElementsAre("1:11 byte 0xe2 is not UTF-8" + remedy));
+  EXPECT_THAT(policy_errors("version: 1\xe2"), ElementsAre("1:11 byte 0xe2 is not UTF-8" + remedy));
 }
 
 TEST(Yaml, Size) {
@@ -151,13 +152,15 @@ TEST(Yaml, Depth) {
     return "version: 1\nx:\n  " + std::string(levels, '[') + std::string(levels, ']') + "\n";
   };
   EXPECT_THAT(policy_errors(nested(31)), ElementsAre(HasSubstr("2:1 unknown key 'x'")));
-  EXPECT_THAT(policy_errors(nested(32)),
-              ElementsAre("3:34 more than 32 levels of nesting: no key needs so many; close what was "
-                          "opened"));
+  EXPECT_THAT(
+      policy_errors(nested(32)),
+      ElementsAre("3:34 more than 32 levels of nesting: no key needs so many; close what was "
+                  "opened"));
 }
 
-// Texts that would recurse deeply, loop, or take quadratic time in a careless reader: four times the text may not take much more
-// than four times the time. The bound is generous as it must hold on a loaded machine and under a sanitizer.
+// Texts that would recurse deeply, loop, or take quadratic time in a careless reader: four times
+// the text may not take much more than four times the time. The bound is generous as it must hold
+// on a loaded machine and under a sanitizer.
 TEST(Yaml, HostileTextsTakeLinearTime) {
   const auto repeat = [](std::string_view head, std::string_view unit, std::string_view tail) {
     return [=](size_t size) {
@@ -219,9 +222,8 @@ TEST(Yaml, HostileTextsTakeLinearTime) {
 TEST(Yaml, LongNamesAreNotCopiedToEachOfTheirKeys) {
   std::string text = "version: 1\nparams:\n  ? " + std::string(500'000, 't') + "\n  :\n";
   for (int i = 0; i < 30'000; ++i) text += "    k" + std::to_string(i) + ": v\n";
-  EXPECT_THAT(policy_errors(text),
-              ElementsAre("3:5 the unit '" + std::string(40, 't') +
-                          "...' has 500000 characters: the most is 63"));
+  EXPECT_THAT(policy_errors(text), ElementsAre("3:5 the unit '" + std::string(40, 't') +
+                                               "...' has 500000 characters: the most is 63"));
 }
 
 TEST(Boundary, Table) {
@@ -237,8 +239,7 @@ TEST(Boundary, MissingArguments) {
   weft_manifest *manifest = nullptr;
   EXPECT_EQ(reader().read_manifest(kPath, nullptr, 5, collect, &told, &manifest), -FI_EINVAL);
   ASSERT_EQ(told.size(), 3u);
-  EXPECT_EQ(told[0].text,
-            "the reader was called without text or without a place for the result");
+  EXPECT_EQ(told[0].text, "the reader was called without text or without a place for the result");
 
   // Without a listener, a path or any text there is still an answer.
   EXPECT_EQ(reader().read_policy(nullptr, nullptr, 0, nullptr, nullptr, &policy), -FI_EINVAL);
@@ -256,9 +257,9 @@ TEST(Boundary, TextAndPathMayGoAfterReading) {
   auto path = std::make_unique<std::string>("/tmp/gone.yaml");
   auto text = std::make_unique<std::string>("version: 1\nparams: {tcp: {interfaces: [lo]}}\n");
   weft_policy *policy = nullptr;
-  ASSERT_EQ(reader().read_policy(path->c_str(), text->data(), text->size(), nullptr, nullptr,
-                                 &policy),
-            0);
+  ASSERT_EQ(
+      reader().read_policy(path->c_str(), text->data(), text->size(), nullptr, nullptr, &policy),
+      0);
   path.reset();
   text.reset();
   EXPECT_STREQ(policy->params[0].where.file, "/tmp/gone.yaml");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs a fuzz target once over every file of the folders (or files) given, for builds without libFuzzer: the corpus is then an
-// ordinary test. It searches for nothing new.
+// Runs a fuzz target once over every file of the folders (or files) given, for builds without
+// libFuzzer: the corpus is then an ordinary test. It searches for nothing new.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
