@@ -37,5 +37,26 @@ function(weft_add_fuzz name)
     add_test(NAME ${name} COMMAND ${name} ${F_CORPUS})
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT 120)
-  set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_TARGETS "${name}=${F_CORPUS}")
+  set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_TARGETS ${name})
+  set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_CORPORA ${F_CORPUS})
+endfunction()
+
+# The targets `fuzz` (build all) and `fuzz-60s` (run each for a minute; what it finds beyond the corpus stays in the build folder).
+function(weft_finish_fuzz)
+  get_property(targets GLOBAL PROPERTY WEFT_FUZZ_TARGETS)
+  get_property(corpora GLOBAL PROPERTY WEFT_FUZZ_CORPORA)
+  if(NOT WEFT_FUZZ OR NOT targets)
+    return()
+  endif()
+  add_custom_target(fuzz DEPENDS ${targets})
+  set(commands)
+  foreach(name corpus IN ZIP_LISTS targets corpora)
+    set(found ${CMAKE_BINARY_DIR}/fuzz/found/${name})
+    list(APPEND commands
+      COMMAND ${CMAKE_COMMAND} -E echo "fuzz: ${name} for 60 s"
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${found}
+      COMMAND $<TARGET_FILE:${name}> -max_total_time=60 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0
+              -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${found} ${corpus})
+  endforeach()
+  add_custom_target(fuzz-60s ${commands} DEPENDS ${targets} USES_TERMINAL VERBATIM)
 endfunction()
