@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,12 +177,13 @@ std::vector<int> ChooseCpus() {
   return {};
 }
 
-// How often the scheduler took the CPU away: a spinning side that was preempted measured the other
-// load of the machine.
-uint64_t Preemptions() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_nivcsw);
+// How long this thread has stood in the queue for its CPU, in nanoseconds: a side that spins and is
+// waited_ns measures the other load of the machine. 0 where the kernel does not say.
+uint64_t WaitedNs() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  uint64_t running = 0, waiting = 0;
+  file >> running >> waiting;
+  return file ? waiting : 0;
 }
 
 // --- What travels on the control connection -----------------------------------------------------
@@ -372,7 +372,7 @@ class Server {
     watch_.Start(TestName(spec.test), timeout_);
     Arena &arena = engine_.ArenaFor(spec);
     json ready = {{"ok", true}};
-    const uint64_t before = Preemptions();
+    const uint64_t before = WaitedNs();
     if (engine_.fabric) {
       FabricTransport &t = *engine_.fabric;
       t.Begin(arena, spec);
@@ -393,7 +393,7 @@ class Server {
       Fail("the peer asks for a measurement before it has opened a connection");
     }
     ReceiveInProgress(engine_, control_, watch_, timeout_);  // The client has everything.
-    control_.Send({{"preempted", Preemptions() - before}});
+    control_.Send({{"waited_ns", WaitedNs() - before}});
   }
 
   Control control_;
@@ -556,10 +556,10 @@ class Client {
       spec.window -= spec.window % spec.ack_every;
     }
     Calibrate(&spec);
-    uint64_t preempted = 0;
+    uint64_t waited_ns = 0;
     Samples samples;
-    Execute(spec, &samples, &preempted);
-    return Describe(spec, &samples, preempted);
+    Execute(spec, &samples, &waited_ns);
+    return Describe(spec, &samples, waited_ns);
   }
 
   // Warms everything up and finds how many iterations fill the time that was asked for.
@@ -587,7 +587,7 @@ class Client {
     }
   }
 
-  void Execute(const Spec &spec, Samples *samples, uint64_t *preempted) {
+  void Execute(const Spec &spec, Samples *samples, uint64_t *waited_ns) {
     watch_.Start(TestName(spec.test), options_.timeout);
     Arena &arena = engine_.ArenaFor(spec);
     samples->Reserve(spec.iterations + 1);
@@ -599,9 +599,9 @@ class Client {
         t.SetPeerMemory(ready.value("rma_address", uint64_t{0}),
                         ready.value("rma_key", uint64_t{0}));
       }
-      const uint64_t before = Preemptions();
+      const uint64_t before = WaitedNs();
       RunClient(t, arena, spec, samples);
-      if (preempted != nullptr) *preempted = Preemptions() - before;
+      if (waited_ns != nullptr) *waited_ns = WaitedNs() - before;
     };
     if (engine_.fabric) {
       FabricTransport &t = *engine_.fabric;
@@ -620,10 +620,10 @@ class Client {
     }
     control_.Send({{"done", true}});
     const json theirs = ReceiveInProgress(engine_, control_, watch_, options_.timeout);
-    if (preempted != nullptr) *preempted += theirs.value("preempted", uint64_t{0});
+    if (waited_ns != nullptr) *waited_ns += theirs.value("waited_ns", uint64_t{0});
   }
 
-  static json Describe(const Spec &spec, Samples *samples, uint64_t preempted) {
+  static json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
     const double total_ns = samples->total();
     samples->Sort();
     // A round trip is two messages; a read is a round trip by nature.
@@ -636,7 +636,7 @@ class Client {
                    {"iterations", spec.iterations},
                    {"window", spec.window},
                    {"ack_every", spec.ack_every},
-                   {"preempted", preempted},
+                   {"waited", static_cast<double>(waited_ns) / total_ns},
                    {"us",
                     {{"min", us(0)},
                      {"p50", us(0.5)},
@@ -677,26 +677,26 @@ class Client {
     printf("\n%s\n", kTitles[static_cast<int>(test)]);
     if (IsLatency(test)) {
       printf("%9s %9s %10s %10s %10s %10s %6s\n", "bytes", "rounds", "min us", "p50 us", "p99 us",
-             "mean us", "preem");
+             "mean us", "wait%");
     } else {
       printf("%9s %9s %7s %10s %12s %10s %12s %6s\n", "bytes", "windows", "window", "MB/s", "msg/s",
-             "avg MB/s", "avg msg/s", "preem");
+             "avg MB/s", "avg msg/s", "wait%");
     }
   }
 
   static void PrintResult(Test test, const json &r) {
     if (IsLatency(test)) {
       const json &us = r.at("us");
-      printf("%9zu %9llu %10.2f %10.2f %10.2f %10.2f %6llu\n", r.at("size").get<size_t>(),
+      printf("%9zu %9llu %10.2f %10.2f %10.2f %10.2f %6.1f\n", r.at("size").get<size_t>(),
              r.at("iterations").get<unsigned long long>(), us.at("min").get<double>(),
              us.at("p50").get<double>(), us.at("p99").get<double>(), us.at("mean").get<double>(),
-             r.at("preempted").get<unsigned long long>());
+             r.at("waited").get<double>() * 100);
     } else {
-      printf("%9zu %9llu %7u %10.1f %12.0f %10.1f %12.0f %6llu\n", r.at("size").get<size_t>(),
+      printf("%9zu %9llu %7u %10.1f %12.0f %10.1f %12.0f %6.1f\n", r.at("size").get<size_t>(),
              r.at("iterations").get<unsigned long long>(), r.at("window").get<unsigned>(),
              r.at("mb_per_s").get<double>(), r.at("messages_per_s").get<double>(),
              r.at("average_mb_per_s").get<double>(), r.at("average_messages_per_s").get<double>(),
-             r.at("preempted").get<unsigned long long>());
+             r.at("waited").get<double>() * 100);
     }
     fflush(stdout);
   }
