@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# installed_test.sh BUILD_DIR EXAMPLES_DIR CXX SANITIZE: installs what a plugin author gets, moves it elsewhere, builds each example
+# alone against it, and asks the installed probe to open the plugin that came out. SANITIZE is the -fsanitize= list, or empty.
+set -euo pipefail
+build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX SANITIZE} examples=${2:?} cxx=${3:?} sanitize=${4-}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+for component in fabric plugin-sdk; do
+  cmake --install "$build" --prefix "$tmp/first" --component "$component" >/dev/null
+done
+mv "$tmp/first" "$tmp/sdk"
+if grep -rIl -e "$build" -e "$tmp/first" "$tmp/sdk"; then
+  echo "the files above name where weft was built or first installed"
+  exit 1
+fi
+if [ -e "$tmp/sdk/include/weft/config.h" ]; then
+  echo "include/weft/config.h is private to weft, but installed"
+  exit 1
+fi
+flags="-Wall -Wextra -Wno-missing-field-initializers -Werror ${sanitize:+-fsanitize=$sanitize}"
+probe=$(find "$tmp/sdk" -name weft-probe)
+
+for example in null-provider pass-layer hook-count; do
+  # A copy, so that nothing of weft's tree is within reach.
+  cp -r "$examples/$example" "$tmp/$example"
+  if ! cmake -S "$tmp/$example" -B "$tmp/$example/build" -DCMAKE_PREFIX_PATH="$tmp/sdk" -DCMAKE_BUILD_TYPE=Release \
+      -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags" -DWEFT_SANITIZE="$sanitize" >"$tmp/log" 2>&1 ||
+      ! cmake --build "$tmp/$example/build" >>"$tmp/log" 2>&1; then
+    cat "$tmp/log"
+    echo "$example does not build against the installed SDK"
+    exit 1
+  fi
+  plugin=$tmp/$example/build/examples/$example.so
+  # What the build wrote is what the installed probe says, and nothing but the one symbol is visible.
+  mkdir -p "$tmp/$example/again/plugins.d"
+  cp "$plugin" "$tmp/$example/again/"
+  "$probe" --manifest "$tmp/$example/again/$example.so" --output "$tmp/$example/again/plugins.d/$example.yaml"
+  cmp "$tmp/$example/again/plugins.d/$example.yaml" "$tmp/$example/build/examples/plugins.d/$example.yaml"
+  symbols=$(nm -D --defined-only "$plugin" | awk '{print $3}')
+  [ "$symbols" = weft_plugin_query ] || { echo "$example exports: $symbols"; exit 1; }
+  echo "$example: built, probed"
+done
