@@ -412,6 +412,33 @@ TEST(Reader, TargetMustBeThePayload) {
   EXPECT_EQ(check({4, 4, 4, 2, 2}, 0), Reject::kTarget);  // the fifth vector has no place
 }
 
+// The target of a sink that does not accept counts for nothing.
+TEST(Reader, IgnoresTheTargetOfAStall) {
+  struct Undecided {
+    bool room = false;
+    uint8_t buffer[16];
+    Verdict on_header(const FrameHeader &, Target &target) {
+      EXPECT_EQ(target.count, 0);
+      EXPECT_EQ(target.discard, 0u);
+      target.add(buffer, 16);
+      if (room) return Verdict::kAccept;
+      target.discard = 7;
+      return Verdict::kStall;
+    }
+    void on_frame_end(const FrameHeader &) {}
+  };
+  Undecided sink;
+  Reader<Undecided> reader(kRdm1, kNative);
+  const Bytes bytes = hex(captures::kMessage);
+  EXPECT_EQ(reader.on_bytes(bytes, sink), 16u);
+  ASSERT_TRUE(reader.stalled());
+  EXPECT_TRUE(reader.direct().empty());
+  EXPECT_EQ(reader.discard_left(), 0u);
+  sink.room = true;
+  reader.resume(sink);
+  EXPECT_EQ(reader.direct_left(), 16u);
+}
+
 TEST(Target, FitTakesWhatFits) {
   uint8_t memory[64];
   const iovec buffers[] = {{memory, 10}, {memory + 10, 0}, {memory + 20, 20}};
