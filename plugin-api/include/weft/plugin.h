@@ -105,7 +105,8 @@ typedef struct weft_core_services {
   uint32_t reserved;
 
   /* struct fi_info lists cross the boundary in both directions: these allocate, copy (one entry, next = NULL) and
-   * free (the whole list) them. info_alloc gives an entry with all sub-structures present and zero. NULL: no memory. */
+   * free (the whole list) them. info_alloc gives an entry with all sub-structures present and zero. NULL: no memory.
+   * Names and addresses that a plugin hangs on an entry come from malloc. */
   struct fi_info *(*info_alloc)(void);
   struct fi_info *(*info_dup)(const struct fi_info *info);
   void (*info_free)(struct fi_info *info);
@@ -148,7 +149,7 @@ struct weft_instance {
   const char *stack;        /* the whole stack in OFI's notation, from the wire up: "tcp;ofi_rxm" */
   uint32_t place;           /* 0: outermost, next to the application */
   uint32_t hook_slot;       /* hooks only: index into weft_fid_header.links; the same for all instances of a unit */
-  const weft_value *params; /* in the order of unit->params */
+  const weft_value *params; /* in the order of unit->params; the stride of this array is params->struct_size */
   uint32_t param_count;
   uint32_t reserved;
 };
