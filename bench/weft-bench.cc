@@ -403,14 +403,14 @@ class Server {
 };
 
 // Throws unless the library in use lies where the user said it must.
-void ExpectLibrary(const Options &options, const std::string &path) {
-  if (options.expect_library.empty()) return;
-  char *real = realpath(options.expect_library.c_str(), nullptr);
+void ExpectLibrary(const std::string &directory, const std::string &path) {
+  if (directory.empty()) return;
+  char *real = realpath(directory.c_str(), nullptr);
   const std::string wanted = real != nullptr ? std::string(real) + "/" : "";
   free(real);
   if (wanted.empty() || path.rfind(wanted, 0) != 0) {
-    Fail("measuring %s, which is not in %s (is LD_LIBRARY_PATH set?)", path.c_str(),
-         options.expect_library.c_str());
+    Fail("measuring %s, which is not in %s (is there a libfabric.so.1, is LD_LIBRARY_PATH set?)",
+         path.c_str(), directory.c_str());
   }
 }
 
@@ -527,7 +527,8 @@ class Client {
     if (report->contains("library")) return;
     const Library mine = LoadedLibrary();
     const json theirs = opened.value("library", json::object());
-    ExpectLibrary(options_, mine.path);
+    ExpectLibrary(options_.expect_library, mine.path);
+    ExpectLibrary(options_.server_library_path, theirs.value("path", ""));
     (*report)["library"] = ToJson(mine);
     (*report)["peer_library"] = theirs;
     printf("library: %s (fi_version %s)\n", mine.path.c_str(), mine.version.c_str());
@@ -788,7 +789,7 @@ void RunStartup(const Options &options, json *report) {
        {"better", "lower"},
        {"library", library},
        {"us", {{"min", us(0)}, {"p50", us(0.5)}, {"p99", us(0.99)}, {"max", us(1)}}}});
-  if (!options.raw) ExpectLibrary(options, library);
+  if (!options.raw) ExpectLibrary(options.expect_library, library);
   if (!options.raw && !report->contains("library")) (*report)["library"] = {{"path", library}};
   printf("\nstartup: from exec to the first fi_getinfo result, FI_PROVIDER=%s\nlibrary: %s\n",
          options.fabric.provider.c_str(), library.c_str());
