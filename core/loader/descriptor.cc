@@ -15,7 +15,8 @@
 namespace weft {
 namespace {
 
-// The sizes of ABI 1.0, written as "ends after its last member" so that they stay when the structs grow.
+// The sizes of ABI 1.0, written as "ends after its last member" so that they stay when the structs
+// grow.
 constexpr size_t kDescSize = offsetof(weft_plugin_desc, fini) + sizeof(weft_plugin_desc::fini);
 constexpr size_t kUnitSize = offsetof(weft_unit, hook) + sizeof(weft_unit::hook);
 constexpr size_t kParamSize = offsetof(weft_param, maximum) + sizeof(weft_param::maximum);
@@ -40,17 +41,24 @@ __attribute__((format(printf, 1, 2))) tl::unexpected<Rejection> faulty(const cha
   return with_remedy(std::move(rejection), "%s", kAskVendor);
 }
 
-// How many bytes the UTF-8 character at `text` has; 0 if it is none. Overlong forms pass: nothing here decodes them.
+// How many bytes the UTF-8 character at `text` has; 0 if it is none. Overlong forms pass: nothing
+// here decodes them.
 size_t utf8_length(const char *text, size_t size) {
   const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const size_t length = first < 0x80   ? 1
+                        : first < 0xc2 ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf5 ? 4
+                                       : 0;
   if (length > size) return 0;
   for (size_t i = 1; i < length; ++i)
     if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
   return length;
 }
 
-// Copies text that ends within `bound` bytes. Text is for people, YAML and JSON: what those cannot show becomes '?'.
+// Copies text that ends within `bound` bytes. Text is for people, YAML and JSON: what those cannot
+// show becomes '?'.
 bool copy_text(const char *from, size_t bound, std::string &to) {
   to.clear();
   if (from == nullptr) return true;
@@ -92,8 +100,8 @@ Checked<ParamInfo> check_param(const char *unit, uint32_t i, const weft_param *p
     return faulty("params[%u] of unit '%s' is named '%s': only a-z 0-9 _ are allowed", i, unit,
                   shown(param->name).c_str());
   if (param->type < WEFT_TYPE_BOOL || param->type > WEFT_TYPE_LIST)
-    return faulty("parameter '%s' of unit '%s' has type %u, known are %u to %u",
-                  info.name.c_str(), unit, param->type, WEFT_TYPE_BOOL, WEFT_TYPE_LIST);
+    return faulty("parameter '%s' of unit '%s' has type %u, known are %u to %u", info.name.c_str(),
+                  unit, param->type, WEFT_TYPE_BOOL, WEFT_TYPE_LIST);
   if (!copy_text(param->default_value, kMaxText, info.default_value) ||
       !copy_text(param->help, kMaxText, info.help))
     return faulty("default or help of parameter '%s' of unit '%s' has no end within %zu bytes",
@@ -121,21 +129,25 @@ Checked<void> check_tables(const char *name, const weft_unit &unit) {
                   unit.kind);
   if (provider != (unit.kind == WEFT_KIND_PROVIDER) || layer != (unit.kind == WEFT_KIND_LAYER) ||
       hook != (unit.kind == WEFT_KIND_HOOK))
-    return faulty("unit '%s' of kind %u has the tables provider=%d layer=%d hook=%d: exactly the one "
-                  "of its kind must be set",
-                  name, unit.kind, provider, layer, hook);
+    return faulty(
+        "unit '%s' of kind %u has the tables provider=%d layer=%d hook=%d: exactly the one "
+        "of its kind must be set",
+        name, unit.kind, provider, layer, hook);
   if (provider && (unit.provider->struct_size < kProviderUnitSize || !unit.provider->create))
-    return faulty("the provider table of unit '%s' has struct_size %u (ABI 1.0 needs %zu) or no "
-                  "create function",
-                  name, unit.provider->struct_size, kProviderUnitSize);
+    return faulty(
+        "the provider table of unit '%s' has struct_size %u (ABI 1.0 needs %zu) or no "
+        "create function",
+        name, unit.provider->struct_size, kProviderUnitSize);
   if (layer && (unit.layer->struct_size < kLayerUnitSize || !unit.layer->wrap))
-    return faulty("the layer table of unit '%s' has struct_size %u (ABI 1.0 needs %zu) or no wrap "
-                  "function",
-                  name, unit.layer->struct_size, kLayerUnitSize);
+    return faulty(
+        "the layer table of unit '%s' has struct_size %u (ABI 1.0 needs %zu) or no wrap "
+        "function",
+        name, unit.layer->struct_size, kLayerUnitSize);
   if (hook && (unit.hook->struct_size < kHookUnitSize || !unit.hook->create || !unit.hook->overlay))
-    return faulty("the hook table of unit '%s' has struct_size %u (ABI 1.0 needs %zu), no create "
-                  "function or no overlay",
-                  name, unit.hook->struct_size, kHookUnitSize);
+    return faulty(
+        "the hook table of unit '%s' has struct_size %u (ABI 1.0 needs %zu), no create "
+        "function or no overlay",
+        name, unit.hook->struct_size, kHookUnitSize);
   return {};
 }
 
@@ -155,12 +167,12 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
                   shown(unit->name).c_str());
   const char *name = info.name.c_str();
   if (const uint64_t unknown = unit->caps & kMustUnderstand & ~kKnownUnitCaps)
-    return with_remedy(
-        reject(Stage::kNegotiate,
-               "unit '%s' sets capability bits 0x%" PRIx64 ", which this core does not know and must "
-               "understand",
-               name, unknown),
-        "update weft to a release that knows them");
+    return with_remedy(reject(Stage::kNegotiate,
+                              "unit '%s' sets capability bits 0x%" PRIx64
+                              ", which this core does not know and must "
+                              "understand",
+                              name, unknown),
+                       "update weft to a release that knows them");
   if (!copy_text(unit->ofi_name, kMaxName, info.ofi_name))
     return faulty("the ofi_name of unit '%s' has no end within %zu bytes", name, kMaxName);
   if (info.ofi_name.empty()) info.ofi_name = info.name;
@@ -194,8 +206,9 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
     const size_t colon = device.find(':');
     if (colon == 0 || colon == std::string::npos || colon + 1 == device.size() ||
         device.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != colon)
-      return faulty("devices[%u] of unit '%s' is '%s': it must look like pci:15b3:* or path:/dev/x*",
-                    d, name, device.c_str());
+      return faulty(
+          "devices[%u] of unit '%s' is '%s': it must look like pci:15b3:* or path:/dev/x*", d, name,
+          device.c_str());
     info.devices.push_back(std::move(device));
   }
   std::set<std::string> seen;
@@ -218,20 +231,20 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
 
 Checked<void> check_versions(const weft_plugin_desc &desc, const CoreAbi &abi) {
   if (desc.abi_major > abi.major)
-    return with_remedy(
-        reject(Stage::kNegotiate, "built for plugin ABI %u.%u; this core has %u.%u", desc.abi_major,
-               desc.abi_minor, abi.major, abi.minor),
-        "update weft to a release with ABI %u, or get the plugin built for ABI %u", desc.abi_major,
-        abi.major);
+    return with_remedy(reject(Stage::kNegotiate, "built for plugin ABI %u.%u; this core has %u.%u",
+                              desc.abi_major, desc.abi_minor, abi.major, abi.minor),
+                       "update weft to a release with ABI %u, or get the plugin built for ABI %u",
+                       desc.abi_major, abi.major);
   if (desc.abi_major < abi.major_min)
     return with_remedy(
         reject(Stage::kNegotiate, "built for plugin ABI %u.%u; this core loads %u and newer",
                desc.abi_major, desc.abi_minor, abi.major_min),
         "update the plugin");
   if (desc.abi_major == abi.major && desc.min_core_minor > abi.minor)
-    return with_remedy(reject(Stage::kNegotiate, "needs a core with ABI %u.%u or newer; this one has %u.%u",
-                              desc.abi_major, desc.min_core_minor, abi.major, abi.minor),
-                       "update weft, or use an older release of the plugin");
+    return with_remedy(
+        reject(Stage::kNegotiate, "needs a core with ABI %u.%u or newer; this one has %u.%u",
+               desc.abi_major, desc.min_core_minor, abi.major, abi.minor),
+        "update weft, or use an older release of the plugin");
   if (const uint64_t missing = desc.required_core_caps & ~abi.caps)
     return with_remedy(reject(Stage::kNegotiate,
                               "requires core capabilities 0x%" PRIx64 ", of which this core lacks "
@@ -239,11 +252,12 @@ Checked<void> check_versions(const weft_plugin_desc &desc, const CoreAbi &abi) {
                               desc.required_core_caps, missing),
                        "update weft to a release that offers them");
   if (const uint64_t unknown = desc.caps & kMustUnderstand & ~kKnownDescCaps)
-    return with_remedy(reject(Stage::kNegotiate,
-                              "sets capability bits 0x%" PRIx64 ", which this core does not know and "
-                              "must understand",
-                              unknown),
-                       "update weft to a release that knows them");
+    return with_remedy(
+        reject(Stage::kNegotiate,
+               "sets capability bits 0x%" PRIx64 ", which this core does not know and "
+               "must understand",
+               unknown),
+        "update weft to a release that knows them");
   return {};
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reads and judges what weft_plugin_query() returned: the only place that walks a plugin's tables before it is trusted.
+// Reads and judges what weft_plugin_query() returned: the only place that walks a plugin's tables
+// before it is trusted.
 //
 //   Checked<PluginRecord> record = check_descriptor(desc);
 //   if (!record) ...   // stage negotiate: "unit_count is 100000, at most 64 are allowed"
 //
-// Touches a member only if it ends within its struct_size, a string only up to its bound. A pointer that is not NULL is
-// followed: a plugin that lies about pointers crashes the process, which is why an unknown one is probed in a child first. Does
-// not look at files, and does not know other plugins: a name that is taken is the Loader's business.
+// Touches a member only if it ends within its struct_size, a string only up to its bound. A pointer
+// that is not NULL is followed: a plugin that lies about pointers crashes the process, which is why
+// an unknown one is probed in a child first. Does not look at files, and does not know other
+// plugins: a name that is taken is the Loader's business.
 #ifndef WEFT_CORE_LOADER_DESCRIPTOR_H
 #define WEFT_CORE_LOADER_DESCRIPTOR_H
 

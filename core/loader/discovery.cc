@@ -23,7 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxManifest = size_t{1} << 20;
 
-std::string text_of(const char *text) { return text == nullptr ? "" : text; }
+std::string text_of(const char *text) {
+  return text == nullptr ? "" : text;
+}
 
 // Keeps the first diagnostics of a file as one line.
 struct Diagnostics {
@@ -175,8 +177,8 @@ Checked<void> check_folders(const std::string &folder, const TrustRules &rules, 
   return check_trusted_folder(manifests, rules);
 }
 
-// A folder that changes twice within one tick of the file system's clock has one modification time for both. Waits until a change from
-// now on shows.
+// A folder that changes twice within one tick of the file system's clock has one modification time
+// for both. Waits until a change from now on shows.
 void outwait(int64_t mtime_ns) {
   for (int i = 0; i < 50; ++i) {
     timespec now{};
@@ -188,7 +190,9 @@ void outwait(int64_t mtime_ns) {
 
 }  // namespace
 
-std::string file_name(const std::string &path) { return fs::path(path).filename(); }
+std::string file_name(const std::string &path) {
+  return fs::path(path).filename();
+}
 
 Checked<void> ManifestReader::open() {
   if (reader_ != nullptr) return {};
@@ -229,9 +233,10 @@ Checked<PluginRecord> ManifestReader::read(const std::string &manifest) {
   const std::string arch = text_of(parsed->arch);
   reader_->free_manifest(parsed);
   if (!arch.empty() && arch != machine_arch())
-    return with_remedy(reject(Stage::kArchitecture, "the manifest says it was built for %s, this is %s",
-                              arch.c_str(), std::string(machine_arch()).c_str()),
-                       "install the plugin for this architecture");
+    return with_remedy(
+        reject(Stage::kArchitecture, "the manifest says it was built for %s, this is %s",
+               arch.c_str(), std::string(machine_arch()).c_str()),
+        "install the plugin for this architecture");
   return record;
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Finds the plugins of one folder without opening a library: from its index, else its manifests, else the names of its files.
+// Finds the plugins of one folder without opening a library: from its index, else its manifests,
+// else the names of its files.
 //
 //   ManifestReader reader("/usr/lib/weft/weft-config.so", {});
 //   DecisionRecord troubles;
 //   std::vector<PluginRecord> found = discover_folder("/usr/lib/weft", reader, {}, troubles);
 //
-// A record with an empty `name` is a library that no manifest describes: somebody has to probe it. An index holds as long
-// as plugins.d has the modification time that the index names, so startup costs one open and one stat; after that each manifest is compared
-// by its own stamp, and only what changed is read as YAML. A library without a manifest in a folder with an index is found
-// by the next refresh, as with ldconfig.
+// A record with an empty `name` is a library that no manifest describes: somebody has to probe it.
+// An index holds as long as plugins.d has the modification time that the index names, so startup
+// costs one open and one stat; after that each manifest is compared by its own stamp, and only what
+// changed is read as YAML. A library without a manifest in a folder with an index is found by the
+// next refresh, as with ldconfig.
 #ifndef WEFT_CORE_LOADER_DISCOVERY_H
 #define WEFT_CORE_LOADER_DISCOVERY_H
 

@@ -32,14 +32,22 @@ static_assert(sizeof(Elf64_Ehdr) == kElfHeaderSize);
 
 const char *machine_name(uint16_t machine) {
   switch (machine) {
-    case EM_386: return "i386";
-    case EM_ARM: return "arm";
-    case EM_X86_64: return "x86_64";
-    case EM_AARCH64: return "aarch64";
-    case EM_PPC64: return "ppc64";
-    case EM_S390: return "s390x";
-    case EM_RISCV: return "riscv";
-    default: return "unknown";
+    case EM_386:
+      return "i386";
+    case EM_ARM:
+      return "arm";
+    case EM_X86_64:
+      return "x86_64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_PPC64:
+      return "ppc64";
+    case EM_S390:
+      return "s390x";
+    case EM_RISCV:
+      return "riscv";
+    default:
+      return "unknown";
   }
 }
 
@@ -73,28 +81,30 @@ Checked<ElfHeader> parse_elf_header(std::span<const std::byte> bytes, uint64_t f
   std::memcpy(&header, bytes.data(), sizeof header);
   // Class and byte order first: they say how to read the rest.
   if (header.e_ident[EI_CLASS] != ELFCLASS64)
-    return with_remedy(reject(Stage::kArchitecture, "ELF class is %u, this process needs 64-bit (2)",
-                              header.e_ident[EI_CLASS]),
-                       "install the plugin for this architecture");
+    return with_remedy(
+        reject(Stage::kArchitecture, "ELF class is %u, this process needs 64-bit (2)",
+               header.e_ident[EI_CLASS]),
+        "install the plugin for this architecture");
   if (header.e_ident[EI_DATA] != kData)
     return with_remedy(reject(Stage::kArchitecture, "ELF byte order is %u, this machine's is %u",
                               header.e_ident[EI_DATA], kData),
                        "install the plugin for this architecture");
   if (header.e_machine != kMachine)
-    return with_remedy(reject(Stage::kArchitecture, "built for %s (machine %u), this is %s (machine %u)",
-                              machine_name(header.e_machine), header.e_machine,
-                              machine_name(kMachine), kMachine),
-                       "install the plugin for this architecture");
-  if (header.e_type != ET_DYN)
     return with_remedy(
-        reject(Stage::kArchitecture, "ELF type is %u, a shared object has %u", header.e_type, ET_DYN),
-        "the file is no plugin: move it elsewhere");
+        reject(Stage::kArchitecture, "built for %s (machine %u), this is %s (machine %u)",
+               machine_name(header.e_machine), header.e_machine, machine_name(kMachine), kMachine),
+        "install the plugin for this architecture");
+  if (header.e_type != ET_DYN)
+    return with_remedy(reject(Stage::kArchitecture, "ELF type is %u, a shared object has %u",
+                              header.e_type, ET_DYN),
+                       "the file is no plugin: move it elsewhere");
   if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum == 0 || header.e_phnum == PN_XNUM)
     return not_usable("its ELF header describes no usable program headers");
   const size_t table = size_t{header.e_phnum} * sizeof(Elf64_Phdr);
   if (end_of(header.e_phoff, table) > file_size)
     return truncated("program headers", end_of(header.e_phoff, table), file_size);
-  // The section headers are the last thing that a linker writes: a file that was cut short lacks them.
+  // The section headers are the last thing that a linker writes: a file that was cut short lacks
+  // them.
   if (header.e_shoff != 0) {
     const uint64_t end = end_of(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
     if (end > file_size) return truncated("section headers", end, file_size);
@@ -127,8 +137,8 @@ Checked<void> check_elf(int fd, uint64_t file_size) {
   const auto read_at = [fd](std::span<std::byte> into, uint64_t offset) -> size_t {
     size_t done = 0;
     while (done < into.size()) {
-      const ssize_t n = pread(fd, into.data() + done, into.size() - done,
-                              static_cast<off_t>(offset + done));
+      const ssize_t n =
+          pread(fd, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) break;
       done += static_cast<size_t>(n);

@@ -4,8 +4,9 @@
 //   Checked<ElfHeader> header = parse_elf_header(first_bytes, file_size);
 //   Checked<void> whole = check_program_headers(*header, bytes_at_header_phoff, file_size);
 //
-// Total functions over bytes that may be anything. They find what dlopen() reports badly or not at all: another machine, a file
-// cut short by a full disk (whose pages end in SIGBUS), no ELF at all. What they accept may still be refused by dlopen().
+// Total functions over bytes that may be anything. They find what dlopen() reports badly or not at
+// all: another machine, a file cut short by a full disk (whose pages end in SIGBUS), no ELF at all.
+// What they accept may still be refused by dlopen().
 #ifndef WEFT_CORE_LOADER_ELF_H
 #define WEFT_CORE_LOADER_ELF_H
 

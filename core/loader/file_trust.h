@@ -4,9 +4,10 @@
 //   Checked<FileStamp> stamp = check_trust("/opt/frobco/frob.so", {.secure = false});
 //   Checked<FileStamp> good = check_file(path, rules);          // trust, then the ELF headers
 //
-// Rules: a regular file; nobody but its owner (or root) can write to it or replace it; a group may write where the owner is the user of
-// this process, who then decided so. `secure` (AT_SECURE): file and all folders above belong to root and only root can write
-// to them. Against an attacker who is already this user it protects nothing.
+// Rules: a regular file; nobody but its owner (or root) can write to it or replace it; a group may
+// write where the owner is the user of this process, who then decided so. `secure` (AT_SECURE):
+// file and all folders above belong to root and only root can write to them. Against an attacker
+// who is already this user it protects nothing.
 #ifndef WEFT_CORE_LOADER_FILE_TRUST_H
 #define WEFT_CORE_LOADER_FILE_TRUST_H
 

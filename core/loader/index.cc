@@ -21,16 +21,24 @@ std::string core_abi() {
 void append_field(std::string &out, std::string_view text) {
   out += '\t';
   for (char c : text) switch (c) {
-      case '\t': out += "\\t"; break;
-      case '\n': out += "\\n"; break;
-      case '\\': out += "\\\\"; break;
-      case '\0': break;
-      default: out += c;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\0':
+        break;
+      default:
+        out += c;
     }
 }
 
 template <class T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 void append_field(std::string &out, T number) {
   out += '\t';
   out += std::to_string(number);
@@ -158,8 +166,9 @@ class Parser {
     fields.number(version);
     const std::string abi = fields.text();
     if (version != 1 || abi != core_abi())
-      return fail(FI_EINVAL, "the index is of format %u for ABI %s; this core writes format 1 for %s",
-                  version, abi.c_str(), core_abi().c_str());
+      return fail(FI_EINVAL,
+                  "the index is of format %u for ABI %s; this core writes format 1 for %s", version,
+                  abi.c_str(), core_abi().c_str());
     fields.number(index_.manifests_mtime_ns);
     fields.number(expected, size_t{0}, kMaxIndexPlugins);
     if (!fields.good()) return refuse("has a bad value or the wrong number of them");

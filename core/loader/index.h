@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The text form of plugin records: plugins.idx of a folder, the cache of probe verdicts, and the report of a probe.
+// The text form of plugin records: plugins.idx of a folder, the cache of probe verdicts, and the
+// report of a probe.
 //
 //   Result<Index> index = parse_index(text, "/usr/lib/weft");
 //   std::string text = write_index(*index, "/usr/lib/weft");
 //
-// One line per fact, fields separated by tabs, so that startup needs no YAML. Parsed strictly and in bounded memory: a file that is
-// damaged in any way is refused as a whole, and the manifests are read instead. Not an interface: only weft reads and writes it.
+// One line per fact, fields separated by tabs, so that startup needs no YAML. Parsed strictly and
+// in bounded memory: a file that is damaged in any way is refused as a whole, and the manifests are
+// read instead. Not an interface: only weft reads and writes it.
 //
 //   weft-index  1  ABI  MTIME-OF-PLUGINS.D  PLUGINS
-//   plugin  LIBRARY  SIZE  MTIME  MANIFEST  SIZE  MTIME          paths relative to the index's folder; times in nanoseconds
-//   verdict  unprobed|ok|rejected|quarantined  STAGE  CAUSE  REMEDY
-//   about  NAME  VENDOR  VERSION  LICENSE  SUPPORT  MAJOR  MINOR  MIN_CORE_MINOR                        (absent: not known)
-//   unit  KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  OFFERS_EP  RANK  MATURITY  SECURITY  SUMMARY
-//   device  TEXT
-//   param  TYPE  NAME  HAS_DEFAULT  DEFAULT  MINIMUM  MAXIMUM  HELP
-//   end
+//   plugin  LIBRARY  SIZE  MTIME  MANIFEST  SIZE  MTIME          paths relative to the index's
+//   folder; times in nanoseconds verdict  unprobed|ok|rejected|quarantined  STAGE  CAUSE  REMEDY
+//   about  NAME  VENDOR  VERSION  LICENSE  SUPPORT  MAJOR  MINOR  MIN_CORE_MINOR (absent: not
+//   known) unit  KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  OFFERS_EP  RANK  MATURITY  SECURITY
+//   SUMMARY device  TEXT param  TYPE  NAME  HAS_DEFAULT  DEFAULT  MINIMUM  MAXIMUM  HELP end
 #ifndef WEFT_CORE_LOADER_INDEX_H
 #define WEFT_CORE_LOADER_INDEX_H
 

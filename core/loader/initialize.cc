@@ -37,7 +37,8 @@ Checked<void> initialize(const weft_plugin_desc &desc, const weft_offer &offer, 
     return faulty("an exception left init()");
   }
   if (code == 0) return {};
-  if (code > 0) return faulty("init() returned " + std::to_string(code) + ", which is neither 0 nor negative");
+  if (code > 0)
+    return faulty("init() returned " + std::to_string(code) + ", which is neither 0 nor negative");
   const std::string text(why.text, strnlen(why.text, sizeof why.text));
   return with_remedy(reject(Stage::kInit, "init() failed with %d: %s", code,
                             text.empty() ? "the plugin gave no reason" : text.c_str()),

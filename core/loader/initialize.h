@@ -2,11 +2,13 @@
 // Calls a plugin's init() and fini(): the stage init.
 //
 //   void *state = nullptr;
-//   Checked<void> done = initialize(*desc, offer, state);                          // on this thread, for a plugin that was probed
-//   Checked<void> done = initialize_within(budget, *desc, offer, state);           // gives up on one that hangs
+//   Checked<void> done = initialize(*desc, offer, state);                          // on this
+//   thread, for a plugin that was probed Checked<void> done = initialize_within(budget, *desc,
+//   offer, state);           // gives up on one that hangs
 //
-// The second runs init() on a thread of its own and abandons that thread when the time is over: a thread cannot be ended from
-// outside. That is the price of an unknown plugin in a process that may not fork; a known one does not pay it.
+// The second runs init() on a thread of its own and abandons that thread when the time is over: a
+// thread cannot be ended from outside. That is the price of an unknown plugin in a process that may
+// not fork; a known one does not pay it.
 #ifndef WEFT_CORE_LOADER_INITIALIZE_H
 #define WEFT_CORE_LOADER_INITIALIZE_H
 

@@ -28,7 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kAskVendor =
-    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin check` tries it now";
+    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
+    "check` tries it now";
 
 std::string tidy(const std::string &path) {
   std::error_code error;
@@ -46,7 +47,8 @@ Decision to_decision(std::string candidate, const Rejection &rejection, std::str
           .rule = std::move(rule)};
 }
 
-// What plugins see of the core. A plugin is never closed and may look at it for ever, so it is never freed.
+// What plugins see of the core. A plugin is never closed and may look at it for ever, so it is
+// never freed.
 struct CoreOffer {
   weft_core_services services;
   weft_offer offer;
@@ -62,7 +64,8 @@ const weft_offer &immortal_offer(const weft_core_services &services) {
   return made.offer;
 }
 
-// A manifest or index that does not tell what the library says would give the unit wrong parameters.
+// A manifest or index that does not tell what the library says would give the unit wrong
+// parameters.
 Checked<void> compare(const UnitInfo &told, const UnitInfo &found, const std::string &manifest) {
   std::string what;
   if (told.kind != found.kind)
@@ -81,13 +84,13 @@ Checked<void> compare(const UnitInfo &told, const UnitInfo &found, const std::st
       reject(Stage::kNegotiate, "%s does not fit to the library: it gives unit '%s' the %s",
              manifest.empty() ? "what was remembered" : manifest.c_str(), found.name.c_str(),
              what.c_str()),
-      "write it anew: weft-probe --manifest LIBRARY --output MANIFEST, then weft plugin refresh FOLDER");
+      "write it anew: weft-probe --manifest LIBRARY --output MANIFEST, then weft plugin refresh "
+      "FOLDER");
 }
 
 ProbeOptions probe_options(const LoaderOptions &options) {
-  return {.program = options.probe_program,
-          .budget = options.probe_budget,
-          .secure = options.secure};
+  return {
+      .program = options.probe_program, .budget = options.probe_budget, .secure = options.secure};
 }
 
 }  // namespace
@@ -124,7 +127,8 @@ struct Loader::Impl {
       (void)finish(*(*it)->desc, (*it)->state);  // nobody is left to be told
   }
 
-  // ---- discovery -------------------------------------------------------------------------------------------------
+  // ---- discovery
+  // -------------------------------------------------------------------------------------------------
 
   void discover() {
     if (!options.reader_library.empty()) options.reader_library = tidy(options.reader_library);
@@ -137,11 +141,24 @@ struct Loader::Impl {
     }
     // Our own folder first: it has its names before anybody else.
     if (!folders.empty()) std::rotate(folders.begin(), folders.end() - 1, folders.end());
-    std::set<std::string> libraries;
+    std::map<std::string, std::string> libraries;  // to what described it
     for (const std::string &folder : folders)
-      for (PluginRecord &record : discover_folder(folder, reader, rules, troubles))
-        if (libraries.insert(record.library).second) add(std::move(record));
-    // What is out of use keeps its units, so that asking for one tells why; it takes no name from what works.
+      for (PluginRecord &record : discover_folder(folder, reader, rules, troubles)) {
+        const auto [first, is_new] = libraries.emplace(record.library, record.manifest);
+        if (is_new)
+          add(std::move(record));
+        else if (!record.manifest.empty())
+          troubles.add({.candidate = file_name(record.manifest),
+                        .stage = Stage::kManifest,
+                        .accepted = false,
+                        .reason = "it describes " + record.library + ", which " +
+                                  (first->second.empty() ? "was found" : first->second + " does") +
+                                  " already",
+                        .remedy = "remove one of the two manifests",
+                        .rule = record.manifest});
+      }
+    // What is out of use keeps its units, so that asking for one tells why; it takes no name from
+    // what works.
     for (const bool working : {true, false})
       for (size_t i = 0; i < plugins.size(); ++i)
         if (plugins[i].failed.has_value() != working) add_units(i);
@@ -162,8 +179,8 @@ struct Loader::Impl {
       if (Checked<void> known = identify(record); !known) plugin.failed = known.error();
     plugin.record = std::move(record);
     if (plugin.failed)
-      troubles.add(to_decision(file_name(plugin.record.library), *plugin.failed,
-                               plugin.record.library));
+      troubles.add(
+          to_decision(file_name(plugin.record.library), *plugin.failed, plugin.record.library));
     plugins.push_back(std::move(plugin));
   }
 
@@ -203,7 +220,8 @@ struct Loader::Impl {
     record.library_stamp = *file;
     if (const Checked<void> verdict = settle(record); !verdict) return verdict;
     if (!record.name.empty()) return {};
-    // Unprobed, and allowed to be: only the descriptor is read here, init() waits until somebody chooses a unit.
+    // Unprobed, and allowed to be: only the descriptor is read here, init() waits until somebody
+    // chooses a unit.
     Plugin opened;
     opened.record = record;
     if (Checked<void> described = describe(opened); !described) {
@@ -217,17 +235,20 @@ struct Loader::Impl {
     return {};
   }
 
-  // ---- the verdict -----------------------------------------------------------------------------------------------
+  // ---- the verdict
+  // -----------------------------------------------------------------------------------------------
 
   static Checked<void> as_rejection(const PluginRecord &record) {
     if (record.verdict != Verdict::kRejected && record.verdict != Verdict::kQuarantined) return {};
     Rejection rejection = record.rejection;
-    if (record.verdict == Verdict::kQuarantined) rejection.cause = "quarantined: " + rejection.cause;
+    if (record.verdict == Verdict::kQuarantined)
+      rejection.cause = "quarantined: " + rejection.cause;
     return tl::unexpected<Rejection>(std::move(rejection));
   }
 
-  // What index, cache and, if need be, a probe say. On success the record is ok, or unprobed and allowed to be. A record
-  // without metadata gets some where the verdict comes with it. Its library_stamp is the file's own.
+  // What index, cache and, if need be, a probe say. On success the record is ok, or unprobed and
+  // allowed to be. A record without metadata gets some where the verdict comes with it. Its
+  // library_stamp is the file's own.
   Checked<void> settle(PluginRecord &record) {
     const auto adopt = [&](PluginRecord from) {
       from.manifest = record.manifest;
@@ -242,9 +263,9 @@ struct Loader::Impl {
     };
     // The quarantine list is stronger than an index that was written before.
     if (const PluginRecord *known = cache.find(record.library, record.library_stamp);
-        known != nullptr && (known->verdict == Verdict::kQuarantined ||
-                             record.verdict == Verdict::kUnprobed ||
-                             record.verdict == Verdict::kRejected))
+        known != nullptr &&
+        (known->verdict == Verdict::kQuarantined || record.verdict == Verdict::kUnprobed ||
+         record.verdict == Verdict::kRejected))
       return adopt(*known);
     if (record.verdict != Verdict::kUnprobed) return as_rejection(record);
 
@@ -257,7 +278,8 @@ struct Loader::Impl {
     } else {
       PluginRecord probed = probe_in_child(probe_options(options), record.library);
       if (probed.verdict != Verdict::kUnprobed) {
-        // A library that could not be linked today may be tomorrow, when what it needs was installed.
+        // A library that could not be linked today may be tomorrow, when what it needs was
+        // installed.
         if (!(probed.verdict == Verdict::kRejected && probed.rejection.stage == Stage::kDlopen))
           (void)cache.remember(probed);  // a home that cannot be written to costs a probe each time
         return adopt(std::move(probed));
@@ -265,10 +287,11 @@ struct Loader::Impl {
       why_not = probed.rejection.cause;
     }
     if (options.unprobed_allow) return {};
-    return with_remedy(reject(Stage::kTrust, "never probed, and %s; the policy denies unprobed plugins",
-                              why_not.c_str()),
-                       "run `weft plugin check %s`, or `weft plugin refresh` of its folder",
-                       record.library.c_str());
+    return with_remedy(
+        reject(Stage::kTrust, "never probed, and %s; the policy denies unprobed plugins",
+               why_not.c_str()),
+        "run `weft plugin check %s`, or `weft plugin refresh` of its folder",
+        record.library.c_str());
   }
 
   void remember_misbehaviour(const PluginRecord &record, const Rejection &rejection) {
@@ -279,7 +302,8 @@ struct Loader::Impl {
     (void)cache.remember(std::move(bad));
   }
 
-  // ---- running a plugin's code -----------------------------------------------------------------------------------
+  // ---- running a plugin's code
+  // -----------------------------------------------------------------------------------
 
   Checked<void> check_signals(const SignalTable &before, const std::string &library, Stage stage,
                               const char *what) const {
@@ -305,8 +329,8 @@ struct Loader::Impl {
     if (!opened) return tl::unexpected<Rejection>(opened.error());
     const Answer answer = ask(*opened, offer);
     if (answer.threw)
-      return tl::unexpected<Rejection>(Rejection{
-          Stage::kNegotiate, "an exception left " WEFT_QUERY_SYMBOL, kAskVendor, true});
+      return tl::unexpected<Rejection>(
+          Rejection{Stage::kNegotiate, "an exception left " WEFT_QUERY_SYMBOL, kAskVendor, true});
     if (auto signals = check_signals(before, library, Stage::kNegotiate, WEFT_QUERY_SYMBOL);
         !signals)
       return signals;
@@ -371,10 +395,10 @@ struct Loader::Impl {
 
     const weft_unit *unit = find_unit(*plugin.desc, info.name);
     if (unit == nullptr)
-      return with_remedy(reject(Stage::kNegotiate, "the library has no unit '%s', which %s promises",
-                                info.name.c_str(),
-                                info.manifest.empty() ? "the index" : info.manifest.c_str()),
-                         "write the manifest anew, or reinstall the plugin");
+      return with_remedy(
+          reject(Stage::kNegotiate, "the library has no unit '%s', which %s promises",
+                 info.name.c_str(), info.manifest.empty() ? "the index" : info.manifest.c_str()),
+          "write the manifest anew, or reinstall the plugin");
     const auto found = std::find_if(plugin.described.units.begin(), plugin.described.units.end(),
                                     [&](const UnitInfo &other) { return other.name == info.name; });
     if (auto fits = compare(info, *found, info.manifest); !fits)
@@ -382,9 +406,9 @@ struct Loader::Impl {
     LoadedUnit loaded{.unit = unit, .plugin_state = plugin.state, .hook_slot = 0, .info = &info};
     if (info.kind == WEFT_KIND_HOOK) {
       if (next_hook_slot == WEFT_MAX_HOOK_SLOTS)
-        return with_remedy(reject(Stage::kNegotiate, "all %d places for hooks are in use",
-                                  WEFT_MAX_HOOK_SLOTS),
-                           "select fewer kinds of hooks");
+        return with_remedy(
+            reject(Stage::kNegotiate, "all %d places for hooks are in use", WEFT_MAX_HOOK_SLOTS),
+            "select fewer kinds of hooks");
       loaded.hook_slot = next_hook_slot++;
     }
     return loaded;
@@ -429,8 +453,8 @@ struct Loader::Impl {
   LoaderOptions options;
   const weft_offer &offer;
   const TrustRules rules;
-  DecisionRecord troubles;        // from here to units: fixed after construction
-  std::deque<Plugin> plugins;     // stable addresses
+  DecisionRecord troubles;     // from here to units: fixed after construction
+  std::deque<Plugin> plugins;  // stable addresses
   std::map<std::string, size_t> owner;
   std::vector<UnitInfo> units;
 
@@ -445,8 +469,12 @@ struct Loader::Impl {
 Loader::Loader(LoaderOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Loader::~Loader() = default;
 
-const std::vector<UnitInfo> &Loader::units() const { return impl_->units; }
-const DecisionRecord &Loader::discovery() const { return impl_->troubles; }
+const std::vector<UnitInfo> &Loader::units() const {
+  return impl_->units;
+}
+const DecisionRecord &Loader::discovery() const {
+  return impl_->troubles;
+}
 
 const UnitInfo *Loader::find(std::string_view name) const {
   for (const UnitInfo &unit : impl_->units)
@@ -512,13 +540,12 @@ PluginStatus Loader::check(const std::string &library) {
   if (Checked<FileStamp> file = check_file(plugin.record.library, impl_->rules); !file) {
     plugin.failed = file.error();
   } else if (const size_t threads = count_threads(); threads > 1) {
-    plugin.failed = Rejection{Stage::kTrust,
-                              "this process has " + std::to_string(threads) +
-                                  " threads and must not fork to probe it",
-                              "use `weft plugin check`", false};
+    plugin.failed = Rejection{
+        Stage::kTrust,
+        "this process has " + std::to_string(threads) + " threads and must not fork to probe it",
+        "use `weft plugin check`", false};
   } else {
-    PluginRecord probed =
-        probe_in_child(probe_options(impl_->options), plugin.record.library);
+    PluginRecord probed = probe_in_child(probe_options(impl_->options), plugin.record.library);
     if (probed.verdict == Verdict::kUnprobed)
       plugin.failed = probed.rejection;
     else
@@ -533,10 +560,11 @@ Result<void> Loader::quarantine(const std::string &library, const std::string &r
   PluginRecord record;
   record.library = tidy(library);
   if (!stamp_of(record.library, record.library_stamp))
-    return fail(FI_ENOENT, "there is no file %s: give the path of a plugin", record.library.c_str());
+    return fail(FI_ENOENT, "there is no file %s: give the path of a plugin",
+                record.library.c_str());
   record.verdict = Verdict::kQuarantined;
-  record.rejection = {Stage::kTrust, reason,
-                      "weft plugin quarantine --remove " + record.library, true};
+  record.rejection = {Stage::kTrust, reason, "weft plugin quarantine --remove " + record.library,
+                      true};
   return impl_->cache.remember(std::move(record));
 }
 
@@ -551,8 +579,8 @@ Result<RefreshReport> Loader::refresh(const LoaderOptions &options, const std::s
   std::error_code error;
   if (!fs::is_directory(path, error))
     return fail(FI_ENOENT, "%s is not a folder: give one that holds plugins", path.c_str());
-  ManifestReader reader(options.reader_library.empty() ? std::string() : tidy(options.reader_library),
-                        rules);
+  ManifestReader reader(
+      options.reader_library.empty() ? std::string() : tidy(options.reader_library), rules);
   RefreshReport report;
   Index index;
   for (PluginRecord &record :

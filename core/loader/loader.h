@@ -8,8 +8,8 @@
 //   DecisionRecord why;
 //   const LoadedUnit *tcp = loader.load("tcp", why);           // trust ... init; null: `why` tells
 //
-// An object, not a registry: a test makes its own over a temporary folder. It never closes what it opened. It does not choose:
-// select/ does. All methods are thread-safe.
+// An object, not a registry: a test makes its own over a temporary folder. It never closes what it
+// opened. It does not choose: select/ does. All methods are thread-safe.
 #ifndef WEFT_CORE_LOADER_LOADER_H
 #define WEFT_CORE_LOADER_LOADER_H
 
@@ -34,7 +34,8 @@ struct ParamInfo {
   int64_t minimum = 0, maximum = 0;
 };
 
-// What is known of a unit without opening its library: from index, manifest or (for a file with neither) a probe.
+// What is known of a unit without opening its library: from index, manifest or (for a file with
+// neither) a probe.
 struct UnitInfo {
   std::string name, ofi_name, summary;
   uint32_t kind = 0, version = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0;
@@ -43,8 +44,9 @@ struct UnitInfo {
   std::vector<ParamInfo> params;
 
   std::string plugin, vendor, plugin_version, license, support;
-  std::string library;   // absolute path of the .so
-  std::string manifest;  // absolute path; empty if the unit was found by FI_PROVIDER_PATH without one
+  std::string library;  // absolute path of the .so
+  std::string
+      manifest;  // absolute path; empty if the unit was found by FI_PROVIDER_PATH without one
 };
 
 struct LoadedUnit {
@@ -55,16 +57,20 @@ struct LoadedUnit {
 };
 
 struct LoaderOptions {
-  // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the policy's plugin_path,
-  // FI_PROVIDER_PATH, then <folder of libfabric.so.1>/weft. The last one is our own: the names of its units cannot be taken by a
-  // file of another folder. Among the others the first has the name.
+  // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the
+  // policy's plugin_path, FI_PROVIDER_PATH, then <folder of libfabric.so.1>/weft. The last one is
+  // our own: the names of its units cannot be taken by a file of another folder. Among the others
+  // the first has the name.
   std::vector<std::string> folders;
-  std::string reader_library;     // path of weft-config.so, opened only to read a manifest that no index covers
-  std::string probe_program;      // path of weft-probe
-  // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none. Holds what probes found, good and bad.
+  std::string reader_library;  // path of weft-config.so, opened only to read a manifest that no
+                               // index covers
+  std::string probe_program;   // path of weft-probe
+  // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none. Holds what probes
+  // found, good and bad.
   std::string quarantine_file;
   std::chrono::milliseconds probe_budget{2000};
-  bool unprobed_allow = true;     // load in-process what could not be probed (a process with threads never forks)
+  bool unprobed_allow =
+      true;  // load in-process what could not be probed (a process with threads never forks)
   bool secure = false;            // AT_SECURE: only folders owned by root, no environment
   weft_core_services services{};  // copied into the offer
 };
@@ -85,32 +91,37 @@ struct RefreshReport {
 
 class Loader {
  public:
-  // Finds the plugins. Where a library has no manifest, this probes it (a process with one thread) or, if
-  // `unprobed_allow`, opens it to read its descriptor.
+  // Finds the plugins. Where a library has no manifest, this probes it (a process with one thread)
+  // or, if `unprobed_allow`, opens it to read its descriptor.
   explicit Loader(LoaderOptions options);
-  // Calls fini() of what was initialized, in reverse order: nothing that a unit made may be open any more.
+  // Calls fini() of what was initialized, in reverse order: nothing that a unit made may be open
+  // any more.
   ~Loader();
   Loader(const Loader &) = delete;
   Loader &operator=(const Loader &) = delete;
 
-  // All known units in a stable order (rank, maturity, name). Troubles found on the way (a manifest that cannot be read, two
-  // units of one name, a library without a manifest that fails its probe) stand in discovery().
+  // All known units in a stable order (rank, maturity, name). Troubles found on the way (a manifest
+  // that cannot be read, two units of one name, a library without a manifest that fails its probe)
+  // stand in discovery().
   const std::vector<UnitInfo> &units() const;
   const DecisionRecord &discovery() const;
   const UnitInfo *find(std::string_view name) const;  // by name or ofi_name
 
-  // Takes a unit through trust, architecture, device, dlopen, symbol, negotiate and init; adds a decision per stage that
-  // rejects (and one when all passed) to `why`. Loaded once; a failure is remembered and told again. Null: not usable.
+  // Takes a unit through trust, architecture, device, dlopen, symbol, negotiate and init; adds a
+  // decision per stage that rejects (and one when all passed) to `why`. Loaded once; a failure is
+  // remembered and told again. Null: not usable.
   const LoadedUnit *load(std::string_view name, DecisionRecord &why);
 
   std::vector<PluginStatus> plugins() const;
-  // Probes a file now, whatever is known of it, and remembers the verdict: a good one ends its quarantine.
+  // Probes a file now, whatever is known of it, and remembers the verdict: a good one ends its
+  // quarantine.
   PluginStatus check(const std::string &library);
   // Puts a file on the quarantine list until it changes, and takes it off again.
   Result<void> quarantine(const std::string &library, const std::string &reason);
   Result<void> unquarantine(const std::string &library);
 
-  // Probes every plugin of a folder and writes its plugins.idx. Needs no Loader; `options` gives reader, probe and budget.
+  // Probes every plugin of a folder and writes its plugins.idx. Needs no Loader; `options` gives
+  // reader, probe and budget.
   static Result<RefreshReport> refresh(const LoaderOptions &options, const std::string &folder);
 
  private:

@@ -11,7 +11,8 @@
 namespace weft {
 namespace {
 
-// Every text is double-quoted: no plugin can choose a name that YAML reads as something else (no, 1e3, ~).
+// Every text is double-quoted: no plugin can choose a name that YAML reads as something else (no,
+// 1e3, ~).
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
@@ -99,7 +100,8 @@ std::string_view machine_arch() {
 }
 
 std::string manifest_yaml(const PluginRecord &record, const std::string &library) {
-  std::string out = "# Generated from the descriptor of the library by weft-probe --manifest.\nmanifest: 1\n";
+  std::string out =
+      "# Generated from the descriptor of the library by weft-probe --manifest.\nmanifest: 1\n";
   out += "name: " + quoted(record.name) + "\n";
   out += "vendor: " + quoted(record.vendor) + "\n";
   out += "version: " + quoted(record.version) + "\n";

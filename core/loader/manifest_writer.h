@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writes plugins.d/NAME.yaml: what a plugin's descriptor says, so that discovery runs without opening the library.
+// Writes plugins.d/NAME.yaml: what a plugin's descriptor says, so that discovery runs without
+// opening the library.
 //
-//   std::string yaml = manifest_yaml(*record, "../tcp.so");     // library: as seen from the manifest's folder
-//   Result<void> done = write_atomically("/usr/lib/weft/plugins.d/tcp.yaml", yaml);
+//   std::string yaml = manifest_yaml(*record, "../tcp.so");     // library: as seen from the
+//   manifest's folder Result<void> done = write_atomically("/usr/lib/weft/plugins.d/tcp.yaml",
+//   yaml);
 //
 // Only the writer; config/ reads manifests.
 #ifndef WEFT_CORE_LOADER_MANIFEST_WRITER_H
@@ -22,7 +24,8 @@ std::string manifest_yaml(const PluginRecord &record, const std::string &library
 // Name of this machine's architecture in manifests: "x86_64".
 std::string_view machine_arch();
 
-// A reader sees the old content or the new, whole; concurrent writers leave the content of one of them.
+// A reader sees the old content or the new, whole; concurrent writers leave the content of one of
+// them.
 Result<void> write_atomically(const std::string &path, std::string_view content);
 
 }  // namespace weft

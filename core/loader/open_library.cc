@@ -12,7 +12,8 @@
 namespace weft {
 namespace {
 
-// dlsym() also looks into the libraries that the plugin depends on: a query function from there is not the plugin's.
+// dlsym() also looks into the libraries that the plugin depends on: a query function from there is
+// not the plugin's.
 bool defined_in(void *symbol, void *handle, std::string &owner) {
   Dl_info info{};
   void *map = nullptr;
@@ -56,7 +57,8 @@ Checked<OpenPlugin> open_plugin(const std::string &path) {
     return with_remedy(
         reject(Stage::kSymbol, "no symbol " WEFT_QUERY_SYMBOL "%s",
                stock ? "; it is a provider library of stock libfabric (fi_prov_ini)" : ""),
-        stock ? "use the vendor's plugin for weft" : "the file is no weft plugin: move it elsewhere");
+        stock ? "use the vendor's plugin for weft"
+              : "the file is no weft plugin: move it elsewhere");
   }
   std::string owner;
   if (!defined_in(symbol, handle, owner))

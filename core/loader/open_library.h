@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Opens a plugin file and asks it for its descriptor: the stages dlopen and symbol, and the call of query().
+// Opens a plugin file and asks it for its descriptor: the stages dlopen and symbol, and the call of
+// query().
 //
 //   Checked<OpenPlugin> plugin = open_plugin("/usr/lib/weft/tcp.so");      // runs its constructors
 //   Answer answer = ask(*plugin, offer);
 //   Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
 //
-// RTLD_NOW|RTLD_LOCAL|RTLD_NODELETE, and never closed: code of a plugin may be on some thread's stack or in some op table.
-// Decides nothing about trust; by the time this is called, somebody chose to run the file's code.
+// RTLD_NOW|RTLD_LOCAL|RTLD_NODELETE, and never closed: code of a plugin may be on some thread's
+// stack or in some op table. Decides nothing about trust; by the time this is called, somebody
+// chose to run the file's code.
 #ifndef WEFT_CORE_LOADER_OPEN_LIBRARY_H
 #define WEFT_CORE_LOADER_OPEN_LIBRARY_H
 

@@ -2,9 +2,11 @@
 // What the loader knows of one plugin file, and why it refused one.
 //
 //   expected<PluginRecord, Rejection> record = check_descriptor(desc, limits);
-//   if (!record) say(stage_name(record.error().stage), record.error().cause, record.error().remedy);
+//   if (!record) say(stage_name(record.error().stage), record.error().cause,
+//   record.error().remedy);
 //
-// Plain data that descriptor, index, manifest and probe exchange. It holds no pointer into a library, so it outlives one.
+// Plain data that descriptor, index, manifest and probe exchange. It holds no pointer into a
+// library, so it outlives one.
 #ifndef WEFT_CORE_LOADER_PLUGIN_RECORD_H
 #define WEFT_CORE_LOADER_PLUGIN_RECORD_H
 
@@ -24,8 +26,8 @@ struct Rejection {
   Stage stage = Stage::kManifest;
   std::string cause;
   std::string remedy;
-  // Set where the plugin did what none may do (crash, hang, signal handler): it goes on the quarantine list. A plain
-  // refusal (wrong magic, built for another core) does not.
+  // Set where the plugin did what none may do (crash, hang, signal handler): it goes on the
+  // quarantine list. A plain refusal (wrong magic, built for another core) does not.
   bool misbehaved = false;
 };
 

@@ -23,7 +23,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char *kQuarantineRemedy =
-    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin check` tries it now";
+    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
+    "check` tries it now";
 
 int left_ms(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
@@ -66,8 +67,8 @@ int spawn(const ProbeOptions &options, const std::string &library, int report_fd
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
   if (error == 0) error = posix_spawn_file_actions_addclosefrom_np(&actions, kProbeReportFd + 1);
 #endif
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
-                                            POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setsigmask(&attributes, &none);
@@ -108,7 +109,8 @@ std::string reap(pid_t pid) {
     if (Clock::now() >= deadline) return "cannot be killed (it hangs in the kernel)";
     poll(nullptr, 0, 1);
   }
-  if (got < 0) return {};  // the application ignores SIGCHLD: the kernel reaped it, only the report speaks
+  if (got < 0)
+    return {};  // the application ignores SIGCHLD: the kernel reaped it, only the report speaks
   if (WIFSIGNALED(status))
     return std::string("was killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
            strsignal(WTERMSIG(status)) + ")";

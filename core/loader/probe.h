@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Has a plugin tried out by weft-probe, in a process of its own with a time budget.
 //
-//   PluginRecord record = probe_in_child({.program = "/usr/lib/weft/weft-probe"}, "/opt/frobco/frob.so");
-//   record.verdict      // ok (with all metadata), rejected, quarantined; unprobed: the probe itself could not run
+//   PluginRecord record = probe_in_child({.program = "/usr/lib/weft/weft-probe"},
+//   "/opt/frobco/frob.so"); record.verdict      // ok (with all metadata), rejected, quarantined;
+//   unprobed: the probe itself could not run
 //
-// Only for a process with one thread: the caller sees to that (count_threads()). The child may crash, hang or write nonsense; its
-// report is parsed as such. The application's SIGCHLD handling is left alone, its handler runs after the child was reaped.
+// Only for a process with one thread: the caller sees to that (count_threads()). The child may
+// crash, hang or write nonsense; its report is parsed as such. The application's SIGCHLD handling
+// is left alone, its handler runs after the child was reaped.
 #ifndef WEFT_CORE_LOADER_PROBE_H
 #define WEFT_CORE_LOADER_PROBE_H
 
@@ -27,7 +29,8 @@ inline constexpr std::string_view kProbeMark = "at\t";  // "at\tSTAGE\n": where 
 
 PluginRecord probe_in_child(const ProbeOptions &options, const std::string &library);
 
-// The report of a child that ended in the way that `ending` says ("exited with status 1"); empty: ended well.
+// The report of a child that ended in the way that `ending` says ("exited with status 1"); empty:
+// ended well.
 PluginRecord judge_report(std::string_view report, const std::string &ending,
                           const std::string &library);
 

@@ -60,7 +60,9 @@ void SignalTable::restore(const SignalTable &changed, const std::string &library
     if (changed.differs(signal, *this, library)) sigaction(signal, &actions_[signal], nullptr);
 }
 
-size_t count_threads() { return count_entries("/proc/self/task"); }
+size_t count_threads() {
+  return count_entries("/proc/self/task");
+}
 
 size_t count_open_files() {
   const size_t count = count_entries("/proc/self/fd");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Notices what a plugin must not do to the process that loads it: signal handlers, threads, open files.
+// Notices what a plugin must not do to the process that loads it: signal handlers, threads, open
+// files.
 //
 //   SignalTable before = SignalTable::read();
 //   ... dlopen, query ...
-//   std::string text = SignalTable::read().difference(before);     // "installed a handler for SIGSEGV"; empty: nothing
-//   before.restore();
+//   std::string text = SignalTable::read().difference(before);     // "installed a handler for
+//   SIGSEGV"; empty: nothing before.restore();
 //
 // Counts, not names: it tells that something was left behind, not whose it is.
 #ifndef WEFT_CORE_LOADER_SIDE_EFFECTS_H
@@ -23,8 +24,9 @@ class SignalTable {
   static constexpr int kSignals = 31;  // the real-time ones mean nothing until somebody sends them
 
   static SignalTable read();
-  // What differs from `before`, in words. In a process with threads only a handler that lies in `library` counts, as the
-  // application may have changed any other one meanwhile. An empty `library`: everything counts.
+  // What differs from `before`, in words. In a process with threads only a handler that lies in
+  // `library` counts, as the application may have changed any other one meanwhile. An empty
+  // `library`: everything counts.
   std::string difference(const SignalTable &before, const std::string &library = {}) const;
   // Puts back those that differ in the same sense.
   void restore(const SignalTable &changed, const std::string &library = {}) const;

@@ -34,8 +34,7 @@ void VerdictCache::load() {
 Result<void> VerdictCache::store() {
   if (path_.empty())
     return fail(FI_ENOENT, "there is no file to remember verdicts in: set XDG_CACHE_HOME or HOME");
-  if (records_.size() > kMaxEntries)
-    records_.erase(records_.begin(), records_.end() - kMaxEntries);
+  if (records_.size() > kMaxEntries) records_.erase(records_.begin(), records_.end() - kMaxEntries);
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   Index index;

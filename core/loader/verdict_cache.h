@@ -2,11 +2,12 @@
 // Remembers what probes found, and the quarantine list, in one file per user (or system).
 //
 //   VerdictCache cache("/home/ann/.cache/weft/quarantine", {});
-//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);     // null: never probed, or the file changed since
-//   cache.remember(record);                                                   // writes through, manifest left out
+//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);     // null: never
+//   probed, or the file changed since cache.remember(record); // writes through, manifest left out
 //
-// Many processes of many nodes may share the file: it is replaced whole, and an entry that two writers race for is probed
-// once more. Where it cannot be written, nothing is remembered and that is all. Not thread-safe: its Loader holds a lock.
+// Many processes of many nodes may share the file: it is replaced whole, and an entry that two
+// writers race for is probed once more. Where it cannot be written, nothing is remembered and that
+// is all. Not thread-safe: its Loader holds a lock.
 #ifndef WEFT_CORE_LOADER_VERDICT_CACHE_H
 #define WEFT_CORE_LOADER_VERDICT_CACHE_H
 

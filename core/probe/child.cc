@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <string_view>
 
 #include "core/loader/descriptor.h"
@@ -23,7 +23,8 @@ namespace weft {
 namespace {
 
 constexpr const char *kAskVendor =
-    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin check` tries it now";
+    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
+    "check` tries it now";
 
 // A thread that was joined leaves /proc a moment later.
 size_t settled_threads(size_t wanted) {
@@ -55,7 +56,8 @@ class Watch {
 };
 
 tl::unexpected<Rejection> misbehaved(Stage stage, const std::string &what) {
-  return tl::unexpected<Rejection>(Rejection{stage, "when it was probed, " + what, kAskVendor, true});
+  return tl::unexpected<Rejection>(
+      Rejection{stage, "when it was probed, " + what, kAskVendor, true});
 }
 
 class Child {
@@ -123,7 +125,8 @@ class Child {
       return misbehaved(Stage::kInit, "init " + done);
     if (!init) {
       if (init.error().misbehaved) return misbehaved(Stage::kInit, init.error().cause);
-      return record;  // failing is allowed: there may be no device. The process that wants it will be told.
+      return record;  // failing is allowed: there may be no device. The process that wants it will
+                      // be told.
     }
     if (answer.desc->fini != nullptr) {
       if (Checked<void> fini = finish(*answer.desc, state); !fini)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft-probe: runs a plugin's code where it can hurt nobody.
 //
-//   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml    writes the manifest from the descriptor
-//   weft-probe --refresh /usr/lib/weft                          probes a folder's plugins and writes its plugins.idx
-//   weft-probe --probe tcp.so                                   the child of a probe; its report goes to descriptor 3
+//   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml    writes the manifest from the
+//   descriptor weft-probe --refresh /usr/lib/weft                          probes a folder's
+//   plugins and writes its plugins.idx weft-probe --probe tcp.so the child of a probe; its report
+//   goes to descriptor 3
 #include <unistd.h>
 
 #include <chrono>
@@ -30,7 +31,8 @@ constexpr const char *kUsage =
     "usage: weft-probe --manifest FILE.so --output FILE.yaml\n"
     "       weft-probe --refresh FOLDER [--reader FILE.so]\n"
     "       weft-probe --probe FILE.so\n"
-    "Writes a plugin's manifest, the index of a folder of plugins, or (for the loader) the report of a probe.\n";
+    "Writes a plugin's manifest, the index of a folder of plugins, or (for the loader) the report "
+    "of a probe.\n";
 
 int complain(const std::string &file, const Rejection &rejection) {
   std::fprintf(stderr, "weft-probe: %s: %s: %s\n", file.c_str(), rejection.cause.c_str(),

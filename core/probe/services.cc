@@ -6,7 +6,8 @@
 namespace weft {
 namespace {
 
-// One block per entry; what a plugin hangs in (names, addresses) is not freed: the process ends soon.
+// One block per entry; what a plugin hangs in (names, addresses) is not freed: the process ends
+// soon.
 struct InfoBlock {
   fi_info info;
   fi_tx_attr tx;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The core's services as a plugin sees them while it is probed: they work, but there is no core behind them.
+// The core's services as a plugin sees them while it is probed: they work, but there is no core
+// behind them.
 //
 //   weft_offer offer = make_offer(&probe_services());
 //
-// Enough for query() and init(): fi_info can be allocated and freed, log lines vanish, objects are accepted.
+// Enough for query() and init(): fi_info can be allocated and freed, log lines vanish, objects are
+// accepted.
 #ifndef WEFT_CORE_PROBE_SERVICES_H
 #define WEFT_CORE_PROBE_SERVICES_H
 

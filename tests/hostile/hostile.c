@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One plugin file per CASE_..., each wrong in one way; CASE_good is right in all. Plain C over plugin.h, without the SDK, since the
- * SDK would not let most of these be written. */
+/* One plugin file per CASE_..., each wrong in one way; CASE_good is right in all. Plain C over
+ * plugin.h, without the SDK, since the SDK would not let most of these be written. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,7 +31,8 @@ static const weft_param param = {
     .maximum = 1 << 20,
 };
 static const weft_param *const params[] = {&param};
-static const weft_provider_unit provider_unit = {.struct_size = sizeof provider_unit, .create = create};
+static const weft_provider_unit provider_unit = {.struct_size = sizeof provider_unit,
+                                                 .create = create};
 
 #if defined(CASE_unterminated_name)
 static const char unit_name[300] = {[0 ... 299] = 'a'};
@@ -112,7 +113,9 @@ static int32_t do_init(const weft_offer *offer, void **state, weft_error *why) {
   return 5;
 }
 #elif defined(CASE_signal_handler)
-static void handler(int number) { (void)number; }
+static void handler(int number) {
+  (void)number;
+}
 static int32_t do_init(const weft_offer *offer, void **state, weft_error *why) {
   (void)offer, (void)state, (void)why;
   signal(SIGTERM, handler);
@@ -151,14 +154,20 @@ static int32_t do_init(const weft_offer *offer, void **state, weft_error *why) {
 /* ---- what constructors do ---- */
 
 #if defined(CASE_ctor_aborts)
-__attribute__((constructor)) static void constructor(void) { abort(); }
+__attribute__((constructor)) static void constructor(void) {
+  abort();
+}
 #elif defined(CASE_ctor_hangs)
 __attribute__((constructor)) static void constructor(void) {
   for (;;) pause();
 }
 #elif defined(CASE_ctor_signal)
-static void ctor_handler(int number) { (void)number; }
-__attribute__((constructor)) static void constructor(void) { signal(SIGSEGV, ctor_handler); }
+static void ctor_handler(int number) {
+  (void)number;
+}
+__attribute__((constructor)) static void constructor(void) {
+  signal(SIGSEGV, ctor_handler);
+}
 #endif
 
 static const weft_plugin_desc desc UNUSED = {
@@ -215,5 +224,7 @@ WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer, w
 }
 #elif defined(CASE_symbol_elsewhere)
 /* Linked against the good plugin: the dynamic linker finds the symbol there. */
-WEFT_EXPORT const void *here(void) { return &desc; }
+WEFT_EXPORT const void *here(void) {
+  return &desc;
+}
 #endif

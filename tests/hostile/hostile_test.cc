@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Each hostile file beside a good one: the loader names stage, cause and remedy, this process lives, the good one loads.
+// Each hostile file beside a good one: the loader names stage, cause and remedy, this process
+// lives, the good one loads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -32,7 +33,9 @@ constexpr std::chrono::milliseconds kBudget{1000};
 constexpr std::chrono::milliseconds kBudget{1000};
 #endif
 
-std::string plugin_file(const std::string &name) { return HOSTILE_DIR "/" + name + ".so"; }
+std::string plugin_file(const std::string &name) {
+  return HOSTILE_DIR "/" + name + ".so";
+}
 
 LoaderOptions options_for(const TestFolder &folder) {
   LoaderOptions options;
@@ -77,9 +80,13 @@ struct Case {
   const char *cause;
   bool quarantined = false;
 };
-void PrintTo(const Case &c, std::ostream *out) { *out << c.file; }
+void PrintTo(const Case &c, std::ostream *out) {
+  *out << c.file;
+}
 
-std::string case_name(const testing::TestParamInfo<Case> &info) { return info.param.file; }
+std::string case_name(const testing::TestParamInfo<Case> &info) {
+  return info.param.file;
+}
 
 void expect_rejected(const Decision *decision, const Case &c) {
   ASSERT_NE(decision, nullptr);
@@ -100,7 +107,8 @@ void expect_good_loads(Loader &loader) {
   EXPECT_TRUE(why.decisions()[0].accepted);
 }
 
-// ---- files that the probe finds out about -------------------------------------------------------------------------
+// ---- files that the probe finds out about
+// -------------------------------------------------------------------------
 
 class Probed : public testing::TestWithParam<Case> {
  protected:
@@ -120,7 +128,8 @@ TEST_P(Probed, IsRejectedWithStageCauseAndRemedyAndTheGoodOneLoads) {
                     GetParam());
     DecisionRecord why;
     EXPECT_EQ(loader.load("hostile", why), nullptr);
-    if (loader.find("hostile") != nullptr)  // its descriptor could be read: asking for it tells the same
+    if (loader.find("hostile") !=
+        nullptr)  // its descriptor could be read: asking for it tells the same
       expect_rejected(find_decision(why, "hostile"), GetParam());
     expect_good_loads(loader);
     for (const PluginStatus &status : loader.plugins())
@@ -151,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"major_new", Stage::kNegotiate, "built for plugin ABI 2.0; this core has 1.0"},
         Case{"minor_new", Stage::kNegotiate, "needs a core with ABI 1.7 or newer"},
         Case{"unknown_cap", Stage::kNegotiate, "0x10000000000"},
-        Case{"unit_unknown_cap", Stage::kNegotiate, "unit 'hostile' sets capability bits 0x200000000"},
+        Case{"unit_unknown_cap", Stage::kNegotiate,
+             "unit 'hostile' sets capability bits 0x200000000"},
         Case{"required_cap", Stage::kNegotiate, "requires core capabilities 0x20"},
         Case{"no_symbol", Stage::kSymbol, "no symbol weft_plugin_query"},
         Case{"symbol_elsewhere", Stage::kSymbol, "good.so"},
@@ -178,11 +188,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"leaves_process", Stage::kInit, "did not come back within", true}),
     case_name);
 
-// ---- files that need no probe to be refused -----------------------------------------------------------------------
+// ---- files that need no probe to be refused
+// -----------------------------------------------------------------------
 
 class Bytes : public testing::Test {
  protected:
-  // Expects the file, once made, to be refused before anything of it runs: there is no probe here and unprobed code may run.
+  // Expects the file, once made, to be refused before anything of it runs: there is no probe here
+  // and unprobed code may run.
   void expect(const char *file, Stage stage, const char *cause) {
     folder_.copy(plugin_file("good"), "plugins/good.so");
     LoaderOptions options = options_for(folder_);
@@ -263,7 +275,8 @@ TEST_F(Bytes, NeededLibraryMissing) {
   expect("needs", Stage::kDlopen, "cannot open shared object file");
 }
 
-// ---- names --------------------------------------------------------------------------------------------------------
+// ---- names
+// --------------------------------------------------------------------------------------------------------
 
 class Names : public testing::Test {
  protected:
@@ -298,7 +311,8 @@ TEST_F(Names, OfOtherFoldersTheFirstHasTheName) {
   EXPECT_NE(find_decision(loader.discovery(), "b.so"), nullptr);
 }
 
-// ---- a process with threads ---------------------------------------------------------------------------------------
+// ---- a process with threads
+// ---------------------------------------------------------------------------------------
 
 class Threaded : public testing::Test {
  protected:
@@ -309,7 +323,8 @@ class Threaded : public testing::Test {
   // A probe that would give it away if it ran.
   LoaderOptions options() {
     LoaderOptions options = options_for(folder_);
-    options.probe_program = folder_.write("probe", "#!/bin/sh\n: > \"$(dirname \"$0\")/was-run\"\n");
+    options.probe_program =
+        folder_.write("probe", "#!/bin/sh\n: > \"$(dirname \"$0\")/was-run\"\n");
     chmod(options.probe_program.c_str(), 0755);
     options.probe_budget = std::chrono::milliseconds(300);
     return options;
@@ -404,7 +419,8 @@ TEST_F(Threaded, AHandlerOfTheApplicationIsNoReasonToBlameThePlugin) {
   signal(SIGUSR1, old);
 }
 
-// ---- a known file that fails, and one that changed ----------------------------------------------------------------
+// ---- a known file that fails, and one that changed
+// ----------------------------------------------------------------
 
 TEST(Known, CleanFailureOfInitIsToldByLoadAndIsNoReasonForQuarantine) {
   TestFolder folder;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/loader/verdict_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "core/loader/test_folder.h"
+
+namespace weft {
+namespace {
+
+PluginRecord verdict(const std::string &library, Verdict verdict, uint64_t size = 10) {
+  PluginRecord record;
+  record.library = library;
+  record.library_stamp = {size, 99};
+  record.verdict = verdict;
+  record.rejection.cause = "because";
+  return record;
+}
+
+class Cache : public testing::Test {
+ protected:
+  TestFolder folder_;
+  const std::string file_ = folder_.at("deep/cache/quarantine");
+};
+
+TEST_F(Cache, RemembersAcrossProcesses) {
+  {
+    VerdictCache cache(file_, {});
+    EXPECT_EQ(cache.find("/a.so", {10, 99}), nullptr);
+    ASSERT_TRUE(cache.remember(verdict("/a.so", Verdict::kOk)));
+    ASSERT_TRUE(cache.remember(verdict("/b.so", Verdict::kQuarantined)));
+  }
+  VerdictCache cache(file_, {});
+  ASSERT_NE(cache.find("/a.so", {10, 99}), nullptr);
+  EXPECT_EQ(cache.find("/a.so", {10, 99})->verdict, Verdict::kOk);
+  EXPECT_EQ(cache.find("/b.so", {10, 99})->rejection.cause, "because");
+  EXPECT_EQ(cache.find("/a.so", {11, 99}), nullptr) << "another size";
+  EXPECT_EQ(cache.find("/a.so", {10, 98}), nullptr) << "another time";
+}
+
+TEST_F(Cache, TheLastVerdictStands) {
+  VerdictCache cache(file_, {});
+  ASSERT_TRUE(cache.remember(verdict("/a.so", Verdict::kQuarantined)));
+  ASSERT_TRUE(cache.remember(verdict("/a.so", Verdict::kOk)));
+  EXPECT_EQ(cache.all().size(), 1u);
+  EXPECT_EQ(cache.find("/a.so", {10, 99})->verdict, Verdict::kOk);
+}
+
+TEST_F(Cache, Forgets) {
+  VerdictCache cache(file_, {});
+  ASSERT_TRUE(cache.remember(verdict("/a.so", Verdict::kQuarantined)));
+  ASSERT_TRUE(cache.forget("/a.so"));
+  EXPECT_EQ(cache.find("/a.so", {10, 99}), nullptr);
+  const Result<void> again = cache.forget("/a.so");
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, FI_ENOENT);
+  EXPECT_EQ(VerdictCache(file_, {}).all().size(), 0u);
+}
+
+TEST_F(Cache, OnesThatCannotWriteStillKnow) {
+  for (const std::string &path : {std::string(), std::string("/proc/nowhere/quarantine")}) {
+    VerdictCache cache(path, {});
+    EXPECT_FALSE(cache.remember(verdict("/a.so", Verdict::kQuarantined)));
+    EXPECT_FALSE(cache.remember(verdict("/b.so", Verdict::kQuarantined)));
+    EXPECT_NE(cache.find("/a.so", {10, 99}), nullptr);
+    EXPECT_NE(cache.find("/b.so", {10, 99}), nullptr);
+  }
+}
+
+TEST_F(Cache, DamagedOrUntrustedFilesCountForNothing) {
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
+  chmod(file_.c_str(), 0666);
+  EXPECT_EQ(VerdictCache(file_, {}).find("/a.so", {10, 99}), nullptr);
+  folder_.write("deep/cache/quarantine", "rubbish\n");
+  VerdictCache cache(file_, {});
+  EXPECT_EQ(cache.find("/a.so", {10, 99}), nullptr);
+  ASSERT_TRUE(cache.remember(verdict("/b.so", Verdict::kOk)));
+  EXPECT_NE(VerdictCache(file_, {}).find("/b.so", {10, 99}), nullptr);
+}
+
+TEST_F(Cache, WritersDoNotSpoilEachOther) {
+  // Each writes through an object of its own, as separate processes do. An entry may be lost; the
+  // file stays whole.
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 4; ++w)
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < 25; ++i)
+        EXPECT_TRUE(VerdictCache(file_, {}).remember(
+            verdict("/w" + std::to_string(w) + "-" + std::to_string(i) + ".so", Verdict::kOk)));
+    });
+  for (std::thread &writer : writers) writer.join();
+  VerdictCache cache(file_, {});
+  EXPECT_GE(cache.all().size(), 25u);
+  EXPECT_LE(cache.all().size(), 100u);
+  size_t files = 0;
+  for ([[maybe_unused]] const auto &entry :
+       std::filesystem::directory_iterator(folder_.at("deep/cache")))
+    ++files;
+  EXPECT_EQ(files, 1u) << "no temporary file is left";
+}
+
+TEST_F(Cache, DoesNotGrowWithoutBound) {
+  VerdictCache cache(file_, {});
+  for (int i = 0; i < 520; ++i)
+    ASSERT_TRUE(cache.remember(verdict("/" + std::to_string(i) + ".so", Verdict::kOk)));
+  EXPECT_EQ(VerdictCache(file_, {}).all().size(), 512u);
+  EXPECT_NE(VerdictCache(file_, {}).find("/519.so", {10, 99}), nullptr);
+}
+
+}  // namespace
+}  // namespace weft
