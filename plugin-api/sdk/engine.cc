@@ -153,7 +153,7 @@ void Engine::progress() {
   ++rounds_;
   flush();
   if (!deadlines_.empty()) run_deadlines();
-  if (handlers_.size() <= kDirect) {
+  if (handlers_.size() <= kDirect || epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
     poll_direct();
   } else if (hot_ != nullptr && (hot_->want_ & EPOLLIN) && ++skipped_ % 4 != 0) {
     hot_->on_event(EPOLLIN);

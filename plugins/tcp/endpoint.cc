@@ -605,43 +605,117 @@ ssize_t Endpoint::recvmsg(const struct fi_msg *msg, uint64_t flags) {
 }
 
 void Endpoint::receive() {
-  uint8_t *staging = domain_.staging();
   for (int turn = 0; turn < kReadsPerTurn && state_ == State::kConnected && !reader_.stalled(); ++turn) {
-    iovec iov[kMaxTargetVectors + 1];
-    size_t count = 0, room = kStagingSize;
-    uint64_t direct = 0;
-    if (reader_.direct_left() >= kDirectMin) {
-      for (const iovec &v : reader_.direct()) iov[count++] = v;
-      direct = reader_.direct_left();
-      room = kSmallStaging;
-    } else if (last_payload_ >= kLargePayload && !reader_.in_payload()) {
-      room = kSmallStaging;
+    const bool large = last_payload_ >= kLargePayload;
+    sdk::PostedRecv *guess = large && reader_.idle() ? recv_queue().front() : nullptr;
+    if (guess != nullptr && guess->length >= kLargePayload) {
+      if (!receive_guessing(*guess)) return;
+    } else if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) {
+      return;
     }
-    iov[count++] = {staging, room};
-    const ssize_t n = count == 1 ? ::recv(fd_, staging, room, MSG_DONTWAIT) : ::readv(fd_, iov, int(count));
-    if (n <= 0) {
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (n == 0 || errno == ECONNRESET) return disconnect(n == 0 ? FI_ECONNABORTED : FI_ECONNRESET, true);
-      const int error = errno;
-      WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(), strerror(error));
-      return disconnect(error, true);
+  }
+}
+
+// What is left of the current payload goes to its place, what follows to the staging buffer. False: the socket is empty, or over.
+bool Endpoint::receive_in_order(size_t room) {
+  uint8_t *staging = domain_.staging();
+  iovec iov[kMaxTargetVectors + 1];
+  size_t count = 0;
+  uint64_t direct = 0;
+  if (reader_.direct_left() >= kDirectMin) {
+    for (const iovec &v : reader_.direct()) iov[count++] = v;
+    direct = reader_.direct_left();
+    room = kSmallStaging;
+  }
+  iov[count++] = {staging, room};
+  const ssize_t n = read_socket(iov, count);
+  if (n <= 0) return false;
+  const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
+  if (placed != 0) reader_.on_direct(placed, *this);
+  if (size_t(n) > placed && state_ == State::kConnected) feed(staging, size_t(n) - placed);
+  // Less than there was room for: the socket is empty.
+  return uint64_t(n) == direct + room;
+}
+
+// Large messages come in rows: behind the next header there is probably a payload for the receive at the front. It is read straight
+// there, with its header, by one call. Until a receive completes its buffer is ours to write, so a wrong guess costs a copy only.
+bool Endpoint::receive_guessing(sdk::PostedRecv &guess) {
+  uint8_t *staging = domain_.staging();
+  uint8_t header[kMinHeaderSize];
+  iovec iov[sdk::kIovLimit + 2];
+  size_t count = 0;
+  iov[count++] = {header, sizeof header};
+  for (size_t i = 0; i < guess.count; ++i) iov[count++] = guess.iov[i];
+  iov[count++] = {staging, kSmallStaging};
+  const uint64_t guessed = guess.length;
+  const ssize_t n = read_socket(iov, count);
+  if (n <= 0) return false;
+  const bool more = uint64_t(n) == sizeof header + guessed + kSmallStaging;
+  const size_t head = std::min<size_t>(size_t(n), sizeof header);
+  uint64_t left = uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
+
+  feed(header, head);
+  if (state_ != State::kConnected || left == 0) return false;
+  std::vector<uint8_t> &take_back = domain_.spare();
+  take_back.clear();
+  if (!reader_.stalled() && current_recv_ == &guess && reader_.in_payload()) {
+    const auto placed = std::min<uint64_t>(left, reader_.direct_left());
+    left -= placed;
+    if (placed != 0 && left != 0) save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
+    reader_.on_direct(placed, *this);
+  } else {
+    save_guessed(iov + 1, count - 2, 0, std::min(left, guessed));
+  }
+  // What belongs to other frames, in order: first what went into the guessed vectors, then the staging buffer.
+  if (!take_back.empty() && state_ == State::kConnected) feed(take_back.data(), take_back.size());
+  left -= take_back.size();
+  if (left != 0 && state_ == State::kConnected) feed(staging, size_t(left));
+  return more;
+}
+
+// Copies `length` bytes from offset `from` of the guessed vectors out of them.
+void Endpoint::save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length) {
+  std::vector<uint8_t> &take_back = domain_.spare();
+  for (size_t i = 0; i < count && length != 0; ++i) {
+    if (from >= iov[i].iov_len) {
+      from -= iov[i].iov_len;
+      continue;
     }
-    const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
-    if (placed != 0) reader_.on_direct(placed, *this);
-    if (size_t(n) > placed && state_ == State::kConnected) feed(staging, size_t(n) - placed);
-    // Less than there was room for: the socket is empty.
-    if (uint64_t(n) < direct + room) return;
+    const auto n = size_t(std::min<uint64_t>(length, iov[i].iov_len - from));
+    const auto *bytes = static_cast<const uint8_t *>(iov[i].iov_base) + from;
+    take_back.insert(take_back.end(), bytes, bytes + n);
+    from = 0;
+    length -= n;
+  }
+}
+
+ssize_t Endpoint::read_socket(const iovec *iov, size_t count) {
+  for (;;) {
+    const ssize_t n = count == 1 ? ::recv(fd_, iov->iov_base, iov->iov_len, MSG_DONTWAIT) : ::readv(fd_, iov, int(count));
+    if (n > 0) return n;
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return -1;
+    if (n == 0 || errno == ECONNRESET) {
+      disconnect(n == 0 ? FI_ECONNABORTED : FI_ECONNRESET, true);
+      return 0;
+    }
+    const int error = errno;
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(), strerror(error));
+    disconnect(error, true);
+    return 0;
   }
 }
 
 void Endpoint::feed(const uint8_t *bytes, size_t count) {
-  const size_t used = reader_.on_bytes({bytes, count}, *this);
-  if (state_ != State::kConnected) return;
-  if (auto reject = reader_.rejected()) return reject_stream(*reject);
-  if (used == count) return;
-  stash_.assign(bytes + used, bytes + count);
-  watch();
+  size_t used = 0;
+  if (!reader_.stalled()) {
+    used = reader_.on_bytes({bytes, count}, *this);
+    if (state_ != State::kConnected) return;
+    if (auto reject = reader_.rejected()) return reject_stream(*reject);
+    if (!reader_.stalled()) return;
+    watch();
+  }
+  stash_.insert(stash_.end(), bytes + used, bytes + count);
 }
 
 void Endpoint::on_recv_posted() {

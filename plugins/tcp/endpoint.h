@@ -175,6 +175,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
 
   // Input.
   void receive();
+  bool receive_in_order(size_t room);
+  bool receive_guessing(sdk::PostedRecv &guess);
+  void save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length);
+  ssize_t read_socket(const iovec *iov, size_t count);  // positive, or the socket is empty (-1) or the connection over (0)
   void feed(const uint8_t *bytes, size_t count);
   void continue_stalled();
   sdk::RecvQueue &recv_queue();
