@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the process was started with, read once: variables, where the library lies, whether the program is privileged.
+// What the process was started with, read once: variables, where the library lies, whether the
+// program is privileged.
 //
 //   const Environment environment = Environment::of_process();
 //   const std::string *level = environment.find("FI_LOG_LEVEL");
 //
-// The one place that reads the environment; all else gets an Environment, which a test fills by hand. Not for values that change
-// while the program runs.
+// The one place that reads the environment; all else gets an Environment, which a test fills by
+// hand. Not for values that change while the program runs.
 #ifndef WEFT_CORE_API_ENVIRONMENT_H
 #define WEFT_CORE_API_ENVIRONMENT_H
 

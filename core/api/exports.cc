@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The functions that libfabric.so.1 exports, and nothing else: each checks what every implementation must, turns exceptions into
-// errnos, and hands over to the process's parts. Old symbol versions differ in how long their callers' structs are; see
-// core/base/info.h. Which version stands for which layout: core/install/libfabric.map.
+// The functions that libfabric.so.1 exports, and nothing else: each checks what every
+// implementation must, turns exceptions into errnos, and hands over to the process's parts. Old
+// symbol versions differ in how long their callers' structs are; see core/base/info.h. Which
+// version stands for which layout: core/install/libfabric.map.
 #pragma GCC visibility push(default)
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
@@ -43,16 +44,17 @@ struct FreeInfo {
 };
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 
-int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *service, uint64_t flags,
-            const fi_info *hints, fi_info **info) {
+int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *service,
+            uint64_t flags, const fi_info *hints, fi_info **info) {
   if (info == nullptr) return -FI_EINVAL;
   *info = nullptr;
   return guarded([&] {
     if (FI_VERSION_LT(kApiVersion, version)) {
-      process().log.notice("fi_getinfo: the application asks for API " + std::to_string(FI_MAJOR(version)) + "." +
+      process().log.notice("fi_getinfo: the application asks for API " +
+                           std::to_string(FI_MAJOR(version)) + "." +
                            std::to_string(FI_MINOR(version)) + ", this library has " +
-                           std::to_string(FI_MAJOR_VERSION) + "." + std::to_string(FI_MINOR_VERSION) +
-                           ": install a newer library");
+                           std::to_string(FI_MAJOR_VERSION) + "." +
+                           std::to_string(FI_MINOR_VERSION) + ": install a newer library");
       return -FI_ENOSYS;
     }
     InfoPtr widened;
@@ -73,10 +75,6 @@ int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *s
   });
 }
 
-fi_info *dupinfo(InfoLayout layout, const fi_info *info) {
-  return dup_info(info, layout);  // what the layout lacks was not read and is zero: nothing to hide
-}
-
 int fabric(InfoLayout layout, const fi_fabric_attr *attr, fid_fabric **out, void *context) {
   if (attr == nullptr || out == nullptr) return -FI_EINVAL;
   *out = nullptr;
@@ -93,29 +91,31 @@ std::string source_name(const fi_provider *provider) {
 }  // namespace
 }  // namespace weft
 
-// Names an implementation as a versioned symbol: "@" an old version, "@@" the one that programs are linked to.
+// Names an implementation as a versioned symbol: "@" an old one, "@@" that which programs get.
 #define WEFT_SYMVER(implementation, symbol) __asm__(".symver " #implementation "," symbol)
 
-// The functions below get names of their own first, because a C++ function cannot be defined seven times.
+// One name cannot be defined seven times: implementations have names of their own first.
 #define WEFT_EXPORTED extern "C" __attribute__((visibility("default"), used))
 
-#define WEFT_INFO_FUNCTIONS(suffix, layout, at, version)                                                      \
-  WEFT_EXPORTED int weft_getinfo_##suffix(uint32_t api_version, const char *node, const char *service,        \
-                                          uint64_t flags, const struct fi_info *hints,                        \
-                                          struct fi_info **info);                                             \
-  WEFT_EXPORTED int weft_getinfo_##suffix(uint32_t api_version, const char *node, const char *service,        \
-                                          uint64_t flags, const struct fi_info *hints,                        \
-                                          struct fi_info **info) {                                            \
-    return weft::getinfo(layout, api_version, node, service, flags, hints, info);                             \
-  }                                                                                                           \
-  WEFT_EXPORTED void weft_freeinfo_##suffix(struct fi_info *info);                                            \
-  WEFT_EXPORTED void weft_freeinfo_##suffix(struct fi_info *info) { weft::free_info(info, layout); }          \
-  WEFT_EXPORTED struct fi_info *weft_dupinfo_##suffix(const struct fi_info *info);                            \
-  WEFT_EXPORTED struct fi_info *weft_dupinfo_##suffix(const struct fi_info *info) {                           \
-    return weft::dupinfo(layout, info);                                                                       \
-  }                                                                                                           \
-  WEFT_SYMVER(weft_getinfo_##suffix, "fi_getinfo" at version);                                                \
-  WEFT_SYMVER(weft_freeinfo_##suffix, "fi_freeinfo" at version);                                              \
+#define WEFT_INFO_FUNCTIONS(suffix, layout, at, version)                                        \
+  WEFT_EXPORTED int weft_getinfo_##suffix(uint32_t api_version, const char *node,               \
+                                          const char *service, uint64_t flags,                  \
+                                          const struct fi_info *hints, struct fi_info **info);  \
+  WEFT_EXPORTED int weft_getinfo_##suffix(uint32_t api_version, const char *node,               \
+                                          const char *service, uint64_t flags,                  \
+                                          const struct fi_info *hints, struct fi_info **info) { \
+    return weft::getinfo(layout, api_version, node, service, flags, hints, info);               \
+  }                                                                                             \
+  WEFT_EXPORTED void weft_freeinfo_##suffix(struct fi_info *info);                              \
+  WEFT_EXPORTED void weft_freeinfo_##suffix(struct fi_info *info) {                             \
+    weft::free_info(info, layout);                                                              \
+  }                                                                                             \
+  WEFT_EXPORTED struct fi_info *weft_dupinfo_##suffix(const struct fi_info *info);              \
+  WEFT_EXPORTED struct fi_info *weft_dupinfo_##suffix(const struct fi_info *info) {             \
+    return weft::dup_info(info, layout);                                                        \
+  }                                                                                             \
+  WEFT_SYMVER(weft_getinfo_##suffix, "fi_getinfo" at version);                                  \
+  WEFT_SYMVER(weft_freeinfo_##suffix, "fi_freeinfo" at version);                                \
   WEFT_SYMVER(weft_dupinfo_##suffix, "fi_dupinfo" at version)
 
 WEFT_INFO_FUNCTIONS(1_0, weft::InfoLayout::kFabric1_0, "@", "FABRIC_1.0");
@@ -126,34 +126,45 @@ WEFT_INFO_FUNCTIONS(1_7, weft::InfoLayout::kFabric1_7, "@", "FABRIC_1.7");
 WEFT_INFO_FUNCTIONS(1_8, weft::InfoLayout::kFabric1_8, "@", "FABRIC_1.8");
 WEFT_INFO_FUNCTIONS(1_9, weft::InfoLayout::kFabric1_9, "@@", "FABRIC_1.9");
 
-WEFT_EXPORTED int weft_fabric_1_0(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
-WEFT_EXPORTED int weft_fabric_1_0(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context) {
+WEFT_EXPORTED int weft_fabric_1_0(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                                  void *context);
+WEFT_EXPORTED int weft_fabric_1_0(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                                  void *context) {
   return weft::fabric(weft::InfoLayout::kFabric1_0, attr, fabric, context);
 }
 WEFT_SYMVER(weft_fabric_1_0, "fi_fabric@FABRIC_1.0");
 
-WEFT_EXPORTED int weft_fabric_1_1(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
-WEFT_EXPORTED int weft_fabric_1_1(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context) {
+WEFT_EXPORTED int weft_fabric_1_1(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                                  void *context);
+WEFT_EXPORTED int weft_fabric_1_1(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                                  void *context) {
   return weft::fabric(weft::InfoLayout::kFabric1_1, attr, fabric, context);
 }
 WEFT_SYMVER(weft_fabric_1_1, "fi_fabric@@FABRIC_1.1");
 
-// ---- symbols with one version: the map gives it ---------------------------------------------------------
+// ---- symbols with one version: the map gives it
+// ---------------------------------------------------------
 
-// Exists since FABRIC_1.8 and was not versioned again when 1.9 made domain_attr longer: read no more than 1.8 has.
+// Exists since FABRIC_1.8 and was not versioned again when 1.9 made domain_attr longer: read no
+// more than 1.8 has.
 int fi_fabric2(struct fi_info *info, struct fid_fabric **fabric, uint64_t flags, void *context) {
   if (info == nullptr || info->fabric_attr == nullptr || fabric == nullptr) return -FI_EINVAL;
   *fabric = nullptr;
   return weft::guarded([&] {
     const weft::InfoPtr widened(weft::dup_info(info, weft::InfoLayout::kFabric1_8));
     if (widened == nullptr) return -FI_ENOMEM;
-    return weft::process().front.fabric(widened->fabric_attr, widened.get(), flags, fabric, context);
+    return weft::process().front.fabric(widened->fabric_attr, widened.get(), flags, fabric,
+                                        context);
   });
 }
 
-uint32_t fi_version(void) { return weft::kApiVersion; }
+uint32_t fi_version(void) {
+  return weft::kApiVersion;
+}
 
-const char *fi_strerror(int errnum) { return weft::error_text(errnum); }
+const char *fi_strerror(int errnum) {
+  return weft::error_text(errnum);
+}
 
 char *fi_tostr_r(char *buf, size_t len, const void *data, enum fi_type datatype) {
   weft::to_text(data, datatype, buf, len);
@@ -161,7 +172,8 @@ char *fi_tostr_r(char *buf, size_t len, const void *data, enum fi_type datatype)
 }
 
 char *fi_tostr(const void *data, enum fi_type datatype) {
-  // One per thread, so that threads do not overwrite each other's text; made when needed. A whole fi_info takes about 4 KiB.
+  // One per thread, so that threads do not overwrite each other's text; made when needed. A whole
+  // fi_info takes about 4 KiB.
   constexpr size_t kSize = 8192;
   static thread_local std::unique_ptr<char[]> buffer;
   if (buffer == nullptr) buffer.reset(new (std::nothrow) char[kSize]);
@@ -172,19 +184,24 @@ char *fi_tostr(const void *data, enum fi_type datatype) {
   return fi_tostr_r(buffer.get(), kSize, data, datatype);
 }
 
-int fi_log_enabled(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys) {
-  return weft::guarded([&] { return weft::process().log.enabled(prov ? prov->name : nullptr, level, subsys) ? 1 : 0; }) == 1;
+int fi_log_enabled(const struct fi_provider *prov, enum fi_log_level level,
+                   enum fi_log_subsys subsys) {
+  return weft::guarded([&] {
+           return weft::process().log.enabled(prov ? prov->name : nullptr, level, subsys) ? 1 : 0;
+         }) == 1;
 }
 
 int fi_log_ready(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys,
                  uint64_t *showtime) {
   return weft::guarded([&] {
-           return weft::process().log.ready(prov ? prov->name : nullptr, level, subsys, showtime) ? 1 : 0;
+           return weft::process().log.ready(prov ? prov->name : nullptr, level, subsys, showtime)
+                      ? 1
+                      : 0;
          }) == 1;
 }
 
-void fi_log(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys, const char *func,
-            int line, const char *fmt, ...) {
+void fi_log(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys,
+            const char *func, int line, const char *fmt, ...) {
   if (fmt == nullptr) return;
   va_list args;
   va_start(args, fmt);
@@ -201,14 +218,15 @@ void fi_log(const struct fi_provider *prov, enum fi_log_level level, enum fi_log
       shown = longer.c_str();
     }
     va_end(again);
-    if (length >= 0) weft::process().log.write(prov ? prov->name : nullptr, level, subsys, func, line, shown);
+    if (length >= 0)
+      weft::process().log.write(prov ? prov->name : nullptr, level, subsys, func, line, shown);
     return 0;
   });
   va_end(args);
 }
 
-int fi_param_define(const struct fi_provider *provider, const char *param_name, enum fi_param_type type,
-                    const char *help_string_fmt, ...) {
+int fi_param_define(const struct fi_provider *provider, const char *param_name,
+                    enum fi_param_type type, const char *help_string_fmt, ...) {
   if (help_string_fmt == nullptr) return -FI_EINVAL;
   va_list args;
   va_start(args, help_string_fmt);
@@ -219,14 +237,16 @@ int fi_param_define(const struct fi_provider *provider, const char *param_name, 
     std::string help(length > 0 ? static_cast<size_t>(length) : 0, '\0');
     if (length > 0) std::vsnprintf(help.data(), help.size() + 1, help_string_fmt, again);
     va_end(again);
-    return weft::process().params.define(weft::source_name(provider), param_name, type, std::move(help));
+    return weft::process().params.define(weft::source_name(provider), param_name, type,
+                                         std::move(help));
   });
   va_end(args);
   return ret;
 }
 
 int fi_param_get(struct fi_provider *provider, const char *param_name, void *value) {
-  return weft::guarded([&] { return weft::process().params.get(weft::source_name(provider), param_name, value); });
+  return weft::guarded(
+      [&] { return weft::process().params.get(weft::source_name(provider), param_name, value); });
 }
 
 int fi_getparams(struct fi_param **params, int *count) {
@@ -242,10 +262,13 @@ int fi_getparams(struct fi_param **params, int *count) {
   });
 }
 
-void fi_freeparams(struct fi_param *params) { std::free(params); }
+void fi_freeparams(struct fi_param *params) {
+  std::free(params);
+}
 
-int fi_open(uint32_t version, const char *name, void *attr, size_t attr_len, uint64_t flags, struct fid **fid,
-            void *context) {
-  return weft::guarded(
-      [&] { return weft::open_named(weft::process(), version, name, attr, attr_len, flags, fid, context); });
+int fi_open(uint32_t version, const char *name, void *attr, size_t attr_len, uint64_t flags,
+            struct fid **fid, void *context) {
+  return weft::guarded([&] {
+    return weft::open_named(weft::process(), version, name, attr, attr_len, flags, fid, context);
+  });
 }

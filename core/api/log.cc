@@ -39,7 +39,8 @@ template <size_t N>
 std::string known(const std::string_view (&names)[N], std::string_view wrong) {
   std::string text = "known are";
   for (size_t i = 0; i < N; i++) text.append(i == 0 ? " " : ", ").append(names[i]);
-  const std::string meant = nearest(wrong, std::vector<std::string>(std::begin(names), std::end(names)));
+  const std::string meant =
+      nearest(wrong, std::vector<std::string>(std::begin(names), std::end(names)));
   if (!meant.empty()) text += "; did you mean \"" + meant + "\"?";
   return text;
 }
@@ -83,7 +84,8 @@ uint64_t now_ms() {
 
 }  // namespace
 
-Log::Log(const Environment &environment, Sink sink) : sink_(sink ? std::move(sink) : Sink(to_stderr)) {
+Log::Log(const Environment &environment, Sink sink)
+    : sink_(sink ? std::move(sink) : Sink(to_stderr)) {
   read_level(environment);
   read_subsystems(environment);
   read_interval(environment);
@@ -97,7 +99,8 @@ void Log::read_level(const Environment &environment) {
   if (level >= 0) {
     level_ = level;
   } else {
-    notice("FI_LOG_LEVEL=" + *value + ": unknown level; " + known(kLevels, *value) + "; using warn");
+    notice("FI_LOG_LEVEL=" + *value + ": unknown level; " + known(kLevels, *value) +
+           "; using warn");
   }
 }
 
@@ -124,7 +127,8 @@ void Log::read_subsystems(const Environment &environment) {
     if (index >= 0) {
       named |= uint32_t{1} << index;
     } else {
-      notice("FI_LOG_SUBSYS: unknown subsystem \"" + name + "\" is ignored; " + known(kSubsystems, name));
+      notice("FI_LOG_SUBSYS: unknown subsystem \"" + name + "\" is ignored; " +
+             known(kSubsystems, name));
     }
   }
   // A list of nothing but mistakes must not silence the log.
@@ -203,14 +207,15 @@ bool Log::ready(const char *provider, fi_log_level level, fi_log_subsys subsys,
   uint64_t next = __atomic_load_n(showtime, __ATOMIC_RELAXED);
   if (now < next) return false;
   // Of threads that arrive together one speaks.
-  return __atomic_compare_exchange_n(showtime, &next, now + static_cast<uint64_t>(interval_.count()), false,
+  return __atomic_compare_exchange_n(showtime, &next,
+                                     now + static_cast<uint64_t>(interval_.count()), false,
                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 } catch (...) {
   return false;
 }
 
-void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, const char *func, int line,
-                std::string_view text) noexcept try {
+void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, const char *func,
+                int line, std::string_view text) noexcept try {
   if (text.ends_with('\n')) text.remove_suffix(1);
   std::string clean;
   clean.reserve(text.size() + 128);
@@ -218,15 +223,16 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
     if (FI_CHECK_OP(imported->ops, struct fi_ops_log, log)) {
       append_clean(clean, text);
       clean += '\n';
-      imported->ops->log(provider_record(provider), level, subsys, func != nullptr ? func : "", line,
-                         clean.c_str());
+      imported->ops->log(provider_record(provider), level, subsys, func != nullptr ? func : "",
+                         line, clean.c_str());
       return;
     }
   }
   char prefix[256];
-  std::snprintf(prefix, sizeof prefix, "libfabric:%d:%lld::%s:%s:%s():%d<%s> ", static_cast<int>(::getpid()),
-                static_cast<long long>(std::time(nullptr)), provider != nullptr ? provider : kCore,
-                index_name(kSubsystems, subsys), func != nullptr ? func : "", line, index_name(kLevels, level));
+  std::snprintf(prefix, sizeof prefix, "libfabric:%d:%lld::%s:%s:%s():%d<%s> ",
+                static_cast<int>(::getpid()), static_cast<long long>(std::time(nullptr)),
+                provider != nullptr ? provider : kCore, index_name(kSubsystems, subsys),
+                func != nullptr ? func : "", line, index_name(kLevels, level));
   clean += prefix;
   append_clean(clean, text);
   clean += '\n';
@@ -255,7 +261,8 @@ void Log::notice(std::string_view text) noexcept try {
 }
 
 int Log::import(struct fid_logging *logging) noexcept {
-  if (logging == nullptr || logging->fid.fclass != FI_CLASS_LOG || logging->ops == nullptr) return -FI_EINVAL;
+  if (logging == nullptr || logging->fid.fclass != FI_CLASS_LOG || logging->ops == nullptr)
+    return -FI_EINVAL;
   imported_.store(logging, std::memory_order_release);
   return 0;
 }

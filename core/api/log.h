@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The log: one line per fault or choice, filtered by FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS, to stderr or to what the
-// application imported (fi_import_log).
+// The log: one line per fault or choice, filtered by FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS,
+// to stderr or to what the application imported (fi_import_log).
 //
 //   Log log(environment);
-//   if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ)) log.write("tcp", FI_LOG_INFO, FI_LOG_CQ, __func__, __LINE__, "ready");
-//   log.notice("FI_LOG_LEVEL=loud: ...");    // shown whatever the filter says, once per process
+//   if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ)) log.write("tcp", FI_LOG_INFO, FI_LOG_CQ,
+//   __func__, __LINE__, "ready"); log.notice("FI_LOG_LEVEL=loud: ...");    // shown whatever the
+//   filter says, once per process
 //
-// A line looks as stock libfabric's: libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text
-// Thread-safe; lines of different threads do not mix. Not for results: what a caller is told by a return value is not logged.
+// A line looks as stock libfabric's:
+// libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text Thread-safe; lines
+// of different threads do not mix. Not for results: what a caller is told by a return value is not
+// logged.
 #ifndef WEFT_CORE_API_LOG_H
 #define WEFT_CORE_API_LOG_H
 
@@ -38,21 +41,24 @@ class Log {
   Log(const Log &) = delete;
   Log &operator=(const Log &) = delete;
 
-  // `provider` is the name of the source, "core" or NULL for the library itself; `also_known_as` (may be NULL) a second name
-  // that FI_LOG_PROV may use for it.
+  // `provider` is the name of the source, "core" or NULL for the library itself; `also_known_as`
+  // (may be NULL) a second name that FI_LOG_PROV may use for it.
   bool enabled(const char *provider, fi_log_level level, fi_log_subsys subsys,
                const char *also_known_as = nullptr) const noexcept;
-  // As enabled(), and at most once per FI_LOG_INTERVAL for this *showtime (milliseconds, zero at first).
-  bool ready(const char *provider, fi_log_level level, fi_log_subsys subsys, uint64_t *showtime) const noexcept;
+  // As enabled(), and at most once per FI_LOG_INTERVAL for this *showtime (milliseconds, zero at
+  // first).
+  bool ready(const char *provider, fi_log_level level, fi_log_subsys subsys,
+             uint64_t *showtime) const noexcept;
 
   // Does not ask the filter. A trailing newline of `text` is optional.
-  void write(const char *provider, fi_log_level level, fi_log_subsys subsys, const char *func, int line,
-             std::string_view text) noexcept;
+  void write(const char *provider, fi_log_level level, fi_log_subsys subsys, const char *func,
+             int line, std::string_view text) noexcept;
 
   // What a person must see even where logging is off. Once per text.
   void notice(std::string_view text) noexcept;
 
-  // The application's own log from now on; it must live for ever. -FI_EINVAL if it is no such thing.
+  // The application's own log from now on; it must live for ever. -FI_EINVAL if it is no such
+  // thing.
   int import(struct fid_logging *logging) noexcept;
 
  private:
@@ -78,7 +84,8 @@ class Log {
 
   mutable std::mutex mutex_;
   std::set<std::string, std::less<>> noticed_;
-  // What an imported log is shown of a source; entries stay because the application may keep the pointer.
+  // What an imported log is shown of a source; entries stay because the application may keep the
+  // pointer.
   mutable std::map<std::string, fi_provider, std::less<>> records_;
 };
 

@@ -54,7 +54,8 @@ TEST(Log, OutOfRangeArgumentsAreNotShown) {
   EXPECT_FALSE(c.log.enabled("tcp", static_cast<fi_log_level>(-1), FI_LOG_CORE));
   EXPECT_FALSE(c.log.enabled("tcp", static_cast<fi_log_level>(77), FI_LOG_CORE));
   EXPECT_FALSE(c.log.enabled("tcp", FI_LOG_WARN, static_cast<fi_log_subsys>(77)));
-  c.log.write("tcp", static_cast<fi_log_level>(77), static_cast<fi_log_subsys>(-5), nullptr, 1, "odd");
+  c.log.write("tcp", static_cast<fi_log_level>(77), static_cast<fi_log_subsys>(-5), nullptr, 1,
+              "odd");
   EXPECT_THAT(c.lines, ElementsAre(HasSubstr("tcp:?:():1<?> odd\n")));
 }
 
@@ -95,9 +96,12 @@ TEST(Log, LineHasTheKnownShape) {
   Captured c(Variables{});
   c.log.write("tcp", FI_LOG_INFO, FI_LOG_EP_CTRL, "connect", 12, "to 10.0.0.1\n");
   c.log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, "f", 1, "evil \x1b[2J bytes");
-  EXPECT_THAT(c.lines,
-              ElementsAre(MatchesRegex("libfabric:[0-9]+:[0-9]+::tcp:ep_ctrl:connect\\(\\):12<info> to 10.0.0.1\n"),
-                          MatchesRegex("libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\?\\[2J bytes\n")));
+  EXPECT_THAT(
+      c.lines,
+      ElementsAre(
+          MatchesRegex("libfabric:[0-9]+:[0-9]+::tcp:ep_ctrl:connect\\(\\):12<info> to 10.0.0.1\n"),
+          MatchesRegex(
+              "libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\?\\[2J bytes\n")));
 }
 
 TEST(Log, NoticeIsShownOnce) {
@@ -129,14 +133,16 @@ TEST(Log, ReadyLetsOneOfManyThreadsSpeak) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; i++) {
     threads.emplace_back([&] {
-      for (int k = 0; k < 1000; k++) spoke += c.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime) ? 1 : 0;
+      for (int k = 0; k < 1000; k++)
+        spoke += c.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime) ? 1 : 0;
     });
   }
   for (auto &thread : threads) thread.join();
   EXPECT_EQ(spoke, 1);
 }
 
-// ---- an application's own log ---------------------------------------------------------------------
+// ---- an application's own log
+// ---------------------------------------------------------------------
 
 std::vector<std::string> imported_lines;
 uint64_t seen_flags = 0;
@@ -145,7 +151,8 @@ int imported_enabled(const fi_provider *prov, fi_log_level, fi_log_subsys, uint6
   seen_flags = flags;
   return 1;
 }
-void imported_log(const fi_provider *prov, fi_log_level, fi_log_subsys, const char *, int line, const char *msg) {
+void imported_log(const fi_provider *prov, fi_log_level, fi_log_subsys, const char *, int line,
+                  const char *msg) {
   imported_lines.push_back(std::string(prov->name) + ":" + std::to_string(line) + ":" + msg);
 }
 
@@ -165,7 +172,8 @@ TEST(Log, ImportedLogTakesOver) {
   EXPECT_EQ(seen_flags, 0u);
   c.log.write("tcp", FI_LOG_INFO, FI_LOG_CQ, "f", 3, "text");
   c.log.notice("mind this");
-  EXPECT_THAT(imported_lines, ElementsAre("enabled tcp", "enabled udp", "tcp:3:text\n", "core:0:mind this\n"));
+  EXPECT_THAT(imported_lines,
+              ElementsAre("enabled tcp", "enabled udp", "tcp:3:text\n", "core:0:mind this\n"));
   EXPECT_THAT(c.lines, IsEmpty());
 }
 

@@ -25,22 +25,33 @@ struct NamedObject {
   Process *process;
 };
 
-Process &process_of(struct fid *fid) { return *container_of(fid, NamedObject, fid)->process; }
+Process &process_of(struct fid *fid) {
+  return *container_of(fid, NamedObject, fid)->process;
+}
 
 int close_named(struct fid *fid) {
   delete container_of(fid, NamedObject, fid);
   return 0;
 }
-int no_bind(struct fid *, struct fid *, uint64_t) { return -FI_ENOSYS; }
-int no_control(struct fid *, int, void *) { return -FI_ENOSYS; }
-int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) { return -FI_ENOSYS; }
-int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) { return -FI_ENOSYS; }
+int no_bind(struct fid *, struct fid *, uint64_t) {
+  return -FI_ENOSYS;
+}
+int no_control(struct fid *, int, void *) {
+  return -FI_ENOSYS;
+}
+int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
+  return -FI_ENOSYS;
+}
+int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
+  return -FI_ENOSYS;
+}
 int named_tostr(const struct fid *fid, char *buf, size_t len) {
   std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
   return 0;
 }
 
-// ---- "logging" ------------------------------------------------------------------------------------
+// ---- "logging"
+// ------------------------------------------------------------------------------------
 
 int logging_bind(struct fid *fid, struct fid *source, uint64_t flags) {
   if (source == nullptr || source->fclass != FI_CLASS_LOG) return -FI_EINVAL;
@@ -58,7 +69,8 @@ fi_ops logging_ops = {
     .ops_set = no_ops_set,
 };
 
-// ---- "weft" ---------------------------------------------------------------------------------------
+// ---- "weft"
+// ---------------------------------------------------------------------------------------
 
 // The boundary: a Result becomes a code and a malloc'ed text, an exception becomes an errno.
 template <class F>
@@ -78,7 +90,9 @@ int answer(char **text, F ask) noexcept {
   }
 }
 
-std::string or_empty(const char *text) { return text != nullptr ? text : ""; }
+std::string or_empty(const char *text) {
+  return text != nullptr ? text : "";
+}
 
 int diagnosis_why(struct fid *weft, const char *name, char **text) {
   return answer(text, [&] { return process_of(weft).front.why_json(or_empty(name)); });
@@ -95,10 +109,11 @@ int diagnosis_config(struct fid *weft, char **text) {
 
 const char *class_name(size_t fclass) {
   static constexpr const char *kNames[] = {
-      "unspec",    "fabric",      "domain",      "ep",       "sep",      "rx_ctx",  "srx_ctx", "tx_ctx",
-      "stx_ctx",   "pep",         "interface",   "av",       "mr",       "eq",      "cq",      "cntr",
-      "wait",      "poll",        "connreq",     "mc",       "nic",      "av_set",  "mr_cache", "mem_monitor",
-      "peer_cq",   "peer_srx",    "log",         "peer_av",  "peer_av_set", "peer_cntr", "profile"};
+      "unspec",      "fabric",    "domain",      "ep",        "sep",      "rx_ctx", "srx_ctx",
+      "tx_ctx",      "stx_ctx",   "pep",         "interface", "av",       "mr",     "eq",
+      "cq",          "cntr",      "wait",        "poll",      "connreq",  "mc",     "nic",
+      "av_set",      "mr_cache",  "mem_monitor", "peer_cq",   "peer_srx", "log",    "peer_av",
+      "peer_av_set", "peer_cntr", "profile"};
   static_assert(std::size(kNames) == FI_CLASS_PROFILE + 1);
   return fclass < std::size(kNames) ? kNames[fclass] : "unknown";
 }
@@ -145,8 +160,10 @@ int command(char **text, F run) noexcept {
 }
 
 Result<void> check_hook_arguments(const struct fid *root, const char *hook) {
-  if (root == nullptr) return fail(FI_EINVAL, "no object given: pass the fid of a live fabric, domain or endpoint");
-  if (hook == nullptr || *hook == '\0') return fail(FI_EINVAL, "no hook given: pass the name of a hook unit");
+  if (root == nullptr)
+    return fail(FI_EINVAL, "no object given: pass the fid of a live fabric, domain or endpoint");
+  if (hook == nullptr || *hook == '\0')
+    return fail(FI_EINVAL, "no hook given: pass the name of a hook unit");
   return {};
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The objects of the library itself that fi_open() knows: "logging" (fi_import_log) and "weft" (weft/diagnosis.h).
+// The objects of the library itself that fi_open() knows: "logging" (fi_import_log) and "weft"
+// (weft/diagnosis.h).
 //
 //   struct fid *object = nullptr;
 //   int ret = open_named(process, version, "weft", attr, attr_len, flags, &object, context);
@@ -18,8 +19,8 @@ namespace weft {
 struct Process;
 
 // As fi_open(3). `process` must outlive the object.
-int open_named(Process &process, uint32_t version, const char *name, const void *attr, size_t attr_len,
-               uint64_t flags, struct fid **fid, void *context) noexcept;
+int open_named(Process &process, uint32_t version, const char *name, const void *attr,
+               size_t attr_len, uint64_t flags, struct fid **fid, void *context) noexcept;
 
 }  // namespace weft
 

@@ -20,7 +20,8 @@ constexpr uint32_t kVersion = FI_VERSION(2, 6);
 
 class NamedObjects : public testing::Test {
  protected:
-  int open(const char *name, struct fid **fid, size_t attr_len = 0, uint64_t flags = 0, uint32_t version = kVersion) {
+  int open(const char *name, struct fid **fid, size_t attr_len = 0, uint64_t flags = 0,
+           uint32_t version = kVersion) {
     return open_named(process, version, name, nullptr, attr_len, flags, fid, this);
   }
   Process process{Environment{{}, "/folder", false}};
@@ -57,9 +58,8 @@ TEST_F(NamedObjects, ObjectsHaveFullTables) {
 TEST_F(NamedObjects, LoggingTakesAnImport) {
   static std::string got;
   static fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr,
-                           [](const fi_provider *, fi_log_level, fi_log_subsys, const char *, int, const char *msg) {
-                             got += msg;
-                           }};
+                           [](const fi_provider *, fi_log_level, fi_log_subsys, const char *, int,
+                              const char *msg) { got += msg; }};
   static fid_logging logging{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
   struct fid *fid = nullptr;
   ASSERT_EQ(open("logging", &fid), 0);
@@ -119,8 +119,9 @@ TEST_F(NamedObjects, ParametersOfCoreUnitsAndProvidersAreListed) {
   process.params.define("acme", "x", FI_PARAM_INT, "help");
   std::vector<std::string> names;
   for (const ParamLine &line : process.parameters()) names.push_back(line.variable);
-  EXPECT_THAT(names, testing::IsSupersetOf({"FI_PROVIDER", "FI_PROVIDER_PATH", "FI_HOOK", "FI_CONFIG", "FI_LOG_LEVEL",
-                                            "FI_LOG_PROV", "FI_LOG_SUBSYS", "FI_ACME_X", "FI_DOUBLE_SIZE"}));
+  EXPECT_THAT(names, testing::IsSupersetOf({"FI_PROVIDER", "FI_PROVIDER_PATH", "FI_HOOK",
+                                            "FI_CONFIG", "FI_LOG_LEVEL", "FI_LOG_PROV",
+                                            "FI_LOG_SUBSYS", "FI_ACME_X", "FI_DOUBLE_SIZE"}));
 }
 
 }  // namespace

@@ -5,7 +5,11 @@ namespace weft {
 struct ObjectTable::Impl {};
 ObjectTable::ObjectTable() = default;
 ObjectTable::~ObjectTable() = default;
-int32_t ObjectTable::opened(struct fid *, struct fid *, weft_error *) { return 0; }
+int32_t ObjectTable::opened(struct fid *, struct fid *, weft_error *) {
+  return 0;
+}
 void ObjectTable::closing(struct fid *) {}
-std::vector<ObjectTable::Live> ObjectTable::list() const { return {}; }
+std::vector<ObjectTable::Live> ObjectTable::list() const {
+  return {};
+}
 }  // namespace weft

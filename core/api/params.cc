@@ -73,9 +73,11 @@ Result<int> parse_int(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
   const auto digits = parse_digits(text);
-  const uint64_t limit = static_cast<uint64_t>(std::numeric_limits<int>::max()) + (negative ? 1 : 0);
+  const uint64_t limit =
+      static_cast<uint64_t>(std::numeric_limits<int>::max()) + (negative ? 1 : 0);
   if (!digits || *digits > limit) return fail(FI_EINVAL, "expected %s", type_name(FI_PARAM_INT));
-  return static_cast<int>(negative ? -static_cast<int64_t>(*digits) : static_cast<int64_t>(*digits));
+  return static_cast<int>(negative ? -static_cast<int64_t>(*digits)
+                                   : static_cast<int64_t>(*digits));
 }
 
 Result<size_t> parse_size(std::string_view text) {
@@ -105,10 +107,12 @@ Result<size_t> parse_size(std::string_view text) {
   return static_cast<size_t>(*digits) << shift;
 }
 
-ParamTable::ParamTable(const Environment &environment, std::function<void(std::string_view line)> notice)
+ParamTable::ParamTable(const Environment &environment,
+                       std::function<void(std::string_view line)> notice)
     : environment_(environment), notice_(std::move(notice)) {}
 
-int ParamTable::define(std::string_view provider, const char *name, fi_param_type type, std::string help) {
+int ParamTable::define(std::string_view provider, const char *name, fi_param_type type,
+                       std::string help) {
   if (name == nullptr || *name == '\0' || help.empty()) return -FI_EINVAL;
   if (type < FI_PARAM_STRING || type > FI_PARAM_SIZE_T) return -FI_EINVAL;
   std::string variable = variable_name(provider, name);
@@ -176,7 +180,8 @@ std::vector<ParamLine> ParamTable::lines() const {
 fi_param *make_param_array(const std::vector<ParamLine> &lines) noexcept {
   size_t size = sizeof(fi_param) * (lines.size() + 1);  // the last one is zero: an end mark
   for (const ParamLine &line : lines) {
-    size += line.variable.size() + 1 + line.help.size() + 1 + (line.is_set ? line.value.size() + 1 : 0);
+    size +=
+        line.variable.size() + 1 + line.help.size() + 1 + (line.is_set ? line.value.size() + 1 : 0);
   }
   auto *params = static_cast<fi_param *>(std::calloc(1, size));
   if (params == nullptr) return nullptr;

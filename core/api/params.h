@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Parameters that a stock provider library defines for itself (fi_param_define), and the list of all (fi_getparams).
+// Parameters that a stock provider library defines for itself (fi_param_define), and the list of
+// all (fi_getparams).
 //
 //   ParamTable table(environment, [](std::string_view line) { ... });
 //   table.define("psm3", "tx_size", FI_PARAM_SIZE_T, "operations per endpoint");
 //   size_t size = 4096;
-//   int ret = table.get("psm3", "tx_size", &size);      // from FI_PSM3_TX_SIZE; -FI_ENODATA: not set
+//   int ret = table.get("psm3", "tx_size", &size);      // from FI_PSM3_TX_SIZE; -FI_ENODATA: not
+//   set
 //
-// Values are parsed strictly; a malformed one is told once, with what was expected. weft's own units declare parameters in their
-// descriptor instead, which the core parses for them.
+// Values are parsed strictly; a malformed one is told once, with what was expected. weft's own
+// units declare parameters in their descriptor instead, which the core parses for them.
 #ifndef WEFT_CORE_API_PARAMS_H
 #define WEFT_CORE_API_PARAMS_H
 
@@ -35,7 +37,8 @@ std::string variable_name(std::string_view provider, std::string_view name);
 Result<bool> parse_bool(std::string_view text);
 // Decimal or 0x..., the whole text.
 Result<int> parse_int(std::string_view text);
-// As parse_int without sign; a suffix K, M or G multiplies by a power of 1024. "-1" is the largest value, as everywhere in OFI.
+// As parse_int without sign; a suffix K, M or G multiplies by a power of 1024. "-1" is the largest
+// value, as everywhere in OFI.
 Result<size_t> parse_size(std::string_view text);
 
 // One line of the list.
@@ -53,7 +56,8 @@ class ParamTable {
   ParamTable(const ParamTable &) = delete;
   ParamTable &operator=(const ParamTable &) = delete;
 
-  // A second definition of the same name and type changes nothing. -FI_EINVAL: empty name or help, unknown or other type.
+  // A second definition of the same name and type changes nothing. -FI_EINVAL: empty name or help,
+  // unknown or other type.
   int define(std::string_view provider, const char *name, fi_param_type type, std::string help);
   // As fi_param_get() in providers/fi_prov.h. A string stays valid as long as the table.
   int get(std::string_view provider, const char *name, void *value);
@@ -75,7 +79,8 @@ class ParamTable {
   std::map<std::string, Defined *, std::less<>> by_variable_;
 };
 
-// fi_getparams(): one block from malloc(), strings included, so that fi_freeparams() is free(). NULL: no memory.
+// fi_getparams(): one block from malloc(), strings included, so that fi_freeparams() is free().
+// NULL: no memory.
 fi_param *make_param_array(const std::vector<ParamLine> &lines) noexcept;
 
 }  // namespace weft

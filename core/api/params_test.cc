@@ -19,8 +19,10 @@ using testing::IsEmpty;
 
 TEST(Parse, Bool) {
   for (const char *text : {"1", "yes", "TRUE", "On"}) EXPECT_TRUE(parse_bool(text).value()) << text;
-  for (const char *text : {"0", "no", "False", "off"}) EXPECT_FALSE(parse_bool(text).value()) << text;
-  for (const char *text : {"", "2", "y", "true ", "ja"}) EXPECT_FALSE(parse_bool(text).has_value()) << text;
+  for (const char *text : {"0", "no", "False", "off"})
+    EXPECT_FALSE(parse_bool(text).value()) << text;
+  for (const char *text : {"", "2", "y", "true ", "ja"})
+    EXPECT_FALSE(parse_bool(text).has_value()) << text;
 }
 
 TEST(Parse, Int) {
@@ -29,7 +31,8 @@ TEST(Parse, Int) {
   EXPECT_EQ(parse_int("0x10").value(), 16);
   EXPECT_EQ(parse_int("2147483647").value(), INT_MAX);
   EXPECT_EQ(parse_int("-2147483648").value(), INT_MIN);
-  for (const char *text : {"", "-", "0x", "1.5", "12abc", " 1", "1 ", "--1", "+1", "2147483648", "-2147483649"}) {
+  for (const char *text :
+       {"", "-", "0x", "1.5", "12abc", " 1", "1 ", "--1", "+1", "2147483648", "-2147483649"}) {
     EXPECT_FALSE(parse_int(text).has_value()) << text;
   }
 }
@@ -42,7 +45,8 @@ TEST(Parse, Size) {
   EXPECT_EQ(parse_size("0x1000").value(), 4096u);
   EXPECT_EQ(parse_size("-1").value(), SIZE_MAX);
   EXPECT_EQ(parse_size("18446744073709551615").value(), SIZE_MAX);
-  for (const char *text : {"", "K", "-2", "1KB", "0x10K", "18446744073709551616", "18446744073709551615K", "4 K"}) {
+  for (const char *text :
+       {"", "K", "-2", "1KB", "0x10K", "18446744073709551616", "18446744073709551615K", "4 K"}) {
     EXPECT_FALSE(parse_size(text).has_value()) << text;
   }
 }

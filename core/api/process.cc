@@ -21,11 +21,14 @@ FrontOptions front_options(const Environment &environment, Log &log, ObjectTable
 
 void define_core_parameters(ParamTable &params) {
   params.define("core", "provider", FI_PARAM_STRING,
-                "Providers to use, \"tcp,verbs\", or not to use, \"^udp\"; layers over one: \"verbs;ofi_rxm\" "
+                "Providers to use, \"tcp,verbs\", or not to use, \"^udp\"; layers over one: "
+                "\"verbs;ofi_rxm\" "
                 "(default: all that the configuration allows)");
-  params.define("core", "provider_path", FI_PARAM_STRING,
-                "Folders with further plugins, separated by colons, searched before the library's own");
-  params.define("core", "hook", FI_PARAM_STRING, "Hooks on every stack, separated by semicolons, outermost first");
+  params.define(
+      "core", "provider_path", FI_PARAM_STRING,
+      "Folders with further plugins, separated by colons, searched before the library's own");
+  params.define("core", "hook", FI_PARAM_STRING,
+                "Hooks on every stack, separated by semicolons, outermost first");
   params.define("core", "config", FI_PARAM_STRING,
                 "A YAML file that is read after the site's and the user's");
   params.define("core", "log_level", FI_PARAM_STRING,
@@ -33,7 +36,8 @@ void define_core_parameters(ParamTable &params) {
   params.define("core", "log_prov", FI_PARAM_STRING,
                 "Providers whose lines are shown, or with a leading ^ hidden (default: all)");
   params.define("core", "log_subsys", FI_PARAM_STRING,
-                "Subsystems whose lines are shown, or with a leading ^ hidden: core, fabric, domain, ep_ctrl, "
+                "Subsystems whose lines are shown, or with a leading ^ hidden: core, fabric, "
+                "domain, ep_ctrl, "
                 "ep_data, av, cq, eq, mr, cntr (default: all)");
   params.define("core", "log_interval", FI_PARAM_INT,
                 "Milliseconds between log lines of one place that limits itself (default: 2000)");

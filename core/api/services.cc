@@ -22,9 +22,15 @@ Source source_of(const weft_instance *instance) {
   return unit.ofi_name != nullptr ? Source{unit.ofi_name, unit.name} : Source{unit.name, nullptr};
 }
 
-fi_info *info_alloc() { return alloc_info(); }
-fi_info *info_dup(const fi_info *info) { return dup_info(info); }
-void info_free(fi_info *info) { free_info(info); }
+fi_info *info_alloc() {
+  return alloc_info();
+}
+fi_info *info_dup(const fi_info *info) {
+  return dup_info(info);
+}
+void info_free(fi_info *info) {
+  free_info(info);
+}
 
 int32_t log_enabled(const weft_instance *instance, int32_t level, int32_t subsys) {
   const Source source = source_of(instance);
@@ -34,8 +40,8 @@ int32_t log_enabled(const weft_instance *instance, int32_t level, int32_t subsys
              : 0;
 }
 
-void log(const weft_instance *instance, int32_t level, int32_t subsys, const char *func, int32_t line,
-         const char *text) {
+void log(const weft_instance *instance, int32_t level, int32_t subsys, const char *func,
+         int32_t line, const char *text) {
   if (text == nullptr) return;
   process().log.write(source_of(instance).name, static_cast<fi_log_level>(level),
                       static_cast<fi_log_subsys>(subsys), func, line, text);

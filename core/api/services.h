@@ -3,8 +3,8 @@
 //
 //   options.services = process_services();
 //
-// The table's functions have no argument for a core, so they serve the process's own (core/api/process.h). A test of the loader
-// fills a table of its own.
+// The table's functions have no argument for a core, so they serve the process's own
+// (core/api/process.h). A test of the loader fills a table of its own.
 #ifndef WEFT_CORE_API_SERVICES_H
 #define WEFT_CORE_API_SERVICES_H
 

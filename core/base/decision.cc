@@ -9,8 +9,8 @@ namespace weft {
 
 std::string_view stage_name(Stage stage) {
   static constexpr std::array<std::string_view, 13> kNames = {
-      "manifest", "policy", "trust", "architecture", "device", "dlopen",  "symbol",
-      "negotiate", "init",  "getinfo", "hints",      "rank",   "selected"};
+      "manifest",  "policy", "trust",   "architecture", "device", "dlopen",  "symbol",
+      "negotiate", "init",   "getinfo", "hints",        "rank",   "selected"};
   static_assert(kNames.size() == static_cast<size_t>(Stage::kSelected) + 1);
   const auto index = static_cast<size_t>(stage);
   return index < kNames.size() ? kNames[index] : "unknown";

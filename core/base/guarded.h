@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// For tests: memory that ends at a page which nobody may touch, so that one byte read or written too far ends the test.
+// For tests: memory that ends at a page which nobody may touch, so that one byte read or written
+// too far ends the test.
 //
-//   Guarded memory(offsetof(fi_info, nic));            // an fi_info as a caller of FABRIC_1.0 has it
-//   auto *old = memory.as<fi_info>();
+//   Guarded memory(offsetof(fi_info, nic));            // an fi_info as a caller of FABRIC_1.0 has
+//   it auto *old = memory.as<fi_info>();
 //
 // Zeroed. Works in every build, with and without sanitizers. Not for code that ships.
 #ifndef WEFT_CORE_BASE_GUARDED_H
@@ -18,13 +19,14 @@ namespace weft {
 
 class Guarded {
  public:
-  // The end is rounded up to `alignment`, as the size of a C struct is.
-  explicit Guarded(size_t size, size_t alignment = 8) {
+  // The size is rounded up to 8, as that of a C struct with pointers is.
+  explicit Guarded(size_t size) {
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-    const size_t used = (size + alignment - 1) / alignment * alignment;
+    const size_t used = (size + 7) / 8 * 8;
     const size_t usable = (used + page - 1) / page * page;
     mapped_ = usable + page;
-    void *base = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base =
+        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char *>(base);
     if (::mprotect(base_ + usable, page, PROT_NONE) != 0) {

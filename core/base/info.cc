@@ -12,15 +12,17 @@
 namespace weft {
 namespace {
 
-// Bytes of each struct that a caller of `layout` has. Where a struct was followed by padding only, the next member's offset
-// is the same as the old size.
+// Bytes of each struct that a caller of `layout` has. Where a struct was followed by padding only,
+// the next member's offset is the same as the old size.
 constexpr size_t info_bytes(InfoLayout layout) {
   return layout < InfoLayout::kFabric1_2 ? offsetof(fi_info, nic) : sizeof(fi_info);
 }
 constexpr size_t tx_bytes(InfoLayout layout) {
   return layout < InfoLayout::kFabric1_3 ? offsetof(fi_tx_attr, tclass) : sizeof(fi_tx_attr);
 }
-constexpr size_t rx_bytes(InfoLayout) { return sizeof(fi_rx_attr); }
+constexpr size_t rx_bytes(InfoLayout) {
+  return sizeof(fi_rx_attr);
+}
 constexpr size_t ep_bytes(InfoLayout layout) {
   return layout < InfoLayout::kFabric1_1 ? offsetof(fi_ep_attr, auth_key_size) : sizeof(fi_ep_attr);
 }
@@ -79,14 +81,21 @@ bool copy_auth_key(uint8_t *&to, const uint8_t *from, size_t size) noexcept {
   return copied;
 }
 
-// ---- fid_nic --------------------------------------------------------------------------------------
+// ---- fid_nic
+// --------------------------------------------------------------------------------------
 
 int nic_close(struct fid *fid);
-int nic_bind(struct fid *, struct fid *, uint64_t) { return -FI_ENOSYS; }
+int nic_bind(struct fid *, struct fid *, uint64_t) {
+  return -FI_ENOSYS;
+}
 int nic_control(struct fid *fid, int command, void *arg);
-int nic_ops_open(struct fid *, const char *, uint64_t, void **, void *) { return -FI_ENOSYS; }
+int nic_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
+  return -FI_ENOSYS;
+}
 int nic_tostr(const struct fid *fid, char *buf, size_t len);
-int nic_ops_set(struct fid *, const char *, uint64_t, void *, void *) { return -FI_ENOSYS; }
+int nic_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
+  return -FI_ENOSYS;
+}
 
 fi_ops nic_ops = {
     .size = sizeof(fi_ops),
@@ -194,7 +203,8 @@ int nic_tostr(const struct fid *fid, char *buf, size_t len) {
   return 0;
 }
 
-// ---- fi_info --------------------------------------------------------------------------------------
+// ---- fi_info
+// --------------------------------------------------------------------------------------
 
 bool copy_all(fi_info &to, const fi_info &from, InfoLayout layout) noexcept {
   std::memcpy(static_cast<void *>(&to), &from, info_bytes(layout));
@@ -291,7 +301,8 @@ void free_info(fi_info *list, InfoLayout layout) noexcept {
 
 void hide_newer(fi_info *list, InfoLayout layout) noexcept {
   const auto clear_tail = [](auto *attr, size_t bytes) {
-    if (attr != nullptr) std::memset(reinterpret_cast<char *>(attr) + bytes, 0, sizeof(*attr) - bytes);
+    if (attr != nullptr)
+      std::memset(reinterpret_cast<char *>(attr) + bytes, 0, sizeof(*attr) - bytes);
   };
   for (fi_info *info = list; info != nullptr; info = info->next) {
     if (layout < InfoLayout::kFabric1_1) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_info as a value: allocate, copy and free, deep and of the newest layout; and the shorter layouts of old callers.
+// fi_info as a value: allocate, copy and free, deep and of the newest layout; and the shorter
+// layouts of old callers.
 //
 //   fi_info *copy = dup_info(info);          // one entry, next = NULL; NULL: no memory
 //   fi_info *empty = alloc_info();           // all sub-structures present and zero
@@ -7,12 +8,13 @@
 //
 //   // Of a caller that was linked against FABRIC_1.0: reads no further than that caller's structs.
 //   fi_info *full = dup_info(hints, InfoLayout::kFabric1_0);
-//   hide_newer(results, InfoLayout::kFabric1_0);  // before they go to such a caller, who may free them as such
+//   hide_newer(results, InfoLayout::kFabric1_0);   // before such a caller gets them
 //
-// What is shared, not copied: open objects (handle, fabric_attr.fabric, domain_attr.domain). A fid_nic whose ops are a
-// provider's own is copied and released through them (FI_DUP, fi_close); any other is plain memory of this library.
+// What is shared, not copied: open objects (handle, fabric_attr.fabric, domain_attr.domain). A
+// fid_nic whose ops are a provider's own is copied and released through them (FI_DUP, fi_close);
+// any other is plain memory of this library.
 //
-// Not for filtering or text (core/select, core/api/tostr.h).
+// Not for filtering or text (core/select, core/base/tostr.h).
 #ifndef WEFT_CORE_BASE_INFO_H
 #define WEFT_CORE_BASE_INFO_H
 
@@ -20,10 +22,12 @@
 
 namespace weft {
 
-// The forms that the public structs have had: a caller's symbol version says which one it allocated.
+// The forms that the public structs have had: a caller's symbol version says which one it
+// allocated.
 enum class InfoLayout {
   kFabric1_0,
-  kFabric1_1,  // fabric_attr.api_version; ep_attr.auth_key_size, auth_key; domain_attr from cntr_cnt to mr_cnt
+  kFabric1_1,  // fabric_attr.api_version; ep_attr.auth_key_size, auth_key; domain_attr from
+               // cntr_cnt to mr_cnt
   kFabric1_2,  // fi_info.nic
   kFabric1_3,  // tclass of tx_attr and domain_attr
   kFabric1_7,  // domain_attr.max_ep_auth_key
@@ -33,12 +37,14 @@ enum class InfoLayout {
 };
 
 struct fi_info *alloc_info() noexcept;
-struct fi_info *dup_info(const struct fi_info *info, InfoLayout layout = InfoLayout::kNewest) noexcept;
+struct fi_info *dup_info(const struct fi_info *info,
+                         InfoLayout layout = InfoLayout::kNewest) noexcept;
 
 // Frees the list. Members that `layout` lacks are not looked at.
 void free_info(struct fi_info *list, InfoLayout layout = InfoLayout::kNewest) noexcept;
 
-// Releases what hangs at members that `layout` lacks, and clears these, so that free_info(list, layout) leaks nothing.
+// Releases what hangs at members that `layout` lacks, and clears these, so that free_info(list,
+// layout) leaks nothing.
 void hide_newer(struct fi_info *list, InfoLayout layout) noexcept;
 
 // The newest form of an attribute that may end earlier; borrows its pointers.

@@ -20,11 +20,17 @@ struct FreeInfo {
 };
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 
-char *own(const char *text) { return ::strdup(text); }
+char *own(const char *text) {
+  return ::strdup(text);
+}
 
-uint8_t *own_key(const char *text) { return reinterpret_cast<uint8_t *>(::strdup(text)); }
+uint8_t *own_key(const char *text) {
+  return reinterpret_cast<uint8_t *>(::strdup(text));
+}
 
-void *own_bytes(const char *text) { return ::strdup(text); }
+void *own_bytes(const char *text) {
+  return ::strdup(text);
+}
 
 // Every member that owns something is set.
 InfoPtr full_info() {
@@ -202,16 +208,20 @@ TEST(Info, ForeignNicsCopyAndFreeThemselves) {
   EXPECT_EQ(alive, 0);
 }
 
-// ---- old layouts: sizes as release 1.0 ... had them, in numbers, independent of offsetof in info.cc -------
+// ---- old layouts: sizes as release 1.0 ... had them, in numbers, independent of offsetof in
+// info.cc -------
 
 struct OldSizes {
   InfoLayout layout;
   size_t info, tx, ep, domain, fabric;
 };
 constexpr OldSizes kOld[] = {
-    {InfoLayout::kFabric1_0, 112, 72, 88, 128, 32},  {InfoLayout::kFabric1_1, 112, 72, 104, 192, 32},
-    {InfoLayout::kFabric1_2, 120, 72, 104, 192, 32}, {InfoLayout::kFabric1_3, 120, 80, 104, 200, 32},
-    {InfoLayout::kFabric1_7, 120, 80, 104, 208, 32}, {InfoLayout::kFabric1_8, 120, 80, 104, 216, 32},
+    {InfoLayout::kFabric1_0, 112, 72, 88, 128, 32},
+    {InfoLayout::kFabric1_1, 112, 72, 104, 192, 32},
+    {InfoLayout::kFabric1_2, 120, 72, 104, 192, 32},
+    {InfoLayout::kFabric1_3, 120, 80, 104, 200, 32},
+    {InfoLayout::kFabric1_7, 120, 80, 104, 208, 32},
+    {InfoLayout::kFabric1_8, 120, 80, 104, 216, 32},
     {InfoLayout::kFabric1_9, 120, 80, 104, 232, 32},
 };
 
@@ -223,8 +233,7 @@ struct OldInfo {
         rx_memory(sizeof(fi_rx_attr)),
         ep_memory(sizes.ep),
         domain_memory(sizes.domain),
-        // fabric_attr of 1.0 ended in padding where api_version came to be: the guard begins right behind prov_version.
-        fabric_memory(sizes.layout == InfoLayout::kFabric1_0 ? 28 : 32, 4) {
+        fabric_memory(sizes.fabric) {
     info = info_memory.as<fi_info>();
     info->tx_attr = tx_memory.as<fi_tx_attr>();
     info->rx_attr = rx_memory.as<fi_rx_attr>();
@@ -237,6 +246,8 @@ struct OldInfo {
     info->domain_attr->name = const_cast<char *>("eth0");
     info->fabric_attr->prov_name = const_cast<char *>("tcp");
     info->fabric_attr->prov_version = 6;
+    // In 1.0 this was padding, which holds anything.
+    if (sizes.layout == InfoLayout::kFabric1_0) info->fabric_attr->api_version = 0x5a5a5a5a;
   }
   Guarded info_memory, tx_memory, rx_memory, ep_memory, domain_memory, fabric_memory;
   fi_info *info;

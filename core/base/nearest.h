@@ -14,8 +14,8 @@
 
 namespace weft {
 
-// Letters wrong, missing, added or swapped with their neighbour count one each; up to a third of the word, at least one and at
-// most three, may be so. Upper and lower case are the same.
+// Letters wrong, missing, added or swapped with their neighbour count one each; up to a third of
+// the word, at least one and at most three, may be so. Upper and lower case are the same.
 std::string nearest(std::string_view word, const std::vector<std::string> &known);
 
 }  // namespace weft

@@ -23,7 +23,9 @@ TEST(Nearest, SaysNothingWhereNothingIsClose) {
   EXPECT_EQ(nearest(std::string(1000, 'a'), {std::string(1000, 'a')}), "");
 }
 
-TEST(Nearest, PrefersTheFirstOfEquals) { EXPECT_EQ(nearest("tdp", {"tcp", "udp"}), "tcp"); }
+TEST(Nearest, PrefersTheFirstOfEquals) {
+  EXPECT_EQ(nearest("tdp", {"tcp", "udp"}), "tcp");
+}
 
 }  // namespace
 }  // namespace weft

@@ -4,9 +4,9 @@
 //   char text[256];
 //   to_text(&info->caps, FI_TYPE_CAPS, text, sizeof text);   // "FI_MSG, FI_RMA"
 //
-// Writes at most `size` bytes, always with a terminating NUL; what does not fit is cut off. Reads nothing but the value itself
-// and what it owns: pointers to open objects are printed, not followed. Needs no allocation and no lock. Not a serialisation:
-// nobody reads it back.
+// Writes at most `size` bytes, always with a terminating NUL; what does not fit is cut off. Reads
+// nothing but the value itself and what it owns: pointers to open objects are printed, not
+// followed. Needs no allocation and no lock. Not a serialisation: nobody reads it back.
 #ifndef WEFT_CORE_BASE_TOSTR_H
 #define WEFT_CORE_BASE_TOSTR_H
 

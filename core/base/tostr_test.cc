@@ -8,8 +8,8 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
-#include <rdma/fi_errno.h>
 #include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
 #include <rdma/fi_trigger.h>
 #include <rdma/providers/fi_log.h>
 
@@ -30,15 +30,20 @@ std::string text_of(const T &value, fi_type type) {
   to_text(&value, type, text, sizeof text);
   return text;
 }
-std::string enum_text(uint32_t value, fi_type type) { return text_of(value, type); }
-std::string bits_text(uint64_t value, fi_type type) { return text_of(value, type); }
+std::string enum_text(uint32_t value, fi_type type) {
+  return text_of(value, type);
+}
+std::string bits_text(uint64_t value, fi_type type) {
+  return text_of(value, type);
+}
 
 TEST(ToText, NamesEnumerators) {
   EXPECT_EQ(enum_text(FI_EP_RDM, FI_TYPE_EP_TYPE), "FI_EP_RDM");
   EXPECT_EQ(enum_text(FI_SOCKADDR_IN6, FI_TYPE_ADDR_FORMAT), "FI_SOCKADDR_IN6");
   EXPECT_EQ(enum_text(FI_SOCKADDR_IP, FI_TYPE_ADDR_FORMAT), "FI_SOCKADDR_IP");
   EXPECT_EQ(enum_text(FI_THREAD_ENDPOINT, FI_TYPE_THREADING), "FI_THREAD_ENDPOINT");
-  EXPECT_EQ(enum_text(FI_PROGRESS_CONTROL_UNIFIED, FI_TYPE_PROGRESS), "FI_PROGRESS_CONTROL_UNIFIED");
+  EXPECT_EQ(enum_text(FI_PROGRESS_CONTROL_UNIFIED, FI_TYPE_PROGRESS),
+            "FI_PROGRESS_CONTROL_UNIFIED");
   EXPECT_EQ(enum_text(FI_PROTO_LNX, FI_TYPE_PROTOCOL), "FI_PROTO_LNX");
   EXPECT_EQ(enum_text(FI_AV_TABLE, FI_TYPE_AV_TYPE), "FI_AV_TABLE");
   EXPECT_EQ(enum_text(FI_FLOAT8_E5M2, FI_TYPE_ATOMIC_TYPE), "FI_FLOAT8_E5M2");
@@ -79,7 +84,8 @@ TEST(ToText, NamesBitsAndKeepsTheNamelessOnes) {
             "FI_ORDER_SAS, FI_ORDER_RMA_WAW");
   EXPECT_EQ(enum_text(FI_MR_BASIC, FI_TYPE_MR_MODE), "FI_MR_BASIC");
   EXPECT_EQ(enum_text(FI_MR_SCALABLE, FI_TYPE_MR_MODE), "FI_MR_SCALABLE");
-  EXPECT_EQ(enum_text(FI_MR_LOCAL | FI_MR_PROV_KEY, FI_TYPE_MR_MODE), "FI_MR_LOCAL, FI_MR_PROV_KEY");
+  EXPECT_EQ(enum_text(FI_MR_LOCAL | FI_MR_PROV_KEY, FI_TYPE_MR_MODE),
+            "FI_MR_LOCAL, FI_MR_PROV_KEY");
   EXPECT_EQ(text_of(0, FI_TYPE_VERSION), "2.6.0");
 }
 
@@ -103,17 +109,22 @@ TEST(ToText, WholeInfoHasTheKnownShape) {
   EXPECT_THAT(text, StartsWith("fi_info:\n    caps: [ FI_MSG, FI_SEND ]\n    mode: [  ]\n"
                                "    addr_format: FI_SOCKADDR_IN\n    src_addrlen: 16\n"));
   EXPECT_THAT(text, HasSubstr("    src_addr: fi_sockaddr_in://192.0.2.7:7471\n"));
-  EXPECT_THAT(text, HasSubstr("    dest_addr: (null)\n    handle: (nil)\n    fi_tx_attr:\n        caps: [  ]\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("    dest_addr: (null)\n    handle: (nil)\n    fi_tx_attr:\n        caps: [  ]\n"));
   EXPECT_THAT(text, HasSubstr("        comp_order: [ FI_ORDER_NONE ]\n"));
   EXPECT_THAT(text, HasSubstr("    fi_ep_attr:\n        type: FI_EP_MSG\n"));
   EXPECT_THAT(text, HasSubstr("        max_msg_size: 18446744073709551615\n"));
   EXPECT_THAT(text, HasSubstr("        mem_tag_format: 0x0000000000000000\n"));
   EXPECT_THAT(text, HasSubstr("    fi_domain_attr:\n        domain: 0x0\n        name: (null)\n"));
-  EXPECT_THAT(text, HasSubstr("        prov_name: tcp\n        prov_version: 0.0\n        api_version: 1.17\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("        prov_name: tcp\n        prov_version: 0.0\n        api_version: 1.17\n"));
   EXPECT_THAT(text, testing::EndsWith("    nic: (nil)\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("secret")));
 
-  // Whatever the length of the buffer: a NUL inside, nothing written behind, and a prefix of the whole.
+  // Whatever the length of the buffer: a NUL inside, nothing written behind, and a prefix of the
+  // whole.
   std::string buffer;
   for (size_t size = 1; size < text.size() + 4; size++) {
     buffer.assign(text.size() + 8, '#');
@@ -134,7 +145,8 @@ TEST(ToText, WholeInfoHasTheKnownShape) {
 
 TEST(ToText, MissingAttributesAreSaid) {
   const fi_info info{};
-  EXPECT_THAT(text_of(info, FI_TYPE_INFO), HasSubstr("    fi_ep_attr: (null)\n    fi_domain_attr: (null)\n"));
+  EXPECT_THAT(text_of(info, FI_TYPE_INFO),
+              HasSubstr("    fi_ep_attr: (null)\n    fi_domain_attr: (null)\n"));
 }
 
 std::string source_text(uint32_t format, const void *addr, size_t size) {
@@ -161,7 +173,8 @@ TEST(ToText, AddressesOfEveryFormat) {
   EXPECT_EQ(source_text(FI_ADDR_PSMX3, words, 32), "fi_addr_psmx3://1:2:3:4");
   EXPECT_EQ(source_text(FI_ADDR_CXI, words, 4), "fi_addr_cxi://0x00000001");
   EXPECT_EQ(source_text(FI_ADDR_EFA, words, 32), "fi_addr_efa://[100::200:0:0:0]:3:0");
-  EXPECT_EQ(source_text(FI_SOCKADDR_IB, words, 48), "fi_sockaddr_ib://[200::300:0:0:0]:0x0:0x0:0x0");
+  EXPECT_EQ(source_text(FI_SOCKADDR_IB, words, 48),
+            "fi_sockaddr_ib://[200::300:0:0:0]:0x0:0x0:0x0");
   // Too short for its format, or of a format without a text: bytes.
   EXPECT_EQ(source_text(FI_SOCKADDR_IN6, &in6, 4), "fi_sockaddr://0a000001");
   EXPECT_EQ(source_text(FI_SOCKADDR_IN, "a", 1), "fi_sockaddr://61");
@@ -182,7 +195,8 @@ TEST(ToText, OtherStructs) {
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_DATA;
   cq.wait_obj = FI_WAIT_FD;
-  EXPECT_THAT(text_of(cq, FI_TYPE_CQ_ATTR), HasSubstr("    format: FI_CQ_FORMAT_DATA\n    wait_obj: FI_WAIT_FD\n"));
+  EXPECT_THAT(text_of(cq, FI_TYPE_CQ_ATTR),
+              HasSubstr("    format: FI_CQ_FORMAT_DATA\n    wait_obj: FI_WAIT_FD\n"));
   fi_cntr_attr cntr{};
   cntr.events = FI_CNTR_EVENTS_BYTES;
   EXPECT_THAT(text_of(cntr, FI_TYPE_CNTR_ATTR), HasSubstr("    events: FI_CNTR_EVENTS_BYTES\n"));

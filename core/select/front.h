@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The front: everything behind fi_getinfo() and fi_fabric(). Joins policy, loader and stacks, filters what they offer by the
-// hints, ranks it, and remembers why.
+// The front: everything behind fi_getinfo() and fi_fabric(). Joins policy, loader and stacks,
+// filters what they offer by the hints, ranks it, and remembers why.
 //
 //   FrontOptions options;
 //   options.environment = {{"FI_PROVIDER", "tcp"}};
@@ -11,9 +11,10 @@
 //   int ret = front.getinfo(FI_VERSION(2, 6), "host", "7471", 0, hints, &info);
 //   std::string record = front.why_json("verbs").value();
 //
-// One per process for the exported functions (core/api/process.h owns it); a test makes its own over a temporary folder. Nothing
-// happens in the constructor: files are read and plugins found by the first call that needs them. All methods are thread-safe.
-// No exception leaves it. Not the place of ABI compatibility: every fi_info here has the newest layout.
+// One per process for the exported functions (core/api/process.h owns it); a test makes its own
+// over a temporary folder. Nothing happens in the constructor: files are read and plugins found by
+// the first call that needs them. All methods are thread-safe. No exception leaves it. Not the
+// place of ABI compatibility: every fi_info here has the newest layout.
 #ifndef WEFT_CORE_SELECT_FRONT_H
 #define WEFT_CORE_SELECT_FRONT_H
 
@@ -33,15 +34,19 @@
 
 namespace weft {
 
-// All that the outside world contributes; nothing else is read (no getenv, no paths of this machine) behind this struct.
+// All that the outside world contributes; nothing else is read (no getenv, no paths of this
+// machine) behind this struct.
 struct FrontOptions {
   std::map<std::string, std::string> environment;  // FI_*, HOME, XDG_*; empty where `secure`
-  std::string library_folder;  // where libfabric.so.1 lies: plugins, reader and probe are found relative to it
-  std::string system_root;     // put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests
-  bool secure = false;         // AT_SECURE: only system files count
+  std::string library_folder;  // where libfabric.so.1 lies: plugins, reader and probe are found
+                               // relative to it
+  std::string
+      system_root;  // put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests
+  bool secure = false;             // AT_SECURE: only system files count
   ObjectTable *objects = nullptr;  // outlives the front
   weft_core_services services{};   // for plugins; the functions must know `objects`
-  // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider ...").
+  // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider
+  // ...").
   std::function<void(std::string_view line)> notice;
 };
 
@@ -62,8 +67,9 @@ class Front {
   Front(const Front &) = delete;
   Front &operator=(const Front &) = delete;
 
-  // As fi_getinfo(3), all filters and flags (FI_PROV_ATTR_ONLY, fabric_attr->prov_name, ...) included. `hints` was checked for
-  // nothing. *out is a list for free_info() of core/base/info.h. 0 or -FI_E...
+  // As fi_getinfo(3), all filters and flags (FI_PROV_ATTR_ONLY, fabric_attr->prov_name, ...)
+  // included. `hints` was checked for nothing. *out is a list for free_info() of core/base/info.h.
+  // 0 or -FI_E...
   int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
               const struct fi_info *hints, struct fi_info **out) noexcept;
 
@@ -71,15 +77,18 @@ class Front {
   int fabric(struct fi_fabric_attr *attr, const struct fi_info *info, uint64_t flags,
              struct fid_fabric **fabric, void *context) noexcept;
 
-  // Hangs the hook unit `hook` on the live object `root` and its children, in place; takes it off again.
+  // Hangs the hook unit `hook` on the live object `root` and its children, in place; takes it off
+  // again.
   Result<void> attach_hook(struct fid *root, std::string_view hook);
   Result<void> detach_hook(struct fid *root, std::string_view hook);
 
   // Diagnosis, as JSON text (docs: weft/diagnosis.h).
-  Result<std::string> why_json(std::string_view name);       // decisions on one candidate; "": of the last getinfo
-  Result<std::string> explain_json(std::string_view stack);  // what the units of a stack found here; "": the best
-  Result<std::string> plugins_json();                        // every plugin and unit known, and the troubles
-  Result<std::string> config_json();                         // the merged policy with the origin of every value
+  Result<std::string> why_json(
+      std::string_view name);  // decisions on one candidate; "": of the last getinfo
+  Result<std::string> explain_json(
+      std::string_view stack);         // what the units of a stack found here; "": the best
+  Result<std::string> plugins_json();  // every plugin and unit known, and the troubles
+  Result<std::string> config_json();   // the merged policy with the origin of every value
 
   // Every parameter of every known unit.
   std::vector<FrontParam> params();

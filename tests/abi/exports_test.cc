@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The exported functions as a program calls them, linked like a program. The library under test is real up to Front, which echoes
-// (core/api/front_double.cc).
+// The exported functions as a program calls them, linked like a program. The library under test is
+// real up to Front, which echoes (core/api/front_double.cc).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
@@ -131,8 +131,8 @@ TEST(Params, OfAStockProvider) {
   ASSERT_EQ(fi_getparams(&params, &count), 0);
   std::vector<std::string> lines;
   for (int i = 0; i < count; i++) {
-    lines.push_back(std::string(params[i].name) + "=" + (params[i].value ? params[i].value : "-") + " " +
-                    params[i].help_string);
+    lines.push_back(std::string(params[i].name) + "=" + (params[i].value ? params[i].value : "-") +
+                    " " + params[i].help_string);
   }
   EXPECT_THAT(lines, testing::Contains("FI_ACME_DEPTH=16K entries of a queue"));
   EXPECT_THAT(lines, testing::Contains("FI_DOUBLE_SIZE=4K a size"));
@@ -160,7 +160,8 @@ TEST(Open, DiagnosisFindsItsOwnFolder) {
 std::string imported;
 TEST(Open, LogCanBeImported) {
   static fi_ops_log ops{};
-  ops.log = [](const fi_provider *, fi_log_level, fi_log_subsys, const char *, int, const char *msg) { imported += msg; };
+  ops.log = [](const fi_provider *, fi_log_level, fi_log_subsys, const char *, int,
+               const char *msg) { imported += msg; };
   static fid_logging logging{};
   logging.ops = &ops;
   ASSERT_EQ(fi_import_log(FI_VERSION(2, 6), 0, &logging), 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Callers of every version of the symbols: whoever was linked against an old one allocated shorter structs, which the library must
-// neither read nor write past, and gets lists that its own fi_freeinfo frees. The library under test is real up to Front, which
-// echoes (core/api/front_double.cc).
+// Callers of every version of the symbols: whoever was linked against an old one allocated shorter
+// structs, which the library must neither read nor write past, and gets lists that its own
+// fi_freeinfo frees. The library under test is real up to Front, which echoes
+// (core/api/front_double.cc).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
@@ -26,7 +27,9 @@ constexpr Version kVersions[] = {
     {"FABRIC_1.7", 120, 80, 104, 208, 32}, {"FABRIC_1.8", 120, 80, 104, 216, 32},
     {"FABRIC_1.9", 120, 80, 104, 232, 32},
 };
-bool older(const Version &version, const char *than) { return std::strcmp(version.name, than) < 0; }
+bool older(const Version &version, const char *than) {
+  return std::strcmp(version.name, than) < 0;
+}
 
 void *library() {
   static void *const handle = dlopen(WEFT_FABRIC_DOUBLE, RTLD_NOW | RTLD_LOCAL);
@@ -57,7 +60,7 @@ class Versions : public testing::TestWithParam<Version> {
 // Hints that end where the caller's did.
 struct ShortHints {
   explicit ShortHints(const Version &v)
-      : info_memory(v.info), tx(v.tx), rx(64), ep(v.ep), domain(v.domain), fabric(v.fabric, 4) {
+      : info_memory(v.info), tx(v.tx), rx(64), ep(v.ep), domain(v.domain), fabric(v.fabric) {
     info = info_memory.as<fi_info>();
     info->mode = FI_CONTEXT;
     info->tx_attr = tx.as<fi_tx_attr>();
@@ -95,7 +98,8 @@ TEST_P(Versions, ShortHintsAreReadToTheirEndAndNoFurther) {
   freeinfo(list);
 }
 
-// A caller's structs may be followed by anything: it must not be taken for newer members, above all not for pointers.
+// A caller's structs may be followed by anything: it must not be taken for newer members, above all
+// not for pointers.
 TEST_P(Versions, BytesBehindTheHintsMeanNothing) {
   fi_info *hints = dupinfo(nullptr);
   ASSERT_NE(hints, nullptr);
@@ -193,7 +197,7 @@ TEST(Fabric, OldAttributesEndBeforeTheApiVersion) {
   ASSERT_NE(new_fabric, nullptr);
   int context = 0;
   fid_fabric *fabric = nullptr;
-  Guarded short_memory(28, 4);
+  Guarded short_memory(28);
   ASSERT_EQ(old_fabric(short_memory.as<fi_fabric_attr>(), &fabric, &context), 0);
   EXPECT_EQ(fabric->api_version, 0u);
   EXPECT_EQ(fabric->fid.context, &context);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ask a running libfabric.so.1 of weft why it chose what it chose, what it found, and which objects live in it.
+ * Ask a running libfabric.so.1 of weft why it chose what it chose, what it found, and which objects
+ * live in it.
  *
  *     struct fid *weft;
  *     struct weft_diagnosis_ops *ops;
@@ -13,9 +14,9 @@
  *     }
  *     if (weft) fi_close(weft);
  *
- * No exported symbol beyond the C API is needed; another libfabric answers fi_open() with an error. The texts are JSON for
- * tools: members are only ever added. Not for programs that merely want to communicate, and not a stable place for statistics
- * (WEFT_COUNTERS_OPS of weft/plugin.h).
+ * No exported symbol beyond the C API is needed; another libfabric answers fi_open() with an error.
+ * The texts are JSON for tools: members are only ever added. Not for programs that merely want to
+ * communicate, and not a stable place for statistics (WEFT_COUNTERS_OPS of weft/plugin.h).
  */
 #ifndef WEFT_DIAGNOSIS_H
 #define WEFT_DIAGNOSIS_H
@@ -30,31 +31,35 @@ extern "C" {
 #define WEFT_DIAGNOSIS "weft"
 #define WEFT_DIAGNOSIS_OPS "weft_diagnosis_1"
 
-/* Calls return 0 or -FI_E.... Those with `text_app` set it to a text that the caller frees with free(): the JSON, or on failure
- * the reason in words; NULL where memory is short. Touch a member only if it ends within `size`. `weft` is the fid from fi_open(). */
+/* Calls return 0 or -FI_E.... Those with `text_app` set it to a text that the caller frees with
+ * free(): the JSON, or on failure the reason in words; NULL where memory is short. Touch a member
+ * only if it ends within `size`. `weft` is the fid from fi_open(). */
 struct weft_diagnosis_ops {
   size_t size;
 
   /* The decisions on one unit or stack, as an array of
    *   {"candidate", "stage", "accepted", "reason", "remedy", "rule"}.
-   * `name` NULL or "": all decisions of the last fi_getinfo(), or of one without hints where there was none. */
+   * `name` NULL or "": all decisions of the last fi_getinfo(), or of one without hints where there
+   * was none. */
   int (*why)(struct fid *weft, const char *name, char **text_app);
 
-  /* What the units of a stack ("tcp;ofi_rxm", or a name from the configuration) found on this machine and how they decided. */
+  /* What the units of a stack ("tcp;ofi_rxm", or a name from the configuration) found on this
+   * machine and how they decided. */
   int (*explain)(struct fid *weft, const char *stack, char **text_app);
 
-  /* Every plugin and unit that is known, with manifest, parameters and the troubles of discovery. */
+  /* Every plugin and unit that is known, with manifest, parameters and the troubles of discovery.
+   */
   int (*plugins)(struct fid *weft, char **text_app);
 
   /* The merged configuration with the origin of every value. */
   int (*config)(struct fid *weft, char **text_app);
 
-  /* The live objects: an array of {"id", "class", "fid", "parent", "element", "hooks": [outermost first]}; `parent` is an id,
-   * 0 for a fabric. */
+  /* The live objects: an array of {"id", "class", "fid", "parent", "element", "hooks": [outermost
+   * first]}; `parent` is an id, 0 for a fabric. */
   int (*objects)(struct fid *weft, char **text_app);
 
-  /* Hangs the hook unit `hook` on the live object `root` and what was and will be opened from it, in place; takes it off. On
-   * failure *text_app is the reason, else NULL; text_app may be NULL. */
+  /* Hangs the hook unit `hook` on the live object `root` and what was and will be opened from it,
+   * in place; takes it off. On failure *text_app is the reason, else NULL; text_app may be NULL. */
   int (*attach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
   int (*detach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
 };
