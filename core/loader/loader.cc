@@ -305,6 +305,8 @@ struct Loader::Impl {
   // ---- running a plugin's code
   // -----------------------------------------------------------------------------------
 
+  // `before` was read before the plugin's code ran. Each reading costs as many system calls as
+  // there are signals, so there are no more of them than steps that run code.
   Checked<void> check_signals(const SignalTable &before, const std::string &library, Stage stage,
                               const char *what) const {
     const SignalTable now = SignalTable::read();
@@ -321,19 +323,17 @@ struct Loader::Impl {
   // dlopen, symbol, negotiate.
   Checked<void> describe(Plugin &plugin) {
     if (plugin.desc != nullptr) return {};
-    const std::string &library = plugin.record.library;
     const SignalTable before = SignalTable::read();
-    const Checked<OpenPlugin> opened = open_plugin(library);
-    if (auto signals = check_signals(before, library, Stage::kDlopen, "its constructors"); !signals)
+    const Checked<OpenPlugin> opened = open_plugin(plugin.record.library);
+    const Answer answer = opened ? ask(*opened, offer) : Answer{};
+    if (auto signals = check_signals(before, plugin.record.library, Stage::kDlopen,
+                                     "its constructors or " WEFT_QUERY_SYMBOL);
+        !signals)
       return signals;
     if (!opened) return tl::unexpected<Rejection>(opened.error());
-    const Answer answer = ask(*opened, offer);
     if (answer.threw)
       return tl::unexpected<Rejection>(
           Rejection{Stage::kNegotiate, "an exception left " WEFT_QUERY_SYMBOL, kAskVendor, true});
-    if (auto signals = check_signals(before, library, Stage::kNegotiate, WEFT_QUERY_SYMBOL);
-        !signals)
-      return signals;
     Checked<PluginRecord> described = check_descriptor(answer.desc, answer.why);
     if (!described) return tl::unexpected<Rejection>(described.error());
     plugin.described = *std::move(described);
@@ -342,6 +342,7 @@ struct Loader::Impl {
   }
 
   Checked<void> init(Plugin &plugin) {
+    if (plugin.desc->init == nullptr) return {};
     const SignalTable before = SignalTable::read();
     const bool known = plugin.record.verdict == Verdict::kOk;
     Checked<void> done =
@@ -421,11 +422,14 @@ struct Loader::Impl {
                         .name = record.name,
                         .vendor = record.vendor,
                         .version = record.version,
+                        .abi = {},
                         .units = {},
                         .state = "installed",
                         .stage = {},
                         .reason = {},
                         .remedy = {}};
+    if (record.abi_major != 0)
+      status.abi = std::to_string(record.abi_major) + "." + std::to_string(record.abi_minor);
     for (const UnitInfo &unit : record.units) status.units.push_back(unit.name);
     const PluginRecord *cached = cache.find(record.library, record.library_stamp);
     const auto refused = [&](const char *state, const Rejection &rejection) {

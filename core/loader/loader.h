@@ -78,6 +78,7 @@ struct LoaderOptions {
 // One plugin file and what is known of it, for tools.
 struct PluginStatus {
   std::string library, manifest, name, vendor, version;
+  std::string abi;  // that it was built for, "1.0"; empty: not known
   std::vector<std::string> units;
   // "installed" (never probed), "probed", "loaded", "rejected", "quarantined"
   std::string state;

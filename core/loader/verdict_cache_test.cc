@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "core/loader/index.h"
 #include "core/loader/test_folder.h"
 
 namespace weft {
@@ -105,11 +106,16 @@ TEST_F(Cache, WritersDoNotSpoilEachOther) {
 }
 
 TEST_F(Cache, DoesNotGrowWithoutBound) {
+  Index full;
+  for (int i = 0; i < 512; ++i)
+    full.plugins.push_back(verdict("/" + std::to_string(i) + ".so", Verdict::kOk));
+  folder_.write("deep/cache/quarantine", write_index(full, ""));
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/new.so", Verdict::kOk)));
   VerdictCache cache(file_, {});
-  for (int i = 0; i < 520; ++i)
-    ASSERT_TRUE(cache.remember(verdict("/" + std::to_string(i) + ".so", Verdict::kOk)));
-  EXPECT_EQ(VerdictCache(file_, {}).all().size(), 512u);
-  EXPECT_NE(VerdictCache(file_, {}).find("/519.so", {10, 99}), nullptr);
+  EXPECT_EQ(cache.all().size(), 512u);
+  EXPECT_EQ(cache.find("/0.so", {10, 99}), nullptr) << "the oldest makes room";
+  EXPECT_NE(cache.find("/1.so", {10, 99}), nullptr);
+  EXPECT_NE(cache.find("/new.so", {10, 99}), nullptr);
 }
 
 }  // namespace
