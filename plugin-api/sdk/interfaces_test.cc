@@ -53,13 +53,14 @@ std::vector<Interface> node() {
 
 std::vector<std::string> names(const std::vector<RankedInterface> &list) {
   std::vector<std::string> result;
+  result.reserve(list.size());
   for (const RankedInterface &entry : list) {
     result.push_back(entry.interface.name + " " + entry.interface.address.ip());
   }
   return result;
 }
 
-InterfaceRanking rank(std::vector<std::string> patterns) {
+InterfaceRanking rank(const std::vector<std::string> &patterns) {
   return rank_interfaces(node(), InterfaceFilter::parse(patterns).value());
 }
 

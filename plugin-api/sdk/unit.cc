@@ -44,7 +44,7 @@ int32_t report(int code, const char *text, weft_error *why) noexcept {
   return -code;
 }
 
-int32_t report(Error error, weft_error *why) noexcept {
+int32_t report(const Error &error, weft_error *why) noexcept {
   return report(error.code, error.text.c_str(), why);
 }
 

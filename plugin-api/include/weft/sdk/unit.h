@@ -319,7 +319,7 @@ namespace unit_detail {
 
 // A sentence that a unit returned, as the C boundary wants it: a code of 0 or below would read as
 // success.
-int32_t report(Error error, weft_error *why) noexcept;
+int32_t report(const Error &error, weft_error *why) noexcept;
 int32_t report(int code, const char *text, weft_error *why) noexcept;
 // What is being handled, for use in a catch (...).
 int32_t report_exception(weft_error *why) noexcept;
@@ -329,7 +329,7 @@ template <class Body>
 int32_t boundary(weft_error *why, Body body) noexcept {
   try {
     Result<void> result = body();
-    return result ? 0 : report(std::move(result).error(), why);
+    return result ? 0 : report(result.error(), why);
   } catch (...) {
     return report_exception(why);
   }
