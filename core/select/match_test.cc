@@ -1,2 +1,630 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/match.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/info.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kNow = FI_VERSION(2, 6);
+constexpr uint32_t kOld = FI_VERSION(1, 4);
+
+struct FreeInfo {
+  void operator()(fi_info *info) const { free_info(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
+
+InfoPtr empty() {
+  return InfoPtr(alloc_info());
+}
+
+sockaddr_in address(const char *text, uint16_t port = 0) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  inet_pton(AF_INET, text, &in.sin_addr);
+  return in;
+}
+
+void set_source(fi_info &info, const sockaddr_in &in) {
+  std::free(info.src_addr);
+  info.src_addr = std::malloc(sizeof in);
+  std::memcpy(info.src_addr, &in, sizeof in);
+  info.src_addrlen = sizeof in;
+}
+
+// A provider like verbs: connected endpoints, hardware limits, registration requirements.
+InfoPtr offer() {
+  InfoPtr info = empty();
+  info->caps = FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | FI_WRITE |
+               FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM |
+               FI_SOURCE | FI_RMA_EVENT | FI_FENCE;
+  info->mode = FI_CONTEXT;
+  info->addr_format = FI_SOCKADDR_IN;
+  set_source(*info, address("10.0.0.2"));
+  info->tx_attr->op_flags = FI_COMPLETION | FI_INJECT | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+  info->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_WAW;
+  info->tx_attr->comp_order = FI_ORDER_STRICT;
+  info->tx_attr->inject_size = 128;
+  info->tx_attr->size = 1024;
+  info->tx_attr->iov_limit = 4;
+  info->tx_attr->rma_iov_limit = 2;
+  info->tx_attr->tclass = FI_TC_LOW_LATENCY;
+  info->rx_attr->op_flags = FI_COMPLETION | FI_MULTI_RECV;
+  info->rx_attr->msg_order = FI_ORDER_SAS;
+  info->rx_attr->comp_order = FI_ORDER_STRICT | FI_ORDER_DATA;
+  info->rx_attr->total_buffered_recv = 0;
+  info->rx_attr->size = 512;
+  info->rx_attr->iov_limit = 3;
+  info->ep_attr->type = FI_EP_MSG;
+  info->ep_attr->protocol = FI_PROTO_RDMA_CM_IB_RC;
+  info->ep_attr->protocol_version = 1;
+  info->ep_attr->max_msg_size = 1 << 30;
+  info->ep_attr->msg_prefix_size = 16;
+  info->ep_attr->max_order_raw_size = 100;
+  info->ep_attr->max_order_war_size = 0;
+  info->ep_attr->max_order_waw_size = SIZE_MAX;
+  info->ep_attr->tx_ctx_cnt = 1;
+  info->ep_attr->rx_ctx_cnt = 1;
+  info->ep_attr->auth_key_size = 8;
+  fi_domain_attr &domain = *info->domain_attr;
+  domain.name = strdup("mlx5_0");
+  domain.threading = FI_THREAD_COMPLETION;
+  domain.control_progress = FI_PROGRESS_AUTO;
+  domain.data_progress = FI_PROGRESS_MANUAL;
+  domain.resource_mgmt = FI_RM_DISABLED;
+  domain.av_type = FI_AV_TABLE;
+  domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  domain.mr_key_size = 4;
+  domain.cq_data_size = 4;
+  domain.cq_cnt = 1000;
+  domain.ep_cnt = 2000;
+  domain.tx_ctx_cnt = 3000;
+  domain.rx_ctx_cnt = 4000;
+  domain.max_ep_tx_ctx = 2;
+  domain.max_ep_rx_ctx = 1;
+  domain.max_ep_stx_ctx = 0;
+  domain.max_ep_srx_ctx = 16;
+  domain.cntr_cnt = 64;
+  domain.mr_iov_limit = 1;
+  domain.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+  domain.auth_key_size = 8;
+  domain.max_err_data = 32;
+  domain.mr_cnt = 100;
+  domain.tclass = FI_TC_LOW_LATENCY;
+  domain.max_ep_auth_key = 1;
+  domain.max_group_id = 7;
+  domain.max_cntr_value = 1000;
+  domain.max_err_cntr_value = 10;
+  info->fabric_attr->name = strdup("IB-0xfe80");
+  info->fabric_attr->prov_name = strdup("verbs");
+  info->fabric_attr->prov_version = FI_VERSION(1, 2);
+  return info;
+}
+
+// An application that can do whatever that provider needs.
+InfoPtr hints() {
+  InfoPtr info = empty();
+  info->mode = FI_CONTEXT;
+  info->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  return info;
+}
+
+Match ask(const InfoPtr &wanted, const InfoPtr &offered, uint32_t version = kNow,
+          uint64_t flags = 0) {
+  return match_info(version, flags, wanted.get(), *offered);
+}
+
+TEST(Match, PlainHintsFit) {
+  EXPECT_EQ(ask(hints(), offer()).reason, "");
+  EXPECT_TRUE(ask(hints(), offer()).accepted);
+  EXPECT_TRUE(match_info(kNow, 0, nullptr, *offer()).accepted);
+}
+
+struct Field {
+  std::string name;                         // as in the C API
+  std::function<void(fi_info &)> fits;      // a wish that this offer meets
+  std::function<void(fi_info &)> does_not;  // one that it does not
+  const char *reason;                       // part of the text for the latter
+};
+
+class MatchField : public ::testing::TestWithParam<Field> {};
+
+TEST_P(MatchField, IsHeldAgainstTheOffer) {
+  const Field &field = GetParam();
+  const InfoPtr good = hints();
+  field.fits(*good);
+  EXPECT_EQ(ask(good, offer()).reason, "");
+  const InfoPtr bad = hints();
+  field.does_not(*bad);
+  const Match match = ask(bad, offer());
+  EXPECT_FALSE(match.accepted);
+  EXPECT_THAT(match.reason, HasSubstr(field.name));
+  EXPECT_THAT(match.reason, HasSubstr(field.reason));
+}
+
+#define SET(member, value) [](fi_info &h) { h.member = value; }
+// "tx_attr->size" as messages have it: "hints.tx_attr.size: 1025 wanted".
+Field number(std::string member, std::function<void(fi_info &)> fits,
+             std::function<void(fi_info &)> does_not) {
+  member.replace(member.find("->"), 2, ".");
+  return {"hints." + member + ": ", std::move(fits), std::move(does_not), " wanted, "};
+}
+#define NUMBER(member, good, bad) number(#member, SET(member, good), SET(member, bad))
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MatchField,
+    ::testing::Values(
+        Field{"hints.caps", SET(caps, FI_MSG | FI_FENCE), SET(caps, FI_MSG | FI_TAGGED),
+              "FI_TAGGED wanted, offered is FI_MSG, FI_RMA"},
+        Field{"hints.mode lacks", SET(mode, FI_CONTEXT | FI_CONTEXT2), SET(mode, 0),
+              "FI_CONTEXT, which is required here"},
+        Field{"hints.addr_format", SET(addr_format, FI_SOCKADDR), SET(addr_format, FI_SOCKADDR_IN6),
+              "FI_SOCKADDR_IN6 wanted, FI_SOCKADDR_IN offered"},
+        Field{"hints.src_addr", [](fi_info &h) { set_source(h, address("10.0.0.2", 7471)); },
+              [](fi_info &h) { set_source(h, address("10.0.0.3")); },
+              "10.0.0.3 wanted, 10.0.0.2 offered"},
+        Field{"hints.src_addrlen", [](fi_info &h) { set_source(h, address("0.0.0.0")); },
+              [](fi_info &h) {
+                set_source(h, address("10.0.0.2"));
+                h.src_addrlen = 0;
+              },
+              "is 0"},
+        Field{"hints.dest_addrlen", [](fi_info &) {},
+              [](fi_info &h) { h.dest_addr = std::calloc(1, 16); }, "is 0"},
+
+        Field{"hints.ep_attr.type", SET(ep_attr->type, FI_EP_MSG), SET(ep_attr->type, FI_EP_RDM),
+              "FI_EP_RDM wanted, FI_EP_MSG offered"},
+        Field{"hints.ep_attr.protocol", SET(ep_attr->protocol, FI_PROTO_RDMA_CM_IB_RC),
+              SET(ep_attr->protocol, FI_PROTO_XNET), "FI_PROTO_XNET wanted"},
+        NUMBER(ep_attr->protocol_version, 1, 2), NUMBER(ep_attr->max_msg_size, 1 << 30, SIZE_MAX),
+        Field{"hints.ep_attr.msg_prefix_size", SET(ep_attr->msg_prefix_size, 16),
+              SET(ep_attr->msg_prefix_size, 8), "8 given, 16 needed"},
+        NUMBER(ep_attr->max_order_raw_size, 100, 101),
+        Field{"hints.ep_attr.max_order_war_size", [](fi_info &) {},
+              SET(ep_attr->max_order_war_size, 1), "1 wanted, none offered"},
+        Field{"hints.ep_attr.tx_ctx_cnt", SET(ep_attr->tx_ctx_cnt, 2), SET(ep_attr->tx_ctx_cnt, 3),
+              "3 wanted, 2 offered"},
+        Field{"hints.ep_attr.tx_ctx_cnt", [](fi_info &) {},
+              SET(ep_attr->tx_ctx_cnt, FI_SHARED_CONTEXT), "shared contexts are not offered"},
+        Field{"hints.ep_attr.rx_ctx_cnt", SET(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT),
+              SET(ep_attr->rx_ctx_cnt, 2), "2 wanted, 1 offered"},
+        Field{"hints.ep_attr.auth_key",
+              [](fi_info &h) {
+                h.ep_attr->auth_key_size = 4;
+                h.ep_attr->auth_key = static_cast<uint8_t *>(std::calloc(1, 4));
+              },
+              SET(ep_attr->auth_key_size, 4), "NULL although auth_key_size is set"},
+        NUMBER(ep_attr->auth_key_size, 0, 9),
+
+        Field{"hints.tx_attr.caps", SET(tx_attr->caps, FI_MSG | FI_SEND),
+              SET(tx_attr->caps, FI_TAGGED), "FI_TAGGED wanted"},
+        Field{"hints.tx_attr.op_flags", SET(tx_attr->op_flags, FI_COMPLETION),
+              SET(tx_attr->op_flags, FI_COMMIT_COMPLETE), "FI_COMMIT_COMPLETE wanted"},
+        Field{"hints.tx_attr.msg_order", SET(tx_attr->msg_order, FI_ORDER_RMA_RAR | FI_ORDER_WAW),
+              SET(tx_attr->msg_order, FI_ORDER_SAW), "FI_ORDER_SAW wanted"},
+        Field{"hints.tx_attr.comp_order", SET(tx_attr->comp_order, FI_ORDER_STRICT),
+              SET(tx_attr->comp_order, FI_ORDER_DATA), "wanted"},
+        NUMBER(tx_attr->inject_size, 128, 129), NUMBER(tx_attr->size, 1024, 1025),
+        NUMBER(tx_attr->iov_limit, 4, 5), NUMBER(tx_attr->rma_iov_limit, 2, 3),
+        Field{"hints.tx_attr.tclass", SET(tx_attr->tclass, FI_TC_BEST_EFFORT),
+              SET(tx_attr->tclass, FI_TC_BULK_DATA), "wanted"},
+
+        Field{"hints.rx_attr.caps", SET(rx_attr->caps, FI_MSG | FI_RECV | FI_SOURCE),
+              SET(rx_attr->caps, FI_DIRECTED_RECV), "FI_DIRECTED_RECV wanted"},
+        Field{"hints.rx_attr.op_flags", SET(rx_attr->op_flags, FI_MULTI_RECV),
+              SET(rx_attr->op_flags, FI_INJECT), "FI_INJECT wanted"},
+        Field{"hints.rx_attr.msg_order", SET(rx_attr->msg_order, FI_ORDER_SAS),
+              SET(rx_attr->msg_order, FI_ORDER_RAS), "FI_ORDER_RAS wanted"},
+        Field{"hints.rx_attr.comp_order", SET(rx_attr->comp_order, FI_ORDER_DATA),
+              SET(rx_attr->comp_order, 1ULL << 40), "wanted"},
+        NUMBER(rx_attr->size, 512, 513), NUMBER(rx_attr->iov_limit, 3, 4),
+
+        Field{"hints.domain_attr.name", [](fi_info &h) { h.domain_attr->name = strdup("mlx5_0"); },
+              [](fi_info &h) { h.domain_attr->name = strdup("mlx5_1"); },
+              "\"mlx5_1\" wanted, \"mlx5_0\" offered"},
+        Field{"hints.domain_attr.threading", SET(domain_attr->threading, FI_THREAD_DOMAIN),
+              SET(domain_attr->threading, FI_THREAD_SAFE),
+              "FI_THREAD_SAFE wanted, FI_THREAD_COMPLETION offered"},
+        Field{"hints.domain_attr.threading", SET(domain_attr->threading, FI_THREAD_COMPLETION),
+              SET(domain_attr->threading, FI_THREAD_ENDPOINT), "FI_THREAD_ENDPOINT wanted"},
+        Field{"hints.domain_attr.data_progress",
+              SET(domain_attr->data_progress, FI_PROGRESS_MANUAL),
+              SET(domain_attr->data_progress, FI_PROGRESS_AUTO), "FI_PROGRESS_AUTO wanted"},
+        Field{"hints.", SET(domain_attr->control_progress, FI_PROGRESS_CONTROL_UNIFIED),
+              SET(domain_attr->data_progress, FI_PROGRESS_AUTO), "FI_PROGRESS_MANUAL offered"},
+        Field{"hints.domain_attr.resource_mgmt", SET(domain_attr->resource_mgmt, FI_RM_DISABLED),
+              SET(domain_attr->resource_mgmt, FI_RM_ENABLED), "FI_RM_ENABLED wanted"},
+        Field{"hints.domain_attr.av_type", SET(domain_attr->av_type, FI_AV_TABLE),
+              SET(domain_attr->av_type, FI_AV_MAP), "FI_AV_MAP wanted, FI_AV_TABLE offered"},
+        NUMBER(domain_attr->mr_key_size, 4, 8), NUMBER(domain_attr->cq_data_size, 4, 8),
+        NUMBER(domain_attr->cq_cnt, 1000, 1001), NUMBER(domain_attr->ep_cnt, 2000, 2001),
+        NUMBER(domain_attr->tx_ctx_cnt, 3000, 3001), NUMBER(domain_attr->rx_ctx_cnt, 4000, 4001),
+        NUMBER(domain_attr->max_ep_tx_ctx, 2, 3), NUMBER(domain_attr->max_ep_rx_ctx, 1, 2),
+        NUMBER(domain_attr->max_ep_stx_ctx, 0, 1), NUMBER(domain_attr->max_ep_srx_ctx, 16, 17),
+        NUMBER(domain_attr->cntr_cnt, 64, 65), NUMBER(domain_attr->mr_iov_limit, 1, 2),
+        Field{"hints.domain_attr.caps", SET(domain_attr->caps, FI_LOCAL_COMM),
+              SET(domain_attr->caps, FI_SHARED_AV), "FI_SHARED_AV wanted"},
+        NUMBER(domain_attr->auth_key_size, 0, 9),
+        Field{"hints.domain_attr.auth_key_size", SET(domain_attr->auth_key_size, FI_AV_AUTH_KEY),
+              SET(domain_attr->auth_key_size, 9), "9 wanted, 8 offered"},
+        NUMBER(domain_attr->max_err_data, 32, 33), NUMBER(domain_attr->mr_cnt, 100, 101),
+        Field{"hints.domain_attr.tclass", SET(domain_attr->tclass, FI_TC_LOW_LATENCY),
+              SET(domain_attr->tclass, FI_TC_SCAVENGER), "wanted"},
+        NUMBER(domain_attr->max_ep_auth_key, 1, 2), NUMBER(domain_attr->max_group_id, 7, 8),
+        NUMBER(domain_attr->max_cntr_value, 1000, 1001),
+        NUMBER(domain_attr->max_err_cntr_value, 10, 11),
+
+        Field{"hints.fabric_attr.name",
+              [](fi_info &h) { h.fabric_attr->name = strdup("IB-0xfe80"); },
+              [](fi_info &h) { h.fabric_attr->name = strdup("IB-0xfe81"); }, "offered"},
+        Field{"hints.fabric_attr.prov_name",
+              [](fi_info &h) { h.fabric_attr->prov_name = strdup("VERBS"); },
+              [](fi_info &h) { h.fabric_attr->prov_name = strdup("^verbs"); }, "\"verbs\" offered"},
+        Field{"hints.fabric_attr.prov_version", SET(fabric_attr->prov_version, FI_VERSION(1, 2)),
+              SET(fabric_attr->prov_version, FI_VERSION(2, 0)), "2.0 wanted, 1.2 offered"}),
+    [](const auto &info) { return "n" + std::to_string(info.index); });
+
+#undef NUMBER
+
+TEST(Match, TellsEveryHintThatDoesNotFit) {
+  const InfoPtr wanted = hints();
+  wanted->ep_attr->type = FI_EP_RDM;
+  wanted->tx_attr->inject_size = 4096;
+  const std::string reason = ask(wanted, offer()).reason;
+  EXPECT_EQ(reason,
+            "hints.ep_attr.type: FI_EP_RDM wanted, FI_EP_MSG offered; "
+            "hints.tx_attr.inject_size: 4096 wanted, 128 offered");
+}
+
+TEST(Match, HintsMayLackEveryPart) {
+  fi_info bare{};
+  bare.mode = FI_CONTEXT;
+  bare.caps = FI_MSG;
+  EXPECT_EQ(match_info(kNow, 0, &bare, *offer()).reason, "");
+}
+
+TEST(Match, AnOfferMustBeWhole) {
+  for (const auto &[part, take] :
+       std::initializer_list<std::pair<const char *, std::function<void(fi_info &)>>>{
+           {"tx_attr", [](fi_info &i) { i.tx_attr = nullptr; }},
+           {"rx_attr", [](fi_info &i) { i.rx_attr = nullptr; }},
+           {"ep_attr", [](fi_info &i) { i.ep_attr = nullptr; }},
+           {"domain_attr", [](fi_info &i) { i.domain_attr = nullptr; }},
+           {"fabric_attr", [](fi_info &i) { i.fabric_attr = nullptr; }}}) {
+    const InfoPtr whole = offer();
+    fi_info broken = *whole;
+    take(broken);
+    EXPECT_THAT(match_info(kNow, 0, nullptr, broken).reason, HasSubstr(std::string("no ") + part));
+    EXPECT_FALSE(match_info(kNow, 0, hints().get(), broken).accepted);
+  }
+}
+
+TEST(Match, ModesOfTheHalves) {
+  const InfoPtr offered = offer();
+  offered->mode = 0;
+  offered->tx_attr->mode = FI_MSG_PREFIX;
+  const InfoPtr wanted = hints();
+  wanted->mode = 0;
+  EXPECT_THAT(ask(wanted, offered).reason, HasSubstr("hints.mode lacks FI_MSG_PREFIX"));
+  wanted->mode = FI_MSG_PREFIX;
+  EXPECT_TRUE(ask(wanted, offered).accepted);
+  wanted->mode = 0;
+  wanted->tx_attr->mode = FI_CONTEXT;
+  EXPECT_THAT(ask(wanted, offered).reason, HasSubstr("hints.tx_attr.mode lacks FI_MSG_PREFIX"));
+  offered->tx_attr->mode = 0;
+  offered->domain_attr->mode = FI_RX_CQ_DATA;
+  EXPECT_THAT(ask(wanted, offered).reason, HasSubstr("hints.mode lacks FI_RX_CQ_DATA"));
+  wanted->domain_attr->mode = FI_RX_CQ_DATA;
+  EXPECT_TRUE(ask(wanted, offered).accepted);
+}
+
+TEST(Match, WithFiSourceTheSourceAddressIsIgnored) {
+  const InfoPtr wanted = hints();
+  set_source(*wanted, address("10.9.9.9"));
+  EXPECT_FALSE(ask(wanted, offer()).accepted);
+  EXPECT_TRUE(ask(wanted, offer(), kNow, FI_SOURCE).accepted);
+}
+
+TEST(Match, AddressFormats) {
+  const auto fits = [](uint32_t wanted, uint32_t offered) {
+    const InfoPtr h = hints(), o = offer();
+    h->addr_format = wanted;
+    o->addr_format = offered;
+    return ask(h, o).accepted;
+  };
+  EXPECT_TRUE(fits(FI_SOCKADDR_IP, FI_SOCKADDR_IN));
+  EXPECT_TRUE(fits(FI_SOCKADDR_IN, FI_SOCKADDR));    // its address is IPv4
+  EXPECT_FALSE(fits(FI_SOCKADDR_IN6, FI_SOCKADDR));  // for the same reason
+  EXPECT_TRUE(fits(FI_SOCKADDR, FI_SOCKADDR_IB));
+  EXPECT_FALSE(fits(FI_SOCKADDR_IP, FI_SOCKADDR_IB));
+  EXPECT_FALSE(fits(FI_ADDR_STR, FI_SOCKADDR_IN));
+  EXPECT_TRUE(fits(FI_ADDR_STR, FI_ADDR_STR));
+  EXPECT_FALSE(fits(FI_SOCKADDR, FI_ADDR_CXI));
+}
+
+TEST(Match, TagFormats) {
+  const auto fits = [](uint64_t wanted, uint64_t offered) {
+    const InfoPtr h = hints(), o = offer();
+    o->caps |= FI_TAGGED;
+    h->caps = FI_TAGGED;
+    h->ep_attr->mem_tag_format = wanted;
+    o->ep_attr->mem_tag_format = offered;
+    return ask(h, o).accepted;
+  };
+  constexpr uint64_t kFree = 0xaaaaaaaaaaaaaaaa, kThreeFields = 0x30ff;
+  EXPECT_TRUE(fits(0, kThreeFields));
+  EXPECT_TRUE(fits(kThreeFields, 0));
+  EXPECT_TRUE(fits(kThreeFields, kThreeFields));
+  EXPECT_TRUE(fits(kThreeFields, kFree));
+  EXPECT_FALSE(fits(kFree, kThreeFields));  // 64 fields wanted
+  EXPECT_FALSE(fits(0x3f0ff, 0x30ff));      // a field too wide
+  EXPECT_TRUE(fits(0x10ff, 0x30ff));
+  EXPECT_TRUE(fits(FI_TAG_MPI, FI_TAG_MPI));
+  EXPECT_TRUE(fits(FI_TAG_MPI, FI_TAG_BITS));
+  EXPECT_TRUE(fits(FI_TAG_MPI, kFree));
+  EXPECT_FALSE(fits(FI_TAG_MPI, FI_TAG_CCL));
+  EXPECT_FALSE(fits(FI_TAG_MPI, kThreeFields));
+}
+
+// ---- memory registration
+// --------------------------------------------------------------------------
+
+struct MrCase {
+  const char *what;
+  uint32_t version;
+  int offered;
+  uint64_t offered_caps;  // 0: as the usual offer
+  uint64_t caps;          // of the hints
+  uint64_t mode;          // of the hints
+  int wanted;
+  int returned;  // -1: rejected
+};
+
+class MrMode : public ::testing::TestWithParam<MrCase> {};
+
+constexpr int kBits = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+TEST_P(MrMode, IsNegotiated) {
+  const MrCase &c = GetParam();
+  const InfoPtr wanted = empty(), offered = offer();
+  offered->mode = 0;
+  offered->domain_attr->mr_mode = c.offered;
+  if (c.offered_caps != 0) offered->caps = c.offered_caps;
+  wanted->caps = c.caps;
+  wanted->mode = c.mode;
+  wanted->domain_attr->mr_mode = c.wanted;
+  const Match match = ask(wanted, offered, c.version);
+  ASSERT_EQ(match.accepted, c.returned >= 0) << c.what << ": " << match.reason;
+  if (!match.accepted) return;
+  ASSERT_TRUE(narrow_info(c.version, 0, wanted.get(), *offered));
+  EXPECT_EQ(offered->domain_attr->mr_mode, c.returned) << c.what;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MrMode,
+    ::testing::Values(
+        MrCase{"bits that are needed stay, others go", kNow, kBits, 0, 0, 0,
+               kBits | FI_MR_LOCAL | FI_MR_RAW, kBits},
+        MrCase{"a bit is missing", kNow, kBits | FI_MR_LOCAL, 0, 0, 0, kBits, -1},
+        MrCase{"nothing needed", kNow, 0, 0, 0, 0, kBits, 0},
+        MrCase{"0 means scalable", kNow, 0, 0, 0, 0, 0, 0},
+        MrCase{"0 means scalable, which is not offered", kNow, kBits, 0, 0, 0, 0, -1},
+        MrCase{"no peer reaches memory", kNow, kBits, 0, FI_MSG, 0, 0, 0},
+        MrCase{"no peer reaches memory, the NIC does", kNow, kBits | FI_MR_LOCAL, 0, FI_MSG, 0,
+               FI_MR_LOCAL | FI_MR_ALLOCATED, FI_MR_LOCAL | FI_MR_ALLOCATED},
+        MrCase{"initiator only", kNow, kBits, 0, FI_RMA | FI_WRITE, 0, 0, 0},
+        MrCase{"target", kNow, kBits, 0, FI_RMA | FI_REMOTE_WRITE, 0, 0, -1},
+        MrCase{"events not asked for", kNow, FI_MR_RMA_EVENT, 0, FI_RMA, 0, 0, 0},
+        MrCase{"events asked for", kNow, FI_MR_RMA_EVENT, 0, FI_RMA | FI_RMA_EVENT, 0, 0, -1},
+        MrCase{"no device memory", kNow, FI_MR_HMEM, 0, FI_MSG, 0, 0, 0},
+        MrCase{"device memory", kNow, FI_MR_HMEM, FI_MSG | FI_HMEM, FI_MSG | FI_HMEM, 0, 0, -1},
+        MrCase{"no collectives", kNow, FI_MR_COLLECTIVE, 0, FI_MSG, 0, 0, 0},
+        MrCase{"basic where its bits are needed", kNow, kBits, 0, 0, 0, FI_MR_BASIC, FI_MR_BASIC},
+        MrCase{"basic where it can be done", kNow, FI_MR_BASIC | FI_MR_SCALABLE, 0, 0, 0,
+               FI_MR_BASIC, FI_MR_BASIC},
+        MrCase{"basic where keys are chosen freely", kNow, 0, 0, 0, 0, FI_MR_BASIC, -1},
+        MrCase{"basic does not cover more bits", kNow, kBits | FI_MR_ENDPOINT, 0, 0, 0, FI_MR_BASIC,
+               -1},
+        MrCase{"basic with local buffers", kNow, kBits | FI_MR_LOCAL, 0, 0, FI_LOCAL_MR,
+               FI_MR_BASIC, FI_MR_BASIC},
+        MrCase{"basic, local buffers not agreed to", kNow, kBits | FI_MR_LOCAL, 0, 0, 0,
+               FI_MR_BASIC, -1},
+        MrCase{"scalable", kNow, 0, 0, 0, 0, FI_MR_SCALABLE, FI_MR_SCALABLE},
+        MrCase{"scalable is not offered", kNow, kBits, 0, 0, 0, FI_MR_SCALABLE, -1},
+        MrCase{"an offer of basic alone needs its bits", kNow, FI_MR_BASIC, 0, 0, 0, 0, -1},
+        MrCase{"an offer of basic alone, to bits", kNow, FI_MR_BASIC, 0, 0, 0, kBits, kBits},
+        MrCase{"old forms stand alone", kNow, 0, 0, 0, 0, FI_MR_BASIC | FI_MR_LOCAL, -1},
+        MrCase{"both old forms", kNow, 0, 0, 0, 0, FI_MR_BASIC | FI_MR_SCALABLE, -1},
+        MrCase{"old: either", kOld, 0, 0, 0, 0, FI_MR_UNSPEC, FI_MR_SCALABLE},
+        MrCase{"old: either, basic is what it knows", kOld, FI_MR_BASIC | FI_MR_SCALABLE, 0, 0, 0,
+               FI_MR_UNSPEC, FI_MR_BASIC},
+        MrCase{"old: either, bits become basic", kOld, kBits, 0, 0, 0, FI_MR_UNSPEC, FI_MR_BASIC},
+        MrCase{"old: bits are unknown", kOld, kBits, 0, 0, 0, kBits, -1},
+        MrCase{"old: basic", kOld, kBits, 0, 0, 0, FI_MR_BASIC, FI_MR_BASIC},
+        MrCase{"old: scalable is not offered", kOld, kBits, 0, 0, 0, FI_MR_SCALABLE, -1},
+        MrCase{"old: needs more than the old forms say", kOld, FI_MR_ENDPOINT, 0, 0, 0,
+               FI_MR_UNSPEC, -1},
+        MrCase{"old: local buffers", kOld, kBits | FI_MR_LOCAL, 0, 0, FI_LOCAL_MR, FI_MR_UNSPEC,
+               FI_MR_BASIC},
+        MrCase{"old: local buffers not agreed to", kOld, kBits | FI_MR_LOCAL, 0, 0, 0, FI_MR_UNSPEC,
+               -1}),
+    [](const auto &info) { return "n" + std::to_string(info.index); });
+
+TEST(MrModeText, NamesTheMissingBit) {
+  const InfoPtr wanted = hints();
+  wanted->domain_attr->mr_mode = kBits;
+  EXPECT_EQ(ask(wanted, offer()).reason,
+            "hints.domain_attr.mr_mode lacks FI_MR_LOCAL, which is required here");
+}
+
+TEST(MrModeText, WithoutHintsTheRequirementsAreReturned) {
+  const InfoPtr offered = offer();
+  ASSERT_TRUE(narrow_info(kNow, 0, nullptr, *offered));
+  EXPECT_EQ(offered->domain_attr->mr_mode, kBits | FI_MR_LOCAL);
+  const InfoPtr old = offer();
+  ASSERT_TRUE(match_info(kOld, 0, nullptr, *old).accepted);
+  ASSERT_TRUE(narrow_info(kOld, 0, nullptr, *old));
+  EXPECT_EQ(old->domain_attr->mr_mode, FI_MR_BASIC);
+  EXPECT_EQ(old->mode, FI_CONTEXT | FI_LOCAL_MR);
+  old->domain_attr->mr_mode = FI_MR_RAW;
+  EXPECT_THAT(match_info(kOld, 0, nullptr, *old).reason, HasSubstr("FI_MR_RAW required here"));
+}
+
+// ---- what is returned
+// -----------------------------------------------------------------------------
+
+InfoPtr narrowed(const InfoPtr &wanted, uint32_t version = kNow) {
+  InfoPtr offered = offer();
+  EXPECT_EQ(match_info(version, 0, wanted.get(), *offered).reason, "");
+  EXPECT_TRUE(narrow_info(version, 0, wanted.get(), *offered));
+  return offered;
+}
+
+TEST(Narrow, CapsWithoutAWishAreAllThatIsOffered) {
+  const InfoPtr info = narrowed(hints());
+  EXPECT_EQ(info->caps, offer()->caps);
+  EXPECT_EQ(info->tx_attr->caps,
+            FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE);
+  EXPECT_EQ(info->rx_attr->caps, FI_MSG | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
+                                     FI_REMOTE_WRITE | FI_MULTI_RECV | FI_SOURCE | FI_RMA_EVENT);
+}
+
+struct CapsCase {
+  uint64_t wanted, tx_wanted, rx_wanted, caps, tx, rx;
+};
+class NarrowCaps : public ::testing::TestWithParam<CapsCase> {};
+
+TEST_P(NarrowCaps, AreWhatWasAskedForAndWhatIsFree) {
+  const CapsCase &c = GetParam();
+  const InfoPtr wanted = hints();
+  wanted->caps = c.wanted;
+  wanted->tx_attr->caps = c.tx_wanted;
+  wanted->rx_attr->caps = c.rx_wanted;
+  const InfoPtr info = narrowed(wanted);
+  EXPECT_EQ(info->caps, c.caps | FI_LOCAL_COMM | FI_REMOTE_COMM);
+  EXPECT_EQ(info->tx_attr->caps, c.tx);
+  EXPECT_EQ(info->rx_attr->caps, c.rx);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NarrowCaps,
+    ::testing::Values(
+        CapsCase{FI_MSG, 0, 0, FI_MSG | FI_SEND | FI_RECV | FI_MULTI_RECV, FI_MSG | FI_SEND,
+                 FI_MSG | FI_RECV | FI_MULTI_RECV},
+        CapsCase{FI_MSG | FI_SEND, 0, 0, FI_MSG | FI_SEND | FI_MULTI_RECV, FI_MSG | FI_SEND,
+                 FI_MULTI_RECV},
+        CapsCase{FI_RMA, 0, 0, FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
+                 FI_RMA | FI_READ | FI_WRITE, FI_RMA | FI_REMOTE_READ | FI_REMOTE_WRITE},
+        CapsCase{FI_MSG | FI_RMA | FI_WRITE, 0, 0,
+                 FI_MSG | FI_RMA | FI_WRITE | FI_SEND | FI_RECV | FI_MULTI_RECV,
+                 FI_MSG | FI_RMA | FI_SEND | FI_WRITE, FI_MSG | FI_RECV | FI_MULTI_RECV},
+        CapsCase{FI_MSG | FI_SOURCE, 0, 0, FI_MSG | FI_SOURCE | FI_SEND | FI_RECV | FI_MULTI_RECV,
+                 FI_MSG | FI_SEND, FI_MSG | FI_RECV | FI_MULTI_RECV | FI_SOURCE},
+        CapsCase{FI_MSG | FI_RMA, FI_MSG, FI_MSG | FI_RECV,
+                 FI_MSG | FI_RMA | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE |
+                     FI_MULTI_RECV,
+                 0, FI_MSG | FI_RECV | FI_MULTI_RECV},
+        CapsCase{FI_MSG | FI_SEND | FI_RECV, FI_MSG | FI_SEND, 0,
+                 FI_MSG | FI_SEND | FI_RECV | FI_MULTI_RECV, FI_MSG | FI_SEND,
+                 FI_MSG | FI_RECV | FI_MULTI_RECV}),
+    [](const auto &info) { return "n" + std::to_string(info.index); });
+
+TEST(Narrow, DefaultsAndWishes) {
+  const InfoPtr plain = narrowed(hints());
+  EXPECT_EQ(plain->mode, FI_CONTEXT);
+  EXPECT_EQ(plain->tx_attr->op_flags, 0u) << "possible defaults are not defaults";
+  EXPECT_EQ(plain->tx_attr->size, 1024u);
+  EXPECT_EQ(plain->tx_attr->inject_size, 128u);
+  EXPECT_EQ(plain->tx_attr->comp_order, FI_ORDER_STRICT);
+  EXPECT_EQ(plain->ep_attr->msg_prefix_size, 0u) << "only with FI_MSG_PREFIX";
+  EXPECT_EQ(plain->ep_attr->auth_key_size, 0u);
+  EXPECT_EQ(plain->domain_attr->auth_key_size, 0u);
+  EXPECT_EQ(plain->domain_attr->threading, FI_THREAD_COMPLETION);
+  EXPECT_EQ(plain->domain_attr->data_progress, FI_PROGRESS_MANUAL);
+  EXPECT_EQ(plain->domain_attr->control_progress, FI_PROGRESS_AUTO);
+  EXPECT_EQ(plain->fabric_attr->api_version, kNow);
+
+  const InfoPtr wanted = hints();
+  wanted->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  wanted->tx_attr->size = 64;
+  wanted->tx_attr->inject_size = 16;
+  wanted->tx_attr->msg_order = FI_ORDER_SAS;
+  wanted->rx_attr->op_flags = FI_MULTI_RECV;
+  wanted->rx_attr->size = 32;
+  wanted->ep_attr->tx_ctx_cnt = 2;
+  wanted->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  wanted->domain_attr->threading = FI_THREAD_DOMAIN;
+  wanted->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  const InfoPtr info = narrowed(wanted);
+  EXPECT_EQ(info->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
+  EXPECT_EQ(info->tx_attr->size, 64u);
+  EXPECT_EQ(info->tx_attr->inject_size, 16u);
+  EXPECT_EQ(info->tx_attr->msg_order, FI_ORDER_SAS);
+  EXPECT_EQ(info->rx_attr->op_flags, FI_MULTI_RECV);
+  EXPECT_EQ(info->rx_attr->size, 32u);
+  EXPECT_EQ(info->ep_attr->tx_ctx_cnt, 2u);
+  EXPECT_EQ(info->ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
+  EXPECT_EQ(info->domain_attr->threading, FI_THREAD_DOMAIN);
+  EXPECT_EQ(info->domain_attr->control_progress, FI_PROGRESS_MANUAL);
+}
+
+TEST(Narrow, KeysAreCopiedAndIgnoredBefore15) {
+  const InfoPtr wanted = hints();
+  wanted->ep_attr->auth_key_size = wanted->domain_attr->auth_key_size = 3;
+  for (uint8_t **key : {&wanted->ep_attr->auth_key, &wanted->domain_attr->auth_key}) {
+    *key = static_cast<uint8_t *>(std::malloc(3));
+    std::memcpy(*key, "abc", 3);
+  }
+  const InfoPtr info = narrowed(wanted);
+  ASSERT_EQ(info->ep_attr->auth_key_size, 3u);
+  EXPECT_EQ(std::memcmp(info->ep_attr->auth_key, "abc", 3), 0);
+  EXPECT_NE(info->ep_attr->auth_key, wanted->ep_attr->auth_key);
+  ASSERT_EQ(info->domain_attr->auth_key_size, 3u);
+
+  wanted->domain_attr->mr_mode = FI_MR_UNSPEC;
+  wanted->mode |= FI_LOCAL_MR;
+  wanted->ep_attr->auth_key_size = 900;  // meant nothing then
+  const InfoPtr old = narrowed(wanted, kOld);
+  EXPECT_EQ(old->ep_attr->auth_key_size, 0u);
+  EXPECT_EQ(old->ep_attr->auth_key, nullptr);
+}
+
+TEST(Narrow, APassiveEndpointIsHandedOn) {
+  struct fid pep {};
+  pep.fclass = FI_CLASS_PEP;
+  const InfoPtr wanted = hints();
+  wanted->handle = &pep;
+  EXPECT_EQ(narrowed(wanted)->handle, &pep);
+}
+
+TEST(ProvName, Admits) {
+  EXPECT_TRUE(prov_name_admits("tcp", "tcp"));
+  EXPECT_TRUE(prov_name_admits("tcp", "tcp;ofi_rxm"));
+  EXPECT_TRUE(prov_name_admits("ofi_rxm", "tcp;ofi_rxm"));
+  EXPECT_TRUE(prov_name_admits("TCP;ofi_RXM", "tcp;ofi_rxm"));
+  EXPECT_TRUE(prov_name_admits("ofi_rxm;tcp", "tcp;ofi_rxm"));
+  EXPECT_TRUE(prov_name_admits("udp,tcp", "tcp"));
+  EXPECT_FALSE(prov_name_admits("tcp;ofi_rxm", "tcp"));
+  EXPECT_FALSE(prov_name_admits("tc", "tcp"));
+  EXPECT_FALSE(prov_name_admits("", "tcp"));
+  EXPECT_FALSE(prov_name_admits("^tcp", "tcp;ofi_rxm"));
+  EXPECT_FALSE(prov_name_admits("^udp,tcp", "tcp"));
+  EXPECT_TRUE(prov_name_admits("^udp", "tcp"));
+  EXPECT_TRUE(prov_name_admits("^tcp;ofi_rxm", "tcp"));
+}
+
+}  // namespace
+}  // namespace weft

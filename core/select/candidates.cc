@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/candidates.h"
+
+#include <strings.h>
+
+#include <algorithm>
+
+#include "core/base/nearest.h"
+#include "core/stack/stack.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t bit(uint32_t kind) {
+  return 1u << kind;
+}
+constexpr uint32_t kStackable = bit(WEFT_KIND_PROVIDER) | bit(WEFT_KIND_LAYER);
+
+bool same_word(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::vector<ElementKind> kinds_of(const Candidate &candidate) {
+  std::vector<ElementKind> kinds;
+  for (const CandidateElement &element : candidate.elements)
+    kinds.push_back(
+        {element.unit->name, element.unit->kind, element.unit->needs_ep, element.unit->offers_ep});
+  return kinds;
+}
+
+class Maker {
+ public:
+  Maker(const Policy &policy, const std::vector<UnitInfo> &units, DecisionRecord &notes)
+      : policy_(policy), units_(units), notes_(notes) {}
+
+  std::vector<Candidate> make() {
+    hooks();
+    use();
+    filter();
+    defaults();
+    return std::move(made_);
+  }
+
+ private:
+  static void reject(Candidate &candidate, Stage stage, Verdict verdict) {
+    candidate.stage = stage;
+    candidate.verdict = std::move(verdict);
+    candidate.verdict.accepted = false;
+  }
+
+  void hooks() {
+    for (const Word &word : policy_.hooks) {
+      const UnitInfo *unit = find_unit(units_, word.text);
+      const std::string column = "FI_HOOK (column " + std::to_string(word.column) + "): ";
+      if (unit == nullptr || unit->kind != WEFT_KIND_HOOK) {
+        hooks_refused_ = {
+            false,
+            column + (unit == nullptr ? "no hook \"" + word.text + "\""
+                                      : "\"" + word.text + "\" is a " +
+                                            std::string(kind_name(unit->kind)) + ", no hook"),
+            known_units(units_, word.text, bit(WEFT_KIND_HOOK)), "environment FI_HOOK"};
+        return;
+      }
+      if (Verdict verdict = judge_unit(policy_, *unit); !verdict.accepted) {
+        hooks_refused_ = std::move(verdict);
+        return;
+      }
+      if (std::find(hooks_.begin(), hooks_.end(), unit) != hooks_.end()) {
+        hooks_refused_ = {false, column + "hook \"" + word.text + "\" twice", "name it once",
+                          "environment FI_HOOK"};
+        return;
+      }
+      hooks_.push_back(unit);
+    }
+  }
+
+  // The last steps for every candidate: hooks on top, order, what the policy says.
+  void add(Candidate candidate) {
+    const std::vector<const UnitInfo *> units = candidate.units();
+    if (candidate.verdict.accepted) {
+      if (candidate.name.empty()) candidate.name = stack_name(units);
+      // A hook that stands on top already is not put there twice.
+      const auto bottom = std::find_if(
+          candidate.elements.begin(), candidate.elements.end(),
+          [](const CandidateElement &element) { return element.unit->kind != WEFT_KIND_HOOK; });
+      std::vector<CandidateElement> on_top;
+      for (const UnitInfo *hook : hooks_) {
+        const bool there =
+            std::any_of(candidate.elements.begin(), bottom,
+                        [&](const CandidateElement &one) { return one.unit == hook; });
+        if (!there) on_top.push_back({hook, {}, false});
+      }
+      candidate.elements.insert(candidate.elements.begin(), on_top.begin(), on_top.end());
+      judge(candidate, units);
+    }
+    made_.push_back(std::move(candidate));
+  }
+
+  void judge(Candidate &candidate, const std::vector<const UnitInfo *> &units) {
+    if (!policy_.refusal.empty())
+      return reject(candidate, Stage::kPolicy,
+                    {false, policy_.refusal, "correct the variable, or unset it",
+                     policy_.refusal.substr(0, policy_.refusal.find('=')) == "FI_HOOK"
+                         ? "environment FI_HOOK"
+                         : "environment FI_PROVIDER"});
+    if (Verdict verdict = judge_filter(policy_, units); !verdict.accepted)
+      return reject(candidate, Stage::kPolicy, std::move(verdict));
+    for (const CandidateElement &element : candidate.elements) {
+      if (Verdict verdict = judge_unit(policy_, *element.unit); !verdict.accepted)
+        return reject(candidate, Stage::kPolicy, std::move(verdict));
+    }
+    if (!hooks_refused_.accepted) return reject(candidate, Stage::kPolicy, hooks_refused_);
+    if (const Result<void> order = check_order(kinds_of(candidate)); !order)
+      return reject(candidate, Stage::kPolicy,
+                    {false, order.error().text, "correct the stack", candidate.origin});
+  }
+
+  void use() {
+    if (!policy_.use) return;
+    size_t place = 0;
+    for (const Sourced<std::string> &name : policy_.use->value) {
+      Candidate candidate;
+      candidate.preference = place++;
+      candidate.origin = "stack " + name.value;
+      const auto spec = std::find_if(policy_.stacks.begin(), policy_.stacks.end(),
+                                     [&](const StackSpec &one) { return one.name == name.value; });
+      if (spec == policy_.stacks.end()) {
+        std::vector<std::string> known;
+        for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
+        const std::string close = nearest(name.value, known);
+        candidate.name = name.value;
+        reject(candidate, Stage::kPolicy,
+               {false, "no stack is called \"" + name.value + "\"",
+                close.empty() ? "define it under stacks" : "did you mean \"" + close + "\"?",
+                name.origin.where});
+      } else {
+        fill(candidate, *spec);
+      }
+      add(std::move(candidate));
+    }
+  }
+
+  void fill(Candidate &candidate, const StackSpec &spec) {
+    for (const StackElement &element : spec.elements) {
+      const UnitInfo *unit = find_unit(units_, element.name);
+      const bool fits = unit != nullptr && unit->kind == element.kind;
+      if (!fits && element.skip_if_unavailable) continue;
+      if (!fits) {
+        candidate.name = spec.name;
+        const std::string kind(kind_name(element.kind));
+        return reject(candidate, Stage::kManifest,
+                      {false,
+                       unit == nullptr ? "no plugin has a " + kind + " \"" + element.name + "\""
+                                       : element.name + " is a " +
+                                             std::string(kind_name(unit->kind)) + ", no " + kind,
+                       known_units(units_, element.name, bit(element.kind)), element.where});
+      }
+      candidate.elements.push_back({unit, element.params, element.skip_if_unavailable});
+    }
+  }
+
+  // Names in FI_PROVIDER: unknown ones are told, stacks of several units are tried as they are.
+  void filter() {
+    if (!policy_.filter) return;
+    for (const FilterItem &item : policy_.filter->items) {
+      Candidate candidate;
+      candidate.origin = "FI_PROVIDER";
+      bool whole = true;
+      for (const Word &word : item.units) {
+        const UnitInfo *unit = find_unit(units_, word.text);
+        if (unit != nullptr && unit->kind != WEFT_KIND_HOOK) {
+          candidate.elements.insert(candidate.elements.begin(), {unit, {}, false});
+          continue;
+        }
+        whole = false;
+        notes_.add({.candidate = word.text,
+                    .stage = Stage::kManifest,
+                    .accepted = false,
+                    .reason = "FI_PROVIDER=" + policy_.filter->text + " (column " +
+                              std::to_string(word.column) + "): " +
+                              (unit == nullptr ? "no provider \"" + word.text + "\""
+                                               : "\"" + word.text + "\" is a hook, no provider"),
+                    .remedy = unit == nullptr ? known_units(units_, word.text, kStackable)
+                                              : "name it in FI_HOOK",
+                    .rule = "environment FI_PROVIDER"});
+      }
+      if (!whole || policy_.filter->exclude || item.units.size() < 2) continue;
+      // Either order is taken: the provider is the end of the stack.
+      if (candidate.elements.front().unit->kind == WEFT_KIND_PROVIDER)
+        std::reverse(candidate.elements.begin(), candidate.elements.end());
+      add(std::move(candidate));
+    }
+  }
+
+  void defaults() {
+    for (const UnitInfo &unit : units_) {
+      if (unit.kind != WEFT_KIND_PROVIDER) continue;
+      Candidate candidate;
+      candidate.elements.push_back({&unit, {}, false});
+      add(std::move(candidate));
+    }
+    for (const UnitInfo &layer : units_) {
+      if (layer.kind != WEFT_KIND_LAYER) continue;
+      for (const UnitInfo &provider : units_) {
+        if (provider.kind != WEFT_KIND_PROVIDER || (layer.needs_ep & provider.offers_ep) == 0)
+          continue;
+        Candidate candidate;
+        candidate.elements = {{&layer, {}, false}, {&provider, {}, false}};
+        add(std::move(candidate));
+      }
+    }
+  }
+
+  const Policy &policy_;
+  const std::vector<UnitInfo> &units_;
+  DecisionRecord &notes_;
+  std::vector<const UnitInfo *> hooks_;
+  Verdict hooks_refused_;
+  std::vector<Candidate> made_;
+};
+
+}  // namespace
+
+std::vector<const UnitInfo *> Candidate::units() const {
+  std::vector<const UnitInfo *> found;
+  for (auto element = elements.rbegin(); element != elements.rend(); ++element) {
+    if (element->unit->kind != WEFT_KIND_HOOK) found.push_back(element->unit);
+  }
+  return found;
+}
+
+std::string stack_name(const std::vector<const UnitInfo *> &units) {
+  std::string name;
+  for (const UnitInfo *unit : units) {
+    if (!name.empty()) name += ';';
+    name += unit->ofi_name.empty() ? unit->name : unit->ofi_name;
+  }
+  return name;
+}
+
+const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name) {
+  for (const UnitInfo &unit : units) {
+    if (same_word(unit.name, name) || (!unit.ofi_name.empty() && same_word(unit.ofi_name, name)))
+      return &unit;
+  }
+  return nullptr;
+}
+
+std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant,
+                        uint32_t kinds) {
+  std::vector<std::string> names;
+  for (const UnitInfo &unit : units) {
+    if ((kinds & bit(unit.kind)) == 0) continue;
+    names.push_back(unit.kind == WEFT_KIND_LAYER && !unit.ofi_name.empty() ? unit.ofi_name
+                                                                           : unit.name);
+  }
+  std::string text;
+  if (const std::string close = nearest(meant, names); !close.empty())
+    text = "did you mean \"" + close + "\"? ";
+  text += "known: ";
+  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.empty()) text += "none, since no such plugin is installed";
+  return text;
+}
+
+std::string_view kind_name(uint32_t kind) {
+  switch (kind) {
+    case WEFT_KIND_PROVIDER:
+      return "provider";
+    case WEFT_KIND_LAYER:
+      return "layer";
+    case WEFT_KIND_HOOK:
+      return "hook";
+    default:
+      return "unknown kind";
+  }
+}
+
+std::vector<Candidate> make_candidates(const Policy &policy, const std::vector<UnitInfo> &units,
+                                       DecisionRecord &notes) {
+  return Maker(policy, units, notes).make();
+}
+
+}  // namespace weft

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Candidates: every stack that could be built from the known units, in the order in which they are
+// tried, with what the policy says of each before anything is opened.
+//
+//   for (const Candidate &one : make_candidates(policy, loader.units(), notes)) {
+//     if (one.verdict.accepted) ...       // load its elements, build the stack
+//   }
+//
+// First the stacks of `use`, then those that FI_PROVIDER spells out, then each provider alone, then
+// each layer over each provider that offers what it needs. The hooks of FI_HOOK stand on all of
+// them. Bounded by construction: nothing is stacked deeper than one layer unless somebody wrote it
+// down.
+#ifndef WEFT_CORE_SELECT_CANDIDATES_H
+#define WEFT_CORE_SELECT_CANDIDATES_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/decision.h"
+#include "core/loader/loader.h"
+#include "core/select/policy.h"
+
+namespace weft {
+
+struct CandidateElement {
+  const UnitInfo *unit = nullptr;
+  std::vector<Setting> settings;  // of this place in this stack
+  bool skip_if_unavailable = false;
+};
+
+struct Candidate {
+  static constexpr size_t kNoPreference = SIZE_MAX;
+
+  std::string
+      name;  // prov_name: "tcp;ofi_rxm"; of a stack that is not whole, its name in the policy
+  std::vector<CandidateElement> elements;  // from the application down, with hooks
+  size_t preference = kNoPreference;       // place in `use`
+  std::string origin;  // who wants it: "stack rdm", "FI_PROVIDER"; empty: nobody in particular
+  Stage stage = Stage::kPolicy;  // of the verdict
+  Verdict verdict;
+
+  // From the wire up, without hooks.
+  std::vector<const UnitInfo *> units() const;
+};
+
+// `notes` gets what concerns no candidate: names that are unknown.
+std::vector<Candidate> make_candidates(const Policy &policy, const std::vector<UnitInfo> &units,
+                                       DecisionRecord &notes);
+
+// "tcp;ofi_rxm": the names that stock libfabric gives, from the wire up.
+std::string stack_name(const std::vector<const UnitInfo *> &units);
+
+// The unit that is called so, by either of its names; upper and lower case are the same. Null:
+// none.
+const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name);
+
+// "did you mean "tcp"? known: tcp, udp" with the units of these kinds (bits 1 << WEFT_KIND_...).
+std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant, uint32_t kinds);
+
+std::string_view kind_name(uint32_t kind);  // "provider", "layer", "hook"
+
+}  // namespace weft
+
+#endif

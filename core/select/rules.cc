@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/rules.h"
+
+#include <arpa/inet.h>
+#include <fnmatch.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstring>
+#include <memory>
+
+#include "core/select/candidates.h"
+
+namespace weft {
+namespace {
+
+bool glob(const std::string &pattern, const std::string &text) {
+  return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+}
+
+bool about(const std::string &pattern, const std::vector<const UnitInfo *> &units) {
+  if (pattern.empty() || glob(pattern, stack_name(units))) return true;
+  return std::any_of(units.begin(), units.end(), [&](const UnitInfo *unit) {
+    return glob(pattern, unit->name) || (!unit->ofi_name.empty() && glob(pattern, unit->ofi_name));
+  });
+}
+
+// A path fits a pattern by its whole or by its last part.
+bool is_program(const std::string &pattern, const std::string &path) {
+  return glob(pattern, path) || glob(pattern, path.substr(path.rfind('/') + 1));
+}
+
+bool fits_process(const RankRule &rule, const std::vector<const UnitInfo *> &units,
+                  const Place &place) {
+  if (!about(rule.provider, units)) return false;
+  if (!rule.hostname.empty() && !glob(rule.hostname, place.hostname())) return false;
+  return rule.executable.empty() || is_program(rule.executable, place.executable());
+}
+
+bool depends_on_info(const RankRule &rule) {
+  return !rule.netdev.empty() || !rule.subnet.empty() || !rule.ep_type.empty();
+}
+
+const char *ep_word(fi_ep_type type) {
+  switch (type) {
+    case FI_EP_MSG:
+      return "msg";
+    case FI_EP_RDM:
+      return "rdm";
+    case FI_EP_DGRAM:
+      return "dgram";
+    default:
+      return "";
+  }
+}
+
+// Both ends of an fi_info tell which network it is about; that of the source is the device's own.
+std::pair<const struct sockaddr *, size_t> address_of(const struct fi_info &info) {
+  const bool is_sockaddr = info.addr_format == FI_SOCKADDR || info.addr_format == FI_SOCKADDR_IP ||
+                           info.addr_format == FI_SOCKADDR_IN ||
+                           info.addr_format == FI_SOCKADDR_IN6;
+  if (!is_sockaddr || info.src_addr == nullptr) return {nullptr, 0};
+  return {static_cast<const struct sockaddr *>(info.src_addr), info.src_addrlen};
+}
+
+// FI_ADDR_STR: "fi_sockaddr_in://10.0.0.2:7471" as an address.
+std::optional<sockaddr_storage> parse_text_address(const struct fi_info &info, size_t &length) {
+  if (info.addr_format != FI_ADDR_STR || info.src_addr == nullptr) return std::nullopt;
+  const char *bytes = static_cast<const char *>(info.src_addr);
+  const std::string_view text(bytes, strnlen(bytes, info.src_addrlen));
+  const size_t scheme = text.find("://");
+  if (scheme == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = text.substr(scheme + 3);
+  sockaddr_storage storage{};
+  if (!rest.empty() && rest.front() == '[') {
+    const std::string host(rest.substr(1, rest.find(']') - 1));
+    auto *in6 = reinterpret_cast<sockaddr_in6 *>(&storage);
+    if (inet_pton(AF_INET6, host.c_str(), &in6->sin6_addr) != 1) return std::nullopt;
+    in6->sin6_family = AF_INET6;
+    length = sizeof *in6;
+  } else {
+    const std::string host(rest.substr(0, rest.find_first_of(":/?")));
+    auto *in = reinterpret_cast<sockaddr_in *>(&storage);
+    if (inet_pton(AF_INET, host.c_str(), &in->sin_addr) != 1) return std::nullopt;
+    in->sin_family = AF_INET;
+    length = sizeof *in;
+  }
+  return storage;
+}
+
+bool is_on(const std::string &pattern, const struct fi_info &info, const struct sockaddr *addr,
+           const Place &place) {
+  const fi_domain_attr *domain = info.domain_attr;
+  if (domain != nullptr && domain->name != nullptr && glob(pattern, domain->name)) return true;
+  const fid_nic *nic = info.nic;
+  if (nic != nullptr && nic->device_attr != nullptr && nic->device_attr->name != nullptr &&
+      glob(pattern, nic->device_attr->name))
+    return true;
+  if (addr == nullptr) return false;
+  const std::string netdev = place.netdev_of(addr);
+  return !netdev.empty() && glob(pattern, netdev);
+}
+
+bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &info) {
+  if (!rule.ep_type.empty() && (info.ep_attr == nullptr ||
+                                strcasecmp(rule.ep_type.c_str(), ep_word(info.ep_attr->type)) != 0))
+    return false;
+  if (rule.netdev.empty() && rule.subnet.empty()) return true;
+  auto [addr, length] = address_of(info);
+  size_t text_length = 0;
+  const auto from_text = parse_text_address(info, text_length);
+  if (from_text) {
+    addr = reinterpret_cast<const struct sockaddr *>(&*from_text);
+    length = text_length;
+  }
+  if (!rule.subnet.empty() && !in_subnet(addr, length, rule.subnet)) return false;
+  return rule.netdev.empty() || is_on(rule.netdev, info, addr, place);
+}
+
+Verdict refused_by(const RankRule &rule, const std::string &what) {
+  return {false, "a rule of providers.rank switches " + what + " off",
+          rule.origin.final ? "the key is final: ask who administers this host"
+                            : "change the rule, or add a stronger one",
+          rule.origin.where};
+}
+
+}  // namespace
+
+bool in_subnet(const struct sockaddr *addr, size_t length, const std::string &subnet) {
+  const size_t slash = subnet.find('/');
+  if (addr == nullptr || slash == std::string::npos || length < sizeof(sa_family_t)) return false;
+  unsigned prefix = 0;
+  const char *end = subnet.data() + subnet.size();
+  if (std::from_chars(subnet.data() + slash + 1, end, prefix).ptr != end) return false;
+  const std::string network = subnet.substr(0, slash);
+  unsigned char wanted[16], have[16];
+  sa_family_t family;
+  std::memcpy(&family, addr, sizeof family);
+  size_t bits;
+  if (family == AF_INET && length >= sizeof(sockaddr_in) &&
+      inet_pton(AF_INET, network.c_str(), wanted) == 1) {
+    std::memcpy(have, reinterpret_cast<const char *>(addr) + offsetof(sockaddr_in, sin_addr), 4);
+    bits = 32;
+  } else if (family == AF_INET6 && length >= sizeof(sockaddr_in6) &&
+             inet_pton(AF_INET6, network.c_str(), wanted) == 1) {
+    std::memcpy(have, reinterpret_cast<const char *>(addr) + offsetof(sockaddr_in6, sin6_addr), 16);
+    bits = 128;
+  } else {
+    return false;
+  }
+  if (prefix > bits) return false;
+  const size_t whole = prefix / 8;
+  if (std::memcmp(wanted, have, whole) != 0) return false;
+  const unsigned rest = prefix % 8;
+  if (rest == 0) return true;
+  const auto mask = static_cast<unsigned char>(0xff << (8 - rest));
+  return (wanted[whole] & mask) == (have[whole] & mask);
+}
+
+Place Place::of_process() {
+  Place place;
+  place.hostname = [] {
+    char name[HOST_NAME_MAX + 1] = "";
+    return ::gethostname(name, sizeof name - 1) == 0 ? std::string(name) : std::string();
+  };
+  place.executable = [] {
+    char path[PATH_MAX];
+    const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+    return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
+  };
+  place.netdev_of = [](const struct sockaddr *addr) {
+    struct ifaddrs *list = nullptr;
+    if (::getifaddrs(&list) != 0) return std::string();
+    const std::unique_ptr<struct ifaddrs, void (*)(struct ifaddrs *)> owned(list, ::freeifaddrs);
+    sa_family_t family;
+    std::memcpy(&family, addr, sizeof family);
+    for (const struct ifaddrs *one = list; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      const auto *a = reinterpret_cast<const char *>(addr);
+      const auto *b = reinterpret_cast<const char *>(one->ifa_addr);
+      const bool same = family == AF_INET ? std::memcmp(a + offsetof(sockaddr_in, sin_addr),
+                                                        b + offsetof(sockaddr_in, sin_addr), 4) == 0
+                        : family == AF_INET6
+                            ? std::memcmp(a + offsetof(sockaddr_in6, sin6_addr),
+                                          b + offsetof(sockaddr_in6, sin6_addr), 16) == 0
+                            : false;
+      if (same) return std::string(one->ifa_name);
+    }
+    return std::string();
+  };
+  return place;
+}
+
+Verdict judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                    const Place &place) {
+  for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
+    if (!rule->enable || !about(rule->provider, units)) continue;
+    if (depends_on_info(*rule)) return {};  // to be seen
+    if (!fits_process(*rule, units, place)) continue;
+    return *rule->enable ? Verdict{} : refused_by(*rule, stack_name(units));
+  }
+  return {};
+}
+
+RuleOutcome judge_info(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                       const Place &place, const struct fi_info &info) {
+  RuleOutcome outcome;
+  bool decided = false;
+  for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
+    const bool open = (rule->enable && !decided) || (rule->rank && !outcome.rank);
+    if (!open || !fits_process(*rule, units, place) || !fits_info(*rule, place, info)) continue;
+    if (rule->enable && !decided) {
+      decided = true;
+      if (!*rule->enable) {
+        const char *domain = info.domain_attr != nullptr && info.domain_attr->name != nullptr
+                                 ? info.domain_attr->name
+                                 : "this domain";
+        outcome.verdict = refused_by(*rule, domain);
+      }
+    }
+    if (rule->rank && !outcome.rank) {
+      outcome.rank = rule->rank;
+      outcome.rank_rule = rule->origin.where;
+    }
+  }
+  return outcome;
+}
+
+}  // namespace weft

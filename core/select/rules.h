@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The rules of providers.rank: what they say of a stack before it is opened, and of each fi_info
+// that it offers.
+//
+//   Place place{.hostname = "node7", .executable = "/usr/bin/solver"};
+//   Verdict early = judge_stack(policy, units, place);       // rejects only what no device could
+//   save RuleOutcome outcome = judge_info(policy, units, place, info); if
+//   (outcome.verdict.accepted) rank = outcome.rank.value_or(units.front()->rank);
+//
+// Of the rules that match, the strongest (last) one with `enable` decides on use, the strongest one
+// with `rank` on rank. Patterns are those of fnmatch(3). Not for enable and disable lists
+// (policy.h).
+#ifndef WEFT_CORE_SELECT_RULES_H
+#define WEFT_CORE_SELECT_RULES_H
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/loader/loader.h"
+#include "core/select/policy.h"
+
+namespace weft {
+
+// Where this process runs. The functions are asked only if a rule needs to know.
+struct Place {
+  std::function<std::string()> hostname;
+  std::function<std::string()> executable;  // full path
+  // The network interface that has an address; empty: none.
+  std::function<std::string(const struct sockaddr *addr)> netdev_of;
+
+  static Place of_process();
+};
+
+Verdict judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                    const Place &place);
+
+struct RuleOutcome {
+  Verdict verdict;
+  std::optional<int32_t> rank;
+  std::string rank_rule;  // where it stands
+};
+RuleOutcome judge_info(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                       const Place &place, const struct fi_info &info);
+
+// Whether an address lies in a subnet, "172.17.0.0/16" or "fd00::/8".
+bool in_subnet(const struct sockaddr *addr, size_t length, const std::string &subnet);
+
+}  // namespace weft
+
+#endif
