@@ -58,8 +58,8 @@ std::string relative_to(const std::string &path, const std::string &folder) {
 }
 
 std::string resolve(const std::string &path, const std::string &folder) {
-  if (path.empty() || path[0] == '/') return path;
-  return (std::filesystem::path(folder) / path).lexically_normal();
+  if (path.empty()) return path;
+  return (std::filesystem::path(folder) / path).lexically_normal();  // an absolute path stays one
 }
 
 // One line, cut into fields one after the other. The first fault sticks.
