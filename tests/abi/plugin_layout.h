@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layout of every struct in weft/plugin.h as ABI 1.0 fixed it, for machines with 64-bit pointers (LP64): offset, size
- * and type of each member, and the value of each constant. Compiled as C11 and as C++20.
+ * The layout of every struct in weft/plugin.h as ABI 1.0 fixed it, for machines with 64-bit
+ * pointers (LP64): offset, size and type of each member, and the value of each constant. Compiled
+ * as C11 and as C++20.
  *
- * Frozen. A line here changes with a new ABI major only. A minor adds lines: for members appended to a struct, whose own
- * size line then grows (weft_fid_header never does), and for new structs and constants. See docs/ABI.md.
+ * Frozen. A line here changes with a new ABI major only. A minor adds lines: for members appended
+ * to a struct, whose own size line then grows (weft_fid_header never does), and for new structs and
+ * constants. See docs/ABI.md.
  */
 #ifndef WEFT_TESTS_ABI_PLUGIN_LAYOUT_H
 #define WEFT_TESTS_ABI_PLUGIN_LAYOUT_H
@@ -17,13 +19,14 @@
 #define FROZEN_IS(type, member, ...) std::is_same_v<decltype(type::member), __VA_ARGS__>
 #else
 #define FROZEN(condition, text) _Static_assert(condition, text)
-#define FROZEN_IS(type, member, ...) __builtin_types_compatible_p(__typeof__(((type *)0)->member), __VA_ARGS__)
+#define FROZEN_IS(type, member, ...) \
+  __builtin_types_compatible_p(__typeof__(((type *)0)->member), __VA_ARGS__)
 #endif
 
 #define FROZEN_SIZE(type, bytes) FROZEN(sizeof(type) == (bytes), "the size of " #type " changed")
-#define FROZEN_MEMBER(type, member, offset, bytes, ...)                                                     \
-  FROZEN(offsetof(type, member) == (offset), #type "." #member " moved");                                   \
-  FROZEN(sizeof(((type *)0)->member) == (bytes), "the size of " #type "." #member " changed");              \
+#define FROZEN_MEMBER(type, member, offset, bytes, ...)                                        \
+  FROZEN(offsetof(type, member) == (offset), #type "." #member " moved");                      \
+  FROZEN(sizeof(((type *)0)->member) == (bytes), "the size of " #type "." #member " changed"); \
   FROZEN(FROZEN_IS(type, member, __VA_ARGS__), "the type of " #type "." #member " changed")
 #define FROZEN_VALUE(name, value) FROZEN((name) == (value), "the value of " #name " changed")
 
