@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "weft/sdk/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "plugin-api/sdk/test_instance.h"
+
+namespace weft::sdk {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+// An engine with some handlers, which the tests use with the lock held. Up to two are polled
+// directly, more of them through epoll.
+class EngineOf {
+ public:
+  explicit EngineOf(size_t count, uint32_t want = EPOLLIN, uint32_t cm_want = 0) {
+    Guard guard(engine.lock());
+    for (size_t i = 0; i < count; ++i) {
+      handlers.push_back(std::make_unique<Event>());
+      engine.add(*handlers[i], handlers[i]->fd(), want, cm_want);
+    }
+  }
+  ~EngineOf() {
+    engine.stop_thread();
+    for (size_t i = 0; i < handlers.size(); ++i) drop(i);
+  }
+  Event &operator[](size_t i) { return *handlers[i]; }
+  void drop(size_t i) {
+    if (handlers[i] == nullptr) return;
+    engine.remove(*handlers[i]);
+    handlers[i].reset();
+  }
+  void progress() {
+    Guard guard(engine.lock());
+    engine.progress();
+  }
+  // Enough for everything that is ready to be seen, by the rounds that only try the busiest too.
+  void settle() {
+    for (int i = 0; i < 8; ++i) progress();
+  }
+
+  Engine engine{true};
+  std::vector<std::unique_ptr<Event>> handlers;
+};
+
+// The modes differ by the number of handlers.
+class EngineModes : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Handlers, EngineModes, ::testing::Values(1, 2, 3, 5, 150));
+
+TEST_P(EngineModes, WhatIsReadyIsSeenOnce) {
+  EngineOf e(GetParam());
+  e.settle();
+  for (auto &handler : e.handlers) EXPECT_EQ(handler->seen(), 0);
+  for (auto &handler : e.handlers) handler->signal();
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return std::ranges::all_of(e.handlers, [](auto &h) { return h->seen() == 1; });
+  }));
+  e.settle();
+  for (auto &handler : e.handlers) EXPECT_EQ(handler->seen(), 1);
+}
+
+TEST_P(EngineModes, ChangeSaysWhatIsWanted) {
+  EngineOf e(GetParam());
+  Event &last = *e.handlers.back();
+  e.engine.change(last, 0, 0);
+  last.signal();
+  e.settle();
+  EXPECT_EQ(last.seen(), 0);
+  e.engine.change(last, EPOLLIN | EPOLLOUT, 0);
+  e.settle();
+  EXPECT_EQ(last.seen(), 1);
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return (last.last_events() & EPOLLOUT) != 0;
+  }));
+}
+
+TEST_P(EngineModes, AHandlerMayRemoveItself) {
+  EngineOf e(GetParam());
+  for (size_t i = 0; i < e.handlers.size(); ++i) {
+    e[i].then = [&e, i] { e.drop(i); };
+    e[i].signal();
+  }
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return std::ranges::all_of(e.handlers, [](auto &h) { return h == nullptr; });
+  }));
+  e.settle();
+}
+
+TEST_P(EngineModes, AHandlerMayRemoveAllOthers) {
+  EngineOf e(GetParam());
+  for (size_t i = 0; i < e.handlers.size(); ++i) {
+    e[i].then = [&e, i] {
+      for (size_t k = 0; k < e.handlers.size(); ++k)
+        if (k != i) e.drop(k);
+    };
+    e[i].signal();
+  }
+  e.settle();
+  // The first that was called is the only one left, and it is still served.
+  const auto left = std::ranges::find_if(e.handlers, [](auto &h) { return h != nullptr; });
+  ASSERT_NE(left, e.handlers.end());
+  EXPECT_EQ(std::ranges::count_if(e.handlers, [](auto &h) { return h != nullptr; }), 1);
+  EXPECT_EQ((*left)->seen(), 1);
+  (*left)->then = nullptr;
+  (*left)->signal();
+  e.settle();
+  EXPECT_EQ((*left)->seen(), 2);
+}
+
+TEST_P(EngineModes, AHandlerMayReplaceItself) {
+  // As a listening socket adds connections, and a connection that ends makes room for another.
+  EngineOf e(GetParam());
+  for (size_t i = 0; i < e.handlers.size(); ++i) {
+    e[i].then = [&e, i] {
+      e.engine.remove(*e.handlers[i]);
+      auto old = std::exchange(e.handlers[i], std::make_unique<Event>());
+      e.engine.add(*e.handlers[i], e[i].fd(), EPOLLIN, 0);
+    };
+    e[i].signal();
+  }
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return std::ranges::all_of(e.handlers, [](auto &h) { return h->then == nullptr; });
+  }));
+  for (auto &handler : e.handlers) handler->signal();
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return std::ranges::all_of(e.handlers, [](auto &h) { return h->seen() == 1; });
+  }));
+}
+
+TEST_P(EngineModes, TheBusyDoNotStarveTheOthers) {
+  EngineOf e(GetParam());
+  e[0].keep = true;
+  e[0].signal();
+  e.settle();
+  for (size_t i = 1; i < e.handlers.size(); ++i) {
+    e[i].signal();
+    e.settle();
+    EXPECT_EQ(e[i].seen(), 1) << i;
+  }
+  EXPECT_GE(e[0].seen(), 8);
+}
+
+TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
+  EngineOf e(GetParam());
+  EXPECT_TRUE(e.engine.spinning());
+  const int fd = e.engine.wait_fd();
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(e.engine.wait_fd(), fd);
+  EXPECT_FALSE(e.engine.spinning());
+  EXPECT_FALSE(readable(fd));
+  e.handlers.back()->signal();
+  EXPECT_TRUE(readable(fd));
+  e.settle();
+  EXPECT_EQ(e.handlers.back()->seen(), 1);
+  EXPECT_FALSE(readable(fd));
+  // Whoever comes later counts too.
+  Event late;
+  late.signal();
+  e.engine.add(late, late.fd(), EPOLLIN, 0);
+  EXPECT_TRUE(readable(fd));
+  e.engine.remove(late);
+  EXPECT_FALSE(readable(fd));
+}
+
+TEST(Engine, AFewHandlersCostNoDescriptor) {
+  const size_t before = open_files();
+  Engine engine(true);
+  Event a, b, c;
+  engine.add(a, a.fd(), EPOLLIN, EPOLLIN);
+  engine.add(b, b.fd(), EPOLLIN, EPOLLIN);
+  engine.progress();
+  EXPECT_EQ(open_files(), before + 3);
+  engine.add(c, c.fd(), EPOLLIN, EPOLLIN);
+  EXPECT_GT(open_files(), before + 3);
+  for (Event *e : {&a, &b, &c}) engine.remove(*e);
+}
+
+TEST(Engine, DirectPollingAsksForWhatIsWanted) {
+  EngineOf e(2);
+  e.engine.change(e[1], 0, EPOLLIN);
+  e.progress();
+  e.progress();
+  EXPECT_EQ(e[0].calls(), 2);
+  EXPECT_EQ(e[0].last_events(), uint32_t(EPOLLIN));
+  EXPECT_EQ(e[1].calls(), 0);
+  e.engine.change(e[0], EPOLLOUT | EPOLLRDHUP, 0);
+  e.progress();
+  EXPECT_EQ(e[0].last_events(), uint32_t(EPOLLOUT));
+}
+
+TEST(Engine, RoundsCountProgress) {
+  EngineOf e(1);
+  const uint64_t before = e.engine.rounds();
+  e.progress();
+  EXPECT_EQ(e.engine.rounds(), before + 1);
+}
+
+TEST(Engine, ConnectionEventsHaveADescriptorOfTheirOwn) {
+  EngineOf e(2, EPOLLIN, 0);
+  e.engine.change(e[1], EPOLLIN, EPOLLIN);
+  const int data = e.engine.wait_fd(), cm = e.engine.cm_wait_fd();
+  ASSERT_GE(data, 0);
+  ASSERT_GE(cm, 0);
+  ASSERT_NE(data, cm);
+  e[0].signal();
+  EXPECT_TRUE(readable(data));
+  EXPECT_FALSE(readable(cm));
+  e[1].signal();
+  EXPECT_TRUE(readable(cm));
+  e.settle();
+  EXPECT_EQ(e[0].seen(), 1);
+  EXPECT_EQ(e[1].seen(), 1);
+  EXPECT_FALSE(readable(data));
+  EXPECT_FALSE(readable(cm));
+}
+
+// ---- deadlines ----
+
+TEST(EngineDeadline, TheyComeInTheirOrderAndOnce) {
+  EngineOf e(3);
+  std::string order;
+  for (size_t i = 0; i < 3; ++i) e[i].then_deadline = [&order, i] { order += char('0' + i); };
+  const uint64_t now = now_ns();
+  e.engine.set_deadline(e[0], now - 1 * kMs);
+  e.engine.set_deadline(e[1], now - 3 * kMs);
+  e.engine.set_deadline(e[2], now - 2 * kMs);
+  e.progress();
+  EXPECT_EQ(order, "120");
+  e.progress();
+  EXPECT_EQ(order, "120");
+}
+
+TEST(EngineDeadline, NotBeforeItsTime) {
+  EngineOf e(1);
+  const uint64_t at = now_ns() + 30 * kMs;
+  uint64_t called = 0;
+  e[0].then_deadline = [&] { called = now_ns(); };
+  e.engine.set_deadline(e[0], at);
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return e[0].deadlines() == 1;
+  }));
+  EXPECT_GE(called, at);
+}
+
+TEST(EngineDeadline, ItCanBeMovedAndTakenBack) {
+  EngineOf e(2);
+  e.engine.set_deadline(e[0], 1);
+  e.engine.set_deadline(e[0], now_ns() + 3'600'000 * kMs);
+  e.engine.set_deadline(e[1], 1);
+  e.engine.set_deadline(e[1], 0);
+  e.progress();
+  EXPECT_EQ(e[0].deadlines() + e[1].deadlines(), 0);
+  e.engine.set_deadline(e[0], 1);
+  e.engine.remove(*e.handlers[0]);
+  e.progress();
+  EXPECT_EQ(e[0].deadlines(), 0);
+}
+
+TEST(EngineDeadline, OneMaySetTheNextAndRemoveOthers) {
+  EngineOf e(3);
+  e[0].then_deadline = [&] {
+    e.engine.set_deadline(e[0], now_ns() + 3'600'000 * kMs);
+    e.drop(1);
+    e.drop(2);
+  };
+  e.engine.set_deadline(e[0], 1);
+  e.engine.set_deadline(e[1], 2);
+  e.engine.set_deadline(e[2], 3);
+  e.progress();
+  EXPECT_EQ(e[0].deadlines(), 1);
+  EXPECT_EQ(e.handlers[1], nullptr);
+}
+
+TEST(EngineDeadline, ItWakesWhoeverBlocks) {
+  EngineOf e(1);
+  for (const bool cm : {false, true}) {
+    const int fd = cm ? e.engine.cm_wait_fd() : e.engine.wait_fd();
+    EXPECT_FALSE(readable(fd));
+    e.engine.set_deadline(e[0], now_ns() + 5 * kMs);
+    EXPECT_TRUE(readable(fd, kPatienceMs));
+    e.progress();
+    EXPECT_EQ(e[0].deadlines(), cm ? 2 : 1);
+    EXPECT_FALSE(readable(fd));
+  }
+  // Set before anybody blocks.
+  EngineOf late(1);
+  late.engine.set_deadline(late[0], now_ns() + 5 * kMs);
+  EXPECT_TRUE(readable(late.engine.wait_fd(), kPatienceMs));
+}
+
+// ---- output ----
+
+TEST(EngineFlush, ADirtyHandlerIsFlushedOnce) {
+  EngineOf e(1);
+  e.engine.mark_dirty(e[0]);
+  e.engine.mark_dirty(e[0]);
+  e.progress();
+  EXPECT_EQ(e[0].flushes(), 1);
+  e.engine.mark_dirty(e[0]);
+  e.engine.flush();
+  EXPECT_EQ(e[0].flushes(), 2);
+  e.progress();
+  EXPECT_EQ(e[0].flushes(), 2);
+}
+
+TEST(EngineFlush, WhoeverMarksItselfComesNextTime) {
+  EngineOf e(1);
+  e[0].then_flush = [&] { e.engine.mark_dirty(e[0]); };
+  e.engine.mark_dirty(e[0]);
+  e.engine.flush();
+  EXPECT_EQ(e[0].flushes(), 1);
+  e.engine.flush();
+  EXPECT_EQ(e[0].flushes(), 2);
+}
+
+TEST(EngineFlush, OutputOfAnEventLeavesInTheSameRound) {
+  EngineOf e(1);
+  e[0].then = [&] { e.engine.mark_dirty(e[0]); };
+  e[0].signal();
+  e.progress();
+  EXPECT_EQ(e[0].flushes(), 1);
+}
+
+TEST(EngineFlush, NothingBlocksWithOutputStaged) {
+  EngineOf e(1);
+  e.engine.mark_dirty(e[0]);
+  e.engine.wait_fd();
+  EXPECT_EQ(e[0].flushes(), 1);
+  e.engine.mark_dirty(e[0]);
+  e.engine.cm_wait_fd();
+  EXPECT_EQ(e[0].flushes(), 2);
+}
+
+TEST(EngineFlush, TheRemovedAreNotFlushed) {
+  EngineOf e(3);
+  for (auto &handler : e.handlers) e.engine.mark_dirty(*handler);
+  e.drop(2);
+  e[0].then_flush = [&] { e.drop(1); };
+  e.engine.flush();
+  EXPECT_EQ(e[0].flushes(), 1);
+  EXPECT_EQ(e.handlers[1], nullptr);
+  e[0].then_flush = [&] { e.drop(0); };
+  e.engine.mark_dirty(e[0]);
+  e.engine.flush();
+  EXPECT_EQ(e.handlers[0], nullptr);
+}
+
+// ---- no descriptors left ----
+
+TEST(EngineFiles, WithoutAnEpollSetEverybodyIsPolledDirectly) {
+  const size_t before = open_files();
+  {
+    EngineOf e(2);
+    Event third, fourth;
+    {
+      NoMoreFiles none;
+      e.engine.add(third, third.fd(), EPOLLIN, 0);
+      e.engine.add(fourth, fourth.fd(), EPOLLIN, 0);
+    }
+    for (Event *handler : {&e[0], &e[1], &third, &fourth}) handler->signal();
+    e.progress();
+    for (Event *handler : {&e[0], &e[1], &third, &fourth}) EXPECT_EQ(handler->seen(), 1);
+    // When there are descriptors again, the set that comes into being has them all.
+    const int fd = e.engine.wait_fd();
+    ASSERT_GE(fd, 0);
+    fourth.signal();
+    EXPECT_TRUE(readable(fd));
+    e.settle();
+    EXPECT_EQ(fourth.seen(), 2);
+    e.engine.remove(third);
+    e.engine.remove(fourth);
+  }
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST(EngineFiles, BlockingIsAnError) {
+  EngineOf e(1);
+  const size_t before = open_files();
+  {
+    NoMoreFiles none;
+    EXPECT_EQ(e.engine.wait_fd(), -EMFILE);
+    EXPECT_EQ(e.engine.cm_wait_fd(), -EMFILE);
+    auto started = e.engine.start_thread();
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code, EMFILE);
+    EXPECT_FALSE(e.engine.threaded());
+  }
+  EXPECT_EQ(open_files(), before);
+  EXPECT_GE(e.engine.wait_fd(), 0);
+}
+
+// ---- the thread ----
+
+TEST(EngineThread, MakesProgressByItself) {
+  EngineOf e(3);
+  ASSERT_TRUE(e.engine.start_thread());
+  EXPECT_TRUE(e.engine.threaded());
+  ASSERT_TRUE(e.engine.start_thread()) << "a second time changes nothing";
+  for (int round = 1; round <= 50; ++round) {
+    for (auto &handler : e.handlers) handler->signal();
+    for (auto &handler : e.handlers)
+      ASSERT_TRUE(eventually([&] { return handler->seen() >= round; }));
+  }
+  e.engine.stop_thread();
+  EXPECT_FALSE(e.engine.threaded());
+  e.engine.stop_thread();
+}
+
+TEST(EngineThread, IsWokenByWhatOthersDo) {
+  EngineOf e(1);
+  ASSERT_TRUE(e.engine.start_thread());
+  for (int round = 1; round <= 50; ++round) {
+    {
+      Guard guard(e.engine.lock());
+      e.engine.mark_dirty(e[0]);
+      e.engine.set_deadline(e[0], now_ns() + kMs);
+    }
+    ASSERT_TRUE(eventually([&] { return e[0].flushes() == round && e[0].deadlines() == round; }));
+  }
+  Event late;
+  late.signal();
+  {
+    Guard guard(e.engine.lock());
+    e.engine.add(late, late.fd(), EPOLLIN, 0);
+  }
+  EXPECT_TRUE(eventually([&] { return late.seen() == 1; }));
+  Guard guard(e.engine.lock());
+  e.engine.remove(late);
+}
+
+TEST(EngineThread, CanBeStartedAgain) {
+  EngineOf e(1);
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(e.engine.start_thread());
+    e[0].signal();
+    EXPECT_TRUE(eventually([&] { return e[0].seen() == i; }));
+    e.engine.stop_thread();
+  }
+}
+
+TEST(EngineThread, ManyUseTheEngineAtOnce) {
+  EngineOf e(4);
+  ASSERT_TRUE(e.engine.start_thread());
+  {
+    std::vector<std::unique_ptr<Sleeper>> threads;
+    for (int t = 0; t < 3; ++t)
+      threads.push_back(std::make_unique<Sleeper>([&e] {
+        for (int i = 0; i < 300; ++i) {
+          Event own;
+          own.signal();
+          {
+            Guard guard(e.engine.lock());
+            e.engine.add(own, own.fd(), EPOLLIN, EPOLLIN);
+            e.engine.set_deadline(own, now_ns() + (i % 3) * kMs / 4);
+            e.engine.mark_dirty(own);
+            if (i % 2 != 0) e.engine.progress();
+          }
+          sched_yield();
+          Guard guard(e.engine.lock());
+          e.engine.remove(own);
+        }
+      }));
+  }
+  e[3].signal();
+  EXPECT_TRUE(eventually([&] { return e[3].seen() == 1; }));
+}
+
+}  // namespace
+}  // namespace weft::sdk
