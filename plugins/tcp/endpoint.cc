@@ -312,6 +312,7 @@ ssize_t Endpoint::transmit(const Request &request) {
 
   sdk::Guard guard(engine_.lock());
   if (state_ != State::kConnected) return not_connected();
+  if (has_no_room(tx_cq_)) return -FI_EAGAIN;
   Operation *op = tx_ops_.take();
   if (op == nullptr) {
     // Staged injects hold their items; whoever only injects never makes progress.
@@ -586,6 +587,7 @@ ssize_t Endpoint::post_recv(const iovec *iov, size_t count, void *context, uint6
   sdk::Guard guard(engine_.lock());
   if (state_ == State::kOpen) return -FI_EOPBADSTATE;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
+  if (has_no_room(rx_cq_)) return -FI_EAGAIN;
   return own_recvs_.post(iov, count, context, flags);
 }
 

@@ -164,6 +164,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
     bool report = true;
   };
   ssize_t transmit(const Request &request);
+  // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
+  bool has_no_room(const sdk::Cq *cq) const {
+    return cq != nullptr && cq->full() && domain_.shared().resource_management;
+  }
   bool reports(uint64_t flags) const { return !tx_selective_ || (flags & FI_COMPLETION) != 0; }
   void submit(Operation &op);
   void release_held();
