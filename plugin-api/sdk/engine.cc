@@ -27,11 +27,15 @@ Engine::~Engine() {
     if (fd >= 0) close(fd);
 }
 
-void Engine::register_in(int epoll, Handler &handler, uint32_t want, int op) {
+void Engine::register_in(int epoll, Handler &handler, uint32_t had, uint32_t want) {
+  if (had == want) return;
+  // Whoever wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR unasked, and a handler that does not care
+  // would keep every blocked reader awake.
+  const int op = had == 0 ? EPOLL_CTL_ADD : want == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
   event.events = want;
   event.data.ptr = &handler;
-  // A full table (ENOMEM, ENOSPC) leaves the handler to direct polling by whoever spins; it cannot be reported from here.
+  // Fails if the system's table of watches is full (ENOSPC, fs.epoll.max_user_watches); it cannot be reported from here.
   epoll_ctl(epoll, op, handler.fd_, &event);
 }
 
@@ -42,20 +46,16 @@ void Engine::add(Handler &handler, int fd, uint32_t want, uint32_t cm_want) {
   handler.index_ = int(handlers_.size());
   handlers_.push_back(&handler);
   if (epoll_ < 0 && handlers_.size() > kDirect) ensure_set(epoll_, false);
-  if (epoll_ >= 0) register_in(epoll_, handler, want, EPOLL_CTL_ADD);
-  if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, cm_want, EPOLL_CTL_ADD);
+  if (epoll_ >= 0) register_in(epoll_, handler, 0, want);
+  if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, 0, cm_want);
 }
 
 void Engine::change(Handler &handler, uint32_t want, uint32_t cm_want) {
   if (handler.index_ < 0) return;
-  if (handler.want_ != want) {
-    handler.want_ = want;
-    if (epoll_ >= 0) register_in(epoll_, handler, want, EPOLL_CTL_MOD);
-  }
-  if (handler.cm_want_ != cm_want) {
-    handler.cm_want_ = cm_want;
-    if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, cm_want, EPOLL_CTL_MOD);
-  }
+  if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, want);
+  if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, cm_want);
+  handler.want_ = want;
+  handler.cm_want_ = cm_want;
 }
 
 void Engine::remove(Handler &handler) {
@@ -66,8 +66,8 @@ void Engine::remove(Handler &handler) {
     std::replace(flushing_.begin(), flushing_.end(), &handler, static_cast<Handler *>(nullptr));
   }
   if (handler.index_ < 0) return;
-  if (epoll_ >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, handler.fd_, nullptr);
-  if (cm_epoll_ >= 0) epoll_ctl(cm_epoll_, EPOLL_CTL_DEL, handler.fd_, nullptr);
+  if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, 0);
+  if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, 0);
   if (hot_ == &handler) hot_ = nullptr;
   for (int i = 0; i < event_count_; ++i)
     if (events_[i].data.ptr == &handler) events_[i].data.ptr = nullptr;
@@ -182,7 +182,7 @@ int Engine::ensure_set(int &epoll, bool cm) {
   }
   epoll = fd;
   for (Handler *handler : handlers_)
-    if (handler != nullptr) register_in(fd, *handler, cm ? handler->cm_want_ : handler->want_, EPOLL_CTL_ADD);
+    if (handler != nullptr) register_in(fd, *handler, 0, cm ? handler->cm_want_ : handler->want_);
   timer_at_ = 0;
   arm_timer();
   return epoll;

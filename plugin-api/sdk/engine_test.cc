@@ -2,6 +2,7 @@
 #include "weft/sdk/engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <memory>
@@ -169,6 +170,32 @@ TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
   EXPECT_TRUE(readable(fd));
   e.engine.remove(late);
   EXPECT_FALSE(readable(fd));
+}
+
+TEST(Engine, WhoeverWantsNothingWakesNobodyWhenThePeerHangsUp) {
+  EngineOf e(3);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  Event socket;  // its own descriptor is not used here
+  e.engine.add(socket, pair[0], EPOLLIN, EPOLLRDHUP);
+  const int fd = e.engine.wait_fd(), cm = e.engine.cm_wait_fd();
+  e.engine.change(socket, 0, 0);
+  ::close(pair[1]);
+  EXPECT_FALSE(readable(fd));
+  EXPECT_FALSE(readable(cm));
+  e.settle();
+  EXPECT_EQ(socket.calls(), 0);
+  e.engine.change(socket, EPOLLRDHUP, 0);
+  EXPECT_TRUE(readable(fd));
+  EXPECT_FALSE(readable(cm));
+  e.engine.remove(socket);
+  EXPECT_FALSE(readable(fd));
+  // The same from the beginning, and in a set that comes into being later.
+  EngineOf late(1);
+  late.engine.add(socket, pair[0], 0, 0);
+  EXPECT_FALSE(readable(late.engine.wait_fd()));
+  late.engine.remove(socket);
+  ::close(pair[0]);
 }
 
 TEST(Engine, AFewHandlersCostNoDescriptor) {

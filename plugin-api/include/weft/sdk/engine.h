@@ -33,8 +33,8 @@ uint64_t now_ns();  // CLOCK_MONOTONIC
 // One file descriptor and what happens to it. Registered with at most one engine.
 class Handler {
  public:
-  // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP as they come. Called also without
-  // readiness being known (direct polling), so reads and writes must not block.
+  // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP as they come; never to one who wants
+  // nothing (0). Called also without readiness being known (direct polling), so reads and writes must not block.
   virtual void on_event(uint32_t events) = 0;
   // Staged output should go out now (mark_dirty).
   virtual void on_flush() {}
@@ -104,7 +104,7 @@ class Engine {
   void run_deadlines();
   void poll_direct();
   void poll_set(int epoll);
-  void register_in(int epoll, Handler &handler, uint32_t want, int op);
+  void register_in(int epoll, Handler &handler, uint32_t had, uint32_t want);
   int ensure_set(int &epoll, bool cm);
   void arm_timer();
   void kick();
