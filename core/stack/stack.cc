@@ -101,6 +101,7 @@ struct Stack::Element {
   bool created = false;
   std::string stack;  // up to and including this element: "tcp"
   const weft_core_services *services = nullptr;
+  ObjectTable *objects = nullptr;
   weft_provider filtered{};
 
   const char *name() const { return instance->unit().name; }
@@ -182,8 +183,25 @@ struct Stack::Element {
   }
   static int32_t filtered_fabric(void *self, struct fi_fabric_attr *attr,
                                  struct fid_fabric **fabric, void *context, weft_error *why) {
-    const auto *element = static_cast<const Element *>(self);
-    return element->provider.ops->fabric(element->provider.self, attr, fabric, context, why);
+    return static_cast<const Element *>(self)->open_fabric(attr, fabric, context, why);
+  }
+
+  // A layer may hand through the objects of the provider beneath it: then what it opens is not known as its own, and the hooks
+  // above it are hung on the fabric, from which all else inherits.
+  int32_t open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context,
+                      weft_error *why) const {
+    const int32_t rc = provider.ops->fabric(provider.self, attr, fabric, context, why);
+    if (rc != 0 || *fabric == nullptr || hooks.empty() ||
+        objects->element_of(&(*fabric)->fid) == instance->c())
+      return rc;
+    for (auto hook = hooks.rbegin(); hook != hooks.rend(); ++hook) {
+      if (Result<void> attached = objects->attach(&(*fabric)->fid, *hook); !attached) {
+        fi_close(&(*fabric)->fid);
+        *fabric = nullptr;
+        return to_c(attached.error(), why);
+      }
+    }
+    return 0;
   }
   static int32_t filtered_explain(void *self, void (*line)(void *, const char *), void *arg,
                                   weft_error *why) {
@@ -250,6 +268,7 @@ Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
   auto element = std::make_unique<Element>();
   WEFT_TRY(element->instance, Instance::create(std::move(spec)));
   element->services = services_;
+  element->objects = objects_;
   const char *ofi_name = unit.ofi_name != nullptr ? unit.ofi_name : unit.name;
   element->stack = elements_.empty() ? ofi_name : elements_.back()->stack + ";" + ofi_name;
   element->filtered = {&kFiltered, element.get()};
@@ -291,8 +310,7 @@ Result<struct fid_fabric *> Stack::fabric(struct fi_fabric_attr *attr, void *con
   const Element &outermost = *elements_.back();
   struct fid_fabric *fabric = nullptr;
   weft_error why = no_error();
-  const int32_t rc =
-      outermost.provider.ops->fabric(outermost.provider.self, attr, &fabric, context, &why);
+  const int32_t rc = outermost.open_fabric(attr, &fabric, context, &why);
   if (rc != 0) return tl::unexpected<Error>(said_by(outermost.name(), rc, why, "fabric"));
   if (fabric == nullptr)
     return fail(FI_EOTHER, "%s: fabric() succeeded without a fabric (a fault of the plugin)",
