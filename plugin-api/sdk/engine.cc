@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace weft::sdk {
 
@@ -116,11 +117,16 @@ void Engine::run_deadlines() {
 void Engine::flush_dirty() {
   // Handlers may mark themselves or others while they flush: those come next time.
   flushing_.swap(dirty_);
+  const struct EndOfTurn {
+    Handler *&turn;
+    ~EndOfTurn() { turn = nullptr; }
+  } end{turn_};
   for (size_t i = 0; i < flushing_.size(); ++i) {
-    Handler *handler = flushing_[i];
-    if (handler == nullptr) continue;
-    handler->dirty_ = false;
-    handler->on_flush();
+    // Its entry goes first: if it throws, those behind it are all that the next swap brings back.
+    turn_ = std::exchange(flushing_[i], nullptr);
+    if (turn_ == nullptr) continue;
+    turn_->dirty_ = false;
+    turn_->on_flush();
   }
   flushing_.clear();
 }
@@ -160,7 +166,13 @@ void Engine::progress() {
   } else {
     poll_set(epoll_);
   }
-  if (cm_epoll_ >= 0) poll_set(cm_epoll_);
+  flush();
+}
+
+void Engine::progress_cm() {
+  progress();
+  if (cm_epoll_ < 0) return;
+  poll_set(cm_epoll_);
   flush();
 }
 
@@ -207,44 +219,54 @@ void Engine::kick() {
 }
 
 Result<void> Engine::start_thread() {
+  std::lock_guard starting(thread_mutex_);
   if (threaded_) return {};
+  if (!lock_.needed())
+    return fail(FI_EINVAL, "progress thread: the application serializes all calls by itself (FI_THREAD_DOMAIN)");
   int epoll;
   {
     Guard guard(lock_);
-    epoll = wait_fd();
-  }
-  if (epoll < 0) return fail(-epoll, "progress thread: no epoll descriptor (see `ulimit -n`)");
-  if (wake_ < 0) {
-    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (wake_ < 0) wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (wake_ < 0) return fail(errno, "progress thread: no eventfd (see `ulimit -n`)");
+    epoll = wait_fd();
+    if (epoll < 0) return fail(-epoll, "progress thread: no epoll descriptor (see `ulimit -n`)");
+    // From here on whoever stages output wakes the thread: it may be asleep as soon as it exists.
+    threaded_ = true;
   }
   // Signals belong to the application's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   stop_ = false;
+  Result<void> started;
   try {
-    thread_ = std::thread([this, epoll] {
-      pollfd fds[2] = {{epoll, POLLIN, 0}, {wake_, POLLIN, 0}};
-      while (!stop_) {
-        ::poll(fds, 2, -1);
-        uint64_t count;
-        while (read(wake_, &count, sizeof count) > 0) {
-        }
-        Guard guard(lock_);
-        progress();
-      }
-    });
-    threaded_ = true;
+    thread_ = std::thread([this, epoll] { run(epoll); });
   } catch (const std::system_error &error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return fail(FI_EAGAIN, "progress thread: %s (see `ulimit -u`)", error.what());
+    threaded_ = false;
+    started = fail(FI_EAGAIN, "progress thread: %s (see `ulimit -u`)", error.what());
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return {};
+  return started;
+}
+
+void Engine::run(int epoll) {
+  pollfd fds[2] = {{epoll, POLLIN, 0}, {wake_, POLLIN, 0}};
+  while (!stop_) {
+    ::poll(fds, 2, -1);
+    uint64_t count;
+    while (read(wake_, &count, sizeof count) > 0) {
+    }
+    Guard guard(lock_);
+    try {
+      progress();
+    } catch (...) {
+      // No memory for something. Nobody called who could be told; the next round tries again.
+    }
+  }
 }
 
 void Engine::stop_thread() {
+  std::lock_guard stopping(thread_mutex_);
   if (!threaded_) return;
   stop_ = true;
   kick();

@@ -172,6 +172,23 @@ TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
   EXPECT_FALSE(readable(fd));
 }
 
+TEST(Engine, OnlyThoseWhoWaitForConnectionEventsPayForThem) {
+  EngineOf e(1, EPOLLIN, EPOLLIN | EPOLLET);
+  const int cm = e.engine.cm_wait_fd();
+  e[0].keep = true;
+  e[0].signal();
+  EXPECT_TRUE(readable(cm));
+  e.settle();
+  EXPECT_TRUE(readable(cm)) << "progress for a completion queue leaves the other set alone";
+  Guard guard(e.engine.lock());
+  const int seen = e[0].seen();
+  e.engine.progress_cm();
+  EXPECT_EQ(e[0].seen(), seen + 2) << "directly, and by the set";
+  EXPECT_FALSE(readable(cm));
+  e[0].signal();
+  EXPECT_TRUE(readable(cm));
+}
+
 TEST(Engine, WhoeverWantsNothingWakesNobodyWhenThePeerHangsUp) {
   EngineOf e(3);
   int pair[2];
@@ -382,6 +399,21 @@ TEST(EngineFlush, TheRemovedAreNotFlushed) {
   EXPECT_EQ(e.handlers[0], nullptr);
 }
 
+TEST(EngineFlush, AnExceptionLeavesNothingBehind) {
+  EngineOf e(4);
+  e[1].then_flush = [] { throw std::bad_alloc(); };
+  for (size_t i = 0; i < 3; ++i) e.engine.mark_dirty(e[i]);
+  EXPECT_THROW(e.engine.flush(), std::bad_alloc);
+  e.drop(0);
+  e.drop(1);
+  for (int i = 0; i < 3; ++i) {
+    e.engine.mark_dirty(e[3]);
+    e.engine.flush();
+  }
+  EXPECT_EQ(e[2].flushes(), 1) << "whoever was behind it is not forgotten";
+  EXPECT_EQ(e[3].flushes(), 3);
+}
+
 // ---- no descriptors left ----
 
 TEST(EngineFiles, WithoutAnEpollSetEverybodyIsPolledDirectly) {
@@ -473,6 +505,86 @@ TEST(EngineThread, CanBeStartedAgain) {
     EXPECT_TRUE(eventually([&] { return e[0].seen() == i; }));
     e.engine.stop_thread();
   }
+}
+
+TEST(EngineThread, ManyMayStartAndStopIt) {
+  EngineOf e(1);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> ready{0};
+    std::vector<std::unique_ptr<Sleeper>> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.push_back(std::make_unique<Sleeper>([&] {
+        ++ready;
+        while (ready < 4) sched_yield();
+        EXPECT_TRUE(e.engine.start_thread());
+      }));
+    threads.clear();
+    EXPECT_TRUE(e.engine.threaded());
+    for (int t = 0; t < 2; ++t)
+      threads.push_back(std::make_unique<Sleeper>([&] { e.engine.stop_thread(); }));
+    threads.clear();
+    EXPECT_FALSE(e.engine.threaded());
+  }
+}
+
+TEST(EngineThread, WhatIsMarkedWhileItStartsIsNotForgotten) {
+  EngineOf e(1);
+  for (int round = 1; round <= 100; ++round) {
+    {
+      Sleeper other([&] {
+        Guard guard(e.engine.lock());
+        e.engine.mark_dirty(e[0]);
+      });
+      ASSERT_TRUE(e.engine.start_thread());
+    }
+    ASSERT_TRUE(eventually([&] { return e[0].flushes() == round; }));
+    e.engine.stop_thread();
+  }
+}
+
+TEST(EngineThread, IsRefusedWhereTheApplicationSerializes) {
+  Engine engine(false);
+  auto started = engine.start_thread();
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, FI_EINVAL);
+  EXPECT_FALSE(engine.threaded());
+}
+
+TEST(EngineThread, AHandlerThatFindsNoMemoryDoesNotEndTheProcess) {
+  EngineOf e(1);
+  e[0].then = [] { throw std::bad_alloc(); };
+  ASSERT_TRUE(e.engine.start_thread());
+  for (int round = 1; round <= 3; ++round) {
+    e[0].signal();
+    EXPECT_TRUE(eventually([&] { return e[0].seen() == round; }));
+  }
+}
+
+TEST(EngineThread, SleepsWhileAHandlerWaitsForItsNextTurn) {
+  // As an endpoint does whose completion queue is full: it tries again whenever there is progress.
+  EngineOf e(1);
+  e[0].then_flush = [&] { e.engine.mark_dirty(e[0]); };
+  ASSERT_TRUE(e.engine.start_thread());
+  const auto rounds = [&] {
+    Guard guard(e.engine.lock());
+    return e.engine.rounds();
+  };
+  {
+    Guard guard(e.engine.lock());
+    e.engine.mark_dirty(e[0]);
+  }
+  ASSERT_TRUE(eventually([&] { return e[0].flushes() != 0; }));
+  // Two turns are in a round. Then it sleeps: nothing happens for as long as one looks.
+  uint64_t before = rounds();
+  const uint64_t end = now_ns() + 30 * kMs;
+  while (now_ns() < end) sched_yield();
+  EXPECT_LE(rounds() - before, 1u);
+  // And whoever asks for him from elsewhere is heard.
+  const int flushes = e[0].flushes();
+  e[0].signal();
+  EXPECT_TRUE(eventually([&] { return e[0].flushes() > flushes; }));
+  Guard guard(e.engine.lock());
+  e[0].then_flush = nullptr;
 }
 
 TEST(EngineThread, ManyUseTheEngineAtOnce) {

@@ -123,7 +123,7 @@ void Eq::progress() {
   std::lock_guard guard(sources_mutex_);
   for (auto &[engine, count] : sources_) {
     Guard locked(engine->lock());
-    engine->progress();
+    engine->progress_cm();
   }
 }
 

@@ -9,7 +9,8 @@
 //
 // A spinning reader of one or two descriptors costs no epoll: those are tried directly, since the first read tells all. The epoll
 // sets come into being when there are more descriptors, or when somebody wants to block. Everything here is called with
-// the lock held, but start_thread() and stop_thread(). It is not a general event loop: no nesting, no priorities.
+// the lock held, but start_thread() and stop_thread(). What a handler throws (no memory) leaves progress(), or ends at the thread.
+// It is not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
 
@@ -19,6 +20,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -67,17 +69,20 @@ class Engine {
   void change(Handler &handler, uint32_t want, uint32_t cm_want);
   void remove(Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
 
-  // Has on_flush called at the next progress, at the latest.
+  // Has on_flush called at the next progress, at the latest. A handler that marks itself in on_flush can do nothing now: it does not
+  // wake the thread, and whoever removes the obstacle calls flush().
   void mark_dirty(Handler &handler) {
     if (handler.dirty_) return;
     handler.dirty_ = true;
     dirty_.push_back(&handler);
-    if (threaded_) kick();
+    if (threaded_ && &handler != turn_) kick();
   }
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
 
   // Moves on everything that can be moved on without blocking.
   void progress();
+  // The same by somebody who waits on cm_wait_fd(): takes off what made it readable. Data traffic does not pay for that.
+  void progress_cm();
   void flush() {
     if (!dirty_.empty()) flush_dirty();
   }
@@ -92,7 +97,7 @@ class Engine {
   // The same for those who wait for connection events only (an EQ), so that data traffic does not wake them.
   int cm_wait_fd();
 
-  // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock held.
+  // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock held; by any thread, many times.
   Result<void> start_thread();
   void stop_thread();
   bool threaded() const { return threaded_; }
@@ -108,10 +113,12 @@ class Engine {
   int ensure_set(int &epoll, bool cm);
   void arm_timer();
   void kick();
+  void run(int epoll);
 
   Lock lock_;
   std::vector<Handler *> handlers_;  // holes (null) only while iterating
   std::vector<Handler *> dirty_, flushing_;
+  Handler *turn_ = nullptr;  // whose on_flush is running
   std::set<std::pair<uint64_t, Handler *>> deadlines_;
   epoll_event events_[64];
   int event_count_ = 0;
@@ -125,6 +132,7 @@ class Engine {
   uint64_t timer_at_ = 0;
   std::atomic<bool> threaded_{false};
   std::atomic<bool> stop_{false};
+  std::mutex thread_mutex_;  // of starting and stopping; taken before the lock
   std::thread thread_;
 };
 

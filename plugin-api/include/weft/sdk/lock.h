@@ -15,6 +15,7 @@ namespace weft::sdk {
 class Lock {
  public:
   explicit Lock(bool needed = true) : needed_(needed) {}
+  bool needed() const { return needed_; }
   void lock() {
     if (needed_) mutex_.lock();
   }
