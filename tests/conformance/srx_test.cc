@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Shared receive contexts (fi_endpoint.3, fi_srx_context): one pool of receives for several endpoints.
+#include <cstring>
+#include <map>
+
+#include "tests/conformance/harness.h"
+
+namespace weft::conformance {
+namespace {
+
+constexpr int kCallers = 4;
+
+// A passive side with a shared receive context, and callers connected to it.
+struct Hub {
+  explicit Hub(uint64_t more_caps = 0, size_t rx_size = 0) {
+    Options options;
+    options.caps = FI_MSG | FI_RMA | more_caps;
+    options.rx_size = rx_size;
+    options.shared_receive = true;
+    hub = std::make_unique<Side>(options);
+    hub->open(options_info(options, nullptr, FI_SOURCE).get());
+    listener = std::make_unique<Listener>(*hub);
+    const std::string address = listener->address();
+    Options plain;
+    plain.caps = FI_MSG | FI_RMA;
+    for (int i = 0; i < kCallers; ++i) {
+      callers.push_back(std::make_unique<Side>(plain));
+      Side &caller = *callers.back();
+      caller.open(options_info(plain).get());
+      caller.make_endpoint(caller.info.get());
+      must(fi_connect(caller.ep, address.data(), nullptr, 0));
+      Event request = next_request(*hub, {hub.get(), &caller});
+      endpoints.emplace_back();
+      Handle<fid_ep> &ep = endpoints.back();
+      must(fi_endpoint(hub->domain, request.info.get(), ep.out(), nullptr));
+      must(fi_ep_bind(ep, hub->eq.fid(), 0));
+      must(fi_ep_bind(ep, hub->tx_cq.fid(), FI_TRANSMIT));
+      must(fi_ep_bind(ep, hub->rx_cq.fid(), FI_RECV));
+      must(fi_ep_bind(ep, hub->srx.fid(), 0));
+      must(fi_enable(ep));
+      must(fi_accept(ep, nullptr, 0));
+      EXPECT_EQ(wait_event(caller.eq, {hub.get(), &caller}).type, uint32_t(FI_CONNECTED));
+      EXPECT_EQ(wait_event(hub->eq, {hub.get(), &caller}).type, uint32_t(FI_CONNECTED));
+    }
+  }
+  void progress() {
+    hub->progress();
+    for (auto &caller : callers) caller->progress();
+  }
+  Done wait(fid_cq *cq) {
+    std::optional<Done> done;
+    const Deadline deadline;
+    while (!(done = poll_cq(cq)).has_value()) {
+      if (deadline.passed()) throw std::runtime_error("no completion came");
+      progress();
+    }
+    return *done;
+  }
+
+  std::unique_ptr<Side> hub;
+  std::unique_ptr<Listener> listener;
+  std::vector<std::unique_ptr<Side>> callers;
+  std::vector<Handle<fid_ep>> endpoints;
+};
+
+TEST(Srx, EveryEndpointTakesFromTheSamePool) {
+  Hub h;
+  char in[kCallers * 3][16];
+  for (auto &buffer : in) must(fi_recv(h.hub->srx, buffer, sizeof buffer, nullptr, 0, buffer));
+  std::map<std::string, int> sent, received;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < kCallers; ++i) {
+      const std::string text = "caller " + std::to_string(i) + "." + std::to_string(round);
+      ++sent[text];
+      must(fi_inject(h.callers[i]->ep, text.c_str(), text.size() + 1, 0));
+    }
+  }
+  for (int i = 0; i < kCallers * 3; ++i) {
+    const Done done = h.wait(h.hub->rx_cq);
+    ASSERT_EQ(done.err, 0);
+    ++received[static_cast<char *>(done.context)];
+  }
+  EXPECT_EQ(received, sent);
+}
+
+TEST(Srx, ReceivesPostedLaterServeWhoWaits) {
+  Hub h;
+  for (int i = 0; i < kCallers; ++i) must(fi_inject(h.callers[i]->ep, &i, sizeof i, 0));
+  for (int i = 0; i < 30; ++i) h.progress();
+  EXPECT_FALSE(poll_cq(h.hub->rx_cq).has_value());
+  // One at a time: each serves one of those who wait, and nobody is forgotten.
+  std::map<int, int> seen;
+  for (int i = 0; i < kCallers; ++i) {
+    int number = -1;
+    must(fi_recv(h.hub->srx, &number, sizeof number, nullptr, 0, nullptr));
+    EXPECT_EQ(h.wait(h.hub->rx_cq).err, 0);
+    ++seen[number];
+  }
+  EXPECT_EQ(seen.size(), size_t(kCallers));
+}
+
+TEST(Srx, LargeMessagesOfAllAtOnce) {
+  Hub h;
+  constexpr size_t kSize = 300000;
+  std::vector<std::vector<uint8_t>> out, in(kCallers, std::vector<uint8_t>(kSize));
+  for (int i = 0; i < kCallers; ++i) {
+    out.push_back(pattern(kSize, unsigned(i)));
+    must(fi_recv(h.hub->srx, in[i].data(), kSize, nullptr, 0, &in[i]));
+    must(fi_send(h.callers[i]->ep, out[i].data(), kSize, nullptr, 0, nullptr));
+  }
+  for (int i = 0; i < kCallers; ++i) EXPECT_EQ(h.wait(h.hub->rx_cq).len, kSize);
+  for (const auto &bytes : in) EXPECT_NE(std::find(out.begin(), out.end(), bytes), out.end());
+}
+
+TEST(Srx, AnEndpointThatEndsLeavesTheOthersTheirReceives) {
+  Hub h;
+  char in[kCallers][16];
+  for (auto &buffer : in) must(fi_recv(h.hub->srx, buffer, sizeof buffer, nullptr, 0, buffer));
+  must(fi_shutdown(h.callers[0]->ep, 0));
+  Event end;
+  ASSERT_TRUE(until(
+      [&] {
+        auto event = poll_eq(h.hub->eq);
+        if (event) end = std::move(*event);
+        return event.has_value();
+      },
+      {h.hub.get(), h.callers[0].get()}));
+  EXPECT_EQ(end.type, uint32_t(FI_SHUTDOWN));
+  EXPECT_EQ(end.fid, h.endpoints[0].fid());
+  EXPECT_FALSE(poll_cq(h.hub->rx_cq).has_value()) << "shared receives are not flushed";
+  for (int i = 0; i < kCallers; ++i) must(fi_inject(h.callers[1]->ep, "hello", 6, 0));
+  for (int i = 0; i < kCallers; ++i) EXPECT_EQ(h.wait(h.hub->rx_cq).err, 0);
+}
+
+TEST(Srx, OrderOfEachSenderIsKept) {
+  Hub h;
+  constexpr int kCount = 500;
+  struct Message {
+    int caller, number;
+  };
+  std::vector<Message> in(64);
+  for (Message &message : in) must(fi_recv(h.hub->srx, &message, sizeof message, nullptr, 0, &message));
+  int sent[kCallers] = {}, received[kCallers] = {}, total = 0;
+  const Deadline deadline;
+  while (total < kCount * kCallers && !deadline.passed() && !::testing::Test::HasFailure()) {
+    for (int i = 0; i < kCallers; ++i) {
+      const Message message{i, sent[i]};
+      if (sent[i] < kCount && fi_inject(h.callers[i]->ep, &message, sizeof message, 0) == 0) ++sent[i];
+    }
+    h.progress();
+    while (const auto done = poll_cq(h.hub->rx_cq)) {
+      ASSERT_EQ(done->err, 0);
+      auto *message = static_cast<Message *>(done->context);
+      EXPECT_EQ(message->number, received[message->caller]++);
+      ++total;
+      must(fi_recv(h.hub->srx, message, sizeof *message, nullptr, 0, message));
+    }
+  }
+  EXPECT_EQ(total, kCount * kCallers);
+}
+
+TEST(Srx, MultiReceiveBuffersAreShared) {
+  Hub h(FI_MULTI_RECV);
+  std::vector<uint8_t> buffer(8192);
+  const iovec iov{buffer.data(), buffer.size()};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.context = &buffer;
+  must(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV));
+  std::map<std::string, int> sent, received;
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < kCallers; ++i) {
+      const std::string text = std::to_string(i) + "/" + std::to_string(round);
+      ++sent[text];
+      must(fi_inject(h.callers[i]->ep, text.c_str(), text.size() + 1, 0));
+    }
+  }
+  for (int i = 0; i < kCallers * 10; ++i) {
+    const Done done = h.wait(h.hub->rx_cq);
+    ASSERT_EQ(done.err, 0);
+    ++received[static_cast<char *>(done.buf)];
+  }
+  EXPECT_EQ(received, sent);
+}
+
+TEST(Srx, AFullContextIsEAGAIN) {
+  Hub h(0, 16);
+  char in[4];
+  int posted = 0;
+  ssize_t rc = 0;
+  while (posted < 100000 && (rc = fi_recv(h.hub->srx, in, sizeof in, nullptr, 0, nullptr)) == 0) ++posted;
+  EXPECT_EQ(rc, -FI_EAGAIN);
+  EXPECT_GE(posted, 16);
+}
+
+TEST(Srx, TransmitsOfTheEndpointsWorkAsEver) {
+  Hub h;
+  for (int i = 0; i < kCallers; ++i) {
+    char in[8];
+    must(fi_recv(h.callers[i]->ep, in, sizeof in, nullptr, 0, in));
+    must(fi_send(h.endpoints[i], "hello", 6, nullptr, 0, nullptr));
+    EXPECT_EQ(h.wait(h.callers[i]->rx_cq).context, in);
+    EXPECT_EQ(h.wait(h.hub->tx_cq).err, 0);
+  }
+}
+
+}  // namespace
+}  // namespace weft::conformance
