@@ -42,7 +42,8 @@ struct Decision {
   bool accepted = false;
   std::string reason;  // plain words, with the names and numbers that decided
   std::string remedy;  // what to do about it; empty where nothing is wrong
-  std::string rule;    // "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in
+  std::string
+      rule;  // "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in
 };
 
 class DecisionRecord {

@@ -36,7 +36,8 @@ class Text {
     if (left_ == 0) return;
     va_list args;
     va_start(args, format);
-    const int written = std::vsnprintf(at_, left_, format, args);
+    const int written =
+        std::vsnprintf(at_, left_, format, args);  // NOLINT(clang-analyzer-valist.Uninitialized)
     va_end(args);
     advance(written < 0 ? 0 : static_cast<size_t>(written));
   }
