@@ -98,6 +98,7 @@ ProbeOptions probe_options(const LoaderOptions &options) {
 struct Loader::Impl {
   struct Plugin {
     PluginRecord record;
+    bool unknown = false;  // at discovery: no manifest, never probed
     // Progress of load(), and where it ended.
     std::optional<FileStamp> stamp;  // passed trust and architecture
     const weft_plugin_desc *desc = nullptr;
@@ -157,11 +158,20 @@ struct Loader::Impl {
                         .remedy = "remove one of the two manifests",
                         .rule = record.manifest});
       }
+    const auto add_all = [&](auto wanted) {
+      for (size_t i = 0; i < plugins.size(); ++i)
+        if (wanted(plugins[i])) add_units(i);
+    };
+    add_all([](const Plugin &plugin) { return !plugin.unknown && !plugin.failed; });
+    // Policy comes before the code of a plugin: one that nobody knows is not run for a choice that
+    // is met without it.
+    const bool needed = !choice_is_met();
+    for (Plugin &plugin : plugins)
+      if (plugin.unknown) explore(plugin, needed);
+    add_all([](const Plugin &plugin) { return plugin.unknown && !plugin.failed; });
     // What is out of use keeps its units, so that asking for one tells why; it takes no name from
     // what works.
-    for (const bool working : {true, false})
-      for (size_t i = 0; i < plugins.size(); ++i)
-        if (plugins[i].failed.has_value() != working) add_units(i);
+    add_all([](const Plugin &plugin) { return plugin.failed.has_value(); });
     std::stable_sort(units.begin(), units.end(), [](const UnitInfo &a, const UnitInfo &b) {
       if (a.rank != b.rank) return a.rank > b.rank;
       if (a.maturity != b.maturity) return a.maturity < b.maturity;
@@ -174,14 +184,63 @@ struct Loader::Impl {
   }
 
   void add(PluginRecord record) {
-    Plugin plugin;
-    if (record.name.empty())
-      if (Checked<void> known = identify(record); !known) plugin.failed = known.error();
+    Plugin &plugin = plugins.emplace_back();
     plugin.record = std::move(record);
-    if (plugin.failed)
-      troubles.add(
-          to_decision(file_name(plugin.record.library), *plugin.failed, plugin.record.library));
-    plugins.push_back(std::move(plugin));
+    if (!plugin.record.name.empty()) return;
+    // No manifest describes it. Perhaps an index or an earlier probe does.
+    Checked<FileStamp> file = check_file(plugin.record.library, rules);
+    if (!file) return fail_discovery(plugin, file.error());
+    plugin.record.library_stamp = *file;
+    if (Checked<void> verdict = recall(plugin.record); !verdict)
+      return fail_discovery(plugin, verdict.error());
+    plugin.unknown = plugin.record.name.empty();
+  }
+
+  void fail_discovery(Plugin &plugin, const Rejection &rejection) {
+    plugin.failed = rejection;
+    troubles.add(to_decision(file_name(plugin.record.library), rejection, plugin.record.library));
+  }
+
+  bool choice_is_met() const {
+    for (const std::string &stack : options.chosen)
+      for (size_t from = 0; from <= stack.size();) {
+        const size_t to = std::min(stack.find(';', from), stack.size());
+        const std::string name = stack.substr(from, to - from);
+        const auto known = [&](const UnitInfo &unit) {
+          return unit.name == name || unit.ofi_name == name;
+        };
+        if (!name.empty() && std::none_of(units.begin(), units.end(), known)) return false;
+        from = to + 1;
+      }
+    return !options.chosen.empty();
+  }
+
+  // Finds out what a library without a manifest is, in a child or, where that cannot be and may be
+  // done without, here. Only its descriptor is read here; init() waits until somebody chooses a
+  // unit.
+  void explore(Plugin &plugin, bool needed) {
+    const std::string library = plugin.record.library;
+    if (!needed) {
+      troubles.add({.candidate = file_name(library),
+                    .stage = Stage::kPolicy,
+                    .accepted = false,
+                    .reason = "not opened: it has no manifest and was never probed, and what was "
+                              "chosen is there without it",
+                    .remedy = "`weft plugin check " + library + "` probes it",
+                    .rule = library});
+      return;
+    }
+    if (Checked<void> verdict = settle(plugin.record); !verdict)
+      return fail_discovery(plugin, verdict.error());
+    if (!plugin.record.name.empty()) return;
+    if (Checked<void> described = describe(plugin); !described) {
+      remember_misbehaviour(plugin.record, described.error());
+      return fail_discovery(plugin, described.error());
+    }
+    const FileStamp stamp = plugin.record.library_stamp;
+    plugin.record = plugin.described;
+    plugin.record.library = library;
+    plugin.record.library_stamp = stamp;
   }
 
   void add_units(size_t index) {
@@ -212,29 +271,6 @@ struct Loader::Impl {
     }
   }
 
-  // Finds out what a library without a manifest is.
-  Checked<void> identify(PluginRecord &record) {
-    const std::string library = record.library;
-    Checked<FileStamp> file = check_file(library, rules);
-    if (!file) return tl::unexpected<Rejection>(file.error());
-    record.library_stamp = *file;
-    if (const Checked<void> verdict = settle(record); !verdict) return verdict;
-    if (!record.name.empty()) return {};
-    // Unprobed, and allowed to be: only the descriptor is read here, init() waits until somebody
-    // chooses a unit.
-    Plugin opened;
-    opened.record = record;
-    if (Checked<void> described = describe(opened); !described) {
-      remember_misbehaviour(opened.record, described.error());
-      return described;
-    }
-    const FileStamp stamp = record.library_stamp;
-    record = opened.described;
-    record.library = library;
-    record.library_stamp = stamp;
-    return {};
-  }
-
   // ---- the verdict
   // -----------------------------------------------------------------------------------------------
 
@@ -246,29 +282,34 @@ struct Loader::Impl {
     return tl::unexpected<Rejection>(std::move(rejection));
   }
 
-  // What index, cache and, if need be, a probe say. On success the record is ok, or unprobed and
-  // allowed to be. A record without metadata gets some where the verdict comes with it. Its
-  // library_stamp is the file's own.
-  Checked<void> settle(PluginRecord &record) {
-    const auto adopt = [&](PluginRecord from) {
-      from.manifest = record.manifest;
-      from.manifest_stamp = record.manifest_stamp;
-      if (record.name.empty()) {
-        record = std::move(from);
-      } else {
-        record.verdict = from.verdict;
-        record.rejection = from.rejection;
-      }
-      return as_rejection(record);
-    };
+  // What index and cache say; a record without metadata gets some from there. Its library_stamp is
+  // the file's own.
+  Checked<void> recall(PluginRecord &record) {
     // The quarantine list is stronger than an index that was written before.
-    if (const PluginRecord *known = cache.find(record.library, record.library_stamp);
-        known != nullptr &&
+    const PluginRecord *known = cache.find(record.library, record.library_stamp);
+    if (known != nullptr &&
         (known->verdict == Verdict::kQuarantined || record.verdict == Verdict::kUnprobed ||
          record.verdict == Verdict::kRejected))
-      return adopt(*known);
-    if (record.verdict != Verdict::kUnprobed) return as_rejection(record);
+      return adopt(record, *known);
+    return as_rejection(record);
+  }
 
+  static Checked<void> adopt(PluginRecord &record, PluginRecord from) {
+    from.manifest = record.manifest;
+    from.manifest_stamp = record.manifest_stamp;
+    if (record.name.empty()) {
+      record = std::move(from);
+    } else {
+      record.verdict = from.verdict;
+      record.rejection = from.rejection;
+    }
+    return as_rejection(record);
+  }
+
+  // The same, and a probe if need be. On success the record is ok, or unprobed and allowed to be.
+  Checked<void> settle(PluginRecord &record) {
+    if (Checked<void> verdict = recall(record); !verdict || record.verdict == Verdict::kOk)
+      return verdict;
     std::string why_not;
     const size_t threads = count_threads();
     if (options.probe_program.empty()) {
@@ -282,7 +323,7 @@ struct Loader::Impl {
         // installed.
         if (!(probed.verdict == Verdict::kRejected && probed.rejection.stage == Stage::kDlopen))
           (void)cache.remember(probed);  // a home that cannot be written to costs a probe each time
-        return adopt(std::move(probed));
+        return adopt(record, std::move(probed));
       }
       why_not = probed.rejection.cause;
     }

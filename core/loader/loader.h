@@ -62,6 +62,10 @@ struct LoaderOptions {
   // our own: the names of its units cannot be taken by a file of another folder. Among the others
   // the first has the name.
   std::vector<std::string> folders;
+  // Units (names, or stacks like "tcp;ofi_rxm") that somebody chose to the exclusion of all others,
+  // as FI_PROVIDER does; empty: there is no such choice. Where all of them are known, a library
+  // that nobody knows is neither opened nor probed.
+  std::vector<std::string> chosen;
   std::string reader_library;  // path of weft-config.so, opened only to read a manifest that no
                                // index covers
   std::string probe_program;   // path of weft-probe

@@ -7,21 +7,25 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
 
-# One case: the folder $scratch/NAME holds the hostile file.
+# One case: the folder $scratch/NAME holds the hostile file. Once where the user chose tcp, which runs nothing unknown; once where
+# everything may be used, so that the file is probed; once more with what was remembered of it.
 try() {
-  local name=$1 home="$scratch/home-$1" out status
+  local name=$1 home="$scratch/home-$1" out status how environment
   mkdir -p "$home"
-  out=$(FI_PROVIDER=tcp FI_PROVIDER_PATH="$scratch/$name" HOME="$home" XDG_CACHE_HOME="$home/cache" \
-    timeout 60 "$fi_info" -p tcp 2>"$scratch/$name.err")
-  status=$?
-  if [ $status -ne 0 ] || ! grep -q 'provider: tcp' <<<"$out"; then
-    echo "FAILED $name: status $status"
-    sed 's/^/  out: /' <<<"$out"
-    sed 's/^/  err: /' "$scratch/$name.err"
-    failed=1
-  else
-    echo "ok     $name"
-  fi
+  for how in chosen probed remembered; do
+    environment=(FI_PROVIDER_PATH="$scratch/$name" HOME="$home" XDG_CACHE_HOME="$home/cache")
+    [ $how = chosen ] && environment+=(FI_PROVIDER=tcp)
+    out=$(env "${environment[@]}" timeout 60 "$fi_info" -p tcp 2>"$scratch/$name.err")
+    status=$?
+    if [ $status -ne 0 ] || ! grep -q 'provider: tcp' <<<"$out"; then
+      echo "FAILED $name, $how: status $status"
+      sed 's/^/  out: /' <<<"$out"
+      sed 's/^/  err: /' "$scratch/$name.err"
+      failed=1
+    else
+      echo "ok     $name, $how"
+    fi
+  done
 }
 
 for file in "$hostile"/*.so; do

@@ -31,7 +31,7 @@ static const weft_param param = {
     .maximum = 1 << 20,
 };
 static const weft_param *const params[] = {&param};
-static const weft_provider_unit provider_unit = {.struct_size = sizeof provider_unit,
+static const weft_provider_unit provider_unit UNUSED = {.struct_size = sizeof provider_unit,
                                                  .create = create};
 
 #if defined(CASE_unterminated_name)

@@ -410,6 +410,35 @@ INSTANTIATE_TEST_SUITE_P(
                     InitCase{"huge_count", Stage::kNegotiate, "unit_count is 1000000"}),
     [](const auto &info) { return std::string(info.param.file); });
 
+TEST_F(Threaded, AChoiceThatIsMetRunsNothingUnknown) {
+  // The good one is known by an index. Opening the other one in this process would be the end of
+  // it.
+  folder_.copy(plugin_file("good"), "plugins/good.so");
+  ASSERT_EQ(std::system((std::string(PROBE_PROGRAM " --refresh ") + folder_.at("plugins")).c_str()),
+            0);
+  folder_.copy(plugin_file("ctor_aborts"), "theirs/ctor_aborts.so");
+  LoaderOptions chosen = options();
+  chosen.folders = {folder_.at("theirs"), folder_.at("plugins")};
+  chosen.chosen = {"good"};
+  Loader loader(chosen);
+  expect_good_loads(loader);
+  const Decision *decision = find_decision(loader.discovery(), "ctor_aborts.so");
+  ASSERT_NE(decision, nullptr);
+  EXPECT_EQ(decision->stage, Stage::kPolicy);
+  EXPECT_THAT(decision->remedy, HasSubstr("weft plugin check"));
+  EXPECT_FALSE(probe_ran());
+}
+
+TEST_F(Threaded, AChoiceThatIsNotMetLooksFurther) {
+  put("good");
+  LoaderOptions chosen = options();
+  for (const char *choice : {"good", "other;good"}) {
+    chosen.chosen = {choice};
+    Loader loader(chosen);
+    expect_good_loads(loader);
+  }
+}
+
 TEST_F(Threaded, AHandlerOfTheApplicationIsNoReasonToBlameThePlugin) {
   put("good");
   // Ours, installed while plugins load, as another thread of the application might.
