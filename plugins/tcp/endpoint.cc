@@ -275,7 +275,7 @@ int Endpoint::close() {
 ssize_t Endpoint::transmit(const Request &request) {
   uint64_t length;
   if (request.count > sdk::kIovLimit || (request.count != 0 && request.iov == nullptr)) return -FI_EINVAL;
-  if (!sum_lengths(request.iov, request.count, length)) return -FI_EMSGSIZE;
+  if (!sum_lengths(request.iov, request.count, length) || length > kMaxMessageSize) return -FI_EMSGSIZE;
   const bool inject = request.flags & FI_INJECT;
   if (inject && length > kInjectSize) return -FI_EMSGSIZE;
 
@@ -760,8 +760,8 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
 }
 
 void Endpoint::finish_recv(sdk::PostedRecv *r) {
-  if (rx_cq_ != nullptr)
-    rx_cq_->push({.context = r->context, .flags = FI_RECV | FI_MSG | FI_MULTI_RECV});
+  // No other flag: the entry is about the buffer, not about a message (fi_cq.3, FI_MULTI_RECV).
+  if (rx_cq_ != nullptr) rx_cq_->push({.context = r->context, .flags = FI_MULTI_RECV});
   recv_queue().release(r);
 }
 
