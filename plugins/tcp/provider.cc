@@ -146,6 +146,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, const 
 
   fi_tx_attr &tx = *info->tx_attr;
   tx.caps = kTransmitCaps;
+  tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = kOrder;
   tx.comp_order = FI_ORDER_STRICT;
   tx.inject_size = kInjectSize;
@@ -155,6 +156,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, const 
 
   fi_rx_attr &rx = *info->rx_attr;
   rx.caps = kReceiveCaps;
+  rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = kOrder;
   rx.comp_order = FI_ORDER_STRICT;
   rx.size = settings_.rx_size;
