@@ -119,7 +119,6 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
         attr.mr_iov[i].iov_len > std::numeric_limits<uintptr_t>::max() - base)
       return fail(FI_EINVAL, "memory registration: buffer %zu runs past the end of the address space", i);
   }
-  if (length == 0) return fail(FI_EINVAL, "memory registration: the region is empty");
 
   Mr *mr = nullptr;
   {

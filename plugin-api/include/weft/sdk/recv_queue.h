@@ -49,6 +49,9 @@ class RecvQueue {
 
   ssize_t post(const iovec *iov, size_t count, void *context, uint64_t flags) {
     if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    size_t length = 0;
+    for (size_t i = 0; i < count; ++i)
+      if (__builtin_add_overflow(length, iov[i].iov_len, &length)) return -FI_EINVAL;
     PostedRecv *r = pool_.take();
     if (r == nullptr) return -FI_EAGAIN;
     r->next = nullptr;
@@ -57,12 +60,8 @@ class RecvQueue {
     r->users = 0;
     r->popped = false;
     r->count = uint32_t(count);
-    r->length = 0;
-    for (size_t i = 0; i < count; ++i) {
-      r->iov[i] = iov[i];
-      r->length += iov[i].iov_len;
-    }
-    r->capacity = r->length;
+    std::copy_n(iov, count, r->iov);
+    r->length = r->capacity = length;
     (tail_ != nullptr ? tail_->next : head_) = r;
     tail_ = r;
     ++posted_;
