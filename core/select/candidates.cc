@@ -51,7 +51,10 @@ class Maker {
   void hooks() {
     for (const Word &word : policy_.hooks) {
       const UnitInfo *unit = find_unit(units_, word.text);
-      const std::string column = "FI_HOOK (column " + std::to_string(word.column) + "): ";
+      const auto given = policy_.variables.find("FI_HOOK");
+      const std::string column = "FI_HOOK" +
+                                 (given != policy_.variables.end() ? "=" + given->second : "") +
+                                 " (column " + std::to_string(word.column) + "): ";
       if (unit == nullptr || unit->kind != WEFT_KIND_HOOK) {
         hooks_refused_ = {
             false,
@@ -248,14 +251,15 @@ const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view n
 
 std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant,
                         uint32_t kinds) {
-  std::vector<std::string> names;
+  std::vector<std::string> names, both;
   for (const UnitInfo &unit : units) {
     if ((kinds & bit(unit.kind)) == 0) continue;
-    names.push_back(unit.kind == WEFT_KIND_LAYER && !unit.ofi_name.empty() ? unit.ofi_name
-                                                                           : unit.name);
+    names.push_back(unit.ofi_name.empty() ? unit.name : unit.ofi_name);
+    both.push_back(names.back());
+    if (unit.name != names.back()) both.push_back(unit.name);
   }
   std::string text;
-  if (const std::string close = nearest(meant, names); !close.empty())
+  if (const std::string close = nearest(meant, both); !close.empty())
     text = "did you mean \"" + close + "\"? ";
   text += "known: ";
   for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];

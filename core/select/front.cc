@@ -204,6 +204,17 @@ struct Front::Impl {
     loading.unprobed_allow = policy.unprobed_allow.value;
     loading.secure = options.secure;
     loading.services = options.services;
+    if (policy.filter && !policy.filter->exclude) {
+      for (const FilterItem &item : policy.filter->items) {
+        std::string &stack = loading.chosen.emplace_back();
+        for (const Word &word : item.units) stack += (stack.empty() ? "" : ";") + lower(word.text);
+      }
+      // Hooks and the stacks in use are chosen as well.
+      for (const Word &hook : policy.hooks) loading.chosen.push_back(lower(hook.text));
+      for (const StackSpec &spec : policy.stacks) {
+        for (const StackElement &element : spec.elements) loading.chosen.push_back(element.name);
+      }
+    }
     return loading;
   }
 
@@ -402,8 +413,18 @@ struct Front::Impl {
       const bool again = std::any_of(found.begin() + static_cast<ptrdiff_t>(before), found.end(),
                                      [&](const Found &one) { return same_info(*one.info, *info); });
       if (again) continue;
-      info->fabric_attr->fabric = reinterpret_cast<struct fid_fabric *>(
-          stack->open_fabric(info->fabric_attr->name != nullptr ? info->fabric_attr->name : ""));
+      const char *name = info->fabric_attr->name != nullptr ? info->fabric_attr->name : "";
+      const fi_fabric_attr *wanted =
+          question.hints != nullptr ? question.hints->fabric_attr : nullptr;
+      if (wanted != nullptr && wanted->fabric != nullptr) {
+        // narrow_info() put it there; it stands for one network only.
+        if (!stack->opened_as(&wanted->fabric->fid, name)) {
+          reject(Stage::kHints, std::string("hints.fabric_attr.fabric is not ") + name);
+          continue;
+        }
+      } else {
+        info->fabric_attr->fabric = reinterpret_cast<struct fid_fabric *>(stack->open_fabric(name));
+      }
       found.push_back({std::move(info), &slot, &built,
                        outcome.rank.value_or(built.units.front()->rank), outcome.rank_rule});
     }
@@ -502,9 +523,17 @@ struct Front::Impl {
     if (!any_provider) {
       std::string folders;
       for (const auto &folder : policy.plugin_path) folders += folder.value + ", ";
-      return notice("no provider plugin is installed (searched: " + folders +
-                    options.library_folder +
-                    "/weft): install one, or name its folder in FI_PROVIDER_PATH");
+      std::string line = "no provider plugin can be used (searched: " + folders +
+                         options.library_folder + "/weft)";
+      for (const Decision &one : loader->discovery().decisions()) {
+        if (one.accepted) continue;
+        line += "; " + one.candidate + ": " + one.reason +
+                (one.remedy.empty() ? "" : ": " + one.remedy);
+        break;
+      }
+      if (loader->discovery().decisions().empty())
+        line += ": install one, or name its folder in FI_PROVIDER_PATH";
+      return notice(line);
     }
     const bool chosen = policy.filter.has_value() || !policy.hooks.empty() || policy.enable ||
                         !policy.disable.empty() || policy.use || !policy.ranks.empty();
@@ -527,8 +556,11 @@ struct Front::Impl {
     std::string line;
     if (policy.filter && furthest->reason.rfind("FI_PROVIDER=", 0) != 0)
       line = "FI_PROVIDER=" + policy.filter->text + ": ";
-    line += furthest->candidate + ": " + furthest->reason;
-    if (!furthest->rule.empty() && line.find(furthest->rule) == std::string::npos)
+    // What concerns hooks concerns every stack alike.
+    if (furthest->rule != "environment FI_HOOK") line += furthest->candidate + ": ";
+    line += furthest->reason;
+    if (furthest->rule.rfind("environment ", 0) != 0 && !furthest->rule.empty() &&
+        line.find(furthest->rule) == std::string::npos)
       line += " (" + furthest->rule + ")";
     if (!furthest->remedy.empty()) line += ": " + furthest->remedy;
     notice(line);

@@ -478,12 +478,13 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     if (!unit.ofi_name.empty() && unit.ofi_name != unit.name) known.push_back(unit.ofi_name);
   }
   const auto check = [&](const std::string &name, const std::string &what, const std::string &where,
-                         const std::vector<std::string> &words, const char *kind) {
+                         const std::vector<std::string> &words, const char *kind,
+                         bool error = false) {
     if (std::any_of(words.begin(), words.end(),
                     [&](const std::string &word) { return same_word(word, name); }))
       return;
     const std::string close = nearest(name, words);
-    found.push_back({false, where,
+    found.push_back({error, where,
                      what + " names \"" + name + "\", and there is no such " + kind +
                          (close.empty() ? "" : ": did you mean \"" + close + "\"?")});
   };
@@ -513,7 +514,8 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     }
     std::vector<std::string> params;
     for (const ParamInfo &param : unit->params) params.push_back(param.name);
-    check(key.second, "params." + key.first, value.origin.where, params, "parameter");
+    // Unlike a unit, which may be installed elsewhere, a parameter is there or it is a mistake.
+    check(key.second, "params." + key.first, value.origin.where, params, "parameter", true);
     for (const ParamInfo &param : unit->params) {
       if (param.name != key.second) continue;
       const auto parsed =

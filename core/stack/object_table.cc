@@ -496,12 +496,12 @@ struct fid *ObjectTable::find_fabric(const weft_instance *element, std::string_v
   return oldest != nullptr ? oldest->fid : nullptr;
 }
 
-bool ObjectTable::has_objects(const weft_instance *element) const {
+bool ObjectTable::is_fabric(const struct fid *fid, const weft_instance *element,
+                            std::string_view name) const {
   std::lock_guard lock(impl_->mutex);
-  for (const Record *record = impl_->first; record != nullptr; record = record->next) {
-    if (record->element == element) return true;
-  }
-  return false;
+  const Record *record = impl_->find(fid);
+  return record != nullptr && record->element == element && record->name != nullptr &&
+         *record->name == name;
 }
 
 std::vector<ObjectTable::Live> ObjectTable::list() const {

@@ -62,7 +62,7 @@ class ObjectTable {
   void own_fabric(struct fid *fid, std::string name, std::shared_ptr<void> owner);
   void reap();
   struct fid *find_fabric(const weft_instance *element, std::string_view name) const;
-  bool has_objects(const weft_instance *element) const;
+  bool is_fabric(const struct fid *fid, const weft_instance *element, std::string_view name) const;
 
   struct Live {
     uint64_t id;

@@ -321,6 +321,9 @@ TEST_F(ObjectTableTest, AClosedFabricReleasesItsOwnerLater) {
   table_.own_fabric(&fabric_->fid, "net0", std::move(owner));
   EXPECT_EQ(table_.find_fabric(&instance_, "net0"), &fabric_->fid);
   EXPECT_EQ(table_.find_fabric(&instance_, "net1"), nullptr);
+  EXPECT_TRUE(table_.is_fabric(&fabric_->fid, &instance_, "net0"));
+  EXPECT_FALSE(table_.is_fabric(&fabric_->fid, &instance_, "net1"));
+  EXPECT_FALSE(table_.is_fabric(&domain_->fid, &instance_, "net0"));
   close_all({});
   EXPECT_FALSE(watch.expired()) << "the plugin's fi_close was still running";
   table_.reap();

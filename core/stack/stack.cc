@@ -186,8 +186,8 @@ struct Stack::Element {
     return static_cast<const Element *>(self)->open_fabric(attr, fabric, context, why);
   }
 
-  // A layer may hand through the objects of the provider beneath it: then what it opens is not known as its own, and the hooks
-  // above it are hung on the fabric, from which all else inherits.
+  // A layer may hand through the objects of the provider beneath it: then what it opens is not
+  // known as its own, and the hooks above it are hung on the fabric, from which all else inherits.
   int32_t open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context,
                       weft_error *why) const {
     const int32_t rc = provider.ops->fabric(provider.self, attr, fabric, context, why);
@@ -322,6 +322,10 @@ Result<struct fid_fabric *> Stack::fabric(struct fi_fabric_attr *attr, void *con
 
 struct fid *Stack::open_fabric(std::string_view name) const {
   return objects_->find_fabric(elements_.back()->instance->c(), name);
+}
+
+bool Stack::opened_as(const struct fid *fabric, std::string_view name) const {
+  return objects_->is_fabric(fabric, elements_.back()->instance->c(), name);
 }
 
 bool Stack::made(const struct fid *fid) const {

@@ -71,6 +71,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
 
   Result<struct fid_fabric *> fabric(struct fi_fabric_attr *attr, void *context);
   struct fid *open_fabric(std::string_view name) const;  // the first one with this name, or null
+  bool opened_as(const struct fid *fabric, std::string_view name) const;
 
   // Whether an object belongs to the outermost element.
   bool made(const struct fid *fid) const;

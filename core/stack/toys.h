@@ -336,6 +336,7 @@ inline weft_unit unit(uint32_t kind, const char *name, const char *ofi_name) {
   made.summary = "a toy";
   made.rank = 500;
   made.maturity = WEFT_MATURITY_STABLE;
+  made.security = WEFT_SECURITY_NO_NETWORK;
   return made;
 }
 
@@ -388,12 +389,12 @@ struct Counter {
   static inline int attach_rc = 0;
   static inline bool watch_close = false;
   static inline std::vector<std::string> events;
-  static constexpr uint32_t kSlot = Kind;
+  static inline uint32_t slot = Kind;
 
   static weft_hook_link *link_of(struct fid *fid) {
     weft_fid_header *header = reinterpret_cast<weft_fid_header *>(fid) - 1;
     weft_hook_link **links = __atomic_load_n(&header->links_core, __ATOMIC_ACQUIRE);
-    return __atomic_load_n(&links[kSlot], __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&links[slot], __ATOMIC_ACQUIRE);
   }
 
   static ssize_t send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to,
@@ -432,7 +433,8 @@ struct Counter {
         sizeof tables,
         0,
         &overlay,
-        [](const weft_instance *, void **state, weft_error *) {
+        [](const weft_instance *instance, void **state, weft_error *) {
+          slot = instance->hook_slot;
           *state = nullptr;
           events.emplace_back("create");
           return 0;
@@ -471,7 +473,7 @@ struct Counter {
     events.clear();
     unit();
   }
-  static LoadedUnit loaded() { return {unit(), nullptr, kSlot, nullptr}; }
+  static LoadedUnit loaded() { return {unit(), nullptr, Kind, nullptr}; }
 };
 using Trace = Counter<0>;
 using Profile = Counter<1>;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/candidates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+UnitInfo unit(const char *name, uint32_t kind, const char *ofi_name, uint32_t needs,
+              uint32_t offers) {
+  UnitInfo info;
+  info.name = name;
+  info.kind = kind;
+  info.ofi_name = ofi_name;
+  info.needs_ep = needs;
+  info.offers_ep = offers;
+  return info;
+}
+
+constexpr uint32_t kMsg = WEFT_EP_BIT(FI_EP_MSG), kDgram = WEFT_EP_BIT(FI_EP_DGRAM),
+                   kRdm = WEFT_EP_BIT(FI_EP_RDM);
+
+class CandidatesTest : public ::testing::Test {
+ protected:
+  std::vector<Candidate> make() {
+    notes_ = {};
+    return make_candidates(policy_, units_, notes_);
+  }
+  // "tcp;ofi_rxm: [trace rxm tcp]" or "tcp: no: reason (rule): remedy"
+  std::vector<std::string> made() {
+    std::vector<std::string> out;
+    for (const Candidate &one : make()) {
+      std::string text = one.name + ": ";
+      if (one.verdict.accepted) {
+        text += "[";
+        for (const CandidateElement &element : one.elements) text += element.unit->name + " ";
+        text.back() = ']';
+      } else {
+        text += "no: " + one.verdict.reason + " (" + one.verdict.rule + "): " + one.verdict.remedy;
+      }
+      out.push_back(std::move(text));
+    }
+    return out;
+  }
+  void filter(const char *text) { policy_.filter = parse_provider_filter(text).value(); }
+  void hooks(const char *text) { policy_.hooks = parse_hooks(text).value(); }
+  void stack(const char *name, std::vector<StackElement> elements) {
+    policy_.stacks.push_back({name, std::move(elements), {"site.yaml:1:1"}});
+    if (!policy_.use) policy_.use.emplace();
+    policy_.use->value.push_back({name, {"site.yaml:9:1"}});
+  }
+
+  std::vector<UnitInfo> units_ = {unit("tcp", WEFT_KIND_PROVIDER, "", 0, kMsg),
+                                  unit("udp", WEFT_KIND_PROVIDER, "", 0, kDgram),
+                                  unit("rxm", WEFT_KIND_LAYER, "ofi_rxm", kMsg, kRdm),
+                                  unit("rxd", WEFT_KIND_LAYER, "ofi_rxd", kDgram, kRdm),
+                                  unit("link", WEFT_KIND_LAYER, "", kRdm, kRdm),
+                                  unit("trace", WEFT_KIND_HOOK, "", 0, 0),
+                                  unit("profile", WEFT_KIND_HOOK, "", 0, 0)};
+  Policy policy_;
+  DecisionRecord notes_;
+};
+
+TEST_F(CandidatesTest, ProvidersAndLayersThatFit) {
+  EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
+                                  "udp;ofi_rxd: [rxd udp]"));
+}
+
+TEST_F(CandidatesTest, FilterLeavesOutBeforeAnythingIsOpened) {
+  filter("tcp");
+  EXPECT_THAT(made(),
+              ElementsAre("tcp: [tcp]", HasSubstr("udp: no: FI_PROVIDER=tcp does not name it"),
+                          "tcp;ofi_rxm: [rxm tcp]", HasSubstr("udp;ofi_rxd: no: ")));
+  filter("^ofi_rxm");
+  EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]",
+                                  HasSubstr("tcp;ofi_rxm: no: FI_PROVIDER=^ofi_rxm excludes it"),
+                                  "udp;ofi_rxd: [rxd udp]"));
+}
+
+TEST_F(CandidatesTest, FilterSpellsOutDeeperStacks) {
+  filter("tcp;ofi_rxm;link");
+  EXPECT_EQ(made()[0], "tcp;ofi_rxm;link: [link rxm tcp]");
+  filter("link;rxm;tcp");
+  EXPECT_EQ(made()[0], "tcp;ofi_rxm;link: [link rxm tcp]");
+  filter("udp;ofi_rxm");
+  EXPECT_THAT(made()[0], HasSubstr("layer rxm needs FI_EP_MSG beneath it, udp offers FI_EP_DGRAM"));
+}
+
+TEST_F(CandidatesTest, UnknownNamesAreTold) {
+  filter("tpc,tcp;ofi_rmx,trace");
+  (void)made();
+  ASSERT_EQ(notes_.decisions().size(), 3u);
+  EXPECT_EQ(notes_.decisions()[0].reason,
+            "FI_PROVIDER=tpc,tcp;ofi_rmx,trace (column 1): no provider \"tpc\"");
+  EXPECT_EQ(notes_.decisions()[0].remedy,
+            "did you mean \"tcp\"? known: tcp, udp, ofi_rxm, ofi_rxd, link");
+  EXPECT_THAT(notes_.decisions()[1].remedy, HasSubstr("did you mean \"ofi_rxm\"?"));
+  EXPECT_THAT(notes_.decisions()[2].reason, HasSubstr("\"trace\" is a hook"));
+  EXPECT_EQ(notes_.decisions()[2].remedy, "name it in FI_HOOK");
+}
+
+TEST_F(CandidatesTest, HooksStandOnTopOnce) {
+  hooks("trace;profile");
+  stack("mine", {{WEFT_KIND_HOOK, "trace", false, {}, ""},
+                 {WEFT_KIND_LAYER, "rxm", false, {}, ""},
+                 {WEFT_KIND_HOOK, "profile", false, {}, ""},
+                 {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  const std::vector<std::string> all = made();
+  EXPECT_EQ(all[0], "tcp;ofi_rxm: [profile trace rxm profile tcp]");
+  EXPECT_EQ(all[1], "tcp: [trace profile tcp]");
+}
+
+TEST_F(CandidatesTest, AnUnknownHookRefusesAll) {
+  hooks("trace;profil");
+  for (const std::string &one : made())
+    EXPECT_THAT(one,
+                HasSubstr("no: FI_HOOK (column 7): no hook \"profil\" (environment FI_HOOK): did "
+                          "you mean \"profile\"? known: trace, profile"));
+  hooks("tcp");
+  EXPECT_THAT(made()[0], HasSubstr("\"tcp\" is a provider, no hook"));
+  hooks("trace;trace");
+  EXPECT_THAT(made()[0], HasSubstr("hook \"trace\" twice"));
+}
+
+TEST_F(CandidatesTest, ARefusalRefusesAll) {
+  policy_.refusal = "FI_PROVIDER=,: column 1: a name is missing";
+  for (const std::string &one : made()) EXPECT_THAT(one, HasSubstr("column 1: a name is missing"));
+}
+
+TEST_F(CandidatesTest, StacksOfTheSiteComeFirst) {
+  stack("rdm", {{WEFT_KIND_LAYER, "rxd", false, {{"a", "1", "w"}}, ""},
+                {WEFT_KIND_PROVIDER, "udp", false, {}, ""}});
+  stack("other", {{WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  const std::vector<Candidate> all = make();
+  EXPECT_EQ(all[0].name, "udp;ofi_rxd");
+  EXPECT_EQ(all[0].preference, 0u);
+  EXPECT_EQ(all[0].origin, "stack rdm");
+  EXPECT_EQ(all[0].elements[0].settings[0].value, "1");
+  EXPECT_EQ(all[1].name, "tcp");
+  EXPECT_EQ(all[1].preference, 1u);
+  EXPECT_EQ(all[2].preference, Candidate::kNoPreference);
+}
+
+TEST_F(CandidatesTest, StacksThatCannotBe) {
+  stack("typo", {{WEFT_KIND_LAYER, "rxn", false, {}, "site.yaml:3:7"},
+                 {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  stack("kind", {{WEFT_KIND_LAYER, "tcp", false, {}, "site.yaml:4:7"}});
+  stack("optional",
+        {{WEFT_KIND_HOOK, "count", true, {}, ""}, {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  policy_.use->value.push_back({"tipo", {"site.yaml:9:8"}});
+  const std::vector<std::string> all = made();
+  EXPECT_THAT(all[0], HasSubstr("typo: no: no plugin has a layer \"rxn\" (site.yaml:3:7): did you "
+                                "mean \"rxm\"? known: "));
+  EXPECT_THAT(all[1], HasSubstr("kind: no: tcp is a provider, no layer"));
+  EXPECT_EQ(all[2], "tcp: [tcp]");
+  EXPECT_THAT(
+      all[3],
+      HasSubstr("tipo: no: no stack is called \"tipo\" (site.yaml:9:8): did you mean \"typo\"?"));
+}
+
+TEST_F(CandidatesTest, DisabledUnitsTakeTheirStacksAlong) {
+  policy_.disable.push_back({"ofi_rxm", {"site.yaml:2:3"}});
+  EXPECT_THAT(made()[2], HasSubstr("tcp;ofi_rxm: no: rxm is disabled (site.yaml:2:3)"));
+  policy_.disable.push_back({"trace", {"site.yaml:2:4"}});
+  hooks("trace");
+  EXPECT_THAT(made()[0], HasSubstr("tcp: no: trace is disabled"));
+}
+
+}  // namespace
+}  // namespace weft

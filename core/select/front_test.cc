@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/front.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/info.h"
+#include "core/loader/loader.h"
+#include "core/loader/test_folder.h"
+#include "core/stack/toys.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr uint32_t kVersion = FI_VERSION(2, 6);
+
+struct FreeInfo {
+  void operator()(fi_info *info) const { free_info(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
+
+// An installed weft of its own: lib/weft with the toys, an index, and the reader.
+class FrontTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    installed_ = new TestFolder;
+    install(*installed_);
+  }
+  static void TearDownTestSuite() {
+    delete installed_;
+    installed_ = nullptr;
+  }
+  static void install(const TestFolder &root) {
+    root.copy(TOY_UNITS, "lib/weft/toys.so");
+    root.copy(CONFIG_READER, "lib/weft/weft-config.so");
+    LoaderOptions options;
+    options.reader_library = root.at("lib/weft/weft-config.so");
+    options.probe_program = PROBE_PROGRAM;
+    const Result<RefreshReport> report = Loader::refresh(options, root.at("lib/weft"));
+    ASSERT_TRUE(report.has_value()) << report.error().text;
+    ASSERT_EQ(report->troubles.to_text(), "");
+    ASSERT_EQ(report->plugins, 1u);
+  }
+
+  void SetUp() override { toys::current_table() = &objects_; }
+
+  Front &front(std::map<std::string, std::string> environment = {},
+               const TestFolder *root = installed_) {
+    FrontOptions options;
+    options.environment = std::move(environment);
+    options.library_folder = root->at("lib");
+    options.system_root = system_.path();
+    options.secure = secure_;
+    options.objects = &objects_;
+    options.services = toys::services();
+    options.notice = [this](std::string_view line) { notices_.emplace_back(line); };
+    front_ = std::make_unique<Front>(std::move(options));
+    return *front_;
+  }
+  void site(std::string_view text) { system_.write("etc/weft/10-site.yaml", text); }
+
+  InfoPtr ask(Front &from, const fi_info *hints = nullptr, uint64_t flags = 0, int expected = 0) {
+    fi_info *list = nullptr;
+    EXPECT_EQ(from.getinfo(kVersion, nullptr, nullptr, flags, hints, &list), expected);
+    EXPECT_EQ(list == nullptr, expected != 0);
+    return InfoPtr(list);
+  }
+  // "tcp eth0", in order
+  static std::vector<std::string> shown(const InfoPtr &list) {
+    std::vector<std::string> out;
+    for (const fi_info *info = list.get(); info != nullptr; info = info->next)
+      out.push_back(std::string(info->fabric_attr->prov_name) + " " + info->domain_attr->name);
+    return out;
+  }
+  static InfoPtr hints_for(fi_ep_type type, const char *prov_name = nullptr) {
+    InfoPtr hints(alloc_info());
+    hints->ep_attr->type = type;
+    if (prov_name != nullptr) hints->fabric_attr->prov_name = strdup(prov_name);
+    return hints;
+  }
+  static nlohmann::json why(Front &from, std::string_view name) {
+    return nlohmann::json::parse(from.why_json(name).value());
+  }
+  // The reasons of what was rejected.
+  static std::string reasons(Front &from, std::string_view name) {
+    std::string all;
+    for (const auto &one : why(from, name)) {
+      if (!one["accepted"].get<bool>())
+        all += one["candidate"].get<std::string>() + " " + one["stage"].get<std::string>() + ": " +
+               one["reason"].get<std::string>() + " | " + one["remedy"].get<std::string>() + "\n";
+    }
+    return all;
+  }
+
+  static TestFolder *installed_;
+  TestFolder system_;
+  bool secure_ = false;
+  ObjectTable objects_;
+  std::vector<std::string> notices_;
+  std::unique_ptr<Front> front_;
+};
+
+TestFolder *FrontTest::installed_ = nullptr;
+
+TEST_F(FrontTest, ListsWhatThereIsBestFirst) {
+  EXPECT_THAT(shown(ask(front())), ElementsAre("tcp eth0", "tcp docker0", "tcp;ofi_rxm eth0",
+                                               "tcp;ofi_rxm docker0", "udp eth0", "udp docker0"));
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(FrontTest, ProviderVariable) {
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "udp"}}))), ElementsAre("udp eth0", "udp docker0"));
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "tcp;ofi_rxm"}}))),
+              ElementsAre("tcp;ofi_rxm eth0", "tcp;ofi_rxm docker0"));
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "^tcp"}}))), ElementsAre("udp eth0", "udp docker0"));
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(FrontTest, ATypoSaysSoOnce) {
+  Front &from = front({{"FI_PROVIDER", "tpc"}});
+  ask(from, nullptr, 0, -FI_ENODATA);
+  ask(from, nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(notices_, ElementsAre("FI_PROVIDER=tpc (column 1): no provider \"tpc\": did you mean "
+                                    "\"tcp\"? known: verbs, ofi_rxm, tcp, udp, broken"));
+  EXPECT_THAT(reasons(from, "tpc"), HasSubstr("tpc manifest: FI_PROVIDER=tpc (column 1)"));
+  EXPECT_THAT(reasons(from, "tcp"), HasSubstr("tcp policy: FI_PROVIDER=tpc does not name it"));
+}
+
+TEST_F(FrontTest, AMalformedVariableChoosesNothing) {
+  ask(front({{"FI_PROVIDER", "tcp, udp"}}), nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(notices_, ElementsAre("FI_PROVIDER=tcp, udp: column 5: a blank: remove it"));
+  notices_.clear();
+  ask(front({{"FI_HOOK", "nosuch"}}), nullptr, 0, -FI_ENODATA);
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0], HasSubstr("FI_HOOK=nosuch (column 1): no hook \"nosuch\": known: "));
+}
+
+TEST_F(FrontTest, AnAbsentDeviceIsTheReason) {
+  Front &from = front({{"FI_PROVIDER", "verbs"}});
+  ask(from, nullptr, 0, -FI_ENODATA);
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0], HasSubstr("FI_PROVIDER=verbs: verbs: "));
+  EXPECT_THAT(notices_[0], HasSubstr("/nonexistent/uverbs"));
+  EXPECT_THAT(reasons(from, "verbs"), HasSubstr("verbs device: "));
+  EXPECT_THAT(reasons(from, "verbs;ofi_rxm"), HasSubstr("its provider verbs cannot be used"));
+}
+
+TEST_F(FrontTest, AFailingProviderDoesNotStopOthers) {
+  Front &from = front();
+  ask(from);
+  EXPECT_THAT(reasons(from, "broken"), HasSubstr("broken init: broken: the adapter is on fire"));
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(FrontTest, HintsThatDoNotFitAreNoMatterForStderr) {
+  Front &from = front({{"FI_PROVIDER", "udp"}});
+  ask(from, hints_for(FI_EP_RDM).get(), 0, -FI_ENODATA);
+  EXPECT_THAT(notices_, IsEmpty()) << "the application may ask again with others";
+  EXPECT_THAT(reasons(from, "udp"), HasSubstr("udp hints: hints.ep_attr.type: FI_EP_RDM wanted"));
+  const InfoPtr hints = hints_for(FI_EP_UNSPEC);
+  hints->caps = FI_TAGGED;
+  ask(from, hints.get(), 0, -FI_ENODATA);
+  EXPECT_THAT(reasons(from, "udp"), HasSubstr("hints.caps: FI_TAGGED wanted"));
+}
+
+TEST_F(FrontTest, ProvNameInHints) {
+  Front &from = front();
+  const auto found = [&](const char *name) {
+    return shown(ask(from, hints_for(FI_EP_UNSPEC, name).get()));
+  };
+  EXPECT_THAT(found("udp"), ElementsAre("udp eth0", "udp docker0"));
+  EXPECT_THAT(found("ofi_rxm"), ElementsAre("tcp;ofi_rxm eth0", "tcp;ofi_rxm docker0"));
+  EXPECT_THAT(found("rxm"), ElementsAre("tcp;ofi_rxm eth0", "tcp;ofi_rxm docker0"));
+  EXPECT_THAT(found("ofi_rxm;tcp"), ElementsAre("tcp;ofi_rxm eth0", "tcp;ofi_rxm docker0"));
+  EXPECT_THAT(found("^tcp"), ElementsAre("udp eth0", "udp docker0"));
+  ask(from, hints_for(FI_EP_UNSPEC, "nosuch").get(), 0, -FI_ENODATA);
+}
+
+TEST_F(FrontTest, AttributesOnlyOpensNothing) {
+  TestFolder fresh;
+  install(fresh);
+  const InfoPtr list = ask(front({}, &fresh), nullptr, FI_PROV_ATTR_ONLY);
+  std::vector<std::string> names;
+  for (const fi_info *info = list.get(); info != nullptr; info = info->next) {
+    names.push_back(info->fabric_attr->prov_name);
+    EXPECT_EQ(info->fabric_attr->prov_version, FI_VERSION(1, 0));
+    EXPECT_EQ(info->caps, 0u);
+  }
+  EXPECT_THAT(names, ElementsAre("verbs", "profile", "ofi_rxm", "tcp", "trace", "udp", "broken"));
+  std::ifstream maps("/proc/self/maps");
+  const std::string mapped((std::istreambuf_iterator<char>(maps)), {});
+  EXPECT_THAT(mapped, Not(HasSubstr(fresh.path())));
+}
+
+TEST_F(FrontTest, WhatNobodyChoseIsNeverOpened) {
+  TestFolder fresh;
+  install(fresh);
+  ask(front({{"FI_PROVIDER", "nosuch"}}, &fresh), nullptr, 0, -FI_ENODATA);
+  std::ifstream maps("/proc/self/maps");
+  const std::string mapped((std::istreambuf_iterator<char>(maps)), {});
+  EXPECT_THAT(mapped, Not(HasSubstr(fresh.path())));
+}
+
+TEST_F(FrontTest, SourceNeedsAnAddress) {
+  ask(front(), nullptr, FI_SOURCE, -FI_ENODATA);
+}
+
+TEST_F(FrontTest, RulesOfTheSite) {
+  site(
+      "version: 1\nproviders:\n  disable: [verbs]\n  rank:\n"
+      "    - {match: {provider: udp, netdev: \"eth*\"}, rank: 600}\n"
+      "    - {match: {provider: tcp, subnet: 172.17.0.0/16}, enable: false}\n");
+  Front &from = front();
+  EXPECT_THAT(shown(ask(from)),
+              ElementsAre("udp eth0", "tcp eth0", "tcp;ofi_rxm eth0", "udp docker0"));
+  EXPECT_THAT(reasons(from, "tcp"),
+              HasSubstr("tcp rank: a rule of providers.rank switches docker0 off"));
+  EXPECT_THAT(reasons(from, "verbs"), HasSubstr("verbs policy: verbs is disabled"));
+  for (const auto &one : why(from, "udp")) {
+    if (one["stage"] == "selected") {
+      EXPECT_THAT(one["rule"].get<std::string>(), HasSubstr("10-site.yaml:5:7"));
+    }
+  }
+}
+
+TEST_F(FrontTest, StacksOfTheSiteComeFirstAndTakeTheName) {
+  site(
+      "version: 1\nstacks:\n  traced:\n    - {hook: trace}\n    - {layer: rxm}\n"
+      "    - {hook: profile, on_unavailable: skip}\n    - {provider: tcp, params: {eager_size: "
+      "64}}\n"
+      "use: [traced]\n");
+  Front &from = front();
+  const InfoPtr list = ask(from);
+  EXPECT_EQ(shown(list)[0], "tcp;ofi_rxm eth0");
+  EXPECT_THAT(reasons(from, "tcp;ofi_rxm"), HasSubstr(""));
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(list->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  fid_domain *domain = nullptr;
+  fid_ep *ep = nullptr;
+  ASSERT_EQ(fi_domain(fabric, list.get(), &domain, nullptr), 0);
+  ASSERT_EQ(fi_endpoint(domain, list.get(), &ep, nullptr), 0);
+  std::vector<std::string> hooked;
+  for (const ObjectTable::Live &live : objects_.list()) {
+    for (const std::string &hook : live.hooks) hooked.push_back(live.element + "<" + hook);
+  }
+  EXPECT_THAT(hooked, ElementsAre("tcp<profile", "rxm<trace"));
+  EXPECT_EQ(fi_send(ep, nullptr, 0, nullptr, 0, nullptr), 1001);
+  fi_close(&ep->fid);
+  fi_close(&domain->fid);
+  fi_close(&fabric->fid);
+}
+
+TEST_F(FrontTest, FabricByAttributesOfTheApplicationsOwn) {
+  Front &from = front();
+  const auto open = [&](const char *prov_name, const char *name) {
+    fi_fabric_attr attr{};
+    std::string own_prov = prov_name != nullptr ? prov_name : "", own_name = name;
+    attr.prov_name = prov_name != nullptr ? own_prov.data() : nullptr;
+    attr.name = own_name.data();
+    attr.api_version = FI_VERSION(1, 9);
+    fid_fabric *fabric = nullptr;
+    const int rc = from.fabric(&attr, nullptr, 0, &fabric, nullptr);
+    if (rc == 0) {
+      EXPECT_EQ(fabric->api_version, FI_VERSION(1, 9));
+      EXPECT_EQ(fi_close(&fabric->fid), 0);
+    }
+    return rc;
+  };
+  EXPECT_EQ(open("tcp", "10.0.0.0/24"), 0) << "without a getinfo before";
+  EXPECT_EQ(open("tcp;ofi_rxm", "10.0.0.0/24"), 0);
+  EXPECT_EQ(open("ofi_rxm;tcp", "10.0.0.0/24"), 0);
+  EXPECT_EQ(open("TCP", "x"), 0);
+  EXPECT_EQ(open("ofi_rxm", "x"), -FI_ENODEV);
+  EXPECT_EQ(open("nosuch", "x"), -FI_ENODEV);
+  EXPECT_EQ(open("verbs", "x"), -FI_ENODEV);
+  EXPECT_THAT(toys::logged().back(), HasSubstr("no stack \"verbs\" (verbs: "));
+  EXPECT_EQ(open(nullptr, "x"), -FI_EINVAL);
+  fi_fabric_attr attr{};
+  fid_fabric *fabric = nullptr;
+  EXPECT_EQ(from.fabric(&attr, nullptr, FI_PEER, &fabric, nullptr), -FI_EBADFLAGS);
+}
+
+TEST_F(FrontTest, OpenFabricsAreReferred) {
+  Front &from = front();
+  const InfoPtr list = ask(from, hints_for(FI_EP_MSG, "tcp").get());
+  EXPECT_EQ(list->fabric_attr->fabric, nullptr);
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(list->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  const InfoPtr again = ask(from);
+  EXPECT_EQ(again->fabric_attr->fabric, fabric);
+  EXPECT_EQ(again->next->fabric_attr->fabric, nullptr) << "another network";
+  const InfoPtr hints = hints_for(FI_EP_UNSPEC);
+  hints->fabric_attr->fabric = fabric;
+  EXPECT_THAT(shown(ask(from, hints.get())), ElementsAre("tcp eth0"));
+  EXPECT_EQ(fi_close(&fabric->fid), 0);
+  ask(from, hints.get(), 0, -FI_ENODATA);  // a pointer to what is gone is only compared
+  EXPECT_THAT(reasons(from, "tcp"),
+              HasSubstr("hints.fabric_attr.fabric was opened by another stack"));
+}
+
+TEST_F(FrontTest, HooksOnARunningProgram) {
+  Front &from = front();
+  const InfoPtr list = ask(from, hints_for(FI_EP_MSG).get());
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(list->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  fid_domain *domain = nullptr;
+  fid_ep *ep = nullptr;
+  ASSERT_EQ(fi_domain(fabric, list.get(), &domain, nullptr), 0);
+  ASSERT_EQ(fi_endpoint(domain, list.get(), &ep, nullptr), 0);
+  const fi_ops_msg *before = ep->msg;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(from.attach_hook(&fabric->fid, "trace").has_value());
+    EXPECT_NE(ep->msg, before);
+    EXPECT_THAT(from.attach_hook(&fabric->fid, "trace").error().text, HasSubstr("already"));
+    ASSERT_TRUE(from.detach_hook(&fabric->fid, "trace").has_value());
+    EXPECT_EQ(ep->msg, before);
+  }
+  EXPECT_THAT(from.attach_hook(&fabric->fid, "trcae").error().text,
+              HasSubstr("did you mean \"trace\"?"));
+  EXPECT_THAT(from.attach_hook(&fabric->fid, "tcp").error().text, HasSubstr("no hook \"tcp\""));
+  EXPECT_THAT(from.detach_hook(&fabric->fid, "trace").error().text,
+              HasSubstr("not on this object"));
+  fi_close(&ep->fid);
+  fi_close(&domain->fid);
+  fi_close(&fabric->fid);
+  EXPECT_THAT(from.attach_hook(&fabric->fid, "trace").error().text, HasSubstr("no open object"));
+}
+
+TEST_F(FrontTest, WrongParametersRejectTheUnitWithTheirPlace) {
+  Front &from = front({{"FI_TCP_EAGER_SIZE", "lots"}, {"FI_TCP_EAGER_SIEZ", "1"}});
+  EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
+  EXPECT_THAT(reasons(from, "tcp"), HasSubstr("\"lots\" is not a size"));
+  EXPECT_THAT(reasons(from, "tcp"), HasSubstr("environment FI_TCP_EAGER_SIZE"));
+  ASSERT_EQ(notices_.size(), 2u);
+  EXPECT_EQ(notices_[0],
+            "FI_TCP_EAGER_SIEZ is no parameter of tcp: did you mean FI_TCP_EAGER_SIZE?");
+  EXPECT_THAT(notices_[1], HasSubstr("FI_TCP_EAGER_SIZE: \"lots\" is not a size"));
+}
+
+TEST_F(FrontTest, ConfigurationMistakesAreToldOnce) {
+  site("version: 1\nproviders: {disabel: [udp]}\n");
+  Front &from = front();
+  ask(from);
+  ask(from);
+  ASSERT_EQ(notices_.size(), 2u);
+  EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml"));
+  EXPECT_THAT(notices_[0], HasSubstr("did you mean 'disable'?"));
+  EXPECT_THAT(notices_[1], HasSubstr("has errors: the file is left out"));
+  const auto config = nlohmann::json::parse(from.config_json().value());
+  EXPECT_EQ(config["diagnostics"][0]["severity"], "error");
+}
+
+TEST_F(FrontTest, ASiteThatLeavesNothingIsTold) {
+  site("version: 1\nproviders: {enable: [shm]}\n");
+  ask(front(), nullptr, 0, -FI_ENODATA);
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0], HasSubstr("is not in providers.enable"));
+  EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:22"));
+}
+
+TEST_F(FrontTest, NoPluginsAtAllIsTold) {
+  TestFolder bare;
+  std::filesystem::create_directories(bare.at("lib/weft"));
+  ask(front({}, &bare), nullptr, 0, -FI_ENODATA);
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0],
+              HasSubstr("no provider plugin can be used (searched: " + bare.at("lib/weft")));
+}
+
+TEST_F(FrontTest, ProviderPathAddsPlugins) {
+  TestFolder bare;
+  std::filesystem::create_directories(bare.at("lib/weft"));
+  bare.copy(CONFIG_READER, "lib/weft/weft-config.so");
+  Front &from =
+      front({{"FI_PROVIDER_PATH", installed_->at("lib/weft")}, {"FI_PROVIDER", "udp"}}, &bare);
+  EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
+}
+
+TEST_F(FrontTest, WhyTellsOfWhatWasNeverAsked) {
+  Front &from = front();  // no getinfo before
+  EXPECT_THAT(reasons(from, "verbs"), HasSubstr("device"));
+  EXPECT_THAT(reasons(from, "nosuch"), HasSubstr("no plugin has a unit or stack of this name"));
+  EXPECT_THAT(reasons(from, "trace"),
+              HasSubstr("it is a hook that no stack uses | name it in FI_HOOK"));
+  std::vector<std::string> selected;
+  for (const auto &one : why(from, "tcp")) {
+    if (one["stage"] == "selected" && one["accepted"] == true)
+      selected.push_back(one["candidate"].get<std::string>() + ": " +
+                         one["reason"].get<std::string>());
+  }
+  EXPECT_THAT(selected, ElementsAre("tcp: 2 of 6 answers, the first at place 1; rank 500",
+                                    "tcp;ofi_rxm: 2 of 6 answers, the first at place 3; rank 500"));
+  EXPECT_GT(why(from, "").size(), 6u);
+}
+
+TEST_F(FrontTest, ExplainsPluginsConfigurationAndParameters) {
+  Front &from = front({{"FI_TCP_IFACE", "eth0"}, {"HOME", "/nonexistent"}});
+  const auto explained = nlohmann::json::parse(from.explain_json("tcp;ofi_rxm").value());
+  EXPECT_EQ(explained["stack"], "tcp;ofi_rxm");
+  EXPECT_EQ(explained["elements"][1]["unit"], "tcp");
+  EXPECT_EQ(explained["elements"][1]["lines"][0], "eth0: up");
+  EXPECT_EQ(nlohmann::json::parse(from.explain_json("").value())["stack"], "tcp");
+  EXPECT_THAT(from.explain_json("verbs").error().text, HasSubstr("/nonexistent/uverbs"));
+  EXPECT_THAT(from.explain_json("tpc").error().text, HasSubstr("did you mean \"tcp\"?"));
+
+  const auto plugins = nlohmann::json::parse(from.plugins_json().value());
+  ASSERT_EQ(plugins["plugins"].size(), 1u);
+  EXPECT_EQ(plugins["plugins"][0]["vendor"], "weft");
+  EXPECT_EQ(plugins["plugins"][0]["units"].size(), 7u);
+  EXPECT_EQ(plugins["troubles"], nlohmann::json::array());
+
+  const auto config = nlohmann::json::parse(from.config_json().value());
+  bool seen = false;
+  for (const auto &value : config["values"]) {
+    seen = seen ||
+           (value["key"] == "params.tcp.iface" && value["origin"] == "environment FI_TCP_IFACE");
+  }
+  EXPECT_TRUE(seen);
+
+  bool set = false;
+  for (const FrontParam &param : from.params()) {
+    if (param.variable != "FI_TCP_IFACE") continue;
+    set = param.is_set && param.value == "eth0" && param.type == FI_PARAM_STRING;
+  }
+  EXPECT_TRUE(set);
+}
+
+TEST_F(FrontTest, ASecureProcessHearsNobody) {
+  secure_ = true;
+  site("version: 1\nproviders: {disable: [tcp]}\n");
+  TestFolder home;
+  home.write("weft/weft.yaml", "version: 1\nproviders: {disable: [udp]}\n");
+  Front &from = front({{"FI_PROVIDER", "tcp"}, {"XDG_CONFIG_HOME", home.path()}});
+  // Its plugins may lie in folders of root only; what counts here is what was read.
+  fi_info *list = nullptr;
+  (void)from.getinfo(kVersion, nullptr, nullptr, 0, nullptr, &list);
+  free_info(list);
+  const auto config = nlohmann::json::parse(from.config_json().value());
+  ASSERT_EQ(config["files"].size(), 1u);
+  EXPECT_EQ(config["files"][0]["system"], true);
+  for (const auto &value : config["values"]) EXPECT_NE(value["key"], "filter.include");
+}
+
+TEST_F(FrontTest, ManyThreadsMayAskAtOnce) {
+  Front &from = front();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        fi_info *list = nullptr;
+        if (from.getinfo(kVersion, nullptr, nullptr, 0, nullptr, &list) != 0 ||
+            shown(InfoPtr(list)).size() != 6)
+          ++wrong;
+        if (!from.why_json("tcp").has_value()) ++wrong;
+      }
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// The budget is a millisecond for everything up to the first answer; a loaded machine gets twenty
+// times that.
+TEST_F(FrontTest, TheFirstAnswerComesSoon) {
+  Front &from = front({{"FI_PROVIDER", "tcp"}});
+  const InfoPtr hints = hints_for(FI_EP_MSG);
+  const auto start = std::chrono::steady_clock::now();
+  const InfoPtr list = ask(from, hints.get());
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  RecordProperty("first_getinfo_us", static_cast<int>(took.count()));
+  EXPECT_LT(took.count(), 20000);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/loader/test_folder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+UnitInfo unit(const char *name, uint32_t kind = WEFT_KIND_PROVIDER, const char *ofi_name = "") {
+  UnitInfo info;
+  info.name = name;
+  info.ofi_name = ofi_name;
+  info.kind = kind;
+  info.params = {{.type = WEFT_TYPE_INT,
+                  .name = "connect_timeout_ms",
+                  .default_value = "5000",
+                  .help = "",
+                  .has_default = true,
+                  .minimum = 1,
+                  .maximum = 100000},
+                 {.type = WEFT_TYPE_STRING, .name = "iface", .default_value = "", .help = ""}};
+  return info;
+}
+
+class PolicyTest : public ::testing::Test {
+ protected:
+  // Files are given from the weakest to the strongest.
+  std::string vendor(std::string_view text) {
+    return folder_.write("usr/share/weft/00-vendor.yaml", text);
+  }
+  std::string site(std::string_view text, const char *name = "10-site.yaml") {
+    return folder_.write(std::string("etc/weft/") + name, text);
+  }
+  std::string user(std::string_view text) { return folder_.write("home/weft.yaml", text); }
+
+  Policy load(std::map<std::string, std::string> environment = {}) {
+    PolicySources sources;
+    sources.system_folders = {folder_.at("usr/share/weft"), folder_.at("etc/weft")};
+    sources.user_file = folder_.at("home/weft.yaml");
+    sources.environment = std::move(environment);
+    sources.reader_library = reader_;
+    sources.secure = secure_;
+    return load_policy(sources);
+  }
+  static std::string texts(const Policy &policy) {
+    std::string all;
+    for (const Diagnostic &one : policy.diagnostics) all += one.where + ": " + one.text + "\n";
+    return all;
+  }
+
+  TestFolder folder_;
+  std::string reader_ = CONFIG_READER;
+  bool secure_ = false;
+};
+
+TEST_F(PolicyTest, NothingSaidNothingRead) {
+  reader_ = "/nonexistent/reader.so";  // would be an error if it were needed
+  const Policy policy = load();
+  EXPECT_EQ(texts(policy), "");
+  EXPECT_FALSE(policy.enable.has_value());
+  EXPECT_TRUE(policy.unprobed_allow.value);
+  EXPECT_EQ(policy.unprobed_allow.origin.where, "built-in");
+  EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
+}
+
+TEST_F(PolicyTest, WithoutItsReaderAFileIsTold) {
+  reader_ = "/nonexistent/reader.so";
+  const std::string path = site("version: 1\n");
+  const Policy policy = load();
+  EXPECT_THAT(texts(policy), HasSubstr(path + ": cannot be read, since the YAML reader"));
+  ASSERT_EQ(policy.files.size(), 1u);
+  EXPECT_FALSE(policy.files[0].used);
+}
+
+TEST_F(PolicyTest, TheStrongerSourceCounts) {
+  vendor(
+      "version: 1\nplugins: {probe_budget_ms: 1}\nparams: {tcp: {iface: a, connect_timeout_ms: "
+      "1}}\n");
+  const std::string first = site("version: 1\nplugins: {probe_budget_ms: 2}\n");
+  const std::string second =
+      site("version: 1\nplugins: {probe_budget_ms: 3, unprobed: deny}\n", "20-more.yaml");
+  const std::string mine = user("version: 1\nparams: {tcp: {connect_timeout_ms: 2}}\n");
+  const std::string extra =
+      folder_.write("extra.yaml", "version: 1\nplugins: {probe_budget_ms: 4}\n");
+  const Policy policy = load({{"FI_CONFIG", extra}, {"FI_TCP_IFACE", "b"}});
+  EXPECT_EQ(texts(policy), "");
+  EXPECT_EQ(policy.probe_budget_ms.value, 4);
+  EXPECT_EQ(policy.probe_budget_ms.origin.where, extra + ":2:11");
+  EXPECT_FALSE(policy.unprobed_allow.value);
+  EXPECT_THAT(policy.unprobed_allow.origin.where, HasSubstr(second));
+  EXPECT_EQ(policy.files.size(), 5u);
+  const std::vector<Setting> settings = settings_of(policy, unit("tcp"));
+  ASSERT_EQ(settings.size(), 3u);
+  EXPECT_EQ(settings[0].value, "2");
+  EXPECT_THAT(settings[0].where, HasSubstr(mine));
+  EXPECT_EQ(settings[2].value, "b");
+  EXPECT_EQ(settings[2].where, "environment FI_TCP_IFACE");
+}
+
+TEST_F(PolicyTest, AFileWithAnErrorIsLeftOutAsAWhole) {
+  const std::string path = site("version: 1\nproviders:\n  disable: [udp]\n  enabel: [tcp]\n");
+  user("version: 1\nproviders: {disable: [shm]}\n");
+  const Policy policy = load();
+  EXPECT_THAT(texts(policy), HasSubstr(path + ":4:3: "));
+  EXPECT_THAT(texts(policy), HasSubstr("'enable'"));
+  EXPECT_THAT(texts(policy), HasSubstr("the file is left out"));
+  EXPECT_TRUE(judge_unit(policy, unit("udp")).accepted);
+  EXPECT_FALSE(judge_unit(policy, unit("shm")).accepted) << "other files go on";
+}
+
+TEST_F(PolicyTest, OnlyRegularFilesAreRead) {
+  ::mkdir(folder_.at("etc").c_str(), 0755);
+  ::mkdir(folder_.at("etc/weft").c_str(), 0755);
+  ASSERT_EQ(::mkfifo(folder_.at("etc/weft/10-pipe.yaml").c_str(), 0644), 0);
+  folder_.write("etc/weft/20-large.yaml", std::string((1 << 20) + 1, '#'));
+  folder_.write("etc/weft/.hidden.yaml", "nonsense");
+  folder_.write("etc/weft/notes.txt", "nonsense");
+  const Policy policy = load();
+  EXPECT_THAT(texts(policy), HasSubstr("10-pipe.yaml: it is no regular file"));
+  EXPECT_THAT(texts(policy), HasSubstr("more than 1 MiB"));
+  EXPECT_EQ(policy.diagnostics.size(), 2u);
+}
+
+TEST_F(PolicyTest, AMissingFiConfigIsTold) {
+  EXPECT_THAT(texts(load({{"FI_CONFIG", "/nonexistent/x.yaml"}})),
+              HasSubstr("environment FI_CONFIG: there is no file /nonexistent/x.yaml"));
+}
+
+TEST_F(PolicyTest, WithAtSecureOnlySystemFilesCount) {
+  secure_ = true;
+  site("version: 1\nproviders: {disable: [udp]}\n");
+  user("version: 1\nproviders: {disable: [tcp]}\n");
+  const std::string extra =
+      folder_.write("extra.yaml", "version: 1\nproviders: {disable: [shm]}\n");
+  const Policy policy =
+      load({{"FI_CONFIG", extra}, {"FI_PROVIDER", "verbs"}, {"FI_TCP_IFACE", "x"}});
+  EXPECT_FALSE(judge_unit(policy, unit("udp")).accepted);
+  EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
+  EXPECT_TRUE(judge_unit(policy, unit("shm")).accepted);
+  EXPECT_FALSE(policy.filter.has_value());
+  EXPECT_THAT(settings_of(policy, unit("tcp")), IsEmpty());
+}
+
+TEST_F(PolicyTest, DisableAddsUpAndAStrongerEnableLifts) {
+  const std::string path = site("version: 1\nproviders: {disable: [udp, shm]}\n");
+  user("version: 1\nproviders: {enable: [udp, tcp]}\n");
+  const Policy policy = load();
+  EXPECT_TRUE(judge_unit(policy, unit("udp")).accepted);
+  EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
+  const Verdict shm = judge_unit(policy, unit("shm"));
+  EXPECT_FALSE(shm.accepted);
+  EXPECT_EQ(shm.rule, path + ":2:28");
+  EXPECT_THAT(shm.remedy, HasSubstr("FI_PROVIDER"));
+  EXPECT_FALSE(judge_unit(policy, unit("verbs")).accepted) << "not in the list";
+  EXPECT_TRUE(judge_unit(policy, unit("rxm", WEFT_KIND_LAYER)).accepted)
+      << "the list is of providers";
+}
+
+TEST_F(PolicyTest, AnEmptyListEnablesNothing) {
+  user("version: 1\nproviders: {enable: []}\n");
+  EXPECT_FALSE(judge_unit(load(), unit("tcp")).accepted);
+}
+
+TEST_F(PolicyTest, FiProviderLiftsWhatIsNotFinal) {
+  site("version: 1\nproviders: {disable: [udp], enable: [tcp]}\n");
+  const Policy policy = load({{"FI_PROVIDER", "udp;ofi_rxd,verbs"}});
+  EXPECT_TRUE(judge_unit(policy, unit("udp")).accepted);
+  EXPECT_TRUE(judge_unit(policy, unit("verbs")).accepted);
+  EXPECT_FALSE(judge_unit(policy, unit("shm")).accepted);
+  EXPECT_FALSE(judge_unit(load({{"FI_PROVIDER", "^tcp"}}), unit("udp")).accepted)
+      << "excluding others is no wish for this one";
+}
+
+TEST_F(PolicyTest, FinalKeysStand) {
+  site(
+      "version: 1\nproviders: {disable: [udp], enable: [tcp]}\nparams: {tcp: {iface: eth0}}\n"
+      "plugins: {path: [/opt/site]}\n"
+      "final: [providers, params.tcp.iface, plugins.path]\n");
+  const std::string mine = user(
+      "version: 1\nproviders: {enable: [udp], rank: [{match: {}, enable: false}]}\n"
+      "params: {tcp: {iface: eth1, connect_timeout_ms: 7}}\n");
+  const Policy policy =
+      load({{"FI_PROVIDER", "udp"}, {"FI_PROVIDER_PATH", "/home/me"}, {"FI_TCP_IFACE", "eth2"}});
+  EXPECT_THAT(texts(policy), HasSubstr(mine + ":2:22: providers.enable is final in"));
+  EXPECT_THAT(texts(policy), HasSubstr("providers.rank is final"));
+  EXPECT_THAT(texts(policy), HasSubstr("params.tcp.iface is final"));
+  EXPECT_THAT(texts(policy), HasSubstr("environment FI_PROVIDER_PATH: plugins.path is final"));
+  EXPECT_EQ(policy.diagnostics.size(), 4u) << texts(policy);
+  const Verdict udp = judge_unit(policy, unit("udp"));
+  EXPECT_FALSE(udp.accepted);
+  EXPECT_THAT(udp.remedy, HasSubstr("final"));
+  EXPECT_THAT(policy.ranks, IsEmpty());
+  ASSERT_EQ(policy.plugin_path.size(), 1u);
+  EXPECT_TRUE(policy.plugin_path[0].origin.final);
+  std::vector<Diagnostic> more;
+  const std::vector<Setting> settings = settings_of(policy, unit("tcp"), &more);
+  ASSERT_EQ(settings.size(), 2u);
+  EXPECT_EQ(settings[0].value, "7");
+  EXPECT_EQ(settings[1].value, "eth0");
+  ASSERT_EQ(more.size(), 1u);
+  EXPECT_THAT(more[0].text, HasSubstr("the variable is ignored"));
+}
+
+TEST_F(PolicyTest, AUserCannotMakeAKeyFinal) {
+  const std::string mine = user("version: 1\nproviders: {disable: [udp]}\nfinal: [providers]\n");
+  const Policy policy = load({{"FI_PROVIDER", "udp"}});
+  EXPECT_THAT(texts(policy), HasSubstr(mine + ":3:9: `final` counts only in files of the system"));
+  EXPECT_TRUE(judge_unit(policy, unit("udp")).accepted);
+}
+
+TEST_F(PolicyTest, StacksByNameAndRulesInOrder) {
+  site(
+      "version: 1\nstacks:\n  rdm: [{provider: tcp}]\n  other: [{provider: udp}]\nuse: [other]\n"
+      "providers: {rank: [{match: {provider: a}, rank: 1}]}\n");
+  user(
+      "version: 1\nstacks:\n  rdm:\n    - {hook: trace, on_unavailable: skip}\n"
+      "    - {layer: rxm, params: {eager_size: 16K}}\n    - {provider: verbs}\nuse: [rdm]\n"
+      "providers: {rank: [{match: {provider: b, subnet: 10.0.0.0/8, ep_type: msg}, enable: "
+      "false}]}\n");
+  const Policy policy = load();
+  EXPECT_EQ(texts(policy), "");
+  ASSERT_EQ(policy.stacks.size(), 2u);
+  const StackSpec &rdm = policy.stacks[1];
+  ASSERT_EQ(rdm.elements.size(), 3u);
+  EXPECT_TRUE(rdm.elements[0].skip_if_unavailable);
+  EXPECT_EQ(rdm.elements[1].params[0].value, "16K");
+  EXPECT_EQ(policy.use->value[0].value, "rdm");
+  ASSERT_EQ(policy.ranks.size(), 2u);
+  EXPECT_EQ(policy.ranks[0].rank, 1);
+  EXPECT_EQ(policy.ranks[1].ep_type, "msg");
+  EXPECT_EQ(policy.ranks[1].enable, false);
+}
+
+TEST_F(PolicyTest, FilterJudgesStacks) {
+  const UnitInfo tcp = unit("tcp"), udp = unit("udp"),
+                 rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
+  const auto allowed = [&](const char *text, std::vector<const UnitInfo *> units) {
+    return judge_filter(load({{"FI_PROVIDER", text}}), units).accepted;
+  };
+  EXPECT_TRUE(allowed("tcp", {&tcp}));
+  EXPECT_TRUE(allowed("tcp", {&tcp, &rxm})) << "as in stock libfabric";
+  EXPECT_TRUE(allowed("TCP", {&tcp}));
+  EXPECT_FALSE(allowed("tcp", {&udp}));
+  EXPECT_FALSE(allowed("tcp;ofi_rxm", {&tcp}));
+  EXPECT_TRUE(allowed("tcp;ofi_rxm", {&tcp, &rxm}));
+  EXPECT_TRUE(allowed("tcp;rxm", {&tcp, &rxm}));
+  EXPECT_TRUE(allowed("ofi_rxm;tcp", {&tcp, &rxm}));
+  EXPECT_TRUE(allowed("ofi_rxm", {&tcp, &rxm}));
+  EXPECT_FALSE(allowed("^tcp", {&tcp, &rxm}));
+  EXPECT_FALSE(allowed("^udp,tcp", {&tcp}));
+  EXPECT_FALSE(allowed("^ofi_rxm", {&tcp, &rxm}));
+  EXPECT_TRUE(allowed("^ofi_rxm", {&tcp}));
+  EXPECT_TRUE(allowed("^", {&tcp}));
+  EXPECT_TRUE(judge_filter(load(), {&tcp}).accepted);
+}
+
+TEST_F(PolicyTest, MistakesInTheEnvironmentRefuseOrAreIgnored) {
+  const Policy filter = load({{"FI_PROVIDER", "tcp,^udp"}});
+  EXPECT_EQ(
+      filter.refusal,
+      "FI_PROVIDER=tcp,^udp: column 5: '^' stands only at the very beginning, for the whole list");
+  EXPECT_EQ(load({{"FI_HOOK", "a,b"}}).refusal.rfind("FI_HOOK=a,b: column 2", 0), 0u);
+  EXPECT_EQ(load({{"FI_HOOK", ""}}).refusal, "");
+  const Policy path = load({{"FI_PROVIDER_PATH", "/a::/b"}});
+  EXPECT_EQ(path.refusal, "");
+  EXPECT_THAT(path.plugin_path, IsEmpty());
+  EXPECT_THAT(texts(path), HasSubstr("column 4"));
+}
+
+TEST_F(PolicyTest, PluginPathsMostPreferredFirst) {
+  site("version: 1\nplugins: {path: [/opt/site]}\n");
+  user("version: 1\nplugins: {path: [/opt/user1, /opt/user2]}\n");
+  const Policy policy = load({{"FI_PROVIDER_PATH", "/env/a:/env/b"}});
+  std::vector<std::string> paths;
+  for (const auto &one : policy.plugin_path) paths.push_back(one.value);
+  EXPECT_THAT(paths, ElementsAre("/env/a", "/env/b", "/opt/user1", "/opt/user2", "/opt/site"));
+}
+
+TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
+  site(
+      "version: 1\nproviders: {disable: [upd], enable: [tcp]}\nuse: [rmd]\n"
+      "stacks: {rdm: [{layer: rxn}, {provider: tcp}]}\n"
+      "params: {tcp: {conect_timeout_ms: 5, connect_timeout_ms: soon}, nosuch: {a: 1}}\n");
+  const Policy policy = load({{"FI_TCP_CONNECT_TIMEOUT_SM", "1"},
+                              {"FI_TCP_IFACE", "eth0"},
+                              {"FI_OFI_RXM_CONNECT_TIMEOUT_MS", "x"},
+                              {"FI_RXM_IFACE", "y"},
+                              {"FI_UNIVERSE_SIZE", "4"},
+                              {"FI_LOG_LEVEL", "warn"},
+                              {"FI_SOCKETS_IFACE", "eth0"},
+                              {"FI_PROVIDER", "tpc,tcp"}});
+  const std::vector<UnitInfo> units = {unit("tcp"), unit("udp"),
+                                       unit("rxm", WEFT_KIND_LAYER, "ofi_rxm")};
+  std::vector<std::string> found;
+  for (const Diagnostic &one : check_names(policy, units)) found.push_back(one.text);
+  EXPECT_THAT(
+      found,
+      UnorderedElementsAre(
+          HasSubstr(
+              "providers.disable names \"upd\", and there is no such unit: did you mean \"udp\"?"),
+          HasSubstr("stack rdm names \"rxn\", and there is no such unit: did you mean \"rxm\"?"),
+          HasSubstr("use names \"rmd\", and there is no such stack: did you mean \"rdm\"?"),
+          HasSubstr("did you mean \"connect_timeout_ms\"?"),
+          HasSubstr("params.tcp.connect_timeout_ms: \"soon\" is not an integer"),
+          HasSubstr("params names \"nosuch\""),
+          HasSubstr("FI_PROVIDER=tpc,tcp (column 1) names \"tpc\""),
+          "FI_TCP_CONNECT_TIMEOUT_SM is no parameter of tcp: did you mean "
+          "FI_TCP_CONNECT_TIMEOUT_MS?",
+          "FI_OFI_RXM_CONNECT_TIMEOUT_MS: \"x\" is not an integer"));
+}
+
+TEST_F(PolicyTest, VariablesOfUnitsWithDashesAndSecondNames) {
+  EXPECT_THAT(variables_of(unit("hook-trace", WEFT_KIND_HOOK), "buffer_size"),
+              ElementsAre("FI_HOOK_TRACE_BUFFER_SIZE"));
+  EXPECT_THAT(variables_of(unit("rxm", WEFT_KIND_LAYER, "ofi_rxm"), "tx_size"),
+              ElementsAre("FI_RXM_TX_SIZE", "FI_OFI_RXM_TX_SIZE"));
+}
+
+TEST_F(PolicyTest, JsonTellsOrigins) {
+  const std::string path = site(
+      "version: 1\nproviders: {disable: [udp]}\nparams: {tcp: {iface: eth0}}\n"
+      "use: [rdm]\nstacks: {rdm: [{hook: trace}, {provider: tcp}]}\n"
+      "final: [providers.disable]\n");
+  const Policy policy =
+      load({{"FI_PROVIDER", "^shm"}, {"FI_HOOK", "trace"}, {"FI_TCP_CONNECT_TIMEOUT_MS", "9"}});
+  const std::vector<UnitInfo> units = {unit("tcp"), unit("udp"), unit("trace", WEFT_KIND_HOOK)};
+  const auto json = nlohmann::json::parse(policy_json(policy, units));
+  EXPECT_EQ(json["files"][0]["path"], path);
+  EXPECT_EQ(json["files"][0]["used"], true);
+  const auto value = [&](const std::string &key) {
+    for (const auto &one : json["values"]) {
+      if (one["key"] == key) return one;
+    }
+    return nlohmann::json();
+  };
+  EXPECT_EQ(value("providers.disable")["value"], "udp");
+  EXPECT_EQ(value("providers.disable")["origin"], path + ":2:23");
+  EXPECT_EQ(value("providers.disable")["final"], true);
+  EXPECT_EQ(value("params.tcp.iface")["value"], "eth0");
+  EXPECT_EQ(value("params.tcp.connect_timeout_ms")["value"], "9");
+  EXPECT_EQ(value("params.tcp.connect_timeout_ms")["origin"],
+            "environment FI_TCP_CONNECT_TIMEOUT_MS");
+  EXPECT_EQ(value("params.udp.connect_timeout_ms")["origin"], "default");
+  EXPECT_EQ(value("filter.exclude")["value"][0], "shm");
+  EXPECT_EQ(value("hooks")["origin"], "environment FI_HOOK");
+  EXPECT_EQ(value("stacks.rdm")["value"][0]["hook"], "trace");
+  EXPECT_EQ(value("plugins.unprobed")["origin"], "built-in");
+  EXPECT_EQ(json["diagnostics"].size(), 1u) << json["diagnostics"];  // no unit shm
+}
+
+}  // namespace
+}  // namespace weft
