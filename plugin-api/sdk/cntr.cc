@@ -5,7 +5,9 @@
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
 
+#include <mutex>
 #include <new>
+#include <utility>
 
 namespace weft::sdk {
 
@@ -70,36 +72,27 @@ int Cntr::seterr(uint64_t value) { return update(errors_, value, false); }
 int Cntr::wait(uint64_t threshold, int timeout) {
   if (!wait_.can_block()) return -FI_EINVAL;
   const Deadline deadline(timeout);
+  const bool yields = wait_.type() == FI_WAIT_YIELD;
   Engine &engine = *domain_.engine;
-  engine.lock().lock();
+  std::unique_lock lock(engine.lock());
+  WaitObject::Waiter waiter(wait_);
   const uint64_t errors = errors_.load(std::memory_order_relaxed);
-  int rc;
   for (;;) {
     engine.progress();
-    if (value_.load(std::memory_order_relaxed) >= threshold) {
-      rc = 0;
-      break;
-    }
-    if (errors_.load(std::memory_order_relaxed) != errors) {
-      rc = -FI_EAVAIL;
-      break;
-    }
-    if (deadline.passed()) {
-      rc = -FI_ETIMEDOUT;
-      break;
-    }
-    wait_.clear();
-    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_.fd();
-    engine.lock().unlock();
-    if (fd < 0) {
+    if (value_.load(std::memory_order_relaxed) >= threshold) return 0;
+    if (errors_.load(std::memory_order_relaxed) != errors) return -FI_EAVAIL;
+    if (deadline.passed()) return -FI_ETIMEDOUT;
+    waiter.looked();
+    const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CNTR, "fi_cntr_wait");
+    if (fd < 0 && !yields) return fd;
+    lock.unlock();
+    if (yields) {
       sched_yield();
     } else {
       WaitObject::block(fd, deadline.left_ms());
     }
-    engine.lock().lock();
+    lock.lock();
   }
-  engine.lock().unlock();
-  return rc;
 }
 
 int Cntr::close() {
@@ -112,19 +105,14 @@ int Cntr::close() {
 }
 
 int Cntr::control(int command, void *arg) {
-  if (command != FI_GETWAIT) return -FI_ENOSYS;
   Guard guard(domain_.engine->lock());
-  return wait_.get(arg);
+  return wait_.control(command, arg);
 }
 
 bool Cntr::poll() {
   Guard guard(domain_.engine->lock());
   domain_.engine->progress();
-  const uint64_t sum = value_.load(std::memory_order_relaxed) + errors_.load(std::memory_order_relaxed);
-  wait_.clear();
-  if (sum == polled_) return false;
-  polled_ = sum;
-  return true;
+  return std::exchange(changed_, false);
 }
 
 int Cntr::wait_fd() {
@@ -133,10 +121,11 @@ int Cntr::wait_fd() {
 }
 
 int Cntr::trywait() {
-  if (poll()) return -FI_EAGAIN;
-  if (wait_.type() == FI_WAIT_MUTEX_COND) return 0;
-  const int fd = wait_fd();
-  return fd < 0 ? fd : 0;
+  Guard guard(domain_.engine->lock());
+  domain_.engine->progress();
+  if (std::exchange(changed_, false)) return -FI_EAGAIN;
+  wait_.clear();
+  return wait_.arm(instance(), FI_LOG_CNTR);
 }
 
 }  // namespace weft::sdk

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -249,43 +250,36 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
     threshold = std::clamp<size_t>(reinterpret_cast<uintptr_t>(cond), 1, size_);
   }
   const Deadline deadline(timeout);
+  const bool yields = wait_.type() == FI_WAIT_YIELD;
   Engine &engine = *domain_.engine;
-  engine.lock().lock();
+  std::unique_lock lock(engine.lock());
+  WaitObject::Waiter waiter(wait_);
   const uint64_t signals = signals_;
-  ++waiters_;
-  ssize_t got;
   for (;;) {
     engine.flush();
     if (tail_ - head_ < threshold) engine.progress();
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty();
-    const bool late = !enough && deadline.passed();
-    if (enough || signalled || late) {
-      got = take(buf, count, src_addr);
-      if (got == -FI_EAGAIN && !signalled && !late) continue;
-      break;
-    }
-    wait_.clear();  // what is here was seen; below a threshold only more of it is a reason to wake
-    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_.fd();
-    engine.lock().unlock();
-    if (fd < 0) {
-      sched_yield();  // also what is left to do when there is no descriptor to be had
+    if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
+    waiter.looked();  // what is here was seen; below a threshold only more of it is a reason to wake
+    const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CQ, "fi_cq_sread");
+    if (fd < 0 && !yields) return fd;
+    lock.unlock();
+    if (yields) {
+      sched_yield();
     } else {
       WaitObject::block(fd, deadline.left_ms());
     }
-    engine.lock().lock();
+    lock.lock();
   }
-  --waiters_;
-  engine.lock().unlock();
-  return got;
 }
 
 int Cq::signal() {
   Guard guard(domain_.engine->lock());
-  if (waiters_ == 0) {
-    signal_pending_ = true;
-  } else {
+  if (wait_.awaited()) {
     ++signals_;
+  } else {
+    signal_pending_ = true;
   }
   wait_.notify();
   return 0;
@@ -305,9 +299,8 @@ int Cq::close() {
 }
 
 int Cq::control(int command, void *arg) {
-  if (command != FI_GETWAIT) return -FI_ENOSYS;
   Guard guard(domain_.engine->lock());
-  return wait_.get(arg);
+  return wait_.control(command, arg);
 }
 
 int Cq::trywait() {
@@ -316,8 +309,7 @@ int Cq::trywait() {
   if (is_empty()) engine.progress();
   if (!is_empty()) return -FI_EAGAIN;
   wait_.clear();
-  const int fd = wait_.type() == FI_WAIT_MUTEX_COND ? 0 : wait_.fd();
-  return fd < 0 ? fd : 0;
+  return wait_.arm(instance(), FI_LOG_CQ);
 }
 
 int Cq::wait_fd() {

@@ -16,31 +16,17 @@ DomainCore::DomainCore(const weft_instance *instance, struct fid *fid, const Dom
 }
 
 int DomainCore::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
-  const int rc = finish(shared_.instance, FI_LOG_CQ, Cq::open(shared_, attr, context), cq);
-  // Nobody makes progress while a thread sleeps on a condition variable of its own.
-  if (rc == 0 && attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
-    if (auto started = engine_.start_thread(); !started) {
-      WEFT_WARN(shared_.instance, FI_LOG_CQ, "%s", started.error().text.c_str());
-      fi_close(&(*cq)->fid);
-      return -started.error().code;
-    }
-  }
-  return rc;
+  if (cq == nullptr) return -FI_EINVAL;
+  return finish(shared_.instance, FI_LOG_CQ, Cq::open(shared_, attr, context), cq);
 }
 
 int DomainCore::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
-  const int rc = finish(shared_.instance, FI_LOG_CNTR, Cntr::open(shared_, attr, context), cntr);
-  if (rc == 0 && attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
-    if (auto started = engine_.start_thread(); !started) {
-      WEFT_WARN(shared_.instance, FI_LOG_CNTR, "%s", started.error().text.c_str());
-      fi_close(&(*cntr)->fid);
-      return -started.error().code;
-    }
-  }
-  return rc;
+  if (cntr == nullptr) return -FI_EINVAL;
+  return finish(shared_.instance, FI_LOG_CNTR, Cntr::open(shared_, attr, context), cntr);
 }
 
 int DomainCore::poll_open(struct fi_poll_attr *attr, struct fid_poll **set) {
+  if (set == nullptr) return -FI_EINVAL;
   return finish(shared_.instance, FI_LOG_DOMAIN, PollSet::open(shared_, attr), set);
 }
 

@@ -106,8 +106,9 @@ void Eq::add_source(Engine &engine) {
     return;
   }
   sources_.emplace_back(&engine, 1);
+  if (wait_.add_source({.engine = &engine, .cm = true})) return;
   std::lock_guard queue(mutex_);
-  wait_.add_source({.engine = &engine, .cm = true});
+  wait_.notify();
 }
 
 void Eq::remove_source(Engine &engine) {
@@ -115,7 +116,6 @@ void Eq::remove_source(Engine &engine) {
   const auto it = std::ranges::find(sources_, &engine, &std::pair<Engine *, size_t>::first);
   if (it == sources_.end() || --it->second != 0) return;
   sources_.erase(it);
-  std::lock_guard queue(mutex_);
   wait_.remove_source({.engine = &engine, .cm = true});
 }
 
@@ -195,14 +195,14 @@ ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t 
   for (;;) {
     const ssize_t n = read(event, buf, len, flags);
     if (n != -FI_EAGAIN || deadline.passed()) return n;
-    const int fd = wait_.type() == FI_WAIT_YIELD ? -1 : wait_fd();
-    if (fd < 0) {
+    if (wait_.type() == FI_WAIT_YIELD) {
       sched_yield();
-    } else {
-      // Progress may have made an event between the read and the descriptor's birth.
-      if (trywait() != 0) continue;
-      WaitObject::block(fd, deadline.left_ms());
+      continue;
     }
+    const int fd = wait_fd();
+    if (fd < 0) return fd;
+    // Progress may have made an event between the read and the descriptor's birth.
+    if (!poll()) WaitObject::block(fd, deadline.left_ms());
   }
 }
 
@@ -220,22 +220,28 @@ int Eq::close() {
   return 0;
 }
 
+// The calls of the wait object that may take an engine's lock, which whoever pushes holds already: not with the queue's.
+template <class Call>
+int Eq::with_descriptor(Call call) {
+  std::lock_guard sources(sources_mutex_);
+  {
+    std::lock_guard guard(mutex_);
+    if (const int rc = wait_.prepare(); rc != 0) return rc;
+  }
+  return call();
+}
+
 int Eq::wait_fd() {
-  std::lock_guard guard(mutex_);
-  return wait_.fd();
+  return with_descriptor([this] { return wait_.fd_for(instance(), FI_LOG_EQ, "fi_eq_sread"); });
 }
 
 int Eq::control(int command, void *arg) {
-  if (command != FI_GETWAIT) return -FI_ENOSYS;
-  std::lock_guard guard(mutex_);
-  return wait_.get(arg);
+  return with_descriptor([&] { return wait_.control(command, arg); });
 }
 
 int Eq::trywait() {
   if (poll()) return -FI_EAGAIN;
-  if (wait_.type() == FI_WAIT_MUTEX_COND) return 0;
-  const int fd = wait_fd();
-  return fd < 0 ? fd : 0;
+  return with_descriptor([this] { return wait_.arm(instance(), FI_LOG_EQ); });
 }
 
 bool Eq::poll() {

@@ -4,8 +4,7 @@
 //   cntr->add_events(1, bytes);        // by the provider, engine's lock held
 //   cntr->add_error();
 //
-// Counts operations or bytes as it was opened for. Reading is lock-free when nothing has to be moved on. Not a completion queue: it
-// says how many, never which.
+// Counts operations or bytes as it was opened for. Reading makes progress. Not a completion queue: it says how many, never which.
 #ifndef WEFT_SDK_CNTR_H
 #define WEFT_SDK_CNTR_H
 
@@ -47,13 +46,16 @@ class Cntr final : public Object<Cntr, fid_cntr> {
  private:
   Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context);
   ~Cntr() = default;
-  void changed() { wait_.notify(); }
+  void changed() {
+    changed_ = true;
+    wait_.notify();
+  }
   int update(std::atomic<uint64_t> &what, uint64_t value, bool add);
 
   DomainContext &domain_;
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};
-  uint64_t polled_ = 0;  // value + errors as the last poll saw them
+  bool changed_ = false;  // since the last poll or trywait
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
 };

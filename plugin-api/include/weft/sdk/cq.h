@@ -118,7 +118,6 @@ class Cq final : public Object<Cq, fid_cq> {
   size_t mask_;
   size_t head_ = 0, tail_ = 0;
   bool overrun_ = false;
-  unsigned waiters_ = 0;
   bool signal_pending_ = false;
   uint64_t signals_ = 0;
   std::deque<CompletionError> errors_;

@@ -85,15 +85,18 @@ class Eq final : public Object<Eq, fid_eq> {
   void progress();
   ssize_t take(uint32_t *event, void *buf, size_t len, uint64_t flags);
   void drop(Event &event);
+  template <class Call>
+  int with_descriptor(Call call);
 
   std::atomic<size_t> &children_;
   const bool writable_;
-  std::mutex mutex_;  // of the queue and its wait object
+  std::mutex mutex_;  // of the queue, and of what it notifies
   std::deque<Event> events_;
   std::string last_err_data_;
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
-  std::mutex sources_mutex_;  // taken before an engine's lock; held while progress runs, so that no engine goes away under it
+  // Taken before an engine's lock, and held while progress runs, so that no engine goes away under it. Of the wait object's descriptors too.
+  std::mutex sources_mutex_;
   std::vector<std::pair<Engine *, size_t>> sources_;
 };
 
