@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft-probe: runs a plugin's code where it can hurt nobody.
 //
-//   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml    writes the manifest from the
-//   descriptor weft-probe --refresh /usr/lib/weft                          probes a folder's
-//   plugins and writes its plugins.idx weft-probe --probe tcp.so the child of a probe; its report
-//   goes to descriptor 3
+//   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml
+//       writes the manifest from the descriptor
+//   weft-probe --refresh /usr/lib/weft
+//       probes a folder's plugins and writes its plugins.idx
+//   weft-probe --check tcp.so --quarantine ~/.cache/weft/quarantine
+//       has a plugin probed now, remembers the verdict and prints it as JSON
+//   weft-probe --list ~/.cache/weft/quarantine
+//       prints what is remembered, as JSON
+//   weft-probe --forget tcp.so --quarantine ~/.cache/weft/quarantine
+//       forgets what is remembered of a file
+//   weft-probe --probe tcp.so
+//       the child of a probe; its report goes to descriptor 3
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -19,7 +28,9 @@
 #include "core/loader/manifest_writer.h"
 #include "core/loader/open_library.h"
 #include "core/loader/probe.h"
+#include "core/loader/verdict_cache.h"
 #include "core/probe/child.h"
+#include "core/probe/record_json.h"
 #include "core/probe/services.h"
 
 namespace weft {
@@ -30,9 +41,13 @@ namespace fs = std::filesystem;
 constexpr const char *kUsage =
     "usage: weft-probe --manifest FILE.so --output FILE.yaml\n"
     "       weft-probe --refresh FOLDER [--reader FILE.so]\n"
+    "       weft-probe --check FILE.so [--budget MILLISECONDS] [--quarantine LIST]\n"
+    "       weft-probe --list LIST\n"
+    "       weft-probe --forget FILE.so --quarantine LIST\n"
     "       weft-probe --probe FILE.so\n"
-    "Writes a plugin's manifest, the index of a folder of plugins, or (for the loader) the report "
-    "of a probe.\n";
+    "Writes a plugin's manifest or the index of a folder of plugins; says as JSON how a plugin "
+    "fares in a process of its own, and what is remembered of that; or (for the loader) is that "
+    "process.\n";
 
 int complain(const std::string &file, const Rejection &rejection) {
   std::fprintf(stderr, "weft-probe: %s: %s: %s\n", file.c_str(), rejection.cause.c_str(),
@@ -59,10 +74,14 @@ int write_manifest(const std::string &file, const std::string &output) {
   return 0;
 }
 
-int refresh(const std::string &folder, const std::string &reader) {
+std::string own_program() {
   std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error);
+}
+
+int refresh(const std::string &folder, const std::string &reader) {
   LoaderOptions options;
-  options.probe_program = fs::read_symlink("/proc/self/exe", error);
+  options.probe_program = own_program();
   options.reader_library =
       !reader.empty() ? reader
                       : (fs::path(options.probe_program).parent_path() / "weft-config.so").string();
@@ -77,12 +96,68 @@ int refresh(const std::string &folder, const std::string &reader) {
   return 0;
 }
 
+std::string tidy(const std::string &path) {
+  return fs::absolute(path).lexically_normal();
+}
+
+void print(const std::string &text) {
+  std::printf("%s\n", text.c_str());
+}
+
+int check(const std::string &file, const std::string &budget, const std::string &list) {
+  ProbeOptions options{.program = own_program()};
+  if (!budget.empty()) {
+    long long ms = 0;
+    const auto [end, error] = std::from_chars(budget.data(), budget.data() + budget.size(), ms);
+    if (error != std::errc() || end != budget.data() + budget.size() || ms < 1 || ms > 600000) {
+      std::fprintf(stderr, "weft-probe: --budget %s: give milliseconds, 1 to 600000\n",
+                   budget.c_str());
+      return 2;
+    }
+    options.budget = std::chrono::milliseconds(ms);
+  }
+  const PluginRecord record = probe_in_child(options, tidy(file));
+  print(record_json(record));
+  if (!list.empty() && record.verdict != Verdict::kUnprobed) {
+    VerdictCache cache(list, {});
+    // The answer is true even where it cannot be remembered.
+    if (Result<void> done = cache.remember(record); !done) (void)complain(done.error());
+  }
+  return record.verdict == Verdict::kOk ? 0 : 1;
+}
+
+int forget(const std::string &file, const std::string &list) {
+  VerdictCache cache(list, {});
+  if (Result<void> done = cache.forget(tidy(file)); !done) return complain(done.error());
+  return 0;
+}
+
 int run(const std::vector<std::string> &args) {
   if (args.size() == 4 && args[0] == "--manifest" && args[2] == "--output")
     return write_manifest(args[1], args[3]);
   if (args.size() == 2 && args[0] == "--refresh") return refresh(args[1], "");
   if (args.size() == 4 && args[0] == "--refresh" && args[2] == "--reader")
     return refresh(args[1], args[3]);
+  if (args.size() == 2 && args[0] == "--list") {
+    VerdictCache cache(args[1], {});
+    print(records_json(cache.all()));
+    return 0;
+  }
+  if (args.size() == 4 && args[0] == "--forget" && args[2] == "--quarantine")
+    return forget(args[1], args[3]);
+  if (args.size() >= 2 && args.size() % 2 == 0 && args[0] == "--check") {
+    std::string budget, list;
+    bool known = true;
+    for (size_t i = 2; i < args.size(); i += 2) {
+      if (args[i] == "--budget")
+        budget = args[i + 1];
+      else if (args[i] == "--quarantine")
+        list = args[i + 1];
+      else
+        known = false;
+    }
+    if (known) return check(args[1], budget, list);
+  }
   if (args.size() == 2 && args[0] == "--probe") return probe_here(args[1], kProbeReportFd);
   const bool help = args.size() == 1 && args[0] == "--help";
   std::fputs(kUsage, help ? stdout : stderr);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Runs a program and collects what it says.
+//
+//   WEFT_TRY(ChildResult result, run_child({probe, "--refresh", folder}, {}, seconds(60)));
+//   if (result.status != 0) ... result.err ...
+//
+// Not for the plugins themselves: weft-probe confines those.
+#ifndef WEFT_TOOLS_WEFT_CHILD_H
+#define WEFT_TOOLS_WEFT_CHILD_H
+
+#include <weft/result.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+struct ChildResult {
+  int status = 0;        // exit status; 128 + N: killed by signal N
+  std::string out, err;  // at most kMaxChildOutput bytes of each
+};
+
+inline constexpr size_t kMaxChildOutput = size_t{16} << 20;
+
+// `environment` is added to ours. The program is killed when the time is over, which is a failure.
+Result<ChildResult> run_child(const std::vector<std::string> &command,
+                              const std::map<std::string, std::string> &environment,
+                              std::chrono::milliseconds limit);
+
+}  // namespace weft::cli
+
+#endif

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The subcommands of weft. Each adds itself to the command line; the one that was typed leaves
+// behind what is to be done.
+//
+//   CLI::App app;
+//   Action action;
+//   add_info(app, action);
+//   app.parse(argc, argv);
+//   Result<int> status = action();                   // the exit status
+//
+// Every subcommand knows --json, and then writes JSON to stdout whatever the exit status is.
+#ifndef WEFT_TOOLS_WEFT_COMMAND_H
+#define WEFT_TOOLS_WEFT_COMMAND_H
+
+#include <weft/result.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace weft::cli {
+
+using Action = std::function<Result<int>()>;
+
+void add_info(CLI::App &app, Action &action);
+void add_why(CLI::App &app, Action &action);
+void add_explain(CLI::App &app, Action &action);
+void add_plugin(CLI::App &app, Action &action);
+void add_config(CLI::App &app, Action &action);
+void add_doctor(CLI::App &app, Action &action);
+
+// Exit statuses. Doctor has its own: 0 well, 1 warnings, 2 failures.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitNo = 1;     // the answer is no: nothing matches, the check failed
+inline constexpr int kExitUsage = 2;  // the question could not be asked
+
+}  // namespace weft::cli
+
+#endif

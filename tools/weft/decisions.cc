@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/decisions.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace weft::cli {
+namespace {
+
+size_t place_of(const std::string &stage) {
+  const auto &all = stages();
+  return static_cast<size_t>(std::find(all.begin(), all.end(), stage) - all.begin());
+}
+
+}  // namespace
+
+const std::vector<std::string> &stages() {
+  static const std::vector<std::string> kStages = {
+      "manifest",  "policy", "trust",   "architecture", "device", "dlopen",  "symbol",
+      "negotiate", "init",   "getinfo", "hints",        "rank",   "selected"};
+  return kStages;
+}
+
+const Decision &Candidate::last() const {
+  const Decision *furthest = &decisions.front();
+  // Of several on one stage the latest stands.
+  for (const Decision &decision : decisions)
+    if (place_of(decision.stage) >= place_of(furthest->stage)) furthest = &decision;
+  return *furthest;
+}
+
+bool Candidate::chosen() const {
+  return last().accepted && last().stage == "selected";
+}
+
+const char *Candidate::verdict() const {
+  return chosen() ? "selected" : last().accepted ? "usable" : "rejected";
+}
+
+std::vector<Candidate> by_candidate(const Json &decisions) {
+  std::vector<Candidate> candidates;
+  if (!decisions.is_array()) return candidates;
+  for (const Json &one : decisions) {
+    Decision decision{.candidate = text_of(one, "candidate"),
+                      .stage = text_of(one, "stage"),
+                      .accepted = one.is_object() && one.value("accepted", false),
+                      .reason = text_of(one, "reason"),
+                      .remedy = text_of(one, "remedy"),
+                      .rule = text_of(one, "rule")};
+    const auto known =
+        std::find_if(candidates.begin(), candidates.end(),
+                     [&](const Candidate &other) { return other.name == decision.candidate; });
+    if (known != candidates.end()) {
+      known->decisions.push_back(std::move(decision));
+    } else {
+      candidates.push_back({decision.candidate, {}});
+      candidates.back().decisions.push_back(std::move(decision));
+    }
+  }
+  return candidates;
+}
+
+void print_candidates(const std::vector<Candidate> &candidates) {
+  Table table({"CANDIDATE", "STAGE", "VERDICT", "REASON"});
+  for (const Candidate &candidate : candidates) {
+    const Decision &last = candidate.last();
+    table.add({candidate.name, last.stage, candidate.verdict(), last.reason},
+              candidate.chosen() ? Emphasis::kGood : Emphasis::kNone);
+    if (!last.rule.empty()) table.note("rule: " + last.rule);
+    if (!last.remedy.empty()) table.note("remedy: " + last.remedy);
+  }
+  table.print();
+}
+
+void print_candidate(const Candidate &candidate) {
+  const Decision &last = candidate.last();
+  const Emphasis emphasis = candidate.chosen() ? Emphasis::kGood
+                            : last.accepted    ? Emphasis::kStrong
+                                               : Emphasis::kBad;
+  std::printf("%s: %s\n", candidate.name.c_str(),
+              emphasized(candidate.verdict(), emphasis).c_str());
+  constexpr size_t kWidth = 8;
+  print_field("stage",
+              last.stage + " (" + std::to_string(place_of(last.stage) + 1) + " of " +
+                  std::to_string(stages().size()) + ")",
+              kWidth, 2);
+  print_field("reason", last.reason, kWidth, 2);
+  if (!last.rule.empty()) print_field("rule", last.rule, kWidth, 2);
+  if (!last.remedy.empty()) print_field("remedy", last.remedy, kWidth, 2);
+  if (candidate.decisions.size() < 2) return;
+  std::printf("\n");
+  Table table({"STAGE", "VERDICT", "REASON"});
+  for (const Decision &decision : candidate.decisions) {
+    table.add({decision.stage, decision.accepted ? "yes" : "no", decision.reason});
+    if (!decision.rule.empty()) table.note("rule: " + decision.rule);
+    if (!decision.remedy.empty()) table.note("remedy: " + decision.remedy);
+  }
+  table.print(2);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The decision record as JSON, for people: which candidate came how far, and what stopped it.
+//
+//   for (const Candidate &candidate : by_candidate(answer))
+//     if (!candidate.chosen()) ... candidate.last().reason, candidate.last().remedy
+#ifndef WEFT_TOOLS_WEFT_DECISIONS_H
+#define WEFT_TOOLS_WEFT_DECISIONS_H
+
+#include <string>
+#include <vector>
+
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+
+struct Decision {
+  std::string candidate, stage;
+  bool accepted = false;
+  std::string reason, remedy, rule;
+};
+
+struct Candidate {
+  std::string name;
+  std::vector<Decision> decisions;  // as they were taken
+  // What became of it: selected, or the decision that stopped it.
+  const Decision &last() const;
+  bool chosen() const;
+  // "selected", "rejected", or "usable": nothing speaks against it.
+  const char *verdict() const;
+};
+
+// In the order in which they first appear.
+std::vector<Candidate> by_candidate(const Json &decisions);
+
+// The stages of the pipeline, in order.
+const std::vector<std::string> &stages();
+
+void print_candidates(const std::vector<Candidate> &candidates);
+void print_candidate(const Candidate &candidate);
+
+}  // namespace weft::cli
+
+#endif

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// weft doctor: gathers the facts that doctor_judge.cc judges.
+#include "tools/weft/doctor.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "tools/weft/command.h"
+#include "tools/weft/decisions.h"
+#include "tools/weft/hints.h"
+#include "tools/weft/library.h"
+
+namespace weft::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct Options {
+  bool json = false;
+  uint64_t ranks = Facts{}.ranks;
+};
+
+std::vector<uint64_t> numbers_in(const std::string &path) {
+  std::ifstream file(path);
+  std::vector<uint64_t> numbers;
+  for (uint64_t value; file >> value;) numbers.push_back(value);
+  return numbers;
+}
+
+std::optional<uint64_t> number_in(const std::string &path) {
+  const std::vector<uint64_t> numbers = numbers_in(path);
+  return numbers.empty() ? std::nullopt : std::optional(numbers.front());
+}
+
+uint64_t limit(rlim_t value) {
+  return value == RLIM_INFINITY ? UINT64_MAX : uint64_t{value};
+}
+
+bool is_loopback(const std::string &address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+// True for what everybody may write to; a folder with the sticky bit still lets everybody add.
+bool world_writable(const fs::path &path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && !S_ISLNK(status.st_mode) &&
+         (status.st_mode & S_IWOTH) != 0;
+}
+
+int64_t modified_ns(const fs::path &path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+Facts::Folder look_at(const std::string &path, const std::string &origin) {
+  Facts::Folder folder{.path = path, .origin = origin, .world_writable_path = {}};
+  std::error_code error;
+  folder.exists = fs::is_directory(path, error);
+  if (!folder.exists) return folder;
+  const auto check = [&](const fs::path &one) {
+    if (folder.world_writable || !world_writable(one)) return;
+    folder.world_writable = true;
+    folder.world_writable_path = one;
+  };
+  check(path);
+  const fs::path manifests = fs::path(path) / "plugins.d", index = fs::path(path) / "plugins.idx";
+  for (const fs::path &place : {fs::path(path), manifests}) {
+    check(place);
+    for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string extension = entry->path().extension();
+      if (extension != ".so" && extension != ".yaml" && extension != ".idx") continue;
+      check(entry->path());
+      // The reader of the configuration lies among the plugins and is none.
+      folder.has_plugins = folder.has_plugins ||
+                           (extension == ".so" && entry->path().filename() != "weft-config.so");
+    }
+    error.clear();
+  }
+  std::ifstream file(index);
+  folder.has_index = file.is_open();
+  std::string mark, format, abi;
+  int64_t manifests_ns = 0;
+  if (folder.has_index && !(file >> mark >> format >> abi >> manifests_ns && mark == "weft-index"))
+    folder.index_damaged = true;
+  // An index holds for the folder of manifests that it was made of.
+  folder.index_stale =
+      folder.has_index && !folder.index_damaged && manifests_ns != modified_ns(manifests);
+  return folder;
+}
+
+Json array_of(const Json &object, const char *key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : Json::array();
+}
+
+Result<Facts> gather(const Library &library, uint64_t ranks) {
+  Facts facts;
+  facts.ranks = ranks;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    facts.fd_soft = limit(files.rlim_cur);
+    facts.fd_hard = limit(files.rlim_max);
+  }
+  facts.somaxconn = number_in("/proc/sys/net/core/somaxconn");
+  facts.syn_backlog = number_in("/proc/sys/net/ipv4/tcp_max_syn_backlog");
+  if (const auto ports = numbers_in("/proc/sys/net/ipv4/ip_local_port_range"); ports.size() == 2) {
+    facts.port_low = ports[0];
+    facts.port_high = ports[1];
+  }
+
+  WEFT_TRY(const Offers offers, ask({}));
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const fi_info *info = offers.list.get(); info != nullptr; info = info->next) {
+    Facts::Domain domain;
+    if (info->domain_attr != nullptr && info->domain_attr->name != nullptr)
+      domain.name = info->domain_attr->name;
+    domain.address = source_address(*info);
+    domain.loopback = is_loopback(domain.address);
+    if (seen.insert({domain.name, domain.address}).second)
+      facts.domains.push_back(std::move(domain));
+  }
+  if (facts.domains.empty()) {
+    facts.no_domain_reason = fi_strerror(-offers.ret);
+    if (const Result<Json> why = library.why("")) {
+      std::vector<std::string> reasons;
+      for (const Candidate &candidate : by_candidate(*why))
+        reasons.push_back(candidate.name + ": " + candidate.last().reason);
+      if (!reasons.empty()) facts.no_domain_reason = joined(reasons, "; ");
+    }
+  }
+  if (const Result<Json> explained = library.explain("tcp"))
+    for (const Json &element : array_of(*explained, "elements"))
+      for (std::string &line : texts_of(element, "lines")) facts.interfaces.push_back(line);
+
+  WEFT_TRY(const Json plugins, library.plugins());
+  for (const Json &folder : array_of(plugins, "folders"))
+    facts.folders.push_back(look_at(text_of(folder, "path"), text_of(folder, "origin")));
+  for (const Json &plugin : array_of(plugins, "plugins"))
+    if (text_of(plugin, "state") == "quarantined")
+      facts.quarantined.push_back({text_of(plugin, "library"), text_of(plugin, "reason")});
+
+  WEFT_TRY(const Json config, library.config());
+  for (const Json &one : array_of(config, "diagnostics"))
+    facts.diagnostics.push_back(
+        {text_of(one, "severity") == "error", text_of(one, "where"), text_of(one, "text")});
+  return facts;
+}
+
+Result<int> run(const Options &options) {
+  WEFT_TRY(const Library library, Library::open());
+  WEFT_TRY(const Facts facts, gather(library, options.ranks));
+  const std::vector<Finding> findings = judge(facts);
+  const int status = static_cast<int>(worst_of(findings));
+  if (options.json) {
+    Json list = Json::array();
+    for (const Finding &finding : findings)
+      list.push_back({{"state", state_word(finding.state)},
+                      {"check", finding.check},
+                      {"finding", finding.finding},
+                      {"cause", finding.cause},
+                      {"remedy", finding.remedy}});
+    print_json({{"worst", state_word(worst_of(findings))},
+                {"ranks", facts.ranks},
+                {"findings", list},
+                {"interfaces", facts.interfaces}});
+    return status;
+  }
+  Table table({"STATE", "CHECK", "FINDING"});
+  for (const Finding &finding : findings) {
+    table.add({state_word(finding.state), finding.check, finding.finding},
+              finding.state == State::kOk     ? Emphasis::kNone
+              : finding.state == State::kWarn ? Emphasis::kDoubtful
+                                              : Emphasis::kBad);
+    if (finding.check == "interfaces")
+      for (const std::string &line : facts.interfaces) table.note("tcp: " + line);
+    if (!finding.cause.empty()) table.note("cause: " + finding.cause);
+    if (!finding.remedy.empty()) table.note("remedy: " + finding.remedy);
+  }
+  table.print();
+  return status;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App &app, Action &action) {
+  const auto options = std::make_shared<Options>();
+  CLI::App *command = app.add_subcommand(
+      "doctor", "Limits, kernel settings, interfaces, plugins: what could trouble a job");
+  command->add_option("--ranks", options->ranks, "peers that one process talks to (default: 512)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{10000000}));
+  command->add_flag("--json", options->json, "JSON instead of text");
+  command->callback([&action, options] { action = [options] { return run(*options); }; });
+  command->footer("Exit status: 0 all is well, 1 warnings, 2 failures.");
+}
+
+}  // namespace weft::cli

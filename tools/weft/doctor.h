@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What of this machine could trouble a job, judged from facts that are passed in.
+//
+//   Facts facts;
+//   facts.fd_soft = 1024;
+//   for (const Finding &finding : judge(facts))
+//     if (finding.state != State::kOk) ... finding.cause, finding.remedy
+//
+// Judging is a pure function; gathering the facts is doctor.cc's business.
+#ifndef WEFT_TOOLS_WEFT_DOCTOR_H
+#define WEFT_TOOLS_WEFT_DOCTOR_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+enum class State { kOk, kWarn, kFail };
+
+struct Finding {
+  State state = State::kOk;
+  std::string check;    // "open files"
+  std::string finding;  // what is, with the numbers
+  std::string cause;    // why that is trouble; empty where all is well
+  std::string remedy;   // the command that mends it
+};
+
+struct Facts {
+  uint64_t ranks = 512;  // processes of a job that one process talks to
+
+  uint64_t fd_soft = 0, fd_hard = 0;  // UINT64_MAX: no limit
+  // Of /proc/sys; absent where it cannot be read, as in some containers.
+  std::optional<uint64_t> somaxconn, syn_backlog, port_low, port_high;
+
+  struct Domain {
+    std::string name, address;
+    bool loopback = false;
+  };
+  std::vector<Domain> domains;          // that a fi_getinfo() offers, best first
+  std::vector<std::string> interfaces;  // how the provider ranked what it found
+  std::string no_domain_reason;         // where there are none
+
+  struct Folder {
+    std::string path, origin;
+    bool exists = false;
+    bool world_writable = false;  // it or a file in it
+    std::string world_writable_path;
+    bool has_plugins = false, has_index = false, index_damaged = false, index_stale = false;
+  };
+  std::vector<Folder> folders;
+
+  struct Quarantined {
+    std::string library, reason;
+  };
+  std::vector<Quarantined> quarantined;
+
+  struct Diagnostic {
+    bool error = false;
+    std::string where, text;
+  };
+  std::vector<Diagnostic> diagnostics;  // of the configuration
+};
+
+std::vector<Finding> judge(const Facts &facts);
+
+const char *state_word(State state);  // "OK", "WARN", "FAIL"
+State worst_of(const std::vector<Finding> &findings);
+
+}  // namespace weft::cli
+
+#endif

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <algorithm>
+
+#include "tools/weft/doctor.h"
+
+namespace weft::cli {
+namespace {
+
+// Descriptors of a process that no peer needs: files, libraries, epoll and eventfd of its queues,
+// what an MPI keeps open.
+constexpr uint64_t kOwnDescriptors = 64;
+
+std::string number(uint64_t value) {
+  return value == UINT64_MAX ? "unlimited" : std::to_string(value);
+}
+
+// What one would write: 1000 rather than 947.
+uint64_t rounded(uint64_t value) {
+  uint64_t power = 1024;
+  while (power < value && power < (uint64_t{1} << 40)) power *= 2;
+  return power;
+}
+
+Finding judge_files(const Facts &facts) {
+  const uint64_t need = facts.ranks + kOwnDescriptors;
+  Finding finding{
+      .check = "open files",
+      .finding = "soft limit " + number(facts.fd_soft) + ", hard limit " + number(facts.fd_hard),
+      .cause = {},
+      .remedy = {}};
+  if (facts.fd_soft >= need) {
+    finding.finding += ": enough for " + std::to_string(facts.ranks) + " peers over tcp";
+    return finding;
+  }
+  finding.cause = "a process with " + std::to_string(facts.ranks) + " peers over tcp needs about " +
+                  std::to_string(need) + " descriptors";
+  const std::string wanted = number(rounded(need));
+  if (facts.fd_hard >= need) {
+    finding.state = State::kWarn;
+    finding.remedy = "ulimit -n " + number(std::min(rounded(need), facts.fd_hard)) +
+                     "  (in the job script, before the program starts)";
+  } else {
+    finding.state = State::kFail;
+    finding.remedy = "as root: echo '* - nofile " + wanted +
+                     "' > /etc/security/limits.d/90-fabric.conf, and log in again (under systemd: "
+                     "LimitNOFILE=" +
+                     wanted + ")";
+  }
+  return finding;
+}
+
+Finding judge_queue(const Facts &facts, const char *key, const std::optional<uint64_t> &value,
+                    const char *what) {
+  Finding finding{.check = key, .finding = {}, .cause = {}, .remedy = {}};
+  if (!value) {
+    finding.finding = "cannot be read here";
+    return finding;
+  }
+  finding.finding = number(*value);
+  if (*value >= facts.ranks) {
+    finding.finding +=
+        ": enough for " + std::to_string(facts.ranks) + " peers that connect at once";
+    return finding;
+  }
+  finding.state = State::kWarn;
+  finding.cause = std::string(what) + " when " + std::to_string(facts.ranks) +
+                  " peers connect at once; they try again after 1 s or more";
+  finding.remedy = "sysctl -w " + std::string(key) + "=" +
+                   number(std::max<uint64_t>(rounded(facts.ranks), 4096));
+  return finding;
+}
+
+Finding judge_ports(const Facts &facts) {
+  Finding finding{.check = "net.ipv4.ip_local_port_range",
+                  .finding = "cannot be read here",
+                  .cause = {},
+                  .remedy = {}};
+  if (!facts.port_low || !facts.port_high || *facts.port_high < *facts.port_low) return finding;
+  const uint64_t ports = *facts.port_high - *facts.port_low + 1;
+  finding.finding =
+      number(*facts.port_low) + " to " + number(*facts.port_high) + ", " + number(ports) + " ports";
+  // A connection in TIME_WAIT keeps its port, so a job that follows another needs as many again.
+  const uint64_t need = 2 * facts.ranks;
+  if (ports >= need) return finding;
+  finding.state = ports < facts.ranks ? State::kFail : State::kWarn;
+  finding.cause = std::to_string(facts.ranks) +
+                  " connections, and those of the job before that "
+                  "are still closing, need about " +
+                  std::to_string(need) + " ports";
+  finding.remedy = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
+  return finding;
+}
+
+Finding judge_interfaces(const Facts &facts) {
+  Finding finding{.check = "interfaces", .finding = {}, .cause = {}, .remedy = {}};
+  if (facts.domains.empty()) {
+    finding.state = State::kFail;
+    finding.finding = "no provider offers an endpoint";
+    finding.cause = facts.no_domain_reason;
+    finding.remedy = "`weft why` tells what stopped each candidate";
+    return finding;
+  }
+  for (const Facts::Domain &domain : facts.domains) {
+    const std::string text =
+        domain.name + (domain.address.empty() ? "" : " (" + domain.address + ")");
+    finding.finding += (finding.finding.empty() ? "in order of preference: " : ", ") + text;
+  }
+  if (std::all_of(facts.domains.begin(), facts.domains.end(),
+                  [](const Facts::Domain &domain) { return domain.loopback; })) {
+    finding.state = State::kWarn;
+    finding.cause = "only loopback can be used: other hosts cannot be reached";
+    finding.remedy =
+        "ip link set DEVICE up, give it an address, and see params.tcp.interfaces in "
+        "`weft config show --origin`";
+  }
+  return finding;
+}
+
+void judge_folders(const Facts &facts, std::vector<Finding> &findings) {
+  for (const Facts::Folder &folder : facts.folders) {
+    Finding finding{.check = "plugin folder", .finding = folder.path, .cause = {}, .remedy = {}};
+    if (!folder.exists) {
+      finding.state = State::kWarn;
+      finding.finding += " does not exist";
+      finding.cause = folder.origin + " names it";
+      finding.remedy = "make it, or take it out there";
+      findings.push_back(std::move(finding));
+      continue;
+    }
+    if (folder.world_writable) {
+      finding.state = State::kFail;
+      finding.finding = folder.world_writable_path + " can be written by everybody";
+      finding.cause =
+          "anybody on this host could put code into every program that uses libfabric; "
+          "weft refuses to load from there";
+      finding.remedy = "chmod o-w '" + folder.world_writable_path + "'";
+      findings.push_back(std::move(finding));
+      continue;
+    }
+    const std::string refresh = "weft plugin refresh '" + folder.path + "'";
+    if (folder.index_damaged || folder.index_stale) {
+      finding.state = State::kWarn;
+      finding.finding += folder.index_damaged ? "/plugins.idx is damaged"
+                                              : "/plugins.idx is older than its manifests";
+      finding.cause = "every start of a program reads the manifests one by one instead";
+      finding.remedy = refresh;
+    } else if (!folder.has_index && folder.has_plugins) {
+      finding.state = State::kWarn;
+      finding.finding += " has no plugins.idx";
+      finding.cause = "every start of a program reads the manifests one by one";
+      finding.remedy = refresh;
+    } else {
+      finding.finding += folder.has_index ? ": index is fresh" : ": no plugins in it";
+    }
+    findings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> judge(const Facts &facts) {
+  std::vector<Finding> findings;
+  findings.push_back(judge_files(facts));
+  findings.push_back(
+      judge_queue(facts, "net.core.somaxconn", facts.somaxconn, "a listener's queue overflows"));
+  findings.push_back(judge_queue(facts, "net.ipv4.tcp_max_syn_backlog", facts.syn_backlog,
+                                 "half-open connections are dropped"));
+  findings.push_back(judge_ports(facts));
+  findings.push_back(judge_interfaces(facts));
+  judge_folders(facts, findings);
+  for (const Facts::Quarantined &one : facts.quarantined)
+    findings.push_back({State::kWarn, "quarantine", one.library + " is not used", one.reason,
+                        "repair or replace it, then: weft plugin check '" + one.library + "'"});
+  if (facts.quarantined.empty())
+    findings.push_back({State::kOk, "quarantine", "no plugin is in it", "", ""});
+  for (const Facts::Diagnostic &one : facts.diagnostics)
+    findings.push_back({one.error ? State::kFail : State::kWarn, "configuration", one.where,
+                        one.text, "mend it there, then: weft config lint"});
+  if (facts.diagnostics.empty())
+    findings.push_back({State::kOk, "configuration", "nothing to complain of", "", ""});
+  return findings;
+}
+
+const char *state_word(State state) {
+  return state == State::kOk ? "OK" : state == State::kWarn ? "WARN" : "FAIL";
+}
+
+State worst_of(const std::vector<Finding> &findings) {
+  State worst = State::kOk;
+  for (const Finding &finding : findings) worst = std::max(worst, finding.state);
+  return worst;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an application would ask fi_getinfo() for, as options of a command line.
+//
+//   auto hints = std::make_shared<HintOptions>();
+//   add_hint_options(*subcommand, *hints);
+//   WEFT_TRY(Offers offers, ask(*hints));             // offers.ret: 0 or -FI_E...
+//   for (const fi_info *info = offers.list.get(); info != nullptr; info = info->next) ...
+#ifndef WEFT_TOOLS_WEFT_HINTS_H
+#define WEFT_TOOLS_WEFT_HINTS_H
+
+#include <rdma/fabric.h>
+#include <weft/result.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+namespace weft::cli {
+
+struct HintOptions {
+  std::string ep, caps, mode, provider, domain, fabric, addr_format, node, service;
+};
+
+void add_hint_options(CLI::App &command, HintOptions &options);
+
+struct Offers {
+  int ret = 0;
+  std::unique_ptr<fi_info, decltype(&fi_freeinfo)> list{nullptr, &fi_freeinfo};
+};
+
+// An error where a word is unknown; that nothing matches is an answer.
+Result<Offers> ask(const HintOptions &options);
+
+// "FI_EP_MSG" and the like, from the library itself.
+template <class T>
+std::string name_of(T value, fi_type type) {
+  const char *text = fi_tostr(&value, type);
+  return text != nullptr ? text : "";
+}
+
+// "msg" of FI_EP_MSG
+std::string ep_type_word(fi_ep_type type);
+// The address an entry would use, without its port: "10.0.0.2"; empty: none.
+std::string source_address(const fi_info &info);
+
+}  // namespace weft::cli
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/library.h"
+
+#include <dlfcn.h>
+#include <rdma/fi_ext.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+namespace weft::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string path_of_libfabric() {
+  Dl_info found{};
+  // The public declaration names it twice: an inline function of newer headers calls this one.
+  void *symbol = dlsym(RTLD_DEFAULT, "fi_version");
+  if (symbol == nullptr || dladdr(symbol, &found) == 0 || found.dli_fname == nullptr) return {};
+  std::error_code error;
+  const fs::path path = fs::canonical(found.dli_fname, error);
+  return error ? std::string(found.dli_fname) : path.string();
+}
+
+}  // namespace
+
+void Library::Close::operator()(struct fid *object) const {
+  fi_close(object);
+}
+
+Result<Library> Library::open() {
+  Library library;
+  library.path_ = path_of_libfabric();
+  const auto not_weft = [&](int ret) {
+    return fail(FI_ENOSYS,
+                "%s is a libfabric %s that is not weft's (fi_open: %s): it cannot be asked. Put "
+                "weft's folder first in LD_LIBRARY_PATH, or unset that",
+                library.path_.c_str(), version_text(fi_version()).c_str(), fi_strerror(-ret));
+  };
+  struct fid *object = nullptr;
+  if (const int ret = fi_open(api_version(), WEFT_DIAGNOSIS, nullptr, 0, 0, &object, nullptr);
+      ret != 0)
+    return not_weft(ret);
+  library.object_.reset(object);
+  void *ops = nullptr;
+  if (const int ret = fi_open_ops(object, WEFT_DIAGNOSIS_OPS, 0, &ops, nullptr); ret != 0)
+    return not_weft(ret);
+  library.ops_ = static_cast<weft_diagnosis_ops *>(ops);
+  return library;
+}
+
+std::string Library::plugin_folder() const {
+  return (fs::path(path_).parent_path() / "weft").string();
+}
+
+std::string Library::probe_program() const {
+  return plugin_folder() + "/weft-probe";
+}
+
+Result<Json> Library::parsed(const char *question, int ret, char *text) const {
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
+  if (ret != 0)
+    return tl::unexpected<Error>(Error{-ret, text != nullptr ? text : fi_strerror(-ret)});
+  Json answer = Json::parse(text != nullptr ? text : "", nullptr, false);
+  if (answer.is_discarded())
+    return fail(FI_EOTHER, "%s answered '%s' with no JSON: reinstall weft", path_.c_str(),
+                question);
+  return answer;
+}
+
+// A member that an older library lacks must not be touched.
+#define WEFT_ASK(member, ...)                                                                  \
+  if (offsetof(weft_diagnosis_ops, member) + sizeof(ops_->member) > ops_->size)                \
+    return fail(FI_ENOSYS, "%s is too old to know '" #member "': update weft", path_.c_str()); \
+  char *text = nullptr;                                                                        \
+  const int ret = ops_->member(object_.get(), __VA_ARGS__);                                    \
+  return parsed(#member, ret, text)
+
+Result<Json> Library::why(const std::string &name) const {
+  WEFT_ASK(why, name.c_str(), &text);
+}
+Result<Json> Library::explain(const std::string &stack) const {
+  WEFT_ASK(explain, stack.c_str(), &text);
+}
+Result<Json> Library::plugins() const {
+  WEFT_ASK(plugins, &text);
+}
+Result<Json> Library::config() const {
+  WEFT_ASK(config, &text);
+}
+
+#undef WEFT_ASK
+
+std::string version_text(uint32_t version) {
+  return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
+}
+
+uint32_t api_version() {
+  return std::min<uint32_t>(fi_version(), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION));
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The libfabric.so.1 that this program runs on: where it lies, and what it answers when asked why.
+//
+//   WEFT_TRY(Library library, Library::open());
+//   library.path();                              //
+//   "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0" WEFT_TRY(Json decisions,
+//   library.why("verbs"));
+//
+// Programs that run on this library see the same answers: nothing here looks past the public API.
+#ifndef WEFT_TOOLS_WEFT_LIBRARY_H
+#define WEFT_TOOLS_WEFT_LIBRARY_H
+
+#include <weft/diagnosis.h>
+#include <weft/result.h>
+
+#include <memory>
+#include <string>
+
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+
+class Library {
+ public:
+  // Fails where the libfabric that was found is not weft.
+  static Result<Library> open();
+
+  const std::string &path() const { return path_; }
+  std::string plugin_folder() const;  // "<folder of the library>/weft"
+  std::string probe_program() const;  // weft-probe, beside the plugins
+
+  // weft/diagnosis.h describes the answers.
+  Result<Json> why(const std::string &name) const;
+  Result<Json> explain(const std::string &stack) const;
+  Result<Json> plugins() const;
+  Result<Json> config() const;
+
+ private:
+  struct Close {
+    void operator()(struct fid *object) const;
+  };
+  Result<Json> parsed(const char *question, int ret, char *text) const;
+
+  std::string path_;
+  std::unique_ptr<struct fid, Close> object_;
+  weft_diagnosis_ops *ops_ = nullptr;
+};
+
+// "2.6"
+std::string version_text(uint32_t version);
+// The version to pass to fi_getinfo(): a library refuses one that is newer than itself.
+uint32_t api_version();
+
+}  // namespace weft::cli
+
+#endif

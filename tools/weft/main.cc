@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// weft: asks the libfabric of this machine what it gives a program, and why.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "tools/weft/command.h"
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+namespace {
+
+// The subcommand that was typed, as deep as it goes.
+const CLI::App *typed(const CLI::App &app) {
+  const CLI::App *deepest = &app;
+  for (auto next = deepest->get_subcommands(); !next.empty(); next = deepest->get_subcommands())
+    deepest = next.front();
+  return deepest;
+}
+
+std::string full_name(const CLI::App *command) {
+  return command->get_parent() == nullptr
+             ? command->get_name()
+             : full_name(command->get_parent()) + " " + command->get_name();
+}
+
+std::vector<std::string> words_of(const CLI::App &command, bool option) {
+  std::vector<std::string> words;
+  if (!option) {
+    for (const CLI::App *one : command.get_subcommands([](const CLI::App *) { return true; }))
+      words.push_back(one->get_name());
+    return words;
+  }
+  for (const CLI::Option *one : command.get_options()) {
+    for (const std::string &name : one->get_lnames()) words.push_back("--" + name);
+    for (const std::string &name : one->get_snames()) words.push_back("-" + name);
+  }
+  return words;
+}
+
+// The first word that the deepest subcommand could not take, with what was probably meant.
+std::string misfit(const CLI::App &app) {
+  const CLI::App *command = typed(app);
+  std::string word;
+  for (const std::string &one : app.remaining(true))
+    if (one != "--" && word.empty()) word = one;
+  const std::string name = full_name(command);
+  if (word.empty()) {
+    return name + ": a subcommand is missing: " + joined(words_of(*command, false), ", ") + "\n";
+  }
+  const bool option = word.size() > 1 && word[0] == '-';
+  const std::string bare = word.substr(0, word.find('='));
+  const std::vector<std::string> words = words_of(*command, option);
+  const std::string close = nearest_word(bare, words);
+  std::string text = name + ": unknown " +
+                     (option          ? "option"
+                      : words.empty() ? "argument"
+                                      : "subcommand") +
+                     " '" + bare + "'";
+  if (!close.empty())
+    text += ": did you mean '" + close + "'?";
+  else if (!words.empty())
+    text += "; known: " + joined(words, " ");
+  return text + "\n";
+}
+
+int run(int argc, char **argv) {
+  CLI::App app("Asks this machine's libfabric what it gives a program, and why.", "weft");
+  app.set_version_flag("--version", "weft " WEFT_VERSION);
+  app.require_subcommand(1);
+  app.footer("`weft COMMAND --help` explains a command; weft(1) all of them.");
+  Action action;
+  add_info(app, action);
+  add_why(app, action);
+  add_explain(app, action);
+  add_plugin(app, action);
+  add_config(app, action);
+  add_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError &error) {
+    const bool stray = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr ||
+                       dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
+    const CLI::App *command = typed(app);
+    // A required argument of a subcommand has a message of its own.
+    const bool explained =
+        stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
+    const std::string text =
+        explained ? misfit(app) : full_name(command) + ": " + error.what() + "\n";
+    std::fputs(text.c_str(), stderr);
+    std::fprintf(stderr, "`%s --help` lists what there is\n", full_name(command).c_str());
+    return kExitUsage;
+  }
+  const Result<int> status = action();
+  if (status) return *status;
+  std::fprintf(stderr, "%s: %s\n", full_name(typed(app)).c_str(), status.error().text.c_str());
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace weft::cli
+
+int main(int argc, char **argv) {
+  try {
+    return weft::cli::run(argc, argv);
+  } catch (const std::exception &error) {  // no memory, above all
+    std::fprintf(stderr, "weft: %s\n", error.what());
+    return weft::cli::kExitUsage;
+  }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/text.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+
+namespace weft::cli {
+namespace {
+
+bool colours() {
+  static const bool yes = [] {
+    const char *term = std::getenv("TERM");
+    const char *no_colour = std::getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb" &&
+           (no_colour == nullptr || *no_colour == '\0');
+  }();
+  return yes;
+}
+
+// Characters, as far as UTF-8 makes several bytes one.
+size_t width_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+std::string padded(std::string_view text, size_t width) {
+  std::string cell(text);
+  const size_t have = width_of(text);
+  if (have < width) cell.append(width - have, ' ');
+  return cell;
+}
+
+// What others wrote may hold control characters, which have no business on a terminal.
+std::string harmless(std::string_view text) {
+  std::string out(text);
+  for (char &c : out)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  return out;
+}
+
+// Room for a last column that begins at `column`, but never so little that it becomes unreadable.
+size_t room(size_t column) {
+  constexpr size_t kLeast = 24;
+  const size_t width = terminal_width();
+  if (width == 0) return 0;
+  return width > column + kLeast ? width - column : kLeast;
+}
+
+}  // namespace
+
+std::string emphasized(std::string_view text, Emphasis emphasis) {
+  if (!colours() || emphasis == Emphasis::kNone) return std::string(text);
+  const char *code = emphasis == Emphasis::kStrong     ? "\033[1m"
+                     : emphasis == Emphasis::kGood     ? "\033[32m"
+                     : emphasis == Emphasis::kDoubtful ? "\033[33m"
+                                                       : "\033[31m";
+  return code + std::string(text) + "\033[0m";
+}
+
+size_t terminal_width() {
+  static const size_t width = [] {
+    winsize size{};
+    if (isatty(STDOUT_FILENO) != 1) return size_t{0};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size_t{size.ws_col} : size_t{0};
+  }();
+  return width;
+}
+
+std::vector<std::string> wrapped(std::string_view text, size_t width) {
+  if (width == 0) return {std::string(text)};
+  std::vector<std::string> lines(1);
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    std::string &line = lines.back();
+    if (line.empty()) {
+      line = word;
+    } else if (width_of(line) + 1 + width_of(word) <= width) {
+      line += " " + std::string(word);
+    } else {
+      lines.emplace_back(word);
+    }
+  }
+  return lines;
+}
+
+void print_field(std::string_view label, std::string_view text, size_t label_width, size_t indent) {
+  const std::string blank(indent + label_width + 2, ' ');
+  bool first = true;
+  for (const std::string &line : wrapped(harmless(text), room(blank.size()))) {
+    const std::string start =
+        first ? std::string(indent, ' ') + padded(label, label_width) + "  " : blank;
+    std::printf("%s%s\n", start.c_str(), line.c_str());
+    first = false;
+  }
+}
+
+void Table::add(std::vector<std::string> cells, Emphasis emphasis) {
+  cells.resize(heads_.size());
+  for (std::string &cell : cells) cell = harmless(cell);
+  rows_.push_back({std::move(cells), emphasis, {}});
+}
+
+void Table::note(std::string text) {
+  if (!rows_.empty()) rows_.back().notes.push_back(harmless(text));
+}
+
+void Table::print(size_t indent) const {
+  if (heads_.empty()) return;
+  const size_t last = heads_.size() - 1;
+  std::vector<size_t> widths;
+  for (const std::string &head : heads_) widths.push_back(width_of(head));
+  for (const Row &row : rows_)
+    for (size_t i = 0; i < last; ++i) widths[i] = std::max(widths[i], width_of(row.cells[i]));
+  size_t last_column = indent;
+  for (size_t i = 0; i < last; ++i) last_column += widths[i] + 2;
+
+  const std::string margin(indent, ' ');
+  std::string line = margin;
+  for (size_t i = 0; i < last; ++i) line += padded(heads_[i], widths[i]) + "  ";
+  std::printf("%s\n", emphasized(line + heads_[last], Emphasis::kStrong).c_str());
+  for (const Row &row : rows_) {
+    line = margin;
+    for (size_t i = 0; i < last; ++i) line += padded(row.cells[i], widths[i]) + "  ";
+    bool first = true;
+    for (const std::string &part : wrapped(row.cells[last], room(last_column))) {
+      std::string whole = first ? line + part : std::string(last_column, ' ') + part;
+      while (!whole.empty() && whole.back() == ' ') whole.pop_back();
+      std::printf("%s\n", emphasized(whole, row.emphasis).c_str());
+      first = false;
+    }
+    for (const std::string &note : row.notes)
+      for (const std::string &part : wrapped(note, room(indent + 4)))
+        std::printf("%s    %s\n", margin.c_str(), part.c_str());
+  }
+}
+
+void print_json(const Json &json) {
+  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+std::string text_of(const Json &object, std::string_view key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(std::string(key));
+  if (found == object.end() || found->is_null()) return {};
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_number() || found->is_boolean()) return found->dump();
+  return {};
+}
+
+std::vector<std::string> texts_of(const Json &object, std::string_view key) {
+  std::vector<std::string> texts;
+  if (!object.is_object()) return texts;
+  const auto found = object.find(std::string(key));
+  if (found == object.end() || !found->is_array()) return texts;
+  for (const Json &one : *found)
+    if (one.is_string()) texts.push_back(one.get<std::string>());
+  return texts;
+}
+
+std::string joined(const std::vector<std::string> &parts, std::string_view separator) {
+  std::string out;
+  for (const std::string &part : parts) {
+    if (!out.empty()) out += separator;
+    out += part;
+  }
+  return out;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char &c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string nearest_word(std::string_view typed, const std::vector<std::string> &known) {
+  const std::string word = lower(typed);
+  if (word.empty() || word.size() > 64) return {};
+  std::string best;
+  size_t best_cost = std::clamp<size_t>(word.size() / 3, 1, 3) + 1;
+  for (const std::string &candidate : known) {
+    const std::string other = lower(candidate);
+    // Cost of turning the first i letters of `word` into the first j of `other`.
+    std::vector<std::vector<size_t>> cost(word.size() + 1, std::vector<size_t>(other.size() + 1));
+    for (size_t i = 0; i <= word.size(); ++i) {
+      for (size_t j = 0; j <= other.size(); ++j) {
+        if (i == 0 || j == 0) {
+          cost[i][j] = i + j;
+          continue;
+        }
+        cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                               cost[i - 1][j - 1] + (word[i - 1] == other[j - 1] ? 0 : 1)});
+        const bool swapped =
+            i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1];
+        if (swapped) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+    if (cost[word.size()][other.size()] < best_cost) {
+      best_cost = cost[word.size()][other.size()];
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace weft::cli

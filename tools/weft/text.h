@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the commands print: tables, paragraphs, JSON.
+//
+//   Table table({"UNIT", "VERDICT", "REASON"});
+//   table.add({"tcp", "yes", "selected"});
+//   table.print();                                   // columns as wide as they must be
+//   print_json(json);
+//
+// On a terminal the last column is wrapped at its width and a few words are emphasized; elsewhere
+// every row is one line without escape sequences, so that grep and awk work.
+#ifndef WEFT_TOOLS_WEFT_TEXT_H
+#define WEFT_TOOLS_WEFT_TEXT_H
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::cli {
+
+using Json = nlohmann::ordered_json;
+
+enum class Emphasis { kNone, kStrong, kGood, kDoubtful, kBad };
+
+// The text with the escape sequences of a terminal, if stdout is one that wants them.
+std::string emphasized(std::string_view text, Emphasis emphasis);
+
+// Columns of stdout; 0: no terminal, do not wrap.
+size_t terminal_width();
+
+// Breaks at blanks; a word that is longer than `width` stays whole. `width` 0: one line.
+std::vector<std::string> wrapped(std::string_view text, size_t width);
+
+// "label     text", the text wrapped and indented to the same column.
+void print_field(std::string_view label, std::string_view text, size_t label_width,
+                 size_t indent = 0);
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}
+  void add(std::vector<std::string> cells, Emphasis emphasis = Emphasis::kNone);
+  // A line of its own below the last row, indented ("remedy: ...").
+  void note(std::string text);
+  void print(size_t indent = 0) const;
+  bool empty() const { return rows_.empty(); }
+
+ private:
+  struct Row {
+    std::vector<std::string> cells;
+    Emphasis emphasis;
+    std::vector<std::string> notes;
+  };
+  std::vector<std::string> heads_;
+  std::vector<Row> rows_;
+};
+
+// Bytes that are not UTF-8 (names of devices, the environment) are replaced, never an error.
+void print_json(const Json &json);
+
+// Strings and lists of JSON that another program wrote: a member that is absent or of another type
+// is empty.
+std::string text_of(const Json &object, std::string_view key);
+std::vector<std::string> texts_of(const Json &object, std::string_view key);
+std::string joined(const std::vector<std::string> &parts, std::string_view separator);
+std::string lower(std::string_view text);
+
+// The known word that was probably meant; empty: nothing is close.
+std::string nearest_word(std::string_view word, const std::vector<std::string> &known);
+
+}  // namespace weft::cli
+
+#endif

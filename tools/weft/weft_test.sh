@@ -1,0 +1,309 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Tests the command weft as a user runs it.
+#
+#   weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS
+#
+# BIN_DIR holds weft and fi_info, LIB_DIR libfabric.so.1 with weft/tcp.so, ODD_PLUGINS what testdata/odd_plugin.c makes.
+# Home, cache and configuration are those of a temporary folder; /etc/weft of this machine counts as on any other.
+
+set -u
+
+bin=$(cd "${1:?usage: weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS}" && pwd) || exit 2
+lib=$(cd "${2:?no LIB_DIR}" && pwd) || exit 2
+odd=$(cd "${3:?no ODD_PLUGINS}" && pwd) || exit 2
+limit=120 # seconds for any one program: far more than it needs, so that nothing can hang
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+unset "${!FI_@}"
+export HOME=$work/home XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache LD_LIBRARY_PATH=$lib
+mkdir -p "$HOME" "$XDG_CONFIG_HOME/weft" "$XDG_CACHE_HOME"
+
+pass() { echo "passed: $*"; }
+fail() {
+  failures=$((failures + 1))
+  echo "FAILED: $*"
+}
+
+weft() { timeout "$limit" "$bin/weft" "$@"; }
+
+# run STATUS NAME COMMAND...: leaves stdout in $work/out, stderr in $work/err.
+run() {
+  local want=$1 name=$2 got=0
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
+  if [[ $got =~ ^($want)$ ]]; then
+    return 0
+  fi
+  fail "$name: exit status $got, expected $want"
+  sed 's/^/    /' "$work/out" "$work/err"
+  return 1
+}
+
+# says STATUS TEXT NAME COMMAND...: a line of stdout or stderr matches the extended regular expression TEXT.
+says() {
+  local text=$2 name=$3
+  run "$1" "$name" "${@:4}" || return
+  if grep -Eq -- "$text" "$work/out" "$work/err"; then
+    pass "$name"
+  else
+    fail "$name: no '$text'"
+    sed 's/^/    /' "$work/out" "$work/err"
+  fi
+}
+
+# json STATUS EXPRESSION NAME COMMAND...: stdout is JSON, and the Python expression holds for it as `j`.
+json() {
+  local expression=$2 name=$3
+  run "$1" "$name" "${@:4}" || return
+  if python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+sys.exit(0 if eval(sys.argv[2]) else 1)' "$work/out" "$expression" 2>"$work/python"; then
+    pass "$name"
+  else
+    fail "$name: not so: $expression"
+    sed 's/^/    /' "$work/out" "$work/python"
+  fi
+}
+
+# --- the command line ------------------------------------------------------------------------------
+
+says 0 "^weft [0-9]+\.[0-9]+" "version" weft --version
+for words in "" info why explain plugin "plugin list" "plugin check" "plugin refresh" "plugin quarantine" config \
+  "config show" "config lint" doctor; do
+  # shellcheck disable=SC2086
+  says 0 "^Usage: " "help of '$words'" weft $words --help
+done
+for words in info why explain "plugin list" "plugin check" "plugin refresh" "plugin quarantine" "config show" \
+  "config lint" doctor; do
+  # shellcheck disable=SC2086
+  says 0 "--json" "'$words' knows --json" weft $words --help
+done
+says 2 "unknown subcommand 'wyh': did you mean 'why'" "slip in a subcommand" weft wyh
+says 2 "unknown subcommand 'lst': did you mean 'list'" "slip in a subcommand of plugin" weft plugin lst
+says 2 "unknown option '--jsno': did you mean '--json'" "slip in an option" weft info --jsno
+says 2 "unknown option '--orgin': did you mean '--origin'" "slip in an option of config" weft config show --orgin=1
+says 2 "unknown subcommand 'banana'; known: info why" "no word is close" weft banana
+says 2 "a subcommand is missing: info, why" "no subcommand" weft
+says 2 "a subcommand is missing: show, lint" "no subcommand of config" weft config
+says 2 "unknown argument 'y'" "stray argument" weft why x y
+says 2 "FILE is required" "missing argument" weft plugin check
+
+# --- info ------------------------------------------------------------------------------------------
+
+says 0 "^chosen +tcp \(msg\) on " "info: the chosen stack" weft info --ep msg
+says 0 "^library +$lib/libfabric\.so\.1" "info: the library" weft info
+says 0 "^tcp +msg +lo +FI_PROTO_SOCK_TCP .*127\.0\.0\.1" "info: the table" weft info -d lo
+json 0 'j["chosen"]["stack"] == "tcp" and j["chosen"]["type"] == "msg" and j["offers"][0]["domain"] == j["chosen"]["domain"]
+  and "127.0.0.1" in sum((o["addresses"] for o in j["offers"]), []) and j["error"] is None' \
+  "info: JSON" weft info --json -t FI_EP_MSG -c 'msg|rma' -p tcp
+json 1 'j["offers"] == [] and j["chosen"] is None and j["error"]' "info: nothing matches, JSON" \
+  weft info --json -d no-such-domain
+says 1 "^chosen +nothing" "info: nothing matches" weft info -d no-such-domain
+says 1 "^tcp +hints +rejected" "info: why nothing matches" weft info -d no-such-domain
+says 2 "unknown endpoint type 'mgs': did you mean 'msg'" "info: unknown endpoint type" weft info --ep mgs
+says 2 "unknown capability 'frobnicate'; known: .*rma" "info: unknown capability" weft info -c 'msg|frobnicate'
+says 2 "unknown address format" "info: unknown address format" weft info -a carrier_pigeon
+
+# --- why -------------------------------------------------------------------------------------------
+
+says 0 "^tcp +selected +selected " "why: table" weft why
+says 0 "^tcp: selected" "why: one unit" weft why tcp
+json 0 'any(d["candidate"] == "tcp" and d["stage"] == "selected" and d["accepted"] for d in j)' "why: JSON" weft why tcp --json
+run 0 "why: absent provider" weft why verbs && {
+  if grep -q "^verbs: rejected" "$work/out" && grep -q "stage *manifest" "$work/out" &&
+    grep -q "remedy *install a plugin" "$work/out" && grep -q "searched *$lib/weft" "$work/out"; then
+    pass "why: absent provider"
+  else
+    fail "why: absent provider"
+    sed 's/^/    /' "$work/out"
+  fi
+}
+json 0 'len(j) == 1 and j[0]["candidate"] == "verbs" and not j[0]["accepted"] and j[0]["remedy"] and j[0]["searched"]' \
+  "why: absent provider, JSON" weft why verbs --json
+says 0 "^tcp +hints +rejected +.*FI_EP_DGRAM" "why: hints" weft why --ep dgram -p tcp
+
+cat >"$work/off.yaml" <<'YAML'
+version: 1
+providers:
+  disable: [tcp, verbs]
+YAML
+json 0 'any(not d["accepted"] and d["stage"] == "policy" and d["rule"].endswith("off.yaml:3:13") and d["remedy"] for d in j)' \
+  "why: disabled by a file" env FI_CONFIG="$work/off.yaml" "$bin/weft" why tcp --json
+says 0 "providers.disable names it at .*off.yaml:3:18" "why: absent and disabled" \
+  env FI_CONFIG="$work/off.yaml" "$bin/weft" why verbs
+says 0 "FI_PROVIDER" "why: left out by the environment" env FI_PROVIDER=^tcp "$bin/weft" why tcp
+says 61 'tpc.*did you mean "tcp"' "FI_PROVIDER with a slip: fi_info" env FI_PROVIDER=tpc timeout "$limit" "$bin/fi_info"
+grep -q '"tcp"' "$work/err" || fail "FI_PROVIDER with a slip: the hint is not on stderr"
+says 0 'remedy.*did you mean "tcp"' "FI_PROVIDER with a slip: why" env FI_PROVIDER=tpc "$bin/weft" why tpc
+
+# A provider whose device this machine lacks.
+mkdir -p "$work/ghosts/plugins.d"
+cp "$lib/weft/tcp.so" "$work/ghosts/ghost.so"
+sed -e 's/name: "tcp"/name: "ghost"/; s/name: "tcp"$/name: "ghost"/; s|\.\./tcp\.so|../ghost.so|' \
+  -e 's|devices: \[\]|devices: ["path:/dev/no-such-device*"]|' \
+  "$lib/weft/plugins.d/tcp.yaml" >"$work/ghosts/plugins.d/ghost.yaml"
+json 0 'any(d["stage"] == "device" and not d["accepted"] and "no-such-device" in d["reason"] for d in j)' \
+  "why: no device" env FI_PROVIDER_PATH="$work/ghosts" "$bin/weft" why ghost --json
+
+# --- explain ---------------------------------------------------------------------------------------
+
+says 0 "lo 127\.0\.0\.1/8: loopback" "explain: ranking of interfaces" weft explain tcp
+says 0 "^  provider tcp" "explain: default" weft explain
+json 0 'j["stack"] == "tcp" and j["elements"][0]["unit"] == "tcp" and j["elements"][0]["kind"] == "provider"
+  and any("127.0.0.1" in l for l in j["elements"][0]["lines"])' "explain: JSON" weft explain tcp --json
+says 1 'did you mean "tcp"' "explain: unknown stack" weft explain tpc
+json 1 'j["error"]' "explain: unknown stack, JSON" weft explain "tcp;nosuch" --json
+printf 'version: 1\nstacks: {mine: [{provider: tcp}]}\nuse: [mine]\nparams: {tcp: {interfaces: [lo]}}\n' >"$work/mine.yaml"
+json 0 'j["stack"] == "tcp" and "mine" in j["origin"]' "explain: stack of the configuration" \
+  env FI_CONFIG="$work/mine.yaml" "$bin/weft" explain mine --json
+
+# --- config ----------------------------------------------------------------------------------------
+
+says 0 "^plugins\.probe_budget_ms +2000" "config show" weft config show
+says 0 "^use .*mine.*mine\.yaml:3:7$" "config show: origin" env FI_CONFIG="$work/mine.yaml" "$bin/weft" config show --origin
+json 0 'any(v["key"] == "params.tcp.interfaces" and v["value"] == "lo" and v["origin"].endswith("mine.yaml:4:28") for v in j["values"])' \
+  "config show: JSON" env FI_CONFIG="$work/mine.yaml" "$bin/weft" config show --json
+json 0 'any(v["key"] == "params.tcp.backlog" and v["value"] == "99" and v["origin"] == "environment FI_TCP_BACKLOG" for v in j["values"])' \
+  "config show: environment" env FI_TCP_BACKLOG=99 "$bin/weft" config show --json
+says 0 "^params\.tcp\.backlog +4096 +default" "config show: defaults" weft config show --origin --defaults
+
+says 0 "0 errors, 0 warnings in 1 file" "config lint: a good file" weft config lint "$work/mine.yaml"
+cat >"$work/bad.yaml" <<'YAML'
+version: 1
+providrs: {}
+stacks: {s: [{provider: 7}]}
+YAML
+says 1 "bad\.yaml:2:1: error: .*did you mean 'providers'" "config lint: an unknown key" weft config lint "$work/bad.yaml"
+json 1 'j["errors"] >= 2 and {(d["line"], d["column"]) for d in j["diagnostics"]} >= {(2, 1), (3, 25)}
+  and all(d["file"].endswith("bad.yaml") for d in j["diagnostics"])' "config lint: every error, JSON" \
+  weft config lint --json "$work/bad.yaml"
+says 1 "error" "config lint: one good, one bad" weft config lint "$work/mine.yaml" "$work/bad.yaml"
+cp "$work/bad.yaml" "$XDG_CONFIG_HOME/weft/weft.yaml"
+says 1 "weft/weft\.yaml:2:1: error" "config lint: the user's file" weft config lint
+says 1 "weft/weft\.yaml:2:1: error" "config lint: the user's file by name" weft config lint "$XDG_CONFIG_HOME/weft/weft.yaml"
+json 2 'j["worst"] == "FAIL" and any(f["check"] == "configuration" and f["state"] == "FAIL" for f in j["findings"])' \
+  "doctor: a file with errors" weft doctor --json
+rm "$XDG_CONFIG_HOME/weft/weft.yaml"
+says 1 "environment FI_PROVIDER: error" "config lint: the environment" env FI_PROVIDER="tcp,^udp" "$bin/weft" config lint
+says 2 "no-such.yaml: No such file" "config lint: no file" weft config lint "$work/no-such.yaml"
+says 2 "is no file" "config lint: a folder" weft config lint "$work"
+
+# --- plugin ----------------------------------------------------------------------------------------
+
+says 0 "^tcp .*1\.0 +tcp +provider +stable +robust +selected +$lib/weft/tcp\.so" "plugin list" weft plugin list
+says 0 "connect_timeout_ms \(int 0\.\.86400000, default 30000\)" "plugin list: parameters" weft plugin list -v
+json 0 'j["plugins"][0]["units"] and any(u["name"] == "tcp" and u["state"] == "selected" and u["params"]
+  for p in j["plugins"] for u in p["units"])' "plugin list: JSON" weft plugin list --json
+json 0 'any(u["name"] == "tcp" and u["state"] == "disabled" and "off.yaml" in u["state_reason"]
+  for p in j["plugins"] for u in p["units"])' "plugin list: disabled" env FI_CONFIG="$work/off.yaml" "$bin/weft" plugin list --json
+
+# With clang's sanitizers a plugin needs symbols of the program that loads it, which is a fault in any other build.
+if grep -qa __asan_init "$lib/weft/tcp.so" && ! ldd "$lib/weft/tcp.so" | grep -q asan; then
+  echo "skipped: plugin check of a plugin with a sanitizer in the program"
+else
+  says 0 "^a good plugin" "plugin check: a good one" weft plugin check "$lib/weft/tcp.so"
+  json 0 'j["good"] and j["plugin"]["abi"] == "1.0" and j["plugin"]["units"][0]["name"] == "tcp"
+    and {f["check"] for f in j["findings"]} == {"symbols", "libraries", "linking", "descriptor", "probe"}' \
+    "plugin check: JSON" weft plugin check "$lib/weft/tcp.so" --json
+fi
+json 1 'not j["good"] and {f["check"] for f in j["findings"] if not f["good"]} == {"symbols", "libraries", "linking", "probe"}
+  and "an_extra_symbol" in str(j) and "defined_nowhere" in str(j) and "libprotobuf.so.99" in str(j)
+  and all(f["remedy"] for f in j["findings"] if not f["good"])' "plugin check: wrong in four ways" \
+  weft plugin check --json "$odd/extra.so"
+echo "not a library" >"$work/text.so"
+says 1 "is no ELF file" "plugin check: a text" weft plugin check "$work/text.so"
+head -c 5000 "$lib/weft/tcp.so" >"$work/short.so"
+says 1 "not a good plugin" "plugin check: a file cut short" weft plugin check "$work/short.so"
+says 2 "there is no such file" "plugin check: no file" weft plugin check "$work/nothing.so"
+says 1 "file +FAIL" "plugin check: a folder" weft plugin check "$work"
+
+says 0 "no plugin is in quarantine" "quarantine: empty" weft plugin quarantine
+json 1 'j["plugin"]["verdict"] == "quarantined" and j["plugin"]["stage"] == "dlopen"' "plugin check: one that aborts" \
+  weft plugin check --json "$odd/aborts.so"
+says 0 "^$odd/aborts\.so +dlopen " "quarantine: list" weft plugin quarantine
+json 0 'len(j) == 1 and j[0]["library"].endswith("aborts.so") and "signal 6" in j[0]["reason"]' "quarantine: JSON" \
+  weft plugin quarantine --json
+says 2 "did you mean '$odd/aborts.so'" "quarantine: clear with a slip" weft plugin quarantine --clear "$odd/abort.so"
+says 0 "tried again" "quarantine: clear" weft plugin quarantine --clear "$odd/aborts.so"
+json 0 'j == []' "quarantine: cleared" weft plugin quarantine --json
+says 2 "is not in quarantine" "quarantine: clear again" weft plugin quarantine --clear "$odd/aborts.so"
+
+# The application goes on while a folder holds a plugin that aborts; the list and the doctor tell.
+mkdir "$work/more"
+cp "$odd/aborts.so" "$work/more"
+export FI_PROVIDER_PATH=$work/more
+says 0 "^tcp +selected" "a plugin that aborts: tcp goes on" weft why
+json 0 'any(p["library"].endswith("aborts.so") and p["state"] == "quarantined" for p in j["plugins"]) or
+  any("aborts.so" in t["rule"] for t in j["troubles"])' "a plugin that aborts: plugin list" weft plugin list --json
+says 0 "$work/more/aborts\.so" "a plugin that aborts: quarantine" weft plugin quarantine
+json "1|2" 'any(f["check"] == "quarantine" and f["state"] == "WARN" and "aborts.so" in f["finding"] for f in j["findings"])' \
+  "a plugin that aborts: doctor" weft doctor --json
+unset FI_PROVIDER_PATH
+
+# --- refresh ---------------------------------------------------------------------------------------
+
+mkdir -p "$work/site/plugins.d"
+cp "$lib/weft/tcp.so" "$work/site"
+cp "$lib/weft/plugins.d/tcp.yaml" "$work/site/plugins.d"
+export FI_PROVIDER_PATH=$work/site
+site_finding() { echo "next(f for f in j['findings'] if f['finding'].startswith('$work/site'))"; }
+json "1|2" "$(site_finding)['state'] == 'WARN' and 'weft plugin refresh' in $(site_finding)['remedy']" \
+  "doctor: no index" weft doctor --json
+says 0 "^wrote $work/site/plugins\.idx" "refresh" weft plugin refresh "$work/site"
+json "[012]" "$(site_finding)['state'] == 'OK'" "doctor: fresh index" weft doctor --json
+cp "$lib/weft/plugins.d/tcp.yaml" "$work/site/plugins.d/another.yaml"
+touch -d '2001-01-01' "$work/site/plugins.d"
+json "1|2" "$(site_finding)['state'] == 'WARN' and 'older' in $(site_finding)['finding']" "doctor: stale index" weft doctor --json
+rm "$work/site/plugins.d/another.yaml"
+echo nonsense >"$work/site/plugins.idx"
+json "1|2" "$(site_finding)['state'] == 'WARN' and 'damaged' in $(site_finding)['finding']" "doctor: damaged index" \
+  weft doctor --json
+json 0 'j == [{"folder": "'"$work/site"'", "written": True, "troubles": ""}]' "refresh: JSON" \
+  weft plugin refresh --json "$work/site"
+chmod o+w "$work/site"
+json 2 "$(site_finding)['state'] == 'FAIL' and $(site_finding)['remedy'].startswith('chmod o-w')" \
+  "doctor: a folder that everybody can write to" weft doctor --json
+unset FI_PROVIDER_PATH
+says 1 "is not a folder" "refresh: no folder" weft plugin refresh "$work/nowhere"
+
+# --- doctor ----------------------------------------------------------------------------------------
+
+json "[012]" 'j["worst"] == max((f["state"] for f in j["findings"]), key=["OK", "WARN", "FAIL"].index)
+  and {"open files", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.ip_local_port_range", "interfaces",
+       "plugin folder", "quarantine", "configuration"} <= {f["check"] for f in j["findings"]}
+  and all(f["state"] == "OK" or f["remedy"] for f in j["findings"])' "doctor: JSON" weft doctor --json
+few_files() { (ulimit -n "$1" && weft doctor "${@:2}"); }
+json "1|2" 'any(f["check"] == "open files" and f["state"] == "FAIL" and "nofile" in f["remedy"] for f in j["findings"])' \
+  "doctor: few descriptors" few_files 128 --json --ranks 1000
+says "1|2" "remedy: ulimit -n|remedy: as root: echo '\* - nofile" "doctor: text" few_files 128 --ranks 1000
+says 2 "ranks" "doctor: nonsense" weft doctor --ranks 0
+
+# --- plain where there is no terminal, emphasized where there is one -----------------------------------
+
+for words in info why "why tcp" explain "plugin list" "config show" doctor; do
+  # shellcheck disable=SC2086
+  run "[012]" "plain: $words" env TERM=xterm "$bin/weft" $words || continue
+  if grep -q $'\033' "$work/out"; then fail "plain: $words"; else pass "plain: $words"; fi
+done
+run 0 "terminal" env TERM=xterm python3 -c 'import pty, sys; sys.exit(pty.spawn([sys.argv[1], "why"]) >> 8)' "$bin/weft" && {
+  if grep -q $'\033\[1m' "$work/out"; then pass "terminal"; else fail "terminal: nothing is emphasized"; fi
+}
+
+# A libfabric that is not weft's says so.
+stock=$(ldconfig -p | awk '$1 == "libfabric.so.1" { print $NF; exit }')
+if [ -n "$stock" ]; then
+  says 2 "that is not weft's.*LD_LIBRARY_PATH" "a stock libfabric" \
+    env LD_LIBRARY_PATH="$(dirname "$stock")" "$bin/weft" explain
+else
+  echo "skipped: there is no stock libfabric"
+fi
+
+if [ $failures != 0 ]; then
+  echo "$failures failed"
+  exit 1
+fi
+echo "all passed"
