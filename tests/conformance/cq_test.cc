@@ -513,6 +513,7 @@ TEST(CqThreshold, AReaderWaitsForSoMany) {
   char in[kCount][8];
   for (auto &buffer : in) must(fi_recv(pair.b.ep, buffer, sizeof buffer, nullptr, 0, buffer));
   for (size_t i = 0; i < kCount; ++i) must(fi_inject(pair.a.ep, "x", 2, 0));
+  pair.a.progress();
   fi_cq_data_entry entries[kCount];
   size_t got = 0;
   // The condition is an optimisation; what must hold is that nothing is lost and nobody waits for ever.
@@ -534,6 +535,7 @@ TEST(CqThreshold, WhatIsThereWhenTheTimeIsOverIsReturned) {
   char in[8];
   must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));
   must(fi_inject(pair.a.ep, "x", 2, 0));
+  pair.a.progress();
   fi_cq_data_entry entries[8];
   EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, entries, 8, reinterpret_cast<void *>(size_t(5)), 200), 1);
 }

@@ -455,12 +455,19 @@ TEST_F(Objects, ChosenKeyThatIsTakenIsENOKEY) {
   side.expose(memory, sizeof memory, FI_REMOTE_READ, 42);  // free again
 }
 
+TEST_F(Objects, AnEmptyRegionCanBeRegistered) {
+  // Windows of no bytes are everyday life of one-sided programs.
+  char byte = 0;
+  side.expose(&byte, 0, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+  side.expose(nullptr, 0, FI_REMOTE_READ | FI_REMOTE_WRITE, 2);
+}
+
 TEST_F(Objects, RegistrationRefusesWrongArguments) {
   char memory[64] = {};
   fid_mr *region = nullptr;
   expect_error(fi_mr_reg(side.domain, memory, sizeof memory, UINT64_C(1) << 60, 0, 1, 0, &region, nullptr));
   expect_error(fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ, 0, 1, UINT64_C(1) << 63, &region, nullptr));
-  expect_error(fi_mr_reg(side.domain, nullptr, sizeof memory, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));
+  expect_error(fi_mr_reg(side.domain, memory, SIZE_MAX, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));
   iovec iov[100] = {};
   expect_error(fi_mr_regv(side.domain, iov, 100, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));
   expect_error(fi_mr_regv(side.domain, nullptr, 1, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));

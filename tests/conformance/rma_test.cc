@@ -395,6 +395,29 @@ TEST(RmaKeys, BasicModeNamesVirtualAddresses) {
   EXPECT_EQ(memcmp(in.data(), memory.data() + 100, in.size()), 0);
 }
 
+TEST(RmaKeys, TheWholeAddressSpaceCanBeExposed) {
+  // As SHMEM does to use remote virtual addresses with offsets: a region that starts at 0.
+  Pair pair;
+  fid_mr *region = pair.b.expose(nullptr, SIZE_MAX, kAllAccess, 1);
+  std::vector<uint8_t> memory = pattern(100, 1), in(100);
+  must(fi_read(pair.a.ep, in.data(), in.size(), nullptr, 0, uint64_t(memory.data()), fi_mr_key(region), &in));
+  EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
+  EXPECT_EQ(in, memory);
+}
+
+TEST(RmaKeys, AnEmptyRegionHoldsNothing) {
+  Rma r(4096);
+  fid_mr *empty = r.pair.b.expose(r.memory.data(), 0, kAllAccess, 0xe);
+  const std::vector<uint8_t> before = r.memory;
+  char byte = 0;
+  must(fi_write(r.ep(), &byte, 0, nullptr, 0, 0, fi_mr_key(empty), &byte));
+  EXPECT_EQ(r.wait().err, 0);
+  flush_writes(r);
+  must(fi_write(r.ep(), &byte, 1, nullptr, 0, 0, fi_mr_key(empty), &byte));
+  EXPECT_EQ(r.pair.wait(r.pair.a.eq).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_TRUE(r.memory == before);
+}
+
 TEST(RmaKeys, RegionsMayOverlap) {
   Rma r(4096);
   fid_mr *inner = r.pair.b.expose(r.memory.data() + 1000, 100, FI_REMOTE_READ, 0xd00d);
