@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "tools/weft/child.h"
 #include "tools/weft/command.h"
@@ -50,7 +51,7 @@ Result<int> show(const Options &options) {
     std::printf("Files, from the weakest to the strongest:%s\n", files.empty() ? " none" : "");
     for (const Json &file : files)
       std::printf("  %s%s\n", text_of(file, "path").c_str(),
-                  file.value("used", false) ? "" : "  (left out: has errors)");
+                  flag_of(file, "used") ? "" : "  (left out: has errors)");
     std::printf("\n");
   }
   Table table(options.origin ? std::vector<std::string>{"KEY", "VALUE", "ORIGIN"}
@@ -59,7 +60,7 @@ Result<int> show(const Options &options) {
     std::vector<std::string> cells = {text_of(value, "key"),
                                       value_text(value.value("value", Json(nullptr)))};
     if (options.origin)
-      cells.push_back(text_of(value, "origin") + (value.value("final", false) ? " (final)" : ""));
+      cells.push_back(text_of(value, "origin") + (flag_of(value, "final") ? " (final)" : ""));
     table.add(std::move(cells));
   }
   table.print();
@@ -104,12 +105,18 @@ Place place_of(const std::string &where) {
   return place;
 }
 
-// The diagnostics that concern `file`; all if it is empty.
+// The diagnostics that concern `file`; all if it is empty. That a file is left out is no news where
+// its errors are told.
 Json only_of(const Json &diagnostics, const std::string &file) {
+  std::set<std::string> explained;
+  for (const Json &one : diagnostics)
+    if (const Place place = place_of(text_of(one, "where")); place.line != 0)
+      explained.insert(place.file);
   Json list = Json::array();
   for (const Json &one : diagnostics) {
     const Place place = place_of(text_of(one, "where"));
     if (!file.empty() && place.file != file) continue;
+    if (place.line == 0 && explained.contains(place.file)) continue;
     Json entry = one;
     entry["file"] = place.file;
     entry["line"] = place.line;

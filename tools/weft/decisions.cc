@@ -43,7 +43,7 @@ std::vector<Candidate> by_candidate(const Json &decisions) {
   for (const Json &one : decisions) {
     Decision decision{.candidate = text_of(one, "candidate"),
                       .stage = text_of(one, "stage"),
-                      .accepted = one.is_object() && one.value("accepted", false),
+                      .accepted = flag_of(one, "accepted"),
                       .reason = text_of(one, "reason"),
                       .remedy = text_of(one, "remedy"),
                       .rule = text_of(one, "rule")};

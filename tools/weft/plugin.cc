@@ -189,7 +189,11 @@ Result<int> list(const Options &options) {
     print_table(plugins);
   }
   // What concerns no plugin in the table: manifests that cannot be read, names that are taken.
+  std::set<std::string> told;
+  for (const Json &plugin : plugins)
+    if (!text_of(plugin, "reason").empty()) told.insert(text_of(plugin, "library"));
   for (const Json &trouble : array_of(answer, "troubles")) {
+    if (told.contains(text_of(trouble, "rule"))) continue;
     std::fprintf(stderr, "weft plugin list: %s: %s: %s\n", text_of(trouble, "rule").c_str(),
                  text_of(trouble, "stage").c_str(), text_of(trouble, "reason").c_str());
     if (const std::string remedy = text_of(trouble, "remedy"); !remedy.empty())

@@ -155,6 +155,12 @@ std::string text_of(const Json &object, std::string_view key) {
   return {};
 }
 
+bool flag_of(const Json &object, std::string_view key) {
+  if (!object.is_object()) return false;
+  const auto found = object.find(std::string(key));
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
 std::vector<std::string> texts_of(const Json &object, std::string_view key) {
   std::vector<std::string> texts;
   if (!object.is_object()) return texts;

@@ -57,9 +57,10 @@ class Table {
 // Bytes that are not UTF-8 (names of devices, the environment) are replaced, never an error.
 void print_json(const Json &json);
 
-// Strings and lists of JSON that another program wrote: a member that is absent or of another type
-// is empty.
+// Members of JSON that another program wrote: one that is absent or of another type is empty or
+// false.
 std::string text_of(const Json &object, std::string_view key);
+bool flag_of(const Json &object, std::string_view key);
 std::vector<std::string> texts_of(const Json &object, std::string_view key);
 std::string joined(const std::vector<std::string> &parts, std::string_view separator);
 std::string lower(std::string_view text);
