@@ -20,12 +20,12 @@ Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context)
 Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context) {
   const fi_cntr_attr defaults{};
   if (attr == nullptr) attr = &defaults;
-  if (attr->events != FI_CNTR_EVENTS_COMP && attr->events != FI_CNTR_EVENTS_BYTES)
-    return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events", int(attr->events));
+  if (raw(attr->events) != FI_CNTR_EVENTS_COMP && raw(attr->events) != FI_CNTR_EVENTS_BYTES)
+    return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events", raw(attr->events));
   if (attr->flags != 0) return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
   Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context);
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
-  auto opened = cntr->wait_.open(attr->wait_obj);
+  auto opened = cntr->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <cstdio>
 #include <mutex>
 #include <new>
@@ -94,7 +95,7 @@ const char *strerror_into(int code, char *buf, size_t len) {
       {FI_ENORX, "no receive buffer posted at the peer"},
       {FI_ENOMR, "no memory registration"},
   };
-  if (code < 0) code = -code;
+  if (code < 0 && code != INT_MIN) code = -code;
   for (const auto &t : kTexts) {
     if (t.code != code) continue;
     snprintf(buf, len, "%s", t.text);
@@ -111,10 +112,11 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
     : Object(domain.instance, FI_CLASS_CQ, context),
       domain_(domain),
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
-      cond_(attr.wait_cond),
+      threshold_(raw(attr.wait_cond) == FI_CQ_COND_THRESHOLD),
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
       ring_(std::bit_ceil(size_)),
-      mask_(ring_.size() - 1) {
+      mask_(ring_.size() - 1),
+      room_(ring_.size()) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
   c()->ops = const_cast<fi_ops_cq *>(cq_ops<Cq>());
 }
@@ -122,17 +124,18 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
 Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context) {
   const fi_cq_attr defaults{};
   if (attr == nullptr) attr = &defaults;
-  if (attr->format < FI_CQ_FORMAT_UNSPEC || attr->format > FI_CQ_FORMAT_TAGGED)
-    return fail(FI_EINVAL, "fi_cq_attr.format %d: not one of enum fi_cq_format", int(attr->format));
-  if (attr->wait_cond != FI_CQ_COND_NONE && attr->wait_cond != FI_CQ_COND_THRESHOLD)
-    return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", int(attr->wait_cond));
+  if (raw(attr->format) < FI_CQ_FORMAT_UNSPEC || raw(attr->format) > FI_CQ_FORMAT_TAGGED)
+    return fail(FI_EINVAL, "fi_cq_attr.format %d: not one of enum fi_cq_format", raw(attr->format));
+  const int cond = raw(attr->wait_cond);  // ignored where nobody waits (fi_cq.3)
+  if (raw(attr->wait_obj) != FI_WAIT_NONE && cond != FI_CQ_COND_NONE && cond != FI_CQ_COND_THRESHOLD)
+    return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", cond);
   if (attr->flags & ~uint64_t(FI_AFFINITY))
     return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY is known", (unsigned long long)attr->flags);
   if (attr->size > kMaxSize)
     return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
   Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
   if (cq == nullptr) return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
-  auto opened = cq->wait_.open(attr->wait_obj);
+  auto opened = cq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());
@@ -152,72 +155,91 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   return cq;
 }
 
+void Cq::overrun() {
+  overrun_ = true;
+  room_ = 0;
+  wait_.notify();
+}
+
 bool Cq::make_room() {
-  if (!domain_.resource_management) {
-    // The application asked not to be protected. The newest entry is lost, and the queue says so from then on.
-    if (!overrun_) {
-      overrun_ = true;
-      errors_.push_back({.err = FI_EOVERRUN, .prov_errno = FI_EOVERRUN});
-      ring_[(tail_ - 1) & mask_] = Completion{.flags = kError};
-    }
-    return false;
-  }
+  if (overrun_) return false;
   std::vector<Completion> bigger;
   try {
-    bigger.resize(ring_.size() * 2);
+    // Without resource management the application asked not to be protected.
+    if (domain_.resource_management) bigger.resize(ring_.size() * 2);
   } catch (const std::bad_alloc &) {
-    overrun_ = true;
+  }
+  if (bigger.empty()) {
+    overrun();
     return false;
   }
   const size_t count = tail_ - head_;
   for (size_t i = 0; i < count; ++i) bigger[i] = ring_[(head_ + i) & mask_];
   ring_.swap(bigger);
-  mask_ = ring_.size() - 1;
+  room_ = ring_.size();
+  mask_ = room_ - 1;
   head_ = 0;
   tail_ = count;
   return true;
 }
 
 void Cq::push_error(CompletionError error) {
-  if (tail_ - head_ == ring_.size() && !make_room()) return;
-  errors_.push_back(std::move(error));
+  if (tail_ - head_ >= room_ && !make_room()) return;
+  try {
+    errors_.push_back(std::move(error));
+  } catch (const std::bad_alloc &) {
+    return overrun();
+  }
   ring_[tail_++ & mask_] = Completion{.flags = kError};
   wait_.notify();
 }
 
 ssize_t Cq::take(void *buf, size_t count, fi_addr_t *src_addr) {
+  if (head_ == tail_) {
+    if (overrun_) return -FI_EAVAIL;
+    wait_.clear();
+    return -FI_EAGAIN;
+  }
+  if (ring_[head_ & mask_].flags & kError) return -FI_EAVAIL;
+  if (buf == nullptr && count != 0) return -FI_EINVAL;
+  const bool was_full = full();
   const size_t size = entry_size(format_);
   auto *out = static_cast<char *>(buf);
   size_t n = 0;
   for (; n < count && head_ != tail_; ++n, ++head_) {
     const Completion &c = ring_[head_ & mask_];
-    if (c.flags & kError) return n != 0 ? ssize_t(n) : -FI_EAVAIL;
+    if (c.flags & kError) break;
     write_entry(out, format_, c);
     out += size;
     if (src_addr != nullptr) *src_addr++ = c.src_addr;
   }
-  if (n != 0) return ssize_t(n);
-  // fi_cq.3: a count of 0 asks whether there is something without taking it.
-  if (count == 0 && head_ != tail_) return ring_[head_ & mask_].flags & kError ? -FI_EAVAIL : 0;
-  wait_.clear();
-  return -FI_EAGAIN;
+  if (was_full) domain_.engine->flush();  // somebody may have waited for room
+  return ssize_t(n);
 }
 
 ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
   Engine &engine = *domain_.engine;
   Guard guard(engine.lock());
   engine.flush();
-  if (is_empty()) engine.progress();
+  // fi_cq.3: a count of 0 drives progress, and takes nothing.
+  if (is_empty() || count == 0) engine.progress();
   return take(buf, count, src_addr);
 }
 
 ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
   if (buf == nullptr) return -FI_EINVAL;
   Guard guard(domain_.engine->lock());
-  if (is_empty() || !(ring_[head_ & mask_].flags & kError)) return -FI_EAGAIN;
-  ++head_;
-  CompletionError error = std::move(errors_.front());
-  errors_.pop_front();
+  CompletionError error{.err = FI_EOVERRUN, .prov_errno = FI_EOVERRUN};
+  if (head_ != tail_) {
+    if (!(ring_[head_ & mask_].flags & kError)) return -FI_EAGAIN;
+    const bool was_full = full();
+    ++head_;
+    error = std::move(errors_.front());
+    errors_.pop_front();
+    if (was_full) domain_.engine->flush();
+  } else if (!overrun_) {
+    return -FI_EAGAIN;
+  }
   buf->op_context = error.context;
   buf->flags = error.flags;
   buf->len = error.len;
@@ -245,7 +267,7 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
 ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *cond, int timeout) {
   if (!wait_.can_block()) return -FI_EINVAL;
   size_t threshold = 1;
-  if (cond_ == FI_CQ_COND_THRESHOLD && cond != nullptr) {
+  if (threshold_ && cond != nullptr) {
     // The pointer itself is the number (fi_cq.3, fi_cq_attr.wait_cond).
     threshold = std::clamp<size_t>(reinterpret_cast<uintptr_t>(cond), 1, size_);
   }
@@ -259,7 +281,7 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
     engine.flush();
     if (tail_ - head_ < threshold) engine.progress();
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
-    const bool enough = tail_ - head_ >= threshold || !errors_.empty();
+    const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
     waiter.looked();  // what is here was seen; below a threshold only more of it is a reason to wake
     const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CQ, "fi_cq_sread");

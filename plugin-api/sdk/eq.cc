@@ -28,7 +28,7 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric, std::at
                 (unsigned long long)attr->flags);
   Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, context);
   if (eq == nullptr) return fail(FI_ENOMEM, "no memory for an event queue");
-  auto opened = eq->wait_.open(attr->wait_obj);
+  auto opened = eq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, instance);
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     eq->wait_set_ = WaitSet::from(attr->wait_set);

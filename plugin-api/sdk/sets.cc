@@ -46,12 +46,12 @@ Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabri
                                 const fi_wait_attr *attr) {
   if (attr != nullptr && attr->flags != 0)
     return fail(FI_EBADFLAGS, "fi_wait_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
-  const enum fi_wait_obj type = attr != nullptr ? attr->wait_obj : FI_WAIT_UNSPEC;
+  const int type = attr != nullptr ? raw(attr->wait_obj) : FI_WAIT_UNSPEC;
   if (type != FI_WAIT_UNSPEC && type != FI_WAIT_FD)
-    return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD", int(type));
+    return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD", type);
   WaitSet *set = new (std::nothrow) WaitSet(instance, children);
   if (set == nullptr) return fail(FI_ENOMEM, "no memory for a wait set");
-  set->type_ = type;
+  set->type_ = static_cast<enum fi_wait_obj>(type);
   set->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   Result<void> opened;
   if (set->epoll_ < 0) {

@@ -27,6 +27,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -39,6 +40,13 @@ namespace weft::sdk {
 // Far more than anything here takes, on a loaded machine and under a sanitizer.
 inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr int kPatienceMs = 60'000;
+
+// Puts any number into an enum, as an application in C can.
+template <class Enum>
+void put(Enum &out, int number) {
+  static_assert(sizeof out == sizeof number);
+  std::memcpy(&out, &number, sizeof number);
+}
 
 // Waits until `condition` holds; false: it never did.
 inline bool eventually(const std::function<bool()> &condition) {

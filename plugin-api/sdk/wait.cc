@@ -101,7 +101,7 @@ WaitObject::~WaitObject() {
   if (event_ >= 0) ::close(event_);
 }
 
-Result<void> WaitObject::open(enum fi_wait_obj type) {
+Result<void> WaitObject::open(int type) {
   switch (type) {
     case FI_WAIT_NONE:
     case FI_WAIT_UNSPEC:
@@ -114,9 +114,9 @@ Result<void> WaitObject::open(enum fi_wait_obj type) {
       condition_ = std::make_unique<Condition>();
       break;
     default:
-      return fail(FI_EINVAL, "wait_obj %d: not one of enum fi_wait_obj", int(type));
+      return fail(FI_EINVAL, "wait_obj %d: not one of enum fi_wait_obj", type);
   }
-  type_ = type;
+  type_ = static_cast<enum fi_wait_obj>(type);
   return {};
 }
 

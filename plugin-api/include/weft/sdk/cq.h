@@ -8,7 +8,8 @@
 //
 // push() and full() are for the provider, with the engine's lock held; the rest is what an application calls. A queue never loses
 // a completion under FI_RM_ENABLED: it grows, bounded by the operations that its endpoints let be posted, and a provider whose peers
-// can cause entries asks full() first. Under FI_RM_DISABLED a full queue overruns, and says so (FI_EOVERRUN).
+// can cause entries asks full() first; a handler that has to wait marks itself dirty, and is flushed when there is room. Under
+// FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says FI_EOVERRUN for ever (fi_cq.3, NOTES).
 // It knows nothing of operations and matches nothing.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
@@ -69,7 +70,7 @@ class Cq final : public Object<Cq, fid_cq> {
 
   // For the provider, with the lock held.
   void push(const Completion &completion) {
-    if (tail_ - head_ == ring_.size() && !make_room()) return;
+    if (tail_ - head_ >= room_ && !make_room()) return;
     ring_[tail_++ & mask_] = completion;
     wait_.notify();
   }
@@ -107,15 +108,17 @@ class Cq final : public Object<Cq, fid_cq> {
   // An entry of the ring that stands for errors_.front() in order.
   static constexpr uint64_t kError = UINT64_C(1) << 63;
   bool make_room();
-  bool is_empty() const { return head_ == tail_; }
+  bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
+  void overrun();
 
   DomainContext &domain_;
   const enum fi_cq_format format_;
-  const enum fi_cq_wait_cond cond_;
+  const bool threshold_;  // FI_CQ_COND_THRESHOLD
   const size_t size_;  // asked for; the ring may grow beyond it
   std::vector<Completion> ring_;
   size_t mask_;
+  size_t room_;  // entries of the ring; 0 after an overrun
   size_t head_ = 0, tail_ = 0;
   bool overrun_ = false;
   bool signal_pending_ = false;

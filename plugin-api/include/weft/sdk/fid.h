@@ -16,11 +16,22 @@
 #include <weft/result.h>
 
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 
 namespace weft::sdk {
 
 inline weft_fid_header *header_of(const struct fid *fid) {
   return const_cast<weft_fid_header *>(reinterpret_cast<const weft_fid_header *>(fid)) - 1;
+}
+
+// What an application put into an enum of the C API: any number, of which C++ knows nothing unless it is read as one.
+template <class Enum>
+int raw(const Enum &value) {
+  static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
 }
 
 template <class Derived, class Fid>

@@ -43,7 +43,7 @@ class WaitObject {
   WaitObject(const WaitObject &) = delete;
   WaitObject &operator=(const WaitObject &) = delete;
 
-  Result<void> open(enum fi_wait_obj type);
+  Result<void> open(int type);  // enum fi_wait_obj, as the application gave it
   enum fi_wait_obj type() const { return type_; }
   // Whether the blocking calls of the API are allowed (fi_cq.3, fi_cq_sread).
   bool can_block() const { return type_ != FI_WAIT_NONE && type_ != FI_WAIT_SET; }
