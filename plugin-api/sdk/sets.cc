@@ -23,6 +23,14 @@ int with_queue(const weft_instance *instance, struct fid *fid, F f) {
   return -FI_EINVAL;
 }
 
+// Progress, by those whose news there is no room for.
+void move_on(Eq &eq) { eq.poll(); }
+template <class Queue>
+void move_on(Queue &queue) {
+  Guard guard(queue.engine().lock());
+  queue.engine().progress();
+}
+
 }  // namespace
 
 int trywait(const weft_instance *instance, struct fid **fids, int count) {
@@ -51,7 +59,6 @@ Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabri
     return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD", type);
   WaitSet *set = new (std::nothrow) WaitSet(instance, children);
   if (set == nullptr) return fail(FI_ENOMEM, "no memory for a wait set");
-  set->type_ = static_cast<enum fi_wait_obj>(type);
   set->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   Result<void> opened;
   if (set->epoll_ < 0) {
@@ -81,21 +88,24 @@ Result<void> WaitSet::join(struct fid *fid, int fd) {
   event.events = EPOLLIN;
   event.data.ptr = fid;
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno, "wait set: cannot add a queue");
-  members_.push_back(fid);
+  members_.push_back({fid, fd});
   return {};
 }
 
 void WaitSet::leave(struct fid *fid) {
-  // Its descriptor leaves the epoll set by being closed.
   std::lock_guard guard(mutex_);
-  std::erase(members_, fid);
+  const auto it = std::ranges::find(members_, fid, &Member::fid);
+  if (it == members_.end()) return;
+  // That it is closed soon is not enough: a child of fork() keeps it open, and in this set.
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, it->fd, nullptr);
+  members_.erase(it);
 }
 
 int WaitSet::trywait() {
   std::vector<struct fid *> members;
   {
     std::lock_guard guard(mutex_);
-    members = members_;
+    for (const Member &member : members_) members.push_back(member.fid);
   }
   return sdk::trywait(instance(), members.data(), int(members.size()));
 }
@@ -112,7 +122,10 @@ int WaitSet::wait(int timeout) {
 }
 
 int WaitSet::close() {
-  if (!members_.empty()) return -FI_EBUSY;
+  {
+    std::lock_guard guard(mutex_);
+    if (!members_.empty()) return -FI_EBUSY;
+  }
   retire();
   ::close(epoll_);
   children_.fetch_sub(1, std::memory_order_relaxed);
@@ -121,9 +134,13 @@ int WaitSet::close() {
 }
 
 int WaitSet::control(int command, void *arg) {
-  if (command != FI_GETWAIT) return -FI_ENOSYS;
-  if (arg == nullptr || type_ != FI_WAIT_FD) return -FI_EINVAL;
-  *static_cast<int *>(arg) = epoll_;
+  if (command != FI_GETWAIT && command != FI_GETWAITOBJ) return -FI_ENOSYS;
+  if (arg == nullptr) return -FI_EINVAL;
+  if (command == FI_GETWAITOBJ) {
+    *static_cast<enum fi_wait_obj *>(arg) = FI_WAIT_FD;
+  } else {
+    *static_cast<int *>(arg) = epoll_;
+  }
   return 0;
 }
 
@@ -150,8 +167,12 @@ int PollSet::poll(void **context, int count) {
   std::lock_guard guard(mutex_);
   int n = 0;
   for (struct fid *fid : members_) {
-    if (n == count) break;
-    const int ready = with_queue(instance(), fid, [](auto &queue) { return int(queue.poll()); });
+    // All make progress (fi_poll.3). A counter's change is news once, so one without a place is not asked.
+    const int ready = with_queue(instance(), fid, [room = n < count](auto &queue) {
+      if (room) return int(queue.poll());
+      move_on(queue);
+      return 0;
+    });
     if (ready > 0) context[n++] = fid->context;
   }
   return n;
@@ -159,14 +180,13 @@ int PollSet::poll(void **context, int count) {
 
 int PollSet::poll_add(struct fid *event, uint64_t flags) {
   if (flags != 0) return -FI_EBADFLAGS;
-  const int rc = with_queue(instance(), event, [](auto &queue) {
+  std::lock_guard guard(mutex_);
+  return with_queue(instance(), event, [&](auto &queue) {
+    if (std::ranges::find(members_, event) != members_.end()) return -FI_EALREADY;
+    members_.push_back(event);
     queue.users.fetch_add(1);
     return 0;
   });
-  if (rc != 0) return rc;
-  std::lock_guard guard(mutex_);
-  members_.push_back(event);
-  return 0;
 }
 
 int PollSet::poll_del(struct fid *event, uint64_t flags) {
@@ -182,7 +202,10 @@ int PollSet::poll_del(struct fid *event, uint64_t flags) {
 }
 
 int PollSet::close() {
-  if (!members_.empty()) return -FI_EBUSY;
+  {
+    std::lock_guard guard(mutex_);
+    if (!members_.empty()) return -FI_EBUSY;
+  }
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;

@@ -25,6 +25,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
     changed();
   }
   std::atomic<size_t> users{0};
+  Engine &engine() { return *domain_.engine; }
 
   // fi_ops_cntr
   uint64_t read();

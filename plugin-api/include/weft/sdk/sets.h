@@ -36,8 +36,11 @@ class WaitSet final : public Object<WaitSet, fid_wait> {
   std::atomic<size_t> &children_;
   std::mutex mutex_;
   int epoll_ = -1;
-  enum fi_wait_obj type_ = FI_WAIT_UNSPEC;
-  std::vector<struct fid *> members_;
+  struct Member {
+    struct fid *fid;
+    int fd;
+  };
+  std::vector<Member> members_;
 };
 
 class PollSet final : public Object<PollSet, fid_poll> {
