@@ -292,15 +292,16 @@ int32_t ObjectTable::opened(struct fid *fid, struct fid *parent, weft_error *why
       record->parent = above;
       if (above != nullptr) ++above->children;
       record->id = impl_->next_id++;
+      // The header is whole before anybody can find the object, who may hook it at once.
+      header->parent_core = parent;
+      header->links_core = nullptr;
+      header->id_core = record->id;
+      header->record_core = record;
       record->busy = !hooks.empty();
       record->next = impl_->first;
       if (impl_->first != nullptr) impl_->first->previous = record;
       impl_->first = owned.release();
     }
-    header->parent_core = parent;
-    header->links_core = nullptr;
-    header->id_core = record->id;
-    header->record_core = record;
     if (hooks.empty()) return 0;
 
     for (size_t i = hooks.size(); i-- > 0;) {
@@ -513,7 +514,7 @@ std::vector<ObjectTable::Live> ObjectTable::list() const {
     if (record->element != nullptr && record->element->unit != nullptr)
       one.element = record->element->unit->name;
     // While somebody changes this object's hooks, they are not for reading.
-    if (record->hooked != nullptr && !record->busy) {
+    if (!record->busy && record->hooked != nullptr) {
       for (const Link *link : record->hooked->active) one.hooks.emplace_back(link->hook->name());
     }
     live.push_back(std::move(one));
