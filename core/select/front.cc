@@ -912,33 +912,58 @@ int Front::fabric(fi_fabric_attr *attr, const fi_info *info, uint64_t flags, fid
   }
 }
 
+namespace {
+
+// No memory is the one thing that these can meet and not say themselves.
+template <class Call>
+auto guarded(Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc &) {
+    return tl::unexpected<Error>(Error{FI_ENOMEM, "no memory"});
+  } catch (const std::exception &error) {
+    return tl::unexpected<Error>(Error{FI_EOTHER, error.what()});
+  }
+}
+
+}  // namespace
+
 Result<void> Front::attach_hook(struct fid *root, std::string_view hook) {
-  impl_->prepare();
-  WEFT_TRY(std::shared_ptr<Hook> made, impl_->live_hook(hook));
-  return impl_->options.objects->attach(root, std::move(made));
+  return guarded([&]() -> Result<void> {
+    impl_->prepare();
+    WEFT_TRY(std::shared_ptr<Hook> made, impl_->live_hook(hook));
+    return impl_->options.objects->attach(root, std::move(made));
+  });
 }
 
 Result<void> Front::detach_hook(struct fid *root, std::string_view hook) {
-  impl_->prepare();
-  const UnitInfo *unit = find_unit(impl_->loader->units(), hook);
-  return impl_->options.objects->detach(root,
-                                        unit != nullptr ? std::string_view(unit->name) : hook);
+  return guarded([&]() -> Result<void> {
+    impl_->prepare();
+    const UnitInfo *unit = find_unit(impl_->loader->units(), hook);
+    return impl_->options.objects->detach(root,
+                                          unit != nullptr ? std::string_view(unit->name) : hook);
+  });
 }
 
 Result<std::string> Front::why_json(std::string_view name) {
-  return impl_->why_json(name);
+  return guarded([&] { return impl_->why_json(name); });
 }
 Result<std::string> Front::explain_json(std::string_view stack) {
-  return impl_->explain_json(stack);
+  return guarded([&] { return impl_->explain_json(stack); });
 }
 Result<std::string> Front::plugins_json() {
-  return impl_->plugins_json();
+  return guarded([&] { return impl_->plugins_json(); });
 }
 Result<std::string> Front::config_json() {
-  return impl_->config_json();
+  return guarded([&] { return impl_->config_json(); });
 }
 std::vector<FrontParam> Front::params() {
-  return impl_->params();
+  try {
+    return impl_->params();
+  } catch (const std::exception &error) {
+    impl_->log(FI_LOG_CORE, __func__, __LINE__, std::string("parameters: ") + error.what());
+    return {};
+  }
 }
 
 }  // namespace weft
