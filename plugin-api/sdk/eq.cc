@@ -13,8 +13,11 @@
 
 namespace weft::sdk {
 
-Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, void *context)
-    : Object(instance, FI_CLASS_EQ, context), children_(children), writable_(flags & FI_WRITE) {
+Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, uint32_t api_version, void *context)
+    : Object(instance, FI_CLASS_EQ, context),
+      children_(children),
+      writable_(flags & FI_WRITE),
+      sized_(FI_VERSION_GE(api_version, FI_VERSION(1, 5))) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Eq>());
   c()->ops = const_cast<fi_ops_eq *>(eq_ops<Eq>());
 }
@@ -26,7 +29,8 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric, std::at
   if (attr->flags & ~uint64_t(FI_WRITE | FI_AFFINITY))
     return fail(FI_EBADFLAGS, "fi_eq_attr.flags %#llx: only FI_WRITE and FI_AFFINITY are known",
                 (unsigned long long)attr->flags);
-  Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, context);
+  const uint32_t api_version = reinterpret_cast<struct fid_fabric *>(fabric)->api_version;
+  Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, api_version, context);
   if (eq == nullptr) return fail(FI_ENOMEM, "no memory for an event queue");
   auto opened = eq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, instance);
@@ -167,7 +171,7 @@ ssize_t Eq::readerr(struct fi_eq_err_entry *buf, uint64_t flags) {
   buf->err = error.err;
   buf->prov_errno = error.prov_errno;
   last_err_data_ = error.err_data;
-  if (buf->err_data != nullptr && buf->err_data_size > 0) {
+  if (sized_ && buf->err_data != nullptr && buf->err_data_size > 0) {
     const size_t n = std::min(buf->err_data_size, last_err_data_.size());
     std::memcpy(buf->err_data, last_err_data_.data(), n);
     buf->err_data_size = n;

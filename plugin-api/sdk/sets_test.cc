@@ -39,7 +39,7 @@ struct Stage {
 
   Owned<WaitSet> wait_set(enum fi_wait_obj type = FI_WAIT_UNSPEC) {
     const fi_wait_attr attr{type, 0};
-    return must(WaitSet::open(instance(), &fabric, fabric_children, &attr));
+    return must(WaitSet::open(instance(), &fabric.fid, fabric_children, &attr));
   }
   Owned<Cq> cq(WaitSet *set = nullptr, enum fi_wait_obj type = FI_WAIT_FD) {
     fi_cq_attr attr{};
@@ -58,7 +58,7 @@ struct Stage {
     attr.flags = FI_WRITE;
     attr.wait_obj = set != nullptr ? FI_WAIT_SET : FI_WAIT_FD;
     attr.wait_set = set != nullptr ? set->c() : nullptr;
-    return must(Eq::open(instance(), &fabric, fabric_children, &attr, ctx(3)));
+    return must(Eq::open(instance(), &fabric.fid, fabric_children, &attr, ctx(3)));
   }
   Owned<PollSet> poll_set() { return must(PollSet::open(domain.context, nullptr)); }
 
@@ -82,7 +82,7 @@ struct Stage {
   }
   const weft_instance *instance() const { return domain.instance.c(); }
 
-  struct fid fabric {};
+  fid_fabric fabric{};
   std::atomic<size_t> fabric_children{0};
   TestDomain domain;
 };
@@ -94,7 +94,7 @@ TEST(WaitSetOpen, WhatIsWrongIsSaid) {
   const auto code = [&](int type, uint64_t flags) {
     fi_wait_attr attr{FI_WAIT_UNSPEC, flags};
     put(attr.wait_obj, type);
-    auto opened = WaitSet::open(stage.instance(), &stage.fabric, stage.fabric_children, &attr);
+    auto opened = WaitSet::open(stage.instance(), &stage.fabric.fid, stage.fabric_children, &attr);
     EXPECT_FALSE(opened);
     return opened ? 0 : opened.error().code;
   };
@@ -138,7 +138,7 @@ TEST(WaitSetOpen, AQueueThatCannotJoinIsNotOpened) {
   fi_eq_attr eq{};
   eq.wait_obj = FI_WAIT_SET;
   eq.wait_set = set->c();
-  EXPECT_FALSE(Eq::open(stage.instance(), &stage.fabric, stage.fabric_children, &eq, nullptr));
+  EXPECT_FALSE(Eq::open(stage.instance(), &stage.fabric.fid, stage.fabric_children, &eq, nullptr));
   stage.domain.instance.refuse = false;
   EXPECT_EQ(open_files(), before);
   EXPECT_EQ(fi_wait(set->c(), 0), -FI_ETIMEDOUT);
@@ -306,7 +306,7 @@ TEST(Trywait, LooksAtAllOfThem) {
 TEST(Trywait, WhatIsNotOursIsRefused) {
   Stage stage, other;
   auto cq = other.cq();
-  fid *foreign[] = {cq->base()}, *none[] = {nullptr}, *fabric[] = {&stage.fabric};
+  fid *foreign[] = {cq->base()}, *none[] = {nullptr}, *fabric[] = {&stage.fabric.fid};
   EXPECT_EQ(trywait(stage.instance(), foreign, 1), -FI_EINVAL);
   EXPECT_EQ(trywait(stage.instance(), none, 1), -FI_EINVAL);
   EXPECT_EQ(trywait(stage.instance(), fabric, 1), -FI_EINVAL);
@@ -348,7 +348,7 @@ TEST(PollSet, WhatIsWrongIsRefused) {
   EXPECT_EQ(fi_poll_del(set->c(), cq->base(), 1), -FI_EBADFLAGS);
   EXPECT_EQ(fi_poll_add(set->c(), foreign->base(), 0), -FI_EINVAL);
   EXPECT_EQ(fi_poll_add(set->c(), nullptr, 0), -FI_EINVAL);
-  EXPECT_EQ(fi_poll_add(set->c(), &stage.fabric, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_poll_add(set->c(), &stage.fabric.fid, 0), -FI_EINVAL);
   void *contexts[1];
   EXPECT_EQ(fi_poll(set->c(), nullptr, 1), -FI_EINVAL);
   EXPECT_EQ(fi_poll(set->c(), contexts, -1), -FI_EINVAL);

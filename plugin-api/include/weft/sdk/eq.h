@@ -38,7 +38,7 @@ struct EventError {
 
 class Eq final : public Object<Eq, fid_eq> {
  public:
-  // `fabric` counts its open objects in `children`.
+  // `fabric`, a struct fid_fabric whose api_version is set, counts its open objects in `children`.
   static Result<Eq *> open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
                            const fi_eq_attr *attr, void *context);
 
@@ -79,7 +79,7 @@ class Eq final : public Object<Eq, fid_eq> {
     std::vector<std::byte> bytes;  // the entry as the reader gets it
     EventError failure;
   };
-  Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, void *context);
+  Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, uint32_t api_version, void *context);
   ~Eq() = default;
   void enqueue(Event event);
   void progress();
@@ -90,6 +90,7 @@ class Eq final : public Object<Eq, fid_eq> {
 
   std::atomic<size_t> &children_;
   const bool writable_;
+  const bool sized_;  // whether err_data and err_data_size of an error entry are inputs too (API 1.5)
   std::mutex mutex_;  // of the queue, and of what it notifies
   std::deque<Event> events_;
   std::string last_err_data_;
