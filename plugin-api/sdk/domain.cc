@@ -30,6 +30,17 @@ int DomainCore::poll_open(struct fi_poll_attr *attr, struct fid_poll **set) {
   return finish(shared_.instance, FI_LOG_DOMAIN, PollSet::open(shared_, attr), set);
 }
 
+int DomainCore::control(int command, void *arg) {
+  switch (command) {
+    case FI_MAP_RAW_MR:
+      return MrTable::map_raw(static_cast<const struct fi_mr_map_raw *>(arg));
+    case FI_UNMAP_KEY:  // nothing was made
+      return arg != nullptr ? 0 : -FI_EINVAL;
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
 int DomainCore::reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
                     uint64_t flags, struct fid_mr **mr, void *context) {
   const iovec iov{const_cast<void *>(buf), len};
@@ -58,14 +69,10 @@ int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fi
 int DomainCore::bind_eq(struct fid *fid, uint64_t flags) {
   if (!Eq::is_mine(fid, FI_CLASS_EQ, shared_.instance)) return -FI_EINVAL;
   if (flags & ~FI_REG_MR) return -FI_EBADFLAGS;
+  if (flags == 0) return 0;  // nothing else of a domain is asynchronous here
   if (regions_.eq != nullptr) return -FI_EBUSY;
-  Eq *eq = Eq::from(fid);
-  eq->users.fetch_add(1);
-  if (flags & FI_REG_MR) {
-    regions_.eq = eq;
-  } else {
-    eq->users.fetch_sub(1);  // nothing else of a domain is asynchronous here
-  }
+  regions_.eq = Eq::from(fid);
+  regions_.eq->users.fetch_add(1);
   return 0;
 }
 

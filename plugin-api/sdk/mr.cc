@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/mr.h>
 
+#include <endian.h>
 #include <sys/random.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/ops.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace weft::sdk {
 
@@ -54,6 +57,7 @@ int Mr::close() {
     table_.regions_.erase(fid_key_);
   }
   retire();
+  if (table_.eq != nullptr) table_.eq->forget(base());
   if (remote_write_ != nullptr) remote_write_->users.fetch_sub(1);
   if (remote_read_ != nullptr) remote_read_->users.fetch_sub(1);
   domain.children.fetch_sub(1, std::memory_order_relaxed);
@@ -67,28 +71,55 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
   if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
-  Guard guard(table_.domain_.engine->lock());
   Cntr *cntr = Cntr::from(fid);
-  for (auto [flag, slot] : {std::pair{uint64_t(FI_REMOTE_WRITE), &remote_write_}, {uint64_t(FI_REMOTE_READ), &remote_read_}}) {
-    if (!(flags & flag)) continue;
-    if (*slot != nullptr) return -FI_EBUSY;
-    cntr->users.fetch_add(1);
-    *slot = cntr;
-  }
+  if (&cntr->engine() != table_.domain_.engine) return -FI_EINVAL;  // of another domain, which has another lock
+  Guard guard(table_.domain_.engine->lock());
+  if (table_.mode_.enable_needed && enabled_) return -FI_EOPBADSTATE;  // fi_mr.3, FI_MR_RMA_EVENT
+  const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
+  if ((write && remote_write_ != nullptr) || (read && remote_read_ != nullptr)) return -FI_EBUSY;
+  if (write) remote_write_ = cntr;
+  if (read) remote_read_ = cntr;
+  cntr->users.fetch_add(size_t(write) + size_t(read));
   return 0;
 }
 
-int Mr::control(int command, void *) {
-  Guard guard(table_.domain_.engine->lock());
+int Mr::control(int command, void *arg) {
   switch (command) {
-    case FI_ENABLE:
+    case FI_ENABLE: {
+      Guard guard(table_.domain_.engine->lock());
       enabled_ = true;
       return 0;
+    }
     case FI_REFRESH:  // the pages may be what they like: addresses are resolved by the processor
       return 0;
+    case FI_GET_RAW_MR:
+      return raw_attr(static_cast<const struct fi_mr_raw_attr *>(arg));
     default:
       return -FI_ENOSYS;
   }
+}
+
+// A raw key is the key, high byte first, so that it can go from any host to any other.
+int Mr::raw_attr(const struct fi_mr_raw_attr *attr) const {
+  if (attr == nullptr || attr->key_size == nullptr) return -FI_EINVAL;
+  if (attr->flags != 0) return -FI_EBADFLAGS;
+  const size_t room = std::exchange(*attr->key_size, sizeof fid_key_);
+  if (room < sizeof fid_key_) return -FI_ETOOSMALL;
+  if (attr->raw_key == nullptr) return -FI_EINVAL;
+  const uint64_t key = htobe64(fid_key_);
+  std::memcpy(attr->raw_key, &key, sizeof key);
+  if (attr->base_addr != nullptr)
+    *attr->base_addr = table_.mode_.virtual_addresses ? reinterpret_cast<uintptr_t>(iov_[0].iov_base) : 0;
+  return 0;
+}
+
+int MrTable::map_raw(const struct fi_mr_map_raw *map) {
+  uint64_t key;
+  if (map == nullptr || map->raw_key == nullptr || map->key == nullptr || map->key_size != sizeof key) return -FI_EINVAL;
+  if (map->flags != 0) return -FI_EBADFLAGS;
+  std::memcpy(&key, map->raw_key, sizeof key);
+  *map->key = be64toh(key);
+  return 0;
 }
 
 uint64_t MrTable::random_key() const {
@@ -111,7 +142,6 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
   if (attr.access & ~kAccess)
     return fail(FI_EINVAL, "memory registration: access %#llx has unknown bits", (unsigned long long)attr.access);
   if (attr.offset != 0) return fail(FI_EINVAL, "memory registration: offset is reserved and must be 0");
-  if (attr.iface != FI_HMEM_SYSTEM) return fail(FI_ENOSYS, "memory registration: only system memory is supported");
   uint64_t length = 0;
   for (size_t i = 0; i < attr.iov_count; ++i) {
     const uintptr_t base = reinterpret_cast<uintptr_t>(attr.mr_iov[i].iov_base);
@@ -127,13 +157,16 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
     if (mode_.provider_keys) {
       key = random_key();
       if (key == FI_KEY_NOTAVAIL) return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
-    } else if (regions_.contains(key)) {
-      return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
     }
+    const auto [place, added] = regions_.try_emplace(key);
+    if (!added) return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
     const bool enabled = !(mode_.enable_needed && (flags & FI_RMA_EVENT));
-    mr = new (std::nothrow) Mr(*this, attr, key, enabled);
-    if (mr == nullptr) return fail(FI_ENOMEM, "memory registration: no memory");
-    regions_.emplace(key, mr);
+    try {
+      mr = place->second = new Mr(*this, attr, key, enabled);
+    } catch (const std::bad_alloc &) {
+      regions_.erase(place);
+      return fail(FI_ENOMEM, "memory registration: no memory");
+    }
   }
   if (auto published = mr->publish(domain_.fid); !published) {
     Guard guard(domain_.engine->lock());

@@ -53,6 +53,9 @@ class DomainCore {
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int poll_open(struct fi_poll_attr *attr, struct fid_poll **set);
 
+  // fi_ops
+  int control(int command, void *arg);  // FI_MAP_RAW_MR, FI_UNMAP_KEY
+
   // fi_ops_mr
   int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key, uint64_t flags,
           struct fid_mr **mr, void *context);

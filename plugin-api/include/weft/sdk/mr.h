@@ -6,7 +6,9 @@
 //   if (!a.mr) ...                     // a.reject says why; no memory was touched
 //
 // resolve() is the only way to an application's memory that a peer can name. A region stays registered while an operation pins it:
-// fi_mr_close of a pinned region first tells the owner (on_close), who must let go. Called with the engine's lock held.
+// fi_close of a pinned region first tells the owner (on_close), who must let go. resolve(), pins and size() are for the provider,
+// with the engine's lock held; the rest is what an application calls. Device memory is not for here: without FI_HMEM the interface
+// that fi_mr_attr names is ignored (fi_mr.3), as it must be for callers whose struct ends before it.
 #ifndef WEFT_SDK_MR_H
 #define WEFT_SDK_MR_H
 
@@ -34,10 +36,11 @@ class Mr final : public Object<Mr, fid_mr> {
 
   int close();
   int bind(struct fid *fid, uint64_t flags);
-  int control(int command, void *arg);
+  int control(int command, void *arg);  // FI_ENABLE, FI_REFRESH, FI_GET_RAW_MR
 
  private:
   friend class MrTable;
+  int raw_attr(const struct fi_mr_raw_attr *attr) const;
   Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled);
   ~Mr() = default;
 
@@ -74,6 +77,9 @@ class MrTable {
   // Called for a pinned region before it closes: whoever pinned it must stop touching its memory before this returns.
   std::function<void(Mr &)> on_close;
   Eq *eq = nullptr;  // fi_domain_bind(FI_REG_MR): registration completes there
+
+  // fi_mr_map_raw: the key in a raw key that FI_GET_RAW_MR gave a peer. 0 or -FI_E...
+  static int map_raw(const struct fi_mr_map_raw *map);
 
   // fi_ops_mr
   Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags);

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "weft/sdk/mr.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "plugin-api/sdk/test_instance.h"
+#include "weft/sdk/eq.h"
+
+namespace weft::sdk {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kRemote = FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// A domain's regions; those that are open at the end are closed.
+struct Table {
+  explicit Table(MrTable::Mode mode = {}) : table(domain.context, mode) {}
+  ~Table() {
+    for (Mr *mr : regions) EXPECT_EQ(fi_close(mr->base()), 0);
+    EXPECT_EQ(table.size(), 0u);
+  }
+  Result<Mr *> try_reg(const std::vector<iovec> &iov, uint64_t key = 0, uint64_t access = kRemote,
+                       uint64_t flags = 0) {
+    fi_mr_attr attr{};
+    attr.mr_iov = iov.data();
+    attr.iov_count = iov.size();
+    attr.access = access;
+    attr.requested_key = key;
+    attr.context = this;
+    return table.reg(attr, flags);
+  }
+  Mr *reg(const std::vector<iovec> &iov, uint64_t key = 0, uint64_t access = kRemote,
+          uint64_t flags = 0) {
+    auto opened = try_reg(iov, key, access, flags);
+    if (!opened) {
+      ADD_FAILURE() << opened.error().text;
+      return nullptr;
+    }
+    regions.push_back(*opened);
+    return *opened;
+  }
+  int close(Mr *mr) {
+    const int rc = fi_close(mr->base());
+    if (rc == 0) std::erase(regions, mr);
+    return rc;
+  }
+  MrReject resolve(uint64_t key, uint64_t address, uint64_t length,
+                   uint64_t access = FI_REMOTE_WRITE) {
+    Guard guard(domain.engine.lock());
+    iovec out[8];
+    const auto found = table.resolve(key, address, length, access, out, 8);
+    EXPECT_EQ(found.mr == nullptr, found.reject != MrReject::kNone);
+    return found.reject;
+  }
+
+  TestDomain domain;
+  MrTable table;
+  std::vector<Mr *> regions;
+};
+
+iovec at(void *base, size_t length) {
+  return {base, length};
+}
+uint64_t address(const void *p) {
+  return reinterpret_cast<uintptr_t>(p);
+}
+
+// ---- registering ----
+
+TEST(MrReg, GivesTheObjectAndTheKey) {
+  Table t;
+  char memory[64];
+  Mr *mr = t.reg({at(memory, sizeof memory)}, 17);
+  EXPECT_EQ(mr->base()->fclass, size_t(FI_CLASS_MR));
+  EXPECT_EQ(mr->base()->context, &t);
+  EXPECT_EQ(fi_mr_key(mr->c()), 17u);
+  EXPECT_EQ(mr->key(), 17u);
+  EXPECT_NE(fi_mr_desc(mr->c()), nullptr);
+  EXPECT_EQ(mr->access(), kRemote);
+  EXPECT_TRUE(mr->enabled());
+  EXPECT_EQ(t.domain.context.children.load(), 1u);
+}
+
+TEST(MrReg, AKeyIsUsedOnce) {
+  Table t;
+  char memory[64];
+  Mr *mr = t.reg({at(memory, 64)}, 5);
+  auto again = t.try_reg({at(memory, 64)}, 5);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, FI_ENOKEY);
+  EXPECT_THAT(again.error().text, HasSubstr("0x5"));
+  t.reg({at(memory, 64)}, 6);
+  EXPECT_EQ(t.close(mr), 0);
+  t.reg({at(memory, 64)}, 5);
+}
+
+TEST(MrReg, ProviderKeysAreRandomAndDistinct) {
+  Table t({.provider_keys = true});
+  char memory[64];
+  std::set<uint64_t> keys;
+  uint64_t all_set = ~UINT64_C(0), all_clear = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t key = t.reg({at(memory, 64)}, 5)->key();  // what was asked for is ignored
+    EXPECT_NE(key, FI_KEY_NOTAVAIL);
+    keys.insert(key);
+    all_set &= key;
+    all_clear |= key;
+  }
+  EXPECT_EQ(keys.size(), 1000u);
+  EXPECT_EQ(all_set, 0u) << "each bit is 0 in some";
+  EXPECT_EQ(all_clear, ~UINT64_C(0)) << "and 1 in others";
+}
+
+TEST(MrReg, WhatIsWrongIsSaid) {
+  Table t({.iov_limit = 2});
+  char memory[64];
+  const iovec good = at(memory, 64);
+  const auto code = [&](Result<Mr *> opened) {
+    EXPECT_FALSE(opened);
+    return opened ? 0 : opened.error().code;
+  };
+  EXPECT_EQ(code(t.try_reg({})), FI_EINVAL);
+  EXPECT_EQ(code(t.try_reg({good, good, good})), FI_EINVAL);
+  EXPECT_EQ(code(t.try_reg({good}, 0, UINT64_C(1) << 63)), FI_EINVAL);
+  EXPECT_EQ(code(t.try_reg({good}, 0, kRemote, FI_PEEK)), FI_EBADFLAGS);
+  EXPECT_EQ(code(t.try_reg({at(memory, SIZE_MAX)})), FI_EINVAL) << "past the end of all memory";
+  EXPECT_EQ(code(t.try_reg({at(nullptr, SIZE_MAX), at(nullptr, 1)})), FI_EINVAL) << "too long";
+  fi_mr_attr attr{};
+  attr.mr_iov = &good;
+  attr.iov_count = 1;
+  attr.offset = 1;
+  EXPECT_EQ(code(t.table.reg(attr, 0)), FI_EINVAL);
+  attr.offset = 0;
+  attr.mr_iov = nullptr;
+  EXPECT_EQ(code(t.table.reg(attr, 0)), FI_EINVAL);
+  t.domain.instance.refuse = true;
+  EXPECT_EQ(code(t.try_reg({good})), FI_EOTHER);
+  EXPECT_EQ(t.table.size(), 0u);
+  EXPECT_EQ(t.domain.context.children.load(), 0u);
+  t.domain.instance.refuse = false;
+  t.reg({good}) /* the key was not kept */;
+}
+
+TEST(MrReg, ReadsNoFurtherThanAnOldCallersStruct) {
+  // fi_mr.3: the authorization key counts from API 1.5, the interface with FI_HMEM only.
+  Table t;
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  const size_t size = offsetof(fi_mr_attr, auth_key_size);
+  const std::unique_ptr<void, void (*)(void *)> old(std::malloc(size), std::free);
+  std::memset(old.get(), 0, size);
+  auto *attr = static_cast<fi_mr_attr *>(old.get());
+  attr->mr_iov = &iov;
+  attr->iov_count = 1;
+  attr->access = FI_REMOTE_READ;
+  auto opened = t.table.reg(*attr, 0);
+  ASSERT_TRUE(opened) << opened.error().text;
+  EXPECT_EQ(t.close(*opened), 0);
+  fi_mr_attr odd{};
+  odd.mr_iov = &iov;
+  odd.iov_count = 1;
+  put(odd.iface, 12345);
+  opened = t.table.reg(odd, 0);
+  ASSERT_TRUE(opened) << opened.error().text;
+  EXPECT_EQ(t.close(*opened), 0);
+}
+
+TEST(MrReg, ManyThreadsMayDoIt) {
+  Table t({.provider_keys = true});
+  std::vector<std::unique_ptr<Sleeper>> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.push_back(std::make_unique<Sleeper>([&] {
+      char memory[16];
+      for (int k = 0; k < 200; ++k) {
+        auto opened = t.try_reg({at(memory, sizeof memory)});
+        ASSERT_TRUE(opened);
+        EXPECT_EQ(t.resolve((*opened)->key(), 0, 16), MrReject::kNone);
+        EXPECT_EQ(fi_close((*opened)->base()), 0);
+      }
+    }));
+  for (auto &thread : threads) EXPECT_TRUE(thread->eventually_done());
+}
+
+// ---- the way to memory ----
+
+TEST(MrResolve, SaysWhyNot) {
+  Table t({.enable_needed = true});
+  char memory[64];
+  t.reg({at(memory, 64)}, 1, FI_REMOTE_READ);
+  Mr *closed = t.reg({at(memory, 64)}, 2, kRemote, FI_RMA_EVENT);
+  EXPECT_EQ(t.resolve(3, 0, 8), MrReject::kNoKey);
+  EXPECT_EQ(t.resolve(3, 0, 0), MrReject::kNoKey) << "not even nothing";
+  EXPECT_EQ(t.resolve(1, 0, 8, FI_REMOTE_WRITE), MrReject::kAccess);
+  EXPECT_EQ(t.resolve(1, 0, 8, kRemote), MrReject::kAccess);
+  EXPECT_EQ(t.resolve(1, 0, 8, FI_REMOTE_READ), MrReject::kNone);
+  EXPECT_EQ(t.resolve(2, 0, 8), MrReject::kDisabled);
+  EXPECT_EQ(fi_mr_enable(closed->c()), 0);
+  EXPECT_EQ(t.resolve(2, 0, 8), MrReject::kNone);
+  EXPECT_EQ(t.resolve(2, 60, 8), MrReject::kRange);
+  std::set<std::string> texts;
+  for (const auto reject : {MrReject::kNone, MrReject::kNoKey, MrReject::kDisabled,
+                            MrReject::kAccess, MrReject::kRange, static_cast<MrReject>(77)})
+    texts.insert(text_of(reject));
+  EXPECT_EQ(texts.size(), 6u);
+}
+
+TEST(MrResolve, OffsetsAreInBounds) {
+  Table t;
+  char memory[64];
+  t.reg({at(memory, 64)}, 1);
+  const auto ok = [&](uint64_t offset, uint64_t length) {
+    return t.resolve(1, offset, length) == MrReject::kNone;
+  };
+  EXPECT_TRUE(ok(0, 64));
+  EXPECT_TRUE(ok(63, 1));
+  EXPECT_TRUE(ok(0, 0));
+  EXPECT_TRUE(ok(64, 0)) << "nothing, at the end";
+  EXPECT_FALSE(ok(65, 0));
+  EXPECT_FALSE(ok(0, 65));
+  EXPECT_FALSE(ok(64, 1));
+  EXPECT_FALSE(ok(1, 64));
+  EXPECT_FALSE(ok(UINT64_MAX, 1));
+  EXPECT_FALSE(ok(UINT64_MAX, 2)) << "wraps around to 1";
+  EXPECT_FALSE(ok(1, UINT64_MAX));
+  EXPECT_FALSE(ok(UINT64_MAX, UINT64_MAX));
+  EXPECT_FALSE(ok(address(memory), 8)) << "an address is no offset";
+}
+
+TEST(MrResolve, VirtualAddressesAreInBounds) {
+  Table t({.virtual_addresses = true});
+  char memory[66];
+  t.reg({at(memory + 1, 64)}, 1);
+  const auto ok = [&](uint64_t where, uint64_t length) {
+    return t.resolve(1, where, length) == MrReject::kNone;
+  };
+  EXPECT_TRUE(ok(address(memory + 1), 64));
+  EXPECT_TRUE(ok(address(memory + 65), 0));
+  EXPECT_FALSE(ok(address(memory), 1));
+  EXPECT_FALSE(ok(address(memory), 66));
+  EXPECT_FALSE(ok(address(memory + 65), 1));
+  EXPECT_FALSE(ok(address(memory + 2), 64));
+  EXPECT_FALSE(ok(0, 1));
+  EXPECT_FALSE(ok(address(memory + 1), UINT64_MAX));
+  EXPECT_FALSE(ok(UINT64_MAX, 2));
+}
+
+TEST(MrResolve, AnEmptyRegionHasNothing) {
+  for (const bool virtual_addresses : {false, true}) {
+    Table t({.virtual_addresses = virtual_addresses});
+    char memory[4];
+    t.reg({at(memory, 0)}, 1);
+    const uint64_t base = virtual_addresses ? address(memory) : 0;
+    EXPECT_EQ(t.resolve(1, base, 0), MrReject::kNone);
+    EXPECT_EQ(t.resolve(1, base, 1), MrReject::kRange);
+  }
+}
+
+TEST(MrResolve, ARegionMayEndWhereMemoryEnds) {
+  Table t({.virtual_addresses = true});
+  t.reg({at(reinterpret_cast<void *>(UINTPTR_MAX - 15), 15)}, 1);
+  EXPECT_EQ(t.resolve(1, UINTPTR_MAX - 15, 15), MrReject::kNone);
+  EXPECT_EQ(t.resolve(1, UINTPTR_MAX - 15, 16), MrReject::kRange);
+  EXPECT_EQ(t.resolve(1, UINTPTR_MAX - 1, 3), MrReject::kRange);
+}
+
+TEST(MrResolve, AnyRangeOfAnyBuffersIsWhatItSays) {
+  // Against the obvious: a table of the address of each byte.
+  std::mt19937_64 random(20240117);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  std::vector<char> memory(256);
+  for (int round = 0; round < 300; ++round) {
+    const bool virtual_addresses = below(2) != 0;
+    Table t({.virtual_addresses = virtual_addresses});
+    std::vector<iovec> iov;
+    std::vector<char *> bytes;
+    for (uint64_t i = 1 + below(4); i != 0; --i) {
+      const uint64_t from = below(200), length = below(5) == 0 ? 0 : below(50);
+      iov.push_back(at(memory.data() + from, length));
+      for (uint64_t k = 0; k < length; ++k) bytes.push_back(memory.data() + from + k);
+    }
+    t.reg(iov, 1);
+    const uint64_t base = virtual_addresses ? address(iov[0].iov_base) : 0;
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t offset = below(bytes.size() + 3), length = below(bytes.size() + 3);
+      iovec out[5] = {};
+      Guard guard(t.domain.engine.lock());
+      const auto found = t.table.resolve(1, base + offset, length, FI_REMOTE_READ, out, 4);
+      if (offset + length > bytes.size()) {
+        ASSERT_EQ(found.reject, MrReject::kRange);
+        continue;
+      }
+      ASSERT_EQ(found.reject, MrReject::kNone);
+      ASSERT_LE(found.count, 4u);
+      uint64_t at_byte = offset;
+      for (size_t k = 0; k < found.count; ++k) {
+        ASSERT_NE(out[k].iov_len, 0u);
+        for (size_t b = 0; b < out[k].iov_len; ++b)
+          ASSERT_EQ(static_cast<char *>(out[k].iov_base) + b, bytes[at_byte++]);
+      }
+      ASSERT_EQ(at_byte, offset + length);
+      // With less room than it takes nothing is given, and nothing behind the room is written.
+      if (found.count > 1) {
+        iovec little[5] = {};
+        const auto none =
+            t.table.resolve(1, base + offset, length, FI_REMOTE_READ, little, found.count - 1);
+        ASSERT_EQ(none.reject, MrReject::kRange);
+        ASSERT_EQ(little[found.count - 1].iov_base, nullptr);
+      }
+    }
+  }
+}
+
+// ---- counters ----
+
+struct Counter {
+  explicit Counter(TestDomain &domain, enum fi_cntr_events events = FI_CNTR_EVENTS_COMP) {
+    fi_cntr_attr attr{};
+    attr.events = events;
+    cntr = *Cntr::open(domain.context, &attr, nullptr);
+  }
+  ~Counter() { EXPECT_EQ(fi_close(cntr->base()), 0); }
+  uint64_t value() { return fi_cntr_read(cntr->c()); }
+  Cntr *cntr;
+};
+
+TEST(MrCounter, CountsWhatPeersDo) {
+  TestDomain domain;
+  Counter writes(domain), reads(domain, FI_CNTR_EVENTS_BYTES), both(domain);
+  MrTable table(domain.context, {});
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  fi_mr_attr attr{};
+  attr.mr_iov = &iov;
+  attr.iov_count = 1;
+  Mr *mr = *table.reg(attr, FI_RMA_EVENT);
+  attr.requested_key = 1;
+  Mr *other = *table.reg(attr, 0);
+  mr->count_remote(FI_REMOTE_WRITE, 10);  // nobody is bound
+  EXPECT_EQ(fi_mr_bind(mr->c(), writes.cntr->base(), FI_REMOTE_WRITE), 0);
+  EXPECT_EQ(fi_mr_bind(mr->c(), reads.cntr->base(), FI_REMOTE_READ), 0);
+  EXPECT_EQ(fi_mr_bind(other->c(), both.cntr->base(), FI_REMOTE_READ | FI_REMOTE_WRITE), 0);
+  {
+    Guard guard(domain.engine.lock());
+    mr->count_remote(FI_REMOTE_WRITE, 10);
+    mr->count_remote(FI_REMOTE_READ, 20);
+    other->count_remote(FI_REMOTE_WRITE, 1);
+    other->count_remote(FI_REMOTE_READ, 1);
+  }
+  EXPECT_EQ(writes.value(), 1u);
+  EXPECT_EQ(reads.value(), 20u);
+  EXPECT_EQ(both.value(), 2u);
+  EXPECT_EQ(fi_close(both.cntr->base()), -FI_EBUSY);
+  EXPECT_EQ(fi_close(other->base()), 0);
+  EXPECT_EQ(both.cntr->users.load(), 0u);
+  EXPECT_EQ(fi_close(mr->base()), 0);
+}
+
+TEST(MrBind, WhatIsWrongIsRefusedWhole) {
+  TestDomain domain, other_domain;
+  Counter counter(domain), second(domain), other(other_domain);
+  MrTable table(domain.context, {});
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  fi_mr_attr attr{};
+  attr.mr_iov = &iov;
+  attr.iov_count = 1;
+  Mr *mr = *table.reg(attr, 0);
+  EXPECT_EQ(fi_mr_bind(mr->c(), nullptr, FI_REMOTE_WRITE), -FI_EINVAL);
+  EXPECT_EQ(fi_mr_bind(mr->c(), mr->base(), FI_REMOTE_WRITE), -FI_EINVAL);
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), 0), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE | FI_SEND), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_mr_bind(mr->c(), other.cntr->base(), FI_REMOTE_WRITE), -FI_EINVAL);
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_READ), 0);
+  EXPECT_EQ(fi_mr_bind(mr->c(), second.cntr->base(), kRemote), -FI_EBUSY);
+  EXPECT_EQ(second.cntr->users.load(), 0u) << "not half of it either";
+  EXPECT_EQ(fi_mr_bind(mr->c(), second.cntr->base(), FI_REMOTE_WRITE), 0);
+  struct fid endpoint {};
+  endpoint.fclass = FI_CLASS_EP;
+  EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, 0), 0) << "allowed, and means nothing here";
+  EXPECT_EQ(fi_close(mr->base()), 0);
+}
+
+TEST(MrBind, AnotherProvidersCounterOfTheSameTableIsRefused) {
+  // The same instance, another domain: counting would happen under the wrong lock.
+  TestDomain domain;
+  Engine second_engine(true);
+  DomainContext second;
+  second.instance = domain.instance.c();
+  second.engine = &second_engine;
+  Cntr *cntr = *Cntr::open(second, nullptr, nullptr);
+  MrTable table(domain.context, {});
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  fi_mr_attr attr{};
+  attr.mr_iov = &iov;
+  attr.iov_count = 1;
+  Mr *mr = *table.reg(attr, 0);
+  EXPECT_EQ(fi_mr_bind(mr->c(), cntr->base(), FI_REMOTE_WRITE), -FI_EINVAL);
+  EXPECT_EQ(fi_close(mr->base()), 0);
+  EXPECT_EQ(fi_close(cntr->base()), 0);
+}
+
+TEST(MrBind, NotAfterEnabling) {
+  TestDomain domain;
+  Counter counter(domain);
+  MrTable table(domain.context, {.enable_needed = true});
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  fi_mr_attr attr{};
+  attr.mr_iov = &iov;
+  attr.iov_count = 1;
+  Mr *mr = *table.reg(attr, FI_RMA_EVENT);
+  EXPECT_FALSE(mr->enabled());
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_READ), 0);
+  EXPECT_EQ(fi_mr_enable(mr->c()), 0);
+  EXPECT_TRUE(mr->enabled());
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE), -FI_EOPBADSTATE);
+  attr.requested_key = 1;
+  Mr *plain = *table.reg(attr, 0);
+  EXPECT_TRUE(plain->enabled());
+  EXPECT_EQ(fi_close(plain->base()), 0);
+  EXPECT_EQ(fi_close(mr->base()), 0);
+}
+
+// ---- closing ----
+
+TEST(MrClose, WhoeverPinnedItIsAskedToLetGo) {
+  Table t;
+  char memory[64];
+  Mr *mr = t.reg({at(memory, 64)}, 1);
+  EXPECT_FALSE(t.table.on_close);
+  mr->pins = 2;
+  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "nobody to ask";
+  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNone);
+  std::vector<Mr *> asked;
+  t.table.on_close = [&](Mr &pinned) {
+    asked.push_back(&pinned);
+    --pinned.pins;
+  };
+  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "somebody did not";
+  EXPECT_EQ(t.close(mr), 0);
+  EXPECT_THAT(asked, ElementsAre(mr, mr));
+  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNoKey);
+  Mr *free = t.reg({at(memory, 64)}, 1);
+  EXPECT_EQ(t.close(free), 0);
+  EXPECT_EQ(asked.size(), 2u) << "one that is not pinned needs no asking";
+}
+
+TEST(MrClose, ItsEventGoesWithIt) {
+  TestDomain domain;
+  fid_fabric fabric{};
+  fabric.fid.fclass = FI_CLASS_FABRIC;
+  std::atomic<size_t> children{0};
+  Eq *eq = *Eq::open(domain.instance.c(), &fabric.fid, children, nullptr, nullptr);
+  MrTable table(domain.context, {});
+  table.eq = eq;
+  char memory[64];
+  const iovec iov = at(memory, 64);
+  fi_mr_attr attr{};
+  attr.mr_iov = &iov;
+  attr.iov_count = 1;
+  Mr *mr = *table.reg(attr, 0);
+  eq->push(FI_MR_COMPLETE, mr->base(), mr->key());
+  EXPECT_EQ(fi_close(mr->base()), 0);
+  uint32_t event;
+  fi_eq_entry entry;
+  EXPECT_EQ(fi_eq_read(eq->c(), &event, &entry, sizeof entry, 0), -FI_EAGAIN);
+  EXPECT_EQ(fi_close(eq->base()), 0);
+}
+
+// ---- control ----
+
+TEST(MrControl, RefreshIsAllowedAndUnknownCommandsAreNot) {
+  Table t;
+  char memory[64];
+  Mr *mr = t.reg({at(memory, 64)});
+  const iovec iov = at(memory, 8);
+  EXPECT_EQ(fi_mr_refresh(mr->c(), &iov, 1, 0), 0);
+  EXPECT_EQ(fi_control(mr->base(), FI_GETWAIT, nullptr), -FI_ENOSYS);
+}
+
+TEST(MrControl, ARawKeyBecomesTheKeyAgain) {
+  for (const bool virtual_addresses : {false, true}) {
+    Table t({.virtual_addresses = virtual_addresses});
+    char memory[64];
+    Mr *mr = t.reg({at(memory, 64)}, 0x0123456789abcdef);
+    uint8_t raw_key[16] = {};
+    uint64_t base = 1;
+    size_t size = 4;
+    EXPECT_EQ(fi_mr_raw_attr(mr->c(), &base, raw_key, &size, 0), -FI_ETOOSMALL);
+    ASSERT_EQ(size, 8u);
+    EXPECT_EQ(fi_mr_raw_attr(mr->c(), &base, nullptr, &size, 0), -FI_EINVAL);
+    EXPECT_EQ(fi_mr_raw_attr(mr->c(), &base, raw_key, &size, 1), -FI_EBADFLAGS);
+    EXPECT_EQ(fi_mr_raw_attr(mr->c(), &base, raw_key, nullptr, 0), -FI_EINVAL);
+    EXPECT_EQ(fi_control(mr->base(), FI_GET_RAW_MR, nullptr), -FI_EINVAL);
+    size = sizeof raw_key;
+    ASSERT_EQ(fi_mr_raw_attr(mr->c(), &base, raw_key, &size, 0), 0);
+    EXPECT_EQ(size, 8u);
+    EXPECT_EQ(base, virtual_addresses ? address(memory) : 0);
+    EXPECT_EQ(raw_key[0], 0x01) << "the same on every host";
+    EXPECT_EQ(raw_key[8], 0);
+    uint64_t key = 0;
+    struct fi_mr_map_raw map{0, base, raw_key, 8, &key};
+    EXPECT_EQ(MrTable::map_raw(&map), 0);
+    EXPECT_EQ(key, mr->key());
+    map.key_size = 9;
+    EXPECT_EQ(MrTable::map_raw(&map), -FI_EINVAL);
+    EXPECT_EQ(MrTable::map_raw(nullptr), -FI_EINVAL);
+  }
+}
+
+}  // namespace
+}  // namespace weft::sdk
