@@ -46,7 +46,7 @@ fi
 
 for pair in "weft weft" "weft stock" "stock weft"; do
   read -r server client <<<"$pair"
-  pingpong "IPv$2, all sizes" "$server" "$client" 46 "$address" -p tcp -e msg -S all -c -I 5 "${family[@]}"
-  pingpong "IPv$2, one size, many messages" "$server" "$client" 1 "$address" -p tcp -e msg -S 777 -c -I 3000 "${family[@]}"
+  pingpong "IPv$2, all sizes" "$server" "$client" 46 "$address" -p tcp -e msg -S all -c -I 3 "${family[@]}"
+  pingpong "IPv$2, one size, many messages" "$server" "$client" 1 "$address" -p tcp -e msg -S 777 -c -I 500 "${family[@]}"
 done
 conclude
