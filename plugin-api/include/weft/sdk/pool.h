@@ -20,7 +20,7 @@ namespace weft::sdk {
 template <class T>
 class Pool {
  public:
-  explicit Pool(size_t limit, size_t chunk = 32) : limit_(limit), chunk_(chunk) {}
+  explicit Pool(size_t limit, size_t chunk = 32) : limit_(limit), chunk_(std::max<size_t>(chunk, 1)) {}
 
   T *take() {
     if (free_.empty() && !grow()) return nullptr;

@@ -37,7 +37,7 @@ struct PostedRecv {
 // Somebody whose input waits for a receive to be posted.
 class RecvWaiter {
  public:
-  virtual void on_recv_posted() = 0;
+  virtual void on_recv_posted() = 0;  // may take receives, wait again and stop others; does not post
 
  protected:
   ~RecvWaiter() = default;
@@ -106,10 +106,12 @@ class RecvQueue {
 
  private:
   void wake() {
-    // In turn: whoever still finds nothing asks to wait again, behind the others.
-    std::vector<RecvWaiter *> waiters;
-    waiters.swap(waiters_);
-    for (RecvWaiter *waiter : waiters) waiter->on_recv_posted();
+    // In turn, while there is something for them; whoever needs more asks to wait again, behind the others.
+    for (size_t n = waiters_.size(); n != 0 && head_ != nullptr && !waiters_.empty(); --n) {
+      RecvWaiter *waiter = waiters_.front();
+      waiters_.erase(waiters_.begin());
+      waiter->on_recv_posted();
+    }
   }
 
   Pool<PostedRecv> pool_;
