@@ -18,7 +18,7 @@ namespace {
 // The sizes of ABI 1.0, written as "ends after its last member" so that they stay when the structs
 // grow.
 constexpr size_t kDescSize = offsetof(weft_plugin_desc, fini) + sizeof(weft_plugin_desc::fini);
-constexpr size_t kUnitSize = offsetof(weft_unit, hook) + sizeof(weft_unit::hook);
+constexpr size_t kUnitSize = offsetof(weft_unit, hook) + sizeof(void *);
 constexpr size_t kParamSize = offsetof(weft_param, maximum) + sizeof(weft_param::maximum);
 constexpr size_t kProviderUnitSize =
     offsetof(weft_provider_unit, create) + sizeof(weft_provider_unit::create);

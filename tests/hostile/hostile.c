@@ -32,7 +32,7 @@ static const weft_param param = {
 };
 static const weft_param *const params[] = {&param};
 static const weft_provider_unit provider_unit UNUSED = {.struct_size = sizeof provider_unit,
-                                                 .create = create};
+                                                        .create = create};
 
 #if defined(CASE_unterminated_name)
 static const char unit_name[300] = {[0 ... 299] = 'a'};
