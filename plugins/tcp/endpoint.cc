@@ -357,9 +357,10 @@ ssize_t Endpoint::transmit(const Request &request) {
   }
   burst_bytes_ += length;
   submit(*op);
+  // Waiting for the next progress is safe only where somebody is bound to make it: the one who wants this completion.
   if (request.flags & FI_MORE) {
     engine_.mark_dirty(*this);
-  } else if (!engine_.spinning() || burst_round_ != engine_.rounds() || burst_bytes_ >= kBurstBytes ||
+  } else if (!request.report || !engine_.spinning() || burst_round_ != engine_.rounds() || burst_bytes_ >= kBurstBytes ||
              ++burst_items_ >= kBurstItems) {
     burst_round_ = engine_.rounds();
     flush_output();
