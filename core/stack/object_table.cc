@@ -74,7 +74,11 @@ struct Record {
                   // inherit them
   std::unique_ptr<Hooked> hooked;
   std::unique_ptr<std::string> name;       // fabrics only, as is the next
-  std::list<std::shared_ptr<void>> owner;  // what must live as long as this fabric
+  std::list<std::shared_ptr<void>> owner;  // what must live as long as this fabric: one or none
+
+  bool is_named(const void *by, std::string_view wanted) const {
+    return name != nullptr && *name == wanted && !owner.empty() && owner.front().get() == by;
+  }
 };
 
 bool overlays_any(const weft_op_tables &tables, size_t fclass) {
@@ -487,22 +491,26 @@ void ObjectTable::reap() {
   gone.swap(impl_->retired);
 }
 
-struct fid *ObjectTable::find_fabric(const weft_instance *element, std::string_view name) const {
+struct fid *ObjectTable::find_fabric(const void *owner, std::string_view name) const {
   std::lock_guard lock(impl_->mutex);
   const Record *oldest = nullptr;
   for (const Record *record = impl_->first; record != nullptr; record = record->next) {
-    if (record->element == element && record->name != nullptr && *record->name == name)
-      oldest = record;  // newest first in the list
+    if (record->is_named(owner, name)) oldest = record;  // newest first in the list
   }
   return oldest != nullptr ? oldest->fid : nullptr;
 }
 
-bool ObjectTable::is_fabric(const struct fid *fid, const weft_instance *element,
-                            std::string_view name) const {
+bool ObjectTable::is_fabric(const struct fid *fid, const void *owner, std::string_view name) const {
   std::lock_guard lock(impl_->mutex);
   const Record *record = impl_->find(fid);
-  return record != nullptr && record->element == element && record->name != nullptr &&
-         *record->name == name;
+  return record != nullptr && record->is_named(owner, name);
+}
+
+const void *ObjectTable::owner_of(const struct fid *fid) const {
+  std::lock_guard lock(impl_->mutex);
+  const Record *record = impl_->find(fid);
+  while (record != nullptr && record->owner.empty()) record = record->parent;
+  return record != nullptr ? record->owner.front().get() : nullptr;
 }
 
 std::vector<ObjectTable::Live> ObjectTable::list() const {

@@ -56,13 +56,15 @@ class ObjectTable {
   // followed, until it is known.
   const weft_instance *element_of(const struct fid *fid) const;
 
-  // The name under which a fabric was opened and what must outlive it; the first open one of an
-  // element with that name. Owners of closed fabrics go in reap(), which is called where no
-  // plugin's fi_close can be running on this thread.
+  // The name under which a fabric was opened and what must outlive it. Owners of closed fabrics go
+  // in reap(), which is called where no plugin's fi_close can be running on this thread.
   void own_fabric(struct fid *fid, std::string name, std::shared_ptr<void> owner);
   void reap();
-  struct fid *find_fabric(const weft_instance *element, std::string_view name) const;
-  bool is_fabric(const struct fid *fid, const weft_instance *element, std::string_view name) const;
+  // The first open fabric of an owner with this name; whether this is one; whose fabric an object
+  // was opened from.
+  struct fid *find_fabric(const void *owner, std::string_view name) const;
+  bool is_fabric(const struct fid *fid, const void *owner, std::string_view name) const;
+  const void *owner_of(const struct fid *fid) const;
 
   struct Live {
     uint64_t id;

@@ -316,14 +316,18 @@ TEST_F(ObjectTableTest, ParentsMayCloseFirst) {
 
 TEST_F(ObjectTableTest, AClosedFabricReleasesItsOwnerLater) {
   auto owner = std::make_shared<int>(1);
+  const void *const mine = owner.get();
   const std::weak_ptr<int> watch = owner;
   open_fabric();
+  EXPECT_EQ(table_.owner_of(&domain_->fid), nullptr);
   table_.own_fabric(&fabric_->fid, "net0", std::move(owner));
-  EXPECT_EQ(table_.find_fabric(&instance_, "net0"), &fabric_->fid);
-  EXPECT_EQ(table_.find_fabric(&instance_, "net1"), nullptr);
-  EXPECT_TRUE(table_.is_fabric(&fabric_->fid, &instance_, "net0"));
-  EXPECT_FALSE(table_.is_fabric(&fabric_->fid, &instance_, "net1"));
-  EXPECT_FALSE(table_.is_fabric(&domain_->fid, &instance_, "net0"));
+  EXPECT_EQ(table_.find_fabric(mine, "net0"), &fabric_->fid);
+  EXPECT_EQ(table_.find_fabric(mine, "net1"), nullptr);
+  EXPECT_EQ(table_.find_fabric(&watch, "net0"), nullptr);
+  EXPECT_TRUE(table_.is_fabric(&fabric_->fid, mine, "net0"));
+  EXPECT_FALSE(table_.is_fabric(&fabric_->fid, mine, "net1"));
+  EXPECT_FALSE(table_.is_fabric(&domain_->fid, mine, "net0"));
+  EXPECT_EQ(table_.owner_of(&domain_->fid), mine);
   close_all({});
   EXPECT_FALSE(watch.expired()) << "the plugin's fi_close was still running";
   table_.reap();

@@ -321,15 +321,15 @@ Result<struct fid_fabric *> Stack::fabric(struct fi_fabric_attr *attr, void *con
 }
 
 struct fid *Stack::open_fabric(std::string_view name) const {
-  return objects_->find_fabric(elements_.back()->instance->c(), name);
+  return objects_->find_fabric(this, name);
 }
 
 bool Stack::opened_as(const struct fid *fabric, std::string_view name) const {
-  return objects_->is_fabric(fabric, elements_.back()->instance->c(), name);
+  return objects_->is_fabric(fabric, this, name);
 }
 
 bool Stack::made(const struct fid *fid) const {
-  return objects_->element_of(fid) == elements_.back()->instance->c();
+  return objects_->owner_of(fid) == this;
 }
 
 std::vector<Stack::Explanation> Stack::explain() {

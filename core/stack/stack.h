@@ -73,7 +73,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
   struct fid *open_fabric(std::string_view name) const;  // the first one with this name, or null
   bool opened_as(const struct fid *fabric, std::string_view name) const;
 
-  // Whether an object belongs to the outermost element.
+  // Whether an object was opened from a fabric of this stack, by the application.
   bool made(const struct fid *fid) const;
 
   // What each element found on this machine and how it decided, from the application down.

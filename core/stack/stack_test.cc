@@ -169,6 +169,47 @@ TEST_F(StackTest, TheSameHookMayStandOnSeveralElements) {
   close(ep);
 }
 
+// A layer may change what fi_getinfo() says and leave the objects to the provider.
+TEST_F(StackTest, HooksAboveALayerThatHandsObjectsThrough) {
+  static const weft_provider_ops *toy_ops = nullptr;
+  static weft_provider_ops handing{};
+  static const weft_provider *inner = nullptr;
+  const weft_layer_unit tables = {
+      sizeof tables, 0,
+      [](const weft_instance *instance, const weft_provider *beneath, weft_provider *out,
+         weft_error *why) -> int32_t {
+        inner = beneath;
+        const int32_t rc = toys::layer().layer->wrap(instance, beneath, out, why);
+        toy_ops = out->ops;
+        handing = *toy_ops;
+        handing.fabric = [](void *, fi_fabric_attr *attr, fid_fabric **fabric, void *context,
+                            weft_error *error) {
+          return inner->ops->fabric(inner->self, attr, fabric, context, error);
+        };
+        out->ops = &handing;
+        return rc;
+      }};
+  rxm_.layer = &tables;
+  auto stack = build("tcp;ofi_rxm", {trace(), rxm(), profile(), tcp()});
+  ASSERT_TRUE(stack.has_value()) << stack.error().text;
+  struct fid_ep *ep = open(**stack);
+  EXPECT_EQ(send(ep), 1001);
+  EXPECT_EQ(Trace::sends, 1u);
+  EXPECT_EQ(Profile::sends, 1u);
+  EXPECT_EQ(ep->msg->send, &Trace::send);
+  EXPECT_TRUE((*stack)->made(&domain_->fid));
+  EXPECT_EQ((*stack)->open_fabric("net0"), &fabric_->fid);
+  close(ep);
+  // The same hook on both has no place on one object.
+  auto twice = build("tcp;ofi_rxm", {trace(), rxm(), trace(), tcp()});
+  ASSERT_TRUE(twice.has_value());
+  fi_fabric_attr attr{};
+  const auto fabric = (*twice)->fabric(&attr, nullptr);
+  ASSERT_FALSE(fabric.has_value());
+  EXPECT_THAT(fabric.error().text, HasSubstr("hook trace is on this object already"));
+  EXPECT_THAT(table_.list(), IsEmpty());
+}
+
 TEST_F(StackTest, AnOpenFabricKeepsItsStack) {
   auto stack = build("tcp", {trace(), tcp()});
   const std::weak_ptr<Stack> watch = *stack;
