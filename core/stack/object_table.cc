@@ -383,8 +383,12 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
   if (top == nullptr) return fail(FI_EINVAL, "hook %s: this is no open object", hook->name());
   const std::vector<Record *> records = impl_->pin_subtree(top);
   impl_->hold(lock, top);
-  const bool taken =
-      is_active(*top, hook->slot()) || std::any_of(top->live.begin(), top->live.end(), same_slot);
+  // A hook of the stack counts even if it left this very object alone: it is on what comes beneath.
+  const auto configured = impl_->elements.find(top->element);
+  const bool taken = is_active(*top, hook->slot()) ||
+                     std::any_of(top->live.begin(), top->live.end(), same_slot) ||
+                     (configured != impl_->elements.end() &&
+                      std::any_of(configured->second.begin(), configured->second.end(), same_slot));
   if (!taken) {
     // From here on, what is opened beneath comes under the hook by inheritance.
     for (Record *record : records) {
