@@ -412,6 +412,56 @@ TEST(Cm, InjectedDataIsDeliveredThoughTheEndpointCloses) {
   EXPECT_EQ(memcmp(in, out, sizeof in), 0);
 }
 
+TEST(Cm, ClosingAnEndpointDiscardsWhatItHadPosted) {
+  Pair pair;
+  char in[8], out[8] = {};
+  must(fi_recv(pair.a.ep, in, sizeof in, nullptr, 0, in));
+  const iovec iov{out, sizeof out};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE));  // nobody will acknowledge it
+  pair.a.progress();
+  pair.a.ep.reset();
+  pair.settle();
+  EXPECT_FALSE(poll_cq(pair.a.rx_cq).has_value()) << "silently (fi_endpoint.3)";
+  EXPECT_FALSE(poll_cq(pair.a.tx_cq).has_value());
+  EXPECT_FALSE(poll_eq(pair.a.eq).has_value());
+  EXPECT_EQ(pair.wait(pair.b.eq).type, uint32_t(FI_SHUTDOWN));
+}
+
+TEST(Cm, EventsOfAClosedEndpointAreGone) {
+  Parties p;
+  p.connect();
+  p.passive.make_endpoint(p.request().info.get());
+  must(fi_accept(p.passive.ep, nullptr, 0));
+  uint32_t type = 0;
+  fi_eq_cm_entry entry;
+  ASSERT_TRUE(until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, FI_PEEK) > 0; }, {&p.active, &p.passive}));
+  EXPECT_EQ(type, uint32_t(FI_CONNECTED));
+  // Both close before they have read that they are connected.
+  p.active.ep.reset();
+  p.passive.ep.reset();
+  EXPECT_EQ(fi_eq_read(p.active.eq, &type, &entry, sizeof entry, 0), -FI_EAGAIN);
+  EXPECT_EQ(fi_eq_read(p.passive.eq, &type, &entry, sizeof entry, 0), -FI_EAGAIN);
+}
+
+TEST(Cm, AnEndpointMayCloseInTheMiddleOfAMessage) {
+  for (const bool sender : {true, false}) {
+    Pair pair;
+    std::vector<uint8_t> out(32 << 20), in(32 << 20);
+    must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
+    must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
+    for (int i = 0; i < 3; ++i) pair.progress();
+    Side &closing = sender ? pair.a : pair.b, &other = sender ? pair.b : pair.a;
+    closing.ep.reset();
+    EXPECT_EQ(pair.wait(other.eq).type, uint32_t(FI_SHUTDOWN));
+    const Done done = pair.wait(sender ? other.rx_cq : other.tx_cq);
+    EXPECT_EQ(done.context, sender ? static_cast<void *>(&in) : &out);
+    EXPECT_NE(done.err, 0) << "not all of it went over";
+  }
+}
+
 TEST(Cm, OperationsAfterTheEndAreRefused) {
   Pair pair;
   must(fi_shutdown(pair.a.ep, 0));

@@ -167,6 +167,33 @@ TEST_F(Objects, BindRefusesObjectsThatDoNotBelongThere) {
   expect_error(fi_ep_bind(side.ep, side.ep.fid(), 0));
 }
 
+TEST_F(Objects, NullArgumentsAreRefused) {
+  side.make_unbound_endpoint(info.get());
+  expect_error(fi_ep_bind(side.ep, nullptr, FI_SEND));
+  fid_domain *domain = nullptr;
+  expect_error(fi_domain(side.fabric, nullptr, &domain, nullptr));
+  expect_error(fi_domain(side.fabric, info.get(), nullptr, nullptr));
+  fid_ep *ep = nullptr;
+  expect_error(fi_endpoint(side.domain, nullptr, &ep, nullptr));
+  expect_error(fi_endpoint(side.domain, info.get(), nullptr, nullptr));
+  fid_pep *pep = nullptr;
+  expect_error(fi_passive_ep(side.fabric, nullptr, &pep, nullptr));
+  fi_cq_attr cq_attr{};
+  expect_error(fi_cq_open(side.domain, &cq_attr, nullptr, nullptr));
+  fi_eq_attr eq_attr{};
+  expect_error(fi_eq_open(side.fabric, &eq_attr, nullptr, nullptr));
+  size_t size = sizeof size;
+  expect_error(fi_getopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, nullptr, &size));
+  expect_error(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, nullptr, sizeof size));
+  expect_error(fi_getname(side.ep.fid(), nullptr, nullptr));
+  expect_error(fi_setname(side.ep.fid(), nullptr, 16));
+  expect_error(fi_control(side.ep.fid(), FI_GETOPSFLAG, nullptr));
+  expect_error(fi_sendmsg(side.ep, nullptr, 0));
+  expect_error(fi_recvmsg(side.ep, nullptr, 0));
+  expect_error(fi_writemsg(side.ep, nullptr, 0));
+  expect_error(fi_readmsg(side.ep, nullptr, 0));
+}
+
 TEST_F(Objects, BindRefusesQueuesOfAnotherDomain) {
   Side other;
   other.open(info.get());

@@ -91,6 +91,23 @@ TEST(ProgressAuto, AcknowledgementsNeedNobody) {
   must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION));
   std::optional<Done> done;
   EXPECT_TRUE(until([&] { return (done = poll_cq(pair.a.tx_cq)).has_value(); }, {}));
+  EXPECT_EQ(pair.wait(pair.b.rx_cq).context, &in);
+}
+
+TEST(ProgressAuto, ABlockedReaderIsWokenByTheThread) {
+  Options options = automatic();
+  options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_FD);
+  Pair pair(options);
+  for (int i = 0; i < 100; ++i) {
+    int in = -1;
+    must(fi_recv(pair.b.ep, &in, sizeof in, nullptr, 0, &in));
+    std::thread sender([&] { EXPECT_EQ(fi_inject(pair.a.ep, &i, sizeof i, 0), 0); });
+    fi_cq_data_entry entry{};
+    const ssize_t n = fi_cq_sread(pair.b.rx_cq, &entry, 1, nullptr, 20000);
+    sender.join();
+    ASSERT_EQ(n, 1);
+    EXPECT_EQ(in, i);
+  }
 }
 
 TEST(ProgressAuto, ConnectionsAreMadeWithoutReading) {
