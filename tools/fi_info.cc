@@ -398,18 +398,15 @@ void PrintJson(const Json &json) {
 // --- the queries -------------------------------------------------------------------------------
 
 const char *ParamTypeName(fi_param_type type) {
-  switch (type) {
-    case FI_PARAM_STRING:
-      return "String";
-    case FI_PARAM_INT:
-      return "Integer";
-    case FI_PARAM_BOOL:
-      return "Boolean (0/1, on/off, true/false, yes/no)";
-    case FI_PARAM_SIZE_T:
-      return "size_t";
-    default:
-      return "Unknown";
-  }
+  static constexpr std::pair<fi_param_type, const char *> kNames[] = {
+      {FI_PARAM_BOOL, "Boolean (0/1, on/off, true/false, yes/no)"},
+      {FI_PARAM_INT, "Integer"},
+      {FI_PARAM_SIZE_T, "size_t"},
+      {FI_PARAM_STRING, "String"},
+  };
+  for (const auto &[known, name] : kNames)
+    if (known == type) return name;
+  return "Unknown";
 }
 
 int ListEnvironment(const Options &options) {

@@ -66,38 +66,24 @@ uint64_t with_aliases(uint64_t order) {
   return order;
 }
 
-// How much an application promises to serialise; more is easier for a provider.
-int serialisation(fi_threading threading) {
-  switch (threading) {
-    case FI_THREAD_SAFE:
-      return 1;
-    case FI_THREAD_FID:
-      return 2;
-    case FI_THREAD_ENDPOINT:
-      return 3;
-    case FI_THREAD_COMPLETION:
-      return 4;
-    case FI_THREAD_DOMAIN:
-      return 5;
-    case FI_THREAD_UNSPEC:
-      break;
-  }
-  return 0;
+// The place of a value in a list that goes from hard to easy for a provider; 0 if it says nothing.
+template <class T, size_t N>
+size_t place(const T (&list)[N], T value) {
+  return size_t(std::find(list, list + N, value) - list + 1) % (N + 1);
+}
+
+// How much an application promises to serialise.
+size_t serialisation(fi_threading threading) {
+  static constexpr fi_threading kHardToEasy[] = {FI_THREAD_SAFE, FI_THREAD_FID, FI_THREAD_ENDPOINT,
+                                                 FI_THREAD_COMPLETION, FI_THREAD_DOMAIN};
+  return place(kHardToEasy, threading);
 }
 
 // How much of the progress an application is ready to make itself.
-int self_driven(fi_progress progress) {
-  switch (progress) {
-    case FI_PROGRESS_AUTO:
-      return 1;
-    case FI_PROGRESS_MANUAL:
-      return 2;
-    case FI_PROGRESS_CONTROL_UNIFIED:
-      return 3;
-    case FI_PROGRESS_UNSPEC:
-      break;
-  }
-  return 0;
+size_t self_driven(fi_progress progress) {
+  static constexpr fi_progress kHardToEasy[] = {FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL,
+                                                FI_PROGRESS_CONTROL_UNIFIED};
+  return place(kHardToEasy, progress);
 }
 
 // A capability without its modifiers means all of them.

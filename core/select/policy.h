@@ -80,8 +80,7 @@ struct PolicyFile {
 };
 
 struct Policy {
-  std::optional<Sourced<std::vector<Sourced<std::string>>>>
-      enable;  // allow-list of providers
+  std::optional<Sourced<std::vector<Sourced<std::string>>>> enable;  // allow-list of providers
   std::vector<Sourced<std::string>> disable;
   std::vector<RankRule> ranks;  // strongest last
   std::vector<StackSpec> stacks;

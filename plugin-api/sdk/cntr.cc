@@ -12,7 +12,9 @@
 namespace weft::sdk {
 
 Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context)
-    : Object(domain.instance, FI_CLASS_CNTR, context), domain_(domain), bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
+    : Object(domain.instance, FI_CLASS_CNTR, context),
+      domain_(domain),
+      bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
   c()->ops = const_cast<fi_ops_cntr *>(cntr_ops<Cntr>());
 }
@@ -21,12 +23,16 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   const fi_cntr_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   if (raw(attr->events) != FI_CNTR_EVENTS_COMP && raw(attr->events) != FI_CNTR_EVENTS_BYTES)
-    return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events", raw(attr->events));
-  if (attr->flags != 0) return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+    return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events",
+                raw(attr->events));
+  if (attr->flags != 0)
+    return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0",
+                (unsigned long long)attr->flags);
   Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context);
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
   auto opened = cntr->wait_.open(raw(attr->wait_obj));
-  if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
+  if (opened && attr->wait_obj == FI_WAIT_SET)
+    opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());
     cntr->wait_.add_source({.engine = domain.engine, .held = true});
@@ -64,10 +70,18 @@ int Cntr::update(std::atomic<uint64_t> &what, uint64_t value, bool add) {
   return 0;
 }
 
-int Cntr::add(uint64_t value) { return update(value_, value, true); }
-int Cntr::set(uint64_t value) { return update(value_, value, false); }
-int Cntr::adderr(uint64_t value) { return update(errors_, value, true); }
-int Cntr::seterr(uint64_t value) { return update(errors_, value, false); }
+int Cntr::add(uint64_t value) {
+  return update(value_, value, true);
+}
+int Cntr::set(uint64_t value) {
+  return update(value_, value, false);
+}
+int Cntr::adderr(uint64_t value) {
+  return update(errors_, value, true);
+}
+int Cntr::seterr(uint64_t value) {
+  return update(errors_, value, false);
+}
 
 int Cntr::wait(uint64_t threshold, int timeout) {
   if (!wait_.can_block()) return -FI_EINVAL;

@@ -127,16 +127,20 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   if (raw(attr->format) < FI_CQ_FORMAT_UNSPEC || raw(attr->format) > FI_CQ_FORMAT_TAGGED)
     return fail(FI_EINVAL, "fi_cq_attr.format %d: not one of enum fi_cq_format", raw(attr->format));
   const int cond = raw(attr->wait_cond);  // ignored where nobody waits (fi_cq.3)
-  if (raw(attr->wait_obj) != FI_WAIT_NONE && cond != FI_CQ_COND_NONE && cond != FI_CQ_COND_THRESHOLD)
+  if (raw(attr->wait_obj) != FI_WAIT_NONE && cond != FI_CQ_COND_NONE &&
+      cond != FI_CQ_COND_THRESHOLD)
     return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", cond);
   if (attr->flags & ~uint64_t(FI_AFFINITY))
-    return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY is known", (unsigned long long)attr->flags);
+    return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY is known",
+                (unsigned long long)attr->flags);
   if (attr->size > kMaxSize)
     return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
   Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
-  if (cq == nullptr) return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
+  if (cq == nullptr)
+    return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
   auto opened = cq->wait_.open(raw(attr->wait_obj));
-  if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, domain.instance);
+  if (opened && attr->wait_obj == FI_WAIT_SET)
+    opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
     Guard guard(domain.engine->lock());
     cq->wait_.add_source({.engine = domain.engine, .held = true});
@@ -249,7 +253,8 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
   buf->olen = error.olen;
   buf->err = error.err;
   buf->prov_errno = error.prov_errno;
-  // The struct grew: err_data_size with API 1.5, src_addr with 1.20. An older caller's ends before them.
+  // The struct grew: err_data_size with API 1.5, src_addr with 1.20. An older caller's ends before
+  // them.
   last_err_data_ = std::move(error.err_data);
   const bool sized = FI_VERSION_GE(domain_.api_version, FI_VERSION(1, 5));
   if (sized && buf->err_data != nullptr && buf->err_data_size > 0) {
@@ -283,7 +288,8 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
-    waiter.looked();  // what is here was seen; below a threshold only more of it is a reason to wake
+    waiter
+        .looked();  // what is here was seen; below a threshold only more of it is a reason to wake
     const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CQ, "fi_cq_sread");
     if (fd < 0 && !yields) return fd;
     lock.unlock();

@@ -5,7 +5,8 @@
 
 namespace weft::sdk {
 
-DomainCore::DomainCore(const weft_instance *instance, struct fid *fid, const DomainSettings &settings)
+DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
+                       const DomainSettings &settings)
     : engine_(settings.locked), regions_(shared_, settings.mr) {
   shared_.instance = instance;
   shared_.fid = fid;
@@ -41,21 +42,20 @@ int DomainCore::control(int command, void *arg) {
   }
 }
 
-int DomainCore::reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
-                    uint64_t flags, struct fid_mr **mr, void *context) {
+int DomainCore::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,
+                    uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
   const iovec iov{const_cast<void *>(buf), len};
   return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
 }
 
-int DomainCore::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t requested_key,
-                     uint64_t flags, struct fid_mr **mr, void *context) {
-  fi_mr_attr attr{};
-  attr.mr_iov = iov;
-  attr.iov_count = count;
-  attr.access = access;
-  attr.offset = offset;
-  attr.requested_key = requested_key;
-  attr.context = context;
+int DomainCore::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+                     uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
+  const fi_mr_attr attr{.mr_iov = iov,
+                        .iov_count = count,
+                        .access = access,
+                        .offset = offset,
+                        .requested_key = requested_key,
+                        .context = context};
   return regattr(&attr, flags, mr);
 }
 

@@ -30,13 +30,14 @@ Engine::~Engine() {
 
 void Engine::register_in(int epoll, Handler &handler, uint32_t had, uint32_t want) {
   if (had == want) return;
-  // Whoever wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR unasked, and a handler that does not care
-  // would keep every blocked reader awake.
+  // Whoever wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR unasked,
+  // and a handler that does not care would keep every blocked reader awake.
   const int op = had == 0 ? EPOLL_CTL_ADD : want == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
   event.events = want;
   event.data.ptr = &handler;
-  // Fails if the system's table of watches is full (ENOSPC, fs.epoll.max_user_watches); it cannot be reported from here.
+  // Fails if the system's table of watches is full (ENOSPC, fs.epoll.max_user_watches); it cannot
+  // be reported from here.
   epoll_ctl(epoll, op, handler.fd_, &event);
 }
 
@@ -135,7 +136,8 @@ void Engine::poll_direct() {
   iterating_ = true;
   for (size_t i = 0; i < handlers_.size(); ++i) {
     Handler *handler = handlers_[i];
-    if (handler != nullptr && handler->want_ != 0) handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
+    if (handler != nullptr && handler->want_ != 0)
+      handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
   }
   iterating_ = false;
   if (!holes_) return;
@@ -159,7 +161,8 @@ void Engine::progress() {
   ++rounds_;
   flush();
   if (!deadlines_.empty()) run_deadlines();
-  if (handlers_.size() <= kDirect || epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
+  if (handlers_.size() <= kDirect ||
+      epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
     poll_direct();
   } else if (hot_ != nullptr && (hot_->want_ & EPOLLIN) && ++skipped_ % 4 != 0) {
     hot_->on_event(EPOLLIN);
@@ -222,7 +225,9 @@ Result<void> Engine::start_thread() {
   std::lock_guard starting(thread_mutex_);
   if (threaded_) return {};
   if (!lock_.needed())
-    return fail(FI_EINVAL, "progress thread: the application serializes all calls by itself (FI_THREAD_DOMAIN)");
+    return fail(
+        FI_EINVAL,
+        "progress thread: the application serializes all calls by itself (FI_THREAD_DOMAIN)");
   int epoll;
   {
     Guard guard(lock_);

@@ -13,7 +13,8 @@
 
 namespace weft::sdk {
 
-Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, uint32_t api_version, void *context)
+Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags,
+       uint32_t api_version, void *context)
     : Object(instance, FI_CLASS_EQ, context),
       children_(children),
       writable_(flags & FI_WRITE),
@@ -22,8 +23,8 @@ Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t fl
   c()->ops = const_cast<fi_ops_eq *>(eq_ops<Eq>());
 }
 
-Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
-                      const fi_eq_attr *attr, void *context) {
+Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric,
+                      std::atomic<size_t> &children, const fi_eq_attr *attr, void *context) {
   const fi_eq_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   if (attr->flags & ~uint64_t(FI_WRITE | FI_AFFINITY))
@@ -83,7 +84,8 @@ void Eq::push_error(EventError error) {
 }
 
 void Eq::drop(Event &event) {
-  if (event.info != nullptr && drop_request != nullptr) drop_request(std::exchange(event.info, nullptr), instance());
+  if (event.info != nullptr && drop_request != nullptr)
+    drop_request(std::exchange(event.info, nullptr), instance());
 }
 
 void Eq::forget(struct fid *fid) {
@@ -224,7 +226,8 @@ int Eq::close() {
   return 0;
 }
 
-// The calls of the wait object that may take an engine's lock, which whoever pushes holds already: not with the queue's.
+// The calls of the wait object that may take an engine's lock, which whoever pushes holds already:
+// not with the queue's.
 template <class Call>
 int Eq::with_descriptor(Call call) {
   std::lock_guard sources(sources_mutex_);

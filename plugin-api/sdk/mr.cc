@@ -67,12 +67,14 @@ int Mr::close() {
 
 int Mr::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  // Regions belong to the domain here: binding one to an endpoint is allowed and changes nothing (fi_mr.3, FI_MR_ENDPOINT).
+  // Regions belong to the domain here: binding one to an endpoint is allowed and changes nothing
+  // (fi_mr.3, FI_MR_ENDPOINT).
   if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
   Cntr *cntr = Cntr::from(fid);
-  if (&cntr->engine() != table_.domain_.engine) return -FI_EINVAL;  // of another domain, which has another lock
+  if (&cntr->engine() != table_.domain_.engine)
+    return -FI_EINVAL;  // of another domain, which has another lock
   Guard guard(table_.domain_.engine->lock());
   if (table_.mode_.enable_needed && enabled_) return -FI_EOPBADSTATE;  // fi_mr.3, FI_MR_RMA_EVENT
   const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
@@ -109,13 +111,16 @@ int Mr::raw_attr(const struct fi_mr_raw_attr *attr) const {
   const uint64_t key = htobe64(fid_key_);
   std::memcpy(attr->raw_key, &key, sizeof key);
   if (attr->base_addr != nullptr)
-    *attr->base_addr = table_.mode_.virtual_addresses ? reinterpret_cast<uintptr_t>(iov_[0].iov_base) : 0;
+    *attr->base_addr =
+        table_.mode_.virtual_addresses ? reinterpret_cast<uintptr_t>(iov_[0].iov_base) : 0;
   return 0;
 }
 
 int MrTable::map_raw(const struct fi_mr_map_raw *map) {
   uint64_t key;
-  if (map == nullptr || map->raw_key == nullptr || map->key == nullptr || map->key_size != sizeof key) return -FI_EINVAL;
+  if (map == nullptr || map->raw_key == nullptr || map->key == nullptr ||
+      map->key_size != sizeof key)
+    return -FI_EINVAL;
   if (map->flags != 0) return -FI_EBADFLAGS;
   std::memcpy(&key, map->raw_key, sizeof key);
   *map->key = be64toh(key);
@@ -135,19 +140,24 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
   constexpr uint64_t kAccess =
       FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_COLLECTIVE;
   if (flags & ~uint64_t(FI_RMA_EVENT | FI_RMA_PMEM | FI_HMEM_HOST_ALLOC))
-    return fail(FI_EBADFLAGS, "memory registration: flags %#llx are not supported", (unsigned long long)flags);
+    return fail(FI_EBADFLAGS, "memory registration: flags %#llx are not supported",
+                (unsigned long long)flags);
   if (attr.iov_count == 0 || attr.mr_iov == nullptr || attr.iov_count > mode_.iov_limit)
-    return fail(FI_EINVAL, "memory registration: %zu buffers; 1 to %zu (domain_attr.mr_iov_limit) are allowed",
+    return fail(FI_EINVAL,
+                "memory registration: %zu buffers; 1 to %zu (domain_attr.mr_iov_limit) are allowed",
                 attr.iov_count, mode_.iov_limit);
   if (attr.access & ~kAccess)
-    return fail(FI_EINVAL, "memory registration: access %#llx has unknown bits", (unsigned long long)attr.access);
-  if (attr.offset != 0) return fail(FI_EINVAL, "memory registration: offset is reserved and must be 0");
+    return fail(FI_EINVAL, "memory registration: access %#llx has unknown bits",
+                (unsigned long long)attr.access);
+  if (attr.offset != 0)
+    return fail(FI_EINVAL, "memory registration: offset is reserved and must be 0");
   uint64_t length = 0;
   for (size_t i = 0; i < attr.iov_count; ++i) {
     const uintptr_t base = reinterpret_cast<uintptr_t>(attr.mr_iov[i].iov_base);
     if (__builtin_add_overflow(length, attr.mr_iov[i].iov_len, &length) ||
         attr.mr_iov[i].iov_len > std::numeric_limits<uintptr_t>::max() - base)
-      return fail(FI_EINVAL, "memory registration: buffer %zu runs past the end of the address space", i);
+      return fail(FI_EINVAL,
+                  "memory registration: buffer %zu runs past the end of the address space", i);
   }
 
   Mr *mr = nullptr;
@@ -156,10 +166,12 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
     uint64_t key = attr.requested_key;
     if (mode_.provider_keys) {
       key = random_key();
-      if (key == FI_KEY_NOTAVAIL) return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
+      if (key == FI_KEY_NOTAVAIL)
+        return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
     }
     const auto [place, added] = regions_.try_emplace(key);
-    if (!added) return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
+    if (!added)
+      return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
     const bool enabled = !(mode_.enable_needed && (flags & FI_RMA_EVENT));
     try {
       mr = place->second = new Mr(*this, attr, key, enabled);
@@ -178,14 +190,15 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
   return mr;
 }
 
-MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
-                                 size_t room) {
+MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
+                                 iovec *iov, size_t room) {
   const auto it = regions_.find(key);
   if (it == regions_.end()) return {.reject = MrReject::kNoKey};
   Mr &mr = *it->second;
   if (!mr.enabled_) return {.reject = MrReject::kDisabled};
   if ((mr.access_ & access) != access) return {.reject = MrReject::kAccess};
-  // Offset of the range in the region's concatenated buffers. Virtual addresses count from the first buffer's.
+  // Offset of the range in the region's concatenated buffers. Virtual addresses count from the
+  // first buffer's.
   uint64_t offset = address;
   if (mode_.virtual_addresses) {
     const uint64_t base = reinterpret_cast<uintptr_t>(mr.iov_[0].iov_base);

@@ -509,7 +509,9 @@ TEST(MrControl, ARawKeyBecomesTheKeyAgain) {
     EXPECT_EQ(raw_key[0], 0x01) << "the same on every host";
     EXPECT_EQ(raw_key[8], 0);
     uint64_t key = 0;
-    struct fi_mr_map_raw map{0, base, raw_key, 8, &key};
+    struct fi_mr_map_raw map {
+      0, base, raw_key, 8, &key
+    };
     EXPECT_EQ(MrTable::map_raw(&map), 0);
     EXPECT_EQ(key, mr->key());
     map.key_size = 9;

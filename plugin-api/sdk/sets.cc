@@ -24,7 +24,9 @@ int with_queue(const weft_instance *instance, struct fid *fid, F f) {
 }
 
 // Progress, by those whose news there is no room for.
-void move_on(Eq &eq) { eq.poll(); }
+void move_on(Eq &eq) {
+  eq.poll();
+}
 template <class Queue>
 void move_on(Queue &queue) {
   Guard guard(queue.engine().lock());
@@ -50,13 +52,15 @@ WaitSet::WaitSet(const weft_instance *instance, std::atomic<size_t> &children)
   c()->ops = const_cast<fi_ops_wait *>(wait_ops<WaitSet>());
 }
 
-Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
-                                const fi_wait_attr *attr) {
+Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabric,
+                                std::atomic<size_t> &children, const fi_wait_attr *attr) {
   if (attr != nullptr && attr->flags != 0)
-    return fail(FI_EBADFLAGS, "fi_wait_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+    return fail(FI_EBADFLAGS, "fi_wait_attr.flags %#llx: must be 0",
+                (unsigned long long)attr->flags);
   const int type = attr != nullptr ? raw(attr->wait_obj) : FI_WAIT_UNSPEC;
   if (type != FI_WAIT_UNSPEC && type != FI_WAIT_FD)
-    return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD", type);
+    return fail(FI_ENOSYS, "fi_wait_attr.wait_obj %d: a wait set has FI_WAIT_UNSPEC or FI_WAIT_FD",
+                type);
   WaitSet *set = new (std::nothrow) WaitSet(instance, children);
   if (set == nullptr) return fail(FI_ENOMEM, "no memory for a wait set");
   set->epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -87,7 +91,8 @@ Result<void> WaitSet::join(struct fid *fid, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = fid;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno, "wait set: cannot add a queue");
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
+    return fail(errno, "wait set: cannot add a queue");
   members_.push_back({fid, fd});
   return {};
 }
@@ -144,14 +149,16 @@ int WaitSet::control(int command, void *arg) {
   return 0;
 }
 
-PollSet::PollSet(DomainContext &domain) : Object(domain.instance, FI_CLASS_POLL, nullptr), domain_(domain) {
+PollSet::PollSet(DomainContext &domain)
+    : Object(domain.instance, FI_CLASS_POLL, nullptr), domain_(domain) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<PollSet>());
   c()->ops = const_cast<fi_ops_poll *>(poll_ops<PollSet>());
 }
 
 Result<PollSet *> PollSet::open(DomainContext &domain, const fi_poll_attr *attr) {
   if (attr != nullptr && attr->flags != 0)
-    return fail(FI_EBADFLAGS, "fi_poll_attr.flags %#llx: must be 0", (unsigned long long)attr->flags);
+    return fail(FI_EBADFLAGS, "fi_poll_attr.flags %#llx: must be 0",
+                (unsigned long long)attr->flags);
   PollSet *set = new (std::nothrow) PollSet(domain);
   if (set == nullptr) return fail(FI_ENOMEM, "no memory for a poll set");
   if (auto published = set->publish(domain.fid); !published) {
@@ -167,7 +174,8 @@ int PollSet::poll(void **context, int count) {
   std::lock_guard guard(mutex_);
   int n = 0;
   for (struct fid *fid : members_) {
-    // All make progress (fi_poll.3). A counter's change is news once, so one without a place is not asked.
+    // All make progress (fi_poll.3). A counter's change is news once, so one without a place is not
+    // asked.
     const int ready = with_queue(instance(), fid, [room = n < count](auto &queue) {
       if (room) return int(queue.poll());
       move_on(queue);

@@ -19,9 +19,10 @@
 
 namespace weft::sdk {
 
-// FI_WAIT_MUTEX_COND. An application holds the mutex from fi_trywait() to pthread_cond_wait(), or it would miss the signal; so nobody
-// who holds a lock that fi_trywait() takes may lock the mutex. A thread does that waits for the descriptor in its place, each time that
-// fi_trywait() said that it is safe to block.
+// FI_WAIT_MUTEX_COND. An application holds the mutex from fi_trywait() to pthread_cond_wait(), or
+// it would miss the signal; so nobody who holds a lock that fi_trywait() takes may lock the mutex.
+// A thread does that waits for the descriptor in its place, each time that fi_trywait() said that
+// it is safe to block.
 class WaitObject::Condition {
  public:
   Condition() = default;
@@ -213,7 +214,8 @@ int WaitObject::fd_for(const weft_instance *instance, enum fi_log_subsys subsys,
   told_ = true;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  WEFT_WARN(instance, subsys, "%s: no descriptor to wait on: %s; at most %llu may be open: raise `ulimit -n`", call,
+  WEFT_WARN(instance, subsys,
+            "%s: no descriptor to wait on: %s; at most %llu may be open: raise `ulimit -n`", call,
             std::strerror(-found), (unsigned long long)limit.rlim_cur);
   return found;
 }
@@ -273,7 +275,9 @@ Deadline::Deadline(int timeout_ms) {
   if (timeout_ms >= 0) at_ns_ = now_ns() + uint64_t(timeout_ms) * 1'000'000u;
 }
 
-bool Deadline::passed() const { return at_ns_ && now_ns() >= *at_ns_; }
+bool Deadline::passed() const {
+  return at_ns_ && now_ns() >= *at_ns_;
+}
 
 int Deadline::left_ms() const {
   if (!at_ns_) return -1;

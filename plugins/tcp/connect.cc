@@ -55,11 +55,15 @@ int Endpoint::connect(const void *addr, const void *param, size_t len) {
 
 Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *param, size_t len) {
   if (request_ != nullptr)
-    return fail(FI_EOPBADSTATE, "this endpoint was made for a connection request: it is fi_accept'ed, not connected");
-  if (state_ > State::kEnabled) return fail(FI_EISCONN, "the endpoint is connected or connecting already");
+    return fail(
+        FI_EOPBADSTATE,
+        "this endpoint was made for a connection request: it is fi_accept'ed, not connected");
+  if (state_ > State::kEnabled)
+    return fail(FI_EISCONN, "the endpoint is connected or connecting already");
   WEFT_CHECK(enable());
   WEFT_TRY(const int fd, open_socket(peer.family(), domain_.fabric().settings()));
-  if (local_.size() != 0 && local_.family() == peer.family() && !(local_.is_any() && local_.port() == 0)) {
+  if (local_.size() != 0 && local_.family() == peer.family() &&
+      !(local_.is_any() && local_.port() == 0)) {
     if (auto bound = bind_socket(fd, local_); !bound) {
       ::close(fd);
       return bound;
@@ -90,10 +94,12 @@ void Endpoint::on_connecting() {
   if (getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
   if (error != 0) return connect_failed(error, {});
   local_ = socket_name(fd_).value_or(local_);
+  apply_peer_settings(fd_, domain_.fabric().settings());
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
   // An empty socket takes it whole; stock reads it by one call.
-  if (::send(fd_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) return connect_failed(FI_ECONNRESET, {});
+  if (::send(fd_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
+    return connect_failed(FI_ECONNRESET, {});
   connect_data_ = {};
   state_ = State::kRequested;
   watch();
@@ -109,13 +115,15 @@ void Endpoint::on_requested() {
     if (n <= 0) return connect_failed(n == 0 ? FI_ECONNREFUSED : errno, {});
     answer_->on_read(size_t(n));
     if (auto refusal = answer_->rejected()) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(), text(*refusal));
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
+                text(*refusal));
       return connect_failed(FI_ECONNREFUSED, {});
     }
     if (!answer_->done()) continue;
     const auto bytes = answer_->private_bytes();
     if (answer_->header().type == ConnectType::kReject)
-      return connect_failed(FI_ECONNREFUSED, std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()));
+      return connect_failed(
+          FI_ECONNREFUSED, std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()));
     const std::unique_ptr<ConnectReader> answer = std::move(answer_);
     return become_connected(answer->header().order, bytes);
   }
@@ -135,14 +143,20 @@ void Endpoint::connect_failed(int error, std::string private_data) {
   state_ = State::kDisconnected;
   flush_operations(FI_ECANCELED);
   if (eq_ != nullptr)
-    eq_->push_error({.fid = base(), .context = context(), .err = error, .prov_errno = error, .err_data = std::move(private_data)});
+    eq_->push_error({.fid = base(),
+                     .context = context(),
+                     .err = error,
+                     .prov_errno = error,
+                     .err_data = std::move(private_data)});
 }
 
 void Endpoint::on_deadline() {
   if (state_ != State::kConnecting && state_ != State::kRequested) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
-            "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and is a firewall between?",
-            peer_.to_string().c_str(), state_ == State::kConnecting ? "no connection" : "the peer did not answer the request",
+            "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
+            "is a firewall between?",
+            peer_.to_string().c_str(),
+            state_ == State::kConnecting ? "no connection" : "the peer did not answer the request",
             (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
   connect_failed(FI_ETIMEDOUT, {});
 }
@@ -157,7 +171,8 @@ int Endpoint::accept(const void *param, size_t len) {
   }
   const std::unique_ptr<ConnectRequest> request = std::move(request_);
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
+  const size_t n =
+      encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
   if (::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone. That is an event of the connection, not of this call (fi_cm.3).
     connect_failed(FI_ECONNRESET, {});
@@ -183,14 +198,16 @@ void Endpoint::reject_stream(Reject reject) {
   domain_.fabric().stats().add(Stat::kFramesRejected);
   // A frame that the endpoint itself refused was logged there, with what was wrong about it.
   if (reject != Reject::kRefused)
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed", peer_.to_string().c_str(), text(reject));
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
+              peer_.to_string().c_str(), text(reject));
   disconnect(FI_EPROTO, true);
 }
 
 void Endpoint::drop_socket() {
   engine_.remove(*this);
   if (fd_ < 0) return;
-  // A close with unread bytes would send a reset, which can overtake what we sent last: read them first.
+  // A close with unread bytes would send a reset, which can overtake what we sent last: read them
+  // first.
   ::shutdown(fd_, SHUT_WR);
   uint8_t scrap[4096];
   for (int i = 0; i < 64 && ::recv(fd_, scrap, sizeof scrap, MSG_DONTWAIT) > 0; ++i) {

@@ -19,7 +19,8 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *contex
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
   c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
   c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
-  // A frame that is on its way from or to the region cannot be finished without its memory, nor skipped: its connection ends.
+  // A frame that is on its way from or to the region cannot be finished without its memory, nor
+  // skipped: its connection ends.
   regions().on_close = [this](sdk::Mr &mr) {
     for (Endpoint *endpoint : endpoints_) {
       if (mr.pins == 0) break;
@@ -33,7 +34,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   const bool basic = attr.mr_mode == FI_MR_BASIC;
   sdk::DomainSettings settings{
       .api_version = fabric.api_version(),
-      // Event queues belong to the fabric: whoever reads one makes progress here, whatever the domain's threading level says.
+      // Event queues belong to the fabric: whoever reads one makes progress here, whatever the
+      // domain's threading level says.
       .locked = true,
       .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
       .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,

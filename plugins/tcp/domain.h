@@ -26,7 +26,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   Fabric &fabric() { return fabric_; }
   // Small messages of all endpoints are read into this, many at a time; used within one call only.
   uint8_t *staging() { return staging_.get(); }
-  std::vector<uint8_t> &spare() { return spare_; }  // the same, for what must be moved out of the way
+  std::vector<uint8_t> &spare() {
+    return spare_;
+  }  // the same, for what must be moved out of the way
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
   // fi_ops_domain

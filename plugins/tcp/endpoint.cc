@@ -20,12 +20,14 @@
 namespace weft::tcp {
 namespace {
 
-constexpr size_t kGather = 64;                 // vectors of one sendmsg
-constexpr uint64_t kBurstBytes = 64 * 1024;    // staged output that does not wait for a progress
+constexpr size_t kGather = 64;               // vectors of one sendmsg
+constexpr uint64_t kBurstBytes = 64 * 1024;  // staged output that does not wait for a progress
 constexpr uint32_t kBurstItems = 48;
-constexpr size_t kCoalesce = 4608;             // bytes that are copied together for one send()
-constexpr uint64_t kDirectMin = 4096;          // what is left of a payload to be read straight into its place
-constexpr uint64_t kLargePayload = 16 * 1024;  // after one of these another is likely: stage little before its header is known
+constexpr size_t kCoalesce = 4608;  // bytes that are copied together for one send()
+constexpr uint64_t kDirectMin =
+    4096;  // what is left of a payload to be read straight into its place
+constexpr uint64_t kLargePayload =
+    16 * 1024;  // after one of these another is likely: stage little before its header is known
 constexpr size_t kSmallStaging = 4096;
 constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
 
@@ -78,16 +80,19 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
       addr_format_(info.addr_format),
-      tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0 ? info.tx_attr->size
-                                                                 : domain.fabric().settings().tx_size),
+      tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0
+                  ? info.tx_attr->size
+                  : domain.fabric().settings().tx_size),
       control_ops_(kMaxControlItems, 8),
-      own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0 ? info.rx_attr->size
-                                                                    : domain.fabric().settings().rx_size) {
+      own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0
+                     ? info.rx_attr->size
+                     : domain.fabric().settings().rx_size) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Endpoint>());
   c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<Endpoint>());
   c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<Endpoint>());
   c()->msg = const_cast<fi_ops_msg *>(sdk::msg_ops<Endpoint>());
-  c()->rma = const_cast<fi_ops_rma *>(caps_ & FI_RMA ? sdk::rma_ops<Endpoint>() : sdk::rma_ops<NoRma>());
+  c()->rma =
+      const_cast<fi_ops_rma *>(caps_ & FI_RMA ? sdk::rma_ops<Endpoint>() : sdk::rma_ops<NoRma>());
   c()->tagged = const_cast<fi_ops_tagged *>(sdk::tagged_ops<Endpoint>());
   c()->atomic = const_cast<fi_ops_atomic *>(sdk::atomic_ops<Endpoint>());
   c()->collective = const_cast<fi_ops_collective *>(sdk::collective_ops<Endpoint>());
@@ -97,20 +102,26 @@ Endpoint::~Endpoint() = default;
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG", int(info.ep_attr->type));
-  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0, info.rx_attr != nullptr ? info.rx_attr->size : 0})
-    if (size > kMaxQueueSize) return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
+    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG",
+                int(info.ep_attr->type));
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
+                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > kMaxQueueSize)
+      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
   sdk::SockAddr local;
   if (info.src_addr != nullptr) {
     WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
-  std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context), [](Endpoint *e) { delete e; });
+  std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
+                                                     [](Endpoint *e) { delete e; });
   ep->local_ = local;
   if (info.handle != nullptr) {
     sdk::Guard guard(domain.fabric().engine().lock());
     ep->request_.reset(domain.fabric().take(info.handle));
     if (ep->request_ == nullptr)
-      return fail(FI_EINVAL, "fi_endpoint: info->handle is no connection request that still waits for an answer");
+      return fail(
+          FI_EINVAL,
+          "fi_endpoint: info->handle is no connection request that still waits for an answer");
     ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
     ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
   }
@@ -135,12 +146,14 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
     }
     case FI_CLASS_CQ: {
       if (!sdk::Cq::is_mine(fid, FI_CLASS_CQ, instance())) return -FI_EINVAL;
-      if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) || !(flags & (FI_TRANSMIT | FI_RECV)))
+      if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
+          !(flags & (FI_TRANSMIT | FI_RECV)))
         return -FI_EBADFLAGS;
       sdk::Cq *cq = sdk::Cq::from(fid);
       // A queue of another domain has another lock.
       if (&cq->engine() != &engine_) return -FI_EINVAL;
-      if ((flags & FI_TRANSMIT && tx_cq_ != nullptr) || (flags & FI_RECV && rx_cq_ != nullptr)) return -FI_EBUSY;
+      if ((flags & FI_TRANSMIT && tx_cq_ != nullptr) || (flags & FI_RECV && rx_cq_ != nullptr))
+        return -FI_EBUSY;
       if (flags & FI_TRANSMIT) {
         tx_cq_ = cq;
         tx_selective_ = flags & FI_SELECTIVE_COMPLETION;
@@ -156,9 +169,12 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
     case FI_CLASS_CNTR: {
       if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
       static constexpr std::pair<uint64_t, CntrKind> kKinds[] = {
-          {FI_SEND, kCntrSend},   {FI_RECV, kCntrRecv},
-          {FI_READ, kCntrRead},   {FI_WRITE, kCntrWrite},
-          {FI_REMOTE_READ, kCntrRemoteRead}, {FI_REMOTE_WRITE, kCntrRemoteWrite}};
+          {FI_SEND, kCntrSend},
+          {FI_RECV, kCntrRecv},
+          {FI_READ, kCntrRead},
+          {FI_WRITE, kCntrWrite},
+          {FI_REMOTE_READ, kCntrRemoteRead},
+          {FI_REMOTE_WRITE, kCntrRemoteWrite}};
       uint64_t known = 0;
       for (auto [flag, kind] : kKinds) {
         known |= flag;
@@ -188,7 +204,9 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
 
 Result<void> Endpoint::enable() {
   if (state_ != State::kOpen) return {};
-  if (eq_ == nullptr) return fail(FI_ENOEQ, "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
+  if (eq_ == nullptr)
+    return fail(FI_ENOEQ,
+                "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
   const bool counts_tx = cntrs_[kCntrSend] || cntrs_[kCntrRead] || cntrs_[kCntrWrite];
   if (tx_cq_ == nullptr && !counts_tx && caps_ & (FI_MSG | FI_RMA))
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
@@ -249,7 +267,8 @@ int Endpoint::close() {
         flush_output();
       }
     }
-    // Outstanding operations are dropped: their completions could name an endpoint that is gone (fi_endpoint.3, fi_close).
+    // Outstanding operations are dropped: their completions could name an endpoint that is gone
+    // (fi_endpoint.3, fi_close).
     sdk::Cq *tx_cq = std::exchange(tx_cq_, nullptr), *rx_cq = std::exchange(rx_cq_, nullptr);
     sdk::Cntr *cntrs[kCntrCount];
     std::copy(std::begin(cntrs_), std::end(cntrs_), cntrs);
@@ -275,8 +294,10 @@ int Endpoint::close() {
 
 ssize_t Endpoint::transmit(const Request &request) {
   uint64_t length;
-  if (request.count > sdk::kIovLimit || (request.count != 0 && request.iov == nullptr)) return -FI_EINVAL;
-  if (!sum_lengths(request.iov, request.count, length) || length > kMaxMessageSize) return -FI_EMSGSIZE;
+  if (request.count > sdk::kIovLimit || (request.count != 0 && request.iov == nullptr))
+    return -FI_EINVAL;
+  if (!sum_lengths(request.iov, request.count, length) || length > kMaxMessageSize)
+    return -FI_EMSGSIZE;
   const bool inject = request.flags & FI_INJECT;
   if (inject && length > kInjectSize) return -FI_EMSGSIZE;
 
@@ -285,11 +306,13 @@ ssize_t Endpoint::transmit(const Request &request) {
   if (kind == Operation::kSend) {
     header.payload_size = length;
   } else {
-    if (request.rma == nullptr || request.rma_count == 0 || request.rma_count > kMaxRmaVectors) return -FI_EINVAL;
+    if (request.rma == nullptr || request.rma_count == 0 || request.rma_count > kMaxRmaVectors)
+      return -FI_EINVAL;
     uint64_t remote = 0;
     for (size_t i = 0; i < request.rma_count; ++i) {
       header.rma[i] = {request.rma[i].addr, request.rma[i].len, request.rma[i].key};
-      if (__builtin_add_overflow(remote, uint64_t(request.rma[i].len), &remote)) return -FI_EMSGSIZE;
+      if (__builtin_add_overflow(remote, uint64_t(request.rma[i].len), &remote))
+        return -FI_EMSGSIZE;
     }
     if (remote != length) return -FI_EINVAL;
     header.rma_count = uint8_t(request.rma_count);
@@ -346,9 +369,11 @@ ssize_t Endpoint::transmit(const Request &request) {
   if (kind != Operation::kRead) {
     // A small payload is copied: one vector is cheaper for the kernel than two.
     if (inject || length <= op->room()) {
-      for (size_t i = 0; i < request.count; ++i) op->copy(request.iov[i].iov_base, request.iov[i].iov_len);
+      for (size_t i = 0; i < request.count; ++i)
+        op->copy(request.iov[i].iov_base, request.iov[i].iov_len);
     } else {
-      for (size_t i = 0; i < request.count; ++i) op->add(request.iov[i].iov_base, request.iov[i].iov_len);
+      for (size_t i = 0; i < request.count; ++i)
+        op->add(request.iov[i].iov_base, request.iov[i].iov_len);
     }
   }
   if (!held_.empty() || (op->fence && answers_outstanding())) {
@@ -357,11 +382,12 @@ ssize_t Endpoint::transmit(const Request &request) {
   }
   burst_bytes_ += length;
   submit(*op);
-  // Waiting for the next progress is safe only where somebody is bound to make it: the one who wants this completion.
+  // Waiting for the next progress is safe only where somebody is bound to make it: the one who
+  // wants this completion.
   if (request.flags & FI_MORE) {
     engine_.mark_dirty(*this);
-  } else if (!request.report || !engine_.spinning() || burst_round_ != engine_.rounds() || burst_bytes_ >= kBurstBytes ||
-             ++burst_items_ >= kBurstItems) {
+  } else if (!request.report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
+             burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
     burst_round_ = engine_.rounds();
     flush_output();
   } else {
@@ -405,17 +431,21 @@ void Endpoint::flush_output() {
       iov[0] = {together, at};
       message.msg_iovlen = 1;
     }
-    const ssize_t sent = message.msg_iovlen == 1 ? ::send(fd_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                                 : ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent =
+        message.msg_iovlen == 1
+            ? ::send(fd_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+            : ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
-        // A peer that is gone may have sent more before it went: that is read first, and the end found there.
+        // A peer that is gone may have sent more before it went: that is read first, and the end
+        // found there.
         const int error = errno;
         if (error == EPIPE || error == ECONNRESET) {
           disconnect(FI_ECONNRESET, true);
         } else {
-          WEFT_WARN(instance(), FI_LOG_EP_DATA, "send to %s: %s", peer_.to_string().c_str(), strerror(error));
+          WEFT_WARN(instance(), FI_LOG_EP_DATA, "send to %s: %s", peer_.to_string().c_str(),
+                    strerror(error));
           disconnect(error, true);
         }
         return;
@@ -425,7 +455,8 @@ void Endpoint::flush_output() {
       watch();
       return;
     }
-    writer_.on_sent(size_t(sent), [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
+    writer_.on_sent(size_t(sent),
+                    [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
     if (uint64_t(sent) < total) {
       want_out_ = true;
       watch();
@@ -463,7 +494,9 @@ void Endpoint::on_sent(Operation &op) {
 }
 
 void Endpoint::complete(Operation &op, int error) {
-  const CntrKind kind = op.kind == Operation::kSend ? kCntrSend : op.kind == Operation::kWrite ? kCntrWrite : kCntrRead;
+  const CntrKind kind = op.kind == Operation::kSend    ? kCntrSend
+                        : op.kind == Operation::kWrite ? kCntrWrite
+                                                       : kCntrRead;
   if (error == 0) {
     count(kind, op.length);
     if (op.report && tx_cq_ != nullptr)
@@ -471,7 +504,8 @@ void Endpoint::complete(Operation &op, int error) {
   } else {
     if (cntrs_[kind] != nullptr) cntrs_[kind]->add_error();
     if (tx_cq_ != nullptr)
-      tx_cq_->push_error({.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
+      tx_cq_->push_error(
+          {.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
   }
   if (op.wait_ack || op.kind == Operation::kRead) --awaiting_;
   tx_ops_.give(&op);
@@ -490,108 +524,198 @@ void Endpoint::queue_ack() {
 
 ssize_t Endpoint::send(const void *buf, size_t len, void *, fi_addr_t, void *context) {
   const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = tx_flags_, .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kSend,
+                   .iov = &iov,
+                   .count = 1,
+                   .flags = tx_flags_,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
 ssize_t Endpoint::sendv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
-  return transmit({.kind = Operation::kSend, .iov = iov, .count = count, .flags = tx_flags_, .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kSend,
+                   .iov = iov,
+                   .count = count,
+                   .flags = tx_flags_,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
 ssize_t Endpoint::sendmsg(const struct fi_msg *msg, uint64_t flags) {
   if (msg == nullptr) return -FI_EINVAL;
   if (flags & ~kSendFlags) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kSend, .iov = msg->msg_iov, .count = msg->iov_count, .data = msg->data, .flags = flags,
-                   .context = msg->context, .report = reports(flags)});
+  return transmit({.kind = Operation::kSend,
+                   .iov = msg->msg_iov,
+                   .count = msg->iov_count,
+                   .data = msg->data,
+                   .flags = flags,
+                   .context = msg->context,
+                   .report = reports(flags)});
 }
 
 ssize_t Endpoint::inject(const void *buf, size_t len, fi_addr_t) {
   const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = FI_INJECT, .report = false});
+  return transmit(
+      {.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = FI_INJECT, .report = false});
 }
 
-ssize_t Endpoint::senddata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t, void *context) {
+ssize_t Endpoint::senddata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t,
+                           void *context) {
   const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .data = data, .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
-                   .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kSend,
+                   .iov = &iov,
+                   .count = 1,
+                   .data = data,
+                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
 ssize_t Endpoint::injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t) {
   const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend, .iov = &iov, .count = 1, .data = data, .flags = FI_INJECT | FI_REMOTE_CQ_DATA, .report = false});
+  return transmit({.kind = Operation::kSend,
+                   .iov = &iov,
+                   .count = 1,
+                   .data = data,
+                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA,
+                   .report = false});
 }
 
-ssize_t Endpoint::read(void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key, void *context) {
+ssize_t Endpoint::read(void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key,
+                       void *context) {
   const iovec iov{buf, len};
   const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kRead, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = tx_flags_ & ~uint64_t(FI_INJECT),
-                   .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kRead,
+                   .iov = &iov,
+                   .count = 1,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .flags = tx_flags_ & ~uint64_t(FI_INJECT),
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
-ssize_t Endpoint::readv(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr, uint64_t key,
-                        void *context) {
+ssize_t Endpoint::readv(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr,
+                        uint64_t key, void *context) {
   fi_rma_iov rma{addr, 0, key};
   if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
   if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
-  return transmit({.kind = Operation::kRead, .iov = iov, .count = count, .rma = &rma, .rma_count = 1,
-                   .flags = tx_flags_ & ~uint64_t(FI_INJECT), .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kRead,
+                   .iov = iov,
+                   .count = count,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .flags = tx_flags_ & ~uint64_t(FI_INJECT),
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
 ssize_t Endpoint::readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
   if (msg == nullptr) return -FI_EINVAL;
   if (flags & ~(kSendFlags & ~uint64_t(FI_INJECT | FI_REMOTE_CQ_DATA))) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kRead, .iov = msg->msg_iov, .count = msg->iov_count, .rma = msg->rma_iov,
-                   .rma_count = msg->rma_iov_count, .flags = flags, .context = msg->context, .report = reports(flags)});
+  return transmit({.kind = Operation::kRead,
+                   .iov = msg->msg_iov,
+                   .count = msg->iov_count,
+                   .rma = msg->rma_iov,
+                   .rma_count = msg->rma_iov_count,
+                   .flags = flags,
+                   .context = msg->context,
+                   .report = reports(flags)});
 }
 
-ssize_t Endpoint::write(const void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key, void *context) {
+ssize_t Endpoint::write(const void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key,
+                        void *context) {
   const iovec iov{const_cast<void *>(buf), len};
   const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = tx_flags_,
-                   .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kWrite,
+                   .iov = &iov,
+                   .count = 1,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .flags = tx_flags_,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
-ssize_t Endpoint::writev(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr, uint64_t key,
-                         void *context) {
+ssize_t Endpoint::writev(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr,
+                         uint64_t key, void *context) {
   fi_rma_iov rma{addr, 0, key};
   if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
   if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
-  return transmit({.kind = Operation::kWrite, .iov = iov, .count = count, .rma = &rma, .rma_count = 1, .flags = tx_flags_,
-                   .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kWrite,
+                   .iov = iov,
+                   .count = count,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .flags = tx_flags_,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
 ssize_t Endpoint::writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
   if (msg == nullptr) return -FI_EINVAL;
   if (flags & ~kSendFlags) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kWrite, .iov = msg->msg_iov, .count = msg->iov_count, .rma = msg->rma_iov,
-                   .rma_count = msg->rma_iov_count, .data = msg->data, .flags = flags, .context = msg->context,
+  return transmit({.kind = Operation::kWrite,
+                   .iov = msg->msg_iov,
+                   .count = msg->iov_count,
+                   .rma = msg->rma_iov,
+                   .rma_count = msg->rma_iov_count,
+                   .data = msg->data,
+                   .flags = flags,
+                   .context = msg->context,
                    .report = reports(flags)});
 }
 
-ssize_t Endpoint::inject_write(const void *buf, size_t len, fi_addr_t, uint64_t addr, uint64_t key) {
+ssize_t Endpoint::inject_write(const void *buf, size_t len, fi_addr_t, uint64_t addr,
+                               uint64_t key) {
   const iovec iov{const_cast<void *>(buf), len};
   const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .flags = FI_INJECT, .report = false});
+  return transmit({.kind = Operation::kWrite,
+                   .iov = &iov,
+                   .count = 1,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .flags = FI_INJECT,
+                   .report = false});
 }
 
-ssize_t Endpoint::writedata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t, uint64_t addr, uint64_t key,
-                            void *context) {
+ssize_t Endpoint::writedata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t,
+                            uint64_t addr, uint64_t key, void *context) {
   const iovec iov{const_cast<void *>(buf), len};
   const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .data = data,
-                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA, .context = context, .report = reports(tx_flags_)});
+  return transmit({.kind = Operation::kWrite,
+                   .iov = &iov,
+                   .count = 1,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .data = data,
+                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
+                   .context = context,
+                   .report = reports(tx_flags_)});
 }
 
-ssize_t Endpoint::inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t, uint64_t addr, uint64_t key) {
+ssize_t Endpoint::inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t,
+                                   uint64_t addr, uint64_t key) {
   const iovec iov{const_cast<void *>(buf), len};
   const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite, .iov = &iov, .count = 1, .rma = &rma, .rma_count = 1, .data = data,
-                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA, .report = false});
+  return transmit({.kind = Operation::kWrite,
+                   .iov = &iov,
+                   .count = 1,
+                   .rma = &rma,
+                   .rma_count = 1,
+                   .data = data,
+                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA,
+                   .report = false});
 }
 
 // ---- input ----
 
-sdk::RecvQueue &Endpoint::recv_queue() { return srx_ != nullptr ? srx_->queue() : own_recvs_; }
-size_t Endpoint::min_multi_recv() const { return srx_ != nullptr ? srx_->min_multi_recv() : min_multi_recv_; }
+sdk::RecvQueue &Endpoint::recv_queue() {
+  return srx_ != nullptr ? srx_->queue() : own_recvs_;
+}
+size_t Endpoint::min_multi_recv() const {
+  return srx_ != nullptr ? srx_->min_multi_recv() : min_multi_recv_;
+}
 
 ssize_t Endpoint::post_recv(const iovec *iov, size_t count, void *context, uint64_t flags) {
   if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
@@ -619,7 +743,8 @@ ssize_t Endpoint::recvmsg(const struct fi_msg *msg, uint64_t flags) {
 }
 
 void Endpoint::receive() {
-  for (int turn = 0; turn < kReadsPerTurn && state_ == State::kConnected && !reader_.stalled(); ++turn) {
+  for (int turn = 0; turn < kReadsPerTurn && state_ == State::kConnected && !reader_.stalled();
+       ++turn) {
     const bool large = last_payload_ >= kLargePayload;
     sdk::PostedRecv *guess = large && reader_.idle() ? recv_queue().front() : nullptr;
     if (guess != nullptr && guess->length >= kLargePayload) {
@@ -630,7 +755,8 @@ void Endpoint::receive() {
   }
 }
 
-// What is left of the current payload goes to its place, what follows to the staging buffer. False: the socket is empty, or over.
+// What is left of the current payload goes to its place, what follows to the staging buffer. False:
+// the socket is empty, or over.
 bool Endpoint::receive_in_order(size_t room) {
   uint8_t *staging = domain_.staging();
   iovec iov[kMaxTargetVectors + 1];
@@ -651,8 +777,9 @@ bool Endpoint::receive_in_order(size_t room) {
   return uint64_t(n) == direct + room;
 }
 
-// Large messages come in rows: behind the next header there is probably a payload for the receive at the front. It is read straight
-// there, with its header, by one call. Until a receive completes its buffer is ours to write, so a wrong guess costs a copy only.
+// Large messages come in rows: behind the next header there is probably a payload for the receive
+// at the front. It is read straight there, with its header, by one call. Until a receive completes
+// its buffer is ours to write, so a wrong guess costs a copy only.
 bool Endpoint::receive_guessing(sdk::PostedRecv &guess) {
   uint8_t *staging = domain_.staging();
   uint8_t header[kMinHeaderSize];
@@ -666,7 +793,8 @@ bool Endpoint::receive_guessing(sdk::PostedRecv &guess) {
   if (n <= 0) return false;
   const bool more = uint64_t(n) == sizeof header + guessed + kSmallStaging;
   const size_t head = std::min<size_t>(size_t(n), sizeof header);
-  uint64_t left = uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
+  uint64_t left =
+      uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
 
   feed(header, head);
   if (state_ != State::kConnected || left == 0) return false;
@@ -675,12 +803,14 @@ bool Endpoint::receive_guessing(sdk::PostedRecv &guess) {
   if (!reader_.stalled() && current_recv_ == &guess && reader_.in_payload()) {
     const auto placed = std::min<uint64_t>(left, reader_.direct_left());
     left -= placed;
-    if (placed != 0 && left != 0) save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
+    if (placed != 0 && left != 0)
+      save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
     reader_.on_direct(placed, *this);
   } else {
     save_guessed(iov + 1, count - 2, 0, std::min(left, guessed));
   }
-  // What belongs to other frames, in order: first what went into the guessed vectors, then the staging buffer.
+  // What belongs to other frames, in order: first what went into the guessed vectors, then the
+  // staging buffer.
   if (!take_back.empty() && state_ == State::kConnected) feed(take_back.data(), take_back.size());
   left -= take_back.size();
   if (left != 0 && state_ == State::kConnected) feed(staging, size_t(left));
@@ -705,7 +835,8 @@ void Endpoint::save_guessed(const iovec *iov, size_t count, uint64_t from, uint6
 
 ssize_t Endpoint::read_socket(const iovec *iov, size_t count) {
   for (;;) {
-    const ssize_t n = count == 1 ? ::recv(fd_, iov->iov_base, iov->iov_len, MSG_DONTWAIT) : ::readv(fd_, iov, int(count));
+    const ssize_t n = count == 1 ? ::recv(fd_, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
+                                 : ::readv(fd_, iov, int(count));
     if (n > 0) return n;
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return -1;
@@ -714,7 +845,8 @@ ssize_t Endpoint::read_socket(const iovec *iov, size_t count) {
       return 0;
     }
     const int error = errno;
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(), strerror(error));
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(),
+              strerror(error));
     disconnect(error, true);
     return 0;
   }
@@ -764,7 +896,8 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
       return nullptr;
     }
     if (!(r->flags & FI_MULTI_RECV)) return queue.pop();
-    // A buffer that others already wrote to and that is too short for this one is given back; the next is tried.
+    // A buffer that others already wrote to and that is too short for this one is given back; the
+    // next is tried.
     if (payload <= r->length || r->length == r->capacity) return r;
     queue.pop();
     if (r->users == 0) finish_recv(r);
@@ -826,13 +959,15 @@ void Endpoint::end_message(const FrameHeader &header) {
   if (done) recv_queue().release(r);
 }
 
-Verdict Endpoint::refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject) {
+Verdict Endpoint::refuse_rma(const FrameHeader &header, const RmaVector &vector,
+                             sdk::MrReject reject) {
   domain_.fabric().stats().add(Stat::kRmaRejected);
   WEFT_WARN(instance(), FI_LOG_EP_DATA,
-            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the protocol has no negative answer",
+            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
+            "protocol has no negative answer",
             header.op == Op::kWrite ? "write" : "read", peer_.to_string().c_str(),
-            (unsigned long long)vector.length, (unsigned long long)vector.address, (unsigned long long)vector.key,
-            text_of(reject));
+            (unsigned long long)vector.length, (unsigned long long)vector.address,
+            (unsigned long long)vector.key, text_of(reject));
   return Verdict::kReject;
 }
 
@@ -845,7 +980,8 @@ Verdict Endpoint::take_write(const FrameHeader &header, Target &target) {
   for (size_t i = 0; i < header.rma_count; ++i) {
     const RmaVector &v = header.rma[i];
     iovec iov;
-    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
+    const auto access =
+        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
     if (access.mr == nullptr) {
       unpin_incoming();
       return refuse_rma(header, v, access.reject);
@@ -863,11 +999,14 @@ void Endpoint::unpin_incoming() {
 }
 
 void Endpoint::end_write(const FrameHeader &header) {
-  for (size_t i = 0; i < incoming_count_; ++i) incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
+  for (size_t i = 0; i < incoming_count_; ++i)
+    incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
   unpin_incoming();
   count(kCntrRemoteWrite, header.payload_size);
   if (header.has_data() && rx_cq_ != nullptr)
-    rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = header.payload_size, .data = header.data});
+    rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+                  .len = header.payload_size,
+                  .data = header.data});
 }
 
 Verdict Endpoint::take_read(const FrameHeader &header) {
@@ -882,7 +1021,8 @@ Verdict Endpoint::take_read(const FrameHeader &header) {
   for (size_t i = 0; i < header.rma_count; ++i) {
     const RmaVector &v = header.rma[i];
     iovec iov;
-    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
+    const auto access =
+        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
     if (access.mr == nullptr) {
       for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
       control_ops_.give(op);
@@ -892,7 +1032,8 @@ Verdict Endpoint::take_read(const FrameHeader &header) {
     op->pins[op->pin_count++] = access.mr;
     if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
   }
-  for (size_t i = 0; i < op->pin_count; ++i) op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
+  for (size_t i = 0; i < op->pin_count; ++i)
+    op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
   count(kCntrRemoteRead, response.payload_size);
   responses_.push_back(op);
   writer_.push_control(*op);
@@ -906,7 +1047,8 @@ Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
     return refuse("reads none of the answers that it asked for");
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
+      if (header.is_ack())
+        return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
       return take_message(header, target);
     case Op::kWrite:
       return take_write(header, target);
@@ -914,7 +1056,8 @@ Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
       return take_read(header);
     case Op::kReadResponse:
       if (reads_.empty()) return refuse("answers a read that was not asked for");
-      if (reads_.first->length != header.payload_size) return refuse("answers a read with another length");
+      if (reads_.first->length != header.payload_size)
+        return refuse("answers a read with another length");
       target.fit({reads_.first->result, reads_.first->result_count}, header.payload_size);
       return Verdict::kAccept;
     default:
@@ -923,7 +1066,8 @@ Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
 }
 
 Verdict Endpoint::refuse(const char *what) {
-  WEFT_WARN(instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed", peer_.to_string().c_str(), what);
+  WEFT_WARN(instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
+            peer_.to_string().c_str(), what);
   return Verdict::kReject;
 }
 
@@ -961,11 +1105,13 @@ void Endpoint::report_cancelled(const sdk::PostedRecv &r) {
 
 void Endpoint::drop_region(sdk::Mr &mr) {
   bool mine = std::find(incoming_, incoming_ + incoming_count_, &mr) != incoming_ + incoming_count_;
-  for (const Operation *op : responses_) mine = mine || std::find(op->pins, op->pins + op->pin_count, &mr) != op->pins + op->pin_count;
+  for (const Operation *op : responses_)
+    mine = mine || std::find(op->pins, op->pins + op->pin_count, &mr) != op->pins + op->pin_count;
   if (!mine) return;
-  WEFT_WARN(instance(), FI_LOG_MR,
-            "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
-            (unsigned long long)mr.key(), peer_.to_string().c_str());
+  WEFT_WARN(
+      instance(), FI_LOG_MR,
+      "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
+      (unsigned long long)mr.key(), peer_.to_string().c_str());
   disconnect(FI_ECONNABORTED, true);
 }
 
@@ -1009,7 +1155,8 @@ void Endpoint::on_event(uint32_t events) {
   }
 }
 
-// Nothing may be read: the frame at the front has no receive. But whoever waits for FI_SHUTDOWN must hear of it.
+// Nothing may be read: the frame at the front has no receive. But whoever waits for FI_SHUTDOWN
+// must hear of it.
 void Endpoint::hang_up_while_stalled() {
   if (shutdown_told_) return;
   pollfd p{fd_, POLLRDHUP, 0};
@@ -1034,9 +1181,11 @@ void Endpoint::on_flush() {
 ssize_t Endpoint::cancel(void *context) {
   sdk::Guard guard(engine_.lock());
   sdk::PostedRecv *r = own_recvs_.remove(context);
-  // What is not found was completed, is being received, or is a transmit, which is not taken back once it is in the stream's order.
+  // What is not found was completed, is being received, or is a transmit, which is not taken back
+  // once it is in the stream's order.
   if (r == nullptr) return -FI_ENOENT;
-  if (r->users != 0) return 0;  // a multi-receive buffer in use: released with the message that is being written
+  if (r->users != 0)
+    return 0;  // a multi-receive buffer in use: released with the message that is being written
   report_cancelled(*r);
   own_recvs_.release(r);
   return 0;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connected endpoint (FI_EP_MSG) over one TCP stream: the thin part around the state machines of wire/.
+// A connected endpoint (FI_EP_MSG) over one TCP stream: the thin part around the state machines of
+// wire/.
 //
-// Everything happens under the lock of the domain's engine. Output: an operation becomes a SendItem of the writer; the first send after
-// a progress goes out at once, those that follow in the same breath wait for the next progress and leave together by one system
-// call. Input: small messages are read many at a time into the domain's staging buffer, large payloads straight into the
-// application's. Whoever has no receive posted stops being read; that is the only flow control that the wire has.
+// Everything happens under the lock of the domain's engine. Output: an operation becomes a SendItem
+// of the writer; the first send after a progress goes out at once, those that follow in the same
+// breath wait for the next progress and leave together by one system call. Input: small messages
+// are read many at a time into the domain's staging buffer, large payloads straight into the
+// application's. Whoever has no receive posted stops being read; that is the only flow control that
+// the wire has.
 #ifndef WEFT_PLUGINS_TCP_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_ENDPOINT_H
 
@@ -37,14 +40,16 @@ class SharedReceive;
 
 inline constexpr size_t kMinMultiRecv = 64;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr size_t kMaxQueueSize = 1 << 20;
-inline constexpr size_t kMaxMessageSize = SIZE_MAX / 2;  // bytes; a frame's length includes its header
+inline constexpr size_t kMaxMessageSize =
+    SIZE_MAX / 2;                                    // bytes; a frame's length includes its header
 inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe him
 inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
 inline constexpr uint64_t kReceiveCaps =
     FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT;
 inline constexpr uint64_t kLevelFlags =
     FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
-inline constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
+inline constexpr uint64_t kSendFlags =
+    FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 inline constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 
 // The semantics of fi_getopt.
@@ -65,7 +70,9 @@ struct Operation : SendItem {
   sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
 };
 
-class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler, public sdk::RecvWaiter {
+class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
+                       public sdk::Handler,
+                       public sdk::RecvWaiter {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -82,22 +89,26 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   ssize_t sendv(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, void *context);
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags);
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest);
-  ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest, void *context);
+  ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
+                   void *context);
   ssize_t injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest);
 
   // fi_ops_rma
-  ssize_t read(void *buf, size_t len, void *desc, fi_addr_t src, uint64_t addr, uint64_t key, void *context);
-  ssize_t readv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, uint64_t addr, uint64_t key,
-                void *context);
+  ssize_t read(void *buf, size_t len, void *desc, fi_addr_t src, uint64_t addr, uint64_t key,
+               void *context);
+  ssize_t readv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, uint64_t addr,
+                uint64_t key, void *context);
   ssize_t readmsg(const struct fi_msg_rma *msg, uint64_t flags);
-  ssize_t write(const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr, uint64_t key, void *context);
-  ssize_t writev(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key,
-                 void *context);
+  ssize_t write(const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr,
+                uint64_t key, void *context);
+  ssize_t writev(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, uint64_t addr,
+                 uint64_t key, void *context);
   ssize_t writemsg(const struct fi_msg_rma *msg, uint64_t flags);
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key);
-  ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest, uint64_t addr,
-                    uint64_t key, void *context);
-  ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t addr, uint64_t key);
+  ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
+                    uint64_t addr, uint64_t key, void *context);
+  ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest,
+                           uint64_t addr, uint64_t key);
 
   // fi_ops_cm
   int setname(void *addr, size_t len);
@@ -133,14 +144,22 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
 
  private:
   enum class State : uint8_t {
-    kOpen,          // binding
-    kEnabled,       // receives may be posted
-    kConnecting,    // TCP
-    kRequested,     // our request is out
+    kOpen,        // binding
+    kEnabled,     // receives may be posted
+    kConnecting,  // TCP
+    kRequested,   // our request is out
     kConnected,
     kDisconnected,  // over: by either side, or it failed
   };
-  enum CntrKind { kCntrSend, kCntrRecv, kCntrRead, kCntrWrite, kCntrRemoteRead, kCntrRemoteWrite, kCntrCount };
+  enum CntrKind {
+    kCntrSend,
+    kCntrRecv,
+    kCntrRead,
+    kCntrWrite,
+    kCntrRemoteRead,
+    kCntrRemoteWrite,
+    kCntrCount
+  };
   struct List {  // of operations, by SendItem::next
     Operation *first = nullptr, *last = nullptr;
     bool empty() const { return first == nullptr; }
@@ -182,7 +201,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   bool receive_in_order(size_t room);
   bool receive_guessing(sdk::PostedRecv &guess);
   void save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length);
-  ssize_t read_socket(const iovec *iov, size_t count);  // positive, or the socket is empty (-1) or the connection over (0)
+  ssize_t read_socket(
+      const iovec *iov,
+      size_t count);  // positive, or the socket is empty (-1) or the connection over (0)
   void feed(const uint8_t *bytes, size_t count);
   void continue_stalled();
   sdk::RecvQueue &recv_queue();
@@ -201,7 +222,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   void hang_up_while_stalled();
 
   // Connection.
-  ssize_t not_connected() const { return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN; }
+  ssize_t not_connected() const {
+    return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
+  }
   Result<void> enable();
   Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
   void on_connecting();
@@ -210,7 +233,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   void connect_failed(int error, std::string private_data);
   void watch();
   void reject_stream(Reject reject);
-  // Ends the connection: closes the socket, completes everything with `error`, and tells the event queue if `event`.
+  // Ends the connection: closes the socket, completes everything with `error`, and tells the event
+  // queue if `event`.
   void disconnect(int error, bool event);
   void drop_socket();
   void flush_operations(int error);
@@ -242,9 +266,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   uint64_t burst_bytes_ = 0;
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
-  List acks_;   // sent, in the order in which the acknowledgements will come
-  List reads_;  // sent, in the order of the responses
-  List held_;   // behind a fence
+  List acks_;            // sent, in the order in which the acknowledgements will come
+  List reads_;           // sent, in the order of the responses
+  List held_;            // behind a fence
   size_t awaiting_ = 0;  // operations submitted that wait for an answer of the peer
   std::vector<Operation *> responses_;  // on their way out of somebody's regions
 
@@ -254,8 +278,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>, public sdk::Handler
   uint64_t last_payload_ = 0;
   // The frame that is being received.
   sdk::PostedRecv *current_recv_ = nullptr;
-  char *current_base_ = nullptr;   // multi-receive: where its payload goes
-  uint64_t current_fit_ = 0;       // bytes of it that fit
+  char *current_base_ = nullptr;  // multi-receive: where its payload goes
+  uint64_t current_fit_ = 0;      // bytes of it that fit
   sdk::Mr *incoming_[kMaxRmaVectors] = {};
   uint8_t incoming_count_ = 0;
 

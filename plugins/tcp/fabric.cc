@@ -14,7 +14,11 @@
 namespace weft::tcp {
 
 ConnectRequest::ConnectRequest(Fabric &fabric, struct fid *from, int socket, ByteOrder byte_order)
-    : Object(fabric.instance(), FI_CLASS_CONNREQ, nullptr), fd(socket), order(byte_order), pep(from), fabric_(fabric) {
+    : Object(fabric.instance(), FI_CLASS_CONNREQ, nullptr),
+      fd(socket),
+      order(byte_order),
+      pep(from),
+      fabric_(fabric) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<ConnectRequest>());
 }
 
@@ -28,15 +32,18 @@ int ConnectRequest::close() {
   return 0;
 }
 
-Fabric::Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr, void *context)
-    : Object(instance, FI_CLASS_FABRIC, context), settings_(settings), api_version_(attr.api_version) {
+Fabric::Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
+               void *context)
+    : Object(instance, FI_CLASS_FABRIC, context),
+      settings_(settings),
+      api_version_(attr.api_version) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Fabric>());
   c()->ops = const_cast<fi_ops_fabric *>(sdk::fabric_ops<Fabric>());
   c()->api_version = attr.api_version;
 }
 
-Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-                                  void *context) {
+Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
+                                  const fi_fabric_attr &attr, void *context) {
   Fabric *fabric = new (std::nothrow) Fabric(instance, settings, attr, context);
   if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
   if (auto published = fabric->publish(nullptr); !published) {
@@ -67,7 +74,8 @@ int Fabric::domain(struct fi_info *info, struct fid_domain **domain, void *conte
   return domain2(info, domain, 0, context);
 }
 
-int Fabric::domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context) {
+int Fabric::domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags,
+                    void *context) {
   if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   return sdk::finish(instance(), FI_LOG_DOMAIN, Domain::open(*this, *info, context), domain);
@@ -82,8 +90,11 @@ int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) 
   if (eq == nullptr) return -FI_EINVAL;
   auto opened = sdk::Eq::open(instance(), base(), children, attr, context);
   if (opened) {
-    // A request that nobody reads takes its socket along when the passive endpoint closes; only the info is ours to free.
-    (*opened)->drop_request = [](fi_info *info, const weft_instance *owner) { owner->core->info_free(info); };
+    // A request that nobody reads takes its socket along when the passive endpoint closes; only the
+    // info is ours to free.
+    (*opened)->drop_request = [](fi_info *info, const weft_instance *owner) {
+      owner->core->info_free(info);
+    };
     if (attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
       if (auto started = engine_.start_thread(); !started) {
         (*opened)->close();
@@ -96,10 +107,13 @@ int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) 
 
 int Fabric::wait_open(struct fi_wait_attr *attr, struct fid_wait **set) {
   if (set == nullptr) return -FI_EINVAL;
-  return sdk::finish(instance(), FI_LOG_FABRIC, sdk::WaitSet::open(instance(), base(), children, attr), set);
+  return sdk::finish(instance(), FI_LOG_FABRIC,
+                     sdk::WaitSet::open(instance(), base(), children, attr), set);
 }
 
-int Fabric::trywait(struct fid **fids, int count) { return sdk::trywait(instance(), fids, count); }
+int Fabric::trywait(struct fid **fids, int count) {
+  return sdk::trywait(instance(), fids, count);
+}
 
 int Fabric::close() {
   if (children.load() != 0) return -FI_EBUSY;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabric of the tcp provider: event queues, passive endpoints, and the connection requests that wait for an answer.
+// The fabric of the tcp provider: event queues, passive endpoints, and the connection requests that
+// wait for an answer.
 //
-// Its engine moves listening sockets and half-done handshakes on; established connections belong to the engine of their domain.
+// Its engine moves listening sockets and half-done handshakes on; established connections belong to
+// the engine of their domain.
 #ifndef WEFT_PLUGINS_TCP_FABRIC_H
 #define WEFT_PLUGINS_TCP_FABRIC_H
 
@@ -21,7 +23,8 @@ namespace weft::tcp {
 
 class Fabric;
 
-// A socket whose request was read and that waits for fi_accept or fi_reject: the fi_info.handle of FI_CONNREQ.
+// A socket whose request was read and that waits for fi_accept or fi_reject: the fi_info.handle of
+// FI_CONNREQ.
 struct ConnectRequestFid {
   struct fid fid;
 };
@@ -29,7 +32,8 @@ class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFi
  public:
   ConnectRequest(Fabric &fabric, struct fid *pep, int fd, ByteOrder order);
   ~ConnectRequest();  // closes the socket, if it still has it
-  int close();        // fi_close of a handle: neither accepted nor rejected, the requester sees the end of the stream
+  int close();  // fi_close of a handle: neither accepted nor rejected, the requester sees the end
+                // of the stream
 
   int fd;
   const ByteOrder order;
@@ -41,8 +45,8 @@ class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFi
 
 class Fabric final : public sdk::Object<Fabric, fid_fabric> {
  public:
-  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-                                   void *context);
+  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
+                                   const fi_fabric_attr &attr, void *context);
 
   sdk::Engine &engine() { return engine_; }
   const Settings &settings() const { return settings_; }
@@ -52,7 +56,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric> {
 
   // Handles that applications may pass in. With the engine's lock held.
   void remember(ConnectRequest *request) { requests_.insert(request); }
-  // Takes the request back if it is one that still waits; null otherwise (a handle used twice, or none of ours).
+  // Takes the request back if it is one that still waits; null otherwise (a handle used twice, or
+  // none of ours).
   ConnectRequest *take(fid_t handle);
   void drop_requests_of(struct fid *pep);
 
@@ -69,7 +74,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric> {
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
  private:
-  Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr, void *context);
+  Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
+         void *context);
   ~Fabric() = default;
 
   sdk::Engine engine_{true};

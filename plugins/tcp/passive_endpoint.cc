@@ -31,10 +31,14 @@ PassiveEndpoint::PassiveEndpoint(Fabric &fabric, sdk::InfoList info, void *conte
   c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<PassiveEndpoint>());
 }
 
-Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &info, void *context) {
-  if (info.ep_attr != nullptr && info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_passive_ep: type %d: this provider has FI_EP_MSG", int(info.ep_attr->type));
-  sdk::SockAddr local = sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
+Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &info,
+                                                void *context) {
+  if (info.ep_attr != nullptr && info.ep_attr->type != FI_EP_MSG &&
+      info.ep_attr->type != FI_EP_UNSPEC)
+    return fail(FI_EINVAL, "fi_passive_ep: type %d: this provider has FI_EP_MSG",
+                int(info.ep_attr->type));
+  sdk::SockAddr local =
+      sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {
     WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
@@ -128,7 +132,9 @@ Result<void> PassiveEndpoint::start_listening() {
   return {};
 }
 
-void PassiveEndpoint::on_event(uint32_t) { accept_some(); }
+void PassiveEndpoint::on_event(uint32_t) {
+  accept_some();
+}
 
 void PassiveEndpoint::accept_some() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
@@ -147,27 +153,34 @@ void PassiveEndpoint::accept_some() {
       continue;
     }
     apply_settings(fd, fabric_.settings());
+    apply_peer_settings(fd, fabric_.settings());
     strangers_.emplace_back(*this, fd);
     Stranger &stranger = strangers_.back();
     stranger.self_ = std::prev(strangers_.end());
     fabric_.engine().add(stranger, fd, EPOLLIN, EPOLLIN);
-    fabric_.engine().set_deadline(stranger, sdk::now_ns() + fabric_.settings().handshake_timeout_ns);
+    fabric_.engine().set_deadline(stranger,
+                                  sdk::now_ns() + fabric_.settings().handshake_timeout_ns);
   }
 }
 
 void PassiveEndpoint::accept_failed(int error) {
   fabric_.stats().add(Stat::kAcceptFailures);
-  // The connection stays in the kernel's backlog. Polling it on and on would only burn the processor.
+  // The connection stays in the kernel's backlog. Polling it on and on would only burn the
+  // processor.
   fabric_.engine().change(*this, 0, 0);
   fabric_.engine().set_deadline(*this, sdk::now_ns() + kAcceptPauseNs);
   if (failure_told_) return;
   failure_told_ = true;
   const std::string reason = descriptor_error(error);
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "accept on %s: %s", local_.to_string().c_str(), reason.c_str());
-  eq_->push_error({.fid = base(), .context = context(), .err = error, .prov_errno = error, .err_data = reason});
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "accept on %s: %s", local_.to_string().c_str(),
+            reason.c_str());
+  eq_->push_error(
+      {.fid = base(), .context = context(), .err = error, .prov_errno = error, .err_data = reason});
 }
 
-void PassiveEndpoint::on_deadline() { fabric_.engine().change(*this, EPOLLIN, EPOLLIN); }
+void PassiveEndpoint::on_deadline() {
+  fabric_.engine().change(*this, EPOLLIN, EPOLLIN);
+}
 
 void PassiveEndpoint::Stranger::on_event(uint32_t) {
   for (;;) {
@@ -185,7 +198,9 @@ void PassiveEndpoint::Stranger::on_event(uint32_t) {
   }
 }
 
-void PassiveEndpoint::Stranger::on_deadline() { pep_.dismiss(*this, Stat::kConnectionsRefusedTimeout); }
+void PassiveEndpoint::Stranger::on_deadline() {
+  pep_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
+}
 
 void PassiveEndpoint::forget(Stranger &stranger) {
   fabric_.engine().remove(stranger);
@@ -210,12 +225,18 @@ void PassiveEndpoint::introduce(Stranger &stranger) {
   } else if (!local || !peer) {
     filled = fail(FI_ENOTCONN, "the requester is gone");
   } else {
-    filled = sdk::set_info_address((*info)->src_addr, (*info)->src_addrlen, (*info)->addr_format, *local);
-    if (filled) filled = sdk::set_info_address((*info)->dest_addr, (*info)->dest_addrlen, (*info)->addr_format, *peer);
+    filled = sdk::set_info_address((*info)->src_addr, (*info)->src_addrlen, (*info)->addr_format,
+                                   *local);
+    if (filled)
+      filled = sdk::set_info_address((*info)->dest_addr, (*info)->dest_addrlen,
+                                     (*info)->addr_format, *peer);
   }
-  auto *request = filled ? new (std::nothrow) ConnectRequest(fabric_, base(), fd, stranger.reader_.header().order) : nullptr;
+  auto *request = filled ? new (std::nothrow)
+                               ConnectRequest(fabric_, base(), fd, stranger.reader_.header().order)
+                         : nullptr;
   if (request == nullptr) {
-    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: %s", filled ? "no memory" : filled.error().text.c_str());
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: %s",
+              filled ? "no memory" : filled.error().text.c_str());
     return dismiss(stranger, Stat::kAcceptFailures);
   }
   (*info)->handle = request->base();
@@ -226,14 +247,17 @@ void PassiveEndpoint::introduce(Stranger &stranger) {
 }
 
 int PassiveEndpoint::reject(fid_t handle, const void *param, size_t len) {
-  if (handle == nullptr || len > kPrivateDataSize || (param == nullptr && len != 0)) return -FI_EINVAL;
+  if (handle == nullptr || len > kPrivateDataSize || (param == nullptr && len != 0))
+    return -FI_EINVAL;
   sdk::Guard guard(fabric_.engine().lock());
   const std::unique_ptr<ConnectRequest> request(fabric_.take(handle));
   if (request == nullptr) return -FI_EINVAL;
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kReject, {static_cast<const uint8_t *>(param), len}, message);
+  const size_t n =
+      encode_connect(ConnectType::kReject, {static_cast<const uint8_t *>(param), len}, message);
   // A requester that is gone needs no answer.
-  [[maybe_unused]] const ssize_t sent = ::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const ssize_t sent =
+      ::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(request->fd, SHUT_WR);
   return 0;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A passive endpoint (fi_passive_ep): a listening socket, and strangers who are in the middle of their connection request.
+// A passive endpoint (fi_passive_ep): a listening socket, and strangers who are in the middle of
+// their connection request.
 //
-// A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else he sends closes his socket and adds one to a
-// counter. Out of descriptors, it stops accepting for a moment and says so on the event queue, with the numbers.
+// A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else he sends
+// closes his socket and adds one to a counter. Out of descriptors, it stops accepting for a moment
+// and says so on the event queue, with the numbers.
 #ifndef WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 

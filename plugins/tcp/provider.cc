@@ -33,13 +33,15 @@ std::string network_name(const sdk::Interface &interface) {
   if (a.family() == AF_INET) {
     sockaddr_in v4;
     std::memcpy(&v4, a.c(), sizeof v4);
-    const uint32_t mask = interface.prefix == 0 ? 0 : ~uint32_t(0) << (32 - std::min(interface.prefix, 32u));
+    const uint32_t mask =
+        interface.prefix == 0 ? 0 : ~uint32_t(0) << (32 - std::min(interface.prefix, 32u));
     v4.sin_addr.s_addr &= htonl(mask);
     return sdk::SockAddr(v4).ip() + "/" + std::to_string(interface.prefix);
   }
   sockaddr_in6 v6;
   std::memcpy(&v6, a.c(), sizeof v6);
-  for (unsigned bit = interface.prefix; bit < 128; ++bit) v6.sin6_addr.s6_addr[bit / 8] &= uint8_t(~(0x80u >> (bit % 8)));
+  for (unsigned bit = interface.prefix; bit < 128; ++bit)
+    v6.sin6_addr.s6_addr[bit / 8] &= uint8_t(~(0x80u >> (bit % 8)));
   v6.sin6_scope_id = 0;
   return sdk::SockAddr(v6).ip() + "/" + std::to_string(interface.prefix);
 }
@@ -64,7 +66,10 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
   const fi_info *hints = query.hints;
   const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
   if (format != FI_FORMAT_UNSPEC && !sdk::is_socket_format(format))
-    return fail(FI_ENODATA, "hints.addr_format %u: tcp has FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and FI_ADDR_STR", format);
+    return fail(FI_ENODATA,
+                "hints.addr_format %u: tcp has FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and "
+                "FI_ADDR_STR",
+                format);
   const int family = sdk::family_of(format);
   WEFT_TRY(const sdk::InterfaceRanking ranking, interfaces());
   if (ranking.used.empty()) return fail(FI_ENODATA, "%s", ranking.nothing.c_str());
@@ -73,15 +78,19 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
   if (query.node != nullptr || query.service != nullptr) {
     const bool source = query.flags & FI_SOURCE;
     WEFT_TRY(auto found, sdk::resolve(query.node, query.service,
-                                      {.family = family, .numeric = (query.flags & FI_NUMERICHOST) != 0, .local = source}));
+                                      {.family = family,
+                                       .numeric = (query.flags & FI_NUMERICHOST) != 0,
+                                       .local = source}));
     (source ? sources : dests) = std::move(found);
   }
   if (hints != nullptr && hints->src_addr != nullptr && sources.empty()) {
-    WEFT_TRY(const sdk::SockAddr address, sdk::read_address(format, hints->src_addr, hints->src_addrlen));
+    WEFT_TRY(const sdk::SockAddr address,
+             sdk::read_address(format, hints->src_addr, hints->src_addrlen));
     sources.push_back(address);
   }
   if (hints != nullptr && hints->dest_addr != nullptr && dests.empty()) {
-    WEFT_TRY(const sdk::SockAddr address, sdk::read_address(format, hints->dest_addr, hints->dest_addrlen));
+    WEFT_TRY(const sdk::SockAddr address,
+             sdk::read_address(format, hints->dest_addr, hints->dest_addrlen));
     dests.push_back(address);
   }
 
@@ -89,7 +98,8 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
   std::string why_not;
   const auto add = [&](sdk::SockAddr source, const sdk::SockAddr &dest) {
     if (family != AF_UNSPEC && source.family() != family) return;
-    if (source.is_any() && source.port() == 0 && dest.size() == 0) return;  // every interface has its own entry
+    if (source.is_any() && source.port() == 0 && dest.size() == 0)
+      return;  // every interface has its own entry
     if (source.is_any()) {
       paths.push_back({"tcp", "TCP-IP", source, dest});
       return;
@@ -101,7 +111,9 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
     }
     // 127.0.0.2 is no interface's address, yet every host has it.
     for (const sdk::RankedInterface &i : ranking.used) {
-      if (!i.interface.address.is_loopback() || !source.is_loopback() || i.interface.address.family() != source.family()) continue;
+      if (!i.interface.address.is_loopback() || !source.is_loopback() ||
+          i.interface.address.family() != source.family())
+        continue;
       paths.push_back({i.interface.name, network_name(i.interface), source, dest});
       return;
     }
@@ -127,22 +139,30 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
   } else {
     for (const sdk::RankedInterface &i : ranking.used) add(i.interface.address, {});
   }
-  if (paths.empty()) return fail(FI_ENODATA, "%s", why_not.empty() ? "no interface has an address of the wanted family" : why_not.c_str());
+  if (paths.empty())
+    return fail(
+        FI_ENODATA, "%s",
+        why_not.empty() ? "no interface has an address of the wanted family" : why_not.c_str());
   return paths;
 }
 
-Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, const sdk::GetinfoQuery &query) const {
+Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
+                                   const sdk::GetinfoQuery &query) const {
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
-  constexpr uint64_t kOrder = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW | FI_ORDER_WAS | FI_ORDER_SAW |
-                              FI_ORDER_SAS | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW;
+  constexpr uint64_t kOrder = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |
+                              FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
+                              FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW;
   constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   info->caps = kTransmitCaps | kReceiveCaps | kDomainCaps;
   const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
-  info->addr_format = format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? sdk::format_of(path.source) : format;
-  WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, info->addr_format, path.source));
+  info->addr_format =
+      format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? sdk::format_of(path.source) : format;
+  WEFT_CHECK(
+      sdk::set_info_address(info->src_addr, info->src_addrlen, info->addr_format, path.source));
   if (path.dest.size() != 0)
-    WEFT_CHECK(sdk::set_info_address(info->dest_addr, info->dest_addrlen, info->addr_format, path.dest));
+    WEFT_CHECK(
+        sdk::set_info_address(info->dest_addr, info->dest_addrlen, info->addr_format, path.dest));
 
   fi_tx_attr &tx = *info->tx_attr;
   tx.caps = kTransmitCaps;
@@ -176,12 +196,16 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, const 
   domain.threading = FI_THREAD_SAFE;
   // Manual progress costs nothing; the thread of automatic progress is for those who ask.
   const fi_domain_attr *wanted = hints != nullptr ? hints->domain_attr : nullptr;
-  const auto progress = [](enum fi_progress p) { return p == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL; };
-  domain.control_progress = progress(wanted != nullptr ? wanted->control_progress : FI_PROGRESS_UNSPEC);
+  const auto progress = [](enum fi_progress p) {
+    return p == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+  };
+  domain.control_progress =
+      progress(wanted != nullptr ? wanted->control_progress : FI_PROGRESS_UNSPEC);
   domain.data_progress = progress(wanted != nullptr ? wanted->data_progress : FI_PROGRESS_UNSPEC);
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
-  // Nothing is needed. Random keys are safer than chosen ones, so an application that can live with them gets them.
+  // Nothing is needed. Random keys are safer than chosen ones, so an application that can live with
+  // them gets them.
   const int mr_mode = wanted != nullptr ? wanted->mr_mode : 0;
   if (mr_mode == FI_MR_BASIC || mr_mode == FI_MR_SCALABLE) {
     domain.mr_mode = mr_mode;
@@ -236,7 +260,9 @@ Result<void> TcpProvider::explain(const sdk::LineSink &line) {
 }  // namespace weft::tcp
 
 namespace {
-constexpr weft::sdk::PluginInfo plugin{
-    .name = "tcp", .vendor = "The weft authors", .version = WEFT_VERSION, .license = "BSD-2-Clause"};
+constexpr weft::sdk::PluginInfo plugin{.name = "tcp",
+                                       .vendor = "The weft authors",
+                                       .version = WEFT_VERSION,
+                                       .license = "BSD-2-Clause"};
 }
 WEFT_PLUGIN(plugin, weft::tcp::TcpProvider)

@@ -19,21 +19,35 @@ namespace weft::tcp {
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::list_param("interfaces", nullptr,
-                    "interfaces to use, best first: names (hsn*), networks (10.1.0.0/16), !docker* to leave out; default: all that are "
+                    "interfaces to use, best first: names (hsn*), networks (10.1.0.0/16), !docker* "
+                    "to leave out; default: all that are "
                     "up, routable ones first"),
     sdk::string_param("iface", nullptr, "one interface to use, by name; `interfaces` says more"),
-    sdk::int_param("connect_timeout_ms", "30000", "milliseconds from fi_connect to the peer's answer; 0: no limit", 0, 86400000),
-    sdk::int_param("handshake_timeout_ms", "5000", "milliseconds for an incoming connection to complete its request", 1, 86400000),
-    sdk::int_param("close_linger_ms", "1000", "milliseconds that fi_close waits for injected data to leave", 0, 600000),
-    sdk::int_param("backlog", "4096", "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn)", 1,
-                   65535),
-    sdk::int_param("max_handshakes", "1024", "incoming connections that may be in the middle of their request", 1, 1000000),
-    sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint", 1, 1048576),
-    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives posted per endpoint", 1, 1048576),
+    sdk::int_param("connect_timeout_ms", "30000",
+                   "milliseconds from fi_connect to the peer's answer; 0: no limit", 0, 86400000),
+    sdk::int_param("handshake_timeout_ms", "5000",
+                   "milliseconds for an incoming connection to complete its request", 1, 86400000),
+    sdk::int_param("close_linger_ms", "1000",
+                   "milliseconds that fi_close waits for injected data to leave", 0, 600000),
+    sdk::int_param(
+        "backlog", "4096",
+        "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn)",
+        1, 65535),
+    sdk::int_param("max_handshakes", "1024",
+                   "incoming connections that may be in the middle of their request", 1, 1000000),
+    sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
+                   1, 1048576),
+    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives posted per endpoint", 1,
+                   1048576),
     sdk::bool_param("nodelay", "1", "send small messages at once (TCP_NODELAY)"),
     sdk::size_param("send_buffer", "0", "bytes of SO_SNDBUF; 0: the kernel adapts it", 0, 1 << 30),
     sdk::size_param("recv_buffer", "0", "bytes of SO_RCVBUF; 0: the kernel adapts it", 0, 1 << 30),
-    sdk::int_param("port_low_range", "0", "first port for passive endpoints whose address names none; 0: any", 0, 65535),
+    sdk::string_param("local_congestion", "reno",
+                      "congestion control between processes of one host, where nothing is gained "
+                      "by pacing (bbr halves the bandwidth); "
+                      "system: the kernel's default"),
+    sdk::int_param("port_low_range", "0",
+                   "first port for passive endpoints whose address names none; 0: any", 0, 65535),
     sdk::int_param("port_high_range", "0", "last port of that range", 0, 65535),
 };
 }  // namespace parameters
@@ -64,11 +78,13 @@ class TcpProvider {
     sdk::SockAddr source;
     sdk::SockAddr dest;  // AF_UNSPEC: none
   };
-  explicit TcpProvider(const weft_instance *instance) : instance_(instance), settings_(Settings::from(instance)) {}
+  explicit TcpProvider(const weft_instance *instance)
+      : instance_(instance), settings_(Settings::from(instance)) {}
 
   Result<sdk::InterfaceRanking> interfaces() const;
   Result<std::vector<Path>> paths(const sdk::GetinfoQuery &query) const;
-  Result<void> add_info(sdk::InfoList &list, const Path &path, const sdk::GetinfoQuery &query) const;
+  Result<void> add_info(sdk::InfoList &list, const Path &path,
+                        const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -9,7 +9,8 @@ Settings Settings::from(const weft_instance *instance) {
   const sdk::Params<TcpProvider> params(instance);
   Settings s;
   s.interfaces = params.list("interfaces");
-  if (const auto one = params.string("iface"); !one.empty() && s.interfaces.empty()) s.interfaces = {std::string(one)};
+  if (const auto one = params.string("iface"); !one.empty() && s.interfaces.empty())
+    s.interfaces = {std::string(one)};
   s.connect_timeout_ns = uint64_t(params.integer("connect_timeout_ms")) * 1'000'000u;
   s.handshake_timeout_ns = uint64_t(params.integer("handshake_timeout_ms")) * 1'000'000u;
   s.close_linger_ms = int(params.integer("close_linger_ms"));
@@ -20,6 +21,8 @@ Settings Settings::from(const weft_instance *instance) {
   s.nodelay = params.flag("nodelay");
   s.send_buffer = int(params.size("send_buffer"));
   s.recv_buffer = int(params.size("recv_buffer"));
+  s.local_congestion = params.string("local_congestion");
+  if (s.local_congestion == "system") s.local_congestion.clear();
   s.port_low = uint16_t(params.integer("port_low_range"));
   s.port_high = uint16_t(params.integer("port_high_range"));
   if (s.port_high < s.port_low) s.port_high = s.port_low;
@@ -28,9 +31,14 @@ Settings Settings::from(const weft_instance *instance) {
 
 size_t Stats::read(weft_counter *out, size_t count) const {
   static constexpr const char *kNames[] = {
-      "connections_accepted",      "connections_refused_version", "connections_refused_timeout",
-      "connections_refused_flood", "accept_failures",             "frames_rejected",
-      "rma_rejected",              "connections_lost",
+      "connections_accepted",
+      "connections_refused_version",
+      "connections_refused_timeout",
+      "connections_refused_flood",
+      "accept_failures",
+      "frames_rejected",
+      "rma_rejected",
+      "connections_lost",
   };
   static_assert(std::size(kNames) == size_t(Stat::kCount));
   for (size_t i = 0; i < std::size(kNames) && i < count; ++i)

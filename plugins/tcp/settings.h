@@ -30,6 +30,8 @@ struct Settings {
   size_t tx_size = 0, rx_size = 0;
   bool nodelay = true;
   int send_buffer = 0, recv_buffer = 0;  // SO_SNDBUF, SO_RCVBUF; 0: the kernel tunes them
+  std::string local_congestion;          // TCP_CONGESTION between processes of one host; empty: the
+                                         // kernel's default
   uint16_t port_low = 0, port_high = 0;  // of passive endpoints whose address names no port; 0: any
 
   static Settings from(const weft_instance *instance);
@@ -38,12 +40,13 @@ struct Settings {
 // Counted per fabric; read through WEFT_COUNTERS_OPS (weft/plugin.h).
 enum class Stat {
   kConnectionsAccepted,
-  kConnectionsRefusedVersion,   // a connection message that is not ours: a port scan, another protocol
-  kConnectionsRefusedTimeout,   // a stranger that never finished his request
-  kConnectionsRefusedFlood,     // more unfinished requests at once than allowed
-  kAcceptFailures,              // EMFILE and the like
-  kFramesRejected,              // a peer sent what the protocol does not allow
-  kRmaRejected,                 // a peer asked for memory that it may not touch
+  kConnectionsRefusedVersion,  // a connection message that is not ours: a port scan, another
+                               // protocol
+  kConnectionsRefusedTimeout,  // a stranger that never finished his request
+  kConnectionsRefusedFlood,    // more unfinished requests at once than allowed
+  kAcceptFailures,             // EMFILE and the like
+  kFramesRejected,             // a peer sent what the protocol does not allow
+  kRmaRejected,                // a peer asked for memory that it may not touch
   kConnectionsLost,
   kCount,
 };

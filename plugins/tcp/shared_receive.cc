@@ -27,13 +27,16 @@ SharedReceive::SharedReceive(Domain &domain, uint64_t op_flags, size_t size, voi
 }
 
 Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *attr, void *context) {
-  size_t size = attr != nullptr && attr->size != 0 ? attr->size : domain.fabric().settings().rx_size;
+  size_t size =
+      attr != nullptr && attr->size != 0 ? attr->size : domain.fabric().settings().rx_size;
   const uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
   if (attr != nullptr && attr->caps & ~kReceiveCaps)
-    return fail(FI_EINVAL, "shared receive context: rx_attr.caps %#llx asks for more than this provider has",
+    return fail(FI_EINVAL,
+                "shared receive context: rx_attr.caps %#llx asks for more than this provider has",
                 (unsigned long long)attr->caps);
   if (size > kMaxQueueSize)
-    return fail(FI_EINVAL, "shared receive context: rx_attr.size %zu: at most %zu", size, kMaxQueueSize);
+    return fail(FI_EINVAL, "shared receive context: rx_attr.size %zu: at most %zu", size,
+                kMaxQueueSize);
   auto *srx = new (std::nothrow) SharedReceive(domain, op_flags, size, context);
   if (srx == nullptr) return fail(FI_ENOMEM, "no memory for a shared receive context");
   if (auto published = srx->publish(domain.base()); !published) {
@@ -50,7 +53,8 @@ ssize_t SharedReceive::recv(void *buf, size_t len, void *, fi_addr_t, void *cont
   return queue_.post(&iov, 1, context, op_flags_);
 }
 
-ssize_t SharedReceive::recvv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
+ssize_t SharedReceive::recvv(const struct iovec *iov, void **, size_t count, fi_addr_t,
+                             void *context) {
   sdk::Guard guard(domain_.engine().lock());
   return queue_.post(iov, count, context, op_flags_);
 }
@@ -66,8 +70,8 @@ ssize_t SharedReceive::cancel(void *context) {
   sdk::Guard guard(domain_.engine().lock());
   sdk::PostedRecv *r = queue_.remove(context);
   if (r == nullptr) return -FI_ENOENT;
-  // Receives of a shared context report to the queue of the endpoint that takes them; one that nobody took has none but
-  // those of the endpoints bound: the first of them tells.
+  // Receives of a shared context report to the queue of the endpoint that takes them; one that
+  // nobody took has none but those of the endpoints bound: the first of them tells.
   for (Endpoint *endpoint : domain_.endpoints()) {
     if (endpoint->shared_receive() != this) continue;
     endpoint->report_cancelled(*r);
@@ -104,6 +108,8 @@ int SharedReceive::close() {
   return 0;
 }
 
-int SharedReceive::control(int command, void *) { return command == FI_ENABLE ? 0 : -FI_ENOSYS; }
+int SharedReceive::control(int command, void *) {
+  return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
 
 }  // namespace weft::tcp

@@ -25,8 +25,23 @@ std::string descriptor_error(int error) {
 void apply_settings(int fd, const Settings &settings) {
   const int on = 1;
   if (settings.nodelay) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (settings.send_buffer != 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &settings.send_buffer, sizeof settings.send_buffer);
-  if (settings.recv_buffer != 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &settings.recv_buffer, sizeof settings.recv_buffer);
+  if (settings.send_buffer != 0)
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &settings.send_buffer, sizeof settings.send_buffer);
+  if (settings.recv_buffer != 0)
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &settings.recv_buffer, sizeof settings.recv_buffer);
+}
+
+void apply_peer_settings(int fd, const Settings &settings) {
+  if (settings.local_congestion.empty()) return;
+  const auto peer = socket_peer(fd);
+  if (!peer) return;
+  if (!peer->is_loopback()) {
+    const auto local = socket_name(fd);
+    if (!local || !local->same_prefix(*peer, peer->family() == AF_INET6 ? 128 : 32)) return;
+  }
+  // A kernel without it, or that reserves it for root, keeps its default: slower, not wrong.
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, settings.local_congestion.data(),
+             socklen_t(settings.local_congestion.size()));
 }
 
 Result<int> open_socket(int family, const Settings &settings) {
@@ -65,7 +80,11 @@ std::optional<sdk::SockAddr> name_by(int (*call)(int, sockaddr *, socklen_t *), 
 }
 }  // namespace
 
-std::optional<sdk::SockAddr> socket_name(int fd) { return name_by(::getsockname, fd); }
-std::optional<sdk::SockAddr> socket_peer(int fd) { return name_by(::getpeername, fd); }
+std::optional<sdk::SockAddr> socket_name(int fd) {
+  return name_by(::getsockname, fd);
+}
+std::optional<sdk::SockAddr> socket_peer(int fd) {
+  return name_by(::getpeername, fd);
+}
 
 }  // namespace weft::tcp

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The few things the tcp provider asks of the socket API, with errors that name the limit that was hit.
+// The few things the tcp provider asks of the socket API, with errors that name the limit that was
+// hit.
 #ifndef WEFT_PLUGINS_TCP_SOCKET_H
 #define WEFT_PLUGINS_TCP_SOCKET_H
 
@@ -16,11 +17,14 @@ namespace weft::tcp {
 // A non-blocking stream socket with the settings applied.
 Result<int> open_socket(int family, const Settings &settings);
 void apply_settings(int fd, const Settings &settings);
+// Settings that depend on where the peer is; for a socket that is connected.
+void apply_peer_settings(int fd, const Settings &settings);
 Result<void> bind_socket(int fd, const sdk::SockAddr &address);
 std::optional<sdk::SockAddr> socket_name(int fd);
 std::optional<sdk::SockAddr> socket_peer(int fd);
 
-// "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror otherwise.
+// "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror
+// otherwise.
 std::string descriptor_error(int error);
 
 }  // namespace weft::tcp

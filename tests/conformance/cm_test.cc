@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connecting and ending (fi_cm.3, fi_eq.3): private data, rejection, errors, shutdown, and what happens when there is no room.
+// Connecting and ending (fi_cm.3, fi_eq.3): private data, rejection, errors, shutdown, and what
+// happens when there is no room.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fcntl.h>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 
 #include "tests/conformance/harness.h"
 
@@ -114,7 +115,8 @@ TEST(Cm, ConnectionRequestSaysWhoAsks) {
   EXPECT_EQ(p.passive.peer(), p.active.name());
   EXPECT_EQ(p.passive.name(), p.listener->address());
   ASSERT_NE(request.info->dest_addr, nullptr);
-  EXPECT_EQ(std::string(static_cast<char *>(request.info->dest_addr), request.info->dest_addrlen), p.active.name());
+  EXPECT_EQ(std::string(static_cast<char *>(request.info->dest_addr), request.info->dest_addrlen),
+            p.active.name());
 }
 
 TEST(Cm, RejectionFitsTheReadersBuffer) {
@@ -125,8 +127,9 @@ TEST(Cm, RejectionFitsTheReadersBuffer) {
     must(fi_reject(p.listener->pep, p.request().info->handle, why.data(), why.size()));
     uint32_t type;
     fi_eq_entry entry;
-    ASSERT_TRUE(until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, 0) == -FI_EAVAIL; },
-                      {&p.active, &p.passive}));
+    ASSERT_TRUE(
+        until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, 0) == -FI_EAVAIL; },
+              {&p.active, &p.passive}));
     char buffer[400];
     memset(buffer, 0x5a, sizeof buffer);
     fi_eq_err_entry error{};
@@ -256,7 +259,9 @@ TEST(Cm, ClosingThePassiveEndpointDropsRequestsNobodyRead) {
     // The request is there, and is not taken out.
     uint32_t type = 0;
     char entry[1024];
-    ASSERT_TRUE(until([&] { return fi_eq_read(p.passive.eq, &type, entry, sizeof entry, FI_PEEK) > 0; }, {&p.active, &p.passive}));
+    ASSERT_TRUE(
+        until([&] { return fi_eq_read(p.passive.eq, &type, entry, sizeof entry, FI_PEEK) > 0; },
+              {&p.active, &p.passive}));
     EXPECT_EQ(type, uint32_t(FI_CONNREQ));
     p.listener->pep.reset();
     EXPECT_EQ(p.event(p.active).err, FI_ECONNREFUSED);
@@ -389,7 +394,8 @@ TEST(Cm, WhatWasSentBeforeShutdownArrives) {
     in[i].resize(1000);
     must(fi_recv(pair.b.ep, in[i].data(), in[i].size(), nullptr, 0, nullptr));
   }
-  for (int i = 0; i < kCount; ++i) must(fi_send(pair.a.ep, out[i].data(), out[i].size(), nullptr, 0, nullptr));
+  for (int i = 0; i < kCount; ++i)
+    must(fi_send(pair.a.ep, out[i].data(), out[i].size(), nullptr, 0, nullptr));
   must(fi_shutdown(pair.a.ep, 0));
   for (int i = 0; i < kCount; ++i) {
     const Done done = pair.wait(pair.b.rx_cq);
@@ -437,7 +443,9 @@ TEST(Cm, EventsOfAClosedEndpointAreGone) {
   must(fi_accept(p.passive.ep, nullptr, 0));
   uint32_t type = 0;
   fi_eq_cm_entry entry;
-  ASSERT_TRUE(until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, FI_PEEK) > 0; }, {&p.active, &p.passive}));
+  ASSERT_TRUE(
+      until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, FI_PEEK) > 0; },
+            {&p.active, &p.passive}));
   EXPECT_EQ(type, uint32_t(FI_CONNECTED));
   // Both close before they have read that they are connected.
   p.active.ep.reset();
@@ -468,9 +476,10 @@ TEST(Cm, OperationsAfterTheEndAreRefused) {
   EXPECT_EQ(pair.wait(pair.b.eq).type, uint32_t(FI_SHUTDOWN));
   char byte = 0;
   for (const Side *side : {&pair.a, &pair.b}) {
-    for (const ssize_t rc : {fi_send(side->ep, &byte, 1, nullptr, 0, nullptr), fi_inject(side->ep, &byte, 1, 0),
-                             fi_write(side->ep, &byte, 1, nullptr, 0, 0, 0, nullptr),
-                             fi_read(side->ep, &byte, 1, nullptr, 0, 0, 0, nullptr)}) {
+    for (const ssize_t rc :
+         {fi_send(side->ep, &byte, 1, nullptr, 0, nullptr), fi_inject(side->ep, &byte, 1, 0),
+          fi_write(side->ep, &byte, 1, nullptr, 0, 0, 0, nullptr),
+          fi_read(side->ep, &byte, 1, nullptr, 0, 0, 0, nullptr)}) {
       EXPECT_LT(rc, 0);
       EXPECT_NE(rc, -FI_EAGAIN);
     }
@@ -608,12 +617,14 @@ struct Mute {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 || ::listen(fd, backlog) != 0 ||
+    if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 ||
+        ::listen(fd, backlog) != 0 ||
         getsockname(fd, reinterpret_cast<sockaddr *>(&address), &size) != 0)
       throw std::runtime_error("no listening socket");
     for (int i = 0; i < callers; ++i) {
       const int caller = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-      if (::connect(caller, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 && errno != EINPROGRESS)
+      if (::connect(caller, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 &&
+          errno != EINPROGRESS)
         throw std::runtime_error("connect");
       fillers.push_back(caller);
     }
@@ -671,7 +682,8 @@ TEST(CmTimeout, IsNoticedByABlockedReader) {
   EXPECT_EQ(error.err, FI_ETIMEDOUT);
 }
 
-// Takes every descriptor that this process may have, of a limit that it lowers; gives them back one by one.
+// Takes every descriptor that this process may have, of a limit that it lowers; gives them back one
+// by one.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -756,14 +768,17 @@ TEST_P(CmDescriptorsWait, AcceptWithoutOneDoesNotSpin) {
   fi_eq_err_entry error{};
   must(fi_eq_readerr(p.passive.eq, &error, 0));
   EXPECT_EQ(error.err, FI_EMFILE);
-  // Half a second of waiting with the connection still in the kernel's queue costs next to no processor time.
+  // Half a second of waiting with the connection still in the kernel's queue costs next to no
+  // processor time.
   rusage from, to;
   getrusage(RUSAGE_SELF, &from);
   // Whoever never waited before has nothing to sleep on, and is told so at once.
-  EXPECT_EQ(fi_eq_sread(p.passive.eq, &type, &entry, sizeof entry, 500, 0), GetParam() ? -FI_EAGAIN : -FI_EMFILE);
+  EXPECT_EQ(fi_eq_sread(p.passive.eq, &type, &entry, sizeof entry, 500, 0),
+            GetParam() ? -FI_EAGAIN : -FI_EMFILE);
   getrusage(RUSAGE_SELF, &to);
   const auto spent = [](const rusage &r) {
-    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 100000);
 }

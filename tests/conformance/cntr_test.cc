@@ -9,7 +9,8 @@
 namespace weft::conformance {
 namespace {
 
-fi_cntr_attr cntr_attr(enum fi_wait_obj wait = FI_WAIT_NONE, enum fi_cntr_events events = FI_CNTR_EVENTS_COMP) {
+fi_cntr_attr cntr_attr(enum fi_wait_obj wait = FI_WAIT_NONE,
+                       enum fi_cntr_events events = FI_CNTR_EVENTS_COMP) {
   fi_cntr_attr attr{};
   attr.events = events;
   attr.wait_obj = wait;
@@ -92,7 +93,8 @@ TEST_F(Cntr, AnErrorWakesWhoWaits) {
   int rc = 0;
   const auto start = std::chrono::steady_clock::now();
   std::thread waiter([&] { rc = fi_cntr_wait(counter, 3, 20000); });
-  // The change must fall into the wait: errors that were there before do not count. Asked again until it does.
+  // The change must fall into the wait: errors that were there before do not count. Asked again
+  // until it does.
   std::atomic<bool> over{false};
   std::thread poker([&] {
     while (!over) {
@@ -135,16 +137,18 @@ TEST(CntrCounts, EachKindOfOperation) {
     size_t i = active ? 0 : std::size(kinds);
     for (const uint64_t value : values) {
       fid_cntr *counter = counters[i++];
-      EXPECT_TRUE(pair.until([&] { return fi_cntr_read(counter) == value; }, std::chrono::seconds(5)))
-          << (active ? "active" : "passive") << " counter " << (i - 1) % std::size(kinds) << " is " << fi_cntr_read(counter)
-          << ", not " << value;
+      EXPECT_TRUE(
+          pair.until([&] { return fi_cntr_read(counter) == value; }, std::chrono::seconds(5)))
+          << (active ? "active" : "passive") << " counter " << (i - 1) % std::size(kinds) << " is "
+          << fi_cntr_read(counter) << ", not " << value;
       EXPECT_EQ(fi_cntr_readerr(counter), 0u);
     }
   };
   std::vector<uint8_t> memory(1000), here(1000);
   fid_mr *region = pair.b.expose(memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 3);
   const uint64_t key = fi_mr_key(region);
-  for (int i = 0; i < 3; ++i) must(fi_recv(pair.b.ep, here.data(), here.size(), nullptr, 0, nullptr));
+  for (int i = 0; i < 3; ++i)
+    must(fi_recv(pair.b.ep, here.data(), here.size(), nullptr, 0, nullptr));
   must(fi_send(pair.a.ep, here.data(), 10, nullptr, 0, nullptr));
   must(fi_inject(pair.a.ep, here.data(), 20, 0));
   must(fi_senddata(pair.a.ep, here.data(), 30, nullptr, 1, 0, nullptr));
@@ -173,14 +177,18 @@ TEST(CntrCounts, BytesInsteadOfOperations) {
     }
   }
   int n = 0;
-  Pair pair(options, options, [&](Side &side) { counters[n] = side.count(n == 0 ? FI_SEND : FI_RECV, attr), ++n; });
+  Pair pair(options, options,
+            [&](Side &side) { counters[n] = side.count(n == 0 ? FI_SEND : FI_RECV, attr), ++n; });
   std::vector<uint8_t> bytes(1000);
-  for (int i = 0; i < 3; ++i) must(fi_recv(pair.b.ep, bytes.data(), bytes.size(), nullptr, 0, nullptr));
+  for (int i = 0; i < 3; ++i)
+    must(fi_recv(pair.b.ep, bytes.data(), bytes.size(), nullptr, 0, nullptr));
   must(fi_send(pair.a.ep, bytes.data(), 1000, nullptr, 0, nullptr));
   must(fi_send(pair.a.ep, bytes.data(), 0, nullptr, 0, nullptr));
   must(fi_inject(pair.a.ep, bytes.data(), 7, 0));
-  EXPECT_TRUE(pair.until([&] { return fi_cntr_read(counters[0]) == 1007 && fi_cntr_read(counters[1]) == 1007; }))
-      << fi_cntr_read(counters[0]) << " " << fi_cntr_read(counters[1]);
+  EXPECT_TRUE(pair.until([&] {
+    return fi_cntr_read(counters[0]) == 1007 && fi_cntr_read(counters[1]) == 1007;
+  })) << fi_cntr_read(counters[0])
+      << " " << fi_cntr_read(counters[1]);
 }
 
 TEST(CntrCounts, ErrorsApart) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Completion queues (fi_cq.3, fi_poll.3 for fi_trywait): formats, waiting in every way, errors, overrun.
+// Completion queues (fi_cq.3, fi_poll.3 for fi_trywait): formats, waiting in every way, errors,
+// overrun.
 #include <poll.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -38,7 +39,8 @@ Entry read_one(Pair &pair, fid_cq *cq) {
   ssize_t n = 0;
   EXPECT_TRUE(pair.until([&] { return (n = fi_cq_read(cq, &buffer, 1)) != -FI_EAGAIN; }));
   EXPECT_EQ(n, 1);
-  for (const uint8_t byte : buffer.guard) EXPECT_EQ(byte, 0x5a) << "the entry is longer than its format says";
+  for (const uint8_t byte : buffer.guard)
+    EXPECT_EQ(byte, 0x5a) << "the entry is longer than its format says";
   return buffer.entry;
 }
 
@@ -240,7 +242,9 @@ class CqWait : public ::testing::TestWithParam<enum fi_wait_obj> {
     return o;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Objects, CqWait, ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD, FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
+INSTANTIATE_TEST_SUITE_P(Objects, CqWait,
+                         ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD,
+                                           FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
 
 TEST_P(CqWait, SreadTimesOut) {
   Pair pair(options());
@@ -277,7 +281,9 @@ TEST_P(CqWait, TrafficWakesABlockedReader) {
     if (first) must(fi_send(me.ep, out, sizeof out, nullptr, 0, out));
     while (received < kRounds || sent < kRounds) {
       const ssize_t n = fi_cq_sread(me.tx_cq, &entry, 1, nullptr, 20000);
-      if (n != 1) throw std::runtime_error("fi_cq_sread: " + error_text(n) + " after " + std::to_string(received));
+      if (n != 1)
+        throw std::runtime_error("fi_cq_sread: " + error_text(n) + " after " +
+                                 std::to_string(received));
       if (entry.op_context == out) {
         ++sent;
         continue;
@@ -351,10 +357,12 @@ TEST_P(CqWait, CancellingWakesABlockedReader) {
   EXPECT_EQ(rc, -FI_EAVAIL);
 }
 
-// How the application blocks by itself: ask fi_trywait, then wait on the object that FI_GETWAIT gave.
+// How the application blocks by itself: ask fi_trywait, then wait on the object that FI_GETWAIT
+// gave.
 class NativeWait {
  public:
-  NativeWait(Side &side, fid_cq *cq, enum fi_wait_obj type) : fabric_(side.fabric), fid_(&cq->fid), type_(type) {
+  NativeWait(Side &side, fid_cq *cq, enum fi_wait_obj type)
+      : fabric_(side.fabric), fid_(&cq->fid), type_(type) {
     if (type == FI_WAIT_FD) {
       fd_.fd = -1;
       must(fi_control(fid_, FI_GETWAIT, &fd_.fd));
@@ -408,7 +416,8 @@ TEST_P(CqNative, TrywaitThenPollMissesNothing) {
     while (received < kRounds || sent < kRounds) {
       const auto done = poll_cq(me.tx_cq);
       if (!done) {
-        if (!wait.block(20000)) throw std::runtime_error("asleep after " + std::to_string(received));
+        if (!wait.block(20000))
+          throw std::runtime_error("asleep after " + std::to_string(received));
         continue;
       }
       must(-done->err);
@@ -468,7 +477,8 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
   std::thread reader([&] {
     char in[8];
     for (int i = 0; i < kRounds; ++i) {
-      if (const ssize_t rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in); rc != 0) failure = error_text(rc);
+      if (const ssize_t rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in); rc != 0)
+        failure = error_text(rc);
       timespec deadline;
       clock_gettime(CLOCK_REALTIME, &deadline);
       deadline.tv_sec += 20;
@@ -480,7 +490,8 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
         // The mutex is held from the question to the wait, so that no signal falls between.
         pthread_mutex_lock(wait.mutex);
         int rc = 0;
-        if (fi_trywait(pair.b.fabric, fids, 1) == 0) rc = pthread_cond_timedwait(wait.cond, wait.mutex, &deadline);
+        if (fi_trywait(pair.b.fabric, fids, 1) == 0)
+          rc = pthread_cond_timedwait(wait.cond, wait.mutex, &deadline);
         pthread_mutex_unlock(wait.mutex);
         if (rc != 0) {
           failure = "asleep after " + std::to_string(i);
@@ -516,14 +527,17 @@ TEST(CqThreshold, AReaderWaitsForSoMany) {
   pair.a.progress();
   fi_cq_data_entry entries[kCount];
   size_t got = 0;
-  // The condition is an optimisation; what must hold is that nothing is lost and nobody waits for ever.
+  // The condition is an optimisation; what must hold is that nothing is lost and nobody waits for
+  // ever.
   while (got < kCount) {
-    const ssize_t n = fi_cq_sread(pair.b.rx_cq, entries + got, kCount - got, reinterpret_cast<void *>(kCount - got), 20000);
+    const ssize_t n = fi_cq_sread(pair.b.rx_cq, entries + got, kCount - got,
+                                  reinterpret_cast<void *>(kCount - got), 20000);
     ASSERT_GT(n, 0);
     got += size_t(n);
   }
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, entries, 1, reinterpret_cast<void *>(size_t(3)), 60), -FI_EAGAIN);
+  EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, entries, 1, reinterpret_cast<void *>(size_t(3)), 60),
+            -FI_EAGAIN);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(55));
 }
 
@@ -552,19 +566,22 @@ TEST(CqIdle, ABlockedReaderUsesNoProcessor) {
   EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, &entry, 1, nullptr, 1000), -FI_EAGAIN);
   getrusage(RUSAGE_SELF, &to);
   const auto spent = [](const rusage &r) {
-    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 50000) << "microseconds in a second";
 }
 
 TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
-  // Data waits for a receive that is not posted: the descriptor is readable, and yet there is nothing to do.
+  // Data waits for a receive that is not posted: the descriptor is readable, and yet there is
+  // nothing to do.
   if (!in_fresh_process()) return;
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_FD);
   Pair pair(options);
   std::vector<uint8_t> out(100000);
-  for (int i = 0; i < 10; ++i) must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr));
+  for (int i = 0; i < 10; ++i)
+    must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr));
   fi_cq_data_entry entry;
   EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, &entry, 1, nullptr, 50), -FI_EAGAIN);
   rusage from, to;
@@ -572,7 +589,8 @@ TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
   EXPECT_EQ(fi_cq_sread(pair.b.rx_cq, &entry, 1, nullptr, 1000), -FI_EAGAIN);
   getrusage(RUSAGE_SELF, &to);
   const auto spent = [](const rusage &r) {
-    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 50000) << "microseconds in a second";
 }
@@ -619,7 +637,8 @@ TEST(CqOverrun, WithoutResourceManagementAnOverrunIsSaid) {
   options.resource_mgmt = FI_RM_DISABLED;
   options.rx_cq.size = 4;
   Pair pair(options);
-  if (pair.b.info->domain_attr->resource_mgmt != FI_RM_DISABLED) GTEST_SKIP() << "this stack manages resources anyway";
+  if (pair.b.info->domain_attr->resource_mgmt != FI_RM_DISABLED)
+    GTEST_SKIP() << "this stack manages resources anyway";
   constexpr int kCount = 100;
   char in[kCount][8];
   for (auto &buffer : in) must(fi_recv(pair.b.ep, buffer, sizeof buffer, nullptr, 0, buffer));

@@ -132,7 +132,9 @@ TEST(Eq, AnErrorHidesWhatIsBehindItUntilItIsRead) {
   must(fi_connect(active.ep, address.data(), nullptr, 0));
   uint32_t event = 0;
   fi_eq_entry entry{};
-  ASSERT_TRUE(until([&] { return fi_eq_read(active.eq, &event, &entry, sizeof entry, 0) == -FI_EAVAIL; }, {&active}));
+  ASSERT_TRUE(
+      until([&] { return fi_eq_read(active.eq, &event, &entry, sizeof entry, 0) == -FI_EAVAIL; },
+            {&active}));
   entry.data = 5;
   EXPECT_EQ(fi_eq_write(active.eq, 77, &entry, sizeof entry, 0), ssize_t(sizeof entry));
   EXPECT_EQ(fi_eq_read(active.eq, &event, &entry, sizeof entry, 0), -FI_EAVAIL);
@@ -155,10 +157,13 @@ TEST(Eq, ConnectionDataThatDoesNotFitIsCut) {
   must(fi_connect(active.ep, address.data(), data.data(), data.size()));
   alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + 300];
   uint32_t event = 0;
-  ASSERT_TRUE(until([&] { return fi_eq_read(passive.eq, &event, buffer, sizeof buffer, FI_PEEK) > 0; }, {&active, &passive}));
+  ASSERT_TRUE(
+      until([&] { return fi_eq_read(passive.eq, &event, buffer, sizeof buffer, FI_PEEK) > 0; },
+            {&active, &passive}));
   EXPECT_EQ(fi_eq_read(passive.eq, &event, buffer, 4, 0), -FI_ETOOSMALL);
   memset(buffer, 0x5a, sizeof buffer);
-  EXPECT_EQ(fi_eq_read(passive.eq, &event, buffer, sizeof(fi_eq_cm_entry) + 50, 0), ssize_t(sizeof(fi_eq_cm_entry) + 50));
+  EXPECT_EQ(fi_eq_read(passive.eq, &event, buffer, sizeof(fi_eq_cm_entry) + 50, 0),
+            ssize_t(sizeof(fi_eq_cm_entry) + 50));
   EXPECT_EQ(event, uint32_t(FI_CONNREQ));
   EXPECT_EQ(memcmp(buffer + sizeof(fi_eq_cm_entry), data.data(), 50), 0);
   EXPECT_EQ(buffer[sizeof(fi_eq_cm_entry) + 50], 0x5a);
@@ -170,7 +175,8 @@ TEST(Eq, ConnectionDataThatDoesNotFitIsCut) {
 
 class EqWait : public ::testing::TestWithParam<enum fi_wait_obj> {};
 INSTANTIATE_TEST_SUITE_P(Objects, EqWait,
-                         ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD, FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
+                         ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD,
+                                           FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
 
 TEST_P(EqWait, SreadTimesOut) {
   Queue q(GetParam());
@@ -262,7 +268,8 @@ TEST(EqNative, TrywaitThenPollSeesAConnectionRequest) {
         EXPECT_EQ(::poll(&p, 1, 0), 0) << "nothing is there yet";
         must(fi_connect(active.ep, address.data(), nullptr, 0));
         connected = true;
-        // TCP is connected within the system call; the request leaves with the active side's progress.
+        // TCP is connected within the system call; the request leaves with the active side's
+        // progress.
         active.progress();
         active.progress();
       }
@@ -304,13 +311,15 @@ TEST(EqIdle, ABlockedReaderUsesNoProcessor) {
   EXPECT_EQ(fi_eq_sread(pair.b.eq, &event, &entry, sizeof entry, 1000, 0), -FI_EAGAIN);
   getrusage(RUSAGE_SELF, &to);
   const auto spent = [](const rusage &r) {
-    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 50000) << "microseconds in a second";
 }
 
 TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
-  // The peer is gone, its last message has no receive: the queue tells of the end once, then sleeps.
+  // The peer is gone, its last message has no receive: the queue tells of the end once, then
+  // sleeps.
   if (!in_fresh_process()) return;
   Options options;
   options.eq = Options::eq_attr(FI_WAIT_FD);
@@ -326,7 +335,8 @@ TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
   EXPECT_EQ(fi_eq_sread(pair.b.eq, &event, &entry, sizeof entry, 500, 0), -FI_EAGAIN);
   getrusage(RUSAGE_SELF, &to);
   const auto spent = [](const rusage &r) {
-    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000l + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 50000);
   // The message is still to be had.

@@ -26,8 +26,8 @@ std::string text_of(const void *address) {
   return "[" + std::string(text) + "]:" + std::to_string(ntohs(in6->sin6_port));
 }
 
-int code(const Info &hints, const char *node = "127.0.0.1", const char *service = nullptr, uint64_t flags = 0,
-         uint32_t api = kApi) {
+int code(const Info &hints, const char *node = "127.0.0.1", const char *service = nullptr,
+         uint64_t flags = 0, uint32_t api = kApi) {
   Info info;
   return try_info(info, node, service, flags, hints.get(), api);
 }
@@ -71,7 +71,8 @@ TEST(Getinfo, WithoutNodeEveryUsableInterfaceIsOffered) {
   ifaddrs *list = nullptr;
   ASSERT_EQ(getifaddrs(&list), 0);
   for (const ifaddrs *i = list; i != nullptr; i = i->ifa_next)
-    if (i->ifa_addr != nullptr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6))
+    if (i->ifa_addr != nullptr &&
+        (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6))
       own.insert(text_of(i->ifa_addr));
   freeifaddrs(list);
   const Info hints = make_hints();
@@ -228,7 +229,8 @@ TEST(Getinfo, AddressesAsTextInHints) {
 }
 
 TEST(Getinfo, WrongTextAsAddressIsAnError) {
-  for (const char *text : {"fi_sockaddr_in://127.0.0.1:port", "fi_sockaddr_in://1.2.3.4.5:1", "nothing", ""}) {
+  for (const char *text :
+       {"fi_sockaddr_in://127.0.0.1:port", "fi_sockaddr_in://1.2.3.4.5:1", "nothing", ""}) {
     const Info hints = make_hints();
     hints->addr_format = FI_ADDR_STR;
     hints->dest_addr = strdup(text);
@@ -248,7 +250,8 @@ TEST(Getinfo, OtherEndpointTypesAreNotOffered) {
 }
 
 TEST(Getinfo, CapabilitiesThatAreLackingAreNotOffered) {
-  for (const uint64_t caps : {FI_MSG | FI_TAGGED, FI_MSG | FI_ATOMIC, FI_MSG | FI_COLLECTIVE, FI_MSG | FI_MULTICAST})
+  for (const uint64_t caps :
+       {FI_MSG | FI_TAGGED, FI_MSG | FI_ATOMIC, FI_MSG | FI_COLLECTIVE, FI_MSG | FI_MULTICAST})
     EXPECT_EQ(code(make_hints(caps)), -FI_ENODATA) << std::hex << caps;
 }
 
@@ -262,7 +265,8 @@ TEST(Getinfo, OnlyPrimaryCapabilitiesThatWereAskedForAreEnabled) {
 TEST(Getinfo, SecondaryCapabilitiesThatWereAskedForAreGiven) {
   for (const uint64_t secondary : {FI_MULTI_RECV, FI_RMA_EVENT}) {
     Info info;
-    const int rc = try_info(info, "127.0.0.1", nullptr, 0, make_hints(FI_MSG | FI_RMA | secondary).get());
+    const int rc =
+        try_info(info, "127.0.0.1", nullptr, 0, make_hints(FI_MSG | FI_RMA | secondary).get());
     ASSERT_EQ(rc, 0) << std::hex << secondary;
     EXPECT_NE(info->caps & secondary, 0u) << std::hex << secondary;
   }
@@ -345,7 +349,8 @@ TEST(Getinfo, LimitsThatCannotBeGrantedAreNotOffered) {
 
 TEST(Getinfo, OrderThatWasAskedForIsGranted) {
   const Info hints = make_hints();
-  hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_SAW;
+  hints->tx_attr->msg_order = hints->rx_attr->msg_order =
+      FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_SAW;
   hints->tx_attr->comp_order = FI_ORDER_STRICT;
   const Info info = get_info("127.0.0.1", nullptr, 0, hints.get());
   EXPECT_EQ(info->tx_attr->msg_order & hints->tx_attr->msg_order, hints->tx_attr->msg_order);
@@ -367,11 +372,13 @@ TEST(Getinfo, ProgressThatWasAskedForIsGranted) {
 }
 
 TEST(Getinfo, EveryThreadingLevelCanBeAskedFor) {
-  for (const auto level : {FI_THREAD_SAFE, FI_THREAD_FID, FI_THREAD_ENDPOINT, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN}) {
+  for (const auto level : {FI_THREAD_SAFE, FI_THREAD_FID, FI_THREAD_ENDPOINT, FI_THREAD_COMPLETION,
+                           FI_THREAD_DOMAIN}) {
     const Info hints = make_hints();
     hints->domain_attr->threading = level;
     const Info info = get_info("127.0.0.1", nullptr, 0, hints.get());
-    EXPECT_TRUE(info->domain_attr->threading == level || info->domain_attr->threading == FI_THREAD_SAFE)
+    EXPECT_TRUE(info->domain_attr->threading == level ||
+                info->domain_attr->threading == FI_THREAD_SAFE)
         << level << " asked, " << info->domain_attr->threading << " given";
   }
 }

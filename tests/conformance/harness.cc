@@ -29,7 +29,9 @@ std::string stack() {
   return named != nullptr && *named != '\0' ? named : "tcp";
 }
 
-std::string error_text(ssize_t rc) { return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")"; }
+std::string error_text(ssize_t rc) {
+  return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")";
+}
 
 namespace {
 [[noreturn]] void give_up(const std::string &what, const char *file, int line) {
@@ -42,7 +44,9 @@ void must(ssize_t rc, const char *file, int line) {
 }
 
 int Deadline::left_ms() const {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(at_ - std::chrono::steady_clock::now()).count();
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(at_ - std::chrono::steady_clock::now())
+          .count();
   return int(std::clamp<long long>(left, 0, INT_MAX));
 }
 
@@ -55,14 +59,16 @@ Info make_hints(uint64_t caps) {
   return hints;
 }
 
-int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints, uint32_t api) {
+int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints,
+             uint32_t api) {
   fi_info *info = nullptr;
   const int rc = fi_getinfo(api, node, service, flags, hints, &info);
   out.reset(rc == 0 ? info : nullptr);
   return rc;
 }
 
-Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints, uint32_t api) {
+Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints,
+              uint32_t api) {
   Info info;
   must(try_info(info, node, service, flags, hints, api));
   return info;
@@ -98,12 +104,17 @@ std::optional<Done> poll_cq(fid_cq *cq) {
   fi_cq_data_entry entry{};
   const ssize_t n = fi_cq_read(cq, &entry, 1);
   if (n == 1)
-    return Done{.context = entry.op_context, .flags = entry.flags, .len = entry.len, .buf = entry.buf, .data = entry.data};
+    return Done{.context = entry.op_context,
+                .flags = entry.flags,
+                .len = entry.len,
+                .buf = entry.buf,
+                .data = entry.data};
   if (n == -FI_EAGAIN) return {};
   if (n != -FI_EAVAIL) must(n == 0 ? -FI_EOTHER : n);
   fi_cq_err_entry error{};
   const ssize_t m = fi_cq_readerr(cq, &error, 0);
-  if (m != 1) throw std::runtime_error("fi_cq_read says -FI_EAVAIL, fi_cq_readerr " + std::to_string(m));
+  if (m != 1)
+    throw std::runtime_error("fi_cq_read says -FI_EAVAIL, fi_cq_readerr " + std::to_string(m));
   return Done{.context = error.op_context,
               .flags = error.flags,
               .len = error.len,
@@ -126,7 +137,8 @@ std::optional<Event> poll_eq(fid_eq *eq) {
     error.err_data = data;
     error.err_data_size = sizeof data;
     const ssize_t m = fi_eq_readerr(eq, &error, 0);
-    if (m < 0) throw std::runtime_error("fi_eq_read says -FI_EAVAIL, fi_eq_readerr " + error_text(m));
+    if (m < 0)
+      throw std::runtime_error("fi_eq_read says -FI_EAVAIL, fi_eq_readerr " + error_text(m));
     event.fid = error.fid;
     event.err = error.err;
     event.data.assign(static_cast<const char *>(error.err_data), error.err_data_size);
@@ -159,7 +171,9 @@ void Side::open_queues() {
   if (options.shared_receive) must(fi_srx_context(domain, info->rx_attr, srx.out(), nullptr));
 }
 
-void Side::make_unbound_endpoint(fi_info *from) { must(fi_endpoint(domain, from, ep.out(), this)); }
+void Side::make_unbound_endpoint(fi_info *from) {
+  must(fi_endpoint(domain, from, ep.out(), this));
+}
 
 void Side::bind_queues() {
   must(fi_ep_bind(ep, eq.fid(), 0));
@@ -212,7 +226,8 @@ std::string address_of(Call call) {
 }  // namespace
 
 std::string Side::name() const {
-  return address_of([this](void *buffer, size_t *size) { return fi_getname(ep.fid(), buffer, size); });
+  return address_of(
+      [this](void *buffer, size_t *size) { return fi_getname(ep.fid(), buffer, size); });
 }
 
 std::string Side::peer() const {
@@ -229,10 +244,12 @@ Listener::Listener(Side &side, const std::string &node) {
 }
 
 std::string Listener::address() const {
-  return address_of([this](void *buffer, size_t *size) { return fi_getname(pep.fid(), buffer, size); });
+  return address_of(
+      [this](void *buffer, size_t *size) { return fi_getname(pep.fid(), buffer, size); });
 }
 
-bool until(const std::function<bool()> &predicate, std::initializer_list<Side *> sides, std::chrono::milliseconds time) {
+bool until(const std::function<bool()> &predicate, std::initializer_list<Side *> sides,
+           std::chrono::milliseconds time) {
   const Deadline deadline(time);
   for (;;) {
     if (predicate()) return true;
@@ -243,17 +260,20 @@ bool until(const std::function<bool()> &predicate, std::initializer_list<Side *>
 
 Event wait_event(fid_eq *eq, std::initializer_list<Side *> sides) {
   std::optional<Event> event;
-  if (!until([&] { return (event = poll_eq(eq)).has_value(); }, sides)) throw std::runtime_error("no event came");
+  if (!until([&] { return (event = poll_eq(eq)).has_value(); }, sides))
+    throw std::runtime_error("no event came");
   return std::move(*event);
 }
 
 Event next_request(Side &passive, std::initializer_list<Side *> sides) {
   Event event = wait_event(passive.eq, sides);
-  if (event.type != FI_CONNREQ) throw std::runtime_error("instead of FI_CONNREQ came " + std::to_string(event.type));
+  if (event.type != FI_CONNREQ)
+    throw std::runtime_error("instead of FI_CONNREQ came " + std::to_string(event.type));
   return event;
 }
 
-Pair::Pair(const Options &active, const Options &passive, const std::function<void(Side &)> &before_enable)
+Pair::Pair(const Options &active, const Options &passive,
+           const std::function<void(Side &)> &before_enable)
     : a(active), b(passive) {
   a.before_enable = b.before_enable = before_enable;
   b.open(options_info(passive, nullptr, FI_SOURCE).get());
@@ -277,17 +297,22 @@ void Pair::progress() {
 
 Done Pair::wait(fid_cq *cq) {
   std::optional<Done> done;
-  if (!until([&] { return (done = poll_cq(cq)).has_value(); })) throw std::runtime_error("no completion came");
+  if (!until([&] { return (done = poll_cq(cq)).has_value(); }))
+    throw std::runtime_error("no completion came");
   return *done;
 }
 
-Event Pair::wait(fid_eq *eq) { return conformance::wait_event(eq, {&a, &b}); }
+Event Pair::wait(fid_eq *eq) {
+  return conformance::wait_event(eq, {&a, &b});
+}
 
 Event Pair::wait_event(fid_eq *eq, uint32_t type) {
   Event event = wait(eq);
-  if (event.err != 0) throw std::runtime_error("instead of an event came the error " + error_text(event.err));
+  if (event.err != 0)
+    throw std::runtime_error("instead of an event came the error " + error_text(event.err));
   if (event.type != type)
-    throw std::runtime_error("instead of event " + std::to_string(type) + " came " + std::to_string(event.type));
+    throw std::runtime_error("instead of event " + std::to_string(type) + " came " +
+                             std::to_string(event.type));
   return event;
 }
 
@@ -297,12 +322,14 @@ bool Pair::until(const std::function<bool()> &predicate, std::chrono::millisecon
 
 void Pair::post(const std::function<ssize_t()> &operation) {
   ssize_t rc = 0;
-  if (!until([&] { return (rc = operation()) != -FI_EAGAIN; })) throw std::runtime_error("-FI_EAGAIN for ever");
+  if (!until([&] { return (rc = operation()) != -FI_EAGAIN; }))
+    throw std::runtime_error("-FI_EAGAIN for ever");
   must(rc);
 }
 
 void Pair::settle() {
-  // Loopback delivers within the sender's system call, so what was sent is there; a few rounds let both sides act on it and answer.
+  // Loopback delivers within the sender's system call, so what was sent is there; a few rounds let
+  // both sides act on it and answer.
   for (int i = 0; i < 50; ++i) progress();
 }
 
@@ -329,7 +356,9 @@ int count_descriptors() {
   return count;
 }
 
-bool can_be_out_of_descriptors() { return std::string_view(WEFT_TEST_SANITIZE).find("undefined") == std::string_view::npos; }
+bool can_be_out_of_descriptors() {
+  return std::string_view(WEFT_TEST_SANITIZE).find("undefined") == std::string_view::npos;
+}
 
 // ---- processes ----
 
@@ -342,7 +371,8 @@ int wait_for(pid_t pid) {
   const int handle = int(syscall(SYS_pidfd_open, pid, 0));
   if (handle >= 0) {
     pollfd p{handle, POLLIN, 0};
-    if (::poll(&p, 1, int(std::chrono::milliseconds(2 * kPatience).count())) == 0) ::kill(pid, SIGKILL);
+    if (::poll(&p, 1, int(std::chrono::milliseconds(2 * kPatience).count())) == 0)
+      ::kill(pid, SIGKILL);
     ::close(handle);
   }
   int status = -1;
@@ -373,28 +403,33 @@ bool in_fresh_process(std::initializer_list<const char *> variables) {
   for (char **inherited = environ; *inherited != nullptr; ++inherited) {
     const std::string_view entry(*inherited);
     const std::string_view key = entry.substr(0, entry.find('=') + 1);
-    // Set here: the old value must not be found first. And no report of this one test over that of all.
+    // Set here: the old value must not be found first. And no report of this one test over that of
+    // all.
     bool ours = key == "GTEST_OUTPUT=" || key == "GTEST_TOTAL_SHARDS=";
     for (const std::string &text : texts) ours = ours || text.starts_with(key);
     if (!ours) environment.push_back(*inherited);
   }
   environment.push_back(nullptr);
-  std::string program = "/proc/self/exe", filter = "--gtest_filter=" + name, brief = "--gtest_brief=1";
+  std::string program = "/proc/self/exe", filter = "--gtest_filter=" + name,
+              brief = "--gtest_brief=1";
   char *arguments[] = {program.data(), filter.data(), brief.data(), nullptr};
   pid_t pid;
-  const int rc = posix_spawn(&pid, program.c_str(), nullptr, nullptr, arguments, environment.data());
+  const int rc =
+      posix_spawn(&pid, program.c_str(), nullptr, nullptr, arguments, environment.data());
   if (rc != 0) {
     ADD_FAILURE() << "posix_spawn: " << strerror(rc);
     return false;
   }
   const int status = wait_for(pid);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << name << " in a process of its own: " << describe_status(status);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << name << " in a process of its own: " << describe_status(status);
   return false;
 }
 
 Child::Child(const std::function<void(int)> &body) {
   int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) throw std::runtime_error("socketpair");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
+    throw std::runtime_error("socketpair");
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
@@ -413,7 +448,9 @@ Child::Child(const std::function<void(int)> &body) {
   socket_ = sockets[0];
 }
 
-int Child::wait() { return wait_for(std::exchange(pid_, -1)); }
+int Child::wait() {
+  return wait_for(std::exchange(pid_, -1));
+}
 
 void Child::kill() {
   ::kill(pid_, SIGKILL);
@@ -422,7 +459,8 @@ void Child::kill() {
 
 void Child::join() {
   const int status = wait();
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the child process: " << describe_status(status);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "the child process: " << describe_status(status);
 }
 
 Child::~Child() {
@@ -435,18 +473,22 @@ void read_all(int socket, void *to, size_t size) {
   const Deadline deadline;
   for (size_t done = 0; done < size;) {
     pollfd p{socket, POLLIN, 0};
-    if (::poll(&p, 1, deadline.left_ms()) == 0) throw std::runtime_error("the other process says nothing");
+    if (::poll(&p, 1, deadline.left_ms()) == 0)
+      throw std::runtime_error("the other process says nothing");
     const ssize_t n = ::recv(socket, static_cast<char *>(to) + done, size - done, 0);
     if (n <= 0) throw std::runtime_error("the other process is gone");
     done += size_t(n);
   }
 }
 void write_all(int socket, const void *from, size_t size) {
-  if (::send(socket, from, size, MSG_NOSIGNAL) != ssize_t(size)) throw std::runtime_error("the other process is gone");
+  if (::send(socket, from, size, MSG_NOSIGNAL) != ssize_t(size))
+    throw std::runtime_error("the other process is gone");
 }
 }  // namespace
 
-void tell(int socket, uint64_t value) { write_all(socket, &value, sizeof value); }
+void tell(int socket, uint64_t value) {
+  write_all(socket, &value, sizeof value);
+}
 
 uint64_t hear(int socket) {
   uint64_t value;

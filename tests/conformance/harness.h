@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the conformance tests stand on: two endpoints in one process, connected over loopback, and waits that end.
+// What the conformance tests stand on: two endpoints in one process, connected over loopback, and
+// waits that end.
 //
 //   Pair pair;                                          // a and b, connected, with default options
 //   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
 //   must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
 //   EXPECT_EQ(pair.wait(pair.b.rx_cq).len, out.size());
 //
-// Everything goes through the public API, so the same tests say what any stack of providers and layers does: the stack under test is
-// what WEFT_TEST_STACK names (OFI's notation, "tcp"). A helper that cannot go on throws, which GoogleTest reports as a failure
-// of the test. It is not a way to test objects without a connection: those tests make what they need by themselves.
+// Everything goes through the public API, so the same tests say what any stack of providers and
+// layers does: the stack under test is what WEFT_TEST_STACK names (OFI's notation, "tcp"). A helper
+// that cannot go on throws, which GoogleTest reports as a failure of the test. It is not a way to
+// test objects without a connection: those tests make what they need by themselves.
 #ifndef WEFT_TESTS_CONFORMANCE_HARNESS_H
 #define WEFT_TESTS_CONFORMANCE_HARNESS_H
 
@@ -47,7 +49,8 @@ std::string error_text(ssize_t rc);
 
 class Deadline {
  public:
-  explicit Deadline(std::chrono::milliseconds time = kPatience) : at_(std::chrono::steady_clock::now() + time) {}
+  explicit Deadline(std::chrono::milliseconds time = kPatience)
+      : at_(std::chrono::steady_clock::now() + time) {}
   bool passed() const { return std::chrono::steady_clock::now() >= at_; }
   int left_ms() const;
 
@@ -81,7 +84,9 @@ class Handle {
   T *get() const { return object_; }
   operator T *() const { return object_; }  // NOLINT: stands for the object in calls of the API
   T *operator->() const { return object_; }
-  struct fid *fid() const { return &object_->fid; }
+  struct fid *fid() const {
+    return &object_->fid;
+  }
 
  private:
   T *object_ = nullptr;
@@ -95,9 +100,11 @@ using Info = std::unique_ptr<fi_info, InfoDelete>;
 // Hints for the stack under test: FI_EP_MSG with messages and RMA, no mode bit at all.
 Info make_hints(uint64_t caps = FI_MSG | FI_RMA);
 // fi_getinfo; throws if it fails.
-Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints, uint32_t api = kApi);
+Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints,
+              uint32_t api = kApi);
 // The same, returning the code.
-int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints, uint32_t api = kApi);
+int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints,
+             uint32_t api = kApi);
 bool have_ipv6_loopback();
 
 // What an application decides before it connects.
@@ -117,7 +124,8 @@ struct Options {
   fi_eq_attr eq = eq_attr();
   bool shared_receive = false;
 
-  static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_DATA, enum fi_wait_obj wait = FI_WAIT_NONE) {
+  static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_DATA,
+                            enum fi_wait_obj wait = FI_WAIT_NONE) {
     fi_cq_attr attr{};
     attr.format = format;
     attr.wait_obj = wait;
@@ -166,7 +174,8 @@ struct Side {
   void make_endpoint(fi_info *info);
   void make_unbound_endpoint(fi_info *info);
   void bind_queues();
-  fid_cntr *count(uint64_t what, fi_cntr_attr attr = {});  // a counter, bound to the endpoint; before enabling
+  fid_cntr *count(uint64_t what,
+                  fi_cntr_attr attr = {});  // a counter, bound to the endpoint; before enabling
   fid_mr *expose(void *buffer, size_t size, uint64_t access, uint64_t key = 0, uint64_t flags = 0);
   void progress();
   fid_cq *receive_cq() const { return options.one_cq ? tx_cq.get() : rx_cq.get(); }
@@ -199,7 +208,8 @@ struct Listener {
 class Pair {
  public:
   explicit Pair(const Options &options = {}) : Pair(options, options) {}
-  Pair(const Options &active, const Options &passive, const std::function<void(Side &)> &before_enable = {});
+  Pair(const Options &active, const Options &passive,
+       const std::function<void(Side &)> &before_enable = {});
 
   void progress();
   // Waits for the next completion or event; throws when there is none.
@@ -219,7 +229,8 @@ class Pair {
 
 // Drives several sides at once until an event or a completion arrives at one of them.
 Event wait_event(fid_eq *eq, std::initializer_list<Side *> sides);
-bool until(const std::function<bool()> &predicate, std::initializer_list<Side *> sides, std::chrono::milliseconds time = kPatience);
+bool until(const std::function<bool()> &predicate, std::initializer_list<Side *> sides,
+           std::chrono::milliseconds time = kPatience);
 // Accepts the next connection request of `passive` on `ep_owner`, whose fabric it shares or is.
 Event next_request(Side &passive, std::initializer_list<Side *> sides);
 
@@ -227,15 +238,18 @@ Event next_request(Side &passive, std::initializer_list<Side *> sides);
 std::vector<uint8_t> pattern(size_t size, unsigned seed);
 
 int count_descriptors();  // of this process
-// Whether this program can do its work without a free descriptor: UBSan opens a pipe to look at memory, and takes a failure for a bug.
+// Whether this program can do its work without a free descriptor: UBSan opens a pipe to look at
+// memory, and takes a failure for a bug.
 bool can_be_out_of_descriptors();
 
-// Runs the calling test in a process of its own, in which the environment has `variables` ("NAME=value") from the start and in
-// which no earlier test has touched the library. True: this is that process, go on with the body. False: it ran; return.
+// Runs the calling test in a process of its own, in which the environment has `variables`
+// ("NAME=value") from the start and in which no earlier test has touched the library. True: this is
+// that process, go on with the body. False: it ran; return.
 bool in_fresh_process(std::initializer_list<const char *> variables = {});
 
-// A child process made by fork, for tests that are in a fresh process, before they use the library. It talks to its parent over
-// a socket, in whole numbers, and its exit status must be 0 unless it was killed.
+// A child process made by fork, for tests that are in a fresh process, before they use the library.
+// It talks to its parent over a socket, in whole numbers, and its exit status must be 0 unless it
+// was killed.
 class Child {
  public:
   explicit Child(const std::function<void(int socket)> &body);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bytes that no honest peer sends, from raw sockets to the tcp provider: a connection that does so ends and is counted once; nothing
-// else happens, and everybody else's connections go on.
+// Bytes that no honest peer sends, from raw sockets to the tcp provider: a connection that does so
+// ends and is counted once; nothing else happens, and everybody else's connections go on.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,25 +46,34 @@ std::string little(T value) {
   return {reinterpret_cast<const char *>(&value), sizeof value};
 }
 
-// A connection message: version, type, private length (big endian), 20 bytes of nothing, the order probe.
-std::string hello(int version = 3, int type = 0, int private_length = 0, const std::string &data = "") {
-  return bytes_of({version, type, private_length >> 8, private_length & 0xff}) + std::string(20, '\0') + little(uint64_t(1)) + data;
+// A connection message: version, type, private length (big endian), 20 bytes of nothing, the order
+// probe.
+std::string hello(int version = 3, int type = 0, int private_length = 0,
+                  const std::string &data = "") {
+  return bytes_of({version, type, private_length >> 8, private_length & 0xff}) +
+         std::string(20, '\0') + little(uint64_t(1)) + data;
 }
 
-// A frame's header: version, op, flags, op data, count of remote vectors, size of the header, id, size of the frame.
-std::string frame(int op, int flags, uint64_t payload, const std::string &extension = "", int rma_count = 0, int op_data = 0) {
+// A frame's header: version, op, flags, op data, count of remote vectors, size of the header, id,
+// size of the frame.
+std::string frame(int op, int flags, uint64_t payload, const std::string &extension = "",
+                  int rma_count = 0, int op_data = 0) {
   const int header = 16 + int(extension.size());
-  return bytes_of({3, op, flags & 0xff, flags >> 8, op_data, rma_count, header, 0}) + little(uint64_t(header) + payload) + extension;
+  return bytes_of({3, op, flags & 0xff, flags >> 8, op_data, rma_count, header, 0}) +
+         little(uint64_t(header) + payload) + extension;
 }
 
-std::string vector_of(uint64_t address, uint64_t length, uint64_t key) { return little(address) + little(length) + little(key); }
+std::string vector_of(uint64_t address, uint64_t length, uint64_t key) {
+  return little(address) + little(length) + little(key);
+}
 
 // A raw socket, connected to a listener.
 class Stranger {
  public:
   explicit Stranger(const std::string &address) {
     fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (::connect(fd_, reinterpret_cast<const sockaddr *>(address.data()), socklen_t(address.size())) != 0)
+    if (::connect(fd_, reinterpret_cast<const sockaddr *>(address.data()),
+                  socklen_t(address.size())) != 0)
       throw std::runtime_error("connect");
   }
   ~Stranger() { hang_up(); }
@@ -74,7 +83,8 @@ class Stranger {
   void say(const std::string &bytes) {
     [[maybe_unused]] const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Whether the other side ended the connection, as far as it is known without waiting. What it sent is dropped.
+  // Whether the other side ended the connection, as far as it is known without waiting. What it
+  // sent is dropped.
   bool ended() {
     char scrap[65536];
     for (;;) {
@@ -88,7 +98,8 @@ class Stranger {
     EXPECT_TRUE(until(
         [&] {
           char buffer[4096];
-          const ssize_t n = ::recv(fd_, buffer, std::min(sizeof buffer, size - bytes.size()), MSG_DONTWAIT);
+          const ssize_t n =
+              ::recv(fd_, buffer, std::min(sizeof buffer, size - bytes.size()), MSG_DONTWAIT);
           if (n > 0) bytes.append(buffer, size_t(n));
           return bytes.size() == size || n == 0;
         },
@@ -250,13 +261,16 @@ TEST(HostileWireLimits, HalfOpenRequestsTimeOut) {
   if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=200"})) return;
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
-  const auto refused = [&](const char *name) { return read_counters(pair.b.fabric).at(name) - before.at(name); };
+  const auto refused = [&](const char *name) {
+    return read_counters(pair.b.fabric).at(name) - before.at(name);
+  };
   std::vector<std::unique_ptr<Stranger>> strangers;
   for (int i = 0; i < 20; ++i) {
     strangers.push_back(std::make_unique<Stranger>(pair.listener->address()));
     strangers.back()->say(hello().substr(0, size_t(i)));
   }
-  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_timeout") == 20; }, std::chrono::seconds(10)));
+  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_timeout") == 20; },
+                         std::chrono::seconds(10)));
   for (auto &stranger : strangers) EXPECT_TRUE(stranger->ended());
   EXPECT_EQ(refused("connections_refused_version"), 0u);
 }
@@ -266,16 +280,21 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   if (!in_fresh_process({"FI_TCP_MAX_HANDSHAKES=10"})) return;
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
-  const auto refused = [&](const char *name) { return read_counters(pair.b.fabric).at(name) - before.at(name); };
+  const auto refused = [&](const char *name) {
+    return read_counters(pair.b.fabric).at(name) - before.at(name);
+  };
   const int descriptors = count_descriptors();
   std::vector<std::unique_ptr<Stranger>> strangers;
-  for (int i = 0; i < 50; ++i) strangers.push_back(std::make_unique<Stranger>(pair.listener->address()));
-  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_flood") == 40; }, std::chrono::seconds(10)));
+  for (int i = 0; i < 50; ++i)
+    strangers.push_back(std::make_unique<Stranger>(pair.listener->address()));
+  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_flood") == 40; },
+                         std::chrono::seconds(10)));
   // Ten sockets, and whatever serves them all.
   EXPECT_LE(count_descriptors(), descriptors + 50 + 10 + 4);
   // When they leave there is room again, and an honest peer gets in.
   strangers.clear();
-  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_version") == 10; }, std::chrono::seconds(10)));
+  EXPECT_TRUE(pair.until([&] { return refused("connections_refused_version") == 10; },
+                         std::chrono::seconds(10)));
   Side active;
   active.open(options_info({}).get());
   active.make_endpoint(active.info.get());
@@ -329,7 +348,9 @@ class HostileFrames : public HostileWire {
     EXPECT_FALSE(poll_eq(pair->b.eq).has_value());
   }
   void expect_rejected() { expect_ended({{"frames_rejected", 1}, {"connections_lost", 1}}); }
-  void expect_rma_rejected() { expect_ended({{"frames_rejected", 1}, {"rma_rejected", 1}, {"connections_lost", 1}}); }
+  void expect_rma_rejected() {
+    expect_ended({{"frames_rejected", 1}, {"rma_rejected", 1}, {"connections_lost", 1}});
+  }
 
   std::unique_ptr<Stranger> stranger;
   Handle<fid_cq> cq;
@@ -394,7 +415,8 @@ TEST_F(HostileFrames, AnEnormousLengthWithoutAReceiveTakesNoMemory) {
   char in[16];
   must(fi_recv(victim, in, sizeof in, nullptr, 0, in));
   stranger->say(bytes + std::string(100000, 'x'));
-  // Either it is refused at once, or it is a message that does not fit and never ends; both are fine while nothing is written.
+  // Either it is refused at once, or it is a message that does not fit and never ends; both are
+  // fine while nothing is written.
   pair->settle();
   stranger->hang_up();
   const Event end = pair->wait(pair->b.eq);
@@ -444,7 +466,8 @@ TEST_F(HostileFrames, AWriteWhosePayloadDiffersFromItsVectors) {
 }
 
 TEST_F(HostileFrames, AWriteWhoseVectorsOverflow) {
-  stranger->say(frame(4, 0, 10, vector_of(0, UINT64_MAX, 0xc0de) + vector_of(0, 11, 0xc0de), 2) + std::string(10, 'x'));
+  stranger->say(frame(4, 0, 10, vector_of(0, UINT64_MAX, 0xc0de) + vector_of(0, 11, 0xc0de), 2) +
+                std::string(10, 'x'));
   expect_rejected();
 }
 
@@ -529,7 +552,8 @@ TEST_F(HostileFrames, ReadsWhoseAnswersNobodyTakes) {
       [&] {
         for (;;) {
           const size_t at = said % many.size();
-          const ssize_t n = ::send(stranger->fd(), many.data() + at, many.size() - at, MSG_NOSIGNAL);
+          const ssize_t n =
+              ::send(stranger->fd(), many.data() + at, many.size() - at, MSG_NOSIGNAL);
           if (n <= 0) {
             ended = n < 0 && errno != EAGAIN;
             break;
@@ -552,7 +576,8 @@ TEST_F(HostileFrames, MessagesThatNobodyReceivesFillNothing) {
   EXPECT_TRUE(pair->until(
       [&] {
         const size_t at = said % message.size();
-        const ssize_t n = ::send(stranger->fd(), message.data() + at, message.size() - at, MSG_NOSIGNAL);
+        const ssize_t n =
+            ::send(stranger->fd(), message.data() + at, message.size() - at, MSG_NOSIGNAL);
         if (n > 0) {
           said += size_t(n);
           blocked = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages (fi_msg.3, fi_endpoint.3, fi_cq.3): every form of send and receive, completion levels, flow control.
+// Messages (fi_msg.3, fi_endpoint.3, fi_cq.3): every form of send and receive, completion levels,
+// flow control.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr uint64_t kData = 0x1122334455667788;
 
-// A message as one vector of `parts`, cut as evenly as it goes, with a part of no bytes when there are too few.
+// A message as one vector of `parts`, cut as evenly as it goes, with a part of no bytes when there
+// are too few.
 std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts) {
   std::vector<iovec> iov;
   size_t at = 0;
@@ -37,8 +39,8 @@ fi_msg message_of(const std::vector<iovec> &iov, void *context, uint64_t data = 
 class MsgSize : public ::testing::TestWithParam<size_t> {
  protected:
   // One message of the size by `send`, in both directions; then what must be seen.
-  void transfer(const std::function<ssize_t(fid_ep *, std::vector<uint8_t> &, void *context)> &send, bool completes,
-                bool with_data) {
+  void transfer(const std::function<ssize_t(fid_ep *, std::vector<uint8_t> &, void *context)> &send,
+                bool completes, bool with_data) {
     Pair pair;
     const size_t inject_size = pair.a.info->tx_attr->inject_size;
     if (!completes && GetParam() > inject_size) {
@@ -62,7 +64,8 @@ class MsgSize : public ::testing::TestWithParam<size_t> {
           EXPECT_EQ(received.data, kData);
         }
         EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
-        for (size_t i = GetParam(); i < in.size(); ++i) ASSERT_EQ(in[i], 0xee) << "written behind the buffer";
+        for (size_t i = GetParam(); i < in.size(); ++i)
+          ASSERT_EQ(in[i], 0xee) << "written behind the buffer";
         if (completes) {
           const Done sent = pair.wait(from->tx_cq);
           EXPECT_EQ(sent.err, 0);
@@ -77,12 +80,13 @@ class MsgSize : public ::testing::TestWithParam<size_t> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Bytes, MsgSize,
-                         ::testing::Values(0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20,
-                                           5 << 20));
+                         ::testing::Values(0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535,
+                                           65536, 65537, 1 << 20, 5 << 20));
 
 TEST_P(MsgSize, Send) {
-  transfer([](fid_ep *ep, auto &out, void *context) { return fi_send(ep, out.data(), out.size(), nullptr, 0, context); }, true,
-           false);
+  transfer([](fid_ep *ep, auto &out,
+              void *context) { return fi_send(ep, out.data(), out.size(), nullptr, 0, context); },
+           true, false);
 }
 
 TEST_P(MsgSize, Sendv) {
@@ -107,8 +111,11 @@ TEST_P(MsgSize, Sendmsg) {
 }
 
 TEST_P(MsgSize, Senddata) {
-  transfer([](fid_ep *ep, auto &out, void *context) { return fi_senddata(ep, out.data(), out.size(), nullptr, kData, 0, context); },
-           true, true);
+  transfer(
+      [](fid_ep *ep, auto &out, void *context) {
+        return fi_senddata(ep, out.data(), out.size(), nullptr, kData, 0, context);
+      },
+      true, true);
 }
 
 TEST_P(MsgSize, Inject) {
@@ -188,8 +195,10 @@ TEST(Msg, LengthsThatOverflowAreRefused) {
 TEST(Msg, AboveMaxMsgSizeIsRefused) {
   Pair pair;
   char byte;
-  if (pair.a.info->ep_attr->max_msg_size == SIZE_MAX) GTEST_SKIP() << "max_msg_size is without limit";
-  const ssize_t rc = fi_send(pair.a.ep, &byte, pair.a.info->ep_attr->max_msg_size + 1, nullptr, 0, nullptr);
+  if (pair.a.info->ep_attr->max_msg_size == SIZE_MAX)
+    GTEST_SKIP() << "max_msg_size is without limit";
+  const ssize_t rc =
+      fi_send(pair.a.ep, &byte, pair.a.info->ep_attr->max_msg_size + 1, nullptr, 0, nullptr);
   EXPECT_LT(rc, 0);
   EXPECT_NE(rc, -FI_EAGAIN);
 }
@@ -213,10 +222,13 @@ TEST(Msg, AMessageOfNoVectorsIsEmpty) {
 
 // ---- truncation ----
 
-class MsgTruncation : public ::testing::TestWithParam<std::pair<size_t, size_t>> {};  // room, message
+class MsgTruncation : public ::testing::TestWithParam<std::pair<size_t, size_t>> {
+};  // room, message
 INSTANTIATE_TEST_SUITE_P(Sizes, MsgTruncation,
-                         ::testing::Values(std::pair<size_t, size_t>(0, 1), std::pair<size_t, size_t>(10, 100),
-                                           std::pair<size_t, size_t>(100, 20000), std::pair<size_t, size_t>(70000, 70001),
+                         ::testing::Values(std::pair<size_t, size_t>(0, 1),
+                                           std::pair<size_t, size_t>(10, 100),
+                                           std::pair<size_t, size_t>(100, 20000),
+                                           std::pair<size_t, size_t>(70000, 70001),
                                            std::pair<size_t, size_t>(1000, 3 << 20)));
 
 TEST_P(MsgTruncation, IsAnErrorOfTheReceiveAndTheConnectionLives) {
@@ -282,7 +294,9 @@ TEST(MsgMultiRecv, PacksManyMessagesAndReleasesTheBuffer) {
   for (int i = 0; i < kCount && sent < 2 * (4096 - 256 - 100); ++i) {
     out.push_back(pattern(size_t(1 + i * 7 % 200), unsigned(i)));
     sent += out.back().size();
-    pair.post([&] { return fi_send(pair.a.ep, out.back().data(), out.back().size(), nullptr, 0, nullptr); });
+    pair.post([&] {
+      return fi_send(pair.a.ep, out.back().data(), out.back().size(), nullptr, 0, nullptr);
+    });
   }
   std::vector<uint8_t> *current = &buffers[0];
   uint8_t *expected = buffers[0].data();
@@ -367,7 +381,8 @@ TEST(MsgMultiRecv, ThousandsOfMessages) {
         EXPECT_EQ(done->len, size_t(kSize));
         ++received;
       }
-      if (done->flags & FI_MULTI_RECV) post_multi(pair.b.ep, *static_cast<std::vector<uint8_t> *>(done->context));
+      if (done->flags & FI_MULTI_RECV)
+        post_multi(pair.b.ep, *static_cast<std::vector<uint8_t> *>(done->context));
     }
     return received == kCount || ::testing::Test::HasFailure();
   }));
@@ -433,7 +448,8 @@ TEST(Msg, DefaultFlagsOfTheEndpointApplyToPlainCalls) {
 
 class MsgLevel : public ::testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Levels, MsgLevel,
-                         ::testing::Values(FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE));
+                         ::testing::Values(FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
+                                           FI_DELIVERY_COMPLETE));
 
 TEST_P(MsgLevel, CompletesOnceAndInOrder) {
   Pair pair;
@@ -502,7 +518,9 @@ TEST(Msg, AcknowledgementsCrossWithData) {
       while (f.posted < kCount && f.posted - f.received < 8 &&
              fi_recv(f.side->ep, f.in->data(), f.in->size(), nullptr, 0, nullptr) == 0)
         ++f.posted;
-      while (f.sent < kCount && fi_sendmsg(f.side->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION) == 0) ++f.sent;
+      while (f.sent < kCount &&
+             fi_sendmsg(f.side->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION) == 0)
+        ++f.sent;
       while (auto c = poll_cq(f.side->rx_cq)) f.received += c->err == 0;
       while (auto c = poll_cq(f.side->tx_cq)) f.acknowledged += c->err == 0;
       done = done && f.received == kCount && f.acknowledged == kCount;
@@ -522,7 +540,8 @@ TEST(Msg, InjectFlagGivesTheBufferBack) {
   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
   pair.wait(pair.b.rx_cq);
   EXPECT_EQ(in, expected);
-  EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &out) << "unlike fi_inject, the flag does not silence the completion";
+  EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &out)
+      << "unlike fi_inject, the flag does not silence the completion";
 }
 
 TEST(Msg, MoreHoldsNothingBackForEver) {
@@ -545,12 +564,14 @@ TEST(Msg, FenceWaitsForWhatWasSentBefore) {
   std::vector<uint8_t> out = pattern(64, 1), in(64);
   const auto iov = cut(out, 1);
   int first, second, third;
-  const fi_msg acknowledged = message_of(iov, &first), fenced = message_of(iov, &second), last = message_of(iov, &third);
+  const fi_msg acknowledged = message_of(iov, &first), fenced = message_of(iov, &second),
+               last = message_of(iov, &third);
   must(fi_sendmsg(pair.a.ep, &acknowledged, FI_DELIVERY_COMPLETE | FI_COMPLETION));
   must(fi_sendmsg(pair.a.ep, &fenced, FI_FENCE | FI_COMPLETION));
   must(fi_sendmsg(pair.a.ep, &last, FI_COMPLETION));
   pair.settle();
-  EXPECT_FALSE(poll_cq(pair.a.tx_cq).has_value()) << "the fenced one, and what is behind it, must wait for the first";
+  EXPECT_FALSE(poll_cq(pair.a.tx_cq).has_value())
+      << "the fenced one, and what is behind it, must wait for the first";
   for (int i = 0; i < 3; ++i) must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, nullptr));
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &first);
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &second);
@@ -629,7 +650,9 @@ TEST(Msg, AFullTransmitQueueIsEAGAINAndRecovers) {
   int sent = 0;
   // Nothing is received: sooner or later neither queue nor socket takes more.
   ssize_t rc = 0;
-  while (sent < 10000 && (rc = fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr)) == 0) ++sent;
+  while (sent < 10000 &&
+         (rc = fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr)) == 0)
+    ++sent;
   ASSERT_EQ(rc, -FI_EAGAIN);
   EXPECT_GE(sent, 16);
   for (int received = 0; received < sent; ++received) {
@@ -649,7 +672,8 @@ TEST(Msg, AFullReceiveQueueIsEAGAINAndRecovers) {
   char in[4];
   int posted = 0;
   ssize_t rc = 0;
-  while (posted < 100000 && (rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, nullptr)) == 0) ++posted;
+  while (posted < 100000 && (rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, nullptr)) == 0)
+    ++posted;
   ASSERT_EQ(rc, -FI_EAGAIN);
   EXPECT_GE(posted, 16);
   must(fi_send(pair.a.ep, "abc", 4, nullptr, 0, nullptr));
@@ -676,7 +700,8 @@ TEST(Msg, InjectingWithoutEverMakingProgressIsBoundedAndRecovers) {
 // ---- flow control ----
 
 TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
-  // Both sides send all they can before they post receives: nothing may deadlock, nothing may be lost.
+  // Both sides send all they can before they post receives: nothing may deadlock, nothing may be
+  // lost.
   Pair pair;
   constexpr size_t kSizes[] = {100, 4000, 65536, 200000, 1000000};
   constexpr size_t kTotal = 50u << 20;  // in each direction
@@ -688,7 +713,8 @@ TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
   flows[0].side = &pair.a;
   flows[1].side = &pair.b;
   std::vector<size_t> plan;
-  for (size_t total = 0; total < kTotal; total += plan.back()) plan.push_back(kSizes[plan.size() % std::size(kSizes)]);
+  for (size_t total = 0; total < kTotal; total += plan.back())
+    plan.push_back(kSizes[plan.size() % std::size(kSizes)]);
   std::vector<std::vector<uint8_t>> sources;
   for (size_t i = 0; i < std::size(kSizes); ++i) sources.push_back(pattern(kSizes[i], unsigned(i)));
   for (Flow &f : flows) f.in.assign(8, std::vector<uint8_t>(kSizes[std::size(kSizes) - 1]));
@@ -716,11 +742,13 @@ TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
         const auto &in = *static_cast<std::vector<uint8_t> *>(done->context);
         EXPECT_EQ(done->err, 0);
         EXPECT_EQ(done->len, expected.size());
-        EXPECT_EQ(memcmp(in.data(), expected.data(), expected.size()), 0) << "message " << f.received;
+        EXPECT_EQ(memcmp(in.data(), expected.data(), expected.size()), 0)
+            << "message " << f.received;
         ++f.received;
       }
     }
-    return (flows[0].received == plan.size() && flows[1].received == plan.size()) || ::testing::Test::HasFailure();
+    return (flows[0].received == plan.size() && flows[1].received == plan.size()) ||
+           ::testing::Test::HasFailure();
   }));
 }
 
@@ -747,17 +775,20 @@ TEST(MsgFlow, SmallMessagesWithoutReceivesBothWays) {
       EXPECT_EQ(number, f.received);
       ++f.received;
     }
-    return (flows[0].received == kCount && flows[1].received == kCount) || ::testing::Test::HasFailure();
+    return (flows[0].received == kCount && flows[1].received == kCount) ||
+           ::testing::Test::HasFailure();
   }));
 }
 
 TEST(MsgFlow, AReadIsAnsweredThoughMessagesWaitForReceives) {
-  // The one direction is full of messages that nobody receives; the other one's reads need no receive of the reader's.
+  // The one direction is full of messages that nobody receives; the other one's reads need no
+  // receive of the reader's.
   Pair pair;
   std::vector<uint8_t> memory = pattern(4096, 1), got(4096);
   fid_mr *region = pair.b.expose(memory.data(), memory.size(), FI_REMOTE_READ, 7);
   std::vector<uint8_t> out(1000);
-  for (int i = 0; i < 50; ++i) must(fi_send(pair.b.ep, out.data(), out.size(), nullptr, 0, nullptr));
+  for (int i = 0; i < 50; ++i)
+    must(fi_send(pair.b.ep, out.data(), out.size(), nullptr, 0, nullptr));
   must(fi_read(pair.a.ep, got.data(), got.size(), nullptr, 0, 0, fi_mr_key(region), &got));
   pair.settle();
   std::vector<uint8_t> in(1000);

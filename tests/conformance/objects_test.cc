@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The lives of objects: what must be bound, in which order things open and close, and what wrong arguments get
-// (fi_fabric.3, fi_domain.3, fi_endpoint.3, fi_cq.3, fi_cntr.3, fi_mr.3, fi_cm.3).
+// The lives of objects: what must be bound, in which order things open and close, and what wrong
+// arguments get (fi_fabric.3, fi_domain.3, fi_endpoint.3, fi_cq.3, fi_cntr.3, fi_mr.3, fi_cm.3).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fi_atomic.h>
@@ -40,7 +40,9 @@ TEST_F(Objects, FabricWithOpenObjectsIsBusy) {
   EXPECT_EQ(fi_close(other.fabric.fid()), -FI_EBUSY);
 }
 
-TEST_F(Objects, DomainWithAnOpenQueueIsBusy) { EXPECT_EQ(fi_close(side.domain.fid()), -FI_EBUSY); }
+TEST_F(Objects, DomainWithAnOpenQueueIsBusy) {
+  EXPECT_EQ(fi_close(side.domain.fid()), -FI_EBUSY);
+}
 
 TEST_F(Objects, DomainWithAnOpenEndpointIsBusy) {
   Side bare;
@@ -184,7 +186,8 @@ TEST_F(Objects, NullArgumentsAreRefused) {
   expect_error(fi_eq_open(side.fabric, &eq_attr, nullptr, nullptr));
   size_t size = sizeof size;
   expect_error(fi_getopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, nullptr, &size));
-  expect_error(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, nullptr, sizeof size));
+  expect_error(
+      fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, nullptr, sizeof size));
   expect_error(fi_getname(side.ep.fid(), nullptr, nullptr));
   expect_error(fi_setname(side.ep.fid(), nullptr, 16));
   expect_error(fi_control(side.ep.fid(), FI_GETOPSFLAG, nullptr));
@@ -408,13 +411,15 @@ TEST_F(Objects, CmDataSizeIsTheLimitOfPrivateData) {
   ASSERT_EQ(fi_getopt(listener.pep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, &size), 0);
   EXPECT_EQ(limit, 256u);
   // It is read-only.
-  expect_error(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, sizeof limit));
+  expect_error(
+      fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, sizeof limit));
 }
 
 TEST_F(Objects, MinMultiRecvCanBeSet) {
   side.make_endpoint(info.get());
   size_t value = 777, size = sizeof value;
-  ASSERT_EQ(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, sizeof value), 0);
+  ASSERT_EQ(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, sizeof value),
+            0);
   value = 0;
   ASSERT_EQ(fi_getopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &size), 0);
   EXPECT_EQ(value, 777u);
@@ -428,7 +433,8 @@ TEST_F(Objects, OptionsRefuseShortBuffersAndUnknownNames) {
   expect_error(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, 2));
   size = sizeof value;
   EXPECT_EQ(fi_getopt(side.ep.fid(), FI_OPT_ENDPOINT, 12345, &value, &size), -FI_ENOPROTOOPT);
-  EXPECT_EQ(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, 12345, &value, sizeof value), -FI_ENOPROTOOPT);
+  EXPECT_EQ(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, 12345, &value, sizeof value),
+            -FI_ENOPROTOOPT);
   EXPECT_EQ(fi_getopt(side.ep.fid(), 12345, FI_OPT_CM_DATA_SIZE, &value, &size), -FI_ENOPROTOOPT);
 }
 
@@ -477,7 +483,9 @@ TEST_F(Objects, ChosenKeyThatIsTakenIsENOKEY) {
   fid_mr *region = side.expose(memory, sizeof memory, FI_REMOTE_READ, 42);
   EXPECT_EQ(fi_mr_key(region), 42u);
   fid_mr *second = nullptr;
-  EXPECT_EQ(fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ, 0, 42, 0, &second, nullptr), -FI_ENOKEY);
+  EXPECT_EQ(
+      fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ, 0, 42, 0, &second, nullptr),
+      -FI_ENOKEY);
   side.regions.clear();
   side.expose(memory, sizeof memory, FI_REMOTE_READ, 42);  // free again
 }
@@ -492,8 +500,10 @@ TEST_F(Objects, AnEmptyRegionCanBeRegistered) {
 TEST_F(Objects, RegistrationRefusesWrongArguments) {
   char memory[64] = {};
   fid_mr *region = nullptr;
-  expect_error(fi_mr_reg(side.domain, memory, sizeof memory, UINT64_C(1) << 60, 0, 1, 0, &region, nullptr));
-  expect_error(fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ, 0, 1, UINT64_C(1) << 63, &region, nullptr));
+  expect_error(
+      fi_mr_reg(side.domain, memory, sizeof memory, UINT64_C(1) << 60, 0, 1, 0, &region, nullptr));
+  expect_error(fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ, 0, 1,
+                         UINT64_C(1) << 63, &region, nullptr));
   expect_error(fi_mr_reg(side.domain, memory, SIZE_MAX, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));
   iovec iov[100] = {};
   expect_error(fi_mr_regv(side.domain, iov, 100, FI_REMOTE_READ, 0, 1, 0, &region, nullptr));

@@ -28,7 +28,8 @@ void other_process(int socket) {
   std::vector<uint8_t> bytes = pattern(kSize, 1);
   const auto finish = [&](fid_cq *cq) {
     std::optional<Done> done;
-    if (!until([&] { return (done = poll_cq(cq)).has_value(); }, {&side})) throw std::runtime_error("no completion");
+    if (!until([&] { return (done = poll_cq(cq)).has_value(); }, {&side}))
+      throw std::runtime_error("no completion");
     must(-done->err);
   };
   for (;;) {
@@ -56,7 +57,8 @@ void other_process(int socket) {
         tell(socket, 1);
         const uint64_t key = 5;
         for (;;) {
-          if (fi_write(side.ep, bytes.data(), bytes.size(), nullptr, 0, 0, key, nullptr) != 0) side.progress();
+          if (fi_write(side.ep, bytes.data(), bytes.size(), nullptr, 0, 0, key, nullptr) != 0)
+            side.progress();
           while (poll_cq(side.tx_cq)) {
           }
         }
@@ -82,7 +84,8 @@ struct Here {
   }
   Done wait(fid_cq *cq) {
     std::optional<Done> done;
-    if (!until([&] { return (done = poll_cq(cq)).has_value(); }, {&side})) throw std::runtime_error("no completion came");
+    if (!until([&] { return (done = poll_cq(cq)).has_value(); }, {&side}))
+      throw std::runtime_error("no completion came");
     return *done;
   }
   void expect_end() {
@@ -154,7 +157,8 @@ TEST(Process, ThePeerExitsWithoutClosingAnything) {
     side->open(options_info(side->options).get());
     side->make_endpoint(side->info.get());
     must(fi_connect(side->ep, address.data(), nullptr, 0));
-    if (wait_event(side->eq, {side}).type != FI_CONNECTED) throw std::runtime_error("not connected");
+    if (wait_event(side->eq, {side}).type != FI_CONNECTED)
+      throw std::runtime_error("not connected");
     hear(socket);
   });
   Here here;
@@ -246,7 +250,8 @@ TEST(Process, FiftyPeersKilledAtOnce) {
       must(fi_connect(ep, address.data(), nullptr, 0));
     }
     for (int i = 0; i < kPeers; ++i)
-      if (wait_event(side.eq, {&side}).type != FI_CONNECTED) throw std::runtime_error("not connected");
+      if (wait_event(side.eq, {&side}).type != FI_CONNECTED)
+        throw std::runtime_error("not connected");
     tell(socket, 0);
     hear(socket);
   });

@@ -19,8 +19,8 @@ Options automatic() {
   return options;
 }
 
-// Waits for memory that somebody else's progress writes, without any call that would make progress or wait for it in a way that the
-// language knows: it is read as a debugger reads it.
+// Waits for memory that somebody else's progress writes, without any call that would make progress
+// or wait for it in a way that the language knows: it is read as a debugger reads it.
 bool becomes(const uint8_t *where, uint8_t value) {
   const int memory = ::open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
   const Deadline deadline;
@@ -158,7 +158,8 @@ TEST_P(Threads, FourSendOnOneEndpointOthersRead) {
     uint8_t fill[56];
   };
   std::vector<Message> in(256);
-  for (Message &message : in) must(fi_recv(pair.b.ep, &message, sizeof message, nullptr, 0, &message));
+  for (Message &message : in)
+    must(fi_recv(pair.b.ep, &message, sizeof message, nullptr, 0, &message));
   std::atomic<int> received{0}, completed{0}, failures{0};
   std::vector<std::thread> threads;
   const Deadline deadline;
@@ -178,7 +179,9 @@ TEST_P(Threads, FourSendOnOneEndpointOthersRead) {
         memset(message.fill, t * 31 + i, sizeof message.fill);
         ssize_t rc;
         // A queue of completions that nobody reads is a reason for -FI_EAGAIN, too.
-        while ((rc = fi_send(pair.a.ep, &message, sizeof message, nullptr, 0, nullptr)) == -FI_EAGAIN && !deadline.passed())
+        while ((rc = fi_send(pair.a.ep, &message, sizeof message, nullptr, 0, nullptr)) ==
+                   -FI_EAGAIN &&
+               !deadline.passed())
           complete_one(0);
         if (rc != 0) ++failures;
       }
@@ -198,7 +201,8 @@ TEST_P(Threads, FourSendOnOneEndpointOthersRead) {
         if (n != 1) continue;
         auto *message = static_cast<Message *>(entry.op_context);
         bool good = entry.len == sizeof *message && message->number == next[message->thread]++;
-        for (const uint8_t byte : message->fill) good = good && byte == uint8_t(message->thread * 31 + message->number);
+        for (const uint8_t byte : message->fill)
+          good = good && byte == uint8_t(message->thread * 31 + message->number);
         if (!good) ++failures;
         ++received;
         if (fi_recv(pair.b.ep, message, sizeof *message, nullptr, 0, message) != 0) ++failures;
@@ -231,7 +235,8 @@ TEST_P(Threads, BothDirectionsAndRmaAtOnce) {
     std::vector<uint8_t> in(expected.size());
     for (int i = 0; i < kEach && failures == 0; ++i) {
       std::atomic<int> done{0};
-      if (fi_read(me.ep, in.data(), in.size(), nullptr, 0, 0, fi_mr_key(remote), &done) != 0) ++failures;
+      if (fi_read(me.ep, in.data(), in.size(), nullptr, 0, 0, fi_mr_key(remote), &done) != 0)
+        ++failures;
       while (done == 0 && failures == 0 && !deadline.passed()) drain(me.tx_cq);
       if (done == 0) {
         ++failures;
@@ -251,7 +256,8 @@ TEST_P(Threads, BothDirectionsAndRmaAtOnce) {
       const uint64_t out = uint64_t(i);
       if (fi_recv(you.ep, &in, sizeof in, nullptr, 0, &arrived) != 0) ++failures;
       ssize_t rc;
-      while ((rc = fi_inject(me.ep, &out, sizeof out, 0)) == -FI_EAGAIN && !deadline.passed()) drain(me.tx_cq);
+      while ((rc = fi_inject(me.ep, &out, sizeof out, 0)) == -FI_EAGAIN && !deadline.passed())
+        drain(me.tx_cq);
       if (rc != 0) ++failures;
       while (arrived == 0 && failures == 0 && !deadline.passed()) drain(you.rx_cq);
       if (arrived == 0 || in != out) ++failures;

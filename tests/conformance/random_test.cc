@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Everything at once, at random: both sides send, inject, read and write in all forms and sizes, with all flags, receive late or early,
-// into plain and multi-receive buffers, and every byte and every completion is held against a model. A failure prints its seed;
-// WEFT_TEST_SEED repeats it.
+// Everything at once, at random: both sides send, inject, read and write in all forms and sizes,
+// with all flags, receive late or early, into plain and multi-receive buffers, and every byte and
+// every completion is held against a model. A failure prints its seed; WEFT_TEST_SEED repeats it.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +62,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
     for (size_t i = upto(3); i > 0; --i) marks.push_back(upto(bytes.size()));
     std::sort(marks.begin(), marks.end());
     std::vector<iovec> iov;
-    for (size_t i = 0; i + 1 < marks.size(); ++i) iov.push_back({bytes.data() + marks[i], marks[i + 1] - marks[i]});
+    for (size_t i = 0; i + 1 < marks.size(); ++i)
+      iov.push_back({bytes.data() + marks[i], marks[i + 1] - marks[i]});
     return iov;
   }
 
@@ -189,7 +190,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
     sending->read = true;
     const size_t size = upto(one_in(4) ? kRegion / 2 : 300), at = upto(kRegion / 2 - size);
     sending->bytes.assign(size, 0);
-    sending->expected.assign(p.peer->model.begin() + ptrdiff_t(at), p.peer->model.begin() + ptrdiff_t(at + size));
+    sending->expected.assign(p.peer->model.begin() + ptrdiff_t(at),
+                             p.peer->model.begin() + ptrdiff_t(at + size));
     const uint64_t key = fi_mr_key(p.peer->region);
     const auto iov = cut(sending->bytes);
     const size_t first = upto(size);
@@ -230,14 +232,16 @@ class Random : public ::testing::TestWithParam<unsigned> {
       iov[1] = {receive->buffer.data() + first, receive->buffer.size() - first};
       msg.iov_count = 2;
     }
-    const ssize_t rc = fi_recvmsg(p.side->ep, &msg, FI_COMPLETION | (receive->multi ? FI_MULTI_RECV : 0));
+    const ssize_t rc =
+        fi_recvmsg(p.side->ep, &msg, FI_COMPLETION | (receive->multi ? FI_MULTI_RECV : 0));
     if (rc == -FI_EAGAIN) return;
     must(rc);
     p.receives.push_back(std::move(receive));
   }
 
   void retire(Party &p, Party::Receive *receive) {
-    const auto it = std::find_if(p.receives.begin(), p.receives.end(), [receive](auto &r) { return r.get() == receive; });
+    const auto it = std::find_if(p.receives.begin(), p.receives.end(),
+                                 [receive](auto &r) { return r.get() == receive; });
     ASSERT_NE(it, p.receives.end());
     spare.push_back(std::move((*it)->buffer));
     p.receives.erase(it);
@@ -247,9 +251,11 @@ class Random : public ::testing::TestWithParam<unsigned> {
     while (auto done = poll_cq(p.side->tx_cq)) {
       ASSERT_EQ(done->err, 0) << fi_strerror(done->err);
       ASSERT_FALSE(p.transmits.empty());
-      // Sends and writes complete in order, reads in order; between the two kinds nothing is promised.
+      // Sends and writes complete in order, reads in order; between the two kinds nothing is
+      // promised.
       auto *sending = static_cast<Party::Sending *>(done->context);
-      const auto it = std::find_if(p.transmits.begin(), p.transmits.end(), [sending](auto &t) { return t.get() == sending; });
+      const auto it = std::find_if(p.transmits.begin(), p.transmits.end(),
+                                   [sending](auto &t) { return t.get() == sending; });
       ASSERT_NE(it, p.transmits.end()) << "a completion that nobody asked for";
       if (sending->read) {
         ASSERT_EQ(sending->bytes, sending->expected);
@@ -267,7 +273,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
       p.peer->expected.pop_front();
       ++p.received;
       if (message.write) {
-        ASSERT_EQ(done->flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA), uint64_t(FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+        ASSERT_EQ(done->flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
+                  uint64_t(FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
         ASSERT_EQ(done->data, *message.data);
         continue;
       }
@@ -278,8 +285,10 @@ class Random : public ::testing::TestWithParam<unsigned> {
       }
       ASSERT_EQ(done->len, message.bytes.size());
       auto *receive = static_cast<Party::Receive *>(done->context);
-      const uint8_t *at = receive->multi ? static_cast<uint8_t *>(done->buf) : receive->buffer.data();
-      ASSERT_TRUE(std::equal(message.bytes.begin(), message.bytes.end(), at)) << message.bytes.size() << " bytes";
+      const uint8_t *at =
+          receive->multi ? static_cast<uint8_t *>(done->buf) : receive->buffer.data();
+      ASSERT_TRUE(std::equal(message.bytes.begin(), message.bytes.end(), at))
+          << message.bytes.size() << " bytes";
       if (receive->multi) {
         ASSERT_GE(at, receive->buffer.data() + receive->used);
         receive->used = size_t(at - receive->buffer.data()) + message.bytes.size();
@@ -295,7 +304,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
 };
 
 std::vector<unsigned> seeds() {
-  if (const char *seed = std::getenv("WEFT_TEST_SEED")) return {unsigned(std::strtoul(seed, nullptr, 0))};
+  if (const char *seed = std::getenv("WEFT_TEST_SEED"))
+    return {unsigned(std::strtoul(seed, nullptr, 0))};
   return {1, 2, 3, 4, 5, 6, 7, 8};
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Random, ::testing::ValuesIn(seeds()));
@@ -351,7 +361,9 @@ TEST_P(Random, EveryByteAndEveryCompletionIsRight) {
   // All writes are there when a read that follows them is answered.
   for (Party &p : parties) {
     uint8_t byte;
-    pair.post([&] { return fi_read(p.side->ep, &byte, 1, nullptr, 0, 0, fi_mr_key(p.peer->region), &byte); });
+    pair.post([&] {
+      return fi_read(p.side->ep, &byte, 1, nullptr, 0, 0, fi_mr_key(p.peer->region), &byte);
+    });
     if (p.selective) {
       fi_msg msg{};
       pair.post([&] { return fi_sendmsg(p.side->ep, &msg, FI_FENCE | FI_COMPLETION); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Remote memory access (fi_rma.3, fi_mr.3): every form of read and write, vectors, keys, bounds, remote completion data, counters.
+// Remote memory access (fi_rma.3, fi_mr.3): every form of read and write, vectors, keys, bounds,
+// remote completion data, counters.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -21,12 +22,14 @@ Options rma_options(int mr_mode = 0, uint64_t more_caps = 0) {
 
 // A pair, and memory that b exposes.
 struct Rma {
-  explicit Rma(size_t size = 1 << 16, const Options &options = rma_options(), uint64_t access = kAllAccess,
-               const std::function<void(Side &)> &before_enable = {})
+  explicit Rma(size_t size = 1 << 16, const Options &options = rma_options(),
+               uint64_t access = kAllAccess, const std::function<void(Side &)> &before_enable = {})
       : pair(options, options, before_enable), memory(pattern(size, 99)) {
     region = pair.b.expose(memory.data(), memory.size(), access, 0xc0de);
     key = fi_mr_key(region);
-    base = pair.b.info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC) ? uint64_t(memory.data()) : 0;
+    base = pair.b.info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC)
+               ? uint64_t(memory.data())
+               : 0;
   }
   fid_ep *ep() { return pair.a.ep; }
   Done wait() { return pair.wait(pair.a.tx_cq); }
@@ -37,13 +40,15 @@ struct Rma {
   uint64_t key, base;
 };
 
-void expect_written(const Rma &r, const std::vector<uint8_t> &before, size_t at, const std::vector<uint8_t> &bytes) {
+void expect_written(const Rma &r, const std::vector<uint8_t> &before, size_t at,
+                    const std::vector<uint8_t> &bytes) {
   std::vector<uint8_t> expected = before;
   std::copy(bytes.begin(), bytes.end(), expected.begin() + ptrdiff_t(at));
   EXPECT_TRUE(r.memory == expected);
 }
 
-// Everything that was sent before is processed at the target when this returns: a read is answered in order.
+// Everything that was sent before is processed at the target when this returns: a read is answered
+// in order.
 void flush_writes(Rma &r) {
   uint8_t byte;
   r.pair.post([&] { return fi_read(r.ep(), &byte, 1, nullptr, 0, r.base, r.key, &byte); });
@@ -58,7 +63,8 @@ void flush_writes(Rma &r) {
 
 class RmaSize : public ::testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Bytes, RmaSize,
-                         ::testing::Values(0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20, 5 << 20));
+                         ::testing::Values(0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535,
+                                           65536, 65537, 1 << 20, 5 << 20));
 
 TEST_P(RmaSize, Write) {
   Rma r(GetParam() + 100);
@@ -117,7 +123,8 @@ TEST_P(RmaSize, WritedataTellsTheTarget) {
   EXPECT_EQ(told.err, 0);
   EXPECT_EQ(told.data, kData);
   EXPECT_EQ(told.context, nullptr);
-  EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA), uint64_t(FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+  EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
+            uint64_t(FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
   expect_written(r, before, 0, out);  // it is there when the target is told
   EXPECT_EQ(r.wait().context, &out);
 }
@@ -144,7 +151,8 @@ TEST_P(RmaSize, InjectWritedata) {
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out = pattern(GetParam(), 1);
   const std::vector<uint8_t> expected = out;
-  const ssize_t rc = fi_inject_writedata(r.ep(), out.data(), out.size(), kData, 0, r.base + 9, r.key);
+  const ssize_t rc =
+      fi_inject_writedata(r.ep(), out.data(), out.size(), kData, 0, r.base + 9, r.key);
   if (GetParam() > r.pair.a.info->tx_attr->inject_size) {
     EXPECT_LT(rc, 0);
     return;
@@ -229,7 +237,7 @@ TEST(RmaArguments, AreChecked) {
 
 struct Forbidden {
   const char *name;
-  uint64_t access;          // of the region
+  uint64_t access;  // of the region
   bool write;
   uint64_t key_offset;      // added to the key
   uint64_t address_offset;  // added to the region's start
@@ -265,9 +273,11 @@ TEST_P(RmaBounds, EndsTheConnectionAndTouchesNothing) {
   char posted[4];
   must(fi_recv(pair.b.ep, posted, sizeof posted, nullptr, 0, posted));
   if (f.write) {
-    must(fi_write(pair.a.ep, mine.data(), mine.size(), nullptr, 0, f.address_offset, fi_mr_key(region) + f.key_offset, &mine));
+    must(fi_write(pair.a.ep, mine.data(), mine.size(), nullptr, 0, f.address_offset,
+                  fi_mr_key(region) + f.key_offset, &mine));
   } else {
-    must(fi_read(pair.a.ep, mine.data(), mine.size(), nullptr, 0, f.address_offset, fi_mr_key(region) + f.key_offset, &mine));
+    must(fi_read(pair.a.ep, mine.data(), mine.size(), nullptr, 0, f.address_offset,
+                 fi_mr_key(region) + f.key_offset, &mine));
   }
   // The target ends the connection: both sides hear of it, what was posted comes back.
   EXPECT_EQ(pair.wait(pair.b.eq).type, uint32_t(FI_SHUTDOWN));
@@ -287,7 +297,8 @@ TEST(RmaBoundsMore, OneBadVectorAmongGoodOnesTouchesNothing) {
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out(30, 0xaa);
   const iovec iov{out.data(), out.size()};
-  const fi_rma_iov places[] = {{r.base, 10, r.key}, {r.base + 100, 10, r.key}, {r.base + 4090, 10, r.key}};
+  const fi_rma_iov places[] = {
+      {r.base, 10, r.key}, {r.base + 100, 10, r.key}, {r.base + 4090, 10, r.key}};
   fi_msg_rma message{};
   message.msg_iov = &iov;
   message.iov_count = 1;
@@ -344,7 +355,8 @@ TEST(RmaKeys, AChosenKeyIsKept) {
 
 TEST(RmaKeys, ProviderKeysAreUnlikeEachOther) {
   Pair pair(rma_options(FI_MR_PROV_KEY));
-  if (!(pair.b.info->domain_attr->mr_mode & FI_MR_PROV_KEY)) GTEST_SKIP() << "this stack needs no provider keys";
+  if (!(pair.b.info->domain_attr->mr_mode & FI_MR_PROV_KEY))
+    GTEST_SKIP() << "this stack needs no provider keys";
   char memory[8];
   std::set<uint64_t> keys;
   unsigned high_bits = 0;
@@ -389,9 +401,11 @@ TEST(RmaKeys, BasicModeNamesVirtualAddresses) {
 
   std::vector<uint8_t> memory = pattern(1000, 1), in(500);
   fid_mr *region = passive.expose(memory.data(), memory.size(), kAllAccess, 1);
-  must(fi_read(active.ep, in.data(), in.size(), nullptr, 0, uint64_t(memory.data()) + 100, fi_mr_key(region), &in));
+  must(fi_read(active.ep, in.data(), in.size(), nullptr, 0, uint64_t(memory.data()) + 100,
+               fi_mr_key(region), &in));
   std::optional<Done> done;
-  ASSERT_TRUE(until([&] { return (done = poll_cq(active.tx_cq)).has_value(); }, {&active, &passive}));
+  ASSERT_TRUE(
+      until([&] { return (done = poll_cq(active.tx_cq)).has_value(); }, {&active, &passive}));
   EXPECT_EQ(done->err, 0);
   EXPECT_EQ(memcmp(in.data(), memory.data() + 100, in.size()), 0);
 }
@@ -401,7 +415,8 @@ TEST(RmaKeys, TheWholeAddressSpaceCanBeExposed) {
   Pair pair;
   fid_mr *region = pair.b.expose(nullptr, SIZE_MAX, kAllAccess, 1);
   std::vector<uint8_t> memory = pattern(100, 1), in(100);
-  must(fi_read(pair.a.ep, in.data(), in.size(), nullptr, 0, uint64_t(memory.data()), fi_mr_key(region), &in));
+  must(fi_read(pair.a.ep, in.data(), in.size(), nullptr, 0, uint64_t(memory.data()),
+               fi_mr_key(region), &in));
   EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
   EXPECT_EQ(in, memory);
 }
@@ -439,7 +454,8 @@ TEST(RmaKeys, AClosedRegionIsOutOfReach) {
 }
 
 TEST(RmaKeys, ClosingARegionUnderTrafficStopsTheTraffic) {
-  // The region closes in the middle of a large write and of a large read; its memory must not be touched afterwards.
+  // The region closes in the middle of a large write and of a large read; its memory must not be
+  // touched afterwards.
   for (const bool write : {true, false}) {
     Rma r(32 << 20);
     std::vector<uint8_t> mine(r.memory.size(), 0xaa);
@@ -453,7 +469,8 @@ TEST(RmaKeys, ClosingARegionUnderTrafficStopsTheTraffic) {
     const std::vector<uint8_t> after = r.memory;
     r.pair.settle();
     EXPECT_TRUE(r.memory == after);
-    // Either it was all done before, or the connection is over; a memory that is gone can do no third thing.
+    // Either it was all done before, or the connection is over; a memory that is gone can do no
+    // third thing.
     const Done done = r.wait();
     EXPECT_EQ(done.context, &mine);
   }
@@ -466,7 +483,9 @@ TEST(RmaData, ManyWritesAreToldInOrder) {
   constexpr uint64_t kCount = 2000;
   uint64_t told = 0, sent = 0;
   ASSERT_TRUE(r.pair.until([&] {
-    while (sent < kCount && fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0, r.base + sent * 8 % 4096, r.key) == 0) ++sent;
+    while (sent < kCount && fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0,
+                                                r.base + sent * 8 % 4096, r.key) == 0)
+      ++sent;
     while (auto done = poll_cq(r.pair.b.rx_cq)) {
       EXPECT_EQ(done->err, 0);
       EXPECT_EQ(done->data, told);
@@ -484,11 +503,15 @@ TEST(RmaData, ASmallQueueHoldsWritersBackButLosesNothing) {
   uint64_t told = 0, sent = 0;
   // First without reading the target's queue at all.
   for (int i = 0; i < 200; ++i) {
-    while (sent < kCount && fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0, r.base, r.key) == 0) ++sent;
+    while (sent < kCount &&
+           fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0, r.base, r.key) == 0)
+      ++sent;
     r.pair.progress();
   }
   ASSERT_TRUE(r.pair.until([&] {
-    while (sent < kCount && fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0, r.base, r.key) == 0) ++sent;
+    while (sent < kCount &&
+           fi_inject_writedata(r.ep(), &sent, sizeof sent, sent, 0, r.base, r.key) == 0)
+      ++sent;
     while (auto done = poll_cq(r.pair.b.rx_cq)) {
       EXPECT_EQ(done->err, 0);
       EXPECT_EQ(done->data, told);
@@ -559,8 +582,8 @@ TEST(RmaCompletion, ManyReadsAreAnsweredInOrder) {
   std::vector<std::vector<uint8_t>> in(kCount, std::vector<uint8_t>(100));
   int posted = 0, done = 0;
   ASSERT_TRUE(r.pair.until([&] {
-    while (posted < kCount &&
-           fi_read(r.ep(), in[posted].data(), 100, nullptr, 0, r.base + uint64_t(posted), r.key, &in[posted]) == 0)
+    while (posted < kCount && fi_read(r.ep(), in[posted].data(), 100, nullptr, 0,
+                                      r.base + uint64_t(posted), r.key, &in[posted]) == 0)
       ++posted;
     while (auto c = poll_cq(r.pair.a.tx_cq)) {
       EXPECT_EQ(c->context, &in[done]);
@@ -575,7 +598,9 @@ TEST(RmaCompletion, ReadsAndWritesOfBothSidesAtOnce) {
   Rma r(1 << 18);
   std::vector<uint8_t> there = pattern(1 << 18, 7);
   fid_mr *other = r.pair.a.expose(there.data(), there.size(), kAllAccess, 0xbeef);
-  const uint64_t other_base = r.pair.a.info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC) ? uint64_t(there.data()) : 0;
+  const uint64_t other_base = r.pair.a.info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC)
+                                  ? uint64_t(there.data())
+                                  : 0;
   constexpr int kRounds = 40;
   std::vector<uint8_t> in_a(100000), in_b(100000);
   int done_a = 0, done_b = 0, posted_a = 0, posted_b = 0;
@@ -584,7 +609,8 @@ TEST(RmaCompletion, ReadsAndWritesOfBothSidesAtOnce) {
         fi_read(r.pair.a.ep, in_a.data(), in_a.size(), nullptr, 0, r.base + 5, r.key, nullptr) == 0)
       ++posted_a;
     if (posted_b == done_b && posted_b < kRounds &&
-        fi_read(r.pair.b.ep, in_b.data(), in_b.size(), nullptr, 0, other_base + 9, fi_mr_key(other), nullptr) == 0)
+        fi_read(r.pair.b.ep, in_b.data(), in_b.size(), nullptr, 0, other_base + 9, fi_mr_key(other),
+                nullptr) == 0)
       ++posted_b;
     while (auto c = poll_cq(r.pair.a.tx_cq)) {
       EXPECT_EQ(c->err, 0);
@@ -610,14 +636,17 @@ TEST(RmaEvent, ARegionsCountersCountRemoteAccess) {
   must(fi_cntr_open(r.pair.b.domain, &attr, reads.out(), nullptr));
   std::vector<uint8_t> memory(100);
   Handle<fid_mr> region;
-  must(fi_mr_reg(r.pair.b.domain, memory.data(), memory.size(), kAllAccess, 0, 0xfeed, FI_RMA_EVENT, region.out(), nullptr));
+  must(fi_mr_reg(r.pair.b.domain, memory.data(), memory.size(), kAllAccess, 0, 0xfeed, FI_RMA_EVENT,
+                 region.out(), nullptr));
   must(fi_mr_bind(region, writes.fid(), FI_REMOTE_WRITE));
   must(fi_mr_bind(region, reads.fid(), FI_REMOTE_READ));
   if (r.pair.b.info->domain_attr->mr_mode & FI_MR_RMA_EVENT) must(fi_mr_enable(region));
   EXPECT_EQ(fi_close(writes.fid()), -FI_EBUSY);
   char byte = 1;
-  for (int i = 0; i < 3; ++i) must(fi_write(r.ep(), &byte, 1, nullptr, 0, 0, fi_mr_key(region), nullptr));
-  for (int i = 0; i < 2; ++i) must(fi_read(r.ep(), &byte, 1, nullptr, 0, 0, fi_mr_key(region), nullptr));
+  for (int i = 0; i < 3; ++i)
+    must(fi_write(r.ep(), &byte, 1, nullptr, 0, 0, fi_mr_key(region), nullptr));
+  for (int i = 0; i < 2; ++i)
+    must(fi_read(r.ep(), &byte, 1, nullptr, 0, 0, fi_mr_key(region), nullptr));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(r.wait().err, 0);
   EXPECT_TRUE(r.pair.until([&] { return fi_cntr_read(writes) == 3 && fi_cntr_read(reads) == 2; }));
   region.reset();
@@ -625,7 +654,8 @@ TEST(RmaEvent, ARegionsCountersCountRemoteAccess) {
 
 TEST(RmaEvent, WithFI_MR_RMA_EVENTARegionIsClosedUntilEnabled) {
   Pair pair(rma_options(FI_MR_RMA_EVENT, FI_RMA_EVENT));
-  if (!(pair.b.info->domain_attr->mr_mode & FI_MR_RMA_EVENT)) GTEST_SKIP() << "this stack does not need FI_MR_RMA_EVENT";
+  if (!(pair.b.info->domain_attr->mr_mode & FI_MR_RMA_EVENT))
+    GTEST_SKIP() << "this stack does not need FI_MR_RMA_EVENT";
   std::vector<uint8_t> memory(100);
   fid_mr *region = pair.b.expose(memory.data(), memory.size(), kAllAccess, 1, FI_RMA_EVENT);
   char byte = 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Shared receive contexts (fi_endpoint.3, fi_srx_context): one pool of receives for several endpoints.
+// Shared receive contexts (fi_endpoint.3, fi_srx_context): one pool of receives for several
+// endpoints.
 #include <cstring>
 #include <map>
 
@@ -139,13 +140,15 @@ TEST(Srx, OrderOfEachSenderIsKept) {
     int caller, number;
   };
   std::vector<Message> in(64);
-  for (Message &message : in) must(fi_recv(h.hub->srx, &message, sizeof message, nullptr, 0, &message));
+  for (Message &message : in)
+    must(fi_recv(h.hub->srx, &message, sizeof message, nullptr, 0, &message));
   int sent[kCallers] = {}, received[kCallers] = {}, total = 0;
   const Deadline deadline;
   while (total < kCount * kCallers && !deadline.passed() && !::testing::Test::HasFailure()) {
     for (int i = 0; i < kCallers; ++i) {
       const Message message{i, sent[i]};
-      if (sent[i] < kCount && fi_inject(h.callers[i]->ep, &message, sizeof message, 0) == 0) ++sent[i];
+      if (sent[i] < kCount && fi_inject(h.callers[i]->ep, &message, sizeof message, 0) == 0)
+        ++sent[i];
     }
     h.progress();
     while (const auto done = poll_cq(h.hub->rx_cq)) {
@@ -189,7 +192,8 @@ TEST(Srx, AFullContextIsEAGAIN) {
   char in[4];
   int posted = 0;
   ssize_t rc = 0;
-  while (posted < 100000 && (rc = fi_recv(h.hub->srx, in, sizeof in, nullptr, 0, nullptr)) == 0) ++posted;
+  while (posted < 100000 && (rc = fi_recv(h.hub->srx, in, sizeof in, nullptr, 0, nullptr)) == 0)
+    ++posted;
   EXPECT_EQ(rc, -FI_EAGAIN);
   EXPECT_GE(posted, 16);
 }

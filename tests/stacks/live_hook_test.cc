@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stacks and hooks around a real provider: the example layer and the example hook, stacked by a file at each place, and hung on the
-// objects of a connection that carries traffic.
+// Stacks and hooks around a real provider: the example layer and the example hook, stacked by a
+// file at each place, and hung on the objects of a connection that carries traffic.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ namespace {
 // What the example hook counted on an endpoint; nothing if it is not there.
 std::optional<uint64_t> counted(fid_ep *ep) {
   weft_counters_ops *ops = nullptr;
-  if (fi_open_ops(&ep->fid, "hook-count", 0, reinterpret_cast<void **>(&ops), nullptr) != 0) return {};
+  if (fi_open_ops(&ep->fid, "hook-count", 0, reinterpret_cast<void **>(&ops), nullptr) != 0)
+    return {};
   weft_counter counter{};
   ops->read(&ep->fid, &counter, 1);
   return counter.value;
@@ -45,8 +46,12 @@ class Diagnosis {
     must(fi_open_ops(fid_, WEFT_DIAGNOSIS_OPS, 0, reinterpret_cast<void **>(&ops_), nullptr));
   }
   ~Diagnosis() { fi_close(fid_); }
-  std::string attach(struct fid *root, const char *hook) { return text(ops_->attach_hook, root, hook); }
-  std::string detach(struct fid *root, const char *hook) { return text(ops_->detach_hook, root, hook); }
+  std::string attach(struct fid *root, const char *hook) {
+    return text(ops_->attach_hook, root, hook);
+  }
+  std::string detach(struct fid *root, const char *hook) {
+    return text(ops_->detach_hook, root, hook);
+  }
 
  private:
   template <class Call>
@@ -64,7 +69,8 @@ class Diagnosis {
 // A configuration file for this process and the fresh ones that it starts.
 std::string write_config(const char *name, const char *text) {
   const char *folder = getenv("TMPDIR");
-  std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/weft-stacks-" + name + "-" + std::to_string(getpid()) + ".yaml";
+  std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/weft-stacks-" + name +
+                     "-" + std::to_string(getpid()) + ".yaml";
   std::ofstream(path) << text;
   return path;
 }
@@ -72,7 +78,10 @@ std::string write_config(const char *name, const char *text) {
 void with_stack(const char *name, const char *elements) {
   const char *given = getenv("FI_CONFIG");
   const std::string path =
-      given != nullptr ? given : write_config(name, (std::string("version: 1\nstacks:\n  tested: ") + elements + "\nuse: [tested]\n").c_str());
+      given != nullptr ? given
+                       : write_config(name, (std::string("version: 1\nstacks:\n  tested: ") +
+                                             elements + "\nuse: [tested]\n")
+                                                .c_str());
   const std::string config = "FI_CONFIG=" + path;
   if (!in_fresh_process({WEFT_EXAMPLES, config.c_str(), "WEFT_TEST_STACK=tcp;pass"})) {
     unlink(path.c_str());
@@ -91,7 +100,8 @@ TEST(Stack, HookAboveALayerOverTcp) {
 }
 
 TEST(Stack, HookBetweenLayerAndTcp) {
-  with_stack("between", "[{layer: pass, params: {inject_size: 64}}, {hook: count}, {provider: tcp}]");
+  with_stack("between",
+             "[{layer: pass, params: {inject_size: 64}}, {hook: count}, {provider: tcp}]");
 }
 
 TEST(Stack, HookByEnvironment) {
@@ -118,7 +128,8 @@ TEST(LiveHook, IsAttachedInPlaceAndDetachedAgain) {
   EXPECT_NE(weft.attach(pair.a.fabric.fid(), "nosuch"), "");
 
   ASSERT_EQ(weft.detach(pair.a.fabric.fid(), "count"), "");
-  EXPECT_EQ(pair.a.ep->msg, plain) << "the table of an endpoint without hooks is the provider's own";
+  EXPECT_EQ(pair.a.ep->msg, plain)
+      << "the table of an endpoint without hooks is the provider's own";
   exchange(pair, 5);
   EXPECT_FALSE(counted(pair.a.ep));
   EXPECT_EQ(pair.a.ep, before);

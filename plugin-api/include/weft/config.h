@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The boundary between the core and the YAML reader (config/, weft-config.so), which the core opens only where there
- * is a file to read. One file in, typed entries out; merging files, environment and API is the core's business.
+ * The boundary between the core and the YAML reader (config/, weft-config.so), which the core opens
+ * only where there is a file to read. One file in, typed entries out; merging files, environment
+ * and API is the core's business.
  *
  *     weft_policy *p = NULL;
- *     if (reader->read_policy("/etc/weft/10-site.yaml", text, size, on_diagnostic, ctx, &p) == 0) { ...; reader->free_policy(p); }
+ *     if (reader->read_policy("/etc/weft/10-site.yaml", text, size, on_diagnostic, ctx, &p) == 0) {
+ * ...; reader->free_policy(p); }
  *
- * Private to one release of weft: the core and the reader are shipped together, so this is no plugin ABI.
+ * Private to one release of weft: the core and the reader are shipped together, so this is no
+ * plugin ABI.
  */
 #ifndef WEFT_CONFIG_H
 #define WEFT_CONFIG_H
@@ -22,36 +25,40 @@ extern "C" {
 #define WEFT_CONFIG_VERSION 1 /* both sides must have been built with the same */
 #define WEFT_CONFIG_SYMBOL "weft_config_query"
 
-/* Where something stands. line and column count from 1; 0: unknown. `file` lives as long as the policy. */
+/* Where something stands. line and column count from 1; 0: unknown. `file` lives as long as the
+ * policy. */
 typedef struct weft_where {
   const char *file;
   uint32_t line, column;
 } weft_where;
 
 enum { WEFT_DIAG_ERROR = 1, WEFT_DIAG_WARNING = 2 };
-typedef void (*weft_diag_fn)(void *arg, uint32_t severity, const weft_where *where, const char *text);
+typedef void (*weft_diag_fn)(void *arg, uint32_t severity, const weft_where *where,
+                             const char *text);
 
 typedef struct weft_name { /* enable, disable, use, path */
   const char *name;
   weft_where where;
 } weft_name;
 
-/* One entry of providers.rank. Match members that are NULL match all; all given must match. Globs: * ? [..]. */
+/* One entry of providers.rank. Match members that are NULL match all; all given must match. Globs:
+ * * ? [..]. */
 typedef struct weft_rank_rule {
-  const char *provider, *netdev, *subnet /* CIDR */, *ep_type /* msg|rdm|dgram */, *hostname, *executable;
+  const char *provider, *netdev, *subnet /* CIDR */, *ep_type /* msg|rdm|dgram */, *hostname,
+      *executable;
   uint32_t has_rank, has_enable;
   int32_t rank;
   uint32_t enable;
   weft_where where;
 } weft_rank_rule;
 
-typedef struct weft_setting { /* params.unit.key, or of a stack element (unit NULL) */
+typedef struct weft_setting {     /* params.unit.key, or of a stack element (unit NULL) */
   const char *unit, *key, *value; /* lists joined by commas */
   weft_where where;
 } weft_setting;
 
 typedef struct weft_stack_element {
-  uint32_t kind; /* WEFT_KIND_... */
+  uint32_t kind;                /* WEFT_KIND_... */
   uint32_t skip_if_unavailable; /* on_unavailable: skip (default: fail) */
   const char *name;
   const weft_setting *params;
@@ -70,7 +77,8 @@ typedef struct weft_stack { /* from the application down to the wire */
 typedef struct weft_policy {
   uint32_t struct_size;
   uint32_t has_enable; /* 1: `enable` is an allow-list, even if empty */
-  const weft_name *enable, *disable, *use, *plugin_path, *final_keys; /* final: dotted keys, "providers.disable" */
+  const weft_name *enable, *disable, *use, *plugin_path,
+      *final_keys; /* final: dotted keys, "providers.disable" */
   size_t enable_count, disable_count, use_count, plugin_path_count, final_key_count;
   const weft_rank_rule *ranks;
   size_t rank_count;
@@ -98,7 +106,8 @@ typedef struct weft_manifest_unit {
 typedef struct weft_manifest {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor, min_core_minor, reserved;
-  const char *name, *vendor, *version, *license, *support, *library /* relative to the manifest */, *arch /* "x86_64" */;
+  const char *name, *vendor, *version, *license, *support, *library /* relative to the manifest */,
+      *arch /* "x86_64" */;
   const weft_manifest_unit *units;
   size_t unit_count;
 } weft_manifest;
@@ -106,11 +115,13 @@ typedef struct weft_manifest {
 typedef struct weft_config_reader {
   uint32_t version; /* WEFT_CONFIG_VERSION */
   uint32_t struct_size;
-  /* 0 and *out, or -FI_EINVAL after at least one WEFT_DIAG_ERROR (all errors of the file are reported, not only the first).
-   * `path` is for messages only; the text is what is read. */
-  int32_t (*read_policy)(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg, weft_policy **out);
+  /* 0 and *out, or -FI_EINVAL after at least one WEFT_DIAG_ERROR (all errors of the file are
+   * reported, not only the first). `path` is for messages only; the text is what is read. */
+  int32_t (*read_policy)(const char *path, const char *text, size_t size, weft_diag_fn diag,
+                         void *arg, weft_policy **out);
   void (*free_policy)(weft_policy *policy);
-  int32_t (*read_manifest)(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg, weft_manifest **out);
+  int32_t (*read_manifest)(const char *path, const char *text, size_t size, weft_diag_fn diag,
+                           void *arg, weft_manifest **out);
   void (*free_manifest)(weft_manifest *manifest);
 } weft_config_reader;
 

@@ -3,13 +3,14 @@
 //
 //   Result<int> open_socket() {
 //     int fd = ::socket(...);
-//     if (fd < 0) return fail(errno, "socket: %s (open files: %zu of %zu): raise `ulimit -n`", ...);
-//     return fd;
+//     if (fd < 0) return fail(errno, "socket: %s (open files: %zu of %zu): raise `ulimit -n`",
+//     ...); return fd;
 //   }
 //   WEFT_TRY(int fd, open_socket());              // returns the error to the caller
 //
-// Not for the data path, which returns ssize_t as OFI does, and never across the C boundary: to_c() turns it into a code and
-// text there. tl::expected has the shape of std::expected (C++23), which will replace it.
+// Not for the data path, which returns ssize_t as OFI does, and never across the C boundary: to_c()
+// turns it into a code and text there. tl::expected has the shape of std::expected (C++23), which
+// will replace it.
 #ifndef WEFT_RESULT_H
 #define WEFT_RESULT_H
 
@@ -34,7 +35,8 @@ template <class T>
 using Result = tl::expected<T, Error>;
 
 // An error from a printf-style text. `code` is a positive errno (FI_E...).
-__attribute__((format(printf, 2, 3))) inline tl::unexpected<Error> fail(int code, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) inline tl::unexpected<Error> fail(int code,
+                                                                        const char *format, ...) {
   char text[sizeof(weft_error{}.text)];
   va_list args;
   va_start(args, format);
@@ -43,7 +45,8 @@ __attribute__((format(printf, 2, 3))) inline tl::unexpected<Error> fail(int code
   return tl::unexpected<Error>(Error{code, text});
 }
 
-// Writes an error into the struct of the C boundary and returns the negative code. `why` may be null.
+// Writes an error into the struct of the C boundary and returns the negative code. `why` may be
+// null.
 inline int32_t to_c(const Error &error, weft_error *why) noexcept {
   if (why != nullptr) {
     why->struct_size = sizeof *why;
@@ -62,14 +65,14 @@ inline Error from_c(int32_t code, const weft_error &why) {
 #define WEFT_TRY_CONCAT_(a, b) a##b
 #define WEFT_TRY_NAME_(line) WEFT_TRY_CONCAT_(weft_try_, line)
 // WEFT_TRY(declaration, expression): declares from the value of a Result, or returns its error.
-#define WEFT_TRY(declaration, ...)                                                              \
-  auto WEFT_TRY_NAME_(__LINE__) = (__VA_ARGS__);                                                \
-  if (!WEFT_TRY_NAME_(__LINE__))                                                                \
-    return tl::unexpected<::weft::Error>(std::move(WEFT_TRY_NAME_(__LINE__)).error());          \
+#define WEFT_TRY(declaration, ...)                                                     \
+  auto WEFT_TRY_NAME_(__LINE__) = (__VA_ARGS__);                                       \
+  if (!WEFT_TRY_NAME_(__LINE__))                                                       \
+    return tl::unexpected<::weft::Error>(std::move(WEFT_TRY_NAME_(__LINE__)).error()); \
   declaration = *std::move(WEFT_TRY_NAME_(__LINE__))
 // WEFT_CHECK(expression): the same for Result<void>.
-#define WEFT_CHECK(...)                                                                         \
-  if (auto weft_check_ = (__VA_ARGS__); !weft_check_)                                           \
+#define WEFT_CHECK(...)                               \
+  if (auto weft_check_ = (__VA_ARGS__); !weft_check_) \
   return tl::unexpected<::weft::Error>(std::move(weft_check_).error())
 
 #endif

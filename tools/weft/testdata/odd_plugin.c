@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Plugins that `weft plugin check` must find fault with, by what is defined when this is compiled:
- *   EXTRA      exports a second symbol, needs one that nothing defines, and a library called Protobuf
- *   ABORTS     ends the process when it is loaded */
+ *   EXTRA      exports a second symbol, needs one that nothing defines, and a library called
+ * Protobuf ABORTS     ends the process when it is loaded */
 #include <stdlib.h>
 #include <weft/plugin.h>
 

@@ -4,7 +4,8 @@
 //   cntr->add_events(1, bytes);        // by the provider, engine's lock held
 //   cntr->add_error();
 //
-// Counts operations or bytes as it was opened for. Reading makes progress. Not a completion queue: it says how many, never which.
+// Counts operations or bytes as it was opened for. Reading makes progress. Not a completion queue:
+// it says how many, never which.
 #ifndef WEFT_SDK_CNTR_H
 #define WEFT_SDK_CNTR_H
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Cq: a completion queue in all formats and with all wait objects (fi_cq.3), for any provider that has an Engine.
+// Cq: a completion queue in all formats and with all wait objects (fi_cq.3), for any provider that
+// has an Engine.
 //
 //   WEFT_TRY(Cq *cq, Cq::open(owner, attr, context));
 //   Guard guard(engine.lock());
 //   cq->push({.context = op.context, .flags = FI_SEND | FI_MSG, .len = n});
 //   cq->push_error({.context = op.context, .flags = FI_RECV | FI_MSG, .err = FI_ETRUNC, ...});
 //
-// push() and full() are for the provider, with the engine's lock held; the rest is what an application calls. A queue never loses
-// a completion under FI_RM_ENABLED: it grows, bounded by the operations that its endpoints let be posted, and a provider whose peers
-// can cause entries asks full() first; a handler that has to wait marks itself dirty, and is flushed when there is room. Under
-// FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says FI_EOVERRUN for ever (fi_cq.3, NOTES).
-// It knows nothing of operations and matches nothing.
+// push() and full() are for the provider, with the engine's lock held; the rest is what an
+// application calls. A queue never loses a completion under FI_RM_ENABLED: it grows, bounded by the
+// operations that its endpoints let be posted, and a provider whose peers can cause entries asks
+// full() first; a handler that has to wait marks itself dirty, and is flushed when there is room.
+// Under FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says FI_EOVERRUN
+// for ever (fi_cq.3, NOTES). It knows nothing of operations and matches nothing.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 
@@ -29,12 +31,13 @@ namespace weft::sdk {
 
 class WaitSet;
 
-// What the queues, counters and regions of a domain share. Lives in the domain, as long as its objects.
+// What the queues, counters and regions of a domain share. Lives in the domain, as long as its
+// objects.
 struct DomainContext {
   const weft_instance *instance = nullptr;
   struct fid *fid = nullptr;  // the domain's
   Engine *engine = nullptr;
-  uint32_t api_version = 0;        // of the fabric
+  uint32_t api_version = 0;         // of the fabric
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
@@ -76,7 +79,8 @@ class Cq final : public Object<Cq, fid_cq> {
   }
   void push_error(CompletionError error);
   bool full() const { return tail_ - head_ >= size_; }
-  // fi_cancel and a closing endpoint: no entry of the queue is touched, completions that were reported stay.
+  // fi_cancel and a closing endpoint: no entry of the queue is touched, completions that were
+  // reported stay.
   std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
   Engine &engine() { return *domain_.engine; }
 
@@ -97,7 +101,8 @@ class Cq final : public Object<Cq, fid_cq> {
 
   // 0: a wait on the descriptor is safe; -FI_EAGAIN: there is something to read (fi_trywait).
   int trywait();
-  // For wait and poll sets: the descriptor (negative: -FI_E...), and whether there is something to read after some progress.
+  // For wait and poll sets: the descriptor (negative: -FI_E...), and whether there is something to
+  // read after some progress.
   int wait_fd();
   bool poll();
 
@@ -115,7 +120,7 @@ class Cq final : public Object<Cq, fid_cq> {
   DomainContext &domain_;
   const enum fi_cq_format format_;
   const bool threshold_;  // FI_CQ_COND_THRESHOLD
-  const size_t size_;  // asked for; the ring may grow beyond it
+  const size_t size_;     // asked for; the ring may grow beyond it
   std::vector<Completion> ring_;
   size_t mask_;
   size_t room_;  // entries of the ring; 0 after an overrun

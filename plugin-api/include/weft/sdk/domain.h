@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// DomainCore: the ops that every software provider's domain has: queues, counters, poll sets and memory regions.
+// DomainCore: the ops that every software provider's domain has: queues, counters, poll sets and
+// memory regions.
 //
 //   class Domain final : public Object<Domain, fid_domain>, public DomainCore {
 //     Domain(...) : Object(...), DomainCore(instance, base(), settings) {}
-//     int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);      // the provider's own
+//     int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);      // the provider's
+//     own
 //   };
 //   c()->ops = const_cast<fi_ops_domain *>(domain_ops<Domain>());
 //
-// It owns the engine. Not for endpoints, address vectors or anything that differs between providers.
+// It owns the engine. Not for endpoints, address vectors or anything that differs between
+// providers.
 #ifndef WEFT_SDK_DOMAIN_H
 #define WEFT_SDK_DOMAIN_H
 
@@ -21,9 +24,11 @@ namespace weft::sdk {
 
 class Eq;
 
-// Ends an open call of the API: gives out the object's fid, or logs why not (the application gets a number only).
+// Ends an open call of the API: gives out the object's fid, or logs why not (the application gets a
+// number only).
 template <class T>
-int finish(const weft_instance *instance, enum fi_log_subsys subsys, Result<T *> result, typename T::FidType **out) {
+int finish(const weft_instance *instance, enum fi_log_subsys subsys, Result<T *> result,
+           typename T::FidType **out) {
   if (!result) {
     WEFT_WARN(instance, subsys, "%s", result.error().text.c_str());
     return -result.error().code;
@@ -57,10 +62,10 @@ class DomainCore {
   int control(int command, void *arg);  // FI_MAP_RAW_MR, FI_UNMAP_KEY
 
   // fi_ops_mr
-  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key, uint64_t flags,
-          struct fid_mr **mr, void *context);
-  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t requested_key,
-           uint64_t flags, struct fid_mr **mr, void *context);
+  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
+          uint64_t flags, struct fid_mr **mr, void *context);
+  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
   int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
 
  protected:

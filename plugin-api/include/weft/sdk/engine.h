@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Engine: the progress engine of a domain or a fabric. It owns the lock of its objects, knows their file descriptors, and moves
-// their protocols on when somebody makes progress: a reader of a CQ, EQ or counter, or its own thread.
+// Engine: the progress engine of a domain or a fabric. It owns the lock of its objects, knows their
+// file descriptors, and moves their protocols on when somebody makes progress: a reader of a CQ, EQ
+// or counter, or its own thread.
 //
 //   class Socket final : public Handler { void on_event(uint32_t events) override { ... } ... };
 //   Guard guard(engine.lock());
 //   engine.add(socket, fd, EPOLLIN);
 //   engine.progress();
 //
-// A spinning reader of one or two descriptors costs no epoll: those are tried directly, since the first read tells all. The epoll
-// sets come into being when there are more descriptors, or when somebody wants to block. Everything here is called with
-// the lock held, but start_thread() and stop_thread(). What a handler throws (no memory) leaves progress(), or ends at the thread.
-// It is not a general event loop: no nesting, no priorities.
+// A spinning reader of one or two descriptors costs no epoll: those are tried directly, since the
+// first read tells all. The epoll sets come into being when there are more descriptors, or when
+// somebody wants to block. Everything here is called with the lock held, but start_thread() and
+// stop_thread(). What a handler throws (no memory) leaves progress(), or ends at the thread. It is
+// not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
 
@@ -35,8 +37,9 @@ uint64_t now_ns();  // CLOCK_MONOTONIC
 // One file descriptor and what happens to it. Registered with at most one engine.
 class Handler {
  public:
-  // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP as they come; never to one who wants
-  // nothing (0). Called also without readiness being known (direct polling), so reads and writes must not block.
+  // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP
+  // as they come; never to one who wants nothing (0). Called also without readiness being known
+  // (direct polling), so reads and writes must not block.
   virtual void on_event(uint32_t events) = 0;
   // Staged output should go out now (mark_dirty).
   virtual void on_flush() {}
@@ -57,7 +60,8 @@ class Handler {
 
 class Engine {
  public:
-  // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and no thread is wanted.
+  // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and
+  // no thread is wanted.
   explicit Engine(bool locked) : lock_(locked) {}
   ~Engine();
   Engine(const Engine &) = delete;
@@ -67,10 +71,12 @@ class Engine {
 
   void add(Handler &handler, int fd, uint32_t want, uint32_t cm_want);
   void change(Handler &handler, uint32_t want, uint32_t cm_want);
-  void remove(Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
+  void remove(
+      Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
 
-  // Has on_flush called at the next progress, at the latest. A handler that marks itself in on_flush can do nothing now: it does not
-  // wake the thread, and whoever removes the obstacle calls flush().
+  // Has on_flush called at the next progress, at the latest. A handler that marks itself in
+  // on_flush can do nothing now: it does not wake the thread, and whoever removes the obstacle
+  // calls flush().
   void mark_dirty(Handler &handler) {
     if (handler.dirty_) return;
     handler.dirty_ = true;
@@ -81,7 +87,8 @@ class Engine {
 
   // Moves on everything that can be moved on without blocking.
   void progress();
-  // The same by somebody who waits on cm_wait_fd(): takes off what made it readable. Data traffic does not pay for that.
+  // The same by somebody who waits on cm_wait_fd(): takes off what made it readable. Data traffic
+  // does not pay for that.
   void progress_cm();
   void flush() {
     if (!dirty_.empty()) flush_dirty();
@@ -89,15 +96,18 @@ class Engine {
 
   // How often progress was made: two calls with the same number have none in between.
   uint64_t rounds() const { return rounds_; }
-  // Nobody ever blocked here, and there is no thread: everybody spins, so output may wait for the next progress().
+  // Nobody ever blocked here, and there is no thread: everybody spins, so output may wait for the
+  // next progress().
   bool spinning() const { return !waited_ && !threaded_.load(std::memory_order_relaxed); }
 
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
-  // The same for those who wait for connection events only (an EQ), so that data traffic does not wake them.
+  // The same for those who wait for connection events only (an EQ), so that data traffic does not
+  // wake them.
   int cm_wait_fd();
 
-  // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock held; by any thread, many times.
+  // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock
+  // held; by any thread, many times.
   Result<void> start_thread();
   void stop_thread();
   bool threaded() const { return threaded_; }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Eq: an event queue (fi_eq.3) for connection and other control events, fed by any number of engines.
+// Eq: an event queue (fi_eq.3) for connection and other control events, fed by any number of
+// engines.
 //
 //   eq->push_cm(FI_CONNREQ, pep->base(), info, private_data);
 //   eq->push_error({.fid = ep->base(), .err = FI_ECONNREFUSED, .err_data = private_data});
 //   eq->add_source(engine);            // reading the queue makes progress there
 //
-// Has a lock of its own, taken after an engine's: push with the engine's lock held is fine, add_source, remove_source and reading
-// are not. Queued events of a fid that closes are dropped (forget), with the fi_info they carry.
+// Has a lock of its own, taken after an engine's: push with the engine's lock held is fine,
+// add_source, remove_source and reading are not. Queued events of a fid that closes are dropped
+// (forget), with the fi_info they carry.
 #ifndef WEFT_SDK_EQ_H
 #define WEFT_SDK_EQ_H
 
@@ -39,10 +41,11 @@ struct EventError {
 class Eq final : public Object<Eq, fid_eq> {
  public:
   // `fabric`, a struct fid_fabric whose api_version is set, counts its open objects in `children`.
-  static Result<Eq *> open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
-                           const fi_eq_attr *attr, void *context);
+  static Result<Eq *> open(const weft_instance *instance, struct fid *fabric,
+                           std::atomic<size_t> &children, const fi_eq_attr *attr, void *context);
 
-  // For the provider. `info` (of a connection request) belongs to the queue until the event is read.
+  // For the provider. `info` (of a connection request) belongs to the queue until the event is
+  // read.
   void push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const std::byte> data);
   void push(uint32_t event, struct fid *fid, uint64_t data);
   void push_error(EventError error);
@@ -79,7 +82,8 @@ class Eq final : public Object<Eq, fid_eq> {
     std::vector<std::byte> bytes;  // the entry as the reader gets it
     EventError failure;
   };
-  Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags, uint32_t api_version, void *context);
+  Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags,
+     uint32_t api_version, void *context);
   ~Eq() = default;
   void enqueue(Event event);
   void progress();
@@ -90,13 +94,15 @@ class Eq final : public Object<Eq, fid_eq> {
 
   std::atomic<size_t> &children_;
   const bool writable_;
-  const bool sized_;  // whether err_data and err_data_size of an error entry are inputs too (API 1.5)
+  const bool
+      sized_;  // whether err_data and err_data_size of an error entry are inputs too (API 1.5)
   std::mutex mutex_;  // of the queue, and of what it notifies
   std::deque<Event> events_;
   std::string last_err_data_;
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
-  // Taken before an engine's lock, and held while progress runs, so that no engine goes away under it. Of the wait object's descriptors too.
+  // Taken before an engine's lock, and held while progress runs, so that no engine goes away under
+  // it. Of the wait object's descriptors too.
   std::mutex sources_mutex_;
   std::vector<std::pair<Engine *, size_t>> sources_;
 };

@@ -5,9 +5,9 @@
 //   Cq *cq = Cq::from(fid);                    // back from the C struct
 //   if (!Cq::is_mine(fid, FI_CLASS_CQ, instance)) return -FI_EINVAL;
 //
-// It lays the hidden header of the plugin ABI directly in front of the public struct (weft_fid_header in weft/plugin.h), so that
-// hooks can be attached in place. It is not for memory that no fid names, and has no virtual functions: header and fid stand at
-// the start of the object.
+// It lays the hidden header of the plugin ABI directly in front of the public struct
+// (weft_fid_header in weft/plugin.h), so that hooks can be attached in place. It is not for memory
+// that no fid names, and has no virtual functions: header and fid stand at the start of the object.
 #ifndef WEFT_SDK_FID_H
 #define WEFT_SDK_FID_H
 
@@ -25,7 +25,8 @@ inline weft_fid_header *header_of(const struct fid *fid) {
   return const_cast<weft_fid_header *>(reinterpret_cast<const weft_fid_header *>(fid)) - 1;
 }
 
-// What an application put into an enum of the C API: any number, of which C++ knows nothing unless it is read as one.
+// What an application put into an enum of the C API: any number, of which C++ knows nothing unless
+// it is read as one.
 template <class Enum>
 int raw(const Enum &value) {
   static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
@@ -50,7 +51,9 @@ class Object {
   Object &operator=(const Object &) = delete;
 
   Fid *c() { return &fid_; }
-  struct fid *base() { return &fid_.fid; }
+  struct fid *base() {
+    return &fid_.fid;
+  }
   void *context() const { return fid_.fid.context; }
   const weft_instance *instance() const { return header_.instance; }
 
@@ -59,20 +62,19 @@ class Object {
     return static_cast<Derived *>(
         reinterpret_cast<Object *>(reinterpret_cast<char *>(fid) - sizeof(weft_fid_header)));
   }
-  static Derived *from(struct fid *fid)
-    requires(!std::is_same_v<Fid, struct fid>)
-  {
+  static Derived *from(struct fid *fid) requires(!std::is_same_v<Fid, struct fid>) {
     return from(reinterpret_cast<Fid *>(fid));
   }
 
-  // Whether a fid that an application passed in is an object of this class made by this stack element: nothing else of it may
-  // be touched before.
+  // Whether a fid that an application passed in is an object of this class made by this stack
+  // element: nothing else of it may be touched before.
   static bool is_mine(const struct fid *fid, size_t fclass, const weft_instance *instance) {
     return fid != nullptr && fid->fclass == fclass && header_of(fid)->magic == WEFT_FID_MAGIC &&
            header_of(fid)->instance == instance;
   }
 
-  // Makes the object known to the core, which attaches hooks. Call it last, before the fid is given out.
+  // Makes the object known to the core, which attaches hooks. Call it last, before the fid is given
+  // out.
   Result<void> publish(struct fid *parent) {
     weft_error why{};
     why.struct_size = sizeof why;

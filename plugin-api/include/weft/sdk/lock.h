@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Lock: a mutex that can be absent, for objects that FI_THREAD_DOMAIN promises to one thread at a time.
+// Lock: a mutex that can be absent, for objects that FI_THREAD_DOMAIN promises to one thread at a
+// time.
 //
 //   Lock lock(needed);
 //   std::lock_guard guard(lock);     // costs one predictable branch if the lock is not needed

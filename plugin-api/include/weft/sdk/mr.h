@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key, address, length) to memory.
+// Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key,
+// address, length) to memory.
 //
-//   MrTable table(domain, {.virtual_addresses = mr_mode & FI_MR_VIRT_ADDR, .provider_keys = mr_mode & FI_MR_PROV_KEY});
-//   MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE, iov, room);
-//   if (!a.mr) ...                     // a.reject says why; no memory was touched
+//   MrTable table(domain, {.virtual_addresses = mr_mode & FI_MR_VIRT_ADDR, .provider_keys = mr_mode
+//   & FI_MR_PROV_KEY}); MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE,
+//   iov, room); if (!a.mr) ...                     // a.reject says why; no memory was touched
 //
-// resolve() is the only way to an application's memory that a peer can name. A region stays registered while an operation pins it:
-// fi_close of a pinned region first tells the owner (on_close), who must let go. resolve(), pins and size() are for the provider,
-// with the engine's lock held; the rest is what an application calls. Device memory is not for here: without FI_HMEM the interface
-// that fi_mr_attr names is ignored (fi_mr.3), as it must be for callers whose struct ends before it.
+// resolve() is the only way to an application's memory that a peer can name. A region stays
+// registered while an operation pins it: fi_close of a pinned region first tells the owner
+// (on_close), who must let go. resolve(), pins and size() are for the provider, with the engine's
+// lock held; the rest is what an application calls. Device memory is not for here: without FI_HMEM
+// the interface that fi_mr_attr names is ignored (fi_mr.3), as it must be for callers whose struct
+// ends before it.
 #ifndef WEFT_SDK_MR_H
 #define WEFT_SDK_MR_H
 
@@ -59,9 +62,12 @@ const char *text_of(MrReject reject);
 class MrTable {
  public:
   struct Mode {
-    bool virtual_addresses = false;  // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets from the region's start
-    bool provider_keys = false;      // FI_MR_PROV_KEY: keys are random 64-bit numbers; else the application's
-    bool enable_needed = false;      // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled
+    bool virtual_addresses = false;  // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets
+                                     // from the region's start
+    bool provider_keys =
+        false;  // FI_MR_PROV_KEY: keys are random 64-bit numbers; else the application's
+    bool enable_needed =
+        false;  // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled
     size_t iov_limit = 4;
   };
   MrTable(DomainContext &domain, Mode mode) : domain_(domain), mode_(mode) {}
@@ -71,10 +77,13 @@ class MrTable {
     MrReject reject = MrReject::kNone;
     size_t count = 0;  // iovecs written
   };
-  // Finds [address, address + length) of region `key` and writes where it lies to iov (room for `room` elements, iov_limit suffices).
-  Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov, size_t room);
+  // Finds [address, address + length) of region `key` and writes where it lies to iov (room for
+  // `room` elements, iov_limit suffices).
+  Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
+                 size_t room);
 
-  // Called for a pinned region before it closes: whoever pinned it must stop touching its memory before this returns.
+  // Called for a pinned region before it closes: whoever pinned it must stop touching its memory
+  // before this returns.
   std::function<void(Mr &)> on_close;
   Eq *eq = nullptr;  // fi_domain_bind(FI_REG_MR): registration completes there
 

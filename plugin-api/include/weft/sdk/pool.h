@@ -5,7 +5,8 @@
 //   SendOp *op = ops.take();           // null: all in use, or no memory
 //   ops.give(op);
 //
-// Memory is kept until the pool goes: its high-water mark is its size. Not thread-safe; objects are value-initialised once and not again.
+// Memory is kept until the pool goes: its high-water mark is its size. Not thread-safe; objects are
+// value-initialised once and not again.
 #ifndef WEFT_SDK_POOL_H
 #define WEFT_SDK_POOL_H
 
@@ -20,7 +21,8 @@ namespace weft::sdk {
 template <class T>
 class Pool {
  public:
-  explicit Pool(size_t limit, size_t chunk = 32) : limit_(limit), chunk_(std::max<size_t>(chunk, 1)) {}
+  explicit Pool(size_t limit, size_t chunk = 32)
+      : limit_(limit), chunk_(std::max<size_t>(chunk, 1)) {}
 
   T *take() {
     if (free_.empty() && !grow()) return nullptr;
@@ -28,7 +30,9 @@ class Pool {
     free_.pop_back();
     return object;
   }
-  void give(T *object) { free_.push_back(object); }  // never allocates: capacity was reserved with the chunk
+  void give(T *object) {
+    free_.push_back(object);
+  }  // never allocates: capacity was reserved with the chunk
   size_t in_use() const { return made_ - free_.size(); }
   size_t limit() const { return limit_; }
 

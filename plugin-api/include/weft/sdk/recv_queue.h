@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RecvQueue: receives that an application posted and nothing has arrived for yet; of one endpoint, or of a shared receive context.
+// RecvQueue: receives that an application posted and nothing has arrived for yet; of one endpoint,
+// or of a shared receive context.
 //
 //   ssize_t rc = queue.post(iov, count, context, flags);     // -FI_EAGAIN: rx_attr.size are posted
-//   PostedRecv *r = queue.front();                           // null: nothing posted; queue.wait(stalled) to be told
+//   PostedRecv *r = queue.front();                           // null: nothing posted;
+//   queue.wait(stalled) to be told
 //
-// In order of posting; tag matching is somebody else's. A multi-receive buffer stays at the front until what is left of it is below
-// the minimum. Called with the engine's lock held.
+// In order of posting; tag matching is somebody else's. A multi-receive buffer stays at the front
+// until what is left of it is below the minimum. Called with the engine's lock held.
 #ifndef WEFT_SDK_RECV_QUEUE_H
 #define WEFT_SDK_RECV_QUEUE_H
 
@@ -25,11 +27,11 @@ constexpr size_t kIovLimit = 4;
 struct PostedRecv {
   PostedRecv *next = nullptr;
   void *context = nullptr;
-  uint64_t flags = 0;  // FI_COMPLETION, FI_MULTI_RECV as posted
+  uint64_t flags = 0;   // FI_COMPLETION, FI_MULTI_RECV as posted
   size_t length = 0;    // bytes left in iov
   size_t capacity = 0;  // bytes as posted
   uint32_t count = 0;
-  uint32_t users = 0;  // multi-receive: messages that are being written into the buffer
+  uint32_t users = 0;   // multi-receive: messages that are being written into the buffer
   bool popped = false;  // off the queue
   iovec iov[kIovLimit];
 };
@@ -37,7 +39,8 @@ struct PostedRecv {
 // Somebody whose input waits for a receive to be posted.
 class RecvWaiter {
  public:
-  virtual void on_recv_posted() = 0;  // may take receives, wait again and stop others; does not post
+  virtual void
+  on_recv_posted() = 0;  // may take receives, wait again and stop others; does not post
 
  protected:
   ~RecvWaiter() = default;
@@ -106,7 +109,8 @@ class RecvQueue {
 
  private:
   void wake() {
-    // In turn, while there is something for them; whoever needs more asks to wait again, behind the others.
+    // In turn, while there is something for them; whoever needs more asks to wait again, behind the
+    // others.
     for (size_t n = waiters_.size(); n != 0 && head_ != nullptr && !waiters_.empty(); --n) {
       RecvWaiter *waiter = waiters_.front();
       waiters_.erase(waiters_.begin());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Wait sets and poll sets (fi_poll.3): several queues and counters behind one wait or one poll. Deprecated in the API, used by programs
-// of 1.x. And fi_trywait over any mixture of them.
+// Wait sets and poll sets (fi_poll.3): several queues and counters behind one wait or one poll.
+// Deprecated in the API, used by programs of 1.x. And fi_trywait over any mixture of them.
 //
 //   int trywait(fid_fabric *, fid **fids, int n) { return sdk::trywait(instance(), fids, n); }
 #ifndef WEFT_SDK_SETS_H
@@ -17,8 +17,8 @@ namespace weft::sdk {
 
 class WaitSet final : public Object<WaitSet, fid_wait> {
  public:
-  static Result<WaitSet *> open(const weft_instance *instance, struct fid *fabric, std::atomic<size_t> &children,
-                                const fi_wait_attr *attr);
+  static Result<WaitSet *> open(const weft_instance *instance, struct fid *fabric,
+                                std::atomic<size_t> &children, const fi_wait_attr *attr);
   // A queue opened with FI_WAIT_SET joins with its descriptor and leaves when it closes.
   static Result<void> check(struct fid_wait *set, const weft_instance *instance);
   Result<void> join(struct fid *fid, int fd);
@@ -61,7 +61,8 @@ class PollSet final : public Object<PollSet, fid_poll> {
   std::vector<struct fid *> members_;
 };
 
-// fi_trywait: 0 if a wait on the objects' descriptors is safe, -FI_EAGAIN if one of them has something to read.
+// fi_trywait: 0 if a wait on the objects' descriptors is safe, -FI_EAGAIN if one of them has
+// something to read.
 int trywait(const weft_instance *instance, struct fid **fids, int count);
 
 }  // namespace weft::sdk

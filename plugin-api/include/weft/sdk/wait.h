@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// WaitObject: what a CQ, EQ, counter or wait set blocks on, in all forms of enum fi_wait_obj (fi_cq.3, fi_poll.3).
+// WaitObject: what a CQ, EQ, counter or wait set blocks on, in all forms of enum fi_wait_obj
+// (fi_cq.3, fi_poll.3).
 //
 //   WaitObject wait;
 //   WEFT_CHECK(wait.open(attr.wait_obj));
@@ -7,10 +8,12 @@
 //   wait.notify();                     // something to read now; cheap when nobody ever waited
 //   wait.clear();                      // nothing to read any more
 //
-// Descriptors come into being when somebody first waits, so that a process that only spins pays nothing. It does not look at the
-// queue: the owner tells it. The owner serializes all calls but block(). One whose sources are not `held` has two locks, since an
-// engine's lock is taken where notify() is called and again inside of the calls about descriptors: one for notify(), clear(), Waiter
-// and prepare(), and one, taken before an engine's, for all others; there prepare() with both comes first.
+// Descriptors come into being when somebody first waits, so that a process that only spins pays
+// nothing. It does not look at the queue: the owner tells it. The owner serializes all calls but
+// block(). One whose sources are not `held` has two locks, since an engine's lock is taken where
+// notify() is called and again inside of the calls about descriptors: one for notify(), clear(),
+// Waiter and prepare(), and one, taken before an engine's, for all others; there prepare() with
+// both comes first.
 #ifndef WEFT_SDK_WAIT_H
 #define WEFT_SDK_WAIT_H
 
@@ -48,7 +51,8 @@ class WaitObject {
   // Whether the blocking calls of the API are allowed (fi_cq.3, fi_cq_sread).
   bool can_block() const { return type_ != FI_WAIT_NONE && type_ != FI_WAIT_SET; }
 
-  // False: somebody may be asleep already, and there is no descriptor to wake him by what happens there; notify() lets him find out.
+  // False: somebody may be asleep already, and there is no descriptor to wake him by what happens
+  // there; notify() lets him find out.
   bool add_source(WaitSource source);
   void remove_source(WaitSource source);
 
@@ -58,7 +62,8 @@ class WaitObject {
     looked_ = 0;
     if (!signalled_) raise();
   }
-  // By a reader that does not sleep and found nothing. Threads that do sleep, and were woken, have still to look.
+  // By a reader that does not sleep and found nothing. Threads that do sleep, and were woken, have
+  // still to look.
   void clear() {
     if (signalled_ && waiters_ == 0) lower();
   }
@@ -72,7 +77,8 @@ class WaitObject {
     ~Waiter();
     Waiter(const Waiter &) = delete;
     Waiter &operator=(const Waiter &) = delete;
-    // What is here is not what this thread waits for: it will sleep until there is more. The last one to say so lowers the object.
+    // What is here is not what this thread waits for: it will sleep until there is more. The last
+    // one to say so lowers the object.
     void looked();
 
    private:
@@ -81,15 +87,18 @@ class WaitObject {
   };
 
   int prepare();  // what notify() needs; 0 or -FI_E...
-  // Makes the descriptor exist. Readable while notified or while a source has something to do. Negative: -FI_E...
+  // Makes the descriptor exist. Readable while notified or while a source has something to do.
+  // Negative: -FI_E...
   int fd();
   // The same for a call of the API; the first failure is logged.
   int fd_for(const weft_instance *instance, enum fi_log_subsys subsys, const char *call);
   // fi_trywait: somebody is going to block on what control() gave. 0 or -FI_E...
   int arm(const weft_instance *instance, enum fi_log_subsys subsys);
-  // fi_control(FI_GETWAIT): int *, struct fi_wait_pollfd * or struct fi_mutex_cond *, by type; FI_GETWAITOBJ: enum fi_wait_obj *.
+  // fi_control(FI_GETWAIT): int *, struct fi_wait_pollfd * or struct fi_mutex_cond *, by type;
+  // FI_GETWAITOBJ: enum fi_wait_obj *.
   int control(int command, void *arg);
-  // Sleeps until the descriptor (from fd()) is readable or `timeout_ms` (negative: for ever) is over. No lock may be held.
+  // Sleeps until the descriptor (from fd()) is readable or `timeout_ms` (negative: for ever) is
+  // over. No lock may be held.
   static void block(int fd, int timeout_ms);
 
  private:
