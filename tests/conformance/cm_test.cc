@@ -457,15 +457,18 @@ TEST(Cm, EventsOfAClosedEndpointAreGone) {
 TEST(Cm, AnEndpointMayCloseInTheMiddleOfAMessage) {
   for (const bool sender : {true, false}) {
     Pair pair;
-    std::vector<uint8_t> out(32 << 20), in(32 << 20);
-    must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
-    must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
+    // More than the kernel's buffers hold, whose limits are tens of MiB.
+    constexpr size_t kSize = 192 << 20;
+    const auto out = std::make_unique_for_overwrite<uint8_t[]>(kSize);
+    const auto in = std::make_unique_for_overwrite<uint8_t[]>(kSize);
+    must(fi_recv(pair.b.ep, in.get(), kSize, nullptr, 0, in.get()));
+    must(fi_send(pair.a.ep, out.get(), kSize, nullptr, 0, out.get()));
     for (int i = 0; i < 3; ++i) pair.progress();
     Side &closing = sender ? pair.a : pair.b, &other = sender ? pair.b : pair.a;
     closing.ep.reset();
     EXPECT_EQ(pair.wait(other.eq).type, uint32_t(FI_SHUTDOWN));
     const Done done = pair.wait(sender ? other.rx_cq : other.tx_cq);
-    EXPECT_EQ(done.context, sender ? static_cast<void *>(&in) : &out);
+    EXPECT_EQ(done.context, sender ? in.get() : out.get());
     EXPECT_NE(done.err, 0) << "not all of it went over";
   }
 }

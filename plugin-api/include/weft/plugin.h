@@ -66,8 +66,7 @@ typedef struct weft_error {
   char text[504];
 } weft_error;
 
-/* ---- values of parameters
- * ------------------------------------------------------------------------------- */
+/* ---- values of parameters ---- */
 
 enum {
   WEFT_TYPE_BOOL = 1, /* weft_value.number is 0 or 1; accepts 0/1 yes/no true/false on/off */
@@ -103,8 +102,7 @@ typedef struct weft_value {
                               FI_TCP_...", "default" */
 } weft_value;
 
-/* ---- what the core gives
- * -------------------------------------------------------------------------------- */
+/* ---- what the core gives ---- */
 
 typedef struct weft_unit weft_unit;
 typedef struct weft_instance weft_instance;
@@ -173,8 +171,7 @@ struct weft_instance {
   uint32_t reserved;
 };
 
-/* ---- providers and layers
- * ------------------------------------------------------------------------------- */
+/* ---- providers and layers ---- */
 
 /* A provider: what getinfo and fabric need. `self` belongs to the plugin. */
 typedef struct weft_provider_ops {
@@ -224,8 +221,7 @@ typedef struct weft_layer_unit {
                   weft_provider *provider_plugin, weft_error *why);
 } weft_layer_unit;
 
-/* ---- objects
- * -------------------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 /* Sits directly in front of every struct fid that a plugin makes: header = (weft_fid_header *)fid
  * - 1. Its size is frozen for ABI major 1. The plugin fills magic, struct_size, instance; the core
@@ -265,8 +261,7 @@ typedef struct weft_op_tables {
   const struct fi_ops_poll *poll;
 } weft_op_tables;
 
-/* ---- hooks
- * ---------------------------------------------------------------------------------------------- */
+/* ---- hooks ---- */
 
 /* What ties one hook to one object. An op of the hook finds it by
  *     weft_hook_link *link = ((weft_fid_header *)fid - 1)->links_core[slot];
@@ -299,8 +294,7 @@ typedef struct weft_hook_unit {
   void (*release)(void *hook_state, void *object_state);
 } weft_hook_unit;
 
-/* ---- the descriptor
- * ------------------------------------------------------------------------------------- */
+/* ---- the descriptor ---- */
 
 enum { WEFT_KIND_PROVIDER = 1, WEFT_KIND_LAYER = 2, WEFT_KIND_HOOK = 3 };
 enum { WEFT_MATURITY_STABLE = 1, WEFT_MATURITY_BETA = 2, WEFT_MATURITY_EXPERIMENTAL = 3 };
@@ -373,8 +367,7 @@ typedef struct weft_plugin_desc {
 typedef const weft_plugin_desc *(*weft_plugin_query_fn)(const weft_offer *offer, weft_error *why);
 WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer, weft_error *why);
 
-/* ---- counters
- * -------------------------------------------------------------------------------------------- */
+/* ---- counters ---- */
 
 /* fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, (void **)&ops, NULL): what a provider counted
  * since the fabric was opened, for tests, doctors and monitors: rejected connections, bad frames,

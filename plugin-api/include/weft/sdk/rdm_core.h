@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// RdmCore: what every unconnected endpoint has whatever carries its bytes: the objects bound to it,
+// its capabilities, flags, limits and options, its receiver, and how completions are told.
+//
+//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmCore, public
+//   TransferOps<Endpoint>,
+//                          private ReceiverSink {
+//     Endpoint(...) : Object(...), RdmCore(domain.shared(), *this, settings) { fill_tables(*this);
+//     } int bind(struct fid *fid, uint64_t flags) { return bind_object(base(), fid, flags); } int
+//     control(int command, void *arg);     // FI_ENABLE: check_bindings(), open the carrier,
+//     set_enabled(); else control_flags() int close();                             // ...
+//     unbind_all() ...
+//   };
+//
+// It knows no peer and no protocol. transfer.h turns the calls of an application into requests.
+#ifndef WEFT_SDK_RDM_CORE_H
+#define WEFT_SDK_RDM_CORE_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/result.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/cntr.h>
+#include <weft/sdk/cq.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/receiver.h>
+
+namespace weft::sdk {
+
+struct AtomicRequest;
+
+struct RdmLimits {
+  size_t tx_size = 1024, rx_size = 1024;  // operations, unless the application asks otherwise
+  size_t inject_size = 0;                 // bytes
+  uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
+  size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
+};
+
+class RdmCore {
+ public:
+  static constexpr size_t kIovLimit = 4;
+  // In flags, among us: this call reports nothing (fi_inject and its like).
+  static constexpr uint64_t kSilent = UINT64_C(1) << 63;
+  static constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
+                                          FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE |
+                                          FI_COMMIT_COMPLETE;
+  static constexpr uint64_t kSendFlags =
+      FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | FI_TAGGED | kLevelFlags;
+  static constexpr uint64_t kReadFlags = FI_COMPLETION | FI_MORE | FI_FENCE | kLevelFlags;
+  static constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
+
+  // ---- for TransferOps ----
+  Lock &lock() { return domain_.engine->lock(); }
+  bool enabled() const { return enabled_; }
+  uint64_t tx_flags() const { return tx_flags_; }
+  uint64_t rx_flags() const { return rx_flags_; }
+  bool reports(uint64_t flags) const {
+    return (flags & kSilent) == 0 && (!tx_selective_ || (flags & FI_COMPLETION) != 0);
+  }
+  // Whether the endpoint was opened for this kind of transfer, in this direction. Capabilities
+  // without a direction mean both (fi_getinfo.3).
+  bool offers(uint64_t kind, uint64_t direction) const {
+    return (caps_ & kind) != 0 && (caps_ & direction) != 0;
+  }
+  ssize_t check_length(uint64_t length, uint64_t flags) const {
+    if (length > (flags & FI_INJECT ? limits_.inject_size : limits_.max_msg_size))
+      return -FI_EMSGSIZE;
+    return 0;
+  }
+  // Counts, pointers, that the operation is valid and fits; fills in `elements`.
+  ssize_t check_atomic(AtomicRequest &request) const;
+  Receiver &receiver() { return receiver_; }
+
+  // ---- fi_ops_ep ----
+  ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
+  ssize_t rx_size_left();
+
+  const RdmLimits &limits() const { return limits_; }
+  uint64_t caps() const { return caps_; }
+  Av *av() const { return av_; }
+  Eq *eq() const { return eq_; }
+  Cq *tx_cq() const { return tx_cq_; }
+  Cq *rx_cq() const { return receiver_.cq; }
+  // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
+  bool tx_cq_full() const {
+    return tx_cq_ != nullptr && domain_.resource_management && tx_cq_->full();
+  }
+  bool rx_cq_full() const {
+    return receiver_.cq != nullptr && domain_.resource_management && receiver_.cq->full();
+  }
+
+  // ---- completions, with the lock held ----
+  // A transfer that this endpoint started has ended. `flags` are those of the completion (FI_SEND |
+  // FI_MSG, FI_SEND | FI_TAGGED, FI_WRITE | FI_RMA, FI_READ | FI_RMA, FI_WRITE | FI_ATOMIC, FI_READ
+  // | FI_ATOMIC); errors are reported even where no completion was wanted, but for calls that
+  // report nothing (context null and !report: the counter has it).
+  struct Done {
+    void *context = nullptr;
+    uint64_t flags = 0;
+    uint64_t length = 0;
+    uint64_t tag = 0;
+    bool report = true;
+    int err = 0;         // FI_E..., 0: success
+    int prov_errno = 0;  // 0: same as err
+    std::string err_data{};
+  };
+  void finish_tx(Done done);
+  // The common case, without a detour.
+  void succeed_tx(void *context, uint64_t flags, uint64_t length, bool report) {
+    if (Cntr *cntr = tx_cntr(flags)) cntr->add_events(1, length);
+    if (report && tx_cq_ != nullptr)
+      tx_cq_->push({.context = context, .flags = flags, .len = length});
+  }
+  // A peer wrote here with remote CQ data (a completion), or read or wrote at all (counters of the
+  // endpoint).
+  void report_remote_write(uint64_t length, uint64_t data, uint32_t source, bool atomic = false);
+  void count_remote(uint64_t access, uint64_t bytes) {
+    if (Cntr *cntr = access & FI_REMOTE_WRITE ? remote_write_ : remote_read_)
+      cntr->add_events(1, bytes);
+  }
+
+ protected:
+  // `info` as the application passed it to fi_endpoint.
+  RdmCore(DomainContext &domain, ReceiverSink &sink, const fi_info &info, const RdmLimits &limits);
+  ~RdmCore() = default;
+
+  // fi_ep_bind: 0 or -FI_E...; -FI_EOPBADSTATE once enabled.
+  int bind_object(struct fid *fid, uint64_t flags);
+  // fi_enable: what is missing, as fi_endpoint.3 (FI_ENABLE) lists it.
+  Result<void> check_bindings() const;
+  void set_enabled() { enabled_ = true; }
+  // FI_GETOPSFLAG and FI_SETOPSFLAG; -FI_ENOSYS for all other commands.
+  int control_flags(int command, void *arg);
+  // bind_object(FI_CLASS_AV) leaves the registration as an AvUser to the endpoint: Av::add_user
+  // when it is enabled. Takes completions away from operations that are still in flight, then lets
+  // go of everything that is bound: for close(), with the lock held. What is failed between
+  // detach() and release() reports nowhere.
+  void detach();
+  void release(AvUser *user);
+
+  DomainContext &domain_;
+
+ private:
+  Cntr *tx_cntr(uint64_t flags) const {
+    return flags & FI_SEND ? send_ : flags & FI_WRITE ? write_ : read_;
+  }
+
+  const uint64_t caps_;
+  RdmLimits limits_;
+  bool enabled_ = false;
+  bool tx_selective_ = false;
+  uint64_t tx_flags_, rx_flags_;
+  Cq *tx_cq_ = nullptr;
+  Cntr *send_ = nullptr, *read_ = nullptr, *write_ = nullptr;
+  Cntr *remote_read_ = nullptr, *remote_write_ = nullptr;
+  Av *av_ = nullptr;
+  Eq *eq_ = nullptr;
+  std::vector<std::atomic<size_t> *> bound_;  // users of what is bound
+  Receiver receiver_;
+};
+
+}  // namespace weft::sdk
+
+#endif
