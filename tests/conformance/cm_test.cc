@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "tests/conformance/harness.h"
 

@@ -2,7 +2,7 @@
 // TransferOps: the thirty-odd calls by which an application starts a transfer (fi_msg.3,
 // fi_tagged.3, fi_rma.3, fi_atomic.3), turned into four requests.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmCore, public
+//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint, public
 //   TransferOps<Endpoint> {
 //     ssize_t start(const SendRequest &request);      // all of them with the engine's lock held
 //     ssize_t start(const RmaRequest &request);
@@ -12,7 +12,7 @@
 //   };
 //
 // What is checked here: pointers, counts, flags, that lengths add up and agree, and the endpoint's
-// state and limits (RdmCore). What is left to the endpoint: everything about the peer. It keeps
+// state and limits (RdmEndpoint). What is left to the endpoint: everything about the peer. It keeps
 // nothing and allocates nothing.
 #ifndef WEFT_SDK_TRANSFER_H
 #define WEFT_SDK_TRANSFER_H
@@ -22,7 +22,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/atomic.h>
-#include <weft/sdk/rdm_core.h>
+#include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/receiver.h>
 
 namespace weft::sdk {
@@ -105,7 +105,7 @@ class TransferOps {
   }
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmCore::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
     return many(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->data, flags, msg->context);
   }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
@@ -163,7 +163,7 @@ class TransferOps {
   }
   ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmCore::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
     return many(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->data, flags,
                 msg->context);
   }
@@ -188,7 +188,7 @@ class TransferOps {
     return rma_many(false, iov, count, src, addr, key, self().tx_flags(), context);
   }
   ssize_t readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(false, msg, flags, RdmCore::kReadFlags);
+    return rma_msg(false, msg, flags, RdmEndpoint::kReadFlags);
   }
   ssize_t write(const void *buf, size_t len, void *, fi_addr_t dest, uint64_t addr, uint64_t key,
                 void *context) {
@@ -199,7 +199,7 @@ class TransferOps {
     return rma_many(true, iov, count, dest, addr, key, self().tx_flags(), context);
   }
   ssize_t writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(true, msg, flags, RdmCore::kSendFlags);
+    return rma_msg(true, msg, flags, RdmEndpoint::kSendFlags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
     return rma_one(true, buf, len, dest, addr, key, 0, kInjectCall, nullptr);
@@ -289,7 +289,7 @@ class TransferOps {
   }
 
  private:
-  static constexpr uint64_t kInjectCall = FI_INJECT | RdmCore::kSilent;
+  static constexpr uint64_t kInjectCall = FI_INJECT | RdmEndpoint::kSilent;
 
   E &self() { return static_cast<E &>(*this); }
 
@@ -338,7 +338,7 @@ class TransferOps {
     fi_rma_ioc rma;
     Vectors(const fi_ioc *v, size_t n, uint64_t addr, uint64_t key)
         : iov(v), count(n), rma{addr, 0, key} {
-      if (v != nullptr && n <= RdmCore::kIovLimit)
+      if (v != nullptr && n <= RdmEndpoint::kIovLimit)
         for (size_t i = 0; i < n; ++i) rma.count += v[i].count;
     }
     AtomicRequest request(AtomicKind kind, fi_addr_t dest, int datatype, int op, uint64_t flags,
@@ -381,7 +381,7 @@ class TransferOps {
   }
   ssize_t many(bool tagged, const iovec *iov, size_t count, fi_addr_t dest, uint64_t tag,
                uint64_t data, uint64_t flags, void *context) {
-    if (count > RdmCore::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    if (count > RdmEndpoint::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
     SendRequest request{.tagged = tagged,
                         .iov = iov,
                         .count = count,
@@ -397,7 +397,7 @@ class TransferOps {
     E &e = self();
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmCore::kSilent;
+    request.flags &= ~RdmEndpoint::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_SEND)) return -FI_EOPNOTSUPP;
@@ -421,7 +421,7 @@ class TransferOps {
   }
   ssize_t rma_many(bool write, const iovec *iov, size_t count, fi_addr_t dest, uint64_t addr,
                    uint64_t key, uint64_t flags, void *context) {
-    if (count > RdmCore::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    if (count > RdmEndpoint::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
     uint64_t length;
     if (!add_up(iov, count, length)) return -FI_EMSGSIZE;
     const fi_rma_iov rma{addr, length, key};
@@ -438,9 +438,9 @@ class TransferOps {
   ssize_t rma_msg(bool write, const fi_msg_rma *msg, uint64_t flags, uint64_t known) {
     if (msg == nullptr) return -FI_EINVAL;
     if (flags & ~known) return -FI_EBADFLAGS;
-    if (msg->iov_count > RdmCore::kIovLimit || (msg->iov_count != 0 && msg->msg_iov == nullptr) ||
-        msg->rma_iov == nullptr || msg->rma_iov_count == 0 ||
-        msg->rma_iov_count > RdmCore::kIovLimit)
+    if (msg->iov_count > RdmEndpoint::kIovLimit ||
+        (msg->iov_count != 0 && msg->msg_iov == nullptr) || msg->rma_iov == nullptr ||
+        msg->rma_iov_count == 0 || msg->rma_iov_count > RdmEndpoint::kIovLimit)
       return -FI_EINVAL;
     RmaRequest request{.write = write,
                        .iov = msg->msg_iov,
@@ -464,7 +464,7 @@ class TransferOps {
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     if (!request.write) request.flags &= ~(FI_REMOTE_CQ_DATA | FI_INJECT);
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmCore::kSilent;
+    request.flags &= ~RdmEndpoint::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     if (!e.offers(FI_RMA, request.write ? FI_WRITE : FI_READ)) return -FI_EOPNOTSUPP;
@@ -474,7 +474,7 @@ class TransferOps {
   ssize_t atomic_msg(AtomicKind kind, const fi_msg_atomic *msg, const fi_ioc *compares,
                      size_t compare_count, fi_ioc *results, size_t result_count, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmCore::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
     return start_atomic({.kind = kind,
                          .datatype = raw(msg->datatype),
                          .op = raw(msg->op),
@@ -495,7 +495,7 @@ class TransferOps {
     E &e = self();
     if (const ssize_t rc = e.check_atomic(request); rc != 0) return rc;
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmCore::kSilent;
+    request.flags &= ~RdmEndpoint::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     const bool reads = request.kind != AtomicKind::kWrite;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include <weft/sdk/rdm_core.h>
+#include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ int put(size_t option, void *value, size_t *length) {
 
 }  // namespace
 
-RdmCore::RdmCore(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
-                 const RdmLimits &limits)
+RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
+                         const RdmLimits &limits)
     : domain_(domain),
       caps_(with_directions(info.caps)),
       limits_(limits_of(info, limits)),
@@ -50,7 +50,7 @@ RdmCore::RdmCore(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
                        .source = (info.caps & FI_SOURCE) != 0}) {}
 
-int RdmCore::bind_object(struct fid *fid, uint64_t flags) {
+int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   Guard guard(lock());
   if (enabled_) return -FI_EOPBADSTATE;
@@ -119,7 +119,7 @@ int RdmCore::bind_object(struct fid *fid, uint64_t flags) {
   return 0;
 }
 
-Result<void> RdmCore::check_bindings() const {
+Result<void> RdmEndpoint::check_bindings() const {
   if (av_ == nullptr)
     return fail(FI_ENOAV,
                 "fi_enable: this endpoint is unconnected and needs an address vector: "
@@ -133,7 +133,7 @@ Result<void> RdmCore::check_bindings() const {
   return {};
 }
 
-int RdmCore::control_flags(int command, void *arg) {
+int RdmEndpoint::control_flags(int command, void *arg) {
   if (command != FI_GETOPSFLAG && command != FI_SETOPSFLAG) return -FI_ENOSYS;
   if (arg == nullptr) return -FI_EINVAL;
   // fi_endpoint.3: FI_TRANSMIT or FI_RECV among the flags says which side.
@@ -152,12 +152,12 @@ int RdmCore::control_flags(int command, void *arg) {
   return 0;
 }
 
-ssize_t RdmCore::cancel(void *context) {
+ssize_t RdmEndpoint::cancel(void *context) {
   Guard guard(lock());
   return receiver_.cancel(context);
 }
 
-int RdmCore::getopt(int level, int name, void *value, size_t *length) {
+int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {
   if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
   Guard guard(lock());
   switch (name) {
@@ -184,7 +184,7 @@ int RdmCore::getopt(int level, int name, void *value, size_t *length) {
   }
 }
 
-int RdmCore::setopt(int level, int name, const void *value, size_t length) {
+int RdmEndpoint::setopt(int level, int name, const void *value, size_t length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
   Guard guard(lock());
@@ -192,12 +192,12 @@ int RdmCore::setopt(int level, int name, const void *value, size_t length) {
   return 0;
 }
 
-ssize_t RdmCore::rx_size_left() {
+ssize_t RdmEndpoint::rx_size_left() {
   Guard guard(lock());
   return enabled_ ? ssize_t(receiver_.left()) : -FI_EOPBADSTATE;
 }
 
-ssize_t RdmCore::check_atomic(AtomicRequest &request) const {
+ssize_t RdmEndpoint::check_atomic(AtomicRequest &request) const {
   if (!atomic_valid(request.kind, request.op, request.datatype)) return -FI_EOPNOTSUPP;
   const bool reads = request.kind != AtomicKind::kWrite;
   const bool takes = request.op != FI_ATOMIC_READ;  // has operands
@@ -228,7 +228,7 @@ ssize_t RdmCore::check_atomic(AtomicRequest &request) const {
   return 0;
 }
 
-void RdmCore::finish_tx(Done done) {
+void RdmEndpoint::finish_tx(Done done) {
   if (done.err == 0) return succeed_tx(done.context, done.flags, done.length, done.report);
   if (Cntr *cntr = tx_cntr(done.flags)) cntr->add_error();
   if (tx_cq_ == nullptr) return;
@@ -240,7 +240,8 @@ void RdmCore::finish_tx(Done done) {
                       .err_data = std::move(done.err_data)});
 }
 
-void RdmCore::report_remote_write(uint64_t length, uint64_t data, uint32_t source, bool atomic) {
+void RdmEndpoint::report_remote_write(uint64_t length, uint64_t data, uint32_t source,
+                                      bool atomic) {
   if (receiver_.cq == nullptr) return;
   const bool named = caps_ & FI_SOURCE && av_ != nullptr && source < Matcher::kUnknownSource;
   receiver_.cq->push({.flags = FI_REMOTE_CQ_DATA | FI_REMOTE_WRITE | (atomic ? FI_ATOMIC : FI_RMA),
@@ -249,14 +250,14 @@ void RdmCore::report_remote_write(uint64_t length, uint64_t data, uint32_t sourc
                       .src_addr = named ? av_->reported(source) : FI_ADDR_NOTAVAIL});
 }
 
-void RdmCore::detach() {
+void RdmEndpoint::detach() {
   tx_cq_ = nullptr;
   receiver_.cq = nullptr;
   receiver_.cntr = nullptr;
   send_ = read_ = write_ = remote_read_ = remote_write_ = nullptr;
 }
 
-void RdmCore::release(AvUser *user) {
+void RdmEndpoint::release(AvUser *user) {
   if (av_ != nullptr && user != nullptr) av_->remove_user(*user);
   av_ = receiver_.av = nullptr;
   for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);

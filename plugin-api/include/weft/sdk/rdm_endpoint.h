@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RdmCore: what every unconnected endpoint has whatever carries its bytes: the objects bound to it,
-// its capabilities, flags, limits and options, its receiver, and how completions are told.
+// RdmEndpoint: what every unconnected endpoint has whatever carries its bytes: the objects bound to
+// it, its capabilities, flags, limits and options, its receiver, and how completions are told.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmCore, public
+//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint, public
 //   TransferOps<Endpoint>,
 //                          private ReceiverSink {
-//     Endpoint(...) : Object(...), RdmCore(domain.shared(), *this, settings) { fill_tables(*this);
-//     } int bind(struct fid *fid, uint64_t flags) { return bind_object(base(), fid, flags); } int
-//     control(int command, void *arg);     // FI_ENABLE: check_bindings(), open the carrier,
-//     set_enabled(); else control_flags() int close();                             // ...
-//     unbind_all() ...
+//     Endpoint(...) : Object(...), RdmEndpoint(domain.shared(), *this, settings) {
+//     fill_tables(*this); } int bind(struct fid *fid, uint64_t flags) { return bind_object(base(),
+//     fid, flags); } int control(int command, void *arg);     // FI_ENABLE: check_bindings(), open
+//     the carrier, set_enabled(); else control_flags() int close();                             //
+//     ... unbind_all() ...
 //   };
 //
 // It knows no peer and no protocol. transfer.h turns the calls of an application into requests.
-#ifndef WEFT_SDK_RDM_CORE_H
-#define WEFT_SDK_RDM_CORE_H
+#ifndef WEFT_SDK_RDM_ENDPOINT_H
+#define WEFT_SDK_RDM_ENDPOINT_H
 
 #include <rdma/fi_endpoint.h>
 #include <weft/result.h>
@@ -35,7 +35,7 @@ struct RdmLimits {
   size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
 };
 
-class RdmCore {
+class RdmEndpoint {
  public:
   static constexpr size_t kIovLimit = 4;
   // In flags, among us: this call reports nothing (fi_inject and its like).
@@ -122,8 +122,9 @@ class RdmCore {
 
  protected:
   // `info` as the application passed it to fi_endpoint.
-  RdmCore(DomainContext &domain, ReceiverSink &sink, const fi_info &info, const RdmLimits &limits);
-  ~RdmCore() = default;
+  RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
+              const RdmLimits &limits);
+  ~RdmEndpoint() = default;
 
   // fi_ep_bind: 0 or -FI_E...; -FI_EOPBADSTATE once enabled.
   int bind_object(struct fid *fid, uint64_t flags);
