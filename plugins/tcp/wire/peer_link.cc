@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "peer_link.h"
+
+#include <algorithm>
+
+namespace weft::tcp {
+
+PeerLink::Next PeerLink::begin() {
+  state_ = State::kAttempt;
+  return Next::kConnect;
+}
+
+PeerLink::Next PeerLink::want(uint64_t now, uint64_t timeout) {
+  switch (state_) {
+    case State::kIdle:
+      pauses_ = hang_ups_ = 0;
+      deadline_ = timeout != 0 ? now + timeout : 0;
+      return begin();
+    case State::kBackoff:
+      return Next::kWait;
+    default:
+      return Next::kNothing;
+  }
+}
+
+PeerLink::Decision PeerLink::on_request(std::strong_ordering peer, uint32_t process) {
+  Decision decision;
+  switch (state_) {
+    case State::kAttempt:
+      if (peer == std::strong_ordering::less) return decision;
+      decision.accept = true;
+      if (peer == std::strong_ordering::equal) {
+        decision.second = true;
+        return decision;
+      }
+      decision.drop_attempt = true;
+      break;
+    case State::kUp:
+      // With the same process behind it the stream that we have is as good; if it is dying, we will
+      // see its end soon, and the peer asks again.
+      if (process == process_) return decision;
+      decision.accept = true;
+      decision.close_stream = true;
+      break;
+    default:
+      decision.accept = true;
+  }
+  state_ = State::kUp;
+  process_ = process;
+  return decision;
+}
+
+void PeerLink::on_accepted(uint32_t process) {
+  state_ = State::kUp;
+  process_ = process;
+}
+
+PeerLink::Next PeerLink::on_refused(uint64_t now, Refusal refusal, bool wanted) {
+  if (state_ != State::kAttempt) return Next::kNothing;
+  state_ = State::kIdle;
+  if (!wanted) return Next::kNothing;
+  if (refusal == Refusal::kUnreachable) return Next::kFail;
+  if (refusal == Refusal::kHungUp && ++hang_ups_ > kHangUps) return Next::kFail;
+  const uint64_t pause =
+      std::min(kFirstPauseNs << std::min<unsigned>(pauses_, 16), kLongestPauseNs);
+  if (deadline_ != 0 && now + pause >= deadline_) return Next::kFail;
+  if (pauses_ < 16) ++pauses_;
+  retry_at_ = now + pause;
+  state_ = State::kBackoff;
+  return Next::kWait;
+}
+
+PeerLink::Next PeerLink::on_retry(bool wanted) {
+  if (state_ != State::kBackoff) return Next::kNothing;
+  if (wanted) return begin();
+  state_ = State::kIdle;
+  return Next::kNothing;
+}
+
+void PeerLink::on_lost() {
+  if (state_ == State::kUp) state_ = State::kIdle;
+}
+
+}  // namespace weft::tcp

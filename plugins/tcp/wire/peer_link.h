@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// PeerLink: how two FI_EP_RDM endpoints come to exactly one stream between them, whoever connects
+// first, both at once, again after a restart, or in vain. A state machine without sockets or clock:
+// one per peer.
+//
+//   if (link.want(now) == PeerLink::Next::kConnect) start_connecting();     // a send needs a
+//   stream
+//
+//   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
+//   if (d.drop_attempt) close(attempt);   if (d.close_stream) close(stream);
+//   d.accept ? accept(stranger) : reject(stranger);
+//
+//   switch (link.on_refused(now, PeerLink::Refusal::kRejected)) {           // our attempt failed
+//     case kWait: call on_retry() at link.retry_at();  case kFail: fail what waits for the stream;
+//   }
+//
+// "Attempt" is a connection that we asked for and that was not answered yet; "stream" one that was
+// accepted by either side. Both sides run the same rules over the same two addresses, so that of
+// two requests that cross one is rejected by one side and dropped by the other. It does not say
+// what to do with operations, nor which bytes to send (rdm_message.h).
+#ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
+#define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
+
+#include <compare>
+#include <cstdint>
+
+namespace weft::tcp {
+
+class PeerLink {
+ public:
+  enum class State : uint8_t {
+    kIdle,
+    kAttempt,  // our request is on its way
+    kBackoff,  // it was refused in a way that does not last: again at retry_at()
+    kUp,
+  };
+  enum class Next : uint8_t {
+    kNothing,
+    kConnect,  // begin an attempt
+    kWait,     // call on_retry() at retry_at()
+    kFail,     // no stream: what waits for one fails
+  };
+  enum class Refusal : uint8_t {
+    kRejected,     // by a reject: the peer thinks that there is a stream, or will connect himself
+    kHungUp,       // the end of the stream instead of an answer
+    kUnreachable,  // no TCP connection, a timeout, or an answer that is none
+  };
+  struct Decision {
+    bool accept = false;        // else: reject
+    bool drop_attempt = false;  // close our own attempt: the peer's wins
+    bool close_stream = false;  // the peer was restarted: what we have leads to nobody
+    bool second = false;        // a connection to ourselves: accept, but the attempt goes on
+  };
+
+  State state() const { return state_; }
+  uint64_t retry_at() const { return retry_at_; }
+  uint64_t deadline() const { return deadline_; }  // of all attempts together; 0: none
+  uint32_t process() const { return process_; }
+
+  // A stream is needed. `timeout` is for all attempts until there is one; 0: no limit.
+  Next want(uint64_t now, uint64_t timeout);
+  // A peer's request came in. `peer` is his address compared with ours.
+  Decision on_request(std::strong_ordering peer, uint32_t process);
+  // Our attempt was accepted.
+  void on_accepted(uint32_t process);
+  // Our attempt ended otherwise. `wanted`: something still waits for a stream.
+  Next on_refused(uint64_t now, Refusal refusal, bool wanted);
+  Next on_retry(bool wanted);
+  // The stream is gone, for whatever reason.
+  void on_lost();
+
+ private:
+  static constexpr uint64_t kFirstPauseNs = 1'000'000, kLongestPauseNs = 100'000'000;
+  static constexpr unsigned kHangUps = 3;  // that are taken for an accident
+
+  Next begin();
+
+  State state_ = State::kIdle;
+  uint8_t pauses_ = 0, hang_ups_ = 0;
+  uint32_t process_ = 0;
+  uint64_t retry_at_ = 0, deadline_ = 0;
+};
+
+}  // namespace weft::tcp
+
+#endif  // WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "rdm_message.h"
+
+#include "testing.h"
+
+namespace weft::tcp {
+namespace {
+
+using namespace testing;
+
+TEST(RdmMessage, StockPeers) {
+  const struct {
+    const char *bytes;
+    RdmHello hello;
+  } captured[] = {
+      {"01 00 ac f7 00 00 43 de", {1, 0, 0xacf7, 0x43de}},
+      {"81 00 ac f7 00 00 43 dc", {0x81, 0, 0xacf7, 0x43dc}},
+      {"01 00 88 bd 00 00 21 aa", {1, 0, 0x88bd, 0x21aa}},
+      {"81 00 91 a1 00 00 21 aa", {0x81, 0, 0x91a1, 0x21aa}},
+  };
+  for (const auto &c : captured) {
+    const Bytes bytes = hex(c.bytes);
+    const auto hello = parse_hello(bytes);
+    ASSERT_TRUE(hello) << c.bytes;
+    EXPECT_EQ(*hello, c.hello) << c.bytes;
+    const auto again = encode_hello(*hello);
+    EXPECT_EQ(Bytes(again.begin(), again.end()), bytes);
+  }
+}
+
+TEST(RdmMessage, AnythingElseIsRefusedWithAReason) {
+  for (size_t size = 0; size <= 256; ++size) {
+    if (size == kHelloSize) continue;
+    const auto hello = parse_hello(Bytes(size, 1));
+    ASSERT_FALSE(hello) << size;
+    EXPECT_EQ(hello.error(), HelloRefusal::kSize);
+  }
+  const auto hello = parse_hello(hex("01 00 00 00 00 00 43 de"));
+  ASSERT_FALSE(hello);
+  EXPECT_EQ(hello.error(), HelloRefusal::kPort);
+  EXPECT_NE(std::string_view(text(HelloRefusal::kPort)), text(HelloRefusal::kSize));
+}
+
+TEST(RdmMessage, Negotiation) {
+  // Requester, responder, what both speak: the table of the wire sheet.
+  EXPECT_EQ(answer_to(0), 0);
+  EXPECT_EQ(answer_to(1), 0x81);
+  EXPECT_EQ(kind_of_answer(0x81), EndpointKind::kRdm1);
+  EXPECT_EQ(kind_of_answer(0x01), EndpointKind::kRdm0);  // an echo
+  EXPECT_EQ(kind_of_answer(0x00), EndpointKind::kRdm0);
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const uint8_t answer = answer_to(uint8_t(byte));
+    EXPECT_EQ(answer, byte == 0 ? 0 : 0x81) << byte;
+    // Who answers and who is answered conclude the same.
+    EXPECT_EQ(kind_of_answer(answer), byte == 0 ? EndpointKind::kRdm0 : EndpointKind::kRdm1);
+    EXPECT_EQ(kind_of_answer(uint8_t(byte)) == EndpointKind::kRdm1, byte == 0x81) << byte;
+  }
+}
+
+}  // namespace
+}  // namespace weft::tcp
