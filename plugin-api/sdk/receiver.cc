@@ -13,7 +13,8 @@ namespace {
 static_assert(Av::kNone == Matcher::kAnySource);
 
 constexpr uint64_t kLookFlags = FI_PEEK | FI_CLAIM | FI_DISCARD;
-constexpr uint64_t kKnownFlags = kLookFlags | FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
+constexpr uint64_t kKnownFlags =
+    kLookFlags | FI_COMPLETION | FI_MULTI_RECV | FI_MORE | FI_TRANSMIT_COMPLETE;
 
 uint64_t kind(bool tagged) {
   return FI_RECV | (tagged ? FI_TAGGED : FI_MSG);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Counts what a test allocates by operator new, and makes it fail on demand.
+//
+//   const size_t before = allocations();
+//   ...
+//   EXPECT_EQ(allocations(), before);
+//   { NoMoreMemory no_more; EXPECT_EQ(pool.take(), nullptr); }
+//
+// Replaces the operators of the whole program: for one source file of a test, not for a library.
+// Not for threads.
+#ifndef WEFT_SDK_TEST_ALLOCATIONS_H
+#define WEFT_SDK_TEST_ALLOCATIONS_H
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace weft::sdk {
+
+struct Allocations {
+  size_t count = 0;
+  bool fail = false;
+  static Allocations &all() {
+    static Allocations one;
+    return one;
+  }
+  void *take(size_t size) {
+    ++count;
+    return fail ? nullptr : std::malloc(size != 0 ? size : 1);
+  }
+};
+
+inline size_t allocations() {
+  return Allocations::all().count;
+}
+
+class NoMoreMemory {
+ public:
+  NoMoreMemory() { Allocations::all().fail = true; }
+  ~NoMoreMemory() { Allocations::all().fail = false; }
+  NoMoreMemory(const NoMoreMemory &) = delete;
+  NoMoreMemory &operator=(const NoMoreMemory &) = delete;
+};
+
+}  // namespace weft::sdk
+
+// Not inline: the compiler would see malloc() on the one side only, and warn.
+[[gnu::noinline]] void *operator new(size_t size) {
+  void *memory = weft::sdk::Allocations::all().take(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void *operator new[](size_t size) {
+  return operator new(size);
+}
+[[gnu::noinline]] void *operator new(size_t size, const std::nothrow_t &) noexcept {
+  return weft::sdk::Allocations::all().take(size);
+}
+[[gnu::noinline]] void *operator new[](size_t size, const std::nothrow_t &) noexcept {
+  return weft::sdk::Allocations::all().take(size);
+}
+[[gnu::noinline]] void operator delete(void *memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete[](void *memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void *memory, size_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete[](void *memory, size_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void *memory, const std::nothrow_t &) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete[](void *memory, const std::nothrow_t &) noexcept {
+  std::free(memory);
+}
+
+#endif
