@@ -66,10 +66,10 @@ void Eq::push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const
   enqueue(std::move(e));
 }
 
-void Eq::push(uint32_t event, struct fid *fid, uint64_t data) {
+void Eq::push(uint32_t event, struct fid *fid, uint64_t data, void *context) {
   fi_eq_entry entry{};
   entry.fid = fid;
-  entry.context = fid->context;
+  entry.context = context;
   entry.data = data;
   Event e{.event = event, .fid = fid};
   e.bytes.resize(sizeof entry);

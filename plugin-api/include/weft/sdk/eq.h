@@ -47,7 +47,11 @@ class Eq final : public Object<Eq, fid_eq> {
   // For the provider. `info` (of a connection request) belongs to the queue until the event is
   // read.
   void push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const std::byte> data);
-  void push(uint32_t event, struct fid *fid, uint64_t data);
+  void push(uint32_t event, struct fid *fid, uint64_t data) {
+    push(event, fid, data, fid->context);
+  }
+  // Of an operation that has a context of its own (fi_av_insert).
+  void push(uint32_t event, struct fid *fid, uint64_t data, void *context);
   void push_error(EventError error);
   void forget(struct fid *fid);
   void add_source(Engine &engine);  // counted

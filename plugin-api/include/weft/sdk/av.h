@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Av: address vectors of IP peers (fi_av.3), compact: a peer that was only inserted costs its
+// address.
+//
+//   int av_open(fi_av_attr *attr, fid_av **av, void *context) {          // of a domain
+//     return open_av(shared(), addr_format, attr, av, context, domain_name);
+//   }
+//   std::optional<SockAddr> peer = av->address(av->index_of(dest));  // none: nothing inserted
+//   there uint32_t from = av->find(source);                                // kNone: not in the
+//   vector
+//
+// An fi_addr_t is the index of its entry, in either type of vector; indices are dense, stable, and
+// used again after a removal, lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16 more
+// once somebody asked for find(), and 8 more if FI_AV_USER_ID is used. What endpoints keep about
+// their peers is theirs: they are told (AvUser) when a peer is removed.
+//
+// A vector with a name is shared between processes of one user through a file in /dev/shm, of which
+// each keeps its own compact copy; the file goes with the last that has it open. It is looked at in
+// every call, so that any of them may tell users about what another process did.
+//
+// Everything for the provider is called with the engine's lock held; the ops take it themselves.
+// Not for addresses that are no sockets, and not a place for what a provider knows about a peer.
+#ifndef WEFT_SDK_AV_H
+#define WEFT_SDK_AV_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/address.h>
+#include <weft/sdk/cq.h>
+#include <weft/sdk/fid.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace weft::sdk {
+
+class AvFile;
+class Eq;
+
+// An endpoint that keeps something about peers by their index. Neither call may throw.
+class AvUser {
+ public:
+  // The entry goes (it is still there); its index may be given to somebody else from now on.
+  virtual void on_av_removed(uint32_t index) = 0;
+  // A new entry. Only for those who said that they want to know (Av::add_user).
+  virtual void on_av_inserted(uint32_t index, const SockAddr &address) {
+    (void)index;
+    (void)address;
+  }
+
+ protected:
+  ~AvUser() = default;
+};
+
+class Av final : public Object<Av, fid_av> {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // Writes attr->type and attr->map_addr where it chose them. `domain_name`: of the domain within
+  // which attr->name has its meaning.
+  static Result<Av *> open(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr,
+                           void *context, std::string_view domain_name = {});
+
+  // ---- for the provider ----
+  // The entry of an fi_addr_t that an application passed in (bits of a receive context, where
+  // fi_av_attr.rx_ctx_bits reserved some, are cut off); kNone: no such entry.
+  uint32_t index_of(fi_addr_t address) {
+    if (file_ != nullptr) refresh();
+    address &= index_mask_;
+    return address < end_ && tag_of(uint32_t(address)) != kFree ? uint32_t(address) : kNone;
+  }
+  std::optional<SockAddr> address(uint32_t index) {
+    if (file_ != nullptr) refresh();
+    return index < end_ ? get(index) : std::nullopt;
+  }
+  // The index of an address; kNone: not inserted. The first call builds the reverse index. Of an
+  // address that was inserted more than once: the lowest.
+  uint32_t find(const SockAddr &address);
+  // What completions report as the source: the index, or what FI_AV_USER_ID said.
+  fi_addr_t reported(uint32_t index) const {
+    if (index >= end_) return FI_ADDR_NOTAVAIL;
+    const Chunk *chunk = has_ids_ ? chunks_[index / kChunk] : nullptr;
+    return chunk != nullptr && chunk->ids != nullptr ? chunk->ids[index % kChunk] : index;
+  }
+  uint32_t capacity() const { return end_; }  // all indices are below
+  size_t count() const { return count_; }     // entries
+
+  // While there are users the vector is busy.
+  void add_user(AvUser &user, bool wants_inserts = false);
+  void remove_user(AvUser &user);
+  std::atomic<size_t> users{0};  // endpoints bound that are no AvUser (yet): busy as well
+  Engine &engine() { return *domain_.engine; }
+
+  // ---- fi_ops_av ----
+  int insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context);
+  int insertsvc(const char *node, const char *service, fi_addr_t *fi_addr, uint64_t flags,
+                void *context);
+  int insertsym(const char *node, size_t nodecnt, const char *service, size_t svccnt,
+                fi_addr_t *fi_addr, uint64_t flags, void *context);
+  int remove(fi_addr_t *fi_addr, size_t count, uint64_t flags);
+  int lookup(fi_addr_t fi_addr, void *addr, size_t *addrlen);
+  const char *straddr(const void *addr, char *buf, size_t *len);
+  int set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags);
+
+  // ---- fi_ops ----
+  int close();  // -FI_EBUSY while endpoints are bound
+  int bind(struct fid *fid, uint64_t flags);
+
+ private:
+  // Entries stand in chunks of IPv4 slots; one that has to take an IPv6 address is made anew with
+  // larger slots, where both fit. A slot's tag says what it holds; an IPv6 scope is a number into
+  // the chunk's own list, which a chunk this small cannot overflow.
+  static constexpr uint32_t kChunk = 128;
+  enum Tag : uint8_t { kFree, kV4, kV6, kScope };  // kScope + n: IPv6 with the chunk's scope n
+  struct Slot4 {
+    unsigned char ip[4], port[2];
+    uint8_t tag;
+  };
+  struct Slot6 {
+    unsigned char ip[16], port[2];
+    uint8_t tag;
+  };
+  static_assert(sizeof(Slot4) == 7 && sizeof(Slot6) == 19);
+  struct Chunk {
+    explicit Chunk(bool is_wide) : wide(is_wide) {}
+    const bool wide;
+    uint8_t used = 0;
+    uint8_t low = 0;  // all slots below are in use
+    std::vector<uint32_t> scopes;
+    std::unique_ptr<fi_addr_t[]> ids;
+  };
+  struct Narrow final : Chunk {
+    Narrow() : Chunk(false) {}
+    Slot4 slots[kChunk] = {};
+  };
+  struct Wide final : Chunk {
+    Wide() : Chunk(true) {}
+    Slot6 slots[kChunk] = {};
+  };
+  class Reverse;
+
+  Av(DomainContext &domain, uint32_t addr_format, const fi_av_attr &attr, void *context);
+  ~Av();
+
+  uint8_t tag_of(uint32_t index) const {
+    const Chunk *chunk = chunks_[index / kChunk];
+    if (chunk == nullptr) return kFree;
+    const uint32_t place = index % kChunk;
+    return chunk->wide ? static_cast<const Wide *>(chunk)->slots[place].tag
+                       : static_cast<const Narrow *>(chunk)->slots[place].tag;
+  }
+  std::optional<SockAddr> get(uint32_t index) const {
+    const Chunk *chunk = chunks_[index / kChunk];
+    if (chunk == nullptr) return std::nullopt;
+    const uint32_t place = index % kChunk;
+    if (!chunk->wide) {
+      const Slot4 &slot = static_cast<const Narrow *>(chunk)->slots[place];
+      if (slot.tag == kFree) return std::nullopt;
+      return v4(slot.ip, slot.port);
+    }
+    const Slot6 &slot = static_cast<const Wide *>(chunk)->slots[place];
+    if (slot.tag == kFree) return std::nullopt;
+    if (slot.tag == kV4) return v4(slot.ip, slot.port);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    std::memcpy(&address.sin6_addr, slot.ip, sizeof slot.ip);
+    std::memcpy(&address.sin6_port, slot.port, sizeof slot.port);
+    if (slot.tag >= kScope) address.sin6_scope_id = chunk->scopes[slot.tag - kScope];
+    return SockAddr(address);
+  }
+  static SockAddr v4(const unsigned char *ip, const unsigned char *port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    std::memcpy(&address.sin_addr, ip, 4);
+    std::memcpy(&address.sin_port, port, 2);
+    return SockAddr(address);
+  }
+
+  static void destroy(Chunk *chunk);
+  static uint8_t scope_tag(Wide &chunk, uint32_t scope);
+  Wide *widen(uint32_t number);
+  uint32_t lowest_free();
+  void set(uint32_t index, const SockAddr &address);
+  void clear(uint32_t index);
+  void set_id(uint32_t index, fi_addr_t id);
+  int add(const SockAddr &address, const fi_addr_t *id, uint32_t &index);
+
+  int check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context);
+  template <class Next>
+  int insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context, Next next);
+
+  // Of a shared vector.
+  void refresh();
+  Result<void> synchronize();
+  Result<void> catch_up(uint32_t from);
+  Result<void> begin_writing();
+  void end_writing();
+  struct EndOfWriting {
+    Av &av;
+    ~EndOfWriting() { av.end_writing(); }
+  };
+  void give_up(const Error &error);
+
+  DomainContext &domain_;
+  const uint32_t addr_format_;
+  const bool map_;        // FI_AV_MAP
+  const bool async_;      // FI_EVENT
+  const bool read_only_;  // FI_READ
+  const fi_addr_t index_mask_;
+  Eq *eq_ = nullptr;
+  std::vector<Chunk *> chunks_;  // null: no entry
+  std::vector<uint64_t> room_;   // a bit for each chunk: it has a free slot
+  size_t room_from_ = 0;         // all words below are 0
+  uint32_t end_ = 0;
+  size_t count_ = 0;
+  bool has_ids_ = false;
+  std::unique_ptr<Reverse> reverse_;
+  std::vector<std::pair<AvUser *, bool>> av_users_;
+  std::unique_ptr<AvFile> file_;
+  bool lost_file_ = false;  // it was damaged
+};
+
+// fi_av_open of a domain: logs why not.
+int open_av(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr, fid_av **av,
+            void *context, std::string_view domain_name = {});
+
+}  // namespace weft::sdk
+
+#endif

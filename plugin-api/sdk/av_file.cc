@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "av_file.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <weft/sdk/engine.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace weft::sdk {
+namespace {
+
+// What the locks of the file lie on: bytes of it, in name only.
+constexpr off_t kOpenByte = 0;   // shared by all who have it open
+constexpr off_t kWriteByte = 1;  // of who writes, or reads what was written before
+
+// A process that dies lets go at once; one that was stopped while it wrote should not stop the
+// rest.
+constexpr uint64_t kReaderPatienceNs = 100'000'000;
+constexpr uint64_t kWriterPatienceNs = 2'000'000'000;
+
+enum class Wait { kNot, kReader, kWriter };
+
+// 0, or an errno; EAGAIN: another one has it. The lock belongs to the open file, not the process.
+int set_lock(int fd, off_t byte, int type, Wait wait = Wait::kNot) {
+  const uint64_t end = now_ns() + (wait == Wait::kReader ? kReaderPatienceNs : kWriterPatienceNs);
+  for (;;) {
+    struct flock lock {};
+    lock.l_type = short(type);
+    lock.l_whence = SEEK_SET;
+    lock.l_start = byte;
+    lock.l_len = 1;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return errno;
+    if (wait == Wait::kNot || now_ns() > end) return EAGAIN;
+    sched_yield();
+  }
+}
+
+off_t place_of(uint32_t index) {
+  return off_t(AvFile::kHeaderSize + uint64_t(index) * sizeof(AvFile::Record));
+}
+
+}  // namespace
+
+Result<std::string> AvFile::path_of(std::string_view domain, std::string_view name) {
+  std::string file = "weft-av." + std::to_string(geteuid());
+  for (const std::string_view part : {domain, name}) {
+    file += '.';
+    for (const unsigned char c : part) {
+      if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+          c == '_') {
+        file += char(c);
+      } else {
+        char text[4];
+        std::snprintf(text, sizeof text, "%%%02x", c);
+        file += text;
+      }
+    }
+  }
+  if (name.empty()) return fail(FI_EINVAL, "fi_av_attr.name is empty: a shared vector has a name");
+  if (file.size() > 255)
+    return fail(FI_EINVAL, "fi_av_attr.name: \"%.60s...\" is too long for a file's name",
+                std::string(name).c_str());
+  return "/dev/shm/" + file;
+}
+
+Result<std::optional<SockAddr>> AvFile::parse(const Record &record) {
+  if (record.reserved != 0) return fail(FI_EINVAL, "a reserved byte is not 0");
+  if (record.family == 0) return std::optional<SockAddr>();
+  SockAddr address;
+  if (record.family == 4) {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    std::memcpy(&v4.sin_addr, record.ip, sizeof v4.sin_addr);
+    std::memcpy(&v4.sin_port, record.port, sizeof record.port);
+    if (record.scope != 0) return fail(FI_EINVAL, "an IPv4 address with a scope");
+    address = SockAddr(v4);
+  } else if (record.family == 6) {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    std::memcpy(&v6.sin6_addr, record.ip, sizeof v6.sin6_addr);
+    std::memcpy(&v6.sin6_port, record.port, sizeof record.port);
+    v6.sin6_scope_id = record.scope;
+    address = SockAddr(v6);
+  } else {
+    return fail(FI_EINVAL, "family %u is neither 4 nor 6", unsigned(record.family));
+  }
+  if (address.is_any() || address.port() == 0)
+    return fail(FI_EINVAL, "%s names no peer", address.to_string().c_str());
+  return std::optional<SockAddr>(address);
+}
+
+AvFile::Record AvFile::make_record(const std::optional<SockAddr> &address) {
+  Record record{};
+  if (!address) return record;
+  if (address->family() == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, address->c(), sizeof v4);
+    record.family = 4;
+    std::memcpy(record.ip, &v4.sin_addr, sizeof v4.sin_addr);
+    std::memcpy(record.port, &v4.sin_port, sizeof record.port);
+  } else {
+    sockaddr_in6 v6;
+    std::memcpy(&v6, address->c(), sizeof v6);
+    record.family = 6;
+    std::memcpy(record.ip, &v6.sin6_addr, sizeof v6.sin6_addr);
+    std::memcpy(record.port, &v6.sin6_port, sizeof record.port);
+    record.scope = v6.sin6_scope_id;
+  }
+  return record;
+}
+
+AvFile::~AvFile() {
+  // Who gets the lock of those who have it open for himself is the last one.
+  if (linked_ && set_lock(fd_, kOpenByte, F_WRLCK) == 0) unlink(path_.c_str());
+  if (header_ != nullptr) munmap(header_, kHeaderSize);
+  ::close(fd_);
+}
+
+Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
+  const char *path = settings.path.c_str();
+  const uint64_t end = now_ns() + kWriterPatienceNs;
+  do {
+    const int make = settings.read_only ? 0 : O_CREAT;
+    // Not blocking: the name might be one of a FIFO.
+    const int fd = ::open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | make, 0600);
+    if (fd < 0 && errno == ENOENT && settings.read_only)
+      return fail(FI_ENOENT, "no shared address vector %s: FI_READ opens what exists", path);
+    if (fd < 0)
+      return fail(errno, "shared address vector: cannot open %s: %s", path, std::strerror(errno));
+    std::unique_ptr<AvFile> file(new (std::nothrow) AvFile(fd, settings.path));
+    if (file == nullptr) {
+      ::close(fd);
+      return fail(FI_ENOMEM, "no memory for a shared address vector");
+    }
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+      return fail(errno, "shared address vector: %s: %s", path, std::strerror(errno));
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0)
+      return fail(FI_EACCES,
+                  "shared address vector: %s is not a file that only user %u may open (owner %u, "
+                  "mode %o): remove it",
+                  path, unsigned(geteuid()), unsigned(status.st_uid), unsigned(status.st_mode));
+    const bool first = set_lock(fd, kOpenByte, F_WRLCK) == 0;
+    if (!first) {
+      if (const int error = set_lock(fd, kOpenByte, F_RDLCK, Wait::kWriter); error != 0)
+        return fail(error == EAGAIN ? FI_EAGAIN : error,
+                    "shared address vector: cannot lock %s: %s", path, std::strerror(error));
+    }
+    // The last of those before may have taken the name away while this one waited.
+    struct stat named;
+    if (lstat(path, &named) != 0 || named.st_ino != status.st_ino || named.st_dev != status.st_dev)
+      continue;
+    file->linked_ = true;
+    if (first && settings.read_only)  // what dead processes left; it goes
+      return fail(FI_ENOENT, "no shared address vector %s: FI_READ opens what exists", path);
+    WEFT_CHECK(first ? file->initialize(settings) : file->attach(settings));
+    return file;
+  } while (now_ns() < end);
+  return fail(FI_EAGAIN, "shared address vector: %s comes and goes: try again", path);
+}
+
+Result<void> AvFile::initialize(const Settings &settings) {
+  // Its pages are needed at once: where there is no room for them, a write to the mapping would end
+  // the process.
+  int error = ftruncate(fd_, 0) != 0 ? errno : posix_fallocate(fd_, 0, kHeaderSize);
+  if (error == 0 && fchmod(fd_, 0600) != 0) error = errno;
+  if (error != 0)
+    return fail(error, "shared address vector: cannot make %s: %s (see `df /dev/shm`)",
+                path_.c_str(), std::strerror(error));
+  void *memory = mmap(nullptr, kHeaderSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (memory == MAP_FAILED)
+    return fail(errno, "shared address vector: cannot map %s: %s", path_.c_str(),
+                std::strerror(errno));
+  header_ = new (memory) Header{};
+  header_->magic = kMagic;
+  header_->version = kVersion;
+  header_->addr_format = settings.addr_format;
+  header_->map_addr =
+      settings.map_addr != 0 ? settings.map_addr : reinterpret_cast<uintptr_t>(memory);
+  if (error = set_lock(fd_, kOpenByte, F_RDLCK); error != 0)  // lets the others in
+    return fail(error, "shared address vector: cannot lock %s: %s", path_.c_str(),
+                std::strerror(error));
+  return {};
+}
+
+Result<void> AvFile::attach(const Settings &settings) {
+  struct stat status;
+  if (fstat(fd_, &status) != 0 || status.st_size < off_t(kHeaderSize))
+    return fail(FI_EINVAL, "shared address vector: %s is too short for one: remove it",
+                path_.c_str());
+  const int protection = settings.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  void *memory = mmap(nullptr, kHeaderSize, protection, MAP_SHARED, fd_, 0);
+  if (memory == MAP_FAILED)
+    return fail(errno, "shared address vector: cannot map %s: %s", path_.c_str(),
+                std::strerror(errno));
+  header_ = static_cast<Header *>(memory);
+  if (header_->magic != kMagic || header_->version != kVersion)
+    return fail(FI_EINVAL,
+                "shared address vector: %s is none of this version of weft: end the processes that "
+                "use it, or remove it",
+                path_.c_str());
+  if (header_->addr_format != settings.addr_format)
+    return fail(FI_EINVAL,
+                "shared address vector: %s has addresses of format %u, and this domain %u: choose "
+                "another name",
+                path_.c_str(), header_->addr_format, settings.addr_format);
+  WEFT_CHECK(counters());
+  return {};
+}
+
+Result<AvFile::Counters> AvFile::counters() const {
+  // The changes first: what is read of the records later is at least as new.
+  Counters counters;
+  counters.changes = header_->changes.load(std::memory_order_acquire);
+  counters.end = header_->end.load(std::memory_order_acquire);
+  struct stat status;
+  if (counters.end > kMaxEntries || counters.end < seen_end_ || fstat(fd_, &status) != 0 ||
+      status.st_size < place_of(counters.end))
+    return fail(FI_EIO, "shared address vector: %s is damaged: it says it has %u entries",
+                path_.c_str(), counters.end);
+  return counters;
+}
+
+Result<void> AvFile::lock(LockKind kind) {
+  const int error = kind == kWrite ? set_lock(fd_, kWriteByte, F_WRLCK, Wait::kWriter)
+                                   : set_lock(fd_, kWriteByte, F_RDLCK, Wait::kReader);
+  if (error == 0) return {};
+  return fail(error,
+              "shared address vector: cannot lock %s: %s: another process has been at it for long",
+              path_.c_str(), std::strerror(error));
+}
+
+void AvFile::unlock() {
+  set_lock(fd_, kWriteByte, F_UNLCK);
+}
+
+Result<void> AvFile::read(
+    uint32_t from, uint32_t to,
+    const std::function<void(uint32_t, const std::optional<SockAddr> &)> &take) {
+  constexpr uint32_t kBatch = 512;
+  Record records[kBatch];
+  while (from < to) {
+    const uint32_t wanted = std::min(to - from, kBatch);
+    const ssize_t got = pread(fd_, records, wanted * sizeof(Record), place_of(from));
+    if (got != ssize_t(wanted * sizeof(Record)))
+      return fail(FI_EIO, "shared address vector: %s is damaged: it was cut short", path_.c_str());
+    for (uint32_t i = 0; i < wanted; ++i) {
+      const auto address = parse(records[i]);
+      if (!address)
+        return fail(FI_EIO, "shared address vector: %s is damaged: entry %u: %s", path_.c_str(),
+                    from + i, address.error().text.c_str());
+      take(from + i, *address);
+    }
+    from += wanted;
+  }
+  return {};
+}
+
+Result<void> AvFile::write(uint32_t index, const std::optional<SockAddr> &address) {
+  const Record record = make_record(address);
+  const bool again = index < seen_end_;
+  // Before and after: should this process end in between, the others look once more.
+  if (again) header_->changes.fetch_add(1, std::memory_order_release);
+  const ssize_t put = pwrite(fd_, &record, sizeof record, place_of(index));
+  const int error = put == ssize_t(sizeof record) ? 0 : put < 0 ? errno : ENOSPC;
+  if (again) header_->changes.fetch_add(1, std::memory_order_release);
+  if (error != 0)
+    return fail(error, "shared address vector: cannot write to %s: %s (see `df /dev/shm`)",
+                path_.c_str(), std::strerror(error));
+  if (!again) header_->end.store(index + 1, std::memory_order_release);
+  seen({.end = std::max(seen_end_, index + 1), .changes = seen_changes_ + (again ? 2 : 0)});
+  return {};
+}
+
+}  // namespace weft::sdk
