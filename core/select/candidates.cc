@@ -38,6 +38,7 @@ class Maker {
     use();
     filter();
     defaults();
+    named();
     return std::move(made_);
   }
 
@@ -106,7 +107,8 @@ class Maker {
                      policy_.refusal.substr(0, policy_.refusal.find('=')) == "FI_HOOK"
                          ? "environment FI_HOOK"
                          : "environment FI_PROVIDER"});
-    if (Verdict verdict = judge_filter(policy_, units); !verdict.accepted)
+    if (Verdict verdict = judge_filter(policy_, units);
+        !verdict.accepted && !(candidate.only_by_name && wanted_by_filter(candidate.name)))
       return reject(candidate, Stage::kPolicy, std::move(verdict));
     for (const CandidateElement &element : candidate.elements) {
       if (Verdict verdict = judge_unit(policy_, *element.unit); !verdict.accepted)
@@ -162,6 +164,11 @@ class Maker {
     }
   }
 
+  bool is_stack(std::string_view name) const {
+    return std::ranges::any_of(policy_.stacks,
+                               [&](const StackSpec &spec) { return same_word(spec.name, name); });
+  }
+
   // Names in FI_PROVIDER: unknown ones are told, stacks of several units are tried as they are.
   void filter() {
     if (!policy_.filter) return;
@@ -171,6 +178,10 @@ class Maker {
       bool whole = true;
       for (const Word &word : item.units) {
         const UnitInfo *unit = find_unit(units_, word.text);
+        if (unit == nullptr && is_stack(word.text)) {
+          whole = false;  // named() has it
+          continue;
+        }
         if (unit != nullptr && unit->kind != WEFT_KIND_HOOK) {
           candidate.elements.insert(candidate.elements.begin(), {unit, {}, false});
           continue;
@@ -191,6 +202,29 @@ class Maker {
       // Either order is taken: the provider is the end of the stack.
       if (candidate.elements.front().unit->kind == WEFT_KIND_PROVIDER)
         std::reverse(candidate.elements.begin(), candidate.elements.end());
+      add(std::move(candidate));
+    }
+  }
+
+  // Whether FI_PROVIDER names a stack of the policy.
+  bool wanted_by_filter(std::string_view name) const {
+    if (!policy_.filter || policy_.filter->exclude) return false;
+    return std::ranges::any_of(policy_.filter->items, [&](const FilterItem &item) {
+      return item.units.size() == 1 && same_word(item.units[0].text, name);
+    });
+  }
+
+  void named() {
+    for (const StackSpec &spec : policy_.stacks) {
+      const bool used = policy_.use && std::ranges::any_of(
+                                           policy_.use->value,
+                                           [&](const auto &one) { return one.value == spec.name; });
+      if (used || find_unit(units_, spec.name) != nullptr) continue;
+      Candidate candidate;
+      candidate.name = spec.name;
+      candidate.only_by_name = true;
+      candidate.origin = wanted_by_filter(spec.name) ? "FI_PROVIDER" : "stack " + spec.name;
+      fill(candidate, spec);
       add(std::move(candidate));
     }
   }

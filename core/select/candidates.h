@@ -7,9 +7,10 @@
 //   }
 //
 // First the stacks of `use`, then those that FI_PROVIDER spells out, then each provider alone, then
-// each layer over each provider that offers what it needs. The hooks of FI_HOOK stand on all of
-// them. Bounded by construction: nothing is stacked deeper than one layer unless somebody wrote it
-// down.
+// each layer over each provider that offers what it needs. Stacks that are defined and not used are
+// there for those who ask for them by name, in FI_PROVIDER or in hints. The hooks of FI_HOOK stand
+// on all of them. Bounded by construction: nothing is stacked deeper than one layer unless somebody
+// wrote it down.
 #ifndef WEFT_CORE_SELECT_CANDIDATES_H
 #define WEFT_CORE_SELECT_CANDIDATES_H
 
@@ -36,6 +37,7 @@ struct Candidate {
   std::string
       name;  // prov_name: "tcp;ofi_rxm"; of a stack that is not whole, its name in the policy
   std::vector<CandidateElement> elements;  // from the application down, with hooks
+  bool only_by_name = false;               // for those who ask for exactly this name
   size_t preference = kNoPreference;       // place in `use`
   std::string origin;  // who wants it: "stack rdm", "FI_PROVIDER"; empty: nobody in particular
   Stage stage = Stage::kPolicy;  // of the verdict

@@ -103,6 +103,20 @@ TEST_F(CandidatesTest, UnknownNamesAreTold) {
   EXPECT_EQ(notes_.decisions()[2].remedy, "name it in FI_HOOK");
 }
 
+TEST_F(CandidatesTest, StacksThatNobodyUsesAreThereByName) {
+  policy_.stacks.push_back({"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, ""}}, {"built-in"}});
+  EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
+                                  "udp;ofi_rxd: [rxd udp]", "sockets: [tcp]"));
+  EXPECT_TRUE(make().back().only_by_name);
+  filter("Sockets");
+  EXPECT_THAT(made(), ElementsAre(HasSubstr("tcp: no: "), HasSubstr("udp: no: "),
+                                  HasSubstr("tcp;ofi_rxm: no: "), HasSubstr("udp;ofi_rxd: no: "),
+                                  "sockets: [tcp]"));
+  EXPECT_TRUE(notes_.decisions().empty());
+  filter("udp");
+  EXPECT_THAT(made().back(), HasSubstr("sockets: no: "));
+}
+
 TEST_F(CandidatesTest, HooksStandOnTopOnce) {
   hooks("trace;profile");
   stack("mine", {{WEFT_KIND_HOOK, "trace", false, {}, ""},

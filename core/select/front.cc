@@ -310,7 +310,7 @@ struct Front::Impl {
       plan.elements.push_back({*loaded, std::move(settings)});
       if (unit.kind != WEFT_KIND_HOOK) made.units.insert(made.units.begin(), &unit);
     }
-    plan.name = stack_name(made.units);
+    plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
     Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);
     if (stack) {
       made.name = plan.name;
@@ -335,7 +335,8 @@ struct Front::Impl {
   std::optional<std::string> left_out(const Slot &slot, const fi_info *hints) const {
     if (hints == nullptr) return std::nullopt;
     const fi_fabric_attr *fabric = hints->fabric_attr;
-    if (fabric != nullptr && fabric->prov_name != nullptr && !admits(fabric->prov_name, slot.units))
+    if (fabric != nullptr && fabric->prov_name != nullptr && !is_named(slot.candidate, hints) &&
+        !admits(fabric->prov_name, slot.units))
       return "hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted";
     const uint32_t offered = slot.units.back()->offers_ep;
     if (hints->ep_attr != nullptr && hints->ep_attr->type != FI_EP_UNSPEC && offered != 0 &&
@@ -358,6 +359,13 @@ struct Front::Impl {
     return std::nullopt;
   }
 
+  // Whether the hints ask for a stack by the name that the policy gave it.
+  static bool is_named(const Candidate &candidate, const fi_info *hints) {
+    return hints != nullptr && hints->fabric_attr != nullptr &&
+           hints->fabric_attr->prov_name != nullptr &&
+           lower(hints->fabric_attr->prov_name) == lower(candidate.name);
+  }
+
   // prov_name_admits() by either name of each unit.
   static bool admits(const char *wanted, const std::vector<const UnitInfo *> &units) {
     const bool exclude = wanted[0] == '^';
@@ -376,6 +384,9 @@ struct Front::Impl {
       record.add({slot.candidate.name, stage, false, std::move(reason), std::move(remedy),
                   rule.empty() ? slot.candidate.origin : std::move(rule)});
     };
+    if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
+        !is_named(slot.candidate, question.hints))
+      return false;
     const Verdict &verdict = slot.candidate.verdict;
     if (!verdict.accepted) {
       reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);
@@ -586,6 +597,7 @@ struct Front::Impl {
 
   bool is_called(const Slot &slot, std::string_view prov_name) const {
     if (lower(slot.candidate.name) == lower(prov_name)) return true;
+    if (slot.candidate.only_by_name) return false;
     // Exactly this stack, in another order or by other names of its units.
     if (prov_name.find_first_of(",^") != std::string_view::npos) return false;
     const auto parts = static_cast<size_t>(std::count(prov_name.begin(), prov_name.end(), ';')) + 1;

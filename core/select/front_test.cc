@@ -19,6 +19,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -186,6 +187,15 @@ TEST_F(FrontTest, ProvNameInHints) {
   EXPECT_THAT(found("ofi_rxm;tcp"), ElementsAre("tcp;ofi_rxm eth0", "tcp;ofi_rxm docker0"));
   EXPECT_THAT(found("^tcp"), ElementsAre("udp eth0", "udp docker0"));
   ask(from, hints_for(FI_EP_UNSPEC, "nosuch").get(), 0, -FI_ENODATA);
+}
+
+TEST_F(FrontTest, AStackThatNobodyUsesAnswersToItsName) {
+  Front &from = front();
+  EXPECT_THAT(shown(ask(from)), Not(Contains(HasSubstr("sockets"))));
+  EXPECT_THAT(shown(ask(from, hints_for(FI_EP_UNSPEC, "sockets").get())),
+              ElementsAre("sockets eth0", "sockets docker0"));
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "sockets"}}))),
+              ElementsAre("sockets eth0", "sockets docker0"));
 }
 
 TEST_F(FrontTest, AttributesOnlyOpensNothing) {

@@ -380,6 +380,9 @@ const Sourced<std::string> *final_key(const Policy &policy, std::string_view key
 
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
+  // A provider that stock libfabric dropped; programs still ask for it.
+  policy.stacks.push_back(
+      {"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"}}, {"built-in"}});
   Merger merger(policy, sources);
   for (const std::string &folder : sources.system_folders) {
     for (const std::string &path : drop_ins(folder, policy.diagnostics))

@@ -247,6 +247,8 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   for (size_t place = plan.elements.size(); place-- > 0;) {
     WEFT_CHECK(stack->add(plan.elements[place], static_cast<uint32_t>(place)));
   }
+  // A stack that goes by a name of its own tells applications that name.
+  if (!plan.name.empty()) stack->elements_.back()->stack = plan.name;
   for (const auto &element : stack->elements_)
     objects->add_element(element->instance->c(), element->hooks);
   return stack;
