@@ -30,6 +30,15 @@ const char *text_of(MrReject reject) {
   return "unknown";
 }
 
+MrTable::Mode MrTable::Mode::of(int mr_mode) {
+  // Two names of API versions before 1.5; the second is the absence of all bits.
+  if (mr_mode == FI_MR_BASIC) return {.virtual_addresses = true, .provider_keys = true};
+  return {.virtual_addresses = (mr_mode & FI_MR_VIRT_ADDR) != 0,
+          .provider_keys = (mr_mode & FI_MR_PROV_KEY) != 0,
+          .enable_needed = (mr_mode & FI_MR_RMA_EVENT) != 0,
+          .endpoint_needed = (mr_mode & FI_MR_ENDPOINT) != 0};
+}
+
 Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled)
     : Object(table.domain_.instance, FI_CLASS_MR, attr.context),
       table_(table),
@@ -67,16 +76,25 @@ int Mr::close() {
 
 int Mr::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  // Regions belong to the domain here: binding one to an endpoint is allowed and changes nothing
-  // (fi_mr.3, FI_MR_ENDPOINT).
-  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
+  const MrTable::Mode &mode = table_.mode_;
+  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) {
+    if (flags != 0) return -FI_EBADFLAGS;
+    // Regions belong to the domain here: without FI_MR_ENDPOINT it is allowed and changes nothing.
+    if (!mode.endpoint_needed) return 0;
+    if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
+    Guard guard(table_.domain_.engine->lock());
+    if (enabled_) return -FI_EOPBADSTATE;
+    endpoint_bound_ = true;
+    return 0;
+  }
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
   Cntr *cntr = Cntr::from(fid);
   if (&cntr->engine() != table_.domain_.engine)
     return -FI_EINVAL;  // of another domain, which has another lock
   Guard guard(table_.domain_.engine->lock());
-  if (table_.mode_.enable_needed && enabled_) return -FI_EOPBADSTATE;  // fi_mr.3, FI_MR_RMA_EVENT
+  // fi_mr.3: no more bindings after fi_mr_enable().
+  if ((mode.enable_needed || mode.endpoint_needed) && enabled_) return -FI_EOPBADSTATE;
   const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
   if ((write && remote_write_ != nullptr) || (read && remote_read_ != nullptr)) return -FI_EBUSY;
   if (write) remote_write_ = cntr;
@@ -89,11 +107,17 @@ int Mr::control(int command, void *arg) {
   switch (command) {
     case FI_ENABLE: {
       Guard guard(table_.domain_.engine->lock());
+      if (table_.mode_.endpoint_needed && !endpoint_bound_) return -FI_EOPBADSTATE;
       enabled_ = true;
       return 0;
     }
-    case FI_REFRESH:  // the pages may be what they like: addresses are resolved by the processor
-      return 0;
+    case FI_REFRESH: {
+      // The pages may be what they like: addresses are resolved by the processor.
+      const auto *modify = static_cast<const struct fi_mr_modify *>(arg);
+      if (modify == nullptr || (modify->attr.iov_count != 0 && modify->attr.mr_iov == nullptr))
+        return -FI_EINVAL;
+      return modify->flags != 0 ? -FI_EBADFLAGS : 0;
+    }
     case FI_GET_RAW_MR:
       return raw_attr(static_cast<const struct fi_mr_raw_attr *>(arg));
     default:
@@ -172,7 +196,7 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
     const auto [place, added] = regions_.try_emplace(key);
     if (!added)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    const bool enabled = !(mode_.enable_needed && (flags & FI_RMA_EVENT));
+    const bool enabled = !mode_.endpoint_needed && !(mode_.enable_needed && (flags & FI_RMA_EVENT));
     try {
       mr = place->second = new Mr(*this, attr, key, enabled);
     } catch (const std::bad_alloc &) {

@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rdma/fi_endpoint.h>
 
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "plugin-api/sdk/test_instance.h"
 #include "weft/sdk/eq.h"
@@ -386,6 +389,7 @@ TEST(MrBind, WhatIsWrongIsRefusedWhole) {
   struct fid endpoint {};
   endpoint.fclass = FI_CLASS_EP;
   EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, 0), 0) << "allowed, and means nothing here";
+  EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, FI_TRANSMIT), -FI_EBADFLAGS);
   EXPECT_EQ(fi_close(mr->base()), 0);
 }
 
@@ -429,6 +433,184 @@ TEST(MrBind, NotAfterEnabling) {
   EXPECT_TRUE(plain->enabled());
   EXPECT_EQ(fi_close(plain->base()), 0);
   EXPECT_EQ(fi_close(mr->base()), 0);
+}
+
+// ---- every mr_mode ----
+
+struct Endpoint final : Object<Endpoint, fid_ep> {
+  explicit Endpoint(const weft_instance *instance, size_t fclass = FI_CLASS_EP)
+      : Object(instance, fclass, nullptr) {}
+};
+
+TEST(MrMode, BitsBecomeWhatTheTableDoes) {
+  const auto text = [](int mr_mode) {
+    const MrTable::Mode mode = MrTable::Mode::of(mr_mode);
+    return std::string(mode.virtual_addresses ? "v" : "") + (mode.provider_keys ? "k" : "") +
+           (mode.enable_needed ? "r" : "") + (mode.endpoint_needed ? "e" : "");
+  };
+  EXPECT_EQ(text(0), "");
+  EXPECT_EQ(text(FI_MR_BASIC), "vk");
+  EXPECT_EQ(text(FI_MR_SCALABLE), "");
+  EXPECT_EQ(text(FI_MR_VIRT_ADDR), "v");
+  EXPECT_EQ(text(FI_MR_PROV_KEY), "k");
+  EXPECT_EQ(text(FI_MR_RMA_EVENT), "r");
+  EXPECT_EQ(text(FI_MR_ENDPOINT), "e");
+  EXPECT_EQ(text(FI_MR_LOCAL | FI_MR_RAW | FI_MR_ALLOCATED | FI_MR_MMU_NOTIFY | FI_MR_HMEM |
+                 FI_MR_COLLECTIVE),
+            "");
+}
+
+TEST(MrMode, AnApplicationThatDoesWhatItsBitsSayReachesItsMemory) {
+  // Each set of bits, with all that fi_mr.3 then asks of an application, and nothing that it does
+  // not.
+  constexpr int kBits[] = {FI_MR_LOCAL,    FI_MR_RAW,        FI_MR_VIRT_ADDR, FI_MR_ALLOCATED,
+                           FI_MR_PROV_KEY, FI_MR_MMU_NOTIFY, FI_MR_RMA_EVENT, FI_MR_ENDPOINT,
+                           FI_MR_HMEM,     FI_MR_COLLECTIVE};
+  std::vector<int> modes = {FI_MR_BASIC, FI_MR_SCALABLE};
+  for (unsigned set = 0; set < 1u << std::size(kBits); ++set) {
+    int mode = 0;
+    for (size_t i = 0; i < std::size(kBits); ++i)
+      if (set >> i & 1) mode |= kBits[i];
+    modes.push_back(mode);
+  }
+  for (const int mode : modes) {
+    SCOPED_TRACE("mr_mode " + std::to_string(mode));
+    const bool basic = mode == FI_MR_BASIC, bits = !basic && mode != FI_MR_SCALABLE;
+    const auto has = [&](int bit) { return bits && (mode & bit) != 0; };
+    TestDomain domain;
+    Counter counter(domain);
+    Endpoint endpoint(domain.instance.c());
+    MrTable table(domain.context, MrTable::Mode::of(mode));
+    char memory[64];
+    // Four buffers in no order: 10, 0, 6 and 4 bytes.
+    const iovec iov[] = {at(memory + 20, 10), at(memory, 0), at(memory + 40, 6), at(memory, 4)};
+    fi_mr_attr attr{};
+    attr.mr_iov = iov;
+    attr.iov_count = 4;
+    attr.access = kRemote | (has(FI_MR_LOCAL) ? FI_SEND | FI_RECV | FI_READ | FI_WRITE : 0) |
+                  (has(FI_MR_COLLECTIVE) ? FI_COLLECTIVE : 0);
+    attr.requested_key = 0x8000000000000001;
+    const bool counted = bits;  // the flag is allowed in each
+    auto opened = table.reg(attr, counted ? FI_RMA_EVENT : 0);
+    ASSERT_TRUE(opened) << opened.error().text;
+    Mr *const mr = *opened;
+    EXPECT_NE(fi_mr_desc(mr->c()), nullptr);
+
+    const auto resolve = [&](uint64_t key, uint64_t where, uint64_t length, iovec *out) {
+      Guard guard(domain.engine.lock());
+      return table.resolve(key, where, length, FI_REMOTE_WRITE, out, 4);
+    };
+    uint64_t key = fi_mr_key(mr->c());
+    uint64_t base = basic || has(FI_MR_VIRT_ADDR) ? address(iov[0].iov_base) : 0;
+    iovec out[4];
+    const bool disabled = has(FI_MR_RMA_EVENT) || has(FI_MR_ENDPOINT);
+    EXPECT_EQ(resolve(key, base, 1, out).reject, disabled ? MrReject::kDisabled : MrReject::kNone);
+    if (counted) {
+      EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE), 0);
+    }
+    if (has(FI_MR_ENDPOINT)) {
+      EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), 0);
+    }
+    if (disabled) {
+      EXPECT_EQ(fi_mr_enable(mr->c()), 0);
+    }
+    if (has(FI_MR_MMU_NOTIFY)) {
+      EXPECT_EQ(fi_mr_refresh(mr->c(), iov, 4, 0), 0);
+    }
+    if (has(FI_MR_RAW)) {
+      uint8_t raw_key[8];
+      size_t size = sizeof raw_key;
+      uint64_t told = 1;
+      ASSERT_EQ(fi_mr_raw_attr(mr->c(), &told, raw_key, &size, 0), 0);
+      EXPECT_EQ(told, base);
+      struct fi_mr_map_raw map {
+        0, told, raw_key, size, &key
+      };
+      key = 0;
+      ASSERT_EQ(MrTable::map_raw(&map), 0);
+    }
+    EXPECT_EQ(key != attr.requested_key, basic || has(FI_MR_PROV_KEY));
+
+    const auto found = resolve(key, base + 8, 11, out);
+    ASSERT_EQ(found.reject, MrReject::kNone) << text_of(found.reject);
+    EXPECT_EQ(found.mr, mr);
+    ASSERT_EQ(found.count, 3u);
+    EXPECT_EQ(out[0].iov_base, memory + 28);
+    EXPECT_EQ(out[0].iov_len, 2u);
+    EXPECT_EQ(out[1].iov_base, memory + 40);
+    EXPECT_EQ(out[1].iov_len, 6u);
+    EXPECT_EQ(out[2].iov_base, memory);
+    EXPECT_EQ(out[2].iov_len, 3u);
+    EXPECT_EQ(resolve(key, base + 20, 1, out).reject, MrReject::kRange);
+    EXPECT_EQ(resolve(key ^ 1, base, 1, out).reject, MrReject::kNoKey);
+    {
+      Guard guard(domain.engine.lock());
+      found.mr->count_remote(FI_REMOTE_WRITE, 11);
+    }
+    EXPECT_EQ(counter.value(), counted ? 1u : 0u);
+
+    auto again = table.reg(attr, 0);  // the same requested key
+    if (basic || has(FI_MR_PROV_KEY)) {
+      ASSERT_TRUE(again) << again.error().text;
+      EXPECT_NE((*again)->key(), key);
+      EXPECT_EQ(fi_close((*again)->base()), 0);
+    } else {
+      ASSERT_FALSE(again);
+      EXPECT_EQ(again.error().code, FI_ENOKEY);
+    }
+    EXPECT_EQ(fi_close(mr->base()), 0);
+    EXPECT_EQ(resolve(key, base, 1, out).reject, MrReject::kNoKey);
+    EXPECT_EQ(table.size(), 0u);
+  }
+}
+
+TEST(MrMode, AKeyIsAny64BitNumber) {
+  // domain_attr.mr_key_size is 8.
+  Table t(MrTable::Mode::of(0));
+  char memory[8];
+  for (const uint64_t key : {UINT64_C(0), UINT64_C(1) << 63, UINT64_MAX, UINT64_C(1) << 32}) {
+    EXPECT_EQ(fi_mr_key(t.reg({at(memory, 8)}, key)->c()), key);
+    EXPECT_EQ(t.resolve(key, 0, 8), MrReject::kNone);
+  }
+}
+
+TEST(MrMode, ALocalRegionIsNotForPeers) {
+  // FI_MR_LOCAL: the buffers of sends and receives are registered too, each with its key.
+  Table t(MrTable::Mode::of(FI_MR_LOCAL | FI_MR_PROV_KEY));
+  char memory[8];
+  Mr *first = t.reg({at(memory, 8)}, 0, FI_SEND | FI_RECV | FI_READ | FI_WRITE);
+  Mr *second = t.reg({at(memory, 8)}, 0, FI_SEND | FI_RECV);
+  EXPECT_NE(fi_mr_desc(first->c()), fi_mr_desc(second->c()));
+  for (const uint64_t access : {uint64_t(FI_REMOTE_READ), uint64_t(FI_REMOTE_WRITE), kRemote})
+    EXPECT_EQ(t.resolve(first->key(), 0, 8, access), MrReject::kAccess);
+}
+
+TEST(MrEndpoint, IsBoundBeforeTheRegionIsEnabled) {
+  Table t(MrTable::Mode::of(FI_MR_ENDPOINT));
+  TestInstance another;
+  char memory[64];
+  Mr *mr = t.reg({at(memory, 64)}, 1);
+  Endpoint endpoint(t.domain.instance.c()), scalable(t.domain.instance.c(), FI_CLASS_SEP),
+      foreign(another.c());
+  Counter counter(t.domain);
+  EXPECT_FALSE(mr->enabled());
+  EXPECT_EQ(fi_mr_enable(mr->c()), -FI_EOPBADSTATE) << "no endpoint";
+  EXPECT_EQ(fi_mr_bind(mr->c(), foreign.base(), 0), -FI_EINVAL) << "of another provider";
+  EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), FI_TRANSMIT), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_mr_enable(mr->c()), -FI_EOPBADSTATE) << "still none";
+  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kDisabled);
+  EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), 0);
+  EXPECT_EQ(fi_mr_bind(mr->c(), scalable.base(), 0), 0) << "and to one more";
+  EXPECT_EQ(fi_mr_refresh(mr->c(), nullptr, 0, 0), 0);
+  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kDisabled) << "refreshing does not enable";
+  EXPECT_EQ(fi_mr_enable(mr->c()), 0);
+  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNone);
+  EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), -FI_EOPBADSTATE) << "too late";
+  EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_mr_enable(mr->c()), 0) << "again";
+  EXPECT_EQ(t.close(mr), 0);
+  Mr *never = t.reg({at(memory, 64)}, 1);
+  EXPECT_EQ(t.close(never), 0) << "one that was never enabled";
 }
 
 // ---- closing ----
@@ -485,6 +667,10 @@ TEST(MrControl, RefreshIsAllowedAndUnknownCommandsAreNot) {
   Mr *mr = t.reg({at(memory, 64)});
   const iovec iov = at(memory, 8);
   EXPECT_EQ(fi_mr_refresh(mr->c(), &iov, 1, 0), 0);
+  EXPECT_EQ(fi_mr_refresh(mr->c(), nullptr, 0, 0), 0) << "all of it";
+  EXPECT_EQ(fi_mr_refresh(mr->c(), nullptr, 1, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_mr_refresh(mr->c(), &iov, 1, FI_PEEK), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_control(mr->base(), FI_REFRESH, nullptr), -FI_EINVAL);
   EXPECT_EQ(fi_control(mr->base(), FI_GETWAIT, nullptr), -FI_ENOSYS);
 }
 

@@ -2,9 +2,9 @@
 // Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key,
 // address, length) to memory.
 //
-//   MrTable table(domain, {.virtual_addresses = mr_mode & FI_MR_VIRT_ADDR, .provider_keys = mr_mode
-//   & FI_MR_PROV_KEY}); MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE,
-//   iov, room); if (!a.mr) ...                     // a.reject says why; no memory was touched
+//   MrTable table(domain, MrTable::Mode::of(info.domain_attr->mr_mode));
+//   MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE, iov, room);
+//   if (a.mr == nullptr) ...                     // a.reject says why; no memory was touched
 //
 // resolve() is the only way to an application's memory that a peer can name. A region stays
 // registered while an operation pins it: fi_close of a pinned region first tells the owner
@@ -53,6 +53,7 @@ class Mr final : public Object<Mr, fid_mr> {
   const uint64_t access_;
   const uint64_t fid_key_;
   bool enabled_;
+  bool endpoint_bound_ = false;
   Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
 };
 
@@ -62,13 +63,21 @@ const char *text_of(MrReject reject);
 class MrTable {
  public:
   struct Mode {
-    bool virtual_addresses = false;  // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets
-                                     // from the region's start
-    bool provider_keys =
-        false;  // FI_MR_PROV_KEY: keys are random 64-bit numbers; else the application's
-    bool enable_needed =
-        false;  // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled
+    // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets from the region's start.
+    bool virtual_addresses = false;
+    // FI_MR_PROV_KEY: keys are random 64-bit numbers; else the application's.
+    bool provider_keys = false;
+    // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled.
+    bool enable_needed = false;
+    // FI_MR_ENDPOINT: all regions start disabled and are bound to an endpoint before they are
+    // enabled. Which endpoint does not matter: a region is open to the peers of all.
+    bool endpoint_needed = false;
     size_t iov_limit = 4;
+
+    // What domain_attr.mr_mode asks for. Of its other bits the processor needs nothing: FI_MR_LOCAL
+    // and FI_MR_HMEM (descriptors may be given or not), FI_MR_RAW (raw keys work in every mode),
+    // FI_MR_ALLOCATED, FI_MR_MMU_NOTIFY, FI_MR_COLLECTIVE.
+    static Mode of(int mr_mode);
   };
   MrTable(DomainContext &domain, Mode mode) : domain_(domain), mode_(mode) {}
 
