@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <bit>
 #include <climits>
 #include <cmath>
@@ -674,16 +675,18 @@ TEST(Atomic, TheTargetMayBeItsOwnOperand) {
 
 // ---- with the host's own atomics ----
 
-// Four threads without a lock, half of them the host's own: no update is lost.
+// Four threads at once without a lock, half of them the host's own: no update is lost.
 template <class T>
 void check_shared(int datatype) {
-  constexpr int kRounds = 20'000;
+  constexpr int kThreads = 4, kRounds = 100'000;
+  std::barrier start(kThreads);
   alignas(sizeof(T)) T word{};
   using W = std::conditional_t<sizeof(T) == 4, uint32_t,
                                std::conditional_t<sizeof(T) == 8, uint64_t, uint16_t>>;
   const auto by_engine = [&] {
     const T one(1);
     T old;
+    start.arrive_and_wait();
     for (int i = 0; i < kRounds; ++i)
       if (i % 2 == 0)
         atomic_execute(AtomicKind::kFetch, FI_SUM, datatype, &word, &one, nullptr, &old, 1);
@@ -693,6 +696,7 @@ void check_shared(int datatype) {
   typedef W __attribute__((may_alias)) Shared;
   Shared *const bits = reinterpret_cast<Shared *>(&word);
   const auto by_host = [&] {
+    start.arrive_and_wait();
     for (int i = 0; i < kRounds; ++i) {
       W seen = __atomic_load_n(bits, __ATOMIC_RELAXED), next;
       do {
@@ -702,12 +706,12 @@ void check_shared(int datatype) {
     }
   };
   std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kThreads / 2; ++i) {
     threads.emplace_back(by_engine);
     threads.emplace_back(by_host);
   }
   for (std::thread &thread : threads) thread.join();
-  EXPECT_EQ(std::bit_cast<T>(W(__atomic_load_n(bits, __ATOMIC_RELAXED))), T(4 * kRounds));
+  EXPECT_EQ(std::bit_cast<T>(W(__atomic_load_n(bits, __ATOMIC_RELAXED))), T(kThreads * kRounds));
 }
 
 TEST(AtomicShared, NoUpdateIsLost) {
