@@ -74,7 +74,7 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
     ::close(fd);
     return fail(error, "connect to %s: %s", peer.to_string().c_str(), strerror(error));
   }
-  fd_ = fd;
+  socket_ = fd;
   peer_ = peer;
   const auto *bytes = static_cast<const uint8_t *>(param);
   connect_data_.assign(bytes, bytes + len);
@@ -87,18 +87,18 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
 }
 
 void Endpoint::on_connecting() {
-  pollfd p{fd_, POLLOUT, 0};
+  pollfd p{socket_, POLLOUT, 0};
   if (::poll(&p, 1, 0) <= 0) return;
   int error = 0;
   socklen_t size = sizeof error;
-  if (getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
   if (error != 0) return connect_failed(error, {});
-  local_ = socket_name(fd_).value_or(local_);
-  apply_peer_settings(fd_, domain_.fabric().settings());
+  local_ = socket_name(socket_).value_or(local_);
+  apply_peer_settings(socket_, domain_.fabric().settings());
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
   // An empty socket takes it whole; stock reads it by one call.
-  if (::send(fd_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
+  if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return connect_failed(FI_ECONNRESET, {});
   connect_data_ = {};
   state_ = State::kRequested;
@@ -109,7 +109,7 @@ void Endpoint::on_connecting() {
 void Endpoint::on_requested() {
   for (;;) {
     const std::span<uint8_t> space = answer_->space();
-    const ssize_t n = ::recv(fd_, space.data(), space.size(), MSG_DONTWAIT);
+    const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n <= 0) return connect_failed(n == 0 ? FI_ECONNREFUSED : errno, {});
@@ -178,8 +178,8 @@ int Endpoint::accept(const void *param, size_t len) {
     connect_failed(FI_ECONNRESET, {});
     return 0;
   }
-  fd_ = std::exchange(request->fd, -1);
-  engine_.add(*this, fd_, EPOLLIN, EPOLLRDHUP | EPOLLET);
+  socket_ = std::exchange(request->fd, -1);
+  engine_.add(*this, socket_, EPOLLIN, EPOLLRDHUP | EPOLLET);
   domain_.fabric().stats().add(Stat::kConnectionsAccepted);
   become_connected(request->order, {});
   return 0;
@@ -194,25 +194,25 @@ int Endpoint::shutdown(uint64_t flags) {
   return 0;
 }
 
-void Endpoint::reject_stream(Reject reject) {
+void Endpoint::rejected(Reject reject) {
   domain_.fabric().stats().add(Stat::kFramesRejected);
   // A frame that the endpoint itself refused was logged there, with what was wrong about it.
   if (reject != Reject::kRefused)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
-              peer_.to_string().c_str(), text(reject));
+              peer_name().c_str(), text(reject));
   disconnect(FI_EPROTO, true);
+}
+
+void Endpoint::failed(int error, const char *doing) {
+  // A peer that closed with unread bytes resets the connection: nothing to tell beyond its end.
+  if (error != FI_ECONNRESET)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
+  disconnect(error, true);
 }
 
 void Endpoint::drop_socket() {
   engine_.remove(*this);
-  if (fd_ < 0) return;
-  // A close with unread bytes would send a reset, which can overtake what we sent last: read them
-  // first.
-  ::shutdown(fd_, SHUT_WR);
-  uint8_t scrap[4096];
-  for (int i = 0; i < 64 && ::recv(fd_, scrap, sizeof scrap, MSG_DONTWAIT) > 0; ++i) {
-  }
-  ::close(std::exchange(fd_, -1));
+  close_socket();
 }
 
 void Endpoint::disconnect(int error, bool event) {
@@ -229,23 +229,7 @@ void Endpoint::disconnect(int error, bool event) {
 }
 
 void Endpoint::flush_operations(int error) {
-  // What was sent comes first: it was posted first.
-  while (!acks_.empty()) complete(*acks_.pop(), error);
-  while (!reads_.empty()) complete(*reads_.pop(), error);
-  writer_.drain([this, error](SendItem &item) {
-    auto &op = static_cast<Operation &>(item);
-    if (op.kind == Operation::kAck || op.kind == Operation::kResponse) {
-      on_sent(op);
-    } else {
-      complete(op, error);
-    }
-  });
-  while (!held_.empty()) {
-    Operation *op = held_.pop();
-    if (op->wait_ack || op->kind == Operation::kRead) ++awaiting_;
-    complete(*op, error);
-  }
-  unpin_incoming();
+  fail_operations(error);
   sdk::RecvQueue &queue = recv_queue();
   queue.stop_waiting(*this);
   if (current_recv_ != nullptr) {
@@ -263,7 +247,6 @@ void Endpoint::flush_operations(int error) {
       own_recvs_.release(r);
     }
   }
-  stash_ = {};
 }
 
 }  // namespace weft::tcp

@@ -20,17 +20,6 @@
 namespace weft::tcp {
 namespace {
 
-constexpr size_t kGather = 64;               // vectors of one sendmsg
-constexpr uint64_t kBurstBytes = 64 * 1024;  // staged output that does not wait for a progress
-constexpr uint32_t kBurstItems = 48;
-constexpr size_t kCoalesce = 4608;  // bytes that are copied together for one send()
-constexpr uint64_t kDirectMin =
-    4096;  // what is left of a payload to be read straight into its place
-constexpr uint64_t kLargePayload =
-    16 * 1024;  // after one of these another is likely: stage little before its header is known
-constexpr size_t kSmallStaging = 4096;
-constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
-
 bool sum_lengths(const iovec *iov, size_t count, uint64_t &total) {
   total = 0;
   for (size_t i = 0; i < count; ++i)
@@ -54,28 +43,11 @@ int put_option(size_t option, void *value, size_t *length) {
   return 0;
 }
 
-void Endpoint::List::push(Operation &op) {
-  op.next = nullptr;
-  if (first == nullptr) {
-    first = &op;
-  } else {
-    last->next = &op;
-  }
-  last = &op;
-}
-
-Operation *Endpoint::List::pop() {
-  Operation *op = first;
-  first = static_cast<Operation *>(op->next);
-  return op;
-}
-
 // ---- life ----
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
-      domain_(domain),
-      engine_(domain.engine()),
+      Stream(domain),
       tx_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
       rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
@@ -262,7 +234,7 @@ int Endpoint::close() {
       while (state_ == State::kConnected && !writer_.empty()) {
         const uint64_t spent = (sdk::now_ns() - start) / 1'000'000u;
         if (spent >= left) break;
-        pollfd p{fd_, POLLOUT, 0};
+        pollfd p{socket_, POLLOUT, 0};
         if (::poll(&p, 1, int(left - spent)) <= 0) break;
         flush_output();
       }
@@ -376,121 +348,8 @@ ssize_t Endpoint::transmit(const Request &request) {
         op->add(request.iov[i].iov_base, request.iov[i].iov_len);
     }
   }
-  if (!held_.empty() || (op->fence && answers_outstanding())) {
-    held_.push(*op);
-    return 0;
-  }
-  burst_bytes_ += length;
-  submit(*op);
-  // Waiting for the next progress is safe only where somebody is bound to make it: the one who
-  // wants this completion.
-  if (request.flags & FI_MORE) {
-    engine_.mark_dirty(*this);
-  } else if (!request.report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
-             burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
-    burst_round_ = engine_.rounds();
-    flush_output();
-  } else {
-    engine_.mark_dirty(*this);
-  }
+  start(*op, length, request.flags & FI_MORE, request.report);
   return 0;
-}
-
-void Endpoint::submit(Operation &op) {
-  if (op.wait_ack || op.kind == Operation::kRead) ++awaiting_;
-  writer_.push(op);
-}
-
-void Endpoint::release_held() {
-  bool released = false;
-  while (!held_.empty() && !(held_.first->fence && answers_outstanding())) {
-    submit(*held_.pop());
-    released = true;
-  }
-  if (released) engine_.mark_dirty(*this);
-}
-
-void Endpoint::flush_output() {
-  burst_items_ = 0;
-  burst_bytes_ = 0;
-  while (!writer_.empty()) {
-    iovec iov[kGather];
-    msghdr message{};
-    message.msg_iov = iov;
-    message.msg_iovlen = writer_.gather(iov);
-    uint64_t total = 0;
-    for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
-    uint8_t together[kCoalesce];
-    if (message.msg_iovlen > 1 && total <= sizeof together) {
-      // One small copy costs less than what the kernel does for each vector.
-      size_t at = 0;
-      for (size_t i = 0; i < message.msg_iovlen; ++i) {
-        std::memcpy(together + at, iov[i].iov_base, iov[i].iov_len);
-        at += iov[i].iov_len;
-      }
-      iov[0] = {together, at};
-      message.msg_iovlen = 1;
-    }
-    const ssize_t sent =
-        message.msg_iovlen == 1
-            ? ::send(fd_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-            : ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
-        // A peer that is gone may have sent more before it went: that is read first, and the end
-        // found there.
-        const int error = errno;
-        if (error == EPIPE || error == ECONNRESET) {
-          disconnect(FI_ECONNRESET, true);
-        } else {
-          WEFT_WARN(instance(), FI_LOG_EP_DATA, "send to %s: %s", peer_.to_string().c_str(),
-                    strerror(error));
-          disconnect(error, true);
-        }
-        return;
-      }
-      writer_.on_sent(0, [](SendItem &) {});
-      want_out_ = true;
-      watch();
-      return;
-    }
-    writer_.on_sent(size_t(sent),
-                    [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
-    if (uint64_t(sent) < total) {
-      want_out_ = true;
-      watch();
-      return;
-    }
-  }
-  if (want_out_) {
-    want_out_ = false;
-    watch();
-  }
-}
-
-void Endpoint::on_sent(Operation &op) {
-  switch (op.kind) {
-    case Operation::kSend:
-    case Operation::kWrite:
-      if (op.wait_ack) {
-        acks_.push(op);
-      } else {
-        complete(op, 0);
-      }
-      return;
-    case Operation::kRead:
-      reads_.push(op);
-      return;
-    case Operation::kResponse:
-      for (size_t i = 0; i < op.pin_count; ++i) --op.pins[i]->pins;
-      std::erase(responses_, &op);
-      control_ops_.give(&op);
-      return;
-    case Operation::kAck:
-      control_ops_.give(&op);
-      return;
-  }
 }
 
 void Endpoint::complete(Operation &op, int error) {
@@ -507,19 +366,8 @@ void Endpoint::complete(Operation &op, int error) {
       tx_cq_->push_error(
           {.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
   }
-  if (op.wait_ack || op.kind == Operation::kRead) --awaiting_;
+  answered(op);
   tx_ops_.give(&op);
-}
-
-void Endpoint::queue_ack() {
-  Operation *op = control_ops_.take();
-  if (op == nullptr) return;  // on_header() keeps room for it
-  FrameHeader header;
-  header.op_data = kOpDataAck;
-  op->kind = Operation::kAck;
-  op->set_header(header, order_);
-  writer_.push_control(*op);
-  engine_.mark_dirty(*this);
 }
 
 ssize_t Endpoint::send(const void *buf, size_t len, void *, fi_addr_t, void *context) {
@@ -742,149 +590,14 @@ ssize_t Endpoint::recvmsg(const struct fi_msg *msg, uint64_t flags) {
   return post_recv(msg->msg_iov, msg->iov_count, msg->context, flags);
 }
 
-void Endpoint::receive() {
-  for (int turn = 0; turn < kReadsPerTurn && state_ == State::kConnected && !reader_.stalled();
-       ++turn) {
-    const bool large = last_payload_ >= kLargePayload;
-    sdk::PostedRecv *guess = large && reader_.idle() ? recv_queue().front() : nullptr;
-    if (guess != nullptr && guess->length >= kLargePayload) {
-      if (!receive_guessing(*guess)) return;
-    } else if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) {
-      return;
-    }
-  }
-}
-
-// What is left of the current payload goes to its place, what follows to the staging buffer. False:
-// the socket is empty, or over.
-bool Endpoint::receive_in_order(size_t room) {
-  uint8_t *staging = domain_.staging();
-  iovec iov[kMaxTargetVectors + 1];
-  size_t count = 0;
-  uint64_t direct = 0;
-  if (reader_.direct_left() >= kDirectMin) {
-    for (const iovec &v : reader_.direct()) iov[count++] = v;
-    direct = reader_.direct_left();
-    room = kSmallStaging;
-  }
-  iov[count++] = {staging, room};
-  const ssize_t n = read_socket(iov, count);
-  if (n <= 0) return false;
-  const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
-  if (placed != 0) reader_.on_direct(placed, *this);
-  if (size_t(n) > placed && state_ == State::kConnected) feed(staging, size_t(n) - placed);
-  // Less than there was room for: the socket is empty.
-  return uint64_t(n) == direct + room;
-}
-
-// Large messages come in rows: behind the next header there is probably a payload for the receive
-// at the front. It is read straight there, with its header, by one call. Until a receive completes
-// its buffer is ours to write, so a wrong guess costs a copy only.
-bool Endpoint::receive_guessing(sdk::PostedRecv &guess) {
-  uint8_t *staging = domain_.staging();
-  uint8_t header[kMinHeaderSize];
-  iovec iov[sdk::kIovLimit + 2];
-  size_t count = 0;
-  iov[count++] = {header, sizeof header};
-  for (size_t i = 0; i < guess.count; ++i) iov[count++] = guess.iov[i];
-  iov[count++] = {staging, kSmallStaging};
-  const uint64_t guessed = guess.length;
-  const ssize_t n = read_socket(iov, count);
-  if (n <= 0) return false;
-  const bool more = uint64_t(n) == sizeof header + guessed + kSmallStaging;
-  const size_t head = std::min<size_t>(size_t(n), sizeof header);
-  uint64_t left =
-      uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
-
-  feed(header, head);
-  if (state_ != State::kConnected || left == 0) return false;
-  std::vector<uint8_t> &take_back = domain_.spare();
-  take_back.clear();
-  if (!reader_.stalled() && current_recv_ == &guess && reader_.in_payload()) {
-    const auto placed = std::min<uint64_t>(left, reader_.direct_left());
-    left -= placed;
-    if (placed != 0 && left != 0)
-      save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
-    reader_.on_direct(placed, *this);
-  } else {
-    save_guessed(iov + 1, count - 2, 0, std::min(left, guessed));
-  }
-  // What belongs to other frames, in order: first what went into the guessed vectors, then the
-  // staging buffer.
-  if (!take_back.empty() && state_ == State::kConnected) feed(take_back.data(), take_back.size());
-  left -= take_back.size();
-  if (left != 0 && state_ == State::kConnected) feed(staging, size_t(left));
-  return more;
-}
-
-// Copies `length` bytes from offset `from` of the guessed vectors out of them.
-void Endpoint::save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length) {
-  std::vector<uint8_t> &take_back = domain_.spare();
-  for (size_t i = 0; i < count && length != 0; ++i) {
-    if (from >= iov[i].iov_len) {
-      from -= iov[i].iov_len;
-      continue;
-    }
-    const auto n = size_t(std::min<uint64_t>(length, iov[i].iov_len - from));
-    const auto *bytes = static_cast<const uint8_t *>(iov[i].iov_base) + from;
-    take_back.insert(take_back.end(), bytes, bytes + n);
-    from = 0;
-    length -= n;
-  }
-}
-
-ssize_t Endpoint::read_socket(const iovec *iov, size_t count) {
-  for (;;) {
-    const ssize_t n = count == 1 ? ::recv(fd_, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
-                                 : ::readv(fd_, iov, int(count));
-    if (n > 0) return n;
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return -1;
-    if (n == 0 || errno == ECONNRESET) {
-      disconnect(n == 0 ? FI_ECONNABORTED : FI_ECONNRESET, true);
-      return 0;
-    }
-    const int error = errno;
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "receive from %s: %s", peer_.to_string().c_str(),
-              strerror(error));
-    disconnect(error, true);
-    return 0;
-  }
-}
-
-void Endpoint::feed(const uint8_t *bytes, size_t count) {
-  size_t used = 0;
-  if (!reader_.stalled()) {
-    used = reader_.on_bytes({bytes, count}, *this);
-    if (state_ != State::kConnected) return;
-    if (auto reject = reader_.rejected()) return reject_stream(*reject);
-    if (!reader_.stalled()) return;
-    watch();
-  }
-  stash_.insert(stash_.end(), bytes + used, bytes + count);
+Guess Endpoint::guess() {
+  const sdk::PostedRecv *r = recv_queue().front();
+  if (r == nullptr) return {};
+  return {.iov = r->iov, .count = r->count, .length = r->length, .receive = r};
 }
 
 void Endpoint::on_recv_posted() {
   if (state_ == State::kConnected) continue_stalled();
-}
-
-void Endpoint::continue_stalled() {
-  reader_.resume(*this);
-  if (state_ != State::kConnected) return;
-  if (auto reject = reader_.rejected()) return reject_stream(*reject);
-  if (reader_.stalled()) return;
-  if (!stash_.empty()) {
-    // feed() may stash again.
-    std::vector<uint8_t> bytes;
-    bytes.swap(stash_);
-    feed(bytes.data(), bytes.size());
-    if (state_ != State::kConnected) return;
-    if (stash_.empty()) {
-      bytes.clear();
-      stash_.swap(bytes);  // keep the memory: whoever stalls once stalls again
-    }
-  }
-  watch();
 }
 
 sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
@@ -959,49 +672,7 @@ void Endpoint::end_message(const FrameHeader &header) {
   if (done) recv_queue().release(r);
 }
 
-Verdict Endpoint::refuse_rma(const FrameHeader &header, const RmaVector &vector,
-                             sdk::MrReject reject) {
-  domain_.fabric().stats().add(Stat::kRmaRejected);
-  WEFT_WARN(instance(), FI_LOG_EP_DATA,
-            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
-            "protocol has no negative answer",
-            header.op == Op::kWrite ? "write" : "read", peer_.to_string().c_str(),
-            (unsigned long long)vector.length, (unsigned long long)vector.address,
-            (unsigned long long)vector.key, text_of(reject));
-  return Verdict::kReject;
-}
-
-Verdict Endpoint::take_write(const FrameHeader &header, Target &target) {
-  if (header.has_data() && rx_cq_ != nullptr && rx_cq_->full()) {
-    cq_stalled_ = true;
-    engine_.mark_dirty(*this);
-    return Verdict::kStall;
-  }
-  for (size_t i = 0; i < header.rma_count; ++i) {
-    const RmaVector &v = header.rma[i];
-    iovec iov;
-    const auto access =
-        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
-    if (access.mr == nullptr) {
-      unpin_incoming();
-      return refuse_rma(header, v, access.reject);
-    }
-    ++access.mr->pins;
-    incoming_[incoming_count_++] = access.mr;
-    if (access.count != 0) target.add(iov.iov_base, iov.iov_len);
-  }
-  return Verdict::kAccept;
-}
-
-void Endpoint::unpin_incoming() {
-  for (size_t i = 0; i < incoming_count_; ++i) --incoming_[i]->pins;
-  incoming_count_ = 0;
-}
-
-void Endpoint::end_write(const FrameHeader &header) {
-  for (size_t i = 0; i < incoming_count_; ++i)
-    incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
-  unpin_incoming();
+void Endpoint::written(const FrameHeader &header) {
   count(kCntrRemoteWrite, header.payload_size);
   if (header.has_data() && rx_cq_ != nullptr)
     rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
@@ -1009,85 +680,36 @@ void Endpoint::end_write(const FrameHeader &header) {
                   .data = header.data});
 }
 
-Verdict Endpoint::take_read(const FrameHeader &header) {
-  Operation *op = control_ops_.take();
-  if (op == nullptr) return refuse("reads none of the answers that it asked for");
-  FrameHeader response;
-  response.op = Op::kReadResponse;
-  response.payload_size = header.rma_length();
-  op->kind = Operation::kResponse;
-  op->pin_count = 0;
-  op->set_header(response, order_);
-  for (size_t i = 0; i < header.rma_count; ++i) {
-    const RmaVector &v = header.rma[i];
-    iovec iov;
-    const auto access =
-        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
-    if (access.mr == nullptr) {
-      for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
-      control_ops_.give(op);
-      return refuse_rma(header, v, access.reject);
-    }
-    ++access.mr->pins;
-    op->pins[op->pin_count++] = access.mr;
-    if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
-  }
-  for (size_t i = 0; i < op->pin_count; ++i)
-    op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
-  count(kCntrRemoteRead, response.payload_size);
-  responses_.push_back(op);
-  writer_.push_control(*op);
-  engine_.mark_dirty(*this);
-  return Verdict::kAccept;
-}
-
 Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
   last_payload_ = header.payload_size;
-  if (header.wants_ack() && control_ops_.in_use() == control_ops_.limit())
+  if (header.wants_ack() && owes_too_much())
     return refuse("reads none of the answers that it asked for");
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack())
-        return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
+      if (header.is_ack()) return take_ack();
       return take_message(header, target);
     case Op::kWrite:
       return take_write(header, target);
     case Op::kReadRequest:
       return take_read(header);
     case Op::kReadResponse:
-      if (reads_.empty()) return refuse("answers a read that was not asked for");
-      if (reads_.first->length != header.payload_size)
-        return refuse("answers a read with another length");
-      target.fit({reads_.first->result, reads_.first->result_count}, header.payload_size);
-      return Verdict::kAccept;
+      return take_response(header, target);
     default:
       return refuse("sends an operation that message endpoints do not have");
   }
 }
 
-Verdict Endpoint::refuse(const char *what) {
-  WEFT_WARN(instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
-            peer_.to_string().c_str(), what);
-  return Verdict::kReject;
-}
-
 void Endpoint::on_frame_end(const FrameHeader &header) {
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) {
-        complete(*acks_.pop(), 0);
-        if (!held_.empty()) release_held();
-        return;
-      }
+      if (header.is_ack()) return end_ack();
       end_message(header);
       break;
     case Op::kWrite:
       end_write(header);
       break;
     case Op::kReadResponse:
-      complete(*reads_.pop(), 0);
-      if (!held_.empty()) release_held();
-      return;
+      return end_response();
     default:
       return;
   }
@@ -1104,10 +726,7 @@ void Endpoint::report_cancelled(const sdk::PostedRecv &r) {
 }
 
 void Endpoint::drop_region(sdk::Mr &mr) {
-  bool mine = std::find(incoming_, incoming_ + incoming_count_, &mr) != incoming_ + incoming_count_;
-  for (const Operation *op : responses_)
-    mine = mine || std::find(op->pins, op->pins + op->pin_count, &mr) != op->pins + op->pin_count;
-  if (!mine) return;
+  if (!uses(mr)) return;
   WEFT_WARN(
       instance(), FI_LOG_MR,
       "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
@@ -1118,7 +737,7 @@ void Endpoint::drop_region(sdk::Mr &mr) {
 // ---- events ----
 
 void Endpoint::watch() {
-  if (fd_ < 0) return;
+  if (socket_ < 0) return;
   uint32_t want = 0, cm = 0;
   switch (state_) {
     case State::kConnecting:
@@ -1159,7 +778,7 @@ void Endpoint::on_event(uint32_t events) {
 // must hear of it.
 void Endpoint::hang_up_while_stalled() {
   if (shutdown_told_) return;
-  pollfd p{fd_, POLLRDHUP, 0};
+  pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
   shutdown_told_ = true;
   if (eq_ != nullptr) eq_->push_cm(FI_SHUTDOWN, base(), nullptr, {});
@@ -1168,12 +787,8 @@ void Endpoint::hang_up_while_stalled() {
 
 void Endpoint::on_flush() {
   if (state_ != State::kConnected) return;
-  if (cq_stalled_) {
-    cq_stalled_ = false;
-    continue_stalled();
-    if (state_ != State::kConnected) return;
-  }
-  flush_output();
+  retry_after_full_queue();
+  if (state_ == State::kConnected) flush_output();
 }
 
 // ---- control ----

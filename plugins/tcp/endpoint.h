@@ -2,11 +2,8 @@
 // A connected endpoint (FI_EP_MSG) over one TCP stream: the thin part around the state machines of
 // wire/.
 //
-// Everything happens under the lock of the domain's engine. Output: an operation becomes a SendItem
-// of the writer; the first send after a progress goes out at once, those that follow in the same
-// breath wait for the next progress and leave together by one system call. Input: small messages
-// are read many at a time into the domain's staging buffer, large payloads straight into the
-// application's. Whoever has no receive posted stops being read; that is the only flow control that
+// Everything happens under the lock of the domain's engine. How bytes get on and off the socket is
+// in stream.h. Whoever has no receive posted stops being read; that is the only flow control that
 // the wire has.
 #ifndef WEFT_PLUGINS_TCP_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_ENDPOINT_H
@@ -29,9 +26,8 @@
 #include <vector>
 
 #include "plugins/tcp/domain.h"
+#include "plugins/tcp/stream.h"
 #include "plugins/tcp/wire/connect_message.h"
-#include "plugins/tcp/wire/reader.h"
-#include "plugins/tcp/wire/writer.h"
 
 namespace weft::tcp {
 
@@ -41,8 +37,7 @@ class SharedReceive;
 inline constexpr size_t kMinMultiRecv = 64;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 inline constexpr size_t kMaxMessageSize =
-    SIZE_MAX / 2;                                    // bytes; a frame's length includes its header
-inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe him
+    SIZE_MAX / 2;  // bytes; a frame's length includes its header
 inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
 inline constexpr uint64_t kReceiveCaps =
     FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT;
@@ -55,24 +50,10 @@ inline constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 // The semantics of fi_getopt.
 int put_option(size_t option, void *value, size_t *length);
 
-// One operation on its way: queued, or sent and waiting for the peer's answer.
-struct Operation : SendItem {
-  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse };
-  Kind kind = kSend;
-  bool report = false;  // a completion is wanted
-  bool wait_ack = false;
-  bool fence = false;
-  uint8_t result_count = 0, pin_count = 0;
-  uint64_t flags = 0;  // of the completion
-  uint64_t length = 0;
-  void *context = nullptr;
-  iovec result[sdk::kIovLimit];   // kRead: where the response goes
-  sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
-};
-
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::Handler,
-                       public sdk::RecvWaiter {
+                       public sdk::RecvWaiter,
+                       public Stream<Endpoint> {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -142,6 +123,22 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
 
+  // What the stream asks of its owner.
+  static constexpr size_t guessed_header() { return kMinHeaderSize; }
+  bool open() const { return state_ == State::kConnected; }
+  sdk::Pool<Operation> &control_ops() { return control_ops_; }
+  std::string peer_name() const { return peer_.to_string(); }
+  void watch();
+  void complete(Operation &op, int error);
+  void ended() { disconnect(FI_ECONNABORTED, true); }
+  void failed(int error, const char *doing);
+  void rejected(Reject reject);
+  Guess guess();
+  bool receiving(const void *receive) const { return current_recv_ == receive; }
+  bool no_room_to_report() const { return rx_cq_ != nullptr && rx_cq_->full(); }
+  void written(const FrameHeader &header);
+  void was_read(uint64_t bytes) { count(kCntrRemoteRead, bytes); }
+
  private:
   enum class State : uint8_t {
     kOpen,        // binding
@@ -160,13 +157,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     kCntrRemoteWrite,
     kCntrCount
   };
-  struct List {  // of operations, by SendItem::next
-    Operation *first = nullptr, *last = nullptr;
-    bool empty() const { return first == nullptr; }
-    void push(Operation &op);
-    Operation *pop();
-  };
-
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
 
@@ -188,36 +178,14 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     return cq != nullptr && cq->full() && domain_.shared().resource_management;
   }
   bool reports(uint64_t flags) const { return !tx_selective_ || (flags & FI_COMPLETION) != 0; }
-  void submit(Operation &op);
-  void release_held();
-  bool answers_outstanding() const { return awaiting_ != 0; }
-  void flush_output();
-  void on_sent(Operation &op);
-  void complete(Operation &op, int error);
-  void queue_ack();
 
   // Input.
-  void receive();
-  bool receive_in_order(size_t room);
-  bool receive_guessing(sdk::PostedRecv &guess);
-  void save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length);
-  ssize_t read_socket(
-      const iovec *iov,
-      size_t count);  // positive, or the socket is empty (-1) or the connection over (0)
-  void feed(const uint8_t *bytes, size_t count);
-  void continue_stalled();
   sdk::RecvQueue &recv_queue();
   size_t min_multi_recv() const;
   sdk::PostedRecv *find_recv(uint64_t payload);
   Verdict take_message(const FrameHeader &header, Target &target);
-  Verdict take_write(const FrameHeader &header, Target &target);
-  Verdict take_read(const FrameHeader &header);
-  Verdict refuse(const char *what);
-  Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
   void end_message(const FrameHeader &header);
-  void end_write(const FrameHeader &header);
   void finish_recv(sdk::PostedRecv *r);
-  void unpin_incoming();
   ssize_t post_recv(const iovec *iov, size_t count, void *context, uint64_t flags);
   void hang_up_while_stalled();
 
@@ -231,8 +199,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_requested();
   void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
   void connect_failed(int error, std::string private_data);
-  void watch();
-  void reject_stream(Reject reject);
   // Ends the connection: closes the socket, completes everything with `error`, and tells the event
   // queue if `event`.
   void disconnect(int error, bool event);
@@ -242,14 +208,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     if (cntrs_[kind] != nullptr) cntrs_[kind]->add_events(1, bytes);
   }
 
-  Domain &domain_;
-  sdk::Engine &engine_;
   State state_ = State::kOpen;
   bool tx_selective_ = false, rx_selective_ = false;
-  bool want_out_ = false;
   bool shutdown_told_ = false;
-  bool cq_stalled_ = false;  // the frame waits for room in the completion queue
-  int fd_ = -1;
   sdk::Cq *tx_cq_ = nullptr, *rx_cq_ = nullptr;
   sdk::Eq *eq_ = nullptr;
   SharedReceive *srx_ = nullptr;
@@ -259,29 +220,14 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   const uint32_t addr_format_;
   size_t min_multi_recv_ = kMinMultiRecv;
 
-  Writer writer_;
-  ByteOrder order_ = ByteOrder::kNative;
-  uint64_t burst_round_ = ~UINT64_C(0);  // the engine's round in which a send last went out at once
-  uint32_t burst_items_ = 0;
-  uint64_t burst_bytes_ = 0;
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
-  List acks_;            // sent, in the order in which the acknowledgements will come
-  List reads_;           // sent, in the order of the responses
-  List held_;            // behind a fence
-  size_t awaiting_ = 0;  // operations submitted that wait for an answer of the peer
-  std::vector<Operation *> responses_;  // on their way out of somebody's regions
 
-  Reader<Endpoint> reader_{EndpointKind::kMsg, ByteOrder::kNative};
   sdk::RecvQueue own_recvs_;
-  std::vector<uint8_t> stash_;  // read but not consumed, while stalled
-  uint64_t last_payload_ = 0;
-  // The frame that is being received.
+  // The message that is being received.
   sdk::PostedRecv *current_recv_ = nullptr;
   char *current_base_ = nullptr;  // multi-receive: where its payload goes
   uint64_t current_fit_ = 0;      // bytes of it that fit
-  sdk::Mr *incoming_[kMaxRmaVectors] = {};
-  uint8_t incoming_count_ = 0;
 
   sdk::SockAddr local_, peer_;
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept

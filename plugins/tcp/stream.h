@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Stream: one TCP connection that carries frames, and the operations in flight on it: what a
+// connected endpoint (FI_EP_MSG) and the connection to one peer of an unconnected one (FI_EP_RDM)
+// have in common.
+//
+//   class Endpoint final : public sdk::Handler, public Stream<Endpoint> {
+//     Verdict on_header(const FrameHeader &header, Target &target) { ... take_write(...) ... }
+//     void on_frame_end(const FrameHeader &header) { ... end_write(header); queue_ack(); ... }
+//   };
+//   op->set_header(header, order());   start(*op, length, flags & FI_MORE, report);
+//
+// Output: the first operation after a progress goes out at once, those that follow in the same
+// breath wait for the next progress and leave together by one system call. Input: small messages
+// are read many at a time into the domain's staging buffer, large payloads straight into the
+// application's. Everything with the lock of the domain's engine held.
+//
+// What the owner adds: connecting, which receive a message belongs to, completions. After anything
+// here that can end the connection the owner is asked open(). It is not for the connection message.
+#ifndef WEFT_PLUGINS_TCP_STREAM_H
+#define WEFT_PLUGINS_TCP_STREAM_H
+
+#include <poll.h>
+#include <rdma/fi_errno.h>
+#include <sys/socket.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/mr.h>
+#include <weft/sdk/pool.h>
+#include <weft/sdk/recv_queue.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <concepts>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugins/tcp/domain.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/wire/reader.h"
+#include "plugins/tcp/wire/writer.h"
+
+namespace weft::tcp {
+
+inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe him
+
+// One operation on its way: queued, or sent and waiting for the peer's answer.
+struct Operation : SendItem {
+  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
+  Kind kind = kSend;
+  bool report = false;  // a completion is wanted
+  bool wait_ack = false;
+  bool fence = false;
+  uint8_t result_count = 0, pin_count = 0;
+  uint64_t flags = 0;  // of the completion
+  uint64_t length = 0;
+  void *context = nullptr;
+  iovec result[sdk::kIovLimit];   // kRead: where the response goes
+  sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
+
+  bool is_control() const { return kind >= kAck; }
+  bool waits() const { return wait_ack || kind == kRead; }
+};
+
+struct OperationList {  // by SendItem::next
+  Operation *first = nullptr, *last = nullptr;
+  bool empty() const { return first == nullptr; }
+  void push(Operation &op) {
+    op.next = nullptr;
+    if (first == nullptr) {
+      first = &op;
+    } else {
+      last->next = &op;
+    }
+    last = &op;
+  }
+  Operation *pop() {
+    Operation *op = first;
+    first = static_cast<Operation *>(op->next);
+    return op;
+  }
+};
+
+// A receive that the next large message will probably be for. Until it completes its buffer is ours
+// to write, so that a wrong guess costs a copy only.
+struct Guess {
+  const iovec *iov = nullptr;
+  size_t count = 0;
+  uint64_t length = 0;
+  const void *receive = nullptr;  // who was guessed
+};
+
+template <class Owner>
+class Stream {
+ public:
+  int socket() const { return socket_; }
+  ByteOrder order() const { return order_; }
+  bool output_empty() const { return writer_.empty(); }
+  bool stalled() const { return reader_.stalled(); }
+
+ protected:
+  explicit Stream(Domain &domain) : domain_(domain), engine_(domain.engine()) {}
+  ~Stream() = default;
+
+  // ---- output ----
+
+  // The operation's frame is encoded. `more`: others follow at once.
+  void start(Operation &op, uint64_t length, bool more, bool report) {
+    if (!held_.empty() || (op.fence && answers_outstanding())) {
+      held_.push(op);
+      return;
+    }
+    burst_bytes_ += length;
+    submit(op);
+    // Waiting for the next progress is safe only where somebody is bound to make it: the one who
+    // wants this completion.
+    if (more) {
+      engine_.mark_dirty(owner());
+    } else if (!report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
+               burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
+      burst_round_ = engine_.rounds();
+      flush_output();
+    } else {
+      engine_.mark_dirty(owner());
+    }
+  }
+  void submit(Operation &op) {
+    if (op.waits()) ++awaiting_;
+    writer_.push(op);
+  }
+  void release_held() {
+    bool released = false;
+    while (!held_.empty() && !(held_.first->fence && answers_outstanding())) {
+      submit(*held_.pop());
+      released = true;
+    }
+    if (released) engine_.mark_dirty(owner());
+  }
+  bool answers_outstanding() const { return awaiting_ != 0; }
+  void answered(const Operation &op) {
+    if (op.waits()) --awaiting_;
+  }
+  void flush_output();
+  // Every operation of the stream fails, in the order of posting, and what it has of regions goes.
+  void fail_operations(int error);
+
+  // ---- answers ----
+
+  bool owes_too_much() const { return owed_ >= kMaxControlItems; }
+  void queue_control(Operation &op) {
+    ++owed_;
+    writer_.push_control(op);
+    engine_.mark_dirty(owner());
+  }
+  void queue_ack() {
+    Operation *op = owner().control_ops().take();
+    if (op == nullptr) return;  // no memory: the peer's operation never completes
+    FrameHeader header;
+    header.op_data = kOpDataAck;
+    op->kind = Operation::kAck;
+    op->set_header(header, order_);
+    queue_control(*op);
+  }
+  Verdict take_ack() {
+    return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
+  }
+  void end_ack() {
+    owner().complete(*acks_.pop(), 0);
+    if (!held_.empty()) release_held();
+  }
+  Verdict take_response(const FrameHeader &header, Target &target) {
+    if (reads_.empty()) return refuse("answers a read that was not asked for");
+    if (reads_.first->length != header.payload_size)
+      return refuse("answers a read with another length");
+    target.fit({reads_.first->result, reads_.first->result_count}, header.payload_size);
+    return Verdict::kAccept;
+  }
+  void end_response() {
+    owner().complete(*reads_.pop(), 0);
+    if (!held_.empty()) release_held();
+  }
+
+  // ---- a peer's access to memory ----
+
+  Verdict take_write(const FrameHeader &header, Target &target);
+  void end_write(const FrameHeader &header);
+  Verdict take_read(const FrameHeader &header);
+  // Whether a frame that is on its way refers to the region.
+  bool uses(const sdk::Mr &mr) const;
+  // The completion queue was full; called from on_flush().
+  void retry_after_full_queue() {
+    if (!std::exchange(cq_stalled_, false)) return;
+    continue_stalled();
+  }
+
+  // ---- input ----
+
+  void receive();
+  void continue_stalled();
+  Verdict refuse(const char *what) {
+    WEFT_WARN(owner().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
+              owner().peer_name().c_str(), what);
+    return Verdict::kReject;
+  }
+
+  // Closes the socket without a reset overtaking what was sent last: what is unread would cause
+  // one, and is read first.
+  void close_socket() {
+    if (socket_ < 0) return;
+    ::shutdown(socket_, SHUT_WR);
+    uint8_t scrap[4096];
+    for (int i = 0; i < 64 && ::recv(socket_, scrap, sizeof scrap, MSG_DONTWAIT) > 0; ++i) {
+    }
+    ::close(std::exchange(socket_, -1));
+  }
+
+  Domain &domain_;
+  sdk::Engine &engine_;
+  int socket_ = -1;
+  bool want_out_ = false;
+  bool cq_stalled_ = false;  // the frame waits for room in the completion queue
+  ByteOrder order_ = ByteOrder::kNative;
+
+  Writer writer_;
+  OperationList acks_;   // sent, in the order in which the acknowledgements will come
+  OperationList reads_;  // sent, in the order of the responses
+  OperationList held_;   // behind a fence
+  Reader<Owner> reader_{EndpointKind::kMsg, ByteOrder::kNative};
+  std::vector<uint8_t> stash_;  // read but not consumed, while stalled
+
+ private:
+  static constexpr size_t kGather = 64;               // vectors of one sendmsg
+  static constexpr uint64_t kBurstBytes = 64 * 1024;  // staged output that waits for no progress
+  static constexpr uint32_t kBurstItems = 48;
+  static constexpr size_t kCoalesce = 4608;  // bytes that are copied together for one send()
+  static constexpr uint64_t kDirectMin =
+      4096;  // what is left of a payload to be read straight into its place
+  static constexpr uint64_t kLargePayload =
+      16 * 1024;  // after one of these another is likely: stage little before its header is known
+  static constexpr size_t kSmallStaging = 4096;
+  static constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
+
+  Owner &owner() { return static_cast<Owner &>(*this); }
+  const Owner &owner() const { return static_cast<const Owner &>(*this); }
+
+  void on_sent(Operation &op);
+  bool receive_in_order(size_t room);
+  bool receive_guessing(const Guess &guess);
+  void save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length);
+  ssize_t read_socket(const iovec *iov, size_t count);
+  void feed(const uint8_t *bytes, size_t count);
+  void unpin_incoming() {
+    for (size_t i = 0; i < incoming_count_; ++i) --incoming_[i]->pins;
+    incoming_count_ = 0;
+  }
+  Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
+
+  uint64_t burst_round_ = ~UINT64_C(0);  // the engine's round in which a send last went out at once
+  uint64_t burst_bytes_ = 0;
+  uint32_t burst_items_ = 0;
+  uint32_t owed_ = 0;                   // answers queued
+  size_t awaiting_ = 0;                 // operations submitted that wait for an answer of the peer
+  std::vector<Operation *> responses_;  // on their way out of somebody's regions
+
+ protected:
+  uint64_t last_payload_ = 0;
+
+ private:
+  // Regions that the frame which is being received goes to.
+  sdk::Mr *incoming_[kMaxRmaVectors] = {};
+  uint8_t incoming_count_ = 0;
+};
+
+// ---- output ----
+
+template <class Owner>
+void Stream<Owner>::flush_output() {
+  burst_items_ = 0;
+  burst_bytes_ = 0;
+  while (!writer_.empty()) {
+    iovec iov[kGather];
+    msghdr message{};
+    message.msg_iov = iov;
+    message.msg_iovlen = writer_.gather(iov);
+    uint64_t total = 0;
+    for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
+    uint8_t together[kCoalesce];
+    if (message.msg_iovlen > 1 && total <= sizeof together) {
+      // One small copy costs less than what the kernel does for each vector.
+      size_t at = 0;
+      for (size_t i = 0; i < message.msg_iovlen; ++i) {
+        std::memcpy(together + at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+      }
+      iov[0] = {together, at};
+      message.msg_iovlen = 1;
+    }
+    const ssize_t sent =
+        message.msg_iovlen == 1
+            ? ::send(socket_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+            : ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      const int error = errno;
+      if (error == EINTR) continue;
+      if (error != EAGAIN && error != EWOULDBLOCK && error != ENOBUFS) {
+        owner().failed(error == EPIPE ? FI_ECONNRESET : error, "send to");
+        return;
+      }
+      writer_.on_sent(0, [](SendItem &) {});
+      want_out_ = true;
+      owner().watch();
+      return;
+    }
+    writer_.on_sent(size_t(sent),
+                    [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
+    if (uint64_t(sent) < total) {
+      want_out_ = true;
+      owner().watch();
+      return;
+    }
+  }
+  if (want_out_) {
+    want_out_ = false;
+    owner().watch();
+  }
+}
+
+template <class Owner>
+void Stream<Owner>::on_sent(Operation &op) {
+  switch (op.kind) {
+    case Operation::kSend:
+    case Operation::kWrite:
+      if constexpr (requires { owner().begun(op); }) {
+        if (owner().begun(op)) return;  // more of it is to come
+      }
+      if (op.wait_ack) {
+        acks_.push(op);
+      } else {
+        owner().complete(op, 0);
+      }
+      return;
+    case Operation::kRead:
+      reads_.push(op);
+      return;
+    case Operation::kResponse:
+      for (size_t i = 0; i < op.pin_count; ++i) --op.pins[i]->pins;
+      std::erase(responses_, &op);
+      [[fallthrough]];
+    case Operation::kAck:
+    case Operation::kClear:
+      --owed_;
+      owner().control_ops().give(&op);
+      return;
+  }
+}
+
+template <class Owner>
+void Stream<Owner>::fail_operations(int error) {
+  // What was sent comes first: it was posted first.
+  while (!acks_.empty()) owner().complete(*acks_.pop(), error);
+  while (!reads_.empty()) owner().complete(*reads_.pop(), error);
+  writer_.drain([this, error](SendItem &item) {
+    auto &op = static_cast<Operation &>(item);
+    if (op.is_control()) {
+      on_sent(op);
+    } else {
+      owner().complete(op, error);
+    }
+  });
+  while (!held_.empty()) {
+    Operation *op = held_.pop();
+    if (op->waits()) ++awaiting_;
+    owner().complete(*op, error);
+  }
+  unpin_incoming();
+  stash_ = {};
+}
+
+// ---- input ----
+
+template <class Owner>
+void Stream<Owner>::receive() {
+  for (int turn = 0; turn < kReadsPerTurn && owner().open() && !reader_.stalled(); ++turn) {
+    const bool large = last_payload_ >= kLargePayload;
+    Guess guess;
+    if (large && reader_.idle()) guess = owner().guess();
+    if (guess.length >= kLargePayload) {
+      if (!receive_guessing(guess)) return;
+    } else if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) {
+      return;
+    }
+  }
+}
+
+// What is left of the current payload goes to its place, what follows to the staging buffer. False:
+// the socket is empty, or over.
+template <class Owner>
+bool Stream<Owner>::receive_in_order(size_t room) {
+  uint8_t *staging = domain_.staging();
+  iovec iov[kMaxTargetVectors + 1];
+  size_t count = 0;
+  uint64_t direct = 0;
+  if (reader_.direct_left() >= kDirectMin) {
+    for (const iovec &v : reader_.direct()) iov[count++] = v;
+    direct = reader_.direct_left();
+    room = kSmallStaging;
+  }
+  iov[count++] = {staging, room};
+  const ssize_t n = read_socket(iov, count);
+  if (n <= 0) return false;
+  const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
+  if (placed != 0) reader_.on_direct(placed, owner());
+  if (size_t(n) > placed && owner().open()) feed(staging, size_t(n) - placed);
+  // Less than there was room for: the socket is empty.
+  return uint64_t(n) == direct + room;
+}
+
+// Large messages come in rows: behind the next header there is probably a payload for the receive
+// that was guessed. It is read straight there, with its header, by one call.
+template <class Owner>
+bool Stream<Owner>::receive_guessing(const Guess &guess) {
+  uint8_t *staging = domain_.staging();
+  uint8_t header[kMaxHeaderSize];
+  const size_t header_size = owner().guessed_header();
+  iovec iov[sdk::kIovLimit + 2];
+  size_t count = 0;
+  iov[count++] = {header, header_size};
+  for (size_t i = 0; i < guess.count; ++i) iov[count++] = guess.iov[i];
+  iov[count++] = {staging, kSmallStaging};
+  const uint64_t guessed = guess.length;
+  const ssize_t n = read_socket(iov, count);
+  if (n <= 0) return false;
+  const bool more = uint64_t(n) == header_size + guessed + kSmallStaging;
+  const size_t head = std::min<size_t>(size_t(n), header_size);
+  uint64_t left =
+      uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
+
+  feed(header, head);
+  if (!owner().open() || left == 0) return false;
+  std::vector<uint8_t> &take_back = domain_.spare();
+  take_back.clear();
+  if (!reader_.stalled() && reader_.in_payload() && owner().receiving(guess.receive)) {
+    const auto placed = std::min<uint64_t>(left, reader_.direct_left());
+    left -= placed;
+    if (placed != 0 && left != 0)
+      save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
+    reader_.on_direct(placed, owner());
+  } else {
+    save_guessed(iov + 1, count - 2, 0, std::min(left, guessed));
+  }
+  // What belongs to other frames, in order: first what went into the guessed vectors, then the
+  // staging buffer.
+  if (!take_back.empty() && owner().open()) feed(take_back.data(), take_back.size());
+  left -= take_back.size();
+  if (left != 0 && owner().open()) feed(staging, size_t(left));
+  return more;
+}
+
+// Copies `length` bytes from offset `from` of the guessed vectors out of them.
+template <class Owner>
+void Stream<Owner>::save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length) {
+  std::vector<uint8_t> &take_back = domain_.spare();
+  for (size_t i = 0; i < count && length != 0; ++i) {
+    if (from >= iov[i].iov_len) {
+      from -= iov[i].iov_len;
+      continue;
+    }
+    const auto n = size_t(std::min<uint64_t>(length, iov[i].iov_len - from));
+    const auto *bytes = static_cast<const uint8_t *>(iov[i].iov_base) + from;
+    take_back.insert(take_back.end(), bytes, bytes + n);
+    from = 0;
+    length -= n;
+  }
+}
+
+// Positive, or the socket is empty (-1) or the connection over (0).
+template <class Owner>
+ssize_t Stream<Owner>::read_socket(const iovec *iov, size_t count) {
+  for (;;) {
+    const ssize_t n = count == 1 ? ::recv(socket_, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
+                                 : ::readv(socket_, iov, int(count));
+    if (n > 0) return n;
+    const int error = errno;
+    if (n < 0 && error == EINTR) continue;
+    if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return -1;
+    if (n == 0) {
+      owner().ended();
+    } else {
+      owner().failed(error, "receive from");
+    }
+    return 0;
+  }
+}
+
+template <class Owner>
+void Stream<Owner>::feed(const uint8_t *bytes, size_t count) {
+  size_t used = 0;
+  if (!reader_.stalled()) {
+    used = reader_.on_bytes({bytes, count}, owner());
+    if (!owner().open()) return;
+    if (auto reject = reader_.rejected()) return owner().rejected(*reject);
+    if (!reader_.stalled()) return;
+    owner().watch();
+  }
+  stash_.insert(stash_.end(), bytes + used, bytes + count);
+}
+
+template <class Owner>
+void Stream<Owner>::continue_stalled() {
+  reader_.resume(owner());
+  if (!owner().open()) return;
+  if (auto reject = reader_.rejected()) return owner().rejected(*reject);
+  if (reader_.stalled()) return;
+  if (!stash_.empty()) {
+    // feed() may stash again.
+    std::vector<uint8_t> bytes;
+    bytes.swap(stash_);
+    feed(bytes.data(), bytes.size());
+    if (!owner().open()) return;
+    if (stash_.empty()) {
+      bytes.clear();
+      stash_.swap(bytes);  // keep the memory: whoever stalls once stalls again
+    }
+  }
+  owner().watch();
+}
+
+// ---- a peer's access to memory ----
+
+template <class Owner>
+Verdict Stream<Owner>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
+                                  sdk::MrReject reject) {
+  domain_.fabric().stats().add(Stat::kRmaRejected);
+  WEFT_WARN(owner().instance(), FI_LOG_EP_DATA,
+            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
+            "protocol has no negative answer",
+            header.op == Op::kWrite ? "write" : "read", owner().peer_name().c_str(),
+            (unsigned long long)vector.length, (unsigned long long)vector.address,
+            (unsigned long long)vector.key, text_of(reject));
+  return Verdict::kReject;
+}
+
+template <class Owner>
+Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
+  if (header.has_data() && owner().no_room_to_report()) {
+    cq_stalled_ = true;
+    engine_.mark_dirty(owner());
+    return Verdict::kStall;
+  }
+  for (size_t i = 0; i < header.rma_count; ++i) {
+    const RmaVector &v = header.rma[i];
+    iovec iov;
+    const auto access =
+        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
+    if (access.mr == nullptr) {
+      unpin_incoming();
+      return refuse_rma(header, v, access.reject);
+    }
+    ++access.mr->pins;
+    incoming_[incoming_count_++] = access.mr;
+    if (access.count != 0) target.add(iov.iov_base, iov.iov_len);
+  }
+  return Verdict::kAccept;
+}
+
+template <class Owner>
+void Stream<Owner>::end_write(const FrameHeader &header) {
+  for (size_t i = 0; i < incoming_count_; ++i)
+    incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
+  unpin_incoming();
+  owner().written(header);
+}
+
+template <class Owner>
+Verdict Stream<Owner>::take_read(const FrameHeader &header) {
+  Operation *op = owes_too_much() ? nullptr : owner().control_ops().take();
+  if (op == nullptr) return refuse("reads none of the answers that it asked for");
+  FrameHeader response;
+  response.op = Op::kReadResponse;
+  response.payload_size = header.rma_length();
+  op->kind = Operation::kResponse;
+  op->pin_count = 0;
+  op->set_header(response, order_);
+  for (size_t i = 0; i < header.rma_count; ++i) {
+    const RmaVector &v = header.rma[i];
+    iovec iov;
+    const auto access =
+        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
+    if (access.mr == nullptr) {
+      for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
+      owner().control_ops().give(op);
+      return refuse_rma(header, v, access.reject);
+    }
+    ++access.mr->pins;
+    op->pins[op->pin_count++] = access.mr;
+    if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
+  }
+  for (size_t i = 0; i < op->pin_count; ++i)
+    op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
+  owner().was_read(response.payload_size);
+  responses_.push_back(op);
+  queue_control(*op);
+  return Verdict::kAccept;
+}
+
+template <class Owner>
+bool Stream<Owner>::uses(const sdk::Mr &mr) const {
+  const auto in = [&mr](sdk::Mr *const *list, size_t count) {
+    return std::find(list, list + count, &mr) != list + count;
+  };
+  if (in(incoming_, incoming_count_)) return true;
+  return std::ranges::any_of(responses_,
+                             [&](const Operation *op) { return in(op->pins, op->pin_count); });
+}
+
+}  // namespace weft::tcp
+
+#endif
