@@ -701,18 +701,16 @@ void Av::give_up(const Error &error) {
   lost_file_ = true;
 }
 
-// Makes the vector what the file says.
+// Makes the vector what the file says. An error but FI_EAGAIN: the file is damaged.
 Result<void> Av::synchronize() {
-  if (!file_->rewritten()) return catch_up(file_->seen_end());
-  // What is read has been written before: nobody may be at it meanwhile.
   WEFT_CHECK(file_->lock(AvFile::kRead));
   const EndOfWriting end{*this};
-  return catch_up(0);
+  return catch_up();
 }
 
-Result<void> Av::catch_up(uint32_t from) {
-  WEFT_TRY(AvFile::Counters counters, file_->counters());
-  if (from != 0) counters.changes = file_->seen_changes();  // those have not been read
+Result<void> Av::catch_up() {
+  WEFT_TRY(const AvFile::Counters counters, file_->counters());
+  const uint32_t from = file_->rewritten() ? 0 : file_->seen_end();
   WEFT_CHECK(file_->read(
       from, counters.end, [this](uint32_t index, const std::optional<SockAddr> &theirs) {
         const std::optional<SockAddr> mine = index < end_ ? get(index) : std::nullopt;
@@ -730,7 +728,13 @@ Result<void> Av::begin_writing() {
   if (file_ == nullptr) return {};
   WEFT_CHECK(file_->lock(AvFile::kWrite));
   if (!file_->changed()) return {};
-  const auto done = catch_up(file_->rewritten() ? 0 : file_->seen_end());
+  Result<void> done;
+  try {
+    done = catch_up();
+  } catch (...) {
+    file_->unlock();
+    throw;
+  }
   if (done) return {};
   file_->unlock();
   give_up(done.error());

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <weft/sdk/engine.h>
 
@@ -30,7 +31,7 @@ enum class Wait { kNot, kReader, kWriter };
 // 0, or an errno; EAGAIN: another one has it. The lock belongs to the open file, not the process.
 int set_lock(int fd, off_t byte, int type, Wait wait = Wait::kNot) {
   const uint64_t end = now_ns() + (wait == Wait::kReader ? kReaderPatienceNs : kWriterPatienceNs);
-  for (;;) {
+  for (unsigned tries = 0;; ++tries) {
     struct flock lock {};
     lock.l_type = short(type);
     lock.l_whence = SEEK_SET;
@@ -39,7 +40,12 @@ int set_lock(int fd, off_t byte, int type, Wait wait = Wait::kNot) {
     if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) return errno;
     if (wait == Wait::kNot || now_ns() > end) return EAGAIN;
-    sched_yield();
+    // The kernel has no lock with a deadline. Most are held for microseconds.
+    const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
+    if (tries < 50)
+      sched_yield();
+    else
+      nanosleep(&pause, nullptr);
   }
 }
 
@@ -117,9 +123,20 @@ AvFile::Record AvFile::make_record(const std::optional<SockAddr> &address) {
   return record;
 }
 
+// Whether the name still means the file.
+bool AvFile::is_named() const {
+  struct stat mine, named;
+  return fstat(fd_, &mine) == 0 && lstat(path_.c_str(), &named) == 0 &&
+         mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+}
+
 AvFile::~AvFile() {
-  // Who gets the lock of those who have it open for himself is the last one.
-  if (linked_ && set_lock(fd_, kOpenByte, F_WRLCK) == 0) unlink(path_.c_str());
+  // Who gets the lock for himself is the last one. Its share goes first, so that of several who
+  // leave at the same time one gets it.
+  if (linked_) {
+    set_lock(fd_, kOpenByte, F_UNLCK);
+    if (set_lock(fd_, kOpenByte, F_WRLCK) == 0 && is_named()) unlink(path_.c_str());
+  }
   if (header_ != nullptr) munmap(header_, kHeaderSize);
   ::close(fd_);
 }
@@ -155,9 +172,7 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
                     "shared address vector: cannot lock %s: %s", path, std::strerror(error));
     }
     // The last of those before may have taken the name away while this one waited.
-    struct stat named;
-    if (lstat(path, &named) != 0 || named.st_ino != status.st_ino || named.st_dev != status.st_dev)
-      continue;
+    if (!file->is_named()) continue;
     file->linked_ = true;
     if (first && settings.read_only)  // what dead processes left; it goes
       return fail(FI_ENOENT, "no shared address vector %s: FI_READ opens what exists", path);
@@ -239,6 +254,15 @@ Result<void> AvFile::lock(LockKind kind) {
 }
 
 void AvFile::unlock() {
+  // The others look only now: nobody has to wait for a long insertion to end.
+  if (written_end_ > seen_end_) {
+    seen_end_ = written_end_;
+    header_->end.store(seen_end_, std::memory_order_release);
+  }
+  if (written_again_) {
+    written_again_ = false;
+    seen_changes_ = header_->changes.fetch_add(1, std::memory_order_acq_rel) + 1;
+  }
   set_lock(fd_, kWriteByte, F_UNLCK);
 }
 
@@ -266,17 +290,16 @@ Result<void> AvFile::read(
 
 Result<void> AvFile::write(uint32_t index, const std::optional<SockAddr> &address) {
   const Record record = make_record(address);
-  const bool again = index < seen_end_;
-  // Before and after: should this process end in between, the others look once more.
-  if (again) header_->changes.fetch_add(1, std::memory_order_release);
   const ssize_t put = pwrite(fd_, &record, sizeof record, place_of(index));
-  const int error = put == ssize_t(sizeof record) ? 0 : put < 0 ? errno : ENOSPC;
-  if (again) header_->changes.fetch_add(1, std::memory_order_release);
-  if (error != 0)
+  if (put != ssize_t(sizeof record)) {
+    const int error = put < 0 ? errno : ENOSPC;
     return fail(error, "shared address vector: cannot write to %s: %s (see `df /dev/shm`)",
                 path_.c_str(), std::strerror(error));
-  if (!again) header_->end.store(index + 1, std::memory_order_release);
-  seen({.end = std::max(seen_end_, index + 1), .changes = seen_changes_ + (again ? 2 : 0)});
+  }
+  if (index < seen_end_)
+    written_again_ = true;
+  else
+    written_end_ = std::max(written_end_, index + 1);
   return {};
 }
 

@@ -93,12 +93,13 @@ class AvFile {
     seen_changes_ = counters.changes;
   }
 
-  // Not reentrant. An error: another process held it for longer than one waits.
+  // Not reentrant. FI_EAGAIN: another process held it for longer than one waits. What was written
+  // is there for others when the lock is let go; of a process that dies before, it never was.
   enum LockKind { kRead, kWrite };
   Result<void> lock(LockKind kind);
   void unlock();
 
-  // Calls take(index, address) for each record of [from, to).
+  // Calls take(index, address) for each record of [from, to), with a lock held.
   Result<void> read(uint32_t from, uint32_t to,
                     const std::function<void(uint32_t, const std::optional<SockAddr> &)> &take);
   // With the write lock held, and everything seen.
@@ -108,12 +109,15 @@ class AvFile {
   AvFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   Result<void> initialize(const Settings &settings);
   Result<void> attach(const Settings &settings);
+  bool is_named() const;
 
   const int fd_;
   const std::string path_;
   Header *header_ = nullptr;  // mapped; read-only for FI_READ
   bool linked_ = false;       // holds the lock of those who have it open
   uint32_t seen_end_ = 0, seen_changes_ = 0;
+  uint32_t written_end_ = 0;  // with the write lock held
+  bool written_again_ = false;
 };
 
 }  // namespace weft::sdk

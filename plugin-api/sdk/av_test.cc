@@ -1,37 +1,1312 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "weft/sdk/av.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <random>
+#include <thread>
+
+#include "plugin-api/sdk/av_file.h"
 #include "plugin-api/sdk/test_instance.h"
+#include "weft/sdk/domain.h"
+#include "weft/sdk/eq.h"
+#include "weft/sdk/ops.h"
+
+// Counts what the program holds, as the allocator rounds it, with the word that it keeps itself;
+// and makes one allocation fail.
+namespace {
+std::atomic<size_t> held{0}, most_held{0};
+std::atomic<long> allocations_left{-1};  // negative: no limit
+
+size_t weight(void *memory) {
+  return malloc_usable_size(memory) + sizeof(size_t);
+}
+}  // namespace
+
+void *operator new(size_t size) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  void *memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  const size_t now = held += weight(memory);
+  if (now > most_held) most_held = now;
+  return memory;
+}
+void operator delete(void *memory) noexcept {
+  if (memory != nullptr) held -= weight(memory);
+  std::free(memory);
+}
+void operator delete(void *memory, size_t) noexcept {
+  operator delete(memory);
+}
 
 namespace weft::sdk {
 namespace {
 
-sockaddr_in peer(uint32_t number) {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr fi_addr_t kNotAvailable = FI_ADDR_NOTAVAIL;
+
+sockaddr_in v4(uint32_t number, uint16_t port = 7471) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(0x0a000000 + number);
-  address.sin_port = htons(7471);
+  address.sin_port = htons(port);
   return address;
 }
 
-TEST(Av, KeepsWhatWasInserted) {
+sockaddr_in6 v6(uint32_t number, uint32_t scope = 0, uint16_t port = 7471) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr.s6_addr[0] = 0xfe;
+  address.sin6_addr.s6_addr[1] = 0x80;
+  const uint32_t n = htonl(number);
+  std::memcpy(address.sin6_addr.s6_addr + 12, &n, sizeof n);
+  address.sin6_port = htons(port);
+  address.sin6_scope_id = scope;
+  return address;
+}
+
+// A vector in a domain of its own, through the C API.
+class Vector {
+ public:
+  explicit Vector(uint32_t format = FI_SOCKADDR_IN, fi_av_attr attr = {}) : format_(format) {
+    EXPECT_EQ(open_av(domain.context, format, &attr, &c, &mark), 0);
+    if (c == nullptr) std::abort();
+    av = Av::from(c);
+  }
+  ~Vector() {
+    if (c != nullptr) {
+      EXPECT_EQ(fi_close(&c->fid), 0);
+    }
+  }
+
+  fi_addr_t insert(const SockAddr &address) {
+    fi_addr_t out = 4711;
+    EXPECT_LE(fi_av_insert(c, address.c(), 1, &out, 0, nullptr), 1);
+    return out;
+  }
+  fi_addr_t insert(const sockaddr_in &address) { return insert(SockAddr(address)); }
+  fi_addr_t insert(const sockaddr_in6 &address) { return insert(SockAddr(address)); }
+  int remove(fi_addr_t address) { return fi_av_remove(c, &address, 1, 0); }
+  std::string lookup(fi_addr_t address) {
+    char buffer[128];
+    size_t length = sizeof buffer;
+    if (fi_av_lookup(c, address, buffer, &length) != 0) return "none";
+    if (format_ == FI_ADDR_STR) return buffer;
+    return SockAddr::from(buffer, length)->to_string();
+  }
+  uint32_t find(const SockAddr &address) {
+    Guard guard(domain.engine.lock());
+    return av->find(address);
+  }
+  uint32_t find(const sockaddr_in &address) { return find(SockAddr(address)); }
+  uint32_t index_of(fi_addr_t address) {
+    Guard guard(domain.engine.lock());
+    return av->index_of(address);
+  }
+
+  TestDomain domain;
+  fid_av *c = nullptr;
+  Av *av = nullptr;
+  int mark = 0;
+
+ private:
+  const uint32_t format_;
+};
+
+struct User final : AvUser {
+  void on_av_removed(uint32_t index) override { removed.push_back(index); }
+  void on_av_inserted(uint32_t index, const SockAddr &address) override {
+    inserted.emplace_back(index, address.to_string());
+  }
+  std::vector<uint32_t> removed;
+  std::vector<std::pair<uint32_t, std::string>> inserted;
+};
+
+// ---- opening ----
+
+int try_open(TestDomain &domain, const fi_av_attr &wanted, uint32_t format = FI_SOCKADDR_IN) {
+  fi_av_attr attr = wanted;
+  fid_av *av = nullptr;
+  const int rc = open_av(domain.context, format, &attr, &av, nullptr);
+  EXPECT_EQ(rc == 0, av != nullptr);
+  if (av != nullptr) {
+    EXPECT_EQ(fi_close(&av->fid), 0);
+  }
+  return rc;
+}
+
+TEST(AvOpen, ChoosesATypeAndSaysWhich) {
+  TestDomain domain;
+  for (const fi_av_type type : {FI_AV_UNSPEC, FI_AV_TABLE, FI_AV_MAP}) {
+    fi_av_attr attr{};
+    attr.type = type;
+    fid_av *av = nullptr;
+    int mark = 0;
+    ASSERT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, &av, &mark), 0);
+    EXPECT_EQ(attr.type, type == FI_AV_UNSPEC ? FI_AV_TABLE : type);
+    EXPECT_EQ(av->fid.fclass, size_t(FI_CLASS_AV));
+    EXPECT_EQ(av->fid.context, &mark);
+    EXPECT_EQ(domain.context.children.load(), 1u);
+    EXPECT_EQ(fi_close(&av->fid), 0);
+  }
+  fid_av *av = nullptr;
+  ASSERT_EQ(open_av(domain.context, FI_SOCKADDR_IN, nullptr, &av, nullptr), 0);
+  EXPECT_EQ(fi_close(&av->fid), 0);
+}
+
+TEST(AvOpen, RefusesWhatItDoesNotKnow) {
   TestDomain domain;
   fi_av_attr attr{};
-  auto av = Av::open(domain.context, FI_SOCKADDR_IN, &attr, nullptr);
-  ASSERT_TRUE(av) << av.error().text;
-  EXPECT_EQ(attr.type, FI_AV_TABLE);
-  std::vector<sockaddr_in> peers;
-  for (uint32_t i = 0; i < 1000; ++i) peers.push_back(peer(i + 1));
-  std::vector<fi_addr_t> out(1000);
-  ASSERT_EQ((*av)->insert(peers.data(), 1000, out.data(), 0, nullptr), 1000);
-  for (uint32_t i = 0; i < 1000; ++i) {
-    EXPECT_EQ(out[i], i);
-    EXPECT_EQ(*(*av)->address(i), SockAddr(peers[i]));
-    EXPECT_EQ((*av)->find(SockAddr(peers[i])), i);
+  put(attr.type, 77);
+  EXPECT_EQ(try_open(domain, attr), -FI_EINVAL);
+  attr = {};
+  attr.flags = FI_PEEK;
+  EXPECT_EQ(try_open(domain, attr), -FI_EBADFLAGS);
+  attr = {};
+  attr.rx_ctx_bits = -1;
+  EXPECT_EQ(try_open(domain, attr), -FI_EINVAL);
+  attr.rx_ctx_bits = 33;
+  EXPECT_EQ(try_open(domain, attr), -FI_EINVAL);
+  attr = {};
+  attr.flags = FI_READ;
+  EXPECT_EQ(try_open(domain, attr), -FI_EINVAL) << "read-only, and no name";
+  EXPECT_EQ(try_open(domain, {}, FI_ADDR_PSMX), -FI_EINVAL);
+  EXPECT_THAT(domain.instance.log(),
+              ElementsAre(HasSubstr("type 77"), HasSubstr("flags"), HasSubstr("rx_ctx_bits is -1"),
+                          HasSubstr("rx_ctx_bits is 33"), HasSubstr("FI_READ"),
+                          HasSubstr("none of sockets")));
+  EXPECT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, nullptr, nullptr), -FI_EINVAL);
+  domain.instance.refuse = true;
+  EXPECT_EQ(try_open(domain, {}), -FI_EOTHER);
+}
+
+TEST(AvOpen, SymmetricAndExpectedCountsAreHints) {
+  TestDomain domain;
+  fi_av_attr attr{};
+  attr.flags = FI_SYMMETRIC | FI_AV_USER_ID;
+  attr.count = SIZE_MAX;
+  attr.ep_per_node = SIZE_MAX;
+  EXPECT_EQ(try_open(domain, attr), 0);
+}
+
+TEST(AvClose, IsBusyWhileEndpointsUseIt) {
+  Vector v;
+  User user;
+  {
+    Guard guard(v.domain.engine.lock());
+    v.av->add_user(user);
   }
-  EXPECT_EQ((*av)->close(), 0);
+  EXPECT_EQ(fi_close(&v.c->fid), -FI_EBUSY);
+  {
+    Guard guard(v.domain.engine.lock());
+    v.av->remove_user(user);
+  }
+  v.av->users = 1;
+  EXPECT_EQ(fi_close(&v.c->fid), -FI_EBUSY);
+  v.av->users = 0;
+}
+
+// ---- inserting ----
+
+TEST(AvInsert, IndicesFollowTheOrderAcrossCalls) {
+  for (const fi_av_type type : {FI_AV_TABLE, FI_AV_MAP}) {
+    fi_av_attr attr{};
+    attr.type = type;
+    Vector v(FI_SOCKADDR_IN, attr);
+    std::vector<sockaddr_in> peers;
+    for (uint32_t i = 0; i < 1000; ++i) peers.push_back(v4(i + 1));
+    std::vector<fi_addr_t> out(1000);
+    ASSERT_EQ(fi_av_insert(v.c, peers.data(), 300, out.data(), FI_MORE, nullptr), 300);
+    ASSERT_EQ(fi_av_insert(v.c, peers.data() + 300, 700, out.data() + 300, 0, nullptr), 700);
+    Guard guard(v.domain.engine.lock());
+    for (uint32_t i = 0; i < 1000; ++i) {
+      EXPECT_EQ(out[i], i);
+      EXPECT_EQ(v.av->index_of(i), i);
+      EXPECT_EQ(v.av->address(i), SockAddr(peers[i]));
+    }
+    EXPECT_EQ(v.av->index_of(1000), Av::kNone);
+    EXPECT_EQ(v.av->address(1000), std::nullopt);
+    EXPECT_EQ(v.av->address(Av::kNone), std::nullopt);
+    EXPECT_EQ(v.av->capacity(), 1000u);
+    EXPECT_EQ(v.av->count(), 1000u);
+  }
+}
+
+TEST(AvInsert, ATableNeedsNoArrayOfResults) {
+  Vector v;
+  const sockaddr_in peers[] = {v4(1), v4(2)};
+  EXPECT_EQ(fi_av_insert(v.c, peers, 2, nullptr, 0, nullptr), 2);
+  EXPECT_EQ(v.lookup(1), "10.0.0.2:7471");
+  fi_av_attr attr{};
+  attr.type = FI_AV_MAP;
+  Vector map(FI_SOCKADDR_IN, attr);
+  EXPECT_EQ(fi_av_insert(map.c, peers, 2, nullptr, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insert(map.c, nullptr, 0, nullptr, 0, nullptr), 0);
+}
+
+TEST(AvInsert, WhatIsNoPeerIsCountedOut) {
+  Vector v;
+  sockaddr_in peers[] = {v4(1), v4(2), v4(3), v4(4, 0), v4(5), v4(6)};
+  peers[1].sin_family = AF_UNIX;
+  peers[4].sin_addr.s_addr = 0;
+  fi_addr_t out[6];
+  int errors[6] = {-1, -1, -1, -1, -1, -1};
+  EXPECT_EQ(fi_av_insert(v.c, peers, 6, out, FI_SYNC_ERR, errors), 3);
+  EXPECT_THAT(out, ElementsAre(0, kNotAvailable, 1, kNotAvailable, kNotAvailable, 2));
+  EXPECT_THAT(errors, ElementsAre(0, FI_EINVAL, 0, FI_EADDRNOTAVAIL, FI_EADDRNOTAVAIL, 0));
+  EXPECT_THAT(v.domain.instance.log(), ElementsAre(HasSubstr("3 of 6 addresses")));
+  EXPECT_EQ(v.lookup(1), "10.0.0.3:7471") << "the lowest unused index";
+  EXPECT_EQ(v.lookup(2), "10.0.0.6:7471");
+  EXPECT_EQ(v.lookup(3), "none");
+}
+
+TEST(AvInsert, WrongCallsSayWhatIsWrong) {
+  Vector v;
+  const sockaddr_in one = v4(1);
+  fi_addr_t out = 5;
+  EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, FI_PEEK, nullptr), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, FI_SYNC_ERR, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insert(v.c, nullptr, 1, &out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insert(v.c, &one, size_t(INT_MAX) + 1, &out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insert(v.c, &one, 1, nullptr, FI_AV_USER_ID, nullptr), -FI_EINVAL);
+  EXPECT_EQ(out, 5u);
+  EXPECT_EQ(v.av->count(), 0u);
+  EXPECT_THAT(v.domain.instance.log(), IsEmpty());
+}
+
+TEST(AvInsert, TakesEveryFormat) {
+  {
+    Vector v(FI_SOCKADDR_IN6);
+    const sockaddr_in6 peers[] = {v6(1), v6(2)};
+    fi_addr_t out[2];
+    EXPECT_EQ(fi_av_insert(v.c, peers, 2, out, 0, nullptr), 2);
+    EXPECT_EQ(v.lookup(out[1]), "[fe80::2]:7471");
+    sockaddr_in6 no = v6(3);
+    no.sin6_family = AF_INET;
+    EXPECT_EQ(fi_av_insert(v.c, &no, 1, out, 0, nullptr), 0);
+  }
+  for (const uint32_t format : {uint32_t(FI_SOCKADDR), uint32_t(FI_SOCKADDR_IP)}) {
+    // Each address follows the one before, as long as its family says.
+    Vector v(format);
+    char peers[2 * sizeof(sockaddr_in) + sizeof(sockaddr_in6)];
+    const sockaddr_in first = v4(1), last = v4(3);
+    const sockaddr_in6 middle = v6(2);
+    std::memcpy(peers, &first, sizeof first);
+    std::memcpy(peers + sizeof first, &middle, sizeof middle);
+    std::memcpy(peers + sizeof first + sizeof middle, &last, sizeof last);
+    fi_addr_t out[3];
+    EXPECT_EQ(fi_av_insert(v.c, peers, 3, out, 0, nullptr), 3);
+    EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
+    EXPECT_EQ(v.lookup(1), "[fe80::2]:7471");
+    EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
+  }
+  Vector v(FI_ADDR_STR);
+  const char *peers[] = {"fi_sockaddr_in://10.0.0.1:7471", "nonsense", nullptr,
+                         "fi_sockaddr_in6://[fe80::2]:7471"};
+  fi_addr_t out[4];
+  EXPECT_EQ(fi_av_insert(v.c, peers, 4, out, 0, nullptr), 2);
+  EXPECT_THAT(out, ElementsAre(0, kNotAvailable, kNotAvailable, 1));
+  EXPECT_EQ(v.lookup(0), peers[0]);
+  EXPECT_EQ(v.lookup(1), peers[3]);
+}
+
+TEST(AvInsertsvc, ResolvesNames) {
+  Vector v(FI_SOCKADDR_IN);
+  fi_addr_t out[2] = {7, 7};
+  int error = -1;
+  EXPECT_EQ(fi_av_insertsvc(v.c, "localhost", "7471", out, 0, nullptr), 1);
+  EXPECT_EQ(v.lookup(out[0]), "127.0.0.1:7471");
+  EXPECT_EQ(fi_av_insertsvc(v.c, "fi_sockaddr_in://10.0.0.9:5", nullptr, out, 0, nullptr), 1);
+  EXPECT_EQ(v.lookup(out[0]), "10.0.0.9:5");
+  EXPECT_EQ(fi_av_insertsvc(v.c, "fe80::1", "5", out, FI_SYNC_ERR, &error), 0);
+  EXPECT_EQ(error, FI_ENODATA) << "of another family than the vector's";
+  EXPECT_EQ(out[0], kNotAvailable);
+  EXPECT_EQ(fi_av_insertsvc(v.c, "10.0.0.1", "70000", out, FI_SYNC_ERR, &error), 0);
+  EXPECT_EQ(error, FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsvc(v.c, "fi_sockaddr_in://10.0.0.9:5", "5", out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsvc(v.c, nullptr, "5", out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsvc(v.c, "10.0.0.1", "5", out, FI_PEEK, nullptr), -FI_EBADFLAGS);
+  EXPECT_EQ(v.av->count(), 2u);
+}
+
+TEST(AvInsertsym, CountsServicesThenNodesUp) {
+  Vector v;
+  fi_addr_t out[4];
+  ASSERT_EQ(fi_av_insertsym(v.c, "10.1.1.255", 2, "5000", 2, out, 0, nullptr), 4);
+  EXPECT_EQ(v.lookup(0), "10.1.1.255:5000");
+  EXPECT_EQ(v.lookup(1), "10.1.1.255:5001");
+  EXPECT_EQ(v.lookup(2), "10.1.2.0:5000");
+  EXPECT_EQ(v.lookup(3), "10.1.2.0:5001");
+  Vector wide(FI_SOCKADDR_IN6);
+  ASSERT_EQ(fi_av_insertsym(wide.c, "2001:db8::ffff", 2, "1", 1, out, 0, nullptr), 2);
+  EXPECT_EQ(wide.lookup(1), "[2001:db8::1:0]:1");
+}
+
+TEST(AvInsertsym, CountsTheNumberAtTheEndOfAName) {
+  // The resolver reads these as names of addresses; inet_pton does not.
+  Vector v;
+  fi_addr_t out[3];
+  ASSERT_EQ(fi_av_insertsym(v.c, "127.9", 3, "5", 1, out, 0, nullptr), 3);
+  EXPECT_EQ(v.lookup(0), "127.0.0.9:5");
+  EXPECT_EQ(v.lookup(1), "127.0.0.10:5");
+  EXPECT_EQ(v.lookup(2), "127.0.0.11:5");
+  ASSERT_EQ(fi_av_insertsym(v.c, "127.06", 2, "5", 1, out, 0, nullptr), 2);
+  EXPECT_EQ(v.lookup(out[1]), "127.0.0.7:5") << "as wide as it was: 127.07";
+  EXPECT_EQ(fi_av_insertsym(v.c, "localhost", 1, "5", 1, out, 0, nullptr), 1);
+  EXPECT_EQ(fi_av_insertsym(v.c, "localhost", 2, "5", 1, out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, "node99999999999999999999", 2, "5", 1, out, 0, nullptr),
+            -FI_EINVAL);
+}
+
+TEST(AvInsertsym, WhatDoesNotExistIsCountedOut) {
+  Vector v;
+  fi_addr_t out[6];
+  int errors[6];
+  EXPECT_EQ(fi_av_insertsym(v.c, "255.255.255.254", 2, "65534", 3, out, FI_SYNC_ERR, errors), 4);
+  EXPECT_THAT(errors, ElementsAre(0, 0, FI_EINVAL, 0, 0, FI_EINVAL));
+  EXPECT_EQ(fi_av_insertsym(v.c, "255.255.255.255", 2, "1", 1, out, 0, nullptr), 1);
+  EXPECT_EQ(out[1], kNotAvailable);
+  EXPECT_EQ(fi_av_insertsym(v.c, "fe80::1", 1, "1", 1, out, 0, nullptr), 0) << "of IPv4";
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 0, "1", 1, out, 0, nullptr), 0);
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 1, "1", 0, out, 0, nullptr), 0);
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", SIZE_MAX, "1", 2, out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, nullptr, 1, "1", 1, out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 1, nullptr, 1, out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 1, "99999", 1, out, 0, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 1, "1", 1, out, FI_PEEK, nullptr), -FI_EBADFLAGS);
+}
+
+// ---- the rest of the ops ----
+
+TEST(AvRemove, IndicesAreUsedAgainLowestFirst) {
+  Vector v;
+  for (uint32_t i = 0; i < 300; ++i) EXPECT_EQ(v.insert(v4(i + 1)), i);
+  fi_addr_t gone[] = {200, 5, 130};
+  EXPECT_EQ(fi_av_remove(v.c, gone, 3, 0), 0);
+  EXPECT_EQ(v.lookup(5), "none");
+  EXPECT_EQ(v.index_of(5), Av::kNone);
+  EXPECT_EQ(v.lookup(6), "10.0.0.7:7471") << "the others stay where they are";
+  EXPECT_EQ(v.av->count(), 297u);
+  EXPECT_EQ(v.insert(v4(1001)), 5u);
+  EXPECT_EQ(v.insert(v4(1002)), 130u);
+  EXPECT_EQ(v.insert(v4(1003)), 200u);
+  EXPECT_EQ(v.insert(v4(1004)), 300u);
+  for (fi_addr_t i = 0; i <= 300; ++i) EXPECT_EQ(v.remove(i), 0);
+  EXPECT_EQ(v.av->count(), 0u);
+  EXPECT_EQ(v.insert(v4(1)), 0u) << "the same address again";
+}
+
+TEST(AvRemove, RemovesWhatIsThereAndTellsOfTheRest) {
+  Vector v;
+  v.insert(v4(1));
+  v.insert(v4(2));
+  fi_addr_t gone[] = {0, 7, FI_ADDR_UNSPEC, 1};
+  EXPECT_EQ(fi_av_remove(v.c, gone, 4, 0), -FI_EINVAL);
+  EXPECT_EQ(v.av->count(), 0u);
+  EXPECT_EQ(v.remove(0), -FI_EINVAL) << "twice";
+  EXPECT_EQ(fi_av_remove(v.c, nullptr, 1, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_av_remove(v.c, nullptr, 0, 0), 0);
+  EXPECT_EQ(fi_av_remove(v.c, gone, 1, FI_MORE), -FI_EBADFLAGS);
+}
+
+TEST(AvUsers, AreToldWhileTheEntryIsThere) {
+  Vector v;
+  struct Curious final : AvUser {
+    explicit Curious(Av &its) : av(its) {}
+    void on_av_removed(uint32_t index) override { last = av.address(index)->to_string(); }
+    Av &av;
+    std::string last;
+  } curious(*v.av);
+  User user, indifferent;
+  {
+    Guard guard(v.domain.engine.lock());
+    v.av->add_user(user, true);
+    v.av->add_user(indifferent);
+    v.av->add_user(curious);
+  }
+  v.insert(v4(1));
+  v.insert(v4(2));
+  v.remove(1);
+  EXPECT_THAT(user.removed, ElementsAre(1));
+  EXPECT_THAT(indifferent.removed, ElementsAre(1));
+  EXPECT_EQ(curious.last, "10.0.0.2:7471");
+  EXPECT_THAT(user.inserted, ElementsAre(std::pair(0u, std::string("10.0.0.1:7471")),
+                                         std::pair(1u, std::string("10.0.0.2:7471"))));
+  EXPECT_THAT(indifferent.inserted, IsEmpty());
+  Guard guard(v.domain.engine.lock());
+  v.av->remove_user(indifferent);
+  v.av->remove_user(user);
+  v.av->remove_user(curious);
+}
+
+TEST(AvLookup, CutsWhatDoesNotFitAndTellsTheLength) {
+  Vector v;
+  v.insert(v4(1));
+  sockaddr_in whole{};
+  size_t length = 4;
+  EXPECT_EQ(fi_av_lookup(v.c, 0, &whole, &length), 0);
+  EXPECT_EQ(length, sizeof whole);
+  EXPECT_EQ(whole.sin_port, v4(1).sin_port);
+  EXPECT_EQ(whole.sin_addr.s_addr, 0u);
+  length = 100;
+  EXPECT_EQ(fi_av_lookup(v.c, 0, &whole, &length), 0);
+  EXPECT_EQ(length, sizeof whole);
+  EXPECT_EQ(SockAddr(whole), SockAddr(v4(1)));
+  length = 0;
+  EXPECT_EQ(fi_av_lookup(v.c, 0, nullptr, &length), 0);
+  EXPECT_EQ(length, sizeof whole);
+  EXPECT_EQ(fi_av_lookup(v.c, 1, &whole, &length), -FI_EINVAL);
+  EXPECT_EQ(fi_av_lookup(v.c, FI_ADDR_NOTAVAIL, &whole, &length), -FI_EINVAL);
+  EXPECT_EQ(fi_av_lookup(v.c, 0, &whole, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_lookup(v.c, 0, nullptr, &length), -FI_EINVAL);
+}
+
+TEST(AvStraddr, PrintsAnyAddressOfTheFormat) {
+  Vector v;
+  const sockaddr_in stranger = v4(77);
+  const std::string text = "fi_sockaddr_in://10.0.0.77:7471";
+  char buffer[64];
+  size_t length = sizeof buffer;
+  EXPECT_STREQ(fi_av_straddr(v.c, &stranger, buffer, &length), text.c_str());
+  EXPECT_EQ(length, text.size() + 1);
+  length = 12;
+  EXPECT_STREQ(fi_av_straddr(v.c, &stranger, buffer, &length), "fi_sockaddr");
+  EXPECT_EQ(length, text.size() + 1);
+  length = 0;
+  EXPECT_EQ(fi_av_straddr(v.c, &stranger, buffer, &length), buffer);
+  EXPECT_STREQ(buffer, "fi_sockaddr") << "nothing written";
+  length = sizeof buffer;
+  EXPECT_STREQ(fi_av_straddr(v.c, nullptr, buffer, &length), "not an address");
+  EXPECT_EQ(fi_av_straddr(v.c, &stranger, buffer, nullptr), buffer);
+}
+
+TEST(AvUserId, TakesThePlaceOfTheAddress) {
+  Vector v;
+  const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
+  fi_addr_t out[] = {1000, 2000, 3000};
+  ASSERT_EQ(fi_av_insert(v.c, peers, 1, out, 0, nullptr), 1);
+  {
+    Guard guard(v.domain.engine.lock());
+    EXPECT_EQ(v.av->reported(0), 0u);
+  }
+  ASSERT_EQ(fi_av_insert(v.c, peers + 1, 2, out + 1, FI_AV_USER_ID, nullptr), 2);
+  EXPECT_THAT(out, ElementsAre(0, 1, 2));
+  {
+    Guard guard(v.domain.engine.lock());
+    EXPECT_EQ(v.av->reported(0), 0u);
+    EXPECT_EQ(v.av->reported(1), 2000u);
+    EXPECT_EQ(v.av->reported(2), 3000u);
+    EXPECT_EQ(v.av->reported(3), kNotAvailable);
+    EXPECT_EQ(v.av->reported(Av::kNone), kNotAvailable);
+  }
+  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, 0), 0);
+  EXPECT_EQ(fi_av_set_user_id(v.c, 3, 17, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, 1), -FI_EBADFLAGS);
+  v.remove(1);
+  v.insert(v4(9));
+  Guard guard(v.domain.engine.lock());
+  EXPECT_EQ(v.av->reported(0), 17u);
+  EXPECT_EQ(v.av->reported(1), 1u) << "it went with the entry";
+}
+
+TEST(AvRxCtxBits, AreCutOff) {
+  fi_av_attr attr{};
+  attr.rx_ctx_bits = 4;
+  Vector v(FI_SOCKADDR_IN, attr);
+  v.insert(v4(1));
+  const fi_addr_t second = v.insert(v4(2));
+  EXPECT_EQ(v.index_of(fi_rx_addr(second, 3, 4)), 1u);
+  EXPECT_EQ(v.lookup(fi_rx_addr(second, 15, 4)), "10.0.0.2:7471");
+  EXPECT_EQ(v.index_of(FI_ADDR_NOTAVAIL), Av::kNone);
+  EXPECT_EQ(v.remove(fi_rx_addr(second, 1, 4)), 0);
+  Vector none;
+  none.insert(v4(1));
+  EXPECT_EQ(none.index_of(fi_rx_addr(0, 1, 4)), Av::kNone) << "no bits were reserved";
+}
+
+TEST(AvFind, KnowsTheLowestOfThoseInsertedTwice) {
+  Vector v;
+  EXPECT_EQ(v.find(v4(1)), Av::kNone);
+  for (int i = 0; i < 3; ++i) {
+    v.insert(v4(1));
+    v.insert(v4(2));
+  }
+  EXPECT_EQ(v.find(v4(1)), 0u);
+  EXPECT_EQ(v.find(v4(2)), 1u);
+  v.remove(2);
+  EXPECT_EQ(v.find(v4(1)), 0u);
+  v.remove(0);
+  EXPECT_EQ(v.find(v4(1)), 4u);
+  EXPECT_EQ(v.insert(v4(1)), 0u);
+  EXPECT_EQ(v.find(v4(1)), 0u);
+  v.remove(0);
+  v.remove(4);
+  EXPECT_EQ(v.find(v4(1)), Av::kNone);
+  EXPECT_EQ(v.find(v4(2)), 1u);
+  EXPECT_EQ(v.find(v4(2, 1)), Av::kNone) << "another port";
+}
+
+TEST(AvScopes, BelongToTheAddress) {
+  Vector v(FI_SOCKADDR_IN6);
+  v.insert(v6(1, 7));
+  v.insert(v6(1, 8));
+  v.insert(v6(1));
+  EXPECT_EQ(v.find(SockAddr(v6(1, 8))), 1u);
+  EXPECT_EQ(v.find(SockAddr(v6(1))), 2u);
+  EXPECT_EQ(v.find(SockAddr(v6(1, 9))), Av::kNone);
+  // More of them come by than a chunk can number.
+  for (uint32_t scope = 10; scope < 1000; ++scope) {
+    EXPECT_EQ(v.insert(v6(2, scope)), 3u);
+    Guard guard(v.domain.engine.lock());
+    EXPECT_EQ(v.av->address(3), SockAddr(v6(2, scope)));
+    EXPECT_EQ(v.av->address(0), SockAddr(v6(1, 7)));
+    EXPECT_EQ(v.av->address(1), SockAddr(v6(1, 8)));
+    fi_addr_t gone = 3;
+    v.domain.engine.lock().unlock();
+    EXPECT_EQ(fi_av_remove(v.c, &gone, 1, 0), 0);
+    v.domain.engine.lock().lock();
+  }
+  for (uint32_t i = 3; i < 128; ++i) EXPECT_EQ(v.insert(v6(3, 5000 + i)), i);
+  Guard guard(v.domain.engine.lock());
+  for (uint32_t i = 3; i < 128; ++i) EXPECT_EQ(v.av->address(i), SockAddr(v6(3, 5000 + i)));
+}
+
+// ---- asynchronous ----
+
+struct Asynchronous {
+  explicit Asynchronous(bool bound = true) {
+    fabric.fid.fclass = FI_CLASS_FABRIC;
+    fabric.api_version = FI_VERSION(2, 6);
+    eq = *Eq::open(v.domain.instance.c(), &fabric.fid, children, nullptr, nullptr);
+    if (bound) {
+      EXPECT_EQ(fi_av_bind(v.c, eq->base(), 0), 0);
+    }
+  }
+  ~Asynchronous() {
+    EXPECT_EQ(fi_close(&v.c->fid), 0);
+    v.c = nullptr;
+    EXPECT_EQ(fi_close(eq->base()), 0);
+  }
+  static fi_av_attr attr() {
+    fi_av_attr attr{};
+    attr.flags = FI_EVENT;
+    return attr;
+  }
+  // The errors, as index:error, then the count of the completion.
+  std::string events(void *context) {
+    std::string text;
+    for (;;) {
+      uint32_t event = 0;
+      fi_eq_entry entry{};
+      const ssize_t n = fi_eq_read(eq->c(), &event, &entry, sizeof entry, 0);
+      if (n == -FI_EAVAIL) {
+        fi_eq_err_entry error{};
+        EXPECT_EQ(fi_eq_readerr(eq->c(), &error, 0), ssize_t(sizeof error));
+        EXPECT_EQ(error.fid, &v.c->fid);
+        EXPECT_EQ(error.context, context);
+        text += std::to_string(error.data) + ":" + std::to_string(error.err) + " ";
+        continue;
+      }
+      if (n == -FI_EAGAIN) return text + "no completion";
+      EXPECT_EQ(n, ssize_t(sizeof entry));
+      EXPECT_EQ(event, uint32_t(FI_AV_COMPLETE));
+      EXPECT_EQ(entry.fid, &v.c->fid);
+      EXPECT_EQ(entry.context, context);
+      return text + std::to_string(entry.data);
+    }
+  }
+
+  Vector v{FI_SOCKADDR_IN, attr()};
+  fid_fabric fabric{};
+  std::atomic<size_t> children{0};
+  Eq *eq = nullptr;
+};
+
+TEST(AvAsync, CompletesInTheEventQueue) {
+  Asynchronous a;
+  sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
+  fi_addr_t out[3];
+  int one, two;
+  EXPECT_EQ(fi_av_insert(a.v.c, peers, 3, out, 0, &one), 0);
+  peers[0].sin_port = 0;
+  peers[2].sin_family = 0;
+  EXPECT_EQ(fi_av_insert(a.v.c, peers, 3, out, FI_MORE, &two), 0);
+  EXPECT_THAT(out, ElementsAre(kNotAvailable, 3, kNotAvailable));
+  EXPECT_EQ(a.events(&one), "3");
+  EXPECT_EQ(a.events(&two),
+            "0:" + std::to_string(FI_EADDRNOTAVAIL) + " 2:" + std::to_string(FI_EINVAL) + " 1");
+  EXPECT_EQ(fi_av_insert(a.v.c, nullptr, 0, nullptr, 0, &one), 0);
+  EXPECT_EQ(a.events(&one), "0");
+  EXPECT_EQ(fi_av_insertsvc(a.v.c, "127.0.0.1", "5", out, 0, &two), 0);
+  EXPECT_EQ(a.events(&two), "1");
+  EXPECT_EQ(fi_av_insertsvc(a.v.c, "127.0.0.1", "70000", out, 0, &two), 0);
+  EXPECT_EQ(a.events(&two), "0:" + std::to_string(FI_EINVAL) + " 0") << "even if all fail";
+  EXPECT_EQ(out[0], kNotAvailable);
+  EXPECT_EQ(fi_av_insertsym(a.v.c, "10.0.0.7", 2, "5", 1, nullptr, 0, &one), 0);
+  EXPECT_EQ(a.events(&one), "2");
+  EXPECT_EQ(fi_av_insert(a.v.c, peers, 1, out, FI_SYNC_ERR, &one), -FI_EBADFLAGS);
+  EXPECT_EQ(a.events(&one), "no completion") << "what failed at once has none";
+}
+
+TEST(AvAsync, NeedsAnEventQueue) {
+  Asynchronous a(false);
+  const sockaddr_in one = v4(1);
+  fi_addr_t out;
+  EXPECT_EQ(fi_av_insert(a.v.c, &one, 1, &out, 0, nullptr), -FI_ENOEQ);
+  EXPECT_EQ(fi_av_insertsvc(a.v.c, "10.0.0.1", "5", &out, 0, nullptr), -FI_ENOEQ);
+  EXPECT_EQ(fi_av_insertsym(a.v.c, "10.0.0.1", 1, "5", 1, &out, 0, nullptr), -FI_ENOEQ);
+  EXPECT_EQ(fi_av_bind(a.v.c, a.eq->base(), FI_EVENT), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_av_bind(a.v.c, &a.v.c->fid, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_av_bind(a.v.c, nullptr, 0), -FI_EINVAL);
+  EXPECT_EQ(fi_av_bind(a.v.c, a.eq->base(), 0), 0);
+  EXPECT_EQ(fi_av_bind(a.v.c, a.eq->base(), 0), -FI_EBUSY);
+  EXPECT_EQ(fi_close(a.eq->base()), -FI_EBUSY);
+  EXPECT_EQ(fi_av_insert(a.v.c, &one, 1, &out, 0, nullptr), 0);
+  EXPECT_EQ(a.events(nullptr), "1");
+}
+
+TEST(AvThreads, ManyInsertAndRemove) {
+  Vector v;
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t)
+    threads.emplace_back([&v, t] {
+      for (uint32_t i = 0; i < 500; ++i) {
+        const sockaddr_in address = v4(t * 1000 + i + 1);
+        fi_addr_t out;
+        ASSERT_EQ(fi_av_insert(v.c, &address, 1, &out, 0, nullptr), 1);
+        ASSERT_EQ(v.find(address), out);
+        if (i % 2 == 0) {
+          ASSERT_EQ(fi_av_remove(v.c, &out, 1, 0), 0);
+        }
+      }
+    });
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(v.av->count(), 4u * 250);
+  EXPECT_LE(v.av->capacity(), 4u * 250 + 4);
+}
+
+// ---- against a model ----
+
+class AvModel : public testing::TestWithParam<int> {};
+
+TEST_P(AvModel, DoesTheSameAsAMap) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  Vector v(FI_SOCKADDR);
+  std::map<uint32_t, SockAddr> model;
+  const uint32_t variety = GetParam() % 2 == 0 ? 40 : 4000;  // few: many duplicates
+  const uint32_t crowd = GetParam() % 3 == 0 ? 3000 : 300;
+  const auto some_address = [&]() -> SockAddr {
+    const uint32_t n = 1 + random() % variety;
+    if (GetParam() % 4 == 1 || random() % 3 != 0) return SockAddr(v4(n));
+    return SockAddr(v6(n, random() % 4 == 0 ? 1 + random() % 300 : 0));
+  };
+  for (int step = 0; step < 6000; ++step) {
+    // Grows to the crowd, shrinks to nothing, and so on.
+    const bool growing = (step / int(2 * crowd)) % 2 == 0;
+    const uint32_t what = random() % 100;
+    if (what < (growing ? 70u : 20u)) {
+      const SockAddr address = some_address();
+      uint32_t lowest = 0;
+      for (const auto &[index, there] : model) {
+        if (index != lowest) break;
+        ++lowest;
+      }
+      ASSERT_EQ(v.insert(address), lowest);
+      model[lowest] = address;
+    } else if (what < 90) {
+      fi_addr_t index = random() % (crowd * 2);
+      if (random() % 4 != 0 && !model.empty()) {
+        const auto it = model.lower_bound(uint32_t(index) % (model.rbegin()->first + 1));
+        index = it->first;
+      }
+      ASSERT_EQ(fi_av_remove(v.c, &index, 1, 0), model.contains(uint32_t(index)) ? 0 : -FI_EINVAL);
+      model.erase(uint32_t(index));
+    } else if (step > 500) {  // the reverse index begins in the middle
+      const SockAddr address = some_address();
+      const auto it =
+          std::ranges::find_if(model, [&](const auto &entry) { return entry.second == address; });
+      ASSERT_EQ(v.find(address), it == model.end() ? Av::kNone : it->first);
+    }
+    ASSERT_EQ(v.av->count(), model.size());
+    if (step % 500 != 0) continue;
+    Guard guard(v.domain.engine.lock());
+    for (uint32_t index = 0; index < v.av->capacity() + 10; ++index) {
+      const auto it = model.find(index);
+      ASSERT_EQ(v.av->index_of(index), it == model.end() ? Av::kNone : index);
+      ASSERT_EQ(v.av->address(index),
+                it == model.end() ? std::nullopt : std::optional<SockAddr>(it->second));
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, AvModel, testing::Range(0, 12));
+
+// ---- memory ----
+
+template <class Address>
+void expect_compact(uint32_t format, Address (*make)(uint32_t), double per_peer) {
+  constexpr uint32_t kPeers = 1'000'000;
+  Vector v(format);
+  std::vector<Address> peers;
+  peers.reserve(kPeers);
+  for (uint32_t i = 0; i < kPeers; ++i) peers.push_back(make(i + 1));
+  std::vector<fi_addr_t> out(kPeers);
+
+  size_t before = held;
+  most_held = before;
+  ASSERT_EQ(fi_av_insert(v.c, peers.data(), kPeers, out.data(), 0, nullptr), int(kPeers));
+  EXPECT_LE(double(held - before) / kPeers, per_peer);
+  EXPECT_LE(double(most_held - before) / kPeers, per_peer) << "on the way there";
+  testing::Test::RecordProperty("bytes", std::to_string(double(held - before) / kPeers));
+
+  const size_t inserted = held;
+  most_held = inserted;
+  EXPECT_EQ(v.find(SockAddr(peers[4711])), 4711u);
+  EXPECT_LE(double(most_held - inserted) / kPeers, 16) << "reverse look-up";
+  testing::Test::RecordProperty("find", std::to_string(double(held - inserted) / kPeers));
+
+  const size_t indexed = held;
+  for (uint32_t i = 0; i < kPeers; ++i) ASSERT_EQ(fi_av_set_user_id(v.c, i, i, 0), 0);
+  EXPECT_LE(double(held - indexed) / kPeers, 8.2) << "identifiers";
+
+  ASSERT_EQ(fi_av_remove(v.c, out.data(), kPeers, 0), 0);
+  EXPECT_LE(double(held - before) / kPeers, 0.5) << "all of it is given back";
+}
+
+TEST(AvMemory, OfAMillionIpv4Peers) {
+  expect_compact<sockaddr_in>(
+      FI_SOCKADDR_IN, [](uint32_t n) { return v4(n); }, 8);
+}
+
+TEST(AvMemory, OfAMillionIpv6Peers) {
+  expect_compact<sockaddr_in6>(
+      FI_SOCKADDR_IN6, [](uint32_t n) { return v6(n, 2); }, 20);
+}
+
+TEST(AvMemory, OfReverseLookUpWhileItGrows) {
+  constexpr uint32_t kPeers = 300'000;
+  Vector v;
+  EXPECT_EQ(v.find(v4(1)), Av::kNone);
+  const size_t before = held;
+  for (uint32_t i = 0; i < kPeers; ++i) {
+    const sockaddr_in address = v4(i + 1);
+    most_held = held.load();
+    ASSERT_EQ(fi_av_insert(v.c, &address, 1, nullptr, 0, nullptr), 1);
+    if (i > 10'000) {
+      ASSERT_LE(double(most_held - before) / (i + 1), 8 + 16) << i;
+    }
+  }
+  for (uint32_t i = 0; i < kPeers; ++i) ASSERT_EQ(v.find(v4(i + 1)), i);
+}
+
+TEST(AvMemory, RunningOutOfItLosesNothing) {
+  for (long step = 0; step < 40; ++step) {
+    Vector v(FI_SOCKADDR);
+    for (uint32_t i = 0; i < 120; ++i) v.insert(v4(i + 1));
+    EXPECT_EQ(v.find(v4(1)), 0u);
+    std::vector<sockaddr_in6> peers;
+    for (uint32_t i = 0; i < 200; ++i) peers.push_back(v6(i + 1, 1 + i % 5));
+    std::vector<fi_addr_t> out(200, 5);
+    std::vector<int> errors(200, -1);
+    allocations_left = step;
+    const int done = fi_av_insert(v.c, peers.data(), 200, out.data(), FI_SYNC_ERR | FI_AV_USER_ID,
+                                  errors.data());
+    const bool failed = allocations_left < 0;
+    allocations_left = -1;
+    if (done < 0) {  // for an error's text, or the log
+      EXPECT_EQ(done, -FI_ENOMEM);
+      continue;
+    }
+    EXPECT_EQ(done != 200, failed) << step;
+    EXPECT_EQ(v.av->count(), 120u + size_t(done));
+    Guard guard(v.domain.engine.lock());
+    for (uint32_t i = 0; i < 200; ++i) {
+      if (errors[i] == 0) {
+        EXPECT_EQ(v.av->address(uint32_t(out[i])), SockAddr(peers[i]));
+        EXPECT_EQ(v.av->find(SockAddr(peers[i])), out[i]);
+        EXPECT_EQ(v.av->reported(uint32_t(out[i])), 5u);
+      } else {
+        EXPECT_EQ(errors[i], FI_ENOMEM);
+        EXPECT_EQ(out[i], kNotAvailable);
+        EXPECT_EQ(v.av->find(SockAddr(peers[i])), Av::kNone);
+      }
+    }
+  }
+}
+
+// ---- shared between processes ----
+
+fi_av_attr named(const std::string &name, uint64_t flags = 0) {
+  fi_av_attr attr{};
+  attr.name = name.c_str();
+  attr.flags = flags;
+  return attr;
+}
+
+// A name that no other run of this test has, and what is left of its file goes.
+class Name {
+ public:
+  Name() {
+    static int number = 0;
+    text = "test/" + std::to_string(getpid()) + "." + std::to_string(number++);
+    path = *AvFile::path_of("", text);
+  }
+  ~Name() { unlink(path.c_str()); }
+  bool exists() const { return access(path.c_str(), F_OK) == 0; }
+
+  std::string text, path;
+};
+
+// Two processes that take turns: each waits for the other's word. `work` runs in the child, with
+// no thread but its own.
+class Child {
+ public:
+  explicit Child(const std::function<void(Child &)> &work) {
+    int down[2], up[2];
+    if (pipe(down) != 0 || pipe(up) != 0) std::abort();
+    pid_ = fork();
+    in_ = pid_ == 0 ? down[0] : up[0];
+    out_ = pid_ == 0 ? up[1] : down[1];
+    ::close(pid_ == 0 ? down[1] : down[0]);
+    ::close(pid_ == 0 ? up[0] : up[1]);
+    if (pid_ != 0) return;
+    work(*this);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  ~Child() {
+    ::close(out_);
+    ::close(in_);
+    if (pid_ <= 0) return;
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    EXPECT_TRUE(killed_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+  }
+  void tell() { EXPECT_EQ(write(out_, "x", 1), 1); }
+  bool told() {
+    char byte;
+    return readable(in_, kPatienceMs) && read(in_, &byte, 1) == 1;
+  }
+  void kill() {
+    killed_ = true;
+    ::kill(pid_, SIGKILL);
+    char byte;
+    while (read(in_, &byte, 1) > 0) {
+    }  // until it is gone
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1;
+  bool killed_ = false;
+};
+
+TEST(AvShared, TwoVectorsOfOneNameAreOne) {
+  Name name;
+  Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
+  struct stat status;
+  ASSERT_EQ(stat(name.path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(a.insert(v4(1)), 0u);
+  EXPECT_EQ(b.lookup(0), "10.0.0.1:7471");
+  EXPECT_EQ(b.insert(v4(2)), 1u);
+  EXPECT_EQ(a.find(v4(2)), 1u);
+  EXPECT_EQ(a.insert(v4(3)), 2u);
+  User user;
+  {
+    Guard guard(b.domain.engine.lock());
+    b.av->add_user(user, true);
+  }
+  EXPECT_EQ(a.remove(1), 0);
+  EXPECT_EQ(b.index_of(1), Av::kNone);
+  EXPECT_EQ(a.insert(v4(9)), 1u) << "used again";
+  EXPECT_EQ(b.index_of(1), 1u);
+  EXPECT_EQ(b.lookup(1), "10.0.0.9:7471");
+  EXPECT_EQ(b.remove(1), 0);
+  EXPECT_EQ(b.remove(1), -FI_EINVAL);
+  EXPECT_EQ(a.remove(1), -FI_EINVAL) << "gone here too";
+  EXPECT_THAT(user.removed, ElementsAre(1, 1));
+  EXPECT_THAT(user.inserted, ElementsAre(std::pair(2u, std::string("10.0.0.3:7471")),
+                                         std::pair(1u, std::string("10.0.0.9:7471"))));
+  Guard guard(b.domain.engine.lock());
+  b.av->remove_user(user);
+}
+
+TEST(AvShared, TheFileGoesWithTheLast) {
+  Name name;
+  {
+    Vector a(FI_SOCKADDR_IN, named(name.text));
+    {
+      Vector b(FI_SOCKADDR_IN, named(name.text));
+      b.insert(v4(1));
+    }
+    EXPECT_TRUE(name.exists());
+    EXPECT_EQ(a.lookup(0), "10.0.0.1:7471");
+  }
+  EXPECT_FALSE(name.exists());
+  Vector again(FI_SOCKADDR_IN, named(name.text));
+  EXPECT_EQ(again.lookup(0), "none");
+}
+
+TEST(AvShared, ReadersOnlyRead) {
+  Name name;
+  TestDomain domain;
+  EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT) << "it must exist";
+  Vector a(FI_SOCKADDR_IN, named(name.text));
+  a.insert(v4(1));
+  Vector b(FI_SOCKADDR_IN, named(name.text, FI_READ));
+  EXPECT_EQ(b.lookup(0), "10.0.0.1:7471");
+  a.insert(v4(2));
+  a.remove(0);
+  EXPECT_EQ(b.lookup(0), "none");
+  EXPECT_EQ(b.find(v4(2)), 1u);
+  const sockaddr_in three = v4(3);
+  fi_addr_t out = 1;
+  EXPECT_EQ(fi_av_insert(b.c, &three, 1, &out, 0, nullptr), -FI_EACCES);
+  EXPECT_EQ(fi_av_insertsvc(b.c, "10.0.0.1", "5", &out, 0, nullptr), -FI_EACCES);
+  EXPECT_EQ(fi_av_insertsym(b.c, "10.0.0.1", 1, "5", 1, &out, 0, nullptr), -FI_EACCES);
+  EXPECT_EQ(fi_av_remove(b.c, &out, 1, 0), -FI_EACCES);
+  EXPECT_EQ(fi_av_set_user_id(b.c, 1, 99, 0), 0) << "identifiers are the process's own";
+}
+
+TEST(AvShared, AgreeOnMapAddr) {
+  Name name;
+  TestDomain one, two;
+  fi_av_attr attr = named(name.text), other = named(name.text), third = named(name.text);
+  fid_av *a = nullptr, *b = nullptr, *c = nullptr;
+  ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &attr, &a, nullptr), 0);
+  ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &other, &b, nullptr), 0);
+  EXPECT_NE(attr.map_addr, nullptr);
+  EXPECT_EQ(attr.map_addr, other.map_addr);
+  third.map_addr = &third;
+  ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &third, &c, nullptr), 0);
+  EXPECT_EQ(third.map_addr, &third);
+  for (fid_av *av : {a, b, c}) EXPECT_EQ(fi_close(&av->fid), 0);
+  fi_av_attr unnamed{};
+  unnamed.map_addr = &third;
+  ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &unnamed, &a, nullptr), 0);
+  EXPECT_EQ(unnamed.map_addr, &third) << "ignored";
+  EXPECT_EQ(fi_close(&a->fid), 0);
+}
+
+TEST(AvShared, NamesAreOfTheDomain) {
+  EXPECT_NE(*AvFile::path_of("eth0", "x"), *AvFile::path_of("eth1", "x"));
+  EXPECT_NE(*AvFile::path_of("a.b", "c"), *AvFile::path_of("a", "b.c"));
+  EXPECT_EQ(AvFile::path_of("", "../../etc/passwd")->find('/', 9), std::string::npos);
+  TestDomain domain;
+  EXPECT_EQ(try_open(domain, named("")), -FI_EINVAL);
+  EXPECT_EQ(try_open(domain, named(std::string(300, 'x'))), -FI_EINVAL);
+  Name name;
+  Vector a(FI_SOCKADDR_IN, named(name.text));
+  fi_av_attr attr = named(name.text);
+  fid_av *other = nullptr;
+  ASSERT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, &other, nullptr, "eth9"), 0);
+  a.insert(v4(1));
+  EXPECT_EQ(Av::from(other)->count(), 0u);
+  EXPECT_EQ(fi_close(&other->fid), 0);
+  EXPECT_EQ(try_open(domain, named(name.text), FI_ADDR_STR), -FI_EINVAL) << "another format";
+}
+
+TEST(AvShared, ProcessesSeeEachOther) {
+  Name name;
+  Child child([&](Child &self) {
+    Vector v(FI_SOCKADDR, named(name.text));
+    if (!self.told()) _exit(2);
+    EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
+    EXPECT_EQ(v.lookup(1), "[fe80::2%4711]:7471") << "its scope too";
+    EXPECT_EQ(v.insert(v4(3)), 2u);
+    EXPECT_EQ(v.remove(0), 0);
+    self.tell();
+    if (!self.told()) _exit(2);
+  });
+  Vector v(FI_SOCKADDR, named(name.text));
+  v.insert(v4(1));
+  v.insert(v6(2, 4711));
+  child.tell();
+  ASSERT_TRUE(child.told());
+  EXPECT_EQ(v.lookup(0), "none");
+  EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
+  child.tell();
+}
+
+TEST(AvShared, ProcessesInsertAtTheSameTime) {
+  Name name;
+  constexpr uint32_t kEach = 2000;
+  const auto insert = [&](Vector &v, uint32_t first) {
+    std::vector<fi_addr_t> mine;
+    for (uint32_t i = 0; i < kEach; ++i) {
+      mine.push_back(v.insert(v4(first + i)));
+      if (i % 3 == 0) {
+        EXPECT_EQ(v.remove(mine.back()), 0);
+        mine.pop_back();
+      }
+    }
+    for (const fi_addr_t index : mine) EXPECT_NE(v.lookup(index), "none");
+  };
+  Vector v(FI_SOCKADDR_IN, named(name.text));
+  {
+    Child child([&](Child &self) {
+      Vector own(FI_SOCKADDR_IN, named(name.text));
+      self.tell();
+      insert(own, 100'000);
+      // What was the parent's goes with this process.
+      _exit(testing::Test::HasFailure() ? 1 : 0);
+    });
+    ASSERT_TRUE(child.told());
+    insert(v, 1);
+  }
+  std::map<std::string, int> seen;
+  for (uint32_t i = 0; i < 2 * kEach; ++i) ++seen[v.lookup(i)];
+  EXPECT_EQ(v.av->count(), 2 * (kEach - kEach / 3 - 1));
+  seen.erase("none");
+  EXPECT_EQ(seen.size(), v.av->count()) << "no index was given out twice";
+}
+
+TEST(AvShared, WhatDeadProcessesLeftIsNotFound) {
+  Name name;
+  {
+    Child child([&](Child &self) {
+      Vector v(FI_SOCKADDR_IN, named(name.text));
+      v.insert(v4(1));
+      self.tell();
+      self.told();
+    });
+    ASSERT_TRUE(child.told());
+    child.kill();
+  }
+  EXPECT_TRUE(name.exists());
+  TestDomain domain;
+  EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT);
+  Vector v(FI_SOCKADDR_IN, named(name.text));
+  EXPECT_EQ(v.lookup(0), "none");
+  EXPECT_EQ(v.insert(v4(2)), 0u);
+}
+
+// The file as another process of the user may make it: `fd` has it open, as who lives.
+class Forged {
+ public:
+  Forged() {
+    fd = ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct flock lock {};
+    lock.l_type = F_RDLCK;
+    lock.l_len = 1;
+    EXPECT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    header()->magic = AvFile::kMagic;
+    header()->version = AvFile::kVersion;
+    header()->addr_format = FI_SOCKADDR_IN;
+    flush();
+  }
+  ~Forged() { ::close(fd); }
+  AvFile::Header *header() { return reinterpret_cast<AvFile::Header *>(page); }
+  void flush() { EXPECT_EQ(pwrite(fd, page, sizeof page, 0), ssize_t(sizeof page)); }
+  void record(uint32_t index, const AvFile::Record &record) {
+    EXPECT_EQ(pwrite(fd, &record, sizeof record, off_t(sizeof page + index * sizeof record)),
+              ssize_t(sizeof record));
+  }
+  void good(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) record(i, AvFile::make_record(SockAddr(v4(i + 1))));
+    header()->end = count;
+    flush();
+  }
+  int open() {
+    TestDomain domain;
+    const int rc = try_open(domain, named(name.text));
+    EXPECT_EQ(domain.instance.log().size(), rc == 0 ? 0u : 1u);
+    return rc;
+  }
+
+  Name name;
+  int fd;
+  alignas(AvFile::Header) char page[AvFile::kHeaderSize] = {};
+};
+
+TEST(AvSharedHostile, HeadersThatLieAreRefused) {
+  {
+    Forged file;
+    file.good(3);
+    EXPECT_EQ(file.open(), 0) << "as it should be";
+  }
+  {
+    Forged file;
+    EXPECT_EQ(ftruncate(file.fd, 100), 0);
+    EXPECT_EQ(file.open(), -FI_EINVAL);
+  }
+  {
+    Forged file;
+    file.header()->magic ^= 1;
+    file.flush();
+    EXPECT_EQ(file.open(), -FI_EINVAL);
+  }
+  {
+    Forged file;
+    file.header()->version = 2;
+    file.flush();
+    EXPECT_EQ(file.open(), -FI_EINVAL);
+  }
+  {
+    Forged file;
+    file.good(3);
+    file.header()->end = 4;
+    file.flush();
+    EXPECT_EQ(file.open(), -FI_EIO) << "more entries than bytes";
+  }
+  {
+    Forged file;
+    file.header()->end = UINT32_MAX;
+    file.flush();
+    EXPECT_EQ(ftruncate(file.fd, off_t(UINT32_MAX) * 24 + 4096), 0);
+    EXPECT_EQ(file.open(), -FI_EIO);
+  }
+}
+
+TEST(AvSharedHostile, RecordsThatLieAreRefused) {
+  const AvFile::Record good = AvFile::make_record(SockAddr(v4(1)));
+  AvFile::Record bad[5] = {good, good, good, good, good};
+  bad[0].family = 5;
+  bad[1].reserved = 1;
+  bad[2].scope = 1;
+  bad[3].port[0] = bad[3].port[1] = 0;
+  std::memset(bad[4].ip, 0, sizeof bad[4].ip);
+  for (const AvFile::Record &record : bad) {
+    EXPECT_FALSE(AvFile::parse(record));
+    Forged file;
+    file.good(3);
+    file.record(1, record);
+    EXPECT_EQ(file.open(), -FI_EIO);
+  }
+  EXPECT_EQ(**AvFile::parse(AvFile::make_record(SockAddr(v6(7, 3)))), SockAddr(v6(7, 3)));
+  EXPECT_EQ(*AvFile::parse(AvFile::make_record(std::nullopt)), std::nullopt);
+}
+
+TEST(AvSharedHostile, WhatGoesBadLaterLeavesWhatWasRead) {
+  for (int way = 0; way < 4; ++way) {
+    Forged file;
+    file.good(3);
+    Vector v(FI_SOCKADDR_IN, named(file.name.text));
+    EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
+    AvFile::Record bad{};
+    bad.family = 9;
+    switch (way) {
+      case 0:  // fewer than there were
+        file.header()->end = 2;
+        break;
+      case 1:  // more than can be
+        file.header()->end = UINT32_MAX;
+        break;
+      case 2:  // a record that is none
+        file.record(3, bad);
+        file.header()->end = 4;
+        break;
+      case 3:  // cut, but for the header
+        file.header()->changes = 7;
+        EXPECT_EQ(ftruncate(file.fd, AvFile::kHeaderSize + 24), 0);
+        break;
+    }
+    file.flush();
+    EXPECT_EQ(v.index_of(0), 0u);
+    EXPECT_THAT(v.domain.instance.log(), ElementsAre(HasSubstr("damaged"))) << way;
+    EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
+    EXPECT_EQ(v.find(v4(1)), 0u);
+    const sockaddr_in one = v4(1);
+    fi_addr_t out = 0;
+    EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, 0, nullptr), -FI_EIO);
+    EXPECT_EQ(fi_av_remove(v.c, &out, 1, 0), -FI_EIO);
+  }
+}
+
+TEST(AvSharedHostile, AnyBytesAreReadOrRefused) {
+  std::mt19937 random(4711);
+  for (int round = 0; round < 300; ++round) {
+    Forged file;
+    file.good(5);
+    Vector v(FI_SOCKADDR_IN, named(file.name.text));
+    char *bytes = file.page;
+    for (uint32_t i = 0; i < 3; ++i) bytes[24 + random() % 8] = char(random());  // the counters
+    AvFile::Record record;
+    for (uint32_t i = 0; i < 4; ++i) {
+      for (size_t at = 0; at < sizeof record; ++at)
+        reinterpret_cast<char *>(&record)[at] = char(random() % 7);
+      file.record(random() % 6, record);
+    }
+    file.flush();
+    Guard guard(v.domain.engine.lock());
+    for (uint32_t i = 0; i < 10; ++i) {
+      const uint32_t index = v.av->index_of(i);
+      if (index != Av::kNone) {
+        ASSERT_TRUE(v.av->address(index));
+      }
+    }
+    EXPECT_LE(v.domain.instance.log().size(), 1u);
+  }
+}
+
+TEST(AvSharedHostile, OnlyAFileOfTheUsersOwnIsOpened) {
+  Name name;
+  TestDomain domain;
+  const char *path = name.path.c_str();
+  ASSERT_EQ(symlink("/dev/null", path), 0);
+  EXPECT_EQ(try_open(domain, named(name.text)), -ELOOP);
+  unlink(path);
+  ASSERT_EQ(mkdir(path, 0700), 0);
+  EXPECT_EQ(try_open(domain, named(name.text)), -EISDIR);
+  rmdir(path);
+  ASSERT_EQ(mkfifo(path, 0600), 0);
+  EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES);
+  unlink(path);
+  const int fd = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(fchmod(fd, 0640), 0);
+  EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "others may read it";
+  ASSERT_EQ(fchmod(fd, 0600), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(fchown(fd, 12345, 12345), 0);
+    EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "somebody else's";
+  }
+  ::close(fd);
+  for (const std::string &line : domain.instance.log()) EXPECT_THAT(line, HasSubstr(name.path));
+}
+
+TEST(AvSharedHostile, WhoHoldsTheLockForEverStopsNobody) {
+  Name name;
+  Vector v(FI_SOCKADDR_IN, named(name.text));
+  v.insert(v4(1));
+  const int fd = ::open(name.path.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = 1;
+  lock.l_len = 1;
+  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
+  const sockaddr_in two = v4(2);
+  fi_addr_t out;
+  EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), -FI_EAGAIN);
+  uint32_t changes = 1;
+  ASSERT_EQ(pwrite(fd, &changes, sizeof changes, offsetof(AvFile::Header, changes)), 4);
+  EXPECT_EQ(v.lookup(0), "10.0.0.1:7471") << "what is known stays";
+  ::close(fd);
+  EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), 1);
+}
+
+TEST(AvShared, EachProcessKeepsACompactCopy) {
+  Name name;
+  constexpr uint32_t kPeers = 100'000;
+  Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
+  std::vector<sockaddr_in> peers;
+  for (uint32_t i = 0; i < kPeers; ++i) peers.push_back(v4(i + 1));
+  const size_t before = held;
+  ASSERT_EQ(fi_av_insert(a.c, peers.data(), kPeers, nullptr, 0, nullptr), int(kPeers));
+  EXPECT_EQ(b.lookup(kPeers - 1), a.lookup(kPeers - 1));
+  EXPECT_EQ(b.av->count(), kPeers);
+  EXPECT_LE(double(held - before) / kPeers, 2 * 8);
 }
 
 }  // namespace

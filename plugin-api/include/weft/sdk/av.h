@@ -196,7 +196,7 @@ class Av final : public Object<Av, fid_av> {
   // Of a shared vector.
   void refresh();
   Result<void> synchronize();
-  Result<void> catch_up(uint32_t from);
+  Result<void> catch_up();
   Result<void> begin_writing();
   void end_writing();
   struct EndOfWriting {
