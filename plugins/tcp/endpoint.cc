@@ -338,15 +338,9 @@ ssize_t Endpoint::transmit(const Request &request) {
       op->result_count = uint8_t(request.count);
       std::copy_n(request.iov, request.count, op->result);
   }
-  if (kind != Operation::kRead) {
-    // A small payload is copied: one vector is cheaper for the kernel than two.
-    if (inject || length <= op->room()) {
-      for (size_t i = 0; i < request.count; ++i)
-        op->copy(request.iov[i].iov_base, request.iov[i].iov_len);
-    } else {
-      for (size_t i = 0; i < request.count; ++i)
-        op->add(request.iov[i].iov_base, request.iov[i].iov_len);
-    }
+  if (kind != Operation::kRead && !op->place(request.iov, request.count, length, inject)) {
+    tx_ops_.give(op);
+    return -FI_ENOMEM;
   }
   start(*op, length, request.flags & FI_MORE, request.report);
   return 0;
@@ -367,6 +361,7 @@ void Endpoint::complete(Operation &op, int error) {
           {.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
   }
   answered(op);
+  op.drop_copy();
   tx_ops_.give(&op);
 }
 

@@ -54,11 +54,11 @@ Result<int> open_socket(int family, const Settings &settings) {
   return fd;
 }
 
-Result<void> bind_socket(int fd, const sdk::SockAddr &address) {
+Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens) {
   const int on = 1;
   if (address.port() != 0) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  } else {
+  } else if (!listens) {
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   }
   if (::bind(fd, address.c(), address.size()) == 0) return {};

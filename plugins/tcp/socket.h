@@ -19,7 +19,8 @@ Result<int> open_socket(int family, const Settings &settings);
 void apply_settings(int fd, const Settings &settings);
 // Settings that depend on where the peer is; for a socket that is connected.
 void apply_peer_settings(int fd, const Settings &settings);
-Result<void> bind_socket(int fd, const sdk::SockAddr &address);
+// `listens`: for a listener, whose port is settled at once; else it may be when it connects.
+Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = false);
 std::optional<sdk::SockAddr> socket_name(int fd);
 std::optional<sdk::SockAddr> socket_peer(int fd);
 

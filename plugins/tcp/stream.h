@@ -31,6 +31,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <concepts>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -52,15 +53,42 @@ struct Operation : SendItem {
   bool report = false;  // a completion is wanted
   bool wait_ack = false;
   bool fence = false;
+  bool rendezvous = false;  // FI_EP_RDM: announced, and sent when the peer asks for it
   uint8_t result_count = 0, pin_count = 0;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
   void *context = nullptr;
+  char *copied = nullptr;         // an injected payload that did not fit behind its header
   iovec result[sdk::kIovLimit];   // kRead: where the response goes
   sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
 
   bool is_control() const { return kind >= kAck; }
-  bool waits() const { return wait_ack || kind == kRead; }
+  bool waits() const { return wait_ack || rendezvous || kind == kRead; }
+
+  // The payload behind the header. A small one is copied: one vector is cheaper for the kernel than
+  // two. False: no memory.
+  bool place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject) {
+    if (bytes <= room()) {
+      for (size_t i = 0; i < vectors; ++i) copy(iov[i].iov_base, iov[i].iov_len);
+      return true;
+    }
+    if (!inject) {
+      for (size_t i = 0; i < vectors; ++i) add(iov[i].iov_base, iov[i].iov_len);
+      return true;
+    }
+    copied = static_cast<char *>(std::malloc(bytes));
+    if (copied == nullptr) return false;
+    char *at = copied;
+    for (size_t i = 0; i < vectors; ++i) {
+      if (iov[i].iov_len != 0) std::memcpy(at, iov[i].iov_base, iov[i].iov_len);
+      at += iov[i].iov_len;
+    }
+    add(copied, bytes);
+    return true;
+  }
+  void drop_copy() {
+    if (copied != nullptr) std::free(std::exchange(copied, nullptr));
+  }
 };
 
 struct OperationList {  // by SendItem::next
@@ -107,7 +135,7 @@ class Stream {
 
   // The operation's frame is encoded. `more`: others follow at once.
   void start(Operation &op, uint64_t length, bool more, bool report) {
-    if (!held_.empty() || (op.fence && answers_outstanding())) {
+    if (!held_.empty() || !may_start(op)) {
       held_.push(op);
       return;
     }
@@ -131,11 +159,16 @@ class Stream {
   }
   void release_held() {
     bool released = false;
-    while (!held_.empty() && !(held_.first->fence && answers_outstanding())) {
+    while (!held_.empty() && may_start(*held_.first)) {
       submit(*held_.pop());
       released = true;
     }
     if (released) engine_.mark_dirty(owner());
+  }
+  bool may_start(Operation &op) {
+    if (op.fence && answers_outstanding()) return false;
+    if constexpr (requires { owner().prepare(op); }) return owner().prepare(op);
+    return true;
   }
   bool answers_outstanding() const { return awaiting_ != 0; }
   void answered(const Operation &op) {

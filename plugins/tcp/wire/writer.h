@@ -62,6 +62,15 @@ class SendItem {
     head_size_ = static_cast<uint8_t>(head_size_ + length);
   }
 
+  std::span<const iovec> vectors() const { return {head_.split.iov, count_}; }  // from add()
+  // The header was set for a peer of our byte order, before it was known that he has the other.
+  void set_order(ByteOrder order) {
+    if (order == ByteOrder::kNative) return;
+    const auto header = parse_header({head_.bytes, head_.bytes[detail::kHeaderSizeAt]},
+                                     ByteOrder::kNative, EndpointKind::kRdm1);
+    if (header) encode_header(*header, order, 0, head_.bytes);
+  }
+
   uint64_t size() const {
     uint64_t sum = head_size_;
     for (size_t i = 0; i < count_; ++i) sum += head_.split.iov[i].iov_len;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/acceptor.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/tcp/socket.h"
+
+namespace weft::tcp {
+namespace {
+
+constexpr int kAcceptsPerTurn = 64;
+constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descriptors
+
+}  // namespace
+
+Result<void> Acceptor::bind(const sdk::SockAddr &local) {
+  WEFT_TRY(const int fd, open_socket(local.family(), settings_));
+  Result<void> bound;
+  if (local.port() == 0 && settings_.port_low != 0) {
+    // From the range that a firewall lets through, the first that is free.
+    for (unsigned port = settings_.port_low; port <= settings_.port_high; ++port) {
+      sdk::SockAddr candidate = local;
+      candidate.set_port(uint16_t(port));
+      bound = bind_socket(fd, candidate, /*listens=*/true);
+      if (bound || bound.error().code != FI_EADDRINUSE) break;
+    }
+  } else {
+    bound = bind_socket(fd, local, /*listens=*/true);
+  }
+  if (!bound) {
+    ::close(fd);
+    return bound;
+  }
+  close();
+  socket_ = fd;
+  name_ = socket_name(fd).value_or(local);
+  return {};
+}
+
+Result<void> Acceptor::listen(int backlog) {
+  if (::listen(socket_, backlog) != 0) {
+    const int error = errno;
+    return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
+  }
+  listening_ = true;
+  name_ = socket_name(socket_).value_or(name_);
+  engine_.add(*this, socket_, EPOLLIN, EPOLLIN);
+  return {};
+}
+
+void Acceptor::close() {
+  while (!strangers_.empty()) ::close(forget(strangers_.front()));
+  engine_.remove(*this);
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  listening_ = false;
+}
+
+void Acceptor::on_event(uint32_t) {
+  if (pause_ns_ != 0) {
+    const uint64_t now = sdk::now_ns();
+    if (now < next_look_) return;
+    next_look_ = now + pause_ns_;
+  }
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const int fd = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      const int error = errno;
+      // These are about one connection that is gone already, or nothing at all (accept(2)).
+      if (error == EAGAIN || error == EWOULDBLOCK) return;
+      if (error == EINTR || error == ECONNABORTED || error == EPROTO) continue;
+      return accept_failed(error);
+    }
+    failure_told_ = false;
+    if (strangers_.size() >= settings_.max_handshakes) {
+      stats_.add(Stat::kConnectionsRefusedFlood);
+      ::close(fd);
+      continue;
+    }
+    apply_settings(fd, settings_);
+    apply_peer_settings(fd, settings_);
+    strangers_.emplace_back(*this, fd);
+    Stranger &stranger = strangers_.back();
+    stranger.self_ = std::prev(strangers_.end());
+    engine_.add(stranger, fd, EPOLLIN, EPOLLIN);
+    engine_.set_deadline(stranger, sdk::now_ns() + settings_.handshake_timeout_ns);
+  }
+}
+
+void Acceptor::accept_failed(int error) {
+  stats_.add(Stat::kAcceptFailures);
+  // The connection stays in the kernel's backlog. Polling it on and on would only burn the
+  // processor.
+  engine_.change(*this, 0, 0);
+  engine_.set_deadline(*this, sdk::now_ns() + kAcceptPauseNs);
+  if (failure_told_) return;
+  failure_told_ = true;
+  const std::string reason = descriptor_error(error);
+  WEFT_WARN(instance_, FI_LOG_EP_CTRL, "accept on %s: %s", name_.to_string().c_str(),
+            reason.c_str());
+  client_.on_accept_failure(error, reason);
+}
+
+void Acceptor::on_deadline() {
+  engine_.change(*this, EPOLLIN, EPOLLIN);
+}
+
+void Acceptor::Stranger::on_event(uint32_t) {
+  for (;;) {
+    const std::span<uint8_t> space = reader_.space();
+    const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+    reader_.on_read(size_t(n));
+    if (auto refusal = reader_.rejected()) {
+      WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s", text(*refusal));
+      return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+    }
+    if (!reader_.done()) continue;
+    const ConnectReader request = reader_;
+    Acceptor &acceptor = acceptor_;
+    acceptor.client_.on_request(acceptor.forget(*this), request);
+    return;
+  }
+}
+
+void Acceptor::Stranger::on_deadline() {
+  acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
+}
+
+int Acceptor::forget(Stranger &stranger) {
+  engine_.remove(stranger);
+  const int fd = stranger.socket_;
+  strangers_.erase(stranger.self_);
+  return fd;
+}
+
+void Acceptor::dismiss(Stranger &stranger, Stat why) {
+  stats_.add(why);
+  ::close(forget(stranger));
+}
+
+}  // namespace weft::tcp
