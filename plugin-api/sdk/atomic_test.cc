@@ -31,31 +31,31 @@ constexpr AtomicKind kKinds[] = {AtomicKind::kWrite, AtomicKind::kFetch, AtomicK
 enum Class { kSigned, kUnsigned, kReal, kComplex, kNone };
 struct Type {
   int code;
+  Class what;
   const char *name;
   size_t size;
-  Class what;
 };
 const Type kTypes[] = {
-    {FI_INT8, "int8", 1, kSigned},
-    {FI_UINT8, "uint8", 1, kUnsigned},
-    {FI_INT16, "int16", 2, kSigned},
-    {FI_UINT16, "uint16", 2, kUnsigned},
-    {FI_INT32, "int32", 4, kSigned},
-    {FI_UINT32, "uint32", 4, kUnsigned},
-    {FI_INT64, "int64", 8, kSigned},
-    {FI_UINT64, "uint64", 8, kUnsigned},
-    {FI_INT128, "int128", 16, kSigned},
-    {FI_UINT128, "uint128", 16, kUnsigned},
-    {FI_FLOAT, "float", 4, kReal},
-    {FI_DOUBLE, "double", 8, kReal},
-    {FI_LONG_DOUBLE, "long double", sizeof(long double), kReal},
-    {FI_FLOAT_COMPLEX, "float complex", 8, kComplex},
-    {FI_DOUBLE_COMPLEX, "double complex", 16, kComplex},
-    {FI_LONG_DOUBLE_COMPLEX, "long double complex", 2 * sizeof(long double), kComplex},
-    {FI_FLOAT16, "float16", 2, kNone},
-    {FI_BFLOAT16, "bfloat16", 2, kNone},
-    {FI_FLOAT8_E4M3, "float8_e4m3", 1, kNone},
-    {FI_FLOAT8_E5M2, "float8_e5m2", 1, kNone},
+    {FI_INT8, kSigned, "int8", 1},
+    {FI_UINT8, kUnsigned, "uint8", 1},
+    {FI_INT16, kSigned, "int16", 2},
+    {FI_UINT16, kUnsigned, "uint16", 2},
+    {FI_INT32, kSigned, "int32", 4},
+    {FI_UINT32, kUnsigned, "uint32", 4},
+    {FI_INT64, kSigned, "int64", 8},
+    {FI_UINT64, kUnsigned, "uint64", 8},
+    {FI_INT128, kSigned, "int128", 16},
+    {FI_UINT128, kUnsigned, "uint128", 16},
+    {FI_FLOAT, kReal, "float", 4},
+    {FI_DOUBLE, kReal, "double", 8},
+    {FI_LONG_DOUBLE, kReal, "long double", sizeof(long double)},
+    {FI_FLOAT_COMPLEX, kComplex, "float complex", 8},
+    {FI_DOUBLE_COMPLEX, kComplex, "double complex", 16},
+    {FI_LONG_DOUBLE_COMPLEX, kComplex, "long double complex", 2 * sizeof(long double)},
+    {FI_FLOAT16, kNone, "float16", 2},
+    {FI_BFLOAT16, kNone, "bfloat16", 2},
+    {FI_FLOAT8_E4M3, kNone, "float8_e4m3", 1},
+    {FI_FLOAT8_E5M2, kNone, "float8_e5m2", 1},
 };
 
 // Which calls take the operation (w: fi_atomic, f: fi_fetch_atomic, c: fi_compare_atomic), and for
@@ -523,7 +523,10 @@ bool swaps(int op, int datatype, T target, T compare) {
   const T operand(42), before = target;
   T old(7);
   atomic_execute(AtomicKind::kCompare, op, datatype, &target, &operand, &compare, &old, 1);
-  EXPECT_EQ(std::memcmp(&old, &before, std::min<size_t>(sizeof old, 10)), 0);
+  uint8_t got[sizeof(T)], expected[sizeof(T)];
+  std::memcpy(got, &old, sizeof old);
+  std::memcpy(expected, &before, sizeof before);
+  EXPECT_TRUE(std::equal(got, got + std::min<size_t>(sizeof(T), 10), expected));
   return target == operand;
 }
 
@@ -773,6 +776,7 @@ TEST(AtomicPieces, AnyPartitionDoesTheSame) {
         pieces.emplace_back(whole.begin() + ptrdiff_t(at), whole.begin() + ptrdiff_t(at + n));
         at += n;
       }
+      iov.reserve(pieces.size());
       for (Bytes &piece : pieces) iov.push_back({piece.data(), piece.size()});
       atomic_execute(kind, op.code, type.code, whole.data(), operand.data(), compare.data(),
                      result.data(), count);

@@ -180,6 +180,7 @@ TEST(MrReg, ReadsNoFurtherThanAnOldCallersStruct) {
 TEST(MrReg, ManyThreadsMayDoIt) {
   Table t({.provider_keys = true});
   std::vector<std::unique_ptr<Sleeper>> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i)
     threads.push_back(std::make_unique<Sleeper>([&] {
       char memory[16];
