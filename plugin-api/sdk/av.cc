@@ -63,99 +63,102 @@ class Av::Reverse {
 
   // Room for so many more; after it as many add() cannot fail.
   void reserve(size_t more) {
-    if (used_ + more <= places_ / 5 * 4) return;
+    if (used_ + more <= count_ / 5 * 4) return;
     if (!resize(used_ + more)) throw std::bad_alloc();
   }
 
   uint32_t find(const SockAddr &address) const {
     if (used_ == 0) return kNone;
-    const size_t place = search(address, hash_of(address));
-    return marks_[place] != 0 ? where_[place] : kNone;
+    const Place &place = places_[search(address, hash_of(address))];
+    return place.mark != 0 ? place.index() : kNone;
   }
 
   void add(uint32_t index, const SockAddr &address) {
     const uint64_t hash = hash_of(address);
-    const size_t place = search(address, hash);
-    if (marks_[place] != 0) {
-      marks_[place] |= kTwice;
-      where_[place] = std::min(where_[place], index);
+    Place &place = places_[search(address, hash)];
+    if (place.mark != 0) {
+      place.mark |= kTwice;
+      place.set_index(std::min(place.index(), index));
       return;
     }
-    marks_[place] = mark_of(hash);
-    where_[place] = index;
+    place.mark = mark_of(hash);
+    place.set_index(index);
     ++used_;
   }
 
   // Before the vector forgets the address.
   void remove(uint32_t index, const SockAddr &address) {
-    size_t place = search(address, hash_of(address));
-    if (marks_[place] == 0 || where_[place] != index) return;
-    if (marks_[place] & kTwice) {
+    size_t hole = search(address, hash_of(address));
+    if (places_[hole].mark == 0 || places_[hole].index() != index) return;
+    if (places_[hole].mark & kTwice) {
       for (uint32_t other = index + 1; other < av_.end_; ++other) {
-        if (!holds(other, address)) continue;
-        where_[place] = other;
+        if (!av_.holds(other, address)) continue;
+        places_[hole].set_index(other);
         return;
       }
     }
     // Those behind move up, so that no search ends too early.
-    for (size_t at = next(place); marks_[at] != 0; at = next(at)) {
-      const size_t home = home_of(hash_of(*av_.get(where_[at])));
-      const bool between = place <= at ? place < home && home <= at : place < home || home <= at;
-      if (between) continue;
-      marks_[place] = marks_[at];
-      where_[place] = where_[at];
-      place = at;
+    for (size_t at = next(hole); places_[at].mark != 0; at = next(at)) {
+      const size_t home = home_of(hash_of(*av_.get(places_[at].index())));
+      const bool stays = hole <= at ? hole < home && home <= at : hole < home || home <= at;
+      if (stays) continue;
+      places_[hole] = places_[at];
+      hole = at;
     }
-    marks_[place] = 0;
+    places_[hole].mark = 0;
     --used_;
-    if (places_ > kFewest && used_ < places_ / 8) resize(used_);  // if it fails it stays large
+    if (count_ > kFewest && used_ < count_ / 8) resize(used_);  // if it fails it stays large
   }
 
  private:
   static constexpr uint8_t kTwice = 0x80;
   static constexpr size_t kFewest = 64;
 
+  struct Place {
+    uint8_t mark;  // 0: free
+    unsigned char bytes[4];
+    uint32_t index() const {
+      uint32_t value;
+      std::memcpy(&value, bytes, sizeof value);
+      return value;
+    }
+    void set_index(uint32_t value) { std::memcpy(bytes, &value, sizeof value); }
+  };
+  static_assert(sizeof(Place) == 5);
+
   static uint8_t mark_of(uint64_t hash) { return uint8_t(1 + hash % 127); }
   size_t home_of(uint64_t hash) const {
-    return size_t(static_cast<unsigned __int128>(hash) * places_ >> 64);
+    return size_t(static_cast<unsigned __int128>(hash) * count_ >> 64);
   }
-  size_t next(size_t place) const { return place + 1 == places_ ? 0 : place + 1; }
-  bool holds(uint32_t index, const SockAddr &address) const {
-    const std::optional<SockAddr> there = av_.get(index);
-    return there && *there == address;
-  }
-  // The place of the address, or the free one where it belongs.
+  size_t next(size_t at) const { return at + 1 == count_ ? 0 : at + 1; }
+  // Where the address is, or the free place where it belongs.
   size_t search(const SockAddr &address, uint64_t hash) const {
     const uint8_t mark = mark_of(hash);
-    size_t place = home_of(hash);
-    while (marks_[place] != 0 &&
-           ((marks_[place] & ~kTwice) != mark || !holds(where_[place], address)))
-      place = next(place);
-    return place;
+    size_t at = home_of(hash);
+    while (places_[at].mark != 0 &&
+           ((places_[at].mark & ~kTwice) != mark || !av_.holds(places_[at].index(), address)))
+      at = next(at);
+    return at;
   }
 
   bool resize(size_t entries) {
-    const size_t places = std::max(kFewest, entries + entries / 8 * 7);
-    std::unique_ptr<uint8_t[]> marks(new (std::nothrow) uint8_t[places]());
-    std::unique_ptr<uint32_t[]> where(new (std::nothrow) uint32_t[places]);
-    if (marks == nullptr || where == nullptr) return false;
-    marks.swap(marks_);
-    where.swap(where_);
-    const size_t before = std::exchange(places_, places);
-    for (size_t old = 0; old < before; ++old) {
-      if (marks[old] == 0) continue;
-      size_t place = home_of(hash_of(*av_.get(where[old])));
-      while (marks_[place] != 0) place = next(place);
-      marks_[place] = marks[old];
-      where_[place] = where[old];
+    const size_t count = std::max(kFewest, entries + entries / 8 * 7);
+    std::unique_ptr<Place[]> old(new (std::nothrow) Place[count]());
+    if (old == nullptr) return false;
+    old.swap(places_);
+    const size_t before = std::exchange(count_, count);
+    for (size_t i = 0; i < before; ++i) {
+      if (old[i].mark == 0) continue;
+      size_t at = home_of(hash_of(*av_.get(old[i].index())));
+      while (places_[at].mark != 0) at = next(at);
+      places_[at] = old[i];
     }
     return true;
   }
 
   const Av &av_;
-  std::unique_ptr<uint8_t[]> marks_;
-  std::unique_ptr<uint32_t[]> where_;
-  size_t places_ = 0, used_ = 0;
+  std::unique_ptr<Place[]> places_;
+  size_t count_ = 0, used_ = 0;  // places, and of those in use
 };
 
 // ---- entries ----
@@ -166,6 +169,24 @@ void Av::destroy(Chunk *chunk) {
     delete static_cast<Wide *>(chunk);
   else
     delete static_cast<Narrow *>(chunk);
+}
+
+// The same as *get(index) == address, in less time: a search asks this of many.
+bool Av::holds(uint32_t index, const SockAddr &address) const {
+  const Chunk *chunk = chunks_[index / kChunk];
+  if (chunk == nullptr) return false;
+  const uint32_t place = index % kChunk;
+  const auto is_v4 = [&](const auto &slot) {
+    return slot.tag == kV4 && std::memcmp(slot.ip, &in(address).sin_addr, sizeof(in_addr)) == 0 &&
+           std::memcmp(slot.port, &in(address).sin_port, sizeof slot.port) == 0;
+  };
+  if (!chunk->wide)
+    return address.family() == AF_INET && is_v4(static_cast<const Narrow *>(chunk)->slots[place]);
+  const Slot6 &slot = static_cast<const Wide *>(chunk)->slots[place];
+  if (address.family() == AF_INET) return is_v4(slot);
+  return slot.tag >= kV6 && std::memcmp(slot.ip, &in6(address).sin6_addr, sizeof slot.ip) == 0 &&
+         std::memcmp(slot.port, &in6(address).sin6_port, sizeof slot.port) == 0 &&
+         in6(address).sin6_scope_id == (slot.tag == kV6 ? 0 : chunk->scopes[slot.tag - kScope]);
 }
 
 uint8_t Av::scope_tag(Wide &chunk, uint32_t scope) {

@@ -29,11 +29,13 @@
 #include <weft/sdk/fid.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft::sdk {
@@ -159,27 +161,35 @@ class Av final : public Object<Av, fid_av> {
     const uint32_t place = index % kChunk;
     if (!chunk->wide) {
       const Slot4 &slot = static_cast<const Narrow *>(chunk)->slots[place];
-      if (slot.tag == kFree) return std::nullopt;
-      return v4(slot.ip, slot.port);
+      return slot.tag == kFree ? std::nullopt : v4(slot.ip, slot.port);
     }
     const Slot6 &slot = static_cast<const Wide *>(chunk)->slots[place];
-    if (slot.tag == kFree) return std::nullopt;
-    if (slot.tag == kV4) return v4(slot.ip, slot.port);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    std::memcpy(&address.sin6_addr, slot.ip, sizeof slot.ip);
-    std::memcpy(&address.sin6_port, slot.port, sizeof slot.port);
-    if (slot.tag >= kScope) address.sin6_scope_id = chunk->scopes[slot.tag - kScope];
-    return SockAddr(address);
+    if (slot.tag <= kV4) return slot.tag == kFree ? std::nullopt : v4(slot.ip, slot.port);
+    return v6(slot, slot.tag == kV6 ? 0 : chunk->scopes[slot.tag - kScope]);
   }
-  static SockAddr v4(const unsigned char *ip, const unsigned char *port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    std::memcpy(&address.sin_addr, ip, 4);
-    std::memcpy(&address.sin_port, port, 2);
-    return SockAddr(address);
+  // Written where it is wanted, a field at a time: a struct that is copied right after it was put
+  // together from small pieces has to wait for them.
+  static std::optional<SockAddr> v4(const unsigned char *ip, const unsigned char *port) {
+    std::optional<SockAddr> address(std::in_place);
+    char *bytes = reinterpret_cast<char *>(const_cast<sockaddr *>(address->c()));
+    const sa_family_t family = AF_INET;
+    std::memcpy(bytes + offsetof(sockaddr_in, sin_family), &family, sizeof family);
+    std::memcpy(bytes + offsetof(sockaddr_in, sin_port), port, sizeof(in_port_t));
+    std::memcpy(bytes + offsetof(sockaddr_in, sin_addr), ip, sizeof(in_addr));
+    return address;
+  }
+  static std::optional<SockAddr> v6(const Slot6 &slot, uint32_t scope) {
+    std::optional<SockAddr> address(std::in_place);
+    char *bytes = reinterpret_cast<char *>(const_cast<sockaddr *>(address->c()));
+    const sa_family_t family = AF_INET6;
+    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_family), &family, sizeof family);
+    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_port), slot.port, sizeof slot.port);
+    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_addr), slot.ip, sizeof slot.ip);
+    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_scope_id), &scope, sizeof scope);
+    return address;
   }
 
+  bool holds(uint32_t index, const SockAddr &address) const;
   static void destroy(Chunk *chunk);
   static uint8_t scope_tag(Wide &chunk, uint32_t scope);
   Wide *widen(uint32_t number);
