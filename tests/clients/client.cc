@@ -2,8 +2,8 @@
 #include "tests/clients/client.h"
 
 #include <dirent.h>
-#include <netinet/in.h>
 #include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -87,7 +87,9 @@ void fail(const char *format, ...) {
   std::_Exit(1);
 }
 
-std::uint64_t Random::next() { return mix(state_ += 0x9e3779b97f4a7c15); }
+std::uint64_t Random::next() {
+  return mix(state_ += 0x9e3779b97f4a7c15);
+}
 
 std::size_t Random::length(std::size_t max) {
   int orders = 1;
@@ -122,7 +124,9 @@ void expect(const void *bytes, std::size_t size, std::uint64_t seed, const char 
 
 Block::Block(std::size_t size) : size_(size), bytes_(size + kGuard, kClear) {}
 
-void Block::clear() { std::fill(bytes_.begin(), bytes_.end(), kClear); }
+void Block::clear() {
+  std::fill(bytes_.begin(), bytes_.end(), kClear);
+}
 
 void Block::expect(std::size_t length, std::uint64_t seed, const char *what) {
   client::expect(data(), length, seed, what);
@@ -161,8 +165,8 @@ int Session::finish() {
   if (const char *folder = std::getenv("WEFT_CLIENTS_ACCOUNTS")) {
     const std::string path = std::string(folder) + "/" + std::to_string(rank_);
     std::ofstream account(path);
-    account << "connections " << wire.connections << "\nsent " << wire.sent << "\nreceived "
-            << wire.received << "\nmoved " << moved_ << "\n";
+    account << "pid " << getpid() << "\nconnections " << wire.connections << "\nsent " << wire.sent
+            << "\nreceived " << wire.received << "\nmoved " << moved_ << "\n";
     for (const std::string &file : mapped()) account << "mapped " << file << "\n";
     account.close();
     EXPECT(account.good(), "cannot write %s: %s", path.c_str(), std::strerror(errno));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What the MPI programs here share: a session that ends in an account of what carried the messages, data that tell where
-// they belong, and failing with words.
+// What the MPI programs here share: a session that ends in an account of what carried the messages,
+// data that tell where they belong, and failing with words.
 //
 //   int main(int argc, char **argv) {
 //     client::Session session(argc, argv);
@@ -12,7 +12,8 @@
 //     return session.finish();
 //   }
 //
-// Not for programs that may not depend on MPI, and not a test framework: the first fault ends all ranks.
+// Not for programs that may not depend on MPI, and not a test framework: the first fault ends all
+// ranks.
 
 #ifndef WEFT_TESTS_CLIENTS_CLIENT_H_
 #define WEFT_TESTS_CLIENTS_CLIENT_H_
@@ -33,8 +34,8 @@ namespace client {
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Fails unless `condition` holds.
-#define EXPECT(condition, ...)                    \
-  do {                                            \
+#define EXPECT(condition, ...)                     \
+  do {                                             \
     if (!(condition)) ::client::fail(__VA_ARGS__); \
   } while (0)
 
@@ -100,8 +101,9 @@ class Session {
   /// Counts payload that must have come over a wire; finish() holds the sockets to it.
   void moved(std::size_t bytes) { moved_ += bytes; }
 
-  /// Writes the account of this rank into the folder WEFT_CLIENTS_ACCOUNTS, if there is one: the libfabric and the plugins that
-  /// this process has mapped, Open MPI's transports, and the bytes that its sockets have moved. Then ends MPI.
+  /// Writes the account of this rank into the folder WEFT_CLIENTS_ACCOUNTS, if there is one: the
+  /// libfabric and the plugins that this process has mapped, Open MPI's transports, and the bytes
+  /// that its sockets have moved. Then ends MPI.
   int finish();
 
  private:

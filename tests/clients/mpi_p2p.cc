@@ -14,7 +14,8 @@ using client::Session;
 
 constexpr std::size_t kMax = std::size_t{4} << 20;
 
-/// Every small length, then around each power of two and around what 16 KiB leaves behind a header, and some at random.
+/// Every small length, then around each power of two and around what 16 KiB leaves behind a header,
+/// and some at random.
 std::vector<std::size_t> lengths(const Session &session) {
   std::vector<std::size_t> all;
   for (std::size_t n = 0; n <= 130; ++n) all.push_back(n);
@@ -36,14 +37,30 @@ const char *const kNames[] = {"MPI_Send",   "MPI_Ssend",  "MPI_Bsend",  "MPI_Rse
 void send(Mode mode, void *data, int length, int to, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
   switch (mode) {
-    case kSend: MPI_Send(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD); return;
-    case kSsend: MPI_Ssend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD); return;
-    case kBsend: MPI_Bsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD); return;
-    case kRsend: MPI_Rsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD); return;
-    case kIsend: MPI_Isend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request); break;
-    case kIssend: MPI_Issend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request); break;
-    case kIbsend: MPI_Ibsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request); break;
-    case kIrsend: MPI_Irsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request); break;
+    case kSend:
+      MPI_Send(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+      return;
+    case kSsend:
+      MPI_Ssend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+      return;
+    case kBsend:
+      MPI_Bsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+      return;
+    case kRsend:
+      MPI_Rsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+      return;
+    case kIsend:
+      MPI_Isend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+      break;
+    case kIssend:
+      MPI_Issend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+      break;
+    case kIbsend:
+      MPI_Ibsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+      break;
+    case kIrsend:
+      MPI_Irsend(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+      break;
     default:
       MPI_Send_init(data, length, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
       MPI_Start(&request);
@@ -62,8 +79,8 @@ void expect_status(const MPI_Status &status, int from, int tag, std::size_t leng
          status.MPI_SOURCE, status.MPI_TAG, length, from, tag);
 }
 
-/// Batches of lengths in both directions of each pair at once. Every second batch is posted before it can arrive, as the ready modes
-/// must be; the others find their receives late.
+/// Batches of lengths in both directions of each pair at once. Every second batch is posted before
+/// it can arrive, as the ready modes must be; the others find their receives late.
 void modes(Session &session) {
   const int other = session.rank() ^ 1;
   if (other >= session.size()) return;
@@ -78,7 +95,9 @@ void modes(Session &session) {
     for (int mode = 0; mode < kModes; ++mode) {
       // Long ones in a hurry: each length in one mode, each mode for some lengths.
       if (session.quick() && all[begin] > 16384 && mode != turn % kModes) continue;
-      const auto data = [&](int from, std::size_t i) { return seed(session.seed(), from, mode, i); };
+      const auto data = [&](int from, std::size_t i) {
+        return seed(session.seed(), from, mode, i);
+      };
       const bool early = mode == kRsend || mode == kIrsend || turn % 2 == 0;
       std::vector<Block> in;
       std::vector<MPI_Request> requests(end - begin);
@@ -86,15 +105,16 @@ void modes(Session &session) {
       const auto post = [&] {
         for (std::size_t i = begin; i < end; ++i) {
           in.emplace_back(all[i]);
-          MPI_Irecv(in.back().data(), static_cast<int>(all[i]), MPI_BYTE, other, mode, MPI_COMM_WORLD,
-                    &requests[i - begin]);
+          MPI_Irecv(in.back().data(), static_cast<int>(all[i]), MPI_BYTE, other, mode,
+                    MPI_COMM_WORLD, &requests[i - begin]);
         }
       };
-      // Both directions at once, unless the sender would wait for a receive that comes behind his own sends.
+      // Both directions at once, unless the sender would wait for a receive that comes behind his
+      // own sends.
       const bool together = early || mode == kBsend || mode == kIbsend;
       if (early) post();
-      MPI_Sendrecv(nullptr, 0, MPI_BYTE, other, 1000, nullptr, 0, MPI_BYTE, other, 1000, MPI_COMM_WORLD,
-                   MPI_STATUS_IGNORE);
+      MPI_Sendrecv(nullptr, 0, MPI_BYTE, other, 1000, nullptr, 0, MPI_BYTE, other, 1000,
+                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       for (int half = 0; half < 2; ++half) {
         if ((session.rank() < other) == (half == 0)) {
           for (std::size_t i = begin; i < end; ++i) {
@@ -109,7 +129,8 @@ void modes(Session &session) {
         }
       }
       if (!early && together) post();
-      if (together) MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
+      if (together)
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
       for (std::size_t i = begin; i < end; ++i) {
         expect_status(statuses[i - begin], other, mode, all[i]);
         in[i - begin].expect(all[i], data(other, i), kNames[mode]);
@@ -123,12 +144,13 @@ void modes(Session &session) {
   EXPECT(back == room.data(), "MPI_Buffer_detach returns another buffer");
 }
 
-/// Everybody to the right and from the left, at once, to all distances; also to itself and to nobody.
+/// Everybody to the right and from the left, at once, to all distances; also to itself and to
+/// nobody.
 void sendrecv(Session &session) {
   const int n = session.size();
   const int rank = session.rank();
-  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{777}, std::size_t{16384},
-                                   std::size_t{65537}, std::size_t{1} << 20}) {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{777},
+                                   std::size_t{16384}, std::size_t{65537}, std::size_t{1} << 20}) {
     for (int far = 0; far < n; ++far) {
       const int to = (rank + far) % n;
       const int from = (rank + n - far) % n;
@@ -200,7 +222,8 @@ void order(Session &session) {
   session.moved(big);
 }
 
-/// Everybody sends to everybody; lengths and tags are known from the seed, and who comes first is not.
+/// Everybody sends to everybody; lengths and tags are known from the seed, and who comes first is
+/// not.
 void wild_cards(Session &session) {
   const int n = session.size();
   const int rank = session.rank();
@@ -245,11 +268,14 @@ void wild_cards(Session &session) {
           while (!there) MPI_Iprobe(source, want, MPI_COMM_WORLD, &there, &status);
           source = status.MPI_SOURCE, want = status.MPI_TAG;
           break;
-        case kMprobe: MPI_Mprobe(source, want, MPI_COMM_WORLD, &message, &status); break;
+        case kMprobe:
+          MPI_Mprobe(source, want, MPI_COMM_WORLD, &message, &status);
+          break;
         case kImprobe:
           while (!there) MPI_Improbe(source, want, MPI_COMM_WORLD, &there, &message, &status);
           break;
-        default: break;
+        default:
+          break;
       }
       MPI_Status probed = status;
       if (how == kMprobe) {
@@ -265,7 +291,8 @@ void wild_cards(Session &session) {
       EXPECT(from >= 0 && from < n, "a message from rank %d of %d", from, n);
       const int i = next[from]++;
       EXPECT(i < each, "rank %d has sent more than %d messages", from, each);
-      if (how == kAnySource) EXPECT(i == k / n, "message %d of rank %d came in round %d", i, from, k / n);
+      if (how == kAnySource)
+        EXPECT(i == k / n, "message %d of rank %d came in round %d", i, from, k / n);
       expect_status(status, from, tag(from, i), length(from, rank, i));
       if (how >= kProbe) expect_status(probed, from, tag(from, i), length(from, rank, i));
       in.expect(length(from, rank, i), seed(how, from, rank, i), "a message that was not named");
