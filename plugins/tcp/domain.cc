@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/domain.h"
 
+#include <weft/sdk/av.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
@@ -8,13 +10,17 @@
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/shared_receive.h"
+#include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
 
-Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *context)
+Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
+               void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
       DomainCore(fabric.instance(), base(), settings),
       fabric_(fabric),
+      addr_format_(info.addr_format),
+      name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
   c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
@@ -26,17 +32,24 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *contex
       if (mr.pins == 0) break;
       endpoint->drop_region(mr);
     }
+    for (UnconnectedEndpoint *endpoint : unconnected_) {
+      if (mr.pins == 0) break;
+      endpoint->drop_region(mr);
+    }
   };
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   const fi_domain_attr &attr = *info.domain_attr;
   const bool basic = attr.mr_mode == FI_MR_BASIC;
+  const bool threaded =
+      attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO;
+  const bool unconnected = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM;
   sdk::DomainSettings settings{
       .api_version = fabric.api_version(),
-      // Event queues belong to the fabric: whoever reads one makes progress here, whatever the
-      // domain's threading level says.
-      .locked = true,
+      // Event queues belong to the fabric: whoever reads one makes progress for connected
+      // endpoints, whatever the domain's threading level says. Unconnected ones have no events.
+      .locked = !unconnected || threaded || attr.threading != FI_THREAD_DOMAIN,
       .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
       .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
       .mr = {.virtual_addresses = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0,
@@ -46,13 +59,12 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   };
   Domain *domain = nullptr;
   try {
-    domain = new Domain(fabric, settings, context);
+    domain = new Domain(fabric, settings, info, context);
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
   Result<void> opened;
-  if (attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO)
-    opened = domain->engine().start_thread();
+  if (threaded) opened = domain->engine().start_thread();
   if (opened) opened = domain->publish(fabric.base());
   if (!opened) {
     domain->engine().stop_thread();
@@ -70,12 +82,28 @@ int Domain::endpoint(struct fi_info *info, struct fid_ep **ep, void *context) {
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
   if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
+  if (info->ep_attr->type == FI_EP_RDM)
+    return sdk::finish(instance(), FI_LOG_EP_CTRL, UnconnectedEndpoint::open(*this, *info, context),
+                       ep);
+  if (!engine().lock().needed()) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "fi_endpoint: this domain was opened for FI_EP_RDM under FI_THREAD_DOMAIN, and a "
+              "connected endpoint is moved on by readers of event queues, too: open a domain of "
+              "its own with the info of the endpoint");
+    return -FI_EINVAL;
+  }
   return sdk::finish(instance(), FI_LOG_EP_CTRL, Endpoint::open(*this, *info, context), ep);
 }
 
 int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
   if (ep == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
+}
+
+int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
+  if (av == nullptr) return -FI_EINVAL;
+  return sdk::finish(instance(), FI_LOG_AV,
+                     sdk::Av::open(shared(), addr_format_, attr, context, name_), av);
 }
 
 int Domain::close() {

@@ -8,6 +8,7 @@
 #include <weft/sdk/fid.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "plugins/tcp/settings.h"
@@ -16,6 +17,7 @@ namespace weft::tcp {
 
 class Endpoint;
 class Fabric;
+class UnconnectedEndpoint;
 
 inline constexpr size_t kStagingSize = 64 * 1024;
 
@@ -31,7 +33,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   }  // the same, for what must be moved out of the way
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
+  std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }  // the same
+
   // fi_ops_domain
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
@@ -41,13 +46,16 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
 
  private:
-  Domain(Fabric &fabric, const sdk::DomainSettings &settings, void *context);
+  Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info, void *context);
   ~Domain() = default;
 
   Fabric &fabric_;
+  const uint32_t addr_format_;
+  const std::string name_;
   std::unique_ptr<uint8_t[]> staging_;
   std::vector<uint8_t> spare_;
   std::vector<Endpoint *> endpoints_;
+  std::vector<UnconnectedEndpoint *> unconnected_;
 };
 
 }  // namespace weft::tcp

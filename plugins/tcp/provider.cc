@@ -11,6 +11,7 @@
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/socket.h"
+#include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
 namespace {
@@ -146,15 +147,18 @@ Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuer
   return paths;
 }
 
-Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
+Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum fi_ep_type type,
                                    const sdk::GetinfoQuery &query) const {
+  const bool connected = type == FI_EP_MSG;
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
   constexpr uint64_t kOrder = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |
                               FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
                               FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW;
   constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
-  info->caps = kTransmitCaps | kReceiveCaps | kDomainCaps;
+  const uint64_t transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps;
+  const uint64_t receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps;
+  info->caps = transmit_caps | receive_caps | kDomainCaps;
   const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
   info->addr_format =
       format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? sdk::format_of(path.source) : format;
@@ -165,7 +169,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
         sdk::set_info_address(info->dest_addr, info->dest_addrlen, info->addr_format, path.dest));
 
   fi_tx_attr &tx = *info->tx_attr;
-  tx.caps = kTransmitCaps;
+  tx.caps = transmit_caps;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = kOrder;
   tx.comp_order = FI_ORDER_STRICT;
@@ -175,7 +179,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
   tx.rma_iov_limit = kMaxRmaVectors;
 
   fi_rx_attr &rx = *info->rx_attr;
-  rx.caps = kReceiveCaps;
+  rx.caps = receive_caps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = kOrder;
   rx.comp_order = FI_ORDER_STRICT;
@@ -183,13 +187,15 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
   rx.iov_limit = sdk::kIovLimit;
 
   fi_ep_attr &ep = *info->ep_attr;
-  ep.type = FI_EP_MSG;
-  ep.protocol = FI_PROTO_SOCK_TCP;
+  ep.type = type;
+  ep.protocol = connected ? FI_PROTO_SOCK_TCP : FI_PROTO_XNET;
   ep.max_msg_size = kMaxMessageSize;
   ep.max_order_raw_size = kMaxMessageSize;
   ep.max_order_waw_size = kMaxMessageSize;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
+  if (!connected) ep.protocol_version = kRdmVersion;
+  ep.mem_tag_format = FI_TAG_BITS;
 
   fi_domain_attr &domain = *info->domain_attr;
   WEFT_CHECK(sdk::set_string(domain.name, path.domain));
@@ -203,7 +209,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
       progress(wanted != nullptr ? wanted->control_progress : FI_PROGRESS_UNSPEC);
   domain.data_progress = progress(wanted != nullptr ? wanted->data_progress : FI_PROGRESS_UNSPEC);
   domain.resource_mgmt = FI_RM_ENABLED;
-  domain.av_type = FI_AV_UNSPEC;
+  domain.av_type = FI_AV_UNSPEC;  // either
   // Nothing is needed. Random keys are safer than chosen ones, so an application that can live with
   // them gets them.
   const int mr_mode = wanted != nullptr ? wanted->mr_mode : 0;
@@ -220,7 +226,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
   domain.rx_ctx_cnt = 65536;
   domain.max_ep_tx_ctx = 1;
   domain.max_ep_rx_ctx = 1;
-  domain.max_ep_srx_ctx = 65536;
+  domain.max_ep_srx_ctx = connected ? 65536 : 0;
   domain.cntr_cnt = 65536;
   domain.mr_iov_limit = 1;
   domain.mr_cnt = SIZE_MAX;
@@ -237,11 +243,13 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path,
 Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   sdk::InfoList list(instance_->core);
   if (query.flags & FI_PROV_ATTR_ONLY) {
-    WEFT_CHECK(add_info(list, {"tcp", "TCP-IP", sdk::SockAddr::any(AF_INET), {}}, query));
+    for (enum fi_ep_type type : {FI_EP_MSG, FI_EP_RDM})
+      WEFT_CHECK(add_info(list, {"tcp", "TCP-IP", sdk::SockAddr::any(AF_INET), {}}, type, query));
     return list;
   }
   WEFT_TRY(const std::vector<Path> found, paths(query));
-  for (const Path &path : found) WEFT_CHECK(add_info(list, path, query));
+  for (enum fi_ep_type type : {FI_EP_MSG, FI_EP_RDM})
+    for (const Path &path : found) WEFT_CHECK(add_info(list, path, type, query));
   return list;
 }
 

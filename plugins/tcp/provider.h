@@ -46,8 +46,21 @@ inline constexpr weft_param kAll[] = {
                       "congestion control between processes of one host, where nothing is gained "
                       "by pacing (bbr halves the bandwidth); "
                       "system: the kernel's default"),
+    sdk::size_param("max_saved_size", "64K",
+                    "FI_EP_RDM: bytes of a tagged message that is sent before the receiver asks "
+                    "for it",
+                    0, INT64_MAX),
+    sdk::size_param("max_saved_per_peer", "32M",
+                    "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "
+                    "posted; beyond that his connection is not read",
+                    0, INT64_MAX),
+    sdk::size_param("max_saved", "512M", "the same of all peers of an endpoint", 0, INT64_MAX),
+    sdk::int_param("max_connections", "0",
+                   "FI_EP_RDM: connections of an endpoint beyond which those unused for longest "
+                   "are closed; 0: no limit",
+                   0, 1000000),
     sdk::int_param("port_low_range", "0",
-                   "first port for passive endpoints whose address names none; 0: any", 0, 65535),
+                   "first port for listeners whose address names none; 0: any", 0, 65535),
     sdk::int_param("port_high_range", "0", "last port of that range", 0, 65535),
 };
 }  // namespace parameters
@@ -56,9 +69,9 @@ class TcpProvider {
  public:
   static constexpr sdk::UnitInfo info{
       .name = "tcp",
-      .summary = "messages and remote memory access over TCP sockets",
+      .summary = "messages, tagged messages and remote memory access over TCP sockets",
       .version = FI_VERSION(1, 0),
-      .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
+      .offers_ep = WEFT_EP_BIT(FI_EP_MSG) | WEFT_EP_BIT(FI_EP_RDM),
       .rank = 300,
       .maturity = WEFT_MATURITY_STABLE,
       .security = WEFT_SECURITY_ROBUST,
@@ -83,7 +96,7 @@ class TcpProvider {
 
   Result<sdk::InterfaceRanking> interfaces() const;
   Result<std::vector<Path>> paths(const sdk::GetinfoQuery &query) const;
-  Result<void> add_info(sdk::InfoList &list, const Path &path,
+  Result<void> add_info(sdk::InfoList &list, const Path &path, enum fi_ep_type type,
                         const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;

@@ -23,6 +23,10 @@ Settings Settings::from(const weft_instance *instance) {
   s.recv_buffer = int(params.size("recv_buffer"));
   s.local_congestion = params.string("local_congestion");
   if (s.local_congestion == "system") s.local_congestion.clear();
+  s.max_saved_size = uint64_t(params.size("max_saved_size"));
+  s.max_saved_per_peer = uint64_t(params.size("max_saved_per_peer"));
+  s.max_saved = uint64_t(params.size("max_saved"));
+  s.max_connections = size_t(params.integer("max_connections"));
   s.port_low = uint16_t(params.integer("port_low_range"));
   s.port_high = uint16_t(params.integer("port_high_range"));
   if (s.port_high < s.port_low) s.port_high = s.port_low;

@@ -32,7 +32,12 @@ struct Settings {
   int send_buffer = 0, recv_buffer = 0;  // SO_SNDBUF, SO_RCVBUF; 0: the kernel tunes them
   std::string local_congestion;          // TCP_CONGESTION between processes of one host; empty: the
                                          // kernel's default
-  uint16_t port_low = 0, port_high = 0;  // of passive endpoints whose address names no port; 0: any
+  // FI_EP_RDM:
+  uint64_t max_saved_size = 0;           // bytes of a tagged message that is sent unasked
+  uint64_t max_saved_per_peer = 0;       // bytes of messages without a receive, of one peer
+  uint64_t max_saved = 0;                // the same, of all peers of an endpoint
+  size_t max_connections = 0;            // per endpoint; 0: no limit
+  uint16_t port_low = 0, port_high = 0;  // of listeners whose address names no port; 0: any
 
   static Settings from(const weft_instance *instance);
 };

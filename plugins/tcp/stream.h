@@ -175,6 +175,19 @@ class Stream {
     if (op.waits()) --awaiting_;
   }
   void flush_output();
+  // Hands what was not begun back: take(Operation &), in order. Not inside a frame.
+  template <class Take>
+  void take_back(Take &&take) {
+    writer_.drain([&](SendItem &item) {
+      auto &op = static_cast<Operation &>(item);
+      if (op.is_control()) {
+        on_sent(op);
+      } else {
+        take(op);
+      }
+    });
+    while (!held_.empty()) take(*held_.pop());
+  }
   // Every operation of the stream fails, in the order of posting, and what it has of regions goes.
   void fail_operations(int error);
 

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/peer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/socket.h"
+#include "plugins/tcp/unconnected_endpoint.h"
+
+namespace weft::tcp {
+
+// ---- the stream to a peer ----
+
+PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, ByteOrder order,
+                       EndpointKind kind)
+    : Stream(ep.domain()), ep_(ep), peer_(peer), kind_(kind) {
+  socket_ = fd;
+  order_ = order;
+  reader_.start(kind, order);
+  last_used_ = engine_.rounds();
+  engine_.add(*this, fd, EPOLLIN, EPOLLRDHUP | EPOLLET);
+}
+
+const weft_instance *PeerStream::instance() const {
+  return ep_.instance();
+}
+
+std::string PeerStream::peer_name() const {
+  return peer_.address.to_string();
+}
+
+sdk::Pool<Operation> &PeerStream::control_ops() {
+  return ep_.control_ops();
+}
+
+void PeerStream::launch(RdmOperation &op) {
+  last_used_ = engine_.rounds();
+  start(op, op.length, op.more, op.report);
+}
+
+void PeerStream::watch() {
+  if (!open_) return;
+  const uint32_t want = (stalled() ? 0 : uint32_t(EPOLLIN)) | (want_out_ ? uint32_t(EPOLLOUT) : 0);
+  engine_.change(*this, want, EPOLLRDHUP | EPOLLET);
+}
+
+void PeerStream::on_event(uint32_t events) {
+  if (open_ && events & EPOLLOUT && want_out_) flush_output();
+  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
+}
+
+void PeerStream::on_flush() {
+  if (open_) retry_after_full_queue();
+  if (open_ && !leaving_) flush_output();
+}
+
+void PeerStream::complete(Operation &op, int error) {
+  answered(op);
+  auto &rdm = static_cast<RdmOperation &>(op);
+  if (rdm.stage != RdmOperation::kWhole && rdm.number != 0) {
+    announced_[rdm.number - 1u] = nullptr;
+    free_numbers_.push_back(rdm.number);
+    if (open_ && error == 0 && !held_.empty()) release_held();
+  }
+  ep_.finish(rdm, error);
+}
+
+// The beginning of a transfer whose turn has come. False: not now.
+bool PeerStream::prepare(Operation &base) {
+  auto &op = static_cast<RdmOperation &>(base);
+  if (!op.tagged || kind_ != EndpointKind::kRdm1 || op.stage != RdmOperation::kWhole ||
+      op.length <= ep_.settings().max_saved_size || op.copied != nullptr)
+    return true;
+  if (free_numbers_.empty()) {
+    if (announced_.size() == kSlots) return false;  // until one of them is through
+    announced_.push_back(nullptr);
+    free_numbers_.reserve(announced_.capacity());
+    free_numbers_.push_back(uint8_t(announced_.size()));
+  }
+  const std::span<const iovec> payload = op.vectors();
+  op.result_count = uint8_t(payload.size());
+  std::ranges::copy(payload, op.result);
+  op.number = free_numbers_.back();
+  free_numbers_.pop_back();
+  announced_[op.number - 1u] = &op;
+  op.stage = RdmOperation::kAnnounce;
+  op.rendezvous = true;
+  FrameHeader header;
+  header.op = Op::kReadyToSend;
+  header.op_data = op.number;
+  header.flags = op.wire_flags;
+  header.data = op.data;
+  header.tag = op.tag;
+  header.rendezvous_length = op.length;
+  op.set_header(header, order_);
+  return true;
+}
+
+bool PeerStream::begun(Operation &base) {
+  auto &op = static_cast<RdmOperation &>(base);
+  if (op.stage != RdmOperation::kAnnounce) return false;
+  op.stage = RdmOperation::kAnnounced;
+  return true;
+}
+
+Verdict PeerStream::take_clear(const FrameHeader &header) {
+  const size_t slot = header.op_data - 1u;
+  if (slot >= announced_.size() || announced_[slot] == nullptr ||
+      announced_[slot]->stage != RdmOperation::kAnnounced)
+    return refuse("asks for a message that was not announced");
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_clear(const FrameHeader &header) {
+  RdmOperation &op = *announced_[header.op_data - 1u];
+  op.stage = RdmOperation::kData;
+  FrameHeader data;
+  data.op = Op::kRendezvousData;
+  data.op_data = op.number;
+  data.flags = op.wire_flags;
+  data.payload_size = op.length;
+  op.set_header(data, order_);
+  for (size_t i = 0; i < op.result_count; ++i) op.add(op.result[i].iov_base, op.result[i].iov_len);
+  writer_.push(op);
+  engine_.mark_dirty(*this);
+}
+
+sdk::Message PeerStream::message_of(const FrameHeader &header) const {
+  return {.tagged = header.op != Op::kMessage,
+          .has_data = header.has_data(),
+          .source = peer_.source,
+          .tag = header.tag,
+          .data = header.data,
+          .length = header.op == Op::kReadyToSend ? header.rendezvous_length : header.payload_size};
+}
+
+Verdict PeerStream::stall() {
+  ep_.stalled(*this);
+  return Verdict::kStall;
+}
+
+Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
+  last_message_ = message_of(header);
+  last_header_ = header.header_size;
+  if (sdk::Receive *r = ep_.receiver().match(last_message_)) {
+    current_ = r;
+    fit_ = target.fit({r->iov, r->count}, header.payload_size);
+    return Verdict::kAccept;
+  }
+  saving_ = ep_.save(peer_, header.payload_size);
+  if (saving_ == nullptr) return stall();
+  if (header.payload_size != 0) target.add(saving_->bytes(), header.payload_size);
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_message(const FrameHeader &header) {
+  if (current_ != nullptr) {
+    ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_, 0);
+  } else {
+    // Only now, that all of it is here, may it be found by a receive.
+    Saved *saved = std::exchange(saving_, nullptr);
+    saved->message = message_of(header);
+    if (sdk::Receive *r = ep_.receiver().match(saved->message)) {
+      ep_.deliver(*saved, *r);
+    } else {
+      ep_.receiver().save(*saved);
+    }
+  }
+}
+
+Verdict PeerStream::take_announcement(const FrameHeader &header) {
+  const size_t slot = header.op_data - 1u;
+  if (slot < expected_.size() && (expected_[slot].used || expected_[slot].announced))
+    return refuse("announces two messages by one number");
+  if (owes_too_much()) return refuse("reads none of the answers that it asked for");
+  last_message_ = message_of(header);
+  current_ = ep_.receiver().match(last_message_);
+  if (current_ != nullptr) return Verdict::kAccept;
+  saving_ = ep_.save(peer_, 0);
+  return saving_ != nullptr ? Verdict::kAccept : stall();
+}
+
+void PeerStream::end_announcement(const FrameHeader &header) {
+  const size_t slot = header.op_data - 1u;
+  if (slot >= expected_.size()) expected_.resize(slot + 1);
+  if (current_ != nullptr) {
+    expected_[slot] = {
+        .used = true, .receive = std::exchange(current_, nullptr), .message = last_message_};
+    return ask(header.op_data);
+  }
+  Saved *saved = std::exchange(saving_, nullptr);
+  expected_[slot] = {.announced = true};
+  saved->message = last_message_;
+  saved->stream = this;
+  saved->number = header.op_data;
+  saved->previous = nullptr;
+  saved->next = unanswered_;
+  if (unanswered_ != nullptr) unanswered_->previous = saved;
+  unanswered_ = saved;
+  ep_.receiver().save(*saved);
+}
+
+void PeerStream::forget(Saved &saved) {
+  (saved.previous != nullptr ? saved.previous->next : unanswered_) = saved.next;
+  if (saved.next != nullptr) saved.next->previous = saved.previous;
+  saved.stream = nullptr;
+}
+
+void PeerStream::ask_for(Saved &saved, sdk::Receive *receive) {
+  expected_[saved.number - 1u] = {.used = true, .receive = receive, .message = saved.message};
+  forget(saved);
+  ask(saved.number);
+}
+
+void PeerStream::ask(uint8_t number) {
+  Operation *op = ep_.control_ops().take();
+  if (op == nullptr) return;  // no memory: the message never comes
+  FrameHeader header;
+  header.op = Op::kClearToSend;
+  header.op_data = number;
+  op->kind = Operation::kClear;
+  op->set_header(header, order_);
+  queue_control(*op);
+}
+
+Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
+  const size_t slot = header.op_data - 1u;
+  if (slot >= expected_.size() || !expected_[slot].used)
+    return refuse("sends a message that was not asked for");
+  const Expected &expected = expected_[slot];
+  if (expected.message.length != header.payload_size)
+    return refuse("sends a message with another length than announced");
+  last_header_ = kMinHeaderSize;
+  if (expected.receive == nullptr) {
+    target.discard = header.payload_size;
+  } else {
+    fit_ = target.fit({expected.receive->iov, expected.receive->count}, header.payload_size);
+  }
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_rendezvous(const FrameHeader &header) {
+  const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
+  if (expected.receive != nullptr)
+    ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
+}
+
+Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
+  last_payload_ = header.payload_size;
+  last_used_ = engine_.rounds();
+  if (header.wants_ack() && owes_too_much())
+    return refuse("reads none of the answers that it asked for");
+  if (leaving_ && (header.wants_ack() || header.op == Op::kReadRequest))
+    return refuse("asks for an answer on a connection that is being closed for want of use");
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) return take_ack();
+      [[fallthrough]];
+    case Op::kTagged:
+      return take_message(header, target);
+    case Op::kReadRequest:
+      return take_read(header);
+    case Op::kReadResponse:
+      return take_response(header, target);
+    case Op::kWrite:
+      return take_write(header, target);
+    case Op::kReadyToSend:
+      return take_announcement(header);
+    case Op::kClearToSend:
+      return take_clear(header);
+    case Op::kRendezvousData:
+      return take_rendezvous(header, target);
+  }
+  return Verdict::kReject;
+}
+
+void PeerStream::on_frame_end(const FrameHeader &header) {
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) return end_ack();
+      [[fallthrough]];
+    case Op::kTagged:
+      end_message(header);
+      break;
+    case Op::kReadRequest:
+      return;
+    case Op::kReadResponse:
+      return end_response();
+    case Op::kWrite:
+      end_write(header);
+      break;
+    case Op::kReadyToSend:
+      return end_announcement(header);  // acknowledged when the message is here
+    case Op::kClearToSend:
+      return end_clear(header);
+    case Op::kRendezvousData:
+      end_rendezvous(header);
+      break;
+  }
+  if (header.wants_ack()) queue_ack();
+}
+
+Guess PeerStream::guess() {
+  return {};
+}
+
+bool PeerStream::no_room_to_report() const {
+  return ep_.rx_cq_full();
+}
+
+void PeerStream::written(const FrameHeader &header) {
+  ep_.count_remote(FI_REMOTE_WRITE, header.payload_size);
+  if (header.has_data()) ep_.report_remote_write(header.payload_size, header.data, peer_.source);
+}
+
+void PeerStream::was_read(uint64_t bytes) {
+  ep_.count_remote(FI_REMOTE_READ, bytes);
+}
+
+bool PeerStream::is_idle() const {
+  if (leaving_ || !writer_.empty() || !held_.empty() || answers_outstanding() || !reader_.idle() ||
+      unanswered_ != nullptr || free_numbers_.size() != announced_.size())
+    return false;
+  if (std::ranges::any_of(expected_, [](const Expected &e) { return e.used || e.announced; }))
+    return false;
+  char byte;
+  return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+void PeerStream::say_goodbye() {
+  leaving_ = true;
+  ::shutdown(socket_, SHUT_WR);
+}
+
+void PeerStream::ended() {
+  // A peer that had no use for the stream any more, or one that is gone: what was not begun yet
+  // can go another way, and will find out.
+  if (!leaving_ && peer_.stream == this && order_ == ByteOrder::kNative && reader_.idle() &&
+      !writer_.inside_frame() && !answers_outstanding() &&
+      free_numbers_.size() == announced_.size()) {
+    take_back([this](Operation &op) { peer_.pending.push(op); });
+  }
+  end(FI_ECONNRESET);
+}
+
+void PeerStream::failed(int error, const char *doing) {
+  // A peer that closed with unread bytes resets the connection: nothing to tell beyond its end.
+  if (error != FI_ECONNRESET)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
+  end(error);
+}
+
+void PeerStream::rejected(Reject reject) {
+  ep_.stats().add(Stat::kFramesRejected);
+  // A frame that the endpoint itself refused was logged there, with what was wrong about it.
+  if (reject != Reject::kRefused)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
+              peer_name().c_str(), text(reject));
+  end(FI_EPROTO);
+}
+
+void PeerStream::drop_region(const sdk::Mr &mr) {
+  if (!open_ || !uses(mr)) return;
+  WEFT_WARN(
+      instance(), FI_LOG_MR,
+      "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
+      (unsigned long long)mr.key(), peer_name().c_str());
+  end(FI_ECONNABORTED);
+}
+
+void PeerStream::end(int error) {
+  if (!open_) return;
+  open_ = false;
+  engine_.remove(*this);
+  close_socket();
+  if (!leaving_ && error != FI_ECANCELED) ep_.stats().add(Stat::kConnectionsLost);
+  fail_operations(error);
+  for (size_t i = 0; i < announced_.size(); ++i)
+    if (announced_[i] != nullptr) complete(*announced_[i], error);
+  sdk::Receiver &receiver = ep_.receiver();
+  if (current_ != nullptr)
+    receiver.complete(*std::exchange(current_, nullptr), last_message_, 0, error);
+  if (saving_ != nullptr) ep_.release(std::exchange(saving_, nullptr));
+  for (Expected &e : expected_)
+    if (sdk::Receive *r = std::exchange(e.receive, nullptr))
+      receiver.complete(*r, e.message, 0, error);
+  // Nobody can fetch these any more.
+  while (unanswered_ != nullptr) {
+    Saved *saved = unanswered_;
+    receiver.forget(*saved);
+    forget(*saved);
+    ep_.release(saved);
+  }
+  ep_.bury(*this);
+  peer_.stream_ended(*this);
+}
+
+// ---- how to get one ----
+
+void Peer::wait(RdmOperation &op) {
+  pending.push(op);
+  const uint64_t timeout = endpoint.settings().connect_timeout_ns;
+  try_again(link.want(timeout != 0 ? sdk::now_ns() : 0, timeout), FI_ECONNREFUSED);
+}
+
+void Peer::try_again(PeerLink::Next next, int error) {
+  switch (next) {
+    case PeerLink::Next::kNothing:
+      return;
+    case PeerLink::Next::kWait:
+      if (attempt != nullptr) attempt->wait_until(link.retry_at());
+      return;
+    case PeerLink::Next::kConnect: {
+      // What is there of an earlier attempt may be our caller.
+      if (attempt == nullptr) attempt = std::make_unique<Attempt>(*this);
+      auto started = attempt->connect();
+      if (started) return;
+      WEFT_WARN(endpoint.instance(), FI_LOG_EP_CTRL, "%s", started.error().text.c_str());
+      return attempt_failed(PeerLink::Refusal::kUnreachable, started.error().code);
+    }
+    case PeerLink::Next::kFail:
+      fail_pending(error);
+      endpoint.check(*this);
+      return;
+  }
+}
+
+void Peer::fail_pending(int error) {
+  // One that is completed may make room for another: those that come meanwhile are not for this
+  // failure.
+  OperationList failed = std::exchange(pending, {});
+  while (!failed.empty()) endpoint.finish(static_cast<RdmOperation &>(*failed.pop()), error);
+}
+
+void Peer::attempt_failed(PeerLink::Refusal refusal, int error) {
+  const PeerLink::Next next = link.on_refused(sdk::now_ns(), refusal, !pending.empty());
+  // A retry needs the object, as a clock.
+  if (next != PeerLink::Next::kWait) attempt.reset();
+  try_again(next, error);
+  if (pending.empty()) endpoint.check(*this);
+}
+
+void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) {
+  apply_peer_settings(fd, endpoint.settings());
+  auto *opened = new PeerStream(endpoint, *this, fd, order, kind);
+  ++streams;
+  endpoint.add(opened);
+  if (second) return;  // answers to ourselves
+  stream = opened;
+  OperationList waiting = std::exchange(pending, {});
+  while (!waiting.empty()) {
+    auto &op = static_cast<RdmOperation &>(*waiting.pop());
+    if (stream == nullptr) {  // gone already
+      wait(op);
+      continue;
+    }
+    op.set_order(order);
+    op.more = true;
+    stream->launch(op);
+  }
+  if (stream != nullptr) stream->flush();
+}
+
+void Peer::stream_ended(PeerStream &which) {
+  --streams;
+  if (leaving == &which) leaving = nullptr;
+  if (stream == &which) {
+    stream = nullptr;
+    link.on_lost();
+    if (!pending.empty()) {
+      const uint64_t timeout = endpoint.settings().connect_timeout_ns;
+      try_again(link.want(sdk::now_ns(), timeout), FI_ECONNREFUSED);
+      return;
+    }
+  }
+  endpoint.check(*this);
+}
+
+Attempt::~Attempt() {
+  peer_.endpoint.engine().remove(*this);
+  if (socket_ >= 0) ::close(socket_);
+}
+
+Result<void> Attempt::connect() {
+  const Settings &settings = peer_.endpoint.settings();
+  const std::string to = peer_.address.to_string();
+  WEFT_TRY(const int fd, open_socket(peer_.address.family(), settings));
+  // The peer knows us by the address that he sees, so it must be the endpoint's.
+  sdk::SockAddr from = peer_.endpoint.name();
+  if (!from.is_any() && from.family() == peer_.address.family()) {
+    from.set_port(0);
+    if (auto bound = bind_socket(fd, from); !bound) {
+      ::close(fd);
+      return bound;
+    }
+  }
+  if (::connect(fd, peer_.address.c(), peer_.address.size()) != 0 && errno != EINPROGRESS) {
+    const int error = errno;
+    ::close(fd);
+    return fail(error, "connect to %s: %s", to.c_str(), strerror(error));
+  }
+  socket_ = fd;
+  requested_ = false;
+  answer_ = ConnectReader(ConnectRole::kActive);
+  sdk::Engine &engine = peer_.endpoint.engine();
+  engine.add(*this, fd, EPOLLOUT, EPOLLOUT);
+  engine.set_deadline(*this, peer_.link.deadline());
+  return {};
+}
+
+void Attempt::wait_until(uint64_t at_ns) {
+  sdk::Engine &engine = peer_.endpoint.engine();
+  engine.remove(*this);
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  engine.set_deadline(*this, at_ns);
+}
+
+void Attempt::on_event(uint32_t) {
+  if (requested_) return on_answer();
+  pollfd p{socket_, POLLOUT, 0};
+  if (::poll(&p, 1, 0) <= 0) return;
+  on_connected();
+}
+
+void Attempt::on_connected() {
+  Peer &peer = peer_;
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return peer.attempt_failed(PeerLink::Refusal::kUnreachable, error);
+  RdmHello hello = peer.endpoint.hello(peer.endpoint.name().port());
+  hello.version = kRdmVersion;
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kRequest, encode_hello(hello), message);
+  // An empty socket takes it whole; stock reads it by one call.
+  if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
+    return peer.attempt_failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
+  requested_ = true;
+  peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
+  on_answer();
+}
+
+void Attempt::on_answer() {
+  Peer &peer = peer_;
+  for (;;) {
+    const std::span<uint8_t> space = answer_.space();
+    const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return peer.attempt_failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
+    answer_.on_read(size_t(n));
+    if (auto refusal = answer_.rejected()) {
+      WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
+                peer.address.to_string().c_str(), text(*refusal));
+      return peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
+    }
+    if (answer_.done()) break;
+  }
+  if (answer_.header().type == ConnectType::kReject)
+    return peer.attempt_failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
+  const auto hello = parse_hello(answer_.private_bytes());
+  if (!hello) {
+    WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
+              peer.address.to_string().c_str(), text(hello.error()));
+    return peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
+  }
+  const ByteOrder order = answer_.header().order;
+  peer.endpoint.engine().remove(*this);
+  const int fd = std::exchange(socket_, -1);
+  peer.link.on_accepted(hello->process);
+  peer.attempt.reset();  // this
+  peer.open_stream(fd, order, kind_of_answer(hello->version), false);
+}
+
+void Attempt::on_deadline() {
+  Peer &peer = peer_;
+  if (socket_ < 0) {
+    const PeerLink::Next next = peer.link.on_retry(!peer.pending.empty());
+    if (next == PeerLink::Next::kConnect) return peer.try_again(next, FI_ECONNREFUSED);
+    peer.attempt.reset();
+    peer.endpoint.check(peer);
+    return;
+  }
+  WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL,
+            "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
+            "is a firewall between?",
+            peer.address.to_string().c_str(),
+            requested_ ? "the peer did not answer the request" : "no connection",
+            (unsigned long long)(peer.endpoint.settings().connect_timeout_ns / 1'000'000u));
+  peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ETIMEDOUT);
+}
+
+}  // namespace weft::tcp

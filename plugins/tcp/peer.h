@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an FI_EP_RDM endpoint keeps about one peer, from the first use on: how to get a stream to
+// him (Peer, Attempt), and the stream while there is one (PeerStream).
+//
+//   Peer *peer = endpoint.peer_at(index);
+//   peer->launch(*op);                  // now, or when there is a stream; connects if need be
+//
+// There is one stream per pair of endpoints, used in both directions; whoever sends first asks for
+// it. A peer that was only inserted in the address vector has none of these. Everything with the
+// lock of the domain's engine held. Which endpoint these belong to, and what limits them, is in
+// unconnected_endpoint.h; who wins when both connect, in wire/peer_link.h.
+#ifndef WEFT_PLUGINS_TCP_PEER_H
+#define WEFT_PLUGINS_TCP_PEER_H
+
+#include <weft/sdk/address.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/receiver.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugins/tcp/stream.h"
+#include "plugins/tcp/wire/connect_message.h"
+#include "plugins/tcp/wire/peer_link.h"
+#include "plugins/tcp/wire/rdm_message.h"
+
+namespace weft::tcp {
+
+class Peer;
+class PeerStream;
+class UnconnectedEndpoint;
+
+// A transfer of the application's. A long tagged message is announced first, and sent when the
+// peer has a receive for it; its payload is in `result` until then.
+struct RdmOperation final : Operation {
+  enum Stage : uint8_t { kWhole, kAnnounce, kAnnounced, kData };
+  Stage stage = kWhole;
+  uint8_t number = 0;  // of the rendezvous
+  bool tagged = false;
+  bool more = false;
+  uint16_t wire_flags = 0;
+  uint64_t tag = 0, data = 0;
+};
+
+// A message that nobody had posted a receive for: its bytes, or its announcement.
+struct Saved final : sdk::Unexpected {
+  Peer *peer = nullptr;
+  uint64_t cost = 0;                           // bytes counted against the limits
+  PeerStream *stream = nullptr;                // announced there; null: the bytes are here
+  uint8_t number = 0;                          // of the rendezvous
+  Saved *next = nullptr, *previous = nullptr;  // announced by the same stream
+
+  char *bytes() { return reinterpret_cast<char *>(this + 1); }
+};
+
+class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
+ public:
+  PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, ByteOrder order, EndpointKind kind);
+  ~PeerStream() = default;
+
+  Peer &peer() { return peer_; }
+  void launch(RdmOperation &op);
+  void flush() {
+    if (open_) flush_output();
+  }
+  // The application posted a receive, or there is memory again.
+  void resume() {
+    if (open_ && stalled()) continue_stalled();
+  }
+  // Reads what has come so far.
+  void read_out() {
+    if (open_ && !stalled()) receive();
+  }
+  // The receive that an announced message goes to; null: it is dropped when it comes.
+  void ask_for(Saved &announced, sdk::Receive *receive);
+  void forget(Saved &announced);
+  // Nothing is on its way in either direction.
+  bool is_idle() const;
+  bool drains() const { return open_ && !output_empty(); }
+  // The last word from here: what the peer still sends is taken, until he ends too.
+  void say_goodbye();
+  void end(int error);
+  void drop_region(const sdk::Mr &mr);
+  uint64_t last_used() const { return last_used_; }
+  size_t place = 0;  // in the endpoint's list
+
+  // The reader's sink.
+  Verdict on_header(const FrameHeader &header, Target &target);
+  void on_frame_end(const FrameHeader &header);
+
+  // What the stream asks of its owner.
+  const weft_instance *instance() const;
+  std::string peer_name() const;
+  sdk::Pool<Operation> &control_ops();
+  bool open() const { return open_; }
+  void watch();
+  void complete(Operation &op, int error);
+  void ended();
+  void failed(int error, const char *doing);
+  void rejected(Reject reject);
+  size_t guessed_header() const { return last_header_; }
+  Guess guess();
+  bool receiving(const void *receive) const { return current_ == receive; }
+  bool no_room_to_report() const;
+  void written(const FrameHeader &header);
+  void was_read(uint64_t bytes);
+  bool prepare(Operation &op);
+  bool begun(Operation &op);
+
+  // Handler
+  void on_event(uint32_t events) override;
+  void on_flush() override;
+
+ private:
+  static constexpr size_t kSlots = kMaxRendezvous;
+  // A message that was asked for.
+  struct Expected {
+    bool used = false;
+    bool announced = false;  // not asked for yet
+    sdk::Receive *receive = nullptr;
+    sdk::Message message;
+  };
+
+  sdk::Message message_of(const FrameHeader &header) const;
+  Verdict take_message(const FrameHeader &header, Target &target);
+  Verdict take_announcement(const FrameHeader &header);
+  Verdict take_clear(const FrameHeader &header);
+  Verdict take_rendezvous(const FrameHeader &header, Target &target);
+  void end_message(const FrameHeader &header);
+  void end_announcement(const FrameHeader &header);
+  void end_clear(const FrameHeader &header);
+  void end_rendezvous(const FrameHeader &header);
+  Verdict stall();
+  void ask(uint8_t number);
+
+  UnconnectedEndpoint &ep_;
+  Peer &peer_;
+  const EndpointKind kind_;
+  bool open_ = true;
+  bool leaving_ = false;  // our half is closed
+  uint8_t last_header_ = kMinHeaderSize;
+  uint64_t last_used_ = 0;
+  // What the frame that is being received is for.
+  sdk::Receive *current_ = nullptr;
+  Saved *saving_ = nullptr;
+  uint64_t fit_ = 0;
+  sdk::Message last_message_;
+
+  std::vector<RdmOperation *> announced_;  // ours, by number - 1
+  std::vector<uint8_t> free_numbers_;
+  std::vector<Expected> expected_;  // the peer's, by number - 1
+  Saved *unanswered_ = nullptr;     // announcements that nobody posted a receive for
+};
+
+// Connecting to a peer, from the first try to the last.
+class Attempt final : public sdk::Handler {
+ public:
+  explicit Attempt(Peer &peer) : peer_(peer) {}
+  ~Attempt();
+  Result<void> connect();
+  void wait_until(uint64_t at_ns);
+  bool connecting() const { return socket_ >= 0; }
+  int socket() const { return socket_; }
+
+  void on_event(uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  void on_connected();
+  void on_answer();
+
+  Peer &peer_;
+  int socket_ = -1;
+  bool requested_ = false;
+  ConnectReader answer_{ConnectRole::kActive};
+};
+
+class Peer {
+ public:
+  Peer(UnconnectedEndpoint &ep, const sdk::SockAddr &address, uint32_t source)
+      : endpoint(ep), address(address), source(source) {}
+
+  void launch(RdmOperation &op) {
+    if (stream != nullptr) {
+      stream->launch(op);
+    } else {
+      wait(op);
+    }
+  }
+  void wait(RdmOperation &op);
+  // Takes over a socket on which the connection messages were exchanged.
+  void open_stream(int fd, ByteOrder order, EndpointKind kind, bool second);
+  void try_again(PeerLink::Next next, int error);
+  void fail_pending(int error);
+  void attempt_failed(PeerLink::Refusal refusal, int error);
+  void stream_ended(PeerStream &which);
+  bool is_idle() const {
+    return streams == 0 && saved == 0 && pending.empty() && attempt == nullptr;
+  }
+
+  UnconnectedEndpoint &endpoint;
+  const sdk::SockAddr address;
+  uint32_t source;                // index in the address vector, or a number of his own
+  std::vector<uint32_t> indices;  // that lead here
+  PeerLink link;
+  PeerStream *stream = nullptr;   // what is sent goes there
+  PeerStream *leaving = nullptr;  // our half of it is closed
+  uint32_t streams = 0;           // with second ends of a connection to ourselves, and old ones
+  uint32_t saved = 0;             // messages
+  uint64_t saved_bytes = 0;
+  std::unique_ptr<Attempt> attempt;
+  OperationList pending;  // until there is a stream
+};
+
+}  // namespace weft::tcp
+
+#endif

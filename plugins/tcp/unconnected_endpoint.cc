@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/tcp/unconnected_endpoint.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "plugins/tcp/endpoint.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/socket.h"
+
+namespace weft::tcp {
+namespace {
+
+// How long a look for new connections may wait where somebody spins on other sockets.
+constexpr uint64_t kLookPauseNs = 20'000;
+constexpr size_t kRdmMinMultiRecv = 16384;
+
+// For an endpoint without a capability: every op of its table declines.
+struct Nothing final : sdk::Object<Nothing, fid_ep> {};
+
+bool wants_sources(const fi_info &info) {
+  return info.caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV);
+}
+
+}  // namespace
+
+// ---- life ----
+
+UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, void *context)
+    : Object(domain.instance(), FI_CLASS_EP, context),
+      RdmEndpoint(domain.shared(), *this, info,
+                  {.tx_size = domain.fabric().settings().tx_size,
+                   .rx_size = domain.fabric().settings().rx_size,
+                   .inject_size = kInjectSize,
+                   .max_msg_size = kMaxMessageSize}),
+      tcp_domain_(domain),
+      engine_(domain.engine()),
+      addr_format_(info.addr_format),
+      process_(uint32_t(getpid())),
+      acceptor_(domain.instance(), domain.engine(), domain.fabric().settings(),
+                domain.fabric().stats(), *this, kLookPauseNs),
+      tx_ops_(limits().tx_size),
+      control_ops_(SIZE_MAX, 8),
+      names_sources_(wants_sources(info)) {
+  sdk::fill_tables(*this);
+  receiver().min_multi_recv = kRdmMinMultiRecv;
+  if (!(caps() & FI_RMA)) c()->rma = sdk::c_table(sdk::rma_ops<Nothing>());
+  if (!(caps() & FI_TAGGED)) c()->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+  c()->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+}
+
+Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi_info &info,
+                                                        void *context) {
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
+                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > kMaxQueueSize)
+      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
+  sdk::SockAddr local =
+      sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
+  if (info.src_addr != nullptr) {
+    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+  }
+  std::unique_ptr<UnconnectedEndpoint, void (*)(UnconnectedEndpoint *)> ep(
+      new UnconnectedEndpoint(domain, info, context), [](UnconnectedEndpoint *e) { delete e; });
+  ep->local_ = local;
+  WEFT_CHECK(ep->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  sdk::Guard guard(domain.engine().lock());
+  domain.unconnected().push_back(ep.get());
+  return ep.release();
+}
+
+const Settings &UnconnectedEndpoint::settings() const {
+  return tcp_domain_.fabric().settings();
+}
+
+Stats &UnconnectedEndpoint::stats() {
+  return tcp_domain_.fabric().stats();
+}
+
+RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
+  return {.port = port, .process = process_};
+}
+
+int UnconnectedEndpoint::setname(void *addr, size_t len) {
+  auto address = sdk::read_address(addr_format_, addr, len);
+  if (!address) return -address.error().code;
+  sdk::Guard guard(engine_.lock());
+  if (enabled()) return -FI_EOPBADSTATE;
+  if (acceptor_.bound()) {
+    if (auto bound = acceptor_.bind(*address); !bound) {
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
+      return -bound.error().code;
+    }
+  }
+  local_ = *address;
+  return 0;
+}
+
+// The port is settled by whoever asks first: this, or fi_enable.
+int UnconnectedEndpoint::getname(void *addr, size_t *len) {
+  sdk::Guard guard(engine_.lock());
+  if (!acceptor_.bound()) {
+    if (auto bound = acceptor_.bind(local_); !bound) {
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", bound.error().text.c_str());
+      return -bound.error().code;
+    }
+  }
+  return sdk::write_address(acceptor_.name(), addr_format_, addr, len);
+}
+
+Result<void> UnconnectedEndpoint::enable() {
+  if (enabled()) return {};
+  WEFT_CHECK(check_bindings());
+  if (!acceptor_.bound()) WEFT_CHECK(acceptor_.bind(local_));
+  WEFT_CHECK(acceptor_.listen(settings().backlog));
+  av()->add_user(*this, true);
+  set_enabled();
+  return {};
+}
+
+int UnconnectedEndpoint::control(int command, void *arg) {
+  if (command != FI_ENABLE) return control_flags(command, arg);
+  sdk::Guard guard(engine_.lock());
+  auto done = enable();
+  if (done) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+  return -done.error().code;
+}
+
+ssize_t UnconnectedEndpoint::tx_size_left() {
+  sdk::Guard guard(engine_.lock());
+  return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
+}
+
+// What was injected is the endpoint's to deliver: sockets and peers that are about to take it get a
+// moment.
+void UnconnectedEndpoint::linger() {
+  const uint64_t end = sdk::now_ns() + uint64_t(settings().close_linger_ms) * 1'000'000u;
+  std::vector<pollfd> waiting;
+  for (;;) {
+    engine_.progress();
+    waiting.clear();
+    for (PeerStream *stream : streams_)
+      if (stream->drains()) waiting.push_back({stream->socket(), POLLOUT, 0});
+    for (auto &[address, peer] : peers_)
+      if (!peer->pending.empty() && peer->attempt != nullptr && peer->attempt->connecting())
+        waiting.push_back({peer->attempt->socket(), POLLIN, 0});
+    const uint64_t now = sdk::now_ns();
+    if (waiting.empty() || now >= end) return;
+    // The engine does the work; this only waits until there may be some. A peer who has to connect
+    // to us instead is no descriptor of these, hence the bound.
+    ::poll(waiting.data(), nfds_t(waiting.size()),
+           int(std::min<uint64_t>((end - now) / 1'000'000u + 1, 10)));
+  }
+}
+
+int UnconnectedEndpoint::close() {
+  retire();
+  {
+    sdk::Guard guard(engine_.lock());
+    if (enabled()) linger();
+    // What is outstanding is dropped: its completions could name an endpoint that is gone
+    // (fi_endpoint.3, fi_close).
+    const bool was_enabled = enabled();
+    detach();
+    acceptor_.close();
+    while (!streams_.empty()) streams_.back()->end(FI_ECANCELED);
+    for (auto &[address, peer] : peers_) {
+      peer->attempt.reset();
+      peer->fail_pending(FI_ECANCELED);
+    }
+    receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
+      receiver().forget(message);
+      release(&static_cast<Saved &>(message));
+    });
+    receiver().fail_posted(FI_ECANCELED);
+    engine_.remove(*this);
+    RdmEndpoint::release(was_enabled ? this : nullptr);
+    buried_.clear();
+    peers_.clear();
+    std::erase(tcp_domain_.unconnected(), this);
+  }
+  domain_.children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+// ---- peers ----
+
+Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t index) {
+  auto &place = peers_[address];
+  if (place == nullptr) {
+    uint32_t source = index;
+    if (source == sdk::Av::kNone)
+      source = sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff);
+    place = std::make_unique<Peer>(*this, address, source);
+  }
+  return place.get();
+}
+
+Peer *UnconnectedEndpoint::peer_at(uint32_t index) {
+  if (Peer *peer = table_.at(index)) return peer;
+  const auto address = av()->address(index);
+  if (!address) return nullptr;
+  Peer *peer = find_or_add(*address, index);
+  table_.set(index, peer);
+  peer->indices.push_back(index);
+  if (peer->source >= sdk::Matcher::kFirstUnnamed) {
+    const uint32_t before = std::exchange(peer->source, index);
+    receiver().rename_source(before, index);
+  }
+  return peer;
+}
+
+// Somebody who comes by himself.
+Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
+  const auto known = peers_.find(address);
+  if (known != peers_.end()) return known->second.get();
+  const uint32_t index = names_sources_ ? av()->find(address) : sdk::Av::kNone;
+  return index != sdk::Av::kNone ? peer_at(index) : find_or_add(address, sdk::Av::kNone);
+}
+
+void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
+  if (peers_.empty() || !peers_.contains(address)) return;
+  peer_at(index);
+}
+
+void UnconnectedEndpoint::on_av_removed(uint32_t index) {
+  Peer *peer = table_.at(index);
+  if (peer == nullptr) return;
+  table_.set(index, nullptr);
+  std::erase(peer->indices, index);
+  if (peer->source != index) return;
+  peer->source = peer->indices.empty()
+                     ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
+                     : *std::ranges::min_element(peer->indices);
+  receiver().rename_source(index, peer->source);
+}
+
+void UnconnectedEndpoint::check(Peer &peer) {
+  if (!peer.is_idle()) return;
+  idle_.push_back(&peer);
+  engine_.mark_dirty(*this);
+}
+
+// Nobody is inside of any of these now.
+void UnconnectedEndpoint::clean_up() {
+  buried_.clear();
+  while (!idle_.empty()) {
+    Peer *peer = idle_.back();
+    std::erase(idle_, peer);
+    if (!peer->is_idle()) continue;
+    for (uint32_t index : peer->indices) table_.set(index, nullptr);
+    peers_.erase(peer->address);
+  }
+}
+
+void UnconnectedEndpoint::on_flush() {
+  clean_up();
+  if (!stalled_.empty()) resume_stalled();
+}
+
+void UnconnectedEndpoint::add(PeerStream *stream) {
+  stream->place = streams_.size();
+  streams_.push_back(stream);
+  if (settings().max_connections != 0 && streams_.size() > settings().max_connections) close_some();
+}
+
+void UnconnectedEndpoint::bury(PeerStream &stream) {
+  streams_[stream.place] = streams_.back();
+  streams_[stream.place]->place = stream.place;
+  streams_.pop_back();
+  std::erase(stalled_, &stream);
+  buried_.emplace_back(&stream);
+  engine_.mark_dirty(*this);
+}
+
+// The one that was not used for longest, of those that nothing is happening on, but for the newest.
+void UnconnectedEndpoint::close_some() {
+  PeerStream *oldest = nullptr;
+  for (PeerStream *stream : streams_) {
+    if (stream == streams_.back() || stream->peer().stream != stream) continue;
+    if (oldest != nullptr && stream->last_used() >= oldest->last_used()) continue;
+    if (stream->is_idle()) oldest = stream;
+  }
+  if (oldest == nullptr) return;
+  Peer &peer = oldest->peer();
+  peer.stream = nullptr;
+  peer.leaving = oldest;
+  peer.link.on_lost();
+  oldest->say_goodbye();
+}
+
+void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
+  for (size_t i = streams_.size(); i-- > 0;) {
+    streams_[i]->drop_region(mr);
+    i = std::min(i, streams_.size());
+  }
+}
+
+// ---- sending ----
+
+RdmOperation *UnconnectedEndpoint::take_operation(ssize_t &why_not) {
+  why_not = -FI_EAGAIN;
+  if (tx_cq_full()) return nullptr;
+  RdmOperation *op = tx_ops_.take();
+  if (op == nullptr) {
+    // Staged injects hold their items; whoever only injects never makes progress.
+    for (PeerStream *stream : std::vector(streams_)) stream->flush();
+    op = tx_ops_.take();
+    if (op == nullptr) return nullptr;
+  }
+  op->stage = RdmOperation::kWhole;
+  op->rendezvous = false;
+  op->number = 0;
+  op->pin_count = 0;
+  op->result_count = 0;
+  return op;
+}
+
+ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
+  const uint32_t index = av()->index_of(r.dest);
+  if (index == sdk::Av::kNone) return -FI_EINVAL;
+  ssize_t why_not;
+  RdmOperation *op = take_operation(why_not);
+  if (op == nullptr) return why_not;
+  Peer *peer = peer_at(index);
+  FrameHeader header;
+  header.op = r.tagged ? Op::kTagged : Op::kMessage;
+  header.tag = r.tag;
+  header.payload_size = r.length;
+  if (r.flags & FI_REMOTE_CQ_DATA) {
+    header.flags |= kFlagRemoteData;
+    header.data = r.data;
+  }
+  op->wait_ack = (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE |
+                             FI_COMMIT_COMPLETE)) != 0;
+  if (op->wait_ack) header.flags |= kFlagDelivery;
+  op->kind = Operation::kSend;
+  op->flags = FI_SEND | (r.tagged ? FI_TAGGED : FI_MSG);
+  op->tagged = r.tagged;
+  op->tag = r.tag;
+  op->data = r.data;
+  op->wire_flags = header.flags;
+  op->length = r.length;
+  op->context = r.context;
+  op->report = r.report;
+  op->fence = r.flags & FI_FENCE;
+  op->more = r.flags & FI_MORE;
+  op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
+  if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+    tx_ops_.give(op);
+    return -FI_ENOMEM;
+  }
+  peer->launch(*op);
+  return 0;
+}
+
+ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
+  const uint32_t index = av()->index_of(r.dest);
+  if (index == sdk::Av::kNone) return -FI_EINVAL;
+  ssize_t why_not;
+  RdmOperation *op = take_operation(why_not);
+  if (op == nullptr) return why_not;
+  Peer *peer = peer_at(index);
+  FrameHeader header;
+  header.op = r.write ? Op::kWrite : Op::kReadRequest;
+  header.rma_count = uint8_t(r.rma_count);
+  for (size_t i = 0; i < r.rma_count; ++i)
+    header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
+  op->wait_ack = false;
+  if (r.write) {
+    header.payload_size = r.length;
+    if (r.flags & FI_REMOTE_CQ_DATA) {
+      header.flags |= kFlagRemoteData;
+      header.data = r.data;
+    }
+    if (r.flags & FI_COMMIT_COMPLETE) {
+      header.flags |= kFlagCommit;
+      op->wait_ack = true;
+    } else if (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)) {
+      header.flags |= kFlagDelivery;
+      op->wait_ack = true;
+    }
+  }
+  op->kind = r.write ? Operation::kWrite : Operation::kRead;
+  op->flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
+  op->tagged = false;
+  op->tag = 0;
+  op->length = r.length;
+  op->context = r.context;
+  op->report = r.report;
+  op->fence = r.flags & FI_FENCE;
+  op->more = r.flags & FI_MORE;
+  op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
+  if (!r.write) {
+    op->result_count = uint8_t(r.count);
+    std::copy_n(r.iov, r.count, op->result);
+  } else if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+    tx_ops_.give(op);
+    return -FI_ENOMEM;
+  }
+  peer->launch(*op);
+  return 0;
+}
+
+void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
+  op.drop_copy();
+  if (error == 0) {
+    succeed_tx(op.context, op.flags, op.length, op.report);
+  } else {
+    finish_tx({.context = op.context,
+               .flags = op.flags,
+               .length = op.length,
+               .tag = op.tag,
+               .report = op.report,
+               .err = error});
+  }
+  tx_ops_.give(&op);
+}
+
+// ---- receiving ----
+
+Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload) {
+  const Settings &s = settings();
+  const uint64_t cost = sizeof(Saved) + payload;
+  // What is never within the limits must not be kept out for ever where nothing else is saved: it
+  // waits for its receive in the socket.
+  if (cost < payload || peer.saved_bytes + cost > s.max_saved_per_peer ||
+      saved_bytes_ + cost > s.max_saved)
+    return nullptr;
+  void *memory = std::malloc(cost);
+  if (memory == nullptr) return nullptr;
+  auto *saved = new (memory) Saved;
+  saved->peer = &peer;
+  saved->cost = cost;
+  ++peer.saved;
+  peer.saved_bytes += cost;
+  saved_bytes_ += cost;
+  return saved;
+}
+
+void UnconnectedEndpoint::release(Saved *saved) {
+  Peer &peer = *saved->peer;
+  saved_bytes_ -= saved->cost;
+  peer.saved_bytes -= saved->cost;
+  --peer.saved;
+  saved->~Saved();
+  std::free(saved);
+  // Somebody's message may have room now. Not at once: our caller is in the middle of something.
+  if (!stalled_.empty()) engine_.mark_dirty(*this);
+  if (peer.saved == 0) check(peer);
+}
+
+void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
+  auto &saved = static_cast<Saved &>(message);
+  if (saved.stream != nullptr) {
+    saved.stream->ask_for(saved, &receive);
+  } else {
+    uint64_t left = std::min<uint64_t>(saved.message.length, receive.length);
+    const uint64_t placed = left;
+    const char *from = saved.bytes();
+    for (size_t i = 0; i < receive.count && left != 0; ++i) {
+      const size_t n = size_t(std::min<uint64_t>(left, receive.iov[i].iov_len));
+      std::memcpy(receive.iov[i].iov_base, from, n);
+      from += n;
+      left -= n;
+    }
+    receiver().complete(receive, saved.message, size_t(placed), 0);
+  }
+  release(&saved);
+}
+
+void UnconnectedEndpoint::discard(sdk::Unexpected &message) {
+  auto &saved = static_cast<Saved &>(message);
+  // There is no way to say no: what was announced is fetched and dropped.
+  if (saved.stream != nullptr) saved.stream->ask_for(saved, nullptr);
+  release(&saved);
+}
+
+std::string UnconnectedEndpoint::source_address(const sdk::Message &message) {
+  for (const auto &[address, peer] : peers_)
+    if (peer->source == message.source)
+      return {reinterpret_cast<const char *>(address.c()), address.size()};
+  return {};
+}
+
+void UnconnectedEndpoint::resume_stalled() {
+  // Those that find no place this time either come back to the list.
+  std::vector<PeerStream *> waiting;
+  waiting.swap(stalled_);
+  for (PeerStream *stream : waiting) stream->resume();
+}
+
+// ---- connections that others ask for ----
+
+void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
+  const auto reject = [&](bool answer) {
+    if (answer) {
+      std::array<uint8_t, kMaxConnectSize> message;
+      const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
+      // A requester that is gone needs no answer.
+      [[maybe_unused]] const ssize_t sent =
+          ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+      ::shutdown(fd, SHUT_WR);
+    }
+    ::close(fd);
+  };
+  const auto hello = parse_hello(request.private_bytes());
+  auto remote = socket_peer(fd);
+  if (!hello || !remote) {
+    stats().add(Stat::kConnectionsRefusedVersion);
+    if (!hello)
+      WEFT_INFO(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s", text(hello.error()));
+    return reject(false);
+  }
+  remote->set_port(hello->port);
+  // The name by which the peer knows us, if we listen everywhere.
+  sdk::SockAddr own = acceptor_.name();
+  if (own.is_any()) {
+    own = socket_name(fd).value_or(own);
+    own.set_port(acceptor_.name().port());
+  }
+  Peer *peer = incoming_peer(*remote);
+  if (peer->leaving != nullptr) {
+    // What he sent on the old stream comes first; he asks again.
+    peer->leaving->read_out();
+    if (peer->leaving != nullptr) return reject(true);
+  }
+  const PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
+  if (!decision.accept) {
+    reject(true);
+    return check(*peer);
+  }
+  if (!decision.second) peer->attempt.reset();
+  if (decision.close_stream && peer->stream != nullptr) {
+    // Not a loss that leads to a new attempt: the new stream is here.
+    PeerStream *old = std::exchange(peer->stream, nullptr);
+    old->end(FI_ECONNRESET);
+  }
+  RdmHello answer = this->hello(hello->port);
+  answer.version = answer_to(hello->version);
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
+  if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
+    // The requester is gone.
+    ::close(fd);
+    if (!decision.second) {
+      peer->link.on_lost();
+      if (!peer->pending.empty())
+        peer->try_again(peer->link.want(sdk::now_ns(), settings().connect_timeout_ns),
+                        FI_ECONNREFUSED);
+    }
+    return check(*peer);
+  }
+  stats().add(Stat::kConnectionsAccepted);
+  peer->open_stream(fd, request.header().order, kind_of_answer(answer.version), decision.second);
+}
+
+}  // namespace weft::tcp

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An unconnected endpoint (FI_EP_RDM): a listening socket whose address is the endpoint's name, and
+// a stream to every peer that it has to do with (peer.h).
+//
+// Flow control: a message that nobody has posted a receive for is saved, as long as the limits
+// allow (max_saved_per_peer, max_saved); beyond them the stream is not read until a receive is
+// posted. Tagged messages above max_saved_size are only announced to peers who know that, and cost
+// the receiver nothing. Streams that were not used for longest are closed beyond max_connections.
+#ifndef WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
+#define WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/rdm_endpoint.h>
+#include <weft/sdk/transfer.h>
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "plugins/tcp/acceptor.h"
+#include "plugins/tcp/domain.h"
+#include "plugins/tcp/peer.h"
+
+namespace weft::tcp {
+
+inline constexpr uint64_t kRdmTransmitCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
+inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ |
+                                            FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
+                                            FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
+
+// Pointers by a small number, in chunks that come into being where one is set.
+class PeerTable {
+ public:
+  Peer *at(uint32_t index) const {
+    const size_t chunk = index / kChunk;
+    return chunk < chunks_.size() && chunks_[chunk] != nullptr ? (*chunks_[chunk])[index % kChunk]
+                                                               : nullptr;
+  }
+  void set(uint32_t index, Peer *peer) {
+    const size_t chunk = index / kChunk;
+    if (chunk >= chunks_.size()) {
+      if (peer == nullptr) return;
+      chunks_.resize(chunk + 1);
+    }
+    if (chunks_[chunk] == nullptr) {
+      if (peer == nullptr) return;
+      chunks_[chunk] = std::make_unique<Chunk>();
+    }
+    (*chunks_[chunk])[index % kChunk] = peer;
+  }
+
+ private:
+  static constexpr size_t kChunk = 256;
+  using Chunk = std::array<Peer *, kChunk>;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+};
+
+class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep>,
+                                  public sdk::RdmEndpoint,
+                                  public sdk::TransferOps<UnconnectedEndpoint>,
+                                  public sdk::AvUser,
+                                  private sdk::ReceiverSink,
+                                  private Acceptor::Client,
+                                  private sdk::Handler {
+ public:
+  static Result<UnconnectedEndpoint *> open(Domain &domain, const fi_info &info, void *context);
+
+  // ---- for TransferOps ----
+  ssize_t start(const sdk::SendRequest &request);
+  ssize_t start(const sdk::RmaRequest &request);
+  ssize_t start(const sdk::AtomicRequest &) { return -FI_EOPNOTSUPP; }
+  void on_recv_posted() {
+    if (!stalled_.empty()) resume_stalled();
+  }
+
+  // ---- fi_ops_cm ----
+  int setname(void *addr, size_t len);
+  int getname(void *addr, size_t *len);
+
+  // ---- fi_ops_ep ----
+  ssize_t tx_size_left();
+
+  // ---- fi_ops ----
+  int close();
+  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int control(int command, void *arg);
+
+  // ---- AvUser ----
+  void on_av_removed(uint32_t index) override;
+  void on_av_inserted(uint32_t index, const sdk::SockAddr &address) override;
+
+  // ---- for peers and their streams ----
+  Domain &domain() { return tcp_domain_; }
+  sdk::Engine &engine() { return engine_; }
+  const Settings &settings() const;
+  Stats &stats();
+  sdk::Pool<Operation> &control_ops() { return control_ops_; }
+  const sdk::SockAddr &name() const { return acceptor_.name(); }
+  RdmHello hello(uint16_t port) const;
+  void finish(RdmOperation &op, int error);
+  // Memory for a message that has no receive; null: over the limits, or there is none.
+  Saved *save(Peer &peer, uint64_t payload);
+  void release(Saved *saved);
+  void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
+  void add(PeerStream *stream);
+  void bury(PeerStream &stream);
+  void check(Peer &peer);  // forgets him later, if nothing is left to remember
+  void drop_region(const sdk::Mr &mr);
+
+  // ---- ReceiverSink ----
+  void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;
+  void discard(sdk::Unexpected &message) override;
+  std::string source_address(const sdk::Message &message) override;
+
+ private:
+  UnconnectedEndpoint(Domain &domain, const fi_info &info, void *context);
+  ~UnconnectedEndpoint() = default;
+
+  Result<void> enable();
+  Peer *peer_at(uint32_t index);
+  Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
+  Peer *incoming_peer(const sdk::SockAddr &address);
+  RdmOperation *take_operation(ssize_t &why_not);
+  void close_some();
+  void resume_stalled();
+  void linger();
+  void clean_up();
+
+  // Acceptor::Client
+  void on_request(int fd, const ConnectReader &request) override;
+  void on_accept_failure(int, const std::string &) override {}  // was logged
+  // Handler: of no descriptor
+  void on_event(uint32_t) override {}
+  void on_flush() override;
+
+  Domain &tcp_domain_;
+  sdk::Engine &engine_;
+  const uint32_t addr_format_;
+  const uint32_t process_;
+  sdk::SockAddr local_;
+  Acceptor acceptor_;
+  sdk::Pool<RdmOperation> tx_ops_;
+  sdk::Pool<Operation> control_ops_;
+  const bool names_sources_;
+  uint32_t next_unnamed_ = 0;
+  uint64_t saved_bytes_ = 0;
+  PeerTable table_;
+  std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
+  std::vector<PeerStream *> streams_;
+  std::vector<PeerStream *> stalled_;
+  std::vector<std::unique_ptr<PeerStream>> buried_;  // may still be on the stack
+  std::vector<Peer *> idle_;                         // to look at
+};
+
+}  // namespace weft::tcp
+
+#endif
