@@ -157,9 +157,67 @@ void Engine::poll_set(int epoll) {
   event_count_ = 0;
 }
 
+void Engine::add_poller(Poller &poller) {
+  pollers_.push_back({&poller, {}, 0});
+  if (epoll_ < 0) return;
+  // As with handlers, a full table of watches cannot be reported from here.
+  watch_poller(pollers_.back());
+  arm_pollers();
+}
+
+void Engine::remove_poller(Poller &poller) {
+  for (Polled &polled : pollers_) {
+    if (polled.poller != &poller) continue;
+    for (int i = 0; i < polled.count; ++i) epoll_ctl(epoll_, EPOLL_CTL_DEL, polled.fds[i], nullptr);
+  }
+  std::erase_if(pollers_, [&](const Polled &polled) { return polled.poller == &poller; });
+}
+
+int Engine::watch_poller(Polled &polled) {
+  int fds[Poller::kMaxFds];
+  const int count = polled.poller->wait_fds(fds);
+  if (count < 0) return count;
+  for (int i = 0; i < count; ++i) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = nullptr;
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fds[i], &event) != 0) return -errno;
+    polled.fds[polled.count++] = fds[i];
+  }
+  return 0;
+}
+
+void Engine::poll_pollers() {
+  if (again_) {
+    again_ = false;
+    timer_at_ = ~UINT64_C(0);
+    arm_timer();
+  }
+  for (const Polled &polled : pollers_) polled.poller->on_poll();
+  if (waited_) arm_pollers();
+}
+
+// Whoever blocks next must be woken by what happens below. What keeps happening while we look is
+// polled a few times; then the timer brings the sleeper back at once.
+void Engine::arm_pollers() {
+  constexpr int kRounds = 8;
+  for (int round = 0; round < kRounds; ++round) {
+    bool quiet = true;
+    for (const Polled &polled : pollers_) quiet = polled.poller->may_wait() && quiet;
+    if (quiet) return;
+    for (const Polled &polled : pollers_) polled.poller->on_poll();
+  }
+  if (timer_ < 0) return;
+  again_ = true;
+  itimerspec now{};
+  now.it_value.tv_nsec = 1;
+  timerfd_settime(timer_, 0, &now, nullptr);
+}
+
 void Engine::progress() {
   ++rounds_;
   flush();
+  if (!pollers_.empty()) poll_pollers();
   if (!deadlines_.empty()) run_deadlines();
   if (handlers_.size() <= kDirect ||
       epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
@@ -206,7 +264,15 @@ int Engine::ensure_set(int &epoll, bool cm) {
 int Engine::wait_fd() {
   waited_ = true;
   flush();
-  return ensure_set(epoll_, false);
+  const bool first = epoll_ < 0;
+  const int epoll = ensure_set(epoll_, false);
+  if (epoll < 0 || pollers_.empty()) return epoll;
+  for (Polled &polled : pollers_) {
+    if (polled.count != 0) continue;
+    if (const int rc = watch_poller(polled); rc < 0) return rc;
+  }
+  if (first) arm_pollers();
+  return epoll;
 }
 
 int Engine::cm_wait_fd() {

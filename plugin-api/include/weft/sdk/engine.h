@@ -58,6 +58,31 @@ class Handler {
   uint64_t deadline_ = 0;
 };
 
+// Something that is moved on by calls and has no descriptor of ours: the objects of the provider
+// beneath a layer.
+//
+//   class Below final : public Poller { void on_poll() override { while (fi_cq_read(...) > 0) ... }
+//   ... };
+//   engine.add_poller(below);
+//
+// It is polled by each progress(), so a spinning reader pays for nothing but that. Its descriptors
+// are asked for only when somebody wants to block. Not for what has a descriptor: that is a
+// Handler.
+class Poller {
+ public:
+  static constexpr size_t kMaxFds = 4;
+
+  virtual void on_poll() = 0;
+  // Descriptors, level-triggered, that are readable while there is something to do, provided that
+  // may_wait() said so: their number, or -FI_E...
+  virtual int wait_fds(int (&fds)[kMaxFds]) = 0;
+  // Arms the descriptors (fi_trywait). False: something happened since on_poll().
+  virtual bool may_wait() = 0;
+
+ protected:
+  ~Poller() = default;
+};
+
 class Engine {
  public:
   // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and
@@ -73,6 +98,9 @@ class Engine {
   void change(Handler &handler, uint32_t want, uint32_t cm_want);
   void remove(
       Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
+
+  void add_poller(Poller &poller);
+  void remove_poller(Poller &poller);  // before its descriptors are closed
 
   // Has on_flush called at the next progress, at the latest. A handler that marks itself in
   // on_flush can do nothing now: it does not wake the thread, and whoever removes the obstacle
@@ -114,7 +142,15 @@ class Engine {
 
  private:
   static constexpr size_t kDirect = 2;
+  struct Polled {
+    Poller *poller;
+    int fds[Poller::kMaxFds];
+    int count;  // in the epoll set
+  };
 
+  void poll_pollers();
+  void arm_pollers();
+  int watch_poller(Polled &polled);
   void flush_dirty();
   void run_deadlines();
   void poll_direct();
@@ -129,6 +165,8 @@ class Engine {
   std::vector<Handler *> handlers_;  // holes (null) only while iterating
   std::vector<Handler *> dirty_, flushing_;
   Handler *turn_ = nullptr;  // whose on_flush is running
+  std::vector<Polled> pollers_;
+  bool again_ = false;  // the timer was set off so that whoever blocks comes back
   std::set<std::pair<uint64_t, Handler *>> deadlines_;
   epoll_event events_[64];
   int event_count_ = 0;

@@ -115,9 +115,11 @@ class RdmEndpoint {
   // A peer wrote here with remote CQ data (a completion), or read or wrote at all (counters of the
   // endpoint).
   void report_remote_write(uint64_t length, uint64_t data, uint32_t source, bool atomic = false);
+  Cntr *remote_cntr(uint64_t access) const {
+    return access & FI_REMOTE_WRITE ? remote_write_ : remote_read_;
+  }
   void count_remote(uint64_t access, uint64_t bytes) {
-    if (Cntr *cntr = access & FI_REMOTE_WRITE ? remote_write_ : remote_read_)
-      cntr->add_events(1, bytes);
+    if (Cntr *cntr = remote_cntr(access)) cntr->add_events(1, bytes);
   }
 
  protected:

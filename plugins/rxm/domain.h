@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The domain of the layer: endpoints, address vectors, and regions that stand for regions of the
+// inner domain.
+#ifndef WEFT_PLUGINS_RXM_DOMAIN_H
+#define WEFT_PLUGINS_RXM_DOMAIN_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/fid.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "plugins/rxm/fabric.h"
+
+namespace weft::rxm {
+
+class Region;
+
+// Counters of the inner provider that an application's counters follow.
+class Mirrors final : public sdk::Poller {
+ public:
+  explicit Mirrors(fid_fabric *fabric) : fabric_(fabric) {}
+  // Takes `inner`. With the engine's lock held.
+  void add(sdk::Engine &engine, fid_cntr *inner, sdk::Cntr &outer);
+  void follow_now() { on_poll(); }
+  // Closes the inner one.
+  void remove(sdk::Engine &engine, fid_cntr *inner);
+
+  void on_poll() override;
+  int wait_fds(int (&fds)[kMaxFds]) override;
+  bool may_wait() override;
+
+ private:
+  struct Mirror {
+    fid_cntr *inner;
+    sdk::Cntr *outer;
+    uint64_t value, errors;
+  };
+  static void follow(Mirror &mirror);
+  fid_fabric *const fabric_;
+  std::vector<Mirror> mirrors_;
+};
+
+class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+ public:
+  static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+
+  Fabric &fabric() { return fabric_; }
+  fid_domain *inner() const { return inner_; }
+  const fi_info &inner_info() const { return *inner_info_.front(); }
+  bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
+  bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
+  bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
+  const std::string &name() const { return name_; }
+  sdk::Eq *eq() const { return eq_; }
+
+  // With the lock held.
+  std::unordered_map<uint64_t, Region *> &table() { return table_; }
+  Mirrors &mirrors() { return mirrors_; }
+  uint64_t next_key() { return (UINT64_C(1) << 63) | (UINT64_C(1) << 31) | ++last_key_; }
+  // A counter of the inner domain that counts events.
+  Result<fid_cntr *> open_inner_cntr();
+  // Atomics are executed by the software of the target.
+  ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
+                  size_t room);
+
+  // fi_ops_domain
+  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                   uint64_t flags);
+
+  // fi_ops_mr
+  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
+          uint64_t flags, struct fid_mr **mr, void *context);
+  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
+  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags);
+
+ private:
+  Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoList inner_info,
+         const fi_info &info, void *context);
+  ~Domain() = default;
+
+  Fabric &fabric_;
+  fid_domain *inner_ = nullptr;
+  const sdk::InfoList inner_info_;
+  const int mr_bits_;
+  const std::string name_;
+  const uint32_t addr_format_;
+  sdk::Eq *eq_ = nullptr;  // registrations complete there
+  uint64_t last_key_ = 0;
+  std::unordered_map<uint64_t, Region *> table_;
+  Mirrors mirrors_;
+};
+
+}  // namespace weft::rxm
+
+#endif

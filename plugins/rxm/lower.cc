@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxm/lower.h"
+
+#include <poll.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace weft::rxm {
+namespace {
+
+constexpr size_t kBatch = 32;          // completions of one call
+constexpr int kBatches = 8;            // of one progress
+constexpr size_t kPosted = 64;         // shared buffers posted at once: the rest is a reserve
+constexpr uint32_t kOwnReceives = 32;  // posted per connection where none are shared
+constexpr unsigned kEventEvery = 64;   // polls, while no connection is being made
+constexpr size_t kPrivateData = 256;
+
+sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
+  if (addr == nullptr) return {};
+  return sdk::read_address(format, addr, length).value_or(sdk::SockAddr());
+}
+
+fid_mr *region_of(Registration &registration) {
+  return reinterpret_cast<fid_mr *>(&registration);
+}
+
+}  // namespace
+
+// A request that waits for an answer within one call.
+struct Request {
+  fi_info *info;
+  bool answered;
+};
+
+Lower::Lower(Domain &domain, Upper &upper)
+    : domain_(domain),
+      upper_(upper),
+      options_(domain.fabric().layer().options()),
+      active_(domain.instance()->core) {}
+
+Lower::~Lower() {
+  shut();
+}
+
+Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
+                         sdk::Cntr *remote_read) {
+  const fi_info &inner = domain_.inner_info();
+  addr_format_ = inner.addr_format;
+  inject_limit_ = inner.tx_attr->inject_size;
+  iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 2);
+  shares_ = inner.domain_attr->max_ep_srx_ctx != 0;
+  const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
+  receive_count_ = shares_ ? uint32_t(count) : kOwnReceives;
+  WEFT_CHECK(open_objects());
+  for (const auto &[outer, place] :
+       {std::pair{remote_write, &remote_write_}, {remote_read, &remote_read_}}) {
+    if (outer == nullptr) continue;
+    WEFT_TRY(*place, domain_.open_inner_cntr());
+    domain_.mirrors().add(domain_.engine(), *place, *outer);
+  }
+  if (shares_) {
+    memory_ = std::make_unique_for_overwrite<uint8_t[]>(count * packet_size());
+    pool_.resize(count);
+    free_.reserve(count);
+    for (size_t i = count; i-- > 0;) {
+      pool_[i].bytes = memory_.get() + i * packet_size();
+      free_.push_back(&pool_[i]);
+    }
+    fill();
+  }
+  return listen(local);
+}
+
+Result<void> Lower::open_objects() {
+  fi_eq_attr eq{};
+  eq.wait_obj = FI_WAIT_FD;
+  if (const int rc = fi_eq_open(domain_.fabric().inner(), &eq, &eq_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no event queue");
+  fi_cq_attr cq{};
+  cq.format = FI_CQ_FORMAT_TAGGED;
+  cq.wait_obj = FI_WAIT_FD;
+  if (const int rc = fi_cq_open(domain_.inner(), &cq, &cq_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no completion queue");
+  WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
+  info->handle = nullptr;
+  if (!shares_) return {};
+  fi_rx_attr rx = *info->rx_attr;
+  rx.op_flags = 0;
+  rx.size = kPosted;
+  if (const int rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no shared receive context");
+  return {};
+}
+
+Result<void> Lower::listen(const sdk::SockAddr &local) {
+  sdk::InfoList passive(domain_.instance()->core);
+  WEFT_TRY(fi_info *const info, passive.add_copy(&domain_.inner_info()));
+  WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
+  WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
+  if (const int rc = fi_passive_ep(domain_.fabric().inner(), info, &pep_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no passive endpoint");
+  if (const int rc = fi_pep_bind(pep_, &eq_->fid, 0); rc != 0)
+    return fail(-rc, "the inner provider's passive endpoint takes no event queue");
+  if (const int rc = fi_listen(pep_); rc != 0)
+    return fail(-rc, "listening on %s failed (its log says why)", local.to_string().c_str());
+  char name[256];
+  size_t length = sizeof name;
+  if (const int rc = fi_getname(&pep_->fid, name, &length); rc != 0)
+    return fail(-rc, "the inner provider does not say where it listens");
+  WEFT_TRY(local_, sdk::read_address(addr_format_, name, length));
+  // Connections leave from the same address, by any port.
+  sdk::SockAddr source = local_;
+  source.set_port(0);
+  fi_info *active = active_.front();
+  WEFT_CHECK(sdk::set_info_address(active->src_addr, active->src_addrlen, addr_format_, source));
+  WEFT_CHECK(sdk::set_address(active->dest_addr, active->dest_addrlen, nullptr, 0));
+  return {};
+}
+
+void Lower::shut() {
+  while (!links_.empty()) destroy(*links_.back());
+  if (pep_ != nullptr) fi_close(&std::exchange(pep_, nullptr)->fid);
+  if (srx_ != nullptr) fi_close(&std::exchange(srx_, nullptr)->fid);
+  for (fid_cntr **cntr : {&remote_write_, &remote_read_})
+    if (*cntr != nullptr) domain_.mirrors().remove(domain_.engine(), std::exchange(*cntr, nullptr));
+  if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
+  if (eq_ != nullptr) fi_close(&std::exchange(eq_, nullptr)->fid);
+}
+
+void Lower::wait(int timeout_ms) {
+  int fds[kMaxFds];
+  const int count = wait_fds(fds);
+  if (count <= 0 || !may_wait()) return;
+  pollfd polled[kMaxFds];
+  for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
+  ::poll(polled, nfds_t(count), timeout_ms);
+}
+
+// ---- connections ----
+
+Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
+  std::unique_ptr<Link> link(new (std::nothrow) Link);
+  if (link == nullptr) {
+    err = FI_ENOMEM;
+    return nullptr;
+  }
+  link->owner = &owner;
+  links_.reserve(links_.size() + 1);
+  closing_.reserve(links_.size() + 1);
+  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link.get());
+  if (rc != 0) {
+    err = -rc;
+    return nullptr;
+  }
+  links_.push_back(link.get());
+  Link *made = link.release();
+  rc = fi_ep_bind(made->ep, &eq_->fid, 0);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
+  if (rc == 0 && srx_ != nullptr) rc = fi_ep_bind(made->ep, &srx_->fid, 0);
+  if (rc == 0 && remote_write_ != nullptr)
+    rc = fi_ep_bind(made->ep, &remote_write_->fid, FI_REMOTE_WRITE);
+  if (rc == 0 && remote_read_ != nullptr)
+    rc = fi_ep_bind(made->ep, &remote_read_->fid, FI_REMOTE_READ);
+  if (rc == 0) rc = fi_enable(made->ep);
+  if (rc == 0 && srx_ == nullptr) {
+    made->memory = std::make_unique_for_overwrite<uint8_t[]>(kOwnReceives * packet_size());
+    made->buffers.resize(kOwnReceives);
+    for (size_t i = 0; i < made->buffers.size() && rc == 0; ++i) {
+      made->buffers[i] = {made, made->memory.get() + i * packet_size()};
+      rc = post(made->buffers[i]);
+    }
+  }
+  if (rc == 0) return made;
+  err = -rc;
+  destroy(*made);
+  return nullptr;
+}
+
+void Lower::destroy(Link &link) {
+  fi_close(&link.ep->fid);
+  std::erase(links_, &link);
+  std::erase(closing_, &link);
+  delete &link;
+}
+
+Link *Lower::connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+                     int &err) {
+  Link *link = make_link(owner, active_.front(), err);
+  if (link == nullptr) return nullptr;
+  char name[256];
+  size_t length = sizeof name;
+  int rc = sdk::write_address(peer, addr_format_, name, &length);
+  if (rc == 0) rc = fi_connect(link->ep, name, data.data(), data.size());
+  if (rc == 0) {
+    ++connecting_;
+    return link;
+  }
+  err = -rc;
+  destroy(*link);
+  return nullptr;
+}
+
+Link *Lower::accept(Connection &owner, Request &request, std::span<const uint8_t> data, int &err) {
+  Link *link = make_link(owner, request.info, err);
+  if (link == nullptr) return nullptr;
+  request.answered = true;
+  if (const int rc = fi_accept(link->ep, data.data(), data.size()); rc != 0) {
+    err = -rc;
+    destroy(*link);
+    return nullptr;
+  }
+  ++connecting_;
+  return link;
+}
+
+void Lower::reject(Request &request, std::span<const uint8_t> data) {
+  if (std::exchange(request.answered, true)) return;
+  fi_reject(pep_, request.info->handle, data.data(), data.size());
+}
+
+void Lower::close(Link &link, bool idle) {
+  if (std::exchange(link.owner, nullptr) == nullptr) return;
+  connecting_ = 0;  // at worst the events of the others are seen a little later
+  if (idle) return destroy(link);
+  // Operations come back as failures; their completions are read before the endpoint goes.
+  fi_shutdown(link.ep, 0);
+  closing_.push_back(&link);
+}
+
+// Endpoints whose last completions have been read.
+void Lower::bury() {
+  while (!closing_.empty()) destroy(*closing_.back());
+}
+
+// ---- data ----
+
+ssize_t Lower::send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+  const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token};
+  return fi_sendmsg(link.ep, &msg, flags);
+}
+
+ssize_t Lower::read(Link &link, const iovec *iov, size_t count, const RmaVector *from,
+                    size_t from_count, uint64_t flags, Token *token) {
+  fi_rma_iov rma[kMaxVectors];
+  for (size_t i = 0; i < from_count; ++i) rma[i] = {from[i].address, from[i].length, from[i].key};
+  const fi_msg_rma msg{.msg_iov = iov,
+                       .iov_count = count,
+                       .rma_iov = rma,
+                       .rma_iov_count = from_count,
+                       .context = token};
+  return fi_readmsg(link.ep, &msg, flags);
+}
+
+ssize_t Lower::write(Link &link, const iovec *iov, size_t count, const RmaVector *to,
+                     size_t to_count, uint64_t data, uint64_t flags, Token *token) {
+  fi_rma_iov rma[kMaxVectors];
+  for (size_t i = 0; i < to_count; ++i) rma[i] = {to[i].address, to[i].length, to[i].key};
+  const fi_msg_rma msg{.msg_iov = iov,
+                       .iov_count = count,
+                       .rma_iov = rma,
+                       .rma_iov_count = to_count,
+                       .context = token,
+                       .data = data};
+  return fi_writemsg(link.ep, &msg, flags);
+}
+
+int Lower::post(Buffer &buffer) {
+  fid_ep *to = buffer.link != nullptr ? buffer.link->ep : srx_;
+  return int(fi_recv(to, buffer.bytes, packet_size(), nullptr, FI_ADDR_UNSPEC, &buffer));
+}
+
+void Lower::fill() {
+  while (posted_ < kPosted && !free_.empty()) {
+    if (post(*free_.back()) != 0) return;  // with the next buffer that comes back
+    free_.pop_back();
+    ++posted_;
+  }
+}
+
+void Lower::release(Buffer &buffer) {
+  if (buffer.link == nullptr) {
+    free_.push_back(&buffer);
+    return fill();
+  }
+  Connection *owner = buffer.link->owner;
+  if (owner == nullptr || post(buffer) != 0) return;
+  upper_.core().on_reposted(*owner, 1);
+}
+
+Registration *Lower::expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) {
+  fid_mr *mr = nullptr;
+  int rc = -FI_ENOKEY;
+  // Where applications choose keys, one of theirs may be in the way.
+  for (int attempt = 0; attempt < 64 && rc == -FI_ENOKEY; ++attempt)
+    rc = fi_mr_reg(domain_.inner(), iov.iov_base, iov.iov_len, access, 0, domain_.next_key(), 0,
+                   &mr, nullptr);
+  if (rc != 0) {
+    err = -rc;
+    return nullptr;
+  }
+  vector.address = domain_.virtual_addresses() ? reinterpret_cast<uintptr_t>(iov.iov_base) : 0;
+  vector.length = iov.iov_len;
+  vector.key = fi_mr_key(mr);
+  return reinterpret_cast<Registration *>(mr);
+}
+
+void Lower::conceal(Registration &registration) {
+  fi_close(&region_of(registration)->fid);
+}
+
+ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
+  return domain_.resolve(vector.key, vector.address, vector.length, access, iov, room);
+}
+
+uint64_t Lower::now_ns() {
+  return sdk::now_ns();
+}
+
+void Lower::set_deadline(uint64_t at_ns) {
+  domain_.engine().set_deadline(*this, at_ns);
+}
+
+void Lower::on_deadline() {
+  upper_.core().on_deadline();
+}
+
+// ---- progress ----
+
+void Lower::on_poll() {
+  if (!upper_.is_full()) read_completions();
+  if (connecting_ != 0 || ++polls_ % kEventEvery == 0) read_events();
+  upper_.core().poll();
+}
+
+int Lower::wait_fds(int (&fds)[kMaxFds]) {
+  for (const auto &[fid, place] : {std::pair{&cq_->fid, &fds[0]}, {&eq_->fid, &fds[1]}})
+    if (const int rc = fi_control(fid, FI_GETWAIT, place); rc != 0) return rc;
+  return 2;
+}
+
+bool Lower::may_wait() {
+  polls_ = kEventEvery - 1;  // whoever is woken looks at both
+  if (upper_.is_full()) return true;
+  struct fid *fids[] = {&cq_->fid, &eq_->fid};
+  return fi_trywait(domain_.fabric().inner(), fids, 2) == 0;
+}
+
+void Lower::read_completions() {
+  fi_cq_tagged_entry entries[kBatch];
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const ssize_t n = fi_cq_read(cq_, entries, kBatch);
+    if (n == -FI_EAVAIL) {
+      read_failure();
+      continue;
+    }
+    if (n <= 0) {
+      if (!closing_.empty()) bury();
+      return;
+    }
+    for (ssize_t i = 0; i < n; ++i) {
+      const fi_cq_tagged_entry &entry = entries[i];
+      if (entry.flags & FI_RECV) {
+        received(*static_cast<Buffer *>(entry.op_context), entry);
+      } else if (entry.flags & FI_REMOTE_WRITE) {
+        upper_.on_remote_write(entry.len, entry.data);
+      } else if (entry.op_context != nullptr) {
+        upper_.core().on_sent(*static_cast<Token *>(entry.op_context), 0);
+      }
+    }
+    if (size_t(n) < kBatch) {
+      if (closing_.empty()) return;
+      continue;  // to the end, so that they can go
+    }
+  }
+}
+
+void Lower::read_failure() {
+  fi_cq_err_entry entry{};
+  if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
+  if (entry.flags & FI_RECV) {
+    auto *buffer = static_cast<Buffer *>(entry.op_context);
+    if (buffer == nullptr) return;
+    if (buffer->link == nullptr) --posted_;
+    if (entry.err == FI_ETRUNC)
+      WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
+                "a packet longer than %zu bytes was dropped: the peer's FI_OFI_RXM_BUFFER_SIZE is "
+                "not ours",
+                packet_size());
+    if (buffer->link == nullptr || entry.err == FI_ETRUNC) release(*buffer);
+    return;
+  }
+  if (entry.op_context != nullptr)
+    upper_.core().on_sent(*static_cast<Token *>(entry.op_context),
+                          entry.err != 0 ? entry.err : FI_EIO);
+}
+
+void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry) {
+  if (buffer.link == nullptr) --posted_;
+  const std::span<const uint8_t> bytes(buffer.bytes, std::min(entry.len, packet_size()));
+  Core &core = upper_.core();
+  Connection *connection = nullptr;
+  if (buffer.link != nullptr) {
+    connection = buffer.link->owner;
+  } else if (bytes.size() >= kHeaderSize) {
+    // The receiver handed out the index; the sender repeats it.
+    WireHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    connection = core.find(uint32_t(header.connection));
+  }
+  if (connection == nullptr || !core.on_packet(*connection, bytes, buffer)) release(buffer);
+}
+
+void Lower::read_events() {
+  alignas(fi_eq_cm_entry) char bytes[sizeof(fi_eq_cm_entry) + kPrivateData];
+  auto &entry = *reinterpret_cast<fi_eq_cm_entry *>(bytes);
+  for (int i = 0; i < 64; ++i) {
+    uint32_t event = 0;
+    const ssize_t n = fi_eq_read(eq_, &event, bytes, sizeof bytes, 0);
+    if (n == -FI_EAVAIL) {
+      read_event_failure();
+      continue;
+    }
+    if (n < ssize_t(sizeof entry)) return;
+    const size_t more = size_t(n) - sizeof entry;
+    const std::span<const uint8_t> data(reinterpret_cast<const uint8_t *>(entry.data), more);
+    if (event == FI_CONNREQ) {
+      on_connreq(entry, more);
+      continue;
+    }
+    auto *link = static_cast<Link *>(entry.fid->context);
+    if (link == nullptr || link->owner == nullptr) continue;
+    if (event == FI_CONNECTED) {
+      if (connecting_ != 0) --connecting_;
+      upper_.core().on_connected(*link->owner, data);
+    } else if (event == FI_SHUTDOWN) {
+      // What the peer sent before it went is in the queue already.
+      read_completions();
+      if (link->owner != nullptr) upper_.core().on_closed(*link->owner, FI_ECONNRESET);
+    }
+  }
+}
+
+void Lower::on_connreq(const fi_eq_cm_entry &entry, size_t size) {
+  Request request{entry.info, false};
+  const sdk::SockAddr from =
+      address_of(entry.info->addr_format, entry.info->dest_addr, entry.info->dest_addrlen);
+  const sdk::SockAddr to =
+      address_of(entry.info->addr_format, entry.info->src_addr, entry.info->src_addrlen);
+  if (from.size() != 0) {
+    upper_.core().on_request(request, from, to,
+                             {reinterpret_cast<const uint8_t *>(entry.data), size});
+  }
+  if (!request.answered) fi_reject(pep_, entry.info->handle, nullptr, 0);
+  domain_.instance()->core->info_free(entry.info);
+}
+
+void Lower::read_event_failure() {
+  char data[kPrivateData];
+  fi_eq_err_entry entry{};
+  entry.err_data = data;
+  entry.err_data_size = sizeof data;
+  if (fi_eq_readerr(eq_, &entry, 0) < 0 || entry.fid == nullptr) return;
+  if (entry.fid == &pep_->fid) return;  // the inner provider logged it, and goes on
+  auto *link = static_cast<Link *>(entry.fid->context);
+  if (link == nullptr || link->owner == nullptr) return;
+  if (connecting_ != 0) --connecting_;
+  const size_t size = std::min(entry.err_data_size, sizeof data);
+  upper_.core().on_refused(*link->owner, entry.err != 0 ? entry.err : FI_ECONNREFUSED,
+                           {static_cast<const uint8_t *>(entry.err_data), size});
+}
+
+}  // namespace weft::rxm

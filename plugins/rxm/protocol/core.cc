@@ -1,0 +1,935 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers, connections and operations on their way out. What arrives is in input.cc.
+#include "plugins/rxm/protocol/core.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "plugins/rxm/protocol/copy.h"
+
+namespace weft::rxm {
+namespace {
+
+constexpr size_t kMaxSegments = 512;      // on their way, of all connections
+constexpr size_t kMaxControls = 1 << 16;  // answers that peers may make us owe them
+constexpr size_t kMaxMessages = 1 << 22;
+constexpr uint64_t kFirstRetryNs = 1'000'000;
+constexpr uint64_t kLastRetryNs = 500'000'000;
+constexpr uint64_t kKeptForCredits = 1;  // the last credit carries a credit packet
+constexpr uint64_t kInvalidKey = UINT64_MAX;
+
+// Bytes in network order, address before port (wire sheet, 2.4).
+int compare(const sdk::SockAddr &a, const sdk::SockAddr &b) {
+  const auto bytes = [](const sdk::SockAddr &x) -> std::pair<const void *, size_t> {
+    if (x.family() == AF_INET)
+      return {&reinterpret_cast<const sockaddr_in *>(x.c())->sin_addr, sizeof(in_addr)};
+    return {&reinterpret_cast<const sockaddr_in6 *>(x.c())->sin6_addr, sizeof(in6_addr)};
+  };
+  if (a.family() != b.family()) return a.family() < b.family() ? -1 : 1;
+  const auto [at, size] = bytes(a);
+  if (const int order = std::memcmp(at, bytes(b).first, size); order != 0) return order;
+  return int(a.port()) - int(b.port());
+}
+
+// Errors of a call that say that the link is gone, not that the operation is wrong.
+bool is_link_error(ssize_t rc) {
+  switch (-rc) {
+    case FI_ENOTCONN:
+    case FI_ESHUTDOWN:
+    case FI_ECONNRESET:
+    case FI_ECONNABORTED:
+    case EPIPE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
+    : carrier_(carrier),
+      owner_(owner),
+      settings_(settings),
+      ops_(settings.tx_size),
+      segments_(kMaxSegments),
+      controls_(kMaxControls),
+      messages_(kMaxMessages) {}
+
+Core::~Core() {
+  for (TxOp *op : op_slots_) conceal_all(*op);
+  for (Connection *c : slots_) {
+    if (c == nullptr) continue;
+    for (RxMessage *m = c->messages_.first; m != nullptr; m = m->following)
+      while (m->exposed != 0) carrier_.conceal(*m->registrations[--m->exposed]);
+    delete c;
+  }
+}
+
+// ---- connections ----
+
+void Core::set_connection(uint32_t index, Connection *connection) {
+  const size_t chunk = index / kChunk;
+  if (chunk >= peers_.size()) {
+    if (connection == nullptr) return;
+    peers_.resize(chunk + 1);
+  }
+  if (peers_[chunk] == nullptr) {
+    if (connection == nullptr) return;
+    peers_[chunk] = std::make_unique<Chunk>();
+  }
+  (*peers_[chunk])[index % kChunk] = connection;
+}
+
+Connection *Core::make(const sdk::SockAddr &address, bool own) {
+  auto made = std::make_unique<Connection>();
+  Connection *c = made.get();
+  c->address_ = address;
+  c->own_ = own;
+  if (free_slots_.empty()) {
+    free_slots_.reserve(slots_.size() + 1);
+    c->slot_ = uint32_t(slots_.size());
+    slots_.push_back(c);
+  } else {
+    c->slot_ = free_slots_.back();
+    free_slots_.pop_back();
+    slots_[c->slot_] = c;
+  }
+  made.release();
+  if (!own) by_address_.emplace(address, c);
+  return c;
+}
+
+void Core::reap() {
+  for (size_t i = 0; i < unused_.size();) {
+    Connection &c = *unused_[i];
+    const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.control_ == nullptr &&
+                        c.flights_ == 0 && c.messages_.first == nullptr;
+    if (!unused && c.state_ == State::kIdle) {
+      ++i;
+      continue;
+    }
+    c.unused_ = false;
+    unused_[i] = unused_.back();
+    unused_.pop_back();
+    if (!unused) continue;
+    if (c.blocked_) std::erase(blocked_, &c);
+    if (c.index_ != kNoIndex) set_connection(c.index_, nullptr);
+    if (!c.own_) by_address_.erase(c.address_);
+    slots_[c.slot_] = nullptr;
+    free_slots_.push_back(c.slot_);
+    delete &c;
+  }
+}
+
+void Core::forget(uint32_t index) {
+  Connection *c = connection_at(index);
+  if (c == nullptr) return;
+  set_connection(index, nullptr);
+  c->index_ = kNoIndex;
+}
+
+void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+  if (by_address_.empty()) return;
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index_ != kNoIndex) return;
+  name(*it->second, index);
+}
+
+void Core::name(Connection &c, uint32_t index) {
+  set_connection(index, &c);
+  owner_.receiver().rename_source(source_of(c), index);
+  c.index_ = index;
+}
+
+void Core::connect(Connection &c) {
+  if (c.attempts_++ == 0) c.started_at_ = carrier_.now_ns();
+  close_idle();
+  const ConnectBytes data =
+      encode(ConnectData{.port = own_.port(),
+                         .flow_control = settings_.credits ? FlowControl::kOn : FlowControl::kOff,
+                         .eager_limit = settings_.eager_limit,
+                         .receive_count = settings_.receive_count,
+                         .process = settings_.process,
+                         .index = c.slot_});
+  c.state_ = State::kConnecting;
+  int err = 0;
+  c.link_ = carrier_.connect(c, c.address_, data, err);
+  if (c.link_ != nullptr) return;
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::refuse(Request &request, RejectReason reason) {
+  carrier_.reject(request, encode(reason));
+}
+
+void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
+                      std::span<const uint8_t> data) {
+  const auto theirs = parse_connect(data);
+  char text[200];
+  if (!theirs || theirs->eager_limit != settings_.eager_limit) {
+    if (!theirs) {
+      std::snprintf(text, sizeof text, "a connection of %s is refused: %s",
+                    from.to_string().c_str(), text_of(theirs.error()));
+    } else {
+      std::snprintf(text, sizeof text,
+                    "a connection of %s is refused: its eager limit is %u, ours %u: give both "
+                    "sides the same FI_OFI_RXM_BUFFER_SIZE",
+                    from.to_string().c_str(), theirs->eager_limit, settings_.eager_limit);
+    }
+    owner_.warn(text);
+    return refuse(request, RejectReason::kRefused);
+  }
+  if (down_) return refuse(request, RejectReason::kRefused);
+  sdk::SockAddr peer = from;
+  peer.set_port(theirs->port);
+  const auto it = by_address_.find(peer);
+  Connection *c = it != by_address_.end() ? it->second : nullptr;
+  if (c == nullptr) return accept(*make(peer, false), request, *theirs);
+  switch (c->state_) {
+    case State::kIdle:
+      return accept(*c, request, *theirs);
+    case State::kWaiting:
+      stop_waiting(*c);
+      return accept(*c, request, *theirs);
+    case State::kConnecting: {
+      sdk::SockAddr own = own_;
+      if (own.is_any()) {
+        own = to;
+        own.set_port(own_.port());
+      }
+      const int order = compare(peer, own);
+      if (order < 0) return refuse(request, RejectReason::kAlready);
+      if (order == 0) return accept(*make(peer, true), request, *theirs);  // it is ourselves
+      carrier_.close(*std::exchange(c->link_, nullptr), false);
+      c->state_ = State::kIdle;
+      return accept(*c, request, *theirs);
+    }
+    case State::kAccepting:
+    case State::kConnected:
+      if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
+      // The peer was started again: of the old one nothing more will come.
+      drop_link(*c, FI_ECONNRESET);
+      fail_queue(*c, FI_ECONNRESET);
+      return accept(*c, request, *theirs);
+  }
+}
+
+void Core::accept(Connection &c, Request &request, const ConnectData &data) {
+  close_idle();
+  const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
+  c.peer_slot_ = data.index;
+  c.peer_process_ = data.process;
+  c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
+  const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
+                                               .index = c.slot_,
+                                               .receive_count = settings_.receive_count,
+                                               .flow_control = flow});
+  int err = 0;
+  c.state_ = State::kAccepting;
+  c.link_ = carrier_.accept(c, request, answer, err);
+  if (c.index_ == kNoIndex && !c.own_) {
+    if (const uint32_t index = owner_.index_of(c.address_); index != kNoIndex) name(c, index);
+  }
+  if (c.link_ != nullptr) return;
+  refuse(request, RejectReason::kRefused);
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
+  if (c.state_ != State::kConnecting && c.state_ != State::kAccepting) return;
+  if (c.state_ == State::kConnecting) {
+    const auto theirs = parse_accept(data);
+    if (!theirs) {
+      char text[200];
+      std::snprintf(text, sizeof text, "the answer of %s is not understood: %s",
+                    c.address_.to_string().c_str(), text_of(theirs.error()));
+      owner_.warn(text);
+      drop_link(c, FI_EPROTO);
+      return fail_queue(c, FI_EPROTO);
+    }
+    c.peer_slot_ = theirs->index;
+    c.peer_process_ = theirs->process;
+    c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
+  }
+  c.state_ = State::kConnected;
+  c.attempts_ = 0;
+  ++connected_;
+  touch(c);
+  if (c.flow_control_ && settings_.receive_count > 1) {
+    c.reposted_ += settings_.receive_count - 1;
+    send_credits(c);
+  }
+  if (!flush(c)) block(c);
+}
+
+void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data) {
+  if (c.state_ != State::kConnecting) return on_closed(c, err);
+  const RejectReason reason = parse_reject(data);
+  if (reason == RejectReason::kAlready) {
+    carrier_.close(*std::exchange(c.link_, nullptr), c.flights_ == 0);
+    return wait_for_other(c);
+  }
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::on_closed(Connection &c, int err) {
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::wait_for_other(Connection &c) {
+  // The other connection may be one that the peer has not noticed the end of: then nothing comes,
+  // and asking again helps.
+  c.state_ = State::kWaiting;
+  const uint64_t now = carrier_.now_ns();
+  const uint64_t pause =
+      std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.attempts_, 16));
+  c.retry_at_ = now + pause;
+  c.retry_ = true;
+  retrying_.push_back(&c);
+  arm();
+}
+
+void Core::stop_waiting(Connection &c) {
+  if (!c.retry_) return;
+  c.retry_ = false;
+  std::erase(retrying_, &c);
+}
+
+void Core::arm() {
+  uint64_t first = 0;
+  for (const Connection *c : retrying_)
+    if (first == 0 || c->retry_at_ < first) first = c->retry_at_;
+  if (first == deadline_) return;
+  deadline_ = first;
+  carrier_.set_deadline(first);
+}
+
+void Core::on_deadline() {
+  deadline_ = 0;
+  const uint64_t now = carrier_.now_ns();
+  std::vector<Connection *> due;
+  for (Connection *c : retrying_)
+    if (c->retry_at_ <= now) due.push_back(c);
+  for (Connection *c : due) {
+    stop_waiting(*c);
+    c->state_ = State::kIdle;
+    if (c->first_ == nullptr) {  // nobody needs it any more
+      note_unused(*c);
+    } else if (now - c->started_at_ >= settings_.connect_timeout_ns) {
+      drop_link(*c, FI_ETIMEDOUT);
+      fail_queue(*c, FI_ETIMEDOUT);
+    } else {
+      connect(*c);
+    }
+  }
+  arm();
+}
+
+void Core::note_unused(Connection &c) {
+  if (c.unused_) return;
+  c.unused_ = true;
+  unused_.push_back(&c);
+}
+
+// The connection is over. What the peer still owes an answer for fails here; what is at the carrier
+// when it comes back.
+void Core::drop_link(Connection &c, int err) {
+  if (c.state_ == State::kConnected) --connected_;
+  stop_waiting(c);
+  c.state_ = State::kIdle;
+  c.attempts_ = 0;
+  c.credits_ = 1;
+  c.reposted_ = 0;
+  note_unused(c);
+  if (c.link_ != nullptr) carrier_.close(*std::exchange(c.link_, nullptr), c.flights_ == 0);
+  while (c.control_ != nullptr) {
+    Control *control = c.control_;
+    c.control_ = control->next;
+    controls_.give(control);
+  }
+  while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
+  for (RxMessage *m = c.messages_.first; m != nullptr;) {
+    RxMessage *next = m->following;
+    lose(*m, err);
+    m = next;
+  }
+}
+
+void Core::fail_queue(Connection &c, int err) {
+  TxOp *op = c.first_;
+  c.first_ = c.last_ = nullptr;
+  while (op != nullptr) {
+    TxOp *next = op->next;
+    op->queued = false;
+    end(*op, err);
+    op = next;
+  }
+}
+
+void Core::close_idle() {
+  if (settings_.max_connections == 0) return;
+  while (connected_ >= settings_.max_connections) {
+    Connection *oldest = nullptr;
+    for (Connection *c : slots_) {
+      if (c == nullptr || c->state_ != State::kConnected || c->first_ != nullptr ||
+          c->control_ != nullptr || c->flights_ != 0 || c->messages_.first != nullptr)
+        continue;
+      if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
+    }
+    if (oldest == nullptr) return;  // all are busy: the limit is for idle ones
+    drop_link(*oldest, FI_ECONNABORTED);
+  }
+}
+
+void Core::fail_peer(Connection &c, const char *what) {
+  char text[240];
+  std::snprintf(text, sizeof text, "%s sent %s: the connection is closed",
+                c.address_.to_string().c_str(), what);
+  owner_.warn(text);
+  drop_link(c, FI_EPROTO);
+  fail_queue(c, FI_EPROTO);
+}
+
+void Core::abandon() {
+  down_ = true;
+  for (Connection *c : slots_) {
+    if (c == nullptr) continue;
+    c->link_ = nullptr;
+    c->state_ = State::kIdle;
+  }
+}
+
+void Core::shut_down(int err) {
+  down_ = true;
+  for (Connection *c : slots_) {
+    if (c == nullptr) continue;
+    drop_link(*c, err);
+    fail_queue(*c, err);
+  }
+}
+
+// ---- operations ----
+
+TxOp *Core::take() {
+  TxOp *op = ops_.take();
+  if (op == nullptr) return nullptr;
+  if (op->slot == kNoIndex) {
+    op->slot = uint32_t(op_slots_.size());
+    op_slots_.push_back(op);
+  }
+  ++op->generation;
+  op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
+  op->report = true;
+  op->exposed = 0;
+  op->tokens = 0;
+  op->err = 0;
+  op->offset = 0;
+  op->flags = 0;
+  op->rma_count = 0;
+  op->result_count = 0;
+  return op;
+}
+
+void Core::give(TxOp &op) {
+  op.bounce.reset();
+  ops_.give(&op);
+}
+
+void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) {
+  PacketType type;
+  if (!delivery && op.length <= settings_.eager_limit) {
+    op.form = TxOp::Form::kEager;
+    type = PacketType::kEager;
+  } else if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX) {
+    op.form = TxOp::Form::kSegments;
+    type = PacketType::kSegment;
+  } else {
+    op.form = TxOp::Form::kRendezvous;
+    type = PacketType::kRendezvous;
+  }
+  op.header = header_of(type, 0);
+  op.header.op = uint8_t(tagged ? PacketOp::kTagged : PacketOp::kMessage);
+  op.header.size = op.length;
+  if (has_data) {
+    op.header.flags = kFlagRemoteData;
+    op.header.data = op.data;
+  }
+  if (tagged) op.header.tag = op.tag;
+  if (type != PacketType::kEager) op.header.message = id_of(op);
+}
+
+void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
+  op.form = TxOp::Form::kAtomic;
+  op.header = header_of(PacketType::kAtomic, 0);
+  op.header.op = uint8_t(request.kind == sdk::AtomicKind::kWrite   ? PacketOp::kAtomic
+                         : request.kind == sdk::AtomicKind::kFetch ? PacketOp::kFetch
+                                                                   : PacketOp::kCompare);
+  op.header.message = id_of(op);
+  op.header.atomic.datatype = uint8_t(request.datatype);
+  op.header.atomic.operation = uint8_t(request.op);
+  op.header.atomic.vectors = uint8_t(request.rma_count);
+  std::memset(op.bytes, 0, kAtomicVectorsSize);
+  for (size_t i = 0; i < request.rma_count; ++i) {
+    const RmaVector v{request.rma[i].addr, request.rma[i].count, request.rma[i].key};
+    std::memcpy(op.bytes + i * sizeof v, &v, sizeof v);
+  }
+  const size_t bytes = size_t(request.elements) * element;
+  const size_t operands = request.operand_count != 0 ? bytes : 0;
+  const size_t compares = request.compare_count != 0 ? bytes : 0;
+  uint8_t *out = op.bytes + kAtomicVectorsSize;
+  if (operands + compares > kInlineSize - kAtomicVectorsSize) {
+    op.bounce = std::make_unique_for_overwrite<uint8_t[]>(operands + compares);
+    out = op.bounce.get();
+  }
+  if (operands != 0)
+    sdk::ioc_gather(out, operands, request.operands, request.operand_count, element);
+  if (compares != 0)
+    sdk::ioc_gather(out + operands, compares, request.compares, request.compare_count, element);
+  op.header.size = kAtomicVectorsSize + operands + compares;
+  op.length = bytes;
+  op.count = 0;
+  op.result_count = uint8_t(request.result_count);
+  std::copy_n(request.results, request.result_count, op.results);
+}
+
+void Core::own_data(TxOp &op) {
+  uint8_t *to = op.bytes;
+  if (op.form == TxOp::Form::kRendezvous) {  // its vectors are there
+    op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+    to = op.bounce.get();
+  }
+  gather(to, op.iov, op.count, 0, op.length);
+  op.iov[0] = {to, size_t(op.length)};
+  op.count = 1;
+  op.inject = false;
+}
+
+int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
+  if (op.inject && op.form == TxOp::Form::kRendezvous) own_data(op);
+  Connection *c = connection_at(index);
+  if (c == nullptr) {
+    if (address == nullptr) return -FI_EINVAL;
+    const auto it = by_address_.find(*address);
+    c = it != by_address_.end() ? it->second : make(*address, false);
+    if (c->index_ == kNoIndex) name(*c, index);
+  }
+  op.connection = c;
+  if (c->state_ == State::kConnected && c->first_ == nullptr) {
+    const ssize_t rc = transmit(*c, op);
+    if (rc == 0) return 0;
+    if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
+    if (rc != -FI_EAGAIN) {
+      // The link is dead, and this operation the first to find out: all before it are lost, itself
+      // is not.
+      drop_link(*c, int(-rc));
+      if (op.offset != 0) {
+        end(op, int(-rc));
+        return 0;
+      }
+    }
+  }
+  enqueue(*c, op);
+  if (c->state_ == State::kConnected) {
+    block(*c);
+  } else if (c->state_ == State::kIdle) {
+    connect(*c);
+  }
+  return 0;
+}
+
+void Core::enqueue(Connection &c, TxOp &op) {
+  if (op.inject && !(op.count == 1 && op.iov[0].iov_base == op.bytes)) {
+    own_data(op);
+    op.inject = true;
+  }
+  op.queued = true;
+  op.next = nullptr;
+  (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
+  c.last_ = &op;
+}
+
+void Core::block(Connection &c) {
+  if (c.blocked_) return;
+  c.blocked_ = true;
+  blocked_.push_back(&c);
+}
+
+void Core::resume() {
+  resuming_.swap(blocked_);
+  for (Connection *c : resuming_) c->blocked_ = false;
+  for (size_t i = 0; i < resuming_.size(); ++i) {
+    Connection &c = *resuming_[i];
+    if (c.state_ == State::kConnected && !flush(c)) block(c);
+  }
+  resuming_.clear();
+}
+
+void Core::resume_fetches() {
+  // Each once; a connection that ends meanwhile takes its own off the list.
+  for (size_t turns = fetching_.size(); turns != 0 && !fetching_.empty(); --turns) {
+    RxMessage *m = fetching_.front();
+    fetching_.erase(fetching_.begin());
+    m->waits = false;
+    fetch(*m);
+  }
+}
+
+// Everything that waits, in order. False: the carrier has no room.
+bool Core::flush(Connection &c) {
+  while (c.control_ != nullptr) {
+    Control *control = c.control_;
+    const ssize_t rc = send_control(c, *control);
+    if (rc == -FI_EAGAIN) return false;
+    if (rc != 0) {
+      on_closed(c, int(-rc));
+      return true;
+    }
+    c.control_ = control->next;
+    if (c.control_ == nullptr) c.control_last_ = nullptr;
+  }
+  while (c.first_ != nullptr) {
+    TxOp &op = *c.first_;
+    const ssize_t rc = transmit(c, op);
+    if (rc == -FI_EAGAIN) return false;
+    if (is_link_error(rc)) {
+      on_closed(c, int(-rc));
+      return true;
+    }
+    // What was sent at once may have ended, but its `next` is not touched until it is taken again.
+    if (c.first_ != &op) return true;
+    c.first_ = op.next;
+    if (c.first_ == nullptr) c.last_ = nullptr;
+    op.queued = false;
+    if (rc != 0) {
+      end(op, int(-rc));
+    } else {
+      settle(op);
+    }
+  }
+  return true;
+}
+
+ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+  if (c.flow_control_) {
+    if (c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
+    const ssize_t rc = carrier_.send(*c.link_, iov, count, flags, token);
+    if (rc == 0) --c.credits_;
+    return rc;
+  }
+  return carrier_.send(*c.link_, iov, count, flags, token);
+}
+
+ssize_t Core::transmit(Connection &c, TxOp &op) {
+  if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
+  if (settings_.max_connections != 0) touch(c);
+  op.header.connection = c.peer_slot_;
+  const uint64_t more = op.flags & FI_MORE;
+  const uint64_t level =
+      op.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE);
+  switch (op.form) {
+    case TxOp::Form::kEager: {
+      iovec iov[1 + sdk::Receive::kIovLimit];
+      size_t count = 1;
+      if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
+        iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
+      } else {
+        iov[0] = {&op.header, kHeaderSize};
+        if (op.length != 0) {
+          if (op.count < settings_.iov_limit) {
+            for (size_t i = 0; i < op.count; ++i) iov[count++] = op.iov[i];
+          } else {
+            if (op.bounce == nullptr) {
+              op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+              gather(op.bounce.get(), op.iov, op.count, 0, op.length);
+            }
+            iov[count++] = {op.bounce.get(), size_t(op.length)};
+          }
+        }
+      }
+      const bool fits = kHeaderSize + op.length <= settings_.inject_limit;
+      uint64_t flags = more | (level & ~uint64_t(FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) |
+                       (fits ? FI_INJECT : 0);
+      if (op.inject) {  // over when the carrier has it: nobody asks
+        if (const ssize_t rc = packet(c, iov, count, flags, nullptr); rc != 0) return rc;
+        op.sent = true;
+        if (!op.queued) settle(op);
+        return 0;
+      }
+      ++op.tokens;
+      if (const ssize_t rc = packet(c, iov, count, flags | FI_COMPLETION, &op); rc != 0) {
+        --op.tokens;
+        return rc;
+      }
+      depart(c, op);
+      op.sent = true;
+      return 0;
+    }
+    case TxOp::Form::kSegments:
+      return transmit_segments(c, op);
+    case TxOp::Form::kRendezvous: {
+      if (const ssize_t rc = describe(op); rc != 0) return rc;
+      const iovec iov{&op.header, kHeaderSize + kVectorListSize};
+      ++op.tokens;
+      if (const ssize_t rc = packet(c, &iov, 1, more | FI_COMPLETION, &op); rc != 0) {
+        --op.tokens;
+        return rc;
+      }
+      await(c, op);
+      return 0;
+    }
+    case TxOp::Form::kRead:
+    case TxOp::Form::kWrite: {
+      const bool write = op.form == TxOp::Form::kWrite;
+      uint64_t flags = more | level | (op.flags & FI_REMOTE_CQ_DATA);
+      if (op.inject) flags |= FI_INJECT;
+      if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA && c.credits_ <= kKeptForCredits)
+        return -FI_EAGAIN;
+      Token *token = op.inject ? nullptr : &op;
+      if (token != nullptr) {
+        flags |= FI_COMPLETION;
+        ++op.tokens;
+      }
+      const ssize_t rc =
+          write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.rma_count, op.data,
+                                 flags, token)
+                : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.rma_count, flags, token);
+      if (rc != 0) {
+        if (token != nullptr) --op.tokens;
+        return rc;
+      }
+      if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA) --c.credits_;
+      if (token != nullptr) depart(c, op);
+      op.sent = true;
+      if (token == nullptr && !op.queued) settle(op);
+      return 0;
+    }
+    case TxOp::Form::kAtomic: {
+      const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
+      iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
+      if (op.bounce == nullptr) iov[0].iov_len += operands;
+      ++op.tokens;
+      if (const ssize_t rc =
+              packet(c, iov, op.bounce == nullptr ? 1 : 2, more | FI_COMPLETION, &op);
+          rc != 0) {
+        --op.tokens;
+        return rc;
+      }
+      await(c, op);
+      return 0;
+    }
+  }
+  return -FI_EINVAL;
+}
+
+ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
+  const uint64_t level = op.flags & FI_TRANSMIT_COMPLETE;
+  while (op.offset < op.length) {
+    Segment *s = segments_.take();
+    ssize_t rc = -FI_EAGAIN;
+    const auto n = size_t(std::min<uint64_t>(op.length - op.offset, settings_.eager_limit));
+    const bool last = op.offset + n == op.length;
+    if (s != nullptr) {
+      s->kind = Token::Kind::kSegment;
+      s->op = &op;
+      s->header = op.header;
+      s->header.segment_size = uint16_t(n);
+      s->header.segment_number = uint32_t(op.offset / settings_.eager_limit);
+      s->header.control_data = uint64_t(op.offset == 0 ? SegmentKind::kFirst
+                                        : last         ? SegmentKind::kLast
+                                                       : SegmentKind::kMiddle);
+      iovec iov[1 + sdk::Receive::kIovLimit] = {{&s->header, kHeaderSize}};
+      size_t count = 1 + slice(op.iov, op.count, op.offset, n, iov + 1);
+      if (count > settings_.iov_limit) {
+        s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);
+        gather(s->copy.get(), op.iov, op.count, op.offset, n);
+        iov[1] = {s->copy.get(), n};
+        count = 2;
+      }
+      ++op.tokens;
+      rc = packet(c, iov, count, FI_COMPLETION | level | (last ? op.flags & FI_MORE : FI_MORE), s);
+      if (rc != 0) {
+        --op.tokens;
+        free_segment(*s);
+      }
+    }
+    // A message that began cannot be taken back: without the rest of it the connection is over.
+    if (rc != 0) return op.offset == 0 || rc == -FI_EAGAIN ? rc : -FI_ECONNABORTED;
+    depart(c, op);
+    op.offset += n;
+  }
+  op.sent = true;
+  return 0;
+}
+
+// Makes the memory of a rendezvous readable and writes the vectors behind the header.
+ssize_t Core::describe(TxOp &op) {
+  if (op.rma_count != 0) return 0;  // done already, and the carrier had no room
+  RmaVector vectors[kMaxVectors];
+  uint8_t count = 0;
+  for (size_t i = 0; i < op.count; ++i) {
+    iovec iov = op.iov[i];
+    if (iov.iov_len == 0 && (op.length != 0 || i != 0)) continue;
+    const size_t length = iov.iov_len;
+    // A region of no bytes cannot be had: the header stands in for it.
+    if (length == 0) iov = {&op.header, 1};
+    if (settings_.rendezvous_write) {
+      vectors[count++] = {0, length, kInvalidKey};
+      continue;
+    }
+    int err = 0;
+    Registration *r = carrier_.expose(iov, FI_REMOTE_READ, vectors[count], err);
+    if (r == nullptr) {
+      conceal_all(op);
+      return -err;
+    }
+    op.registrations[op.exposed++] = r;
+    vectors[count++].length = length;
+  }
+  encode_vectors({vectors, count}, op.wire);
+  op.rma_count = count;
+  return 0;
+}
+
+void Core::conceal_all(TxOp &op) {
+  while (op.exposed != 0) carrier_.conceal(*op.registrations[--op.exposed]);
+}
+
+// The carrier has it, and the peer owes an answer.
+void Core::await(Connection &c, TxOp &op) {
+  depart(c, op);
+  op.sent = op.answer = true;
+  c.in_flight_.add(op);
+}
+
+// The operation's part of the protocol is over; it is reported when the carrier has given
+// everything back.
+void Core::end(TxOp &op, int err) {
+  if (op.answer) {
+    op.answer = false;
+    op.connection->in_flight_.remove(op);
+    if (op.writing) std::erase(writes_, &op);
+  }
+  op.sent = true;
+  if (op.err == 0) op.err = err;
+  settle(op);
+}
+
+void Core::settle(TxOp &op) {
+  if (!op.sent || op.answer || op.tokens != 0 || op.queued) return;
+  if (op.counted) {
+    op.counted = false;
+    Connection &c = *op.connection;
+    if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fence may wait
+  }
+  if (op.exposed != 0) conceal_all(op);
+  owner_.on_done(op, op.err);
+  give(op);
+}
+
+void Core::free_segment(Segment &s) {
+  s.copy.reset();
+  segments_.give(&s);
+}
+
+void Core::on_sent(Token &token, int err) {
+  switch (token.kind) {
+    case Token::Kind::kOp: {
+      auto &op = static_cast<TxOp &>(token);
+      --op.tokens;
+      if (err != 0 && op.answer) return end(op, err);
+      if (err != 0 && op.err == 0) op.err = err;
+      return settle(op);
+    }
+    case Token::Kind::kSegment: {
+      auto &s = static_cast<Segment &>(token);
+      TxOp &op = *s.op;
+      free_segment(s);
+      --op.tokens;
+      if (err != 0 && op.err == 0) op.err = err;
+      return settle(op);
+    }
+    case Token::Kind::kControl:
+      controls_.give(&static_cast<Control &>(token));
+      return;
+    case Token::Kind::kMessage:
+      return on_read(static_cast<RxMessage &>(token), err);
+  }
+}
+
+// ---- answers ----
+
+Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
+  Control *control = controls_.take();
+  if (control == nullptr) {
+    fail_peer(c, "more that asks for an answer than it reads answers");
+    return nullptr;
+  }
+  control->kind = Token::Kind::kControl;
+  control->next = nullptr;
+  control->more.clear();
+  control->length = kHeaderSize;
+  control->header = header_of(type, 0);
+  control->header.message = id;
+  return control;
+}
+
+void Core::answer(Connection &c, PacketType type, uint64_t id) {
+  if (Control *control = new_control(c, type, id)) queue_control(c, *control);
+}
+
+void Core::queue_control(Connection &c, Control &control) {
+  if (c.state_ == State::kConnected && c.control_ == nullptr) {
+    const ssize_t rc = send_control(c, control);
+    if (rc == 0) return;
+    if (rc != -FI_EAGAIN) {
+      controls_.give(&control);
+      return on_closed(c, int(-rc));
+    }
+    block(c);
+  }
+  (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
+  c.control_last_ = &control;
+}
+
+ssize_t Core::send_control(Connection &c, Control &control) {
+  control.header.connection = c.peer_slot_;
+  const iovec iov[2] = {{&control.header, control.length},
+                        {control.more.data(), control.more.size()}};
+  const size_t total = control.length + control.more.size();
+  const size_t count = control.more.empty() ? 1 : 2;
+  if (total <= settings_.inject_limit) {
+    const ssize_t rc = packet(c, iov, count, FI_INJECT, nullptr);
+    // The queue's link is read before the object is taken again.
+    if (rc == 0) controls_.give(&control);
+    return rc;
+  }
+  return packet(c, iov, count, FI_COMPLETION, &control);
+}
+
+void Core::on_reposted(Connection &c, uint32_t count) {
+  if (!c.flow_control_) return;
+  c.reposted_ += count;
+  if (c.state_ == State::kConnected && c.reposted_ >= std::max(1u, settings_.receive_count / 2))
+    send_credits(c);
+}
+
+void Core::send_credits(Connection &c) {
+  if (c.credits_ == 0) return;  // with the next repost
+  WireHeader header = header_of(PacketType::kCredit, c.peer_slot_);
+  header.control_data = c.reposted_;
+  header.op = uint8_t(PacketOp::kAtomic);  // as stock fills it
+  const iovec iov{&header, sizeof header};
+  if (carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr) != 0) return;
+  --c.credits_;
+  c.reposted_ = 0;
+}
+
+}  // namespace weft::rxm

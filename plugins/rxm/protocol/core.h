@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Core: the protocol of one rxm endpoint, without a socket, a clock or a thread. It knows the
+// peers, connects to them at first use, turns operations into packets and packets into operations.
+//
+//   TxOp *op = core.take();                       // null: tx_size are in flight
+//   fill_send(*op, ...);
+//   core.start(*op, av_index);                    // owner.on_done(*op, err) follows
+//   core.on_packet(*connection, bytes, buffer);   // messages end in the owner's sdk::Receiver
+//
+// A connection is an object only while there is something to say: a peer that was only inserted
+// costs nothing here. Everything is called with one lock held. What it may hold because of others
+// is bounded by Settings. Not for completion queues, address vectors, or how bytes travel.
+#ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
+#define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
+
+#include <rdma/fi_atomic.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/pool.h>
+#include <weft/sdk/receiver.h>
+#include <weft/sdk/transfer.h>
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "plugins/rxm/protocol/carrier.h"
+#include "plugins/rxm/wire/connect_data.h"
+#include "plugins/rxm/wire/packet.h"
+
+namespace weft::rxm {
+
+inline constexpr uint32_t kNoIndex = UINT32_MAX;
+
+struct Settings {
+  uint32_t process = 0;
+  uint32_t eager_limit = 16384;   // bytes of payload of one packet; equal at both sides
+  uint64_t sar_limit = 131072;    // messages up to this go in segments
+  bool rendezvous_write = false;  // the sender writes, in place of the receiver's reading
+  size_t tx_size = 1024;          // operations in flight
+  size_t inject_limit = 128;      // of the carrier, bytes with the header
+  size_t iov_limit = 4;           // of the carrier
+  uint32_t receive_count = 256;   // packets that the carrier can receive before it must wait
+  bool credits = false;           // receives are posted per connection: flow control is offered
+  size_t max_connections = 0;     // 0: no limit
+  uint64_t unexpected_limit = 64 << 20;  // bytes of copies of what nobody wanted yet
+  uint64_t connect_timeout_ns = 30'000'000'000;
+};
+
+// Bytes of payload or operands that fit beside the header in an operation.
+inline constexpr size_t kInlineSize = 160;
+
+// One operation of the application.
+struct TxOp : Token {
+  enum class Form : uint8_t { kEager, kSegments, kRendezvous, kRead, kWrite, kAtomic };
+  Form form = Form::kEager;
+  bool report = true;
+  bool fence = false;
+  bool queued = false;
+  bool sent = false;      // all of it was handed to the carrier
+  bool answer = false;    // ends by a packet of the peer
+  bool counted = false;   // in Connection::flights_
+  bool writing = false;   // rendezvous: the peer said where to
+  bool inject = false;    // the caller's memory is his again when the call returns
+  uint8_t count = 0;      // iov
+  uint8_t rma_count = 0;  // vectors
+  uint8_t exposed = 0;    // registrations
+  uint8_t result_count = 0;
+  uint32_t slot = kNoIndex, generation = 0;
+  uint32_t tokens = 0;  // at the carrier
+  int err = 0;
+  TxOp *next = nullptr;
+  Connection *connection = nullptr;
+  TxOp *previous = nullptr, *following = nullptr;  // in Connection::waiting
+  void *context = nullptr;
+  uint64_t flags = 0;     // of the carrier's call
+  uint64_t cq_flags = 0;  // of the completion
+  uint64_t length = 0;
+  uint64_t offset = 0;               // kSegments: bytes handed out
+  uint64_t written = 0, target = 0;  // kRendezvous, `writing`: bytes
+  uint8_t next_vector = 0;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  iovec iov[sdk::Receive::kIovLimit];
+  RmaVector vectors[kMaxVectors];
+  Registration *registrations[kMaxVectors];
+  fi_ioc results[sdk::Receive::kIovLimit];
+  std::unique_ptr<uint8_t[]> bounce;  // what is too long for `bytes` and must be in one piece
+  WireHeader header;                  // and right behind it:
+  union {
+    uint8_t bytes[kInlineSize];
+    WireVectors wire;
+  };
+  TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members alone
+};
+
+// A packet of a segmented message on its way.
+struct Segment : Token {
+  TxOp *op = nullptr;
+  std::unique_ptr<uint8_t[]> copy;
+  WireHeader header;
+};
+
+// A packet that answers a peer.
+struct Control : Token {
+  Control *next = nullptr;
+  size_t length = 0;
+  std::vector<uint8_t> more;  // of an atomic's result
+  WireHeader header;
+  union {
+    WireVectors wire;
+    uint8_t status[kAtomicStatusSize];
+  };
+  Control() {}  // NOLINT(modernize-use-equals-default)
+};
+
+// A message that is arriving, or waits to be wanted.
+struct RxMessage : sdk::Unexpected, Token {
+  enum class Form : uint8_t { kWhole, kSegments, kRendezvous };
+  struct Part {
+    Buffer *buffer;  // kept, or null: `copy` has the bytes
+    std::unique_ptr<uint8_t[]> copy;
+    const uint8_t *bytes;
+    size_t length;
+  };
+  Form form = Form::kWhole;
+  bool discarded = false;  // nobody wants it, but more of it is coming
+  bool over = false;       // waits for its tokens
+  bool waits = false;      // in Core::fetching_
+  uint8_t count = 0, next_vector = 0;
+  uint8_t exposed = 0;
+  int err = 0;
+  uint32_t tokens = 0;
+  uint32_t next_segment = 0;
+  Connection *connection = nullptr;
+  RxMessage *previous = nullptr, *following = nullptr;  // of the connection
+  sdk::Receive *receive = nullptr;
+  uint64_t id = 0;
+  uint64_t received = 0;  // bytes that came; of a rendezvous: that were asked for
+  uint64_t charged = 0;   // bytes of copies, counted against Settings::unexpected_limit
+  std::vector<Part> parts;
+  RmaVector vectors[kMaxVectors];
+  Registration *registrations[kMaxVectors];
+};
+
+enum class State : uint8_t {
+  kIdle,        // no connection, nothing under way
+  kConnecting,  // our request is out
+  kWaiting,     // the peer said that there is another connection: it comes, or we try again
+  kAccepting,   // we accepted the peer's
+  kConnected,
+};
+
+class Connection {
+ public:
+  const sdk::SockAddr &address() const { return address_; }
+  uint32_t slot() const { return slot_; }
+  uint32_t index() const { return index_; }
+  State state() const { return state_; }
+
+ private:
+  friend class Core;
+  template <class T, T *T::*kPrevious, T *T::*kNext>
+  struct List {
+    T *first = nullptr;
+    void add(T &t) {
+      t.*kPrevious = nullptr;
+      t.*kNext = first;
+      if (first != nullptr) first->*kPrevious = &t;
+      first = &t;
+    }
+    void remove(T &t) {
+      (t.*kPrevious != nullptr ? t.*kPrevious->*kNext : first) = t.*kNext;
+      if (t.*kNext != nullptr) t.*kNext->*kPrevious = t.*kPrevious;
+    }
+  };
+
+  sdk::SockAddr address_;
+  State state_ = State::kIdle;
+  bool own_ = false;      // the passive half of a connection to ourselves: not found by address
+  bool blocked_ = false;  // in Core::blocked_
+  bool flow_control_ = false;
+  bool retry_ = false;   // in Core::retrying_
+  bool unused_ = false;  // in Core::unused_
+  uint32_t slot_ = 0, index_ = kNoIndex;
+  uint32_t peer_slot_ = 0, peer_process_ = 0;
+  Link *link_ = nullptr;
+  TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
+  Control *control_ = nullptr, *control_last_ = nullptr;
+  List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;
+  List<RxMessage, &RxMessage::previous, &RxMessage::following> messages_;
+  size_t flights_ = 0;  // operations in in_flight_
+  uint32_t attempts_ = 0;
+  uint64_t started_at_ = 0, retry_at_ = 0;
+  uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
+};
+
+// What the protocol tells the endpoint.
+class Owner {
+ public:
+  // The operation has ended; it goes back to the core when this returns.
+  virtual void on_done(TxOp &op, int err) = 0;
+  virtual sdk::Receiver &receiver() = 0;
+  // The lowest index of an address in the vector; kNoIndex: none.
+  virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+  // Something that an operator should hear of, once per event.
+  virtual void warn(const char *text) = 0;
+  // An atomic changed or read memory (counters of the endpoint).
+  virtual void on_remote_atomic(uint64_t access, uint64_t bytes) = 0;
+
+ protected:
+  ~Owner() = default;
+};
+
+class Core {
+ public:
+  Core(Carrier &carrier, Owner &owner, const Settings &settings);
+  ~Core();
+  Core(const Core &) = delete;
+  Core &operator=(const Core &) = delete;
+
+  // Where this endpoint listens: known once the carrier does.
+  void set_own_address(const sdk::SockAddr &address) { own_ = address; }
+
+  // ---- operations ----
+  TxOp *take();
+  void give(TxOp &op);  // one that was not started
+  // Fill what is common to messages: header and form by length and flags. `delivery`: it ends when
+  // the receiver has it.
+  void prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery);
+  void prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
+  // Copies what it sends into the operation: the caller's memory is his again, and the operation
+  // one that comes back from the carrier.
+  void own_data(TxOp &op);
+  // Starts the operation toward `index`, whose address is `address`. 0, or -FI_E...: nothing
+  // happened and the operation is still the caller's.
+  int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
+  // Whether start() can do without the address.
+  bool knows(uint32_t index) const { return connection_at(index) != nullptr; }
+  void forget(uint32_t index);                                   // removed from the address vector
+  void introduce(uint32_t index, const sdk::SockAddr &address);  // inserted
+
+  // ---- from the receiver's sink ----
+  void deliver(RxMessage &message, sdk::Receive &receive);
+  void discard(RxMessage &message);
+
+  // ---- from the carrier ----
+  // A peer asks for a connection, from the address `from` (whose port says nothing) to `to`.
+  void on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
+                  std::span<const uint8_t> data);
+  void on_connected(Connection &connection, std::span<const uint8_t> data);
+  // The request was refused or failed; `data`: what the peer said.
+  void on_refused(Connection &connection, int err, std::span<const uint8_t> data);
+  void on_closed(Connection &connection, int err);
+  Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
+  // True: the buffer is kept, and released later.
+  bool on_packet(Connection &connection, std::span<const uint8_t> bytes, Buffer &buffer);
+  // A tagged message without a header (wire sheet, section 7).
+  bool on_short_message(Connection &connection, std::span<const uint8_t> bytes, bool has_data,
+                        uint64_t data, uint64_t tag, Buffer &buffer);
+  void on_sent(Token &token, int err);
+  void on_reposted(Connection &connection, uint32_t count);  // without a shared receive context
+  void on_deadline();
+  void poll() {
+    if (!blocked_.empty()) resume();
+    if (!fetching_.empty()) resume_fetches();
+    if (!writes_.empty()) resume_writes();
+    if (!unused_.empty()) reap();
+  }
+
+  // Ends everything: operations fail with `err`, connections close. What the carrier still has
+  // comes back through on_sent().
+  void shut_down(int err);
+  // The carrier is going to close everything by itself, and nothing comes back or is told.
+  void abandon();
+  // Operations that wait for a connection or for room.
+  bool has_queued() const {
+    for (const Connection *c : slots_)
+      if (c != nullptr && (c->first_ != nullptr || c->control_ != nullptr)) return true;
+    return false;
+  }
+  size_t in_flight() const { return ops_.in_use(); }
+  size_t connections() const { return connected_; }
+  size_t objects() const { return slots_.size() - free_slots_.size(); }
+  uint64_t unexpected_bytes() const { return unexpected_; }
+  const Settings &settings() const { return settings_; }
+
+ private:
+  static constexpr size_t kChunk = 256;
+  using Chunk = std::array<Connection *, kChunk>;
+
+  Connection *connection_at(uint32_t index) const {
+    const size_t chunk = index / kChunk;
+    if (chunk >= peers_.size() || peers_[chunk] == nullptr) return nullptr;
+    return (*peers_[chunk])[index % kChunk];
+  }
+  void set_connection(uint32_t index, Connection *connection);
+  Connection *make(const sdk::SockAddr &address, bool own);
+  void name(Connection &c, uint32_t index);
+  void note_unused(Connection &c);
+  void reap();
+  void touch(Connection &c) { c.last_use_ = ++uses_; }
+  void connect(Connection &c);
+  void accept(Connection &c, Request &request, const ConnectData &data);
+  void refuse(Request &request, RejectReason reason);
+  void wait_for_other(Connection &c);
+  void stop_waiting(Connection &c);
+  void arm();
+  void drop_link(Connection &c, int err);
+  void fail_queue(Connection &c, int err);
+  void close_idle();
+  void fail_peer(Connection &c, const char *what);
+
+  // output
+  void enqueue(Connection &c, TxOp &op);
+  void resume();
+  void resume_fetches();
+  void resume_writes();
+  void block(Connection &c);
+  bool flush(Connection &c);  // false: must wait
+  ssize_t transmit(Connection &c, TxOp &op);
+  ssize_t transmit_segments(Connection &c, TxOp &op);
+  ssize_t describe(TxOp &op);
+  void conceal_all(TxOp &op);
+  ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token);
+  ssize_t send_control(Connection &c, Control &control);
+  void answer(Connection &c, PacketType type, uint64_t id);
+  void queue_control(Connection &c, Control &control);
+  void await(Connection &c, TxOp &op);
+  void depart(Connection &c, TxOp &op) {
+    if (op.counted) return;
+    op.counted = true;
+    ++c.flights_;
+  }
+  Control *new_control(Connection &c, PacketType type, uint64_t id);
+  void send_credits(Connection &c);
+  void free_segment(Segment &s);
+  void end(TxOp &op, int err);
+  void settle(TxOp &op);
+  TxOp *awaited(Connection &c, uint64_t id);
+  ssize_t continue_write(Connection &c, TxOp &op);
+  uint64_t id_of(const TxOp &op) const { return uint64_t(op.generation) << 32 | op.slot; }
+
+  // input
+  bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
+                  Buffer &buffer);
+  bool take_segment(Connection &c, const Packet &p, Buffer &buffer);
+  bool take_rendezvous(Connection &c, const Packet &p, Buffer &buffer);
+  void take_atomic(Connection &c, const Packet &p);
+  void take_response(Connection &c, const Packet &p);
+  void take_target(Connection &c, const Packet &p);
+  RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
+  void free_message(RxMessage &m);
+  bool keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
+  void finish(RxMessage &m, int err);
+  void drop_parts(RxMessage &m);
+  void fetched(RxMessage &m);
+  void lose_peer(RxMessage &m, int err);
+  void place(RxMessage &m, uint64_t at, std::span<const uint8_t> bytes);
+  void fetch(RxMessage &m);
+  void on_read(RxMessage &m, int err);
+  void lose(RxMessage &m, int err);
+  sdk::Message message_of(Connection &c, const Packet &p) const;
+  uint32_t source_of(const Connection &c) const;
+
+  Carrier &carrier_;
+  Owner &owner_;
+  const Settings settings_;
+  sdk::SockAddr own_;
+  sdk::Pool<TxOp> ops_;
+  std::vector<TxOp *> op_slots_;
+  sdk::Pool<Segment> segments_;
+  sdk::Pool<Control> controls_;
+  sdk::Pool<RxMessage> messages_;
+  std::vector<std::unique_ptr<Chunk>> peers_;  // by index of the address vector
+  std::unordered_map<sdk::SockAddr, Connection *, sdk::SockAddrHash> by_address_;
+  std::vector<Connection *> slots_;
+  std::vector<uint32_t> free_slots_;
+  std::vector<Connection *> blocked_, resuming_, retrying_, unused_;
+  // Rendezvous whose reads, or writes, the carrier had no room for.
+  std::vector<RxMessage *> fetching_;
+  std::vector<TxOp *> writes_;
+  size_t connected_ = 0;
+  uint64_t uses_ = 0;
+  uint64_t unexpected_ = 0;
+  uint64_t deadline_ = 0;
+  bool down_ = false;
+};
+
+}  // namespace weft::rxm
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The layer rxm: reliable datagrams (FI_EP_RDM) over a provider with connected endpoints, as seen
+// by fi_getinfo.
+#ifndef WEFT_PLUGINS_RXM_PROVIDER_H
+#define WEFT_PLUGINS_RXM_PROVIDER_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/receiver.h>
+#include <weft/sdk/unit.h>
+
+#include <memory>
+
+#include "plugins/rxm/settings.h"
+
+namespace weft::rxm {
+
+class RxmLayer {
+ public:
+  static constexpr sdk::UnitInfo info{
+      .name = "rxm",
+      .ofi_name = "ofi_rxm",
+      .summary = "reliable datagrams over connected endpoints",
+      .version = FI_VERSION(1, 0),
+      .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+      .offers_ep = WEFT_EP_BIT(FI_EP_RDM),
+      .rank = 300,
+      .maturity = WEFT_MATURITY_BETA,
+      .security = WEFT_SECURITY_ROBUST,
+      .params = parameters::kAll,
+  };
+
+  RxmLayer(const weft_instance *instance, sdk::Inner inner)
+      : instance_(instance), inner_(inner), options_(Options::from(instance)) {}
+
+  Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+  Result<void> explain(const sdk::LineSink &line);
+
+  // The inner provider's way of what an application opens with `info`.
+  Result<sdk::InfoList> inner_info(const fi_info &info) const;
+  const weft_instance *instance() const { return instance_; }
+  const Options &options() const { return options_; }
+
+ private:
+  Result<sdk::InfoList> hints(const fi_info *outer) const;
+
+  const weft_instance *instance_;
+  const sdk::Inner inner_;
+  const Options options_;
+};
+
+// Registration as a set of requirements, whichever form it was given in.
+int registration_bits(int mr_mode);
+
+}  // namespace weft::rxm
+
+#endif

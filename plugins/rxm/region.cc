@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxm/region.h"
+
+#include <weft/sdk/eq.h>
+#include <weft/sdk/ops.h>
+
+#include <new>
+
+namespace weft::rxm {
+
+Region::Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabled)
+    : Object(domain.instance(), FI_CLASS_MR, attr.context),
+      domain_(domain),
+      inner_(inner),
+      memory_(attr.mr_iov[0]),
+      access_(attr.access),
+      key_(fi_mr_key(inner)),
+      base_(domain.virtual_addresses() ? reinterpret_cast<uintptr_t>(attr.mr_iov[0].iov_base) : 0),
+      enabled_(enabled) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Region>());
+  c()->mem_desc = this;
+  c()->key = key_;
+}
+
+Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t flags) {
+  if (attr.iov_count != 1 || attr.mr_iov == nullptr)
+    return fail(FI_EINVAL,
+                "memory registration: %zu buffers; 1 (domain_attr.mr_iov_limit) is allowed",
+                attr.iov_count);
+  fid_mr *inner = nullptr;
+  fi_mr_attr asked = attr;
+  asked.context = nullptr;
+  const int rc = fi_mr_regattr(domain.inner(), &asked, flags, &inner);
+  if (rc != 0) return fail(-rc, "memory registration: refused by the inner provider");
+  const bool enabled = !(domain.enable_needed() && flags & FI_RMA_EVENT);
+  auto *region = new (std::nothrow) Region(domain, attr, inner, enabled);
+  if (region == nullptr) {
+    fi_close(&inner->fid);
+    return fail(FI_ENOMEM, "no memory for a memory region");
+  }
+  auto published = region->publish(domain.base());
+  if (!published) {
+    fi_close(&inner->fid);
+    delete region;
+    return tl::unexpected(published.error());
+  }
+  domain.shared().children.fetch_add(1);
+  sdk::Guard guard(domain.engine().lock());
+  domain.table()[region->key_] = region;
+  return region;
+}
+
+int Region::close() {
+  {
+    sdk::Guard guard(domain_.engine().lock());
+    for (Bound *bound : {&write_, &read_}) {
+      if (bound->inner == nullptr) continue;
+      domain_.mirrors().follow_now();
+    }
+    if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
+    domain_.table().erase(key_);
+    for (Bound *bound : {&write_, &read_}) {
+      if (bound->inner == nullptr) continue;
+      domain_.mirrors().remove(domain_.engine(), bound->inner);
+      bound->outer->users.fetch_sub(1);
+    }
+  }
+  retire();
+  if (domain_.eq() != nullptr) domain_.eq()->forget(base());
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+int Region::bind(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  // Regions belong to the domain here (fi_mr.3, FI_MR_ENDPOINT).
+  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
+  if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
+  if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
+  sdk::Cntr *outer = sdk::Cntr::from(fid);
+  if (&outer->engine() != &domain_.engine()) return -FI_EINVAL;
+  sdk::Guard guard(domain_.engine().lock());
+  if ((flags & FI_REMOTE_WRITE && write_.inner != nullptr) ||
+      (flags & FI_REMOTE_READ && read_.inner != nullptr))
+    return -FI_EBUSY;
+  for (const auto &[bit, bound] : {std::pair{FI_REMOTE_WRITE, &write_}, {FI_REMOTE_READ, &read_}}) {
+    if (!(flags & bit)) continue;
+    auto inner = domain_.open_inner_cntr();
+    if (!inner) return -inner.error().code;
+    if (const int rc = fi_mr_bind(inner_, &(*inner)->fid, bit); rc != 0) {
+      fi_close(&(*inner)->fid);
+      return rc;
+    }
+    bound->inner = *inner;
+    bound->outer = outer;
+    outer->users.fetch_add(1);
+    domain_.mirrors().add(domain_.engine(), *inner, *outer);
+  }
+  return 0;
+}
+
+int Region::control(int command, void *arg) {
+  if (command != FI_ENABLE) return fi_control(&inner_->fid, command, arg);
+  sdk::Guard guard(domain_.engine().lock());
+  if (const int rc = fi_control(&inner_->fid, command, arg); rc != 0) return rc;
+  enabled_ = true;
+  return 0;
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What can be set about rxm.
+//
+//   const Options options = Options::from(instance);
+#ifndef WEFT_PLUGINS_RXM_SETTINGS_H
+#define WEFT_PLUGINS_RXM_SETTINGS_H
+
+#include <weft/sdk/params.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::rxm {
+
+namespace parameters {
+inline constexpr weft_param kAll[] = {
+    sdk::size_param("buffer_size", "16384",
+                    "bytes of a message that goes in one packet; larger ones go in several, or are "
+                    "read by the receiver; must be the same at all peers",
+                    512, 1 << 20),
+    sdk::size_param("sar_limit", "131072",
+                    "bytes up to which a message goes in segments of buffer_size; larger ones wait "
+                    "for the receiver to read them",
+                    0, int64_t(1) << 40),
+    sdk::bool_param("use_rndv_write", "0",
+                    "large messages are written by the sender in place of being read by the "
+                    "receiver; must be the same at all peers"),
+    sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
+                   1, 1048576),
+    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives posted per endpoint", 1,
+                   1048576),
+    sdk::size_param("rx_pool", "4M",
+                    "bytes of receive buffers per endpoint, of buffer_size and a header each; "
+                    "they are touched when they are first used",
+                    64 << 10, int64_t(1) << 34),
+    sdk::size_param("unexpected_limit", "64M",
+                    "bytes of copies, per endpoint, of messages that nobody has posted a receive "
+                    "for; beyond it they stay in receive buffers, and when those are used up all "
+                    "peers wait",
+                    0, int64_t(1) << 40),
+    sdk::int_param("max_connections", "0",
+                   "connections per endpoint beyond which the one that was idle for the longest "
+                   "is closed; 0: no limit",
+                   0, 1 << 24),
+    sdk::int_param("connect_timeout_ms", "30000",
+                   "milliseconds in which a peer that says that it connects to us must have done "
+                   "so",
+                   1, 86400000),
+    sdk::int_param("close_linger_ms", "1000",
+                   "milliseconds that fi_close waits for operations whose connection is being "
+                   "made",
+                   0, 600000),
+};
+}  // namespace parameters
+
+struct Options {
+  size_t buffer_size = 16384;
+  uint64_t sar_limit = 131072;
+  bool rendezvous_write = false;
+  size_t tx_size = 1024, rx_size = 1024;
+  size_t rx_pool = 4 << 20;
+  uint64_t unexpected_limit = 64 << 20;
+  size_t max_connections = 0;
+  uint64_t connect_timeout_ns = 0;
+  uint64_t close_linger_ns = 0;
+
+  static Options from(const weft_instance *instance);
+};
+
+}  // namespace weft::rxm
+
+#endif

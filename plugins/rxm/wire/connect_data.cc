@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxm/wire/connect_data.h"
+
+#include <bit>
+#include <cstring>
+
+namespace weft::rxm {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+constexpr uint8_t kControlHeader = 4;
+// What stands here differs from what the operation header itself carries.
+constexpr uint8_t kOperationHeader = 3;
+constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 2 : 1;
+
+struct WireConnect {
+  uint8_t version, byte_order, control, operation;
+  uint16_t port;
+  uint8_t flow_control, lane;
+  uint32_t eager_limit, receive_count;
+  uint64_t id;
+};
+static_assert(sizeof(WireConnect) == kConnectSize);
+
+struct WireAccept {
+  uint64_t id;
+  uint32_t receive_count;
+  uint8_t flow_control, zero[3];
+};
+static_assert(sizeof(WireAccept) == kAcceptSize);
+
+constexpr uint64_t join(uint32_t process, uint32_t index) {
+  return uint64_t(process) << 32 | index;
+}
+
+}  // namespace
+
+const char *text_of(ConnectReject reject) {
+  switch (reject) {
+    case ConnectReject::kLength:
+      return "its private data is not as long as rxm's: does the peer run another provider?";
+    case ConnectReject::kVersion:
+      return "it speaks another version of rxm";
+    case ConnectReject::kByteOrder:
+      return "it has the other byte order, which the protocol does not bridge";
+    case ConnectReject::kFlowControl:
+      return "its flow control is none that is known";
+  }
+  return "unknown";
+}
+
+ConnectBytes encode(const ConnectData &data) {
+  const WireConnect wire{.version = kVersion,
+                         .byte_order = kByteOrder,
+                         .control = kControlHeader,
+                         .operation = kOperationHeader,
+                         .port = data.port,
+                         .flow_control = uint8_t(data.flow_control),
+                         .lane = 0,
+                         .eager_limit = data.eager_limit,
+                         .receive_count = data.receive_count,
+                         .id = join(data.process, data.index)};
+  return std::bit_cast<ConnectBytes>(wire);
+}
+
+AcceptBytes encode(const AcceptData &data) {
+  const WireAccept wire{.id = join(data.process, data.index),
+                        .receive_count = data.receive_count,
+                        .flow_control = uint8_t(data.flow_control),
+                        .zero = {}};
+  return std::bit_cast<AcceptBytes>(wire);
+}
+
+RejectBytes encode(RejectReason reason) {
+  return {kVersion, uint8_t(reason)};
+}
+
+tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> bytes) {
+  if (bytes.size() < kConnectSize) return tl::unexpected(ConnectReject::kLength);
+  WireConnect wire;
+  std::memcpy(&wire, bytes.data(), sizeof wire);
+  if (wire.version != kVersion) return tl::unexpected(ConnectReject::kVersion);
+  if (wire.byte_order != kByteOrder) return tl::unexpected(ConnectReject::kByteOrder);
+  if (wire.control != kControlHeader || wire.operation != kOperationHeader)
+    return tl::unexpected(ConnectReject::kVersion);
+  if (wire.flow_control > uint8_t(FlowControl::kOff))
+    return tl::unexpected(ConnectReject::kFlowControl);
+  return ConnectData{.port = wire.port,
+                     .flow_control = static_cast<FlowControl>(wire.flow_control),
+                     .eager_limit = wire.eager_limit,
+                     .receive_count = wire.receive_count,
+                     .process = uint32_t(wire.id >> 32),
+                     .index = uint32_t(wire.id)};
+}
+
+tl::expected<AcceptData, ConnectReject> parse_accept(std::span<const uint8_t> bytes) {
+  if (bytes.size() < kAcceptSize) return tl::unexpected(ConnectReject::kLength);
+  WireAccept wire;
+  std::memcpy(&wire, bytes.data(), sizeof wire);
+  if (wire.flow_control > uint8_t(FlowControl::kOff))
+    return tl::unexpected(ConnectReject::kFlowControl);
+  return AcceptData{.process = uint32_t(wire.id >> 32),
+                    .index = uint32_t(wire.id),
+                    .receive_count = wire.receive_count,
+                    .flow_control = static_cast<FlowControl>(wire.flow_control)};
+}
+
+RejectReason parse_reject(std::span<const uint8_t> bytes) {
+  if (bytes.size() < kRejectSize || bytes[0] != kVersion ||
+      bytes[1] > uint8_t(RejectReason::kAlready))
+    return RejectReason::kUnspecified;
+  return static_cast<RejectReason>(bytes[1]);
+}
+
+}  // namespace weft::rxm
