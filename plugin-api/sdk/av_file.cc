@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -59,13 +60,13 @@ Result<std::string> AvFile::path_of(std::string_view domain, std::string_view na
   std::string file = "weft-av." + std::to_string(geteuid());
   for (const std::string_view part : {domain, name}) {
     file += '.';
-    for (const unsigned char c : part) {
+    for (const char c : part) {
       if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
           c == '_') {
-        file += char(c);
+        file += c;
       } else {
         char text[4];
-        std::snprintf(text, sizeof text, "%%%02x", c);
+        std::snprintf(text, sizeof text, "%%%02x", unsigned(static_cast<unsigned char>(c)));
         file += text;
       }
     }

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,19 +34,36 @@ size_t weight(void *memory) {
 }
 }  // namespace
 
-void *operator new(size_t size) {
-  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+// All forms, for a sanitizer has its own of each.
+void *operator new(size_t size, const std::nothrow_t &) noexcept {
+  if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
   void *memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   const size_t now = held += weight(memory);
   if (now > most_held) most_held = now;
   return memory;
+}
+void *operator new(size_t size) {
+  if (void *memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+void *operator new[](size_t size) {
+  return operator new(size);
+}
+void *operator new[](size_t size, const std::nothrow_t &) noexcept {
+  return operator new(size, std::nothrow);
 }
 void operator delete(void *memory) noexcept {
   if (memory != nullptr) held -= weight(memory);
   std::free(memory);
 }
 void operator delete(void *memory, size_t) noexcept {
+  operator delete(memory);
+}
+void operator delete[](void *memory) noexcept {
+  operator delete(memory);
+}
+void operator delete[](void *memory, size_t) noexcept {
   operator delete(memory);
 }
 
@@ -1294,6 +1313,45 @@ TEST(AvSharedHostile, WhoHoldsTheLockForEverStopsNobody) {
   EXPECT_EQ(v.lookup(0), "10.0.0.1:7471") << "what is known stays";
   ::close(fd);
   EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), 1);
+}
+
+TEST(AvShared, AFullFileSystemCostsOnlyWhatDidNotFit) {
+  Name name;
+  Vector v(FI_SOCKADDR_IN, named(name.text));
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit now = before;
+  now.rlim_cur = AvFile::kHeaderSize + 2 * sizeof(AvFile::Record);
+  setrlimit(RLIMIT_FSIZE, &now);
+  const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
+  fi_addr_t out[3];
+  int errors[3];
+  EXPECT_EQ(fi_av_insert(v.c, peers, 3, out, FI_SYNC_ERR, errors), 2);
+  EXPECT_THAT(errors, ElementsAre(0, 0, EFBIG));
+  EXPECT_THAT(out, ElementsAre(0, 1, kNotAvailable));
+  Name other;
+  TestDomain domain;
+  now.rlim_cur = 100;
+  setrlimit(RLIMIT_FSIZE, &now);
+  EXPECT_EQ(try_open(domain, named(other.text)), -EFBIG);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(other.exists());
+  EXPECT_EQ(v.lookup(2), "none");
+  EXPECT_EQ(v.insert(v4(3)), 2u);
+}
+
+TEST(AvShared, NoDescriptorLeftIsAnError) {
+  Name name;
+  TestDomain domain;
+  {
+    NoMoreFiles no_more;
+    EXPECT_EQ(try_open(domain, named(name.text)), -EMFILE);
+  }
+  const size_t before = open_files();
+  EXPECT_EQ(try_open(domain, named(name.text)), 0);
+  EXPECT_EQ(open_files(), before);
 }
 
 TEST(AvShared, EachProcessKeepsACompactCopy) {

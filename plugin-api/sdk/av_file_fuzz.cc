@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Records of a shared address vector, as another process may have written them: each is refused, or
+// is an address that is written as it was read.
+#include "av_file.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+using weft::sdk::AvFile;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  for (AvFile::Record record; size >= sizeof record; size -= sizeof record) {
+    std::memcpy(&record, data, sizeof record);
+    data += sizeof record;
+    const auto parsed = AvFile::parse(record);
+    if (!parsed) {
+      if (parsed.error().text.empty()) std::abort();
+      continue;
+    }
+    const auto again = AvFile::parse(AvFile::make_record(*parsed));
+    if (!again || *again != *parsed) std::abort();
+    if (*parsed && ((*parsed)->is_any() || (*parsed)->port() == 0)) std::abort();
+  }
+  return 0;
+}
