@@ -61,7 +61,11 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens) {
   } else if (!listens) {
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   }
-  if (::bind(fd, address.c(), address.size()) == 0) return {};
+  if (::bind(fd, address.c(), address.size()) == 0) {
+    // What a listener accepts inherits this, and would keep the next one from the port for a while.
+    if (listens) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return {};
+  }
   const int error = errno;
   return fail(error, "bind to %s: %s%s", address.to_string().c_str(), strerror(error),
               error == EADDRNOTAVAIL ? "; no interface has this address"

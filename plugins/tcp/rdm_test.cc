@@ -1,0 +1,753 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// FI_EP_RDM over the public API: several endpoints in one process, and what is special about theirs
+// having one stream per pair: who connects, what is kept for receives that are not posted, and what
+// remains when a peer goes.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <rdma/fi_tagged.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "tests/conformance/harness.h"
+
+namespace weft::conformance {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+struct Setting {
+  uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE | FI_DIRECTED_RECV;
+  enum fi_threading threading = FI_THREAD_SAFE;
+  enum fi_progress progress = FI_PROGRESS_MANUAL;
+  sockaddr_in at{};  // port 0: any
+  size_t tx_size = 0;
+  enum fi_wait_obj wait = FI_WAIT_NONE;
+};
+
+struct Entry {
+  void *context = nullptr;
+  uint64_t flags = 0;
+  size_t len = 0;
+  uint64_t data = 0, tag = 0;
+  size_t olen = 0;
+  fi_addr_t from = FI_ADDR_NOTAVAIL;
+  int err = 0;
+};
+
+// An application with one endpoint.
+class Node {
+ public:
+  explicit Node(const Setting &setting = {}) {
+    Info hints = make_hints(setting.caps);
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->addr_format = FI_SOCKADDR_IN;
+    hints->domain_attr->threading = setting.threading;
+    hints->domain_attr->data_progress = hints->domain_attr->control_progress = setting.progress;
+    hints->tx_attr->size = setting.tx_size;
+    Info info;
+    if (setting.at.sin_port != 0) {
+      auto *address = static_cast<sockaddr_in *>(std::malloc(sizeof(sockaddr_in)));
+      *address = setting.at;
+      hints->src_addr = address;
+      hints->src_addrlen = sizeof *address;
+      info = get_info(nullptr, nullptr, 0, hints.get(), FI_VERSION(2, 0));
+    } else {
+      info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get(), FI_VERSION(2, 0));
+    }
+    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+    must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+    fi_av_attr av_attr{};
+    must(fi_av_open(domain, &av_attr, av.out(), nullptr));
+    fi_cq_attr cq_attr{};
+    cq_attr.format = FI_CQ_FORMAT_TAGGED;
+    cq_attr.wait_obj = setting.wait;
+    must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
+    must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+    must(fi_ep_bind(ep, &av->fid, 0));
+    must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+    must(fi_enable(ep));
+    size_t size = sizeof name;
+    must(fi_getname(&ep->fid, &name, &size));
+  }
+
+  fi_addr_t insert(const sockaddr_in &address) {
+    fi_addr_t index = FI_ADDR_NOTAVAIL;
+    if (fi_av_insert(av, &address, 1, &index, 0, nullptr) != 1)
+      throw std::runtime_error("not inserted");
+    return index;
+  }
+  fi_addr_t insert(const Node &peer) { return insert(peer.name); }
+
+  // Reads what there is.
+  void progress() {
+    for (;;) {
+      fi_cq_tagged_entry entry;
+      fi_addr_t from = FI_ADDR_NOTAVAIL;
+      const ssize_t n = fi_cq_readfrom(cq, &entry, 1, &from);
+      if (n == -FI_EAGAIN) return;
+      if (n == 1) {
+        done.push_back({entry.op_context, entry.flags, entry.len, entry.data, entry.tag, 0, from});
+        continue;
+      }
+      if (n != -FI_EAVAIL) must(n);
+      fi_cq_err_entry error{};
+      must(fi_cq_readerr(cq, &error, 0));
+      done.push_back({error.op_context, error.flags, error.len, error.data, error.tag, error.olen,
+                      error.src_addr, error.err});
+    }
+  }
+  std::optional<Entry> take(const void *context) {
+    for (auto i = done.begin(); i != done.end(); ++i) {
+      if (i->context != context) continue;
+      const Entry entry = *i;
+      done.erase(i);
+      return entry;
+    }
+    return {};
+  }
+
+  Handle<fid_fabric> fabric;
+  Handle<fid_domain> domain;
+  Handle<fid_av> av;
+  Handle<fid_cq> cq;
+  std::vector<Handle<fid_mr>> regions;
+  Handle<fid_ep> ep;
+  sockaddr_in name{};
+  std::deque<Entry> done;
+};
+
+using Nodes = std::initializer_list<Node *>;
+
+bool until(Nodes nodes, const std::function<bool()> &predicate,
+           std::chrono::milliseconds time = kPatience) {
+  for (const Deadline deadline(time); !deadline.passed();) {
+    if (predicate()) return true;
+    for (Node *node : nodes) node->progress();
+  }
+  return predicate();
+}
+
+// The completion of `context` at `node`, while all make progress.
+Entry wait(Node &node, const void *context, Nodes nodes, const char *file = __builtin_FILE(),
+           int line = __builtin_LINE()) {
+  std::optional<Entry> entry;
+  if (!until(nodes, [&] { return (entry = node.take(context)).has_value(); }))
+    throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": no completion");
+  return *entry;
+}
+
+void *mark(size_t n) {
+  return reinterpret_cast<void *>(n + 1);
+}
+
+// ---- exchange ----
+
+class RdmModes : public ::testing::TestWithParam<int> {};
+
+// Everybody sends to everybody, himself too, before anybody has made any progress.
+TEST_P(RdmModes, EverybodyToEverybodyAtOnce) {
+  Setting setting;
+  if (GetParam() == 1) setting.threading = FI_THREAD_DOMAIN;
+  if (GetParam() == 2) setting.progress = FI_PROGRESS_AUTO;
+  constexpr size_t kNodes = 4;
+  const size_t sizes[] = {0, 1, 64, 4000, 70000, 300000};
+  std::vector<std::unique_ptr<Node>> nodes;
+  for (size_t i = 0; i < kNodes; ++i) nodes.push_back(std::make_unique<Node>(setting));
+  fi_addr_t to[kNodes][kNodes];
+  for (size_t a = 0; a < kNodes; ++a)
+    for (size_t b = 0; b < kNodes; ++b) to[a][b] = nodes[a]->insert(*nodes[b]);
+
+  for (size_t size : sizes) {
+    std::vector<Bytes> out(kNodes), in(kNodes * kNodes * 2, Bytes(size + 1));
+    for (size_t a = 0; a < kNodes; ++a) out[a] = pattern(size, unsigned(a));
+    for (size_t a = 0; a < kNodes; ++a) {
+      for (size_t b = 0; b < kNodes; ++b) {
+        must(fi_tsend(nodes[a]->ep, out[a].data(), size, nullptr, to[a][b], 1000 + a, mark(b)));
+        must(fi_send(nodes[a]->ep, out[a].data(), size, nullptr, to[a][b], mark(50 + b)));
+      }
+    }
+    for (size_t b = 0; b < kNodes; ++b) {
+      for (size_t a = 0; a < kNodes; ++a) {
+        const size_t k = (b * kNodes + a) * 2;
+        must(fi_trecv(nodes[b]->ep, in[k].data(), size + 1, nullptr, FI_ADDR_UNSPEC, 1000 + a, 0,
+                      mark(100 + a)));
+        must(fi_recv(nodes[b]->ep, in[k + 1].data(), size + 1, nullptr, to[b][a], mark(200 + a)));
+      }
+    }
+    const Nodes all = {nodes[0].get(), nodes[1].get(), nodes[2].get(), nodes[3].get()};
+    for (size_t b = 0; b < kNodes; ++b) {
+      for (size_t a = 0; a < kNodes; ++a) {
+        const size_t k = (b * kNodes + a) * 2;
+        const Entry tagged = wait(*nodes[b], mark(100 + a), all);
+        EXPECT_EQ(tagged.err, 0);
+        EXPECT_EQ(tagged.len, size);
+        EXPECT_EQ(tagged.tag, 1000 + a);
+        EXPECT_EQ(tagged.from, to[b][a]);
+        EXPECT_EQ(tagged.flags, uint64_t(FI_RECV | FI_TAGGED));
+        const Entry plain = wait(*nodes[b], mark(200 + a), all);
+        EXPECT_EQ(plain.err, 0);
+        EXPECT_EQ(plain.len, size);
+        EXPECT_EQ(plain.from, to[b][a]);
+        EXPECT_EQ(plain.flags, uint64_t(FI_RECV | FI_MSG));
+        for (size_t i : {k, k + 1}) {
+          in[i].resize(size);
+          EXPECT_EQ(in[i], out[a]) << a << " to " << b;
+        }
+        EXPECT_EQ(wait(*nodes[a], mark(b), all).flags, uint64_t(FI_SEND | FI_TAGGED));
+        EXPECT_EQ(wait(*nodes[a], mark(50 + b), all).flags, uint64_t(FI_SEND | FI_MSG));
+      }
+    }
+    for (auto &node : nodes) {
+      node->progress();
+      EXPECT_TRUE(node->done.empty());
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rdm, RdmModes, ::testing::Values(0, 1, 2), [](const auto &info) {
+  return std::string(info.param == 0   ? "Locked"
+                     : info.param == 1 ? "ThreadDomain"
+                                       : "AutoProgress");
+});
+
+TEST(Rdm, BlockedReadersWake) {
+  Setting setting;
+  setting.wait = FI_WAIT_UNSPEC;
+  Node a(setting), b(setting);
+  const fi_addr_t to = a.insert(b);
+  Bytes in(100), out = pattern(100, 1);
+  must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
+  std::thread reader([&] {
+    fi_cq_tagged_entry entry{};
+    EXPECT_EQ(fi_cq_sread(b.cq, &entry, 1, nullptr, 20000), 1);
+    EXPECT_EQ(entry.op_context, mark(1));
+  });
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(2)));
+  fi_cq_tagged_entry entry{};
+  EXPECT_EQ(fi_cq_sread(a.cq, &entry, 1, nullptr, 20000), 1);
+  reader.join();
+  EXPECT_EQ(in, out);
+}
+
+// ---- what nobody has posted a receive for ----
+
+TEST(Rdm, UnexpectedMessagesAreFoundInAnyOrder) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  const size_t sizes[] = {0, 10, 5000, 60000, 65536, 65537, 200000, 1000000};
+  constexpr size_t kCount = std::size(sizes);
+  std::vector<Bytes> out, in;
+  for (size_t i = 0; i < kCount; ++i) {
+    out.push_back(pattern(sizes[i], unsigned(i)));
+    in.emplace_back(sizes[i]);
+    must(fi_tsenddata(a.ep, out[i].data(), out[i].size(), nullptr, 77 + i, to, i, mark(i)));
+  }
+  // The last that was sent is taken first.
+  for (size_t i = kCount; i-- > 0;) {
+    must(fi_trecv(b.ep, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    const Entry got = wait(b, mark(i), {&a, &b});
+    EXPECT_EQ(got.err, 0);
+    EXPECT_EQ(got.len, sizes[i]);
+    EXPECT_EQ(got.data, 77 + i);
+    EXPECT_EQ(got.flags, uint64_t(FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
+    EXPECT_EQ(in[i], out[i]);
+    EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
+  }
+}
+
+// More announced messages than there are numbers for: those behind wait, in order.
+TEST(Rdm, MoreLargeMessagesThanRendezvousNumbers) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kCount = 600, kSize = 70000;
+  const Bytes out = pattern(kSize + kCount, 3);
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a.ep, out.data() + i, kSize, nullptr, to, 9, mark(i)));
+  until(
+      {&a, &b}, [&] { return false; }, std::chrono::milliseconds(20));
+  Bytes in(kSize);
+  for (size_t i = 0; i < kCount; ++i) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 9, 0, mark(i)));
+    EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
+    ASSERT_TRUE(std::equal(in.begin(), in.end(), out.begin() + ptrdiff_t(i))) << i;
+    EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
+  }
+}
+
+TEST(Rdm, PeekClaimAndDiscard) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b), from = b.insert(a);
+  for (size_t size : {size_t(100), size_t(200000)}) {
+    const Bytes out = pattern(size, 4);
+    for (uint64_t tag : {1, 2, 3})
+      must(fi_tsend(a.ep, out.data(), size, nullptr, to, tag, mark(tag)));
+    Bytes in(size);
+    iovec iov{in.data(), in.size()};
+    const auto look = [&](uint64_t tag, uint64_t flags, void *context) {
+      fi_msg_tagged msg{};
+      msg.msg_iov = &iov;
+      msg.iov_count = 1;
+      msg.addr = from;
+      msg.tag = tag;
+      msg.context = context;
+      must(fi_trecvmsg(b.ep, &msg, flags));
+      return wait(b, context, {&a, &b});
+    };
+    fi_context claimed{};
+    // Until the last is here.
+    ASSERT_TRUE(until({&a, &b}, [&] { return look(3, FI_PEEK, mark(90)).err == 0; }));
+    EXPECT_EQ(look(1, FI_PEEK, mark(91)).len, size);
+    EXPECT_EQ(look(1, FI_PEEK | FI_CLAIM, &claimed).len, size);
+    EXPECT_EQ(look(1, FI_PEEK, mark(92)).err, FI_ENOMSG);
+    EXPECT_EQ(look(2, FI_PEEK | FI_DISCARD, mark(93)).len, size);
+    EXPECT_EQ(look(2, FI_PEEK, mark(94)).err, FI_ENOMSG);
+    EXPECT_EQ(look(1, FI_CLAIM, &claimed).len, size);
+    EXPECT_EQ(in, out);
+    std::ranges::fill(in, uint8_t(0));
+    must(fi_trecv(b.ep, in.data(), size, nullptr, from, 3, 0, mark(95)));
+    EXPECT_EQ(wait(b, mark(95), {&a, &b}).len, size);
+    EXPECT_EQ(in, out);
+    // What was discarded has left the sender all the same.
+    for (uint64_t tag : {1, 2, 3}) EXPECT_EQ(wait(a, mark(tag), {&a, &b}).err, 0);
+  }
+}
+
+TEST(Rdm, TooLongMessagesAreCutAndTheNextIsWhole) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  for (bool late : {false, true}) {
+    for (size_t size : {size_t(1000), size_t(100000)}) {
+      const Bytes out = pattern(size, 5);
+      Bytes in(300);
+      const auto receive = [&](size_t n) {
+        must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(n)));
+      };
+      if (!late) receive(0);
+      must(fi_tsend(a.ep, out.data(), size, nullptr, to, 1, mark(2)));
+      must(fi_tsend(a.ep, out.data(), 300, nullptr, to, 1, mark(3)));
+      if (late) {
+        until(
+            {&a, &b}, [&] { return false; }, std::chrono::milliseconds(5));
+        receive(0);
+      }
+      const Entry cut = wait(b, mark(0), {&a, &b});
+      EXPECT_EQ(cut.err, FI_ETRUNC);
+      EXPECT_EQ(cut.len, 300u);
+      EXPECT_EQ(cut.olen, size - 300);
+      EXPECT_TRUE(std::equal(in.begin(), in.end(), out.begin()));
+      receive(1);
+      EXPECT_EQ(wait(b, mark(1), {&a, &b}).err, 0);
+      EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+      EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
+    }
+  }
+}
+
+// A receiver that posts nothing holds no more than it may, the sender gets -FI_EAGAIN at last, and
+// others are not touched; nothing is lost when receives come.
+TEST(Rdm, WhatASlowReceiverKeepsIsBounded) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=64K", "FI_TCP_MAX_SAVED=256K",
+                         "FI_TCP_RECV_BUFFER=32K", "FI_TCP_SEND_BUFFER=32K"}))
+    return;
+  Node slow, a, b;
+  const fi_addr_t a_to_slow = a.insert(slow), b_to_slow = b.insert(slow);
+  constexpr size_t kSize = 3000;
+  const Bytes out = pattern(kSize + 10000, 6);
+  size_t sent = 0;
+  // Until the sender is held back for good.
+  for (int idle = 0; idle < 300;) {
+    const ssize_t rc = fi_tsend(a.ep, out.data() + sent, kSize, nullptr, a_to_slow, 1, mark(1));
+    if (rc == 0) {
+      ++sent;
+      idle = 0;
+    } else {
+      ASSERT_EQ(rc, -FI_EAGAIN);
+      ++idle;
+      for (Node *node : {&slow, &a}) node->progress();
+    }
+    ASSERT_LT(sent, 5000u);
+  }
+  EXPECT_GT(sent, 20u);
+  // Somebody else gets through.
+  Bytes in(kSize);
+  must(fi_tsend(b.ep, out.data(), kSize, nullptr, b_to_slow, 2, mark(2)));
+  must(fi_trecv(slow.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 2, 0, mark(2)));
+  EXPECT_EQ(wait(slow, mark(2), {&slow, &a, &b}).len, kSize);
+  for (size_t i = 0; i < sent; ++i) {
+    must(fi_trecv(slow.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(3)));
+    ASSERT_EQ(wait(slow, mark(3), {&slow, &a}).len, kSize);
+    ASSERT_TRUE(std::equal(in.begin(), in.end(), out.begin() + ptrdiff_t(i))) << i;
+  }
+  for (size_t i = 0; i < sent; ++i) EXPECT_EQ(wait(a, mark(1), {&slow, &a}).err, 0);
+}
+
+// One that is larger than all limits waits in the socket, and does not keep others from theirs.
+TEST(Rdm, AMessageBeyondTheLimitsWaitsForItsReceive) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=10000"})) return;
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  const Bytes out = pattern(50000, 7);
+  Bytes in(50000);
+  must(fi_send(a.ep, out.data(), out.size(), nullptr, to, mark(1)));
+  must(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, mark(2)));
+  until(
+      {&a, &b}, [&] { return false; }, std::chrono::milliseconds(10));
+  must(fi_recv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, mark(3)));
+  EXPECT_EQ(wait(b, mark(3), {&a, &b}).len, out.size());
+  EXPECT_EQ(in, out);
+  must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(4)));
+  EXPECT_EQ(wait(b, mark(4), {&a, &b}).len, 10u);
+}
+
+// ---- who is who ----
+
+TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
+  Node a, b, c;
+  const Bytes out = pattern(100, 8);
+  Bytes in(100);
+  const fi_addr_t a_to_b = a.insert(b), c_to_b = c.insert(b);
+  // b knows neither. Two strangers are two.
+  must(fi_tsend(a.ep, out.data(), 100, nullptr, a_to_b, 1, nullptr));
+  must(fi_tsend(c.ep, out.data(), 50, nullptr, c_to_b, 1, nullptr));
+  must(fi_tsend(a.ep, out.data(), 99, nullptr, a_to_b, 2, nullptr));
+  must(fi_tsend(c.ep, out.data(), 49, nullptr, c_to_b, 2, nullptr));
+  must(fi_trecv(b.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(0)));
+  EXPECT_EQ(wait(b, mark(0), {&a, &b, &c}).from, FI_ADDR_NOTAVAIL);
+  until(
+      {&a, &b, &c}, [&] { return false; }, std::chrono::milliseconds(10));
+  const fi_addr_t c_at_b = b.insert(c), a_at_b = b.insert(a);
+  must(fi_trecv(b.ep, in.data(), 100, nullptr, c_at_b, 2, 0, mark(1)));
+  Entry got = wait(b, mark(1), {&a, &b, &c});
+  EXPECT_EQ(got.len, 49u);
+  EXPECT_EQ(got.from, c_at_b);
+  must(fi_trecv(b.ep, in.data(), 100, nullptr, a_at_b, 2, 0, mark(2)));
+  got = wait(b, mark(2), {&a, &b, &c});
+  EXPECT_EQ(got.len, 99u);
+  EXPECT_EQ(got.from, a_at_b);
+
+  // Removed, he is a stranger again; his index is another's.
+  must(fi_av_remove(b.av, const_cast<fi_addr_t *>(&c_at_b), 1, 0));
+  Node d;
+  const fi_addr_t d_at_b = b.insert(d);
+  EXPECT_EQ(d_at_b, c_at_b);
+  const fi_addr_t d_to_b = d.insert(b);
+  must(fi_tsend(c.ep, out.data(), 10, nullptr, c_to_b, 3, nullptr));
+  must(fi_tsend(d.ep, out.data(), 20, nullptr, d_to_b, 3, nullptr));
+  must(fi_trecv(b.ep, in.data(), 100, nullptr, d_at_b, 3, 0, mark(3)));
+  EXPECT_EQ(wait(b, mark(3), {&a, &b, &c, &d}).len, 20u);
+  must(fi_trecv(b.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 3, 0, mark(4)));
+  got = wait(b, mark(4), {&a, &b, &c, &d});
+  EXPECT_EQ(got.len, 10u);
+  EXPECT_EQ(got.from, FI_ADDR_NOTAVAIL);
+  // And what is sent to the index goes to the new one.
+  must(fi_tsend(b.ep, out.data(), 30, nullptr, d_at_b, 4, nullptr));
+  must(fi_trecv(d.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 4, 0, mark(5)));
+  EXPECT_EQ(wait(d, mark(5), {&b, &d}).len, 30u);
+  EXPECT_EQ(fi_tsend(b.ep, out.data(), 30, nullptr, 4711, 4, nullptr), -FI_EINVAL);
+}
+
+// ---- memory ----
+
+TEST(Rdm, RemoteMemory) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  Bytes target(100000), local = pattern(100000, 9), back(100000);
+  Handle<fid_mr> region;
+  must(fi_mr_reg(b.domain, target.data(), target.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 42, 0,
+                 region.out(), nullptr));
+  const uint64_t key = fi_mr_key(region);
+  must(fi_writedata(a.ep, local.data(), local.size(), nullptr, 0x1234, to, 0, key, mark(1)));
+  EXPECT_EQ(wait(a, mark(1), {&a, &b}).flags, uint64_t(FI_WRITE | FI_RMA));
+  std::optional<Entry> told;
+  ASSERT_TRUE(until({&a, &b}, [&] { return (told = b.take(nullptr)).has_value(); }));
+  EXPECT_EQ(told->data, 0x1234u);
+  EXPECT_EQ(told->flags, uint64_t(FI_REMOTE_WRITE | FI_RMA | FI_REMOTE_CQ_DATA));
+  EXPECT_EQ(target, local);
+  must(fi_read(a.ep, back.data(), back.size(), nullptr, to, 0, key, mark(2)));
+  EXPECT_EQ(wait(a, mark(2), {&a, &b}).flags, uint64_t(FI_READ | FI_RMA));
+  EXPECT_EQ(back, local);
+
+  // Four places at once, by value.
+  Bytes small = pattern(128, 10);
+  iovec iov{small.data(), small.size()};
+  fi_rma_iov places[4];
+  for (size_t i = 0; i < 4; ++i) places[i] = {i * 1000, 32, key};
+  fi_msg_rma msg{};
+  msg.msg_iov = &iov;
+  msg.iov_count = 1;
+  msg.addr = to;
+  msg.rma_iov = places;
+  msg.rma_iov_count = 4;
+  msg.context = mark(3);
+  msg.data = 9;
+  must(fi_writemsg(a.ep, &msg,
+                   FI_INJECT | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA | FI_COMPLETION));
+  std::ranges::fill(small, uint8_t(0));
+  EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
+  const Bytes wanted = pattern(128, 10);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(std::equal(wanted.begin() + ptrdiff_t(i * 32),
+                           wanted.begin() + ptrdiff_t(i * 32 + 32),
+                           target.begin() + ptrdiff_t(i * 1000)));
+
+  // A key that is none: no answer in the protocol, so the stream ends; the next one is new.
+  must(fi_read(a.ep, back.data(), 10, nullptr, to, 0, key + 1, mark(4)));
+  EXPECT_EQ(wait(a, mark(4), {&a, &b}).err, FI_ECONNRESET);
+  std::ranges::fill(back, uint8_t(0));
+  must(fi_read(a.ep, back.data(), 10, nullptr, to, 0, key, mark(5)));
+  EXPECT_EQ(wait(a, mark(5), {&a, &b}).err, 0);
+  EXPECT_TRUE(std::equal(back.begin(), back.begin() + 10, target.begin()));
+}
+
+TEST(Rdm, DeliveryIsAcknowledged) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  for (size_t size : {size_t(100), size_t(100000)}) {
+    const Bytes out = pattern(size, 11);
+    Bytes in(size);
+    iovec iov{const_cast<uint8_t *>(out.data()), size};
+    fi_msg_tagged msg{};
+    msg.msg_iov = &iov;
+    msg.iov_count = 1;
+    msg.addr = to;
+    msg.tag = 1;
+    msg.context = mark(1);
+    must(fi_tsendmsg(a.ep, &msg, FI_DELIVERY_COMPLETE | FI_COMPLETION));
+    // Nobody moves the receiver.
+    EXPECT_FALSE(until(
+        {&a}, [&] { return !a.done.empty(); }, std::chrono::milliseconds(20)));
+    must(fi_trecv(b.ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(2)));
+    EXPECT_EQ(wait(b, mark(2), {&a, &b}).len, size);
+    EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+    EXPECT_EQ(in, out);
+  }
+}
+
+// ---- peers that go, come back, or never were ----
+
+sockaddr_in nobody() {
+  // A port that was free a moment ago and that nobody listens on.
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr *>(&address), size), 0);
+  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &size), 0);
+  ::close(fd);
+  return address;
+}
+
+TEST(Rdm, WhoIsNotThereFailsWhatIsSentToHimOnly) {
+  Node a, b;
+  const fi_addr_t to_nobody = a.insert(nobody()), to_b = a.insert(b);
+  const Bytes out = pattern(1000, 12);
+  Bytes in(1000);
+  for (int round = 0; round < 2; ++round) {
+    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_nobody, 1, mark(1)));
+    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_b, 1, mark(2)));
+    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_nobody, 1, mark(3)));
+    must(fi_trecv(b.ep, in.data(), 1000, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(4)));
+    for (size_t lost : {1u, 3u}) {
+      const Entry failed = wait(a, mark(lost), {&a, &b});
+      EXPECT_EQ(failed.err, FI_ECONNREFUSED);
+      EXPECT_EQ(failed.flags, uint64_t(FI_SEND | FI_TAGGED));
+    }
+    EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+    EXPECT_EQ(wait(b, mark(4), {&a, &b}).len, 1000u);
+    EXPECT_EQ(in, out);
+  }
+}
+
+TEST(Rdm, WhatWaitsForAStreamIsBounded) {
+  Setting setting;
+  setting.tx_size = 16;
+  Node a(setting);
+  // Somebody who takes connections and never says anything.
+  const int mute = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(mute, reinterpret_cast<sockaddr *>(&address), size), 0);
+  ASSERT_EQ(::getsockname(mute, reinterpret_cast<sockaddr *>(&address), &size), 0);
+  ASSERT_EQ(::listen(mute, 8), 0);
+  const fi_addr_t to = a.insert(address);
+  const Bytes out = pattern(10, 13);
+  for (size_t i = 0; i < 16; ++i) must(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, mark(i)));
+  EXPECT_EQ(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, nullptr), -FI_EAGAIN);
+  EXPECT_FALSE(until(
+      {&a}, [&] { return !a.done.empty(); }, std::chrono::milliseconds(20)));
+  // He goes away: all of them fail, and only then is there room.
+  ::close(mute);
+  for (size_t i = 0; i < 16; ++i) EXPECT_NE(wait(a, mark(i), {&a}).err, 0);
+  must(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, mark(20)));
+  EXPECT_EQ(wait(a, mark(20), {&a}).err, FI_ECONNREFUSED);
+}
+
+TEST(Rdm, APeerThatComesBackAtItsAddressIsFoundAgain) {
+  Node a, other;
+  auto b = std::make_unique<Node>();
+  Setting again;
+  again.at = b->name;
+  const fi_addr_t to_b = a.insert(*b), to_other = a.insert(other);
+  const Bytes out = pattern(100000, 14);
+  Bytes in(100000);
+  for (int life = 0; life < 3; ++life) {
+    for (size_t size : {size_t(50), size_t(100000)}) {
+      must(fi_tsend(a.ep, out.data(), size, nullptr, to_b, 1, mark(1)));
+      must(fi_trecv(b->ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(2)));
+      EXPECT_EQ(wait(*b, mark(2), {&a, b.get()}).len, size);
+      EXPECT_EQ(wait(a, mark(1), {&a, b.get()}).err, 0);
+    }
+    // Nobody will ever ask for this one.
+    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to_b, 2, mark(3)));
+    until(
+        {&a, b.get()}, [&] { return false; }, std::chrono::milliseconds(5));
+    b.reset();
+    EXPECT_EQ(wait(a, mark(3), {&a}).err, FI_ECONNRESET);
+    must(fi_tsend(a.ep, out.data(), 10, nullptr, to_b, 3, mark(4)));
+    EXPECT_EQ(wait(a, mark(4), {&a}).err, FI_ECONNREFUSED);
+    must(fi_tsend(a.ep, out.data(), 10, nullptr, to_other, 3, mark(5)));
+    must(fi_trecv(other.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 3, 0, mark(6)));
+    EXPECT_EQ(wait(other, mark(6), {&a, &other}).len, 10u);
+    EXPECT_EQ(wait(a, mark(5), {&a, &other}).err, 0);
+    b = std::make_unique<Node>(again);
+    EXPECT_EQ(std::memcmp(&b->name, &again.at, sizeof again.at), 0);
+  }
+}
+
+TEST(Rdm, ClosingDeliversWhatWasInjected) {
+  Node b;
+  Bytes in(100);
+  constexpr size_t kCount = 50;
+  {
+    Node a;
+    const fi_addr_t to = a.insert(b);
+    for (size_t i = 0; i < kCount; ++i) {
+      const Bytes out = pattern(64, unsigned(i));
+      must(fi_tinject(a.ep, out.data(), 64, to, i));
+    }
+    // Both have to move on until there is a stream; b does so by itself.
+    std::thread mover([&] {
+      for (size_t i = 0; i < kCount; ++i) {
+        must(fi_trecv(b.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+        EXPECT_EQ(wait(b, mark(i), {&b}).len, 64u);
+        EXPECT_TRUE(std::equal(in.begin(), in.begin() + 64, pattern(64, unsigned(i)).begin()));
+      }
+    });
+    a.ep.reset();
+    mover.join();
+  }
+}
+
+size_t count_sockets() {
+  size_t count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int type;
+    socklen_t size = sizeof type;
+    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM) ++count;
+  }
+  return count;
+}
+
+TEST(Rdm, ConnectionsBeyondTheLimitAreClosedAndMadeAgain) {
+  if (!in_fresh_process({"FI_TCP_MAX_CONNECTIONS=3"})) return;
+  constexpr size_t kPeers = 10;
+  Node hub;
+  std::vector<std::unique_ptr<Node>> peers;
+  std::vector<fi_addr_t> to;
+  for (size_t i = 0; i < kPeers; ++i) {
+    peers.push_back(std::make_unique<Node>());
+    to.push_back(hub.insert(*peers[i]));
+    peers[i]->insert(hub);
+  }
+  const Bytes out = pattern(100000, 15);
+  Bytes in(100000);
+  size_t most = 0;
+  const size_t before = count_sockets();  // the listeners'
+  for (size_t round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < kPeers; ++i) {
+      const size_t size = round % 2 == 0 ? 100 : 100000;
+      must(fi_tsend(hub.ep, out.data(), size, nullptr, to[i], round, mark(1)));
+      must(
+          fi_trecv(peers[i]->ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, round, 0, mark(2)));
+      EXPECT_EQ(wait(*peers[i], mark(2), {&hub, peers[i].get()}).len, size);
+      must(fi_tsend(peers[i]->ep, out.data(), size, nullptr, 0, round, mark(3)));
+      must(fi_trecv(hub.ep, in.data(), in.size(), nullptr, to[i], round, 0, mark(4)));
+      EXPECT_EQ(wait(hub, mark(4), {&hub, peers[i].get()}).len, size);
+      EXPECT_EQ(wait(hub, mark(1), {&hub, peers[i].get()}).err, 0);
+      EXPECT_EQ(wait(*peers[i], mark(3), {&hub, peers[i].get()}).err, 0);
+      for (auto &peer : peers) peer->progress();
+      hub.progress();
+      most = std::max(most, count_sockets() - before);
+    }
+  }
+  // Both ends are in this process, and one connection more may be on its way out.
+  EXPECT_LE(most, 2u * (3 + 1));
+  EXPECT_GE(most, 2u * 3);
+}
+
+// Kill one of four in the middle of traffic: the others are told about him only, go on among
+// themselves, and reach him when he is back.
+TEST(Rdm, KilledInTheMiddleOfTraffic) {
+  if (!in_fresh_process()) return;
+  enum : uint64_t { kGo = 1 };
+  constexpr size_t kSize = 100000;
+  const auto victim = [](sockaddr_in at) {
+    return [at](int socket) {
+      Setting setting;
+      setting.at = at;
+      setting.progress = FI_PROGRESS_AUTO;
+      Node node(setting);
+      tell_text(socket, std::string(reinterpret_cast<const char *>(&node.name), sizeof node.name));
+      Bytes in(kSize);
+      for (;;) {
+        must(fi_trecv(node.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+        wait(node, mark(1), {&node});
+      }
+    };
+  };
+  auto child = std::make_unique<Child>(victim({}));
+  const std::string text = hear_text(child->socket());
+  sockaddr_in address;
+  std::memcpy(&address, text.data(), sizeof address);
+
+  Node a, b;
+  const fi_addr_t a_to_b = a.insert(b), a_to_v = a.insert(address), b_to_v = b.insert(address);
+  const Bytes out = pattern(kSize, 16);
+  Bytes in(kSize);
+  std::map<Node *, fi_addr_t> to = {{&a, a_to_v}, {&b, b_to_v}};
+  for (auto [node, index] : to) {
+    for (size_t i = 0; i < 10; ++i) {
+      must(fi_tsend(node->ep, out.data(), kSize, nullptr, index, 1, mark(1)));
+      EXPECT_EQ(wait(*node, mark(1), {&a, &b}).err, 0);
+    }
+    // Nobody receives these: they are in flight when he dies.
+    for (size_t i = 0; i < 5; ++i)
+      must(fi_tsend(node->ep, out.data(), kSize, nullptr, index, 2, mark(2)));
+  }
+  child->kill();
+  for (auto [node, index] : to) {
+    for (size_t i = 0; i < 5; ++i) {
+      const int err = wait(*node, mark(2), {&a, &b}).err;
+      EXPECT_TRUE(err == FI_ECONNRESET || err == FI_ECONNREFUSED) << err;
+    }
+  }
+  must(fi_tsend(a.ep, out.data(), kSize, nullptr, a_to_b, 3, mark(3)));
+  must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 3, 0, mark(4)));
+  EXPECT_EQ(wait(b, mark(4), {&a, &b}).len, kSize);
+  EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
+  EXPECT_EQ(in, out);
+  EXPECT_TRUE(a.done.empty() && b.done.empty());
+}
+
+}  // namespace
+}  // namespace weft::conformance
