@@ -183,17 +183,17 @@ int Run(const Options &options) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  weft::bench::Options options;
-  CLI::App app("What an address vector of many peers costs, in bytes and seconds.");
-  app.add_option("-n,--peers", options.peers, "how many")
-      ->check(CLI::Range(1u, 16'000'000u))
-      ->capture_default_str();
-  app.add_option("-p,--provider", options.provider, "fi_fabric_attr.prov_name")
-      ->capture_default_str();
-  app.add_flag("-6,--ipv6", options.ipv6, "IPv6 peers");
-  app.add_flag("--source", options.source, "with an endpoint that reports sources (FI_SOURCE)");
-  CLI11_PARSE(app, argc, argv);
   try {
+    weft::bench::Options options;
+    CLI::App app("What an address vector of many peers costs, in bytes and seconds.");
+    app.add_option("-n,--peers", options.peers, "how many")
+        ->check(CLI::Range(1u, 16'000'000u))
+        ->capture_default_str();
+    app.add_option("-p,--provider", options.provider, "fi_fabric_attr.prov_name")
+        ->capture_default_str();
+    app.add_flag("-6,--ipv6", options.ipv6, "IPv6 peers");
+    app.add_flag("--source", options.source, "with an endpoint that reports sources (FI_SOURCE)");
+    CLI11_PARSE(app, argc, argv);
     return weft::bench::Run(options);
   } catch (const std::exception &error) {
     fprintf(stderr, "weft-av-bench: %s\n", error.what());
