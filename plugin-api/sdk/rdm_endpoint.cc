@@ -48,7 +48,8 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
       rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       receiver_(sink, {.size = limits_.rx_size,
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
-                       .source = (info.caps & FI_SOURCE) != 0}) {}
+                       .source = (info.caps & FI_SOURCE) != 0,
+                       .source_err = (info.caps & FI_SOURCE_ERR) != 0}) {}
 
 int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
@@ -60,8 +61,10 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
       if (!Av::is_mine(fid, FI_CLASS_AV, domain_.instance)) return -FI_EINVAL;
       if (flags != 0) return -FI_EBADFLAGS;
       if (av_ != nullptr) return -FI_EBUSY;
+      if (&Av::from(fid)->engine() != domain_.engine) return -FI_EINVAL;  // another domain's
       av_ = receiver_.av = Av::from(fid);
-      return 0;
+      bound_.push_back(&av_->users);
+      break;
     }
     case FI_CLASS_EQ: {
       if (!Eq::is_mine(fid, FI_CLASS_EQ, domain_.instance)) return -FI_EINVAL;
@@ -243,7 +246,7 @@ void RdmEndpoint::finish_tx(Done done) {
 void RdmEndpoint::report_remote_write(uint64_t length, uint64_t data, uint32_t source,
                                       bool atomic) {
   if (receiver_.cq == nullptr) return;
-  const bool named = caps_ & FI_SOURCE && av_ != nullptr && source < Matcher::kUnknownSource;
+  const bool named = caps_ & FI_SOURCE && av_ != nullptr && source < Matcher::kFirstUnnamed;
   receiver_.cq->push({.flags = FI_REMOTE_CQ_DATA | FI_REMOTE_WRITE | (atomic ? FI_ATOMIC : FI_RMA),
                       .len = length,
                       .data = data,
