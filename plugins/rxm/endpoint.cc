@@ -323,8 +323,9 @@ void Endpoint::on_remote_atomic(uint64_t access, uint64_t bytes) {
   if (access & FI_REMOTE_READ) count_remote(FI_REMOTE_READ, bytes);
 }
 
-void Endpoint::on_remote_write(uint64_t length, uint64_t data) {
-  report_remote_write(length, data, sdk::Matcher::kUnknownSource);
+void Endpoint::on_remote_write(Connection *from, uint64_t length, uint64_t data) {
+  report_remote_write(length, data,
+                      from != nullptr ? core_->source_of(*from) : sdk::Matcher::kUnknownSource);
 }
 
 }  // namespace weft::rxm

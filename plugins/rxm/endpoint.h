@@ -78,7 +78,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // Lower::Upper
   Core &core() override { return *core_; }
   bool is_full() override { return rx_cq_full(); }
-  void on_remote_write(uint64_t length, uint64_t data) override;
+  void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
 
   Domain &domain_;
   const uint32_t addr_format_;

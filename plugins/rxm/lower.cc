@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -159,6 +160,20 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   }
   links_.push_back(link.get());
   Link *made = link.release();
+  if (free_numbers_.empty()) {
+    numbers_.emplace_back();
+    free_numbers_.reserve(numbers_.size());
+    free_numbers_.push_back(uint32_t(numbers_.size() - 1));
+  }
+  made->place = free_numbers_.back();
+  free_numbers_.pop_back();
+  Number &number = numbers_[made->place];
+  number.link = made;
+  ++number.uses;
+  weft_carrier_ops *ops = nullptr;
+  if (fi_open_ops(&made->ep->fid, WEFT_CARRIER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) ==
+      0)
+    ops->identify(made->ep, uint64_t(number.uses) << 32 | made->place);
   rc = fi_ep_bind(made->ep, &eq_->fid, 0);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
@@ -184,6 +199,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
 
 void Lower::destroy(Link &link) {
   fi_close(&link.ep->fid);
+  numbers_[link.place].link = nullptr;
+  free_numbers_.push_back(link.place);
   std::erase(links_, &link);
   std::erase(closing_, &link);
   delete &link;
@@ -353,8 +370,9 @@ bool Lower::may_wait() {
 
 void Lower::read_completions() {
   fi_cq_tagged_entry entries[kBatch];
+  fi_addr_t sources[kBatch];
   for (int batch = 0; batch < kBatches; ++batch) {
-    const ssize_t n = fi_cq_read(cq_, entries, kBatch);
+    const ssize_t n = fi_cq_readfrom(cq_, entries, kBatch, sources);
     if (n == -FI_EAVAIL) {
       read_failure();
       continue;
@@ -366,9 +384,10 @@ void Lower::read_completions() {
     for (ssize_t i = 0; i < n; ++i) {
       const fi_cq_tagged_entry &entry = entries[i];
       if (entry.flags & FI_RECV) {
-        received(*static_cast<Buffer *>(entry.op_context), entry);
+        received(*static_cast<Buffer *>(entry.op_context), entry, sources[i]);
       } else if (entry.flags & FI_REMOTE_WRITE) {
-        upper_.on_remote_write(entry.len, entry.data);
+        const Link *link = link_at(sources[i]);
+        upper_.on_remote_write(link != nullptr ? link->owner : nullptr, entry.len, entry.data);
       } else if (entry.op_context != nullptr) {
         upper_.core().on_sent(*static_cast<Token *>(entry.op_context), 0);
       }
@@ -400,20 +419,36 @@ void Lower::read_failure() {
                           entry.err != 0 ? entry.err : FI_EIO);
 }
 
-void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry) {
+Link *Lower::link_at(fi_addr_t source) const {
+  const auto place = uint32_t(source);
+  if (place >= numbers_.size() || numbers_[place].uses != uint32_t(source >> 32)) return nullptr;
+  return numbers_[place].link;
+}
+
+void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t source) {
   if (buffer.link == nullptr) --posted_;
   const std::span<const uint8_t> bytes(buffer.bytes, std::min(entry.len, packet_size()));
   Core &core = upper_.core();
   Connection *connection = nullptr;
   if (buffer.link != nullptr) {
     connection = buffer.link->owner;
+  } else if (source != FI_ADDR_NOTAVAIL) {
+    const Link *link = link_at(source);
+    if (link != nullptr) connection = link->owner;
   } else if (bytes.size() >= kHeaderSize) {
     // The receiver handed out the index; the sender repeats it.
     WireHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
     connection = core.find(uint32_t(header.connection));
   }
-  if (connection == nullptr || !core.on_packet(*connection, bytes, buffer)) release(buffer);
+  bool kept = false;
+  if (connection != nullptr && entry.flags & FI_TAGGED) {
+    kept = core.on_short_message(*connection, bytes, entry.flags & FI_REMOTE_CQ_DATA, entry.data,
+                                 entry.tag, buffer);
+  } else if (connection != nullptr) {
+    kept = core.on_packet(*connection, bytes, buffer);
+  }
+  if (!kept) release(buffer);
 }
 
 void Lower::read_events() {

@@ -27,6 +27,7 @@ namespace weft::rxm {
 struct Link {
   fid_ep *ep = nullptr;
   Connection *owner = nullptr;        // null: closed, and told of nothing any more
+  uint32_t place = 0;                 // in Lower::numbers_
   std::unique_ptr<uint8_t[]> memory;  // its own receive buffers, where none are shared
   std::vector<Buffer> buffers;
 };
@@ -45,7 +46,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     virtual Core &core() = 0;
     // Received remote data must wait: nobody reads what is reported already.
     virtual bool is_full() = 0;
-    virtual void on_remote_write(uint64_t length, uint64_t data) = 0;
+    // `from` may be unknown (null).
+    virtual void on_remote_write(Connection *from, uint64_t length, uint64_t data) = 0;
 
    protected:
     ~Upper() = default;
@@ -106,7 +108,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void fill();
   void read_completions();
   void read_failure();
-  void received(Buffer &buffer, const fi_cq_tagged_entry &entry);
+  Link *link_at(fi_addr_t source) const;
+  void received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t source);
   void read_events();
   void read_event_failure();
   void on_connreq(const fi_eq_cm_entry &entry, size_t size);
@@ -131,6 +134,13 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   std::vector<Buffer *> free_;  // the last one first: its memory is in the cache
   size_t posted_ = 0;
   std::vector<Link *> links_, closing_;
+  // What the carrier calls a link: its place here, and how often the place was used.
+  struct Number {
+    Link *link = nullptr;
+    uint32_t uses = 0;
+  };
+  std::vector<Number> numbers_;
+  std::vector<uint32_t> free_numbers_;
   unsigned polls_ = 0;
   size_t connecting_ = 0;  // links that wait for an event
 };

@@ -132,7 +132,7 @@ void Endpoint::on_requested() {
 void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> private_data) {
   engine_.set_deadline(*this, 0);
   order_ = order;
-  reader_.start(EndpointKind::kMsg, order);
+  reader_.start(source_ ? EndpointKind::kMsgTagged : EndpointKind::kMsg, order);
   state_ = State::kConnected;
   watch();
   if (eq_ != nullptr) eq_->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));

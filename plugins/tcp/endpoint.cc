@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/shared_receive.h"
@@ -218,6 +220,24 @@ int Endpoint::control(int command, void *arg) {
     default:
       return -FI_ENOSYS;
   }
+}
+
+int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_CARRIER_OPS) return -FI_ENOSYS;
+  static const weft_carrier_ops carrier = {
+      sizeof(weft_carrier_ops),
+      [](struct fid_ep *fid, fi_addr_t source) -> int {
+        Endpoint &ep = *Endpoint::from(fid);
+        sdk::Guard guard(ep.engine_.lock());
+        if (ep.state_ > State::kEnabled) return -FI_EOPBADSTATE;
+        ep.source_ = source;
+        return 0;
+      },
+  };
+  *ops = const_cast<weft_carrier_ops *>(&carrier);
+  return 0;
 }
 
 int Endpoint::close() {
@@ -636,7 +656,7 @@ Verdict Endpoint::take_message(const FrameHeader &header, Target &target) {
 void Endpoint::end_message(const FrameHeader &header) {
   sdk::PostedRecv *r = std::exchange(current_recv_, nullptr);
   const bool multi = r->flags & FI_MULTI_RECV;
-  uint64_t flags = FI_RECV | FI_MSG;
+  uint64_t flags = FI_RECV | (header.flags & kFlagTagged ? FI_TAGGED : FI_MSG);
   if (header.has_data()) flags |= FI_REMOTE_CQ_DATA;
   bool done = true;
   if (multi) {
@@ -651,7 +671,9 @@ void Endpoint::end_message(const FrameHeader &header) {
                     .flags = flags,
                     .len = current_fit_,
                     .buf = multi ? current_base_ : nullptr,
-                    .data = header.data});
+                    .data = header.data,
+                    .tag = header.tag,
+                    .src_addr = source_.value_or(FI_ADDR_NOTAVAIL)});
   } else {
     if (cntrs_[kCntrRecv] != nullptr) cntrs_[kCntrRecv]->add_error();
     if (rx_cq_ != nullptr)
@@ -672,7 +694,8 @@ void Endpoint::written(const FrameHeader &header) {
   if (header.has_data() && rx_cq_ != nullptr)
     rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
                   .len = header.payload_size,
-                  .data = header.data});
+                  .data = header.data,
+                  .src_addr = source_.value_or(FI_ADDR_NOTAVAIL)});
 }
 
 Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {

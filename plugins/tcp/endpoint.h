@@ -110,6 +110,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
   // Handler
   void on_event(uint32_t events) override;
@@ -219,6 +220,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   const uint64_t caps_;
   const uint32_t addr_format_;
   size_t min_multi_recv_ = kMinMultiRecv;
+  // What a layer above calls this endpoint (weft/sdk/carrier.h).
+  std::optional<fi_addr_t> source_;
 
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;

@@ -253,6 +253,8 @@ class Core {
   void on_refused(Connection &connection, int err, std::span<const uint8_t> data);
   void on_closed(Connection &connection, int err);
   Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
+  // How the receiver knows who is at the other end: his index, or a number of an unnamed sender.
+  uint32_t source_of(const Connection &c) const;
   // True: the buffer is kept, and released later.
   bool on_packet(Connection &connection, std::span<const uint8_t> bytes, Buffer &buffer);
   // A tagged message without a header (wire sheet, section 7).
@@ -361,7 +363,6 @@ class Core {
   void on_read(RxMessage &m, int err);
   void lose(RxMessage &m, int err);
   sdk::Message message_of(Connection &c, const Packet &p) const;
-  uint32_t source_of(const Connection &c) const;
 
   Carrier &carrier_;
   Owner &owner_;
