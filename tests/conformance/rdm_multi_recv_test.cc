@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Buffers that take many messages (fi_msg.3, FI_MULTI_RECV; fi_endpoint.3, FI_OPT_MIN_MULTI_RECV).
+#include <algorithm>
+#include <cstring>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+class RdmMultiRecv : public ::testing::Test {
+ protected:
+  static Options with_multi_recv() {
+    Options options;
+    options.caps = FI_MSG | FI_MULTI_RECV;
+    return options;
+  }
+  static void post(Node &node, std::vector<uint8_t> &buffer) {
+    iovec iov{buffer.data(), buffer.size()};
+    fi_msg message{};
+    message.msg_iov = &iov;
+    message.iov_count = 1;
+    message.addr = FI_ADDR_UNSPEC;
+    message.context = &buffer;
+    must(fi_recvmsg(node.ep, &message, FI_MULTI_RECV | FI_COMPLETION));
+  }
+  static void send(Net &net, std::vector<uint8_t> &out) {
+    net.post(
+        [&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out); });
+    net.wait(net[0].tx_cq);
+  }
+  static void set_minimum(Node &node, size_t bytes) {
+    must(fi_setopt(node.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &bytes, sizeof bytes));
+  }
+};
+
+TEST_F(RdmMultiRecv, MessagesFillABufferUntilTooLittleIsLeft) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
+  size_t minimum = 0, length = sizeof minimum;
+  must(fi_getopt(net[1].ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &minimum, &length));
+  EXPECT_EQ(minimum, 64u);
+  for (size_t size : {1, 50, 64, 100, 5000, 40000}) {
+    SCOPED_TRACE(size);
+    std::vector<uint8_t> buffer(size * 5 +
+                                63);  // after five messages less than the minimum is left
+    post(net[1], buffer);
+    const size_t expected = (buffer.size() - 64) / size + 1;
+    size_t used = 0;
+    for (size_t i = 0; i < expected; ++i) {
+      const bool last = i + 1 == expected;
+      std::vector<uint8_t> out = pattern(size, unsigned(i));
+      send(net, out);
+      const Completion got = net.wait(net[1].rx_cq);
+      ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
+      EXPECT_EQ(got.context, &buffer);
+      EXPECT_EQ(got.len, size);
+      auto *at = static_cast<uint8_t *>(got.buf);
+      ASSERT_GE(at, buffer.data() + used) << "over an earlier message";
+      ASSERT_LE(at + size, buffer.data() + buffer.size());
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), at));
+      used = size_t(at - buffer.data()) + size;
+      bool released = got.flags & FI_MULTI_RECV;
+      if (last && !released) {  // the release may be a completion of its own
+        const Completion release = net.wait(net[1].rx_cq);
+        EXPECT_EQ(release.context, &buffer);
+        released = release.flags & FI_MULTI_RECV;
+      }
+      EXPECT_EQ(released, last) << "message " << i << " of " << expected;
+    }
+  }
+}
+
+TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 100); });
+  std::vector<std::vector<uint8_t>> buffers(4, std::vector<uint8_t>(1000));
+  for (auto &buffer : buffers) post(net[1], buffer);
+  size_t released = 0, messages = 0;
+  for (unsigned i = 0; i < 40; ++i) {
+    std::vector<uint8_t> out = pattern(100, i);
+    send(net, out);
+    for (bool got_message = false; !got_message;) {
+      const Completion got = net.wait(net[1].rx_cq);
+      ASSERT_EQ(got.err, 0);
+      if (got.len == 100) {
+        EXPECT_EQ(0, std::memcmp(got.buf, out.data(), 100)) << "message " << i;
+        got_message = true;
+        ++messages;
+      }
+      if (got.flags & FI_MULTI_RECV) {
+        EXPECT_EQ(got.context, &buffers[released]) << "released out of turn";
+        ++released;
+      }
+    }
+  }
+  EXPECT_EQ(messages, 40u);
+  net.settle();
+  while (auto got = poll(net[1].rx_cq)) released += bool(got->flags & FI_MULTI_RECV);
+  EXPECT_EQ(released, 4u);
+}
+
+TEST_F(RdmMultiRecv, UnexpectedMessagesGoIntoOneBuffer) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
+  std::vector<std::vector<uint8_t>> out;
+  for (unsigned i = 0; i < 20; ++i) out.push_back(pattern(60, i));
+  for (auto &bytes : out)
+    net.post([&] { return fi_inject(net[0].ep, bytes.data(), bytes.size(), net.at(0, 1)); });
+  net.settle();
+  std::vector<uint8_t> buffer(1 << 16);
+  post(net[1], buffer);
+  for (unsigned i = 0; i < 20; ++i) {
+    const Completion got = net.wait(net[1].rx_cq);
+    ASSERT_EQ(got.err, 0);
+    EXPECT_EQ(got.len, 60u);
+    EXPECT_EQ(0, std::memcmp(got.buf, out[i].data(), 60)) << "message " << i;
+  }
+}
+
+TEST_F(RdmMultiRecv, CancelGivesTheBufferBack) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
+  std::vector<uint8_t> buffer(1000), out = pattern(10, 1), in(10);
+  post(net[1], buffer);
+  send(net, out);
+  EXPECT_EQ(net.wait(net[1].rx_cq).len, 10u);
+  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &buffer), 0);
+  const Completion got = net.wait(net[1].rx_cq);
+  EXPECT_EQ(got.err, FI_ECANCELED);
+  EXPECT_EQ(got.context, &buffer);
+  must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  send(net, out);
+  EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
