@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Address vectors (fi_av.3) with traffic behind them: what an entry names, what removing it and
+// inserting it again mean, and a peer that comes back at its old address.
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+class RdmAv : public ::testing::TestWithParam<enum fi_av_type> {
+ protected:
+  Options options() {
+    Options options;
+    options.av_type = GetParam();
+    return options;
+  }
+  bool offered() { return find_info(options()) != nullptr; }
+};
+INSTANTIATE_TEST_SUITE_P(Types, RdmAv, ::testing::Values(FI_AV_MAP, FI_AV_TABLE),
+                         [](const auto &info) {
+                           return std::string(info.param == FI_AV_MAP ? "Map" : "Table");
+                         });
+#define AV_NEEDED()                                              \
+  covers(GetParam() == FI_AV_MAP ? "FI_AV_MAP" : "FI_AV_TABLE"); \
+  if (!offered()) GTEST_SKIP() << "fi_getinfo offers no such address vector"
+
+std::string loopback(uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return {reinterpret_cast<char *>(&address), sizeof address};
+}
+
+TEST_P(RdmAv, LookupGivesTheAddressBack) {
+  AV_NEEDED();
+  Node node(options());
+  for (uint16_t port : {1000, 2000, 3000}) {
+    const std::string address = loopback(port);
+    const fi_addr_t name = node.insert(address);
+    char buffer[64];
+    size_t size = sizeof buffer;
+    must(fi_av_lookup(node.av, name, buffer, &size));
+    EXPECT_EQ(std::string(buffer, size), address);
+    size = 4;  // too little: as much as fits, and the size that is needed
+    char little[5] = {0, 0, 0, 0, 0x77};
+    must(fi_av_lookup(node.av, name, little, &size));
+    EXPECT_EQ(size, address.size());
+    EXPECT_EQ(std::string(little, 4), address.substr(0, 4));
+    EXPECT_EQ(little[4], 0x77);
+  }
+}
+
+TEST_P(RdmAv, ATableNumbersItsEntriesFromZero) {
+  AV_NEEDED();
+  Node node(options());
+  std::string addresses;
+  for (uint16_t port = 1; port <= 10; ++port) addresses += loopback(port);
+  std::vector<fi_addr_t> names(10, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(fi_av_insert(node.av, addresses.data(), 10, names.data(), 0, nullptr), 10);
+  if (GetParam() == FI_AV_TABLE) {
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(names[i], i);
+    EXPECT_EQ(node.insert(loopback(11)), 10u);
+  }
+  EXPECT_EQ(std::set<fi_addr_t>(names.begin(), names.end()).size(), 10u);
+  EXPECT_EQ(std::count(names.begin(), names.end(), FI_ADDR_NOTAVAIL), 0);
+}
+
+// A table may be filled without asking for the names: they are known.
+TEST_P(RdmAv, ATableNeedsNoArrayOfNames) {
+  AV_NEEDED();
+  if (GetParam() != FI_AV_TABLE) GTEST_SKIP() << "of tables only";
+  Net net(1, options());
+  Node other(options());
+  const std::string address = other.name();
+  ASSERT_EQ(fi_av_insert(net[0].av, address.data(), 1, nullptr, 0, nullptr), 1);
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
+  must(fi_recv(other.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] {
+    other.progress();
+    return fi_send(net[0].ep, out.data(), out.size(), nullptr, 1, &out);
+  });
+  std::optional<Completion> got;
+  EXPECT_TRUE(net.until([&] { return (got = poll(other.rx_cq)).has_value(); }));
+  EXPECT_EQ(in, out);
+}
+
+TEST_P(RdmAv, InsertsvcResolvesNames) {
+  AV_NEEDED();
+  Net net(2, options());
+  const std::string address = net[1].name();
+  sockaddr_in parsed;
+  std::memcpy(&parsed, address.data(), sizeof parsed);
+  fi_addr_t name = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insertsvc(net[0].av, "127.0.0.1", std::to_string(ntohs(parsed.sin_port)).c_str(),
+                            &name, 0, nullptr),
+            1);
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
+  must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
+TEST_P(RdmAv, InsertsymCountsNodesAndServices) {
+  AV_NEEDED();
+  Node node(options());
+  fi_addr_t names[6];
+  ASSERT_EQ(fi_av_insertsym(node.av, "127.0.0.1", 2, "7000", 3, names, 0, nullptr), 6);
+  for (int i = 0; i < 6; ++i) {
+    sockaddr_in address{};
+    size_t size = sizeof address;
+    must(fi_av_lookup(node.av, names[i], &address, &size));
+    EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK + uint32_t(i / 3));
+    EXPECT_EQ(ntohs(address.sin_port), 7000 + i % 3);
+  }
+}
+
+TEST_P(RdmAv, StraddrSaysTheAddress) {
+  AV_NEEDED();
+  Node node(options());
+  const std::string address = loopback(4711);
+  char text[128];
+  size_t size = sizeof text;
+  const char *said = fi_av_straddr(node.av, address.data(), text, &size);
+  ASSERT_NE(said, nullptr);
+  EXPECT_NE(std::string(said).find("127.0.0.1"), std::string::npos) << said;
+  EXPECT_NE(std::string(said).find("4711"), std::string::npos) << said;
+  char little[6] = {0, 0, 0, 0, 0, 0x77};
+  size_t room = 5;
+  fi_av_straddr(node.av, address.data(), little, &room);
+  EXPECT_EQ(little[5], 0x77) << "written behind the buffer";
+  EXPECT_GE(room, std::strlen(text) + 1) << "the size that is needed";
+}
+
+TEST_P(RdmAv, ARemovedPeerCanBeInsertedAgain) {
+  AV_NEEDED();
+  Net net(3, options());
+  for (int round = 0; round < 5; ++round) {
+    net.exchange(0, 1);
+    net.exchange(0, 2);
+    fi_addr_t name = net.at(0, 1);
+    must(fi_av_remove(net[0].av, &name, 1, 0));
+    net.exchange(0, 2);
+    EXPECT_EQ(net[0].insert(net[1].name()), name) << "the index of a single hole is used again";
+  }
+}
+
+TEST_P(RdmAv, AMessageOfARemovedPeerStillArrives) {
+  AV_NEEDED();
+  Net net(2, options());
+  net.exchange(0, 1);
+  net.exchange(1, 0);
+  fi_addr_t name = net.at(1, 0);
+  must(fi_av_remove(net[1].av, &name, 1, 0));
+  net.exchange(0, 1);
+  net.exchange(0, 1, 100000);
+}
+
+TEST_P(RdmAv, TheSourceOfAStrangerIsNotAvailable) {
+  AV_NEEDED();
+  RDM_NEEDS(FI_MSG | FI_SOURCE);
+  Options wanted = options();
+  wanted.caps |= FI_SOURCE;
+  Node target(wanted);
+  Net net(1, wanted);
+  const fi_addr_t to = net[0].insert(target.name());
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
+  must(fi_recv(target.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] {
+    target.progress();
+    return fi_send(net[0].ep, out.data(), out.size(), nullptr, to, &out);
+  });
+  std::optional<Completion> got;
+  ASSERT_TRUE(net.until([&] { return (got = poll(target.rx_cq)).has_value(); }));
+  EXPECT_EQ(got->err, 0);
+  EXPECT_EQ(got->source, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(in, out);
+}
+
+// The one who was inserted a thousand times over is still one peer per name.
+TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
+  AV_NEEDED();
+  Net net(4, options());
+  std::string addresses;
+  for (uint16_t port = 1; port <= 2000; ++port) addresses += loopback(port);
+  std::vector<fi_addr_t> names(2000);
+  EXPECT_EQ(fi_av_insert(net[0].av, addresses.data(), 2000, names.data(), 0, nullptr), 2000);
+  for (size_t to : {1, 2, 3}) net.exchange(0, to);
+  EXPECT_EQ(fi_av_remove(net[0].av, names.data(), 2000, 0), 0);
+  for (size_t to : {1, 2, 3}) net.exchange(0, to);
+}
+
+TEST_P(RdmAv, NobodyThereIsAnError) {
+  AV_NEEDED();
+  covers("errors of dead peers");
+  Net net(2, options());
+  std::string gone;
+  {
+    Node brief(options());
+    gone = brief.name();
+  }
+  const fi_addr_t name = net[0].insert(gone);
+  std::vector<uint8_t> out(64);
+  // Either the call says so, or the completion does.
+  const ssize_t rc =
+      net.attempt([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });
+  if (rc == 0) {
+    const Completion done = net.wait(net[0].tx_cq);
+    EXPECT_NE(done.err, 0);
+    EXPECT_EQ(done.context, &out);
+  } else {
+    EXPECT_LT(rc, 0);
+  }
+  net.exchange(0, 1);
+  net.exchange(1, 0, 100000);
+}
+
+// A peer is closed and a new one opens at its address: the next send reaches it. Sends between may
+// fail, those of others may not.
+TEST_P(RdmAv, APeerThatComesBackIsReached) {
+  AV_NEEDED();
+  covers("restart of a peer");
+  Net net(2, options());
+  auto peer = std::make_unique<Node>(options());
+  const std::string address = peer->name();
+  sockaddr_in parsed;
+  std::memcpy(&parsed, address.data(), sizeof parsed);
+  const fi_addr_t name = net[0].insert(address);
+  Options same = options();
+  same.service = std::to_string(ntohs(parsed.sin_port));
+  for (int life = 0; life < 3; ++life) {
+    SCOPED_TRACE(life);
+    std::vector<uint8_t> out = pattern(100, unsigned(life)), in(100);
+    must(fi_trecv(peer->ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    bool reached = false, pending = false;
+    EXPECT_TRUE(net.until([&] {
+      if (!pending && !reached) {
+        const ssize_t rc = fi_tsend(net[0].ep, out.data(), 100, nullptr, name, 1, &out);
+        pending = rc == 0;
+      }
+      peer->progress();
+      if (auto got = poll(peer->rx_cq)) {
+        EXPECT_EQ(got->err, 0);
+        reached = true;
+      }
+      if (auto done = poll(net[0].tx_cq)) pending = false;
+      return reached && !pending;
+    }));
+    EXPECT_EQ(in, out);
+    net.exchange(0, 1);
+    peer.reset();
+    net.settle();
+    peer = std::make_unique<Node>(same);
+    ASSERT_EQ(peer->name(), address) << "not at its old address";
+  }
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Remote memory access between reliable datagram endpoints (fi_rma.3, fi_mr.3): every form over
+// every size, remote CQ data, completion levels, counters, and what a wrong key costs.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+constexpr uint64_t kData = 0x0102030405060708;
+constexpr uint64_t kKey = 42;
+
+Options with_rma(uint64_t more = 0) {
+  Options options;
+  options.caps = FI_MSG | FI_TAGGED | FI_RMA | more;
+  return options;
+}
+
+// Two applications; the second exposes `window`.
+struct Exposed {
+  explicit Exposed(size_t size, const Options &options = with_rma(),
+                   uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE,
+                   const std::function<void(Node &)> &before_enable = {})
+      : net(2, options, before_enable), window(size, 0xee) {
+    region = net[1].expose(window.data(), window.size(), access, kKey);
+  }
+  uint64_t at(size_t offset = 0) { return net[1].base_of(window.data()) + offset; }
+  uint64_t key() { return fi_mr_key(region); }
+  ssize_t write(std::vector<uint8_t> &out, size_t offset = 0) {
+    return fi_write(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), at(offset), key(),
+                    &out);
+  }
+  ssize_t read(std::vector<uint8_t> &in, size_t offset = 0) {
+    return fi_read(net[0].ep, in.data(), in.size(), nullptr, net.at(0, 1), at(offset), key(), &in);
+  }
+  Completion initiated() { return net.wait(net[0].tx_cq); }
+
+  Net net;
+  std::vector<uint8_t> window;
+  fid_mr *region;
+};
+
+struct Message {
+  Message(Exposed &e, std::vector<uint8_t> &local, size_t parts, size_t remote_parts)
+      : iov(cut(local, parts)) {
+    for (const iovec &part : cut(local, remote_parts)) {
+      const size_t offset = size_t(static_cast<uint8_t *>(part.iov_base) - local.data());
+      remote.push_back({e.at(offset), part.iov_len, e.key()});
+    }
+    msg.msg_iov = iov.data();
+    msg.iov_count = iov.size();
+    msg.rma_iov = remote.data();
+    msg.rma_iov_count = remote.size();
+    msg.addr = e.net.at(0, 1);
+    msg.context = &local;
+    msg.data = kData;
+  }
+  std::vector<iovec> iov;
+  std::vector<fi_rma_iov> remote;
+  fi_msg_rma msg{};
+};
+
+struct Form {
+  const char *name;
+  bool reads, injects, has_data;
+  ssize_t (*go)(Exposed &e, std::vector<uint8_t> &local);
+};
+std::ostream &operator<<(std::ostream &out, const Form &form) {
+  return out << form.name;
+}
+const Form kForms[] = {
+    {"Write", false, false, false,
+     [](Exposed &e, std::vector<uint8_t> &local) { return e.write(local); }},
+    {"Writev", false, false, false,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       const auto iov = cut(local, e.net[0].info->tx_attr->iov_limit);
+       return fi_writev(e.net[0].ep, iov.data(), nullptr, iov.size(), e.net.at(0, 1), e.at(),
+                        e.key(), &local);
+     }},
+    {"Writemsg", false, false, true,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       const Message m(e, local, 2, e.net[0].info->tx_attr->rma_iov_limit);
+       return fi_writemsg(e.net[0].ep, &m.msg, FI_COMPLETION | FI_REMOTE_CQ_DATA);
+     }},
+    {"Writedata", false, false, true,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       return fi_writedata(e.net[0].ep, local.data(), local.size(), nullptr, kData, e.net.at(0, 1),
+                           e.at(), e.key(), &local);
+     }},
+    {"InjectWrite", false, true, false,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       std::vector<uint8_t> copy = local;
+       const ssize_t rc =
+           fi_inject_write(e.net[0].ep, copy.data(), copy.size(), e.net.at(0, 1), e.at(), e.key());
+       std::fill(copy.begin(), copy.end(), 0xdd);
+       return rc;
+     }},
+    {"InjectWritedata", false, true, true,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       std::vector<uint8_t> copy = local;
+       const ssize_t rc = fi_inject_writedata(e.net[0].ep, copy.data(), copy.size(), kData,
+                                              e.net.at(0, 1), e.at(), e.key());
+       std::fill(copy.begin(), copy.end(), 0xdd);
+       return rc;
+     }},
+    {"Read", true, false, false,
+     [](Exposed &e, std::vector<uint8_t> &local) { return e.read(local); }},
+    {"Readv", true, false, false,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       const auto iov = cut(local, e.net[0].info->tx_attr->iov_limit);
+       return fi_readv(e.net[0].ep, iov.data(), nullptr, iov.size(), e.net.at(0, 1), e.at(),
+                       e.key(), &local);
+     }},
+    {"Readmsg", true, false, false,
+     [](Exposed &e, std::vector<uint8_t> &local) {
+       const Message m(e, local, 3, e.net[0].info->tx_attr->rma_iov_limit);
+       return fi_readmsg(e.net[0].ep, &m.msg, FI_COMPLETION);
+     }},
+};
+
+class RdmRmaForm : public ::testing::TestWithParam<Form> {};
+INSTANTIATE_TEST_SUITE_P(All, RdmRmaForm, ::testing::ValuesIn(kForms),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
+  RDM_NEEDS(FI_RMA);
+  const Form &form = GetParam();
+  Exposed e((1 << 20) + 8);
+  for (size_t size : edges()) {
+    SCOPED_TRACE(size);
+    if (form.injects && size > e.net[0].info->tx_attr->inject_size) continue;
+    std::vector<uint8_t> local = pattern(size, unsigned(size));
+    std::fill(e.window.begin(), e.window.end(), 0xee);
+    std::vector<uint8_t> expected = local;
+    if (form.reads) {
+      std::copy(local.begin(), local.end(), e.window.begin());
+      std::fill(local.begin(), local.end(), 0);
+    }
+    e.net.post([&] { return form.go(e, local); });
+    if (!form.injects) {
+      const Completion done = e.initiated();
+      ASSERT_EQ(done.err, 0) << fi_strerror(done.err);
+      EXPECT_EQ(done.context, &local);
+      const uint64_t flags = FI_RMA | (form.reads ? FI_READ : FI_WRITE);
+      EXPECT_EQ(done.flags & flags, flags);
+    }
+    if (form.has_data) {
+      const Completion told = e.net.wait(e.net[1].rx_cq);
+      EXPECT_EQ(told.err, 0);
+      EXPECT_EQ(told.data, kData);
+      EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
+                FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
+    }
+    const auto &there = form.reads ? local : e.window;
+    EXPECT_TRUE(e.net.until([&] { return std::memcmp(there.data(), expected.data(), size) == 0; }))
+        << "the bytes never came";
+    for (size_t i = size; i < size + 8; ++i) ASSERT_EQ(e.window[i], 0xee) << "behind, at " << i;
+  }
+  e.net.settle();
+  EXPECT_FALSE(poll(e.net[0].tx_cq).has_value());
+  EXPECT_FALSE(poll(e.net[1].rx_cq).has_value()) << "a write without data tells nobody";
+}
+
+// fi_endpoint.3, FI_DELIVERY_COMPLETE: what was written is in the target's memory.
+TEST(RdmRma, DeliveryCompleteMeansThatItIsThere) {
+  RDM_NEEDS(FI_RMA);
+  covers("FI_DELIVERY_COMPLETE");
+  Options options = with_rma();
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_DELIVERY_COMPLETE";
+  Exposed e(1 << 20, options);
+  for (size_t size : {1, 100, 20000, 1 << 20}) {
+    std::vector<uint8_t> out = pattern(size, 7);
+    std::fill(e.window.begin(), e.window.end(), 0);
+    e.net.post([&] { return e.write(out); });
+    EXPECT_EQ(e.initiated().err, 0);
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), e.window.begin())) << size;
+  }
+}
+
+// fi_endpoint.3, FI_ORDER_RAW (fi_rma.3): a read after a write of the same place sees it.
+TEST(RdmRma, AReadAfterAWriteSeesIt) {
+  RDM_NEEDS(FI_RMA);
+  covers("FI_ORDER_RMA_RAW");
+  Options options = with_rma();
+  options.order = FI_ORDER_RMA_RAW;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_ORDER_RMA_RAW";
+  Exposed e(1 << 16, options);
+  for (unsigned round = 0; round < 20; ++round) {
+    std::vector<uint8_t> out = pattern(round % 2 ? 40000 : 64, round), in(out.size());
+    e.net.post([&] { return e.write(out); });
+    e.net.post([&] { return e.read(in); });
+    EXPECT_EQ(e.initiated().err, 0);
+    EXPECT_EQ(e.initiated().err, 0);
+    EXPECT_EQ(in, out);
+  }
+}
+
+// What the target refuses. The initiator of a read, and of a write that asks for
+// FI_DELIVERY_COMPLETE, gets an error: other writes may be complete before the target sees them.
+// The target's memory stays as it is, and messages go on, if not between these two, then with
+// others.
+Options with_delivery_complete() {
+  Options options = with_rma();
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  if (!find_info(options)) options.tx_op_flags = 0;
+  return options;
+}
+enum class Wrong { kKey, kBeforeStart, kBehindEnd, kNoWrite, kNoRead };
+class RdmRmaRefused : public ::testing::TestWithParam<std::tuple<Wrong, size_t>> {};
+INSTANTIATE_TEST_SUITE_P(All, RdmRmaRefused,
+                         ::testing::Combine(::testing::Values(Wrong::kKey, Wrong::kBeforeStart,
+                                                              Wrong::kBehindEnd, Wrong::kNoWrite,
+                                                              Wrong::kNoRead),
+                                            ::testing::Values(16, 100000)));
+
+TEST_P(RdmRmaRefused, TheInitiatorGetsTheErrorAndNobodyElse) {
+  RDM_NEEDS(FI_RMA);
+  covers("errors of RMA");
+  const auto [wrong, size] = GetParam();
+  const uint64_t access = wrong == Wrong::kNoWrite  ? FI_REMOTE_READ
+                          : wrong == Wrong::kNoRead ? FI_REMOTE_WRITE
+                                                    : FI_REMOTE_READ | FI_REMOTE_WRITE;
+  const Options options = with_delivery_complete();
+  Exposed e(200000, options, access);
+  Node &third = e.net.add(with_rma());
+  e.net.exchange(0, 1);
+  e.net.exchange(2, 1);
+  std::vector<uint8_t> local = pattern(size, 1);
+  uint64_t at = e.at(), key = e.key();
+  if (wrong == Wrong::kKey) key += 12345;
+  if (wrong == Wrong::kBeforeStart) at -= 8;
+  if (wrong == Wrong::kBehindEnd) at = e.at(e.window.size() - size + 1);
+  e.net.post([&] {
+    return wrong == Wrong::kNoRead
+               ? fi_read(e.net[0].ep, local.data(), size, nullptr, e.net.at(0, 1), at, key, &local)
+               : fi_write(e.net[0].ep, local.data(), size, nullptr, e.net.at(0, 1), at, key,
+                          &local);
+  });
+  const Completion done = e.initiated();
+  if (wrong == Wrong::kNoRead || options.tx_op_flags != 0) {
+    EXPECT_NE(done.err, 0);
+  }
+  EXPECT_EQ(done.context, &local);
+  e.net.settle();
+  EXPECT_TRUE(std::all_of(e.window.begin(), e.window.end(), [](uint8_t b) { return b == 0xee; }));
+  EXPECT_FALSE(poll(e.net[1].rx_cq).has_value()) << "the target's own queue tells nothing";
+  e.net.exchange(2, 1);
+  e.net.exchange(1, 2);
+  e.net.exchange(0, 2);
+  e.net.exchange(2, 0, 100000);
+  static_cast<void>(third);
+}
+
+TEST(RdmRma, AClosedRegionIsRefused) {
+  RDM_NEEDS(FI_RMA);
+  covers("errors of RMA");
+  Exposed e(4096, with_delivery_complete());
+  std::vector<uint8_t> out = pattern(64, 1);
+  e.net.post([&] { return e.write(out); });
+  EXPECT_EQ(e.initiated().err, 0);
+  const uint64_t key = e.key(), at = e.at();
+  e.net[1].regions.clear();
+  std::fill(e.window.begin(), e.window.end(), 0);
+  e.net.post([&] {
+    return fi_write(e.net[0].ep, out.data(), out.size(), nullptr, e.net.at(0, 1), at, key, &out);
+  });
+  const int err = e.initiated().err;
+  if (e.net[0].options.tx_op_flags != 0) {
+    EXPECT_NE(err, 0);
+  }
+  e.net.settle();
+  EXPECT_EQ(e.window[0], 0);
+}
+
+// fi_cntr.3: FI_WRITE and FI_READ count at the initiator, FI_REMOTE_WRITE and FI_REMOTE_READ at the
+// target, which with FI_RMA_EVENT counts every access.
+TEST(RdmRma, CountersCountAtTheInitiator) {
+  RDM_NEEDS(FI_RMA);
+  covers("counters");
+  fid_cntr *writes = nullptr, *reads = nullptr;
+  Exposed e(4096, with_rma(), FI_REMOTE_READ | FI_REMOTE_WRITE, [&](Node &node) {
+    if (writes != nullptr) return;  // of the first only
+    writes = node.count(FI_WRITE);
+    reads = node.count(FI_READ);
+  });
+  std::vector<uint8_t> local(100);
+  for (int i = 0; i < 5; ++i) e.net.post([&] { return e.write(local); });
+  for (int i = 0; i < 3; ++i) e.net.post([&] { return e.read(local); });
+  e.net.post([&] {
+    return fi_inject_write(e.net[0].ep, local.data(), 8, e.net.at(0, 1), e.at(), e.key());
+  });
+  e.net.wait_count(writes, 6);
+  e.net.wait_count(reads, 3);
+  e.net.settle();
+  EXPECT_EQ(fi_cntr_read(writes), 6u);
+  EXPECT_EQ(fi_cntr_read(reads), 3u);
+  EXPECT_EQ(fi_cntr_readerr(writes), 0u);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(e.initiated().err, 0);
+}
+
+TEST(RdmRma, RmaEventsCountAtTheTarget) {
+  RDM_NEEDS(FI_RMA | FI_RMA_EVENT);
+  fid_cntr *writes = nullptr, *reads = nullptr;
+  int opened = 0;
+  Options options = with_rma(FI_RMA_EVENT);
+  options.mr_mode = FI_MR_RMA_EVENT;
+  Net net(2, options, [&](Node &node) {
+    if (++opened != 2) return;
+    writes = node.count(FI_REMOTE_WRITE);
+    reads = node.count(FI_REMOTE_READ);
+  });
+  std::vector<uint8_t> window(200000), local(200000);
+  fid_mr *region =
+      net[1].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+  if (net[1].info->domain_attr->mr_mode & FI_MR_RMA_EVENT) {
+    must(fi_mr_bind(region, &writes->fid, FI_REMOTE_WRITE));
+    must(fi_mr_enable(region));
+  }
+  const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);
+  for (size_t size : {8, 20000, 200000}) {
+    net.post([&] {
+      return fi_write(net[0].ep, local.data(), size, nullptr, net.at(0, 1), at, key, nullptr);
+    });
+    net.post([&] {
+      return fi_read(net[0].ep, local.data(), size, nullptr, net.at(0, 1), at, key, nullptr);
+    });
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  net.wait_count(writes, 3);
+  if (!(net[1].info->domain_attr->mr_mode & FI_MR_RMA_EVENT)) net.wait_count(reads, 3);
+  net.settle();
+  EXPECT_EQ(fi_cntr_read(writes), 3u);
+}
+
+// A thousand operations at once, each to its own place.
+TEST(RdmRma, ManyAtOnce) {
+  RDM_NEEDS(FI_RMA);
+  constexpr size_t kCount = 1000, kSize = 64;
+  Exposed e(kCount * kSize);
+  std::vector<std::vector<uint8_t>> out, in(kCount, std::vector<uint8_t>(kSize));
+  for (size_t i = 0; i < kCount; ++i) out.push_back(pattern(kSize, unsigned(i)));
+  size_t done = 0;
+  const auto reap = [&] {
+    while (auto got = poll(e.net[0].tx_cq)) {
+      EXPECT_EQ(got->err, 0);
+      ++done;
+    }
+    return done;
+  };
+  for (size_t i = 0; i < kCount; ++i) {
+    e.net.post([&] {
+      reap();
+      return e.write(out[i], i * kSize);
+    });
+  }
+  EXPECT_TRUE(e.net.until([&] { return reap() == kCount; }));
+  for (size_t i = 0; i < kCount; ++i) {
+    e.net.post([&] {
+      reap();
+      return e.read(in[i], i * kSize);
+    });
+  }
+  EXPECT_TRUE(e.net.until([&] { return reap() == 2 * kCount; }));
+  EXPECT_EQ(in, out);
+}
+
+TEST(RdmRma, AnEndpointReachesItsOwnMemory) {
+  RDM_NEEDS(FI_RMA);
+  Net net(1, with_rma());
+  std::vector<uint8_t> window(70000), out = pattern(70000, 1), in(70000);
+  fid_mr *region =
+      net[0].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+  const uint64_t at = net[0].base_of(window.data()), key = fi_mr_key(region);
+  net.post([&] {
+    return fi_write(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 0), at, key, &out);
+  });
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  net.post([&] {
+    return fi_read(net[0].ep, in.data(), in.size(), nullptr, net.at(0, 0), at, key, &in);
+  });
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
