@@ -1,0 +1,822 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The protocol among simulated peers: a world with its own time, in which connections take as long
+// as a seed says, packets wait for buffers, calls say -FI_EAGAIN, and peers die and come back.
+// Whatever happens, an operation ends once, a message arrives once at the most and unspoilt, and
+// nothing is left over.
+#include "plugins/rxm/protocol/core.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+
+#include "plugin-api/sdk/test_instance.h"
+
+namespace weft::rxm {
+
+class Node;
+
+struct Link {
+  Node *node = nullptr;
+  Connection *owner = nullptr;
+  Link *other = nullptr;
+  bool open = true;
+  bool busy = false;
+  uint64_t last_arrival = 0;                // of what was sent by the other end
+  std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
+  std::multiset<Token *> pending;
+};
+
+struct Request {
+  Node *target = nullptr;
+  Link *from = nullptr;
+  bool answered = false;
+};
+
+struct Buffer {
+  std::vector<uint8_t> bytes;
+  Link *link = nullptr;
+};
+
+namespace {
+
+struct World {
+  explicit World(unsigned seed) : random(seed) {}
+  struct Event {
+    uint64_t at, number;
+    std::function<void()> run;
+    bool operator>(const Event &o) const {
+      return at != o.at ? at > o.at : number > o.number;
+    }
+  };
+  void after(uint64_t delay, std::function<void()> run) {
+    events.push({now + delay, ++numbers, std::move(run)});
+  }
+  uint64_t some(uint64_t limit) { return random() % limit; }
+  bool chance(unsigned percent) { return random() % 100 < percent; }
+  bool step() {
+    if (events.empty()) return false;
+    Event event = std::move(const_cast<Event &>(events.top()));
+    events.pop();
+    now = std::max(now, event.at);
+    event.run();
+    return true;
+  }
+
+  std::mt19937_64 random;
+  uint64_t now = 1, numbers = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+  std::vector<std::unique_ptr<Link>> links;
+  std::map<uint16_t, Node *> listening;
+  unsigned eagain = 10;  // percent of calls
+  unsigned faults = 0;   // percent of calls that need resources
+};
+
+struct Sent {
+  size_t from = 0, to = 0;
+  bool message = true, tagged = false;
+  bool gone = false;  // the sender died before it ended
+  size_t length = 0;
+  int ended = 0, err = 0;
+  int arrived = 0;
+  std::vector<uint8_t> bytes;
+};
+
+uint8_t pattern(uint64_t id, size_t i) {
+  return uint8_t(id * 131 + i * 7 + (i >> 8));
+}
+
+sdk::SockAddr address_of(size_t n) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(uint16_t(5000 + n));
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return sdk::SockAddr(in);
+}
+
+}  // namespace
+
+// One incarnation of a peer.
+class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
+ public:
+  Node(World &world, size_t number, uint32_t process, const Settings &base,
+       std::vector<Sent> &sent)
+      : world_(world), number_(number), sent_(sent), receiver_(*this, {.size = 4096}) {
+    fi_cq_attr attr{};
+    attr.format = FI_CQ_FORMAT_TAGGED;
+    attr.size = 64;
+    cq_ = *sdk::Cq::open(domain_.context, &attr, nullptr);
+    receiver_.cq = cq_;
+    Settings settings = base;
+    settings.process = process;
+    core_ = std::make_unique<Core>(*this, *this, settings);
+    core_->set_own_address(address_of(number));
+    buffers_.resize(settings.credits ? 0 : 12);
+    for (Buffer &b : buffers_) free_.push_back(&b);
+    world.listening[address_of(number).port()] = this;
+  }
+  ~Node() {
+    world_.listening.erase(address_of(number_).port());
+    core_->abandon();
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      receiver_.forget(m);
+      core_->discard(static_cast<RxMessage &>(m));
+    });
+    for (auto &link : world_.links) {
+      if (link->node != this) continue;
+      link->node = nullptr;
+      link->owner = nullptr;
+      link->pending.clear();
+      if (std::exchange(link->open, false)) tell_closed(*link, true);
+    }
+    EXPECT_EQ(core_->unexpected_bytes(), 0u);
+    core_.reset();
+    EXPECT_TRUE(regions_.empty()) << "registrations left over";
+    fi_close(cq_->base());
+  }
+
+  // ---- the application ----
+  void send(size_t to, size_t length, bool tagged, unsigned kind) {
+    TxOp *op = core_->take();
+    if (op == nullptr) return;
+    const uint64_t id = sent_.size();
+    Sent record{.from = number_, .to = to, .tagged = tagged, .length = length, .bytes = {}};
+    record.bytes.resize(length);
+    for (size_t i = 0; i < length; ++i) record.bytes[i] = pattern(id, i);
+    sent_.push_back(std::move(record));
+    op->context = reinterpret_cast<void *>(id + 1);
+    op->length = length;
+    op->tag = id;
+    op->data = id;  // untagged messages are known by it
+    op->inject = kind == 1 && length <= 64;
+    op->fence = kind == 2;
+    uint8_t *bytes = sent_[id].bytes.data();
+    const size_t half = kind == 3 ? length / 2 : length;
+    op->iov[0] = {bytes, half};
+    op->iov[1] = {bytes + half, length - half};
+    op->count = kind == 3 ? 2 : 1;
+    core_->prepare_message(*op, tagged, true, kind == 4);
+    go(*op, to, id);
+  }
+  void add(size_t to, uint64_t *result, uint64_t key) {
+    TxOp *op = core_->take();
+    if (op == nullptr) return;
+    const uint64_t id = sent_.size();
+    sent_.push_back({.from = number_, .to = to, .message = false, .bytes = {}});
+    op->context = reinterpret_cast<void *>(id + 1);
+    uint64_t one = 1;
+    const fi_ioc operand{&one, 1};
+    fi_ioc out{result, 1};
+    const fi_rma_ioc target{0, 1, key};
+    core_->prepare_atomic(*op,
+                          {.kind = sdk::AtomicKind::kFetch,
+                           .datatype = FI_UINT64,
+                           .op = FI_SUM,
+                           .operands = &operand,
+                           .operand_count = 1,
+                           .results = &out,
+                           .result_count = 1,
+                           .rma = &target,
+                           .rma_count = 1,
+                           .elements = 1},
+                          8);
+    go(*op, to, id);
+  }
+  void post(size_t length, bool tagged) {
+    memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
+    const iovec iov{memory_.back()->data(), length};
+    const size_t context = memory_.size();
+    ASSERT_EQ(receiver_.post({.tagged = tagged,
+                              .iov = &iov,
+                              .count = 1,
+                              .ignore = ~UINT64_C(0),
+                              .context = reinterpret_cast<void *>(context)}),
+              0);
+  }
+  // Completions: which message came in which receive.
+  void reap() {
+    fi_cq_tagged_entry e{};
+    for (;;) {
+      const ssize_t n = cq_->read(&e, 1);
+      if (n == 1) {
+        note(e.data, size_t(e.op_context), e.len);
+      } else if (n == -FI_EAVAIL) {
+        fi_cq_err_entry err{};
+        ASSERT_EQ(cq_->readerr(&err, 0), 1);
+        if (err.err == FI_ETRUNC) {
+          EXPECT_EQ(err.len + err.olen, sent_[err.data].length);
+          note(err.data, size_t(err.op_context), err.len);
+        } else {
+          ++broken;
+        }
+      } else {
+        return;
+      }
+    }
+  }
+
+  Core &core() { return *core_; }
+  size_t broken = 0;                                   // receives that failed half-way
+  std::vector<std::pair<size_t, uint64_t>> received;   // receive, message
+  uint64_t counter = 0;                                // what atomics change
+  static constexpr uint64_t kCounterKey = 7;
+
+  // ---- Carrier ----
+  Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+                int &err) override {
+    if (world_.chance(world_.faults)) {
+      err = EMFILE;
+      return nullptr;
+    }
+    Link *link = make(owner);
+    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    world_.after(1 + world_.some(50), [this, link, peer, bytes] { arrive(*link, peer, bytes); });
+    return link;
+  }
+  Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
+               int &err) override {
+    if (world_.chance(world_.faults)) {
+      err = ENOMEM;
+      return nullptr;
+    }
+    request.answered = true;
+    Link *link = make(owner), *from = request.from;
+    link->other = from;
+    from->other = link;
+    if (!from->open) {  // the requester gave up meanwhile
+      link->inbox.clear();
+      tell_closed(*from, false);
+    }
+    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    deliver_to(*from, [from, bytes] {
+      if (from->owner != nullptr) from->node->core().on_connected(*from->owner, bytes);
+      return true;
+    });
+    world_.after(1 + world_.some(20), [link] {
+      if (link->owner != nullptr) link->node->core().on_connected(*link->owner, {});
+    });
+    return link;
+  }
+  void reject(Request &request, std::span<const uint8_t> data) override {
+    if (std::exchange(request.answered, true)) return;
+    Link *from = request.from;
+    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    world_.after(1 + world_.some(20), [from, bytes] {
+      if (from->owner != nullptr && std::exchange(from->open, false))
+        from->node->core().on_refused(*from->owner, FI_ECONNREFUSED, bytes);
+    });
+  }
+  void close(Link &link, bool idle) override {
+    link.owner = nullptr;
+    std::multiset<Token *> pending;
+    pending.swap(link.pending);
+    for (Token *token : pending)
+      world_.after(1 + world_.some(10), [this, alive = alive_, token] {
+        if (*alive) core_->on_sent(*token, FI_ECANCELED);
+      });
+    if (std::exchange(link.open, false)) tell_closed(link, !idle);
+  }
+  ssize_t send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) override {
+    if (const ssize_t rc = admit(link); rc != 0) return rc;
+    EXPECT_LE(count, core_->settings().iov_limit);
+    std::vector<uint8_t> bytes;
+    for (size_t i = 0; i < count; ++i) {
+      const auto *at = static_cast<const uint8_t *>(iov[i].iov_base);
+      bytes.insert(bytes.end(), at, at + iov[i].iov_len);
+    }
+    EXPECT_LE(bytes.size(), kHeaderSize + core_->settings().eager_limit);
+    EXPECT_EQ((flags & FI_COMPLETION) != 0, token != nullptr);
+    if (token != nullptr) {
+      link.pending.insert(token);
+      world_.after(1 + world_.some(10), [&link, token] { give_back(link, *token); });
+    }
+    Link *to = link.other;
+    deliver_to(*to, [to, bytes = std::move(bytes)] {
+      return to->owner == nullptr || to->node->take(*to, bytes);
+    });
+    return 0;
+  }
+  ssize_t read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t n,
+               uint64_t, Token *token) override {
+    EXPECT_EQ(n, 1u);
+    if (const ssize_t rc = admit(link); rc != 0) return rc;
+    link.pending.insert(token);
+    const std::vector<iovec> into(iov, iov + count);
+    Link *to = link.other;
+    deliver_to(*to, [to, &link, into, vector = *from, token] {
+      if (to->owner == nullptr) return true;
+      std::vector<uint8_t> bytes;
+      if (!to->node->peek(vector, FI_REMOTE_READ, bytes)) {
+        ADD_FAILURE() << "a read of what is not registered";
+        return true;
+      }
+      to->node->deliver_to(link, [&link, into, bytes, token] {
+        if (link.pending.count(token) == 0) return true;
+        size_t at = 0;
+        for (const iovec &v : into) {
+          std::memcpy(v.iov_base, bytes.data() + at, v.iov_len);
+          at += v.iov_len;
+        }
+        give_back(link, *token);
+        return true;
+      });
+      return true;
+    });
+    return 0;
+  }
+  ssize_t write(Link &link, const iovec *iov, size_t count, const RmaVector *to_vector, size_t n,
+                uint64_t, uint64_t, Token *token) override {
+    EXPECT_EQ(n, 1u);
+    if (const ssize_t rc = admit(link); rc != 0) return rc;
+    std::vector<uint8_t> bytes;
+    for (size_t i = 0; i < count; ++i) {
+      const auto *at = static_cast<const uint8_t *>(iov[i].iov_base);
+      bytes.insert(bytes.end(), at, at + iov[i].iov_len);
+    }
+    link.pending.insert(token);
+    world_.after(1 + world_.some(10), [&link, token] { give_back(link, *token); });
+    Link *to = link.other;
+    deliver_to(*to, [to, bytes, vector = *to_vector] {
+      if (to->owner == nullptr) return true;
+      EXPECT_TRUE(to->node->poke(vector, bytes));
+      return true;
+    });
+    return 0;
+  }
+  void release(Buffer &buffer) override {
+    buffer.bytes.clear();
+    free_.push_back(&buffer);
+    // What waits for it may go on, but not from within the protocol.
+    world_.after(0, [this, alive = alive_] {
+      if (!*alive) return;
+      for (size_t i = 0; i < world_.links.size(); ++i)
+        if (world_.links[i]->node == this) pump(*world_.links[i]);
+    });
+  }
+  bool buffers_low() const override { return free_.size() < 6; }
+  Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) override {
+    if (world_.chance(world_.faults)) {
+      err = ENOMEM;
+      return nullptr;
+    }
+    const uint64_t key = ++last_key_;
+    regions_[key] = {iov, access};
+    vector = {0, iov.iov_len, key};
+    return reinterpret_cast<Registration *>(key);
+  }
+  void conceal(Registration &registration) override {
+    EXPECT_EQ(regions_.erase(reinterpret_cast<uint64_t>(&registration)), 1u);
+  }
+  ssize_t resolve(const RmaVector &vector, uint64_t, iovec *iov, size_t) override {
+    if (vector.key != kCounterKey || vector.address + vector.length > sizeof counter)
+      return -FI_EACCES;
+    iov[0] = {&counter, size_t(vector.length)};
+    return 1;
+  }
+  uint64_t now_ns() override { return world_.now * 1000; }
+  void set_deadline(uint64_t at) override {
+    const uint64_t mine = ++deadline_;
+    if (at == 0) return;
+    const uint64_t ticks = at / 1000 + 1;
+    world_.after(ticks > world_.now ? ticks - world_.now : 1, [this, alive = alive_, mine] {
+      if (*alive && mine == deadline_) core_->on_deadline();
+    });
+  }
+
+  // ---- Owner ----
+  void on_done(TxOp &op, int err) override {
+    Sent &record = sent_[reinterpret_cast<uint64_t>(op.context) - 1];
+    EXPECT_EQ(++record.ended, 1);
+    record.err = err;
+  }
+  sdk::Receiver &receiver() override { return receiver_; }
+  uint32_t index_of(const sdk::SockAddr &address) override {
+    return known_ ? uint32_t(address.port() - 5000) : kNoIndex;
+  }
+  void warn(const char *text) override {
+    if (!allow_warnings) ADD_FAILURE() << text;
+  }
+  void on_remote_atomic(uint64_t, uint64_t) override {}
+  bool allow_warnings = false;
+
+  // ---- sdk::ReceiverSink ----
+  void deliver(sdk::Unexpected &m, sdk::Receive &r) override {
+    core_->deliver(static_cast<RxMessage &>(m), r);
+  }
+  void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
+
+ private:
+  struct Region {
+    iovec iov;
+    uint64_t access;
+  };
+
+  void go(TxOp &op, size_t to, uint64_t id) {
+    const sdk::SockAddr address = address_of(to);
+    if (core_->start(op, uint32_t(to), &address) == 0) return;
+    sent_[id].ended = 1;
+    sent_[id].err = -1;
+    core_->give(op);
+  }
+  void note(uint64_t id, size_t receive, size_t length) {
+    Sent &s = sent_.at(id);
+    EXPECT_EQ(s.to, number_);
+    EXPECT_EQ(++s.arrived, 1);
+    received.emplace_back(receive, id);
+    const std::vector<uint8_t> &bytes = *memory_[receive - 1];
+    for (size_t i = 0; i < length; ++i) ASSERT_EQ(bytes[i], pattern(id, i)) << id << " at " << i;
+  }
+  Link *make(Connection &owner) {
+    world_.links.push_back(std::make_unique<Link>());
+    Link *link = world_.links.back().get();
+    link->node = this;
+    link->owner = &owner;
+    return link;
+  }
+  void arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes) {
+    if (!link.open || link.node == nullptr) return;
+    const auto it = world_.listening.find(peer.port());
+    if (it == world_.listening.end()) {
+      if (std::exchange(link.open, false)) core_->on_refused(*link.owner, FI_ECONNREFUSED, {});
+      return;
+    }
+    Request request{it->second, &link, false};
+    sdk::SockAddr from = address_of(number_);
+    from.set_port(uint16_t(40000 + world_.some(1000)));
+    it->second->core().on_request(request, from, peer, bytes);
+    EXPECT_TRUE(request.answered);
+  }
+  ssize_t admit(Link &link) {
+    EXPECT_NE(link.other, nullptr);
+    if (!link.open) return -FI_ENOTCONN;
+    if (world_.chance(world_.eagain) || link.pending.size() > 8) return -FI_EAGAIN;
+    return 0;
+  }
+  static void give_back(Link &link, Token &token) {
+    const auto it = link.pending.find(&token);
+    if (it == link.pending.end() || link.node == nullptr) return;
+    link.pending.erase(it);
+    link.node->core().on_sent(token, 0);
+  }
+  // In the order in which it was sent.
+  void deliver_to(Link &to, std::function<bool()> what) {
+    to.last_arrival = std::max(to.last_arrival, world_.now + world_.some(30)) + 1;
+    world_.after(to.last_arrival - world_.now, [&to, what = std::move(what)] {
+      to.inbox.push_back(what);
+      pump(to);
+    });
+  }
+  static void pump(Link &link) {
+    if (link.busy) return;
+    link.busy = true;
+    while (!link.inbox.empty() && link.inbox.front()()) link.inbox.pop_front();
+    link.busy = false;
+  }
+  void tell_closed(Link &link, bool reset) {
+    Link *other = link.other;
+    if (other == nullptr) return;
+    const auto closed = [other] {
+      if (other->owner != nullptr && std::exchange(other->open, false))
+        other->node->core().on_closed(*other->owner, FI_ECONNRESET);
+      return true;
+    };
+    if (reset && world_.chance(50)) {  // overtakes what was sent
+      world_.after(1, [other, closed] {
+        if (!other->busy) other->inbox.clear();
+        closed();
+      });
+    } else {
+      deliver_to(*other, closed);
+    }
+  }
+  bool take(Link &link, const std::vector<uint8_t> &bytes) {
+    if (free_.empty()) return false;
+    Buffer *buffer = free_.back();
+    free_.pop_back();
+    buffer->bytes = bytes;
+    if (!core_->on_packet(*link.owner, buffer->bytes, *buffer)) release(*buffer);
+    return true;
+  }
+  bool peek(const RmaVector &v, uint64_t access, std::vector<uint8_t> &out) {
+    const auto it = regions_.find(v.key);
+    if (it == regions_.end() || !(it->second.access & access) ||
+        v.address + v.length > it->second.iov.iov_len)
+      return false;
+    const auto *at = static_cast<const uint8_t *>(it->second.iov.iov_base) + v.address;
+    out.assign(at, at + v.length);
+    return true;
+  }
+  bool poke(const RmaVector &v, const std::vector<uint8_t> &bytes) {
+    const auto it = regions_.find(v.key);
+    if (it == regions_.end() || !(it->second.access & FI_REMOTE_WRITE) ||
+        v.address + v.length > it->second.iov.iov_len)
+      return false;
+    std::memcpy(static_cast<uint8_t *>(it->second.iov.iov_base) + v.address, bytes.data(),
+                bytes.size());
+    return true;
+  }
+
+  World &world_;
+  const size_t number_;
+  std::vector<Sent> &sent_;
+  sdk::TestDomain domain_;
+  sdk::Cq *cq_ = nullptr;
+  sdk::Receiver receiver_;
+  std::unique_ptr<Core> core_;
+  std::vector<Buffer> buffers_;
+  std::vector<Buffer *> free_;
+  std::map<uint64_t, Region> regions_;
+  uint64_t last_key_ = 100, deadline_ = 0;
+  bool known_ = true;
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
+
+ public:
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+namespace {
+
+struct Script {
+  size_t peers = 2;
+  bool write = false;
+  bool failures = false;
+  size_t max_connections = 0;
+};
+
+class Play {
+ public:
+  Play(unsigned seed, const Script &script) : world(seed), script_(script) {
+    settings_.eager_limit = 512;
+    settings_.sar_limit = 2048;
+    settings_.rendezvous_write = script.write;
+    settings_.tx_size = 64;
+    settings_.unexpected_limit = 20000;
+    settings_.connect_timeout_ns = 60'000'000;
+    settings_.max_connections = script.max_connections;
+    sent.reserve(1 << 14);
+    for (size_t i = 0; i < script.peers; ++i) start(i);
+  }
+  ~Play() {
+    for (size_t i = 0; i < nodes.size(); ++i) stop(i);
+  }
+  void start(size_t i) {
+    if (nodes.size() <= i) nodes.resize(i + 1);
+    nodes[i] = std::make_unique<Node>(world, i, ++processes_, settings_, sent);
+    nodes[i]->allow_warnings = script_.failures;
+  }
+  void stop(size_t i) {
+    if (nodes[i] == nullptr) return;
+    *nodes[i]->alive_ = false;
+    for (Sent &s : sent) s.gone = s.gone || (s.from == i && s.ended == 0);
+    broken += nodes[i]->broken;
+    nodes[i].reset();
+  }
+  void act() {
+    const size_t who = world.some(nodes.size());
+    if (nodes[who] == nullptr) {
+      if (world.chance(30)) start(who);
+      return;
+    }
+    Node &node = *nodes[who];
+    static constexpr size_t kSizes[] = {0, 1, 64, 65, 448, 512, 513, 1024, 2048, 2049, 5000};
+    const unsigned what = unsigned(world.some(100));
+    if (what < 45) {
+      node.send(world.some(nodes.size()), kSizes[world.some(std::size(kSizes))],
+                world.chance(70), unsigned(world.some(5)));
+    } else if (what < 85) {
+      node.post(world.chance(10) ? 300 : 5000, world.chance(70));
+    } else if (what < 90) {
+      results_.push_back(0);
+      node.add(world.some(nodes.size()), &results_.back(), Node::kCounterKey);
+    } else if (what < 92 && script_.failures) {
+      stop(who);
+    }
+  }
+  void turn() {
+    for (auto &node : nodes) {
+      if (node == nullptr) continue;
+      node->core().poll();
+      node->reap();
+    }
+  }
+  // Until nothing happens any more.
+  void settle() {
+    world.eagain = 0;
+    for (int i = 0; i < 3; ++i) {
+      turn();
+      while (world.step()) turn();
+    }
+  }
+
+  World world;
+  std::vector<Sent> sent;
+  std::vector<std::unique_ptr<Node>> nodes;
+  size_t broken = 0;
+
+ private:
+  const Script script_;
+  Settings settings_;
+  uint32_t processes_ = 100;
+  std::deque<uint64_t> results_;
+};
+
+class Seeds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Some, Seeds, ::testing::Range(0, 60));
+
+void play(Play &run, int actions) {
+  for (int i = 0; i < actions; ++i) {
+    run.act();
+    for (uint64_t n = run.world.some(6); n-- > 0 && run.world.step();) run.turn();
+    run.turn();
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Those who have not been asked for keep nobody waiting: everything gets a receive in the end.
+void receive_all(Play &run) {
+  run.settle();
+  for (size_t n = 0; n < 40; ++n) {
+    for (auto &node : run.nodes) {
+      if (node == nullptr) continue;
+      for (int k = 0; k < 5; ++k) {
+        node->post(5000, true);
+        node->post(5000, false);
+      }
+    }
+    run.settle();
+  }
+}
+
+Script script_of(int seed) {
+  return {.peers = size_t(2 + seed % 7), .write = seed % 2 != 0};
+}
+
+void expect_nothing_left(Play &run) {
+  for (size_t n = 0; n < run.nodes.size(); ++n) {
+    if (run.nodes[n] == nullptr) continue;
+    EXPECT_EQ(run.nodes[n]->core().in_flight(), 0u) << n;
+    EXPECT_FALSE(run.nodes[n]->core().has_queued()) << n;
+    EXPECT_EQ(run.nodes[n]->core().unexpected_bytes(), 0u) << n;
+  }
+  for (size_t id = 0; id < run.sent.size(); ++id)
+    EXPECT_TRUE(run.sent[id].ended == 1 || run.sent[id].gone) << id;
+}
+
+TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
+  Play run(unsigned(GetParam()), script_of(GetParam()));
+  play(run, 500);
+  receive_all(run);
+  expect_nothing_left(run);
+  uint64_t adds = 0, added = 0;
+  for (size_t id = 0; id < run.sent.size(); ++id) {
+    EXPECT_EQ(run.sent[id].err, 0) << id;
+    if (run.sent[id].message) {
+      EXPECT_EQ(run.sent[id].arrived, 1) << id;
+    } else {
+      ++adds;
+    }
+  }
+  for (auto &node : run.nodes) {
+    added += node->counter;
+    EXPECT_EQ(node->broken, 0u);
+    // Receives take in the order in which they were posted what was sent in order.
+    std::sort(node->received.begin(), node->received.end());
+    std::map<std::pair<size_t, bool>, uint64_t> last;
+    for (const auto &[receive, id] : node->received) {
+      uint64_t &before = last[{run.sent[id].from, run.sent[id].tagged}];
+      EXPECT_LE(before, id + 1) << "message " << id << " overtook another";
+      before = id + 1;
+    }
+  }
+  EXPECT_EQ(added, adds);
+}
+
+TEST_P(Seeds, WithoutResourcesOperationsFailOnce) {
+  Play run(unsigned(GetParam()), script_of(GetParam()));
+  run.world.faults = 3;
+  for (auto &node : run.nodes) node->allow_warnings = true;
+  play(run, 400);
+  run.world.faults = 0;
+  receive_all(run);
+  expect_nothing_left(run);
+}
+
+TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
+  Script script = script_of(GetParam());
+  script.failures = true;
+  Play run(unsigned(GetParam()), script);
+  play(run, 600);
+  receive_all(run);
+  expect_nothing_left(run);
+  // Afterwards those who live, and those who are started again, reach each other.
+  for (size_t n = 0; n < run.nodes.size(); ++n)
+    if (run.nodes[n] == nullptr) run.start(n);
+  run.settle();
+  const size_t first = run.sent.size();
+  for (size_t n = 0; n < run.nodes.size(); ++n) {
+    run.nodes[n]->post(5000, true);
+    run.nodes[n]->send((n + 1) % run.nodes.size(), 600, true, 0);
+  }
+  run.settle();
+  for (size_t id = first; id < run.sent.size(); ++id) {
+    EXPECT_EQ(run.sent[id].ended, 1);
+    EXPECT_EQ(run.sent[id].err, 0);
+    EXPECT_EQ(run.sent[id].arrived, 1);
+  }
+}
+
+TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
+  Script script = script_of(GetParam());
+  script.peers = 6;
+  script.max_connections = 2;
+  script.failures = true;  // somebody may close what another has just begun to use
+  Play run(unsigned(GetParam()), script);
+  for (int round = 0; round < 12; ++round) {
+    Node &node = *run.nodes[0];
+    const size_t to = 1 + size_t(round) % 5;
+    run.nodes[to]->post(5000, true);
+    node.send(to, 100, true, 0);
+    run.settle();
+    EXPECT_LE(node.core().connections(), 2u);
+    EXPECT_EQ(run.sent.back().err, 0);
+    EXPECT_EQ(run.sent.back().arrived, 1);
+  }
+  expect_nothing_left(run);
+}
+
+TEST_P(Seeds, BothConnectAtOnceAndOneConnectionStays) {
+  Play run(unsigned(GetParam()), Script{});
+  for (size_t n = 0; n < 2; ++n) {
+    run.nodes[n]->post(5000, true);
+    run.nodes[n]->send(1 - n, 100, true, 0);
+  }
+  run.settle();
+  for (const Sent &s : run.sent) {
+    EXPECT_EQ(s.err, 0);
+    EXPECT_EQ(s.arrived, 1);
+  }
+  for (size_t n = 0; n < 2; ++n) {
+    EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+    EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+  }
+}
+
+TEST(Core, AnEndpointReachesItself) {
+  Play run(1, Script{});
+  run.nodes[0]->post(5000, true);
+  run.nodes[0]->send(0, 3000, true, 0);
+  run.nodes[0]->post(5000, false);
+  run.nodes[0]->send(0, 10, false, 1);
+  run.settle();
+  for (const Sent &s : run.sent) {
+    EXPECT_EQ(s.err, 0);
+    EXPECT_EQ(s.arrived, 1);
+  }
+}
+
+TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
+  Play run(1, Script{});
+  run.stop(1);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[0].ended, 1);
+  EXPECT_EQ(run.sent[0].err, FI_ECONNREFUSED);
+  EXPECT_EQ(run.nodes[0]->core().objects(), 0u) << "a peer that is gone costs nothing";
+}
+
+TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
+  Play run(1, {.failures = true});
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  run.stop(0);
+  run.start(0);  // the other end has not heard of it yet
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[1].err, 0);
+  EXPECT_EQ(run.sent[1].arrived, 1);
+  EXPECT_EQ(run.nodes[1]->core().connections(), 1u);
+}
+
+TEST(Core, WhatNobodyWantsIsBounded) {
+  Play run(1, Script{});
+  for (int i = 0; i < 60; ++i) {
+    run.nodes[0]->send(1, 500, true, 0);
+    run.settle();
+    EXPECT_LE(run.nodes[1]->core().unexpected_bytes(), 20000u);
+  }
+  EXPECT_LT(run.sent.back().arrived, 1);
+  receive_all(run);
+  for (const Sent &s : run.sent) EXPECT_EQ(s.arrived, 1);
+}
+
+}  // namespace
+}  // namespace weft::rxm
