@@ -448,7 +448,8 @@ void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t 
   } else if (connection != nullptr) {
     kept = core.on_packet(*connection, bytes, buffer);
   }
-  if (!kept) release(buffer);
+  if (!kept) return release(buffer);
+  if (buffer.link == nullptr) fill();  // one of the reserve takes its place
 }
 
 void Lower::read_events() {
