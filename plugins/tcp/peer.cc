@@ -151,13 +151,13 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   last_message_ = message_of(header);
   last_header_ = header.header_size;
   if (sdk::Receive *r = ep_.receiver().match(last_message_)) {
-    current_ = r;
+    destination_ = current_ = r;
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
     return Verdict::kAccept;
   }
   saving_ = ep_.save(peer_, header.payload_size);
   if (saving_ == nullptr) return stall();
-  if (header.payload_size != 0) target.add(saving_->bytes(), header.payload_size);
+  if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   return Verdict::kAccept;
 }
 
@@ -178,7 +178,7 @@ void PeerStream::end_message(const FrameHeader &header) {
 
 Verdict PeerStream::take_announcement(const FrameHeader &header) {
   const size_t slot = header.op_data - 1u;
-  if (slot < expected_.size() && (expected_[slot].used || expected_[slot].announced))
+  if (slot < expected_.size() && expected_[slot].used)
     return refuse("announces two messages by one number");
   if (owes_too_much()) return refuse("reads none of the answers that it asked for");
   last_message_ = message_of(header);
@@ -191,32 +191,48 @@ Verdict PeerStream::take_announcement(const FrameHeader &header) {
 void PeerStream::end_announcement(const FrameHeader &header) {
   const size_t slot = header.op_data - 1u;
   if (slot >= expected_.size()) expected_.resize(slot + 1);
+  Expected &expected = expected_[slot];
   if (current_ != nullptr) {
-    expected_[slot] = {
-        .used = true, .receive = std::exchange(current_, nullptr), .message = last_message_};
+    expected = {.used = true,
+                .asked = true,
+                .receive = std::exchange(current_, nullptr),
+                .message = last_message_};
     return ask(header.op_data);
   }
+  expected = {.used = true};
   Saved *saved = std::exchange(saving_, nullptr);
-  expected_[slot] = {.announced = true};
+  saved->stage = Saved::kAnnounced;
   saved->message = last_message_;
   saved->stream = this;
   saved->number = header.op_data;
-  saved->previous = nullptr;
   saved->next = unanswered_;
   if (unanswered_ != nullptr) unanswered_->previous = saved;
   unanswered_ = saved;
+  ++unanswered_count_;
   ep_.receiver().save(*saved);
+  if (unanswered_count_ > kFetchFrom) fetch(*saved);
 }
 
-void PeerStream::forget(Saved &saved) {
+void PeerStream::unlink(Saved &saved) {
   (saved.previous != nullptr ? saved.previous->next : unanswered_) = saved.next;
   if (saved.next != nullptr) saved.next->previous = saved.previous;
-  saved.stream = nullptr;
+  --unanswered_count_;
 }
 
 void PeerStream::ask_for(Saved &saved, sdk::Receive *receive) {
-  expected_[saved.number - 1u] = {.used = true, .receive = receive, .message = saved.message};
-  forget(saved);
+  expected_[saved.number - 1u] = {
+      .used = true, .asked = true, .receive = receive, .message = saved.message};
+  unlink(saved);
+  ask(saved.number);
+}
+
+// A peer who may announce no more cannot say what our application is waiting for.
+void PeerStream::fetch(Saved &saved) {
+  if (!ep_.make_room(saved)) return;
+  expected_[saved.number - 1u] = {
+      .used = true, .asked = true, .saved = &saved, .message = saved.message};
+  unlink(saved);
+  saved.stage = Saved::kFetching;
   ask(saved.number);
 }
 
@@ -228,20 +244,23 @@ void PeerStream::ask(uint8_t number) {
   header.op_data = number;
   op->kind = Operation::kClear;
   op->set_header(header, order_);
+  asked_.push_back(number);
   queue_control(*op);
 }
 
 Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
   const size_t slot = header.op_data - 1u;
-  if (slot >= expected_.size() || !expected_[slot].used)
+  if (slot >= expected_.size() || !expected_[slot].asked)
     return refuse("sends a message that was not asked for");
   const Expected &expected = expected_[slot];
   if (expected.message.length != header.payload_size)
     return refuse("sends a message with another length than announced");
-  last_header_ = kMinHeaderSize;
-  if (expected.receive == nullptr) {
+  if (expected.saved != nullptr) {
+    target.add(expected.saved->bytes, header.payload_size);
+  } else if (expected.receive == nullptr) {
     target.discard = header.payload_size;
   } else {
+    destination_ = expected.receive;
     fit_ = target.fit({expected.receive->iov, expected.receive->count}, header.payload_size);
   }
   return Verdict::kAccept;
@@ -249,13 +268,27 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
 
 void PeerStream::end_rendezvous(const FrameHeader &header) {
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
+  if (!asked_.empty() && asked_.front() == header.op_data) {
+    asked_.pop_front();
+  } else {
+    std::erase(asked_, header.op_data);  // a peer that answers in another order may
+  }
   if (expected.receive != nullptr)
     ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
+  if (Saved *saved = expected.saved) {
+    saved->stage = Saved::kHere;
+    if (saved->dropped) {
+      ep_.release(saved);
+    } else if (saved->receive != nullptr) {
+      ep_.deliver(*saved, *saved->receive);
+    }
+  }
 }
 
 Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
   last_payload_ = header.payload_size;
   last_used_ = engine_.rounds();
+  destination_ = nullptr;
   if (header.wants_ack() && owes_too_much())
     return refuse("reads none of the answers that it asked for");
   if (leaving_ && (header.wants_ack() || header.op == Op::kReadRequest))
@@ -308,8 +341,29 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
   if (header.wants_ack()) queue_ack();
 }
 
+// What was asked for comes next, or another message like the last one.
 Guess PeerStream::guess() {
-  return {};
+  const sdk::Receive *r;
+  uint64_t length;
+  if (!asked_.empty()) {
+    const Expected &next = expected_[asked_.front() - 1u];
+    r = next.receive;
+    length = next.message.length;
+  } else {
+    r = ep_.receiver().foresee(last_message_);
+    length = last_message_.length;
+  }
+  Guess guess;
+  if (r == nullptr) return guess;
+  guess.iov = guessed_;
+  guess.receive = r;
+  for (size_t i = 0; i < r->count && guess.length < length; ++i) {
+    guessed_[i] = {r->iov[i].iov_base,
+                   size_t(std::min<uint64_t>(r->iov[i].iov_len, length - guess.length))};
+    guess.length += guessed_[i].iov_len;
+    ++guess.count;
+  }
+  return guess;
 }
 
 bool PeerStream::no_room_to_report() const {
@@ -329,8 +383,7 @@ bool PeerStream::is_idle() const {
   if (leaving_ || !writer_.empty() || !held_.empty() || answers_outstanding() || !reader_.idle() ||
       unanswered_ != nullptr || free_numbers_.size() != announced_.size())
     return false;
-  if (std::ranges::any_of(expected_, [](const Expected &e) { return e.used || e.announced; }))
-    return false;
+  if (std::ranges::any_of(expected_, [](const Expected &e) { return e.used; })) return false;
   char byte;
   return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
@@ -389,15 +442,23 @@ void PeerStream::end(int error) {
   if (current_ != nullptr)
     receiver.complete(*std::exchange(current_, nullptr), last_message_, 0, error);
   if (saving_ != nullptr) ep_.release(std::exchange(saving_, nullptr));
-  for (Expected &e : expected_)
-    if (sdk::Receive *r = std::exchange(e.receive, nullptr))
-      receiver.complete(*r, e.message, 0, error);
-  // Nobody can fetch these any more.
-  while (unanswered_ != nullptr) {
-    Saved *saved = unanswered_;
-    receiver.forget(*saved);
-    forget(*saved);
+  const auto drop = [&](Saved *saved) {
+    if (saved->receive != nullptr) {
+      receiver.complete(*saved->receive, saved->message, 0, error);
+    } else if (!saved->dropped) {
+      receiver.forget(*saved);
+    }
     ep_.release(saved);
+  };
+  for (Expected &e : expected_) {
+    if (e.receive != nullptr) receiver.complete(*e.receive, e.message, 0, error);
+    if (e.saved != nullptr) drop(e.saved);
+    e = {};
+  }
+  // Nobody can fetch these any more.
+  while (Saved *saved = unanswered_) {
+    unlink(*saved);
+    drop(saved);
   }
   ep_.bury(*this);
   peer_.stream_ended(*this);

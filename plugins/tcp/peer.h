@@ -16,6 +16,7 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/receiver.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,15 +44,20 @@ struct RdmOperation final : Operation {
   uint64_t tag = 0, data = 0;
 };
 
-// A message that nobody had posted a receive for: its bytes, or its announcement.
+// A message that nobody had posted a receive for: its bytes, or its announcement. Where many are
+// announced some are fetched unasked, while the limits allow it, so that the peer does not run out
+// of numbers.
 struct Saved final : sdk::Unexpected {
+  enum Stage : uint8_t { kHere, kAnnounced, kFetching };
+  Stage stage = kHere;
+  uint8_t number = 0;    // of the rendezvous
+  bool dropped = false;  // kFetching: nobody wants it any more
   Peer *peer = nullptr;
   uint64_t cost = 0;                           // bytes counted against the limits
-  PeerStream *stream = nullptr;                // announced there; null: the bytes are here
-  uint8_t number = 0;                          // of the rendezvous
-  Saved *next = nullptr, *previous = nullptr;  // announced by the same stream
-
-  char *bytes() { return reinterpret_cast<char *>(this + 1); }
+  char *bytes = nullptr;                       // kHere, kFetching
+  PeerStream *stream = nullptr;                // not kHere
+  sdk::Receive *receive = nullptr;             // kFetching: who waits for it
+  Saved *next = nullptr, *previous = nullptr;  // kAnnounced: by the same stream
 };
 
 class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
@@ -74,7 +80,6 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   }
   // The receive that an announced message goes to; null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
-  void forget(Saved &announced);
   // Nothing is on its way in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
@@ -99,9 +104,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void ended();
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  size_t guessed_header() const { return last_header_; }
+  size_t guessed_header() const { return asked_.empty() ? last_header_ : kMinHeaderSize; }
   Guess guess();
-  bool receiving(const void *receive) const { return current_ == receive; }
+  bool receiving(const void *receive) const { return destination_ == receive; }
   bool no_room_to_report() const;
   void written(const FrameHeader &header);
   void was_read(uint64_t bytes);
@@ -114,11 +119,13 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
 
  private:
   static constexpr size_t kSlots = kMaxRendezvous;
-  // A message that was asked for.
+  static constexpr size_t kFetchFrom = kSlots / 2;  // announcements that wait for a receive
+  // A message that was announced.
   struct Expected {
     bool used = false;
-    bool announced = false;  // not asked for yet
-    sdk::Receive *receive = nullptr;
+    bool asked = false;
+    sdk::Receive *receive = nullptr;  // where it goes, or
+    Saved *saved = nullptr;           // there; neither: it is dropped
     sdk::Message message;
   };
 
@@ -133,6 +140,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end_rendezvous(const FrameHeader &header);
   Verdict stall();
   void ask(uint8_t number);
+  void unlink(Saved &announced);
+  void fetch(Saved &announced);
 
   UnconnectedEndpoint &ep_;
   Peer &peer_;
@@ -143,14 +152,18 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   uint64_t last_used_ = 0;
   // What the frame that is being received is for.
   sdk::Receive *current_ = nullptr;
+  const void *destination_ = nullptr;  // the receive that its payload goes to
   Saved *saving_ = nullptr;
   uint64_t fit_ = 0;
+  iovec guessed_[sdk::kIovLimit];
   sdk::Message last_message_;
 
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
   std::vector<uint8_t> free_numbers_;
   std::vector<Expected> expected_;  // the peer's, by number - 1
+  std::deque<uint8_t> asked_;       // of those, in the order in which they will come
   Saved *unanswered_ = nullptr;     // announcements that nobody posted a receive for
+  size_t unanswered_count_ = 0;
 };
 
 // Connecting to a peer, from the first try to the last.

@@ -195,7 +195,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
   if (!connected) ep.protocol_version = kRdmVersion;
-  ep.mem_tag_format = FI_TAG_BITS;
+  // Every bit a field of its own. The same as FI_TAG_BITS to who knows that; others count the bits.
+  if (!connected) ep.mem_tag_format = 0xaaaaaaaaaaaaaaaa;
 
   fi_domain_attr &domain = *info->domain_attr;
   WEFT_CHECK(sdk::set_string(domain.name, path.domain));

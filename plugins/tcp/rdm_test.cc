@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -279,6 +280,106 @@ TEST(Rdm, MoreLargeMessagesThanRendezvousNumbers) {
     ASSERT_TRUE(std::equal(in.begin(), in.end(), out.begin() + ptrdiff_t(i))) << i;
     EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
   }
+}
+
+// The last first: the receiver fetches what it can keep, so that the announcement that it waits for
+// gets through.
+TEST(Rdm, MoreLargeMessagesThanRendezvousNumbersBackwards) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kCount = 400, kSize = 70000;
+  const Bytes out = pattern(kSize + kCount, 3);
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a.ep, out.data() + i, kSize, nullptr, to, i, mark(i)));
+  std::vector<Bytes> in(kCount, Bytes(kSize));
+  // Half of the receives while messages are on their way, one after the other; the rest at once.
+  for (size_t i = kCount; i-- > 0;) {
+    must(fi_trecv(b.ep, in[i].data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    if (i >= kCount / 2) {
+      EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
+    }
+  }
+  for (size_t i = 0; i < kCount; ++i) {
+    if (i < kCount / 2) {
+      EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
+    }
+    ASSERT_TRUE(std::equal(in[i].begin(), in[i].end(), out.begin() + ptrdiff_t(i))) << i;
+    EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
+  }
+}
+
+// The same where the sender goes away in the middle: what is not here is gone, what was matched
+// fails, and nothing else.
+TEST(Rdm, ASenderDiesAmongAnnouncements) {
+  Node b;
+  auto a = std::make_unique<Node>();
+  const fi_addr_t to = a->insert(b);
+  constexpr size_t kCount = 200, kSize = 70000;
+  const Bytes out = pattern(kSize, 3);
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a->ep, out.data(), kSize, nullptr, to, i, mark(i)));
+  until(
+      {a.get(), &b}, [&] { return false; }, std::chrono::milliseconds(10));
+  Bytes in(kSize);
+  must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 0, 0, mark(0)));
+  // The sender is not moved any more.
+  a.reset();
+  EXPECT_EQ(wait(b, mark(0), {&b}).err, FI_ECONNRESET);
+  // What was fetched is here to be received; what was only announced is not.
+  size_t here = 0;
+  for (size_t i = 1; i < kCount; ++i) {
+    fi_msg_tagged msg{};
+    msg.addr = FI_ADDR_UNSPEC;
+    msg.tag = i;
+    msg.context = mark(i);
+    must(fi_trecvmsg(b.ep, &msg, FI_PEEK));
+    const Entry peeked = wait(b, mark(i), {&b});
+    if (peeked.err != 0) continue;
+    ++here;
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(1000)));
+    EXPECT_EQ(wait(b, mark(1000), {&b}).len, kSize);
+    EXPECT_EQ(in, out);
+  }
+  EXPECT_LT(here, kCount / 2);
+}
+
+// Many threads on one endpoint.
+TEST(Rdm, ThreadsShareAnEndpoint) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kThreads = 4, kEach = 300;
+  std::atomic<size_t> sent{0}, received{0};
+  const Bytes out = pattern(70000, 4);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < kEach; ++i) {
+        const size_t size = i % 10 == 0 ? 70000 : 100;
+        while (fi_tsend(a.ep, out.data(), size, nullptr, to, t, mark(t)) == -FI_EAGAIN)
+          fi_cq_read(a.cq, nullptr, 0);
+        fi_cq_tagged_entry entry;
+        while (sent < kThreads * kEach && fi_cq_read(a.cq, &entry, 1) == 1) ++sent;
+      }
+      fi_cq_tagged_entry entry;
+      while (sent < kThreads * kEach)
+        if (fi_cq_read(a.cq, &entry, 1) == 1) ++sent;
+    });
+    threads.emplace_back([&, t] {
+      Bytes in(70000);
+      for (size_t i = 0; i < kEach; ++i) {
+        must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, t, 0, mark(t)));
+        fi_cq_tagged_entry entry;
+        // Somebody gets each completion.
+        if (fi_cq_read(b.cq, &entry, 1) == 1) ++received;
+      }
+      fi_cq_tagged_entry entry;
+      while (received < kThreads * kEach)
+        if (fi_cq_read(b.cq, &entry, 1) == 1) ++received;
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(sent, kThreads * kEach);
+  EXPECT_EQ(received, kThreads * kEach);
 }
 
 TEST(Rdm, PeekClaimAndDiscard) {

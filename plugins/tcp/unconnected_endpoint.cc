@@ -430,23 +430,42 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
 
 // ---- receiving ----
 
-Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload) {
+bool UnconnectedEndpoint::may_save(const Peer &peer, uint64_t bytes) const {
   const Settings &s = settings();
-  const uint64_t cost = sizeof(Saved) + payload;
-  // What is never within the limits must not be kept out for ever where nothing else is saved: it
-  // waits for its receive in the socket.
-  if (cost < payload || peer.saved_bytes + cost > s.max_saved_per_peer ||
-      saved_bytes_ + cost > s.max_saved)
+  const auto fits = [bytes](uint64_t used, uint64_t limit) {
+    return used <= limit && bytes <= limit - used;
+  };
+  return fits(peer.saved_bytes, s.max_saved_per_peer) && fits(saved_bytes_, s.max_saved);
+}
+
+void UnconnectedEndpoint::count_saved(Saved &saved, uint64_t bytes) {
+  saved.cost += bytes;
+  saved.peer->saved_bytes += bytes;
+  saved_bytes_ += bytes;
+}
+
+Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload) {
+  uint64_t cost;
+  if (__builtin_add_overflow(sizeof(Saved), payload, &cost) || !may_save(peer, cost))
     return nullptr;
   void *memory = std::malloc(cost);
   if (memory == nullptr) return nullptr;
   auto *saved = new (memory) Saved;
   saved->peer = &peer;
-  saved->cost = cost;
+  saved->bytes = reinterpret_cast<char *>(saved + 1);
   ++peer.saved;
-  peer.saved_bytes += cost;
-  saved_bytes_ += cost;
+  count_saved(*saved, cost);
   return saved;
+}
+
+bool UnconnectedEndpoint::make_room(Saved &saved) {
+  const uint64_t bytes = saved.message.length;
+  if (!may_save(*saved.peer, bytes)) return false;
+  auto *memory = static_cast<char *>(std::malloc(bytes != 0 ? bytes : 1));
+  if (memory == nullptr) return false;
+  saved.bytes = memory;
+  count_saved(saved, bytes);
+  return true;
 }
 
 void UnconnectedEndpoint::release(Saved *saved) {
@@ -454,6 +473,7 @@ void UnconnectedEndpoint::release(Saved *saved) {
   saved_bytes_ -= saved->cost;
   peer.saved_bytes -= saved->cost;
   --peer.saved;
+  if (saved->bytes != reinterpret_cast<char *>(saved + 1)) std::free(saved->bytes);
   saved->~Saved();
   std::free(saved);
   // Somebody's message may have room now. Not at once: our caller is in the middle of something.
@@ -463,27 +483,37 @@ void UnconnectedEndpoint::release(Saved *saved) {
 
 void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
   auto &saved = static_cast<Saved &>(message);
-  if (saved.stream != nullptr) {
-    saved.stream->ask_for(saved, &receive);
-  } else {
-    uint64_t left = std::min<uint64_t>(saved.message.length, receive.length);
-    const uint64_t placed = left;
-    const char *from = saved.bytes();
-    for (size_t i = 0; i < receive.count && left != 0; ++i) {
-      const size_t n = size_t(std::min<uint64_t>(left, receive.iov[i].iov_len));
-      std::memcpy(receive.iov[i].iov_base, from, n);
-      from += n;
-      left -= n;
+  switch (saved.stage) {
+    case Saved::kFetching:
+      saved.receive = &receive;
+      return;
+    case Saved::kAnnounced:
+      saved.stream->ask_for(saved, &receive);
+      break;
+    case Saved::kHere: {
+      uint64_t left = std::min<uint64_t>(saved.message.length, receive.length);
+      const uint64_t placed = left;
+      const char *from = saved.bytes;
+      for (size_t i = 0; i < receive.count && left != 0; ++i) {
+        const size_t n = size_t(std::min<uint64_t>(left, receive.iov[i].iov_len));
+        if (n != 0) std::memcpy(receive.iov[i].iov_base, from, n);
+        from += n;
+        left -= n;
+      }
+      receiver().complete(receive, saved.message, size_t(placed), 0);
     }
-    receiver().complete(receive, saved.message, size_t(placed), 0);
   }
   release(&saved);
 }
 
 void UnconnectedEndpoint::discard(sdk::Unexpected &message) {
   auto &saved = static_cast<Saved &>(message);
+  if (saved.stage == Saved::kFetching) {
+    saved.dropped = true;
+    return;
+  }
   // There is no way to say no: what was announced is fetched and dropped.
-  if (saved.stream != nullptr) saved.stream->ask_for(saved, nullptr);
+  if (saved.stage == Saved::kAnnounced) saved.stream->ask_for(saved, nullptr);
   release(&saved);
 }
 

@@ -107,6 +107,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void finish(RdmOperation &op, int error);
   // Memory for a message that has no receive; null: over the limits, or there is none.
   Saved *save(Peer &peer, uint64_t payload);
+  bool make_room(Saved &announced);  // for its bytes
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
   void add(PeerStream *stream);
@@ -128,6 +129,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address);
   RdmOperation *take_operation(ssize_t &why_not);
+  bool may_save(const Peer &peer, uint64_t bytes) const;
+  void count_saved(Saved &saved, uint64_t bytes);
   void close_some();
   void resume_stalled();
   void linger();
