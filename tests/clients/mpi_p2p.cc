@@ -18,13 +18,13 @@ constexpr std::size_t kMax = std::size_t{4} << 20;
 /// and some at random.
 std::vector<std::size_t> lengths(const Session &session) {
   std::vector<std::size_t> all;
-  for (std::size_t n = 0; n <= 130; ++n) all.push_back(n);
-  for (std::size_t n = 256; n <= kMax; n *= 2) {
+  for (std::size_t n = 0; n <= (session.quick() ? 40 : 300); ++n) all.push_back(n);
+  for (std::size_t n = 64; n <= kMax; n *= 2) {
     for (const std::size_t length : {n - 1, n, n + 1}) {
       if (length <= kMax) all.push_back(length);
     }
   }
-  for (std::size_t n = 16384 - 96; n <= 16384 + 96; n += 8) all.push_back(n);
+  for (std::size_t n = 16384 - 96; n <= 16384 + 96; n += session.quick() ? 16 : 8) all.push_back(n);
   client::Random random(session.seed());
   for (int i = 0; i < (session.quick() ? 8 : 200); ++i) all.push_back(random.length(kMax));
   return all;

@@ -134,7 +134,7 @@ void blocked(Session &session, int rounds) {
 
 int main(int argc, char **argv) {
   Session session(argc, argv, MPI_THREAD_MULTIPLE);
-  const int rounds = session.quick() ? 20 : 300;
+  const int rounds = session.quick() ? 8 : 300;
   by_tag(session, rounds);
   matched_probes(session, rounds);
   own_communicators(session, rounds);
