@@ -263,7 +263,6 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
   touch(c);
   if (c.flow_control_ && settings_.receive_count > 1) {
     c.reposted_ += settings_.receive_count - 1;
-    send_credits(c);
   }
   if (!flush(c)) block(c);
 }
@@ -584,6 +583,7 @@ void Core::resume_fetches() {
 
 // Everything that waits, in order. False: the carrier has no room.
 bool Core::flush(Connection &c) {
+  if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
     const ssize_t rc = send_control(c, *control);
@@ -914,22 +914,28 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   return packet(c, iov, count, FI_COMPLETION, &control);
 }
 
+bool Core::owes_credits(const Connection &c) const {
+  return c.flow_control_ && c.reposted_ >= std::max(1u, settings_.receive_count / 2);
+}
+
 void Core::on_reposted(Connection &c, uint32_t count) {
   if (!c.flow_control_) return;
   c.reposted_ += count;
-  if (c.state_ == State::kConnected && c.reposted_ >= std::max(1u, settings_.receive_count / 2))
-    send_credits(c);
+  if (c.state_ == State::kConnected && owes_credits(c) && !send_credits(c)) block(c);
 }
 
-void Core::send_credits(Connection &c) {
-  if (c.credits_ == 0) return;  // with the next repost
+// False: the carrier has no room.
+bool Core::send_credits(Connection &c) {
+  if (c.credits_ == 0) return true;  // goes out when the peer has granted some
   WireHeader header = header_of(PacketType::kCredit, c.peer_slot_);
   header.control_data = c.reposted_;
   header.op = uint8_t(PacketOp::kAtomic);  // as stock fills it
   const iovec iov{&header, sizeof header};
-  if (carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr) != 0) return;
+  const ssize_t rc = carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr);
+  if (rc != 0) return rc != -FI_EAGAIN;  // a dead link is noticed by what it says itself
   --c.credits_;
   c.reposted_ = 0;
+  return true;
 }
 
 }  // namespace weft::rxm

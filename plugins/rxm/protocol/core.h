@@ -335,7 +335,8 @@ class Core {
     ++c.flights_;
   }
   Control *new_control(Connection &c, PacketType type, uint64_t id);
-  void send_credits(Connection &c);
+  bool owes_credits(const Connection &c) const;
+  bool send_credits(Connection &c);
   void free_segment(Segment &s);
   void end(TxOp &op, int err);
   void settle(TxOp &op);

@@ -29,6 +29,7 @@ struct Link {
   Link *other = nullptr;
   bool open = true;
   bool busy = false;
+  size_t in_use = 0;  // of its own buffers, where none are shared
   uint64_t last_arrival = 0;                // of what was sent by the other end
   std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
   std::multiset<Token *> pending;
@@ -42,7 +43,7 @@ struct Request {
 
 struct Buffer {
   std::vector<uint8_t> bytes;
-  Link *link = nullptr;
+  Link *link = nullptr;  // of its own pool
 };
 
 namespace {
@@ -118,7 +119,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     settings.process = process;
     core_ = std::make_unique<Core>(*this, *this, settings);
     core_->set_own_address(address_of(number));
-    buffers_.resize(settings.credits ? 0 : 12);
+    buffers_.resize(12);
     for (Buffer &b : buffers_) free_.push_back(&b);
     world.listening[address_of(number).port()] = this;
   }
@@ -352,6 +353,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   void release(Buffer &buffer) override {
     buffer.bytes.clear();
+    if (Link *link = buffer.link; link != nullptr) {
+      --link->in_use;
+      delete &buffer;
+      world_.after(0, [link] {
+        if (link->owner != nullptr) link->node->core().on_reposted(*link->owner, 1);
+      });
+      return;
+    }
     free_.push_back(&buffer);
     // What waits for it may go on, but not from within the protocol.
     world_.after(0, [this, alive = alive_] {
@@ -360,7 +369,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
         if (world_.links[i]->node == this) pump(*world_.links[i]);
     });
   }
-  bool buffers_low() const override { return free_.size() < 6; }
+  bool buffers_low() const override { return core_->settings().credits || free_.size() < 6; }
   Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) override {
     if (world_.chance(world_.faults)) {
       err = ENOMEM;
@@ -497,6 +506,12 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     }
   }
   bool take(Link &link, const std::vector<uint8_t> &bytes) {
+    if (core_->settings().credits) {
+      EXPECT_LE(++link.in_use, core_->settings().receive_count) << "more than was granted";
+      auto *own = new Buffer{bytes, &link};
+      if (!core_->on_packet(*link.owner, own->bytes, *own)) release(*own);
+      return true;
+    }
     if (free_.empty()) return false;
     Buffer *buffer = free_.back();
     free_.pop_back();
@@ -547,6 +562,7 @@ struct Script {
   size_t peers = 2;
   bool write = false;
   bool failures = false;
+  bool credits = false;
   size_t max_connections = 0;
 };
 
@@ -559,6 +575,8 @@ class Play {
     settings_.tx_size = 64;
     settings_.unexpected_limit = 20000;
     settings_.connect_timeout_ns = 60'000'000;
+    settings_.credits = script.credits;
+    if (script.credits) settings_.receive_count = 8;
     settings_.max_connections = script.max_connections;
     sent.reserve(1 << 14);
     for (size_t i = 0; i < script.peers; ++i) start(i);
@@ -655,7 +673,7 @@ void receive_all(Play &run) {
 }
 
 Script script_of(int seed) {
-  return {.peers = size_t(2 + seed % 7), .write = seed % 2 != 0};
+  return {.peers = size_t(2 + seed % 7), .write = seed % 2 != 0, .credits = seed % 3 == 0};
 }
 
 void expect_nothing_left(Play &run) {

@@ -65,7 +65,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
         return false;
       }
       c.credits_ += p.credits;
-      if (c.state_ == State::kConnected && c.first_ != nullptr) block(c);
+      if (c.state_ == State::kConnected) block(c);
       return false;
     case PacketType::kWriteTarget:
       take_target(c, p);
