@@ -82,9 +82,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   ssize_t write(Link &link, const iovec *iov, size_t count, const RmaVector *to, size_t to_count,
                 uint64_t data, uint64_t flags, Token *token) override;
   void release(Buffer &buffer) override;
-  bool buffers_low() const override {
-    return !shares_ || free_.size() < pool_.size() / 4;
-  }
+  bool buffers_low() const override { return !shares_ || free_.size() < pool_.size() / 4; }
   Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) override;
   void conceal(Registration &registration) override;
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;

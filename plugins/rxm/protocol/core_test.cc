@@ -29,7 +29,7 @@ struct Link {
   Link *other = nullptr;
   bool open = true;
   bool busy = false;
-  size_t in_use = 0;  // of its own buffers, where none are shared
+  size_t in_use = 0;                        // of its own buffers, where none are shared
   uint64_t last_arrival = 0;                // of what was sent by the other end
   std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
   std::multiset<Token *> pending;
@@ -53,9 +53,7 @@ struct World {
   struct Event {
     uint64_t at, number;
     std::function<void()> run;
-    bool operator>(const Event &o) const {
-      return at != o.at ? at > o.at : number > o.number;
-    }
+    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
   };
   void after(uint64_t delay, std::function<void()> run) {
     events.push({now + delay, ++numbers, std::move(run)});
@@ -107,8 +105,7 @@ sdk::SockAddr address_of(size_t n) {
 // One incarnation of a peer.
 class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
  public:
-  Node(World &world, size_t number, uint32_t process, const Settings &base,
-       std::vector<Sent> &sent)
+  Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent)
       : world_(world), number_(number), sent_(sent), receiver_(*this, {.size = 4096}) {
     fi_cq_attr attr{};
     attr.format = FI_CQ_FORMAT_TAGGED;
@@ -224,9 +221,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
 
   Core &core() { return *core_; }
-  size_t broken = 0;                                   // receives that failed half-way
-  std::vector<std::pair<size_t, uint64_t>> received;   // receive, message
-  uint64_t counter = 0;                                // what atomics change
+  size_t broken = 0;                                  // receives that failed half-way
+  std::vector<std::pair<size_t, uint64_t>> received;  // receive, message
+  uint64_t counter = 0;                               // what atomics change
   static constexpr uint64_t kCounterKey = 7;
 
   // ---- Carrier ----
@@ -606,8 +603,8 @@ class Play {
     static constexpr size_t kSizes[] = {0, 1, 64, 65, 448, 512, 513, 1024, 2048, 2049, 5000};
     const unsigned what = unsigned(world.some(100));
     if (what < 45) {
-      node.send(world.some(nodes.size()), kSizes[world.some(std::size(kSizes))],
-                world.chance(70), unsigned(world.some(5)));
+      node.send(world.some(nodes.size()), kSizes[world.some(std::size(kSizes))], world.chance(70),
+                unsigned(world.some(5)));
     } else if (what < 85) {
       node.post(world.chance(10) ? 300 : 5000, world.chance(70));
     } else if (what < 90) {

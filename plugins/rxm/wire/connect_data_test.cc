@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxm/wire/connect_data.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::rxm {
+namespace {
+
+// As captured between stock peers: port 0x8f45, process 0x237f.
+constexpr ConnectBytes kRequest = {0x01, 0x02, 0x04, 0x03, 0x45, 0x8f, 0x02, 0x00,
+                                   0x00, 0x40, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00,
+                                   0x00, 0x00, 0x00, 0x00, 0x7f, 0x23, 0x00, 0x00};
+constexpr AcceptBytes kAccept = {0x00, 0x00, 0x00, 0x00, 0x80, 0x23, 0x00, 0x00,
+                                 0x00, 0x10, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00};
+
+TEST(ConnectData, IsWhatStockSends) {
+  const ConnectData data{.port = 0x8f45,
+                         .flow_control = FlowControl::kOff,
+                         .eager_limit = 16384,
+                         .receive_count = 4096,
+                         .process = 0x237f,
+                         .index = 0};
+  EXPECT_EQ(encode(data), kRequest);
+  const auto parsed = parse_connect(kRequest);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(*parsed, data);
+  const AcceptData accept{.process = 0x2380, .receive_count = 4096};
+  EXPECT_EQ(encode(accept), kAccept);
+  ASSERT_TRUE(parse_accept(kAccept));
+  EXPECT_EQ(*parse_accept(kAccept), accept);
+  EXPECT_EQ(encode(RejectReason::kAlready), (RejectBytes{1, 2}));
+  EXPECT_EQ(parse_reject(RejectBytes{1, 2}), RejectReason::kAlready);
+}
+
+TEST(ConnectData, WhatDoesNotFitIsSaid) {
+  const auto with = [](size_t at, uint8_t value) {
+    ConnectBytes b = kRequest;
+    b[at] = value;
+    return parse_connect(b).error();
+  };
+  EXPECT_EQ(with(0, 2), ConnectReject::kVersion);
+  EXPECT_EQ(with(1, 1), ConnectReject::kByteOrder);
+  EXPECT_EQ(with(2, 5), ConnectReject::kVersion);
+  EXPECT_EQ(with(3, 2), ConnectReject::kVersion);
+  EXPECT_EQ(with(6, 3), ConnectReject::kFlowControl);
+  EXPECT_EQ(parse_connect({kRequest.data(), 23}).error(), ConnectReject::kLength);
+  EXPECT_EQ(parse_accept({kAccept.data(), 15}).error(), ConnectReject::kLength);
+  // A later version stores a lane number here.
+  ConnectBytes lane = kRequest;
+  lane[7] = 1;
+  EXPECT_TRUE(parse_connect(lane));
+}
+
+TEST(ConnectData, ARejectionNeedsNoReason) {
+  EXPECT_EQ(parse_reject({}), RejectReason::kUnspecified);
+  EXPECT_EQ(parse_reject(RejectBytes{1, 77}), RejectReason::kUnspecified);
+  EXPECT_EQ(parse_reject(RejectBytes{9, 2}), RejectReason::kUnspecified);
+}
+
+}  // namespace
+}  // namespace weft::rxm
