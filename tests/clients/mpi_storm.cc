@@ -76,7 +76,7 @@ void complete(Way way, std::vector<MPI_Request> &requests, const Seen &seen) {
 void storm(Session &session, int round, int each) {
   const int n = session.size();
   const int rank = session.rank();
-  const std::size_t max = session.quick() ? 30000 : 200000;
+  const std::size_t max = session.quick() ? 30000 : 100000;
   Random random(seed(session.seed(), rank, round));
   const auto length = [&](int from, int to, int i) {
     return Random(seed(session.seed(), round, from, to, i)).length(i % 50 == 0 ? max * 4 : max);
@@ -189,8 +189,8 @@ void cancel(Session &session) {
 
 int main(int argc, char **argv) {
   Session session(argc, argv);
-  const int total = session.quick() ? 800 : 4000;  // sends of each rank, and as many receives
-  for (int round = 0; round < (session.quick() ? 1 : 3) * static_cast<int>(kWays); ++round) {
+  const int total = session.quick() ? 800 : 3000;  // sends of each rank, and as many receives
+  for (int round = 0; round < (session.quick() ? 1 : 2) * static_cast<int>(kWays); ++round) {
     // The ways that look at every request each time are for fewer of them.
     const bool slow =
         round % kWays == kWaitany || round % kWays == kTestany || round % kWays == kTest;
