@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Completions of reliable datagram endpoints (fi_cq.3, fi_cntr.3, fi_endpoint.3): formats, what a
+// queue leaves out, completion levels, counters, and readers that block.
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+ssize_t tsend(Net &net, std::vector<uint8_t> &out, uint64_t tag = 1) {
+  return fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), tag, &out);
+}
+void trecv(Node &node, std::vector<uint8_t> &in, uint64_t tag = 1) {
+  must(fi_trecv(node.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, tag, 0, &in));
+}
+
+// ---- formats ----
+
+class RdmCqFormat : public ::testing::TestWithParam<enum fi_cq_format> {};
+INSTANTIATE_TEST_SUITE_P(Formats, RdmCqFormat,
+                         ::testing::Values(FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_MSG,
+                                           FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_TAGGED));
+
+TEST_P(RdmCqFormat, EntriesHaveTheSizeOfTheirFormat) {
+  covers(fi_tostr(&GetParam(), FI_TYPE_CQ_FORMAT));
+  Options options;
+  options.rx_cq.format = GetParam();
+  Net net(2, options);
+  constexpr size_t kCount = 5;
+  std::vector<std::vector<uint8_t>> in(kCount, std::vector<uint8_t>(100));
+  std::vector<uint8_t> out = pattern(50, 1);
+  for (size_t i = 0; i < kCount; ++i) trecv(net[1], in[i], i);
+  for (size_t i = 0; i < kCount; ++i) {
+    net.post([&] {
+      return fi_tsenddata(net[0].ep, out.data(), 50, nullptr, 100 + i, net.at(0, 1), i, nullptr);
+    });
+  }
+  const size_t entry_sizes[] = {0, sizeof(fi_cq_entry), sizeof(fi_cq_msg_entry),
+                                sizeof(fi_cq_data_entry), sizeof(fi_cq_tagged_entry)};
+  const size_t entry_size = entry_sizes[GetParam()];
+  std::vector<char> buffer(entry_size * kCount + 8, 0x5a);
+  size_t got = 0;
+  EXPECT_TRUE(net.until([&] {
+    const ssize_t n = fi_cq_read(net[1].rx_cq, buffer.data() + got * entry_size, kCount - got);
+    if (n > 0) got += size_t(n);
+    return got == kCount;
+  }));
+  EXPECT_EQ(buffer[entry_size * kCount], 0x5a) << "written behind the entries";
+  for (size_t i = 0; i < kCount; ++i) {
+    fi_cq_tagged_entry entry{};
+    std::memcpy(&entry, buffer.data() + i * entry_size, entry_size);
+    EXPECT_EQ(entry.op_context, &in[i]);
+    if (GetParam() >= FI_CQ_FORMAT_MSG) {
+      EXPECT_EQ(entry.flags & (FI_RECV | FI_TAGGED), uint64_t(FI_RECV | FI_TAGGED));
+      EXPECT_EQ(entry.len, 50u);
+    }
+    if (GetParam() >= FI_CQ_FORMAT_DATA) {
+      EXPECT_EQ(entry.data, 100 + i);
+    }
+    if (GetParam() >= FI_CQ_FORMAT_TAGGED) {
+      EXPECT_EQ(entry.tag, i);
+    }
+  }
+}
+
+// ---- what is left out ----
+
+TEST(RdmCompletion, ASelectiveQueueTellsOnlyWhatAsks) {
+  covers("FI_SELECTIVE_COMPLETION");
+  Options options;
+  options.tx_cq_flags = options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
+  Net net(2, options);
+  std::vector<uint8_t> out = pattern(100, 1), in(100);
+  for (bool ask : {false, true, false}) {
+    const iovec to{in.data(), in.size()}, from{out.data(), out.size()};
+    fi_msg_tagged receive{};
+    receive.msg_iov = &to;
+    receive.iov_count = 1;
+    receive.addr = FI_ADDR_UNSPEC;
+    receive.context = &in;
+    fi_msg_tagged send = receive;
+    send.msg_iov = &from;
+    send.addr = net.at(0, 1);
+    send.context = &out;
+    std::fill(in.begin(), in.end(), 0);
+    must(fi_trecvmsg(net[1].ep, &receive, ask ? FI_COMPLETION : 0));
+    net.post([&] { return fi_tsendmsg(net[0].ep, &send, ask ? FI_COMPLETION : 0); });
+    EXPECT_TRUE(net.until([&] { return in == out; }));
+    if (ask) {
+      EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+      EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
+    }
+    net.settle();
+    EXPECT_FALSE(poll(net[0].tx_cq).has_value());
+    EXPECT_FALSE(poll(net[1].rx_cq).has_value());
+  }
+}
+
+// fi_cq.3: an error is told even by a selective queue.
+TEST(RdmCompletion, ASelectiveQueueTellsEveryError) {
+  covers("FI_SELECTIVE_COMPLETION");
+  Options options;
+  options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
+  Net net(2, options);
+  std::vector<uint8_t> out = pattern(100, 1), in(10);
+  const iovec to{in.data(), in.size()};
+  fi_msg_tagged receive{};
+  receive.msg_iov = &to;
+  receive.iov_count = 1;
+  receive.addr = FI_ADDR_UNSPEC;
+  receive.tag = 1;
+  receive.context = &in;
+  must(fi_trecvmsg(net[1].ep, &receive, 0));
+  net.post([&] { return tsend(net, out); });
+  const Completion got = net.wait(net[1].rx_cq);
+  EXPECT_EQ(got.err, FI_ETRUNC);
+  EXPECT_EQ(got.context, &in);
+}
+
+// fi_endpoint.3: FI_COMPLETION among the endpoint's op_flags stands for every operation.
+TEST(RdmCompletion, OpFlagsAskForAll) {
+  covers("FI_SELECTIVE_COMPLETION");
+  Options options;
+  options.tx_cq_flags = FI_SELECTIVE_COMPLETION;
+  options.tx_op_flags = FI_COMPLETION;
+  Net net(2, options);
+  std::vector<uint8_t> out = pattern(100, 1), in(100);
+  trecv(net[1], in);
+  net.post([&] { return tsend(net, out); });
+  EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+  net.wait(net[1].rx_cq);
+}
+
+TEST(RdmCompletion, OneQueueTakesBoth) {
+  Options options;
+  options.one_cq = true;
+  Net net(2, options);
+  for (size_t size : {8, 20000, 200000}) {
+    net.exchange(0, 1, size);
+    net.exchange(1, 0, size);
+  }
+}
+
+// ---- levels ----
+
+class RdmLevel : public ::testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Levels, RdmLevel,
+                         ::testing::Values(FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
+                                           FI_DELIVERY_COMPLETE));
+
+TEST_P(RdmLevel, TheBufferIsFreeAndTheMessageArrives) {
+  const uint64_t level = GetParam();
+  covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));
+  Options options;
+  options.tx_op_flags = level;
+  if (!find_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
+  Net net(2, options);
+  for (size_t size : edges()) {
+    SCOPED_TRACE(size);
+    const std::vector<uint8_t> sent = pattern(size, 1);
+    std::vector<uint8_t> out = sent, in(size);
+    trecv(net[1], in);
+    net.post([&] { return tsend(net, out); });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    std::fill(out.begin(), out.end(), 0xdd);  // every level gives the buffer back
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(in, sent);
+  }
+}
+
+// A completion of FI_DELIVERY_COMPLETE waits for the target.
+TEST(RdmCompletion, DeliveryWaitsForTheTarget) {
+  covers("FI_DELIVERY_COMPLETE");
+  Options options;
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  options.progress = FI_PROGRESS_MANUAL;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_DELIVERY_COMPLETE";
+  Net net(2, options);
+  net.exchange(0, 1);  // connected
+  for (size_t size : {8, 20000, 200000}) {
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    trecv(net[1], in);
+    net.set_asleep(1, true);
+    net.post([&] { return tsend(net, out); });
+    net.settle();
+    EXPECT_FALSE(poll(net[0].tx_cq).has_value()) << size << " bytes delivered to one who sleeps";
+    net.set_asleep(1, false);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  }
+}
+
+// ---- counters ----
+
+TEST(RdmCompletion, CountersCountSendsAndReceives) {
+  covers("counters");
+  fid_cntr *sends[2], *receives[2];
+  int i = 0;
+  Net net(2, {}, [&](Node &node) {
+    sends[i] = node.count(FI_SEND);
+    receives[i++] = node.count(FI_RECV);
+  });
+  for (int round = 0; round < 10; ++round) net.exchange(0, 1, round % 2 ? 10 : 30000);
+  net.wait_count(sends[0], 10);
+  net.wait_count(receives[1], 10);
+  net.settle();
+  EXPECT_EQ(fi_cntr_read(sends[0]), 10u);
+  EXPECT_EQ(fi_cntr_read(receives[1]), 10u);
+  EXPECT_EQ(fi_cntr_read(receives[0]), 0u);
+  EXPECT_EQ(fi_cntr_read(sends[1]), 0u);
+  // An injected message has no completion, but it is counted (fi_cntr.3).
+  std::vector<uint8_t> out = pattern(8, 1), in(8);
+  trecv(net[1], in);
+  net.post([&] { return fi_tinject(net[0].ep, out.data(), 8, net.at(0, 1), 1); });
+  net.wait_count(sends[0], 11);
+  net.wait(net[1].rx_cq);
+  // Errors are counted apart.
+  std::vector<uint8_t> little(2);
+  trecv(net[1], little);
+  net.post([&] { return fi_tinject(net[0].ep, out.data(), 8, net.at(0, 1), 1); });
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, FI_ETRUNC);
+  EXPECT_EQ(fi_cntr_readerr(receives[1]), 1u);
+  EXPECT_EQ(fi_cntr_read(receives[1]), 11u);
+}
+
+TEST(RdmCompletion, ABlockedCounterWakes) {
+  covers("counters");
+  fid_cntr *receives = nullptr;
+  int i = 0;
+  Net net(2, {}, [&](Node &node) {
+    fi_cntr_attr attr{};
+    attr.wait_obj = FI_WAIT_UNSPEC;
+    if (i++ == 1) receives = node.count(FI_RECV, attr);
+  });
+  net.exchange(0, 1);
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
+  trecv(net[1], in);
+  net.set_asleep(1, true);
+  std::atomic<int> rc{1};
+  std::thread waiter([&] { rc = fi_cntr_wait(receives, 2, 20000); });
+  net.post([&] { return tsend(net, out); });
+  EXPECT_TRUE(net.until([&] { return rc.load() != 1; }));
+  waiter.join();
+  EXPECT_EQ(rc.load(), 0);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(fi_cntr_wait(receives, 3, 1), -FI_ETIMEDOUT);
+}
+
+// ---- readers that block ----
+
+class RdmWait : public ::testing::TestWithParam<enum fi_wait_obj> {
+ protected:
+  static const char *name() {
+    switch (GetParam()) {
+      case FI_WAIT_UNSPEC:
+        return "FI_WAIT_UNSPEC";
+      case FI_WAIT_FD:
+        return "FI_WAIT_FD";
+      case FI_WAIT_POLLFD:
+        return "FI_WAIT_POLLFD";
+      case FI_WAIT_YIELD:
+        return "FI_WAIT_YIELD";
+      default:
+        return "?";
+    }
+  }
+  // Whether the stack opens such a queue.
+  static bool opens() {
+    Node node;
+    Handle<fid_cq> cq;
+    fi_cq_attr attr = Options::cq_attr(FI_CQ_FORMAT_TAGGED, GetParam());
+    return fi_cq_open(node.domain, &attr, cq.out(), nullptr) == 0;
+  }
+  static Options options() {
+    Options options;
+    options.rx_cq.wait_obj = options.tx_cq.wait_obj = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Objects, RdmWait,
+                         ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD,
+                                           FI_WAIT_YIELD));
+#define WAIT_NEEDED() \
+  covers(name());     \
+  if (!opens()) GTEST_SKIP() << name() << " is not supported"
+
+TEST_P(RdmWait, ABlockedReaderWakes) {
+  WAIT_NEEDED();
+  Net net(2, options());
+  net.exchange(0, 1);
+  for (size_t size : {8, 20000, 200000}) {
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    trecv(net[1], in);
+    net.set_asleep(1, true);
+    std::atomic<ssize_t> rc{0};
+    fi_cq_tagged_entry entry{};
+    std::thread reader([&] { rc = fi_cq_sread(net[1].rx_cq, &entry, 1, nullptr, 20000); });
+    net.post([&] { return tsend(net, out); });
+    EXPECT_TRUE(net.until([&] { return rc.load() != 0; }));
+    reader.join();
+    ASSERT_EQ(rc.load(), 1) << error_text(rc.load());
+    EXPECT_EQ(entry.op_context, &in);
+    EXPECT_EQ(in, out);
+    net.set_asleep(1, false);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  }
+}
+
+TEST_P(RdmWait, TimeIsUp) {
+  WAIT_NEEDED();
+  Net net(2, options());
+  fi_cq_tagged_entry entry{};
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(fi_cq_sread(net[1].rx_cq, &entry, 1, nullptr, 60), -FI_EAGAIN);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(55));
+  EXPECT_EQ(fi_cq_sread(net[1].rx_cq, &entry, 1, nullptr, 0), -FI_EAGAIN);
+}
+
+TEST_P(RdmWait, ASignalWakesTheReader) {
+  WAIT_NEEDED();
+  Net net(1, options());
+  std::atomic<bool> woke{false};
+  std::atomic<ssize_t> rc{1};
+  std::thread reader([&] {
+    fi_cq_tagged_entry entry;
+    rc = fi_cq_sread(net[0].rx_cq, &entry, 1, nullptr, 20000);
+    woke = true;
+  });
+  const int signalled = fi_cq_signal(net[0].rx_cq);
+  if (signalled == 0) {
+    // The reader may not have slept yet: a signal is kept, or comes again.
+    while (!woke) {
+      fi_cq_signal(net[0].rx_cq);
+      std::this_thread::yield();
+    }
+  }
+  reader.join();
+  EXPECT_EQ(signalled, 0) << error_text(signalled);
+  EXPECT_TRUE(rc.load() == -FI_EAGAIN || rc.load() == 0 || rc.load() == -FI_ECANCELED)
+      << error_text(rc.load());
+}
+
+TEST_P(RdmWait, WaitingCostsNoTime) {
+  WAIT_NEEDED();
+  if (GetParam() == FI_WAIT_YIELD) GTEST_SKIP() << "a yielding reader does not sleep";
+  covers("idle");
+  Net net(2, options());
+  net.exchange(0, 1);
+  net.settle();
+  while (poll(net[1].rx_cq) || poll(net[0].tx_cq)) {
+  }
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  fi_cq_tagged_entry entry{};
+  EXPECT_EQ(fi_cq_sread(net[1].rx_cq, &entry, 1, nullptr, 400), -FI_EAGAIN);
+  getrusage(RUSAGE_SELF, &after);
+  const auto ms = [](const timeval &t) { return t.tv_sec * 1000 + t.tv_usec / 1000; };
+  const long used =
+      ms(after.ru_utime) + ms(after.ru_stime) - ms(before.ru_utime) - ms(before.ru_stime);
+  EXPECT_LT(used, 100) << "milliseconds of CPU in 400 of sleep";
+}
+
+// fi_poll.3: fi_trywait says whether one may sleep on the descriptor.
+TEST(RdmCompletion, TheDescriptorOfAQueueWakesPoll) {
+  covers("FI_WAIT_FD");
+  Options options;
+  options.rx_cq.wait_obj = FI_WAIT_FD;
+  Net net(2, options);
+  net.exchange(0, 1);
+  int fd = -1;
+  must(fi_control(net[1].rx_cq.fid(), FI_GETWAIT, &fd));
+  std::vector<uint8_t> out = pattern(20000, 1), in(20000);
+  trecv(net[1], in);
+  net.set_asleep(1, true);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    const Deadline deadline;
+    struct fid *fids[] = {net[1].rx_cq.fid()};
+    while (!done && !deadline.passed()) {
+      if (fi_trywait(net[1].fabric, fids, 1) == 0) {
+        pollfd p{fd, POLLIN, 0};
+        ::poll(&p, 1, deadline.left_ms());
+      }
+      fi_cq_tagged_entry entry;
+      done = fi_cq_read(net[1].rx_cq, &entry, 1) == 1;
+    }
+  });
+  net.post([&] { return tsend(net, out); });
+  EXPECT_TRUE(net.until([&] { return done.load(); }));
+  reader.join();
+  EXPECT_EQ(in, out);
+  net.set_asleep(1, false);
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
