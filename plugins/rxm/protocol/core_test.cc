@@ -235,7 +235,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     }
     Link *link = make(owner);
     const std::vector<uint8_t> bytes(data.begin(), data.end());
-    world_.after(1 + world_.some(50), [this, link, peer, bytes] { arrive(*link, peer, bytes); });
+    world_.after(1 + world_.some(50), [link, peer, bytes] {
+      if (link->node != nullptr) link->node->arrive(*link, peer, bytes);
+    });
     return link;
   }
   Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
@@ -447,7 +449,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     return link;
   }
   void arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes) {
-    if (!link.open || link.node == nullptr) return;
+    if (!link.open) return;
     const auto it = world_.listening.find(peer.port());
     if (it == world_.listening.end()) {
       if (std::exchange(link.open, false)) core_->on_refused(*link.owner, FI_ECONNREFUSED, {});
