@@ -268,11 +268,9 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
 
 void PeerStream::end_rendezvous(const FrameHeader &header) {
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
-  if (!asked_.empty() && asked_.front() == header.op_data) {
-    asked_.pop_front();
-  } else {
-    std::erase(asked_, header.op_data);  // a peer that answers in another order may
-  }
+  // The first one, of a peer who answers in order.
+  if (const auto at = std::ranges::find(asked_, header.op_data); at != asked_.end())
+    asked_.erase(at);
   if (expected.receive != nullptr)
     ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
   if (Saved *saved = expected.saved) {

@@ -16,7 +16,6 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/receiver.h>
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -161,7 +160,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
   std::vector<uint8_t> free_numbers_;
   std::vector<Expected> expected_;  // the peer's, by number - 1
-  std::deque<uint8_t> asked_;       // of those, in the order in which they will come
+  std::vector<uint8_t> asked_;      // of those, in the order in which they will come
   Saved *unanswered_ = nullptr;     // announcements that nobody posted a receive for
   size_t unanswered_count_ = 0;
 };

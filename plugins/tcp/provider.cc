@@ -244,8 +244,10 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
 Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   sdk::InfoList list(instance_->core);
   if (query.flags & FI_PROV_ATTR_ONLY) {
-    for (enum fi_ep_type type : {FI_EP_MSG, FI_EP_RDM})
-      WEFT_CHECK(add_info(list, {"tcp", "TCP-IP", sdk::SockAddr::any(AF_INET), {}}, type, query));
+    const bool unconnected = query.hints != nullptr && query.hints->ep_attr != nullptr &&
+                             query.hints->ep_attr->type == FI_EP_RDM;
+    WEFT_CHECK(add_info(list, {"tcp", "TCP-IP", sdk::SockAddr::any(AF_INET), {}},
+                        unconnected ? FI_EP_RDM : FI_EP_MSG, query));
     return list;
   }
   WEFT_TRY(const std::vector<Path> found, paths(query));

@@ -263,6 +263,31 @@ TEST(Rdm, UnexpectedMessagesAreFoundInAnyOrder) {
   }
 }
 
+// Payloads that were foreseen, and are not what was foreseen.
+TEST(Rdm, LargeMessagesOfChangingSizes) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kRoom = 200000;
+  const Bytes out = pattern(kRoom, 17);
+  const size_t sizes[] = {16384, 16385, 65536, 20000, 40000,  39999, 3,     50000, 70000,
+                          70001, 69999, 16384, 0,     200000, 65536, 65537, 1,     60000};
+  constexpr size_t kCount = std::size(sizes);
+  for (const bool in_a_row : {false, true}) {
+    std::vector<Bytes> in(kCount, Bytes(kRoom));
+    for (size_t i = 0; i < kCount; ++i)
+      must(fi_trecv(b.ep, in[i].data(), kRoom, nullptr, FI_ADDR_UNSPEC, i % 3, 0, mark(i)));
+    for (size_t i = 0; i < kCount; ++i) {
+      must(fi_tsend(a.ep, out.data(), sizes[i], nullptr, to, i % 3, mark(i)));
+      if (!in_a_row) until({&a, &b}, [&] { return b.done.size() > i; });
+    }
+    for (size_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, sizes[i]);
+      EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
+      EXPECT_TRUE(std::equal(out.begin(), out.begin() + ptrdiff_t(sizes[i]), in[i].begin())) << i;
+    }
+  }
+}
+
 // More announced messages than there are numbers for: those behind wait, in order.
 TEST(Rdm, MoreLargeMessagesThanRendezvousNumbers) {
   Node a, b;

@@ -487,7 +487,8 @@ bool Stream<Owner>::receive_guessing(const Guess &guess) {
   std::vector<uint8_t> &take_back = domain_.spare();
   take_back.clear();
   if (!reader_.stalled() && reader_.in_payload() && owner().receiving(guess.receive)) {
-    const auto placed = std::min<uint64_t>(left, reader_.direct_left());
+    // A payload may be longer than was guessed: the rest of it is staged.
+    const auto placed = std::min({left, reader_.direct_left(), guessed});
     left -= placed;
     if (placed != 0 && left != 0)
       save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));

@@ -264,7 +264,7 @@ TEST_F(Objects, CounterWithUnknownAttributesIsRefused) {
 
 TEST_F(Objects, EndpointOfAnotherTypeIsRefused) {
   const Info wrong(fi_dupinfo(info.get()));
-  wrong->ep_attr->type = FI_EP_RDM;
+  wrong->ep_attr->type = FI_EP_DGRAM;
   fid_ep *ep = nullptr;
   expect_error(fi_endpoint(side.domain, wrong.get(), &ep, nullptr));
 }
