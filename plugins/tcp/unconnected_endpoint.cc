@@ -328,7 +328,7 @@ RdmOperation *UnconnectedEndpoint::take_operation(ssize_t &why_not) {
 }
 
 ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
-  const uint32_t index = av()->index_of(r.dest);
+  const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   ssize_t why_not;
   RdmOperation *op = take_operation(why_not);
@@ -366,7 +366,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
 }
 
 ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
-  const uint32_t index = av()->index_of(r.dest);
+  const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   ssize_t why_not;
   RdmOperation *op = take_operation(why_not);
