@@ -172,7 +172,7 @@ ssize_t Endpoint::tx_size_left() {
 TxOp *Endpoint::take(fi_addr_t dest, uint32_t &index, ssize_t &rc) {
   rc = -FI_EAGAIN;
   if (tx_cq_full()) return nullptr;
-  index = av()->index_of(dest);
+  index = av()->peer_of(dest);
   if (index == sdk::Av::kNone) {
     rc = -FI_EINVAL;
     return nullptr;

@@ -481,7 +481,7 @@ void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
     std::memcpy(op.bytes + i * sizeof v, &v, sizeof v);
   }
   const size_t bytes = size_t(request.elements) * element;
-  const size_t operands = request.operand_count != 0 ? bytes : 0;
+  const size_t operands = request.op != FI_ATOMIC_READ ? bytes : 0;
   const size_t compares = request.compare_count != 0 ? bytes : 0;
   uint8_t *out = op.bytes + kAtomicVectorsSize;
   if (operands + compares > kInlineSize - kAtomicVectorsSize) {
