@@ -73,17 +73,19 @@ class Av::Reverse {
     return place.mark != 0 ? place.index() : kNone;
   }
 
-  void add(uint32_t index, const SockAddr &address) {
+  // False: the address was there.
+  bool add(uint32_t index, const SockAddr &address) {
     const uint64_t hash = hash_of(address);
     Place &place = places_[search(address, hash)];
     if (place.mark != 0) {
       place.mark |= kTwice;
       place.set_index(std::min(place.index(), index));
-      return;
+      return false;
     }
     place.mark = mark_of(hash);
     place.set_index(index);
     ++used_;
+    return true;
   }
 
   // Before the vector forgets the address.
@@ -281,7 +283,7 @@ void Av::set(uint32_t index, const SockAddr &address) {
   if (++chunk->used == kChunk) room_[number / 64] &= ~(uint64_t(1) << number % 64);
   end_ = std::max(end_, index + 1);
   ++count_;
-  if (reverse_ != nullptr) reverse_->add(index, address);
+  if (reverse_ != nullptr && !reverse_->add(index, address)) twice_ = true;
   for (size_t i = 0; i < av_users_.size(); ++i)
     if (av_users_[i].second) av_users_[i].first->on_av_inserted(index, address);
 }
@@ -338,7 +340,7 @@ uint32_t Av::find(const SockAddr &address) {
     auto reverse = std::make_unique<Reverse>(*this);
     reverse->reserve(count_);
     for (uint32_t index = 0; index < end_; ++index)
-      if (const auto there = get(index)) reverse->add(index, *there);
+      if (const auto there = get(index); there && !reverse->add(index, *there)) twice_ = true;
     reverse_ = std::move(reverse);
   }
   return reverse_->find(address);

@@ -577,6 +577,31 @@ TEST(AvFind, KnowsTheLowestOfThoseInsertedTwice) {
   EXPECT_EQ(v.find(v4(2, 1)), Av::kNone) << "another port";
 }
 
+TEST(AvPeer, IsOneHoweverOftenItWasInserted) {
+  for (const bool asked_before : {false, true}) {
+    Vector v;
+    const SockAddr first = *SockAddr::from_ip("10.0.0.1", 7),
+                   second = *SockAddr::from_ip("10.0.0.2", 7);
+    const auto peer_of = [&](fi_addr_t address) {
+      Guard guard(v.domain.engine.lock());
+      return v.av->peer_of(address);
+    };
+    v.insert(first);
+    if (asked_before) {
+      EXPECT_EQ(peer_of(0), 0u);
+    }
+    v.insert(second);
+    v.insert(first);
+    EXPECT_EQ(peer_of(0), 0u);
+    EXPECT_EQ(peer_of(1), 1u);
+    EXPECT_EQ(peer_of(2), 0u) << "the first entry of this address";
+    EXPECT_EQ(peer_of(3), Av::kNone);
+    EXPECT_EQ(v.remove(0), 0);
+    EXPECT_EQ(peer_of(0), Av::kNone);
+    EXPECT_EQ(peer_of(2), 2u);
+  }
+}
+
 TEST(AvScopes, BelongToTheAddress) {
   Vector v(FI_SOCKADDR_IN6);
   v.insert(v6(1, 7));

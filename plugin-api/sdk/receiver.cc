@@ -76,7 +76,7 @@ ssize_t Receiver::post(const RecvRequest &q) {
   if (q.flags & ~kKnownFlags) return -FI_EBADFLAGS;
   uint32_t source = Matcher::kAnySource;
   if (settings_.directed && q.src != FI_ADDR_UNSPEC) {
-    if (av != nullptr) source = av->index_of(q.src);
+    if (av != nullptr) source = av->peer_of(q.src);
     if (source == Matcher::kAnySource) return -FI_EINVAL;
   }
   if (q.flags & kLookFlags) return look(q, source);

@@ -82,6 +82,14 @@ class Av final : public Object<Av, fid_av> {
   // The index of an address; kNone: not inserted. The first call builds the reverse index. Of an
   // address that was inserted more than once: the lowest.
   uint32_t find(const SockAddr &address);
+  // The peer that an fi_addr_t names, for all who compare peers: as index_of(), but of an address
+  // that was inserted more than once always what find() says. Programs do insert twice (Open MPI
+  // for an intercommunicator), though fi_av.3 (NOTES) warns of it.
+  uint32_t peer_of(fi_addr_t address) {
+    const uint32_t index = index_of(address);
+    if (reverse_ != nullptr && !twice_) return index;
+    return index != kNone ? find(*get(index)) : kNone;
+  }
   // What completions report as the source: the index, or what FI_AV_USER_ID said.
   fi_addr_t reported(uint32_t index) const {
     if (index >= end_) return FI_ADDR_NOTAVAIL;
@@ -229,6 +237,7 @@ class Av final : public Object<Av, fid_av> {
   size_t count_ = 0;
   bool has_ids_ = false;
   std::unique_ptr<Reverse> reverse_;
+  bool twice_ = false;  // reverse_ met an address a second time
   std::vector<std::pair<AvUser *, bool>> av_users_;
   std::unique_ptr<AvFile> file_;
   bool lost_file_ = false;  // it was damaged
