@@ -136,13 +136,6 @@ class Receiver {
 
   // The receive that the message belongs to, off the queue; null: none is posted.
   Receive *match(const Message &message);
-  // The same, left on the queue: where a message like this one would go. No multi-receive buffer.
-  const Receive *foresee(const Message &message) {
-    const auto *p =
-        matcher(message.tagged).find_posted(message.source, message.tagged ? message.tag : 0);
-    const auto *r = static_cast<const Receive *>(p);
-    return r == nullptr || r->flags & FI_MULTI_RECV ? nullptr : r;
-  }
   // The bytes are in place: reports and forgets the receive. `err` 0 or FI_E...; truncation is
   // found here, from message.length and receive.length. `received` bytes were placed.
   void complete(Receive &receive, const Message &message, size_t received, int err) {
