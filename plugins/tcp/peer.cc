@@ -149,7 +149,6 @@ Verdict PeerStream::stall() {
 
 Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   last_message_ = message_of(header);
-  last_header_ = header.header_size;
   if (sdk::Receive *r = ep_.receiver().match(last_message_)) {
     destination_ = current_ = r;
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
@@ -339,18 +338,14 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
   if (header.wants_ack()) queue_ack();
 }
 
-// What was asked for comes next, or another message like the last one.
+// What was asked for comes next. Nothing else is guessed, though rows of messages are common: a
+// wrong guess writes to a buffer of the application where no message belongs, and programs that
+// know a message's length rely on what lies behind it (MPI 4.0, 3.2.4).
 Guess PeerStream::guess() {
-  const sdk::Receive *r;
-  uint64_t length;
-  if (!asked_.empty()) {
-    const Expected &next = expected_[asked_.front() - 1u];
-    r = next.receive;
-    length = next.message.length;
-  } else {
-    r = ep_.receiver().foresee(last_message_);
-    length = last_message_.length;
-  }
+  if (asked_.empty()) return {};
+  const Expected &next = expected_[asked_.front() - 1u];
+  const sdk::Receive *r = next.receive;
+  const uint64_t length = next.message.length;
   Guess guess;
   if (r == nullptr) return guess;
   guess.iov = guessed_;
@@ -479,8 +474,13 @@ void Peer::try_again(PeerLink::Next next, int error) {
       return;
     case PeerLink::Next::kConnect: {
       // What is there of an earlier attempt may be our caller.
-      if (attempt == nullptr) attempt = std::make_unique<Attempt>(*this);
-      auto started = attempt->connect();
+      Result<void> started;
+      try {
+        if (attempt == nullptr) attempt = std::make_unique<Attempt>(*this);
+        started = attempt->connect();
+      } catch (const std::bad_alloc &) {
+        started = fail(FI_ENOMEM, "connect to %s: no memory", address.to_string().c_str());
+      }
       if (started) return;
       WEFT_WARN(endpoint.instance(), FI_LOG_EP_CTRL, "%s", started.error().text.c_str());
       return attempt_failed(PeerLink::Refusal::kUnreachable, started.error().code);
@@ -509,9 +509,14 @@ void Peer::attempt_failed(PeerLink::Refusal refusal, int error) {
 
 void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) {
   apply_peer_settings(fd, endpoint.settings());
-  auto *opened = new PeerStream(endpoint, *this, fd, order, kind);
-  ++streams;
-  endpoint.add(opened);
+  PeerStream *opened = endpoint.make_stream(*this, fd, order, kind);
+  if (opened == nullptr) {
+    ::close(fd);
+    if (second) return;
+    link.on_lost();
+    fail_pending(FI_ENOMEM);
+    return endpoint.check(*this);
+  }
   if (second) return;  // answers to ourselves
   stream = opened;
   OperationList waiting = std::exchange(pending, {});

@@ -103,7 +103,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void ended();
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  size_t guessed_header() const { return asked_.empty() ? last_header_ : kMinHeaderSize; }
+  static constexpr size_t guessed_header() { return kMinHeaderSize; }
   Guess guess();
   bool receiving(const void *receive) const { return destination_ == receive; }
   bool no_room_to_report() const;
@@ -147,7 +147,6 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   const EndpointKind kind_;
   bool open_ = true;
   bool leaving_ = false;  // our half is closed
-  uint8_t last_header_ = kMinHeaderSize;
   uint64_t last_used_ = 0;
   // What the frame that is being received is for.
   sdk::Receive *current_ = nullptr;

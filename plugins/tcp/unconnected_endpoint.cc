@@ -231,7 +231,11 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
 
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
   if (peers_.empty() || !peers_.contains(address)) return;
-  peer_at(index);
+  try {
+    peer_at(index);
+  } catch (const std::bad_alloc &) {
+    // He keeps the number that he has until somebody sends to him.
+  }
 }
 
 void UnconnectedEndpoint::on_av_removed(uint32_t index) {
@@ -269,10 +273,29 @@ void UnconnectedEndpoint::on_flush() {
   if (!stalled_.empty()) resume_stalled();
 }
 
-void UnconnectedEndpoint::add(PeerStream *stream) {
+PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, ByteOrder order,
+                                             EndpointKind kind) {
+  std::unique_ptr<PeerStream> stream;
+  try {
+    // All that burying it will need, so that it cannot fail.
+    const auto have_room = [](auto &list, size_t n) {
+      if (list.capacity() < n) list.reserve(2 * n);
+    };
+    const size_t n = streams_.size() + 1;
+    have_room(streams_, n);
+    have_room(stalled_, n);
+    have_room(buried_, buried_.size() + n);
+    stream = std::make_unique<PeerStream>(*this, peer, fd, order, kind);
+  } catch (const std::bad_alloc &) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",
+              peer.address.to_string().c_str());
+    return nullptr;
+  }
   stream->place = streams_.size();
-  streams_.push_back(stream);
+  streams_.push_back(stream.get());
+  ++peer.streams;
   if (settings().max_connections != 0 && streams_.size() > settings().max_connections) close_some();
+  return stream.release();
 }
 
 void UnconnectedEndpoint::bury(PeerStream &stream) {
@@ -309,8 +332,7 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
 
 // ---- sending ----
 
-RdmOperation *UnconnectedEndpoint::take_operation(ssize_t &why_not) {
-  why_not = -FI_EAGAIN;
+RdmOperation *UnconnectedEndpoint::take_operation() {
   if (tx_cq_full()) return nullptr;
   RdmOperation *op = tx_ops_.take();
   if (op == nullptr) {
@@ -330,10 +352,9 @@ RdmOperation *UnconnectedEndpoint::take_operation(ssize_t &why_not) {
 ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
-  ssize_t why_not;
-  RdmOperation *op = take_operation(why_not);
-  if (op == nullptr) return why_not;
   Peer *peer = peer_at(index);
+  RdmOperation *op = take_operation();
+  if (op == nullptr) return -FI_EAGAIN;
   FrameHeader header;
   header.op = r.tagged ? Op::kTagged : Op::kMessage;
   header.tag = r.tag;
@@ -368,10 +389,9 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
 ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
-  ssize_t why_not;
-  RdmOperation *op = take_operation(why_not);
-  if (op == nullptr) return why_not;
   Peer *peer = peer_at(index);
+  RdmOperation *op = take_operation();
+  if (op == nullptr) return -FI_EAGAIN;
   FrameHeader header;
   header.op = r.write ? Op::kWrite : Op::kReadRequest;
   header.rma_count = uint8_t(r.rma_count);

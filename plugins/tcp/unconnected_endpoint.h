@@ -110,7 +110,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool make_room(Saved &announced);  // for its bytes
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
-  void add(PeerStream *stream);
+  PeerStream *make_stream(Peer &peer, int fd, ByteOrder order, EndpointKind kind);
   void bury(PeerStream &stream);
   void check(Peer &peer);  // forgets him later, if nothing is left to remember
   void drop_region(const sdk::Mr &mr);
@@ -128,7 +128,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *peer_at(uint32_t index);
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address);
-  RdmOperation *take_operation(ssize_t &why_not);
+  RdmOperation *take_operation();
   bool may_save(const Peer &peer, uint64_t bytes) const;
   void count_saved(Saved &saved, uint64_t bytes);
   void close_some();
