@@ -72,9 +72,12 @@ bool offers(uint64_t caps) {
 void covers(const std::string &features) {
   const auto *test = ::testing::UnitTest::GetInstance()->current_test_info();
   std::string all = features;
-  for (int i = 0; i < test->result()->test_property_count(); ++i)
-    if (test->result()->GetTestProperty(i).key() == std::string("covers"))
-      all = std::string(test->result()->GetTestProperty(i).value()) + ", " + features;
+  for (int i = 0; i < test->result()->test_property_count(); ++i) {
+    const auto &property = test->result()->GetTestProperty(i);
+    if (property.key() != std::string("covers")) continue;
+    if ((std::string(property.value()) + ",").find(features + ",") != std::string::npos) return;
+    all = std::string(property.value()) + ", " + features;
+  }
   ::testing::Test::RecordProperty("covers", all);
 }
 

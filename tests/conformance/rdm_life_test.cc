@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of a reliable datagram endpoint and what belongs to it (fi_endpoint.3, fi_domain.3,
+// fi_av.3, fi_cq.3): the order of open, bind, enable, use and close, and the errno of a wrong one.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+// The objects of a node without its endpoint; tests open and bind that by themselves.
+struct Parts {
+  explicit Parts(const Options &options = {}) : info(find_info(options, FI_SOURCE)) {
+    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+    must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+    fi_av_attr attr{};
+    attr.type = FI_AV_TABLE;
+    must(fi_av_open(domain, &attr, av.out(), nullptr));
+    fi_cq_attr cq_attr = Options::cq_attr();
+    must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
+    must(fi_endpoint(domain, info.get(), ep.out(), this));
+  }
+  Info info;
+  Handle<fid_fabric> fabric;
+  Handle<fid_domain> domain;
+  Handle<fid_av> av;
+  Handle<fid_cq> cq;
+  Handle<fid_ep> ep;
+};
+
+TEST(RdmLife, EnableNeedsAnAddressVector) {
+  covers("life cycle");
+  Parts p;
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+  EXPECT_LT(fi_enable(p.ep), 0);
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+  EXPECT_EQ(fi_enable(p.ep), 0) << "what was missing is there now";
+}
+
+TEST(RdmLife, EnableNeedsQueues) {
+  covers("life cycle");
+  Parts p;
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+  EXPECT_EQ(fi_enable(p.ep), -FI_ENOCQ);
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT));
+  EXPECT_EQ(fi_enable(p.ep), -FI_ENOCQ) << "none for receives";
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_RECV));
+  EXPECT_EQ(fi_enable(p.ep), 0);
+}
+
+TEST(RdmLife, UseBeforeEnableIsRefused) {
+  covers("life cycle");
+  Parts p;
+  char byte = 0;
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+  EXPECT_EQ(fi_send(p.ep, &byte, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_tsend(p.ep, &byte, 1, nullptr, 0, 0, nullptr), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_inject(p.ep, &byte, 1, 0), -FI_EOPBADSTATE);
+}
+
+TEST(RdmLife, BindsAfterEnableAreRefused) {
+  covers("life cycle");
+  Node node;
+  Handle<fid_cq> cq;
+  fi_cq_attr attr = Options::cq_attr();
+  must(fi_cq_open(node.domain, &attr, cq.out(), nullptr));
+  EXPECT_LT(fi_ep_bind(node.ep, cq.fid(), FI_TRANSMIT), 0);
+  EXPECT_LT(fi_ep_bind(node.ep, &node.av->fid, 0), 0);
+}
+
+TEST(RdmLife, SecondBindsAreRefused) {
+  covers("life cycle");
+  Parts p;
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+  Handle<fid_av> av;
+  fi_av_attr av_attr{};
+  av_attr.type = FI_AV_TABLE;
+  must(fi_av_open(p.domain, &av_attr, av.out(), nullptr));
+  Handle<fid_cq> cq;
+  fi_cq_attr cq_attr = Options::cq_attr();
+  must(fi_cq_open(p.domain, &cq_attr, cq.out(), nullptr));
+  EXPECT_LT(fi_ep_bind(p.ep, av.fid(), 0), 0) << "another address vector";
+  EXPECT_LT(fi_ep_bind(p.ep, cq.fid(), FI_TRANSMIT), 0) << "another queue for sends";
+  EXPECT_LT(fi_ep_bind(p.ep, cq.fid(), FI_RECV), 0) << "another queue for receives";
+  EXPECT_EQ(fi_enable(p.ep), 0);
+}
+
+TEST(RdmLife, ObjectsOfOtherDomainsAreRefused) {
+  covers("life cycle");
+  Parts p, other;
+  EXPECT_EQ(fi_ep_bind(p.ep, other.av.fid(), 0), -FI_EINVAL);
+  EXPECT_EQ(fi_ep_bind(p.ep, other.cq.fid(), FI_TRANSMIT), -FI_EINVAL);
+}
+
+TEST(RdmLife, BindsOfTheWrongClassOrFlagsAreRefused) {
+  covers("life cycle");
+  Parts p;
+  EXPECT_LT(fi_ep_bind(p.ep, p.domain.fid(), 0), 0);
+  EXPECT_LT(fi_ep_bind(p.ep, p.ep.fid(), 0), 0);
+  EXPECT_LT(fi_ep_bind(p.ep, p.cq.fid(), uint64_t(1) << 59), 0) << "an unknown flag";
+}
+
+// What is in use cannot be closed, and is whole after the try.
+TEST(RdmLife, WhatIsInUseIsBusy) {
+  covers("life cycle");
+  Net net(2);
+  EXPECT_EQ(fi_close(&net[0].fabric->fid), -FI_EBUSY);
+  EXPECT_EQ(fi_close(&net[0].domain->fid), -FI_EBUSY);
+  EXPECT_EQ(fi_close(&net[0].av->fid), -FI_EBUSY);
+  EXPECT_EQ(fi_close(net[0].tx_cq.fid()), -FI_EBUSY);
+  EXPECT_EQ(fi_close(net[0].rx_cq.fid()), -FI_EBUSY);
+  net.exchange(0, 1);
+  net.exchange(1, 0, 100000);
+}
+
+TEST(RdmLife, ARegionKeepsItsDomainBusy) {
+  covers("life cycle");
+  RDM_NEEDS(FI_RMA);
+  Options options;
+  options.caps |= FI_RMA;
+  Parts p(options);
+  char buffer[64];
+  Handle<fid_mr> region;
+  must(fi_mr_reg(p.domain, buffer, sizeof buffer, FI_REMOTE_READ, 0, 1, 0, region.out(), nullptr));
+  p.ep.reset();
+  p.cq.reset();
+  p.av.reset();
+  EXPECT_EQ(fi_close(p.domain.fid()), -FI_EBUSY);
+}
+
+// fi_endpoint.3: outstanding operations are discarded without a completion.
+TEST(RdmLife, CloseDiscardsWhatIsOutstanding) {
+  covers("life cycle");
+  Net net(2);
+  net.exchange(0, 1);
+  std::vector<std::vector<uint8_t>> in(20, std::vector<uint8_t>(200000)), out = in;
+  for (size_t i = 0; i < 20; ++i) {
+    must(fi_trecv(net[0].ep, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in[i]));
+    net.post([&] {
+      return fi_tsend(net[0].ep, out[i].data(), out[i].size(), nullptr, net.at(0, 1), 8, &out[i]);
+    });
+  }
+  net[0].ep.reset();
+  EXPECT_FALSE(poll(net[0].rx_cq).has_value());
+}
+
+TEST(RdmLife, AnEndpointThatWasNeverEnabledCloses) {
+  covers("life cycle");
+  Parts p;
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+}
+
+TEST(RdmLife, ConnectionCallsAreNotForDatagrams) {
+  covers("life cycle");
+  Net net(2);
+  const std::string to = net[1].name();
+  EXPECT_LT(fi_connect(net[0].ep, to.data(), nullptr, 0), 0);
+  EXPECT_LT(fi_accept(net[0].ep, nullptr, 0), 0);
+  char buffer[64];
+  size_t size = sizeof buffer;
+  EXPECT_LT(fi_getpeer(net[0].ep, buffer, &size), 0);
+}
+
+TEST(RdmLife, TheNameIsTheAddressThatPeersInsert) {
+  covers("life cycle");
+  Net net(2);
+  char little[4];
+  size_t size = sizeof little;
+  EXPECT_EQ(fi_getname(net[0].ep.fid(), little, &size), -FI_ETOOSMALL);
+  EXPECT_EQ(size, net[0].name().size());
+  EXPECT_NE(net[0].name(), net[1].name());
+}
+
+TEST(RdmLife, OptionsOfTheEndpoint) {
+  covers("life cycle");
+  Net net(1);
+  size_t value = 0, size = 1;
+  EXPECT_EQ(fi_getopt(net[0].ep.fid(), FI_OPT_ENDPOINT, 987654, &value, &size), -FI_ENOPROTOOPT);
+  size = sizeof value;
+  EXPECT_EQ(fi_setopt(net[0].ep.fid(), FI_OPT_ENDPOINT, 987654, &value, size), -FI_ENOPROTOOPT);
+}
+
+// Two endpoints share a domain and its address vector; each is a peer of its own.
+TEST(RdmLife, EndpointsShareADomain) {
+  covers("shared domain");
+  Net net(1);
+  Node other(Options{}, &net[0]);
+  const fi_addr_t to = net[0].insert(other.name()), self = net[0].insert(net[0].name());
+  for (size_t size : {8, 20000, 200000}) {
+    std::vector<uint8_t> out = pattern(size, 1), in(size), back(size);
+    must(fi_trecv(other.ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    must(fi_trecv(net[0].ep, back.data(), size, nullptr, FI_ADDR_UNSPEC, 2, 0, &back));
+    const auto both = [&](const std::function<ssize_t()> &operation) {
+      net.post([&] {
+        other.progress();
+        return operation();
+      });
+    };
+    both([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, to, 1, &out); });
+    both([&] { return fi_tsend(other.ep, out.data(), size, nullptr, self, 2, &out); });
+    for (fid_cq *cq :
+         {other.rx_cq.get(), other.tx_cq.get(), net[0].rx_cq.get(), net[0].tx_cq.get()}) {
+      std::optional<Completion> got;
+      EXPECT_TRUE(net.until([&] {
+        other.progress();
+        return (got = poll(cq)).has_value();
+      }));
+      EXPECT_EQ(got->err, 0);
+    }
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(back, out);
+  }
+}
+
+TEST(RdmLife, OpenAndCloseLeaveNoDescriptors) {
+  covers("life cycle");
+  {
+    Net warm(2);
+    warm.exchange(0, 1);
+  }
+  const int before = count_descriptors();
+  for (int i = 0; i < 20; ++i) {
+    Net net(3);
+    net.exchange(0, 1, 20000);
+    net.exchange(1, 2);
+  }
+  EXPECT_EQ(count_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Progress (fi_domain.3): with FI_PROGRESS_AUTO a peer that never calls the library completes what
+// others began; with FI_PROGRESS_MANUAL its own calls are enough.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+class RdmAuto : public ::testing::Test {
+ protected:
+  static Options automatic(uint64_t caps = 0) {
+    Options options;
+    options.caps |= caps;
+    options.progress = FI_PROGRESS_AUTO;
+    return options;
+  }
+  static bool offered(uint64_t caps = 0) {
+    const Info info = find_info(automatic(caps));
+    return info && info->domain_attr->data_progress == FI_PROGRESS_AUTO &&
+           info->domain_attr->control_progress == FI_PROGRESS_AUTO;
+  }
+};
+#define AUTO_NEEDED(caps)     \
+  covers("FI_PROGRESS_AUTO"); \
+  if (!offered(caps)) GTEST_SKIP() << "FI_PROGRESS_AUTO is not offered"
+
+TEST_F(RdmAuto, AReceiverThatNeverPollsGetsItsMessage) {
+  AUTO_NEEDED(0);
+  for (size_t size : edges()) {
+    SCOPED_TRACE(size);
+    Net net(2, automatic());
+    net.set_asleep(1, true);  // from before the connection on
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    must(fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    net.post([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, net.at(0, 1), 1, &out); });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_TRUE(net.until([&] { return in == out; }));
+  }
+}
+
+TEST_F(RdmAuto, ASenderThatNeverPollsGetsItsMessageOut) {
+  AUTO_NEEDED(0);
+  Net net(2, automatic());
+  net.exchange(0, 1);
+  for (size_t size : edges()) {
+    SCOPED_TRACE(size);
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    net.post([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, net.at(0, 1), 1, &out); });
+    net.set_asleep(0, true);
+    must(fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(in, out);
+    net.set_asleep(0, false);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  }
+}
+
+TEST_F(RdmAuto, ATargetThatNeverPollsServesRma) {
+  AUTO_NEEDED(FI_RMA);
+  Net net(2, automatic(FI_RMA));
+  std::vector<uint8_t> window(200000), in(200000);
+  fid_mr *region = net[1].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+  const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);
+  net.set_asleep(1, true);
+  for (size_t size : {8, 20000, 200000}) {
+    std::vector<uint8_t> out = pattern(size, 1);
+    net.post([&] {
+      return fi_write(net[0].ep, out.data(), size, nullptr, net.at(0, 1), at, key, nullptr);
+    });
+    net.post([&] {
+      return fi_read(net[0].ep, in.data(), size, nullptr, net.at(0, 1), at, key, nullptr);
+    });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_TRUE(net.until([&] { return std::equal(out.begin(), out.end(), window.begin()); }));
+  }
+}
+
+TEST_F(RdmAuto, ATargetThatNeverPollsServesAtomics) {
+  AUTO_NEEDED(FI_ATOMIC);
+  Net net(2, automatic(FI_ATOMIC | FI_RMA));
+  uint64_t word = 0, one = 1, old = 9;
+  fid_mr *region = net[1].expose(&word, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+  net.set_asleep(1, true);
+  for (uint64_t i = 0; i < 10; ++i) {
+    net.post([&] {
+      return fi_fetch_atomic(net[0].ep, &one, 1, nullptr, &old, nullptr, net.at(0, 1),
+                             net[1].base_of(&word), fi_mr_key(region), FI_UINT64, FI_SUM, nullptr);
+    });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(old, i);
+  }
+}
+
+TEST_F(RdmAuto, AnIdleProcessUsesNoTime) {
+  AUTO_NEEDED(0);
+  covers("idle");
+  Net net(3, automatic());
+  net.exchange(0, 1);
+  net.exchange(1, 2, 100000);
+  net.settle();
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // what is measured
+  getrusage(RUSAGE_SELF, &after);
+  const auto ms = [](const timeval &t) { return t.tv_sec * 1000 + t.tv_usec / 1000; };
+  EXPECT_LT(ms(after.ru_utime) + ms(after.ru_stime) - ms(before.ru_utime) - ms(before.ru_stime),
+            100)
+      << "milliseconds of CPU in 400 of doing nothing";
+}
+
+TEST(RdmManual, CallsOfTheApplicationAreEnough) {
+  covers("FI_PROGRESS_MANUAL");
+  Options options;
+  options.progress = FI_PROGRESS_MANUAL;
+  Net net(2, options);
+  for (size_t size : edges()) net.exchange(0, 1, size);
+}
+
+// Reading any queue of the endpoint makes progress for all of it.
+TEST(RdmManual, EitherQueueMakesProgress) {
+  covers("FI_PROGRESS_MANUAL");
+  Options options;
+  options.progress = FI_PROGRESS_MANUAL;
+  Net net(2, options);
+  net.exchange(0, 1);
+  net.set_asleep(0, true);
+  net.set_asleep(1, true);
+  for (size_t size : {8, 20000, 200000}) {
+    SCOPED_TRACE(size);
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    must(fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    std::optional<Completion> sent;
+    net.post([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, net.at(0, 1), 1, &out); });
+    EXPECT_TRUE(net.until([&] {
+      fi_cq_read(net[1].tx_cq, nullptr, 0);  // not the one that gets the completion
+      if (!sent) sent = poll(net[0].tx_cq);
+      return sent && in == out;
+    }));
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  }
+}
+
+TEST(RdmManual, CountersMakeProgress) {
+  covers("FI_PROGRESS_MANUAL");
+  Options options;
+  options.progress = FI_PROGRESS_MANUAL;
+  fid_cntr *counters[2];
+  int i = 0;
+  Net net(2, options, [&](Node &node) { counters[i++] = node.count(FI_RECV | FI_SEND); });
+  net.set_asleep(0, true);
+  net.set_asleep(1, true);
+  std::vector<uint8_t> out = pattern(30000, 1), in(30000);
+  must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  const auto both = [&] { return fi_cntr_read(counters[0]) + fi_cntr_read(counters[1]); };
+  net.post([&] {
+    both();
+    return fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), 1, &out);
+  });
+  EXPECT_TRUE(net.until([&] { return both() == 2; }));
+  EXPECT_EQ(in, out);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
