@@ -264,14 +264,15 @@ int Engine::ensure_set(int &epoll, bool cm) {
 int Engine::wait_fd() {
   waited_ = true;
   flush();
-  const bool first = epoll_ < 0;
   const int epoll = ensure_set(epoll_, false);
-  if (epoll < 0 || pollers_.empty()) return epoll;
+  if (epoll < 0) return epoll;
+  bool added = false;
   for (Polled &polled : pollers_) {
     if (polled.count != 0) continue;
     if (const int rc = watch_poller(polled); rc < 0) return rc;
+    added = true;
   }
-  if (first) arm_pollers();
+  if (added) arm_pollers();
   return epoll;
 }
 

@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <memory>
+#include <mutex>
 
 #include "plugin-api/sdk/test_instance.h"
 
@@ -612,6 +615,139 @@ TEST(EngineThread, ManyUseTheEngineAtOnce) {
   }
   e[3].signal();
   EXPECT_TRUE(eventually([&] { return e[3].seen() == 1; }));
+}
+
+// Objects of an inner provider: they are moved on by calls, and their descriptor wakes only those
+// who asked for that since the last event.
+class Below final : public Poller {
+ public:
+  Below() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  ~Below() { ::close(fd_); }
+  void happen() {
+    std::lock_guard guard(mutex_);
+    ++waiting_;
+    if (armed_) eventfd_write(fd_, 1);
+    armed_ = false;
+  }
+  void on_poll() override {
+    std::lock_guard guard(mutex_);
+    ++polls;
+    seen += waiting_;
+    waiting_ = busy ? 1 : 0;
+    eventfd_t count;
+    eventfd_read(fd_, &count);
+  }
+  int wait_fds(int (&fds)[kMaxFds]) override {
+    ++asked;
+    fds[0] = fd_;
+    return refused ? -EMFILE : 1;
+  }
+  bool may_wait() override {
+    std::lock_guard guard(mutex_);
+    armed_ = waiting_ == 0;
+    return armed_;
+  }
+
+  std::atomic<int> polls{0}, seen{0}, asked{0};
+  std::atomic<bool> busy{false}, refused{false};
+
+ private:
+  const int fd_;
+  std::mutex mutex_;
+  int waiting_ = 0;
+  bool armed_ = false;
+};
+
+TEST(EnginePoller, EachProgressPollsOnceAndAsksForNoDescriptor) {
+  Engine engine{true};
+  Below below;
+  Guard guard(engine.lock());
+  engine.add_poller(below);
+  below.happen();
+  for (int i = 0; i < 3; ++i) engine.progress();
+  EXPECT_EQ(below.polls, 3);
+  EXPECT_EQ(below.seen, 1);
+  EXPECT_EQ(below.asked, 0);
+  EXPECT_TRUE(engine.spinning());
+  engine.remove_poller(below);
+  engine.progress();
+  EXPECT_EQ(below.polls, 3);
+}
+
+TEST(EnginePoller, WhoeverBlocksIsWokenByWhatHappensBelow) {
+  Engine engine{true};
+  Below below, late;
+  Guard guard(engine.lock());
+  engine.add_poller(below);
+  below.happen();  // before anybody waits: it must not be slept through
+  const int fd = engine.wait_fd();
+  ASSERT_GE(fd, 0);
+  engine.progress();
+  EXPECT_EQ(below.seen, 1);
+  EXPECT_FALSE(readable(fd)) << "nothing to do, and no reader sleeps";
+  for (int i = 0; i < 3; ++i) {
+    below.happen();
+    EXPECT_TRUE(readable(fd));
+    engine.progress();
+    EXPECT_FALSE(readable(fd));
+  }
+  EXPECT_EQ(below.seen, 4);
+  engine.add_poller(late);  // while somebody waits
+  late.happen();
+  EXPECT_TRUE(readable(fd));
+  engine.progress();
+  EXPECT_EQ(late.seen, 1);
+  engine.remove_poller(late);
+  engine.remove_poller(below);
+  below.happen();
+  EXPECT_FALSE(readable(fd));
+}
+
+TEST(EnginePoller, WhatIsNeverQuietBringsTheReaderBack) {
+  Engine engine{true};
+  Below below;
+  Guard guard(engine.lock());
+  engine.add_poller(below);
+  const int fd = engine.wait_fd();
+  ASSERT_GE(fd, 0);
+  below.busy = true;
+  below.happen();
+  engine.progress();
+  EXPECT_TRUE(readable(fd, kPatienceMs));
+  below.busy = false;
+  engine.progress();
+  engine.progress();
+  EXPECT_FALSE(readable(fd)) << "the way back is taken once";
+  engine.remove_poller(below);
+}
+
+TEST(EnginePoller, WithoutADescriptorBlockingIsAnError) {
+  Engine engine{true};
+  Below below;
+  Guard guard(engine.lock());
+  engine.add_poller(below);
+  below.refused = true;
+  EXPECT_EQ(engine.wait_fd(), -EMFILE);
+  below.refused = false;
+  EXPECT_GE(engine.wait_fd(), 0);
+  engine.remove_poller(below);
+}
+
+TEST(EnginePoller, TheThreadSleepsUntilSomethingHappens) {
+  Engine engine{true};
+  Below below;
+  {
+    Guard guard(engine.lock());
+    engine.add_poller(below);
+  }
+  ASSERT_TRUE(engine.start_thread());
+  for (int i = 1; i <= 50; ++i) {
+    below.happen();
+    EXPECT_TRUE(eventually([&] { return below.seen == i; }));
+  }
+  engine.stop_thread();
+  Guard guard(engine.lock());
+  engine.remove_poller(below);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ inline constexpr weft_param kAll[] = {
                     "bytes of a message that goes in one packet; larger ones go in several, or are "
                     "read by the receiver; must be the same at all peers",
                     512, 1 << 20),
-    sdk::size_param("sar_limit", "131072",
+    sdk::size_param("sar_limit", "65536",
                     "bytes up to which a message goes in segments of buffer_size; larger ones wait "
                     "for the receiver to read them",
                     0, int64_t(1) << 40),
@@ -55,7 +55,7 @@ inline constexpr weft_param kAll[] = {
 
 struct Options {
   size_t buffer_size = 16384;
-  uint64_t sar_limit = 131072;
+  uint64_t sar_limit = 65536;
   bool rendezvous_write = false;
   size_t tx_size = 1024, rx_size = 1024;
   size_t rx_pool = 4 << 20;
