@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// rxm over the public API: several endpoints in one process, and what is special about theirs being
+// connections of an inner provider. What every unconnected endpoint promises is in
+// tests/conformance.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_tagged.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "tests/conformance/harness.h"
+
+namespace weft::conformance {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes content(size_t size, unsigned seed) {
+  Bytes out(size);
+  for (size_t i = 0; i < size; ++i) out[i] = uint8_t(seed * 31 + i * 7 + (i >> 8));
+  return out;
+}
+
+struct Entry {
+  void *context = nullptr;
+  uint64_t flags = 0, data = 0, tag = 0;
+  size_t len = 0;
+  fi_addr_t from = FI_ADDR_NOTAVAIL;
+  int err = 0;
+  std::string err_data;
+};
+
+struct Options {
+  uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+  enum fi_progress progress = FI_PROGRESS_MANUAL;
+  enum fi_wait_obj wait = FI_WAIT_NONE;
+  uint16_t port = 0;
+};
+
+class Peer {
+ public:
+  explicit Peer(const Options &options = {}) {
+    Info hints = make_hints(options.caps);
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->addr_format = FI_SOCKADDR_IN;
+    hints->domain_attr->data_progress = hints->domain_attr->control_progress = options.progress;
+    const std::string port = std::to_string(options.port);
+    Info info = get_info("127.0.0.1", options.port != 0 ? port.c_str() : nullptr, FI_SOURCE,
+                         hints.get(), FI_VERSION(2, 0));
+    EXPECT_STREQ(info->fabric_attr->prov_name, stack().c_str());
+    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+    must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+    fi_av_attr av_attr{};
+    must(fi_av_open(domain, &av_attr, av.out(), nullptr));
+    fi_cq_attr cq_attr{};
+    cq_attr.format = FI_CQ_FORMAT_TAGGED;
+    cq_attr.wait_obj = options.wait;
+    must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
+    must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+    must(fi_ep_bind(ep, &av->fid, 0));
+    must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+    must(fi_enable(ep));
+    size_t size = sizeof name;
+    must(fi_getname(&ep->fid, &name, &size));
+  }
+  fi_addr_t insert(const sockaddr_in &address) {
+    fi_addr_t index = FI_ADDR_NOTAVAIL;
+    EXPECT_EQ(fi_av_insert(av, &address, 1, &index, 0, nullptr), 1);
+    return index;
+  }
+  fi_addr_t insert(const Peer &peer) { return insert(peer.name); }
+  void progress() {
+    for (;;) {
+      fi_cq_tagged_entry e;
+      fi_addr_t from = FI_ADDR_NOTAVAIL;
+      const ssize_t n = fi_cq_readfrom(cq, &e, 1, &from);
+      if (n == -FI_EAGAIN) return;
+      if (n == 1) {
+        done.push_back({e.op_context, e.flags, e.data, e.tag, e.len, from, 0, {}});
+        continue;
+      }
+      if (n != -FI_EAVAIL) must(n);
+      fi_cq_err_entry error{};
+      must(fi_cq_readerr(cq, &error, 0));
+      done.push_back({error.op_context, error.flags, error.data, error.tag, error.len,
+                      FI_ADDR_NOTAVAIL, error.err,
+                      std::string(static_cast<char *>(error.err_data), error.err_data_size)});
+    }
+  }
+
+  Handle<fid_fabric> fabric;
+  Handle<fid_domain> domain;
+  Handle<fid_av> av;
+  Handle<fid_cq> cq;
+  Handle<fid_mr> mr;
+  Handle<fid_ep> ep;
+  sockaddr_in name{};
+  std::vector<Entry> done;
+};
+
+bool until(std::initializer_list<Peer *> peers, const std::function<bool()> &condition) {
+  for (const Deadline deadline; !deadline.passed();) {
+    if (condition()) return true;
+    for (Peer *peer : peers) peer->progress();
+  }
+  return condition();
+}
+
+Entry wait(Peer &peer, const void *context, std::initializer_list<Peer *> peers,
+           int line = __builtin_LINE()) {
+  Entry found;
+  const bool there = until(peers, [&] {
+    for (auto i = peer.done.begin(); i != peer.done.end(); ++i) {
+      if (i->context != context) continue;
+      found = *i;
+      peer.done.erase(i);
+      return true;
+    }
+    return false;
+  });
+  if (!there) throw std::runtime_error("line " + std::to_string(line) + ": no completion");
+  return found;
+}
+
+void *mark(size_t n) {
+  return reinterpret_cast<void *>(n + 1);
+}
+
+// Around each border between the forms of a message: one packet, segments, rendezvous.
+const size_t kSizes[] = {0,     1,     63,    64,    65,    4096,   16320,  16383,
+                         16384, 16385, 32768, 65536, 65537, 131073, 1000000};
+
+TEST(Rxm, EverySizeArrivesExpectedAndNot) {
+  for (bool expected : {true, false}) {
+    Peer a, b;
+    const fi_addr_t to = a.insert(b);
+    b.insert(a);
+    for (size_t size : kSizes) {
+      const Bytes out = content(size, unsigned(size));
+      for (uint64_t level :
+           {UINT64_C(0), uint64_t(FI_TRANSMIT_COMPLETE), uint64_t(FI_DELIVERY_COMPLETE)}) {
+        Bytes in(size);
+        const auto post = [&] {
+          must(fi_trecv(b.ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, size, 0, mark(1)));
+        };
+        if (expected) post();
+        iovec iov{const_cast<uint8_t *>(out.data()), size};
+        const fi_msg_tagged msg{.msg_iov = &iov,
+                                .desc = nullptr,
+                                .iov_count = 1,
+                                .addr = to,
+                                .tag = size,
+                                .ignore = 0,
+                                .context = mark(2),
+                                .data = 99 + size};
+        must(fi_tsendmsg(a.ep, &msg, FI_COMPLETION | FI_REMOTE_CQ_DATA | level));
+        for (int i = 0; i < 50; ++i) {
+          a.progress();
+          b.progress();
+        }
+        // Delivered is what a receive took, not what is kept.
+        if (!expected && level == FI_DELIVERY_COMPLETE) {
+          EXPECT_TRUE(a.done.empty());
+        }
+        if (!expected) post();
+        const Entry got = wait(b, mark(1), {&a, &b});
+        EXPECT_EQ(got.err, 0);
+        EXPECT_EQ(got.len, size);
+        EXPECT_EQ(got.data, 99 + size);
+        EXPECT_EQ(got.flags, uint64_t(FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
+        EXPECT_EQ(in, out);
+        EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+      }
+    }
+  }
+}
+
+TEST(Rxm, ScatteredMemoryOnBothSides) {
+  Peer a, b;
+  const fi_addr_t to = a.insert(b);
+  for (size_t size : {size_t(40), size_t(16384), size_t(60000), size_t(300000)}) {
+    const Bytes out = content(size, 3);
+    Bytes in(size);
+    iovec from[4], into[4];
+    const size_t cut = size / 4;
+    for (size_t i = 0; i < 4; ++i) {
+      from[i] = {const_cast<uint8_t *>(out.data()) + i * cut, i == 3 ? size - 3 * cut : cut};
+      // Not where the sender cuts.
+      const size_t at = i * (size / 5);
+      into[i] = {in.data() + at, i == 3 ? size - at : size / 5};
+    }
+    must(fi_recvv(b.ep, into, nullptr, 4, FI_ADDR_UNSPEC, mark(1)));
+    must(fi_sendv(a.ep, from, nullptr, 4, to, mark(2)));
+    EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, size);
+    EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+    EXPECT_EQ(in, out);
+  }
+}
+
+TEST(Rxm, RegionsAreWrittenReadAndCounted) {
+  Options options;
+  options.caps |= FI_RMA_EVENT | FI_SOURCE;
+  Peer a(options), b(options);
+  const fi_addr_t to = a.insert(b);
+  const fi_addr_t back = b.insert(a);
+  Bytes memory(100000);
+  must(fi_mr_reg(b.domain, memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 42, 0,
+                 b.mr.out(), nullptr));
+  const uint64_t key = fi_mr_key(b.mr);
+  const Bytes out = content(50000, 4);
+  must(fi_writedata(a.ep, out.data(), out.size(), nullptr, 0x77, to, 100, key, mark(1)));
+  EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+  const Entry event = wait(b, nullptr, {&a, &b});
+  EXPECT_EQ(event.flags, uint64_t(FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+  EXPECT_EQ(event.data, 0x77u);
+  EXPECT_EQ(event.from, back);
+  EXPECT_EQ(std::memcmp(memory.data() + 100, out.data(), out.size()), 0);
+  Bytes in(out.size());
+  must(fi_read(a.ep, in.data(), in.size(), nullptr, to, 100, key, mark(2)));
+  EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+  EXPECT_EQ(in, out);
+  const uint64_t one = 1;
+  uint64_t before = 5;
+  std::memset(memory.data(), 0, 8);
+  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, 0, key, FI_UINT64, FI_SUM,
+                       mark(3)));
+  EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
+  EXPECT_EQ(before, 0u);
+  EXPECT_EQ(memory[0], 1);
+  // Outside of the region: an answer, and the connection lives on.
+  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, memory.size() - 4, key,
+                       FI_UINT64, FI_SUM, mark(4)));
+  EXPECT_EQ(wait(a, mark(4), {&a, &b}).err, FI_EACCES);
+  must(fi_read(a.ep, in.data(), 8, nullptr, to, 0, key, mark(5)));
+  EXPECT_EQ(wait(a, mark(5), {&a, &b}).err, 0);
+}
+
+TEST(Rxm, StrangersAreToldByTheirAddress) {
+  Options options;
+  options.caps |= FI_SOURCE | FI_SOURCE_ERR;
+  Peer a, b(options);
+  const fi_addr_t to = a.insert(b);
+  Bytes in(10);
+  must(fi_recv(b.ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(1)));
+  must(fi_send(a.ep, in.data(), 10, nullptr, to, mark(2)));
+  const Entry got = wait(b, mark(1), {&a, &b});
+  EXPECT_EQ(got.err, FI_EADDRNOTAVAIL);
+  ASSERT_GE(got.err_data.size(), sizeof(sockaddr_in));
+  sockaddr_in from;
+  std::memcpy(&from, got.err_data.data(), sizeof from);
+  EXPECT_EQ(from.sin_port, a.name.sin_port);
+  // What he sends after he was inserted is his.
+  const fi_addr_t index = b.insert(from);
+  must(fi_recv(b.ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(3)));
+  must(fi_send(a.ep, in.data(), 10, nullptr, to, mark(4)));
+  EXPECT_EQ(wait(b, mark(3), {&a, &b}).from, index);
+}
+
+TEST(Rxm, NobodyThereIsRefusedAndTheNextSendTriesAgain) {
+  Peer a;
+  sockaddr_in address{};
+  {
+    Peer gone;
+    address = gone.name;
+  }
+  const fi_addr_t to = a.insert(address);
+  Bytes bytes(10);
+  must(fi_send(a.ep, bytes.data(), 10, nullptr, to, mark(1)));
+  EXPECT_EQ(wait(a, mark(1), {&a}).err, FI_ECONNREFUSED);
+  Options options;
+  options.port = ntohs(address.sin_port);
+  Peer back(options);
+  must(fi_recv(back.ep, bytes.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(2)));
+  must(fi_send(a.ep, bytes.data(), 10, nullptr, to, mark(3)));
+  EXPECT_EQ(wait(back, mark(2), {&a, &back}).len, 10u);
+  EXPECT_EQ(wait(a, mark(3), {&a, &back}).err, 0);
+}
+
+// Kill one of three in the middle of traffic: the others hear of him only, go on, and reach him
+// when he is back at his address.
+TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  const auto start = [&pipes](uint16_t port) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    Options options;
+    options.port = port;
+    Peer victim(options);
+    if (write(pipes[1], &victim.name, sizeof victim.name) < 0) _exit(1);
+    Bytes in(10);
+    must(fi_recv(victim.ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(0)));
+    for (;;) victim.progress();
+  };
+  pid_t child = start(0);
+  sockaddr_in name{};
+  ASSERT_EQ(read(pipes[0], &name, sizeof name), ssize_t(sizeof name));
+  {
+    Peer a, b;
+    const fi_addr_t victim = a.insert(name), to_b = a.insert(b), victim_b = b.insert(name);
+    Bytes large(1000000), small(10);
+    // Large ones wait for a receive that never comes.
+    for (size_t i = 0; i < 3; ++i) {
+      must(fi_send(a.ep, small.data(), 10, nullptr, victim, mark(10)));
+      wait(a, mark(10), {&a, &b});
+      must(fi_tsend(a.ep, large.data(), large.size(), nullptr, victim, 1, mark(i)));
+      must(fi_tsend(b.ep, large.data(), large.size(), nullptr, victim_b, 1, mark(i)));
+    }
+    for (int i = 0; i < 1000; ++i) {
+      a.progress();
+      b.progress();
+    }
+    EXPECT_TRUE(a.done.empty() && b.done.empty());
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NE(wait(a, mark(i), {&a, &b}).err, 0);
+      EXPECT_NE(wait(b, mark(i), {&a, &b}).err, 0);
+    }
+    must(fi_recv(b.ep, small.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(20)));
+    must(fi_send(a.ep, small.data(), 10, nullptr, to_b, mark(21)));
+    EXPECT_EQ(wait(b, mark(20), {&a, &b}).err, 0);
+    child = start(ntohs(name.sin_port));
+    sockaddr_in again{};
+    ASSERT_EQ(read(pipes[0], &again, sizeof again), ssize_t(sizeof again));
+    EXPECT_EQ(again.sin_port, name.sin_port);
+    iovec iov{small.data(), 10};
+    const fi_msg msg{.msg_iov = &iov,
+                     .desc = nullptr,
+                     .iov_count = 1,
+                     .addr = victim,
+                     .context = mark(30),
+                     .data = 0};
+    must(fi_sendmsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    EXPECT_EQ(wait(a, mark(30), {&a, &b}).err, 0) << "he has it";
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  ::close(pipes[0]);
+  ::close(pipes[1]);
+}
+
+TEST(Rxm, ABlockedReaderWakesAndUsesNoProcessor) {
+  Options options;
+  options.wait = FI_WAIT_FD;
+  Peer a(options), b(options);
+  const fi_addr_t to = a.insert(b);
+  Bytes in(200000), out = content(200000, 9);
+  for (int round = 0; round < 20; ++round) {
+    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
+    std::thread reader([&] {
+      fi_cq_tagged_entry entry{};
+      EXPECT_EQ(fi_cq_sread(b.cq, &entry, 1, nullptr, 30000), 1);
+    });
+    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(2)));
+    fi_cq_tagged_entry entry{};
+    EXPECT_EQ(fi_cq_sread(a.cq, &entry, 1, nullptr, 30000), 1);
+    reader.join();
+    EXPECT_EQ(in, out);
+  }
+  rusage before, after;
+  fi_cq_tagged_entry entry{};
+  getrusage(RUSAGE_THREAD, &before);
+  EXPECT_EQ(fi_cq_sread(a.cq, &entry, 1, nullptr, 300), -FI_EAGAIN);
+  getrusage(RUSAGE_THREAD, &after);
+  const auto us = [](const rusage &r) {
+    return (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1'000'000 + r.ru_utime.tv_usec +
+           r.ru_stime.tv_usec;
+  };
+  EXPECT_LT(us(after) - us(before), 50'000);
+}
+
+TEST(Rxm, AThreadMakesProgressForThoseWhoDoNot) {
+  Options options;
+  options.progress = FI_PROGRESS_AUTO;
+  Peer a(options), b(options);
+  const fi_addr_t to = a.insert(b);
+  Bytes in(100000), out = content(100000, 2);
+  volatile uint8_t *last = &in[in.size() - 1];
+  *last = uint8_t(out.back() + 1);
+  must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(2)));
+  // Nobody reads a queue until everything is over.
+  const Deadline deadline;
+  while (*last != out.back() && !deadline.passed()) std::this_thread::yield();
+  EXPECT_EQ(wait(b, mark(1), {&b}).len, out.size());
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(wait(a, mark(2), {&a}).err, 0);
+}
+
+TEST(Rxm, ThousandsInsertedCostNothingAndOneOfThemIsReached) {
+  Peer a, b;
+  std::vector<sockaddr_in> many(20000);
+  for (size_t i = 0; i < many.size(); ++i) {
+    many[i].sin_family = AF_INET;
+    many[i].sin_addr.s_addr = htonl(0x0a000000 + uint32_t(i));
+    many[i].sin_port = htons(1);
+  }
+  many[15000] = b.name;
+  std::vector<fi_addr_t> names(many.size());
+  ASSERT_EQ(fi_av_insert(a.av, many.data(), many.size(), names.data(), 0, nullptr),
+            int(many.size()));
+  Bytes bytes(10);
+  must(fi_recv(b.ep, bytes.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(1)));
+  must(fi_inject(a.ep, bytes.data(), 10, names[15000]));
+  EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, 10u);
+}
+
+}  // namespace
+}  // namespace weft::conformance
