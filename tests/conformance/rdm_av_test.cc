@@ -183,6 +183,38 @@ TEST_P(RdmAv, TheSourceOfAStrangerIsNotAvailable) {
   EXPECT_EQ(in, out);
 }
 
+// fi_getinfo.3, FI_SOURCE_ERR: the completion of a stranger's message is an error entry that brings
+// the address to insert; the data has been received (fi_cq.3).
+TEST_P(RdmAv, TheAddressOfAStrangerComesWithTheError) {
+  AV_NEEDED();
+  RDM_NEEDS(FI_MSG | FI_SOURCE | FI_SOURCE_ERR);
+  Options wanted = options();
+  wanted.caps |= FI_SOURCE | FI_SOURCE_ERR;
+  Node target(wanted);
+  Net net(1, wanted);
+  const fi_addr_t to = net[0].insert(target.name());
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
+  must(fi_recv(target.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] {
+    target.progress();
+    return fi_send(net[0].ep, out.data(), out.size(), nullptr, to, &out);
+  });
+  char address[64];
+  fi_cq_err_entry error{};
+  ASSERT_TRUE(net.until([&] {
+    fi_cq_tagged_entry entry;
+    fi_addr_t source;
+    if (fi_cq_readfrom(target.rx_cq, &entry, 1, &source) != -FI_EAVAIL) return false;
+    error.err_data = address;
+    error.err_data_size = sizeof address;
+    return fi_cq_readerr(target.rx_cq, &error, 0) == 1;
+  }));
+  EXPECT_EQ(error.err, FI_EADDRNOTAVAIL);
+  EXPECT_EQ(error.op_context, &in);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(std::string(static_cast<char *>(error.err_data), error.err_data_size), net[0].name());
+}
+
 // The one who was inserted a thousand times over is still one peer per name.
 TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   AV_NEEDED();

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace {
 
@@ -65,7 +66,7 @@ void report_atomics() {
         const auto datatype = static_cast<enum fi_datatype>(i);
         fi_atomic_attr attr{};
         bool valid = false;
-        for (uint64_t flags : {uint64_t(0), FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC})
+        for (uint64_t flags : {0ULL, FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC})
           valid |=
               fi_query_atomic(domain, datatype, static_cast<enum fi_op>(op), &attr, flags) == 0;
         if (valid) types += (types.empty() ? "" : ",") + text(datatype, FI_TYPE_ATOMIC_TYPE);
