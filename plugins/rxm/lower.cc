@@ -20,6 +20,7 @@ constexpr size_t kPosted = 64;         // shared buffers posted at once: the res
 constexpr uint32_t kOwnReceives = 32;  // posted per connection where none are shared
 constexpr unsigned kEventEvery = 64;   // polls, while no connection is being made
 constexpr size_t kPrivateData = 256;
+constexpr unsigned kPollsToEnd = 64;  // where the inner provider does not say that a link is over
 
 sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
   if (addr == nullptr) return {};
@@ -243,6 +244,7 @@ void Lower::reject(Request &request, std::span<const uint8_t> data) {
 
 void Lower::close(Link &link, bool idle) {
   if (std::exchange(link.owner, nullptr) == nullptr) return;
+  if (link.ended != 0) --ended_;
   connecting_ = 0;  // at worst the events of the others are seen a little later
   if (idle) return destroy(link);
   // Operations come back as failures; their completions are read before the endpoint goes.
@@ -350,7 +352,7 @@ void Lower::on_deadline() {
 // ---- progress ----
 
 void Lower::on_poll() {
-  if (!upper_.is_full()) read_completions();
+  if (!upper_.is_full() && read_completions() && ended_ != 0) end_links();
   if (connecting_ != 0 || ++polls_ % kEventEvery == 0) read_events();
   upper_.core().poll();
 }
@@ -364,11 +366,13 @@ int Lower::wait_fds(int (&fds)[kMaxFds]) {
 bool Lower::may_wait() {
   polls_ = kEventEvery - 1;  // whoever is woken looks at both
   if (upper_.is_full()) return true;
+  if (ended_ != 0 && (!shares_ || posted_ != 0))
+    return false;  // a few polls more, and they are over
   struct fid *fids[] = {&cq_->fid, &eq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 2) == 0;
 }
 
-void Lower::read_completions() {
+bool Lower::read_completions() {
   fi_cq_tagged_entry entries[kBatch];
   fi_addr_t sources[kBatch];
   for (int batch = 0; batch < kBatches; ++batch) {
@@ -379,7 +383,7 @@ void Lower::read_completions() {
     }
     if (n <= 0) {
       if (!closing_.empty()) bury();
-      return;
+      return true;
     }
     for (ssize_t i = 0; i < n; ++i) {
       const fi_cq_tagged_entry &entry = entries[i];
@@ -393,9 +397,24 @@ void Lower::read_completions() {
       }
     }
     if (size_t(n) < kBatch) {
-      if (closing_.empty()) return;
+      if (closing_.empty() && ended_ == 0) return true;
       continue;  // to the end, so that they can go
     }
+  }
+  return false;
+}
+
+// What a peer sent before he hung up is received first: it may still be in the stream, behind what
+// there was no buffer for.
+void Lower::end_links() {
+  if (shares_ && posted_ == 0) return;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link &link = *links_[i];
+    if (link.ended == 0 || link.owner == nullptr) continue;
+    char name[256];
+    size_t length = sizeof name;
+    if (++link.ended < kPollsToEnd && fi_getpeer(link.ep, name, &length) == 0) continue;
+    upper_.core().on_closed(*link.owner, FI_ECONNRESET);
   }
 }
 
@@ -475,9 +494,7 @@ void Lower::read_events() {
       if (connecting_ != 0) --connecting_;
       upper_.core().on_connected(*link->owner, data);
     } else if (event == FI_SHUTDOWN) {
-      // What the peer sent before it went is in the queue already.
-      read_completions();
-      if (link->owner != nullptr) upper_.core().on_closed(*link->owner, FI_ECONNRESET);
+      if (link->ended++ == 0) ++ended_;
     }
   }
 }

@@ -28,6 +28,7 @@ struct Link {
   fid_ep *ep = nullptr;
   Connection *owner = nullptr;        // null: closed, and told of nothing any more
   uint32_t place = 0;                 // in Lower::numbers_
+  unsigned ended = 0;                 // polls since the peer hung up; 0: he has not
   std::unique_ptr<uint8_t[]> memory;  // its own receive buffers, where none are shared
   std::vector<Buffer> buffers;
 };
@@ -106,7 +107,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void bury();
   int post(Buffer &buffer);
   void fill();
-  void read_completions();
+  bool read_completions();  // true: there are no more
+  void end_links();
   void read_failure();
   Link *link_at(fi_addr_t source) const;
   void received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t source);
@@ -142,6 +144,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   std::vector<Number> numbers_;
   std::vector<uint32_t> free_numbers_;
   unsigned polls_ = 0;
+  size_t ended_ = 0;       // links whose peer hung up
   size_t connecting_ = 0;  // links that wait for an event
 };
 

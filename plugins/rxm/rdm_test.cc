@@ -345,6 +345,35 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
   ::close(pipes[1]);
 }
 
+// A peer that sends more than there are buffers for, and closes at once.
+TEST(Rxm, WhatWasSentBeforeTheEndArrives) {
+  constexpr size_t kCount = 500;
+  Peer b;
+  {
+    Peer a;
+    const fi_addr_t to = a.insert(b);
+    for (size_t i = 0; i < kCount; ++i) {
+      const Bytes out = content(3000, unsigned(i));
+      must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, i, mark(i)));
+      EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
+      if (i == 3) break;  // the rest while nobody looks
+    }
+    Bytes out = content(3000, 0);
+    for (size_t i = 4; i < kCount; ++i) {
+      must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, i, mark(i)));
+      EXPECT_EQ(wait(a, mark(i), {&a}).err, 0);
+    }
+  }
+  Bytes in(3000);
+  for (size_t i = 0; i < kCount; ++i) {
+    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    const Entry got = wait(b, mark(i), {&b});
+    ASSERT_EQ(got.err, 0);
+    ASSERT_EQ(got.len, in.size());
+    ASSERT_EQ(in, content(3000, i < 4 ? unsigned(i) : 0)) << i;
+  }
+}
+
 TEST(Rxm, ABlockedReaderWakesAndUsesNoProcessor) {
   Options options;
   options.wait = FI_WAIT_FD;
