@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(All, RdmMsgForm,
 
 TEST_P(RdmMsgForm, EverySizeArrivesOnce) {
   RDM_NEEDS(FI_MSG);
-  const auto &[form, when] = GetParam();
+  const Form &form = std::get<0>(GetParam());
+  const When when = std::get<1>(GetParam());
   Net net;
   const size_t limit = net[0].info->tx_attr->inject_size;
   for (size_t size : edges()) {

@@ -123,6 +123,17 @@ TEST(RdmManual, CallsOfTheApplicationAreEnough) {
   for (size_t size : edges()) net.exchange(0, 1, size);
 }
 
+TEST(RdmManual, OneThreadPerDomainNeedsNoMore) {
+  covers("FI_THREAD_DOMAIN");
+  Options options;
+  options.threading = FI_THREAD_DOMAIN;
+  Net net(3, options);
+  for (size_t size : edges()) {
+    net.exchange(0, 1, size);
+    net.exchange(1, 2, size);
+  }
+}
+
 // Reading any queue of the endpoint makes progress for all of it.
 TEST(RdmManual, EitherQueueMakesProgress) {
   covers("FI_PROGRESS_MANUAL");

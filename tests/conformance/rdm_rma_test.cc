@@ -198,6 +198,45 @@ TEST(RdmRma, AReadAfterAWriteSeesIt) {
   }
 }
 
+// FI_ORDER_SAW: who got the message sees what was written before it was sent.
+TEST(RdmRma, ASendAfterAWriteIsSeenAfterIt) {
+  RDM_NEEDS(FI_RMA);
+  covers("FI_ORDER_SAW");
+  Options options = with_rma();
+  options.order = FI_ORDER_SAW;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_ORDER_SAW";
+  Exposed e(200000, options);
+  for (unsigned round = 0; round < 20; ++round) {
+    std::vector<uint8_t> out = pattern(round % 2 ? 200000 : 64, round), in(8);
+    must(fi_trecv(e.net[1].ep, in.data(), 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    e.net.post([&] { return e.write(out); });
+    e.net.post([&] { return fi_tinject(e.net[0].ep, out.data(), 8, e.net.at(0, 1), 1); });
+    EXPECT_EQ(e.net.wait(e.net[1].rx_cq).err, 0);
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), e.window.begin())) << "round " << round;
+    EXPECT_EQ(e.initiated().err, 0);
+  }
+}
+
+// FI_ORDER_RMA_WAW: of two writes to one place the second stays.
+TEST(RdmRma, TheLaterOfTwoWritesStays) {
+  RDM_NEEDS(FI_RMA);
+  covers("FI_ORDER_RMA_WAW");
+  Options options = with_rma();
+  options.order = FI_ORDER_RMA_WAW;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_ORDER_RMA_WAW";
+  Exposed e(100000, options);
+  for (unsigned round = 0; round < 20; ++round) {
+    std::vector<uint8_t> first = pattern(round % 2 ? 100000 : 64, 1), second = pattern(64, round);
+    e.net.post([&] { return e.write(first); });
+    e.net.post([&] { return e.write(second); });
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(e.initiated().err, 0);
+    EXPECT_TRUE(
+        e.net.until([&] { return std::equal(second.begin(), second.end(), e.window.begin()); }));
+    e.net.settle();
+    EXPECT_TRUE(std::equal(second.begin(), second.end(), e.window.begin())) << "round " << round;
+  }
+}
+
 // What the target refuses. The initiator of a read, and of a write that asks for
 // FI_DELIVERY_COMPLETE, gets an error: other writes may be complete before the target sees them.
 // The target's memory stays as it is, and messages go on, if not between these two, then with
@@ -219,7 +258,8 @@ INSTANTIATE_TEST_SUITE_P(All, RdmRmaRefused,
 TEST_P(RdmRmaRefused, TheInitiatorGetsTheErrorAndNobodyElse) {
   RDM_NEEDS(FI_RMA);
   covers("errors of RMA");
-  const auto [wrong, size] = GetParam();
+  const Wrong wrong = std::get<0>(GetParam());
+  const size_t size = std::get<1>(GetParam());
   const uint64_t access = wrong == Wrong::kNoWrite  ? FI_REMOTE_READ
                           : wrong == Wrong::kNoRead ? FI_REMOTE_WRITE
                                                     : FI_REMOTE_READ | FI_REMOTE_WRITE;

@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(All, RdmTaggedForm,
 
 TEST_P(RdmTaggedForm, EverySizeArrivesOnce) {
   RDM_NEEDS(FI_TAGGED);
-  const auto &[form, expected] = GetParam();
+  const Form &form = std::get<0>(GetParam());
+  const bool expected = std::get<1>(GetParam());
   Net net;
   for (size_t size : edges()) {
     SCOPED_TRACE(size);
