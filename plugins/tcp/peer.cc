@@ -44,6 +44,7 @@ sdk::Pool<Operation> &PeerStream::control_ops() {
 void PeerStream::launch(RdmOperation &op) {
   last_used_ = engine_.rounds();
   start(op, op.length, op.more, op.report);
+  if (open_ && stalled() && is_urgent()) ep_.look_again();
 }
 
 void PeerStream::watch() {
@@ -154,7 +155,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
     return Verdict::kAccept;
   }
-  saving_ = ep_.save(peer_, header.payload_size);
+  saving_ = ep_.save(peer_, header.payload_size, is_urgent());
   if (saving_ == nullptr) return stall();
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   return Verdict::kAccept;
@@ -183,7 +184,7 @@ Verdict PeerStream::take_announcement(const FrameHeader &header) {
   last_message_ = message_of(header);
   current_ = ep_.receiver().match(last_message_);
   if (current_ != nullptr) return Verdict::kAccept;
-  saving_ = ep_.save(peer_, 0);
+  saving_ = ep_.save(peer_, 0, is_urgent());
   return saving_ != nullptr ? Verdict::kAccept : stall();
 }
 

@@ -137,6 +137,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end_announcement(const FrameHeader &header);
   void end_clear(const FrameHeader &header);
   void end_rendezvous(const FrameHeader &header);
+  // Something that this side waits for is behind what has no place.
+  bool is_urgent() const { return !asked_.empty() || answers_outstanding(); }
   Verdict stall();
   void ask(uint8_t number);
   void unlink(Saved &announced);

@@ -532,6 +532,37 @@ TEST(Rdm, AMessageBeyondTheLimitsWaitsForItsReceive) {
   EXPECT_EQ(wait(b, mark(4), {&a, &b}).len, 10u);
 }
 
+// The data of an announced message comes behind what the receiver has no more room for. He who
+// waits for it must get it.
+TEST(Rdm, AnAnnouncedMessageOvertakesWhatHasNoPlace) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=40K", "FI_TCP_TX_SIZE=2000"})) return;
+  Node a, b;
+  const fi_addr_t to_b = a.insert(b), to_a = b.insert(a);
+  const Bytes out = pattern(100000, 19);
+  Bytes in(100000), small(100);
+  constexpr size_t kSmall = 1000;
+  for (Node *node : {&a, &b}) {
+    const fi_addr_t to = node == &a ? to_b : to_a;
+    must(fi_tsend(node->ep, out.data(), out.size(), nullptr, to, 1, mark(1)));
+    for (size_t i = 0; i < kSmall; ++i)
+      must(fi_tsend(node->ep, out.data() + i, 100, nullptr, to, 2, mark(2)));
+  }
+  until(
+      {&a, &b}, [&] { return false; }, std::chrono::milliseconds(20));
+  for (Node *node : {&a, &b}) {
+    must(fi_trecv(node->ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(3)));
+    EXPECT_EQ(wait(*node, mark(3), {&a, &b}).len, out.size());
+    EXPECT_EQ(in, out);
+  }
+  for (Node *node : {&a, &b}) {
+    for (size_t i = 0; i < kSmall; ++i) {
+      must(fi_trecv(node->ep, small.data(), 100, nullptr, FI_ADDR_UNSPEC, 2, 0, mark(4)));
+      ASSERT_EQ(wait(*node, mark(4), {&a, &b}).len, 100u);
+      ASSERT_TRUE(std::equal(small.begin(), small.end(), out.begin() + ptrdiff_t(i))) << i;
+    }
+  }
+}
+
 // ---- who is who ----
 
 TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
@@ -873,6 +904,130 @@ TEST(Rdm, KilledInTheMiddleOfTraffic) {
   EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
   EXPECT_EQ(in, out);
   EXPECT_TRUE(a.done.empty() && b.done.empty());
+}
+
+// Anything at any time, with limits that are reached all the while: endpoints that send, receive
+// late or in wild order, disappear and come back. Every operation of an endpoint that lives ends
+// once, and what arrives is what was sent.
+TEST(Rdm, RandomTrafficAndRestarts) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_SIZE=4K", "FI_TCP_MAX_SAVED_PER_PEER=40K",
+                         "FI_TCP_MAX_SAVED=100K", "FI_TCP_MAX_CONNECTIONS=2",
+                         "FI_TCP_CLOSE_LINGER_MS=0", "FI_LOG_LEVEL="}))
+    return;
+  constexpr size_t kNodes = 4, kRoom = 60000;
+  const Bytes source = pattern(kRoom + 256, 18);
+  uint64_t state = 4711;
+  const auto below = [&state](uint64_t limit) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % limit;
+  };
+  struct Receive {
+    Bytes bytes = Bytes(kRoom);
+    bool posted = false;
+  };
+  struct Player {
+    std::vector<std::unique_ptr<Receive>> receives;  // outlive the endpoint
+    std::unique_ptr<Node> node;
+    fi_addr_t to[kNodes] = {};
+    size_t sending = 0;
+  };
+  Player players[kNodes];
+  const auto revive = [&](size_t i) {
+    Setting setting;
+    if (players[i].node != nullptr) setting.at = players[i].node->name;
+    players[i].node.reset();
+    players[i] = {};
+    players[i].node = std::make_unique<Node>(setting);
+    for (size_t k = 0; k < 8; ++k) players[i].receives.push_back(std::make_unique<Receive>());
+  };
+  for (size_t i = 0; i < kNodes; ++i) revive(i);
+  const auto introduce = [&](size_t i) {
+    for (size_t k = 0; k < kNodes; ++k)
+      players[i].to[k] = players[i].node->insert(*players[k].node);
+  };
+  for (size_t i = 0; i < kNodes; ++i) introduce(i);
+
+  size_t arrived = 0, failed = 0;
+  const auto progress = [&](Player &player) {
+    player.node->progress();
+    for (; !player.node->done.empty(); player.node->done.pop_front()) {
+      const Entry &e = player.node->done.front();
+      if (e.flags & FI_SEND) {
+        ASSERT_GT(player.sending, 0u);
+        --player.sending;
+        failed += e.err != 0 ? 1 : 0;
+        continue;
+      }
+      auto *receive = static_cast<Receive *>(e.context);
+      ASSERT_TRUE(receive->posted);
+      receive->posted = false;
+      if (e.err != 0) continue;  // his sender went away in the middle
+      ++arrived;
+      // The tag says what it is: where in the source it begins, and how long it is.
+      ASSERT_EQ(e.len, e.tag >> 8);
+      const auto *begin = source.data() + (e.tag & 0xff);
+      ASSERT_TRUE(std::equal(begin, begin + e.len, receive->bytes.begin()));
+    }
+  };
+  const size_t sizes[] = {0, 1, 100, 4000, 5000, 20000, 60000};
+  for (int step = 0; step < 20000 && !HasFatalFailure(); ++step) {
+    const size_t i = below(kNodes);
+    Player &player = players[i];
+    switch (below(8)) {
+      case 0:
+      case 1:
+      case 2: {
+        const size_t to = below(kNodes);
+        // To itself nothing is received while it is held back: no more than it can keep.
+        if (player.sending > 60) break;
+        const uint64_t size = to == i ? below(100) : sizes[below(std::size(sizes))];
+        const uint64_t at = below(256);
+        const ssize_t rc = fi_tsend(player.node->ep, source.data() + at, size, nullptr,
+                                    player.to[to], size << 8 | at, nullptr);
+        if (rc == 0) ++player.sending;
+        ASSERT_TRUE(rc == 0 || rc == -FI_EAGAIN) << rc;
+        break;
+      }
+      case 3:
+      case 4: {
+        Receive &receive = *player.receives[below(player.receives.size())];
+        if (receive.posted) break;
+        must(fi_trecv(player.node->ep, receive.bytes.data(), kRoom, nullptr, FI_ADDR_UNSPEC, 0,
+                      ~UINT64_C(0), &receive));
+        receive.posted = true;
+        break;
+      }
+      case 5:
+        if (below(150) == 0) {
+          revive(i);
+          introduce(i);
+        }
+        break;
+      default:
+        progress(player);
+    }
+  }
+  // Everybody receives whatever comes, until nobody has anything on its way.
+  const bool over = [&] {
+    for (const Deadline deadline; !deadline.passed();) {
+      size_t sending = 0;
+      for (Player &player : players) {
+        for (auto &receive : player.receives) {
+          if (receive->posted) continue;
+          must(fi_trecv(player.node->ep, receive->bytes.data(), kRoom, nullptr, FI_ADDR_UNSPEC, 0,
+                        ~UINT64_C(0), receive.get()));
+          receive->posted = true;
+        }
+        progress(player);
+        sending += player.sending;
+      }
+      if (sending == 0 || HasFatalFailure()) return true;
+    }
+    return false;
+  }();
+  EXPECT_TRUE(over);
+  EXPECT_GT(arrived, 500u);
+  EXPECT_LT(failed, arrived);
 }
 
 }  // namespace

@@ -450,9 +450,10 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
 
 // ---- receiving ----
 
-bool UnconnectedEndpoint::may_save(const Peer &peer, uint64_t bytes) const {
+bool UnconnectedEndpoint::may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const {
   const Settings &s = settings();
-  const auto fits = [bytes](uint64_t used, uint64_t limit) {
+  const auto fits = [bytes, extra](uint64_t used, uint64_t limit) {
+    limit += extra;
     return used <= limit && bytes <= limit - used;
   };
   return fits(peer.saved_bytes, s.max_saved_per_peer) && fits(saved_bytes_, s.max_saved);
@@ -464,9 +465,10 @@ void UnconnectedEndpoint::count_saved(Saved &saved, uint64_t bytes) {
   saved_bytes_ += bytes;
 }
 
-Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload) {
+Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload, bool urgent) {
   uint64_t cost;
-  if (__builtin_add_overflow(sizeof(Saved), payload, &cost) || !may_save(peer, cost))
+  if (__builtin_add_overflow(sizeof(Saved), payload, &cost) ||
+      !may_save(peer, cost, urgent ? kUrgentExtra : 0))
     return nullptr;
   void *memory = std::malloc(cost);
   if (memory == nullptr) return nullptr;
@@ -480,7 +482,7 @@ Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload) {
 
 bool UnconnectedEndpoint::make_room(Saved &saved) {
   const uint64_t bytes = saved.message.length;
-  if (!may_save(*saved.peer, bytes)) return false;
+  if (!may_save(*saved.peer, bytes, 0)) return false;
   auto *memory = static_cast<char *>(std::malloc(bytes != 0 ? bytes : 1));
   if (memory == nullptr) return false;
   saved.bytes = memory;

@@ -35,6 +35,8 @@ inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_REC
                                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                             FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
 
+inline constexpr uint64_t kUrgentExtra = 64 << 20;
+
 // Pointers by a small number, in chunks that come into being where one is set.
 class PeerTable {
  public:
@@ -105,11 +107,13 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   const sdk::SockAddr &name() const { return acceptor_.name(); }
   RdmHello hello(uint16_t port) const;
   void finish(RdmOperation &op, int error);
-  // Memory for a message that has no receive; null: over the limits, or there is none.
-  Saved *save(Peer &peer, uint64_t payload);
+  // Memory for a message that has no receive; null: over the limits, or there is none. `urgent`:
+  // what is behind it must come through.
+  Saved *save(Peer &peer, uint64_t payload, bool urgent);
   bool make_room(Saved &announced);  // for its bytes
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
+  void look_again() { engine_.mark_dirty(*this); }  // at what is stalled
   PeerStream *make_stream(Peer &peer, int fd, ByteOrder order, EndpointKind kind);
   void bury(PeerStream &stream);
   void check(Peer &peer);  // forgets him later, if nothing is left to remember
@@ -129,7 +133,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address);
   RdmOperation *take_operation();
-  bool may_save(const Peer &peer, uint64_t bytes) const;
+  bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
   void count_saved(Saved &saved, uint64_t bytes);
   void close_some();
   void resume_stalled();
