@@ -35,7 +35,7 @@ inline constexpr uint32_t kNoIndex = UINT32_MAX;
 struct Settings {
   uint32_t process = 0;
   uint32_t eager_limit = 16384;   // bytes of payload of one packet; equal at both sides
-  uint64_t sar_limit = 65536;    // messages up to this go in segments
+  uint64_t sar_limit = 65536;     // messages up to this go in segments
   bool rendezvous_write = false;  // the sender writes, in place of the receiver's reading
   size_t tx_size = 1024;          // operations in flight
   size_t inject_limit = 128;      // of the carrier, bytes with the header
