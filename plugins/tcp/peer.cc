@@ -440,7 +440,12 @@ void PeerStream::end(int error) {
     if (saved->receive != nullptr) {
       receiver.complete(*saved->receive, saved->message, 0, error);
     } else if (!saved->dropped) {
-      receiver.forget(*saved);
+      // It keeps its place among the messages: others of the peer that came whole are behind it,
+      // and whoever receives it is told.
+      saved->stage = Saved::kHere;
+      saved->stream = nullptr;
+      saved->error = error;
+      return;
     }
     ep_.release(saved);
   };

@@ -51,6 +51,7 @@ struct Saved final : sdk::Unexpected {
   Stage stage = kHere;
   uint8_t number = 0;    // of the rendezvous
   bool dropped = false;  // kFetching: nobody wants it any more
+  int error = 0;         // kHere: why it cannot be had
   Peer *peer = nullptr;
   uint64_t cost = 0;                           // bytes counted against the limits
   char *bytes = nullptr;                       // kHere, kFetching

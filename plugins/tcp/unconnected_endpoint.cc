@@ -513,6 +513,10 @@ void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receiv
       saved.stream->ask_for(saved, &receive);
       break;
     case Saved::kHere: {
+      if (saved.error != 0) {
+        receiver().complete(receive, saved.message, 0, saved.error);
+        break;
+      }
       uint64_t left = std::min<uint64_t>(saved.message.length, receive.length);
       const uint64_t placed = left;
       const char *from = saved.bytes;

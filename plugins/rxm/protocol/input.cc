@@ -273,7 +273,7 @@ void Core::deliver(RxMessage &m, sdk::Receive &receive) {
         at += part.length;
       }
       drop_parts(m);
-      if (m.form == RxMessage::Form::kWhole || m.over) finish(m, 0);
+      if (m.form == RxMessage::Form::kWhole || m.over) finish(m, m.err);
       return;
     }
   }
@@ -379,8 +379,22 @@ void Core::lose(RxMessage &m, int err) {
   }
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
-    owner_.receiver().forget(m);
-    return free_message(m);
+    // It keeps its place among the messages: others of the peer that came whole are behind it, and
+    // whoever receives it is told. It still counts, so that dying peers cannot pile them up.
+    if (unexpected_ + sizeof(RxMessage) > settings_.unexpected_limit) {
+      owner_.receiver().forget(m);
+      return free_message(m);
+    }
+    drop_parts(m);
+    while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
+    m.connection->messages_.remove(m);
+    m.connection = nullptr;
+    m.form = RxMessage::Form::kWhole;
+    m.received = 0;
+    m.err = err;
+    m.charged = sizeof(RxMessage);
+    unexpected_ += m.charged;
+    return;
   }
   if (m.tokens != 0) {  // the carrier may still write to the receive's memory
     m.over = true;
