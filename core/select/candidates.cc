@@ -178,7 +178,7 @@ class Maker {
       bool whole = true;
       for (const Word &word : item.units) {
         const UnitInfo *unit = find_unit(units_, word.text);
-        if (unit == nullptr && is_stack(word.text)) {
+        if (unit == nullptr && item.units.size() == 1 && is_stack(word.text)) {
           whole = false;  // named() has it
           continue;
         }
@@ -219,7 +219,8 @@ class Maker {
       const bool used = policy_.use && std::ranges::any_of(
                                            policy_.use->value,
                                            [&](const auto &one) { return one.value == spec.name; });
-      if (used || find_unit(units_, spec.name) != nullptr) continue;
+      if ((used && !wanted_by_filter(spec.name)) || find_unit(units_, spec.name) != nullptr)
+        continue;
       Candidate candidate;
       candidate.name = spec.name;
       candidate.only_by_name = true;

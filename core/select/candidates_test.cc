@@ -7,8 +7,10 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 UnitInfo unit(const char *name, uint32_t kind, const char *ofi_name, uint32_t needs,
               uint32_t offers) {
@@ -115,6 +117,16 @@ TEST_F(CandidatesTest, StacksThatNobodyUsesAreThereByName) {
   EXPECT_TRUE(notes_.decisions().empty());
   filter("udp");
   EXPECT_THAT(made().back(), HasSubstr("sockets: no: "));
+  filter("sockets;ofi_rxm");
+  (void)made();
+  EXPECT_THAT(notes_.decisions().at(0).reason, HasSubstr("no provider \"sockets\""));
+}
+
+TEST_F(CandidatesTest, AStackInUseAnswersToItsNameToo) {
+  stack("fast", {{WEFT_KIND_PROVIDER, "udp", false, {}, ""}});
+  EXPECT_THAT(made(), Not(Contains(HasSubstr("fast"))));
+  filter("fast");
+  EXPECT_EQ(made().back(), "fast: [udp]");
 }
 
 TEST_F(CandidatesTest, HooksStandOnTopOnce) {

@@ -56,12 +56,11 @@ constexpr OrderAlias kOrderAliases[] = {
     {FI_ORDER_WAW, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_WAW},
 };
 
-// An order among reads and writes holds for RMA and for atomics; that of both together is the same
-// thing.
+// An order among reads and writes holds for RMA and for atomics. The reverse is not true: each kind
+// may be in order without being so toward the other.
 uint64_t with_aliases(uint64_t order) {
   for (const OrderAlias &alias : kOrderAliases) {
     if ((order & alias.both) != 0) order |= alias.rma | alias.atomic;
-    if ((order & alias.rma) != 0 && (order & alias.atomic) != 0) order |= alias.both;
   }
   return order;
 }

@@ -186,18 +186,8 @@ int Domain::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_
 int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
   if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
   const int rc = sdk::finish(instance(), FI_LOG_MR, Region::open(*this, *attr, flags), mr);
-  if (rc == 0 && eq_ != nullptr) eq_->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
+  if (rc == 0 && eq() != nullptr) eq()->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
   return rc;
-}
-
-int Domain::bind(struct fid *fid, uint64_t flags) {
-  if (!sdk::Eq::is_mine(fid, FI_CLASS_EQ, instance())) return -FI_EINVAL;
-  if (flags & ~FI_REG_MR) return -FI_EBADFLAGS;
-  if (flags == 0) return 0;
-  if (eq_ != nullptr) return -FI_EBUSY;
-  eq_ = sdk::Eq::from(fid);
-  eq_->users.fetch_add(1);
-  return 0;
 }
 
 int Domain::close() {
@@ -205,7 +195,7 @@ int Domain::close() {
   engine().stop_thread();
   if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
   retire();
-  if (eq_ != nullptr) eq_->users.fetch_sub(1);
+  unbind();
   fabric_.children.fetch_sub(1);
   delete this;
   return 0;

@@ -54,7 +54,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
   bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
   const std::string &name() const { return name_; }
-  sdk::Eq *eq() const { return eq_; }
+  sdk::Eq *eq() { return regions().eq; }  // registrations complete there
 
   // With the lock held.
   std::unordered_map<uint64_t, Region *> &table() { return table_; }
@@ -82,7 +82,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
 
   // fi_ops
   int close();
-  int bind(struct fid *fid, uint64_t flags);
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
 
  private:
   Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoList inner_info,
@@ -95,7 +95,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   const int mr_bits_;
   const std::string name_;
   const uint32_t addr_format_;
-  sdk::Eq *eq_ = nullptr;  // registrations complete there
   uint64_t last_key_ = 0;
   std::unordered_map<uint64_t, Region *> table_;
   Mirrors mirrors_;

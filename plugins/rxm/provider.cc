@@ -21,11 +21,11 @@ constexpr uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_R
                                   FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
 constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 // Atomics are executed by the receiver's software in the order of the packets, between which and
-// the remote accesses that the inner provider executes by itself there is no order after a packet.
+// the remote accesses that the inner provider executes by itself there is no order after a packet:
+// each kind is in order, the two are not (no FI_ORDER_RAR, RAW, WAW).
 constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
                             FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
-                            FI_ORDER_ATOMIC_WAW | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW |
-                            FI_ORDER_SAW | FI_ORDER_SAS;
+                            FI_ORDER_ATOMIC_WAW | FI_ORDER_SAW | FI_ORDER_SAS;
 constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
 
 enum fi_progress progress_of(enum fi_progress wanted) {

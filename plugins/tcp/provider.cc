@@ -152,9 +152,12 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   const bool connected = type == FI_EP_MSG;
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
-  constexpr uint64_t kOrder = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |
-                              FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
-                              FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW;
+  // A message that was only announced is fetched when it is wanted: what is behind it may be done,
+  // and complete, first.
+  const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS |
+                         FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
+                         (connected ? FI_ORDER_RAS | FI_ORDER_WAS : 0);
+  const uint64_t comp_order = connected ? FI_ORDER_STRICT : FI_ORDER_NONE;
   constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   const uint64_t transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps;
   const uint64_t receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps;
@@ -171,8 +174,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   fi_tx_attr &tx = *info->tx_attr;
   tx.caps = transmit_caps;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
-  tx.msg_order = kOrder;
-  tx.comp_order = FI_ORDER_STRICT;
+  tx.msg_order = order;
+  tx.comp_order = comp_order;
   tx.inject_size = kInjectSize;
   tx.size = settings_.tx_size;
   tx.iov_limit = sdk::kIovLimit;
@@ -181,8 +184,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   fi_rx_attr &rx = *info->rx_attr;
   rx.caps = receive_caps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
-  rx.msg_order = kOrder;
-  rx.comp_order = FI_ORDER_STRICT;
+  rx.msg_order = order;
+  rx.comp_order = comp_order;
   rx.size = settings_.rx_size;
   rx.iov_limit = sdk::kIovLimit;
 
