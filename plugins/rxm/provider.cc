@@ -20,9 +20,10 @@ constexpr uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_R
                                   FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
                                   FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
 constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-// Atomics are executed by the receiver's software in the order of the packets, between which and
-// the remote accesses that the inner provider executes by itself there is no order after a packet:
-// each kind is in order, the two are not (no FI_ORDER_RAR, RAW, WAW).
+// Atomics are executed by the receiver's software in the order of the packets, remote accesses by
+// the inner provider by itself: each kind is in order, the two together are not. FI_ORDER_RAR, RAW
+// and WAW, which are about both, hold for an application that asks for no atomics.
+constexpr uint64_t kOrderWithoutAtomics = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW;
 constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
                             FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
                             FI_ORDER_ATOMIC_WAW | FI_ORDER_SAW | FI_ORDER_SAS;
@@ -95,6 +96,9 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
                                                .service = query.service,
                                                .flags = query.flags,
                                                .hints = wanted.front()}));
+  const bool atomics =
+      query.hints == nullptr || query.hints->caps == 0 || (query.hints->caps & FI_ATOMIC) != 0;
+  const uint64_t order = kOrder | (atomics ? 0 : kOrderWithoutAtomics);
   const fi_domain_attr *asked = query.hints != nullptr ? query.hints->domain_attr : nullptr;
   for (fi_info *info = list.front(); info != nullptr; info = info->next) {
     const fi_tx_attr inner_tx = *info->tx_attr;
@@ -106,7 +110,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
     tx.caps = kTransmitCaps;
     tx.mode = 0;
     tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
-    tx.msg_order = kOrder;
+    tx.msg_order = order;
     tx.comp_order = FI_ORDER_NONE;
     tx.inject_size = inner_tx.inject_size > kHeaderSize ? inner_tx.inject_size - kHeaderSize : 0;
     tx.inject_size = std::min<size_t>(tx.inject_size, 64);
@@ -118,7 +122,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
     rx.caps = kReceiveCaps;
     rx.mode = 0;
     rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
-    rx.msg_order = kOrder;
+    rx.msg_order = order;
     rx.comp_order = FI_ORDER_NONE;
     rx.size = options_.rx_size;
     rx.iov_limit = sdk::Receive::kIovLimit;

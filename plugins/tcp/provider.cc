@@ -157,7 +157,6 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS |
                          FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
                          (connected ? FI_ORDER_RAS | FI_ORDER_WAS : 0);
-  const uint64_t comp_order = connected ? FI_ORDER_STRICT : FI_ORDER_NONE;
   constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   const uint64_t transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps;
   const uint64_t receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps;
@@ -175,7 +174,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   tx.caps = transmit_caps;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = order;
-  tx.comp_order = comp_order;
+  tx.comp_order = FI_ORDER_NONE;  // a read completes behind the sends that were posted after it
   tx.inject_size = kInjectSize;
   tx.size = settings_.tx_size;
   tx.iov_limit = sdk::kIovLimit;
@@ -185,7 +184,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   rx.caps = receive_caps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
-  rx.comp_order = comp_order;
+  rx.comp_order = connected ? FI_ORDER_STRICT : FI_ORDER_NONE;
   rx.size = settings_.rx_size;
   rx.iov_limit = sdk::kIovLimit;
 

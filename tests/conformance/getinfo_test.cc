@@ -349,10 +349,10 @@ TEST(Getinfo, OrderThatWasAskedForIsGranted) {
   const Info hints = make_hints();
   hints->tx_attr->msg_order = hints->rx_attr->msg_order =
       FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_SAW;
-  hints->tx_attr->comp_order = FI_ORDER_STRICT;
+  hints->rx_attr->comp_order = FI_ORDER_STRICT;
   const Info info = get_info("127.0.0.1", nullptr, 0, hints.get());
   EXPECT_EQ(info->tx_attr->msg_order & hints->tx_attr->msg_order, hints->tx_attr->msg_order);
-  EXPECT_EQ(info->tx_attr->comp_order & FI_ORDER_STRICT, uint64_t(FI_ORDER_STRICT));
+  EXPECT_EQ(info->rx_attr->comp_order & FI_ORDER_STRICT, uint64_t(FI_ORDER_STRICT));
 }
 
 TEST(Getinfo, ProgressThatWasAskedForIsGranted) {

@@ -134,6 +134,27 @@ TEST(RdmGetinfo, EveryReportedOrderCanBeAskedFor) {
   EXPECT_FALSE(ask([](fi_info &h) { h.tx_attr->msg_order = uint64_t(1) << 62; }));
 }
 
+// FI_ORDER_WAW and the like are about RMA and atomics together (fi_endpoint.3, Message Ordering):
+// whoever uses no atomics can have it of every stack that keeps its RMA in order.
+TEST(RdmGetinfo, OrderOfBothKindsIsThatOfRmaWhereThereAreNoAtomics) {
+  covers("fi_getinfo");
+  Options options;
+  options.caps = FI_MSG | FI_RMA;
+  for (auto [both, rma] : {std::pair<uint64_t, uint64_t>{FI_ORDER_RAR, FI_ORDER_RMA_RAR},
+                           {FI_ORDER_RAW, FI_ORDER_RMA_RAW},
+                           {FI_ORDER_WAW, FI_ORDER_RMA_WAW}}) {
+    options.order = rma;
+    const bool kept = bool(find_info(options));
+    options.order = both;
+    const Info info = find_info(options);
+    EXPECT_EQ(bool(info), kept) << fi_tostr(&both, FI_TYPE_MSG_ORDER);
+    if (info) {
+      EXPECT_TRUE(info->tx_attr->msg_order & both);
+      EXPECT_FALSE(info->caps & FI_ATOMIC);
+    }
+  }
+}
+
 TEST(RdmGetinfo, EveryThreadingProgressAndManagementIsGivenAsAsked) {
   covers("fi_getinfo");
   for (auto threading : {FI_THREAD_SAFE, FI_THREAD_FID, FI_THREAD_ENDPOINT, FI_THREAD_COMPLETION,
