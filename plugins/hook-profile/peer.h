@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where a peer is, as far as its address tells: in this process, on this host, elsewhere.
+//
+//   PeerClass where = peer_class(&address, length, names_of_own_endpoints);
+//   const char *text = peer_name(where);      // "host"
+//
+// Addresses that are no IP addresses tell nothing: kAny. Not for routing decisions.
+#ifndef WEFT_PLUGINS_HOOK_PROFILE_PEER_H
+#define WEFT_PLUGINS_HOOK_PROFILE_PEER_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::profile {
+
+enum PeerClass : uint8_t { kAny = 0, kProcess = 1, kHost = 2, kRemote = 3 };
+inline constexpr size_t kPeerClasses = 4;
+
+const char *peer_name(PeerClass where);
+
+// `address` is a sockaddr of `length` bytes, as are the addresses of this process's endpoints.
+PeerClass peer_class(const void *address, size_t length, const std::vector<std::string> &own);
+
+}  // namespace weft::profile
+
+#endif
