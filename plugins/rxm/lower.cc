@@ -246,9 +246,10 @@ void Lower::close(Link &link, bool idle) {
   if (std::exchange(link.owner, nullptr) == nullptr) return;
   if (link.ended != 0) --ended_;
   connecting_ = 0;  // at worst the events of the others are seen a little later
-  if (idle) return destroy(link);
+  // A packet of it may just be looked at, in memory that would go with it where none is shared.
+  if (idle && shares_) return destroy(link);
   // Operations come back as failures; their completions are read before the endpoint goes.
-  fi_shutdown(link.ep, 0);
+  if (!idle) fi_shutdown(link.ep, 0);
   closing_.push_back(&link);
 }
 

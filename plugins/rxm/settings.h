@@ -40,7 +40,8 @@ inline constexpr weft_param kAll[] = {
                     0, int64_t(1) << 40),
     sdk::int_param("max_connections", "0",
                    "connections per endpoint beyond which the one that was idle for the longest "
-                   "is closed; 0: no limit",
+                   "is closed, once its peer agrees; those to peers that are not weft stay; 0: no "
+                   "limit",
                    0, 1 << 24),
     sdk::int_param("connect_timeout_ms", "30000",
                    "milliseconds in which a peer that says that it connects to us must have done "

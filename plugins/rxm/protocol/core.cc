@@ -147,12 +147,13 @@ void Core::name(Connection &c, uint32_t index) {
 
 void Core::connect(Connection &c) {
   if (c.attempts_++ == 0) c.started_at_ = carrier_.now_ns();
-  close_idle();
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
   const ConnectBytes data =
       encode(ConnectData{.port = own_.port(),
                          .flow_control = settings_.credits ? FlowControl::kOn : FlowControl::kOff,
                          .eager_limit = settings_.eager_limit,
                          .receive_count = settings_.receive_count,
+                         .level = kLevel,
                          .process = settings_.process,
                          .index = c.slot_});
   c.state_ = State::kConnecting;
@@ -206,11 +207,17 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       if (order < 0) return refuse(request, RejectReason::kAlready);
       if (order == 0) return accept(*make(peer, true), request, *theirs);  // it is ourselves
       carrier_.close(*std::exchange(c->link_, nullptr), false);
+      drop_controls(*c);
+      c->agreed_ = false;
       c->state_ = State::kIdle;
       return accept(*c, request, *theirs);
     }
     case State::kAccepting:
     case State::kConnected:
+      if (c->agreed_) {  // nothing more comes by the old one
+        drop_link(*c, FI_ECONNABORTED);
+        return accept(*c, request, *theirs);
+      }
       if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
       // The peer was started again: of the old one nothing more will come.
       drop_link(*c, FI_ECONNRESET);
@@ -220,14 +227,16 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
 }
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {
-  close_idle();
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
   const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
   c.peer_slot_ = data.index;
   c.peer_process_ = data.process;
+  c.level_ = data.level;
   c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
   const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
                                                .index = c.slot_,
                                                .receive_count = settings_.receive_count,
+                                               .level = kLevel,
                                                .flow_control = flow});
   int err = 0;
   c.state_ = State::kAccepting;
@@ -255,12 +264,15 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     }
     c.peer_slot_ = theirs->index;
     c.peer_process_ = theirs->process;
+    c.level_ = theirs->level;
     c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
   }
   c.state_ = State::kConnected;
   c.attempts_ = 0;
   ++connected_;
+  if (c.agreed_) ++leaving_;
   touch(c);
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections);
   if (c.flow_control_ && settings_.receive_count > 1) {
     c.reposted_ += settings_.receive_count - 1;
   }
@@ -279,6 +291,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data) {
 }
 
 void Core::on_closed(Connection &c, int err) {
+  if (c.asked_ || c.agreed_) return part(c, err);
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -341,7 +354,12 @@ void Core::note_unused(Connection &c) {
 // The connection is over. What the peer still owes an answer for fails here; what is at the carrier
 // when it comes back.
 void Core::drop_link(Connection &c, int err) {
-  if (c.state_ == State::kConnected) --connected_;
+  if (c.state_ == State::kConnected) {
+    --connected_;
+    if (c.asked_ || c.agreed_) --leaving_;
+  }
+  c.asked_ = c.agreed_ = false;
+  c.level_ = 0;
   stop_waiting(c);
   c.state_ = State::kIdle;
   c.attempts_ = 0;
@@ -349,16 +367,20 @@ void Core::drop_link(Connection &c, int err) {
   c.reposted_ = 0;
   note_unused(c);
   if (c.link_ != nullptr) carrier_.close(*std::exchange(c.link_, nullptr), c.flights_ == 0);
-  while (c.control_ != nullptr) {
-    Control *control = c.control_;
-    c.control_ = control->next;
-    controls_.give(control);
-  }
+  drop_controls(c);
   while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
   for (RxMessage *m = c.messages_.first; m != nullptr;) {
     RxMessage *next = m->following;
     lose(*m, err);
     m = next;
+  }
+}
+
+void Core::drop_controls(Connection &c) {
+  while (c.control_ != nullptr) {
+    Control *control = c.control_;
+    c.control_ = control->next;
+    controls_.give(control);
   }
 }
 
@@ -373,19 +395,58 @@ void Core::fail_queue(Connection &c, int err) {
   }
 }
 
-void Core::close_idle() {
-  if (settings_.max_connections == 0) return;
-  while (connected_ >= settings_.max_connections) {
+// ---- the end of idle connections ----
+
+// Something is on its way, or waits for an answer.
+bool Core::busy(const Connection &c) {
+  if (c.first_ != nullptr || c.control_ != nullptr || c.flights_ != 0) return true;
+  for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
+    if (m->form != RxMessage::Form::kSegments || !m->over) return true;
+  return false;
+}
+
+// Leaves no more than `most` connections of those that can be spared. To close one alone would lose
+// what the peer is sending at that moment, and stock peers have no word for it: theirs stay.
+void Core::close_idle(size_t most) {
+  while (connected_ - leaving_ > most) {
     Connection *oldest = nullptr;
     for (Connection *c : slots_) {
-      if (c == nullptr || c->state_ != State::kConnected || c->first_ != nullptr ||
-          c->control_ != nullptr || c->flights_ != 0 || c->messages_.first != nullptr)
+      if (c == nullptr || c->state_ != State::kConnected || c->level_ == 0 || c->asked_ ||
+          c->agreed_ || busy(*c))
         continue;
       if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
     }
-    if (oldest == nullptr) return;  // all are busy: the limit is for idle ones
-    drop_link(*oldest, FI_ECONNABORTED);
+    if (oldest == nullptr || !ask_to_part(*oldest)) return;
   }
+}
+
+bool Core::ask_to_part(Connection &c) {
+  Control *control = controls_.take();
+  if (control == nullptr) return false;
+  reset(*control, PacketType::kPart, 0);
+  control->header.control_data = uint64_t(Parting::kAsk);
+  if (send_control(c, *control) != 0) {
+    controls_.give(control);
+    return false;
+  }
+  c.asked_ = true;
+  ++leaving_;
+  return true;
+}
+
+// The peer needs the connection.
+void Core::stay(Connection &c) {
+  c.asked_ = false;
+  if (c.agreed_) return;
+  --leaving_;
+  touch(c);
+  if (c.first_ != nullptr) block(c);
+}
+
+// The connection is over and nothing is lost: what has waited for that goes by a new one.
+void Core::part(Connection &c, int err) {
+  drop_link(c, err);
+  if (c.first_ != nullptr) connect(c);
 }
 
 void Core::fail_peer(Connection &c, const char *what) {
@@ -521,7 +582,8 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     if (c->index_ == kNoIndex) name(*c, index);
   }
   op.connection = c;
-  if (c->state_ == State::kConnected && c->first_ == nullptr) {
+  const bool leaves = c->asked_ || c->agreed_;
+  if (c->state_ == State::kConnected && c->first_ == nullptr && !leaves) {
     const ssize_t rc = transmit(*c, op);
     if (rc == 0) return 0;
     if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
@@ -537,7 +599,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
   }
   enqueue(*c, op);
   if (c->state_ == State::kConnected) {
-    block(*c);
+    if (!leaves) block(*c);
   } else if (c->state_ == State::kIdle) {
     connect(*c);
   }
@@ -595,6 +657,7 @@ bool Core::flush(Connection &c) {
     c.control_ = control->next;
     if (c.control_ == nullptr) c.control_last_ = nullptr;
   }
+  if (c.asked_ || c.agreed_) return true;
   while (c.first_ != nullptr) {
     TxOp &op = *c.first_;
     const ssize_t rc = transmit(c, op);
@@ -630,6 +693,8 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
 ssize_t Core::transmit(Connection &c, TxOp &op) {
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
+  // Stock 1.17 never finishes a message in segments that was probed and claimed.
+  if (op.form == TxOp::Form::kSegments && c.level_ == 0) make_rendezvous(op);
   op.header.connection = c.peer_slot_;
   const uint64_t more = op.flags & FI_MORE;
   const uint64_t level =
@@ -769,6 +834,11 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
   return 0;
 }
 
+void Core::make_rendezvous(TxOp &op) {
+  op.form = TxOp::Form::kRendezvous;
+  op.header.type = uint8_t(PacketType::kRendezvous);
+}
+
 // Makes the memory of a rendezvous readable and writes the vectors behind the header.
 ssize_t Core::describe(TxOp &op) {
   if (op.rma_count != 0) return 0;  // done already, and the carrier had no room
@@ -866,18 +936,22 @@ void Core::on_sent(Token &token, int err) {
 
 // ---- answers ----
 
+void Core::reset(Control &control, PacketType type, uint64_t id) {
+  control.kind = Token::Kind::kControl;
+  control.next = nullptr;
+  control.more.clear();
+  control.length = kHeaderSize;
+  control.header = header_of(type, 0);
+  control.header.message = id;
+}
+
 Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
   Control *control = controls_.take();
   if (control == nullptr) {
     fail_peer(c, "more that asks for an answer than it reads answers");
     return nullptr;
   }
-  control->kind = Token::Kind::kControl;
-  control->next = nullptr;
-  control->more.clear();
-  control->length = kHeaderSize;
-  control->header = header_of(type, 0);
-  control->header.message = id;
+  reset(*control, type, id);
   return control;
 }
 
@@ -915,7 +989,7 @@ ssize_t Core::send_control(Connection &c, Control &control) {
 }
 
 bool Core::owes_credits(const Connection &c) const {
-  return c.flow_control_ && c.reposted_ >= std::max(1u, settings_.receive_count / 2);
+  return c.flow_control_ && !c.agreed_ && c.reposted_ >= std::max(1u, settings_.receive_count / 2);
 }
 
 void Core::on_reposted(Connection &c, uint32_t count) {

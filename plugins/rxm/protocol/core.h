@@ -182,6 +182,10 @@ class Connection {
   bool flow_control_ = false;
   bool retry_ = false;   // in Core::retrying_
   bool unused_ = false;  // in Core::unused_
+  // The end of an idle connection, agreed with a weft peer. Operations wait for what follows.
+  bool asked_ = false;   // we asked for it
+  bool agreed_ = false;  // he did, and we send nothing more
+  uint8_t level_ = 0;    // of the peer's extensions
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
@@ -309,8 +313,13 @@ class Core {
   void stop_waiting(Connection &c);
   void arm();
   void drop_link(Connection &c, int err);
+  void drop_controls(Connection &c);
   void fail_queue(Connection &c, int err);
-  void close_idle();
+  void close_idle(size_t most);
+  bool ask_to_part(Connection &c);
+  void stay(Connection &c);
+  void part(Connection &c, int err);
+  static bool busy(const Connection &c);
   void fail_peer(Connection &c, const char *what);
 
   // output
@@ -322,6 +331,7 @@ class Core {
   bool flush(Connection &c);  // false: must wait
   ssize_t transmit(Connection &c, TxOp &op);
   ssize_t transmit_segments(Connection &c, TxOp &op);
+  void make_rendezvous(TxOp &op);
   ssize_t describe(TxOp &op);
   void conceal_all(TxOp &op);
   ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token);
@@ -334,6 +344,7 @@ class Core {
     op.counted = true;
     ++c.flights_;
   }
+  static void reset(Control &control, PacketType type, uint64_t id);
   Control *new_control(Connection &c, PacketType type, uint64_t id);
   bool owes_credits(const Connection &c) const;
   bool send_credits(Connection &c);
@@ -352,6 +363,7 @@ class Core {
   void take_atomic(Connection &c, const Packet &p);
   void take_response(Connection &c, const Packet &p);
   void take_target(Connection &c, const Packet &p);
+  void take_part(Connection &c, const Packet &p);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);
   bool keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
@@ -383,6 +395,7 @@ class Core {
   std::vector<RxMessage *> fetching_;
   std::vector<TxOp *> writes_;
   size_t connected_ = 0;
+  size_t leaving_ = 0;  // of them: whose end was asked for
   uint64_t uses_ = 0;
   uint64_t unexpected_ = 0;
   uint64_t deadline_ = 0;

@@ -76,6 +76,7 @@ struct World {
   std::map<uint16_t, Node *> listening;
   unsigned eagain = 10;  // percent of calls
   unsigned faults = 0;   // percent of calls that need resources
+  unsigned segments = 0, partings = 0;
 };
 
 struct Sent {
@@ -105,8 +106,13 @@ sdk::SockAddr address_of(size_t n) {
 // One incarnation of a peer.
 class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
  public:
-  Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent)
-      : world_(world), number_(number), sent_(sent), receiver_(*this, {.size = 4096}) {
+  Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent,
+       bool stock)
+      : world_(world),
+        number_(number),
+        stock_(stock),
+        sent_(sent),
+        receiver_(*this, {.size = 4096}) {
     fi_cq_attr attr{};
     attr.format = FI_CQ_FORMAT_TAGGED;
     attr.size = 64;
@@ -114,6 +120,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     receiver_.cq = cq_;
     Settings settings = base;
     settings.process = process;
+    if (stock) settings.max_connections = 0;
     core_ = std::make_unique<Core>(*this, *this, settings);
     core_->set_own_address(address_of(number));
     buffers_.resize(12);
@@ -234,7 +241,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       return nullptr;
     }
     Link *link = make(owner);
-    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    const std::vector<uint8_t> bytes = said(data, 12);
     world_.after(1 + world_.some(50), [link, peer, bytes] {
       if (link->node != nullptr) link->node->arrive(*link, peer, bytes);
     });
@@ -254,7 +261,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       link->inbox.clear();
       tell_closed(*from, false);
     }
-    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    const std::vector<uint8_t> bytes = said(data, 8);
     deliver_to(*from, [from, bytes] {
       if (from->owner != nullptr) from->node->core().on_connected(*from->owner, bytes);
       return true;
@@ -293,6 +300,11 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     }
     EXPECT_LE(bytes.size(), kHeaderSize + core_->settings().eager_limit);
     EXPECT_EQ((flags & FI_COMPLETION) != 0, token != nullptr);
+    const auto type = static_cast<PacketType>(bytes.at(1));
+    const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
+    if (type == PacketType::kSegment) ++world_.segments;
+    if (type == PacketType::kPart) ++world_.partings;
+    EXPECT_FALSE(to_stock && (type == PacketType::kSegment || type == PacketType::kPart));
     if (token != nullptr) {
       link.pending.insert(token);
       world_.after(1 + world_.some(10), [&link, token] { give_back(link, *token); });
@@ -441,6 +453,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     const std::vector<uint8_t> &bytes = *memory_[receive - 1];
     for (size_t i = 0; i < length; ++i) ASSERT_EQ(bytes[i], pattern(id, i)) << id << " at " << i;
   }
+  // What the peer is told while connecting. A stock peer's has no mark at `at`, where it counts its
+  // receives.
+  std::vector<uint8_t> said(std::span<const uint8_t> data, size_t at) const {
+    std::vector<uint8_t> bytes(data.begin(), data.end());
+    const uint32_t count = 4096;
+    if (stock_) std::memcpy(bytes.data() + at, &count, sizeof count);
+    return bytes;
+  }
   Link *make(Connection &owner) {
     world_.links.push_back(std::make_unique<Link>());
     Link *link = world_.links.back().get();
@@ -539,6 +559,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
 
   World &world_;
   const size_t number_;
+  const bool stock_;
   std::vector<Sent> &sent_;
   sdk::TestDomain domain_;
   sdk::Cq *cq_ = nullptr;
@@ -563,6 +584,7 @@ struct Script {
   bool failures = false;
   bool credits = false;
   size_t max_connections = 0;
+  bool stock = false;  // every other one is no weft peer
 };
 
 class Play {
@@ -585,7 +607,8 @@ class Play {
   }
   void start(size_t i) {
     if (nodes.size() <= i) nodes.resize(i + 1);
-    nodes[i] = std::make_unique<Node>(world, i, ++processes_, settings_, sent);
+    nodes[i] = std::make_unique<Node>(world, i, ++processes_, settings_, sent,
+                                      script_.stock && i % 2 == 1);
     nodes[i]->allow_warnings = script_.failures;
   }
   void stop(size_t i) {
@@ -686,10 +709,7 @@ void expect_nothing_left(Play &run) {
     EXPECT_TRUE(run.sent[id].ended == 1 || run.sent[id].gone) << id;
 }
 
-TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
-  Play run(unsigned(GetParam()), script_of(GetParam()));
-  play(run, 500);
-  receive_all(run);
+void expect_everything_arrived_in_order(Play &run) {
   expect_nothing_left(run);
   uint64_t adds = 0, added = 0;
   for (size_t id = 0; id < run.sent.size(); ++id) {
@@ -713,6 +733,42 @@ TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
     }
   }
   EXPECT_EQ(added, adds);
+}
+
+TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
+  Play run(unsigned(GetParam()), script_of(GetParam()));
+  play(run, 500);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+  EXPECT_NE(run.world.segments, 0u);
+  EXPECT_EQ(run.world.partings, 0u);
+}
+
+TEST_P(Seeds, ThoseWhoAreNotWeftGetNoSegments) {
+  Script script = script_of(GetParam());
+  script.stock = true;
+  script.max_connections = size_t(GetParam() % 3);
+  Play run(unsigned(GetParam()), script);
+  play(run, 500);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+class ManySeeds : public Seeds {};
+INSTANTIATE_TEST_SUITE_P(Some, ManySeeds, ::testing::Range(0, 200));
+
+// Whatever the peer is sending at the moment in which an idle connection is closed arrives.
+TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
+  Script script = script_of(GetParam());
+  script.peers = size_t(3 + GetParam() % 5);
+  script.max_connections = size_t(1 + GetParam() % 3);
+  Play run(unsigned(GetParam()), script);
+  play(run, 300);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+  if (script.peers > script.max_connections + 1) {
+    EXPECT_NE(run.world.partings, 0u);
+  }
 }
 
 TEST_P(Seeds, WithoutResourcesOperationsFailOnce) {
@@ -753,7 +809,6 @@ TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
   Script script = script_of(GetParam());
   script.peers = 6;
   script.max_connections = 2;
-  script.failures = true;  // somebody may close what another has just begun to use
   Play run(unsigned(GetParam()), script);
   for (int round = 0; round < 12; ++round) {
     Node &node = *run.nodes[0];

@@ -39,6 +39,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
     return false;
   }
   const Packet &p = parsed.packet;
+  if (settings_.max_connections != 0 && p.type != PacketType::kPart) touch(c);
   switch (p.type) {
     case PacketType::kEager:
       return take_whole(c, message_of(c, p), p.payload, buffer);
@@ -69,6 +70,9 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
       return false;
     case PacketType::kWriteTarget:
       take_target(c, p);
+      return false;
+    case PacketType::kPart:
+      take_part(c, p);
       return false;
     case PacketType::kWriteDone:
       for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
@@ -469,6 +473,34 @@ void Core::resume_writes() {
     TxOp *op = writes_.front();
     writes_.erase(writes_.begin());
     if (continue_write(*op->connection, *op) != 0) writes_.push_back(op);
+  }
+}
+
+// Two who ask each other at once both get an answer, and whoever was agreed with closes. After an
+// agreement nothing is sent: it is the last packet, so that what comes before it has been read when
+// the connection ends.
+void Core::take_part(Connection &c, const Packet &p) {
+  if (p.parting != Parting::kAsk && !c.asked_)
+    return fail_peer(c, "an answer to what it was not asked");
+  switch (p.parting) {
+    case Parting::kAsk: {
+      if (c.agreed_) return fail_peer(c, "the same question twice");
+      const bool agrees = !busy(c);
+      Control *control = new_control(c, PacketType::kPart, 0);
+      if (control == nullptr) return;
+      control->header.control_data = uint64_t(agrees ? Parting::kAgree : Parting::kStay);
+      if (agrees) {
+        if (c.state_ == State::kConnected && !c.asked_) ++leaving_;
+        c.agreed_ = true;
+      } else {
+        touch(c);
+      }
+      return queue_control(c, *control);
+    }
+    case Parting::kAgree:
+      return part(c, FI_ECONNABORTED);
+    case Parting::kStay:
+      return stay(c);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/wire/connect_data.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -28,6 +29,27 @@ struct WireAccept {
   uint8_t flow_control, zero[3];
 };
 static_assert(sizeof(WireAccept) == kAcceptSize);
+
+// A count of receives with the mark in its upper 12 bits and the level below it: more receives than
+// anybody posts.
+constexpr uint32_t kMark = 0x5ef;
+
+constexpr uint32_t mark(uint32_t count, uint8_t level) {
+  if (level == 0) return count;
+  return kMark << 20 | uint32_t(std::min(level, kMaxLevel)) << 16 |
+         std::min(count, kMaxMarkedCount);
+}
+
+struct Marked {
+  uint32_t count;
+  uint8_t level;
+};
+
+constexpr Marked unmark(uint32_t field) {
+  const auto level = uint8_t(field >> 16 & kMaxLevel);
+  if (field >> 20 != kMark || level == 0) return {field, 0};
+  return {field & kMaxMarkedCount, level};
+}
 
 constexpr uint64_t join(uint32_t process, uint32_t index) {
   return uint64_t(process) << 32 | index;
@@ -58,14 +80,14 @@ ConnectBytes encode(const ConnectData &data) {
                          .flow_control = uint8_t(data.flow_control),
                          .lane = 0,
                          .eager_limit = data.eager_limit,
-                         .receive_count = data.receive_count,
+                         .receive_count = mark(data.receive_count, data.level),
                          .id = join(data.process, data.index)};
   return std::bit_cast<ConnectBytes>(wire);
 }
 
 AcceptBytes encode(const AcceptData &data) {
   const WireAccept wire{.id = join(data.process, data.index),
-                        .receive_count = data.receive_count,
+                        .receive_count = mark(data.receive_count, data.level),
                         .flow_control = uint8_t(data.flow_control),
                         .zero = {}};
   return std::bit_cast<AcceptBytes>(wire);
@@ -85,10 +107,12 @@ tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> 
     return tl::unexpected(ConnectReject::kVersion);
   if (wire.flow_control > uint8_t(FlowControl::kOff))
     return tl::unexpected(ConnectReject::kFlowControl);
+  const Marked receives = unmark(wire.receive_count);
   return ConnectData{.port = wire.port,
                      .flow_control = static_cast<FlowControl>(wire.flow_control),
                      .eager_limit = wire.eager_limit,
-                     .receive_count = wire.receive_count,
+                     .receive_count = receives.count,
+                     .level = receives.level,
                      .process = uint32_t(wire.id >> 32),
                      .index = uint32_t(wire.id)};
 }
@@ -99,9 +123,11 @@ tl::expected<AcceptData, ConnectReject> parse_accept(std::span<const uint8_t> by
   std::memcpy(&wire, bytes.data(), sizeof wire);
   if (wire.flow_control > uint8_t(FlowControl::kOff))
     return tl::unexpected(ConnectReject::kFlowControl);
+  const Marked receives = unmark(wire.receive_count);
   return AcceptData{.process = uint32_t(wire.id >> 32),
                     .index = uint32_t(wire.id),
-                    .receive_count = wire.receive_count,
+                    .receive_count = receives.count,
+                    .level = receives.level,
                     .flow_control = static_cast<FlowControl>(wire.flow_control)};
 }
 

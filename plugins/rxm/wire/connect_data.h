@@ -6,6 +6,9 @@
 //   auto theirs = parse_connect(private_data);     // unexpected: why this request is refused
 //   if (theirs) { ... theirs->port, theirs->process, theirs->index ... }
 //
+// The count of receives, which stock peers show but do not use, also says that a peer is weft
+// (docs/rxm-extensions.md): `level` is 0 of all others.
+//
 // Not for deciding who wins when both connect at once: that is the protocol's (protocol/).
 #ifndef WEFT_PLUGINS_RXM_WIRE_CONNECT_DATA_H
 #define WEFT_PLUGINS_RXM_WIRE_CONNECT_DATA_H
@@ -25,6 +28,13 @@ using ConnectBytes = std::array<uint8_t, kConnectSize>;
 using AcceptBytes = std::array<uint8_t, kAcceptSize>;
 using RejectBytes = std::array<uint8_t, kRejectSize>;
 
+// What a peer of this level or above takes: segments of messages that were probed and claimed, and
+// packets of the type kPart.
+inline constexpr uint8_t kLevel = 1;
+inline constexpr uint8_t kMaxLevel = 15;
+// The count of one that says its level goes no further.
+inline constexpr uint32_t kMaxMarkedCount = 0xffff;
+
 enum class FlowControl : uint8_t { kAsReceiver = 0, kOn = 1, kOff = 2 };
 
 struct ConnectData {
@@ -32,6 +42,7 @@ struct ConnectData {
   FlowControl flow_control = FlowControl::kOff;
   uint32_t eager_limit = 0;
   uint32_t receive_count = 0;
+  uint8_t level = 0;  // 0: not weft
   uint32_t process = 0;
   uint32_t index = 0;  // by which the sender of this wants to be addressed on this connection
   bool operator==(const ConnectData &) const = default;
@@ -41,6 +52,7 @@ struct AcceptData {
   uint32_t process = 0;
   uint32_t index = 0;
   uint32_t receive_count = 0;
+  uint8_t level = 0;
   FlowControl flow_control = FlowControl::kOff;
   bool operator==(const AcceptData &) const = default;
 };

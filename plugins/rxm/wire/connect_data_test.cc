@@ -32,6 +32,41 @@ TEST(ConnectData, IsWhatStockSends) {
   EXPECT_EQ(parse_reject(RejectBytes{1, 2}), RejectReason::kAlready);
 }
 
+// As stock 1.17 is shown it: the mark stands where its peers only report a number.
+TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
+  for (uint8_t level : {uint8_t(1), kMaxLevel}) {
+    for (uint32_t count : {0u, 256u, kMaxMarkedCount}) {
+      const auto request =
+          parse_connect(encode(ConnectData{.receive_count = count, .level = level}));
+      ASSERT_TRUE(request);
+      EXPECT_EQ(request->level, level);
+      EXPECT_EQ(request->receive_count, count);
+      const auto accept = parse_accept(encode(AcceptData{.receive_count = count, .level = level}));
+      ASSERT_TRUE(accept);
+      EXPECT_EQ(accept->level, level);
+      EXPECT_EQ(accept->receive_count, count);
+    }
+  }
+  EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[8], 0x02);
+  EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[9], 0x01);
+  EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[10], 0xf1);
+  EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[11], 0x5e);
+  // More than fits beside the mark is as much as fits.
+  EXPECT_EQ(parse_accept(encode(AcceptData{.receive_count = 1 << 20, .level = 1}))->receive_count,
+            kMaxMarkedCount);
+}
+
+TEST(ConnectData, OnlyTheWholeMarkIsOne) {
+  EXPECT_EQ(parse_connect(kRequest)->level, 0);
+  EXPECT_EQ(parse_accept(kAccept)->level, 0);
+  for (uint32_t count : {0u, 128u, 4096u, 0x5ef00100u, 0x5ee10100u, 0xdef10100u, UINT32_MAX}) {
+    const auto parsed = parse_connect(encode(ConnectData{.receive_count = count}));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed->level, 0) << count;
+    EXPECT_EQ(parsed->receive_count, count);
+  }
+}
+
 TEST(ConnectData, WhatDoesNotFitIsSaid) {
   const auto with = [](size_t at, uint8_t value) {
     ConnectBytes b = kRequest;

@@ -89,10 +89,12 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
   std::memcpy(&h, bytes.data(), sizeof h);
   const std::span<const uint8_t> data = bytes.subspan(kHeaderSize);
   if (h.control_version != kControlVersion) return Reject::kControlVersion;
-  if (h.type > uint8_t(PacketType::kWriteDone)) return Reject::kType;
+  if (h.type > uint8_t(PacketType::kWriteDone) && h.type != uint8_t(PacketType::kPart))
+    return Reject::kType;
   packet.type = static_cast<PacketType>(h.type);
   packet.op = static_cast<PacketOp>(h.op);
   packet.segment = SegmentKind::kFirst;
+  packet.parting = Parting::kAsk;
   packet.has_data = false;
   packet.count = packet.datatype = packet.operation = 0;
   packet.connection = uint32_t(h.connection);
@@ -144,6 +146,11 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
       return read_atomic(h, data, packet);
     case PacketType::kAtomicResponse:
       return read_response(data, packet);
+    case PacketType::kPart:
+      if (h.control_data < uint64_t(Parting::kAsk) || h.control_data > uint64_t(Parting::kStay))
+        return Reject::kParting;
+      packet.parting = static_cast<Parting>(h.control_data);
+      return Reject::kNone;
     default:  // kReadDone, kWriteDone: the header says all
       return Reject::kNone;
   }
@@ -175,6 +182,9 @@ const char *text_of(Reject reject) {
       return "an atomic of an unknown datatype or operation";
     case Reject::kAtomicLength:
       return "an atomic with another number of operands than its vectors say";
+    case Reject::kParting:
+      return "something about the end of the connection that is not known: the peer speaks a newer "
+             "version";
   }
   return "unknown";
 }

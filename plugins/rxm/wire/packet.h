@@ -42,11 +42,19 @@ enum class PacketType : uint8_t {
   kCredit = 6,          // more packets may be sent
   kWriteTarget = 7,     // where a rendezvous' sender shall write
   kWriteDone = 8,       // and that he has
+  kPart = 64,           // between weft peers: about the end of an idle connection
 };
 
 enum class PacketOp : uint8_t { kMessage = 0, kTagged = 1, kAtomic = 6, kFetch = 7, kCompare = 8 };
 
 enum class SegmentKind : uint8_t { kFirst = 1, kMiddle = 2, kLast = 3 };
+
+// How two agree that a connection ends with nothing lost (docs/rxm-extensions.md).
+enum class Parting : uint8_t {
+  kAsk = 1,    // I send nothing more unless you object
+  kAgree = 2,  // neither do I: this was my last packet
+  kStay = 3,   // I need it: go on
+};
 
 struct RmaVector {
   uint64_t address = 0;
@@ -108,6 +116,7 @@ enum class Reject : uint8_t {
   kVectors,           // none, more than 4, or lengths that are not the message's
   kAtomicCode,        // datatype or operation unknown
   kAtomicLength,      // operands are not as many as the vectors say
+  kParting,           // neither question nor answer
 };
 const char *text_of(Reject reject);
 
@@ -116,6 +125,7 @@ struct Packet {
   PacketType type;
   PacketOp op;
   SegmentKind segment;
+  Parting parting;
   bool has_data;
   uint8_t count;                // vectors
   uint8_t datatype, operation;  // of atomics, within the codes of the ABI

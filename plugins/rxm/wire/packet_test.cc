@@ -161,6 +161,25 @@ TEST(Packet, WhatCannotBeIsRejected) {
   EXPECT_EQ(parse({request.data(), 167}).reject, Reject::kLength);
 }
 
+TEST(Packet, AboutTheEndOfAConnection) {
+  WireHeader h = header_of(PacketType::kPart, 3);
+  for (Parting parting : {Parting::kAsk, Parting::kAgree, Parting::kStay}) {
+    h.control_data = uint64_t(parting);
+    const Parsed p = parse(bytes_of(h));
+    ASSERT_EQ(p.reject, Reject::kNone);
+    EXPECT_EQ(p.packet.type, PacketType::kPart);
+    EXPECT_EQ(p.packet.parting, parting);
+  }
+  for (uint64_t unknown : {UINT64_C(0), UINT64_C(4), UINT64_C(0x101)}) {
+    h.control_data = unknown;
+    EXPECT_EQ(parse(bytes_of(h)).reject, Reject::kParting);
+  }
+  for (uint8_t type : {9, 63, 65, 255}) {
+    h.type = type;
+    EXPECT_EQ(parse(bytes_of(h)).reject, Reject::kType);
+  }
+}
+
 TEST(Packet, AtomicsThatLieAboutTheirLengthAreRejected) {
   WireHeader h = header_of(PacketType::kAtomic, 0);
   h.op = uint8_t(PacketOp::kCompare);
