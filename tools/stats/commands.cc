@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/stats/commands.h"
+
+#include <unistd.h>
+#include <weft/runtime_dir.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "tools/stats/output.h"
+#include "tools/stats/segment.h"
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+namespace {
+
+using stats::Row;
+using stats::Snapshot;
+using stats::snapshots_of;
+
+// 1234567 as 1.23M.
+std::string short_number(double value) {
+  static constexpr const char *kUnits[] = {"", "k", "M", "G", "T", "P"};
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  char text[32];
+  const int digits = value >= 99.5 || value == static_cast<double>(static_cast<int>(value)) ? 0
+                     : value >= 9.95                                                       ? 1
+                                                                                           : 2;
+  std::snprintf(text, sizeof text, "%.*f%s", digits, value, kUnits[unit]);
+  return text;
+}
+
+// What one line of the table says; of an interval, or since counting began.
+struct Line {
+  uint64_t pid;
+  std::string program, element, operation, peer;
+  double calls = 0, bytes = 0, again = 0, errors = 0;  // per second, or in all
+  double p50 = -1, p99 = -1;                           // ns; negative: nothing was measured
+};
+
+double value(const Row &row, const char *name) {
+  return static_cast<double>(row.value(name).value_or(0));
+}
+
+Line line_of(const Snapshot &snapshot, const Row &row, double seconds) {
+  Line line{snapshot.pid, snapshot.program, row.label("element"), row.label("operation"),
+            row.label("peer")};
+  const bool queue = row.schema->name == "queue";
+  line.calls = value(row, queue ? "reads" : "calls") / seconds;
+  line.bytes = value(row, queue ? "received_bytes" : "bytes") / seconds;
+  line.again = value(row, queue ? "empty" : "again") / seconds;
+  line.errors = value(row, "errors") / seconds;
+  const auto *times = row.histogram("latency");
+  if (times == nullptr || stats::total(times->second) == 0) times = row.histogram("post");
+  if (times != nullptr && stats::total(times->second) != 0) {
+    line.p50 = stats::quantile(*times->first, times->second, 0.5);
+    line.p99 = stats::quantile(*times->first, times->second, 0.99);
+  }
+  return line;
+}
+
+std::vector<Line> lines_of(const std::vector<Snapshot> &snapshots, double seconds) {
+  std::vector<Line> lines;
+  for (const Snapshot &snapshot : snapshots) {
+    for (const Row &row : stats::merged(snapshot.rows, {"object", "stack"}))
+      lines.push_back(line_of(snapshot, row, seconds));
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line &a, const Line &b) { return a.calls > b.calls; });
+  return lines;
+}
+
+std::string time_text(double ns) {
+  return ns < 0 ? "-" : short_number(ns) + "ns";
+}
+
+void print_table(const std::vector<Line> &lines, bool rates) {
+  if (lines.empty()) {
+    std::puts("no process counts anything: start one with FI_HOOK=profile");
+    return;
+  }
+  Table table({"PID", "PROGRAM", "ELEMENT", "OPERATION", "PEER", rates ? "CALLS/S" : "CALLS",
+               rates ? "BYTES/S" : "BYTES", rates ? "AGAIN/S" : "AGAIN", rates ? "ERRORS/S" : "ERRORS",
+               "P50", "P99"});
+  for (const Line &line : lines) {
+    table.add({std::to_string(line.pid), line.program, line.element, line.operation, line.peer,
+               short_number(line.calls), short_number(line.bytes), short_number(line.again),
+               short_number(line.errors), time_text(line.p50), time_text(line.p99)},
+              line.errors > 0 ? Emphasis::kBad : Emphasis::kNone);
+  }
+  table.print();
+}
+
+Json lines_json(const std::vector<Line> &lines) {
+  Json json = Json::array();
+  for (const Line &line : lines) {
+    json.push_back({{"pid", line.pid},
+                    {"program", line.program},
+                    {"element", line.element},
+                    {"operation", line.operation},
+                    {"peer", line.peer},
+                    {"calls", line.calls},
+                    {"bytes", line.bytes},
+                    {"again", line.again},
+                    {"errors", line.errors},
+                    {"p50_ns", line.p50 < 0 ? Json() : Json(line.p50)},
+                    {"p99_ns", line.p99 < 0 ? Json() : Json(line.p99)}});
+  }
+  return json;
+}
+
+// What happened since an earlier look. A process that was not there yet began with nothing.
+std::vector<Snapshot> since(std::vector<Snapshot> now, const std::vector<Snapshot> &before) {
+  for (Snapshot &snapshot : now) {
+    snapshot.rows = stats::merged(std::move(snapshot.rows), {"object", "stack"});
+    const auto earlier = std::find_if(before.begin(), before.end(), [&](const Snapshot &one) {
+      return one.pid == snapshot.pid && one.opened_ns == snapshot.opened_ns;
+    });
+    if (earlier == before.end()) continue;
+    const std::vector<Row> rows = stats::merged(earlier->rows, {"object", "stack"});
+    for (Row &row : snapshot.rows) {
+      const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row &one) {
+        return one.schema->name == row.schema->name && one.labels == row.labels;
+      });
+      if (same != rows.end()) row.subtract(*same);
+    }
+  }
+  return now;
+}
+
+struct StatsOptions {
+  uint64_t pid = 0;
+  bool json = false;
+};
+
+Result<int> stats_command(const StatsOptions &options) {
+  WEFT_TRY(const std::vector<Snapshot> snapshots, snapshots_of(options.pid));
+  if (options.json) {
+    Json json = Json::array();
+    for (const Snapshot &snapshot : snapshots) json.push_back(stats::to_json(snapshot));
+    print_json({{"processes", std::move(json)}});
+  } else {
+    print_table(lines_of(snapshots, 1), false);
+  }
+  return snapshots.empty() ? kExitNo : kExitOk;
+}
+
+struct TopOptions {
+  uint64_t pid = 0;
+  bool once = false;
+  bool json = false;
+  double interval = 1;
+  uint64_t count = 0;
+};
+
+Result<int> top_command(const TopOptions &options) {
+  if (options.once) {
+    WEFT_TRY(const std::vector<Snapshot> snapshots, snapshots_of(options.pid));
+    const std::vector<Line> lines = lines_of(snapshots, 1);
+    if (options.json)
+      print_json({{"lines", lines_json(lines)}});
+    else
+      print_table(lines, false);
+    return snapshots.empty() ? kExitNo : kExitOk;
+  }
+  const bool terminal = isatty(STDOUT_FILENO) != 0 && !options.json;
+  using Clock = std::chrono::steady_clock;
+  WEFT_TRY(std::vector<Snapshot> before, snapshots_of(options.pid));
+  auto at = Clock::now();
+  for (uint64_t i = 0; options.count == 0 || i < options.count; ++i) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+    WEFT_TRY(std::vector<Snapshot> now, snapshots_of(options.pid));
+    const double seconds = std::chrono::duration<double>(Clock::now() - at).count();
+    at = Clock::now();
+    std::vector<Line> lines = lines_of(since(now, before), seconds);
+    std::erase_if(lines, [](const Line &line) {
+      return line.calls == 0 && line.again == 0 && line.errors == 0;
+    });
+    before = std::move(now);
+    if (options.json) {
+      print_json({{"seconds", seconds}, {"lines", lines_json(lines)}});
+    } else {
+      if (terminal) std::fputs("\x1b[H\x1b[2J", stdout);
+      if (lines.empty() && !before.empty())
+        std::puts("nothing happens");
+      else
+        print_table(lines, true);
+    }
+    std::fflush(stdout);
+    if (std::ferror(stdout) != 0) return kExitNo;  // nobody reads any more
+  }
+  return kExitOk;
+}
+
+// The exporter is a program of its own, beside this one: a server does not belong into a tool that
+// everybody runs.
+Result<int> exporter_command(const std::vector<std::string> &arguments) {
+  std::error_code failed;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  const std::string program = self.parent_path() / "weft-exporter";
+  std::vector<char *> argv{const_cast<char *>(program.c_str())};
+  for (const std::string &one : arguments) argv.push_back(const_cast<char *>(one.c_str()));
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  const int code = errno;
+  return fail(code, "%s: %s", program.c_str(), strerror(code));
+}
+
+}  // namespace
+
+void add_stats(CLI::App &app, Action &action) {
+  auto options = std::make_shared<StatsOptions>();
+  CLI::App *command = app.add_subcommand(
+      "stats", "Prints what processes under the hook profile have counted since they began.");
+  command->add_option("PID", options->pid, "only this process")->check(CLI::PositiveNumber);
+  command->add_flag("--json", options->json, "everything, with the histograms, as JSON");
+  command->callback([&action, options] { action = [options] { return stats_command(*options); }; });
+}
+
+void add_top(CLI::App &app, Action &action) {
+  auto options = std::make_shared<TopOptions>();
+  CLI::App *command =
+      app.add_subcommand("top", "Shows live what processes under the hook profile do.");
+  command->add_option("PID", options->pid, "only this process")->check(CLI::PositiveNumber);
+  command->add_flag("--once", options->once, "print the totals once, and end");
+  command->add_option("--interval", options->interval, "seconds between two looks [1]")
+      ->check(CLI::Range(0.01, 3600.0));
+  command->add_option("--count", options->count, "end after so many looks; 0: never [0]");
+  command->add_flag("--json", options->json, "a JSON object for each look");
+  command->callback([&action, options] { action = [options] { return top_command(*options); }; });
+}
+
+void add_exporter(CLI::App &app, Action &action) {
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  CLI::App *command = app.add_subcommand(
+      "exporter", "Serves what processes under the hook profile count to Prometheus.");
+  command->set_help_flag();  // weft-exporter knows what it can do
+  command->prefix_command();
+  command->callback([command, &action, arguments] {
+    *arguments = command->remaining();
+    action = [arguments] { return exporter_command(*arguments); };
+  });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// `weft stats`, `weft top`, `weft exporter`: what running processes count under the hook profile.
+//
+//   add_stats(app, action);          // tools/weft/command.h says what the two are
+//
+// They read segments and nothing else: no libfabric is loaded for it.
+#ifndef WEFT_TOOLS_STATS_COMMANDS_H
+#define WEFT_TOOLS_STATS_COMMANDS_H
+
+#include "tools/weft/command.h"
+
+namespace weft::cli {
+
+void add_stats(CLI::App &app, Action &action);
+void add_top(CLI::App &app, Action &action);
+void add_exporter(CLI::App &app, Action &action);
+
+}  // namespace weft::cli
+
+#endif

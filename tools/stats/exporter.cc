@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// weft-exporter: what processes under the hook profile count, for Prometheus, over HTTP on
+// 127.0.0.1. Everything is read anew for each request.
+#include <httplib.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "tools/stats/output.h"
+#include "tools/stats/segment.h"
+
+namespace {
+
+weft::Result<std::string> metrics() {
+  WEFT_TRY(const std::vector<weft::stats::Snapshot> snapshots, weft::stats::snapshots_of(0));
+  return weft::stats::prometheus(snapshots);
+}
+
+int serve(int wanted) {
+  httplib::Server server;
+  // Few threads, short waits: a client that is slow or says nothing cannot hold it up for long.
+  server.new_task_queue = [] { return new httplib::ThreadPool(4); };
+  server.set_payload_max_length(0);
+  server.set_read_timeout(5);
+  server.set_write_timeout(5);
+  server.set_keep_alive_timeout(5);
+  server.Get("/metrics", [](const httplib::Request &, httplib::Response &response) {
+    const weft::Result<std::string> text = metrics();
+    if (text) {
+      response.set_content(*text, "text/plain; version=0.0.4; charset=utf-8");
+    } else {
+      response.status = 500;
+      response.set_content(text.error().text + "\n", "text/plain");
+    }
+  });
+  server.Get("/", [](const httplib::Request &, httplib::Response &response) {
+    response.set_content("weft-exporter: see /metrics\n", "text/plain");
+  });
+  int port = wanted;
+  if (wanted == 0)
+    port = server.bind_to_any_port("127.0.0.1");
+  else if (!server.bind_to_port("127.0.0.1", wanted))
+    port = -1;
+  if (port < 0) {
+    std::fprintf(stderr,
+                 "weft exporter: port %d of 127.0.0.1 is not to be had: choose another with "
+                 "--port\n",
+                 wanted);
+    return 2;
+  }
+  std::printf("http://127.0.0.1:%d/metrics\n", port);
+  std::fflush(stdout);
+  return server.listen_after_bind() ? 0 : 1;
+}
+
+int run(int argc, char **argv) {
+  CLI::App app("Serves what processes under the hook profile count to Prometheus, on 127.0.0.1.",
+               "weft exporter");
+  int port = 9798;
+  bool once = false;
+  app.add_option("--port", port, "of 127.0.0.1; 0: any free one [9798]")
+      ->check(CLI::Range(0, 65535));
+  app.add_flag("--once", once, "print the metrics, and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &wanted) {
+    return app.exit(wanted);
+  } catch (const CLI::ParseError &error) {
+    std::fprintf(stderr, "weft exporter: %s\n`weft exporter --help` lists what there is\n",
+                 error.what());
+    return 2;
+  }
+  if (!once) return serve(port);
+  const weft::Result<std::string> text = metrics();
+  if (!text) {
+    std::fprintf(stderr, "weft exporter: %s\n", text.error().text.c_str());
+    return 2;
+  }
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "weft exporter: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What processes under the hook profile have counted, read from their segments.
+//
+//   for (const fs::path &path : segments(folder)) {          // removes what dead processes left
+//     Result<Snapshot> now = read_segment(path);
+//     for (const Row &row : now->rows) row.value("calls");
+//   }
+//
+// A segment says itself what it holds (plugins/hook-profile/format.h); names and units here come
+// from there. It is another process's memory, changing while it is read: every number is checked
+// before it is believed, and a file of any content gives an error at worst. Not for writing.
+#ifndef WEFT_TOOLS_STATS_SEGMENT_H
+#define WEFT_TOOLS_STATS_SEGMENT_H
+
+#include <weft/result.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weft::stats {
+
+struct Field {
+  std::string name, unit, help;
+  uint32_t kind = 0, type = 0, offset = 0, count = 0, sub_bits = 0;
+  std::string sum;  // of a histogram: the counter with the sum of its values; may be empty
+};
+
+struct Schema {
+  std::string name, help;
+  uint32_t record_size = 0;
+  std::vector<Field> fields;
+};
+
+struct Label {
+  std::string name, text;
+  bool is_number = false;
+  bool operator==(const Label &) const = default;
+};
+
+// One record, or the sum of those with the same labels.
+struct Row {
+  std::shared_ptr<const Schema> schema;
+  std::vector<Label> labels;
+  std::vector<std::pair<const Field *, uint64_t>> values;
+  std::vector<std::pair<const Field *, std::vector<uint64_t>>> histograms;
+
+  std::string label(std::string_view name) const;
+  std::optional<uint64_t> value(std::string_view name) const;
+  const std::pair<const Field *, std::vector<uint64_t>> *histogram(std::string_view name) const;
+  // Adds a row of the same schema; takes one off (what an earlier moment had).
+  void add(const Row &other);
+  void subtract(const Row &earlier);
+};
+
+struct Snapshot {
+  uint64_t pid = 0;
+  std::string program;
+  uint64_t opened_ns = 0;  // CLOCK_REALTIME
+  uint64_t lost = 0;       // records for which the process had no room
+  bool torn = false;       // it changed too fast to be read as of one moment
+  std::vector<Row> rows;
+};
+
+// Copies bytes of a segment; false beyond its end.
+using Source = std::function<bool(uint64_t offset, void *to, size_t size)>;
+Result<Snapshot> read_segment(const Source &source);
+Result<Snapshot> read_segment(const std::filesystem::path &path);
+
+// The segments in a folder, by process. Those of processes that are gone are removed.
+std::vector<std::filesystem::path> segments(const std::filesystem::path &folder);
+
+// The processes that are asked for: one, or with 0 all. One that cannot be read is said on stderr and
+// left out, unless it was asked for.
+Result<std::vector<Snapshot>> snapshots_of(uint64_t pid);
+
+// Sums rows that differ in nothing but the labels that `drop` names.
+std::vector<Row> merged(std::vector<Row> rows, const std::vector<std::string> &drop);
+
+// The value below which `part` (0 to 1) of what a histogram counted lies: the middle of its bucket.
+double quantile(const Field &field, const std::vector<uint64_t> &buckets, double part);
+uint64_t total(const std::vector<uint64_t> &buckets);
+
+}  // namespace weft::stats
+
+#endif
