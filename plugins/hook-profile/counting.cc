@@ -173,11 +173,20 @@ void Endpoint::retire(Segment &segment) {
 void Queue::set_format(enum fi_cq_format format) {
   uint32_t stride = 0;
   switch (static_cast<int>(format)) {
-    case FI_CQ_FORMAT_CONTEXT: stride = sizeof(fi_cq_entry); break;
-    case FI_CQ_FORMAT_MSG: stride = sizeof(fi_cq_msg_entry); break;
-    case FI_CQ_FORMAT_DATA: stride = sizeof(fi_cq_data_entry); break;
-    case FI_CQ_FORMAT_TAGGED: stride = sizeof(fi_cq_tagged_entry); break;
-    default: break;  // the provider's choice: not known here
+    case FI_CQ_FORMAT_CONTEXT:
+      stride = sizeof(fi_cq_entry);
+      break;
+    case FI_CQ_FORMAT_MSG:
+      stride = sizeof(fi_cq_msg_entry);
+      break;
+    case FI_CQ_FORMAT_DATA:
+      stride = sizeof(fi_cq_data_entry);
+      break;
+    case FI_CQ_FORMAT_TAGGED:
+      stride = sizeof(fi_cq_tagged_entry);
+      break;
+    default:
+      break;  // the provider's choice: not known here
   }
   stride_.store(stride, std::memory_order_relaxed);
 }

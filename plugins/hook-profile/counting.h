@@ -4,11 +4,11 @@
 //   Endpoint &endpoint = ...;
 //   return endpoint.count(kSend, dest, context, [&] { return next(...); }, [&] { return len; });
 //
-// The thread that first does something on an object owns that object's records: it counts with plain
-// instructions. What other threads do on it goes into a second record with locked ones. One call in
-// `sample` is measured: how long it took, and how long until its completion was read from the
-// completion queue, where the context tells which one that is. Counting allocates nothing after the
-// first call of a sort.
+// The thread that first does something on an object owns that object's records: it counts with
+// plain instructions. What other threads do on it goes into a second record with locked ones. One
+// call in `sample` is measured: how long it took, and how long until its completion was read from
+// the completion queue, where the context tells which one that is. Counting allocates nothing after
+// the first call of a sort.
 //
 // Not a trace: which call was slow is not kept.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_COUNTING_H
@@ -49,8 +49,9 @@ enum Operation : uint8_t {
 };
 inline constexpr size_t kOperations = kCollective + 1;
 inline constexpr const char *kOperationNames[kOperations] = {
-    "send", "inject",       "recv",   "tsend",         "tinject",      "trecv",          "read",
-    "write", "inject_write", "atomic", "inject_atomic", "fetch_atomic", "compare_atomic", "collective"};
+    "send",          "inject",       "recv",           "tsend",        "tinject",
+    "trecv",         "read",         "write",          "inject_write", "atomic",
+    "inject_atomic", "fetch_atomic", "compare_atomic", "collective"};
 constexpr bool is_receive(Operation operation) {
   return operation == kRecv || operation == kTrecv;
 }
@@ -87,7 +88,7 @@ class Queue;
 class Source {
  public:
   virtual OperationRecord *operation(Operation operation, PeerClass peer) = 0;  // null: no room
-  virtual void unused(OperationRecord *record) = 0;                           // takes it back
+  virtual void unused(OperationRecord *record) = 0;                             // takes it back
   virtual PeerClass peer(fi_addr_t dest) = 0;  // asks; the answer is kept by the caller
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The segment of the hook profile, PID.profile in weft::runtime_directory(): counters and histograms
-// that a process keeps up to date and any process of the same user may read at any time.
+// The segment of the hook profile, PID.profile in weft::runtime_directory(): counters and
+// histograms that a process keeps up to date and any process of the same user may read at any time.
 //
 //   header | types | fields | records ...
 //
@@ -12,11 +12,14 @@
 //     copy the record;
 //   } while (record.sequence != before);
 //
-// A writer never waits for readers. Records with the same labels belong together (threads that share
-// an object write to records of their own): their counters are summed. `structure` of the header is
-// a sequence of the same sort for the whole: records come and go only while it is odd, and when an
-// object closes its counts go on to the record of all closed ones, so that sums never fall.
-// Numbers are in the machine's byte order: the segment never leaves the machine.
+// A writer never waits for readers. Records with the same labels belong together (threads that
+// share an object write to records of their own): their counters are summed. `structure` of the
+// header is a sequence of the same sort for the whole: records come and go only while it is odd,
+// and when an object closes its counts go on to the record of all closed ones, so that sums never
+// fall. Numbers are in the machine's byte order: the segment never leaves the machine.
+//
+// The writer holds the file locked (flock) as long as it lives; one that is not locked is
+// abandoned.
 //
 // Not a place for data that must survive the process: it is removed with it.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_FORMAT_H
@@ -79,7 +82,8 @@ struct FieldEntry {
   uint32_t offset;    // from the start of the record
   uint32_t count;     // of numbers or bytes
   uint32_t sub_bits;  // histograms: see bucket_of
-  uint32_t sum;  // histograms: 1 + index in the type of the counter with the sum of all values; or 0
+  uint32_t
+      sum;  // histograms: 1 + index in the type of the counter with the sum of all values; or 0
 };
 static_assert(sizeof(FieldEntry) == 168);
 
@@ -90,8 +94,8 @@ struct Record {
   uint32_t sequence;  // odd while it is written
 };
 
-// Buckets of a histogram: the values below 2^sub_bits have one each; above, each power of two is cut
-// into 2^sub_bits equal parts. The last bucket takes all that is larger.
+// Buckets of a histogram: the values below 2^sub_bits have one each; above, each power of two is
+// cut into 2^sub_bits equal parts. The last bucket takes all that is larger.
 constexpr uint32_t bucket_of(uint64_t value, uint32_t sub_bits, uint32_t count) {
   uint64_t bucket = value;
   if (value >> sub_bits != 0) {

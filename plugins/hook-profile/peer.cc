@@ -56,8 +56,8 @@ bool is_local(const in6_addr &address) {
     if (one->ifa_addr == nullptr) continue;
     const int family = one->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    const Place mine = place_of(one->ifa_addr,
-                                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const Place mine =
+        place_of(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     found = mine.known && same(mine.address, address);
   }
   freeifaddrs(list);

@@ -35,8 +35,7 @@ class Shared {
       segment = Segment::open(size, why);
       segment_ = segment;
       if (!why.empty())
-        WEFT_WARN(instance, FI_LOG_CORE, "what is counted is for fi_profile only: %s",
-                  why.c_str());
+        WEFT_WARN(instance, FI_LOG_CORE, "what is counted is for fi_profile only: %s", why.c_str());
     }
     return segment;
   }
@@ -92,9 +91,7 @@ class EndpointState final : public State, public Source {
   void bound(const weft_hook_link &link, struct fid *fid, uint64_t flags);
   void learn_name();
   bool is(const struct fid *fid) const { return &ep_->fid == fid; }
-  const struct fid *domain() const {
-    return domain_;
-  }
+  const struct fid *domain() const { return domain_; }
   Endpoint counting;
 
  private:
@@ -140,8 +137,9 @@ class Profile {
   using ObjectState = State;
   static constexpr weft_param params[] = {
       int_param("sample", "128", "one call in so many is measured; 1: each", 1, 1 << 20),
-      size_param("segment_size", "64M", "the most that the counters of a process may take, in bytes",
-                 256 << 10, int64_t{1} << 32),
+      size_param("segment_size", "64M",
+                 "the most that the counters of a process may take, in bytes", 256 << 10,
+                 int64_t{1} << 32),
   };
   static constexpr UnitInfo info{.name = "profile",
                                  .summary = "counts operations, with histograms, for weft top",
@@ -158,15 +156,19 @@ class Profile {
 
   Result<std::unique_ptr<State>> attach(struct fid *fid) {
     switch (fid->fclass) {
-      case FI_CLASS_DOMAIN: return std::make_unique<DomainState>(*this, fid);
-      case FI_CLASS_AV: return std::make_unique<AvState>();
+      case FI_CLASS_DOMAIN:
+        return std::make_unique<DomainState>(*this, fid);
+      case FI_CLASS_AV:
+        return std::make_unique<AvState>();
       case FI_CLASS_EP:
       case FI_CLASS_SEP:
       case FI_CLASS_TX_CTX:
       case FI_CLASS_RX_CTX:
       case FI_CLASS_SRX_CTX:
-      case FI_CLASS_CQ: break;
-      default: return nullptr;
+      case FI_CLASS_CQ:
+        break;
+      default:
+        return nullptr;
     }
     std::shared_ptr<Segment> segment = shared_->segment(instance_, segment_size_);
     if (segment == nullptr) return fail(FI_ENOMEM, "no memory for counters");
@@ -423,8 +425,8 @@ class Profile {
                       count, desc, result, result_desc, coll, datatype, flags, context);
   }
   ssize_t reduce_scatter(Link link, fid_ep *ep, const void *buf, size_t count, void *desc,
-                         void *result, void *result_desc, fi_addr_t coll,
-                         enum fi_datatype datatype, enum fi_op op, uint64_t flags, void *context) {
+                         void *result, void *result_desc, fi_addr_t coll, enum fi_datatype datatype,
+                         enum fi_op op, uint64_t flags, void *context) {
     return collective(link, count, datatype, context, link.next.collective->reduce_scatter, ep, buf,
                       count, desc, result, result_desc, coll, datatype, op, flags, context);
   }
@@ -630,11 +632,7 @@ DomainState::~DomainState() {
 
 EndpointState::EndpointState(Profile &hook, fid_ep *ep, std::shared_ptr<Segment> segment,
                              const Labels &labels, uint32_t sample)
-    : counting(*this, sample),
-      hook_(hook),
-      ep_(ep),
-      segment_(std::move(segment)),
-      labels_(labels) {
+    : counting(*this, sample), hook_(hook), ep_(ep), segment_(std::move(segment)), labels_(labels) {
   domain_ = header_of(&ep->fid)->parent_core;
   while (domain_ != nullptr && domain_->fclass != FI_CLASS_DOMAIN)
     domain_ = header_of(domain_)->parent_core;
@@ -657,7 +655,8 @@ PeerClass EndpointState::peer(fi_addr_t dest) {
   alignas(16) char address[256];
   size_t length = sizeof address;
   if (counting.way() == Endpoint::kByAddress) {
-    // A scalable endpoint's address names a context as well, of which an address vector says no more.
+    // A scalable endpoint's address names a context as well, of which an address vector says no
+    // more.
     const auto *peers = Profile::state_at<AvState>(link, &av_->fid);
     if (peers == nullptr || dest == FI_ADDR_UNSPEC || dest == FI_ADDR_NOTAVAIL) return kAny;
     const weft_hook_link &av = hook_link<Profile>(&av_->fid);
@@ -674,8 +673,7 @@ PeerClass EndpointState::peer(fi_addr_t dest) {
   const int rc = link.next.cm->getpeer(ep_, address, &length);
   if (rc == 0) {
     learn_name();
-    const PeerClass where =
-        peer_class(address, std::min(length, sizeof address), hook_.names());
+    const PeerClass where = peer_class(address, std::min(length, sizeof address), hook_.names());
     counting.set_peer(where);
     return where;
   }

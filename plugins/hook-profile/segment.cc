@@ -2,6 +2,7 @@
 #include "plugins/hook-profile/segment.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,17 +27,32 @@ struct Field {
   const char *sum = nullptr;
 };
 
-#define LABELS(T, what)                                                                            \
-  {"object", "", what ", 0: all that are closed", kLabel, kU64, offsetof(T, labels.object), 1},    \
-      {"element", "", "provider or layer that made the object", kLabel, kText,                     \
-       offsetof(T, labels.element), sizeof(Labels::element)},                                      \
-      {"stack", "", "the stack that it belongs to", kLabel, kText, offsetof(T, labels.stack),      \
-       sizeof(Labels::stack)},                                                                     \
-      {"operation", "", "what the calls ask for", kLabel, kText, offsetof(T, labels.operation),    \
-       sizeof(Labels::operation)},                                                                 \
-  {                                                                                                \
-    "peer", "", "where the peer is: process, host, remote; any: not known", kLabel, kText,         \
-        offsetof(T, labels.peer), sizeof(Labels::peer)                                             \
+#define LABELS(T, what)                                                                         \
+  {"object", "", what ", 0: all that are closed", kLabel, kU64, offsetof(T, labels.object), 1}, \
+      {"element",                                                                               \
+       "",                                                                                      \
+       "provider or layer that made the object",                                                \
+       kLabel,                                                                                  \
+       kText,                                                                                   \
+       offsetof(T, labels.element),                                                             \
+       sizeof(Labels::element)},                                                                \
+      {"stack",                                                                                 \
+       "",                                                                                      \
+       "the stack that it belongs to",                                                          \
+       kLabel,                                                                                  \
+       kText,                                                                                   \
+       offsetof(T, labels.stack),                                                               \
+       sizeof(Labels::stack)},                                                                  \
+      {"operation",                                                                             \
+       "",                                                                                      \
+       "what the calls ask for",                                                                \
+       kLabel,                                                                                  \
+       kText,                                                                                   \
+       offsetof(T, labels.operation),                                                           \
+       sizeof(Labels::operation)},                                                              \
+  {                                                                                             \
+    "peer", "", "where the peer is: process, host, remote; any: not known", kLabel, kText,      \
+        offsetof(T, labels.peer), sizeof(Labels::peer)                                          \
   }
 #define COUNTER(T, name, unit, help) \
   { #name, unit, help, kCounter, kU64, offsetof(T, name), 1 }
@@ -156,7 +172,9 @@ Segment::Segment(size_t size, std::string &why) : pid_(getpid()) {
     const std::string draft = path_ + ".new";
     unlink(draft.c_str());
     file_ = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file_ >= 0 && ftruncate(file_, static_cast<off_t>(size_)) == 0 &&
+    // The lock goes with the last process that has the file: so a reader tells what is abandoned.
+    if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0 &&
+        ftruncate(file_, static_cast<off_t>(size_)) == 0 &&
         (errno = posix_fallocate(file_, 0, kPiece)) == 0) {
       void *at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
       if (at != MAP_FAILED) {

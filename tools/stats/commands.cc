@@ -34,8 +34,8 @@ std::string short_number(double value) {
   }
   char text[32];
   const int digits = value >= 99.5 || value == static_cast<double>(static_cast<int>(value)) ? 0
-                     : value >= 9.95                                                       ? 1
-                                                                                           : 2;
+                     : value >= 9.95                                                        ? 1
+                                                                                            : 2;
   std::snprintf(text, sizeof text, "%.*f%s", digits, value, kUnits[unit]);
   return text;
 }
@@ -90,8 +90,8 @@ void print_table(const std::vector<Line> &lines, bool rates) {
     return;
   }
   Table table({"PID", "PROGRAM", "ELEMENT", "OPERATION", "PEER", rates ? "CALLS/S" : "CALLS",
-               rates ? "BYTES/S" : "BYTES", rates ? "AGAIN/S" : "AGAIN", rates ? "ERRORS/S" : "ERRORS",
-               "P50", "P99"});
+               rates ? "BYTES/S" : "BYTES", rates ? "AGAIN/S" : "AGAIN",
+               rates ? "ERRORS/S" : "ERRORS", "P50", "P99"});
   for (const Line &line : lines) {
     table.add({std::to_string(line.pid), line.program, line.element, line.operation, line.peer,
                short_number(line.calls), short_number(line.bytes), short_number(line.again),

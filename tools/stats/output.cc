@@ -96,8 +96,8 @@ void add_histogram(std::map<std::string, Family> &families, const std::string &n
     const double below = static_cast<double>(profile::bucket_start(i + 1, field.sub_bits));
     // Inclusive, of whole numbers.
     const double le = field.unit == "ns" ? below * 1e-9 : below - 1;
-    family.samples += name + "_bucket{" + labels + ",le=\"" + number(le) + "\"} " +
-                      std::to_string(sum) + "\n";
+    family.samples +=
+        name + "_bucket{" + labels + ",le=\"" + number(le) + "\"} " + std::to_string(sum) + "\n";
   }
   family.samples += name + "_bucket{" + labels + ",le=\"+Inf\"} " + std::to_string(sum) + "\n";
   const double values = static_cast<double>(row.value(field.sum).value_or(0)) * scale(field);
@@ -157,10 +157,11 @@ std::string prometheus(const std::vector<Snapshot> &snapshots) {
         Family &family = families[name];
         family.help = field->help;
         family.type = counter ? "counter" : "gauge";
-        family.samples += name + "{" + labels + "} " +
-                          (scale(*field) == 1 ? std::to_string(value)
-                                              : number(static_cast<double>(value) * scale(*field))) +
-                          "\n";
+        family.samples +=
+            name + "{" + labels + "} " +
+            (scale(*field) == 1 ? std::to_string(value)
+                                : number(static_cast<double>(value) * scale(*field))) +
+            "\n";
       }
     }
   }

@@ -58,8 +58,10 @@ class Reader {
     if (!get(0, head_) || std::memcmp(head_.magic, kMagic, sizeof kMagic) != 0)
       return fail(FI_EINVAL, "this is no segment of the hook profile");
     if (head_.version != kVersion)
-      return fail(FI_ENOSYS, "version %u of the segment is not known here (%u is): use the weft "
-                  "of that program", head_.version, kVersion);
+      return fail(FI_ENOSYS,
+                  "version %u of the segment is not known here (%u is): use the weft "
+                  "of that program",
+                  head_.version, kVersion);
     WEFT_CHECK(read_schemas());
     Snapshot snapshot;
     for (int i = 0; i < kTries; ++i) {

@@ -76,8 +76,8 @@ Result<Snapshot> read_segment(const std::filesystem::path &path);
 // The segments in a folder, by process. Those of processes that are gone are removed.
 std::vector<std::filesystem::path> segments(const std::filesystem::path &folder);
 
-// The processes that are asked for: one, or with 0 all. One that cannot be read is said on stderr and
-// left out, unless it was asked for.
+// The processes that are asked for: one, or with 0 all. One that cannot be read is said on stderr
+// and left out, unless it was asked for.
 Result<std::vector<Snapshot>> snapshots_of(uint64_t pid);
 
 // Sums rows that differ in nothing but the labels that `drop` names.

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What each fault means, over a connection of tcp in which the hook sits above the provider, over
+// tcp's datagrams, and beneath rxm. Each test is a process: rules are read when a fabric opens.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <weft/plugin.h>
+
+#include <fstream>
+#include <map>
+
+#include "plugins/hook-fault/rules.h"
+#include "tests/conformance/harness.h"
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance {
+namespace {
+
+#define WITH_RULES(rules) \
+  if (!in_fresh_process({"FI_PROVIDER=tcp", "FI_HOOK=fault", "FI_FAULT_RULES=" rules})) return
+
+// How often each rule fired, and what was not applicable.
+std::map<std::string, uint64_t> counters(struct fid *fid) {
+  weft_counters_ops *ops = nullptr;
+  must(fi_open_ops(fid, "hook-fault", 0, reinterpret_cast<void **>(&ops), nullptr));
+  weft_counter all[80];
+  const size_t count = ops->read(fid, all, std::size(all));
+  std::map<std::string, uint64_t> found;
+  for (size_t i = 0; i < count; ++i) found[all[i].name] = all[i].value;
+  return found;
+}
+
+// `count` messages on their way from a to b, each with a pattern and contexts of its own.
+struct Messages {
+  Messages(Pair &pair, size_t count, size_t size = 100) : pair(pair) {
+    for (size_t i = 0; i < count; ++i) {
+      out.push_back(pattern(size, unsigned(i + 1)));
+      in.emplace_back(size);
+    }
+    for (auto &buffer : in)
+      pair.post([&] { return fi_recv(pair.b.ep, buffer.data(), size, nullptr, 0, &buffer); });
+  }
+  void send(size_t i) {
+    pair.post(
+        [&] { return fi_send(pair.a.ep, out[i].data(), out[i].size(), nullptr, 0, &out[i]); });
+  }
+  void send_all() {
+    for (size_t i = 0; i < out.size(); ++i) send(i);
+  }
+  // Waits for the completions of exactly these sends, in any order.
+  void sent(size_t count) {
+    std::map<void *, int> seen;
+    for (size_t i = 0; i < count; ++i) {
+      const Done done = pair.wait(pair.a.tx_cq);
+      EXPECT_EQ(done.err, 0);
+      ++seen[done.context];
+    }
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(seen[&out[i]], 1) << "message " << i;
+  }
+  // The number of the message that the next completed receive holds; -1: none of them.
+  int received() {
+    const Done done = pair.wait(pair.b.rx_cq);
+    EXPECT_EQ(done.err, 0);
+    last = static_cast<std::vector<uint8_t> *>(done.context);
+    last->resize(done.len);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (*last == out[i]) return static_cast<int>(i);
+    }
+    return -1;
+  }
+  void nothing_more() {
+    pair.settle();
+    EXPECT_FALSE(poll_cq(pair.a.tx_cq));
+    EXPECT_FALSE(poll_cq(pair.b.rx_cq));
+  }
+
+  Pair &pair;
+  std::vector<std::vector<uint8_t>> out, in;
+  std::vector<uint8_t> *last = nullptr;
+};
+
+TEST(Fault, DroppedMessageCompletesAndDoesNotArrive) {
+  WITH_RULES("send:nth=2:drop");
+  Pair pair;
+  Messages messages(pair, 3);
+  messages.send_all();
+  messages.sent(3);
+  EXPECT_EQ(messages.received(), 0);
+  EXPECT_EQ(messages.received(), 2);
+  messages.nothing_more();
+  const auto counted = counters(&pair.a.ep->fid);
+  EXPECT_EQ(counted.at("rule 1: send:nth=2:drop"), 1u);
+  EXPECT_EQ(counted.at("not_applicable"), 0u);
+}
+
+TEST(Fault, DuplicateArrivesTwiceAndCompletesOnce) {
+  WITH_RULES("send:nth=1:dup");
+  Pair pair;
+  Messages messages(pair, 3);
+  messages.send(0);
+  messages.send(1);
+  messages.sent(2);
+  EXPECT_EQ(messages.received(), 0);
+  EXPECT_EQ(messages.received(), 0);
+  EXPECT_EQ(messages.received(), 1);
+  messages.nothing_more();
+}
+
+TEST(Fault, ReorderedMessageComesAfterTheNext) {
+  WITH_RULES("send:nth=1:reorder");
+  Pair pair;
+  Messages messages(pair, 2);
+  messages.send_all();
+  EXPECT_EQ(messages.received(), 1);
+  EXPECT_EQ(messages.received(), 0);
+  messages.sent(2);
+  messages.nothing_more();
+}
+
+TEST(Fault, HeldMessagesGoOutInTheEnd) {
+  WITH_RULES("send:nth=1:reorder;send:nth=2:delay=40");
+  Pair pair;
+  Messages messages(pair, 2);
+  messages.send(0);  // no other message follows it
+  EXPECT_EQ(messages.received(), 0);
+  messages.send(1);
+  EXPECT_EQ(messages.received(), 1);
+  messages.sent(2);
+  messages.nothing_more();
+}
+
+TEST(Fault, HeldMessageGoesOutWhenTheSenderSleeps) {
+  WITH_RULES("send:nth=1:delay=1000000");
+  Options options;
+  options.tx_cq.wait_obj = FI_WAIT_UNSPEC;
+  options.progress = FI_PROGRESS_AUTO;
+  Pair pair(options);
+  Messages messages(pair, 1);
+  messages.send(0);
+  fi_cq_data_entry entry{};
+  ASSERT_EQ(fi_cq_sread(pair.a.tx_cq, &entry, 1, nullptr, 30000), 1);
+  EXPECT_EQ(entry.op_context, &messages.out[0]);
+  EXPECT_EQ(messages.received(), 0);
+}
+
+TEST(Fault, TruncatedMessage) {
+  WITH_RULES("send:truncate=7");
+  Pair pair;
+  Messages messages(pair, 1);
+  messages.send(0);
+  EXPECT_EQ(messages.received(), -1);
+  EXPECT_EQ(*messages.last,
+            std::vector<uint8_t>(messages.out[0].begin(), messages.out[0].begin() + 7));
+  messages.sent(1);
+}
+
+TEST(Fault, CorruptMessageDiffersInOneBit) {
+  WITH_RULES("send:corrupt");
+  Pair pair;
+  Messages messages(pair, 1, 3000);
+  messages.send(0);
+  EXPECT_EQ(messages.received(), -1);
+  ASSERT_EQ(messages.last->size(), 3000u);
+  int bits = 0;
+  for (size_t i = 0; i < 3000; ++i)
+    bits += __builtin_popcount(static_cast<unsigned>((*messages.last)[i] ^ messages.out[0][i]));
+  EXPECT_EQ(bits, 1);
+  messages.sent(1);
+}
+
+TEST(Fault, ErrorCompletions) {
+  WITH_RULES("send:nth=2:error=ECONNRESET;recv:nth=1:error=EIO");
+  Pair pair;
+  int first = 0;
+  char room[8];
+  must(fi_recv(pair.b.ep, room, sizeof room, nullptr, 0, &first));
+  const Done failed = pair.wait(pair.b.rx_cq);
+  EXPECT_EQ(failed.err, FI_EIO);
+  EXPECT_EQ(failed.context, &first);
+  EXPECT_NE(failed.flags & FI_RECV, 0u);
+
+  Messages messages(pair, 2);
+  messages.send(0);
+  EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
+  messages.send(1);
+  const Done reset = pair.wait(pair.a.tx_cq);
+  EXPECT_EQ(reset.err, FI_ECONNRESET);
+  EXPECT_EQ(reset.context, &messages.out[1]);
+  EXPECT_EQ(messages.received(), 0);
+  messages.nothing_more();
+}
+
+TEST(Fault, FailingCalls) {
+  WITH_RULES("send:nth=1:fail=ENOMEM;send:nth=2:eagain;send:nth=3:full");
+  Pair pair;
+  Messages messages(pair, 1);
+  const auto send = [&] {
+    return fi_send(pair.a.ep, messages.out[0].data(), 100, nullptr, 0, &messages.out[0]);
+  };
+  EXPECT_EQ(send(), -FI_ENOMEM);
+  EXPECT_EQ(send(), -FI_EAGAIN);
+  EXPECT_EQ(send(), -FI_EAGAIN);
+  EXPECT_EQ(send(), -FI_EAGAIN) << "full until the queue was read";
+  char other[8];
+  EXPECT_EQ(fi_recv(pair.a.ep, other, sizeof other, nullptr, 0, nullptr), -FI_EAGAIN);
+  EXPECT_FALSE(poll_cq(pair.a.tx_cq));
+  EXPECT_EQ(send(), 0);
+  EXPECT_EQ(messages.received(), 0);
+  messages.sent(1);
+}
+
+TEST(Fault, KilledConnection) {
+  WITH_RULES("send:nth=2:kill");
+  Pair pair;
+  Messages messages(pair, 2);
+  messages.send(0);
+  messages.sent(1);
+  EXPECT_EQ(messages.received(), 0);
+  const ssize_t rc = fi_send(pair.a.ep, messages.out[1].data(), 100, nullptr, 0, nullptr);
+  EXPECT_EQ(pair.wait_event(pair.b.eq, FI_SHUTDOWN).fid, &pair.b.ep->fid);
+  if (rc == 0) {
+    EXPECT_NE(pair.wait(pair.a.tx_cq).err, 0);
+  }
+  EXPECT_EQ(counters(&pair.a.ep->fid).at("rule 1: send:nth=2:kill"), 1u);
+}
+
+TEST(Fault, CompletionQueueThatFails) {
+  WITH_RULES("cq_read:nth=1:eagain;cq_read:nth=2:fail=EIO;cq_read:nth=4:overrun");
+  Side side;
+  const Info info = options_info(side.options);
+  side.open(info.get());
+  fi_cq_attr attr = Options::cq_attr();
+  Handle<fid_cq> cq;
+  must(fi_cq_open(side.domain, &attr, cq.out(), nullptr));
+  fi_cq_data_entry entry{};
+  for (const ssize_t wanted : {-FI_EAGAIN, -FI_EIO, -FI_EAGAIN, -FI_EOVERRUN, -FI_EOVERRUN})
+    EXPECT_EQ(fi_cq_read(cq, &entry, 1), wanted);
+}
+
+TEST(Fault, InjectedMessages) {
+  WITH_RULES("inject:nth=1:drop;inject:nth=2:dup;inject:nth=3:reorder;inject:nth=5:corrupt");
+  Pair pair;
+  Messages messages(pair, 5, 16);
+  for (const auto &out : messages.out)
+    pair.post([&] { return fi_inject(pair.a.ep, out.data(), out.size(), 0); });
+  EXPECT_EQ(messages.received(), 1);
+  EXPECT_EQ(messages.received(), 1);
+  EXPECT_EQ(messages.received(), 3);
+  EXPECT_EQ(messages.received(), 2);
+  EXPECT_EQ(messages.received(), -1);
+  messages.nothing_more();
+}
+
+TEST(Fault, WhatCannotBeDoneRightIsNotDone) {
+  WITH_RULES("send:dup");
+  // A second message would be counted, and no counter can be taken back.
+  fid_cntr *sends = nullptr;
+  Pair pair({}, {}, [&](Side &side) {
+    if (sends == nullptr) sends = side.count(FI_SEND);
+  });
+  Messages messages(pair, 1);
+  messages.send(0);
+  EXPECT_EQ(messages.received(), 0);
+  messages.sent(1);
+  messages.nothing_more();
+  EXPECT_EQ(counters(&pair.a.ep->fid).at("not_applicable"), 1u);
+}
+
+TEST(Fault, ClosesWithMessagesInHand) {
+  WITH_RULES("send:delay=1000000");
+  Pair pair;
+  Messages messages(pair, 3);
+  messages.send_all();
+  pair.a.ep.reset();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(messages.received(), i) << "closing sends what was held";
+}
+
+TEST(Fault, SameSeedSameFate) {
+  WITH_RULES("send:p=0.3:drop;seed=7");
+  Pair pair;
+  Messages messages(pair, 40);
+  messages.send_all();
+  messages.sent(40);
+  std::vector<int> arrived;
+  const uint64_t dropped = counters(&pair.a.ep->fid).at("rule 1: send:p=0.3:drop");
+  EXPECT_GT(dropped, 2u);
+  EXPECT_LT(dropped, 30u);
+  for (uint64_t i = 0; i < 40 - dropped; ++i) arrived.push_back(messages.received());
+  messages.nothing_more();
+  // What the seed says of one of the first objects, whatever the time and the machine.
+  bool foretold = false;
+  for (uint64_t object = 1; object < 20; ++object) {
+    std::vector<int> fate;
+    for (int i = 0; i < 40; ++i) {
+      if (fault::chance(7, object, fault::kSend, uint64_t(i) + 1, 0) >= 0.3) fate.push_back(i);
+    }
+    foretold = foretold || fate == arrived;
+  }
+  EXPECT_TRUE(foretold);
+}
+
+TEST(Fault, ReliableDatagramsOverTcp) {
+  if (!in_fresh_process({"FI_PROVIDER=tcp", "WEFT_TEST_STACK=tcp", "FI_HOOK=fault",
+                         "FI_FAULT_RULES=tsend:nth=2:drop;tsend:nth=3:dup;tsend:nth=5:error=EIO"}))
+    return;
+  rdm::Net net(2);
+  uint64_t in[5] = {}, out[5] = {10, 11, 12, 13, 14};
+  for (auto &one : in)
+    must(fi_trecv(net[1].ep, &one, sizeof one, nullptr, FI_ADDR_UNSPEC, 5, 0, &one));
+  for (auto &one : out) {
+    net.post([&] { return fi_tsend(net[0].ep, &one, sizeof one, nullptr, net.at(0, 1), 5, &one); });
+  }
+  for (int i = 0; i < 4; ++i) net.wait(net[1].receive_cq());
+  EXPECT_EQ(std::vector<uint64_t>(in, in + 4), (std::vector<uint64_t>{10, 12, 12, 13}));
+  int errors = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto done = net.wait(net[0].tx_cq);
+    if (done.err == 0) continue;
+    ++errors;
+    EXPECT_EQ(done.err, FI_EIO);
+    EXPECT_EQ(done.context, &out[4]);
+  }
+  EXPECT_EQ(errors, 1);
+}
+
+// [rxm, fault, tcp]: the hook is on the objects that rxm opens.
+bool beneath_rxm(const char *rules) {
+  const char *given = getenv("FI_CONFIG");
+  const char *folder = getenv("TMPDIR");
+  const std::string path = given != nullptr
+                               ? given
+                               : std::string(folder != nullptr ? folder : "/tmp") + "/weft-fault-" +
+                                     std::to_string(getpid()) + ".yaml";
+  if (given == nullptr) {
+    std::ofstream(path) << "version: 1\nstacks:\n  tested: [{layer: rxm}, {hook: fault, params: "
+                           "{rules: \""
+                        << rules << "\"}}, {provider: tcp}]\nuse: [tested]\n";
+  }
+  const std::string config = "FI_CONFIG=" + path;
+  if (in_fresh_process({config.c_str(), "WEFT_TEST_STACK=tcp;ofi_rxm"})) return true;
+  unlink(path.c_str());
+  return false;
+}
+
+TEST(Fault, BeneathRxmProviderWithoutRoom) {
+  if (!beneath_rxm("post:every=3:eagain;cq_read:p=0.3:eagain;seed=5")) return;
+  rdm::Net net(2);
+  for (size_t i = 0; i < 100; ++i) net.exchange(i % 2, 1 - i % 2, 1 + i * 700, i);
+}
+
+TEST(Fault, BeneathRxmConnectionDies) {
+  if (!beneath_rxm("send,inject:nth=12:kill")) return;
+  rdm::Net net(2);
+  // Whatever was under way ends, well or with an error; nothing hangs.
+  constexpr int kCount = 40;
+  uint64_t in[kCount] = {}, out[kCount] = {};
+  int finished = 0, failed = 0;
+  for (int i = 0; i < kCount; ++i)
+    must(fi_trecv(net[1].ep, &in[i], sizeof in[i], nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+  for (int i = 0; i < kCount; ++i) {
+    const ssize_t rc = net.attempt([&] {
+      return fi_tsend(net[0].ep, &out[i], sizeof out[i], nullptr, net.at(0, 1), 5, nullptr);
+    });
+    if (rc != 0) {
+      ++finished;
+      ++failed;
+      continue;
+    }
+    const auto done = net.wait(net[0].tx_cq);
+    ++finished;
+    failed += done.err != 0;
+  }
+  EXPECT_EQ(finished, kCount);
+  EXPECT_GT(failed, 0);
+}
+
+}  // namespace
+}  // namespace weft::conformance
