@@ -3,6 +3,8 @@
 // connections of an inner provider. What every unconnected endpoint promises is in
 // tests/conformance.
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_tagged.h>
@@ -10,10 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "tests/conformance/harness.h"
+
+extern "C" [[gnu::weak]] size_t __sanitizer_get_current_allocated_bytes();
 
 namespace weft::conformance {
 namespace {
@@ -125,6 +131,14 @@ Entry wait(Peer &peer, const void *context, std::initializer_list<Peer *> peers,
   });
   if (!there) throw std::runtime_error("line " + std::to_string(line) + ": no completion");
   return found;
+}
+
+// Bytes that the process has allocated.
+size_t allocated() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr)
+    return __sanitizer_get_current_allocated_bytes();
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 void *mark(size_t n) {
@@ -422,6 +436,83 @@ TEST(Rxm, AThreadMakesProgressForThoseWhoDoNot) {
   EXPECT_EQ(wait(a, mark(2), {&a}).err, 0);
 }
 
+size_t open_files() {
+  size_t count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// With a limit of one everybody gives up the connection that he used before, while its peer may
+// be sending.
+TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
+  const char *limit = std::getenv("FI_OFI_RXM_MAX_CONNECTIONS");
+  if (limit == nullptr || std::string(limit) != "1") GTEST_SKIP() << "without the limit";
+  std::deque<Peer> peers(4);
+  Peer &a = peers[0];
+  std::vector<fi_addr_t> to, back;
+  for (Peer &peer : peers) {
+    to.push_back(a.insert(peer));
+    back.push_back(peer.insert(a));
+  }
+  const auto progress_until = [&](const std::function<bool()> &condition) {
+    return until({&a, &peers[1], &peers[2], &peers[3]}, condition);
+  };
+  std::vector<Bytes> in(2, Bytes(20000));
+  size_t files = 0;
+  for (size_t round = 0; round < 90; ++round) {
+    const size_t n = 1 + round % 3;
+    Peer &b = peers[n];
+    const Bytes out = content(round % 2 == 0 ? 20000 : 64, unsigned(round));
+    must(fi_trecv(b.ep, in[0].data(), 20000, nullptr, FI_ADDR_UNSPEC, round, 0, mark(1)));
+    must(fi_trecv(a.ep, in[1].data(), 20000, nullptr, FI_ADDR_UNSPEC, round, 0, mark(2)));
+    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to[n], round, mark(3)));
+    must(fi_tsend(b.ep, out.data(), out.size(), nullptr, back[n], round, mark(4)));
+    ASSERT_TRUE(progress_until([&] { return a.done.size() == 2 && b.done.size() == 2; })) << round;
+    for (Peer *peer : {&a, &b}) {
+      for (const Entry &entry : peer->done) EXPECT_EQ(entry.err, 0) << round;
+      peer->done.clear();
+    }
+    for (size_t i : {0, 1})
+      EXPECT_EQ(Bytes(in[i].begin(), in[i].begin() + ptrdiff_t(out.size())), out) << round;
+    if (round == 0) files = open_files();
+  }
+  EXPECT_TRUE(progress_until([&] { return open_files() <= files; }))
+      << open_files() << " files, " << files << " with one connection";
+}
+
+// Everybody connects to everybody; the first round pays for what an endpoint has once.
+TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
+  constexpr size_t kPeers = 24;
+  std::deque<Peer> peers(kPeers);
+  std::vector<std::vector<fi_addr_t>> index(kPeers);
+  for (size_t i = 0; i < kPeers; ++i)
+    for (Peer &peer : peers) index[i].push_back(peers[i].insert(peer));
+  Bytes bytes(100);
+  const auto connect = [&](size_t from, size_t to) {
+    Peer &a = peers[from], &b = peers[to];
+    must(fi_trecv(b.ep, bytes.data(), bytes.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+    must(fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, index[from][to], 1, mark(2)));
+    EXPECT_EQ(wait(b, mark(1), {&a, &b}).err, 0);
+    EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+  };
+  for (size_t i = 0; i < kPeers; ++i) connect(i, (i + 1) % kPeers);
+  const size_t before = allocated();
+  size_t ends = 0;
+  for (size_t i = 0; i < kPeers; ++i) {
+    for (size_t j = i + 2; j < kPeers; ++j) {
+      if (i == 0 && j == kPeers - 1) continue;  // of the first round
+      connect(i, j);
+      ends += 2;
+    }
+  }
+  const size_t each = (allocated() - before) / ends;
+  RecordProperty("bytes", int(each));
+  EXPECT_GT(each, 100u) << "is it counted?";
+  EXPECT_LE(each, 4096u);
+}
+
 TEST(Rxm, ThousandsInsertedCostNothingAndOneOfThemIsReached) {
   Peer a, b;
   std::vector<sockaddr_in> many(20000);
@@ -432,8 +523,11 @@ TEST(Rxm, ThousandsInsertedCostNothingAndOneOfThemIsReached) {
   }
   many[15000] = b.name;
   std::vector<fi_addr_t> names(many.size());
+  const size_t before = allocated();
   ASSERT_EQ(fi_av_insert(a.av, many.data(), many.size(), names.data(), 0, nullptr),
             int(many.size()));
+  // The vector's own: an address, and what finds it again.
+  EXPECT_LE(allocated() - before, many.size() * (8 + 16)) << "beside " << before;
   Bytes bytes(10);
   must(fi_recv(b.ep, bytes.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(1)));
   must(fi_inject(a.ep, bytes.data(), 10, names[15000]));

@@ -17,6 +17,7 @@
 #include <random>
 #include <set>
 
+#include "plugin-api/sdk/test_allocations.h"
 #include "plugin-api/sdk/test_instance.h"
 
 namespace weft::rxm {
@@ -876,6 +877,20 @@ TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
   EXPECT_EQ(run.sent[1].err, 0);
   EXPECT_EQ(run.sent[1].arrived, 1);
   EXPECT_EQ(run.nodes[1]->core().connections(), 1u);
+}
+
+TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {
+  Play run(1, Script{});
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  Core &core = run.nodes[0]->core();
+  const size_t before = sdk::allocations();
+  for (uint32_t i = 2; i < 2000; ++i) core.introduce(i, address_of(i));
+  EXPECT_EQ(sdk::allocations(), before);
+  for (uint32_t i = 2; i < 2000; ++i) core.forget(i);
+  EXPECT_EQ(sdk::allocations(), before);
+  EXPECT_EQ(core.objects(), 1u);
 }
 
 TEST(Core, WhatNobodyWantsIsBounded) {
