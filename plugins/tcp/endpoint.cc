@@ -32,6 +32,10 @@ bool sum_lengths(const iovec *iov, size_t count, uint64_t &total) {
 // For an endpoint without FI_RMA: every op of the table declines.
 struct NoRma final : sdk::Object<NoRma, fid_ep> {};
 
+// Memory of so many is had at once: layers have many endpoints, most of them idle.
+constexpr size_t kOpsAtOnce = 4;
+constexpr size_t kControlsAtOnce = 2;
+
 }  // namespace
 
 int put_option(size_t option, void *value, size_t *length) {
@@ -56,8 +60,9 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       addr_format_(info.addr_format),
       tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0
                   ? info.tx_attr->size
-                  : domain.fabric().settings().tx_size),
-      control_ops_(kMaxControlItems, 8),
+                  : domain.fabric().settings().tx_size,
+              kOpsAtOnce),
+      control_ops_(kMaxControlItems, kControlsAtOnce),
       own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0
                      ? info.rx_attr->size
                      : domain.fabric().settings().rx_size) {
