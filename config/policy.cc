@@ -14,8 +14,8 @@ namespace weft::config {
 namespace {
 
 using Key = std::string_view;
-constexpr std::array<Key, 7> kTopKeys = {"version", "providers", "stacks", "use",
-                                         "params",  "plugins",   "final"};
+constexpr std::array<Key, 8> kTopKeys = {"version", "providers", "stacks",  "use",
+                                         "params",  "plugins",   "control", "final"};
 constexpr std::array<Key, 3> kProviderKeys = {"enable", "disable", "rank"};
 constexpr std::array<Key, 3> kRuleKeys = {"match", "rank", "enable"};
 constexpr std::array<Key, 6> kMatchKeys = {"provider", "netdev",   "subnet",
@@ -25,8 +25,9 @@ constexpr std::array<Key, 5> kElementKeys = {"provider", "layer", "hook", "param
                                              "on_unavailable"};
 constexpr std::array<Key, 2> kUnavailable = {"fail", "skip"};
 constexpr std::array<Key, 3> kPluginKeys = {"path", "unprobed", "probe_budget_ms"};
-constexpr std::array<Key, 2> kUnprobed = {"allow", "deny"};
-constexpr std::array<Key, 5> kFinalKeys = {"providers", "stacks", "use", "params", "plugins"};
+constexpr std::array<Key, 2> kAllowDeny = {"allow", "deny"};
+constexpr std::array<Key, 6> kFinalKeys = {"providers", "stacks",  "use",
+                                           "params",    "plugins", "control"};
 
 constexpr int64_t kMaxProbeBudgetMs = 600'000;
 
@@ -40,25 +41,29 @@ class PolicyReader {
       diag_.error(root.where, "the file says nothing", "begin it with 'version: 1'");
       return {};
     }
-    const bool is_map = read_map(root, "the file", kTopKeys, "'key: value' lines", diag_,
-                                 [&](const Node &key, const Node &value) {
-                                   if (key.text == "version") {
-                                     has_version = true;
-                                     version(value);
-                                   } else if (key.text == "providers") {
-                                     providers(value);
-                                   } else if (key.text == "stacks") {
-                                     stacks(value);
-                                   } else if (key.text == "use") {
-                                     policy_.use = names(value, "'use'", Naming::kLabel);
-                                   } else if (key.text == "params") {
-                                     params(value);
-                                   } else if (key.text == "plugins") {
-                                     plugins(value);
-                                   } else if (key.text == "final") {
-                                     final_keys(value);
-                                   }
-                                 });
+    const bool is_map =
+        read_map(root, "the file", kTopKeys, "'key: value' lines", diag_,
+                 [&](const Node &key, const Node &value) {
+                   if (key.text == "version") {
+                     has_version = true;
+                     version(value);
+                   } else if (key.text == "providers") {
+                     providers(value);
+                   } else if (key.text == "stacks") {
+                     stacks(value);
+                   } else if (key.text == "use") {
+                     policy_.use = names(value, "'use'", Naming::kLabel);
+                   } else if (key.text == "params") {
+                     params(value);
+                   } else if (key.text == "plugins") {
+                     plugins(value);
+                   } else if (key.text == "control") {
+                     if (const auto word = read_word(value, "'control'", kAllowDeny, diag_))
+                       policy_.control = {*word == 0, key.where};
+                   } else if (key.text == "final") {
+                     final_keys(value);
+                   }
+                 });
     if (is_map && !has_version)
       diag_.error(root.where, "'version' is missing", "begin the file with 'version: 1'");
     return std::move(policy_);
@@ -298,7 +303,7 @@ class PolicyReader {
                if (key.text == "path") {
                  plugin_path(value);
                } else if (key.text == "unprobed") {
-                 if (const auto word = read_word(value, "'plugins.unprobed'", kUnprobed, diag_))
+                 if (const auto word = read_word(value, "'plugins.unprobed'", kAllowDeny, diag_))
                    policy_.unprobed_allow = {*word == 0, key.where};
                } else if (const auto ms = read_integer(value, "'plugins.probe_budget_ms'", 1,
                                                        kMaxProbeBudgetMs, diag_)) {
@@ -354,7 +359,9 @@ class PolicyReader {
     const Words beneath = part[0] == "providers" ? Words(kProviderKeys)
                           : part[0] == "plugins" ? Words(kPluginKeys)
                                                  : Words();
-    const size_t deepest = part[0] == "params" ? 3 : part[0] == "use" ? 1 : 2;
+    const size_t deepest = part[0] == "params"                        ? 3
+                           : part[0] == "use" || part[0] == "control" ? 1
+                                                                      : 2;
     if (count > deepest)
       return no_key("it has no more than " + std::to_string(deepest) +
                     (deepest == 1 ? " part" : " parts"));

@@ -65,7 +65,7 @@ struct Policy {
   std::vector<RankRule> ranks;
   std::vector<Stack> stacks;
   std::vector<Setting> params;
-  std::optional<Placed<bool>> unprobed_allow;
+  std::optional<Placed<bool>> unprobed_allow, control;
   std::optional<Placed<uint32_t>> probe_budget_ms;
 };
 

@@ -197,6 +197,15 @@ TEST(Policy, Plugins) {
   EXPECT_EQ(good("plugins: {unprobed: allow}\n")->unprobed_allow, 1u);
 }
 
+TEST(Policy, Control) {
+  const auto policy = good("control: deny\n");
+  EXPECT_EQ(policy->has_control, 1u);
+  EXPECT_EQ(policy->control_allow, 0u);
+  EXPECT_EQ(place(policy->control_where), at(2, 1));
+  EXPECT_EQ(good("control: allow\n")->control_allow, 1u);
+  EXPECT_EQ(good("use: [a]\n")->has_control, 0u);
+}
+
 TEST(Policy, FinalTakesEveryKey) {
   const auto policy = good(R"(final:
   - providers
@@ -213,8 +222,9 @@ TEST(Policy, FinalTakesEveryKey) {
   - plugins.path
   - plugins.unprobed
   - plugins.probe_budget_ms
+  - control
 )");
-  EXPECT_EQ(policy->final_key_count, 14u);
+  EXPECT_EQ(policy->final_key_count, 15u);
   EXPECT_STREQ(policy->final_keys[9].name, "params.tcp.interfaces");
   EXPECT_EQ(place(policy->final_keys[9].where), at(12, 5));
 }
@@ -296,7 +306,7 @@ TEST(PolicyErrors, UnknownWords) {
   EXPECT_THAT(errors("Use: []\n"), ElementsAre("2:1 unknown key 'Use': did you mean 'use'?"));
   EXPECT_THAT(errors("banana: []\n"),
               ElementsAre("2:1 unknown key 'banana': known here: 'version', 'providers', 'stacks', "
-                          "'use', 'params', 'plugins', 'final'"));
+                          "'use', 'params', 'plugins', 'control', 'final'"));
   EXPECT_THAT(errors("<<: {}\n"), ElementsAre(HasSubstr("2:1 unknown key '<<': known here: ")));
   EXPECT_THAT(errors("providers: {rnak: []}\n"),
               ElementsAre("2:13 unknown key 'rnak': did you mean 'rank'?"));
@@ -585,9 +595,10 @@ TEST(PolicyErrors, Final) {
   const std::string no = " is no key that could be final: ";
   EXPECT_THAT(final_key("param.tcp"),
               ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));
-  EXPECT_THAT(final_key("version"),
-              ElementsAre("2:9 'version'" + no +
-                          "known here: 'providers', 'stacks', 'use', 'params', 'plugins'"));
+  EXPECT_THAT(
+      final_key("version"),
+      ElementsAre("2:9 'version'" + no +
+                  "known here: 'providers', 'stacks', 'use', 'params', 'plugins', 'control'"));
   EXPECT_THAT(final_key("providers.disabel"),
               ElementsAre("2:9 'providers.disabel'" + no + "did you mean 'disable'?"));
   EXPECT_THAT(final_key("plugins.pth"),

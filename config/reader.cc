@@ -59,6 +59,11 @@ class OwnedPolicy : public weft_policy {
       unprobed_allow = model_.unprobed_allow->value ? 1 : 0;
       unprobed_where = at(model_.unprobed_allow->where);
     }
+    if (model_.control) {
+      has_control = 1;
+      control_allow = model_.control->value ? 1 : 0;
+      control_where = at(model_.control->where);
+    }
     if (model_.probe_budget_ms) {
       has_probe_budget_ms = 1;
       probe_budget_ms = model_.probe_budget_ms->value;

@@ -80,7 +80,9 @@ int fabric(InfoLayout layout, const fi_fabric_attr *attr, fid_fabric **out, void
   *out = nullptr;
   return guarded([&] {
     fi_fabric_attr full = widen(*attr, layout);
-    return process().front.fabric(&full, nullptr, 0, out, context);
+    const int ret = process().front.fabric(&full, nullptr, 0, out, context);
+    if (ret == 0) process().fabric_opened();
+    return ret;
   });
 }
 
@@ -153,8 +155,11 @@ int fi_fabric2(struct fi_info *info, struct fid_fabric **fabric, uint64_t flags,
   return weft::guarded([&] {
     const weft::InfoPtr widened(weft::dup_info(info, weft::InfoLayout::kFabric1_8));
     if (widened == nullptr) return -FI_ENOMEM;
-    return weft::process().front.fabric(widened->fabric_attr, widened.get(), flags, fabric,
-                                        context);
+    weft::Process &process = weft::process();
+    const int ret =
+        process.front.fabric(widened->fabric_attr, widened.get(), flags, fabric, context);
+    if (ret == 0) process.fabric_opened();
+    return ret;
   });
 }
 

@@ -104,12 +104,16 @@ int Front::fabric(fi_fabric_attr *attr, const fi_info *, uint64_t, fid_fabric **
   return 0;
 }
 
-Result<void> Front::attach_hook(struct fid *, std::string_view hook) {
+Result<void> Front::attach_hook(std::span<struct fid *const>, std::string_view hook,
+                                std::vector<Setting>) {
   if (hook != "trace") return fail(FI_ENOENT, "no hook \"%s\"", std::string(hook).c_str());
   return {};
 }
-Result<void> Front::detach_hook(struct fid *root, std::string_view hook) {
-  return attach_hook(root, hook);
+Result<void> Front::detach_hook(std::span<struct fid *const> roots, std::string_view hook) {
+  return attach_hook(roots, hook);
+}
+bool Front::control_allowed() {
+  return false;
 }
 Result<std::string> Front::why_json(std::string_view name) {
   return "[\"" + std::string(name) + "\"]";

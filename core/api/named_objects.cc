@@ -16,6 +16,7 @@
 
 #include "core/api/process.h"
 #include "core/base/tostr.h"
+#include "core/control/requests.h"
 
 namespace weft {
 namespace {
@@ -107,38 +108,6 @@ int diagnosis_config(struct fid *weft, char **text) {
   return answer(text, [&] { return process_of(weft).front.config_json(); });
 }
 
-const char *class_name(size_t fclass) {
-  static constexpr const char *kNames[] = {
-      "unspec",      "fabric",    "domain",      "ep",        "sep",      "rx_ctx", "srx_ctx",
-      "tx_ctx",      "stx_ctx",   "pep",         "interface", "av",       "mr",     "eq",
-      "cq",          "cntr",      "wait",        "poll",      "connreq",  "mc",     "nic",
-      "av_set",      "mr_cache",  "mem_monitor", "peer_cq",   "peer_srx", "log",    "peer_av",
-      "peer_av_set", "peer_cntr", "profile"};
-  static_assert(std::size(kNames) == FI_CLASS_PROFILE + 1);
-  return fclass < std::size(kNames) ? kNames[fclass] : "unknown";
-}
-
-Result<std::string> objects_json(const ObjectTable &table) {
-  const std::vector<ObjectTable::Live> live = table.list();
-  std::map<const struct fid *, uint64_t> ids;
-  for (const auto &object : live) ids.emplace(object.fid, object.id);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const auto &object : live) {
-    char address[32];
-    std::snprintf(address, sizeof address, "%p", static_cast<const void *>(object.fid));
-    const auto parent = ids.find(object.parent);
-    nlohmann::ordered_json entry;
-    entry["id"] = object.id;
-    entry["class"] = class_name(object.fclass);
-    entry["fid"] = address;
-    entry["parent"] = parent != ids.end() ? parent->second : 0;
-    entry["element"] = object.element;
-    entry["hooks"] = object.hooks;
-    list.push_back(std::move(entry));
-  }
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 int diagnosis_objects(struct fid *weft, char **text) {
   return answer(text, [&] { return objects_json(process_of(weft).objects); });
 }
@@ -170,13 +139,13 @@ Result<void> check_hook_arguments(const struct fid *root, const char *hook) {
 int diagnosis_attach_hook(struct fid *weft, struct fid *root, const char *hook, char **text) {
   return command(text, [&]() -> Result<void> {
     WEFT_CHECK(check_hook_arguments(root, hook));
-    return process_of(weft).front.attach_hook(root, hook);
+    return process_of(weft).front.attach_hook({&root, 1}, hook);
   });
 }
 int diagnosis_detach_hook(struct fid *weft, struct fid *root, const char *hook, char **text) {
   return command(text, [&]() -> Result<void> {
     WEFT_CHECK(check_hook_arguments(root, hook));
-    return process_of(weft).front.detach_hook(root, hook);
+    return process_of(weft).front.detach_hook({&root, 1}, hook);
   });
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/api/process.h"
 
+#include <unistd.h>
+#include <weft/runtime_dir.h>
+
+#include <exception>
 #include <utility>
 
 #include "core/api/services.h"
@@ -8,12 +12,14 @@
 namespace weft {
 namespace {
 
-FrontOptions front_options(const Environment &environment, Log &log, ObjectTable &objects) {
+FrontOptions front_options(const Environment &environment, Log &log, ObjectTable &objects,
+                           const std::atomic<bool> &control_runs) {
   FrontOptions options;
   options.environment = environment.variables;
   options.library_folder = environment.library_folder;
   options.secure = environment.secure;
   options.objects = &objects;
+  options.own_threads = [&control_runs]() -> size_t { return control_runs ? 1 : 0; };
   options.services = process_services();
   options.notice = [&log](std::string_view line) { log.notice(line); };
   return options;
@@ -29,6 +35,9 @@ void define_core_parameters(ParamTable &params) {
       "Folders with further plugins, separated by colons, searched before the library's own");
   params.define("core", "hook", FI_PARAM_STRING,
                 "Hooks on every stack, separated by semicolons, outermost first");
+  params.define(
+      "core", "control", FI_PARAM_STRING,
+      "Whether hooks can be attached while the program runs: allow or deny (default: allow)");
   params.define("core", "config", FI_PARAM_STRING,
                 "A YAML file that is read after the site's and the user's");
   params.define("core", "log_level", FI_PARAM_STRING,
@@ -49,7 +58,7 @@ Process::Process(Environment from)
     : environment(std::move(from)),
       log(environment),
       params(environment, [this](std::string_view line) { log.notice(line); }),
-      front(front_options(environment, log, objects)) {
+      front(front_options(environment, log, objects, control_runs_)) {
   define_core_parameters(params);
 }
 
@@ -62,8 +71,57 @@ std::vector<ParamLine> Process::parameters() {
   return lines;
 }
 
+void Process::fabric_opened() noexcept {
+  const pid_t self = getpid();
+  pid_t owner = control_pid_.load(std::memory_order_acquire);
+  if (owner == self || !control_pid_.compare_exchange_strong(owner, self)) return;
+  try {
+    start_control();
+  } catch (const std::exception &error) {
+    log.write(nullptr, FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, error.what());
+  }
+}
+
+void Process::start_control() {
+  if (control_ != nullptr) {  // of the process that this one was forked from
+    control_->abandon_in_child();
+    (void)control_.release();  // its thread is not here
+    control_runs_ = false;
+  }
+  if (!front.control_allowed()) return;
+  Result<std::string> folder = runtime_directory();
+  Result<std::unique_ptr<ControlServer>> server =
+      folder ? ControlServer::listen(
+                   *folder + "/" + std::to_string(getpid()) + ".sock",
+                   [this](std::string_view request) { return controller_.answer(request); })
+             : tl::unexpected(std::move(folder).error());
+  if (server) {
+    control_ = *std::move(server);
+    control_runs_ = true;
+  } else {
+    const std::string text = "hooks cannot be attached to this process: " + server.error().text;
+    log.write(nullptr, FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, text.c_str());
+  }
+}
+
+void Process::leave() noexcept {
+  if (control_ != nullptr && control_pid_ == getpid()) (void)unlink(control_->path().c_str());
+}
+
+namespace {
+// Set by process(), so that a program that never called us is not asked at exit.
+std::atomic<Process *> at_exit{nullptr};
+__attribute__((destructor)) void leave_process() {
+  if (Process *known = at_exit.load()) known->leave();
+}
+}  // namespace
+
 Process &process() {
-  static Process *const only = new Process(Environment::of_process());
+  static Process *const only = [] {
+    auto *made = new Process(Environment::of_process());
+    at_exit = made;
+    return made;
+  }();
   return *only;
 }
 

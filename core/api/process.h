@@ -10,9 +10,16 @@
 #ifndef WEFT_CORE_API_PROCESS_H
 #define WEFT_CORE_API_PROCESS_H
 
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+
 #include "core/api/environment.h"
 #include "core/api/log.h"
 #include "core/api/params.h"
+#include "core/control/requests.h"
+#include "core/control/server.h"
 #include "core/select/front.h"
 #include "core/stack/object_table.h"
 
@@ -25,11 +32,29 @@ struct Process {
   // stock providers defined.
   std::vector<ParamLine> parameters();
 
+  // Called after each fabric that was opened: from the first on other processes of the user can
+  // reach this one, if the policy lets them. What fails is logged and stops nobody.
+  void fabric_opened() noexcept;
+  // At exit: no socket is left behind. Other threads, the control server's too, may still run.
+  void leave() noexcept;
+
   const Environment environment;
   Log log;
   ParamTable params;
   ObjectTable objects;
+
+ private:
+  std::atomic<pid_t> control_pid_{0};  // whose server `control_` is; changes in a forked child
+  std::atomic<bool> control_runs_{false};
+
+ public:
   Front front;
+
+ private:
+  void start_control();
+
+  Controller controller_{front, objects};
+  std::unique_ptr<ControlServer> control_;
 };
 
 Process &process();

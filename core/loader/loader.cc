@@ -306,12 +306,18 @@ struct Loader::Impl {
     return as_rejection(record);
   }
 
+  size_t foreign_threads() const {
+    const size_t all = count_threads();
+    const size_t own = options.own_threads ? options.own_threads() : 0;
+    return own < all ? all - own : 1;
+  }
+
   // The same, and a probe if need be. On success the record is ok, or unprobed and allowed to be.
   Checked<void> settle(PluginRecord &record) {
     if (Checked<void> verdict = recall(record); !verdict || record.verdict == Verdict::kOk)
       return verdict;
     std::string why_not;
-    const size_t threads = count_threads();
+    const size_t threads = foreign_threads();
     if (options.probe_program.empty()) {
       why_not = "there is no weft-probe";
     } else if (threads > 1) {
@@ -584,7 +590,7 @@ PluginStatus Loader::check(const std::string &library) {
   plugin.record.library = tidy(library);
   if (Checked<FileStamp> file = check_file(plugin.record.library, impl_->rules); !file) {
     plugin.failed = file.error();
-  } else if (const size_t threads = count_threads(); threads > 1) {
+  } else if (const size_t threads = impl_->foreign_threads(); threads > 1) {
     plugin.failed = Rejection{
         Stage::kTrust,
         "this process has " + std::to_string(threads) + " threads and must not fork to probe it",

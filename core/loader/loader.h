@@ -75,8 +75,10 @@ struct LoaderOptions {
   std::chrono::milliseconds probe_budget{2000};
   bool unprobed_allow =
       true;  // load in-process what could not be probed (a process with threads never forks)
-  bool secure = false;            // AT_SECURE: only folders owned by root, no environment
-  weft_core_services services{};  // copied into the offer
+  std::function<size_t()> own_threads;  // that do not keep this process from forking: its caller's
+                                        // own, asleep and without locks; optional
+  bool secure = false;                  // AT_SECURE: only folders owned by root, no environment
+  weft_core_services services{};        // copied into the offer
 };
 
 // One plugin file and what is known of it, for tools.

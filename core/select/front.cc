@@ -106,6 +106,12 @@ std::string line_of(const Diagnostic &diagnostic) {
   return where.empty() ? diagnostic.text : where + ": " + diagnostic.text;
 }
 
+bool same_settings(const std::vector<Setting> &a, const std::vector<Setting> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Setting &x, const Setting &y) {
+    return x.key == y.key && x.value == y.value;
+  });
+}
+
 std::string ep_type_text(fi_ep_type type) {
   char text[64];
   to_text(&type, FI_TYPE_EP_TYPE, text, sizeof text);
@@ -203,6 +209,7 @@ struct Front::Impl {
     loading.probe_budget = std::chrono::milliseconds(policy.probe_budget_ms.value);
     loading.unprobed_allow = policy.unprobed_allow.value;
     loading.secure = options.secure;
+    loading.own_threads = options.own_threads;
     loading.services = options.services;
     if (policy.filter && !policy.filter->exclude) {
       for (const FilterItem &item : policy.filter->items) {
@@ -637,7 +644,7 @@ struct Front::Impl {
   // ---- hooks on live objects
   // -----------------------------------------------------------------------
 
-  Result<std::shared_ptr<Hook>> live_hook(std::string_view name) {
+  Result<std::shared_ptr<Hook>> live_hook(std::string_view name, std::vector<Setting> more) {
     const UnitInfo *unit = find_unit(loader->units(), name);
     if (unit == nullptr || unit->kind != WEFT_KIND_HOOK)
       return fail(FI_ENOENT, "no hook %s: %s", in_quotes(name).c_str(),
@@ -646,9 +653,11 @@ struct Front::Impl {
       return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), verdict.rule.c_str(),
                   verdict.remedy.c_str());
     std::lock_guard lock(mutex);
-    // The same one each time, so that its state on an object is found again.
-    if (const auto known = live_hooks.find(unit->name); known != live_hooks.end())
-      return known->second;
+    // The same one each time, so that its state on an object is found again; another if it is to
+    // be set otherwise.
+    if (const auto known = live_hooks.find(unit->name);
+        known != live_hooks.end() && same_settings(known->second.settings, more))
+      return known->second.hook;
     DecisionRecord loading;
     const LoadedUnit *loaded = loader->load(unit->name, loading);
     if (loaded == nullptr) {
@@ -659,9 +668,10 @@ struct Front::Impl {
     InstanceSpec spec;
     spec.unit = *loaded;
     spec.settings = settings_of(policy, *unit);
+    spec.settings.insert(spec.settings.end(), more.begin(), more.end());
     spec.core = &options.services;
     WEFT_TRY(std::shared_ptr<Hook> hook, Hook::create(std::move(spec)));
-    live_hooks.emplace(unit->name, hook);
+    live_hooks[unit->name] = {hook, std::move(more)};
     return hook;
   }
 
@@ -882,7 +892,11 @@ struct Front::Impl {
   DecisionRecord notes;
   std::vector<Diagnostic> names;
   std::deque<Slot> slots;
-  std::map<std::string, std::shared_ptr<Hook>> live_hooks;
+  struct LiveHook {
+    std::shared_ptr<Hook> hook;
+    std::vector<Setting> settings;  // that it was attached with
+  };
+  std::map<std::string, LiveHook> live_hooks;
 
   std::mutex record_mutex;
   DecisionRecord last;
@@ -940,21 +954,52 @@ auto guarded(Call call) -> decltype(call()) {
 
 }  // namespace
 
-Result<void> Front::attach_hook(struct fid *root, std::string_view hook) {
+Result<void> Front::attach_hook(std::span<struct fid *const> roots, std::string_view hook,
+                                std::vector<Setting> settings) {
   return guarded([&]() -> Result<void> {
     impl_->prepare();
-    WEFT_TRY(std::shared_ptr<Hook> made, impl_->live_hook(hook));
-    return impl_->options.objects->attach(root, std::move(made));
+    WEFT_TRY(const std::shared_ptr<Hook> made, impl_->live_hook(hook, std::move(settings)));
+    ObjectTable &objects = *impl_->options.objects;
+    std::vector<struct fid *> done;
+    Result<void> gone = fail(FI_EINVAL, "hook %s: no object", made->name());
+    for (struct fid *root : roots) {
+      Result<void> one = objects.attach(root, made);
+      if (one) {
+        done.push_back(root);
+      } else if (one.error().code == FI_EINVAL || one.error().code == FI_EBUSY) {
+        gone = std::move(one);
+      } else {
+        for (struct fid *back : done) (void)objects.detach(back, made->name());
+        return one;
+      }
+    }
+    return done.empty() ? std::move(gone) : Result<void>();
   });
 }
 
-Result<void> Front::detach_hook(struct fid *root, std::string_view hook) {
+Result<void> Front::detach_hook(std::span<struct fid *const> roots, std::string_view hook) {
   return guarded([&]() -> Result<void> {
     impl_->prepare();
     const UnitInfo *unit = find_unit(impl_->loader->units(), hook);
-    return impl_->options.objects->detach(root,
-                                          unit != nullptr ? std::string_view(unit->name) : hook);
+    const std::string_view name = unit != nullptr ? std::string_view(unit->name) : hook;
+    Result<void> failed = fail(FI_EINVAL, "hook %s: no object", std::string(name).c_str());
+    bool done = false;
+    for (struct fid *root : roots) {
+      Result<void> one = impl_->options.objects->detach(root, name);
+      done = done || one.has_value();
+      if (!one) failed = std::move(one);
+    }
+    return done ? Result<void>() : std::move(failed);
   });
+}
+
+bool Front::control_allowed() {
+  try {
+    impl_->prepare();
+    return impl_->policy.control_allow.value;
+  } catch (const std::exception &) {
+    return false;
+  }
 }
 
 Result<std::string> Front::why_json(std::string_view name) {

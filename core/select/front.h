@@ -26,11 +26,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/stack/object_table.h"
+#include "core/stack/params.h"
 
 namespace weft {
 
@@ -42,9 +44,10 @@ struct FrontOptions {
                                // relative to it
   std::string
       system_root;  // put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests
-  bool secure = false;             // AT_SECURE: only system files count
-  ObjectTable *objects = nullptr;  // outlives the front
-  weft_core_services services{};   // for plugins; the functions must know `objects`
+  bool secure = false;                  // AT_SECURE: only system files count
+  ObjectTable *objects = nullptr;       // outlives the front
+  std::function<size_t()> own_threads;  // of this process that the library itself started; optional
+  weft_core_services services{};        // for plugins; the functions must know `objects`
   // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider
   // ...").
   std::function<void(std::string_view line)> notice;
@@ -77,10 +80,15 @@ class Front {
   int fabric(struct fi_fabric_attr *attr, const struct fi_info *info, uint64_t flags,
              struct fid_fabric **fabric, void *context) noexcept;
 
-  // Hangs the hook unit `hook` on the live object `root` and its children, in place; takes it off
-  // again.
-  Result<void> attach_hook(struct fid *root, std::string_view hook);
-  Result<void> detach_hook(struct fid *root, std::string_view hook);
+  // Hangs the hook unit `hook` on live objects and their children, in place; takes it off again.
+  // All or none where an object refuses; one that was closed meanwhile or has the hook already does
+  // not count, unless all did. `settings` are stronger than the policy's.
+  Result<void> attach_hook(std::span<struct fid *const> roots, std::string_view hook,
+                           std::vector<Setting> settings = {});
+  Result<void> detach_hook(std::span<struct fid *const> roots, std::string_view hook);
+
+  // Whether the policy lets other processes of the user attach hooks (`control`).
+  bool control_allowed();
 
   // Diagnosis, as JSON text (docs: weft/diagnosis.h).
   Result<std::string> why_json(

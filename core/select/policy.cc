@@ -195,6 +195,13 @@ class Merger {
         policy_.plugin_path.insert(policy_.plugin_path.begin(), path.begin(), path.end());
       }
     }
+    if (const std::string *text = value("FI_CONTROL")) {
+      if (*text != "allow" && *text != "deny")
+        error("environment FI_CONTROL",
+              "FI_CONTROL=" + *text + ": write allow or deny: the variable is ignored");
+      else if (may_set("control", "environment FI_CONTROL"))
+        policy_.control_allow = {*text == "allow", {"environment FI_CONTROL"}};
+    }
     policy_.variables = sources_.environment;
   }
 
@@ -212,6 +219,7 @@ class Merger {
       mark(one.origin, "params." + key.first + "." + key.second);
     for (auto &one : policy_.plugin_path) mark(one.origin, "plugins.path");
     mark(policy_.unprobed_allow.origin, "plugins.unprobed");
+    mark(policy_.control_allow.origin, "control");
     mark(policy_.probe_budget_ms.origin, "plugins.probe_budget_ms");
   }
 
@@ -312,6 +320,8 @@ class Merger {
     }
     if (read.has_unprobed != 0 && may_set("plugins.unprobed", text_of(read.unprobed_where)))
       policy_.unprobed_allow = {read.unprobed_allow != 0, {text_of(read.unprobed_where)}};
+    if (read.has_control != 0 && may_set("control", text_of(read.control_where)))
+      policy_.control_allow = {read.control_allow != 0, {text_of(read.control_where)}};
     if (read.has_probe_budget_ms != 0 &&
         may_set("plugins.probe_budget_ms", text_of(read.probe_budget_where)))
       policy_.probe_budget_ms = {read.probe_budget_ms, {text_of(read.probe_budget_where)}};

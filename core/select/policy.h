@@ -90,6 +90,7 @@ struct Policy {
   std::vector<Word> hooks;                                                     // FI_HOOK
   std::vector<Sourced<std::string>> plugin_path;  // most preferred first; with FI_PROVIDER_PATH
   Sourced<bool> unprobed_allow{true, {"built-in"}};
+  Sourced<bool> control_allow{true, {"built-in"}};  // with FI_CONTROL
   Sourced<int64_t> probe_budget_ms{2000, {"built-in"}};
 
   std::map<std::string, std::string> variables;  // FI_*, for the parameters of units

@@ -106,6 +106,7 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
   for (const auto &one : policy.plugin_path) values.add("plugins.path", one.value, one.origin);
   values.add("plugins.unprobed", policy.unprobed_allow.value ? "allow" : "deny",
              policy.unprobed_allow.origin);
+  values.add("control", policy.control_allow.value ? "allow" : "deny", policy.control_allow.origin);
   values.add("plugins.probe_budget_ms", policy.probe_budget_ms.value,
              policy.probe_budget_ms.origin);
   for (const auto &one : policy.final_keys) values.add("final", one.value, one.origin);

@@ -83,6 +83,17 @@ TEST_F(PolicyTest, WithoutItsReaderAFileIsTold) {
   EXPECT_FALSE(policy.files[0].used);
 }
 
+TEST_F(PolicyTest, ControlIsTheSitesToForbid) {
+  EXPECT_TRUE(load().control_allow.value);
+  EXPECT_FALSE(load({{"FI_CONTROL", "deny"}}).control_allow.value);
+  EXPECT_THAT(texts(load({{"FI_CONTROL", "no"}})), HasSubstr("FI_CONTROL=no: write allow or deny"));
+  const std::string path = site("version: 1\ncontrol: deny\nfinal: [control]\n");
+  const Policy policy = load({{"FI_CONTROL", "allow"}});
+  EXPECT_FALSE(policy.control_allow.value);
+  EXPECT_TRUE(policy.control_allow.origin.final);
+  EXPECT_THAT(texts(policy), HasSubstr("control is final in " + path));
+}
+
 TEST_F(PolicyTest, TheStrongerSourceCounts) {
   vendor(
       "version: 1\nplugins: {probe_budget_ms: 1}\nparams: {tcp: {iface: a, connect_timeout_ms: "

@@ -26,6 +26,7 @@ void add_why(CLI::App &app, Action &action);
 void add_explain(CLI::App &app, Action &action);
 void add_plugin(CLI::App &app, Action &action);
 void add_config(CLI::App &app, Action &action);
+void add_hook(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
 
 // Exit statuses. Doctor has its own: 0 well, 1 warnings, 2 failures.

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/stats/commands.h"
+#include "tools/trace/commands.h"
 #include "tools/weft/command.h"
 #include "tools/weft/text.h"
 
@@ -76,6 +78,11 @@ int run(int argc, char **argv) {
   add_explain(app, action);
   add_plugin(app, action);
   add_config(app, action);
+  add_hook(app, action);
+  add_stats(app, action);
+  add_top(app, action);
+  add_exporter(app, action);
+  add_trace(app, action);
   add_doctor(app, action);
   try {
     app.parse(argc, argv);

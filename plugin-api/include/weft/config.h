@@ -89,6 +89,9 @@ typedef struct weft_policy {
   /* plugins: {unprobed: allow|deny, probe_budget_ms: N} */
   uint32_t has_unprobed, unprobed_allow, has_probe_budget_ms, probe_budget_ms;
   weft_where unprobed_where, probe_budget_where;
+  /* control: allow|deny */
+  uint32_t has_control, control_allow;
+  weft_where control_where;
 } weft_policy;
 
 typedef struct weft_manifest_unit {

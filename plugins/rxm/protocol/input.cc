@@ -104,7 +104,7 @@ bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<cons
   sdk::Receiver &receiver = owner_.receiver();
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
-    if (r->count == 1) {
+    if (r->count == 1 && n > 0) {  // memcpy takes no null pointers, not even for no bytes
       std::memcpy(r->iov[0].iov_base, payload.data(), n);
     } else {
       scatter(r->iov, r->count, 0, payload.data(), n);

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Hooks that another process hangs on a running program, over its control socket; here the other
+// process is the test itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weft/plugin.h>
+#include <weft/runtime_dir.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "tests/conformance/harness.h"
+#include "tools/weft/control.h"
+
+namespace weft::conformance {
+namespace {
+
+using cli::Control;
+using testing::HasSubstr;
+
+std::optional<uint64_t> counted(fid_ep *ep) {
+  weft_counters_ops *ops = nullptr;
+  if (fi_open_ops(&ep->fid, "hook-count", 0, reinterpret_cast<void **>(&ops), nullptr) != 0)
+    return {};
+  weft_counter counter{};
+  ops->read(&ep->fid, &counter, 1);
+  return counter.value;
+}
+
+void exchange(Pair &pair, int messages) {
+  for (int i = 0; i < messages; ++i) {
+    const auto out = pattern(100, unsigned(i));
+    std::vector<uint8_t> in(out.size());
+    pair.post([&] { return fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, nullptr); });
+    pair.post([&] { return fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr); });
+    pair.wait(pair.b.receive_cq());
+    pair.wait(pair.a.tx_cq);
+    ASSERT_EQ(in, out);
+  }
+}
+
+std::string socket_path(pid_t pid) {
+  const Result<std::string> folder = runtime_directory();
+  return (folder ? *folder : "") + "/" + std::to_string(pid) + ".sock";
+}
+
+std::string text_of(const Result<std::vector<uint64_t>> &result) {
+  return result ? "" : result.error().text;
+}
+
+TEST(ControlSocket, AttachesAndDetachesInALiveProcess) {
+  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  EXPECT_FALSE(Control::connect(getpid()).has_value()) << "before a fabric is open";
+  Pair pair;
+  const Result<Control> control = Control::connect(getpid());
+  ASSERT_TRUE(control.has_value()) << control.error().text;
+  EXPECT_THAT(control->program(), HasSubstr("stacks_control_test"));
+  exchange(pair, 2);
+  EXPECT_EQ(counted(pair.a.ep), std::nullopt);
+
+  EXPECT_EQ(text_of(control->attach("count", {})), "");
+  exchange(pair, 3);
+  EXPECT_EQ(counted(pair.a.ep), 3u);
+  EXPECT_EQ(counted(pair.b.ep), 0u);
+  EXPECT_THAT(text_of(control->attach("count", {})), HasSubstr("on this object already"));
+  EXPECT_EQ(text_of(control->detach("count")), "");
+  EXPECT_EQ(counted(pair.a.ep), std::nullopt);
+  EXPECT_THAT(text_of(control->detach("count")), HasSubstr("not on this object"));
+
+  // One object alone.
+  const auto objects = control->objects();
+  ASSERT_TRUE(objects.has_value());
+  uint64_t id = 0;
+  for (const auto &object : *objects) {
+    char address[32];
+    std::snprintf(address, sizeof address, "%p", static_cast<void *>(&pair.b.ep->fid));
+    if (object["fid"] == address) id = object["id"];
+  }
+  ASSERT_NE(id, 0u);
+  EXPECT_EQ(text_of(control->attach("count", {}, {.element = {}, .object = id})), "");
+  EXPECT_EQ(counted(pair.a.ep), std::nullopt);
+  EXPECT_EQ(counted(pair.b.ep), 0u);
+  EXPECT_EQ(text_of(control->detach("count", {.element = {}, .object = id})), "");
+  exchange(pair, 2);
+}
+
+TEST(ControlSocket, SaysWhatIsWrong) {
+  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  Pair pair;
+  const Result<Control> control = Control::connect(getpid());
+  ASSERT_TRUE(control.has_value()) << control.error().text;
+  EXPECT_THAT(text_of(control->attach("cuont", {})), HasSubstr("no hook \"cuont\""));
+  EXPECT_THAT(text_of(control->attach("count", {{"nosuch", "1"}})), HasSubstr("nosuch"));
+  EXPECT_THAT(text_of(control->attach("count", {}, {.element = "verbs", .object = {}})),
+              HasSubstr("no fabric of an element \"verbs\" is open: there are tcp"));
+  EXPECT_THAT(text_of(control->attach("count", {}, {.element = {}, .object = 1u << 30})),
+              HasSubstr("no object 1073741824 is open"));
+  const Result<Control> nobody = Control::connect(0x3ffffffe);
+  ASSERT_FALSE(nobody.has_value());
+  EXPECT_THAT(nobody.error().text, HasSubstr("there is no process"));
+}
+
+TEST(ControlSocket, IsOffWhereThePolicySaysSo) {
+  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=deny"})) return;
+  Pair pair;
+  const Result<Control> control = Control::connect(getpid());
+  ASSERT_FALSE(control.has_value());
+  EXPECT_THAT(control.error().text, HasSubstr("does not listen"));
+  EXPECT_FALSE(std::filesystem::exists(socket_path(getpid())));
+}
+
+TEST(ControlSocket, AForkedChildHasItsOwnAndLeavesNothing) {
+  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  Side mine;
+  mine.open(get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get()).get());
+  const pid_t child = fork();
+  if (child == 0) {
+    int status = 1;
+    {
+      Side own;
+      own.open(get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get()).get());
+      status = Control::connect(getpid()).has_value() ? 0 : 2;
+    }
+    exit(status);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+  EXPECT_FALSE(std::filesystem::exists(socket_path(child))) << "left behind at exit";
+  EXPECT_TRUE(Control::connect(getpid()).has_value());
+}
+
+}  // namespace
+}  // namespace weft::conformance

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The other end of core/control: asks running processes of this user.
+//
+//   for (const ControlProcess &one : control_processes()) std::printf("%d\n", one.pid);
+//   WEFT_TRY(Control control, Control::connect(pid));
+//   WEFT_TRY(std::vector<uint64_t> objects, control.attach("trace", {{"size", "4M"}}));
+//   WEFT_CHECK(control.detach("trace"));
+//
+// Each call is a connection of its own and takes no longer than kPatience. Not for what concerns
+// this process: tools/weft/library.h.
+#ifndef WEFT_TOOLS_WEFT_CONTROL_H
+#define WEFT_TOOLS_WEFT_CONTROL_H
+
+#include <sys/types.h>
+#include <weft/result.h>
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::cli {
+
+// Where in a process: everywhere that the application opened a fabric, or less.
+struct HookPlace {
+  std::string element;             // "tcp": the fabrics of this element of a stack, inner ones too
+  std::optional<uint64_t> object;  // this one, and what is opened from it
+};
+
+class Control {
+ public:
+  static constexpr std::chrono::seconds kPatience{10};
+
+  // Asks for nothing but a sign of life. Errors: no such process, none of ours, it does not listen
+  // (no fabric open, control denied, not on weft), it does not answer.
+  static Result<Control> connect(pid_t pid);
+
+  pid_t pid() const { return pid_; }
+  const std::string &program() const { return program_; }
+
+  // The live objects, as weft/diagnosis.h says.
+  Result<nlohmann::ordered_json> objects() const;
+  // The ids of the objects on which it was done.
+  Result<std::vector<uint64_t>> attach(
+      const std::string &hook, const std::vector<std::pair<std::string, std::string>> &params,
+      const HookPlace &place = {}) const;
+  Result<std::vector<uint64_t>> detach(const std::string &hook, const HookPlace &place = {}) const;
+
+ private:
+  explicit Control(pid_t pid) : pid_(pid) {}
+  Result<nlohmann::ordered_json> ask(const nlohmann::ordered_json &request) const;
+  Result<std::vector<uint64_t>> ask_about_hook(nlohmann::ordered_json request,
+                                               const std::string &hook,
+                                               const HookPlace &place) const;
+
+  pid_t pid_;
+  std::string program_;
+};
+
+struct ControlProcess {
+  pid_t pid = 0;
+  std::string program;
+};
+
+// The processes of this user that listen, by pid. Sockets of dead ones are removed.
+Result<std::vector<ControlProcess>> control_processes();
+
+}  // namespace weft::cli
+
+#endif
