@@ -41,15 +41,8 @@ void Matcher::index_arrived() {
   for (Arrived *m = arrived_list_.front(); m != nullptr; m = arrived_list_.next(*m)) index(*m);
 }
 
-void Matcher::rename(uint32_t from, uint32_t to) {
-  bool any = false;
-  for (Arrived *m = arrived_list_.front(); m != nullptr; m = arrived_list_.next(*m)) {
-    if (m->source != from) continue;
-    m->source = to;
-    any = true;
-  }
-  if (!any || !arrived_indexed_) return;
-  // Among those of `to` each has its place by arrival: in order, from the start.
+void Matcher::index_by_source() {
+  // Among those of one source each has its place by arrival: in order, from the start.
   by_source_.clear();
   for (Arrived *m = arrived_list_.front(); m != nullptr; m = arrived_list_.next(*m))
     by_source_.insert(*m);

@@ -3,7 +3,6 @@
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace weft::sdk {
@@ -28,15 +27,6 @@ RdmLimits limits_of(const fi_info &info, RdmLimits limits) {
   return limits;
 }
 
-int put(size_t option, void *value, size_t *length) {
-  if (value == nullptr || length == nullptr) return -FI_EINVAL;
-  const bool fits = *length >= sizeof option;
-  *length = sizeof option;
-  if (!fits) return -FI_ETOOSMALL;
-  std::memcpy(value, &option, sizeof option);
-  return 0;
-}
-
 }  // namespace
 
 RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
@@ -49,7 +39,8 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
       receiver_(sink, {.size = limits_.rx_size,
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
                        .source = (info.caps & FI_SOURCE) != 0,
-                       .source_err = (info.caps & FI_SOURCE_ERR) != 0}) {}
+                       .source_err = (info.caps & FI_SOURCE_ERR) != 0}),
+      wants_shared_(info.ep_attr != nullptr && info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {}
 
 int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
@@ -113,6 +104,17 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
       bound_.push_back(&cntr->users);
       break;
     }
+    case FI_CLASS_SRX_CTX: {
+      SharedReceiveContext *srx = SharedReceiveContext::find(domain_, fid);
+      if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
+      if (flags != 0) return -FI_EBADFLAGS;
+      if (shared_ != nullptr) return -FI_EBUSY;
+      // What the endpoint was opened for must be among what is shared (fi_endpoint.3).
+      if ((caps_ & (FI_MSG | FI_TAGGED)) & ~srx->caps()) return -FI_EINVAL;
+      shared_ = srx;
+      bound_.push_back(&srx->users);
+      break;
+    }
     case FI_CLASS_MR:
       return 0;  // regions belong to the domain
     default:
@@ -133,26 +135,26 @@ Result<void> RdmEndpoint::check_bindings() const {
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
   if (caps_ & FI_RECV && receiver_.cq == nullptr && receiver_.cntr == nullptr)
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  if (wants_shared_ && shared_ == nullptr)
+    return fail(
+        FI_EINVAL,
+        "fi_enable: the endpoint was opened with rx_ctx_cnt = FI_SHARED_CONTEXT: fi_ep_bind "
+        "a shared receive context (fi_srx_context) first");
+  if (shared_ != nullptr && !shared_->receiver().takes(av_))
+    return fail(FI_EINVAL,
+                "fi_enable: endpoints that share a receive context must have the same address "
+                "vector (fi_endpoint.3, SHARED CONTEXTS), and this one has another");
   return {};
 }
 
+void RdmEndpoint::set_enabled() {
+  if (shared_ != nullptr) receiver_.share(shared_->receiver());
+  enabled_ = true;
+}
+
 int RdmEndpoint::control_flags(int command, void *arg) {
-  if (command != FI_GETOPSFLAG && command != FI_SETOPSFLAG) return -FI_ENOSYS;
-  if (arg == nullptr) return -FI_EINVAL;
-  // fi_endpoint.3: FI_TRANSMIT or FI_RECV among the flags says which side.
-  auto *flags = static_cast<uint64_t *>(arg);
-  const uint64_t side = *flags & (FI_TRANSMIT | FI_RECV);
-  if (side != FI_TRANSMIT && side != FI_RECV) return -FI_EINVAL;
   Guard guard(lock());
-  uint64_t &mine = side == FI_TRANSMIT ? tx_flags_ : rx_flags_;
-  if (command == FI_GETOPSFLAG) {
-    *flags = mine;
-    return 0;
-  }
-  const uint64_t wanted = *flags & ~side;
-  if (wanted & ~(side == FI_TRANSMIT ? kSendFlags : kRecvFlags)) return -FI_EBADFLAGS;
-  mine = wanted;
-  return 0;
+  return control_op_flags(command, arg, kSendFlags, &tx_flags_, &rx_flags_);
 }
 
 ssize_t RdmEndpoint::cancel(void *context) {
@@ -165,23 +167,23 @@ int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {
   Guard guard(lock());
   switch (name) {
     case FI_OPT_MIN_MULTI_RECV:
-      return put(receiver_.min_multi_recv, value, length);
+      return get_option(receiver_.min_multi_recv(), value, length);
     case FI_OPT_TX_SIZE:
-      return put(limits_.tx_size, value, length);
+      return get_option(limits_.tx_size, value, length);
     case FI_OPT_RX_SIZE:
-      return put(limits_.rx_size, value, length);
+      return get_option(limits_.rx_size, value, length);
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_MAX_TAGGED_SIZE:
     case FI_OPT_MAX_RMA_SIZE:
-      return put(limits_.max_msg_size, value, length);
+      return get_option(limits_.max_msg_size, value, length);
     case FI_OPT_MAX_ATOMIC_SIZE:
-      return put(limits_.atomic_size, value, length);
+      return get_option(limits_.atomic_size, value, length);
     case FI_OPT_INJECT_MSG_SIZE:
     case FI_OPT_INJECT_TAGGED_SIZE:
     case FI_OPT_INJECT_RMA_SIZE:
-      return put(limits_.inject_size, value, length);
+      return get_option(limits_.inject_size, value, length);
     case FI_OPT_INJECT_ATOMIC_SIZE:
-      return put(std::min(limits_.inject_size, limits_.atomic_size), value, length);
+      return get_option(std::min(limits_.inject_size, limits_.atomic_size), value, length);
     default:
       return -FI_ENOPROTOOPT;
   }
@@ -189,10 +191,8 @@ int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {
 
 int RdmEndpoint::setopt(int level, int name, const void *value, size_t length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
-  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
   Guard guard(lock());
-  std::memcpy(&receiver_.min_multi_recv, value, sizeof(size_t));
-  return 0;
+  return set_option(receiver_.min_multi_recv(), value, length);
 }
 
 ssize_t RdmEndpoint::rx_size_left() {
@@ -261,6 +261,8 @@ void RdmEndpoint::detach() {
 }
 
 void RdmEndpoint::release(AvUser *user) {
+  receiver_.leave();
+  shared_ = nullptr;
   if (av_ != nullptr && user != nullptr) av_->remove_user(*user);
   av_ = receiver_.av = nullptr;
   for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);

@@ -38,13 +38,55 @@ bool is_valid(const RecvRequest &q) {
 }  // namespace
 
 Receiver::Receiver(ReceiverSink &sink, const ReceiverSettings &settings)
-    : sink_(sink), settings_(settings), receives_(settings.size), parts_(SIZE_MAX) {}
+    : sink_(&sink), settings_(settings), own_(settings.size) {}
+
+Receiver::Receiver(const ReceiverSettings &settings)
+    : sink_(nullptr), settings_(settings), own_(settings.size) {}
 
 Receiver::~Receiver() {
   visit_unexpected(Matcher::kAnySource, [this](Unexpected &m) {
     forget(m);
-    sink_.discard(m);
+    sink_->discard(m);
   });
+  leave();
+}
+
+// ---- shared receive contexts ----
+
+void Receiver::share(Receiver &context) {
+  context.own_.users.push_back(this);
+  queues_ = &context.own_;
+}
+
+void Receiver::leave() {
+  if (!shares()) return;
+  const auto give_up = [this](Receive &r) {
+    if (r.taker_ == this) complete(r, {.tagged = r.tagged}, 0, FI_ECANCELED);
+  };
+  std::erase(queues_->users, this);
+  queues_->parts.visit(give_up);
+  queues_->receives.visit(give_up);
+  queues_ = &own_;
+}
+
+Receiver &Receiver::speaker() {
+  for (Receiver *user : queues_->users)
+    if (user->cq != nullptr) return *user;
+  return queues_->users.empty() ? *this : *queues_->users.front();
+}
+
+// In turns: who is told first may take the receive.
+void Receiver::tell_users() {
+  const size_t n = queues_->users.size();
+  for (size_t i = 0; i < n; ++i)
+    queues_->users[(queues_->turn + i) % n]->sink_->on_shared_receive();
+  ++queues_->turn;
+}
+
+void Receiver::deliver(Unexpected &m, Receive &r) {
+  Receiver &to = *m.receiver_;
+  if (to.shares()) r.taker_ = &to;
+  to.sink_->deliver(m, r);
 }
 
 fi_addr_t Receiver::name(uint32_t source) const {
@@ -54,7 +96,7 @@ fi_addr_t Receiver::name(uint32_t source) const {
 }
 
 Receive *Receiver::take(const RecvRequest &q, uint32_t source) {
-  Receive *r = receives_.take();
+  Receive *r = queues_->receives.take();
   if (r == nullptr) return nullptr;
   r->tag = q.tagged ? q.tag : 0;
   r->ignore = q.tagged ? q.ignore : 0;
@@ -73,10 +115,11 @@ Receive *Receiver::take(const RecvRequest &q, uint32_t source) {
 }
 
 ssize_t Receiver::post(const RecvRequest &q) {
+  if (shares()) return -FI_EOPNOTSUPP;
   if (q.flags & ~kKnownFlags) return -FI_EBADFLAGS;
   uint32_t source = Matcher::kAnySource;
-  if (settings_.directed && q.src != FI_ADDR_UNSPEC) {
-    if (av != nullptr) source = av->peer_of(q.src);
+  if (q.src != FI_ADDR_UNSPEC && speaker().settings_.directed) {
+    if (Av *names = speaker().av) source = names->peer_of(q.src);
     if (source == Matcher::kAnySource) return -FI_EINVAL;
   }
   if (q.flags & kLookFlags) return look(q, source);
@@ -88,7 +131,7 @@ ssize_t Receiver::post(const RecvRequest &q) {
     fill(*r, m);
   } else if (Matcher::Arrived *a = m.find_arrived(source, r->tag, r->ignore)) {
     m.remove(*a);
-    sink_.deliver(static_cast<Unexpected &>(*a), *r);
+    deliver(static_cast<Unexpected &>(*a), *r);
   } else {
     m.post(*r);
   }
@@ -100,9 +143,9 @@ ssize_t Receiver::post(const RecvRequest &q) {
 // A part of the buffer for a message. Null: what is left is too short for it, and the buffer takes
 // no more (it was ended if nobody uses it). One that nothing was placed into yet takes a message
 // of any length, and truncates it.
-Receive *Receiver::take_part(Receive &b, uint64_t length, Cq *to_cq, Cntr *to_cntr) {
+Receive *Receiver::take_part(Receive &b, uint64_t length) {
   const size_t left = b.length - b.at;
-  Receive *part = length <= left || b.at == 0 ? parts_.take() : nullptr;
+  Receive *part = length <= left || b.at == 0 ? queues_->parts.take() : nullptr;
   size_t n = 0;
   if (part != nullptr) {
     n = size_t(std::min<uint64_t>(length, left));
@@ -116,10 +159,10 @@ Receive *Receiver::take_part(Receive &b, uint64_t length, Cq *to_cq, Cntr *to_cn
     b.at += n;
     ++b.users;
   }
-  if (part == nullptr || left - n < std::max<size_t>(min_multi_recv, 1)) {
+  if (part == nullptr || left - n < std::max<size_t>(queues_->min_multi_recv, 1)) {
     b.open = false;
     if (b.queued) matcher(b.tagged).remove(b);
-    if (b.users == 0) end(b, to_cq, to_cntr);
+    if (b.users == 0) end(b);
   }
   return part;
 }
@@ -135,33 +178,34 @@ void Receiver::fill(Receive &b, Matcher &m) {
     Matcher::Arrived *a = m.find_arrived(b.source, b.tag, b.ignore);
     if (a == nullptr) break;
     auto &message = static_cast<Unexpected &>(*a);
-    Receive *part = take_part(b, message.message.length, cq, cntr);
+    Receive *part = take_part(b, message.message.length);
     if (part == nullptr) break;
     m.remove(*a);
-    sink_.deliver(message, *part);
+    deliver(message, *part);
   }
   --b.users;
   if (b.open) {
     m.post(b);
   } else if (b.users == 0) {
-    end(b, cq, cntr);
+    end(b);
   }
 }
 
 // The buffer is the application's again.
-void Receiver::end(Receive &b, Cq *to_cq, Cntr *to_cntr) {
+void Receiver::end(Receive &b) {
+  Receiver &teller = cq != nullptr ? *this : speaker();
   if (b.err == 0) {
-    if (to_cq != nullptr) to_cq->push({.context = b.context, .flags = FI_MULTI_RECV});
+    if (teller.cq != nullptr) teller.cq->push({.context = b.context, .flags = FI_MULTI_RECV});
   } else {
-    if (to_cntr != nullptr) to_cntr->add_error();
-    if (to_cq != nullptr)
-      to_cq->push_error({.context = b.context,
-                         .flags = kind(b.tagged) | FI_MULTI_RECV,
-                         .tag = b.tag,
-                         .err = b.err,
-                         .prov_errno = b.err});
+    if (teller.cntr != nullptr) teller.cntr->add_error();
+    if (teller.cq != nullptr)
+      teller.cq->push_error({.context = b.context,
+                             .flags = kind(b.tagged) | FI_MULTI_RECV,
+                             .tag = b.tag,
+                             .err = b.err,
+                             .prov_errno = b.err});
   }
-  receives_.give(&b);
+  queues_->receives.give(&b);
 }
 
 // ---- messages ----
@@ -172,9 +216,13 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message) {
     auto &r = static_cast<Receive &>(*p);
     if (!(r.flags & FI_MULTI_RECV)) {
       m.remove(r);
+      if (shares()) r.taker_ = this;
       return &r;
     }
-    if (Receive *part = take_part(r, message.length, cq, cntr)) return part;
+    if (Receive *part = take_part(r, message.length)) {
+      if (shares()) part->taker_ = this;
+      return part;
+    }
   }
   return nullptr;
 }
@@ -183,8 +231,8 @@ Receive *Receiver::match(const Message &message) {
   return take_posted(matcher(message.tagged), message);
 }
 
-void Receiver::complete(Receive &r, const Message &m, size_t received, int err, Cq *to_cq,
-                        Cntr *to_cntr) {
+void Receiver::complete(Receive &r, const Message &m, size_t received, int err) {
+  if (shares()) r.taker_ = nullptr;
   Receive *const b = r.buffer;
   // The buffer goes with the last of its parts, whichever that is.
   bool ends = b != nullptr && --b->users == 0 && !b->open;
@@ -194,55 +242,56 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err, 
     err = FI_ETRUNC;
     excess = m.length - r.length;
   }
-  if (to_cntr != nullptr) {
+  if (cntr != nullptr) {
     if (err == 0) {
-      to_cntr->add_events(1, received);
+      cntr->add_events(1, received);
     } else {
-      to_cntr->add_error();
+      cntr->add_error();
     }
   }
   const bool nameless = err == 0 && settings_.source_err && m.source >= Matcher::kFirstUnnamed;
-  if (to_cq == nullptr) {
+  if (cq == nullptr) {
     // Nobody to tell.
   } else if (err == 0 && !nameless) {
     if (reports(r.flags)) {
       uint64_t flags = flags_of(m);
       const bool says_end = ends && b->err == 0;
       if (says_end) flags |= FI_MULTI_RECV;
-      to_cq->push({.context = r.context,
-                   .flags = flags,
-                   .len = received,
-                   .buf = place,
-                   .data = m.data,
-                   .tag = m.tag,
-                   .src_addr = name(m.source)});
+      cq->push({.context = r.context,
+                .flags = flags,
+                .len = received,
+                .buf = place,
+                .data = m.data,
+                .tag = m.tag,
+                .src_addr = name(m.source)});
       if (says_end) {
-        receives_.give(b);
+        queues_->receives.give(b);
         ends = false;
       }
     }
   } else {
     // Received all right, but from nobody that the application knows (fi_cq.3, FI_SOURCE_ERR).
     const int code = nameless ? FI_EADDRNOTAVAIL : err;
-    to_cq->push_error({.context = r.context,
-                       .flags = flags_of(m),
-                       .len = received,
-                       .buf = place,
-                       .data = m.data,
-                       .tag = m.tag,
-                       .olen = size_t(excess),
-                       .err = code,
-                       .prov_errno = code,
-                       .err_data = nameless ? sink_.source_address(m) : std::string(),
-                       .src_addr = name(m.source)});
+    cq->push_error({.context = r.context,
+                    .flags = flags_of(m),
+                    .len = received,
+                    .buf = place,
+                    .data = m.data,
+                    .tag = m.tag,
+                    .olen = size_t(excess),
+                    .err = code,
+                    .prov_errno = code,
+                    .err_data = nameless ? sink_->source_address(m) : std::string(),
+                    .src_addr = name(m.source)});
   }
-  (b != nullptr ? parts_ : receives_).give(&r);
-  if (ends) end(*b, to_cq, to_cntr);
+  (b != nullptr ? queues_->parts : queues_->receives).give(&r);
+  if (ends) end(*b);
 }
 
 void Receiver::save(Unexpected &m) {
   m.tag = m.message.tagged ? m.message.tag : 0;
   m.source = m.message.source;
+  m.receiver_ = this;
   m.claimed_ = false;
   matcher(m.message.tagged).arrive(m);
 }
@@ -259,9 +308,13 @@ void Receiver::rename_source(uint32_t from, uint32_t to) {
   // First all that have a receive now, in order of arrival; then they are delivered: that may
   // change the lists.
   Unexpected *ready = nullptr, **last = &ready;
-  for (Matcher *m : {&tagged_, &untagged_}) {
+  const auto is_mine = [this](const Matcher::Arrived &a) {
+    return static_cast<const Unexpected &>(a).receiver_ == this;
+  };
+  for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     if (m->arrived() == 0) continue;
     m->visit_arrived(from, [&](Matcher::Arrived &a) {
+      if (!is_mine(a)) return;
       auto &u = static_cast<Unexpected &>(a);
       u.message.source = to;
       Receive *r = take_posted(*m, u.message);
@@ -273,35 +326,35 @@ void Receiver::rename_source(uint32_t from, uint32_t to) {
       *last = &u;
       last = &u.next_;
     });
-    m->rename(from, to);
+    m->rename(from, to, is_mine);
   }
-  for (Unexpected *u = claimed_; u != nullptr; u = u->next_)
-    if (u->source == from) u->source = u->message.source = to;
+  for (Unexpected *u = queues_->claimed; u != nullptr; u = u->next_)
+    if (u->source == from && is_mine(*u)) u->source = u->message.source = to;
   while (ready != nullptr) {
     Unexpected &u = *std::exchange(ready, ready->next_);
-    sink_.deliver(u, *static_cast<Receive *>(u.holder_));
+    deliver(u, *static_cast<Receive *>(u.holder_));
   }
 }
 
 // ---- looking at what arrived ----
 
 Unexpected *Receiver::find_claimed(bool tagged, const void *context) const {
-  Unexpected *m = claimed_;
+  Unexpected *m = queues_->claimed;
   while (m != nullptr && (m->holder_ != context || m->message.tagged != tagged)) m = m->next_;
   return m;
 }
 
 void Receiver::unclaim(Unexpected &m) {
-  Unexpected **at = &claimed_;
+  Unexpected **at = &queues_->claimed;
   while (*at != &m) at = &(*at)->next_;
   *at = m.next_;
-  --claimed_count_;
+  --queues_->claimed_count;
   m.claimed_ = false;
 }
 
 void Receiver::report_none(const RecvRequest &q) {
-  if (cq != nullptr)
-    cq->push_error({.context = q.context,
+  if (Cq *to = speaker().cq)
+    to->push_error({.context = q.context,
                     .flags = kind(q.tagged),
                     .tag = q.tagged ? q.tag : 0,
                     .err = FI_ENOMSG,
@@ -334,28 +387,29 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     r = take(q, source);
     if (r == nullptr) return -FI_EAGAIN;  // no memory; it stays claimed
     unclaim(*u);
-    sink_.deliver(*u, *r);
+    deliver(*u, *r);
     return 0;
   }
-  if (cq != nullptr && reports(q.flags))
-    cq->push({.context = q.context,
-              .flags = flags_of(u->message),
-              .len = size_t(u->message.length),
-              .data = u->message.data,
-              .tag = u->message.tag,
-              .src_addr = name(u->source)});
+  Receiver &owner = *u->receiver_;
+  if (owner.cq != nullptr && owner.reports(q.flags))
+    owner.cq->push({.context = q.context,
+                    .flags = flags_of(u->message),
+                    .len = size_t(u->message.length),
+                    .data = u->message.data,
+                    .tag = u->message.tag,
+                    .src_addr = owner.name(u->source)});
   if (drop) {
     forget(*u);
-    sink_.discard(*u);
+    owner.sink_->discard(*u);
   } else if (claim) {
     m.remove(*u);
-    Unexpected **last = &claimed_;
+    Unexpected **last = &queues_->claimed;
     while (*last != nullptr) last = &(*last)->next_;
     *last = u;
     u->next_ = nullptr;
     u->holder_ = q.context;
     u->claimed_ = true;
-    ++claimed_count_;
+    ++queues_->claimed_count;
   }
   return 0;
 }
@@ -366,22 +420,24 @@ void Receiver::fail(Receive &r, int err) {
   if (r.flags & FI_MULTI_RECV) {
     r.open = false;
     r.err = err;
-    if (r.users == 0) end(r, cq, cntr);
+    if (r.users == 0) end(r);
     return;
   }
-  if (cntr != nullptr) cntr->add_error();
-  if (cq != nullptr)
-    cq->push_error({.context = r.context,
-                    .flags = kind(r.tagged),
-                    .tag = r.tag,
-                    .err = err,
-                    .prov_errno = err});
-  receives_.give(&r);
+  Receiver &teller = speaker();
+  if (teller.cntr != nullptr) teller.cntr->add_error();
+  if (teller.cq != nullptr)
+    teller.cq->push_error({.context = r.context,
+                           .flags = kind(r.tagged),
+                           .tag = r.tag,
+                           .err = err,
+                           .prov_errno = err});
+  queues_->receives.give(&r);
 }
 
 ssize_t Receiver::cancel(const void *context) {
-  if (context == nullptr) return -FI_ENOENT;  // fi_endpoint.3: found by its context, or not at all
-  for (Matcher *m : {&tagged_, &untagged_}) {
+  if (context == nullptr || shares())
+    return -FI_ENOENT;  // fi_endpoint.3: found by its context, or not at all
+  for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     Matcher::Posted *p = m->search_posted([&](const Matcher::Posted &posted) {
       return static_cast<const Receive &>(posted).context == context;
     });
@@ -394,7 +450,8 @@ ssize_t Receiver::cancel(const void *context) {
 }
 
 void Receiver::fail_posted(int err) {
-  for (Matcher *m : {&tagged_, &untagged_}) {
+  if (shares()) return;  // they are the context's
+  for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     while (Matcher::Posted *p = m->search_posted([](const Matcher::Posted &) { return true; })) {
       m->remove(*p);
       fail(static_cast<Receive &>(*p), err);

@@ -137,6 +137,13 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
 }
 
+int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
+  return sdk::open_shared_receive(
+      shared(), attr,
+      {.caps = kReceiveCaps, .size = fabric_.layer().options().rx_size, .max_size = kMaxQueueSize},
+      ep, context);
+}
+
 int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                          uint64_t flags) {
   return sdk::atomic_query(sdk::raw(datatype), sdk::raw(op), atomic_limits(*this), attr, flags);

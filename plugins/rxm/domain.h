@@ -70,6 +70,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
 

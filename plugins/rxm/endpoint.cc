@@ -2,6 +2,7 @@
 #include "plugins/rxm/endpoint.h"
 
 #include <unistd.h>
+#include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
@@ -11,8 +12,6 @@
 
 namespace weft::rxm {
 namespace {
-
-constexpr size_t kMaxQueueSize = 1 << 20;
 
 sdk::RdmLimits limits_for(Domain &domain) {
   const Options &options = domain.fabric().layer().options();
@@ -101,6 +100,7 @@ Result<void> Endpoint::enable() {
 }
 
 int Endpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
   if (command != FI_ENABLE) return control_flags(command, arg);
   sdk::Guard guard(lock());
   auto done = enable();
@@ -123,6 +123,7 @@ void Endpoint::linger() {
 }
 
 int Endpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
   retire();
   {
     sdk::Guard guard(lock());

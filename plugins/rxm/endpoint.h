@@ -30,10 +30,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   // TransferOps
+  ssize_t start(const sdk::RecvRequest &request) { return receiver().post(request); }
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   ssize_t start(const sdk::AtomicRequest &request);
-  void on_recv_posted() {}
   sdk::Receiver &receiver() override { return RdmEndpoint::receiver(); }
 
   // fi_ops_atomic

@@ -16,9 +16,6 @@ namespace {
 constexpr uint32_t kInnerVersion = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 constexpr uint64_t kTransmitCaps =
     FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
-constexpr uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV |
-                                  FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
-                                  FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
 constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 // Atomics are executed by the receiver's software in the order of the packets, remote accesses by
 // the inner provider by itself: each kind is in order, the two together are not. FI_ORDER_RAR, RAW
@@ -148,7 +145,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
     domain.max_ep_tx_ctx = 1;
     domain.max_ep_rx_ctx = 1;
     domain.max_ep_stx_ctx = 0;
-    domain.max_ep_srx_ctx = 0;
+    domain.max_ep_srx_ctx = 65536;
     domain.mr_iov_limit = 1;
     domain.caps = domain_caps;
     if (asked != nullptr && (asked->mr_mode == FI_MR_BASIC || asked->mr_mode == FI_MR_SCALABLE))

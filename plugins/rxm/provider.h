@@ -14,6 +14,11 @@
 
 namespace weft::rxm {
 
+inline constexpr uint64_t kReceiveCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
+    FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
+inline constexpr size_t kMaxQueueSize = 1 << 20;  // tx_attr.size, rx_attr.size
+
 class RxmLayer {
  public:
   static constexpr sdk::UnitInfo info{

@@ -20,6 +20,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       DomainCore(fabric.instance(), base(), settings),
       fabric_(fabric),
       addr_format_(info.addr_format),
+      is_unconnected_(info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
@@ -97,6 +98,16 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
 
 int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
   if (ep == nullptr) return -FI_EINVAL;
+  // The call does not say for which kind of endpoint: what the domain was opened for does, and what
+  // only one kind has.
+  constexpr uint64_t kUnconnectedOnly = kRdmReceiveCaps & ~kReceiveCaps;
+  if (is_unconnected_ || (attr != nullptr && attr->caps & kUnconnectedOnly))
+    return sdk::open_shared_receive(shared(), attr,
+                                    {.caps = kRdmReceiveCaps,
+                                     .size = fabric_.settings().rx_size,
+                                     .max_size = kMaxQueueSize,
+                                     .min_multi_recv = kRdmMinMultiRecv},
+                                    ep, context);
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
 }
 

@@ -4,6 +4,7 @@
 #define WEFT_PLUGINS_TCP_DOMAIN_H
 
 #include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/fid.h>
 
@@ -17,9 +18,13 @@ namespace weft::tcp {
 
 class Endpoint;
 class Fabric;
+class SharedReceive;
 class UnconnectedEndpoint;
 
 inline constexpr size_t kStagingSize = 64 * 1024;
+
+// For an endpoint without a capability: every op of its table declines.
+struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
  public:
@@ -33,7 +38,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   }  // the same, for what must be moved out of the way
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
-  std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }  // the same
+  std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }    // the same
+  std::vector<SharedReceive *> &shared_receives() { return shared_receives_; }  // the same
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
@@ -51,11 +57,13 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
 
   Fabric &fabric_;
   const uint32_t addr_format_;
+  const bool is_unconnected_;  // opened for FI_EP_RDM
   const std::string name_;
   std::unique_ptr<uint8_t[]> staging_;
   std::vector<uint8_t> spare_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
+  std::vector<SharedReceive *> shared_receives_;
 };
 
 }  // namespace weft::tcp

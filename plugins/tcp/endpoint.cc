@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/sdk/alias.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
@@ -22,32 +23,11 @@
 namespace weft::tcp {
 namespace {
 
-bool sum_lengths(const iovec *iov, size_t count, uint64_t &total) {
-  total = 0;
-  for (size_t i = 0; i < count; ++i)
-    if (__builtin_add_overflow(total, uint64_t(iov[i].iov_len), &total)) return false;
-  return true;
-}
-
-// For an endpoint without FI_RMA: every op of the table declines.
-struct NoRma final : sdk::Object<NoRma, fid_ep> {};
-
 // Memory of so many is had at once: layers have many endpoints, most of them idle.
 constexpr size_t kOpsAtOnce = 4;
 constexpr size_t kControlsAtOnce = 2;
 
 }  // namespace
-
-int put_option(size_t option, void *value, size_t *length) {
-  if (value == nullptr || length == nullptr) return -FI_EINVAL;
-  if (*length < sizeof option) {
-    *length = sizeof option;
-    return -FI_ETOOSMALL;
-  }
-  std::memcpy(value, &option, sizeof option);
-  *length = sizeof option;
-  return 0;
-}
 
 // ---- life ----
 
@@ -66,18 +46,23 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0
                      ? info.rx_attr->size
                      : domain.fabric().settings().rx_size) {
-  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Endpoint>());
-  c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<Endpoint>());
-  c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<Endpoint>());
-  c()->msg = const_cast<fi_ops_msg *>(sdk::msg_ops<Endpoint>());
-  c()->rma =
-      const_cast<fi_ops_rma *>(caps_ & FI_RMA ? sdk::rma_ops<Endpoint>() : sdk::rma_ops<NoRma>());
-  c()->tagged = const_cast<fi_ops_tagged *>(sdk::tagged_ops<Endpoint>());
-  c()->atomic = const_cast<fi_ops_atomic *>(sdk::atomic_ops<Endpoint>());
-  c()->collective = const_cast<fi_ops_collective *>(sdk::collective_ops<Endpoint>());
+  set_tables(*this);
 }
 
 Endpoint::~Endpoint() = default;
+
+template <class T>
+void Endpoint::set_tables(T &object) const {
+  fid_ep *c = object.c();
+  c->fid.ops = sdk::c_table(sdk::fid_ops<T>());
+  c->ops = sdk::c_table(sdk::ep_ops<T>());
+  c->cm = sdk::c_table(sdk::cm_ops<T>());
+  c->msg = sdk::c_table(sdk::msg_ops<T>());
+  c->rma = sdk::c_table(caps_ & FI_RMA ? sdk::rma_ops<T>() : sdk::rma_ops<Nothing>());
+  c->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+  c->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+  c->collective = sdk::c_table(sdk::collective_ops<Nothing>());
+}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
@@ -168,9 +153,13 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       return 0;
     }
     case FI_CLASS_SRX_CTX: {
-      if (!SharedReceive::is_mine(fid, FI_CLASS_SRX_CTX, instance())) return -FI_EINVAL;
+      // One of this domain's, and not one for unconnected endpoints.
+      sdk::Guard guard(engine_.lock());
+      const auto &all = domain_.shared_receives();
+      const auto at = std::ranges::find(all, fid, &SharedReceive::base);
+      if (at == all.end()) return -FI_EINVAL;
       if (srx_ != nullptr) return -FI_EBUSY;
-      srx_ = SharedReceive::from(fid);
+      srx_ = *at;
       srx_->users.fetch_add(1);
       return 0;
     }
@@ -204,26 +193,12 @@ int Endpoint::control(int command, void *arg) {
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", enabled.error().text.c_str());
       return -enabled.error().code;
     }
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG: {
-      if (arg == nullptr) return -FI_EINVAL;
-      // fi_endpoint.3: FI_TRANSMIT or FI_RECV in the flags says which side.
-      auto *flags = static_cast<uint64_t *>(arg);
-      const uint64_t side = *flags & (FI_TRANSMIT | FI_RECV);
-      if (side != FI_TRANSMIT && side != FI_RECV) return -FI_EINVAL;
+    case FI_ALIAS:
+      return sdk::Alias<Endpoint>::open(*this, arg);
+    default: {
       sdk::Guard guard(engine_.lock());
-      uint64_t &mine = side == FI_TRANSMIT ? tx_flags_ : rx_flags_;
-      if (command == FI_GETOPSFLAG) {
-        *flags = mine;
-        return 0;
-      }
-      const uint64_t wanted = *flags & ~side;
-      if (wanted & ~(side == FI_TRANSMIT ? kSendFlags : kRecvFlags)) return -FI_EBADFLAGS;
-      mine = wanted;
-      return 0;
+      return sdk::control_op_flags(command, arg, kSendFlags, &tx_flags_, &rx_flags_);
     }
-    default:
-      return -FI_ENOSYS;
   }
 }
 
@@ -246,6 +221,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 }
 
 int Endpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
   // Before the lock: an event queue takes it while it makes progress.
   if (eq_ != nullptr) eq_->remove_source(engine_);
   retire();
@@ -289,85 +265,86 @@ int Endpoint::close() {
 
 // ---- output ----
 
-ssize_t Endpoint::transmit(const Request &request) {
-  uint64_t length;
-  if (request.count > sdk::kIovLimit || (request.count != 0 && request.iov == nullptr))
-    return -FI_EINVAL;
-  if (!sum_lengths(request.iov, request.count, length) || length > kMaxMessageSize)
-    return -FI_EMSGSIZE;
-  const bool inject = request.flags & FI_INJECT;
-  if (inject && length > kInjectSize) return -FI_EMSGSIZE;
-
-  FrameHeader header;
-  Operation::Kind kind = request.kind;
-  if (kind == Operation::kSend) {
-    header.payload_size = length;
-  } else {
-    if (request.rma == nullptr || request.rma_count == 0 || request.rma_count > kMaxRmaVectors)
-      return -FI_EINVAL;
-    uint64_t remote = 0;
-    for (size_t i = 0; i < request.rma_count; ++i) {
-      header.rma[i] = {request.rma[i].addr, request.rma[i].len, request.rma[i].key};
-      if (__builtin_add_overflow(remote, uint64_t(request.rma[i].len), &remote))
-        return -FI_EMSGSIZE;
-    }
-    if (remote != length) return -FI_EINVAL;
-    header.rma_count = uint8_t(request.rma_count);
-    header.op = kind == Operation::kWrite ? Op::kWrite : Op::kReadRequest;
-    if (kind == Operation::kWrite) header.payload_size = length;
-  }
-  if (request.flags & FI_REMOTE_CQ_DATA && kind != Operation::kRead) {
-    header.flags |= kFlagRemoteData;
-    header.data = request.data;
-  }
-  bool wait_ack = false;
-  if (kind != Operation::kRead) {
-    if (request.flags & FI_COMMIT_COMPLETE && kind == Operation::kWrite) {
-      header.flags |= kFlagCommit;
-      wait_ack = true;
-    } else if (request.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) {
-      header.flags |= kFlagDelivery;
-      wait_ack = true;
-    }
-  }
-
-  sdk::Guard guard(engine_.lock());
-  if (state_ != State::kConnected) return not_connected();
-  if (has_no_room(tx_cq_)) return -FI_EAGAIN;
-  Operation *op = tx_ops_.take();
-  if (op == nullptr) {
+Operation *Endpoint::take_operation(ssize_t &rc) {
+  rc = -FI_EAGAIN;
+  if (state_ == State::kConnected) {
+    if (has_no_room(tx_cq_)) return nullptr;
+    if (Operation *op = tx_ops_.take()) return op;
     // Staged injects hold their items; whoever only injects never makes progress.
     flush_output();
-    if (state_ != State::kConnected) return not_connected();
-    op = tx_ops_.take();
-    if (op == nullptr) return -FI_EAGAIN;
+    if (state_ == State::kConnected) return tx_ops_.take();
   }
-  op->kind = kind;
-  op->report = request.report;
-  op->wait_ack = wait_ack;
-  op->fence = request.flags & FI_FENCE;
-  op->context = request.context;
-  op->length = length;
+  rc = not_connected();
+  return nullptr;
+}
+
+ssize_t Endpoint::start(const sdk::SendRequest &r) {
+  ssize_t rc;
+  Operation *op = take_operation(rc);
+  if (op == nullptr) return rc;
+  FrameHeader header;
+  header.payload_size = r.length;
+  if (r.flags & FI_REMOTE_CQ_DATA) {
+    header.flags |= kFlagRemoteData;
+    header.data = r.data;
+  }
+  op->wait_ack =
+      (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
+  if (op->wait_ack) header.flags |= kFlagDelivery;
+  op->kind = Operation::kSend;
+  op->flags = FI_SEND | FI_MSG;
+  op->report = r.report;
+  op->fence = r.flags & FI_FENCE;
+  op->context = r.context;
+  op->length = r.length;
   op->pin_count = 0;
   op->result_count = 0;
   op->set_header(header, order_);
-  switch (kind) {
-    case Operation::kSend:
-      op->flags = FI_SEND | FI_MSG;
-      break;
-    case Operation::kWrite:
-      op->flags = FI_WRITE | FI_RMA;
-      break;
-    default:
-      op->flags = FI_READ | FI_RMA;
-      op->result_count = uint8_t(request.count);
-      std::copy_n(request.iov, request.count, op->result);
-  }
-  if (kind != Operation::kRead && !op->place(request.iov, request.count, length, inject)) {
+  if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
     tx_ops_.give(op);
     return -FI_ENOMEM;
   }
-  start(*op, length, request.flags & FI_MORE, request.report);
+  Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
+  return 0;
+}
+
+ssize_t Endpoint::start(const sdk::RmaRequest &r) {
+  ssize_t rc;
+  Operation *op = take_operation(rc);
+  if (op == nullptr) return rc;
+  FrameHeader header;
+  header.op = r.write ? Op::kWrite : Op::kReadRequest;
+  header.rma_count = uint8_t(r.rma_count);
+  for (size_t i = 0; i < r.rma_count; ++i)
+    header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
+  op->wait_ack = false;
+  if (r.write) {
+    header.payload_size = r.length;
+    if (r.flags & FI_REMOTE_CQ_DATA) {
+      header.flags |= kFlagRemoteData;
+      header.data = r.data;
+    }
+    op->wait_ack =
+        (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
+    if (op->wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
+  }
+  op->kind = r.write ? Operation::kWrite : Operation::kRead;
+  op->flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
+  op->report = r.report;
+  op->fence = r.flags & FI_FENCE;
+  op->context = r.context;
+  op->length = r.length;
+  op->pin_count = 0;
+  op->result_count = 0;
+  op->set_header(header, order_);
+  if (!r.write) {
+    op->result_count = uint8_t(r.count);
+    std::copy_n(r.iov, r.count, op->result);
+  } else if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+    tx_ops_.give(op);
+    return -FI_ENOMEM;
+  }
+  Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
   return 0;
 }
 
@@ -390,192 +367,6 @@ void Endpoint::complete(Operation &op, int error) {
   tx_ops_.give(&op);
 }
 
-ssize_t Endpoint::send(const void *buf, size_t len, void *, fi_addr_t, void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend,
-                   .iov = &iov,
-                   .count = 1,
-                   .flags = tx_flags_,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::sendv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
-  return transmit({.kind = Operation::kSend,
-                   .iov = iov,
-                   .count = count,
-                   .flags = tx_flags_,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::sendmsg(const struct fi_msg *msg, uint64_t flags) {
-  if (msg == nullptr) return -FI_EINVAL;
-  if (flags & ~kSendFlags) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kSend,
-                   .iov = msg->msg_iov,
-                   .count = msg->iov_count,
-                   .data = msg->data,
-                   .flags = flags,
-                   .context = msg->context,
-                   .report = reports(flags)});
-}
-
-ssize_t Endpoint::inject(const void *buf, size_t len, fi_addr_t) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return transmit(
-      {.kind = Operation::kSend, .iov = &iov, .count = 1, .flags = FI_INJECT, .report = false});
-}
-
-ssize_t Endpoint::senddata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t,
-                           void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend,
-                   .iov = &iov,
-                   .count = 1,
-                   .data = data,
-                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return transmit({.kind = Operation::kSend,
-                   .iov = &iov,
-                   .count = 1,
-                   .data = data,
-                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA,
-                   .report = false});
-}
-
-ssize_t Endpoint::read(void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key,
-                       void *context) {
-  const iovec iov{buf, len};
-  const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kRead,
-                   .iov = &iov,
-                   .count = 1,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .flags = tx_flags_ & ~uint64_t(FI_INJECT),
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::readv(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr,
-                        uint64_t key, void *context) {
-  fi_rma_iov rma{addr, 0, key};
-  if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
-  if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
-  return transmit({.kind = Operation::kRead,
-                   .iov = iov,
-                   .count = count,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .flags = tx_flags_ & ~uint64_t(FI_INJECT),
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
-  if (msg == nullptr) return -FI_EINVAL;
-  if (flags & ~(kSendFlags & ~uint64_t(FI_INJECT | FI_REMOTE_CQ_DATA))) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kRead,
-                   .iov = msg->msg_iov,
-                   .count = msg->iov_count,
-                   .rma = msg->rma_iov,
-                   .rma_count = msg->rma_iov_count,
-                   .flags = flags,
-                   .context = msg->context,
-                   .report = reports(flags)});
-}
-
-ssize_t Endpoint::write(const void *buf, size_t len, void *, fi_addr_t, uint64_t addr, uint64_t key,
-                        void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite,
-                   .iov = &iov,
-                   .count = 1,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .flags = tx_flags_,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::writev(const struct iovec *iov, void **, size_t count, fi_addr_t, uint64_t addr,
-                         uint64_t key, void *context) {
-  fi_rma_iov rma{addr, 0, key};
-  if (count > sdk::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
-  if (!sum_lengths(iov, count, rma.len)) return -FI_EMSGSIZE;
-  return transmit({.kind = Operation::kWrite,
-                   .iov = iov,
-                   .count = count,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .flags = tx_flags_,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
-  if (msg == nullptr) return -FI_EINVAL;
-  if (flags & ~kSendFlags) return -FI_EBADFLAGS;
-  return transmit({.kind = Operation::kWrite,
-                   .iov = msg->msg_iov,
-                   .count = msg->iov_count,
-                   .rma = msg->rma_iov,
-                   .rma_count = msg->rma_iov_count,
-                   .data = msg->data,
-                   .flags = flags,
-                   .context = msg->context,
-                   .report = reports(flags)});
-}
-
-ssize_t Endpoint::inject_write(const void *buf, size_t len, fi_addr_t, uint64_t addr,
-                               uint64_t key) {
-  const iovec iov{const_cast<void *>(buf), len};
-  const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite,
-                   .iov = &iov,
-                   .count = 1,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .flags = FI_INJECT,
-                   .report = false});
-}
-
-ssize_t Endpoint::writedata(const void *buf, size_t len, void *, uint64_t data, fi_addr_t,
-                            uint64_t addr, uint64_t key, void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite,
-                   .iov = &iov,
-                   .count = 1,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .data = data,
-                   .flags = tx_flags_ | FI_REMOTE_CQ_DATA,
-                   .context = context,
-                   .report = reports(tx_flags_)});
-}
-
-ssize_t Endpoint::inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t,
-                                   uint64_t addr, uint64_t key) {
-  const iovec iov{const_cast<void *>(buf), len};
-  const fi_rma_iov rma{addr, len, key};
-  return transmit({.kind = Operation::kWrite,
-                   .iov = &iov,
-                   .count = 1,
-                   .rma = &rma,
-                   .rma_count = 1,
-                   .data = data,
-                   .flags = FI_INJECT | FI_REMOTE_CQ_DATA,
-                   .report = false});
-}
-
 // ---- input ----
 
 sdk::RecvQueue &Endpoint::recv_queue() {
@@ -585,29 +376,14 @@ size_t Endpoint::min_multi_recv() const {
   return srx_ != nullptr ? srx_->min_multi_recv() : min_multi_recv_;
 }
 
-ssize_t Endpoint::post_recv(const iovec *iov, size_t count, void *context, uint64_t flags) {
+ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
-  if (flags & FI_MULTI_RECV && count != 1) return -FI_EINVAL;
-  sdk::Guard guard(engine_.lock());
+  if (r.flags & ~sdk::kRecvFlags) return -FI_EBADFLAGS;
+  if (r.flags & FI_MULTI_RECV && r.count != 1) return -FI_EINVAL;
   if (state_ == State::kOpen) return -FI_EOPBADSTATE;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
   if (has_no_room(rx_cq_)) return -FI_EAGAIN;
-  return own_recvs_.post(iov, count, context, flags);
-}
-
-ssize_t Endpoint::recv(void *buf, size_t len, void *, fi_addr_t, void *context) {
-  const iovec iov{buf, len};
-  return post_recv(&iov, 1, context, rx_flags_);
-}
-
-ssize_t Endpoint::recvv(const struct iovec *iov, void **, size_t count, fi_addr_t, void *context) {
-  return post_recv(iov, count, context, rx_flags_);
-}
-
-ssize_t Endpoint::recvmsg(const struct fi_msg *msg, uint64_t flags) {
-  if (msg == nullptr) return -FI_EINVAL;
-  if (flags & ~kRecvFlags) return -FI_EBADFLAGS;
-  return post_recv(msg->msg_iov, msg->iov_count, msg->context, flags);
+  return own_recvs_.post(r.iov, r.count, r.context, r.flags);
 }
 
 Guess Endpoint::guess() {
@@ -834,19 +610,19 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
   sdk::Guard guard(engine_.lock());
   switch (name) {
     case FI_OPT_MIN_MULTI_RECV:
-      return put_option(min_multi_recv(), value, length);
+      return sdk::get_option(min_multi_recv(), value, length);
     case FI_OPT_CM_DATA_SIZE:
-      return put_option(kPrivateDataSize, value, length);
+      return sdk::get_option(kPrivateDataSize, value, length);
     case FI_OPT_TX_SIZE:
-      return put_option(tx_ops_.limit(), value, length);
+      return sdk::get_option(tx_ops_.limit(), value, length);
     case FI_OPT_RX_SIZE:
-      return put_option(recv_queue().limit(), value, length);
+      return sdk::get_option(recv_queue().limit(), value, length);
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_MAX_RMA_SIZE:
-      return put_option(kMaxMessageSize, value, length);
+      return sdk::get_option(kMaxMessageSize, value, length);
     case FI_OPT_INJECT_MSG_SIZE:
     case FI_OPT_INJECT_RMA_SIZE:
-      return put_option(kInjectSize, value, length);
+      return sdk::get_option(kInjectSize, value, length);
     default:
       return -FI_ENOPROTOOPT;
   }
@@ -855,10 +631,8 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
 int Endpoint::setopt(int level, int name, const void *value, size_t length) {
   if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
   if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
-  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
   sdk::Guard guard(engine_.lock());
-  std::memcpy(&min_multi_recv_, value, sizeof min_multi_recv_);
-  return 0;
+  return sdk::set_option(min_multi_recv_, value, length);
 }
 
 ssize_t Endpoint::rx_size_left() {

@@ -20,7 +20,9 @@
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_queue.h>
+#include <weft/sdk/transfer.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -45,15 +47,12 @@ inline constexpr uint64_t kLevelFlags =
     FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
-inline constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
-
-// The semantics of fi_getopt.
-int put_option(size_t option, void *value, size_t *length);
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::Handler,
                        public sdk::RecvWaiter,
-                       public Stream<Endpoint> {
+                       public Stream<Endpoint>,
+                       public sdk::TransferOps<Endpoint> {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -62,34 +61,26 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // The region closes: let go of it.
   void drop_region(sdk::Mr &mr);
 
-  // fi_ops_msg
-  ssize_t recv(void *buf, size_t len, void *desc, fi_addr_t src, void *context);
-  ssize_t recvv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, void *context);
-  ssize_t recvmsg(const struct fi_msg *msg, uint64_t flags);
-  ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
-  ssize_t sendv(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, void *context);
-  ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags);
-  ssize_t inject(const void *buf, size_t len, fi_addr_t dest);
-  ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
-                   void *context);
-  ssize_t injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest);
-
-  // fi_ops_rma
-  ssize_t read(void *buf, size_t len, void *desc, fi_addr_t src, uint64_t addr, uint64_t key,
-               void *context);
-  ssize_t readv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, uint64_t addr,
-                uint64_t key, void *context);
-  ssize_t readmsg(const struct fi_msg_rma *msg, uint64_t flags);
-  ssize_t write(const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr,
-                uint64_t key, void *context);
-  ssize_t writev(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, uint64_t addr,
-                 uint64_t key, void *context);
-  ssize_t writemsg(const struct fi_msg_rma *msg, uint64_t flags);
-  ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key);
-  ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
-                    uint64_t addr, uint64_t key, void *context);
-  ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest,
-                           uint64_t addr, uint64_t key);
+  // ---- for TransferOps ----
+  sdk::Lock &lock() { return engine_.lock(); }
+  static constexpr bool enabled() { return true; }  // start() has more to say
+  uint64_t tx_flags() const { return tx_flags_; }
+  uint64_t rx_flags() const { return rx_flags_; }
+  bool reports(uint64_t flags) const {
+    return (flags & sdk::RdmEndpoint::kSilent) == 0 &&
+           (!tx_selective_ || (flags & FI_COMPLETION) != 0);
+  }
+  static constexpr bool offers(uint64_t, uint64_t) { return true; }  // the tables know
+  static ssize_t check_length(uint64_t length, uint64_t flags) {
+    return length > (flags & FI_INJECT ? kInjectSize : kMaxMessageSize) ? -FI_EMSGSIZE : 0;
+  }
+  ssize_t start(const sdk::RecvRequest &request);
+  ssize_t start(const sdk::SendRequest &request);
+  ssize_t start(const sdk::RmaRequest &request);
+  template <class T>
+  void set_tables(T &object) const;
+  static constexpr uint64_t kSendFlags = tcp::kSendFlags;
+  std::atomic<size_t> aliases{0};  // open ones: the endpoint is busy
 
   // fi_ops_cm
   int setname(void *addr, size_t len);
@@ -162,23 +153,12 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ~Endpoint();
 
   // Output.
-  struct Request {  // one transfer to start, from any of its many calls
-    Operation::Kind kind;
-    const iovec *iov;
-    size_t count;
-    const fi_rma_iov *rma = nullptr;
-    size_t rma_count = 0;
-    uint64_t data = 0;
-    uint64_t flags = 0;
-    void *context = nullptr;
-    bool report = true;
-  };
-  ssize_t transmit(const Request &request);
+  // An operation for a transfer that starts; null: `rc` says why not.
+  Operation *take_operation(ssize_t &rc);
   // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
   bool has_no_room(const sdk::Cq *cq) const {
     return cq != nullptr && cq->full() && domain_.shared().resource_management;
   }
-  bool reports(uint64_t flags) const { return !tx_selective_ || (flags & FI_COMPLETION) != 0; }
 
   // Input.
   sdk::RecvQueue &recv_queue();
@@ -187,7 +167,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Verdict take_message(const FrameHeader &header, Target &target);
   void end_message(const FrameHeader &header);
   void finish_recv(sdk::PostedRecv *r);
-  ssize_t post_recv(const iovec *iov, size_t count, void *context, uint64_t flags);
   void hang_up_while_stalled();
 
   // Connection.

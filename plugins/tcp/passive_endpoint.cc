@@ -70,7 +70,7 @@ int PassiveEndpoint::control(int command, void *arg) {
 
 int PassiveEndpoint::getopt(int level, int name, void *value, size_t *length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE) return -FI_ENOPROTOOPT;
-  return put_option(kPrivateDataSize, value, length);
+  return sdk::get_option(kPrivateDataSize, value, length);
 }
 
 int PassiveEndpoint::setname(void *addr, size_t len) {

@@ -229,7 +229,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   domain.rx_ctx_cnt = 65536;
   domain.max_ep_tx_ctx = 1;
   domain.max_ep_rx_ctx = 1;
-  domain.max_ep_srx_ctx = connected ? 65536 : 0;
+  domain.max_ep_srx_ctx = 65536;
   domain.cntr_cnt = 65536;
   domain.mr_iov_limit = 1;
   domain.mr_cnt = SIZE_MAX;

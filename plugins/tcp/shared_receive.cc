@@ -44,6 +44,8 @@ Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *at
     return tl::unexpected(published.error());
   }
   domain.shared().children.fetch_add(1);
+  sdk::Guard guard(domain.engine().lock());
+  domain.shared_receives().push_back(srx);
   return srx;
 }
 
@@ -61,7 +63,7 @@ ssize_t SharedReceive::recvv(const struct iovec *iov, void **, size_t count, fi_
 
 ssize_t SharedReceive::recvmsg(const struct fi_msg *msg, uint64_t flags) {
   if (msg == nullptr) return -FI_EINVAL;
-  if (flags & ~kRecvFlags) return -FI_EBADFLAGS;
+  if (flags & ~sdk::kRecvFlags) return -FI_EBADFLAGS;
   sdk::Guard guard(domain_.engine().lock());
   return queue_.post(msg->msg_iov, msg->iov_count, msg->context, flags);
 }
@@ -84,15 +86,13 @@ ssize_t SharedReceive::cancel(void *context) {
 int SharedReceive::getopt(int level, int name, void *value, size_t *length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   sdk::Guard guard(domain_.engine().lock());
-  return put_option(min_multi_recv_, value, length);
+  return sdk::get_option(min_multi_recv_, value, length);
 }
 
 int SharedReceive::setopt(int level, int name, const void *value, size_t length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
-  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
   sdk::Guard guard(domain_.engine().lock());
-  min_multi_recv_ = *static_cast<const size_t *>(value);
-  return 0;
+  return sdk::set_option(min_multi_recv_, value, length);
 }
 
 ssize_t SharedReceive::rx_size_left() {
@@ -101,7 +101,11 @@ ssize_t SharedReceive::rx_size_left() {
 }
 
 int SharedReceive::close() {
-  if (users.load() != 0) return -FI_EBUSY;
+  {
+    sdk::Guard guard(domain_.engine().lock());
+    if (users.load() != 0) return -FI_EBUSY;
+    std::erase(domain_.shared_receives(), this);
+  }
   retire();
   domain_.shared().children.fetch_sub(1);
   delete this;

@@ -4,8 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -21,10 +21,6 @@ namespace {
 
 // How long a look for new connections may wait where somebody spins on other sockets.
 constexpr uint64_t kLookPauseNs = 20'000;
-constexpr size_t kRdmMinMultiRecv = 16384;
-
-// For an endpoint without a capability: every op of its table declines.
-struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 bool wants_sources(const fi_info &info) {
   return info.caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV);
@@ -50,11 +46,8 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       tx_ops_(limits().tx_size),
       control_ops_(SIZE_MAX, 8),
       names_sources_(wants_sources(info)) {
-  sdk::fill_tables(*this);
-  receiver().min_multi_recv = kRdmMinMultiRecv;
-  if (!(caps() & FI_RMA)) c()->rma = sdk::c_table(sdk::rma_ops<Nothing>());
-  if (!(caps() & FI_TAGGED)) c()->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
-  c()->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+  set_tables(*this);
+  receiver().min_multi_recv() = kRdmMinMultiRecv;
 }
 
 Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi_info &info,
@@ -128,6 +121,7 @@ Result<void> UnconnectedEndpoint::enable() {
 }
 
 int UnconnectedEndpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<UnconnectedEndpoint>::open(*this, arg);
   if (command != FI_ENABLE) return control_flags(command, arg);
   sdk::Guard guard(engine_.lock());
   auto done = enable();
@@ -164,6 +158,7 @@ void UnconnectedEndpoint::linger() {
 }
 
 int UnconnectedEndpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
   retire();
   {
     sdk::Guard guard(engine_.lock());

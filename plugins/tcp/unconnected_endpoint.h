@@ -15,6 +15,7 @@
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/ops.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
@@ -35,6 +36,7 @@ inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_REC
                                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                             FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
 
+inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;
 
 // Pointers by a small number, in chunks that come into being where one is set.
@@ -75,11 +77,20 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   static Result<UnconnectedEndpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   // ---- for TransferOps ----
+  ssize_t start(const sdk::RecvRequest &request) {
+    const ssize_t rc = receiver().post(request);
+    if (rc == 0 && !stalled_.empty()) resume_stalled();
+    return rc;
+  }
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   ssize_t start(const sdk::AtomicRequest &) { return -FI_EOPNOTSUPP; }
-  void on_recv_posted() {
-    if (!stalled_.empty()) resume_stalled();
+  template <class Fid>
+  void set_tables(Fid &fid) const {
+    sdk::fill_tables(fid);
+    if (!(caps() & FI_RMA)) fid.c()->rma = sdk::c_table(sdk::rma_ops<Nothing>());
+    if (!(caps() & FI_TAGGED)) fid.c()->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+    fid.c()->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
   }
 
   // ---- fi_ops_cm ----
@@ -123,6 +134,9 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;
   void discard(sdk::Unexpected &message) override;
   std::string source_address(const sdk::Message &message) override;
+  void on_shared_receive() override {
+    if (!stalled_.empty()) resume_stalled();
+  }
 
  private:
   UnconnectedEndpoint(Domain &domain, const fi_info &info, void *context);

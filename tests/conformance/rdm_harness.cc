@@ -48,6 +48,7 @@ Info make_hints(const Options &options) {
   hints->tx_attr->op_flags = options.tx_op_flags;
   hints->rx_attr->op_flags = options.rx_op_flags;
   hints->tx_attr->msg_order = hints->rx_attr->msg_order = options.order;
+  if (options.shared_receive) hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
   return hints;
 }
 
@@ -127,6 +128,7 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
     fabric = sibling->fabric;
     domain = sibling->domain;
     av = sibling->av;
+    srx = sibling->srx;
   }
   open_objects();
   must(fi_endpoint(domain, info.get(), ep.out(), this));
@@ -148,6 +150,10 @@ void Node::open_objects() {
     must(fi_av_open(domain, &attr, own_av.out(), nullptr));
     av = own_av;
   }
+  if (options.shared_receive && srx == nullptr) {
+    must(fi_srx_context(domain, info->rx_attr, own_srx.out(), nullptr));
+    srx = own_srx;
+  }
   options.tx_cq.size = options.rx_cq.size = options.cq_size;
   must(fi_cq_open(domain, &options.tx_cq, tx_cq.out(), nullptr));
   if (!options.one_cq) must(fi_cq_open(domain, &options.rx_cq, rx_cq.out(), nullptr));
@@ -155,6 +161,7 @@ void Node::open_objects() {
 
 void Node::bind() {
   must(fi_ep_bind(ep, &av->fid, 0));
+  if (options.shared_receive) must(fi_ep_bind(ep, &srx->fid, 0));
   if (options.one_cq) {
     must(fi_ep_bind(ep, tx_cq.fid(), FI_TRANSMIT | FI_RECV | options.tx_cq_flags));
   } else {
@@ -203,6 +210,10 @@ void Node::progress() {
 
 Net::Net(size_t nodes, const Options &options, const std::function<void(Node &)> &before_enable) {
   for (size_t i = 0; i < nodes; ++i) add(options, before_enable);
+}
+
+Net::~Net() {
+  while (!nodes_.empty()) nodes_.pop_back();
 }
 
 Node &Net::add(const Options &options, const std::function<void(Node &)> &before_enable,

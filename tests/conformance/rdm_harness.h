@@ -40,6 +40,7 @@ struct Options {
   uint64_t tx_cq_flags = 0, rx_cq_flags = 0;  // FI_SELECTIVE_COMPLETION
   bool one_cq = false;                        // tx_cq takes receives too
   size_t cq_size = 0;
+  bool shared_receive = false;  // a shared receive context (fi_srx_context): Node::srx
 
   static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_TAGGED,
                             enum fi_wait_obj wait = FI_WAIT_NONE) {
@@ -74,7 +75,8 @@ std::optional<Completion> poll(fid_cq *cq);
 
 // One application with one endpoint.
 struct Node {
-  // On a domain of its own, or on that of `sibling` with its address vector.
+  // On a domain of its own, or on that of `sibling` with its address vector (and its shared receive
+  // context, if it has one).
   explicit Node(const Options &options = {}, Node *sibling = nullptr,
                 const std::function<void(Node &)> &before_enable = {});
   void open_objects();  // all but the endpoint
@@ -93,9 +95,11 @@ struct Node {
   Handle<fid_fabric> own_fabric;
   Handle<fid_domain> own_domain;
   Handle<fid_av> own_av;
+  Handle<fid_ep> own_srx;
   fid_fabric *fabric = nullptr;
   fid_domain *domain = nullptr;
   fid_av *av = nullptr;
+  fid_ep *srx = nullptr;
   Handle<fid_cq> tx_cq, rx_cq;
   std::vector<Handle<fid_cntr>> counters;
   std::vector<Handle<fid_mr>> regions;
@@ -107,6 +111,8 @@ class Net {
  public:
   explicit Net(size_t nodes = 2, const Options &options = {},
                const std::function<void(Node &)> &before_enable = {});
+  Net(Net &&) = default;
+  ~Net();  // the newest first: they may be siblings
   Node &operator[](size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
   // Adds one, and tells everybody.

@@ -29,6 +29,7 @@
 
 namespace weft::sdk {
 
+class SharedReceiveContext;
 class WaitSet;
 
 // What the queues, counters and regions of a domain share. Lives in the domain, as long as its
@@ -41,6 +42,7 @@ struct DomainContext {
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
+  std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
 };
 
 struct Completion {

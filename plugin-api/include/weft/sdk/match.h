@@ -309,8 +309,21 @@ class Matcher {
     }
   }
 
-  // All messages of `from` become messages of `to`; their places in the order stay. Linear.
-  void rename(uint32_t from, uint32_t to);
+  // All messages of `from` for which `wanted(entry)` holds become messages of `to`; their places in
+  // the order stay. Linear.
+  template <class F>
+  void rename(uint32_t from, uint32_t to, F wanted) {
+    bool any = false;
+    for (Arrived *m = arrived_list_.front(); m != nullptr; m = arrived_list_.next(*m)) {
+      if (m->source != from || !wanted(*m)) continue;
+      m->source = to;
+      any = true;
+    }
+    if (any && arrived_indexed_) index_by_source();
+  }
+  void rename(uint32_t from, uint32_t to) {
+    rename(from, to, [](const Arrived &) { return true; });
+  }
 
   size_t posted() const { return posted_; }
   size_t arrived() const { return arrived_; }
@@ -336,6 +349,7 @@ class Matcher {
   }
   void index_posted();
   void index_arrived();
+  void index_by_source();
 
   match_detail::List<Posted, &Posted::order_> posted_list_;
   match_detail::List<Arrived, &Arrived::order_> arrived_list_;

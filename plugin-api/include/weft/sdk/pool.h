@@ -33,6 +33,15 @@ class Pool {
   void give(T *object) {
     free_.push_back(object);
   }  // never allocates: capacity was reserved with the chunk
+  // All objects that there are, in use or not.
+  template <class F>
+  void visit(F each) {
+    for (size_t i = 0, left = made_; i < chunks_.size(); ++i) {
+      const size_t n = std::min(chunk_, left);
+      for (size_t k = 0; k < n; ++k) each(chunks_[i][k]);
+      left -= n;
+    }
+  }
   size_t in_use() const { return made_ - free_.size(); }
   size_t limit() const { return limit_; }
 

@@ -2,17 +2,20 @@
 // RdmEndpoint: what every unconnected endpoint has whatever carries its bytes: the objects bound to
 // it, its capabilities, flags, limits and options, its receiver, and how completions are told.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint, public
-//   TransferOps<Endpoint>,
-//                          private ReceiverSink {
-//     Endpoint(...) : Object(...), RdmEndpoint(domain.shared(), *this, settings) {
-//     fill_tables(*this); } int bind(struct fid *fid, uint64_t flags) { return bind_object(base(),
-//     fid, flags); } int control(int command, void *arg);     // FI_ENABLE: check_bindings(), open
-//     the carrier, set_enabled(); else control_flags() int close();                             //
-//     ... unbind_all() ...
+//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint,
+//                          public TransferOps<Endpoint>, private ReceiverSink {
+//     Endpoint(...) : Object(...), RdmEndpoint(domain.shared(), *this, info, limits) {
+//       fill_tables(*this);
+//     }
+//     int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+//     int control(int command, void *arg);     // FI_ENABLE: check_bindings(), open the carrier,
+//                                              // set_enabled(); FI_ALIAS: open_alias();
+//                                              // else control_flags()
+//     int close();                             // -FI_EBUSY with aliases; detach(), release()
 //   };
 //
-// It knows no peer and no protocol. transfer.h turns the calls of an application into requests.
+// It knows no peer and no protocol. transfer.h turns the calls of an application into requests,
+// alias.h makes aliases, shared_receive.h is what may be bound in place of receives of its own.
 #ifndef WEFT_SDK_RDM_ENDPOINT_H
 #define WEFT_SDK_RDM_ENDPOINT_H
 
@@ -22,7 +25,9 @@
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/options.h>
 #include <weft/sdk/receiver.h>
+#include <weft/sdk/shared_receive.h>
 
 namespace weft::sdk {
 
@@ -46,7 +51,6 @@ class RdmEndpoint {
   static constexpr uint64_t kSendFlags =
       FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | FI_TAGGED | kLevelFlags;
   static constexpr uint64_t kReadFlags = FI_COMPLETION | FI_MORE | FI_FENCE | kLevelFlags;
-  static constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 
   // ---- for TransferOps ----
   Lock &lock() { return domain_.engine->lock(); }
@@ -69,6 +73,7 @@ class RdmEndpoint {
   // Counts, pointers, that the operation is valid and fits; fills in `elements`.
   ssize_t check_atomic(AtomicRequest &request) const;
   Receiver &receiver() { return receiver_; }
+  std::atomic<size_t> aliases{0};  // open ones: the endpoint is busy
 
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context);
@@ -132,10 +137,10 @@ class RdmEndpoint {
   int bind_object(struct fid *fid, uint64_t flags);
   // fi_enable: what is missing, as fi_endpoint.3 (FI_ENABLE) lists it.
   Result<void> check_bindings() const;
-  void set_enabled() { enabled_ = true; }
+  void set_enabled();
   // FI_GETOPSFLAG and FI_SETOPSFLAG; -FI_ENOSYS for all other commands.
   int control_flags(int command, void *arg);
-  // bind_object(FI_CLASS_AV) leaves the registration as an AvUser to the endpoint: Av::add_user
+  // bind_object() leaves the registration as an AvUser to the endpoint: Av::add_user
   // when it is enabled. Takes completions away from operations that are still in flight, then lets
   // go of everything that is bound: for close(), with the lock held. What is failed between
   // detach() and release() reports nowhere.
@@ -161,6 +166,8 @@ class RdmEndpoint {
   Eq *eq_ = nullptr;
   std::vector<std::atomic<size_t> *> bound_;  // users of what is bound
   Receiver receiver_;
+  const bool wants_shared_;                   // FI_SHARED_CONTEXT
+  SharedReceiveContext *shared_ = nullptr;
 };
 
 }  // namespace weft::sdk

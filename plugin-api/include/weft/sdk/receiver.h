@@ -14,11 +14,14 @@
 //     receiver.save(*s);                             // sink.deliver(*s, receive) when it is wanted
 //   }
 //
-// Called with the engine's lock held; post() and cancel(), which the endpoint calls, too. One
-// receiver serves one endpoint or one shared receive context. Sources are indices of the address
-// vector, or from Matcher::kFirstUnnamed on: the sender is not in it. Room in the completion queue
-// is the endpoint's business, as are its state, its capabilities (FI_TAGGED_MULTI_RECV), and to
-// make progress before an FI_PEEK.
+// Called with the engine's lock held; post() and cancel(), which the endpoint calls, too. Sources
+// are indices of the address vector, or from Matcher::kFirstUnnamed on: the sender is not in it.
+// Room in the completion queue is the endpoint's business, as are its state, its capabilities
+// (FI_TAGGED_MULTI_RECV), and to make progress before an FI_PEEK.
+//
+// Every endpoint has a receiver, and so has a shared receive context (shared_receive.h), which has
+// no messages of its own. An endpoint's that share()s a context's matches its messages with what is
+// posted there, and keeps its unexpected ones there; to the protocol nothing changes.
 #ifndef WEFT_SDK_RECEIVER_H
 #define WEFT_SDK_RECEIVER_H
 
@@ -31,6 +34,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace weft::sdk {
 
@@ -45,6 +49,8 @@ struct Message {
   uint64_t data = 0;
   uint64_t length = 0;
 };
+
+class Receiver;
 
 // A receive that a message was matched with. `iov` is where the bytes go; a message longer than
 // `length` is truncated: the protocol places `length` bytes and drops the rest.
@@ -61,6 +67,10 @@ struct Receive : Matcher::Posted {
   int err = 0;                // of a multi-receive buffer: how it ends, once it has no users
   size_t at = 0;              // of a multi-receive buffer: bytes given out
   bool open = false;          // of a multi-receive buffer: takes more messages
+
+ private:
+  friend class Receiver;
+  Receiver *taker_ = nullptr;  // of a shared receive context: whose message it is for
 };
 
 // A message that nobody had posted a receive for. The protocol derives from it what it needs to go
@@ -70,8 +80,9 @@ struct Unexpected : Matcher::Arrived {
 
  private:
   friend class Receiver;
-  Unexpected *next_ = nullptr;  // claimed, or about to be delivered
-  void *holder_ = nullptr;      // the context of the claim, or the receive
+  Receiver *receiver_ = nullptr;  // of the endpoint that it came to
+  Unexpected *next_ = nullptr;    // claimed, or about to be delivered
+  void *holder_ = nullptr;        // the context of the claim, or the receive
   bool claimed_ = false;
 };
 
@@ -82,6 +93,8 @@ class ReceiverSink {
   virtual void deliver(Unexpected &message, Receive &receive) = 0;
   // Nobody will ever want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
   virtual void discard(Unexpected &message) = 0;
+  // A receive was posted to the shared receive context: a message that waits for one may go on.
+  virtual void on_shared_receive() {}
   // Under FI_SOURCE_ERR: the raw address of a sender that has none in the vector (its sockaddr).
   virtual std::string source_address(const Message &message) {
     (void)message;
@@ -111,22 +124,36 @@ struct ReceiverSettings {
 
 class Receiver {
  public:
-  Receiver(ReceiverSink &sink, const ReceiverSettings &settings);
+  Receiver(ReceiverSink &sink, const ReceiverSettings &settings);  // an endpoint's
+  explicit Receiver(const ReceiverSettings &settings);             // a shared receive context's
   ~Receiver();  // discards what was saved; receives still posted are forgotten
   Receiver(const Receiver &) = delete;
   Receiver &operator=(const Receiver &) = delete;
 
   // Where completions go; the address vector gives sources their names. Set before the first post.
-  // Of a shared receive context: of one of its endpoints, for what belongs to no message (FI_PEEK,
-  // what was cancelled, a multi-receive buffer that was given up).
+  // A shared receive context has none: what belongs to no message (FI_PEEK that finds nothing, what
+  // was cancelled) is told by one of its endpoints.
   Cq *cq = nullptr;
   bool selective = false;  // the queue was bound with FI_SELECTIVE_COMPLETION
   Cntr *cntr = nullptr;
   Av *av = nullptr;
-  size_t min_multi_recv = 64;  // bytes (FI_OPT_MIN_MULTI_RECV)
+  size_t &min_multi_recv() { return queues_->min_multi_recv; }  // bytes (FI_OPT_MIN_MULTI_RECV)
 
-  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted. What was peeked at or
-  // discarded counts as a completion, but not in the counter: nothing was received.
+  // From now on receives are those of `context`, until leave(): before the first message.
+  void share(Receiver &context);
+  // The endpoint closes: what it still has of the context's receives is given up, and reported by
+  // nobody; its messages are gone already.
+  void leave();
+  // Of a context: whether an endpoint with this address vector may share it (they all have one).
+  bool takes(const Av *vector) const {
+    return queues_->users.empty() || queues_->users.front()->av == vector;
+  }
+  // Of a context, after a post: whoever of the endpoints waited for a receive goes on.
+  void tell_users();
+
+  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted; -FI_EOPNOTSUPP: receives
+  // are posted to the shared context. What was peeked at or discarded counts as a completion, but
+  // not in the counter: nothing was received.
   ssize_t post(const RecvRequest &request);
   // fi_cancel: 0, or -FI_ENOENT if no receive with this context is posted (a completion with
   // FI_ECANCELED follows a 0; of a multi-receive buffer when its last message has completed).
@@ -138,24 +165,22 @@ class Receiver {
   Receive *match(const Message &message);
   // The bytes are in place: reports and forgets the receive. `err` 0 or FI_E...; truncation is
   // found here, from message.length and receive.length. `received` bytes were placed.
-  void complete(Receive &receive, const Message &message, size_t received, int err) {
-    complete(receive, message, received, err, cq, cntr);
-  }
-  // The same, of a shared receive context: the endpoint has its own queue and counter.
-  void complete(Receive &receive, const Message &message, size_t received, int err, Cq *to_cq,
-                Cntr *to_cntr);
+  void complete(Receive &receive, const Message &message, size_t received, int err);
   // Keeps it (message.message says what it is) until it is wanted.
   void save(Unexpected &message);
   // Unexpected messages of a peer that is gone, for those which cannot be fetched any more: the
   // protocol looks through them, and may forget() the one it is given. Claimed ones come last.
   template <class F>
   void visit_unexpected(uint32_t source, F visit) {
-    const auto pass = [&](Matcher::Arrived &m) { visit(static_cast<Unexpected &>(m)); };
-    tagged_.visit_arrived(source, pass);
-    untagged_.visit_arrived(source, pass);
-    for (Unexpected *m = claimed_; m != nullptr;) {
+    const auto pass = [&](Matcher::Arrived &a) {
+      auto &m = static_cast<Unexpected &>(a);
+      if (m.receiver_ == this) visit(m);
+    };
+    queues_->tagged.visit_arrived(source, pass);
+    queues_->untagged.visit_arrived(source, pass);
+    for (Unexpected *m = queues_->claimed; m != nullptr;) {
       Unexpected *next = m->next_;
-      if (source == Matcher::kAnySource || m->source == source) visit(*m);
+      if (source == Matcher::kAnySource || m->source == source) pass(*m);
       m = next;
     }
   }
@@ -164,18 +189,39 @@ class Receiver {
   // that a directed receive waits for.
   void rename_source(uint32_t from, uint32_t to);
 
-  size_t posted() const { return tagged_.posted() + untagged_.posted(); }
+  // Of all endpoints that share a context, if this is or shares one.
+  size_t posted() const { return queues_->tagged.posted() + queues_->untagged.posted(); }
   // Saved messages, those that are claimed too.
-  size_t unexpected() const { return tagged_.arrived() + untagged_.arrived() + claimed_count_; }
-  size_t left() const { return receives_.limit() - receives_.in_use(); }  // fi_rx_size_left
+  size_t unexpected() const {
+    return queues_->tagged.arrived() + queues_->untagged.arrived() + queues_->claimed_count;
+  }
+  size_t limit() const { return queues_->receives.limit(); }  // posted at once
+  // fi_rx_size_left
+  size_t left() const { return queues_->receives.limit() - queues_->receives.in_use(); }
 
  private:
-  Matcher &matcher(bool tagged) { return tagged ? tagged_ : untagged_; }
+  struct Queues {
+    explicit Queues(size_t size) : receives(size), parts(SIZE_MAX) {}
+    Matcher tagged, untagged;
+    Pool<Receive> receives;
+    Pool<Receive> parts;  // of multi-receive buffers: as many as there are messages being received
+    Unexpected *claimed = nullptr;
+    size_t claimed_count = 0;
+    size_t min_multi_recv = 64;
+    std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
+    size_t turn = 0;                // who of them is told of a receive first
+  };
+
+  bool shares() const { return queues_ != &own_; }
+  // Who reports what belongs to no message.
+  Receiver &speaker();
+  Matcher &matcher(bool tagged) { return tagged ? queues_->tagged : queues_->untagged; }
   Receive *take(const RecvRequest &request, uint32_t source);
-  Receive *take_part(Receive &buffer, uint64_t length, Cq *to_cq, Cntr *to_cntr);
+  Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message);
   void fill(Receive &buffer, Matcher &matcher);
-  void end(Receive &buffer, Cq *to_cq, Cntr *to_cntr);
+  void deliver(Unexpected &message, Receive &receive);
+  void end(Receive &buffer);
   void fail(Receive &receive, int err);
   ssize_t look(const RecvRequest &request, uint32_t source);
   Unexpected *find_claimed(bool tagged, const void *context) const;
@@ -184,13 +230,10 @@ class Receiver {
   fi_addr_t name(uint32_t source) const;
   void report_none(const RecvRequest &request);
 
-  ReceiverSink &sink_;
+  ReceiverSink *const sink_;  // null: a context
   const ReceiverSettings settings_;
-  Matcher tagged_, untagged_;
-  Pool<Receive> receives_;
-  Pool<Receive> parts_;  // of multi-receive buffers: as many as there are messages being received
-  Unexpected *claimed_ = nullptr;
-  size_t claimed_count_ = 0;
+  Queues own_;
+  Queues *queues_ = &own_;  // its own, or the context's
 };
 
 }  // namespace weft::sdk

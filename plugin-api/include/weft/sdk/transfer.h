@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // TransferOps: the thirty-odd calls by which an application starts a transfer (fi_msg.3,
-// fi_tagged.3, fi_rma.3, fi_atomic.3), turned into four requests.
+// fi_tagged.3, fi_rma.3, fi_atomic.3), turned into four requests. Those that post a receive are in
+// recv_ops.h.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint, public
-//   TransferOps<Endpoint> {
-//     ssize_t start(const SendRequest &request);      // all of them with the engine's lock held
+//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint,
+//                          public TransferOps<Endpoint> {
+//     ssize_t start(const RecvRequest &request);      // all of them with the engine's lock held
+//     ssize_t start(const SendRequest &request);
 //     ssize_t start(const RmaRequest &request);
-//     ssize_t start(const AtomicRequest &request);
-//     void on_recv_posted();                          // a receive was posted: whoever waited for
-//     one may go on
+//     ssize_t start(const AtomicRequest &request);    // where its tables have atomics
 //   };
 //
 // What is checked here: pointers, counts, flags, that lengths add up and agree, and the endpoint's
-// state and limits (RdmEndpoint). What is left to the endpoint: everything about the peer. It keeps
-// nothing and allocates nothing.
+// state and limits (RdmEndpoint has the answers: lock, enabled, offers, tx_flags, rx_flags,
+// reports, check_length, check_atomic, kSendFlags). What is left to the endpoint: everything about
+// the peer. It keeps nothing and allocates nothing.
 #ifndef WEFT_SDK_TRANSFER_H
 #define WEFT_SDK_TRANSFER_H
 
@@ -23,7 +24,7 @@
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/atomic.h>
 #include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/recv_ops.h>
 
 namespace weft::sdk {
 
@@ -77,26 +78,9 @@ struct AtomicRequest {
 };
 
 template <class E>
-class TransferOps {
+class TransferOps : public ReceiveOps<E> {
  public:
   // ---- fi_ops_msg ----
-  ssize_t recv(void *buf, size_t len, void *, fi_addr_t src, void *context) {
-    const iovec iov{buf, len};
-    return post(
-        {.iov = &iov, .count = 1, .src = src, .flags = self().rx_flags(), .context = context});
-  }
-  ssize_t recvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, void *context) {
-    return post(
-        {.iov = iov, .count = count, .src = src, .flags = self().rx_flags(), .context = context});
-  }
-  ssize_t recvmsg(const struct fi_msg *msg, uint64_t flags) {
-    if (msg == nullptr) return -FI_EINVAL;
-    return post({.iov = msg->msg_iov,
-                 .count = msg->iov_count,
-                 .src = msg->addr,
-                 .flags = flags,
-                 .context = msg->context});
-  }
   ssize_t send(const void *buf, size_t len, void *, fi_addr_t dest, void *context) {
     return one(false, buf, len, dest, 0, 0, self().tx_flags(), context);
   }
@@ -105,7 +89,7 @@ class TransferOps {
   }
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
     return many(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->data, flags, msg->context);
   }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
@@ -120,40 +104,6 @@ class TransferOps {
   }
 
   // ---- fi_ops_tagged ----
-  ssize_t trecv(void *buf, size_t len, void *, fi_addr_t src, uint64_t tag, uint64_t ignore,
-                void *context) {
-    const iovec iov{buf, len};
-    return post({.tagged = true,
-                 .iov = &iov,
-                 .count = 1,
-                 .src = src,
-                 .tag = tag,
-                 .ignore = ignore,
-                 .flags = self().rx_flags(),
-                 .context = context});
-  }
-  ssize_t trecvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, uint64_t tag,
-                 uint64_t ignore, void *context) {
-    return post({.tagged = true,
-                 .iov = iov,
-                 .count = count,
-                 .src = src,
-                 .tag = tag,
-                 .ignore = ignore,
-                 .flags = self().rx_flags(),
-                 .context = context});
-  }
-  ssize_t trecvmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
-    if (msg == nullptr) return -FI_EINVAL;
-    return post({.tagged = true,
-                 .iov = msg->msg_iov,
-                 .count = msg->iov_count,
-                 .src = msg->addr,
-                 .tag = msg->tag,
-                 .ignore = msg->ignore,
-                 .flags = flags,
-                 .context = msg->context});
-  }
   ssize_t tsend(const void *buf, size_t len, void *, fi_addr_t dest, uint64_t tag, void *context) {
     return one(true, buf, len, dest, tag, 0, self().tx_flags(), context);
   }
@@ -163,7 +113,7 @@ class TransferOps {
   }
   ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
     return many(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->data, flags,
                 msg->context);
   }
@@ -199,7 +149,7 @@ class TransferOps {
     return rma_many(true, iov, count, dest, addr, key, self().tx_flags(), context);
   }
   ssize_t writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(true, msg, flags, RdmEndpoint::kSendFlags);
+    return rma_msg(true, msg, flags, E::kSendFlags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
     return rma_one(true, buf, len, dest, addr, key, 0, kInjectCall, nullptr);
@@ -356,16 +306,6 @@ class TransferOps {
     }
   };
 
-  ssize_t post(const RecvRequest &request) {
-    E &e = self();
-    Guard guard(e.lock());
-    if (!e.enabled()) return -FI_EOPBADSTATE;
-    if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV)) return -FI_EOPNOTSUPP;
-    const ssize_t rc = e.receiver().post(request);
-    if (rc == 0) e.on_recv_posted();
-    return rc;
-  }
-
   ssize_t one(bool tagged, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
               uint64_t flags, void *context) {
     const iovec iov{const_cast<void *>(buf), len};
@@ -474,7 +414,7 @@ class TransferOps {
   ssize_t atomic_msg(AtomicKind kind, const fi_msg_atomic *msg, const fi_ioc *compares,
                      size_t compare_count, fi_ioc *results, size_t result_count, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~RdmEndpoint::kSendFlags) return -FI_EBADFLAGS;
+    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
     return start_atomic({.kind = kind,
                          .datatype = raw(msg->datatype),
                          .op = raw(msg->op),

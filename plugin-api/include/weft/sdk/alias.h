@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Alias: a second fid of an endpoint, with default operation flags of its own and everything else
+// the endpoint's (fi_endpoint.3, fi_ep_alias).
+//
+//   int Endpoint::control(int command, void *arg) {
+//     if (command == FI_ALIAS) return Alias<Endpoint>::open(*this, arg);
+//     ...
+//   }
+//   int Endpoint::close() {
+//     if (aliases.load() != 0) return -FI_EBUSY;      // of the class: std::atomic<size_t> aliases
+//
+// The endpoint has TransferOps (it is asked the same things as by its own calls) and kSendFlags,
+// the flags that its transmits may have; where it has set_tables(object), that says which op tables
+// the alias gets. An alias is an object of its own: hooks are attached to it, and it must be closed
+// first. Not for scalable endpoints, whose contexts are objects already.
+#ifndef WEFT_SDK_ALIAS_H
+#define WEFT_SDK_ALIAS_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/options.h>
+#include <weft/sdk/transfer.h>
+
+#include <memory>
+
+namespace weft::sdk {
+
+template <class E>
+class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>> {
+ public:
+  // `arg`: the struct fi_alias of FI_ALIAS.
+  static int open(E &ep, void *arg) {
+    uint64_t tx, rx;
+    {
+      Guard guard(ep.lock());
+      tx = ep.tx_flags();
+      rx = ep.rx_flags();
+    }
+    return open(ep, arg, tx, rx);
+  }
+
+  // ---- for TransferOps ----
+  static constexpr uint64_t kSendFlags = E::kSendFlags;
+  Lock &lock() { return ep_.lock(); }
+  bool enabled() const { return ep_.enabled(); }
+  uint64_t tx_flags() const { return tx_flags_; }
+  uint64_t rx_flags() const { return rx_flags_; }
+  bool reports(uint64_t flags) const { return ep_.reports(flags); }
+  bool offers(uint64_t kind, uint64_t direction) const { return ep_.offers(kind, direction); }
+  ssize_t check_length(uint64_t length, uint64_t flags) const {
+    return ep_.check_length(length, flags);
+  }
+  ssize_t check_atomic(AtomicRequest &request) const { return ep_.check_atomic(request); }
+  template <class Request>
+  ssize_t start(const Request &request) {
+    return ep_.start(request);
+  }
+
+  // ---- fi_ops_atomic: what is asked about them ----
+  int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) requires requires(E &e) {
+    e.atomicvalid(datatype, op, count);
+  }
+  { return ep_.atomicvalid(datatype, op, count); }
+  int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) requires
+      requires(E &e) {
+    e.fetch_atomicvalid(datatype, op, count);
+  }
+  { return ep_.fetch_atomicvalid(datatype, op, count); }
+  int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) requires
+      requires(E &e) {
+    e.compare_atomicvalid(datatype, op, count);
+  }
+  { return ep_.compare_atomicvalid(datatype, op, count); }
+
+  // ---- fi_ops_cm ----
+  int setname(void *addr, size_t len) { return ep_.setname(addr, len); }
+  int getname(void *addr, size_t *len) { return ep_.getname(addr, len); }
+  int getpeer(void *addr, size_t *len) requires requires(E &e) { e.getpeer(addr, len); }
+  { return ep_.getpeer(addr, len); }
+  int connect(const void *addr, const void *param, size_t len) requires requires(E &e) {
+    e.connect(addr, param, len);
+  }
+  { return ep_.connect(addr, param, len); }
+  int accept(const void *param, size_t len) requires requires(E &e) { e.accept(param, len); }
+  { return ep_.accept(param, len); }
+  int shutdown(uint64_t flags) requires requires(E &e) { e.shutdown(flags); }
+  { return ep_.shutdown(flags); }
+
+  // ---- fi_ops_ep ----
+  ssize_t cancel(void *context) { return ep_.cancel(context); }
+  int getopt(int level, int name, void *value, size_t *length) {
+    return ep_.getopt(level, name, value, length);
+  }
+  int setopt(int level, int name, const void *value, size_t length) {
+    return ep_.setopt(level, name, value, length);
+  }
+  ssize_t rx_size_left() { return ep_.rx_size_left(); }
+  ssize_t tx_size_left() { return ep_.tx_size_left(); }
+
+  // ---- fi_ops ----
+  int close() {
+    this->retire();
+    ep_.aliases.fetch_sub(1);
+    delete this;
+    return 0;
+  }
+  int bind(struct fid *fid, uint64_t flags) { return ep_.bind(fid, flags); }
+  int control(int command, void *arg) {
+    switch (command) {
+      case FI_ALIAS:
+        return open(ep_, arg, tx_flags_, rx_flags_);
+      case FI_GETOPSFLAG:
+      case FI_SETOPSFLAG: {
+        Guard guard(lock());
+        return control_op_flags(command, arg, E::kSendFlags, &tx_flags_, &rx_flags_);
+      }
+      default:
+        return ep_.control(command, arg);
+    }
+  }
+
+ private:
+  Alias(E &ep, uint64_t tx_flags, uint64_t rx_flags)
+      : Object<Alias<E>, fid_ep>(ep.instance(), FI_CLASS_EP, ep.context()),
+        ep_(ep),
+        tx_flags_(tx_flags),
+        rx_flags_(rx_flags) {
+    if constexpr (requires { ep.set_tables(*this); }) {
+      ep.set_tables(*this);
+    } else {
+      fill_tables(*this);
+    }
+  }
+  ~Alias() = default;
+
+  static int open(E &ep, void *arg, uint64_t tx, uint64_t rx) {
+    if (arg == nullptr) return -FI_EINVAL;
+    const auto &request = *static_cast<const struct fi_alias *>(arg);
+    if (request.fid == nullptr) return -FI_EINVAL;
+    uint64_t flags = request.flags;
+    if (const int rc = control_op_flags(FI_SETOPSFLAG, &flags, E::kSendFlags, &tx, &rx); rc != 0)
+      return rc;
+    std::unique_ptr<Alias, void (*)(Alias *)> made(new Alias(ep, tx, rx),
+                                                   [](Alias *alias) { delete alias; });
+    ep.aliases.fetch_add(1);
+    if (auto published = made->publish(ep.base()); !published) {
+      ep.aliases.fetch_sub(1);
+      WEFT_WARN(ep.instance(), FI_LOG_EP_CTRL, "fi_ep_alias: %s", published.error().text.c_str());
+      return -published.error().code;
+    }
+    *request.fid = made.release()->base();
+    return 0;
+  }
+
+  E &ep_;
+  uint64_t tx_flags_, rx_flags_;
+};
+
+}  // namespace weft::sdk
+
+#endif

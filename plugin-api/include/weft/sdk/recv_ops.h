@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// ReceiveOps: the six calls by which an application posts a receive (fi_msg.3, fi_tagged.3), turned
+// into one request.
+//
+//   class Context final : public Object<Context, fid_ep>, public ReceiveOps<Context> {
+//     Lock &lock();                     // the engine's
+//     bool enabled() const;             // else -FI_EOPBADSTATE
+//     bool offers(uint64_t kind, uint64_t direction) const;     // FI_MSG or FI_TAGGED, FI_RECV
+//     uint64_t rx_flags() const;        // of calls that take none
+//     ssize_t start(const RecvRequest &request);                // with the lock held
+//   };
+//
+// Vectors are checked by whoever starts it (Receiver::post). Endpoints that send, too, have
+// transfer.h.
+#ifndef WEFT_SDK_RECV_OPS_H
+#define WEFT_SDK_RECV_OPS_H
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <weft/sdk/lock.h>
+#include <weft/sdk/receiver.h>
+
+namespace weft::sdk {
+
+template <class E>
+class ReceiveOps {
+ public:
+  // ---- fi_ops_msg ----
+  ssize_t recv(void *buf, size_t len, void *, fi_addr_t src, void *context) {
+    const iovec iov{buf, len};
+    return post(
+        {.iov = &iov, .count = 1, .src = src, .flags = default_flags(), .context = context});
+  }
+  ssize_t recvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, void *context) {
+    return post(
+        {.iov = iov, .count = count, .src = src, .flags = default_flags(), .context = context});
+  }
+  ssize_t recvmsg(const struct fi_msg *msg, uint64_t flags) {
+    if (msg == nullptr) return -FI_EINVAL;
+    return post({.iov = msg->msg_iov,
+                 .count = msg->iov_count,
+                 .src = msg->addr,
+                 .flags = flags,
+                 .context = msg->context});
+  }
+
+  // ---- fi_ops_tagged ----
+  ssize_t trecv(void *buf, size_t len, void *, fi_addr_t src, uint64_t tag, uint64_t ignore,
+                void *context) {
+    const iovec iov{buf, len};
+    return post({.tagged = true,
+                 .iov = &iov,
+                 .count = 1,
+                 .src = src,
+                 .tag = tag,
+                 .ignore = ignore,
+                 .flags = default_flags(),
+                 .context = context});
+  }
+  ssize_t trecvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, uint64_t tag,
+                 uint64_t ignore, void *context) {
+    return post({.tagged = true,
+                 .iov = iov,
+                 .count = count,
+                 .src = src,
+                 .tag = tag,
+                 .ignore = ignore,
+                 .flags = default_flags(),
+                 .context = context});
+  }
+  ssize_t trecvmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
+    if (msg == nullptr) return -FI_EINVAL;
+    return post({.tagged = true,
+                 .iov = msg->msg_iov,
+                 .count = msg->iov_count,
+                 .src = msg->addr,
+                 .tag = msg->tag,
+                 .ignore = msg->ignore,
+                 .flags = flags,
+                 .context = msg->context});
+  }
+
+ private:
+  ssize_t post(const RecvRequest &request) {
+    E &e = static_cast<E &>(*this);
+    Guard guard(e.lock());
+    if (!e.enabled()) return -FI_EOPBADSTATE;
+    if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV)) return -FI_EOPNOTSUPP;
+    return e.start(request);
+  }
+  uint64_t default_flags() { return static_cast<E &>(*this).rx_flags(); }
+};
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// SharedReceiveContext: receives that several unconnected endpoints of one domain take from
+// (fi_srx_context; fi_endpoint.3, "Shared contexts"): tagged and untagged, multi-receive, directed,
+// FI_PEEK and FI_CLAIM over what came to any of them.
+//
+//   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {    // of a domain
+//     return open_shared_receive(shared(), attr, {.caps = kReceiveCaps, .size = 1024}, ep,
+//     context);
+//   }
+//
+// An RdmEndpoint that it is bound to uses its receiver from fi_enable on, and reports to its own
+// queue and counter. It does no progress and knows no peer. Connected endpoints have recv_queue.h.
+#ifndef WEFT_SDK_SHARED_RECEIVE_H
+#define WEFT_SDK_SHARED_RECEIVE_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/cq.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/receiver.h>
+#include <weft/sdk/recv_ops.h>
+
+#include <atomic>
+
+namespace weft::sdk {
+
+// What a provider has to give.
+struct SharedReceiveOffer {
+  uint64_t caps = 0;          // rx_attr.caps may ask for
+  size_t size = 1024;         // receives, unless rx_attr.size says
+  size_t max_size = 1 << 20;  // which may be at most so many
+  size_t min_multi_recv = 64;
+};
+
+class SharedReceiveContext final : public Object<SharedReceiveContext, fid_ep>,
+                                   public ReceiveOps<SharedReceiveContext> {
+ public:
+  static Result<SharedReceiveContext *> open(DomainContext &domain, const fi_rx_attr *attr,
+                                             const SharedReceiveOffer &offer, void *context);
+  // One of the domain's; null: the fid is something else.
+  static SharedReceiveContext *find(DomainContext &domain, const struct fid *fid);
+
+  Receiver &receiver() { return receiver_; }
+  uint64_t caps() const { return caps_; }
+  std::atomic<size_t> users{0};  // endpoints bound
+
+  // ---- for ReceiveOps ----
+  Lock &lock();
+  static constexpr bool enabled() { return true; }
+  bool offers(uint64_t kind, uint64_t) const { return (caps_ & kind) != 0; }
+  uint64_t rx_flags() const { return rx_flags_; }
+  ssize_t start(const RecvRequest &request);
+
+  // ---- fi_ops_ep ----
+  ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
+  ssize_t rx_size_left();
+
+  // ---- fi_ops ----
+  int close();  // -FI_EBUSY while endpoints are bound
+  int control(int command, void *arg);
+
+ private:
+  SharedReceiveContext(DomainContext &domain, uint64_t caps, uint64_t op_flags, size_t size,
+                       void *context);
+  ~SharedReceiveContext() = default;
+
+  DomainContext &domain_;
+  const uint64_t caps_;
+  uint64_t rx_flags_;
+  Receiver receiver_;
+};
+
+// fi_srx_context of a domain: logs why not.
+int open_shared_receive(DomainContext &domain, const fi_rx_attr *attr,
+                        const SharedReceiveOffer &offer, fid_ep **context_ep, void *context);
+
+}  // namespace weft::sdk
+
+#endif
