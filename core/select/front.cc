@@ -272,11 +272,12 @@ struct Front::Impl {
     if (options.notice) options.notice(line);
   }
 
-  void log(int32_t subsys, const char *func, int32_t line, const std::string &text) const {
+  void log(int32_t subsys, const char *func, int32_t line, const std::string &text,
+           int32_t level = FI_LOG_WARN) const {
     const weft_core_services &core = options.services;
     if (core.log == nullptr) return;
-    if (core.log_enabled != nullptr && core.log_enabled(nullptr, FI_LOG_WARN, subsys) == 0) return;
-    core.log(nullptr, FI_LOG_WARN, subsys, func, line, text.c_str());
+    if (core.log_enabled != nullptr && core.log_enabled(nullptr, level, subsys) == 0) return;
+    core.log(nullptr, level, subsys, func, line, text.c_str());
   }
 
   // ---- building
@@ -633,6 +634,11 @@ struct Front::Impl {
         return -opened.error().code;
       }
       *out = *opened;
+      std::string elements;  // from the application down
+      for (const CandidateElement &element : slot.candidate.elements)
+        elements += (elements.empty() ? "" : " > ") + element.unit->name;
+      log(FI_LOG_FABRIC, __func__, __LINE__,
+          "stack " + built.name + " opened: application > " + elements + " > wire", FI_LOG_INFO);
       return 0;
     }
     log(FI_LOG_FABRIC, __func__, __LINE__,
