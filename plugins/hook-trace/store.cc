@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/hook-trace/store.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <weft/runtime_dir.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace weft::trace {
+
+std::atomic<bool> ticks_are_tsc{false};
+thread_local constinit Slot this_thread;
+
+namespace {
+
+// Threads outlive stores and stores outlive threads: these tie them together, and nothing else in
+// the plugin is global.
+constinit std::mutex mutex;  // taken when rings, rows and users come and go
+constinit Store *the_store = nullptr;
+constinit uint64_t generations = kFirstGeneration;
+
+constexpr uint64_t kPage = 4096;
+constexpr uint32_t kMaxThreads = 1024;
+constexpr int32_t kAfterError = 256;  // records that a stop lets pass, to show what came of it
+
+uint64_t page_up(uint64_t size) {
+  return (size + kPage - 1) & ~(kPage - 1);
+}
+
+// The first line of a small file of the kernel's; empty if it is not there.
+std::string read_line(const char *path) {
+  char text[1024];
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const ssize_t n = ::read(fd, text, sizeof text);
+  ::close(fd);
+  std::string line(text, n > 0 ? size_t(n) : 0);
+  return line.substr(0, line.find('\n'));
+}
+
+template <size_t kSize>
+void put(char (&place)[kSize], const std::string &text) {
+  const size_t n = std::min(text.size(), kSize - 1);
+  std::memcpy(place, text.data(), n);
+  place[n] = '\0';
+}
+
+// Time stamps are comparable between processors, and count on while they sleep: the kernel says so
+// by using them itself.
+bool tsc_is_steady() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0x80000007, &a, &b, &c, &d) == 0 || (d & (1u << 8)) == 0) return false;
+  return read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource") == "tsc";
+#else
+  return false;
+#endif
+}
+
+ClockPair now() {
+  return {ticks(), monotonic_ns()};
+}
+
+// Runs when a thread ends that has recorded something.
+struct ThreadEnd {
+  ~ThreadEnd() { Store::end_of_thread(this_thread, gettid() == getpid()); }
+  void touch() {}
+};
+thread_local ThreadEnd thread_end;
+
+uint64_t process_start() {
+  const std::string stat = read_line("/proc/self/stat");
+  const size_t end_of_name = stat.rfind(')');
+  if (end_of_name == std::string::npos) return 0;
+  size_t at = end_of_name + 1;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  return at == std::string::npos ? 0 : strtoull(stat.c_str() + at, nullptr, 10);
+}
+
+}  // namespace
+
+void Slot::note_clock() {
+  const ClockPair pair = now();
+  __atomic_store_n(&ring->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&ring->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
+  __atomic_store_n(&ring->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
+}
+
+void Store::note_clock() {
+  const ClockPair pair = now();
+  __atomic_store_n(&header_->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&header_->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
+  __atomic_store_n(&header_->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
+}
+
+// Memory for a part of the file. A file in memory that was not reserved kills who writes to it when
+// there is none left.
+bool Store::reserve(uint64_t offset, uint64_t size) {
+  int rc;
+  do rc = posix_fallocate(fd_, off_t(offset), off_t(size));
+  while (rc == EINTR);
+  return rc == 0;
+}
+
+Result<Store *> Store::create(const StoreOptions &options) {
+  std::string directory = options.directory;
+  if (directory.empty()) {
+    WEFT_TRY(directory, runtime_directory());
+  }
+  std::unique_ptr<Store> store(new Store());
+  for (int attempt = 0;; ++attempt) {
+    store->path_ = directory + "/" + std::to_string(getpid()) +
+                   (attempt == 0 ? "" : "." + std::to_string(attempt)) + ".trace";
+    store->fd_ =
+        open(store->path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (store->fd_ >= 0) break;
+    if (errno == EEXIST && attempt < 100) continue;  // of a dead process that had this number
+    const int code = errno;
+    const std::string path = std::exchange(store->path_, "");
+    return fail(code, "the trace file %s cannot be made: %s", path.c_str(), strerror(code));
+  }
+  const auto records = std::bit_floor(
+      std::max<uint64_t>(options.ring_bytes / sizeof(Record), kPage / sizeof(Record)));
+  FileHeader layout{};
+  layout.magic = kMagic;
+  layout.version = kVersion;
+  layout.header_size = sizeof layout;
+  layout.object_offset = page_up(sizeof layout);
+  layout.object_size = sizeof(ObjectEntry);
+  layout.object_count = options.objects;
+  layout.address_offset =
+      page_up(layout.object_offset + uint64_t(options.objects) * sizeof(ObjectEntry));
+  layout.address_size = sizeof(AddressEntry);
+  layout.address_count = options.addresses;
+  layout.ring_offset =
+      page_up(layout.address_offset + uint64_t(options.addresses) * sizeof(AddressEntry));
+  layout.ring_header_size = kRingHeaderSize;
+  layout.ring_size = page_up(kRingHeaderSize + records * sizeof(Record));
+  layout.ring_count = std::min(options.max_threads, kMaxThreads);
+  layout.record_size = sizeof(Record);
+  layout.record_count = uint32_t(records);
+  layout.file_size = layout.ring_offset + layout.ring_count * layout.ring_size;
+  if (ftruncate(store->fd_, off_t(layout.file_size)) != 0) {
+    const int code = errno;
+    return fail(code, "the trace file %s cannot have %llu bytes: %s: lower size or max_threads",
+                store->path_.c_str(), static_cast<unsigned long long>(layout.file_size),
+                strerror(code));
+  }
+  if (!store->reserve(0, layout.object_offset) ||
+      !store->reserve(layout.address_offset, layout.ring_offset - layout.address_offset))
+    return fail(FI_ENOMEM, "no room for the trace file %s: make some there, or set directory",
+                store->path_.c_str());
+  void *bytes = mmap(nullptr, layout.file_size, PROT_READ | PROT_WRITE, MAP_SHARED, store->fd_, 0);
+  if (bytes == MAP_FAILED) {
+    const int code = errno;
+    return fail(code, "mmap of %llu bytes of %s: %s: lower size or max_threads",
+                static_cast<unsigned long long>(layout.file_size), store->path_.c_str(),
+                strerror(code));
+  }
+  store->bytes_ = static_cast<uint8_t *>(bytes);
+  void *page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || madvise(page, kPage, MADV_WIPEONFORK) != 0) {
+    const int code = errno;
+    if (page != MAP_FAILED) munmap(page, kPage);
+    return fail(code, "a page that fork() clears: %s", strerror(code));
+  }
+  store->gate_ = static_cast<uint64_t *>(page);
+  *store->gate_ = kShut;
+
+  ticks_are_tsc.store(tsc_is_steady());
+  layout.clock = ticks_are_tsc.load() ? Clock::tsc : Clock::monotonic;
+  layout.pid = uint32_t(getpid());
+  layout.uid = geteuid();
+  layout.process_start = process_start();
+  layout.keep = options.keep ? 1 : 0;
+  layout.phase = uint32_t(options.phase);
+  char text[256] = {};
+  if (gethostname(text, sizeof text - 1) == 0) put(layout.host, text);
+  put(layout.boot_id, read_line("/proc/sys/kernel/random/boot_id"));
+  const ssize_t n = readlink("/proc/self/exe", text, sizeof text);
+  if (n > 0) put(layout.program, std::string(text, size_t(n)));
+  std::string arguments = read_line("/proc/self/cmdline");
+  std::replace(arguments.begin(), arguments.end(), '\0', ' ');
+  put(layout.arguments, arguments);
+  layout.begin = now();
+  timespec real;
+  clock_gettime(CLOCK_REALTIME, &real);
+  layout.begin_real_ns = uint64_t(real.tv_sec) * 1000000000 + uint64_t(real.tv_nsec);
+  layout.magic = 0;  // readers see no file before it is whole
+  store->header_ = static_cast<FileHeader *>(bytes);
+  *store->header_ = layout;
+  __atomic_store_n(&store->header_->magic, kMagic, __ATOMIC_RELEASE);
+
+  store->phase_ = options.phase;
+  store->stop_at_error_ = options.stop_at_error;
+  store->watches_errors_ = options.stop_at_error || options.phase == Phase::waiting;
+  store->generation_ = generations++;
+  if (options.phase == Phase::recording) *store->gate_ = store->generation_;
+  return store.release();
+}
+
+Store::~Store() {
+  if (gate_ != nullptr) munmap(gate_, kPage);
+  const bool keep = header_ != nullptr && header_->keep != 0;
+  if (bytes_ != nullptr) munmap(bytes_, header_ != nullptr ? header_->file_size : kPage);
+  if (fd_ >= 0) ::close(fd_);
+  if (!path_.empty() && !keep) unlink(path_.c_str());
+}
+
+Result<Store *> Store::join(const StoreOptions &options) {
+  std::lock_guard lock(mutex);
+  if (the_store != nullptr && the_store->is_inherited()) {
+    // The parent's: its objects go on to refer to it, ours get a file of their own.
+    the_store = nullptr;
+  }
+  if (the_store == nullptr) {
+    WEFT_TRY(the_store, create(options));
+  }
+  ++the_store->users_;
+  return the_store;
+}
+
+void Store::stay() {
+  std::lock_guard lock(mutex);
+  ++users_;
+}
+
+void Store::leave() {
+  std::lock_guard lock(mutex);
+  if (--users_ > 0) return;
+  if (is_inherited()) return;  // the file is the parent's; the mapping goes with the child
+  // No object is left, so nobody is inside a call, and threads that come back find another
+  // generation.
+  for (Slot *&owner : owners_) {
+    if (owner != nullptr) *owner = Slot{};
+  }
+  header_->ended = 1;
+  if (the_store == this) the_store = nullptr;
+  delete this;
+}
+
+RingHeader *Store::ring_at(uint32_t index) {
+  return reinterpret_cast<RingHeader *>(bytes_ + header_->ring_offset + index * header_->ring_size);
+}
+
+// For who does not simply go on writing: a new thread, or a time when nothing is recorded.
+Slot *Store::find_slot(Slot &slot) {
+  const uint64_t gate = __atomic_load_n(gate_, __ATOMIC_RELAXED);
+  if (gate == kInherited) return nullptr;
+  if (gate == kShut && !passes_stop()) return nullptr;
+  if (slot.generation == generation_) return &slot;
+  if (slot.full == generation_) return miss(slot);
+  return take_ring(slot);
+}
+
+Slot *Store::take_ring(Slot &slot) {
+  thread_end.touch();
+  std::lock_guard lock(mutex);
+  const uint32_t depth = slot.depth;
+  slot = Slot{};
+  slot.depth = depth;
+  uint32_t index = header_->rings_used;
+  if (index < header_->ring_count &&
+      reserve(header_->ring_offset + index * header_->ring_size, header_->ring_size)) {
+    __atomic_store_n(&header_->rings_used, index + 1, __ATOMIC_RELEASE);
+  } else {
+    // The ring that was given back first.
+    index = UINT32_MAX;
+    for (uint32_t i = 0; i < header_->rings_used; ++i) {
+      if (owners_[i] == nullptr && (index == UINT32_MAX || given_back_[i] < given_back_[index]))
+        index = i;
+    }
+    if (index == UINT32_MAX) {
+      slot.full = generation_;
+      return miss(slot);
+    }
+  }
+  owners_[index] = &slot;
+  RingHeader *ring = ring_at(index);
+#ifdef MADV_POPULATE_WRITE
+  (void)madvise(ring, header_->ring_size, MADV_POPULATE_WRITE);  // else page by page, as it fills
+#endif
+  ring->first = ring->head;
+  ring->tid = uint32_t(gettid());
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  std::memcpy(ring->name, name, sizeof name);
+  __atomic_store_n(&ring->state, uint32_t(RingState::taken), __ATOMIC_RELEASE);
+  slot.ring = ring;
+  slot.records = reinterpret_cast<Record *>(reinterpret_cast<uint8_t *>(ring) + kRingHeaderSize);
+  slot.mask = header_->record_count - 1;
+  slot.next = ring->head;
+  slot.generation = generation_;
+  slot.note_clock();
+  return &slot;
+}
+
+// A thread without a ring: others may have ended since.
+Slot *Store::miss(Slot &slot) {
+  __atomic_fetch_add(&header_->lost_records, 1, __ATOMIC_RELAXED);
+  if (++slot.skipped % 1024 == 0) slot.full = 0;
+  return nullptr;
+}
+
+void Store::end_of_thread(Slot &slot, bool last) {
+  std::lock_guard lock(mutex);
+  Store *store = the_store;
+  if (store == nullptr || store->is_inherited()) return;
+  if (slot.generation == store->generation_) {
+    const auto index = uint32_t(
+        (reinterpret_cast<uint8_t *>(slot.ring) - store->bytes_ - store->header_->ring_offset) /
+        store->header_->ring_size);
+    slot.note_clock();
+    __atomic_store_n(&slot.ring->state, uint32_t(RingState::given_back), __ATOMIC_RELEASE);
+    store->owners_[index] = nullptr;
+    store->given_back_[index] = ++store->times_given_back_;
+    slot = Slot{};
+  }
+  if (last) {  // exit() with objects still open: this is all of its end that we see
+    store->header_->ended = 1;
+    if (store->header_->keep == 0) unlink(store->path_.c_str());
+  }
+}
+
+void Store::set_phase(Phase phase) {
+  __atomic_store_n(&header_->phase, uint32_t(phase), __ATOMIC_RELAXED);
+  __atomic_store_n(gate_, phase == Phase::recording ? generation_ : kShut, __ATOMIC_RELAXED);
+}
+
+// Whether this is one of the last records before a stop.
+bool Store::passes_stop() {
+  if (phase_.load(std::memory_order_relaxed) != Phase::stopping) return false;
+  if (left_.fetch_sub(1, std::memory_order_relaxed) > 0) return true;
+  phase_.store(Phase::frozen, std::memory_order_relaxed);
+  set_phase(Phase::frozen);
+  return false;
+}
+
+void Store::change_phase() {
+  if (is_inherited()) return;
+  Phase was = phase_.load(std::memory_order_relaxed);
+  if (was == Phase::waiting &&
+      phase_.compare_exchange_strong(was, Phase::recording, std::memory_order_relaxed)) {
+    set_phase(Phase::recording);
+  } else if (was == Phase::recording && stop_at_error_) {
+    left_.store(kAfterError, std::memory_order_relaxed);
+    if (phase_.compare_exchange_strong(was, Phase::stopping, std::memory_order_relaxed))
+      set_phase(Phase::stopping);
+  }
+}
+
+ObjectEntry *Store::add_object(uint64_t id) {
+  std::lock_guard lock(mutex);
+  auto *const table = reinterpret_cast<ObjectEntry *>(bytes_ + header_->object_offset);
+  ObjectEntry *entry = nullptr;
+  if (header_->objects_used < header_->object_count) {
+    const uint64_t needed = uint64_t(header_->objects_used + 1) * sizeof(ObjectEntry);
+    if (needed > objects_reserved_) {
+      const uint64_t size = std::min<uint64_t>(
+          16 * kPage, uint64_t(header_->object_count) * sizeof(ObjectEntry) - objects_reserved_);
+      if (reserve(header_->object_offset + objects_reserved_, size)) objects_reserved_ += size;
+    }
+    if (needed <= objects_reserved_) {
+      entry = &table[header_->objects_used];
+      __atomic_store_n(&header_->objects_used, header_->objects_used + 1, __ATOMIC_RELEASE);
+    }
+  }
+  for (uint32_t i = 0; entry == nullptr && i < header_->objects_used; ++i) {
+    ObjectEntry *one = &table[(next_closed_ + i) % header_->objects_used];
+    if (one->state != ObjectState::closed) continue;
+    next_closed_ = (next_closed_ + i + 1) % header_->objects_used;
+    entry = one;
+    ++header_->lost_objects;
+  }
+  if (entry == nullptr) {
+    ++header_->lost_objects;
+    return nullptr;
+  }
+  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::free),
+                   __ATOMIC_RELEASE);
+  *entry = ObjectEntry{};
+  entry->id = id;
+  entry->opened = ticks();
+  note_clock();
+  return entry;
+}
+
+void Store::close_object(ObjectEntry *entry) {
+  std::lock_guard lock(mutex);
+  entry->closed = ticks();
+  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::closed),
+                   __ATOMIC_RELEASE);
+  note_clock();
+}
+
+bool Store::wants_addresses() const {
+  return __atomic_load_n(&header_->addresses_used, __ATOMIC_RELAXED) < header_->address_count;
+}
+
+void Store::add_address(uint32_t av, uint32_t peer, const char *text) {
+  std::lock_guard lock(mutex);
+  if (header_->addresses_used >= header_->address_count) {
+    ++header_->lost_addresses;
+    return;
+  }
+  auto *const table = reinterpret_cast<AddressEntry *>(bytes_ + header_->address_offset);
+  AddressEntry &entry = table[header_->addresses_used];
+  entry.av = av;
+  entry.peer = peer;
+  put(entry.address, text);
+  __atomic_store_n(&header_->addresses_used, header_->addresses_used + 1, __ATOMIC_RELEASE);
+}
+
+}  // namespace weft::trace

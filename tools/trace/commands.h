@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// weft trace, added to the command line of weft.
+//
+//   add_trace(app, action);
+//
+// Not for what it shows: report.h, convert.h.
+#ifndef WEFT_TOOLS_TRACE_COMMANDS_H
+#define WEFT_TOOLS_TRACE_COMMANDS_H
+
+#include "tools/weft/command.h"
+
+namespace weft::cli {
+
+void add_trace(CLI::App &app, Action &action);
+
+}  // namespace weft::cli
+
+#endif

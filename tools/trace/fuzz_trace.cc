@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whatever lies where a trace should: a process's file or a saved one, then all that is made of it.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <sstream>
+
+#include "tools/trace/convert.h"
+#include "tools/trace/report.h"
+#include "tools/trace/snapshot.h"
+#include "tools/trace/timeline.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  using namespace weft::trace;
+  // As mappings are: aligned.
+  std::vector<uint64_t> words((size + 7) / 8);
+  if (size > 0) std::memcpy(words.data(), data, size);
+  const auto *bytes = reinterpret_cast<const uint8_t *>(words.data());
+  std::vector<Snapshot> processes;
+  if (auto one = read_bytes({bytes, size})) processes.push_back(std::move(*one));
+  if (auto saved = parse_saved({reinterpret_cast<const char *>(data), size})) {
+    for (Snapshot &process : *saved) processes.push_back(std::move(process));
+  }
+  if (processes.empty()) return 0;
+  const Timeline timeline = build_timeline(processes);
+  (void)to_text(make_report(timeline));
+  for (const Form form : {Form::perfetto, Form::chrome, Form::csv}) {
+    std::ostringstream out;
+    write_trace(timeline, form, out);
+  }
+  return 0;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Report: what a timeline says in numbers.
+//
+//   const nlohmann::ordered_json report = make_report(timeline);
+//   std::fputs(to_text(report).c_str(), stdout);
+//
+// Times are nanoseconds in the JSON. Percentiles are values that occurred (nearest rank). It states
+// what was lost, and counts only what is there. Not for drawing: convert.h.
+#ifndef WEFT_TOOLS_TRACE_REPORT_H
+#define WEFT_TOOLS_TRACE_REPORT_H
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/trace/timeline.h"
+
+namespace weft::trace {
+
+struct ReportOptions {
+  size_t slowest = 10;    // spans
+  size_t unmatched = 20;  // posts
+};
+
+nlohmann::ordered_json make_report(const Timeline &timeline, const ReportOptions &options = {});
+std::string to_text(const nlohmann::ordered_json &report);
+
+// The value that `share` of all are not above; 0 of none. Sorts.
+int64_t percentile(std::vector<int64_t> &values, double share);
+
+}  // namespace weft::trace
+
+#endif

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/trace/snapshot.h"
+
+#include <fcntl.h>
+#include <rdma/fabric.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <weft/runtime_dir.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "plugins/hook-trace/store.h"
+#include "tools/trace/trace.pb.h"
+
+namespace weft::trace {
+namespace {
+
+constexpr const char kSavedMagic[] = "weft trace";
+constexpr uint32_t kSavedVersion = 1;
+
+template <size_t kSize>
+std::string text_of(const char (&place)[kSize]) {
+  return std::string(place, strnlen(place, kSize));
+}
+
+// What lies in a file that a process may be writing to.
+template <class T>
+T load(const uint8_t *place) {
+  T value;
+  std::memcpy(&value, place, sizeof value);
+  return value;
+}
+uint32_t load_sequence(const uint8_t *record) {
+  return __atomic_load_n(reinterpret_cast<const uint32_t *>(record), __ATOMIC_ACQUIRE);
+}
+
+// offset + count * size within the file, without overflow.
+bool fits(uint64_t file, uint64_t offset, uint64_t count, uint64_t size) {
+  if (offset > file || size == 0) return false;
+  return count <= (file - offset) / size;
+}
+
+Result<FileHeader> check_header(std::span<const uint8_t> bytes) {
+  FileHeader h{};
+  if (bytes.size() < sizeof h) return fail(FI_EINVAL, "too short for a trace file: cut off?");
+  h = load<FileHeader>(bytes.data());
+  if (h.magic != kMagic) return fail(FI_EINVAL, "not a trace file");
+  if (h.version != kVersion)
+    return fail(FI_ENOSYS, "a trace file of version %u: this program knows %u", h.version,
+                kVersion);
+  if (h.header_size < sizeof h || h.object_size < sizeof(ObjectEntry) ||
+      h.address_size < sizeof(AddressEntry) || h.record_size != sizeof(Record) ||
+      h.ring_header_size < sizeof(RingHeader) || h.ring_header_size % 8 != 0 ||
+      h.ring_offset % 8 != 0 || h.ring_size % 8 != 0 || !std::has_single_bit(h.record_count) ||
+      !fits(bytes.size(), h.object_offset, h.object_count, h.object_size) ||
+      !fits(bytes.size(), h.address_offset, h.address_count, h.address_size) ||
+      !fits(bytes.size(), h.ring_offset, h.ring_count, h.ring_size) ||
+      !fits(h.ring_size, h.ring_header_size, h.record_count, sizeof(Record)))
+    return fail(FI_EINVAL, "a damaged trace file: its header does not fit its %zu bytes",
+                bytes.size());
+  h.objects_used = std::min(h.objects_used, h.object_count);
+  h.addresses_used = std::min(h.addresses_used, h.address_count);
+  h.rings_used = std::min(h.rings_used, h.ring_count);
+  return h;
+}
+
+// The longest stretch that both clocks were read at the ends of.
+void widen(ClockInfo &clock, const ClockPair &pair) {
+  if (pair.monotonic_ns <= clock.begin_monotonic_ns || pair.ticks <= clock.begin_ticks) return;
+  const uint64_t span = pair.monotonic_ns - clock.begin_monotonic_ns;
+  if (span <= clock.span_ns) return;
+  clock.span_ns = span;
+  clock.span_ticks = pair.ticks - clock.begin_ticks;
+}
+
+ThreadInfo read_ring(const FileHeader &h, const uint8_t *ring, ClockInfo &clock) {
+  auto header = load<RingHeader>(ring);
+  header.head = __atomic_load_n(
+      reinterpret_cast<const uint64_t *>(ring + offsetof(RingHeader, head)), __ATOMIC_ACQUIRE);
+  widen(clock, header.latest);
+  ThreadInfo thread;
+  thread.tid = header.tid;
+  thread.name = text_of(header.name);
+  thread.ended = header.state == uint32_t(RingState::given_back);
+  header.first = std::min(header.first, header.head);
+  thread.written = header.head - header.first;
+  const uint64_t count = std::min<uint64_t>(thread.written, h.record_count);
+  const uint8_t *records = ring + h.ring_header_size;
+  thread.records.reserve(count);
+  // One more than is counted: the last may have been whole before the count was.
+  for (uint64_t n = header.head - count; n <= header.head; ++n) {
+    const uint8_t *place = records + (n & (h.record_count - 1)) * sizeof(Record);
+    const auto wanted = uint32_t(n + 1) != 0 ? uint32_t(n + 1) : 1;
+    if (load_sequence(place) != wanted) {
+      if (n < header.head) ++thread.torn;
+      continue;
+    }
+    const auto record = load<Record>(place);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (load_sequence(place) != wanted) {
+      if (n < header.head) ++thread.torn;
+      continue;
+    }
+    if (n == header.head) ++thread.written;
+    thread.records.push_back(record);
+    thread.records.back().sequence = wanted;
+  }
+  return thread;
+}
+
+ObjectInfo read_object(const ObjectEntry &e) {
+  ObjectInfo object;
+  object.id = e.id;
+  object.parent = e.parent;
+  object.fclass = e.fclass;
+  object.closed = e.state == ObjectState::closed;
+  object.opened = e.opened;
+  object.closed_at = e.closed;
+  object.place = e.place;
+  object.cq_format = e.cq_format;
+  object.element = text_of(e.element);
+  object.stack = text_of(e.stack);
+  object.address = text_of(e.address);
+  object.peer = text_of(e.peer);
+  object.tx_cq = e.tx_cq;
+  object.rx_cq = e.rx_cq;
+  object.eq = e.eq;
+  object.av = e.av;
+  object.srx = e.srx;
+  object.ep_type = e.ep_type;
+  object.tx_bind_flags = e.tx_bind_flags;
+  object.rx_bind_flags = e.rx_bind_flags;
+  object.tx_op_flags = e.tx_op_flags;
+  object.rx_op_flags = e.rx_op_flags;
+  object.caps = e.caps;
+  object.reads_in_vain = e.reads_in_vain;
+  return object;
+}
+
+std::string first_line(const char *path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor &) = delete;
+  Descriptor &operator=(const Descriptor &) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Mapping {
+ public:
+  Mapping(const void *bytes, size_t size) : bytes_(static_cast<const uint8_t *>(bytes), size) {}
+  ~Mapping() { munmap(const_cast<uint8_t *>(bytes_.data()), bytes_.size()); }
+  Mapping(const Mapping &) = delete;
+  Mapping &operator=(const Mapping &) = delete;
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+Result<std::unique_ptr<Mapping>> map(const std::string &path) {
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat found = {};
+  if (fd.get() < 0 || fstat(fd.get(), &found) != 0) {
+    const int code = errno;
+    return fail(code, "%s: %s", path.c_str(), strerror(code));
+  }
+  if (!S_ISREG(found.st_mode) || found.st_size == 0)
+    return fail(FI_EINVAL, "%s: not a trace: %s", path.c_str(),
+                S_ISREG(found.st_mode) ? "it is empty" : "no ordinary file");
+  void *bytes = mmap(nullptr, size_t(found.st_size), PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (bytes == MAP_FAILED) {
+    const int code = errno;
+    return fail(code, "%s: mmap: %s", path.c_str(), strerror(code));
+  }
+  return std::make_unique<Mapping>(bytes, size_t(found.st_size));
+}
+
+template <class T>
+Result<T> of_file(Result<T> result, const std::string &path) {
+  if (result) return result;
+  return fail(result.error().code, "%s: %s", path.c_str(), result.error().text.c_str());
+}
+
+}  // namespace
+
+int64_t ClockInfo::to_ns(uint64_t ticks) const {
+  const auto since = int64_t(ticks - begin_ticks);
+  const auto ns = static_cast<__int128>(since) * span_ns / span_ticks;
+  return int64_t(begin_monotonic_ns) + int64_t(ns);
+}
+uint64_t ClockInfo::length_ns(uint64_t ticks) const {
+  return uint64_t(static_cast<unsigned __int128>(ticks) * span_ns / span_ticks);
+}
+int64_t ClockInfo::to_real_ns(int64_t monotonic_ns) const {
+  return monotonic_ns + int64_t(begin_real_ns - begin_monotonic_ns);
+}
+
+Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
+  WEFT_TRY(const FileHeader h, check_header(bytes));
+  Snapshot process;
+  process.pid = h.pid;
+  process.host = text_of(h.host);
+  process.boot_id = text_of(h.boot_id);
+  process.program = text_of(h.program);
+  process.arguments = text_of(h.arguments);
+  while (!process.arguments.empty() && process.arguments.back() == ' ')
+    process.arguments.pop_back();
+  process.ended = h.ended != 0;
+  process.lost_records = h.lost_records;
+  process.lost_objects = h.lost_objects;
+  process.lost_addresses = h.lost_addresses;
+  process.phase = h.phase <= uint32_t(Phase::frozen) ? Phase(h.phase) : Phase::recording;
+  ClockInfo &clock = process.clock;
+  clock.kind = h.clock == Clock::tsc ? Clock::tsc : Clock::monotonic;
+  clock.begin_ticks = h.begin.ticks;
+  clock.begin_monotonic_ns = h.begin.monotonic_ns;
+  clock.begin_real_ns = h.begin_real_ns;
+  widen(clock, h.latest);
+  for (uint32_t i = 0; i < h.objects_used; ++i) {
+    const auto entry =
+        load<ObjectEntry>(bytes.data() + h.object_offset + uint64_t(i) * h.object_size);
+    if (entry.state == ObjectState::open || entry.state == ObjectState::closed)
+      process.objects.push_back(read_object(entry));
+  }
+  for (uint32_t i = 0; i < h.addresses_used; ++i) {
+    const auto entry =
+        load<AddressEntry>(bytes.data() + h.address_offset + uint64_t(i) * h.address_size);
+    process.addresses.push_back({entry.av, entry.peer, text_of(entry.address)});
+  }
+  for (uint32_t i = 0; i < h.rings_used; ++i) {
+    ThreadInfo thread = read_ring(h, bytes.data() + h.ring_offset + i * h.ring_size, clock);
+    if (thread.written > 0) process.threads.push_back(std::move(thread));
+  }
+  if (clock.kind == Clock::monotonic) clock.span_ticks = clock.span_ns = 1;
+  return process;
+}
+
+Result<Snapshot> read_process(const std::string &path) {
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  WEFT_TRY(const FileHeader h, of_file(check_header(mapping->bytes()), path));
+  WEFT_TRY(Snapshot process, of_file(read_bytes(mapping->bytes()), path));
+  process.alive = is_alive(h);
+#if defined(__x86_64__)
+  // The time stamps of this boot still count: now is as good an end as any.
+  if (process.clock.kind == Clock::tsc &&
+      process.boot_id == first_line("/proc/sys/kernel/random/boot_id")) {
+    widen(process.clock, {__rdtsc(), monotonic_ns()});
+  }
+#endif
+  return process;
+}
+
+Result<FileHeader> read_header(const std::string &path) {
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  return of_file(check_header(mapping->bytes()), path);
+}
+
+bool is_alive(const FileHeader &h) {
+  if (text_of(h.boot_id) != first_line("/proc/sys/kernel/random/boot_id")) return false;
+  const std::string stat = first_line(("/proc/" + std::to_string(h.pid) + "/stat").c_str());
+  size_t at = stat.rfind(')');
+  if (at == std::string::npos) return false;
+  if (at + 2 < stat.size() && stat[at + 2] == 'Z') return false;
+  ++at;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  return at != std::string::npos && strtoull(stat.c_str() + at, nullptr, 10) == h.process_start;
+}
+
+Result<std::vector<Snapshot>> parse_saved(std::string_view bytes) {
+  saved::Trace trace;
+  if (bytes.size() > INT32_MAX || !trace.ParseFromArray(bytes.data(), int(bytes.size())) ||
+      trace.magic() != kSavedMagic)
+    return fail(FI_EINVAL, "not a trace: neither a process's file nor a saved one");
+  if (trace.version() != kSavedVersion)
+    return fail(FI_ENOSYS, "a saved trace of version %u: this program knows %u", trace.version(),
+                kSavedVersion);
+  std::vector<Snapshot> processes;
+  for (const saved::Process &p : trace.processes()) {
+    Snapshot &process = processes.emplace_back();
+    process.pid = p.pid();
+    process.host = p.host();
+    process.boot_id = p.boot_id();
+    process.program = p.program();
+    process.arguments = p.arguments();
+    process.alive = p.alive();
+    process.ended = p.ended();
+    process.lost_records = p.lost_records();
+    process.lost_objects = p.lost_objects();
+    process.lost_addresses = p.lost_addresses();
+    for (const Phase phase : {Phase::waiting, Phase::stopping, Phase::frozen}) {
+      if (p.phase() == phase_name(phase)) process.phase = phase;
+    }
+    process.clock = {p.clock().kind() == "tsc" ? Clock::tsc : Clock::monotonic,
+                     p.clock().begin_ticks(),
+                     p.clock().begin_monotonic_ns(),
+                     p.clock().begin_real_ns(),
+                     std::max<uint64_t>(p.clock().span_ticks(), 1),
+                     std::max<uint64_t>(p.clock().span_ns(), 1)};
+    for (const saved::Object &o : p.objects()) {
+      ObjectInfo &object = process.objects.emplace_back();
+      object.id = o.id();
+      object.parent = o.parent();
+      object.fclass = o.fclass();
+      object.closed = o.closed();
+      object.opened = o.opened_ticks();
+      object.closed_at = o.closed_ticks();
+      object.place = o.place();
+      object.cq_format = o.cq_format();
+      object.element = o.element();
+      object.stack = o.stack();
+      object.address = o.address();
+      object.peer = o.peer();
+      object.tx_cq = o.tx_cq();
+      object.rx_cq = o.rx_cq();
+      object.eq = o.eq();
+      object.av = o.av();
+      object.srx = o.srx();
+      object.ep_type = o.ep_type();
+      object.tx_bind_flags = o.tx_bind_flags();
+      object.rx_bind_flags = o.rx_bind_flags();
+      object.tx_op_flags = o.tx_op_flags();
+      object.rx_op_flags = o.rx_op_flags();
+      object.caps = o.caps();
+      object.reads_in_vain = o.reads_in_vain();
+    }
+    for (const saved::Address &a : p.addresses())
+      process.addresses.push_back({a.av(), a.peer(), a.address()});
+    for (const saved::Thread &t : p.threads()) {
+      if (t.records().size() % sizeof(Record) != 0)
+        return fail(FI_EINVAL, "a damaged trace: the records of thread %u are cut off", t.tid());
+      ThreadInfo &thread = process.threads.emplace_back();
+      thread.tid = t.tid();
+      thread.name = t.name();
+      thread.ended = t.ended();
+      thread.written = t.written();
+      thread.torn = t.torn();
+      thread.records.resize(t.records().size() / sizeof(Record));
+      if (!thread.records.empty())
+        std::memcpy(thread.records.data(), t.records().data(), t.records().size());
+    }
+  }
+  return processes;
+}
+
+std::string to_saved(const std::vector<Snapshot> &processes) {
+  saved::Trace trace;
+  trace.set_magic(kSavedMagic);
+  trace.set_version(kSavedVersion);
+  for (const Snapshot &process : processes) {
+    saved::Process &p = *trace.add_processes();
+    p.set_pid(process.pid);
+    p.set_host(process.host);
+    p.set_boot_id(process.boot_id);
+    p.set_program(process.program);
+    p.set_arguments(process.arguments);
+    p.set_alive(process.alive);
+    p.set_ended(process.ended);
+    p.set_lost_records(process.lost_records);
+    p.set_lost_objects(process.lost_objects);
+    p.set_lost_addresses(process.lost_addresses);
+    p.set_phase(phase_name(process.phase));
+    saved::Clock &clock = *p.mutable_clock();
+    clock.set_kind(process.clock.kind == Clock::tsc ? "tsc" : "monotonic");
+    clock.set_begin_ticks(process.clock.begin_ticks);
+    clock.set_begin_monotonic_ns(process.clock.begin_monotonic_ns);
+    clock.set_begin_real_ns(process.clock.begin_real_ns);
+    clock.set_span_ticks(process.clock.span_ticks);
+    clock.set_span_ns(process.clock.span_ns);
+    for (const ObjectInfo &object : process.objects) {
+      saved::Object &o = *p.add_objects();
+      o.set_id(object.id);
+      o.set_parent(object.parent);
+      o.set_fclass(object.fclass);
+      o.set_closed(object.closed);
+      o.set_opened_ticks(object.opened);
+      o.set_closed_ticks(object.closed_at);
+      o.set_place(object.place);
+      o.set_cq_format(object.cq_format);
+      o.set_element(object.element);
+      o.set_stack(object.stack);
+      o.set_address(object.address);
+      o.set_peer(object.peer);
+      o.set_tx_cq(object.tx_cq);
+      o.set_rx_cq(object.rx_cq);
+      o.set_eq(object.eq);
+      o.set_av(object.av);
+      o.set_srx(object.srx);
+      o.set_ep_type(object.ep_type);
+      o.set_tx_bind_flags(object.tx_bind_flags);
+      o.set_rx_bind_flags(object.rx_bind_flags);
+      o.set_tx_op_flags(object.tx_op_flags);
+      o.set_rx_op_flags(object.rx_op_flags);
+      o.set_caps(object.caps);
+      o.set_reads_in_vain(object.reads_in_vain);
+    }
+    for (const AddressInfo &address : process.addresses) {
+      saved::Address &a = *p.add_addresses();
+      a.set_av(address.av);
+      a.set_peer(address.peer);
+      a.set_address(address.address);
+    }
+    for (const ThreadInfo &thread : process.threads) {
+      saved::Thread &t = *p.add_threads();
+      t.set_tid(thread.tid);
+      t.set_name(thread.name);
+      t.set_ended(thread.ended);
+      t.set_written(thread.written);
+      t.set_torn(thread.torn);
+      t.set_records(thread.records.data(), thread.records.size() * sizeof(Record));
+    }
+  }
+  return trace.SerializeAsString();
+}
+
+Result<std::vector<Snapshot>> read_saved(const std::string &path) {
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  const auto bytes = mapping->bytes();
+  return of_file(parse_saved({reinterpret_cast<const char *>(bytes.data()), bytes.size()}), path);
+}
+
+Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  const std::string bytes = to_saved(processes);
+  if (bytes.empty())
+    return fail(FI_E2BIG, "%s: more than 2 GiB cannot be saved: lower size", path.c_str());
+  file.write(bytes.data(), std::streamsize(bytes.size()));
+  file.close();
+  if (!file) return fail(errno != 0 ? errno : FI_EIO, "%s: cannot be written", path.c_str());
+  return {};
+}
+
+Result<std::vector<Snapshot>> read_any(const std::string &path) {
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  const auto bytes = mapping->bytes();
+  if (bytes.size() >= sizeof(uint64_t) && load<uint64_t>(bytes.data()) == kMagic) {
+    WEFT_TRY(Snapshot process, read_process(path));
+    return std::vector<Snapshot>{std::move(process)};
+  }
+  return read_saved(path);
+}
+
+Result<std::vector<std::string>> trace_files() {
+  WEFT_TRY(const std::string folder, runtime_directory());
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".trace") found.push_back(it->path().string());
+  }
+  if (error) return fail(error.value(), "%s: %s", folder.c_str(), error.message().c_str());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+const char *class_name(uint32_t fclass) {
+  switch (fclass) {
+    case FI_CLASS_FABRIC:
+      return "fabric";
+    case FI_CLASS_DOMAIN:
+      return "domain";
+    case FI_CLASS_EP:
+      return "ep";
+    case FI_CLASS_SEP:
+      return "sep";
+    case FI_CLASS_RX_CTX:
+      return "rx_ctx";
+    case FI_CLASS_SRX_CTX:
+      return "srx_ctx";
+    case FI_CLASS_TX_CTX:
+      return "tx_ctx";
+    case FI_CLASS_STX_CTX:
+      return "stx_ctx";
+    case FI_CLASS_PEP:
+      return "pep";
+    case FI_CLASS_AV:
+      return "av";
+    case FI_CLASS_MR:
+      return "mr";
+    case FI_CLASS_EQ:
+      return "eq";
+    case FI_CLASS_CQ:
+      return "cq";
+    case FI_CLASS_CNTR:
+      return "cntr";
+    case FI_CLASS_WAIT:
+      return "wait";
+    case FI_CLASS_POLL:
+      return "poll";
+    default:
+      return "object";
+  }
+}
+
+const char *phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::recording:
+      return "recording";
+    case Phase::waiting:
+      return "waiting";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::frozen:
+      return "frozen";
+  }
+  return "recording";
+}
+
+}  // namespace weft::trace

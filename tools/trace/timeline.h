@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Timeline: the records of some processes on one clock, and what belongs together among them.
+//
+//   const Timeline timeline = build_timeline(snapshots);
+//   for (const Span &span : timeline.spans) ... timeline.events[span.post].begin_ns ...
+//
+//  * a call within a call of the same thread is its child: an operation of a layer and those of the
+//    provider that it caused;
+//  * a post and its completion are one span: by the queue of the endpoint, the op_context, and
+//  first
+//    come, first served;
+//  * where both ends are there, a send and the receive that took it are a pair: by addresses, tag,
+//    size and order.
+// All of it is found after the fact. What a ring no longer has cannot be linked and is counted. It
+// draws no conclusions: report.h, convert.h.
+#ifndef WEFT_TOOLS_TRACE_TIMELINE_H
+#define WEFT_TOOLS_TRACE_TIMELINE_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/trace/snapshot.h"
+
+namespace weft::trace {
+
+inline constexpr size_t kNone = ~size_t{0};
+
+// A record in its place.
+struct Event {
+  size_t process = 0, thread = 0;  // into processes, and its threads
+  const Record *record = nullptr;
+  int64_t begin_ns = 0, end_ns = 0;  // since the beginning of the timeline
+  size_t parent = kNone;             // the call that made it
+  size_t span = kNone;               // of a post, a completion
+  bool measured = true;              // false: its end is guessed from others of its kind
+
+  Op op() const { return Op(record->op); }
+  const OpInfo &info() const { return kOps[record->op]; }
+};
+
+enum class SpanEnd : uint8_t {
+  completed,
+  failed,   // a completion with an error
+  unknown,  // its completion is not there: see `expects`
+};
+
+struct Span {
+  size_t process = 0;
+  size_t post = kNone, completion = kNone;  // events
+  SpanEnd end = SpanEnd::unknown;
+  bool receives = false;
+  bool expects = false;  // a completion: false for injected and unsignalled ones
+  uint64_t bytes = 0;    // of a completed receive what arrived, else what was posted
+  size_t pair = kNone;   // the span at the other end
+  int64_t begin_ns = 0, end_ns = 0;
+};
+
+struct ClockOffset {
+  int64_t ns = 0;   // to be added to the process's own times
+  std::string how;  // in words
+  bool is_estimate = false;
+};
+
+struct Timeline {
+  const std::vector<Snapshot> *processes = nullptr;
+  std::vector<Event> events;  // by process and thread, in the order in which they were written
+  std::vector<Span> spans;    // by process and time
+  std::vector<ClockOffset> offsets;    // by process
+  std::vector<size_t> unlinked;        // completions whose post is not there, by process
+  std::vector<size_t> pairs_left_out;  // spans that could have a pair but for lost records
+  int64_t begin_monotonic_ns = 0;      // of the first process's clock
+  int64_t end_ns = 0;
+
+  const Snapshot &process_of(const Event &event) const { return (*processes)[event.process]; }
+  const ObjectInfo *object(size_t process, uint64_t id) const;  // null: not in the table
+  // "tcp ep 7"
+  std::string object_name(size_t process, uint64_t id) const;
+
+  // By process: id to the object.
+  std::vector<std::vector<std::pair<uint64_t, const ObjectInfo *>>> index;
+};
+
+// `processes` must outlive the result.
+Timeline build_timeline(const std::vector<Snapshot> &processes);
+
+}  // namespace weft::trace
+
+#endif

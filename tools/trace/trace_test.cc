@@ -1,0 +1,682 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Rings as the hook writes them, read back; files that are wrong; what is linked; what is written
+// in other forms.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "plugins/hook-trace/settings.h"
+#include "plugins/hook-trace/store.h"
+#include "tools/trace/convert.h"
+#include "tools/trace/perfetto.pb.h"
+#include "tools/trace/report.h"
+#include "tools/trace/snapshot.h"
+#include "tools/trace/timeline.h"
+
+namespace weft::trace {
+namespace {
+
+using testing::HasSubstr;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-trace-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string &path() const { return path_; }
+  std::string file(const char *name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+Record numbered(uint64_t n) {
+  return {.begin = ticks(),
+          .context = n,
+          .tag = ~n,
+          .size = n,
+          .object = 1,
+          .peer = kNoPeer,
+          .op = uint16_t(Op::send),
+          .fclass = FI_CLASS_EP};
+}
+
+Store *join(const Folder &folder, StoreOptions options = {}) {
+  options.directory = folder.path();
+  auto store = Store::join(options);
+  EXPECT_TRUE(store) << store.error().text;
+  return *store;
+}
+
+void write(Store &store, uint64_t from, uint64_t to) {
+  for (uint64_t n = from; n < to; ++n) {
+    if (Slot *slot = store.slot()) slot->write(numbered(n));
+  }
+}
+
+// ---- rings ----
+
+TEST(Store, RecordsComeBackInOrder) {
+  const Folder folder;
+  Store *store = join(folder);
+  write(*store, 0, 100);
+  const auto read = read_process(store->path());
+  ASSERT_TRUE(read) << read.error().text;
+  EXPECT_EQ(read->pid, uint32_t(getpid()));
+  EXPECT_TRUE(read->alive);
+  ASSERT_EQ(read->threads.size(), 1u);
+  const ThreadInfo &thread = read->threads[0];
+  EXPECT_EQ(thread.tid, uint32_t(gettid()));
+  EXPECT_EQ(thread.overwritten(), 0u);
+  ASSERT_EQ(thread.records.size(), 100u);
+  for (size_t n = 0; n < 100; ++n) {
+    EXPECT_EQ(thread.records[n].context, n);
+    EXPECT_EQ(thread.records[n].tag, ~uint64_t(n));
+  }
+  const std::string path = store->path();
+  store->leave();
+  EXPECT_FALSE(std::filesystem::exists(path)) << "the last user has left";
+}
+
+TEST(Store, KeepsTheLastRecordsAndCountsTheOthers) {
+  const Folder folder;
+  Store *store = join(folder, {.ring_bytes = 1 << 14});
+  const uint64_t capacity = (1 << 14) / sizeof(Record);
+  write(*store, 0, 3 * capacity + 7);
+  const auto read = read_process(store->path());
+  ASSERT_TRUE(read) << read.error().text;
+  ASSERT_EQ(read->threads.size(), 1u);
+  EXPECT_EQ(read->threads[0].records.size(), capacity);
+  EXPECT_EQ(read->threads[0].overwritten(), 2 * capacity + 7);
+  EXPECT_EQ(read->threads[0].records.front().context, 2 * capacity + 7);
+  EXPECT_EQ(read->threads[0].records.back().context, 3 * capacity + 6);
+  store->leave();
+}
+
+TEST(Store, ThreadsGiveTheirRingsBackAndTooManyAreCounted) {
+  const Folder folder;
+  Store *store = join(folder, {.ring_bytes = 1 << 14, .max_threads = 3});
+  write(*store, 0, 1);
+  // One after the other: any number of threads, never more than three rings.
+  for (int i = 0; i < 20; ++i) std::thread([&] { write(*store, 100, 110); }).join();
+  EXPECT_EQ(store->header().rings_used, 3u);
+  EXPECT_EQ(store->header().lost_records, 0u);
+  auto read = read_process(store->path());
+  ASSERT_TRUE(read) << read.error().text;
+  ASSERT_EQ(read->threads.size(), 3u);
+  for (const ThreadInfo &thread : read->threads) {
+    // A ring that is used again shows one thread only.
+    EXPECT_EQ(thread.records.size(), thread.tid == uint32_t(gettid()) ? 1u : 10u);
+    EXPECT_EQ(thread.ended, thread.tid != uint32_t(gettid()));
+  }
+  // All at once: one ring is the main thread's, two are free.
+  std::atomic<int> ready{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 5; ++i) {
+    threads.emplace_back([&] {
+      write(*store, 0, 1);
+      ready.fetch_add(1);
+      while (ready.load() < 5) std::this_thread::yield();
+      write(*store, 1, 10);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(store->header().lost_records, 30u);
+  store->leave();
+}
+
+TEST(Store, AReaderSeesWholeRecordsOnlyWhileAWriterIsAtIt) {
+  const Folder folder;
+  Store *store = join(folder, {.ring_bytes = 1 << 14});
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> written{0};
+  std::thread writer([&] {
+    for (uint64_t n = 0; !stop; ++n) {
+      store->slot()->write(numbered(n));
+      written.store(n + 1);
+    }
+  });
+  while (written.load() < 1000) std::this_thread::yield();
+  for (int i = 0; i < 200; ++i) {
+    const auto read = read_process(store->path());
+    ASSERT_TRUE(read) << read.error().text;
+    ASSERT_EQ(read->threads.size(), 1u);
+    uint64_t last = 0;
+    for (const Record &record : read->threads[0].records) {
+      ASSERT_EQ(record.tag, ~record.context) << "torn";
+      ASSERT_EQ(record.size, record.context) << "torn";
+      if (last != 0) {
+        ASSERT_GT(record.context, last);
+      }
+      last = record.context;
+    }
+  }
+  stop = true;
+  writer.join();
+  store->leave();
+}
+
+TEST(Store, ARecordThatWasBeingWrittenIsLeftOut) {
+  const Folder folder;
+  Store *store = join(folder);
+  write(*store, 0, 10);
+  // As a thread leaves it that is killed in the middle.
+  this_thread.records[4].sequence = 0;
+  const auto read = read_process(store->path());
+  ASSERT_TRUE(read) << read.error().text;
+  EXPECT_EQ(read->threads[0].records.size(), 9u);
+  EXPECT_EQ(read->threads[0].torn, 1u);
+  EXPECT_EQ(read->threads[0].overwritten(), 0u);
+  store->leave();
+}
+
+TEST(Store, AKilledProcessLeavesItsRecords) {
+  const Folder folder;
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    StoreOptions options;
+    options.directory = folder.path();
+    auto store = Store::join(options);
+    write(**store, 0, 500);
+    (void)!::write(go[1], "x", 1);
+    for (;;) pause();
+  }
+  char byte;
+  ASSERT_EQ(::read(go[0], &byte, 1), 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(go[0]);
+  close(go[1]);
+  const auto read = read_process(folder.path() + "/" + std::to_string(child) + ".trace");
+  ASSERT_TRUE(read) << read.error().text;
+  EXPECT_FALSE(read->alive);
+  EXPECT_FALSE(read->ended);
+  ASSERT_EQ(read->threads.size(), 1u);
+  EXPECT_EQ(read->threads[0].records.size(), 500u);
+}
+
+TEST(Store, AForkedChildDoesNotWriteIntoItsParentsRings) {
+  const Folder folder;
+  Store *store = join(folder);
+  write(*store, 0, 5);
+  const pid_t child = fork();
+  if (child == 0) {
+    int status = 0;
+    if (store->slot() != nullptr) status |= 1;
+    StoreOptions options;
+    options.directory = folder.path();
+    auto own = Store::join(options);
+    if (!own || *own == store) status |= 2;
+    if (own) write(**own, 0, 3);
+    if (own && (*own)->path() == store->path()) status |= 4;
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  write(*store, 5, 6);
+  const auto read = read_process(store->path());
+  ASSERT_TRUE(read) << read.error().text;
+  EXPECT_EQ(read->threads[0].records.size(), 6u);
+  store->leave();
+}
+
+TEST(Store, ObjectsThatAreClosedGiveWay) {
+  const Folder folder;
+  Store *store = join(folder, {.objects = 4});
+  for (uint64_t id = 1; id <= 20; ++id) {
+    ObjectEntry *entry = store->add_object(id);
+    ASSERT_NE(entry, nullptr) << id;
+    entry->state = ObjectState::open;
+    if (id > 2) store->close_object(entry);
+  }
+  EXPECT_EQ(store->header().lost_objects, 16u);
+  const auto read = read_process(store->path());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->objects.size(), 4u);
+  store->leave();
+}
+
+TEST(Store, StartsAndStopsAtTheFirstError) {
+  const Folder folder;
+  Store *store = join(folder, {.phase = Phase::waiting, .stop_at_error = true});
+  EXPECT_EQ(store->slot(), nullptr);
+  store->saw_error();
+  for (int i = 0; i < 1000; ++i) ASSERT_NE(store->slot(), nullptr);
+  store->saw_error();
+  int after = 0;
+  while (store->slot() != nullptr) ++after;
+  EXPECT_EQ(after, 256);
+  EXPECT_EQ(Phase(store->header().phase), Phase::frozen);
+  store->saw_error();
+  EXPECT_EQ(store->slot(), nullptr);
+  store->leave();
+}
+
+TEST(Store, SaysWhyThereIsNoFile) {
+  StoreOptions options;
+  options.directory = "/nonexistent/folder";
+  const auto store = Store::join(options);
+  ASSERT_FALSE(store);
+  EXPECT_THAT(store.error().text, HasSubstr("/nonexistent/folder"));
+}
+
+// ---- parameters ----
+
+TEST(Settings, KnowGroupsAndOperations) {
+  const auto mask = read_ops({"tagged", "cq_read"});
+  ASSERT_TRUE(mask);
+  EXPECT_TRUE(mask->has(Op::tsend));
+  EXPECT_TRUE(mask->has(Op::trecvmsg));
+  EXPECT_TRUE(mask->has(Op::cq_read));
+  EXPECT_FALSE(mask->has(Op::send));
+  EXPECT_FALSE(mask->has(Op::completion));
+  const auto wrong = read_ops({"tsned"});
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(wrong.error().text, HasSubstr("tsned"));
+  EXPECT_EQ(*read_classes({"ep", "ep", "cq"}),
+            (uint64_t{1} << FI_CLASS_EP) | (uint64_t{1} << FI_CLASS_CQ));
+  EXPECT_FALSE(read_classes({"eps"}));
+  EXPECT_EQ(*read_peers({"0", "17"}), (std::vector<uint32_t>{0, 17}));
+  EXPECT_FALSE(read_peers({"17x"}));
+  EXPECT_FALSE(read_peers({"-1"}));
+}
+
+// ---- files that are wrong ----
+
+std::vector<uint8_t> bytes_of(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(Snapshot, GarbageIsRefusedNotBelieved) {
+  const Folder folder;
+  Store *store =
+      join(folder, {.ring_bytes = 1 << 14, .max_threads = 2, .objects = 8, .addresses = 8});
+  write(*store, 0, 300);
+  store->add_address(3, 4, "10.0.0.1:5");
+  std::vector<uint8_t> good = bytes_of(store->path());
+  store->leave();
+  ASSERT_TRUE(read_bytes(good));
+  for (const size_t size : {size_t(0), size_t(7), sizeof(FileHeader), good.size() - 1})
+    EXPECT_FALSE(read_bytes(std::span(good).first(size))) << size;
+  // Any damage to the header: refused, or read within bounds (a sanitizer would tell).
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<uint8_t> bad = good;
+    for (int k = 0; k < 4; ++k) bad[random() % sizeof(FileHeader)] = uint8_t(random());
+    (void)read_bytes(bad);
+  }
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<uint8_t> bad = good;
+    for (int k = 0; k < 64; ++k) bad[random() % bad.size()] = uint8_t(random());
+    std::memcpy(bad.data(), good.data(), sizeof(FileHeader));
+    const auto read = read_bytes(bad);
+    ASSERT_TRUE(read);
+    const std::vector<Snapshot> one{*read};
+    (void)make_report(build_timeline(one));
+  }
+}
+
+TEST(Snapshot, SavedIsReadBackTheSame) {
+  const Folder folder;
+  Store *store = join(folder);
+  write(*store, 0, 50);
+  ObjectEntry *entry = store->add_object(7);
+  std::strcpy(entry->element, "tcp");
+  std::strcpy(entry->address, "127.0.0.1:5");
+  entry->tx_cq = 3;
+  entry->state = ObjectState::open;
+  store->add_address(3, 4, "10.0.0.1:5");
+  const auto live = read_process(store->path());
+  ASSERT_TRUE(live);
+  const std::string path = folder.file("saved");
+  ASSERT_TRUE(write_saved(path, {*live, *live}));
+  const auto read = read_any(path);
+  ASSERT_TRUE(read) << read.error().text;
+  ASSERT_EQ(read->size(), 2u);
+  const Snapshot &back = (*read)[1];
+  EXPECT_EQ(back.pid, live->pid);
+  EXPECT_EQ(back.boot_id, live->boot_id);
+  EXPECT_EQ(back.clock.span_ns, live->clock.span_ns);
+  ASSERT_EQ(back.objects.size(), 1u);
+  EXPECT_EQ(back.objects[0].element, "tcp");
+  EXPECT_EQ(back.objects[0].address, "127.0.0.1:5");
+  EXPECT_EQ(back.objects[0].tx_cq, 3u);
+  ASSERT_EQ(back.addresses.size(), 1u);
+  EXPECT_EQ(back.addresses[0].address, "10.0.0.1:5");
+  ASSERT_EQ(back.threads.size(), 1u);
+  ASSERT_EQ(back.threads[0].records.size(), 50u);
+  EXPECT_EQ(std::memcmp(back.threads[0].records.data(), live->threads[0].records.data(),
+                        50 * sizeof(Record)),
+            0);
+  store->leave();
+  EXPECT_FALSE(parse_saved("weft"));
+  EXPECT_FALSE(read_any(folder.file("absent")));
+}
+
+// ---- what belongs together ----
+
+// A process made by hand; its ticks are nanoseconds.
+class Made {
+ public:
+  explicit Made(uint32_t pid, std::string boot = "boot") {
+    process.pid = pid;
+    process.host = "host";
+    process.boot_id = std::move(boot);
+    process.program = "/bin/made";
+    process.threads.emplace_back();
+    process.threads[0].tid = pid;
+  }
+  void endpoint(uint64_t id, const char *element, uint32_t cq, const char *address,
+                const char *peer, uint32_t type = FI_EP_MSG) {
+    ObjectInfo object;
+    object.id = id;
+    object.fclass = FI_CLASS_EP;
+    object.element = element;
+    object.tx_cq = object.rx_cq = cq;
+    object.address = address;
+    object.peer = peer;
+    object.ep_type = type;
+    process.objects.push_back(object);
+  }
+  Record &add(Op op, uint32_t object, uint64_t begin, uint64_t end, uint8_t depth = 0) {
+    std::vector<Record> &records = process.threads[0].records;
+    records.push_back({.duration = uint32_t(end - begin),
+                       .begin = begin,
+                       .object = object,
+                       .peer = kNoPeer,
+                       .op = uint16_t(op),
+                       .depth = depth,
+                       .fclass = FI_CLASS_EP});
+    ++process.threads[0].written;
+    return records.back();
+  }
+  void post(Op op, uint32_t ep, uint64_t at, uint64_t context, uint64_t size, uint64_t tag = 0) {
+    Record &r = add(op, ep, at, at + 10);
+    r.context = context;
+    r.size = size;
+    r.tag = tag;
+  }
+  void done(uint32_t cq, uint64_t at, uint64_t context, uint64_t flags, uint64_t size = 0,
+            uint64_t tag = 0) {
+    Record &r = add(Op::completion, cq, at, at, 1);
+    r.context = context;
+    r.flags = flags;
+    r.size = size;
+    r.tag = tag;
+    r.fclass = FI_CLASS_CQ;
+    add(Op::cq_read, cq, at - 20, at + 1).result = 1;
+  }
+  Snapshot process;
+};
+
+TEST(Timeline, LinksPostsWithCompletionsFirstComeFirstServed) {
+  Made p(1);
+  p.endpoint(5, "tcp", 3, "", "");
+  p.post(Op::send, 5, 1000, 42, 8);
+  p.post(Op::send, 5, 1100, 42, 9);
+  p.post(Op::recv, 5, 1200, 42, 64);
+  p.post(Op::inject, 5, 1250, 0, 1);
+  p.done(3, 2000, 42, FI_SEND | FI_MSG);
+  p.done(3, 3000, 42, FI_RECV | FI_MSG, 7);
+  p.done(3, 4000, 43, FI_SEND | FI_MSG);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  ASSERT_EQ(t.spans.size(), 4u);
+  EXPECT_EQ(t.spans[0].end, SpanEnd::completed);
+  EXPECT_EQ(t.spans[0].end_ns - t.spans[0].begin_ns, 1000);
+  EXPECT_EQ(t.spans[1].end, SpanEnd::unknown);
+  EXPECT_TRUE(t.spans[1].expects);
+  EXPECT_EQ(t.spans[2].end, SpanEnd::completed);
+  EXPECT_EQ(t.spans[2].bytes, 7u);
+  EXPECT_FALSE(t.spans[3].expects) << "injected";
+  EXPECT_EQ(t.unlinked[0], 1u);
+  const auto report = make_report(t);
+  EXPECT_EQ(report["processes"][0]["unmatched"]["sends"], 1);
+  EXPECT_EQ(report["processes"][0]["unmatched"]["receives"], 0);
+  EXPECT_EQ(report["processes"][0]["unmatched"]["first"][0]["bytes"], 9);
+}
+
+TEST(Timeline, UnsignalledPostsAreNotMissed) {
+  Made p(1);
+  p.endpoint(5, "tcp", 3, "", "");
+  p.process.objects[0].tx_bind_flags = FI_TRANSMIT | FI_SELECTIVE_COMPLETION;
+  p.post(Op::send, 5, 1000, 1, 8);
+  p.post(Op::sendmsg, 5, 1100, 2, 8);
+  p.process.threads[0].records.back().flags = FI_COMPLETION;
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  EXPECT_FALSE(t.spans[0].expects);
+  EXPECT_TRUE(t.spans[1].expects);
+}
+
+TEST(Timeline, AMultiReceiveCompletesManyTimes) {
+  Made p(1);
+  p.endpoint(5, "tcp", 3, "", "");
+  p.post(Op::recvmsg, 5, 1000, 9, 4096);
+  p.process.threads[0].records.back().flags = FI_MULTI_RECV;
+  p.done(3, 2000, 9, FI_RECV | FI_MSG, 8);
+  p.done(3, 3000, 9, FI_RECV | FI_MSG, 8);
+  p.done(3, 4000, 9, FI_RECV | FI_MSG | FI_MULTI_RECV, 8);
+  p.done(3, 5000, 9, FI_RECV | FI_MSG, 8);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  EXPECT_EQ(t.spans[0].end_ns, t.spans[0].begin_ns + 3000);
+  EXPECT_EQ(t.unlinked[0], 1u) << "after its end it takes no more";
+}
+
+TEST(Timeline, InnerCallsAreChildrenOfOuterOnes) {
+  Made p(1);
+  p.endpoint(5, "rxm", 3, "", "");
+  p.endpoint(6, "tcp", 4, "", "");
+  p.add(Op::send, 6, 90, 95, 1);      // of a call that was not recorded
+  p.add(Op::send, 6, 1010, 1020, 1);  // 1
+  p.add(Op::send, 6, 1030, 1040, 1);  // 2
+  p.add(Op::tsend, 5, 1000, 1100, 0);
+  p.add(Op::tsend, 5, 1200, 1300, 0);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  EXPECT_EQ(t.events[0].parent, kNone);
+  EXPECT_EQ(t.events[1].parent, 3u);
+  EXPECT_EQ(t.events[2].parent, 3u);
+  EXPECT_EQ(t.events[3].parent, kNone);
+  EXPECT_EQ(t.events[4].parent, kNone);
+}
+
+TEST(Timeline, PostsThatWereNotMeasuredAreGuessed) {
+  Made p(1);
+  p.endpoint(5, "tcp", 3, "", "");
+  p.add(Op::send, 5, 1000, 1040);
+  p.add(Op::send, 5, 2000, 2000).duration = kNotMeasured;
+  p.add(Op::send, 5, 3000, 3000).duration = kNotMeasured;
+  p.add(Op::send, 5, 3010, 3050);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  EXPECT_FALSE(t.events[1].measured);
+  EXPECT_EQ(t.events[1].end_ns - t.events[1].begin_ns, 40);
+  EXPECT_EQ(t.events[2].end_ns - t.events[2].begin_ns, 10) << "until the next begins";
+  const auto report = make_report(t);
+  EXPECT_EQ(report["processes"][0]["operations"][0]["call_ns"]["count"], 2);
+  EXPECT_EQ(report["processes"][0]["operations"][0]["calls"], 4);
+}
+
+// Two processes that send each other `n` messages in turns; each takes `delay` ns.
+std::vector<Snapshot> ping_pong(size_t n, uint64_t delay, uint64_t skew = 0,
+                                const char *other_boot = "boot") {
+  Made a(1), b(2, other_boot);
+  a.endpoint(5, "tcp", 3, "1.1.1.1:1", "1.1.1.1:2");
+  b.endpoint(5, "tcp", 3, "1.1.1.1:2", "1.1.1.1:1");
+  uint64_t now = 1000000;
+  for (size_t i = 0; i < n; ++i) {
+    a.post(Op::recv, 5, now - 50, 1, 64);
+    b.post(Op::recv, 5, now - 50 + skew, 1, 64);
+    a.post(Op::send, 5, now, 2, 8);
+    a.done(3, now + 40, 2, FI_SEND | FI_MSG);
+    b.done(3, now + delay + skew, 1, FI_RECV | FI_MSG, 8);
+    now += delay + 10;
+    b.post(Op::send, 5, now + skew, 2, 8);
+    b.done(3, now + 40 + skew, 2, FI_SEND | FI_MSG);
+    a.done(3, now + delay, 1, FI_RECV | FI_MSG, 8);
+    now += delay + 10;
+  }
+  return {a.process, b.process};
+}
+
+TEST(Timeline, PairsSendsWithReceivesAcrossProcesses) {
+  const std::vector<Snapshot> processes = ping_pong(20, 700);
+  const Timeline t = build_timeline(processes);
+  size_t pairs = 0;
+  for (const Span &span : t.spans) {
+    if (span.receives || span.pair == kNone) continue;
+    ++pairs;
+    EXPECT_EQ(t.spans[span.pair].end_ns - span.begin_ns, 700);
+    EXPECT_NE(t.spans[span.pair].process, span.process);
+  }
+  EXPECT_EQ(pairs, 40u);
+  EXPECT_EQ(t.offsets[1].ns, 0);
+  auto report = make_report(t);
+  EXPECT_EQ(report["processes"][0]["ping_pong"][0]["half_round_trip_ns"]["p50"], 710);
+  EXPECT_EQ(report["processes"][0]["ping_pong"][0]["half_round_trip_ns"]["count"], 19);
+  EXPECT_EQ(report["processes"][0]["pairs"][0]["send_to_receive_ns"]["p99"], 700);
+  EXPECT_THAT(to_text(report), HasSubstr("ping-pong"));
+}
+
+TEST(Timeline, LostBeginningsAreAlignedInTime) {
+  std::vector<Snapshot> processes = ping_pong(20, 700);
+  // The sender's ring has lost its first 30 records, the receiver's none.
+  ThreadInfo &thread = processes[0].threads[0];
+  thread.records.erase(thread.records.begin(), thread.records.begin() + 30);
+  const Timeline t = build_timeline(processes);
+  size_t pairs = 0;
+  for (const Span &span : t.spans) {
+    if (span.receives || span.pair == kNone) continue;
+    ++pairs;
+    EXPECT_EQ(t.spans[span.pair].end_ns - span.begin_ns, 700);
+  }
+  EXPECT_GT(pairs, 20u);
+}
+
+TEST(Timeline, EstimatesTheOffsetOfAnotherHostsClock) {
+  const std::vector<Snapshot> processes = ping_pong(20, 700, 5000000, "another");
+  const Timeline t = build_timeline(processes);
+  EXPECT_EQ(t.offsets[1].ns, -5000000);
+  EXPECT_THAT(t.offsets[1].how, HasSubstr("estimated"));
+  for (const Span &span : t.spans) {
+    if (span.pair != kNone && !span.receives) {
+      EXPECT_EQ(t.spans[span.pair].end_ns - span.begin_ns, 700);
+    }
+  }
+}
+
+TEST(Report, PercentilesAreValuesThatOccurred) {
+  std::vector<int64_t> values;
+  for (int i = 100; i >= 1; --i) values.push_back(i);
+  EXPECT_EQ(percentile(values, 0.5), 50);
+  EXPECT_EQ(percentile(values, 0.99), 99);
+  EXPECT_EQ(percentile(values, 0.999), 100);
+  std::vector<int64_t> none;
+  EXPECT_EQ(percentile(none, 0.5), 0);
+}
+
+// ---- other forms ----
+
+TEST(Convert, PerfettoSlicesNestAndArrowsEnd) {
+  const std::vector<Snapshot> processes = ping_pong(5, 700);
+  const Timeline t = build_timeline(processes);
+  std::ostringstream out;
+  write_trace(t, Form::perfetto, out);
+  perfetto::Trace trace;
+  ASSERT_TRUE(trace.ParseFromString(out.str()));
+  std::map<uint64_t, std::vector<uint64_t>> open;  // by track: where slices began
+  std::set<uint64_t> tracks;
+  std::map<uint64_t, int> flows;
+  size_t slices = 0;
+  for (const perfetto::TracePacket &packet : trace.packet()) {
+    if (packet.has_track_descriptor()) {
+      tracks.insert(packet.track_descriptor().uuid());
+      continue;
+    }
+    const perfetto::TrackEvent &event = packet.track_event();
+    ASSERT_TRUE(tracks.contains(event.track_uuid())) << "described before it is used";
+    if (event.type() == perfetto::TrackEvent::TYPE_SLICE_BEGIN) {
+      ++slices;
+      open[event.track_uuid()].push_back(packet.timestamp());
+      EXPECT_FALSE(event.name().empty());
+    } else if (event.type() == perfetto::TrackEvent::TYPE_SLICE_END) {
+      ASSERT_FALSE(open[event.track_uuid()].empty());
+      EXPECT_LE(open[event.track_uuid()].back(), packet.timestamp());
+      open[event.track_uuid()].pop_back();
+    }
+    for (const uint64_t flow : event.flow_ids()) flows[flow] += 1;
+    for (const uint64_t flow : event.terminating_flow_ids()) flows[flow] -= 1;
+  }
+  for (const auto &[track, begins] : open) EXPECT_TRUE(begins.empty());
+  for (const auto &[flow, balance] : flows) EXPECT_EQ(balance, 0) << flow;
+  EXPECT_EQ(flows.size(), 20u + 10u) << "completions and messages";
+  EXPECT_EQ(slices, 5u * 8u + 20u) << "calls and spans";
+}
+
+TEST(Convert, ChromeIsJsonWithSpansAndArrows) {
+  const std::vector<Snapshot> processes = ping_pong(5, 700);
+  std::ostringstream out;
+  write_trace(build_timeline(processes), Form::chrome, out);
+  const auto json = nlohmann::json::parse(out.str());
+  std::map<std::string, int> phases;
+  for (const auto &event : json["traceEvents"]) ++phases[event["ph"]];
+  EXPECT_EQ(phases["b"], 20);
+  EXPECT_EQ(phases["e"], 20);
+  EXPECT_EQ(phases["s"], 30);
+  EXPECT_EQ(phases["f"], 30);
+  EXPECT_EQ(phases["X"], 40);
+  std::ostringstream empty;
+  const std::vector<Snapshot> none;
+  write_trace(build_timeline(none), Form::chrome, empty);
+  EXPECT_TRUE(nlohmann::json::accept(empty.str()));
+}
+
+TEST(Convert, CsvHasARowForEveryRecord) {
+  const std::vector<Snapshot> processes = ping_pong(5, 700);
+  std::ostringstream out;
+  write_trace(build_timeline(processes), Form::csv, out);
+  const std::string text = out.str();
+  EXPECT_EQ(size_t(std::count(text.begin(), text.end(), '\n')),
+            1 + processes[0].threads[0].records.size() + processes[1].threads[0].records.size());
+  EXPECT_TRUE(read_form("csv"));
+  EXPECT_FALSE(read_form("xml"));
+}
+
+TEST(Convert, LanesDoNotOverlap) {
+  Made p(1);
+  p.endpoint(5, "tcp", 3, "", "");
+  for (uint64_t i = 0; i < 50; ++i) p.post(Op::send, 5, 1000 + i, i, 8);
+  for (uint64_t i = 0; i < 50; ++i) p.done(3, 2000 + i, i, FI_SEND | FI_MSG);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  const std::vector<size_t> lanes = lanes_of(t, 32);
+  std::set<size_t> used;
+  for (const size_t lane : lanes) {
+    if (lane != kNone) {
+      EXPECT_TRUE(used.insert(lane).second) << "all overlap";
+    }
+  }
+  EXPECT_EQ(used.size(), 32u);
+}
+
+}  // namespace
+}  // namespace weft::trace
