@@ -4,7 +4,6 @@
 // remains when a peer goes.
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <rdma/fi_tagged.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,112 +16,61 @@
 #include <set>
 #include <thread>
 
-#include "tests/conformance/harness.h"
+#include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-struct Setting {
-  uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE | FI_DIRECTED_RECV;
-  enum fi_threading threading = FI_THREAD_SAFE;
-  enum fi_progress progress = FI_PROGRESS_MANUAL;
-  sockaddr_in at{};  // port 0: any
-  size_t tx_size = 0;
-  enum fi_wait_obj wait = FI_WAIT_NONE;
-};
+using rdm::Completion, rdm::Options;
 
-struct Entry {
-  void *context = nullptr;
-  uint64_t flags = 0;
-  size_t len = 0;
-  uint64_t data = 0, tag = 0;
-  size_t olen = 0;
-  fi_addr_t from = FI_ADDR_NOTAVAIL;
-  int err = 0;
-};
+Options defaults() {
+  Options options;
+  options.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE | FI_DIRECTED_RECV;
+  options.threading = FI_THREAD_SAFE;
+  options.progress = FI_PROGRESS_MANUAL;
+  options.one_cq = true;
+  return options;
+}
 
-// An application with one endpoint.
-class Node {
+// At the address of one who is gone; port 0: at any.
+Options defaults_at(const sockaddr_in &address) {
+  Options options = defaults();
+  if (address.sin_port != 0) options.service = std::to_string(ntohs(address.sin_port));
+  return options;
+}
+
+// An application with one endpoint, whose completions are taken by context.
+class Node : public rdm::Node {
  public:
-  explicit Node(const Setting &setting = {}) {
-    Info hints = make_hints(setting.caps);
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->addr_format = FI_SOCKADDR_IN;
-    hints->domain_attr->threading = setting.threading;
-    hints->domain_attr->data_progress = hints->domain_attr->control_progress = setting.progress;
-    hints->tx_attr->size = setting.tx_size;
-    Info info;
-    if (setting.at.sin_port != 0) {
-      auto *address = static_cast<sockaddr_in *>(std::malloc(sizeof(sockaddr_in)));
-      *address = setting.at;
-      hints->src_addr = address;
-      hints->src_addrlen = sizeof *address;
-      info = get_info(nullptr, nullptr, 0, hints.get(), FI_VERSION(2, 0));
-    } else {
-      info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get(), FI_VERSION(2, 0));
-    }
-    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
-    must(fi_domain(fabric, info.get(), domain.out(), nullptr));
-    fi_av_attr av_attr{};
-    must(fi_av_open(domain, &av_attr, av.out(), nullptr));
-    fi_cq_attr cq_attr{};
-    cq_attr.format = FI_CQ_FORMAT_TAGGED;
-    cq_attr.wait_obj = setting.wait;
-    must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
-    must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
-    must(fi_ep_bind(ep, &av->fid, 0));
-    must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
-    must(fi_enable(ep));
-    size_t size = sizeof name;
-    must(fi_getname(&ep->fid, &name, &size));
+  explicit Node(const Options &options = defaults()) : rdm::Node(options), cq(tx_cq) {
+    const std::string bytes = rdm::Node::name();
+    std::memcpy(&name, bytes.data(), std::min(bytes.size(), sizeof name));
   }
 
   fi_addr_t insert(const sockaddr_in &address) {
-    fi_addr_t index = FI_ADDR_NOTAVAIL;
-    if (fi_av_insert(av, &address, 1, &index, 0, nullptr) != 1)
-      throw std::runtime_error("not inserted");
-    return index;
+    return rdm::Node::insert({reinterpret_cast<const char *>(&address), sizeof address});
   }
   fi_addr_t insert(const Node &peer) { return insert(peer.name); }
 
   // Reads what there is.
   void progress() {
-    for (;;) {
-      fi_cq_tagged_entry entry;
-      fi_addr_t from = FI_ADDR_NOTAVAIL;
-      const ssize_t n = fi_cq_readfrom(cq, &entry, 1, &from);
-      if (n == -FI_EAGAIN) return;
-      if (n == 1) {
-        done.push_back({entry.op_context, entry.flags, entry.len, entry.data, entry.tag, 0, from});
-        continue;
-      }
-      if (n != -FI_EAVAIL) must(n);
-      fi_cq_err_entry error{};
-      must(fi_cq_readerr(cq, &error, 0));
-      done.push_back({error.op_context, error.flags, error.len, error.data, error.tag, error.olen,
-                      error.src_addr, error.err});
-    }
+    while (const auto completion = rdm::poll(cq)) done.push_back(*completion);
   }
-  std::optional<Entry> take(const void *context) {
+  std::optional<Completion> take(const void *context) {
     for (auto i = done.begin(); i != done.end(); ++i) {
       if (i->context != context) continue;
-      const Entry entry = *i;
+      const Completion completion = *i;
       done.erase(i);
-      return entry;
+      return completion;
     }
     return {};
   }
 
-  Handle<fid_fabric> fabric;
-  Handle<fid_domain> domain;
-  Handle<fid_av> av;
-  Handle<fid_cq> cq;
-  std::vector<Handle<fid_mr>> regions;
-  Handle<fid_ep> ep;
+  fid_cq *const cq;
   sockaddr_in name{};
-  std::deque<Entry> done;
+  std::deque<Completion> done;
 };
 
 using Nodes = std::initializer_list<Node *>;
@@ -137,9 +85,9 @@ bool until(Nodes nodes, const std::function<bool()> &predicate,
 }
 
 // The completion of `context` at `node`, while all make progress.
-Entry wait(Node &node, const void *context, Nodes nodes, const char *file = __builtin_FILE(),
-           int line = __builtin_LINE()) {
-  std::optional<Entry> entry;
+Completion wait(Node &node, const void *context, Nodes nodes, const char *file = __builtin_FILE(),
+                int line = __builtin_LINE()) {
+  std::optional<Completion> entry;
   if (!until(nodes, [&] { return (entry = node.take(context)).has_value(); }))
     throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": no completion");
   return *entry;
@@ -155,13 +103,13 @@ class RdmModes : public ::testing::TestWithParam<int> {};
 
 // Everybody sends to everybody, himself too, before anybody has made any progress.
 TEST_P(RdmModes, EverybodyToEverybodyAtOnce) {
-  Setting setting;
-  if (GetParam() == 1) setting.threading = FI_THREAD_DOMAIN;
-  if (GetParam() == 2) setting.progress = FI_PROGRESS_AUTO;
+  Options options = defaults();
+  if (GetParam() == 1) options.threading = FI_THREAD_DOMAIN;
+  if (GetParam() == 2) options.progress = FI_PROGRESS_AUTO;
   constexpr size_t kNodes = 4;
   const size_t sizes[] = {0, 1, 64, 4000, 70000, 300000};
   std::vector<std::unique_ptr<Node>> nodes;
-  for (size_t i = 0; i < kNodes; ++i) nodes.push_back(std::make_unique<Node>(setting));
+  for (size_t i = 0; i < kNodes; ++i) nodes.push_back(std::make_unique<Node>(options));
   fi_addr_t to[kNodes][kNodes];
   for (size_t a = 0; a < kNodes; ++a)
     for (size_t b = 0; b < kNodes; ++b) to[a][b] = nodes[a]->insert(*nodes[b]);
@@ -187,16 +135,16 @@ TEST_P(RdmModes, EverybodyToEverybodyAtOnce) {
     for (size_t b = 0; b < kNodes; ++b) {
       for (size_t a = 0; a < kNodes; ++a) {
         const size_t k = (b * kNodes + a) * 2;
-        const Entry tagged = wait(*nodes[b], mark(100 + a), all);
+        const Completion tagged = wait(*nodes[b], mark(100 + a), all);
         EXPECT_EQ(tagged.err, 0);
         EXPECT_EQ(tagged.len, size);
         EXPECT_EQ(tagged.tag, 1000 + a);
-        EXPECT_EQ(tagged.from, to[b][a]);
+        EXPECT_EQ(tagged.source, to[b][a]);
         EXPECT_EQ(tagged.flags, uint64_t(FI_RECV | FI_TAGGED));
-        const Entry plain = wait(*nodes[b], mark(200 + a), all);
+        const Completion plain = wait(*nodes[b], mark(200 + a), all);
         EXPECT_EQ(plain.err, 0);
         EXPECT_EQ(plain.len, size);
-        EXPECT_EQ(plain.from, to[b][a]);
+        EXPECT_EQ(plain.source, to[b][a]);
         EXPECT_EQ(plain.flags, uint64_t(FI_RECV | FI_MSG));
         for (size_t i : {k, k + 1}) {
           in[i].resize(size);
@@ -219,9 +167,9 @@ INSTANTIATE_TEST_SUITE_P(Rdm, RdmModes, ::testing::Values(0, 1, 2), [](const aut
 });
 
 TEST(Rdm, BlockedReadersWake) {
-  Setting setting;
-  setting.wait = FI_WAIT_UNSPEC;
-  Node a(setting), b(setting);
+  Options options = defaults();
+  options.tx_cq.wait_obj = FI_WAIT_UNSPEC;
+  Node a(options), b(options);
   const fi_addr_t to = a.insert(b);
   Bytes in(100), out = pattern(100, 1);
   must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
@@ -253,7 +201,7 @@ TEST(Rdm, UnexpectedMessagesAreFoundInAnyOrder) {
   // The last that was sent is taken first.
   for (size_t i = kCount; i-- > 0;) {
     must(fi_trecv(b.ep, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
-    const Entry got = wait(b, mark(i), {&a, &b});
+    const Completion got = wait(b, mark(i), {&a, &b});
     EXPECT_EQ(got.err, 0);
     EXPECT_EQ(got.len, sizes[i]);
     EXPECT_EQ(got.data, 77 + i);
@@ -358,10 +306,10 @@ TEST(Rdm, ASenderDiesAmongAnnouncements) {
     msg.tag = i;
     msg.context = mark(i);
     must(fi_trecvmsg(b.ep, &msg, FI_PEEK));
-    const Entry peeked = wait(b, mark(i), {&b});
+    const Completion peeked = wait(b, mark(i), {&b});
     if (peeked.err != 0) continue;
     must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(1000)));
-    const Entry got = wait(b, mark(1000), {&b});
+    const Completion got = wait(b, mark(1000), {&b});
     if (got.err != 0) {
       EXPECT_EQ(got.err, FI_ECONNRESET);
       continue;
@@ -468,7 +416,7 @@ TEST(Rdm, TooLongMessagesAreCutAndTheNextIsWhole) {
             {&a, &b}, [&] { return false; }, std::chrono::milliseconds(5));
         receive(0);
       }
-      const Entry cut = wait(b, mark(0), {&a, &b});
+      const Completion cut = wait(b, mark(0), {&a, &b});
       EXPECT_EQ(cut.err, FI_ETRUNC);
       EXPECT_EQ(cut.len, 300u);
       EXPECT_EQ(cut.olen, size - 300);
@@ -537,6 +485,27 @@ TEST(Rdm, AMessageBeyondTheLimitsWaitsForItsReceive) {
   EXPECT_EQ(wait(b, mark(4), {&a, &b}).len, 10u);
 }
 
+// The same through a shared receive context, where others may take what is posted.
+TEST(Rdm, AMessageBeyondTheLimitsWaitsForASharedReceive) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=10000"})) return;
+  Options options = defaults();
+  Node a;
+  options.shared_receive = true;
+  Node b(options);
+  const fi_addr_t to = a.insert(b);
+  const Bytes out = pattern(50000, 7);
+  std::vector<Bytes> in(3, Bytes(50000));
+  for (size_t i = 0; i < in.size(); ++i)
+    must(fi_send(a.ep, out.data(), out.size(), nullptr, to, mark(i)));
+  until(
+      {&a, &b}, [&] { return false; }, std::chrono::milliseconds(10));
+  for (size_t i = 0; i < in.size(); ++i) {
+    must(fi_recv(b.srx, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, mark(10 + i)));
+    EXPECT_EQ(wait(b, mark(10 + i), {&a, &b}).len, out.size());
+    EXPECT_EQ(in[i], out);
+  }
+}
+
 // The data of an announced message comes behind what the receiver has no more room for. He who
 // waits for it must get it.
 TEST(Rdm, AnAnnouncedMessageOvertakesWhatHasNoPlace) {
@@ -581,18 +550,18 @@ TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
   must(fi_tsend(a.ep, out.data(), 99, nullptr, a_to_b, 2, nullptr));
   must(fi_tsend(c.ep, out.data(), 49, nullptr, c_to_b, 2, nullptr));
   must(fi_trecv(b.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(0)));
-  EXPECT_EQ(wait(b, mark(0), {&a, &b, &c}).from, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(wait(b, mark(0), {&a, &b, &c}).source, FI_ADDR_NOTAVAIL);
   until(
       {&a, &b, &c}, [&] { return false; }, std::chrono::milliseconds(10));
   const fi_addr_t c_at_b = b.insert(c), a_at_b = b.insert(a);
   must(fi_trecv(b.ep, in.data(), 100, nullptr, c_at_b, 2, 0, mark(1)));
-  Entry got = wait(b, mark(1), {&a, &b, &c});
+  Completion got = wait(b, mark(1), {&a, &b, &c});
   EXPECT_EQ(got.len, 49u);
-  EXPECT_EQ(got.from, c_at_b);
+  EXPECT_EQ(got.source, c_at_b);
   must(fi_trecv(b.ep, in.data(), 100, nullptr, a_at_b, 2, 0, mark(2)));
   got = wait(b, mark(2), {&a, &b, &c});
   EXPECT_EQ(got.len, 99u);
-  EXPECT_EQ(got.from, a_at_b);
+  EXPECT_EQ(got.source, a_at_b);
 
   // Removed, he is a stranger again; his index is another's.
   must(fi_av_remove(b.av, const_cast<fi_addr_t *>(&c_at_b), 1, 0));
@@ -607,7 +576,7 @@ TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
   must(fi_trecv(b.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 3, 0, mark(4)));
   got = wait(b, mark(4), {&a, &b, &c, &d});
   EXPECT_EQ(got.len, 10u);
-  EXPECT_EQ(got.from, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(got.source, FI_ADDR_NOTAVAIL);
   // And what is sent to the index goes to the new one.
   must(fi_tsend(b.ep, out.data(), 30, nullptr, d_at_b, 4, nullptr));
   must(fi_trecv(d.ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 4, 0, mark(5)));
@@ -627,7 +596,7 @@ TEST(Rdm, RemoteMemory) {
   const uint64_t key = fi_mr_key(region);
   must(fi_writedata(a.ep, local.data(), local.size(), nullptr, 0x1234, to, 0, key, mark(1)));
   EXPECT_EQ(wait(a, mark(1), {&a, &b}).flags, uint64_t(FI_WRITE | FI_RMA));
-  std::optional<Entry> told;
+  std::optional<Completion> told;
   ASSERT_TRUE(until({&a, &b}, [&] { return (told = b.take(nullptr)).has_value(); }));
   EXPECT_EQ(told->data, 0x1234u);
   EXPECT_EQ(told->flags, uint64_t(FI_REMOTE_WRITE | FI_RMA | FI_REMOTE_CQ_DATA));
@@ -718,7 +687,7 @@ TEST(Rdm, WhoIsNotThereFailsWhatIsSentToHimOnly) {
     must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_nobody, 1, mark(3)));
     must(fi_trecv(b.ep, in.data(), 1000, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(4)));
     for (size_t lost : {1u, 3u}) {
-      const Entry failed = wait(a, mark(lost), {&a, &b});
+      const Completion failed = wait(a, mark(lost), {&a, &b});
       EXPECT_EQ(failed.err, FI_ECONNREFUSED);
       EXPECT_EQ(failed.flags, uint64_t(FI_SEND | FI_TAGGED));
     }
@@ -729,9 +698,9 @@ TEST(Rdm, WhoIsNotThereFailsWhatIsSentToHimOnly) {
 }
 
 TEST(Rdm, WhatWaitsForAStreamIsBounded) {
-  Setting setting;
-  setting.tx_size = 16;
-  Node a(setting);
+  Options options = defaults();
+  options.tx_size = 16;
+  Node a(options);
   // Somebody who takes connections and never says anything.
   const int mute = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -757,8 +726,7 @@ TEST(Rdm, WhatWaitsForAStreamIsBounded) {
 TEST(Rdm, APeerThatComesBackAtItsAddressIsFoundAgain) {
   Node a, other;
   auto b = std::make_unique<Node>();
-  Setting again;
-  again.at = b->name;
+  const sockaddr_in place = b->name;
   const fi_addr_t to_b = a.insert(*b), to_other = a.insert(other);
   const Bytes out = pattern(100000, 14);
   Bytes in(100000);
@@ -781,8 +749,8 @@ TEST(Rdm, APeerThatComesBackAtItsAddressIsFoundAgain) {
     must(fi_trecv(other.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 3, 0, mark(6)));
     EXPECT_EQ(wait(other, mark(6), {&a, &other}).len, 10u);
     EXPECT_EQ(wait(a, mark(5), {&a, &other}).err, 0);
-    b = std::make_unique<Node>(again);
-    EXPECT_EQ(std::memcmp(&b->name, &again.at, sizeof again.at), 0);
+    b = std::make_unique<Node>(defaults_at(place));
+    EXPECT_EQ(std::memcmp(&b->name, &place, sizeof place), 0);
   }
 }
 
@@ -865,10 +833,9 @@ TEST(Rdm, KilledInTheMiddleOfTraffic) {
   constexpr size_t kSize = 100000;
   const auto victim = [](sockaddr_in at) {
     return [at](int socket) {
-      Setting setting;
-      setting.at = at;
-      setting.progress = FI_PROGRESS_AUTO;
-      Node node(setting);
+      Options options = defaults_at(at);
+      options.progress = FI_PROGRESS_AUTO;
+      Node node(options);
       tell_text(socket, std::string(reinterpret_cast<const char *>(&node.name), sizeof node.name));
       Bytes in(kSize);
       for (;;) {
@@ -938,11 +905,11 @@ TEST(Rdm, RandomTrafficAndRestarts) {
   };
   Player players[kNodes];
   const auto revive = [&](size_t i) {
-    Setting setting;
-    if (players[i].node != nullptr) setting.at = players[i].node->name;
+    Options options = defaults();
+    if (players[i].node != nullptr) options = defaults_at(players[i].node->name);
     players[i].node.reset();
     players[i] = {};
-    players[i].node = std::make_unique<Node>(setting);
+    players[i].node = std::make_unique<Node>(options);
     for (size_t k = 0; k < 8; ++k) players[i].receives.push_back(std::make_unique<Receive>());
   };
   for (size_t i = 0; i < kNodes; ++i) revive(i);
@@ -956,7 +923,7 @@ TEST(Rdm, RandomTrafficAndRestarts) {
   const auto progress = [&](Player &player) {
     player.node->progress();
     for (; !player.node->done.empty(); player.node->done.pop_front()) {
-      const Entry &e = player.node->done.front();
+      const Completion &e = player.node->done.front();
       if (e.flags & FI_SEND) {
         ASSERT_GT(player.sending, 0u);
         --player.sending;

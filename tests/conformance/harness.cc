@@ -29,6 +29,16 @@ std::string stack() {
   return named != nullptr && *named != '\0' ? named : "tcp";
 }
 
+void stack_is_missing(const char *endpoint_type) {
+  const std::string what =
+      "fi_getinfo offers no " + std::string(endpoint_type) + " endpoint of " + stack();
+  if (std::getenv("WEFT_TEST_REQUIRED") != nullptr) {
+    FAIL() << what << ", which WEFT_CONFORMANCE_STACKS requires";
+  } else {
+    GTEST_SKIP() << what << "; it is not among WEFT_CONFORMANCE_STACKS";
+  }
+}
+
 std::string error_text(ssize_t rc) {
   return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")";
 }
@@ -388,6 +398,10 @@ std::string describe_status(int status) {
 }
 
 }  // namespace
+
+bool is_fresh_process() {
+  return std::getenv(kFreshMark) != nullptr;
+}
 
 bool in_fresh_process(std::initializer_list<const char *> variables) {
   const auto *test = ::testing::UnitTest::GetInstance()->current_test_info();

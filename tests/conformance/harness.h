@@ -42,6 +42,9 @@ inline constexpr uint32_t kApi = FI_VERSION(1, 17);
 inline constexpr std::chrono::seconds kPatience{30};
 
 std::string stack();  // the stack under test
+// Of a test program's environment: fi_getinfo does not offer the stack. Skips all of its tests, or
+// fails them where WEFT_TEST_REQUIRED is set.
+void stack_is_missing(const char *endpoint_type);
 
 // Throws, with the place and the error's text, unless rc is 0 (or positive).
 void must(ssize_t rc, const char *file = __builtin_FILE(), int line = __builtin_LINE());
@@ -246,6 +249,7 @@ bool can_be_out_of_descriptors();
 // ("NAME=value") from the start and in which no earlier test has touched the library. True: this is
 // that process, go on with the body. False: it ran; return.
 bool in_fresh_process(std::initializer_list<const char *> variables = {});
+bool is_fresh_process();  // of such a test: before the test itself begins
 
 // A child process made by fork, for tests that are in a fresh process, before they use the library.
 // It talks to its parent over a socket, in whole numbers, and its exit status must be 0 unless it
