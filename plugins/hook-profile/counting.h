@@ -234,7 +234,7 @@ class Queue {
         });
         return;
       }
-    } else if (rc > 0) {
+    } else if (rc > 0 && armed_.load(std::memory_order_acquire) != 0) {
       complete(rc, entries);
     }
     count_slow(mine, rc, entries);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// weft-hook-bench: what hooks cost per call, through the outermost op table of an endpoint whose
+// provider (examples/null-provider) has no network.
+//
+//   weft-hook-bench [--rounds 21] [--calls 300000] [--json] [--check]
+//
+// Each way to run is a process of its own, with its own environment, so that nothing of the others
+// is loaded; they take turns, round by round, so that whatever else the machine does falls on all.
+// A round is a loop of fi_recv, fi_inject and fi_cq_read: three calls. Time is that of the thread
+// (CLOCK_THREAD_CPUTIME_ID), the figure the median of all rounds less that of the run without
+// hooks.
+#include <fcntl.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <weft/diagnosis.h>
+
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Mode {
+  const char *name, *what, *hooks;
+  bool attach_and_detach = false;
+  double budget = -1;  // ns per call; negative: none
+};
+constexpr Mode kModes[] = {
+    {"none", "no hook", ""},
+    {"none again", "no hook: the noise", "", false, -1},
+    {"detached", "hook attached and taken off again", "", true, 0},
+    {"idle", "8 hooks that intercept nothing", "idle1;idle2;idle3;idle4;idle5;idle6;idle7;idle8",
+     false, 0},
+    {"profile", "profile, with histograms", "profile", false, 5},
+    {"trace", "trace, a record for each call", "trace", false, 60},
+};
+
+void must(ssize_t rc, const char *what) {
+  if (rc < 0) throw std::runtime_error(std::string(what) + ": " + fi_strerror(int(-rc)));
+}
+
+class Endpoint {
+ public:
+  Endpoint() {
+    fi_info *hints = fi_allocinfo();
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->caps = FI_MSG;
+    const int rc = fi_getinfo(fi_version(), nullptr, nullptr, 0, hints, &info_);
+    fi_freeinfo(hints);
+    must(rc, "fi_getinfo (is null-provider.so in FI_PROVIDER_PATH?)");
+    must(fi_fabric(info_->fabric_attr, &fabric_, nullptr), "fi_fabric");
+    must(fi_domain(fabric_, info_, &domain_, nullptr), "fi_domain");
+    fi_cq_attr cq_attr{};
+    cq_attr.format = FI_CQ_FORMAT_MSG;
+    must(fi_cq_open(domain_, &cq_attr, &cq_, nullptr), "fi_cq_open");
+    must(fi_endpoint(domain_, info_, &ep_, nullptr), "fi_endpoint");
+    must(fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+    must(fi_enable(ep_), "fi_enable");
+  }
+  ~Endpoint() {
+    fi_close(&ep_->fid);
+    fi_close(&cq_->fid);
+    fi_close(&domain_->fid);
+    fi_close(&fabric_->fid);
+    fi_freeinfo(info_);
+  }
+  fid_ep *ep() const { return ep_; }
+  fid_cq *cq() const { return cq_; }
+  fid_fabric *fabric() const { return fabric_; }
+
+  // Nanoseconds per call.
+  double round(int loops) {
+    char in[64], out[64] = {};
+    fi_cq_msg_entry entry;
+    const double begin = now();
+    for (int i = 0; i < loops; ++i) {
+      must(fi_recv(ep_, in, sizeof in, nullptr, FI_ADDR_UNSPEC, in), "fi_recv");
+      must(fi_inject(ep_, out, sizeof out, 0), "fi_inject");
+      must(fi_cq_read(cq_, &entry, 1), "fi_cq_read");
+    }
+    return (now() - begin) / loops / 3;
+  }
+
+ private:
+  static double now() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+  }
+  fi_info *info_ = nullptr;
+  fid_fabric *fabric_ = nullptr;
+  fid_domain *domain_ = nullptr;
+  fid_cq *cq_ = nullptr;
+  fid_ep *ep_ = nullptr;
+};
+
+// Attaches and detaches; throws unless the tables are the very same as before.
+void come_and_go(const Endpoint &endpoint, const char *hook) {
+  struct fid *fid = nullptr;
+  weft_diagnosis_ops *ops = nullptr;
+  must(fi_open(fi_version(), WEFT_DIAGNOSIS, nullptr, 0, 0, &fid, nullptr), "diagnosis");
+  must(fi_open_ops(fid, WEFT_DIAGNOSIS_OPS, 0, reinterpret_cast<void **>(&ops), nullptr),
+       "diagnosis");
+  const void *const before[] = {endpoint.ep()->msg, endpoint.cq()->ops, endpoint.ep()->fid.ops};
+  char *why = nullptr;
+  must(ops->attach_hook(fid, &endpoint.fabric()->fid, hook, &why), "attach");
+  if (endpoint.ep()->msg == before[0]) throw std::runtime_error("the hook was not attached");
+  must(ops->detach_hook(fid, &endpoint.fabric()->fid, hook, &why), "detach");
+  const void *const after[] = {endpoint.ep()->msg, endpoint.cq()->ops, endpoint.ep()->fid.ops};
+  if (!std::equal(std::begin(before), std::end(before), after))
+    throw std::runtime_error("detached, but not the tables from before");
+  fi_close(fid);
+}
+
+// A process that runs rounds when it is told to.
+int serve(int loops, bool attach_and_detach) {
+  Endpoint endpoint;
+  if (attach_and_detach) come_and_go(endpoint, "profile");
+  endpoint.round(loops / 10 + 1);
+  for (char order; read(STDIN_FILENO, &order, 1) == 1;) {
+    const double ns = endpoint.round(loops);
+    if (write(STDOUT_FILENO, &ns, sizeof ns) != sizeof ns) return 1;
+  }
+  return 0;
+}
+
+struct Runner {
+  pid_t pid = -1;
+  int to = -1, from = -1;
+  std::vector<double> ns;
+};
+
+Runner start(const Mode &mode, const std::string &self, const std::string &plugins, int loops) {
+  int down[2], up[2];
+  // Closed in every other child: who waits for the end of one is not kept by the next.
+  if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+  Runner runner;
+  runner.pid = fork();
+  if (runner.pid < 0) throw std::runtime_error("fork");
+  if (runner.pid == 0) {
+    dup2(down[0], STDIN_FILENO);
+    dup2(up[1], STDOUT_FILENO);
+    setenv("FI_PROVIDER", "null", 1);
+    setenv("FI_PROVIDER_PATH", plugins.c_str(), 1);
+    if (*mode.hooks != '\0')
+      setenv("FI_HOOK", mode.hooks, 1);
+    else
+      unsetenv("FI_HOOK");
+    execl(self.c_str(), self.c_str(), "--calls", std::to_string(loops * 3).c_str(),
+          mode.attach_and_detach ? "--serve-detached" : "--serve", nullptr);
+    _exit(127);
+  }
+  close(down[0]);
+  close(up[1]);
+  runner.to = down[1];
+  runner.from = up[0];
+  return runner;
+}
+
+bool round_of(Runner &runner) {
+  double ns = 0;
+  if (write(runner.to, "r", 1) != 1 || read(runner.from, &ns, sizeof ns) != sizeof ns) return false;
+  runner.ns.push_back(ns);
+  return true;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+int run(int argc, char **argv) {
+  CLI::App app("Measures what hooks cost per call, with a provider that has no network.",
+               "weft-hook-bench");
+  int rounds = 21, calls = 300000;
+  bool json = false, check = false, worker = false, detached = false;
+  std::string plugins;
+  app.add_option("--rounds", rounds, "of each way to run [21]")->check(CLI::Range(1, 100000));
+  app.add_option("--calls", calls, "in a round [300000]")->check(CLI::Range(3, 1 << 30));
+  app.add_option("--plugins", plugins, "folders with null-provider.so and idle-hooks.so");
+  app.add_flag("--json", json, "as JSON");
+  app.add_flag("--check", check, "end with 1 where a budget is exceeded");
+  app.add_flag("--serve", worker)->group("");
+  app.add_flag("--serve-detached", detached)->group("");
+  CLI11_PARSE(app, argc, argv);
+  if (worker || detached) return serve(calls / 3, detached);
+
+  signal(SIGPIPE, SIG_IGN);
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  if (plugins.empty()) plugins = self.parent_path().parent_path() / "examples";
+  std::vector<Runner> runners;
+  for (const Mode &mode : kModes) runners.push_back(start(mode, self, plugins, calls / 3));
+  std::vector<char> works(runners.size(), true);
+  for (int i = 0; i < rounds; ++i) {
+    for (size_t m = 0; m < runners.size(); ++m) works[m] = works[m] && round_of(runners[m]);
+  }
+  for (Runner &runner : runners) {
+    close(runner.to);
+    close(runner.from);
+    waitpid(runner.pid, nullptr, 0);
+  }
+  if (!works[0]) throw std::runtime_error("the run without hooks failed");
+
+  const double base = median(runners[0].ns);
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  bool within = true;
+  if (!json) std::printf("%-34s %10s %10s %10s %8s\n", "", "ns/call", "added", "least", "budget");
+  for (size_t m = 0; m < runners.size(); ++m) {
+    const Mode &mode = kModes[m];
+    const std::vector<double> &ns = runners[m].ns;
+    const double middle = median(ns);
+    const double least = ns.empty() ? 0 : *std::min_element(ns.begin(), ns.end());
+    if (json) {
+      nlohmann::ordered_json one{{"name", mode.name}, {"what", mode.what}, {"ran", bool(works[m])}};
+      if (works[m]) {
+        one.update({{"ns_per_call", middle}, {"added_ns", middle - base}, {"least_ns", least}});
+      }
+      if (mode.budget >= 0) one["budget_ns"] = mode.budget;
+      all.push_back(std::move(one));
+    } else if (!works[m]) {
+      std::printf("%-34s %10s\n", mode.what, "not run");
+    } else {
+      std::printf("%-34s %10.2f %10.2f %10.2f", mode.what, middle, middle - base, least);
+      if (mode.budget >= 0) std::printf(" %8.0f", mode.budget);
+      std::printf("\n");
+    }
+    // Half a nanosecond is within the noise of a shared machine.
+    if (works[m] && mode.budget >= 0 && middle - base > mode.budget + 0.5) within = false;
+  }
+  if (json) {
+    std::printf("%s\n", nlohmann::ordered_json{{"rounds", rounds}, {"calls", calls}, {"modes", all}}
+                            .dump(2)
+                            .c_str());
+  }
+  return check && !within ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "weft-hook-bench: %s\n", error.what());
+    return 2;
+  }
+}
