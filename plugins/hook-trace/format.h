@@ -142,7 +142,8 @@ inline constexpr OpInfo kOps[] = {
 };
 inline constexpr size_t kOpCount = static_cast<size_t>(Op::count);
 inline constexpr uint32_t kNoPeer = 0xffffffff;
-inline constexpr uint32_t kNotMeasured = 0xffffffff;  // of posts in quick succession, all but some
+// Of most posts in quick succession, and of reads after reads in vain.
+inline constexpr uint32_t kNotMeasured = 0xffffffff;
 
 // One call that returned, or one completion. What the members hold:
 //                 size                 peer       tag                    flags        context

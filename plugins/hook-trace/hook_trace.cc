@@ -983,23 +983,37 @@ class HookTrace {
     Slot *slot = slot_for(seen, op);
     if (slot == nullptr) return next(buf, count, sources);
     int format = seen.cq_format.load(kRelaxed);
+    // Who reads in vain over and over does not pay for the clock, and has one reading less when
+    // something comes: then the call began with the first that was recorded within it, or is not
+    // measured.
+    const bool spins = seen.in_vain.count.load(kRelaxed) != 0;
+    const uint64_t before = slot->next;
     ++slot->depth;
-    const uint64_t begin = ticks();
+    uint64_t begin = spins ? 0 : ticks();
     const ssize_t n = format != 0 || count == 0 || buf == nullptr
                           ? next(buf, count, sources)
                           : take_first(seen, buf, sources, next);
     --slot->depth;
+    if (n == -FI_EAGAIN) {
+      seen.in_vain.add(begin);
+      return n;
+    }
+    const uint64_t end = ticks();
+    bool measured = true;
+    if (begin == 0) {
+      measured = slot->next != before;
+      begin = end;
+      for (uint64_t k = before; k != slot->next && k != before + 64; ++k)
+        begin = std::min(begin, slot->records[k & slot->mask].begin);
+    }
     if (n <= 0) {
-      if (n == -FI_EAGAIN) {
-        seen.in_vain.add(begin);
-      } else if (n < 0) {
+      if (n < 0) {
         record(seen, *slot, op, begin, n, {.context = pointer(count)});
         seen.store->saw_error();
       }
       return n;
     }
     if (filters_data_ && !samples(*slot)) return n;
-    const uint64_t end = ticks();
     Record note{.begin = end,
                 .object = seen.id,
                 .peer = kNoPeer,
@@ -1033,7 +1047,7 @@ class HookTrace {
       in_vain = seen.in_vain.count.exchange(0, kRelaxed);
       seen.all_in_vain.fetch_add(in_vain, kRelaxed);
     }
-    slot->write({.duration = ticks_between(begin, end),
+    slot->write({.duration = measured ? ticks_between(begin, end) : kNotMeasured,
                  .begin = begin,
                  .context = count,
                  .tag = in_vain != 0 ? seen.in_vain.since.load(kRelaxed) : 0,
