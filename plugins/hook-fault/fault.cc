@@ -581,11 +581,31 @@ class Fault {
         endpoint->rx = queue;
         endpoint->rx_selective = selective;
       }
-      std::vector<EndpointState *> &users = queue->endpoints;
-      if (std::find(users.begin(), users.end(), endpoint) == users.end()) users.push_back(endpoint);
+      use(*queue, endpoint);
     } else if (other->fclass == FI_CLASS_CNTR) {
       if ((flags & FI_SEND) != 0) endpoint->tx_counter = reinterpret_cast<fid_cntr *>(other);
       if ((flags & FI_RECV) != 0) endpoint->rx_counter = reinterpret_cast<fid_cntr *>(other);
+    }
+    return rc;
+  }
+  int control(Link link, struct fid *fid, int command, void *arg) {
+    const int rc = link.next.fid->control(fid, command, arg);
+    if (rc != 0 || command != FI_ALIAS) return rc;
+    auto *original = dynamic_cast<EndpointState *>(&object_state<Fault>(link));
+    const auto &made = *static_cast<fi_alias *>(arg);
+    auto *alias = state_at<EndpointState>(link, *made.fid);
+    if (original == nullptr || alias == nullptr) return rc;
+    std::lock_guard lock(mutex_);
+    alias->tx = original->tx;
+    alias->rx = original->rx;
+    alias->tx_selective = original->tx_selective;
+    alias->rx_selective = original->rx_selective;
+    alias->tx_counter = original->tx_counter;
+    alias->rx_counter = original->rx_counter;
+    alias->default_completes = (made.flags & FI_TRANSMIT) != 0 ? (made.flags & FI_COMPLETION) != 0
+                                                               : original->default_completes;
+    for (QueueState *queue : {alias->tx, alias->rx}) {
+      if (queue != nullptr) use(*queue, alias);
     }
     return rc;
   }
@@ -700,6 +720,11 @@ class Fault {
     auto *state = state_at<EndpointState>(link, &ep->fid);
     if (state != nullptr && info != nullptr && info->tx_attr != nullptr)
       state->default_completes = (info->tx_attr->op_flags & FI_COMPLETION) != 0;
+  }
+
+  static void use(QueueState &queue, EndpointState *endpoint) {
+    std::vector<EndpointState *> &users = queue.endpoints;
+    if (std::find(users.begin(), users.end(), endpoint) == users.end()) users.push_back(endpoint);
   }
 
   // Counts the call; the first rule that applies to it. With the mutex held.

@@ -86,6 +86,14 @@ void Endpoint::set_queue(bool receive, std::shared_ptr<Queue> queue) {
   queues_[which].store(kept_queues_[which].get(), std::memory_order_release);
 }
 
+void Endpoint::share(const Endpoint &original) {
+  for (const bool receive : {false, true}) {
+    if (original.kept_queues_[receive] != nullptr)
+      set_queue(receive, original.kept_queues_[receive]);
+  }
+  if (original.kept_peers_ != nullptr) set_peers(original.kept_peers_);
+}
+
 bool Endpoint::own(Lane<OperationRecord> &lane, Operation operation, PeerClass where) {
   if (!own_lane(lane, [&] { return source_.operation(operation, where); })) return false;
   // The first call is measured too: who makes few calls sees a time as well.

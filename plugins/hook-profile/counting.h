@@ -134,6 +134,7 @@ class Endpoint {
   uint8_t way() const { return way_.load(std::memory_order_relaxed); }
   void set_peers(std::shared_ptr<PeerTable> peers);
   void set_queue(bool receive, std::shared_ptr<Queue> queue);
+  void share(const Endpoint &original);  // the queues and peers of what this is an alias of
 
   // Calls, counts, returns what the call returned. `bytes` is asked only if the call succeeded.
   template <class Call, class Bytes>

@@ -89,6 +89,10 @@ class EndpointState final : public State, public Source {
   void unused(OperationRecord *record) override { segment_->retire(record); }
   PeerClass peer(fi_addr_t dest) override;
   void bound(const weft_hook_link &link, struct fid *fid, uint64_t flags);
+  void stands_for(const EndpointState &original) {
+    counting.share(original.counting);
+    av_ = original.av_;
+  }
   void learn_name();
   bool is(const struct fid *fid) const { return &ep_->fid == fid; }
   const struct fid *domain() const { return domain_; }
@@ -498,9 +502,13 @@ class Profile {
   }
   int control(Link link, struct fid *fid, int command, void *arg) {
     const int rc = link.next.fid->control(fid, command, arg);
-    if (rc == 0 && command == FI_ENABLE) {
-      if (auto *endpoint = dynamic_cast<EndpointState *>(&object_state<Profile>(link)))
-        endpoint->learn_name();
+    if (rc != 0 || (command != FI_ENABLE && command != FI_ALIAS)) return rc;
+    auto *endpoint = dynamic_cast<EndpointState *>(&object_state<Profile>(link));
+    if (endpoint == nullptr) return rc;
+    if (command == FI_ENABLE) {
+      endpoint->learn_name();
+    } else if (auto *alias = state_at<EndpointState>(link, *static_cast<fi_alias *>(arg)->fid)) {
+      alias->stands_for(*endpoint);
     }
     return rc;
   }

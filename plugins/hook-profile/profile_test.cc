@@ -28,7 +28,8 @@ std::string folder() {
 }
 bool in_profiled_process(const char *sample = "FI_PROFILE_SAMPLE=1") {
   const std::string runtime = "WEFT_RUNTIME_DIR=" + folder();
-  if (in_fresh_process({"FI_PROVIDER=tcp", "FI_HOOK=profile", runtime.c_str(), sample}))
+  if (in_fresh_process(
+          {"FI_PROVIDER=tcp", "FI_HOOK=profile", "WEFT_TEST_REQUIRED=1", runtime.c_str(), sample}))
     return true;
   EXPECT_TRUE(stats::segments(folder()).empty()) << "removed at the end of the process";
   fs::remove_all(folder());
@@ -189,8 +190,8 @@ TEST(Profile, ApiOfADomainCountsClosedEndpoints) {
 
 TEST(Profile, PeersOfDatagrams) {
   const std::string runtime = "WEFT_RUNTIME_DIR=" + folder();
-  if (!in_fresh_process(
-          {"FI_PROVIDER=tcp", "FI_HOOK=profile", "WEFT_TEST_STACK=tcp", runtime.c_str()})) {
+  if (!in_fresh_process({"FI_PROVIDER=tcp", "FI_HOOK=profile", "WEFT_TEST_STACK=tcp",
+                         "WEFT_TEST_REQUIRED=1", runtime.c_str()})) {
     fs::remove_all(folder());
     return;
   }

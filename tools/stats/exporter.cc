@@ -21,6 +21,11 @@ int serve(int wanted) {
   httplib::Server server;
   // Few threads, short waits: a client that is slow or says nothing cannot hold it up for long.
   server.new_task_queue = [] { return new httplib::ThreadPool(4); };
+  // The default shares the port with whoever asks.
+  server.set_socket_options([](int fd) {
+    const int yes = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
   server.set_payload_max_length(0);
   server.set_read_timeout(5);
   server.set_write_timeout(5);

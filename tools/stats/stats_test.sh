@@ -1,0 +1,69 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# stats_test.sh BIN_DIR LIB_DIR: the commands on a program that runs under the hook, and the exporter, whose text promtool
+# (of the package prometheus) has to accept where it is installed.
+set -euo pipefail
+bin=${1:?usage: stats_test.sh BIN_DIR LIB_DIR} lib=${2:?}
+tmp=$(mktemp -d)
+pids=()
+finish() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  rm -rf "$tmp"
+}
+trap finish EXIT
+export WEFT_RUNTIME_DIR=$tmp/run LD_LIBRARY_PATH=$lib FI_PROVIDER=tcp
+fail() { echo "stats_test: $*"; exit 1; }
+
+"$bin/weft" stats >"$tmp/out" && fail "no process counts, but stats says 0"
+grep -q "no process counts" "$tmp/out" || fail "stats without processes: $(cat "$tmp/out")"
+"$bin/weft" stats 999999 2>"$tmp/out" && fail "a process that is not there"
+grep -q "FI_HOOK=profile" "$tmp/out" || fail "no remedy: $(cat "$tmp/out")"
+
+# A ping-pong server waits for its client, with its objects open and counted.
+FI_HOOK=profile "$bin/fi_pingpong" -p tcp -e rdm -I 100000000 -S 64 >"$tmp/server" 2>&1 &
+pids+=($!)
+server=$!
+for _ in $(seq 200); do
+  FI_HOOK=profile "$bin/fi_pingpong" -p tcp -e rdm -I 100000000 -S 64 127.0.0.1 >"$tmp/client" 2>&1 &
+  client=$!
+  pids+=($client)
+  for _ in $(seq 50); do
+    kill -0 "$client" 2>/dev/null || break
+    "$bin/weft" stats "$client" --json >"$tmp/json" 2>/dev/null && grep -q '"operation": "recv"' "$tmp/json" && break 2
+    read -rt 0.1 <> <(:) || true
+  done
+done
+grep -q '"element": "tcp"' "$tmp/json" || fail "nothing of tcp in $(cat "$tmp/json") $(cat "$tmp/client" "$tmp/server")"
+"$bin/weft" stats | grep -q "fi_pingpong" || fail "the table lacks the program"
+"$bin/weft" top "$server" --interval 0.2 --count 2 | grep -q "CALLS/S" || fail "top shows no rates"
+"$bin/weft" top --once | grep -q cq_read || fail "top --once lacks the queue"
+"$bin/weft" top --interval 0.1 --count 1 --json | python3 -c 'import json,sys; assert json.load(sys.stdin)["lines"]' || fail "top --json"
+"$bin/weft" top --interval nonsense 2>/dev/null && fail "--interval takes anything"
+
+"$bin/weft" exporter --port 0 >"$tmp/url" &
+pids+=($!)
+for _ in $(seq 100); do
+  [ -s "$tmp/url" ] && break
+  read -rt 0.1 <> <(:) || true
+done
+python3 - "$(cat "$tmp/url")" >"$tmp/metrics" <<'PYTHON'
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1], timeout=20) as answer:
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"), answer.headers
+    sys.stdout.write(answer.read().decode("utf-8"))
+PYTHON
+grep -q '^weft_operation_calls_total{.*program="fi_pingpong"' "$tmp/metrics" || fail "metrics: $(head "$tmp/metrics")"
+if command -v promtool >/dev/null; then
+  promtool check metrics <"$tmp/metrics" || fail "promtool does not take the metrics"
+else
+  echo "stats_test: no promtool here: the metrics are not checked by it"
+fi
+"$bin/weft" exporter --once | grep -q "^# TYPE weft_operation_size_bytes histogram" || fail "exporter --once"
+"$bin/weft" exporter --port 99999 2>/dev/null && fail "there is no such port"
+
+kill -9 "$client" "$server"
+wait "$client" "$server" 2>/dev/null || true
+"$bin/weft" stats >/dev/null && fail "the processes are gone"
+[ -z "$(find "$WEFT_RUNTIME_DIR" -name '*.profile')" ] || fail "what killed processes left is still there"
+echo "stats_test: good"
