@@ -592,7 +592,7 @@ class Fault {
     const int rc = link.next.fid->control(fid, command, arg);
     if (rc != 0 || command != FI_ALIAS) return rc;
     auto *original = dynamic_cast<EndpointState *>(&object_state<Fault>(link));
-    const auto &made = *static_cast<fi_alias *>(arg);
+    const auto &made = *static_cast<struct fi_alias *>(arg);
     auto *alias = state_at<EndpointState>(link, *made.fid);
     if (original == nullptr || alias == nullptr) return rc;
     std::lock_guard lock(mutex_);
