@@ -51,6 +51,20 @@ TEST(Pool, MakesNoMoreThanWasNeededAtOnce) {
   for (Thing *thing : taken) pool.give(thing);
 }
 
+TEST(Pool, FewAtFirstThenMore) {
+  Thing::made = 0;
+  Pool<Thing> pool(1000, 2);
+  std::vector<Thing *> taken;
+  for (int made : {2, 4, 8, 16, 32, 64, 96}) {
+    while (int(taken.size()) < made) taken.push_back(pool.take());
+    EXPECT_EQ(Thing::made, made);
+  }
+  size_t seen = 0;
+  pool.visit([&](Thing &) { ++seen; });
+  EXPECT_EQ(seen, taken.size());
+  for (Thing *thing : taken) pool.give(thing);
+}
+
 TEST(Pool, WhatWasGivenLastIsTakenFirst) {
   // It is still in the cache.
   Pool<Thing> pool(10);

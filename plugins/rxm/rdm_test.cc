@@ -478,6 +478,35 @@ TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
       << open_files() << " files, " << files << " with one connection";
 }
 
+// The sender is stopped long before the receiver's memory is used up, and everything arrives when
+// it is asked for.
+TEST(Rxm, UnderALimitWhatNobodyReceivesIsBounded) {
+  const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
+  if (limit == nullptr || std::string(limit) != "1M") GTEST_SKIP() << "without the limit";
+  Peer a, b;
+  const fi_addr_t to = a.insert(b);
+  Bytes out = content(8000, 5), in(8000);
+  size_t sent = 0, refused = 0;
+  const size_t before = allocated();
+  while (sent < 8000 && refused < 2000) {
+    const ssize_t rc = fi_tsend(a.ep, out.data(), out.size(), nullptr, to, sent, mark(sent));
+    if (rc != 0) ASSERT_EQ(rc, -FI_EAGAIN);
+    rc == 0 ? void(++sent) : void(++refused);
+    a.progress();
+    b.progress();
+  }
+  EXPECT_LT(sent, 8000u) << "nothing stopped the sender";
+  // The receiver's copies; the sender's operations in both layers; what this test notes.
+  EXPECT_LE(allocated() - before, (1u << 20) + 1024 * (650 + 350) + (1u << 19));
+  for (size_t i = 0; i < sent; ++i) {
+    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, &in));
+    ASSERT_EQ(wait(b, &in, {&a, &b}).len, out.size());
+    ASSERT_EQ(in, out);
+  }
+  EXPECT_TRUE(until({&a, &b}, [&] { return a.done.size() == sent; }));
+  for (const Entry &entry : a.done) EXPECT_EQ(entry.err, 0);
+}
+
 // Everybody connects to everybody; the first round pays for what an endpoint has once.
 TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   constexpr size_t kPeers = 24;
@@ -485,13 +514,18 @@ TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   std::vector<std::vector<fi_addr_t>> index(kPeers);
   for (size_t i = 0; i < kPeers; ++i)
     for (Peer &peer : peers) index[i].push_back(peers[i].insert(peer));
-  Bytes bytes(100);
-  const auto connect = [&](size_t from, size_t to) {
+  // Read by the receiver: both ends have had what they may ever need for a message.
+  Bytes bytes(100000), into(bytes.size());
+  const auto send = [&](size_t from, size_t to) {
     Peer &a = peers[from], &b = peers[to];
-    must(fi_trecv(b.ep, bytes.data(), bytes.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+    must(fi_trecv(b.ep, into.data(), into.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
     must(fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, index[from][to], 1, mark(2)));
     EXPECT_EQ(wait(b, mark(1), {&a, &b}).err, 0);
     EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
+  };
+  const auto connect = [&](size_t one, size_t other) {
+    send(one, other);
+    send(other, one);
   };
   for (size_t i = 0; i < kPeers; ++i) connect(i, (i + 1) % kPeers);
   const size_t before = allocated();

@@ -19,8 +19,8 @@ inline constexpr weft_param kAll[] = {
                     "read by the receiver; must be the same at all peers",
                     512, 1 << 20),
     sdk::size_param("sar_limit", "65536",
-                    "bytes up to which a message goes in segments of buffer_size; larger ones wait "
-                    "for the receiver to read them",
+                    "bytes up to which a message goes to a weft peer in segments of buffer_size; "
+                    "larger ones, and those to others, wait for the receiver to read them",
                     0, int64_t(1) << 40),
     sdk::bool_param("use_rndv_write", "0",
                     "large messages are written by the sender in place of being read by the "

@@ -23,8 +23,8 @@
 namespace weft::tcp {
 namespace {
 
-// Memory of so many is had at once: layers have many endpoints, most of them idle.
-constexpr size_t kOpsAtOnce = 4;
+// Memory of so many is had at first: layers have many endpoints, most of them idle.
+constexpr size_t kOpsAtOnce = 2;
 constexpr size_t kControlsAtOnce = 2;
 
 }  // namespace
@@ -384,12 +384,6 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
   if (has_no_room(rx_cq_)) return -FI_EAGAIN;
   return own_recvs_.post(r.iov, r.count, r.context, r.flags);
-}
-
-Guess Endpoint::guess() {
-  const sdk::PostedRecv *r = recv_queue().front();
-  if (r == nullptr) return {};
-  return {.iov = r->iov, .count = r->count, .length = r->length, .receive = r};
 }
 
 void Endpoint::on_recv_posted() {

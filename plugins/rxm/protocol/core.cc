@@ -382,6 +382,7 @@ void Core::drop_controls(Connection &c) {
     c.control_ = control->next;
     controls_.give(control);
   }
+  c.owed_ = 0;
 }
 
 void Core::fail_queue(Connection &c, int err) {
@@ -648,12 +649,14 @@ bool Core::flush(Connection &c) {
   if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
+    const uint64_t owed = control->more.size();
     const ssize_t rc = send_control(c, *control);
     if (rc == -FI_EAGAIN) return false;
     if (rc != 0) {
       on_closed(c, int(-rc));
       return true;
     }
+    c.owed_ -= owed;
     c.control_ = control->next;
     if (c.control_ == nullptr) c.control_last_ = nullptr;
   }
@@ -971,6 +974,8 @@ void Core::queue_control(Connection &c, Control &control) {
   }
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
   c.control_last_ = &control;
+  c.owed_ += control.more.size();
+  if (c.owed_ > settings_.owed_limit) fail_peer(c, "more atomics than it takes results of");
 }
 
 ssize_t Core::send_control(Connection &c, Control &control) {

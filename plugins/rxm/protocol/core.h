@@ -44,6 +44,7 @@ struct Settings {
   bool credits = false;           // receives are posted per connection: flow control is offered
   size_t max_connections = 0;     // 0: no limit
   uint64_t unexpected_limit = 64 << 20;  // bytes of copies of what nobody wanted yet
+  uint64_t owed_limit = 64 << 20;  // bytes of atomics' results that a peer does not take from us
   uint64_t connect_timeout_ns = 30'000'000'000;
 };
 
@@ -191,6 +192,7 @@ class Connection {
   Link *link_ = nullptr;
   TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
   Control *control_ = nullptr, *control_last_ = nullptr;
+  uint64_t owed_ = 0;  // bytes of results among them
   List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;
   List<RxMessage, &RxMessage::previous, &RxMessage::following> messages_;
   size_t flights_ = 0;  // operations in in_flight_

@@ -75,8 +75,9 @@ struct World {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::vector<std::unique_ptr<Link>> links;
   std::map<uint16_t, Node *> listening;
-  unsigned eagain = 10;  // percent of calls
-  unsigned faults = 0;   // percent of calls that need resources
+  unsigned eagain = 10;        // percent of calls
+  unsigned faults = 0;         // percent of calls that need resources
+  const Node *mute = nullptr;  // its calls are put off
   unsigned segments = 0, partings = 0;
 };
 
@@ -485,7 +486,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   ssize_t admit(Link &link) {
     EXPECT_NE(link.other, nullptr);
     if (!link.open) return -FI_ENOTCONN;
-    if (world_.chance(world_.eagain) || link.pending.size() > 8) return -FI_EAGAIN;
+    if (world_.mute == this || world_.chance(world_.eagain) || link.pending.size() > 8)
+      return -FI_EAGAIN;
     return 0;
   }
   static void give_back(Link &link, Token &token) {
@@ -586,6 +588,7 @@ struct Script {
   bool credits = false;
   size_t max_connections = 0;
   bool stock = false;  // every other one is no weft peer
+  uint64_t owed_limit = 1 << 20;
 };
 
 class Play {
@@ -600,6 +603,7 @@ class Play {
     settings_.credits = script.credits;
     if (script.credits) settings_.receive_count = 8;
     settings_.max_connections = script.max_connections;
+    settings_.owed_limit = script.owed_limit;
     sent.reserve(1 << 14);
     for (size_t i = 0; i < script.peers; ++i) start(i);
   }
@@ -877,6 +881,31 @@ TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
   EXPECT_EQ(run.sent[1].err, 0);
   EXPECT_EQ(run.sent[1].arrived, 1);
   EXPECT_EQ(run.nodes[1]->core().connections(), 1u);
+}
+
+TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
+  for (const uint64_t limit : {UINT64_C(400), UINT64_C(1) << 20}) {
+    Play run(1, {.failures = true, .owed_limit = limit});
+    run.world.eagain = 0;
+    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+    run.settle();
+    std::deque<uint64_t> results(60);
+    for (uint64_t &result : results) run.nodes[0]->add(1, &result, Node::kCounterKey);
+    // The answers do not get out while the requests come in.
+    run.world.mute = run.nodes[1].get();
+    run.settle();
+    run.world.mute = nullptr;
+    run.settle();
+    size_t failed = 0;
+    for (const Sent &s : run.sent) {
+      EXPECT_EQ(s.ended, 1);
+      failed += s.err != 0;
+    }
+    // Beyond 50 results of 8 bytes the connection ends.
+    EXPECT_EQ(failed, limit == 400 ? 60u : 0u);
+    expect_nothing_left(run);
+  }
 }
 
 TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {

@@ -36,34 +36,39 @@ class Pool {
   // All objects that there are, in use or not.
   template <class F>
   void visit(F each) {
-    for (size_t i = 0, left = made_; i < chunks_.size(); ++i) {
-      const size_t n = std::min(chunk_, left);
-      for (size_t k = 0; k < n; ++k) each(chunks_[i][k]);
-      left -= n;
-    }
+    for (const Chunk &chunk : chunks_)
+      for (size_t i = 0; i < chunk.count; ++i) each(chunk.objects[i]);
   }
   size_t in_use() const { return made_ - free_.size(); }
   size_t limit() const { return limit_; }
 
  private:
+  struct Chunk {
+    std::unique_ptr<T[]> objects;
+    size_t count;
+  };
+  static constexpr size_t kLaterChunk = 32;
+
   bool grow() {
-    const size_t n = std::min(chunk_, limit_ - made_);
+    // Whoever begins with few and needs many soon gets more at once.
+    const size_t n =
+        std::min(std::clamp(made_, chunk_, std::max(chunk_, kLaterChunk)), limit_ - made_);
     if (n == 0) return false;
     try {
       free_.reserve(made_ + n);
-      chunks_.push_back(std::make_unique<T[]>(n));
+      chunks_.push_back({std::make_unique<T[]>(n), n});
     } catch (const std::bad_alloc &) {
       return false;
     }
     made_ += n;
-    for (size_t i = n; i-- > 0;) free_.push_back(&chunks_.back()[i]);
+    for (size_t i = n; i-- > 0;) free_.push_back(&chunks_.back().objects[i]);
     return true;
   }
 
   const size_t limit_, chunk_;
   size_t made_ = 0;
   std::vector<T *> free_;
-  std::vector<std::unique_ptr<T[]>> chunks_;
+  std::vector<Chunk> chunks_;
 };
 
 }  // namespace weft::sdk
