@@ -81,9 +81,9 @@ size_t entry_size(int format) {
   }
 }
 
-uint64_t bytes_in(const struct iovec *iov, size_t count) {
+uint64_t bytes_in(bool good, const struct iovec *iov, size_t count) {
   uint64_t bytes = 0;
-  for (size_t i = 0; iov != nullptr && i < count; ++i) bytes += iov[i].iov_len;
+  for (size_t i = 0; good && iov != nullptr && i < count; ++i) bytes += iov[i].iov_len;
   return bytes;
 }
 
@@ -209,8 +209,13 @@ class HookTrace {
 
   // ---- transfers ----
 
-#define WEFT_MSG(op, table, call, ...) \
-  return post(link, Op::op, Post{__VA_ARGS__}, [&] { return link.next.table->call; })
+// What is said of a post is put together when it has returned: only of a good one the lists may be
+// looked at, since an application may pass anything, and to refuse it is the provider's part.
+#define WEFT_POST(op, table, call, what)                              \
+  return post(                                                        \
+      link, Op::op, [&]([[maybe_unused]] bool good) { return what; }, \
+      [&] { return link.next.table->call; })
+#define WEFT_MSG(op, table, call, ...) WEFT_POST(op, table, call, (Post{__VA_ARGS__}))
 
   ssize_t send(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
                fi_addr_t dest, void *context) {
@@ -218,13 +223,13 @@ class HookTrace {
   }
   ssize_t sendv(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                 size_t count, fi_addr_t dest, void *context) {
-    WEFT_MSG(sendv, msg, sendv(ep, iov, desc, count, dest, context), bytes_in(iov, count), dest, 0,
-             0, context);
+    WEFT_MSG(sendv, msg, sendv(ep, iov, desc, count, dest, context), bytes_in(good, iov, count),
+             dest, 0, 0, context);
   }
   ssize_t sendmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg *msg,
                   uint64_t flags) {
-    WEFT_MSG(sendmsg, msg, sendmsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, msg->data, flags, msg->context);
+    WEFT_POST(sendmsg, msg, sendmsg(ep, msg, flags),
+              described(good, msg, flags, msg != nullptr ? msg->data : 0));
   }
   ssize_t senddata(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
                    uint64_t data, fi_addr_t dest, void *context) {
@@ -246,13 +251,12 @@ class HookTrace {
   }
   ssize_t recvv(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                 size_t count, fi_addr_t src, void *context) {
-    WEFT_MSG(recvv, msg, recvv(ep, iov, desc, count, src, context), bytes_in(iov, count), src, 0, 0,
-             context);
+    WEFT_MSG(recvv, msg, recvv(ep, iov, desc, count, src, context), bytes_in(good, iov, count), src,
+             0, 0, context);
   }
   ssize_t recvmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg *msg,
                   uint64_t flags) {
-    WEFT_MSG(recvmsg, msg, recvmsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, 0, flags, msg->context);
+    WEFT_POST(recvmsg, msg, recvmsg(ep, msg, flags), described(good, msg, flags, 0));
   }
 
   ssize_t tsend(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
@@ -262,13 +266,13 @@ class HookTrace {
   }
   ssize_t tsendv(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                  size_t count, fi_addr_t dest, uint64_t tag, void *context) {
-    WEFT_MSG(tsendv, tagged, sendv(ep, iov, desc, count, dest, tag, context), bytes_in(iov, count),
-             dest, tag, 0, context);
+    WEFT_MSG(tsendv, tagged, sendv(ep, iov, desc, count, dest, tag, context),
+             bytes_in(good, iov, count), dest, tag, 0, context);
   }
   ssize_t tsendmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_tagged *msg,
                    uint64_t flags) {
-    WEFT_MSG(tsendmsg, tagged, sendmsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, msg->tag, flags, msg->context);
+    WEFT_POST(tsendmsg, tagged, sendmsg(ep, msg, flags),
+              described(good, msg, flags, msg != nullptr ? msg->tag : 0));
   }
   ssize_t tsenddata(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
                     uint64_t data, fi_addr_t dest, uint64_t tag, void *context) {
@@ -292,12 +296,12 @@ class HookTrace {
   ssize_t trecvv(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                  size_t count, fi_addr_t src, uint64_t tag, uint64_t ignore, void *context) {
     WEFT_MSG(trecvv, tagged, recvv(ep, iov, desc, count, src, tag, ignore, context),
-             bytes_in(iov, count), src, tag, 0, context);
+             bytes_in(good, iov, count), src, tag, 0, context);
   }
   ssize_t trecvmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_tagged *msg,
                    uint64_t flags) {
-    WEFT_MSG(trecvmsg, tagged, recvmsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, msg->tag, flags, msg->context);
+    WEFT_POST(trecvmsg, tagged, recvmsg(ep, msg, flags),
+              described(good, msg, flags, msg != nullptr ? msg->tag : 0));
   }
 
   ssize_t read(const weft_hook_link &link, fid_ep *ep, void *buf, size_t len, void *desc,
@@ -307,13 +311,13 @@ class HookTrace {
   }
   ssize_t readv(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                 size_t count, fi_addr_t src, uint64_t addr, uint64_t key, void *context) {
-    WEFT_MSG(readv, rma, readv(ep, iov, desc, count, src, addr, key, context), bytes_in(iov, count),
-             src, addr, 0, context);
+    WEFT_MSG(readv, rma, readv(ep, iov, desc, count, src, addr, key, context),
+             bytes_in(good, iov, count), src, addr, 0, context);
   }
   ssize_t readmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_rma *msg,
                   uint64_t flags) {
-    WEFT_MSG(readmsg, rma, readmsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, target(msg->rma_iov, msg->rma_iov_count), flags, msg->context);
+    WEFT_POST(readmsg, rma, readmsg(ep, msg, flags),
+              described(good, msg, flags, target(good, msg)));
   }
   ssize_t write(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
                 fi_addr_t dest, uint64_t addr, uint64_t key, void *context) {
@@ -323,12 +327,12 @@ class HookTrace {
   ssize_t writev(const weft_hook_link &link, fid_ep *ep, const struct iovec *iov, void **desc,
                  size_t count, fi_addr_t dest, uint64_t addr, uint64_t key, void *context) {
     WEFT_MSG(writev, rma, writev(ep, iov, desc, count, dest, addr, key, context),
-             bytes_in(iov, count), dest, addr, 0, context);
+             bytes_in(good, iov, count), dest, addr, 0, context);
   }
   ssize_t writemsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_rma *msg,
                    uint64_t flags) {
-    WEFT_MSG(writemsg, rma, writemsg(ep, msg, flags), bytes_in(msg->msg_iov, msg->iov_count),
-             msg->addr, target(msg->rma_iov, msg->rma_iov_count), flags, msg->context);
+    WEFT_POST(writemsg, rma, writemsg(ep, msg, flags),
+              described(good, msg, flags, target(good, msg)));
   }
   ssize_t writedata(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
                     uint64_t data, fi_addr_t dest, uint64_t addr, uint64_t key, void *context) {
@@ -355,12 +359,12 @@ class HookTrace {
                   size_t count, fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type,
                   enum fi_op op, void *context) {
     WEFT_MSG(atomicv, atomic, writev(ep, iov, desc, count, dest, addr, key, type, op, context),
-             ioc_count(iov, count) * size_of(type), dest, addr, 0, context);
+             elements(good, iov, count) * size_of(type), dest, addr, 0, context);
   }
   ssize_t atomicmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_atomic *msg,
                     uint64_t flags) {
-    WEFT_MSG(atomicmsg, atomic, writemsg(ep, msg, flags), bytes_of(msg), msg->addr, target(msg),
-             flags, msg->context);
+    WEFT_POST(atomicmsg, atomic, writemsg(ep, msg, flags),
+              described(good, msg, flags, target(good, msg)));
   }
   ssize_t inject_atomic(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t count,
                         fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type,
@@ -383,14 +387,14 @@ class HookTrace {
     WEFT_MSG(fetch_atomicv, atomic,
              readwritev(ep, iov, desc, count, resultv, result_desc, result_count, dest, addr, key,
                         type, op, context),
-             ioc_count(resultv, result_count) * size_of(type), dest, addr, 0, context);
+             elements(good, resultv, result_count) * size_of(type), dest, addr, 0, context);
   }
   ssize_t fetch_atomicmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_atomic *msg,
                           struct fi_ioc *resultv, void **result_desc, size_t result_count,
                           uint64_t flags) {
-    WEFT_MSG(fetch_atomicmsg, atomic,
-             readwritemsg(ep, msg, resultv, result_desc, result_count, flags), bytes_of(msg),
-             msg->addr, target(msg), flags, msg->context);
+    WEFT_POST(fetch_atomicmsg, atomic,
+              readwritemsg(ep, msg, resultv, result_desc, result_count, flags),
+              described(good, msg, flags, target(good, msg)));
   }
   ssize_t compare_atomic(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t count,
                          void *desc, const void *compare, void *compare_desc, void *result,
@@ -409,18 +413,19 @@ class HookTrace {
     WEFT_MSG(compare_atomicv, atomic,
              compwritev(ep, iov, desc, count, comparev, compare_desc, compare_count, resultv,
                         result_desc, result_count, dest, addr, key, type, op, context),
-             ioc_count(iov, count) * size_of(type), dest, addr, 0, context);
+             elements(good, iov, count) * size_of(type), dest, addr, 0, context);
   }
   ssize_t compare_atomicmsg(const weft_hook_link &link, fid_ep *ep, const struct fi_msg_atomic *msg,
                             const struct fi_ioc *comparev, void **compare_desc,
                             size_t compare_count, struct fi_ioc *resultv, void **result_desc,
                             size_t result_count, uint64_t flags) {
-    WEFT_MSG(compare_atomicmsg, atomic,
-             compwritemsg(ep, msg, comparev, compare_desc, compare_count, resultv, result_desc,
-                          result_count, flags),
-             bytes_of(msg), msg->addr, target(msg), flags, msg->context);
+    WEFT_POST(compare_atomicmsg, atomic,
+              compwritemsg(ep, msg, comparev, compare_desc, compare_count, resultv, result_desc,
+                           result_count, flags),
+              described(good, msg, flags, target(good, msg)));
   }
 #undef WEFT_MSG
+#undef WEFT_POST
 
   // ---- completion queues ----
 
@@ -770,16 +775,13 @@ class HookTrace {
   int mr_regv(const weft_hook_link &link, fid *parent, const struct iovec *iov, size_t count,
               uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, fid_mr **mr,
               void *context) {
-    return call(link, Op::mr_regv, {.size = bytes_in(iov, count), .flags = access}, [&] {
+    return call(link, Op::mr_regv, {.flags = access}, [&] {
       return link.next.mr->regv(parent, iov, count, access, offset, key, flags, mr, context);
     });
   }
   int mr_regattr(const weft_hook_link &link, fid *parent, const struct fi_mr_attr *attr,
                  uint64_t flags, fid_mr **mr) {
-    const Post what =
-        attr == nullptr || (flags & FI_MR_DMABUF) != 0
-            ? Post{}
-            : Post{.size = bytes_in(attr->mr_iov, attr->iov_count), .flags = attr->access};
+    const Post what{.flags = attr != nullptr ? attr->access : 0};
     return call(link, Op::mr_regattr, what,
                 [&] { return link.next.mr->regattr(parent, attr, flags, mr); });
   }
@@ -831,14 +833,33 @@ class HookTrace {
   static uint64_t size_of(enum fi_datatype type) {
     return datatype_size(raw(type));
   }
-  static uint64_t bytes_of(const struct fi_msg_atomic *msg) {
-    return ioc_count(msg->rma_iov, msg->rma_iov_count) * size_of(msg->datatype);
+  template <class Message>
+  static Post described(bool good, const Message *msg, uint64_t flags, uint64_t tag) {
+    if (msg == nullptr) return {.flags = flags};
+    return {.size = bytes_of(good, *msg),
+            .peer = msg->addr,
+            .tag = tag,
+            .flags = flags,
+            .context = msg->context};
   }
-  static uint64_t target(const struct fi_rma_iov *iov, size_t count) {
-    return iov != nullptr && count > 0 ? iov[0].addr : 0;
+  template <class Message>
+  static uint64_t bytes_of(bool good, const Message &msg) {
+    if constexpr (std::is_same_v<Message, struct fi_msg_atomic>) {
+      return good && msg.rma_iov != nullptr
+                 ? ioc_count(msg.rma_iov, msg.rma_iov_count) * size_of(msg.datatype)
+                 : 0;
+    } else {
+      return bytes_in(good, msg.msg_iov, msg.iov_count);
+    }
   }
-  static uint64_t target(const struct fi_msg_atomic *msg) {
-    return msg->rma_iov != nullptr && msg->rma_iov_count > 0 ? msg->rma_iov[0].addr : 0;
+  template <class Message>
+  static uint64_t target(bool good, const Message *msg) {
+    return good && msg != nullptr && msg->rma_iov != nullptr && msg->rma_iov_count > 0
+               ? msg->rma_iov[0].addr
+               : 0;
+  }
+  static uint64_t elements(bool good, const struct fi_ioc *iov, size_t count) {
+    return good && iov != nullptr ? ioc_count(iov, count) : 0;
   }
   static const void *pointer(uint64_t value) {
     return reinterpret_cast<const void *>(uintptr_t(value));
@@ -925,15 +946,15 @@ class HookTrace {
     if (Slot *now = slot_for(seen, op)) record(seen, *now, op, begin, rc, what);
   }
 
-  // A transfer.
-  template <class Next>
-  ssize_t post(const weft_hook_link &link, Op op, const Post &what, Next next) {
+  // A transfer. `describe` says of a good or a bad one what is recorded.
+  template <class Describe, class Next>
+  __attribute__((always_inline)) ssize_t post(const weft_hook_link &link, Op op, Describe describe,
+                                              Next next) {
     Seen &seen = object_state<HookTrace>(link);
     Slot *slot = slot_for(seen, op);
-    if (slot != nullptr && filters_data_ && !passes(*slot, what)) slot = nullptr;
     if (slot == nullptr) {
       const ssize_t rc = next();
-      if (is_error(rc)) note_error(seen, slot, op, ticks(), rc, what);
+      if (is_error(rc)) note_error(seen, slot, op, ticks(), rc, describe(false));
       return rc;
     }
     ++slot->depth;
@@ -950,6 +971,8 @@ class HookTrace {
       seen.in_vain.op.store(uint32_t(op), kRelaxed);
       return rc;
     }
+    const Post what = describe(rc == 0);
+    if (filters_data_ && rc == 0 && !passes(*slot, what)) return rc;
     if (seen.in_vain.count.load(kRelaxed) != 0) [[unlikely]]
       note_retries(seen, *slot);
     write(seen, *slot, op, begin, measures ? ticks_between(begin, ticks()) : kNotMeasured, rc,
@@ -1162,7 +1185,7 @@ class HookTrace {
     const uint64_t begin = ticks();
     const int rc = next();
     Post what{.context = context};
-    if (rc == 0 && made != nullptr) what.tag = id_of(&(*made)->fid);
+    if (rc == 0 && made != nullptr && *made != nullptr) what.tag = id_of(&(*made)->fid);
     if (slot != nullptr) {
       --slot->depth;
       record(seen, *slot, op, begin, rc, what);
