@@ -33,9 +33,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   Fabric &fabric() { return fabric_; }
   // Small messages of all endpoints are read into this, many at a time; used within one call only.
   uint8_t *staging() { return staging_.get(); }
-  std::vector<uint8_t> &spare() {
-    return spare_;
-  }  // the same, for what must be moved out of the way
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
   std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }    // the same
@@ -60,7 +57,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   const bool is_unconnected_;  // opened for FI_EP_RDM
   const std::string name_;
   std::unique_ptr<uint8_t[]> staging_;
-  std::vector<uint8_t> spare_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
   std::vector<SharedReceive *> shared_receives_;

@@ -116,7 +116,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_frame_end(const FrameHeader &header);
 
   // What the stream asks of its owner.
-  static constexpr size_t guessed_header() { return kMinHeaderSize; }
   bool open() const { return state_ == State::kConnected; }
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   std::string peer_name() const { return peer_.to_string(); }
@@ -125,8 +124,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void ended() { disconnect(FI_ECONNABORTED, true); }
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  Guess guess();
-  bool receiving(const void *receive) const { return current_recv_ == receive; }
   bool no_room_to_report() const { return rx_cq_ != nullptr && rx_cq_->full(); }
   void written(const FrameHeader &header);
   void was_read(uint64_t bytes) { count(kCntrRemoteRead, bytes); }

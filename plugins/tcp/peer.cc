@@ -151,7 +151,7 @@ Verdict PeerStream::stall() {
 Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   last_message_ = message_of(header);
   if (sdk::Receive *r = ep_.receiver().match(last_message_)) {
-    destination_ = current_ = r;
+    current_ = r;
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
     return Verdict::kAccept;
   }
@@ -244,7 +244,7 @@ void PeerStream::ask(uint8_t number) {
   header.op_data = number;
   op->kind = Operation::kClear;
   op->set_header(header, order_);
-  asked_.push_back(number);
+  ++asked_;
   queue_control(*op);
 }
 
@@ -260,7 +260,6 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
   } else if (expected.receive == nullptr) {
     target.discard = header.payload_size;
   } else {
-    destination_ = expected.receive;
     fit_ = target.fit({expected.receive->iov, expected.receive->count}, header.payload_size);
   }
   return Verdict::kAccept;
@@ -268,9 +267,7 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
 
 void PeerStream::end_rendezvous(const FrameHeader &header) {
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
-  // The first one, of a peer who answers in order.
-  if (const auto at = std::ranges::find(asked_, header.op_data); at != asked_.end())
-    asked_.erase(at);
+  if (asked_ != 0) --asked_;
   if (expected.receive != nullptr)
     ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
   if (Saved *saved = expected.saved) {
@@ -286,7 +283,6 @@ void PeerStream::end_rendezvous(const FrameHeader &header) {
 Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
   last_payload_ = header.payload_size;
   last_used_ = engine_.rounds();
-  destination_ = nullptr;
   if (header.wants_ack() && owes_too_much())
     return refuse("reads none of the answers that it asked for");
   if (leaving_ && (header.wants_ack() || header.op == Op::kReadRequest))
@@ -337,27 +333,6 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
       break;
   }
   if (header.wants_ack()) queue_ack();
-}
-
-// What was asked for comes next. Nothing else is guessed, though rows of messages are common: a
-// wrong guess writes to a buffer of the application where no message belongs, and programs that
-// know a message's length rely on what lies behind it (MPI 4.0, 3.2.4).
-Guess PeerStream::guess() {
-  if (asked_.empty()) return {};
-  const Expected &next = expected_[asked_.front() - 1u];
-  const sdk::Receive *r = next.receive;
-  const uint64_t length = next.message.length;
-  Guess guess;
-  if (r == nullptr) return guess;
-  guess.iov = guessed_;
-  guess.receive = r;
-  for (size_t i = 0; i < r->count && guess.length < length; ++i) {
-    guessed_[i] = {r->iov[i].iov_base,
-                   size_t(std::min<uint64_t>(r->iov[i].iov_len, length - guess.length))};
-    guess.length += guessed_[i].iov_len;
-    ++guess.count;
-  }
-  return guess;
 }
 
 bool PeerStream::no_room_to_report() const {

@@ -104,9 +104,6 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void ended();
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  static constexpr size_t guessed_header() { return kMinHeaderSize; }
-  Guess guess();
-  bool receiving(const void *receive) const { return destination_ == receive; }
   bool no_room_to_report() const;
   void written(const FrameHeader &header);
   void was_read(uint64_t bytes);
@@ -139,7 +136,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end_clear(const FrameHeader &header);
   void end_rendezvous(const FrameHeader &header);
   // Something that this side waits for is behind what has no place.
-  bool is_urgent() const { return !asked_.empty() || answers_outstanding(); }
+  bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
   Verdict stall();
   void ask(uint8_t number);
   void unlink(Saved &announced);
@@ -153,16 +150,14 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   uint64_t last_used_ = 0;
   // What the frame that is being received is for.
   sdk::Receive *current_ = nullptr;
-  const void *destination_ = nullptr;  // the receive that its payload goes to
   Saved *saving_ = nullptr;
   uint64_t fit_ = 0;
-  iovec guessed_[sdk::kIovLimit];
   sdk::Message last_message_;
 
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
   std::vector<uint8_t> free_numbers_;
   std::vector<Expected> expected_;  // the peer's, by number - 1
-  std::vector<uint8_t> asked_;      // of those, in the order in which they will come
+  uint32_t asked_ = 0;              // of those, how many are on their way
   Saved *unanswered_ = nullptr;     // announcements that nobody posted a receive for
   size_t unanswered_count_ = 0;
 };

@@ -211,7 +211,7 @@ TEST(Rdm, UnexpectedMessagesAreFoundInAnyOrder) {
   }
 }
 
-// Payloads that were foreseen, and are not what was foreseen.
+// Large ones in a row, which are read with less room in front, and others among them.
 TEST(Rdm, LargeMessagesOfChangingSizes) {
   Node a, b;
   const fi_addr_t to = a.insert(b);

@@ -110,15 +110,6 @@ struct OperationList {  // by SendItem::next
   }
 };
 
-// A receive that the next large message will probably be for. Until it completes its buffer is ours
-// to write, so that a wrong guess costs a copy only.
-struct Guess {
-  const iovec *iov = nullptr;
-  size_t count = 0;
-  uint64_t length = 0;
-  const void *receive = nullptr;  // who was guessed
-};
-
 template <class Owner>
 class Stream {
  public:
@@ -292,8 +283,6 @@ class Stream {
 
   void on_sent(Operation &op);
   bool receive_in_order(size_t room);
-  bool receive_guessing(const Guess &guess);
-  void save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length);
   ssize_t read_socket(const iovec *iov, size_t count);
   void feed(const uint8_t *bytes, size_t count);
   void unpin_incoming() {
@@ -429,13 +418,7 @@ template <class Owner>
 void Stream<Owner>::receive() {
   for (int turn = 0; turn < kReadsPerTurn && owner().open() && !reader_.stalled(); ++turn) {
     const bool large = last_payload_ >= kLargePayload;
-    Guess guess;
-    if (large && reader_.idle()) guess = owner().guess();
-    if (guess.length >= kLargePayload) {
-      if (!receive_guessing(guess)) return;
-    } else if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) {
-      return;
-    }
+    if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) return;
   }
 }
 
@@ -460,65 +443,6 @@ bool Stream<Owner>::receive_in_order(size_t room) {
   if (size_t(n) > placed && owner().open()) feed(staging, size_t(n) - placed);
   // Less than there was room for: the socket is empty.
   return uint64_t(n) == direct + room;
-}
-
-// Large messages come in rows: behind the next header there is probably a payload for the receive
-// that was guessed. It is read straight there, with its header, by one call.
-template <class Owner>
-bool Stream<Owner>::receive_guessing(const Guess &guess) {
-  uint8_t *staging = domain_.staging();
-  uint8_t header[kMaxHeaderSize];
-  const size_t header_size = owner().guessed_header();
-  iovec iov[sdk::kIovLimit + 2];
-  size_t count = 0;
-  iov[count++] = {header, header_size};
-  for (size_t i = 0; i < guess.count; ++i) iov[count++] = guess.iov[i];
-  iov[count++] = {staging, kSmallStaging};
-  const uint64_t guessed = guess.length;
-  const ssize_t n = read_socket(iov, count);
-  if (n <= 0) return false;
-  const bool more = uint64_t(n) == header_size + guessed + kSmallStaging;
-  const size_t head = std::min<size_t>(size_t(n), header_size);
-  uint64_t left =
-      uint64_t(n) - head;  // behind the header, in the guessed vectors and the staging buffer
-
-  feed(header, head);
-  if (!owner().open() || left == 0) return false;
-  std::vector<uint8_t> &take_back = domain_.spare();
-  take_back.clear();
-  if (!reader_.stalled() && reader_.in_payload() && owner().receiving(guess.receive)) {
-    // A payload may be longer than was guessed: the rest of it is staged.
-    const auto placed = std::min({left, reader_.direct_left(), guessed});
-    left -= placed;
-    if (placed != 0 && left != 0)
-      save_guessed(iov + 1, count - 2, placed, std::min(left, guessed - placed));
-    reader_.on_direct(placed, owner());
-  } else {
-    save_guessed(iov + 1, count - 2, 0, std::min(left, guessed));
-  }
-  // What belongs to other frames, in order: first what went into the guessed vectors, then the
-  // staging buffer.
-  if (!take_back.empty() && owner().open()) feed(take_back.data(), take_back.size());
-  left -= take_back.size();
-  if (left != 0 && owner().open()) feed(staging, size_t(left));
-  return more;
-}
-
-// Copies `length` bytes from offset `from` of the guessed vectors out of them.
-template <class Owner>
-void Stream<Owner>::save_guessed(const iovec *iov, size_t count, uint64_t from, uint64_t length) {
-  std::vector<uint8_t> &take_back = domain_.spare();
-  for (size_t i = 0; i < count && length != 0; ++i) {
-    if (from >= iov[i].iov_len) {
-      from -= iov[i].iov_len;
-      continue;
-    }
-    const auto n = size_t(std::min<uint64_t>(length, iov[i].iov_len - from));
-    const auto *bytes = static_cast<const uint8_t *>(iov[i].iov_base) + from;
-    take_back.insert(take_back.end(), bytes, bytes + n);
-    from = 0;
-    length -= n;
-  }
 }
 
 // Positive, or the socket is empty (-1) or the connection over (0).
