@@ -2,7 +2,9 @@
 // Shared receive contexts of reliable datagram endpoints (fi_endpoint.3, SHARED CONTEXTS and
 // fi_srx_context): one pool of receives for several endpoints of a domain.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "tests/conformance/rdm_harness.h"
 
@@ -366,6 +368,68 @@ TEST_F(RdmSrx, WhatDoesNotBelongTogetherIsRefused) {
   rx.caps = FI_MSG | FI_COLLECTIVE;
   fid_ep *none = nullptr;
   EXPECT_LT(fi_srx_context(a.domain, &rx, &none, nullptr), 0);
+}
+
+// Each endpoint has a thread that reads its queue and posts what it took again; each peer one that
+// sends to both.
+TEST_F(RdmSrx, ThreadsOfAllEndpointsPostToOneContext) {
+  for (Options *options : {&plain_, &shared_}) {
+    options->threading = FI_THREAD_SAFE;
+    options->progress = FI_PROGRESS_AUTO;
+  }
+  open();
+  constexpr uint64_t kCount = 300;
+  constexpr size_t kSize = 100;
+  std::vector<std::vector<uint8_t>> in(16, std::vector<uint8_t>(kSize));
+  for (auto &bytes : in) recv(bytes, 0, ~UINT64_C(0));
+  std::atomic<uint64_t> received{0}, wrong{0};
+  const Deadline deadline;
+  const auto work = [&](size_t node, const std::function<bool()> &step) {
+    return std::thread([&, node, step] {
+      while (!deadline.passed() && step()) {
+        if (node >= kPeer) fi_cq_read((*net)[node].tx_cq, nullptr, 0);
+        std::this_thread::yield();
+      }
+    });
+  };
+  std::vector<std::thread> threads;
+  for (size_t node : {kA, kB}) {
+    threads.push_back(work(node, [&, node] {
+      while (const auto done = poll((*net)[node].rx_cq)) {
+        auto &bytes = *static_cast<std::vector<uint8_t> *>(done->context);
+        if (done->err != 0 || done->len != kSize || bytes != pattern(kSize, unsigned(done->tag)))
+          ++wrong;
+        ++received;
+        if (fi_trecv(srx, bytes.data(), kSize, nullptr, FI_ADDR_UNSPEC, 0, ~UINT64_C(0), &bytes) !=
+            0)
+          ++wrong;
+      }
+      return received < 4 * kCount;
+    }));
+  }
+  uint64_t sent[2] = {};
+  std::vector<uint8_t> out[2];
+  for (size_t peer : {0, 1}) {
+    threads.push_back(work(kPeer + peer, [&, peer] {
+      uint64_t &n = sent[peer];
+      if (poll((*net)[kPeer + peer].tx_cq)) out[peer].clear();  // it has left
+      if (!out[peer].empty()) return true;
+      if (n == 2 * kCount) return false;
+      out[peer] = pattern(kSize, unsigned(n));
+      const ssize_t rc = fi_tsend((*net)[kPeer + peer].ep, out[peer].data(), kSize, nullptr,
+                                  net->at(kPeer + peer, n % 2 == 0 ? kA : kB), n, nullptr);
+      if (rc != 0) {
+        if (rc != -FI_EAGAIN) ++wrong;
+        out[peer].clear();
+        return true;
+      }
+      ++n;
+      return true;
+    }));
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(received, 4 * kCount);
+  EXPECT_EQ(wrong, 0u);
 }
 
 TEST_F(RdmSrx, CountersBelongToTheEndpoints) {
