@@ -40,11 +40,12 @@ struct InVain {
 
 // What the hook knows of an object.
 struct Seen {
-  Seen(Store *store_, const struct fid *fid, const OpMask &ops_)
-      : store(store_),
-        id(uint32_t(header_of(fid)->id_core)),
+  Seen(Store *store_, struct fid *fid_, const OpMask &ops_)
+      : fid(fid_),
+        store(store_),
+        id(uint32_t(header_of(fid_)->id_core)),
         ops(ops_),
-        fclass(uint8_t(fid->fclass)) {}
+        fclass(uint8_t(fid_->fclass)) {}
   ~Seen() {
     if (entry != nullptr && !store->is_inherited()) {
       entry->reads_in_vain += all_in_vain + in_vain.count;
@@ -55,6 +56,7 @@ struct Seen {
   Seen(const Seen &) = delete;
   Seen &operator=(const Seen &) = delete;
 
+  struct fid *const fid;
   Store *const store;
   const uint32_t id;
   const OpMask ops;
@@ -63,7 +65,8 @@ struct Seen {
   InVain in_vain;
   std::atomic<uint64_t> all_in_vain{0};
   std::atomic<uint64_t> last_value{0};  // of a counter
-  ObjectEntry *entry = nullptr;         // null: the table is full
+  std::atomic<bool> has_addresses{false};
+  ObjectEntry *entry = nullptr;  // null: the table is full
 };
 
 size_t entry_size(int format) {
@@ -957,6 +960,9 @@ class HookTrace {
       if (is_error(rc)) note_error(seen, slot, op, ticks(), rc, describe(false));
       return rc;
     }
+    // An endpoint that was there before the hook.
+    if (!seen.has_addresses.load(kRelaxed)) [[unlikely]]
+      note_addresses(link, seen.fid);
     ++slot->depth;
     const uint64_t begin = ticks();
     // Reading the clock is what recording costs most. How long a post takes is looked at for one of
@@ -1208,16 +1214,21 @@ class HookTrace {
   // connected. Asked of the tables beneath, so that nothing of it is recorded here.
   static void note_addresses(const weft_hook_link &link, struct fid *fid) {
     Seen &seen = object_state<HookTrace>(link);
-    if (seen.entry == nullptr || link.next.cm == nullptr) return;
+    seen.has_addresses.store(true, kRelaxed);
+    if (seen.entry == nullptr || seen.store->is_inherited() || link.next.cm == nullptr) return;
     alignas(16) char address[128];
     size_t length = sizeof address;
     if (link.next.cm->getname(fid, address, &length) == 0 && length <= sizeof address)
       put(seen.entry->address, address_text(address, length));
     length = sizeof address;
-    if (fid->fclass == FI_CLASS_EP && seen.entry->ep_type == FI_EP_MSG &&
+    const bool may_be_connected =
+        seen.entry->ep_type == FI_EP_MSG || seen.entry->ep_type == FI_EP_UNSPEC;
+    if (fid->fclass == FI_CLASS_EP && may_be_connected &&
         link.next.cm->getpeer(reinterpret_cast<fid_ep *>(fid), address, &length) == 0 &&
-        length <= sizeof address)
+        length <= sizeof address) {
       put(seen.entry->peer, address_text(address, length));
+      seen.entry->ep_type = FI_EP_MSG;
+    }
   }
   void note_connected(struct fid *fid) const {
     if (seen_of(fid) == nullptr) return;

@@ -11,6 +11,7 @@
 #include <map>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace weft::trace {
 namespace {
@@ -97,6 +98,8 @@ class Linker {
   Linker(Timeline &timeline, size_t process) : timeline_(timeline), process_(process) {
     for (const ObjectInfo &object : (*timeline.processes)[process].objects) {
       if (object.srx != 0 && object.rx_cq != 0) cq_of_srx_.emplace(object.srx, object.rx_cq);
+      // Whose opening was seen, all that was bound to it was.
+      if (object.caps != 0 || object.tx_op_flags != 0) bound_.insert(object.id);
     }
   }
 
@@ -114,7 +117,7 @@ class Linker {
     span.end_ns = event.end_ns;
     const uint64_t cq = queue_of(endpoint, span.receives);
     span.expects = event.info().kind != Kind::inject && signals(endpoint, event, span.receives) &&
-                   (endpoint == nullptr || cq != 0);
+                   cq != kNoQueue;
     event.span = timeline_.spans.size();
     timeline_.spans.push_back(span);
     if (!span.expects) return;
@@ -127,7 +130,8 @@ class Linker {
     const Record &r = *event.record;
     const bool failed = event.op() == Op::completion_error;
     if ((r.flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0) return;  // nobody here posted it
-    for (const uint64_t cq : {uint64_t(r.object), uint64_t{0}}) {
+    const ObjectInfo *queue_object = timeline_.object(process_, r.object);
+    for (const uint64_t cq : {uint64_t(r.object), any_queue(queue_object), any_queue(nullptr)}) {
       const auto found = pending_.find({cq, r.context});
       if (found == pending_.end()) continue;
       std::deque<size_t> *queue = choose(found->second, r.flags);
@@ -150,15 +154,26 @@ class Linker {
   }
 
  private:
+  static constexpr uint64_t kNoQueue = ~uint64_t{0};
+
+  // Of an endpoint that was bound before the hook came, it is not known: any queue of the same
+  // element.
+  static uint64_t any_queue(const ObjectInfo *object) {
+    const uint64_t hash = object != nullptr ? std::hash<std::string>()(object->element) : 0;
+    return (hash >> 1) | (uint64_t{1} << 63);
+  }
   uint64_t queue_of(const ObjectInfo *endpoint, bool receives) const {
-    if (endpoint == nullptr) return 0;
-    if (!receives) return endpoint->tx_cq;
+    if (endpoint == nullptr) return any_queue(nullptr);
     if (endpoint->fclass == FI_CLASS_SRX_CTX) {
       const auto found = cq_of_srx_.find(endpoint->id);
-      return found != cq_of_srx_.end() ? found->second : 0;
+      return found != cq_of_srx_.end() ? found->second : any_queue(endpoint);
     }
-    return endpoint->rx_cq;
+    if (endpoint->tx_cq == 0 && endpoint->rx_cq == 0 && !was_bound(*endpoint))
+      return any_queue(endpoint);
+    const uint64_t cq = receives ? endpoint->rx_cq : endpoint->tx_cq;
+    return cq != 0 ? cq : kNoQueue;
   }
+  bool was_bound(const ObjectInfo &endpoint) const { return bound_.contains(endpoint.id); }
   static bool signals(const ObjectInfo *endpoint, const Event &event, bool receives) {
     if (endpoint == nullptr) return true;
     const uint64_t bound = receives ? endpoint->rx_bind_flags : endpoint->tx_bind_flags;
@@ -187,6 +202,7 @@ class Linker {
   Timeline &timeline_;
   const size_t process_;
   std::unordered_map<uint64_t, uint64_t> cq_of_srx_;
+  std::unordered_set<uint64_t> bound_;  // endpoints
   std::unordered_map<std::pair<uint64_t, uint64_t>, Pending, KeyHash> pending_;
 };
 

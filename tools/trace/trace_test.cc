@@ -499,6 +499,30 @@ TEST(Timeline, InnerCallsAreChildrenOfOuterOnes) {
   EXPECT_EQ(t.events[4].parent, kNone);
 }
 
+TEST(Timeline, EndpointsThatWereThereBeforeTheHookAreLinkedByElement) {
+  Made p(1);
+  p.endpoint(5, "rxm", 0, "", "");
+  p.endpoint(6, "tcp", 0, "", "");
+  for (const auto &[id, element] : {std::pair(3, "rxm"), std::pair(4, "tcp")}) {
+    ObjectInfo cq;
+    cq.id = uint64_t(id);
+    cq.fclass = FI_CLASS_CQ;
+    cq.element = element;
+    p.process.objects.push_back(cq);
+  }
+  p.post(Op::send, 5, 1000, 42, 8);
+  p.post(Op::send, 6, 1001, 42, 8);
+  p.done(4, 2000, 42, FI_SEND | FI_MSG);
+  const std::vector<Snapshot> processes{p.process};
+  const Timeline t = build_timeline(processes);
+  EXPECT_EQ(t.spans[0].end, SpanEnd::unknown);
+  EXPECT_EQ(t.spans[1].end, SpanEnd::completed);
+  // One that was opened before our eyes with a counter and no queue has no completions.
+  p.process.objects[0].caps = FI_MSG;
+  const std::vector<Snapshot> seen{p.process};
+  EXPECT_FALSE(build_timeline(seen).spans[0].expects);
+}
+
 TEST(Timeline, PostsThatWereNotMeasuredAreGuessed) {
   Made p(1);
   p.endpoint(5, "tcp", 3, "", "");
