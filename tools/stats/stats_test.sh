@@ -14,6 +14,13 @@ finish() {
 trap finish EXIT
 export WEFT_RUNTIME_DIR=$tmp/run LD_LIBRARY_PATH=$lib FI_PROVIDER=tcp
 fail() { echo "stats_test: $*"; exit 1; }
+# says TEXT COMMAND...: that a command's output holds a text. Not a pipe: the command may write on after grep has seen enough.
+says() {
+  local text=$1
+  shift
+  "$@" >"$tmp/out" || fail "$* ended with $?"
+  grep -q -- "$text" "$tmp/out" || fail "$*: no \"$text\" in: $(cat "$tmp/out")"
+}
 
 "$bin/weft" stats >"$tmp/out" && fail "no process counts, but stats says 0"
 grep -q "no process counts" "$tmp/out" || fail "stats without processes: $(cat "$tmp/out")"
@@ -35,9 +42,9 @@ for _ in $(seq 200); do
   done
 done
 grep -q '"element": "tcp"' "$tmp/json" || fail "nothing of tcp in $(cat "$tmp/json") $(cat "$tmp/client" "$tmp/server")"
-"$bin/weft" stats | grep -q "fi_pingpong" || fail "the table lacks the program"
-"$bin/weft" top "$server" --interval 0.2 --count 2 | grep -q "CALLS/S" || fail "top shows no rates"
-"$bin/weft" top --once | grep -q cq_read || fail "top --once lacks the queue"
+says fi_pingpong "$bin/weft" stats
+says CALLS/S "$bin/weft" top "$server" --interval 0.2 --count 2
+says cq_read "$bin/weft" top --once
 "$bin/weft" top --interval 0.1 --count 1 --json | python3 -c 'import json,sys; assert json.load(sys.stdin)["lines"]' || fail "top --json"
 "$bin/weft" top --interval nonsense 2>/dev/null && fail "--interval takes anything"
 
@@ -59,7 +66,7 @@ if command -v promtool >/dev/null; then
 else
   echo "stats_test: no promtool here: the metrics are not checked by it"
 fi
-"$bin/weft" exporter --once | grep -q "^# TYPE weft_operation_size_bytes histogram" || fail "exporter --once"
+says "^# TYPE weft_operation_size_bytes histogram" "$bin/weft" exporter --once
 "$bin/weft" exporter --port 99999 2>/dev/null && fail "there is no such port"
 
 kill -9 "$client" "$server"
