@@ -132,6 +132,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
     }
     case FI_CLASS_CNTR: {
       if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
+      if (&sdk::Cntr::from(fid)->engine() != &engine_) return -FI_EINVAL;  // as for queues
       static constexpr std::pair<uint64_t, CntrKind> kKinds[] = {
           {FI_SEND, kCntrSend},
           {FI_RECV, kCntrRecv},

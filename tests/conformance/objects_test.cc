@@ -202,6 +202,24 @@ TEST_F(Objects, BindRefusesQueuesOfAnotherDomain) {
   other.open(info.get());
   side.make_unbound_endpoint(info.get());
   expect_error(fi_ep_bind(side.ep, other.tx_cq.fid(), FI_TRANSMIT));
+  fi_cntr_attr attr{};
+  Handle<fid_cntr> counter;
+  must(fi_cntr_open(other.domain, &attr, counter.out(), nullptr));
+  expect_error(fi_ep_bind(side.ep, counter.fid(), FI_SEND));
+  Handle<fid_ep> srx;
+  must(fi_srx_context(other.domain, other.info->rx_attr, srx.out(), nullptr));
+  expect_error(fi_ep_bind(side.ep, srx.fid(), 0));
+}
+
+// Of unconnected endpoints, in the same domain.
+TEST_F(Objects, BindRefusesASharedContextOfAnotherKind) {
+  fi_rx_attr attr{};
+  attr.caps = FI_MSG | FI_TAGGED;
+  Handle<fid_ep> srx;
+  if (fi_srx_context(side.domain, &attr, srx.out(), nullptr) != 0)
+    GTEST_SKIP() << stack() << " has no tagged receives to share";
+  side.make_unbound_endpoint(info.get());
+  expect_error(fi_ep_bind(side.ep, srx.fid(), 0));
 }
 
 TEST_F(Objects, BindAfterEnableIsRefused) {
