@@ -169,10 +169,10 @@ class HookTrace {
     settings.sample = uint32_t(params.integer("sample"));
     const std::string_view start = params.string("start"), stop = params.string("stop");
     if (start != "now" && start != "error")
-      return fail(FI_EINVAL, "trace: start is \"%.*s\" (%s): say now or error", int(start.size()),
+      return fail(FI_EINVAL, "start is \"%.*s\" (%s): say now or error", int(start.size()),
                   start.data(), params.origin("start"));
     if (stop != "never" && stop != "error")
-      return fail(FI_EINVAL, "trace: stop is \"%.*s\" (%s): say never or error", int(stop.size()),
+      return fail(FI_EINVAL, "stop is \"%.*s\" (%s): say never or error", int(stop.size()),
                   stop.data(), params.origin("stop"));
     if (start == "error") settings.store.phase = Phase::waiting;
     settings.store.stop_at_error = stop == "error";
@@ -831,7 +831,7 @@ class HookTrace {
   template <class T>
   static Result<T> at(Result<T> result, const char *origin) {
     if (result) return result;
-    return fail(result.error().code, "trace: %s (%s)", result.error().text.c_str(), origin);
+    return fail(result.error().code, "%s (%s)", result.error().text.c_str(), origin);
   }
   static uint64_t size_of(enum fi_datatype type) {
     return datatype_size(raw(type));
@@ -968,8 +968,8 @@ class HookTrace {
     // Reading the clock is what recording costs most. How long a post takes is looked at for one of
     // 16 of those in quick succession, and for all others.
     const bool measures =
-        begin - slot->last_post > kQuick || (++slot->posts & (kMeasured - 1)) == 0;
-    slot->last_post = begin;
+        begin - slot->last_post[slot->depth & 3] > kQuick || (++slot->posts & (kMeasured - 1)) == 0;
+    slot->last_post[slot->depth & 3] = begin;
     const ssize_t rc = next();
     --slot->depth;
     if (rc == -FI_EAGAIN) [[unlikely]] {

@@ -68,10 +68,6 @@ bool tsc_is_steady() {
 #endif
 }
 
-ClockPair now() {
-  return {ticks(), monotonic_ns()};
-}
-
 // Runs when a thread ends that has recorded something.
 struct ThreadEnd {
   ~ThreadEnd() { Store::end_of_thread(this_thread, gettid() == getpid()); }
@@ -91,14 +87,14 @@ uint64_t process_start() {
 }  // namespace
 
 void Slot::note_clock() {
-  const ClockPair pair = now();
+  const ClockPair pair = both_clocks();
   __atomic_store_n(&ring->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&ring->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
   __atomic_store_n(&ring->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
 }
 
 void Store::note_clock() {
-  const ClockPair pair = now();
+  const ClockPair pair = both_clocks();
   __atomic_store_n(&header_->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&header_->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
   __atomic_store_n(&header_->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
@@ -193,10 +189,12 @@ Result<Store *> Store::create(const StoreOptions &options) {
   std::string arguments = read_line("/proc/self/cmdline");
   std::replace(arguments.begin(), arguments.end(), '\0', ' ');
   put(layout.arguments, arguments);
-  layout.begin = now();
+  layout.begin = both_clocks();
   timespec real;
+  const uint64_t before = monotonic_ns();
   clock_gettime(CLOCK_REALTIME, &real);
-  layout.begin_real_ns = uint64_t(real.tv_sec) * 1000000000 + uint64_t(real.tv_nsec);
+  const uint64_t passed = (before + monotonic_ns()) / 2 - layout.begin.monotonic_ns;
+  layout.begin_real_ns = uint64_t(real.tv_sec) * 1000000000 + uint64_t(real.tv_nsec) - passed;
   layout.magic = 0;  // readers see no file before it is whole
   store->header_ = static_cast<FileHeader *>(bytes);
   *store->header_ = layout;

@@ -43,6 +43,20 @@ inline uint64_t ticks() {
 #endif
   return monotonic_ns();
 }
+// Both clocks at one moment: of some tries the one that was disturbed least.
+inline ClockPair both_clocks() {
+  ClockPair best{};
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t before = ticks();
+    const uint64_t ns = monotonic_ns();
+    const uint64_t after = ticks();
+    if (after - before >= least) continue;
+    least = after - before;
+    best = {before + least / 2, ns};
+  }
+  return best;
+}
 inline uint32_t ticks_between(uint64_t begin, uint64_t end) {
   const uint64_t ticks = end - begin;
   return ticks < kNotMeasured ? uint32_t(ticks) : kNotMeasured - 1;
@@ -74,12 +88,12 @@ struct Slot {
   uint64_t mask = 0;
   uint64_t next = 0;
   RingHeader *ring = nullptr;
-  uint64_t full = 0;       // generation of a store that had no ring left
-  uint64_t last_post = 0;  // ticks
-  uint32_t depth = 0;      // of calls that are recorded when they return
-  uint32_t posts = 0;      // in quick succession
-  uint32_t sampled = 0;    // calls seen by the sampling filter
-  uint32_t skipped = 0;    // records since a ring was last asked for
+  uint64_t full = 0;           // generation of a store that had no ring left
+  uint64_t last_post[4] = {};  // ticks, by the lowest bits of the depth
+  uint32_t depth = 0;          // of calls that are recorded when they return
+  uint32_t posts = 0;          // in quick succession
+  uint32_t sampled = 0;        // calls seen by the sampling filter
+  uint32_t skipped = 0;        // records since a ring was last asked for
 
   // Everything but the sequence is taken from `record`.
   __attribute__((always_inline)) void write(const Record &record) {

@@ -454,7 +454,7 @@ void add_trace(CLI::App &app, Action &action) {
   const auto hook_options = [&](CLI::App *sub) {
     sub->add_option("--set", options->params,
                     "A parameter of the hook, KEY=VALUE: size, ops, start ...; weft-trace(1)")
-        ->take_all();
+        ->allow_extra_args(false);
     sub->add_option("--at", options->element,
                     "Only this element of the stacks, such as tcp; without, what the application "
                     "opened");
@@ -471,7 +471,7 @@ void add_trace(CLI::App &app, Action &action) {
   sub->add_option("-o,--output", options->output, "The saved trace; without, weft-PID.trace");
   sub->add_option("-p,--pid", options->pids, "A process that runs; may be repeated")
       ->check(CLI::PositiveNumber)
-      ->take_all();
+      ->allow_extra_args(false);
   sub->add_option_function<double>(
          "--for",
          [options](const double &seconds) {

@@ -39,7 +39,10 @@ def main():
         events = json.load(file)["traceEvents"]
     times = [event["ts"] for event in events if "ts" in event]
     begin = options.begin if options.begin is not None else sorted(times)[len(times) // 2]
-    end = begin + options.length
+    for event in events:  # from here on, times are of the picture
+        if "ts" in event:
+            event["ts"] -= begin
+    begin, end, since = 0.0, options.length, begin
 
     names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M" and event["name"] == "process_name"}
     rows = {}  # (pid, line) to height
@@ -100,7 +103,7 @@ def main():
     axes.set_xlim(begin, end)
     axes.set_yticks(list(rows.values()))
     axes.set_yticklabels([f"{os.path.basename(names[pid])} {pid}: {line}" for pid, line in rows], fontsize=7)
-    axes.set_xlabel("microseconds since the beginning of the trace")
+    axes.set_xlabel(f"microseconds, from {since:.0f} after the beginning of the trace on")
     axes.set_title("calls (blue: sends, green: receives, grey: reads), completions (red), post to completion (yellow), "
                    "messages (arrows)", fontsize=9)
     for side in ("top", "right"):

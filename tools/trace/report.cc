@@ -259,10 +259,10 @@ Json make_report(const Timeline &timeline, const ReportOptions &options) {
     std::vector<const Span *> slow, open;
     for (const Span &span : timeline.spans) {
       if (span.process != p) continue;
-      if (span.end != SpanEnd::unknown)
+      // A receive lasts until somebody sends: that is waiting, not slowness.
+      if (span.end == SpanEnd::failed || (span.end == SpanEnd::completed && !span.receives))
         slow.push_back(&span);
-      else if (span.expects)
-        open.push_back(&span);
+      if (span.end == SpanEnd::unknown && span.expects) open.push_back(&span);
     }
     const size_t n = std::min(options.slowest, slow.size());
     std::partial_sort(slow.begin(), slow.begin() + ptrdiff_t(n), slow.end(),
@@ -370,7 +370,7 @@ std::string to_text(const Json &report) {
           one["reads"].get<unsigned long long>(), one["reads_in_vain"].get<unsigned long long>(),
           us(one["waited_ns"]) / 1000, us(one["longest_ns"]) / 1000);
     }
-    add(text, "\n  slowest, post to completion\n");
+    add(text, "\n  slowest transmits, and what failed; post to completion\n");
     for (const Json &one : p["slowest"]) {
       add(text, "  %10.2f us  %s %s, %llu bytes, tag 0x%llx, at %.3f ms%s%s\n", us(one["ns"]),
           one["object"].get_ref<const std::string &>().c_str(),

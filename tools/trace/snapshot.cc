@@ -264,7 +264,15 @@ Result<Snapshot> read_process(const std::string &path) {
   // The time stamps of this boot still count: now is as good an end as any.
   if (process.clock.kind == Clock::tsc &&
       process.boot_id == first_line("/proc/sys/kernel/random/boot_id")) {
-    widen(process.clock, {__rdtsc(), monotonic_ns()});
+    uint64_t best = UINT64_MAX;
+    ClockPair pair{};
+    for (int i = 0; i < 5; ++i) {
+      const uint64_t before = __rdtsc(), ns = monotonic_ns(), after = __rdtsc();
+      if (after - before >= best) continue;
+      best = after - before;
+      pair = {before + best / 2, ns};
+    }
+    widen(process.clock, pair);
   }
 #endif
   return process;

@@ -16,6 +16,9 @@
 namespace weft::trace {
 namespace {
 
+// As well as times of two processes of one host are known to agree.
+constexpr int64_t kSlack = 2000;
+
 bool is_post(Kind kind) {
   return kind == Kind::post_tx || kind == Kind::post_rx || kind == Kind::inject;
 }
@@ -371,7 +374,8 @@ class Pairing {
       for (size_t k = 0; skip_sent + k < sent.size() && skip_got + k < got.size(); ++k) {
         Span &a = timeline_.spans[sent[skip_sent + k]];
         Span &b = timeline_.spans[got[skip_got + k]];
-        if (one_clock && b.end_ns < a.begin_ns) break;  // out of step: say less rather than wrong
+        if (one_clock && b.end_ns + kSlack < a.begin_ns)
+          break;  // out of step: say less rather than wrong
         a.pair = got[skip_got + k];
         b.pair = sent[skip_sent + k];
       }
@@ -391,16 +395,16 @@ class Pairing {
              size_t &skip_got) const {
     const auto sent_at = [&](size_t k) { return timeline_.spans[sent[k]].begin_ns; };
     const auto got_at = [&](size_t k) { return timeline_.spans[got[k]].end_ns; };
-    while (skip_got < got.size() && got_at(skip_got) < sent_at(0)) ++skip_got;
+    while (skip_got < got.size() && got_at(skip_got) + kSlack < sent_at(0)) ++skip_got;
     if (skip_got == got.size()) return false;
     const size_t most = sent.size();
-    for (size_t k = 0; k < most && sent_at(k) <= got_at(skip_got); ++k) skip_sent = k;
+    for (size_t k = 0; k < most && sent_at(k) <= got_at(skip_got) + kSlack; ++k) skip_sent = k;
     // Several may be under way: back until no receive is too early.
     for (size_t tries = 0; tries < 1024; ++tries, --skip_sent) {
       bool sound = true;
       const size_t n = std::min(sent.size() - skip_sent, got.size() - skip_got);
       for (size_t k = 0; k < n && sound; ++k)
-        sound = sent_at(skip_sent + k) <= got_at(skip_got + k);
+        sound = sent_at(skip_sent + k) <= got_at(skip_got + k) + kSlack;
       if (sound) return true;
       if (skip_sent == 0) return false;
     }
