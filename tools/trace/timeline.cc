@@ -4,6 +4,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
 
 #include <algorithm>
 #include <climits>
@@ -385,9 +386,13 @@ class Pairing {
     const Span &span = timeline_.spans[i];
     const Event &post = timeline_.events[span.post];
     if (post.op() < Op::tsend) return {0, span.bytes};
-    const Record &record = span.receives ? *timeline_.events[span.completion].record : *post.record;
-    const bool has_tag = !span.receives || (record.flags & FI_TAGGED) != 0;
-    return {has_tag ? record.tag : post.record->tag, span.bytes};
+    if (!span.receives) return {post.record->tag, span.bytes};
+    // What arrived may have another tag than was asked for; not every format says it.
+    const Record &done = *timeline_.events[span.completion].record;
+    const ObjectInfo *queue = timeline_.object(span.process, done.object);
+    const bool says = queue != nullptr && queue->cq_format == FI_CQ_FORMAT_TAGGED + 1 &&
+                      (done.flags & FI_TAGGED) != 0;
+    return {says ? done.tag : post.record->tag, span.bytes};
   }
   // Where the beginnings of two sequences are gone: the last send before the first receive that is
   // there is taken for its own, if nothing then is received before it is sent.
