@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/diagnosis.h>
 
 #include <filesystem>
 #include <map>
@@ -200,6 +201,36 @@ TEST(Profile, PeersOfDatagrams) {
   const stats::Snapshot now = snapshot();
   EXPECT_EQ(counted(now, "tsend", "calls", "process"), 10u) << "both are endpoints of this process";
   EXPECT_EQ(counted(now, "tsend", "bytes"), 1000u);
+}
+
+// In a running program: from when it comes until it goes.
+TEST(Profile, ComesToARunningProgram) {
+  const std::string runtime = "WEFT_RUNTIME_DIR=" + folder();
+  if (!in_fresh_process({"FI_PROVIDER=tcp", "WEFT_TEST_REQUIRED=1", runtime.c_str()})) {
+    EXPECT_TRUE(stats::segments(folder()).empty());
+    fs::remove_all(folder());
+    return;
+  }
+  struct fid *weft = nullptr;
+  weft_diagnosis_ops *ops = nullptr;
+  must(fi_open(fi_version(), WEFT_DIAGNOSIS, nullptr, 0, 0, &weft, nullptr));
+  must(fi_open_ops(weft, WEFT_DIAGNOSIS_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
+  Pair pair;
+  exchange(pair, 5, 100);
+  EXPECT_TRUE(stats::segments(folder()).empty());
+  must(ops->attach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
+  exchange(pair, 7, 100);
+  EXPECT_EQ(counted(snapshot(), "send", "calls"), 7u);
+  EXPECT_EQ(counted(snapshot(), "send", "latency_samples"), 0u)
+      << "which queue the endpoint has is not known";
+  must(ops->detach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
+  exchange(pair, 3, 100);
+  EXPECT_EQ(counted(snapshot(), "send", "calls"), 7u) << "what was counted can still be read";
+  must(ops->attach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
+  exchange(pair, 2, 100);
+  EXPECT_EQ(counted(snapshot(), "send", "calls"), 9u);
+  must(ops->detach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
+  fi_close(weft);
 }
 
 // What a killed process left is removed by the next who looks.
