@@ -18,7 +18,7 @@ namespace weft::trace {
 namespace {
 
 // As well as times of two processes of one host are known to agree.
-constexpr int64_t kSlack = 2000;
+constexpr int64_t kSlack = 200;  // ns
 
 bool is_post(Kind kind) {
   return kind == Kind::post_tx || kind == Kind::post_rx || kind == Kind::inject;
