@@ -46,64 +46,35 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   Guard guard(lock());
   if (enabled_) return -FI_EOPBADSTATE;
-  bound_.reserve(bound_.size() + 1);
   switch (fid->fclass) {
     case FI_CLASS_AV: {
       if (!Av::is_mine(fid, FI_CLASS_AV, domain_.instance)) return -FI_EINVAL;
       if (flags != 0) return -FI_EBADFLAGS;
       if (av_ != nullptr) return -FI_EBUSY;
       if (&Av::from(fid)->engine() != domain_.engine) return -FI_EINVAL;  // another domain's
+      bindings_.hold(Av::from(fid)->users);
       av_ = receiver_.av = Av::from(fid);
-      bound_.push_back(&av_->users);
-      break;
+      return 0;
     }
     case FI_CLASS_EQ: {
       if (!Eq::is_mine(fid, FI_CLASS_EQ, domain_.instance)) return -FI_EINVAL;
       if (flags != 0) return -FI_EBADFLAGS;
       if (eq_ != nullptr) return -FI_EBUSY;
+      bindings_.hold(Eq::from(fid)->users);
       eq_ = Eq::from(fid);
-      bound_.push_back(&eq_->users);
-      break;
+      return 0;
     }
-    case FI_CLASS_CQ: {
-      if (!Cq::is_mine(fid, FI_CLASS_CQ, domain_.instance)) return -FI_EINVAL;
-      if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
-          !(flags & (FI_TRANSMIT | FI_RECV)))
-        return -FI_EBADFLAGS;
-      Cq *cq = Cq::from(fid);
-      if (&cq->engine() != domain_.engine) return -FI_EINVAL;  // another domain's: another lock
-      if ((flags & FI_TRANSMIT && tx_cq_ != nullptr) ||
-          (flags & FI_RECV && receiver_.cq != nullptr))
-        return -FI_EBUSY;
-      if (flags & FI_TRANSMIT) {
-        tx_cq_ = cq;
-        tx_selective_ = flags & FI_SELECTIVE_COMPLETION;
-      }
-      if (flags & FI_RECV) {
-        receiver_.cq = cq;
-        receiver_.selective = flags & FI_SELECTIVE_COMPLETION;
-      }
-      bound_.push_back(&cq->users);
-      break;
-    }
-    case FI_CLASS_CNTR: {
-      if (!Cntr::is_mine(fid, FI_CLASS_CNTR, domain_.instance)) return -FI_EINVAL;
-      Cntr *cntr = Cntr::from(fid);
-      if (&cntr->engine() != domain_.engine) return -FI_EINVAL;
-      const std::pair<uint64_t, Cntr **> places[] = {
-          {FI_SEND, &send_},   {FI_RECV, &receiver_.cntr},      {FI_READ, &read_},
-          {FI_WRITE, &write_}, {FI_REMOTE_READ, &remote_read_}, {FI_REMOTE_WRITE, &remote_write_}};
-      uint64_t known = 0;
-      for (auto [flag, place] : places) {
-        known |= flag;
-        if (flags & flag && *place != nullptr) return -FI_EBUSY;
-      }
-      if (flags == 0 || flags & ~known) return -FI_EBADFLAGS;
-      for (auto [flag, place] : places)
-        if (flags & flag) *place = cntr;
-      bound_.push_back(&cntr->users);
-      break;
-    }
+    case FI_CLASS_CQ:
+      return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_},
+                               {receiver_.cq, receiver_.selective});
+    case FI_CLASS_CNTR:
+      return bindings_.bind_cntr(fid, flags,
+                                 {{FI_SEND, send_},
+                                  {FI_RECV, receiver_.cntr},
+                                  {FI_READ, read_},
+                                  {FI_WRITE, write_},
+                                  {FI_REMOTE_READ, remote_read_},
+                                  {FI_REMOTE_WRITE, remote_write_}});
     case FI_CLASS_SRX_CTX: {
       SharedReceiveContext *srx = SharedReceiveContext::find(domain_, fid);
       if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
@@ -111,17 +82,15 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
       if (shared_ != nullptr) return -FI_EBUSY;
       // What the endpoint was opened for must be among what is shared (fi_endpoint.3).
       if ((caps_ & (FI_MSG | FI_TAGGED)) & ~srx->caps()) return -FI_EINVAL;
+      bindings_.hold(srx->users);
       shared_ = srx;
-      bound_.push_back(&srx->users);
-      break;
+      return 0;
     }
     case FI_CLASS_MR:
       return 0;  // regions belong to the domain
     default:
       return -FI_EINVAL;
   }
-  bound_.back()->fetch_add(1);
-  return 0;
 }
 
 Result<void> RdmEndpoint::check_bindings() const {
@@ -265,8 +234,7 @@ void RdmEndpoint::release(AvUser *user) {
   shared_ = nullptr;
   if (av_ != nullptr && user != nullptr) av_->remove_user(*user);
   av_ = receiver_.av = nullptr;
-  for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);
-  bound_.clear();
+  bindings_.release();
   eq_ = nullptr;
 }
 

@@ -34,6 +34,7 @@ constexpr size_t kControlsAtOnce = 2;
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
       Stream(domain),
+      bindings_(domain.shared()),
       tx_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
       rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
@@ -108,51 +109,16 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       eq_->add_source(engine_);
       return 0;
     }
-    case FI_CLASS_CQ: {
-      if (!sdk::Cq::is_mine(fid, FI_CLASS_CQ, instance())) return -FI_EINVAL;
-      if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
-          !(flags & (FI_TRANSMIT | FI_RECV)))
-        return -FI_EBADFLAGS;
-      sdk::Cq *cq = sdk::Cq::from(fid);
-      // A queue of another domain has another lock.
-      if (&cq->engine() != &engine_) return -FI_EINVAL;
-      if ((flags & FI_TRANSMIT && tx_cq_ != nullptr) || (flags & FI_RECV && rx_cq_ != nullptr))
-        return -FI_EBUSY;
-      if (flags & FI_TRANSMIT) {
-        tx_cq_ = cq;
-        tx_selective_ = flags & FI_SELECTIVE_COMPLETION;
-        cq->users.fetch_add(1);
-      }
-      if (flags & FI_RECV) {
-        rx_cq_ = cq;
-        rx_selective_ = flags & FI_SELECTIVE_COMPLETION;
-        cq->users.fetch_add(1);
-      }
-      return 0;
-    }
-    case FI_CLASS_CNTR: {
-      if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
-      if (&sdk::Cntr::from(fid)->engine() != &engine_) return -FI_EINVAL;  // as for queues
-      static constexpr std::pair<uint64_t, CntrKind> kKinds[] = {
-          {FI_SEND, kCntrSend},
-          {FI_RECV, kCntrRecv},
-          {FI_READ, kCntrRead},
-          {FI_WRITE, kCntrWrite},
-          {FI_REMOTE_READ, kCntrRemoteRead},
-          {FI_REMOTE_WRITE, kCntrRemoteWrite}};
-      uint64_t known = 0;
-      for (auto [flag, kind] : kKinds) {
-        known |= flag;
-        if (flags & flag && cntrs_[kind] != nullptr) return -FI_EBUSY;
-      }
-      if (flags == 0 || flags & ~known) return -FI_EBADFLAGS;
-      for (auto [flag, kind] : kKinds) {
-        if (!(flags & flag)) continue;
-        cntrs_[kind] = sdk::Cntr::from(fid);
-        cntrs_[kind]->users.fetch_add(1);
-      }
-      return 0;
-    }
+    case FI_CLASS_CQ:
+      return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
+    case FI_CLASS_CNTR:
+      return bindings_.bind_cntr(fid, flags,
+                                 {{FI_SEND, cntrs_[kCntrSend]},
+                                  {FI_RECV, cntrs_[kCntrRecv]},
+                                  {FI_READ, cntrs_[kCntrRead]},
+                                  {FI_WRITE, cntrs_[kCntrWrite]},
+                                  {FI_REMOTE_READ, cntrs_[kCntrRemoteRead]},
+                                  {FI_REMOTE_WRITE, cntrs_[kCntrRemoteWrite]}});
     case FI_CLASS_SRX_CTX: {
       // One of this domain's, and not one for unconnected endpoints.
       sdk::Guard guard(engine_.lock());
@@ -160,8 +126,8 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       const auto at = std::ranges::find(all, fid, &SharedReceive::base);
       if (at == all.end()) return -FI_EINVAL;
       if (srx_ != nullptr) return -FI_EBUSY;
+      bindings_.hold((*at)->users);
       srx_ = *at;
-      srx_->users.fetch_add(1);
       return 0;
     }
     case FI_CLASS_MR:
@@ -243,17 +209,11 @@ int Endpoint::close() {
     }
     // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).
-    sdk::Cq *tx_cq = std::exchange(tx_cq_, nullptr), *rx_cq = std::exchange(rx_cq_, nullptr);
-    sdk::Cntr *cntrs[kCntrCount];
-    std::copy(std::begin(cntrs_), std::end(cntrs_), cntrs);
+    tx_cq_ = rx_cq_ = nullptr;
     std::fill(std::begin(cntrs_), std::end(cntrs_), nullptr);
     disconnect(FI_ECANCELED, false);
     std::erase(domain_.endpoints(), this);
-    if (tx_cq != nullptr) tx_cq->users.fetch_sub(1);
-    if (rx_cq != nullptr) rx_cq->users.fetch_sub(1);
-    for (sdk::Cntr *cntr : cntrs)
-      if (cntr != nullptr) cntr->users.fetch_sub(1);
-    if (srx_ != nullptr) srx_->users.fetch_sub(1);
+    bindings_.release();
   }
   if (eq_ != nullptr) {
     eq_->forget(base());

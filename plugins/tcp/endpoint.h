@@ -12,6 +12,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/bindings.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/engine.h>
@@ -192,6 +193,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::Eq *eq_ = nullptr;
   SharedReceive *srx_ = nullptr;
   sdk::Cntr *cntrs_[kCntrCount] = {};
+  sdk::Bindings bindings_;
   uint64_t tx_flags_, rx_flags_;  // of calls that take none
   const uint64_t caps_;
   const uint32_t addr_format_;

@@ -22,6 +22,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/result.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/bindings.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/eq.h>
@@ -164,9 +165,9 @@ class RdmEndpoint {
   Cntr *remote_read_ = nullptr, *remote_write_ = nullptr;
   Av *av_ = nullptr;
   Eq *eq_ = nullptr;
-  std::vector<std::atomic<size_t> *> bound_;  // users of what is bound
+  Bindings bindings_{domain_};
   Receiver receiver_;
-  const bool wants_shared_;                   // FI_SHARED_CONTEXT
+  const bool wants_shared_;  // FI_SHARED_CONTEXT
   SharedReceiveContext *shared_ = nullptr;
 };
 
