@@ -507,7 +507,8 @@ class Profile {
     if (endpoint == nullptr) return rc;
     if (command == FI_ENABLE) {
       endpoint->learn_name();
-    } else if (auto *alias = state_at<EndpointState>(link, *static_cast<struct fi_alias *>(arg)->fid)) {
+    } else if (auto *alias =
+                   state_at<EndpointState>(link, *static_cast<struct fi_alias *>(arg)->fid)) {
       alias->stands_for(*endpoint);
     }
     return rc;
