@@ -78,7 +78,7 @@ TEST(PeerTable, KeepsAndForgets) {
 class SegmentTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/weft-profile-XXXXXX";
+    char folder[] = "/tmp/profile-test-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
     setenv("WEFT_RUNTIME_DIR", folder, 1);

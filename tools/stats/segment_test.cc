@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 class Segments : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/weft-stats-XXXXXX";
+    char folder[] = "/tmp/stats-test-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
     setenv("WEFT_RUNTIME_DIR", folder, 1);
