@@ -955,6 +955,7 @@ class HookTrace {
                                               Next next) {
     Seen &seen = object_state<HookTrace>(link);
     Slot *slot = slot_for(seen, op);
+    if (slot != nullptr && !samples(*slot)) slot = nullptr;
     if (slot == nullptr) {
       const ssize_t rc = next();
       if (is_error(rc)) note_error(seen, slot, op, ticks(), rc, describe(false));
@@ -978,7 +979,7 @@ class HookTrace {
       return rc;
     }
     const Post what = describe(rc == 0);
-    if (filters_data_ && rc == 0 && !passes(*slot, what)) return rc;
+    if (filters_data_ && rc == 0 && !passes(what)) return rc;
     if (seen.in_vain.count.load(kRelaxed) != 0) [[unlikely]]
       note_retries(seen, *slot);
     write(seen, *slot, op, begin, measures ? ticks_between(begin, ticks()) : kNotMeasured, rc,
@@ -987,13 +988,13 @@ class HookTrace {
       seen.store->saw_error();
     return rc;
   }
-  // Looked at for every post and read, so that a run of them is in or out as a whole.
-  bool passes(Slot &slot, const Post &what) const {
-    if (!samples(slot) || what.size < settings_.min_size) return false;
+  bool passes(const Post &what) const {
+    if (what.size < settings_.min_size) return false;
     return settings_.peers.empty() || what.peer >= kNoPeer ||
            std::find(settings_.peers.begin(), settings_.peers.end(), uint32_t(what.peer)) !=
                settings_.peers.end();
   }
+  // Asked by every post and read, so that a run of them is in or out as a whole.
   bool samples(Slot &slot) const {
     return settings_.sample <= 1 || slot.sampled++ / 64 % settings_.sample == 0;
   }
@@ -1010,7 +1011,7 @@ class HookTrace {
                Next next) {
     Seen &seen = object_state<HookTrace>(link);
     Slot *slot = slot_for(seen, op);
-    if (slot == nullptr) return next(buf, count, sources);
+    if (slot == nullptr || !samples(*slot)) return next(buf, count, sources);
     int format = seen.cq_format.load(kRelaxed);
     // Who reads in vain over and over does not pay for the clock, and has one reading less when
     // something comes: then the call began with the first that was recorded within it, or is not
@@ -1042,7 +1043,6 @@ class HookTrace {
       }
       return n;
     }
-    if (filters_data_ && !samples(*slot)) return n;
     Record note{.begin = end,
                 .object = seen.id,
                 .peer = kNoPeer,

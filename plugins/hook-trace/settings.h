@@ -38,7 +38,7 @@ struct Settings {
   uint32_t sample = 1;
 
   OpMask mask(size_t fclass) const { return (classes >> (fclass & 63) & 1) != 0 ? ops : OpMask{}; }
-  bool filters_data() const { return min_size > 0 || !peers.empty() || sample > 1; }
+  bool filters_data() const { return min_size > 0 || !peers.empty(); }
 };
 
 // What may stand in `ops`: a group ("msg"), or the name of an operation ("tsend").

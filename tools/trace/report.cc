@@ -94,7 +94,8 @@ Json describe(const Timeline &timeline, const Span &span) {
 Json waiting(const Timeline &timeline, size_t process) {
   struct Wait {
     uint64_t reads = 0, in_vain = 0;
-    int64_t ns = 0, longest = 0;
+    uint64_t ns = 0;  // may wrap in a damaged trace
+    int64_t longest = 0;
   };
   std::map<uint64_t, Wait> queues;
   const ClockInfo &clock = (*timeline.processes)[process].clock;
@@ -110,7 +111,7 @@ Json waiting(const Timeline &timeline, size_t process) {
       wait.in_vain += event.record->flags;
       ns += int64_t(clock.length_ns(event.record->begin - event.record->tag));
     }
-    wait.ns += ns;
+    wait.ns += uint64_t(ns);
     wait.longest = std::max(wait.longest, ns);
   }
   Json list = Json::array();

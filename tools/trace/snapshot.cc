@@ -203,16 +203,26 @@ Result<T> of_file(Result<T> result, const std::string &path) {
 
 }  // namespace
 
+namespace {
+// No honest time is further away than nine years; sums and differences of such are within bounds.
+constexpr int64_t kFar = int64_t{1} << 58;
+template <class T>
+int64_t near(T ns) {
+  return int64_t(std::clamp<T>(ns, T(-kFar), T(kFar)));
+}
+}  // namespace
+
 int64_t ClockInfo::to_ns(uint64_t ticks) const {
   const auto since = int64_t(ticks - begin_ticks);
-  const auto ns = static_cast<__int128>(since) * span_ns / span_ticks;
-  return int64_t(begin_monotonic_ns) + int64_t(ns);
+  const auto ns = static_cast<__int128>(since) * std::min(span_ns, uint64_t{1} << 60) / span_ticks;
+  return near(static_cast<__int128>(begin_monotonic_ns) + ns);
 }
 uint64_t ClockInfo::length_ns(uint64_t ticks) const {
-  return uint64_t(static_cast<unsigned __int128>(ticks) * span_ns / span_ticks);
+  const auto ns = static_cast<unsigned __int128>(ticks) * span_ns / span_ticks;
+  return ns < uint64_t(kFar) ? uint64_t(ns) : uint64_t(kFar);
 }
 int64_t ClockInfo::to_real_ns(int64_t monotonic_ns) const {
-  return monotonic_ns + int64_t(begin_real_ns - begin_monotonic_ns);
+  return near(static_cast<__int128>(monotonic_ns) + begin_real_ns - begin_monotonic_ns);
 }
 
 Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
