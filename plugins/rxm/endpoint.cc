@@ -106,7 +106,7 @@ int Endpoint::control(int command, void *arg) {
   auto done = enable();
   if (done) return 0;
   lower_.shut();
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_enable: %s", done.error().text.c_str());
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
   return -done.error().code;
 }
 
