@@ -69,8 +69,8 @@ TEST_F(RdmAuto, ATargetThatNeverPollsServesRma) {
   AUTO_NEEDED(FI_RMA);
   Options options = automatic(FI_RMA);
   options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  std::vector<uint8_t> window(200000), in(200000);  // outlive the thread that reads them
   Net net(2, options);
-  std::vector<uint8_t> window(200000), in(200000);
   fid_mr *region = net[1].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
   const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);
   net.set_asleep(1, true);
@@ -90,8 +90,8 @@ TEST_F(RdmAuto, ATargetThatNeverPollsServesRma) {
 
 TEST_F(RdmAuto, ATargetThatNeverPollsServesAtomics) {
   AUTO_NEEDED(FI_ATOMIC);
-  Net net(2, automatic(FI_ATOMIC | FI_RMA));
   uint64_t word = 0, one = 1, old = 9;
+  Net net(2, automatic(FI_ATOMIC | FI_RMA));
   fid_mr *region = net[1].expose(&word, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
   net.set_asleep(1, true);
   for (uint64_t i = 0; i < 10; ++i) {
