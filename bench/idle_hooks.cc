@@ -13,7 +13,8 @@ constexpr const char *kName = nullptr;
   template <>        \
   constexpr const char *kName<number> = "idle" #number;
 NAME(1)
-NAME(2) NAME(3) NAME(4) NAME(5) NAME(6) NAME(7) NAME(8)
+NAME(2)
+NAME(3) NAME(4) NAME(5) NAME(6) NAME(7) NAME(8)
 #undef NAME
 
     template <int kNumber>

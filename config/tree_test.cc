@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // YAML itself, through the policy reader: which of it is taken, and what is said about the rest.
-#include <chrono>
+#include <time.h>
+
 #include <functional>
 #include <thread>
 
@@ -205,16 +206,22 @@ TEST(Yaml, HostileTextsTakeLinearTime) {
       {"documents", repeat("", "---\n", "")},
   };
   for (const Case &c : cases) {
+    // Of this thread alone: what else the machine does is no matter.
     const auto seconds = [&](size_t size) {
       const std::string text = c.text(size);
-      const auto start = std::chrono::steady_clock::now();
+      const auto now = [] {
+        timespec time{};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+      };
+      const double start = now();
       EXPECT_EQ(read_policy(text).code, -FI_EINVAL) << c.name;
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      return now() - start;
     };
     const double quarter = seconds(size_t{1} << 16);
     const double whole = seconds(size_t{1} << 18);
     // Linear gives 4, quadratic 16; below a quarter of a second the difference is noise.
-    EXPECT_LT(whole, 8 * quarter + 0.25)
+    EXPECT_LT(whole, 10 * quarter + 0.25)
         << c.name << ": " << quarter << " s for 64 KiB, " << whole << " s for 256 KiB";
   }
 }

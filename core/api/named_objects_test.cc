@@ -119,9 +119,10 @@ TEST_F(NamedObjects, ParametersOfCoreUnitsAndProvidersAreListed) {
   process.params.define("acme", "x", FI_PARAM_INT, "help");
   std::vector<std::string> names;
   for (const ParamLine &line : process.parameters()) names.push_back(line.variable);
-  EXPECT_THAT(names, testing::IsSupersetOf({"FI_PROVIDER", "FI_PROVIDER_PATH", "FI_HOOK",
-                                            "FI_CONFIG", "FI_CONTROL", "FI_LOG_LEVEL", "FI_LOG_PROV",
-                                            "FI_LOG_SUBSYS", "FI_ACME_X", "FI_DOUBLE_SIZE"}));
+  EXPECT_THAT(names,
+              testing::IsSupersetOf({"FI_PROVIDER", "FI_PROVIDER_PATH", "FI_HOOK", "FI_CONFIG",
+                                     "FI_CONTROL", "FI_LOG_LEVEL", "FI_LOG_PROV", "FI_LOG_SUBSYS",
+                                     "FI_ACME_X", "FI_DOUBLE_SIZE"}));
 }
 
 }  // namespace

@@ -333,19 +333,22 @@ TEST_F(FrontTest, HooksOnARunningProgram) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(from.attach_hook(std::array{&fabric->fid}, "trace").has_value());
     EXPECT_NE(ep->msg, before);
-    EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trace").error().text, HasSubstr("already"));
+    EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trace").error().text,
+                HasSubstr("already"));
     ASSERT_TRUE(from.detach_hook(std::array{&fabric->fid}, "trace").has_value());
     EXPECT_EQ(ep->msg, before);
   }
   EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trcae").error().text,
               HasSubstr("did you mean \"trace\"?"));
-  EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "tcp").error().text, HasSubstr("no hook \"tcp\""));
+  EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "tcp").error().text,
+              HasSubstr("no hook \"tcp\""));
   EXPECT_THAT(from.detach_hook(std::array{&fabric->fid}, "trace").error().text,
               HasSubstr("not on this object"));
   fi_close(&ep->fid);
   fi_close(&domain->fid);
   fi_close(&fabric->fid);
-  EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trace").error().text, HasSubstr("no open object"));
+  EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trace").error().text,
+              HasSubstr("no open object"));
 }
 
 TEST_F(FrontTest, WrongParametersRejectTheUnitWithTheirPlace) {

@@ -9,9 +9,9 @@
 #include <weft/runtime_dir.h>
 
 #include <filesystem>
-#include <optional>
 
 #include "tests/conformance/harness.h"
+#include "tests/stacks/count.h"
 #include "tools/weft/control.h"
 
 namespace weft::conformance {
@@ -19,27 +19,6 @@ namespace {
 
 using cli::Control;
 using testing::HasSubstr;
-
-std::optional<uint64_t> counted(fid_ep *ep) {
-  weft_counters_ops *ops = nullptr;
-  if (fi_open_ops(&ep->fid, "hook-count", 0, reinterpret_cast<void **>(&ops), nullptr) != 0)
-    return {};
-  weft_counter counter{};
-  ops->read(&ep->fid, &counter, 1);
-  return counter.value;
-}
-
-void exchange(Pair &pair, int messages) {
-  for (int i = 0; i < messages; ++i) {
-    const auto out = pattern(100, unsigned(i));
-    std::vector<uint8_t> in(out.size());
-    pair.post([&] { return fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, nullptr); });
-    pair.post([&] { return fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr); });
-    pair.wait(pair.b.receive_cq());
-    pair.wait(pair.a.tx_cq);
-    ASSERT_EQ(in, out);
-  }
-}
 
 std::string socket_path(pid_t pid) {
   const Result<std::string> folder = runtime_directory();

@@ -13,31 +13,10 @@
 #include <thread>
 
 #include "tests/conformance/harness.h"
+#include "tests/stacks/count.h"
 
 namespace weft::conformance {
 namespace {
-
-// What the example hook counted on an endpoint; nothing if it is not there.
-std::optional<uint64_t> counted(fid_ep *ep) {
-  weft_counters_ops *ops = nullptr;
-  if (fi_open_ops(&ep->fid, "hook-count", 0, reinterpret_cast<void **>(&ops), nullptr) != 0)
-    return {};
-  weft_counter counter{};
-  ops->read(&ep->fid, &counter, 1);
-  return counter.value;
-}
-
-void exchange(Pair &pair, int messages) {
-  for (int i = 0; i < messages; ++i) {
-    const auto out = pattern(100 + size_t(i), unsigned(i));
-    std::vector<uint8_t> in(out.size());
-    pair.post([&] { return fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, nullptr); });
-    pair.post([&] { return fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr); });
-    EXPECT_EQ(pair.wait(pair.b.receive_cq()).len, out.size());
-    pair.wait(pair.a.tx_cq);
-    ASSERT_EQ(in, out);
-  }
-}
 
 class Diagnosis {
  public:
