@@ -13,8 +13,33 @@
 
 #include "core/stack/op_tables.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void AnnotateIgnoreWritesBegin(const char *file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char *file, int line);
+#endif
+
 namespace weft {
 namespace {
+
+// Tells ThreadSanitizer not to watch what this thread writes: tables, links and the states of
+// hooks, which other threads reach only through a pointer that is stored with release order
+// afterwards. They load it by an ordinary load, in an inline function of the public headers, so
+// that no sanitizer can see the order (tests/tsan.supp).
+class Unwatched {
+ public:
+#ifdef __SANITIZE_THREAD__
+  Unwatched() {
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~Unwatched() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  }
+#else
+  Unwatched() {}
+#endif
+  Unwatched(const Unwatched &) = delete;
+  Unwatched &operator=(const Unwatched &) = delete;
+};
 
 using HookList = std::vector<std::shared_ptr<Hook>>;  // outermost first
 
@@ -92,6 +117,7 @@ bool overlays_any(const weft_op_tables &tables, size_t fclass) {
 // is published first is what outer links call through, so that a call never meets a table that is
 // not there yet. False: no memory; nothing was changed.
 bool publish(struct fid *fid, Hooked &hooked) try {
+  const Unwatched writes;
   const std::span<const TablePlace> places = places_of(fid->fclass);
   std::array<const void *, 8> outermost{};
   std::vector<std::array<const void *, 8>> beneath(hooked.active.size());
@@ -145,6 +171,7 @@ void log_failure(const Hook &hook, const std::string &text) {
 // Puts one more hook on an object that the caller holds (busy), outside all others. False with a
 // text if the hook failed; true also where the hook does not want this object.
 bool put_on(Record &record, const std::shared_ptr<Hook> &hook, std::string &text) {
+  const Unwatched writes;
   const weft_hook_unit &unit = hook->unit();
   const bool touches = overlays_any(*unit.overlay, record.fid->fclass);
   if (unit.attach == nullptr && !touches) return true;
