@@ -27,8 +27,8 @@ bool is_note(const Event &event) {
 }
 
 std::string result_text(const Event &event) {
-  return event.record->result < 0 ? fi_strerror(-event.record->result)
-                                  : std::to_string(event.record->result);
+  const int32_t result = event.record->result;
+  return result < 0 ? fi_strerror(negated(result)) : std::to_string(result);
 }
 
 // What stands beside an event in a viewer, one after the other to `value` or `text`.

@@ -275,7 +275,7 @@ Json make_report(const Timeline &timeline, const ReportOptions &options) {
       Json json = describe(timeline, *slow[i]);
       json["ns"] = slow[i]->end_ns - slow[i]->begin_ns;
       if (slow[i]->end == SpanEnd::failed)
-        json["error"] = fi_strerror(-timeline.events[slow[i]->completion].record->result);
+        json["error"] = fi_strerror(negated(timeline.events[slow[i]->completion].record->result));
       one["slowest"].push_back(std::move(json));
     }
     Json unmatched{{"sends", 0}, {"receives", 0}, {"of_closed_objects", 0}};

@@ -25,9 +25,27 @@ namespace {
 constexpr const char kSavedMagic[] = "weft trace";
 constexpr uint32_t kSavedVersion = 1;
 
+// Bytes that are part of no UTF-8 character, which protobuf and JSON refuse, become '?'; a name
+// that was cut may end in some.
+std::string readable(std::string text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = uint8_t(text[i]);
+    const size_t length = lead < 0x80                   ? 1
+                          : lead >= 0xc2 && lead < 0xe0 ? 2
+                          : lead >= 0xe0 && lead < 0xf0 ? 3
+                          : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                        : 0;
+    bool whole = length != 0 && i + length <= text.size();
+    for (size_t k = 1; whole && k < length; ++k) whole = (uint8_t(text[i + k]) & 0xc0) == 0x80;
+    if (!whole) text[i] = '?';
+    i += whole ? length : 1;
+  }
+  return text;
+}
+
 template <size_t kSize>
 std::string text_of(const char (&place)[kSize]) {
-  return std::string(place, strnlen(place, kSize));
+  return readable(std::string(place, strnlen(place, kSize)));
 }
 
 // What lies in a file that a process may be writing to.

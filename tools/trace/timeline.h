@@ -24,6 +24,11 @@
 
 namespace weft::trace {
 
+// -code, for a code from a file that may be damaged: the least number has no opposite.
+inline int negated(int32_t code) {
+  return int(0u - uint32_t(code));
+}
+
 inline constexpr size_t kNone = ~size_t{0};
 
 // A record in its place.
