@@ -9,6 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -94,11 +96,10 @@ Result<Roots> roots_of(const json &request, const ObjectTable &table) {
     id = object->get<uint64_t>();
   }
   Roots roots;
-  std::string elements;
+  std::set<std::string> open;  // elements that have a fabric
   for (const ObjectTable::Live &live : table.list()) {
     const bool is_fabric = live.fclass == FI_CLASS_FABRIC;
-    if (is_fabric && elements.find(live.element) == std::string::npos)
-      elements += (elements.empty() ? "" : ", ") + live.element;
+    if (is_fabric) open.insert(live.element);
     const bool meant = id                 ? live.id == *id
                        : !element.empty() ? is_fabric && live.element == element
                                           : is_fabric && table.owner_of(live.fid) != nullptr;
@@ -108,7 +109,9 @@ Result<Roots> roots_of(const json &request, const ObjectTable &table) {
   }
   if (!roots.fids.empty()) return roots;
   if (id) return fail(FI_ENOENT, "no object %llu is open", (unsigned long long)*id);
-  if (elements.empty()) return fail(FI_ENOENT, "no fabric is open");
+  if (open.empty()) return fail(FI_ENOENT, "no fabric is open");
+  std::string elements;
+  for (const std::string &one : open) elements += (elements.empty() ? "" : ", ") + one;
   if (element.empty())
     return fail(FI_ENOENT, "no fabric is open that the application opened; elements: %s",
                 elements.c_str());

@@ -2,7 +2,7 @@
 // What a process does for others of its user: tells its objects, hangs hooks on them, takes them
 // off. Requests and answers are JSON objects.
 //
-//   Controller controller({.front = front, .objects = objects, .version = "0.1.0"});
+//   Controller controller(front, objects);
 //   controller.answer(R"({"do": "attach", "hook": "trace", "params": {"size": "4M"}})");
 //     // {"ok": true, "objects": [3]}, or {"ok": false, "error": "no hook \"trase\": ..."}
 //

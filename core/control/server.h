@@ -31,7 +31,8 @@ class ControlServer {
   static constexpr size_t kMaxRequest = 64 * 1024;
   static constexpr std::chrono::seconds kPatience{2};
 
-  // Errors: the path is too long or taken by a living process, no descriptors, no thread.
+  // What stands at the path is taken for the leftover of a process that is gone, and removed.
+  // Errors: the path is too long or its folder missing, no descriptors, no thread.
   static Result<std::unique_ptr<ControlServer>> listen(std::string path, Handler handler);
   ~ControlServer();  // waits for a request that is being answered, and removes the socket
   ControlServer(const ControlServer &) = delete;
