@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What both dialects work on: operations that the application started, and messages that arrive.
+#ifndef WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
+#define WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
+
+#include <rdma/fi_atomic.h>
+#include <sys/uio.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/receiver.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "plugins/rxd/protocol/carrier.h"
+
+namespace weft::rxd {
+
+inline constexpr size_t kMaxVectors = 4;
+inline constexpr size_t kInlineSize = 128;  // bytes of payload or operands inside an operation
+inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compares
+
+class Conversation;
+
+// One operation of the application, from start() until Owner::on_done().
+struct TxOp {
+  enum class Kind : uint8_t { kMessage, kRead, kWrite, kAtomic };
+  // ---- filled in by the endpoint ----
+  Kind kind = Kind::kMessage;
+  bool tagged = false;
+  bool has_data = false;
+  bool delivery = false;  // ends when it is in the peer's memory (FI_DELIVERY_COMPLETE); messages
+                          // that do not ask for it end when all of it was acknowledged
+  bool fence = false;     // begins when all before it, to this peer, have ended
+  bool more = false;      // FI_MORE: need not leave before the next one, or progress
+  bool report = true;
+  sdk::AtomicKind atomic = sdk::AtomicKind::kWrite;
+  uint8_t datatype = 0, op = 0;
+  uint8_t count = 0;         // of iov: what is sent, or where a read goes
+  uint8_t vector_count = 0;  // of vectors
+  uint8_t result_count = 0;  // of results
+  void *context = nullptr;
+  uint64_t cq_flags = 0;  // of the completion
+  uint64_t length = 0;    // bytes of iov; of an atomic: operands, then compares
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  iovec iov[sdk::Receive::kIovLimit];
+  RmaVector vectors[kMaxVectors];
+  fi_ioc results[sdk::Receive::kIovLimit];
+  // ---- of the conversation ----
+  TxOp *next = nullptr;
+  TxOp *previous = nullptr;
+  uint32_t id = 0;
+  bool started = false;  // its first packet has left
+  bool acked = false;    // all that it sends was acknowledged
+  bool answered = false;  // done, result, or all data of a read
+  uint16_t status = 0;    // FI_E..., as the peer said
+  uint32_t packets = 0;   // with bytes of it that are not acknowledged
+  uint64_t sent = 0;      // bytes handed to the carrier once
+  uint64_t allowed = 0;   // bytes that may be sent (pulled, or unasked)
+  uint64_t received = 0;  // bytes of an answer
+  // What must outlive the call: FI_INJECT, small messages, operands.
+  std::unique_ptr<uint8_t[]> copy;
+  uint8_t bytes[kInlineSize];
+  TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members alone
+};
+
+// A message that is arriving, or waits to be wanted (message.length is its whole length).
+struct Incoming : sdk::Unexpected {
+  Conversation *conversation = nullptr;  // null: its peer is gone; all that is needed is here
+  Incoming *previous = nullptr, *following = nullptr;  // of the conversation: not all arrived
+  sdk::Receive *receive = nullptr;       // null: not wanted yet
+  uint32_t id = 0;
+  bool discarded = false;     // nobody wants it, but more of it is coming
+  bool wants_done = false;    // the sender wants to be told
+  uint64_t arrived = 0;       // bytes, each counted once
+  uint64_t limit = 0;         // data below this offset was asked for
+  uint64_t first = 0;         // bytes of the first packet (stock: where the segments begin)
+  std::unique_ptr<uint8_t[]> copy;  // what came before it was wanted, from offset 0
+  uint64_t copied = 0;              // bytes that `copy` has room for
+};
+
+}  // namespace weft::rxd
+
+#endif
