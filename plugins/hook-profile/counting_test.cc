@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -107,6 +108,25 @@ TEST_F(SegmentTest, IsThereAndGoesAway) {
     EXPECT_EQ(std::filesystem::status(file()).permissions(), std::filesystem::perms(0600));
   }
   EXPECT_FALSE(std::filesystem::exists(file()));
+}
+
+TEST_F(SegmentTest, TheNextProcessRemovesWhatAnotherLeft) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::string why;
+    const auto segment = Segment::open(1 << 20, why);
+    _exit(segment->path() == file() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto left = folder_ / (std::to_string(child) + ".profile");
+  ASSERT_TRUE(std::filesystem::exists(left));
+  std::string why;
+  const auto segment = Segment::open(1 << 20, why);
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(file()));
 }
 
 TEST_F(SegmentTest, PrivateWhereNoFileCanBe) {

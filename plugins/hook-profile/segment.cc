@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/hook-profile/segment.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -146,12 +147,20 @@ std::string program_name() {
   return name;
 }
 
-// The file of this process, for the end of the process: a program that exits without closing its
-// objects leaves nothing behind either. Readers remove what a killed one left.
-char exit_path[512];
-int exit_pid;
-__attribute__((destructor)) void remove_at_exit() {
-  if (exit_path[0] != '\0' && exit_pid == getpid()) unlink(exit_path);
+// Removes what processes left that ended without closing their objects. (A plugin has no say at the
+// end of its process.) A living one holds the lock.
+void sweep(const std::string &folder) {
+  DIR *const files = opendir(folder.c_str());
+  if (files == nullptr) return;
+  while (const dirent *entry = readdir(files)) {
+    const std::string_view name(entry->d_name);
+    if (!name.ends_with(".profile")) continue;
+    const int file = openat(dirfd(files), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    if (flock(file, LOCK_SH | LOCK_NB) == 0) unlinkat(dirfd(files), entry->d_name, 0);
+    close(file);
+  }
+  closedir(files);
 }
 
 }  // namespace
@@ -167,6 +176,7 @@ Segment::Segment(size_t size, std::string &why) : pid_(getpid()) {
   if (!folder) {
     why = folder.error().text;
   } else {
+    sweep(*folder);
     path_ = *folder + "/" + std::to_string(pid_) + ".profile";
     // Whole before it gets its name: nobody reads half a header.
     const std::string draft = path_ + ".new";
@@ -181,13 +191,7 @@ Segment::Segment(size_t size, std::string &why) : pid_(getpid()) {
         base_ = static_cast<char *>(at);
         backed_ = kPiece;
         describe();
-        if (rename(draft.c_str(), path_.c_str()) == 0) {
-          if (path_.size() < sizeof exit_path) {
-            std::memcpy(exit_path, path_.c_str(), path_.size() + 1);
-            exit_pid = pid_;
-          }
-          return;
-        }
+        if (rename(draft.c_str(), path_.c_str()) == 0) return;
       }
     }
     const int code = errno;
@@ -210,10 +214,7 @@ Segment::Segment(size_t size, std::string &why) : pid_(getpid()) {
 Segment::~Segment() {
   if (file_ >= 0) {
     close(file_);
-    if (pid_ == getpid()) {
-      unlink(path_.c_str());
-      if (path_ == exit_path) exit_path[0] = '\0';
-    }
+    if (pid_ == getpid()) unlink(path_.c_str());
   }
   if (base_ != nullptr) munmap(base_, size_);
 }
