@@ -6,12 +6,13 @@
 //   peer.conversation->start(op);
 //   kept = peer.conversation->on_packet(bytes, buffer);
 //
-// Everything with the engine's lock held. A conversation that has ended (`false` of the calls that
-// return one, after it has told everybody) is destroyed by Core.
+// Everything with the engine's lock held. A conversation that finds that it is over says so by
+// Core::lose(); when the call that it is in has returned, Core ends and destroys it.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CONVERSATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CONVERSATION_H
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "plugins/rxd/protocol/operation.h"
@@ -44,12 +45,15 @@ class Conversation {
     TxOp *first = nullptr, *last = nullptr;
   };
   virtual void end(int err, Queue *unsent) = 0;
-  // fi_close: says good-bye. Then done() when nothing is outstanding and the peer knows.
+  // fi_close: says good-bye. Then parted() when nothing is outstanding and the peer knows.
   virtual void part() = 0;
   virtual bool parted() const = 0;
   // Whether something is outstanding or waits.
   virtual bool busy() const = 0;
 };
+
+// In the dialect of stock libfabric; the RTS or CTS that made it necessary comes by on_packet().
+std::unique_ptr<Conversation> make_stock_conversation(Core &core, Peer &peer);
 
 }  // namespace weft::rxd
 

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "plugins/rxd/protocol/conversation.h"
+#include "plugins/rxd/protocol/inbox.h"
+#include "plugins/rxd/wire/packet.h"
 
 namespace weft::rxd {
 
@@ -37,7 +39,46 @@ struct Settings {
   uint64_t peer_timeout_ns = 10'000'000'000;
   size_t max_stock_peers = 1024;          // that have not proven their address
   bool stock_peers = true;                // answer them, and try them
+  uint32_t handshake_rate = 10'000;       // answers to strangers, a second
   std::string auth_key;
+};
+
+enum class State : uint8_t {
+  kIdle,        // no conversation
+  kAsking,      // our RTS is out
+  kConnecting,  // it was a challenge that came back: our connect is out
+  kTalking,     // there is a conversation
+};
+
+class WeftConversation;
+
+// One that we talk to, or want to. Conversations use what stands first.
+struct Peer {
+  sdk::SockAddr address;
+  Path *path = nullptr;
+  uint32_t number = 0;        // ours for him, >= 1: connection number, stock's index
+  uint32_t index = kNoIndex;  // in the address vector
+  uint32_t saved = 0;         // messages of his that nobody wants yet
+  std::unique_ptr<Conversation> conversation;
+  // ---- Core's ----
+  State state = State::kIdle;
+  WeftConversation *weft = nullptr;  // `conversation`, if that is what it is
+  TxOp *first = nullptr, *last = nullptr;  // wait for the handshake
+  uint32_t cookie = 0;                     // of the present connection, or the one to come
+  uint32_t attempts = 0;
+  bool doubt = false;       // asks whether the peer still knows the connection
+  bool wants_idle = false;  // is in Core::idle_
+  bool wants_room = false;  // is in Core::blocked_
+  bool losing = false;      // is in Core::losing_
+  bool requeue = false;
+  bool has_token = false;
+  int err = 0;
+  uint64_t asked_at = 0;    // the first RTS
+  uint64_t ask_at = 0;      // the next one, or the next connect; 0: none
+  uint64_t settled_at = 0;  // the connection was made
+  uint64_t deadline = 0;    // of the conversation
+  uint64_t armed = 0;       // in the heap
+  Token token{};
 };
 
 // What the protocol tells the endpoint.
@@ -48,10 +89,13 @@ class Owner {
   virtual sdk::Receiver &receiver() = 0;
   // The lowest index of an address in the vector; kNoIndex: none.
   virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
-  // A peer wrote here, or read (counters; `has_data`: a completion). `source` as in sdk::Message.
-  virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data) = 0;
-  virtual void on_remote_read(uint64_t length) = 0;
-  virtual void on_remote_atomic(uint64_t access, uint64_t length) = 0;
+  // A peer wrote here, or read (counters; `has_data`: a completion). `source` as in sdk::Message,
+  // `where` as the peer said.
+  virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
+                               std::span<const RmaVector> where) = 0;
+  virtual void on_remote_read(uint64_t length, std::span<const RmaVector> where) = 0;
+  virtual void on_remote_atomic(uint64_t access, uint64_t length,
+                                std::span<const RmaVector> where) = 0;
   // Something that an operator should hear of, once per event.
   virtual void warn(const char *text) = 0;
 
@@ -77,7 +121,7 @@ class Core {
   Core &operator=(const Core &) = delete;
 
   // The address that peers know this endpoint by; before the first operation.
-  void set_own_address(const sdk::SockAddr &address);
+  void set_own_address(const sdk::SockAddr &address) { own_ = address; }
 
   // ---- operations ----
   TxOp *take();
@@ -87,7 +131,8 @@ class Core {
   // Starts the operation toward `index`, whose address is `address`. 0, or -FI_E...: nothing
   // happened and the operation is still the caller's.
   int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
-  bool knows(uint32_t index) const;  // whether start() can do without the address
+  // Whether start() can do without the address.
+  bool knows(uint32_t index) const { return peer_at(index) != nullptr; }
   void forget(uint32_t index);                                   // removed from the address vector
   void introduce(uint32_t index, const sdk::SockAddr &address);  // inserted
 
@@ -100,8 +145,11 @@ class Core {
   // ---- from the carrier ----
   // True: the buffer is kept.
   bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer);
-  void on_idle();      // nothing more to read, until later
-  void poll();         // each progress: what waited for room or for its pace
+  void on_idle();  // nothing more to read, until later
+  // Each progress: what waited for room or for its pace.
+  void poll() {
+    if (!blocked_.empty()) resume();
+  }
   void on_deadline();  // the one of Carrier::set_deadline has passed
 
   // ---- the end ----
@@ -111,16 +159,130 @@ class Core {
   void shut_down(int err);
 
   size_t in_flight() const { return ops_.in_use(); }
-  size_t peers() const;  // objects
+  size_t peers() const { return slots_.size() - free_slots_.size(); }  // objects
   const Statistics &statistics() const { return statistics_; }
   const Settings &settings() const { return settings_; }
 
+  // ---- for conversations ----
+  Carrier &carrier() { return carrier_; }
+  Owner &owner() { return owner_; }
+  Inbox &inbox() { return inbox_; }
+  Statistics &count() { return statistics_; }
+  // How the receiver knows the peer: his index, or a number of one who has none.
+  uint32_t source_of(const Peer &peer) const {
+    return peer.index != kNoIndex ? peer.index : sdk::Matcher::kFirstUnnamed + peer.number;
+  }
+  // Carrier::send() with what is sent in one call of the core in one batch: memory must stay until
+  // the call is over (or flush()). -FI_EAGAIN as there.
+  int send(Peer &peer, const iovec *iov, size_t count);
+  void flush() {
+    if (!unflushed_) return;
+    unflushed_ = false;
+    carrier_.flush();
+  }
+  // Nothing of this call has been sent yet, or it was flushed: memory may be given back.
+  bool flushed() const { return !unflushed_; }
+  // Reports the operation, which must be off all lists, and takes it back.
+  void end(TxOp &op, int err);
+  // Conversation::on_deadline() at that time, or a little later; 0: never.
+  void set_deadline(Peer &peer, uint64_t at_ns);
+  // Conversation::on_idle() when nothing more can be read, or before a block.
+  void want_idle(Peer &peer);
+  // Conversation::on_room() at the next poll().
+  void want_room(Peer &peer);
+  // The conversation is over: when its call has returned it is told to end with `err`, and goes.
+  // With `requeue` operations that were not started begin again by a handshake; without, they fail.
+  void lose(Peer &peer, int err, bool requeue);
+  // Does the peer still know the connection? He is asked by a handshake; see on_reset().
+  void doubt(Peer &peer);
+
+  // Executes an atomic of a peer: 0 or FI_E... `result` (room for kMaxAtomicSize) gets what was
+  // there before, `result_size` bytes.
+  uint16_t execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
+                   std::span<const RmaVector> vectors, std::span<const uint8_t> operands,
+                   std::span<const uint8_t> compares, uint8_t *result, size_t &result_size);
+  // Bytes to, or from, the vectors of a remote access at `offset`: 0 or FI_E...
+  uint16_t write_to(std::span<const RmaVector> vectors, uint64_t offset,
+                    std::span<const uint8_t> bytes);
+  // The pieces of memory that are [offset, offset + n) of the vectors: how many, or -FI_E...
+  ssize_t resolve(std::span<const RmaVector> vectors, uint64_t access, uint64_t offset, uint64_t n,
+                  iovec *iov, size_t room);
+
  private:
+  friend class WeftConversation;
+  static constexpr size_t kChunk = 256;
+  using Chunk = std::array<Peer *, kChunk>;
+  struct Due {
+    uint64_t at;
+    uint32_t slot;
+    bool operator<(const Due &other) const { return at > other.at; }  // for a heap: first on top
+  };
+  struct Leave;  // ends conversations that were lost, flushes, arms
+
+  Peer *peer_at(uint32_t index) const {
+    const size_t chunk = index / kChunk;
+    if (chunk >= by_index_.size() || by_index_[chunk] == nullptr) return nullptr;
+    return (*by_index_[chunk])[index % kChunk];
+  }
+  Peer *peer_of(uint32_t number) const {
+    return number != 0 && number <= slots_.size() ? slots_[number - 1] : nullptr;
+  }
+  Peer *peer_of(uint32_t number, uint32_t cookie) const {
+    Peer *peer = peer_of(number);
+    return peer != nullptr && peer->cookie == cookie && cookie != 0 ? peer : nullptr;
+  }
+  void set_peer(uint32_t index, Peer *peer);
+  Peer *make(const sdk::SockAddr &address, int &err);
+  void name(Peer &peer, uint32_t index);
+  void free(Peer &peer);
+  void free_if_unused(Peer &peer);
+  void leave();
+
+  // handshake
+  void ask(Peer &peer);         // begins it
+  void ask_again(Peer &peer, uint64_t now);
+  void send_rts(Peer &peer);
+  void send_connect(Peer &peer);
+  void send_to(Path &path, std::span<const uint8_t> bytes);
+  void new_cookie(Peer &peer);
+  Part part_of(const Peer &peer);
+  bool may_answer(uint64_t now);  // the rate of answers to strangers
+  void fail_waiting(Peer &peer, int err);
+  void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
+  void become_weft(Peer &peer, const Part &theirs);
+  void on_stock(std::span<const uint8_t> bytes, Buffer &buffer, bool &kept);
+  void on_marked_rts(const sdk::SockAddr &from, uint64_t index);
+  void on_challenge(const Challenge &challenge);
+  void on_connect(const Header &header, const Connect &connect);
+  void on_accept(Peer &peer, const Accept &accept);
+  void on_reset(Peer &peer);
+  void end_lost();
+  void arm();
+  void resume();
+  bool has_key() const { return !settings_.auth_key.empty(); }
+
   Carrier &carrier_;
   Owner &owner_;
   const Settings settings_;
   Statistics statistics_;
   sdk::Pool<TxOp> ops_;
+  Inbox inbox_;
+  sdk::SockAddr own_;
+  uint64_t instance_ = 0;
+  std::array<uint8_t, 32> secret_{};  // of the tokens
+  std::vector<Peer *> slots_;
+  std::vector<uint32_t> free_slots_;
+  std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
+  std::vector<std::unique_ptr<Chunk>> by_index_;
+  std::vector<Peer *> idle_, blocked_, losing_, turn_;
+  std::vector<Due> heap_;
+  uint64_t deadline_ = 0;     // as the carrier was told
+  uint64_t answers_from_ = 0;  // the second that `answers_` counts in
+  uint32_t answers_ = 0;
+  uint32_t depth_ = 0;      // calls into the core, one in the other
+  uint32_t batch_ = 0;      // datagrams since on_idle()
+  bool unflushed_ = false;
+  bool parting_ = false, down_ = false;
 };
 
 }  // namespace weft::rxd

@@ -20,6 +20,7 @@ inline constexpr size_t kInlineSize = 128;  // bytes of payload or operands insi
 inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compares
 
 class Conversation;
+struct Peer;
 
 // One operation of the application, from start() until Owner::on_done().
 struct TxOp {
@@ -44,11 +45,14 @@ struct TxOp {
   uint64_t data = 0;
   uint64_t tag = 0;
   iovec iov[sdk::Receive::kIovLimit];
-  RmaVector vectors[kMaxVectors];
+  RmaVector vectors[kMaxVectors];  // lengths in bytes, also of an atomic
   fi_ioc results[sdk::Receive::kIovLimit];
   // ---- of the conversation ----
   TxOp *next = nullptr;
   TxOp *previous = nullptr;
+  TxOp *ready = nullptr;  // the next one that may send more
+  bool is_ready = false;
+  bool announced = false;
   uint32_t id = 0;
   bool started = false;  // its first packet has left
   bool acked = false;    // all that it sends was acknowledged
@@ -66,17 +70,26 @@ struct TxOp {
 
 // A message that is arriving, or waits to be wanted (message.length is its whole length).
 struct Incoming : sdk::Unexpected {
-  Conversation *conversation = nullptr;  // null: its peer is gone; all that is needed is here
+  Conversation *conversation = nullptr;  // null: it needs its peer no more; all of it is here
+  Peer *peer = nullptr;                  // whose it is, also when the conversation is over
   Incoming *previous = nullptr, *following = nullptr;  // of the conversation: not all arrived
   sdk::Receive *receive = nullptr;       // null: not wanted yet
   uint32_t id = 0;
+  bool saved = false;         // the receiver has it
+  bool announced = false;     // what comes after the first packets is asked for
   bool discarded = false;     // nobody wants it, but more of it is coming
   bool wants_done = false;    // the sender wants to be told
   uint64_t arrived = 0;       // bytes, each counted once
   uint64_t limit = 0;         // data below this offset was asked for
   uint64_t first = 0;         // bytes of the first packet (stock: where the segments begin)
-  std::unique_ptr<uint8_t[]> copy;  // what came before it was wanted, from offset 0
-  uint64_t copied = 0;              // bytes that `copy` has room for
+  int err = 0;                // it ends with
+  uint64_t unasked = 0;       // bytes that count against the peer's credit until it is wanted
+  uint8_t *kept = nullptr;    // what came before it was wanted, from offset 0: `bytes` or `copy`
+  uint64_t room = 0;          // bytes at `kept`
+  uint64_t charged = 0;       // bytes, counted against Settings::unexpected_limit
+  std::unique_ptr<uint8_t[]> copy;
+  uint8_t bytes[kInlineSize];
+  Incoming() {}  // NOLINT(modernize-use-equals-default): leaves `bytes` alone
 };
 
 }  // namespace weft::rxd
