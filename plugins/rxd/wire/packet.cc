@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxd/wire/packet.h"
+
+#include <algorithm>
+
+namespace weft::rxd::wire {
+namespace {
+
+template <class T>
+T load(const uint8_t *at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  if constexpr (std::endian::native == std::endian::big && sizeof value > 1) {
+    if constexpr (sizeof value == 2) value = __builtin_bswap16(value);
+    if constexpr (sizeof value == 4) value = __builtin_bswap32(value);
+    if constexpr (sizeof value == 8) value = __builtin_bswap64(value);
+  }
+  return value;
+}
+
+// Takes the bytes behind those that it wrote last.
+class Fields {
+ public:
+  explicit Fields(uint8_t *at) : at_(at) {}
+  template <class T>
+  Fields &put(T value) {
+    if constexpr (std::endian::native == std::endian::big && sizeof value > 1) {
+      if constexpr (sizeof value == 2) value = __builtin_bswap16(value);
+      if constexpr (sizeof value == 4) value = __builtin_bswap32(value);
+      if constexpr (sizeof value == 8) value = __builtin_bswap64(value);
+    }
+    std::memcpy(at_, &value, sizeof value);
+    at_ += sizeof value;
+    return *this;
+  }
+  Fields &u8(uint8_t value) { return put(value); }
+  Fields &u16(size_t value) { return put(static_cast<uint16_t>(value)); }
+  Fields &u32(uint32_t value) { return put(value); }
+  Fields &u64(uint64_t value) { return put(value); }
+  Fields &bytes(std::span<const uint8_t> from) {
+    if (!from.empty()) std::memcpy(at_, from.data(), from.size());
+    at_ += from.size();
+    return *this;
+  }
+  Fields &vectors(std::span<const RmaVector> from) {
+    for (const RmaVector &v : from) u64(v.address).u64(v.length).u64(v.key);
+    return *this;
+  }
+  Fields &part(const Part &part) {
+    return u64(part.instance)
+        .u32(part.connection)
+        .u32(part.cookie)
+        .u32(part.datagram)
+        .u32(part.flags)
+        .u32(part.limit)
+        .u32(part.messages)
+        .u32(part.credit)
+        .u32(0);
+  }
+  Fields &header(const Header &header) {
+    return u8(kMagic)
+        .u8(static_cast<uint8_t>(header.kind))
+        .u16(header.flags)
+        .u32(header.to)
+        .u32(header.cookie)
+        .u32(header.sequence)
+        .u32(header.time)
+        .u32(header.checksum);
+  }
+
+ private:
+  uint8_t *at_;
+};
+
+Part part_at(const uint8_t *at) {
+  Part part;
+  part.instance = load<uint64_t>(at);
+  part.connection = load<uint32_t>(at + 8);
+  part.cookie = load<uint32_t>(at + 12);
+  part.datagram = load<uint32_t>(at + 16);
+  part.flags = load<uint32_t>(at + 20);
+  part.limit = load<uint32_t>(at + 24);
+  part.messages = load<uint32_t>(at + 28);
+  part.credit = load<uint32_t>(at + 32);
+  return part;
+}
+
+constexpr uint16_t kAnywhere = kFlagChecksum | kFlagMac;
+
+uint16_t allowed_flags(PacketKind kind) {
+  switch (kind) {
+    case PacketKind::kData:
+      return kAllFlags;
+    case PacketKind::kAcknowledge:
+    case PacketKind::kClose:
+      return kAnywhere | kFlagAcknowledgement;
+    default:
+      return kAnywhere;
+  }
+}
+
+bool is_kind(uint8_t byte) {
+  return byte >= uint8_t(PacketKind::kChallenge) && byte <= uint8_t(PacketKind::kClosed);
+}
+
+Reject fill_header(std::span<const uint8_t> bytes, Header &header) {
+  if (bytes.empty()) return Reject::kShort;
+  if (bytes[0] != kMagic) return Reject::kMagic;
+  if (bytes.size() < kHeaderSize) return Reject::kShort;
+  if (!is_kind(bytes[1])) return Reject::kKind;
+  header.kind = static_cast<PacketKind>(bytes[1]);
+  header.flags = load<uint16_t>(bytes.data() + 2);
+  header.to = load<uint32_t>(bytes.data() + 4);
+  header.cookie = load<uint32_t>(bytes.data() + 8);
+  header.sequence = load<uint32_t>(bytes.data() + 12);
+  header.time = load<uint32_t>(bytes.data() + kTimeAt);
+  header.checksum = load<uint32_t>(bytes.data() + kChecksumAt);
+  if ((header.flags & ~allowed_flags(header.kind)) != 0) return Reject::kFlags;
+  if ((header.kind == PacketKind::kAcknowledge || header.kind == PacketKind::kClose) &&
+      !header.has(kFlagAcknowledgement)) {
+    return Reject::kFlags;
+  }
+  if (header.kind != PacketKind::kData && header.sequence != 0) return Reject::kSequence;
+  return Reject::kNone;
+}
+
+Reject fill_acknowledgement(std::span<const uint8_t> bytes, Acknowledgement &ack) {
+  if (bytes.size() < kAcknowledgementSize) return Reject::kShort;
+  const uint8_t *at = bytes.data();
+  ack.next = load<uint32_t>(at);
+  ack.echo = load<uint32_t>(at + 4);
+  ack.limit = load<uint32_t>(at + 8);
+  ack.messages = load<uint32_t>(at + 12);
+  ack.credit = load<uint32_t>(at + 16);
+  ack.words = load<uint16_t>(at + 20);
+  if (ack.words > kMaxWords) return Reject::kAcknowledgement;
+  if (bytes.size() < ack.size()) return Reject::kShort;
+  for (size_t i = 0; i < ack.words; ++i) ack.bitmap[i] = load<uint64_t>(at + 24 + 8 * i);
+  return Reject::kNone;
+}
+
+Reject exactly(std::span<const uint8_t> rest, size_t size) {
+  return rest.size() < size ? Reject::kShort : rest.size() > size ? Reject::kLength : Reject::kNone;
+}
+
+Reject fill(std::span<const uint8_t> bytes, Packet &packet) {
+  if (const Reject r = fill_header(bytes, packet.header); r != Reject::kNone) return r;
+  const Header &header = packet.header;
+  packet.covered = bytes;
+  if (header.has(kFlagMac)) {
+    if (bytes.size() < kHeaderSize + kMacSize) return Reject::kShort;
+    packet.mac = bytes.last(kMacSize);
+    packet.covered = bytes.first(bytes.size() - kMacSize);
+  }
+  auto rest = packet.covered.subspan(kHeaderSize);
+  if (header.has(kFlagAcknowledgement)) {
+    const Reject r = fill_acknowledgement(rest, packet.acknowledgement);
+    if (r != Reject::kNone) return r;
+    rest = rest.subspan(packet.acknowledgement.size());
+  }
+  const uint8_t *at = rest.data();
+  switch (header.kind) {
+    case PacketKind::kData:
+      packet.content = Data{rest};
+      return rest.empty() ? Reject::kEmpty : Reject::kNone;
+    case PacketKind::kAcknowledge:
+      packet.content = Acknowledge{};
+      return exactly(rest, 0);
+    case PacketKind::kChallenge:
+      if (const Reject r = exactly(rest, 8 + kTokenSize); r != Reject::kNone) return r;
+      packet.content = Challenge{load<uint64_t>(at), rest.subspan<8, kTokenSize>()};
+      return Reject::kNone;
+    case PacketKind::kConnect: {
+      if (const Reject r = exactly(rest, kConnectSize - kHeaderSize); r != Reject::kNone) return r;
+      constexpr size_t kNameAt = 8 + kTokenSize;
+      packet.content =
+          Connect{load<uint64_t>(at), rest.subspan<8, kTokenSize>(),
+                  rest.subspan<kNameAt, kNameSize>(), part_at(at + kNameAt + kNameSize)};
+      return Reject::kNone;
+    }
+    case PacketKind::kAccept:
+      if (const Reject r = exactly(rest, 8 + kPartSize); r != Reject::kNone) return r;
+      packet.content = Accept{load<uint64_t>(at), part_at(at + 8)};
+      return Reject::kNone;
+    case PacketKind::kProbe:
+      if (rest.size() < 4) return Reject::kShort;
+      packet.content = Probe{load<uint32_t>(at), static_cast<uint32_t>(packet.covered.size())};
+      return Reject::kNone;
+    case PacketKind::kProbed:
+      if (const Reject r = exactly(rest, 8); r != Reject::kNone) return r;
+      packet.content = Probed{load<uint32_t>(at), load<uint32_t>(at + 4)};
+      return Reject::kNone;
+    case PacketKind::kReset: {
+      if (const Reject r = exactly(rest, kHeaderSize); r != Reject::kNone) return r;
+      Reset reset;
+      if (const Reject r = fill_header(rest, reset.echo); r != Reject::kNone) return r;
+      packet.content = reset;
+      return Reject::kNone;
+    }
+    case PacketKind::kClose:
+      packet.content = Close{};
+      return exactly(rest, 0);
+    case PacketKind::kClosed:
+      packet.content = Closed{};
+      return exactly(rest, 0);
+  }
+  return Reject::kKind;
+}
+
+// Flags of frames.
+constexpr uint8_t kTagged = 1, kRemoteData = 2, kWantsDone = 4, kAnnounced = 8;
+constexpr uint8_t kAnswers = 1;
+constexpr uint32_t kWriteData = 2;
+constexpr size_t kVectorSize = 24;
+constexpr uint8_t kAtomicKinds = 3;
+
+}  // namespace
+
+const char *text_of(Reject reject) {
+  switch (reject) {
+    case Reject::kNone:
+      return "nothing is wrong";
+    case Reject::kShort:
+      return "the packet ends before what its header promises";
+    case Reject::kMagic:
+      return "the packet is of another protocol";
+    case Reject::kKind:
+      return "the packet is of an unknown kind: the peer is newer than this";
+    case Reject::kFlags:
+      return "the packet has flags that its kind does not know";
+    case Reject::kSequence:
+      return "the packet has a sequence number, and its kind has none";
+    case Reject::kLength:
+      return "the packet is longer than its kind is";
+    case Reject::kAcknowledgement:
+      return "the bitmap of an acknowledgement is longer than a window";
+    case Reject::kEmpty:
+      return "the data packet has no frame";
+    case Reject::kFrame:
+      return "the packet has a frame of an unknown type";
+    case Reject::kFrameFlags:
+      return "a frame has flags that its type does not know";
+    case Reject::kOrder:
+      return "an operation starts in a packet that is not ordered";
+    case Reject::kTotal:
+      return "the length of an operation is less than what came of it, or more than 2^63-1";
+    case Reject::kVectors:
+      return "an access has more than four vectors";
+    case Reject::kOperands:
+      return "an atomic has more than 1024 bytes of operands, or is of an unknown kind";
+  }
+  return "unknown reason";
+}
+
+tl::expected<Header, Reject> parse_header(std::span<const uint8_t> bytes) noexcept {
+  tl::expected<Header, Reject> result(tl::in_place);
+  const Reject reject = fill_header(bytes, *result);
+  if (reject != Reject::kNone) result = tl::unexpected(reject);
+  return result;
+}
+
+tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes) noexcept {
+  tl::expected<Packet, Reject> result(tl::in_place);
+  const Reject reject = fill(bytes, *result);
+  if (reject != Reject::kNone) result = tl::unexpected(reject);
+  return result;
+}
+
+RmaVector VectorView::operator[](size_t i) const {
+  const uint8_t *at = at_ + i * kVectorSize;
+  return {load<uint64_t>(at), load<uint64_t>(at + 8), load<uint64_t>(at + 16)};
+}
+
+size_t VectorView::copy(std::span<RmaVector, kVectorLimit> out) const {
+  for (size_t i = 0; i < count_; ++i) out[i] = (*this)[i];
+  return count_;
+}
+
+FrameReader::FrameReader(const Packet &packet) : ordered_(packet.header.has(kFlagOrdered)) {
+  if (const Data *data = std::get_if<Data>(&packet.content)) rest_ = data->frames;
+}
+
+bool FrameReader::next() noexcept {
+  if (rest_.empty() || reject_ != Reject::kNone) return false;
+  reject_ = take();
+  return reject_ == Reject::kNone;
+}
+
+Reject FrameReader::take() noexcept {
+  const uint8_t *at = rest_.data();
+  const size_t have = rest_.size();
+  if (at[0] < uint8_t(FrameKind::kMessage) || at[0] > uint8_t(FrameKind::kPing)) {
+    return Reject::kFrame;
+  }
+  kind_ = static_cast<FrameKind>(at[0]);
+  if (starts(kind_) && !ordered_) return Reject::kOrder;
+  if (have < (kind_ == FrameKind::kPing ? kPingFrameSize : size_t{8})) return Reject::kShort;
+  size_t size = 0;  // of the frame without its payload
+  size_t n = load<uint16_t>(at + 2);
+  id_ = kind_ == FrameKind::kPing ? 0 : load<uint32_t>(at + 4);
+  vectors_ = {};
+  switch (kind_) {
+    case FrameKind::kMessage: {
+      const uint8_t flags = at[1];
+      if ((flags & ~(kTagged | kRemoteData | kWantsDone | kAnnounced)) != 0) {
+        return Reject::kFrameFlags;
+      }
+      auto &frame = frame_.emplace<MessageFrame>();
+      frame.tagged = (flags & kTagged) != 0;
+      frame.has_data = (flags & kRemoteData) != 0;
+      frame.wants_done = (flags & kWantsDone) != 0;
+      frame.announced = (flags & kAnnounced) != 0;
+      frame.id = id_;
+      size = message_size(frame);
+      if (have < size) return Reject::kShort;
+      const uint8_t *field = at + 8;
+      if (frame.tagged) {
+        frame.tag = load<uint64_t>(field);
+        field += 8;
+      }
+      if (frame.has_data) {
+        frame.data = load<uint64_t>(field);
+        field += 8;
+      }
+      frame.total = frame.announced ? load<uint64_t>(field) : n;
+      if (frame.total < n || frame.total > kMessageLimit) return Reject::kTotal;
+      break;
+    }
+    case FrameKind::kData: {
+      if ((at[1] & ~kAnswers) != 0) return Reject::kFrameFlags;
+      size = kDataFrameSize;
+      if (have < size) return Reject::kShort;
+      auto &frame = frame_.emplace<DataFrame>();
+      frame.answers = (at[1] & kAnswers) != 0;
+      frame.id = id_;
+      frame.offset = load<uint64_t>(at + 8);
+      if (frame.offset > kMessageLimit - n) return Reject::kTotal;
+      break;
+    }
+    case FrameKind::kPull:
+      n = 0;
+      size = kPullFrameSize;
+      if (have < size) return Reject::kShort;
+      frame_ = PullFrame{id_, load<uint64_t>(at + 8)};
+      break;
+    case FrameKind::kDone:
+      frame_ = DoneFrame{static_cast<uint16_t>(n), id_};
+      n = 0;
+      size = kDoneFrameSize;
+      break;
+    case FrameKind::kRead:
+      n = 0;
+      frame_ = std::monostate{};
+      if (at[1] > kVectorLimit) return Reject::kVectors;
+      size = read_size(at[1]);
+      if (have < size) return Reject::kShort;
+      vectors_ = {at + 8, at[1]};
+      break;
+    case FrameKind::kWrite: {
+      if (at[1] > kVectorLimit) return Reject::kVectors;
+      if (have < write_size(false, 0)) return Reject::kShort;
+      const uint32_t flags = load<uint32_t>(at + 8);
+      if ((flags & ~kWriteData) != 0) return Reject::kFrameFlags;
+      auto &frame = frame_.emplace<WriteFrame>();
+      frame.has_data = flags != 0;
+      frame.id = id_;
+      frame.total = load<uint64_t>(at + 16);
+      size = write_size(frame.has_data, at[1]);
+      if (have < size) return Reject::kShort;
+      if (frame.has_data) frame.data = load<uint64_t>(at + 24);
+      vectors_ = {at + write_size(frame.has_data, 0), at[1]};
+      if (frame.total < n || frame.total > kMessageLimit) return Reject::kTotal;
+      break;
+    }
+    case FrameKind::kAtomic: {
+      if (at[1] > kVectorLimit) return Reject::kVectors;
+      size = atomic_size(at[1]);
+      if (have < size) return Reject::kShort;
+      if (n > kOperandLimit || at[8] >= kAtomicKinds) return Reject::kOperands;
+      frame_ = AtomicFrame{at[8], at[9], at[10], id_};
+      vectors_ = {at + atomic_size(0), at[1]};
+      break;
+    }
+    case FrameKind::kResult:
+      size = kResultFrameSize;
+      if (have < size) return Reject::kShort;
+      if (n > kOperandLimit) return Reject::kOperands;
+      frame_ = ResultFrame{load<uint16_t>(at + 8), id_};
+      break;
+    case FrameKind::kPing:
+      frame_ = std::monostate{};
+      n = 0;
+      size = kPingFrameSize;
+      break;
+  }
+  if (have - size < n) return Reject::kShort;
+  payload_ = rest_.subspan(size, n);
+  rest_ = rest_.subspan(size + n);
+  return Reject::kNone;
+}
+
+uint8_t *Writer::take(size_t n) noexcept {
+  if (room() < n) return nullptr;
+  uint8_t *at = buffer_.data() + used_;
+  used_ += n;
+  return at;
+}
+
+bool Writer::header(const Header &header) noexcept {
+  uint8_t *to = take(kHeaderSize);
+  if (to == nullptr) return false;
+  Fields(to).header(header);
+  return true;
+}
+
+bool Writer::acknowledgement(const Acknowledgement &ack) noexcept {
+  uint8_t *to = take(ack.size());
+  if (to == nullptr) return false;
+  Fields fields(to);
+  fields.u32(ack.next).u32(ack.echo).u32(ack.limit).u32(ack.messages).u32(ack.credit);
+  fields.u16(ack.words).u16(0);
+  for (size_t i = 0; i < ack.words; ++i) fields.u64(ack.bitmap[i]);
+  return true;
+}
+
+bool Writer::challenge(Header header, uint64_t index, Token token) noexcept {
+  uint8_t *to = take(kChallengeSize);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kChallenge;
+  Fields(to).header(header).u64(index).bytes(token);
+  return true;
+}
+
+bool Writer::connect(Header header, uint64_t index, Token token, Name name,
+                     const Part &part) noexcept {
+  uint8_t *to = take(kConnectSize);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kConnect;
+  Fields(to).header(header).u64(index).bytes(token).bytes(name).part(part);
+  return true;
+}
+
+bool Writer::accept(Header header, uint64_t index, const Part &part) noexcept {
+  uint8_t *to = take(kAcceptSize);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kAccept;
+  Fields(to).header(header).u64(index).part(part);
+  return true;
+}
+
+bool Writer::probe(Header header, uint32_t number, size_t size) noexcept {
+  if (size < kHeaderSize + 4) return false;
+  uint8_t *to = take(size);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kProbe;
+  Fields(to).header(header).u32(number);
+  std::memset(to + kHeaderSize + 4, 0, size - kHeaderSize - 4);
+  return true;
+}
+
+bool Writer::probed(Header header, uint32_t number, uint32_t size) noexcept {
+  uint8_t *to = take(kHeaderSize + 8);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kProbed;
+  Fields(to).header(header).u32(number).u32(size);
+  return true;
+}
+
+bool Writer::reset(Header header, std::span<const uint8_t> stray) noexcept {
+  if (stray.size() < kHeaderSize) return false;
+  uint8_t *to = take(2 * kHeaderSize);
+  if (to == nullptr) return false;
+  header.kind = PacketKind::kReset;
+  Fields(to).header(header).bytes(stray.first(kHeaderSize));
+  return true;
+}
+
+bool Writer::message(const MessageFrame &frame, size_t n) noexcept {
+  uint8_t *to = take(message_size(frame));
+  if (to == nullptr) return false;
+  const auto flags = static_cast<uint8_t>(
+      (frame.tagged ? kTagged : 0) | (frame.has_data ? kRemoteData : 0) |
+      (frame.wants_done ? kWantsDone : 0) | (frame.announced ? kAnnounced : 0));
+  Fields fields(to);
+  fields.u8(uint8_t(FrameKind::kMessage)).u8(flags).u16(n).u32(frame.id);
+  if (frame.tagged) fields.u64(frame.tag);
+  if (frame.has_data) fields.u64(frame.data);
+  if (frame.announced) fields.u64(frame.total);
+  return true;
+}
+
+bool Writer::data(const DataFrame &frame, size_t n) noexcept {
+  uint8_t *to = take(kDataFrameSize);
+  if (to == nullptr) return false;
+  Fields(to)
+      .u8(uint8_t(FrameKind::kData))
+      .u8(frame.answers ? kAnswers : 0)
+      .u16(n)
+      .u32(frame.id)
+      .u64(frame.offset);
+  return true;
+}
+
+bool Writer::pull(const PullFrame &frame) noexcept {
+  uint8_t *to = take(kPullFrameSize);
+  if (to == nullptr) return false;
+  Fields(to).u8(uint8_t(FrameKind::kPull)).u8(0).u16(0).u32(frame.id).u64(frame.limit);
+  return true;
+}
+
+bool Writer::done(const DoneFrame &frame) noexcept {
+  uint8_t *to = take(kDoneFrameSize);
+  if (to == nullptr) return false;
+  Fields(to).u8(uint8_t(FrameKind::kDone)).u8(0).u16(frame.status).u32(frame.id);
+  return true;
+}
+
+bool Writer::read(uint32_t id, std::span<const RmaVector> vectors) noexcept {
+  if (vectors.size() > kVectorLimit) return false;
+  uint8_t *to = take(read_size(vectors.size()));
+  if (to == nullptr) return false;
+  Fields(to)
+      .u8(uint8_t(FrameKind::kRead))
+      .u8(static_cast<uint8_t>(vectors.size()))
+      .u16(0)
+      .u32(id)
+      .vectors(vectors);
+  return true;
+}
+
+bool Writer::write(const WriteFrame &frame, std::span<const RmaVector> vectors, size_t n) noexcept {
+  if (vectors.size() > kVectorLimit) return false;
+  uint8_t *to = take(write_size(frame.has_data, vectors.size()));
+  if (to == nullptr) return false;
+  Fields fields(to);
+  fields.u8(uint8_t(FrameKind::kWrite)).u8(static_cast<uint8_t>(vectors.size())).u16(n);
+  fields.u32(frame.id).u32(frame.has_data ? kWriteData : 0).u32(0).u64(frame.total);
+  if (frame.has_data) fields.u64(frame.data);
+  fields.vectors(vectors);
+  return true;
+}
+
+bool Writer::atomic(const AtomicFrame &frame, std::span<const RmaVector> vectors,
+                    size_t n) noexcept {
+  if (vectors.size() > kVectorLimit) return false;
+  uint8_t *to = take(atomic_size(vectors.size()));
+  if (to == nullptr) return false;
+  Fields fields(to);
+  fields.u8(uint8_t(FrameKind::kAtomic)).u8(static_cast<uint8_t>(vectors.size())).u16(n);
+  fields.u32(frame.id).u8(frame.kind).u8(frame.datatype).u8(frame.operation).u8(0).u32(0);
+  fields.vectors(vectors);
+  return true;
+}
+
+bool Writer::result(const ResultFrame &frame, size_t n) noexcept {
+  uint8_t *to = take(kResultFrameSize);
+  if (to == nullptr) return false;
+  Fields fields(to);
+  fields.u8(uint8_t(FrameKind::kResult)).u8(0).u16(n).u32(frame.id);
+  fields.u16(frame.status).u16(0).u32(0);
+  return true;
+}
+
+bool Writer::ping() noexcept {
+  uint8_t *to = take(kPingFrameSize);
+  if (to == nullptr) return false;
+  Fields(to).u8(uint8_t(FrameKind::kPing)).u8(0).u16(0);
+  return true;
+}
+
+bool Writer::payload(std::span<const uint8_t> bytes) noexcept {
+  uint8_t *to = take(bytes.size());
+  if (to == nullptr) return false;
+  Fields(to).bytes(bytes);
+  return true;
+}
+
+void set_time(uint8_t *header, uint32_t time) noexcept {
+  Fields(header + kTimeAt).u32(time);
+}
+
+void set_checksum(uint8_t *header, uint32_t checksum) noexcept {
+  Fields(header + kChecksumAt).u32(checksum);
+}
+
+}  // namespace weft::rxd::wire
