@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxd/lower.h"
+
+#include <poll.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_eq.h>
+#include <sys/random.h>
+#include <weft/sdk/interfaces.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string_view>
+#include <utility>
+
+namespace weft::rxd {
+namespace {
+
+constexpr size_t kBatch = 32;    // completions of one call
+constexpr int kBatches = 8;      // of one progress
+constexpr size_t kPosted = 64;   // buffers posted at once: the rest is a reserve
+constexpr size_t kMinimum = 16;  // buffers, however large
+constexpr size_t kLargest = 65535;
+// What an unknown provider is trusted to hold while nobody reads.
+constexpr size_t kUnknownWindow = 128 << 10;
+constexpr uint64_t kRetryNs = 100'000;
+
+// A path is its fi_addr_t, which fits where a pointer does.
+fi_addr_t address_of(const Path &path) {
+  return reinterpret_cast<uintptr_t>(&path) - 1;
+}
+
+}  // namespace
+
+Result<void> Lower::open(const sdk::SockAddr &local) {
+  const fi_info &inner = domain_.inner_info();
+  const Options &options = domain_.fabric().layer().options();
+  addr_format_ = inner.addr_format;
+  size_ = std::min(inner.ep_attr->max_msg_size, kLargest);
+  if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
+  iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
+  inject_limit_ = inner.tx_attr->inject_size;
+  prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp";
+  window_ = options.receive_window;
+  if (window_ == 0) window_ = inner.rx_attr->total_buffered_recv;
+  if (window_ == 0) window_ = kUnknownWindow;
+  WEFT_CHECK(open_objects(local));
+  WEFT_CHECK(look_around());
+  make_buffers();
+  return {};
+}
+
+Result<void> Lower::open_objects(const sdk::SockAddr &local) {
+  fi_cq_attr cq{};
+  cq.format = FI_CQ_FORMAT_MSG;
+  cq.wait_obj = FI_WAIT_FD;
+  if (const int rc = fi_cq_open(domain_.inner(), &cq, &cq_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no completion queue");
+  fi_av_attr av{};
+  av.type = domain_.inner_info().domain_attr->av_type;
+  if (const int rc = fi_av_open(domain_.inner(), &av, &av_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no address vector");
+  sdk::InfoList list(domain_.instance()->core);
+  WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
+  info->handle = nullptr;
+  WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
+  WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
+  if (const int rc = fi_endpoint(domain_.inner(), info, &ep_, nullptr); rc != 0)
+    return fail(-rc, "the inner provider has no endpoint at %s", local.to_string().c_str());
+  if (const int rc = fi_ep_bind(ep_, &av_->fid, 0); rc != 0)
+    return fail(-rc, "the inner endpoint takes no address vector");
+  int rc = fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  if (rc == 0) rc = fi_ep_bind(ep_, &cq_->fid, FI_RECV);
+  if (rc != 0) return fail(-rc, "the inner endpoint takes no completion queue");
+  rc = fi_enable(ep_);
+  if (rc != 0)
+    return fail(-rc, "the inner endpoint at %s cannot be enabled (its log says why)",
+                local.to_string().c_str());
+  char name[256];
+  size_t length = sizeof name;
+  rc = fi_getname(&ep_->fid, name, &length);
+  if (rc != 0) return fail(-rc, "the inner endpoint does not say where it is");
+  WEFT_TRY(name_, sdk::read_address(addr_format_, name, length));
+  return {};
+}
+
+// Which addresses are of this host, and by which of them peers may reach an endpoint that is bound
+// to all.
+Result<void> Lower::look_around() {
+  WEFT_TRY(const std::vector<sdk::Interface> facts, sdk::list_interfaces());
+  for (const sdk::Interface &interface : facts) own_.push_back(interface.address);
+  reachable_ = name_;
+  if (!name_.is_any()) return {};
+  for (const sdk::RankedInterface &i : sdk::rank_interfaces(facts, {}).used) {
+    if (i.interface.address.family() != name_.family()) continue;
+    reachable_ = i.interface.address;
+    reachable_.set_port(name_.port());
+    return {};
+  }
+  return fail(FI_EADDRNOTAVAIL,
+              "bound to %s, but no interface has an address that could be told to peers: name one "
+              "in info->src_addr",
+              name_.to_string().c_str());
+}
+
+void Lower::make_buffers() {
+  const size_t stride = (size_ + 63) / 64 * 64;
+  const size_t count =
+      std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
+  // One for datagrams in more pieces than the provider takes.
+  const size_t leaving = prompt_ ? 1 : kPosted;
+  memory_ = std::make_unique_for_overwrite<uint8_t[]>((count + leaving) * stride);
+  pool_.resize(count);
+  free_.reserve(count);
+  for (size_t i = count; i-- > 0;) {
+    pool_[i].bytes = memory_.get() + i * stride;
+    free_.push_back(&pool_[i]);
+  }
+  leaving_.resize(leaving);
+  for (size_t i = 0; i < leaving; ++i) {
+    leaving_[i] = {memory_.get() + (count + i) * stride, true};
+    free_leaving_.push_back(&leaving_[i]);
+  }
+  fill();
+}
+
+void Lower::shut() {
+  if (ep_ != nullptr) fi_close(&std::exchange(ep_, nullptr)->fid);
+  if (av_ != nullptr) fi_close(&std::exchange(av_, nullptr)->fid);
+  if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
+}
+
+void Lower::wait(uint64_t end_ns) {
+  int fds[kMaxFds];
+  const int count = wait_fds(fds);
+  if (count <= 0 || !may_wait()) return;
+  const uint64_t now = now_ns();
+  uint64_t at = end_ns;
+  if (wanted_ != 0) at = std::min(at, wanted_);
+  if (retry_ != 0) at = std::min(at, retry_);
+  if (at > now) {
+    const timespec left{time_t((at - now) / 1'000'000'000u), long((at - now) % 1'000'000'000u)};
+    pollfd polled[kMaxFds];
+    for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
+    ::ppoll(polled, nfds_t(count), &left, nullptr);
+  }
+  if (now_ns() >= at) on_deadline();
+}
+
+// ---- paths ----
+
+Path *Lower::open(const sdk::SockAddr &peer, int &err) {
+  char bytes[256];
+  size_t length = sizeof bytes;
+  int rc = sdk::write_address(peer, addr_format_, bytes, &length);
+  fi_addr_t address = FI_ADDR_NOTAVAIL;
+  if (rc == 0) {
+    const int n = fi_av_insert(av_, bytes, 1, &address, 0, nullptr);
+    rc = n < 0 ? n : n == 1 ? 0 : -FI_EINVAL;
+  }
+  err = -rc;
+  return rc == 0 ? reinterpret_cast<Path *>(address + 1) : nullptr;
+}
+
+void Lower::close(Path &path) {
+  flush();
+  fi_addr_t address = address_of(path);
+  fi_av_remove(av_, &address, 1, 0);
+}
+
+bool Lower::is_local(const sdk::SockAddr &peer) {
+  if (peer.is_loopback()) return true;
+  const unsigned bits = peer.family() == AF_INET ? 32 : 128;
+  return std::ranges::any_of(own_,
+                             [&](const sdk::SockAddr &own) { return own.same_prefix(peer, bits); });
+}
+
+// ---- datagrams ----
+
+int Lower::send(Path &to, const iovec *iov, size_t count, bool more) {
+  if (staged_.present) {
+    const int rc = send_staged(FI_MORE);
+    if (rc == -FI_EAGAIN) return rc;
+  }
+  const fi_msg msg{.msg_iov = iov, .iov_count = count, .addr = address_of(to)};
+  if (!more || count > kMaxPieces) return emit(msg, more ? FI_MORE : 0);
+  staged_.msg = msg;
+  std::copy_n(iov, count, staged_.iov);
+  staged_.msg.msg_iov = staged_.iov;
+  staged_.present = true;
+  return 0;
+}
+
+// What cannot be sent at all counts as lost.
+int Lower::send_staged(uint64_t flags) {
+  const int rc = emit(staged_.msg, flags);
+  if (rc != -FI_EAGAIN) staged_.present = false;
+  return rc;
+}
+
+void Lower::flush() {
+  if (!staged_.present) {
+    // Progress, which sends what waited for more.
+    if (std::exchange(held_, false)) fi_cq_read(cq_, nullptr, 0);
+    return;
+  }
+  if (send_staged(0) != -FI_EAGAIN) return;
+  // Its memory is not ours from now on: the provider keeps a copy with the others, or it is lost.
+  staged_.present = false;
+  if (prompt_) fi_sendmsg(ep_, &staged_.msg, FI_MORE | FI_INJECT);
+}
+
+int Lower::emit(const fi_msg &msg, uint64_t flags) {
+  const int rc = prompt_ && msg.iov_count <= iov_limit_ ? int(fi_sendmsg(ep_, &msg, flags))
+                                                        : send_copy(msg, flags);
+  held_ = flags & FI_MORE;
+  if (rc == -FI_EAGAIN && retry_ == 0) {
+    retry_ = now_ns() + kRetryNs;
+    arm();
+  }
+  return rc;
+}
+
+// In one piece, in memory of ours where the provider may come back to it.
+int Lower::send_copy(const fi_msg &msg, uint64_t flags) {
+  size_t length = 0;
+  for (size_t i = 0; i < msg.iov_count; ++i) length += msg.msg_iov[i].iov_len;
+  if (length > size_) return -FI_EMSGSIZE;
+  const bool inject = length <= inject_limit_;
+  if (free_leaving_.empty()) return -FI_EAGAIN;
+  Buffer *buffer = free_leaving_.back();
+  uint8_t *out = buffer->bytes;
+  for (size_t i = 0; i < msg.iov_count; ++i) {
+    std::memcpy(out, msg.msg_iov[i].iov_base, msg.msg_iov[i].iov_len);
+    out += msg.msg_iov[i].iov_len;
+  }
+  const iovec one{buffer->bytes, length};
+  const fi_msg copy{
+      .msg_iov = &one, .iov_count = 1, .addr = msg.addr, .context = inject ? nullptr : buffer};
+  const auto rc = int(fi_sendmsg(ep_, &copy, flags | (inject ? FI_INJECT : FI_COMPLETION)));
+  if (rc == 0 && !inject) free_leaving_.pop_back();
+  return rc;
+}
+
+void Lower::release(Buffer &buffer) {
+  free_.push_back(&buffer);
+  fill();
+}
+
+void Lower::fill() {
+  while (posted_ < kPosted && !free_.empty()) {
+    Buffer *buffer = free_.back();
+    if (fi_recv(ep_, buffer->bytes, size_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
+      return;  // with the next buffer that comes back
+    free_.pop_back();
+    ++posted_;
+  }
+}
+
+// ---- memory, time, chance ----
+
+ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
+  const sdk::MrTable::Access found =
+      domain_.regions().resolve(vector.key, vector.address, vector.length, access, iov, room);
+  return found.mr != nullptr ? ssize_t(found.count) : -FI_EACCES;
+}
+
+uint64_t Lower::now_ns() {
+  return sdk::now_ns();
+}
+
+// Deadlines move with each acknowledgement, nearly always to later ones: the engine's stays, and
+// looks again when it has passed.
+void Lower::set_deadline(uint64_t at_ns) {
+  wanted_ = at_ns;
+  arm();
+}
+
+void Lower::arm() {
+  uint64_t at = wanted_;
+  if (retry_ != 0 && (at == 0 || retry_ < at)) at = retry_;
+  if (at == 0 || (armed_ != 0 && armed_ <= at)) return;
+  armed_ = at;
+  domain_.engine().set_deadline(*this, at);
+}
+
+void Lower::on_deadline() {
+  armed_ = 0;
+  domain_.engine().set_deadline(*this, 0);
+  const uint64_t now = now_ns();
+  if (wanted_ != 0 && wanted_ <= now) {
+    wanted_ = 0;
+    upper_.core().on_deadline();
+  }
+  if (retry_ != 0 && retry_ <= now) {
+    retry_ = 0;
+    upper_.core().poll();
+  }
+  arm();
+}
+
+void Lower::random(std::span<uint8_t> out) {
+  while (!out.empty()) {
+    const ssize_t n = getrandom(out.data(), out.size(), 0);
+    if (n > 0) {
+      out = out.subspan(size_t(n));
+    } else if (n < 0 && errno != EINTR) {
+      // No such call in this kernel or sandbox.
+      std::random_device device;
+      for (uint8_t &byte : out) byte = uint8_t(device());
+      return;
+    }
+  }
+}
+
+// ---- progress ----
+
+void Lower::on_poll() {
+  if (!upper_.is_full()) read_completions();
+  upper_.core().poll();
+}
+
+void Lower::on_flush() {
+  upper_.core().poll();
+}
+
+int Lower::wait_fds(int (&fds)[kMaxFds]) {
+  if (const int rc = fi_control(&cq_->fid, FI_GETWAIT, &fds[0]); rc != 0) return rc;
+  return 1;
+}
+
+bool Lower::may_wait() {
+  if (std::exchange(came_, false)) upper_.core().on_idle();
+  if (upper_.is_full()) return true;
+  struct fid *fids[] = {&cq_->fid};
+  return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
+}
+
+void Lower::read_completions() {
+  fi_cq_msg_entry entries[kBatch];
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const ssize_t n = fi_cq_read(cq_, entries, kBatch);
+    if (n == -FI_EAVAIL) {
+      read_failure();
+      continue;
+    }
+    if (n <= 0) {
+      // Not when there was something a moment ago: what the application does about that may carry
+      // the acknowledgement.
+      if (batch == 0 && std::exchange(came_, false)) upper_.core().on_idle();
+      return;
+    }
+    for (ssize_t i = 0; i < n; ++i) {
+      auto &buffer = *static_cast<Buffer *>(entries[i].op_context);
+      if (buffer.leaves) {
+        free_leaving_.push_back(&buffer);
+        continue;
+      }
+      --posted_;
+      came_ = true;
+      const size_t length = std::min(entries[i].len, size_);
+      if (!upper_.core().on_datagram({buffer.bytes, length}, buffer)) free_.push_back(&buffer);
+    }
+    fill();
+    if (size_t(n) < kBatch) return;
+  }
+}
+
+void Lower::read_failure() {
+  fi_cq_err_entry entry{};
+  if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
+  auto *buffer = static_cast<Buffer *>(entry.op_context);
+  if (buffer == nullptr) return;  // a send that asked for nothing: its datagram counts as lost
+  if (buffer->leaves) {
+    free_leaving_.push_back(buffer);
+    return;
+  }
+  --posted_;
+  if (entry.err == FI_ETRUNC)
+    WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
+              "a datagram longer than %zu bytes was dropped: no peer was told that so many are "
+              "taken",
+              size_);
+  release(*buffer);
+}
+
+}  // namespace weft::rxd

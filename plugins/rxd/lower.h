@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Lower: the carrier of one rxd endpoint, made of objects of the inner provider: an endpoint of
+// datagrams, its completion queue, an address vector with an entry per path, and a pool of receive
+// buffers of which some are posted.
+//
+//   Lower lower(domain, upper);
+//   WEFT_CHECK(lower.open(local));       // datagrams come to lower.reachable() from here on
+//   engine.add_poller(lower);            // and are given to the core by each progress
+//
+// Sends ask for no completion: udp does not look at memory any more once a call without FI_MORE has
+// returned. Of providers that do not promise that, what is sent is a copy, until its completion.
+// All with the engine's lock held.
+#ifndef WEFT_PLUGINS_RXD_LOWER_H
+#define WEFT_PLUGINS_RXD_LOWER_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/engine.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/rxd/domain.h"
+#include "plugins/rxd/protocol/carrier.h"
+#include "plugins/rxd/protocol/core.h"
+
+namespace weft::rxd {
+
+// Memory of one datagram: posted, with a datagram in it, or free. Or of one that leaves.
+struct Buffer {
+  uint8_t *bytes = nullptr;
+  bool leaves = false;
+};
+
+inline constexpr size_t kMaxPieces = 12;  // of a datagram that is not copied
+
+class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
+ public:
+  // What a carrier cannot know.
+  class Upper {
+   public:
+    virtual Core &core() = 0;
+    // What arrives must wait: nobody reads what is reported already.
+    virtual bool is_full() = 0;
+
+   protected:
+    ~Upper() = default;
+  };
+
+  Lower(Domain &domain, Upper &upper) : domain_(domain), upper_(upper) {}
+  ~Lower() { shut(); }
+
+  // Receives at `local` (port 0: any).
+  Result<void> open(const sdk::SockAddr &local);
+  void shut();
+  const sdk::SockAddr &name() const { return name_; }  // where it is bound
+  // What peers can send to: of an endpoint that is bound to all addresses, the best of them.
+  const sdk::SockAddr &reachable() const { return reachable_; }
+  // Sleeps until there may be something to do, at most until `end_ns`.
+  void wait(uint64_t end_ns);
+
+  // Carrier
+  Path *open(const sdk::SockAddr &peer, int &err) override;
+  void close(Path &path) override;
+  bool is_local(const sdk::SockAddr &peer) override;
+  int send(Path &to, const iovec *iov, size_t count, bool more) override;
+  void flush() override;
+  size_t max_datagram() const override { return size_; }
+  size_t receive_window() const override { return window_; }
+  void release(Buffer &buffer) override;
+  bool buffers_low() const override { return free_.size() < pool_.size() / 4; }
+  ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
+  uint64_t now_ns() override;
+  void set_deadline(uint64_t at_ns) override;
+  void random(std::span<uint8_t> out) override;
+
+  // Poller
+  void on_poll() override;
+  int wait_fds(int (&fds)[kMaxFds]) override;
+  bool may_wait() override;
+
+  // Handler: of no descriptor
+  void on_event(uint32_t) override {}
+  void on_flush() override;
+  void on_deadline() override;
+
+ private:
+  Result<void> open_objects(const sdk::SockAddr &local);
+  Result<void> look_around();
+  void make_buffers();
+  void fill();
+  void read_completions();
+  void read_failure();
+  struct Staged {
+    fi_msg msg{};
+    iovec iov[kMaxPieces];
+    bool present = false;
+  };
+  int emit(const fi_msg &msg, uint64_t flags);
+  int send_copy(const fi_msg &msg, uint64_t flags);
+  int send_staged(uint64_t flags);
+  void arm();
+
+  Domain &domain_;
+  Upper &upper_;
+  sdk::SockAddr name_, reachable_;
+  std::vector<sdk::SockAddr> own_;  // addresses of this host, without ports
+  uint32_t addr_format_ = FI_SOCKADDR;
+  size_t size_ = 0;       // of the largest datagram
+  size_t window_ = 0;     // bytes
+  size_t iov_limit_ = 1;  // of the inner endpoint
+  size_t inject_limit_ = 0;
+  bool prompt_ = false;  // memory is free when a call without FI_MORE has returned
+  fid_cq *cq_ = nullptr;
+  fid_av *av_ = nullptr;
+  fid_ep *ep_ = nullptr;
+  // The last datagram that came with `more` waits here for the next one, or for flush(): the call
+  // that makes the provider send all of them is then one that sends.
+  Staged staged_;
+  bool held_ = false;  // the provider has some that wait for the next
+  std::unique_ptr<uint8_t[]> memory_;
+  std::vector<Buffer> pool_;
+  std::vector<Buffer *> free_;  // the last one first: its memory is in the cache
+  std::vector<Buffer> leaving_;
+  std::vector<Buffer *> free_leaving_;  // for copies of what is sent
+  size_t posted_ = 0;
+  bool came_ = false;    // datagrams, since the core was told that there are no more
+  uint64_t wanted_ = 0;  // the core's deadline; 0: none
+  uint64_t armed_ = 0;   // the engine's; it may be earlier
+  uint64_t retry_ = 0;   // when to send what the provider did not take
+};
+
+}  // namespace weft::rxd
+
+#endif

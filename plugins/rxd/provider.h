@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The layer rxd: reliable, unconnected endpoints (FI_EP_RDM) over a provider with datagrams, as
+// seen by fi_getinfo.
+#ifndef WEFT_PLUGINS_RXD_PROVIDER_H
+#define WEFT_PLUGINS_RXD_PROVIDER_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/receiver.h>
+#include <weft/sdk/unit.h>
+
+#include <memory>
+
+#include "plugins/rxd/settings.h"
+
+namespace weft::rxd {
+
+inline constexpr uint64_t kReceiveCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
+    FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
+inline constexpr size_t kMaxQueueSize = 1 << 20;  // tx_attr.size, rx_attr.size
+// Bytes that may be injected: as many as stock's rxd takes, so that programs meet no other limit.
+inline constexpr size_t kInjectSize = 1256;
+
+class RxdLayer {
+ public:
+  static constexpr sdk::UnitInfo info{
+      .name = "rxd",
+      .ofi_name = "ofi_rxd",
+      .summary = "reliable datagrams over unreliable ones",
+      .version = FI_VERSION(1, 0),
+      .needs_ep = WEFT_EP_BIT(FI_EP_DGRAM),
+      .offers_ep = WEFT_EP_BIT(FI_EP_RDM),
+      .rank = 100,
+      .maturity = WEFT_MATURITY_BETA,
+      .security = WEFT_SECURITY_ROBUST,
+      .params = parameters::kAll,
+  };
+
+  static Result<std::unique_ptr<RxdLayer>> create(const weft_instance *instance, sdk::Inner inner);
+
+  Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+  Result<void> explain(const sdk::LineSink &line);
+
+  // The inner provider's way of what an application opens with `info`, with the largest datagrams
+  // that it carries there.
+  Result<sdk::InfoList> inner_info(const fi_info &info) const;
+  const weft_instance *instance() const { return instance_; }
+  const Options &options() const { return options_; }
+
+ private:
+  RxdLayer(const weft_instance *instance, sdk::Inner inner, Options options)
+      : instance_(instance), inner_(inner), options_(std::move(options)) {}
+  Result<sdk::InfoList> hints(const fi_info *outer) const;
+
+  const weft_instance *instance_;
+  const sdk::Inner inner_;
+  const Options options_;
+};
+
+}  // namespace weft::rxd
+
+#endif

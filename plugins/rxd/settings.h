@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What can be set about rxd.
+//
+//   const Options options = Options::from(instance);
+//
+// The protocol's own settings are made of them by the endpoint (protocol/core.h, Settings).
+#ifndef WEFT_PLUGINS_RXD_SETTINGS_H
+#define WEFT_PLUGINS_RXD_SETTINGS_H
+
+#include <weft/sdk/params.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "plugins/rxd/protocol/core.h"
+
+namespace weft::rxd {
+
+namespace parameters {
+inline constexpr weft_param kAll[] = {
+    sdk::size_param("datagram_size", "0",
+                    "bytes of the largest datagram that is sent or taken; 0: what the provider "
+                    "beneath carries. What a path carries is tried, from 1472 up",
+                    0, 65535),
+    sdk::string_param("checksum", "auto",
+                      "CRC32C of every packet to weft peers: on, off, or auto: unless both ends "
+                      "are on one host; used where either end wants it"),
+    sdk::string_param("auth_key", nullptr,
+                      "a secret that both ends must have: packets carry a MAC, others are dropped; "
+                      "domain_attr.auth_key and ep_attr.auth_key go before it"),
+    sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
+                   1, 1048576),
+    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
+                   1048576),
+    sdk::size_param("rx_pool", "8M",
+                    "bytes of receive buffers per endpoint, of datagram_size each; they are "
+                    "touched when they are first used",
+                    256 << 10, int64_t(1) << 34),
+    sdk::size_param("receive_window", "0",
+                    "bytes that the provider beneath holds while nobody reads, which bounds what "
+                    "peers send unacknowledged; 0: what it says of itself",
+                    0, int64_t(1) << 32),
+    sdk::size_param("unexpected_limit", "64M",
+                    "bytes of messages, per endpoint, that nobody has posted a receive for; "
+                    "beyond it senders wait",
+                    0, int64_t(1) << 40),
+    sdk::int_param("peer_timeout_ms", "10000",
+                   "milliseconds without an answer after which a peer is given up, and what is "
+                   "outstanding to him fails with FI_ETIMEDOUT",
+                   100, 86400000),
+    sdk::int_param("close_linger_ms", "1000",
+                   "milliseconds that fi_close waits for what was sent to arrive", 0, 600000),
+    sdk::bool_param("stock_peers", "1",
+                    "talk to endpoints of stock libfabric, in their format; off: weft peers only"),
+    sdk::int_param("max_stock_peers", "1024",
+                   "stock peers that have asked for a connection and sent nothing since: beyond "
+                   "it the oldest makes room",
+                   1, 1 << 24),
+};
+}  // namespace parameters
+
+struct Options {
+  size_t datagram_size = 0;
+  Checksum checksum = Checksum::kAuto;
+  std::string auth_key;
+  size_t tx_size = 1024, rx_size = 1024;
+  size_t rx_pool = 8 << 20;
+  size_t receive_window = 0;
+  uint64_t unexpected_limit = 64 << 20;
+  uint64_t peer_timeout_ns = 0;
+  uint64_t close_linger_ns = 0;
+  bool stock_peers = true;
+  size_t max_stock_peers = 1024;
+
+  static Result<Options> from(const weft_instance *instance);
+};
+
+}  // namespace weft::rxd
+
+#endif
