@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The domain of the udp provider: endpoints, and what their calls need while they last.
+#ifndef WEFT_PLUGINS_UDP_DOMAIN_H
+#define WEFT_PLUGINS_UDP_DOMAIN_H
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/fid.h>
+
+#include <string>
+
+#include "plugins/udp/inlet.h"
+#include "plugins/udp/outlet.h"
+#include "plugins/udp/settings.h"
+
+namespace weft::udp {
+
+class Fabric;
+
+// For what no endpoint has: every op of its table declines.
+struct Nothing final : sdk::Object<Nothing, fid_ep> {};
+
+class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+ public:
+  static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+
+  Fabric &fabric() { return fabric_; }
+  // Used within one call only, with the lock held.
+  Inlet::Scratch &inlet_scratch() { return inlet_scratch_; }
+  Outlet::Scratch &outlet_scratch() { return outlet_scratch_; }
+
+  // fi_ops_domain
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+
+ private:
+  Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info, void *context);
+  ~Domain() = default;
+
+  Fabric &fabric_;
+  const uint32_t addr_format_;
+  const std::string name_;
+  Inlet::Scratch inlet_scratch_;
+  Outlet::Scratch outlet_scratch_;
+};
+
+}  // namespace weft::udp
+
+#endif

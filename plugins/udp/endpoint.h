@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A datagram endpoint (FI_EP_DGRAM): a UDP socket whose address is the endpoint's name. One send is
+// one datagram of exactly the application's bytes, so any UDP program is a peer.
+//
+// A send is complete when the kernel has the datagram, which is before the call returns. Those with
+// FI_MORE are collected, up to Outlet::kCapacity, until a send without it, or the next progress.
+//
+// What a layer above may rely on: when a send without FI_MORE has returned 0, or has failed (with
+// anything but -FI_EBADFLAGS, and -FI_EINVAL for its pointers and counts: such a call changes
+// nothing), its memory and that of all earlier sends is no longer read. What the socket had no room
+// for is kept as a copy, and goes with the next progress; of a send that returns -FI_EAGAIN nothing
+// is kept.
+//
+// What is received goes straight from the kernel to the posted buffers (inlet.h). Where nothing is
+// posted the socket is not read: it keeps what arrives while its buffer lasts.
+#ifndef WEFT_PLUGINS_UDP_ENDPOINT_H
+#define WEFT_PLUGINS_UDP_ENDPOINT_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/rdm_endpoint.h>
+#include <weft/sdk/recv_queue.h>
+#include <weft/sdk/transfer.h>
+
+#include <string>
+#include <vector>
+
+#include "plugins/udp/domain.h"
+#include "plugins/udp/inlet.h"
+#include "plugins/udp/outlet.h"
+
+namespace weft::udp {
+
+class Group;
+
+inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_SEND | FI_MULTICAST;
+inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RECV | FI_SOURCE | FI_SOURCE_ERR;
+inline constexpr size_t kMaxQueueSize = 1 << 20;
+
+class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
+                       public sdk::RdmEndpoint,
+                       public sdk::TransferOps<Endpoint>,
+                       private sdk::ReceiverSink,
+                       private sdk::AvUser,
+                       private sdk::Handler,
+                       private OutletSink,
+                       private InletSink {
+ public:
+  static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
+
+  // ---- for TransferOps ----
+  // Any flag is known that a datagram can honour; whether it arrived is none.
+  static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_MULTICAST |
+                                         FI_REMOTE_CQ_DATA | FI_INJECT_COMPLETE |
+                                         FI_TRANSMIT_COMPLETE;
+  ssize_t check_length(uint64_t length, uint64_t flags);
+  ssize_t start(const sdk::RecvRequest &request);
+  ssize_t start(const sdk::SendRequest &request);
+  ssize_t start(const sdk::RmaRequest &) { return -FI_EOPNOTSUPP; }
+  ssize_t start(const sdk::AtomicRequest &) { return -FI_EOPNOTSUPP; }
+  template <class Fid>
+  void set_tables(Fid &fid) const {
+    sdk::fill_tables(fid);
+    fid.c()->rma = sdk::c_table(sdk::rma_ops<Nothing>());
+    fid.c()->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+    fid.c()->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+  }
+
+  // ---- fi_ops_cm ----
+  int setname(void *addr, size_t len);
+  int getname(void *addr, size_t *len);
+  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
+
+  // ---- fi_ops_ep ----
+  ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
+  ssize_t rx_size_left();
+  ssize_t tx_size_left();
+
+  // ---- fi_ops ----
+  int close();
+  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int control(int command, void *arg);
+
+  // ---- for groups, with the lock held ----
+  const sdk::SockAddr &name() const { return name_; }
+  int socket() const { return inlet_.fd(); }
+  Domain &domain() { return udp_domain_; }
+  sdk::RecvQueue &posted() { return queue_; }
+  InletSink &sink() { return *this; }
+  bool names_sources() const { return (caps() & (FI_SOURCE | FI_SOURCE_ERR)) != 0; }
+  void forget(Group &group);
+
+ private:
+  Endpoint(Domain &domain, const fi_info &info, size_t max_msg_size, void *context);
+  ~Endpoint() = default;
+
+  const Settings &settings() const;
+  Stats &stats();
+  Result<void> bind_to(const sdk::SockAddr &address);
+  Result<void> enable();
+  const sdk::SockAddr *group_address(fi_addr_t dest) const;
+  ssize_t send_last(const Datagram &datagram, const sdk::SendRequest &request);
+  void finish_batch();
+  void update_output();
+  void explain_failure(const sdk::SockAddr &to, int error);
+
+  // ---- ReceiverSink: nothing is ever saved ----
+  void deliver(sdk::Unexpected &, sdk::Receive &) override {}
+  void discard(sdk::Unexpected &) override {}
+  // ---- AvUser: nothing is kept about peers ----
+  void on_av_removed(uint32_t) override {}
+  // ---- Handler, of no descriptor ----
+  void on_event(uint32_t) override {}
+  void on_flush() override;
+  // ---- OutletSink ----
+  void on_sent(const Datagram &datagram, int error) override;
+  // ---- InletSink ----
+  uint32_t index_of(const sdk::SockAddr &source) override { return av()->find(source); }
+  void on_received(sdk::PostedRecv &receive, size_t placed, size_t length, uint32_t index,
+                   const sdk::SockAddr &source) override;
+  void on_writable() override { on_flush(); }
+  void on_socket_error(int error) override;
+
+  Domain &udp_domain_;
+  sdk::Engine &engine_;
+  const uint32_t addr_format_;
+  sdk::SockAddr local_;  // asked for
+  sdk::SockAddr name_;   // bound to; AF_UNSPEC: not yet
+  sdk::RecvQueue queue_;
+  Inlet inlet_;
+  Outlet outlet_;
+  std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free
+  bool explained_broadcast_ = false;
+};
+
+}  // namespace weft::udp
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A multicast group that an endpoint has joined (fi_join): where to send to it, and the socket that
+// its datagrams come in by.
+//
+//   fi_join(ep, &group, FI_RECV, &mc, context);       // FI_JOIN_COMPLETE follows on the event
+//   queue fi_close(&mc->fid);                               // leaves
+//
+// A socket that is bound to an address of this host does not get what is sent to a group, so a
+// group has a socket of its own, bound to the group's address, unless the endpoint is bound to all
+// addresses and the group's port is its own. Sending needs no membership: a send-only member has
+// none. Not for collective groups.
+#ifndef WEFT_PLUGINS_UDP_GROUP_H
+#define WEFT_PLUGINS_UDP_GROUP_H
+
+#include <rdma/fi_cm.h>
+#include <weft/result.h>
+#include <weft/sdk/fid.h>
+
+#include <memory>
+
+#include "plugins/udp/inlet.h"
+
+namespace weft::udp {
+
+class Endpoint;
+
+// fi_addr_t of groups are kGroupBase plus a number: nothing that an address vector gives out.
+inline constexpr fi_addr_t kGroupBase = UINT64_C(1) << 62;
+
+class Group final : public sdk::Object<Group, fid_mc> {
+ public:
+  // With the lock held. `group` has a port.
+  static Result<Group *> open(Endpoint &ep, const sdk::SockAddr &group, bool sends, bool receives,
+                              size_t number, void *context);
+
+  const sdk::SockAddr &address() const { return address_; }
+  bool sends() const { return sends_; }
+  Inlet *inlet() { return inlet_.get(); }  // null: the endpoint's own
+  size_t number() const { return number_; }
+
+  // fi_ops
+  int close();
+
+ private:
+  Group(Endpoint &ep, const sdk::SockAddr &address, bool sends, size_t number, void *context);
+  ~Group() = default;
+  Result<void> enter();
+  void leave();
+
+  Endpoint &ep_;
+  const sdk::SockAddr address_;
+  const bool sends_;
+  const size_t number_;
+  bool is_member_ = false;
+  std::unique_ptr<Inlet> inlet_;
+};
+
+}  // namespace weft::udp
+
+#endif

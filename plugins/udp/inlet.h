@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Inlet: datagrams from a socket into posted receives, without a copy wherever the kernel lets one
+// say in advance where they go.
+//
+//   Inlet inlet(sink, engine, queue, scratch, stats, offload);
+//   inlet.open(std::move(fd), /*names_sources=*/true);
+//   ... queue.post(...); inlet.on_posted();         // the socket is read while something is posted
+//   // progress: sink.on_received(receive, placed, length, source) for each datagram
+//
+// One datagram costs one system call: recvfrom while they come one by one, recvmmsg when the last
+// read found several. A run of equal ones, as senders with segmentation offload make it, turns on
+// UDP_GRO: then a read brings up to 64 KiB, which the kernel scatters into the receives at once if
+// they have room for segments of the size seen last. What does not come as foreseen (another size,
+// more segments than receives) is copied, and kept until there are receives. UDP_GRO is never
+// turned off again: what the kernel has joined already could not be told apart any more.
+//
+// It knows no endpoint and no completion, and takes no lock.
+#ifndef WEFT_PLUGINS_UDP_INLET_H
+#define WEFT_PLUGINS_UDP_INLET_H
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <weft/sdk/address.h>
+#include <weft/sdk/engine.h>
+#include <weft/sdk/recv_queue.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "plugins/udp/settings.h"
+#include "plugins/udp/socket.h"
+
+namespace weft::udp {
+
+class InletSink {
+ public:
+  // What completions will say of the sender; called once per message of the kernel.
+  virtual uint32_t index_of(const sdk::SockAddr &source) = 0;
+  // `receive` is off the queue and the sink's to release. A datagram of `length` bytes came, the
+  // first `placed` of which are in it.
+  virtual void on_received(sdk::PostedRecv &receive, size_t placed, size_t length, uint32_t index,
+                           const sdk::SockAddr &source) = 0;
+  // The socket can take output again; only after want_output(true).
+  virtual void on_writable() = 0;
+  virtual void on_socket_error(int error) = 0;
+
+ protected:
+  ~InletSink() = default;
+};
+
+class Inlet final : public sdk::Handler {
+ public:
+  static constexpr size_t kBatch = 32;      // datagrams per read
+  static constexpr size_t kSlices = 64;     // receives that one joined message is scattered into
+  static constexpr size_t kJoined = 65536;  // bytes of a joined message, at most
+  static constexpr size_t kAreas = 16;      // joined messages per read
+
+  // What a read needs while it lasts; shared by all inlets of a domain.
+  struct Scratch {
+    std::array<mmsghdr, kBatch> messages;
+    std::array<sdk::SockAddr, kBatch> sources;
+    std::array<iovec, kAreas *(sdk::kIovLimit + 1) + kSlices> iov;
+    alignas(cmsghdr) std::array<char, kBatch * CMSG_SPACE(sizeof(int))> control;
+    // Where joined messages go that no receive has room for: kAreas of kJoined bytes, of which the
+    // kernel gives what is touched. Comes into being with UDP_GRO.
+    std::unique_ptr<char[]> areas;
+  };
+
+  Inlet(InletSink &sink, sdk::Engine &engine, sdk::RecvQueue &queue, Scratch &scratch, Stats &stats,
+        bool offload)
+      : sink_(sink),
+        engine_(engine),
+        queue_(queue),
+        scratch_(scratch),
+        stats_(stats),
+        may_join_(offload) {}
+  ~Inlet() { close(); }
+
+  // With the engine's lock held, all of these.
+  void open(UniqueFd fd, bool names_sources);
+  void listen();  // from now on it is read
+  void close();
+  int fd() const { return fd_.get(); }
+  void want_output(bool wanted);
+  void on_posted() {
+    if (!held_.empty()) deliver_held();
+    if (!listening_) resume();
+  }
+  bool joins() const { return joins_; }
+
+  // ---- Handler ----
+  void on_event(uint32_t events) override;
+
+ private:
+  // A message that waits for receives: datagrams of `segment` bytes, but for the last.
+  struct Held {
+    std::vector<char> bytes;
+    size_t at = 0;
+    size_t segment = 0;
+    sdk::SockAddr source;
+    bool is_empty_datagram = false;
+  };
+
+  void pause();
+  void resume();
+  void update();
+  void read();
+  void read_one();
+  void read_many();
+  void read_joined();
+  void watch_run(size_t count);
+  void start_joining(size_t segment);
+  void adapt(size_t asked, ssize_t got);
+  bool is_empty(int error);
+  size_t segment_of(const msghdr &message, size_t length) const;
+  void deliver(size_t placed, size_t length, uint32_t index, const sdk::SockAddr &source);
+  void hold(const iovec *iov, size_t count, size_t skip, size_t length, size_t segment,
+            const sdk::SockAddr &source);
+  void deliver_held();
+  void *name_buffer(size_t i);
+
+  InletSink &sink_;
+  sdk::Engine &engine_;
+  sdk::RecvQueue &queue_;
+  Scratch &scratch_;
+  Stats &stats_;
+  UniqueFd fd_;
+  bool names_ = false;
+  bool open_ = false;       // known to the engine
+  bool listening_ = false;  // asks the engine for input
+  bool wants_output_ = false;
+  bool may_join_;         // may turn UDP_GRO on
+  bool joins_ = false;    // it is on
+  bool joined_ = false;   // the last reads found joined messages
+  unsigned singles_ = 0;  // reads since the last joined message
+  size_t expect_ = 1;     // datagrams to ask for
+  size_t segment_ = 0;    // foreseen
+  std::deque<Held> held_;
+};
+
+}  // namespace weft::udp
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The udp provider: what it offers on this host, as seen by fi_getinfo.
+//
+// max_msg_size is 1472, as of other libfabrics, or less where the interface's MTU is. Hints that
+// ask for more get what the interface carries: its MTU less the headers, up to what IP can.
+#ifndef WEFT_PLUGINS_UDP_PROVIDER_H
+#define WEFT_PLUGINS_UDP_PROVIDER_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/interfaces.h>
+#include <weft/sdk/params.h>
+#include <weft/sdk/unit.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugins/udp/settings.h"
+
+namespace weft::udp {
+
+inline constexpr size_t kUsualSize = 1472;
+// Bytes of payload in one datagram. `mtu` 0: unknown.
+size_t largest_datagram(int family, unsigned mtu);
+
+namespace parameters {
+inline constexpr weft_param kAll[] = {
+    sdk::list_param("interfaces", nullptr,
+                    "interfaces to use, best first: names (hsn*), networks (10.1.0.0/16), !docker* "
+                    "to leave out; default: all that are up, routable ones first"),
+    sdk::string_param("iface", nullptr, "one interface to use, by name; `interfaces` says more"),
+    sdk::int_param("tx_size", "1024", "default of tx_attr.size: sends in flight per endpoint", 1,
+                   1048576),
+    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives posted per endpoint", 1,
+                   1048576),
+    sdk::size_param("recvbuf_size", "4M",
+                    "bytes of datagrams that a socket keeps until they are received (SO_RCVBUF), "
+                    "as far as net.core.rmem_max permits; 0: the kernel's default",
+                    0, 1 << 30),
+    sdk::size_param("sendbuf_size", "0",
+                    "bytes of datagrams on their way out (SO_SNDBUF); 0: the kernel's default", 0,
+                    1 << 30),
+    sdk::int_param("multicast_hops", "1", "routers that datagrams to a group may pass", 0, 255),
+    sdk::bool_param("offload", "1",
+                    "let the kernel cut and join runs of equal datagrams (UDP_SEGMENT, UDP_GRO)"),
+};
+}  // namespace parameters
+
+class UdpProvider {
+ public:
+  static constexpr sdk::UnitInfo info{
+      .name = "udp",
+      .summary = "unreliable datagrams over UDP sockets",
+      .version = FI_VERSION(1, 0),
+      .offers_ep = WEFT_EP_BIT(FI_EP_DGRAM),
+      .rank = 200,
+      .maturity = WEFT_MATURITY_STABLE,
+      .security = WEFT_SECURITY_ROBUST,
+      .params = parameters::kAll,
+  };
+
+  static Result<std::unique_ptr<UdpProvider>> create(const weft_instance *instance);
+
+  Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+  Result<void> explain(const sdk::LineSink &line);
+
+ private:
+  // A way out of this host, or a wildcard.
+  struct Path {
+    std::string domain, fabric;
+    sdk::SockAddr source;
+    sdk::SockAddr dest;  // AF_UNSPEC: none
+    unsigned mtu = 0;
+  };
+  explicit UdpProvider(const weft_instance *instance)
+      : instance_(instance), settings_(Settings::from(instance)) {}
+
+  Result<sdk::InterfaceRanking> interfaces() const;
+  Result<std::vector<Path>> paths(const sdk::GetinfoQuery &query) const;
+  Result<void> add_info(sdk::InfoList &list, const Path &path,
+                        const sdk::GetinfoQuery &query) const;
+
+  const weft_instance *instance_;
+  const Settings settings_;
+};
+
+}  // namespace weft::udp
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The few things the udp provider asks of the socket API, with errors that name the limit that was
+// hit.
+//
+//   WEFT_TRY(UniqueFd fd, open_socket(AF_INET, settings));
+//   WEFT_CHECK(bind_socket(fd.get(), local));
+//   WEFT_CHECK(join_group(fd.get(), group, local));
+//
+// Not for sending and receiving: outlet.h, inlet.h.
+#ifndef WEFT_PLUGINS_UDP_SOCKET_H
+#define WEFT_PLUGINS_UDP_SOCKET_H
+
+#include <unistd.h>
+#include <weft/result.h>
+#include <weft/sdk/address.h>
+
+#include <optional>
+#include <utility>
+
+#include "plugins/udp/settings.h"
+
+namespace weft::udp {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd &operator=(UniqueFd &&other) noexcept {
+    reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  int get() const { return fd_; }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// A non-blocking datagram socket with the settings applied. One of IPv6 takes no IPv4, so that an
+// address has one form only.
+Result<UniqueFd> open_socket(int family, const Settings &settings);
+Result<void> bind_socket(int fd, const sdk::SockAddr &address);
+std::optional<sdk::SockAddr> socket_name(int fd);
+
+bool is_multicast(const sdk::SockAddr &address);
+// Datagrams for groups leave by the interface that has the address `local`.
+Result<void> send_groups_from(int fd, const sdk::SockAddr &local);
+// Membership of `group` on the interface that has the address `local` (any: the kernel chooses by
+// its routes; an IPv6 scope in the group comes first).
+Result<void> join_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
+void leave_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
+// Several sockets of this host may be bound to the group's address, and all get its datagrams.
+Result<void> bind_to_group(int fd, const sdk::SockAddr &group);
+
+}  // namespace weft::udp
+
+#endif
