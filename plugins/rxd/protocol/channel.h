@@ -3,23 +3,41 @@
 // acknowledged, which are lost, how many may be on their way, when to repeat, what to acknowledge
 // (docs/rxd-protocol.md, sections 5, 6 and 8). It does not know what is in a packet.
 //
-//   if (channel.may_send(size, now)) {
-//     uint32_t n = channel.sent(size, now, &packet);       // first transmission
-//     ...
+//   SentPool pool(SIZE_MAX, 1);                            // one per endpoint
+//   Channel channel(pool, 1472);
+//   if (channel.gate(size, now) == Channel::Gate::kOpen) { // a packet that has not left yet
+//     header.sequence = uint32_t(channel.next_number());
+//     header.time = Channel::clock(now);
+//     if (carrier.send(...) != -FI_EAGAIN) channel.sent(size, now, &packet);
 //   }
-//   channel.on_acknowledgement(ack, now, [](void *packet) { ... arrived ... });
-//   while (void *packet = channel.next_lost()) { ... send it again ...; channel.sent_again(n, now); }
+//   channel.on_acknowledgement(ack, now, [](void *packet) { ... it has arrived ... });
+//   for (Channel::Lost lost; channel.next_lost(lost, now);) {
+//     if (... send lost.packet again, with kFlagAsk if lost.ask ... == -FI_EAGAIN) break;
+//     channel.sent_again(lost.number, now);
+//   }
+//   timer.set(channel.deadline());                         // then on_deadline(), then next_lost()
 //
-//   switch (channel.arrived(number, ordered)) { ... }      // the receiving half
-//   if (channel.owes_acknowledgement()) { channel.acknowledge(ack, now); ... }
+//   const uint64_t number = channel.number_of(header.sequence);     // the receiving half
+//   switch (channel.look(number)) { case Channel::Arrival::kInOrder: ... }
+//   channel.accept(number, header, now);
+//   if (channel.owed() != Channel::Owed::kNothing) {
+//     channel.fill(ack, now);
+//     ... send it, with a packet or alone ...
+//     channel.acknowledged();
+//   }
 //
-// No socket, no clock, no allocation once the window has been used; sans-I/O, all times in ns.
+// No socket, no clock; all times in ns. Memory of packets in flight comes from a pool that channels
+// share and goes back at once, so that an idle channel has none. Not for messages and credits: the
+// two fields of the acknowledgement that count them are the caller's.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 
+#include <weft/sdk/pool.h>
+
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "plugins/rxd/protocol/congestion.h"
 #include "plugins/rxd/wire/packet.h"
@@ -27,6 +45,263 @@
 namespace weft::rxd {
 
 inline constexpr uint32_t kWindow = 1024;  // packets
+
+// Channel's notes of packets that were sent.
+struct SentPacket {
+  enum class State : uint8_t { kFlying, kLost, kArrived };
+  void *packet;
+  uint64_t sent_at;        // the last time
+  uint32_t transmission;   // the how manieth of the channel that was
+  uint32_t size;           // bytes of the datagram
+  uint16_t before, after;  // neighbours in the list of its state
+  State state;
+  uint8_t repeated;  // bool
+};
+struct SentChunk {
+  static constexpr uint32_t kCount = 32;
+  std::array<SentPacket, kCount> packets;
+};
+using SentPool = sdk::Pool<SentChunk>;
+
+class Channel {
+ public:
+  // `limit`: numbers that the peer welcomes, as its part of the handshake says.
+  Channel(SentPool &pool, uint32_t datagram, uint32_t limit = 4);
+  ~Channel();
+  Channel(const Channel &) = delete;
+  Channel &operator=(const Channel &) = delete;
+
+  // What goes into the time field of a packet that leaves now; never 0.
+  static uint32_t clock(uint64_t now) {
+    const auto us = static_cast<uint32_t>(now / 1000);
+    return us != 0 ? us : 1;
+  }
+
+  // ---- sending ----
+  // The largest datagram that is sent from now on.
+  void set_datagram(uint32_t bytes) { congestion_.set_datagram(bytes); }
+  void raise_limit(uint32_t limit);
+
+  enum class Gate : uint8_t {
+    kOpen,
+    kPace,    // later: deadline() says when
+    kWindow,  // when an acknowledgement has come
+  };
+  // Whether a new datagram of that size may leave. What is lost goes first: call next_lost()
+  // before.
+  Gate gate(size_t size, uint64_t now);
+  uint64_t next_number() const { return end_; }
+  // The datagram has left, or counts as lost; after gate() said kOpen. `packet` comes back once.
+  uint64_t sent(size_t size, uint64_t now, void *packet);
+
+  // What must be sent again. True: `out` may leave now. The same one is named until sent_again(),
+  // or until its acknowledgement comes after all.
+  struct Lost {
+    uint64_t number = 0;
+    void *packet = nullptr;
+    bool ask = false;  // with kFlagAsk
+  };
+  bool next_lost(Lost &out, uint64_t now);
+  bool has_lost() const { return lost_.first != kNone; }
+  void sent_again(uint64_t number, uint64_t now);
+
+  // What has arrived is handed to `each(void *packet)`, in the order of numbers, once; `each` must
+  // not call the channel. False: it acknowledges what was never sent, and nothing was done.
+  template <class F>
+  bool on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now, F each);
+  // When on_deadline() should be called; 0: never. Covers the pace that kept something back.
+  uint64_t deadline() const;
+  // True: it was a time-out, and one or two packets are to be repeated whatever the window.
+  bool on_deadline(uint64_t now);
+  // Hands back what was not acknowledged, in the order of numbers, and forgets it.
+  template <class F>
+  void abandon(F each);
+
+  size_t outstanding() const { return end_ - base_ - arrived_early_; }  // packets
+  // Every number below has arrived at the peer.
+  uint64_t settled() const { return base_; }
+  uint64_t in_flight() const { return in_flight_; }  // bytes, without what is lost
+  uint64_t window() const { return congestion_.window(); }
+  const RoundTrip &round_trip() const { return trip_; }
+  uint32_t timeouts() const { return timeouts_; }  // in a row, without a word of the peer
+  // Since when the peer owes an acknowledgement and nothing was heard of him; 0: he owes none.
+  // heard() says that something valid came.
+  uint64_t silent_since() const;
+  void heard(uint64_t now) { heard_at_ = now; }
+
+  // ---- receiving ----
+  enum class Arrival : uint8_t {
+    kInOrder,    // the next one
+    kEarly,      // others are missing before it
+    kDuplicate,  // call duplicate()
+    kOutside,    // above what was welcome: drop it
+  };
+  uint64_t number_of(uint32_t sequence) const { return wire::extend(sequence, next_); }
+  Arrival look(uint64_t number) const;
+  // Takes a packet in: kInOrder or kEarly, and processed or kept. Not called for one that there is
+  // no room for: it will come again.
+  void accept(uint64_t number, const wire::Header &header, uint64_t now);
+  void duplicate(const wire::Header &header, uint64_t now);
+  // All numbers below were accepted.
+  uint64_t next() const { return next_; }
+
+  // How many packets above next() are welcome: 4 to kWindow. What was promised stays.
+  void set_share(uint32_t packets);
+  uint32_t limit() const { return static_cast<uint32_t>(limit_); }  // as promised last
+
+  enum class Owed : uint8_t {
+    kNothing,
+    kSome,  // with the next packet; or when there is nothing more to read
+    kSoon,  // at the end of what is being read
+    kNow,
+  };
+  Owed owed() const { return owed_; }
+  // All but messages and credit.
+  void fill(wire::Acknowledgement &ack, uint64_t now);
+  // The acknowledgement filled last has left.
+  void acknowledged() {
+    owed_ = Owed::kNothing;
+    unacknowledged_ = 0;
+  }
+
+ private:
+  static constexpr uint16_t kNone = UINT16_MAX;
+  static constexpr uint32_t kAcknowledgeEvery = 16;  // packets
+  static constexpr uint64_t kMinTimeout = 1'000'000, kFirstTimeout = 10'000'000,
+                            kMaxTimeout = 200'000'000;
+  static constexpr uint64_t kMinPatience = 50'000;
+  static constexpr uint64_t kMaxSample = 60'000'000'000;
+  static constexpr uint32_t kPlaces = 3;
+  static constexpr uint8_t kMaxReordering = 5;
+  static_assert(kWindow % 64 == 0 && kWindow / 64 == wire::kMaxWords);
+
+  struct List {
+    uint16_t first = kNone, last = kNone;
+  };
+  // Bits of numbers, at number % kWindow.
+  class Bits {
+   public:
+    bool has(uint64_t number) const { return (words_[word(number)] >> (number % 64) & 1) != 0; }
+    void set(uint64_t number) { words_[word(number)] |= uint64_t{1} << (number % 64); }
+    void clear(uint64_t number) { words_[word(number)] &= ~(uint64_t{1} << (number % 64)); }
+    // Those of number to number + 63.
+    uint64_t from(uint64_t number) const {
+      const unsigned shift = number % 64;
+      const uint64_t low = words_[word(number)] >> shift;
+      return shift == 0 ? low : low | words_[word(number + 64)] << (64 - shift);
+    }
+
+   private:
+    static size_t word(uint64_t number) { return number % kWindow / 64; }
+    std::array<uint64_t, kWindow / 64> words_{};
+  };
+  // What one acknowledgement has told so far.
+  struct News {
+    uint64_t now;
+    uint64_t rtt;      // 0: unknown
+    uint64_t sent_by;  // what made the peer acknowledge had left by then; if rtt is known
+    uint64_t bytes = 0;
+    uint32_t packets = 0;
+    uint32_t found = 0;  // that had been taken for lost
+  };
+
+  SentPacket &at(uint64_t number) {
+    return chunks_[number / SentChunk::kCount % chunks_.size()]
+        ->packets[number % SentChunk::kCount];
+  }
+  SentPacket &at_place(uint16_t place) { return at(place); }
+  uint64_t number_at(uint16_t place) const { return base_ + (place - base_) % kWindow; }
+  void append(List &list, uint16_t place);
+  void remove(List &list, uint16_t place);
+  void give_chunk(uint64_t number);
+  void give_all();
+  void *settle(SentPacket &sent, uint16_t place, News &news);
+  bool sensible(const wire::Acknowledgement &ack, uint64_t next) const;
+  News begin(const wire::Acknowledgement &ack, uint64_t now) const;
+  void finish(const News &news);
+  uint32_t find_lost(uint64_t now);
+  void lose(uint16_t place);
+  uint64_t patience() const;
+  uint64_t timeout() const;
+  void note_arrival(const wire::Header &header, uint64_t now);
+
+  // ---- sending ----
+  SentPool &pool_;
+  std::array<SentChunk *, kWindow / SentChunk::kCount> chunks_{};
+  Bits arrived_;  // at or above base_
+  uint64_t base_ = 0, end_ = 0;
+  uint64_t peer_limit_;
+  uint64_t in_flight_ = 0;
+  uint64_t last_sent_at_ = 0;
+  uint64_t waiting_since_ = 0;  // something is outstanding
+  uint64_t heard_at_ = 0;
+  uint64_t loss_at_ = 0;       // when the next one is taken for lost; 0: none
+  uint64_t timed_out_at_ = 0;  // the first of a row of time-outs
+  RoundTrip trip_;
+  Congestion congestion_;
+  List flying_, lost_;          // by transmission; by when they were lost
+  uint32_t arrived_early_ = 0;  // packets at or above base_
+  uint32_t transmissions_ = 0;
+  uint32_t latest_ = 0;      // one more than the latest transmission that is known to have arrived
+  uint32_t round_ends_ = 0;  // with the acknowledgement of this transmission
+  uint32_t timeouts_ = 0;
+  uint8_t urgent_ = 0;      // repetitions that need no window
+  uint8_t reordering_ = 0;  // how patient we have become
+  uint32_t doubts_ = 0;     // of the RoundTrip, when reordering_ last changed
+  bool paced_ = false;      // the pace kept something back
+
+  // ---- receiving ----
+  Bits received_;  // above next_
+  uint64_t next_ = 0;
+  uint64_t highest_ = 0;  // one more than the highest number that came
+  uint64_t limit_ = 4;    // promised
+  uint64_t arrived_at_ = 0;
+  uint32_t time_ = 0;  // of the packet that came last
+  uint32_t share_ = 4;
+  uint32_t unacknowledged_ = 0;  // packets
+  Owed owed_ = Owed::kNothing;
+};
+
+template <class F>
+bool Channel::on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now, F each) {
+  const uint64_t next = wire::extend(ack.next, base_);
+  if (!sensible(ack, next)) return false;
+  News news = begin(ack, now);
+  while (base_ < next) {
+    SentPacket &sent = at(base_);
+    if (sent.state == SentPacket::State::kArrived) {
+      arrived_.clear(base_);
+      --arrived_early_;
+    } else {
+      each(settle(sent, static_cast<uint16_t>(base_ % kWindow), news));
+    }
+    give_chunk(base_++);
+  }
+  for (size_t w = 0; w < ack.words; ++w) {
+    const uint64_t start = next + 1 + 64 * w;
+    if (start + 64 <= base_) continue;
+    uint64_t news_bits = ack.bitmap[w] & ~arrived_.from(start);
+    if (start < base_) news_bits &= ~uint64_t{0} << (base_ - start);  // an old one
+    for (; news_bits != 0; news_bits &= news_bits - 1) {
+      const uint64_t number = start + static_cast<unsigned>(std::countr_zero(news_bits));
+      arrived_.set(number);
+      ++arrived_early_;
+      each(settle(at(number), static_cast<uint16_t>(number % kWindow), news));
+    }
+  }
+  raise_limit(ack.limit);
+  if (news.packets != 0) finish(news);
+  return true;
+}
+
+template <class F>
+void Channel::abandon(F each) {
+  for (uint64_t number = base_; number < end_; ++number) {
+    SentPacket &sent = at(number);
+    if (sent.state != SentPacket::State::kArrived) each(sent.packet);
+  }
+  give_all();
+}
 
 }  // namespace weft::rxd
 
