@@ -111,6 +111,22 @@ void Acceptor::on_deadline() {
 }
 
 void Acceptor::Stranger::on_event(uint32_t) {
+  if (exchange_ != nullptr) {
+    int error = 0;
+    switch (advance(socket_, *exchange_, error)) {
+      case Progress::kWaits:
+        return;
+      case Progress::kDone:
+        exchange_.reset();
+        break;
+      case Progress::kRefused:
+        WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
+                  KeyExchange::text(*exchange_->rejected()));
+        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+      case Progress::kFailed:
+        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+    }
+  }
   for (;;) {
     const std::span<uint8_t> space = reader_.space();
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);

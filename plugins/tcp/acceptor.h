@@ -19,6 +19,7 @@
 #include <list>
 #include <string>
 
+#include "plugins/tcp/keys.h"
 #include "plugins/tcp/settings.h"
 #include "plugins/tcp/wire/connect_message.h"
 
@@ -49,6 +50,8 @@ class Acceptor final : public sdk::Handler {
         pause_ns_(pause_ns) {}
   ~Acceptor() { close(); }
 
+  // Strangers must show that they have the key. Before listen().
+  void set_keys(Keys keys) { keys_ = std::move(keys); }
   // Takes the address; from then on name() is final. Again with another address: moves there.
   Result<void> bind(const sdk::SockAddr &local);
   Result<void> listen(int backlog);  // after bind()
@@ -64,7 +67,10 @@ class Acceptor final : public sdk::Handler {
   // Somebody who connected and has not finished his request.
   class Stranger final : public sdk::Handler {
    public:
-    Stranger(Acceptor &acceptor, int fd) : acceptor_(acceptor), socket_(fd) {}
+    Stranger(Acceptor &acceptor, int fd)
+        : acceptor_(acceptor),
+          socket_(fd),
+          exchange_(acceptor.keys_.exchange(ConnectRole::kPassive)) {}
     void on_event(uint32_t events) override;
     void on_deadline() override;
 
@@ -72,6 +78,7 @@ class Acceptor final : public sdk::Handler {
     friend class Acceptor;
     Acceptor &acceptor_;
     int socket_;
+    std::unique_ptr<KeyExchange> exchange_;  // until he has shown his key
     ConnectReader reader_{ConnectRole::kPassive};
     std::list<Stranger>::iterator self_;
   };
@@ -86,6 +93,7 @@ class Acceptor final : public sdk::Handler {
   Stats &stats_;
   Client &client_;
   const uint64_t pause_ns_;
+  Keys keys_;
   uint64_t next_look_ = 0;
   sdk::SockAddr name_;
   int socket_ = -1;

@@ -95,6 +95,27 @@ void Endpoint::on_connecting() {
   if (error != 0) return connect_failed(error, {});
   local_ = socket_name(socket_).value_or(local_);
   apply_peer_settings(socket_, domain_.fabric().settings());
+  exchange_ = keys_.exchange(ConnectRole::kActive);
+  if (exchange_ == nullptr) return request();
+  state_ = State::kProving;
+  watch();
+  prove();
+}
+
+void Endpoint::prove() {
+  int error = 0;
+  const Progress progress = advance(socket_, *exchange_, error);
+  if (progress == Progress::kWaits) return;
+  const std::unique_ptr<KeyExchange> exchange = std::move(exchange_);
+  if (progress == Progress::kDone) return request();
+  const bool refused = progress == Progress::kRefused;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
+            refused ? KeyExchange::text(*exchange->rejected())
+                    : "the connection ended before the peer had shown our auth_key: has he one?");
+  connect_failed(refused ? FI_EACCES : error, {});
+}
+
+void Endpoint::request() {
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
   // An empty socket takes it whole; stock reads it by one call.
@@ -140,6 +161,7 @@ void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> privat
 
 void Endpoint::connect_failed(int error, std::string private_data) {
   drop_socket();
+  exchange_.reset();
   state_ = State::kDisconnected;
   flush_operations(FI_ECANCELED);
   if (eq_ != nullptr)
@@ -151,12 +173,14 @@ void Endpoint::connect_failed(int error, std::string private_data) {
 }
 
 void Endpoint::on_deadline() {
-  if (state_ != State::kConnecting && state_ != State::kRequested) return;
+  if (state_ < State::kConnecting || state_ > State::kRequested) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
             "is a firewall between?",
             peer_.to_string().c_str(),
-            state_ == State::kConnecting ? "no connection" : "the peer did not answer the request",
+            state_ == State::kConnecting ? "no connection"
+            : state_ == State::kProving  ? "the peer did not show that it has our auth_key"
+                                         : "the peer did not answer the request",
             (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
   connect_failed(FI_ETIMEDOUT, {});
 }

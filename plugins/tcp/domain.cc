@@ -58,12 +58,14 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
              .enable_needed = !basic && (attr.mr_mode & FI_MR_RMA_EVENT) != 0,
              .iov_limit = 1},
   };
+  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings()));
   Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, info, context);
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
+  domain->keys_ = keys;
   Result<void> opened;
   if (threaded) opened = domain->engine().start_thread();
   if (opened) opened = domain->publish(fabric.base());

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/tcp/keys.h"
 #include "plugins/tcp/settings.h"
 
 namespace weft::tcp {
@@ -31,6 +32,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   Fabric &fabric() { return fabric_; }
+  const Keys &keys() const { return keys_; }  // of endpoints without their own
   // Small messages of all endpoints are read into this, many at a time; used within one call only.
   uint8_t *staging() { return staging_.get(); }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
@@ -56,6 +58,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   const uint32_t addr_format_;
   const bool is_unconnected_;  // opened for FI_EP_RDM
   const std::string name_;
+  Keys keys_;
   std::unique_ptr<uint8_t[]> staging_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;

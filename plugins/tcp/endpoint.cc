@@ -80,6 +80,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });
   ep->local_ = local;
+  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings()));
   if (info.handle != nullptr) {
     sdk::Guard guard(domain.fabric().engine().lock());
     ep->request_.reset(domain.fabric().take(info.handle));
@@ -497,6 +498,7 @@ void Endpoint::watch() {
     case State::kConnecting:
       want = cm = EPOLLOUT;
       break;
+    case State::kProving:
     case State::kRequested:
       want = cm = EPOLLIN;
       break;
@@ -515,6 +517,8 @@ void Endpoint::on_event(uint32_t events) {
   switch (state_) {
     case State::kConnecting:
       return on_connecting();
+    case State::kProving:
+      return prove();
     case State::kRequested:
       return on_requested();
     case State::kConnected:

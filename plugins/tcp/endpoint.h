@@ -134,6 +134,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     kOpen,        // binding
     kEnabled,     // receives may be posted
     kConnecting,  // TCP
+    kProving,     // that both have the key
     kRequested,   // our request is out
     kConnected,
     kDisconnected,  // over: by either side, or it failed
@@ -174,6 +175,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> enable();
   Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
   void on_connecting();
+  void prove();
+  void request();
   void on_requested();
   void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
   void connect_failed(int error, std::string private_data);
@@ -213,6 +216,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::SockAddr local_, peer_;
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
   std::unique_ptr<ConnectReader> answer_;    // active side, while connecting
+  Keys keys_;
+  std::unique_ptr<KeyExchange> exchange_;  // the same, kProving
   std::vector<uint8_t> connect_data_;
 };
 

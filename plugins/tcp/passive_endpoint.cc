@@ -37,11 +37,13 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
   if (info.src_addr != nullptr) {
     WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
+  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings()));
   sdk::InfoList copy(fabric.instance()->core);
   if (auto added = copy.add_copy(&info); !added) return tl::unexpected(added.error());
   auto *pep = new (std::nothrow) PassiveEndpoint(fabric, std::move(copy), context);
   if (pep == nullptr) return fail(FI_ENOMEM, "no memory for a passive endpoint");
   pep->local_ = local;
+  pep->acceptor_.set_keys(keys);
   if (auto published = pep->publish(fabric.base()); !published) {
     delete pep;
     return tl::unexpected(published.error());

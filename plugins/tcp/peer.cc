@@ -554,6 +554,7 @@ Result<void> Attempt::connect() {
   }
   socket_ = fd;
   requested_ = false;
+  exchange_.reset();
   answer_ = ConnectReader(ConnectRole::kActive);
   sdk::Engine &engine = peer_.endpoint.engine();
   engine.add(*this, fd, EPOLLOUT, EPOLLOUT);
@@ -570,6 +571,7 @@ void Attempt::wait_until(uint64_t at_ns) {
 
 void Attempt::on_event(uint32_t) {
   if (requested_) return on_answer();
+  if (exchange_ != nullptr) return prove();
   pollfd p{socket_, POLLOUT, 0};
   if (::poll(&p, 1, 0) <= 0) return;
   on_connected();
@@ -581,6 +583,29 @@ void Attempt::on_connected() {
   socklen_t size = sizeof error;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
   if (error != 0) return peer.attempt_failed(PeerLink::Refusal::kUnreachable, error);
+  exchange_ = peer.endpoint.keys().exchange(ConnectRole::kActive);
+  if (exchange_ == nullptr) return request();
+  peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
+  prove();
+}
+
+void Attempt::prove() {
+  Peer &peer = peer_;
+  int error = 0;
+  const Progress progress = advance(socket_, *exchange_, error);
+  if (progress == Progress::kWaits) return;
+  const std::unique_ptr<KeyExchange> exchange = std::move(exchange_);
+  if (progress == Progress::kDone) return request();
+  const bool refused = progress == Progress::kRefused;
+  WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
+            peer.address.to_string().c_str(),
+            refused ? KeyExchange::text(*exchange->rejected())
+                    : "the connection ended before the peer had shown our auth_key: has he one?");
+  peer.attempt_failed(PeerLink::Refusal::kUnreachable, refused ? FI_EACCES : error);
+}
+
+void Attempt::request() {
+  Peer &peer = peer_;
   RdmHello hello = peer.endpoint.hello(peer.endpoint.name().port());
   hello.version = kRdmVersion;
   std::array<uint8_t, kMaxConnectSize> message;

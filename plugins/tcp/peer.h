@@ -177,11 +177,14 @@ class Attempt final : public sdk::Handler {
 
  private:
   void on_connected();
+  void prove();
+  void request();
   void on_answer();
 
   Peer &peer_;
   int socket_ = -1;
   bool requested_ = false;
+  std::unique_ptr<KeyExchange> exchange_;  // until both have shown their key
   ConnectReader answer_{ConnectRole::kActive};
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/provider.h"
 
+#include <weft/sdk/auth.h>
+
 #include <rdma/fi_domain.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -221,6 +223,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   } else {
     domain.mr_mode = mr_mode & FI_MR_PROV_KEY;
   }
+  ep.auth_key_size = domain.auth_key_size = sdk::kMaxAuthKey;
   domain.mr_key_size = sizeof(uint64_t);
   domain.cq_data_size = sizeof(uint64_t);
   domain.cq_cnt = 65536;

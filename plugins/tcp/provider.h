@@ -23,6 +23,9 @@ inline constexpr weft_param kAll[] = {
                     "to leave out; default: all that are "
                     "up, routable ones first"),
     sdk::string_param("iface", nullptr, "one interface to use, by name; `interfaces` says more"),
+    sdk::string_param("auth_key_file", nullptr,
+                      "file with the auth_key of endpoints that are opened without one, readable "
+                      "by its owner only; peers without the same key cannot connect"),
     sdk::int_param("connect_timeout_ms", "30000",
                    "milliseconds from fi_connect to the peer's answer; 0: no limit", 0, 86400000),
     sdk::int_param("handshake_timeout_ms", "5000",

@@ -11,6 +11,7 @@ Settings Settings::from(const weft_instance *instance) {
   s.interfaces = params.list("interfaces");
   if (const auto one = params.string("iface"); !one.empty() && s.interfaces.empty())
     s.interfaces = {std::string(one)};
+  s.auth_key_file = params.string("auth_key_file");
   s.connect_timeout_ns = uint64_t(params.integer("connect_timeout_ms")) * 1'000'000u;
   s.handshake_timeout_ns = uint64_t(params.integer("handshake_timeout_ms")) * 1'000'000u;
   s.close_linger_ms = int(params.integer("close_linger_ms"));
@@ -38,6 +39,7 @@ size_t Stats::read(weft_counter *out, size_t count) const {
       "connections_accepted",
       "connections_refused_version",
       "connections_refused_timeout",
+      "connections_refused_key",
       "connections_refused_flood",
       "accept_failures",
       "frames_rejected",

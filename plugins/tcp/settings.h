@@ -22,6 +22,7 @@ inline constexpr size_t kPrivateDataSize = 256;
 
 struct Settings {
   std::vector<std::string> interfaces;  // patterns; empty: all
+  std::string auth_key_file;            // the key of who is opened without one; empty: none
   uint64_t connect_timeout_ns = 0;      // from fi_connect to the peer's answer; 0: none
   uint64_t handshake_timeout_ns = 0;    // for a stranger to finish his request
   int close_linger_ms = 0;              // how long fi_close waits for injected data to leave
@@ -48,6 +49,7 @@ enum class Stat {
   kConnectionsRefusedVersion,  // a connection message that is not ours: a port scan, another
                                // protocol
   kConnectionsRefusedTimeout,  // a stranger that never finished his request
+  kConnectionsRefusedKey,      // a stranger without our auth_key
   kConnectionsRefusedFlood,    // more unfinished requests at once than allowed
   kAcceptFailures,             // EMFILE and the like
   kFramesRejected,             // a peer sent what the protocol does not allow

@@ -64,6 +64,8 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   std::unique_ptr<UnconnectedEndpoint, void (*)(UnconnectedEndpoint *)> ep(
       new UnconnectedEndpoint(domain, info, context), [](UnconnectedEndpoint *e) { delete e; });
   ep->local_ = local;
+  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings()));
+  ep->acceptor_.set_keys(ep->keys_);
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());

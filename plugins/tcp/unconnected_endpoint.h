@@ -117,6 +117,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   const sdk::SockAddr &name() const { return acceptor_.name(); }
   RdmHello hello(uint16_t port) const;
+  const Keys &keys() const { return keys_; }
   void finish(RdmOperation &op, int error);
   // Memory for a message that has no receive; null: over the limits, or there is none. `urgent`:
   // what is behind it must come through.
@@ -166,6 +167,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   const uint32_t addr_format_;
   const uint32_t process_;
   sdk::SockAddr local_;
+  Keys keys_;
   Acceptor acceptor_;
   sdk::Pool<RdmOperation> tx_ops_;
   sdk::Pool<Operation> control_ops_;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What endpoints must have in common to talk to each other: an authorization key (auth_key of
+// fi_domain.3 and fi_endpoint.3), and the message authentication code by which they show it.
+//
+//   WEFT_TRY(const AuthKey key, auth_key(info, params.string("auth_key_file")));
+//   if (!key.empty()) {
+//     WEFT_TRY(const Mac *mac, Mac::load());
+//     Mac::Code code = mac->of(key, {label, nonce, bytes});
+//     ... Mac::equal(code, received) ...
+//   }
+//
+// The code is keyed BLAKE2b of 128 bits, by libsodium, which is opened when a key is used for the
+// first time: who has no key needs no such library. Not for encryption.
+#ifndef WEFT_SDK_AUTH_H
+#define WEFT_SDK_AUTH_H
+
+#include <rdma/fabric.h>
+#include <weft/result.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace weft::sdk {
+
+using AuthKey = std::vector<uint8_t>;
+inline constexpr size_t kMaxAuthKey = 64;  // bytes
+
+// The key of an endpoint that is opened with `info`: the endpoint's own, else the domain's, else
+// what is in `file` (a final newline is not part of it), else none. FI_EINVAL: too long, or no
+// pointer; FI_EACCES: others than the owner may read the file, or it cannot be read.
+Result<AuthKey> auth_key(const fi_info &info, std::string_view file);
+
+class Mac {
+ public:
+  static constexpr size_t kSize = 16;
+  using Code = std::array<uint8_t, kSize>;
+  using Bytes = std::span<const uint8_t>;
+
+  // FI_ENOSYS: there is no libsodium.
+  static Result<const Mac *> load();
+
+  Code of(Bytes key, std::initializer_list<Bytes> pieces) const;  // key: 1 to kMaxAuthKey bytes
+  // In the same time whatever is in them.
+  static bool equal(std::span<const uint8_t, kSize> a, std::span<const uint8_t, kSize> b);
+
+ private:
+  Mac() = default;
+  void *functions_[4] = {};  // crypto_generichash_statebytes, _init, _update, _final
+};
+
+// Unpredictable bytes of the system's (getrandom).
+void random_bytes(std::span<uint8_t> out);
+
+inline Mac::Bytes bytes_of(std::string_view text) {
+  return {reinterpret_cast<const uint8_t *>(text.data()), text.size()};
+}
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How two endpoints with an authorization key show each other that they have it, before the
+// connection message. Nothing of the key travels, and nothing that was seen can be used again.
+//
+//   active side                                passive side
+//   "weft-key", nonce A            24 bytes →
+//                                  ←           nonce B, code(key, "passive", A, B)     32 bytes
+//   code(key, "active", A, B)      16 bytes →
+//
+//   KeyExchange exchange(ConnectRole::kActive, key, mac);
+//   do {
+//     ... send exchange.output(), then exchange.sent() ...
+//     ... read into exchange.space(), then exchange.on_read(n) ...
+//   } while (!exchange.done() && !exchange.rejected());
+//   ... send what output() still has; the connection message follows ...
+//
+// The stream behind it is as it was: this says who connects, not that nobody is in between.
+#ifndef WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
+#define WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
+
+#include <weft/sdk/auth.h>
+
+#include <optional>
+
+#include "connect_message.h"
+
+namespace weft::tcp {
+
+class KeyExchange {
+ public:
+  enum class Refusal : uint8_t {
+    kNoKey,     // the peer began with something else
+    kOtherKey,  // his code is wrong
+  };
+  static const char *text(Refusal refusal) noexcept;
+
+  KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac);
+
+  // Where the next bytes belong; empty once done or rejected.
+  std::span<uint8_t> space() { return {in_.data() + have_, need_ - have_}; }
+  void on_read(size_t n);
+  // What is to be sent now.
+  std::span<const uint8_t> output() const { return {out_.data(), out_size_}; }
+  void sent() { out_size_ = 0; }
+  bool done() const { return done_; }  // the peer has the key
+  std::optional<Refusal> rejected() const { return refusal_; }
+
+ private:
+  static constexpr size_t kMagicSize = 8, kNonceSize = 16;
+  using Nonce = std::array<uint8_t, kNonceSize>;
+
+  void await(size_t bytes);
+  void refuse(Refusal refusal);
+  sdk::Mac::Code code(const char *who) const;
+  bool peer_shows(const char *who, const uint8_t *at) const;
+
+  const ConnectRole role_;
+  const sdk::AuthKey key_;
+  const sdk::Mac &mac_;
+  Nonce active_{}, passive_{};
+  bool greeted_ = false;  // passive: the nonces are exchanged
+  bool done_ = false;
+  std::optional<Refusal> refusal_;
+  std::array<uint8_t, kNonceSize + sdk::Mac::kSize> in_, out_;
+  size_t have_ = 0, need_ = 0, out_size_ = 0;
+};
+
+}  // namespace weft::tcp
+
+#endif
