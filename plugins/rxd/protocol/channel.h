@@ -55,7 +55,8 @@ struct SentPacket {
   uint32_t size;           // bytes of the datagram
   uint16_t before, after;  // neighbours in the list of its state
   State state;
-  uint8_t repeated;  // bool
+  bool repeated;
+  bool taken_for_lost;  // once; not by a time-out
 };
 struct SentChunk {
   static constexpr uint32_t kCount = 32;
@@ -172,7 +173,7 @@ class Channel {
   static constexpr uint64_t kMinPatience = 50'000;
   static constexpr uint64_t kMaxSample = 60'000'000'000;
   static constexpr uint32_t kPlaces = 3;
-  static constexpr uint8_t kMaxReordering = 5;
+  static constexpr uint8_t kMaxReordering = 4;
   static_assert(kWindow % 64 == 0 && kWindow / 64 == wire::kMaxWords);
 
   struct List {
@@ -211,6 +212,7 @@ class Channel {
   }
   SentPacket &at_place(uint16_t place) { return at(place); }
   uint64_t number_at(uint16_t place) const { return base_ + (place - base_) % kWindow; }
+  bool may_fly(size_t size);
   void append(List &list, uint16_t place);
   void remove(List &list, uint16_t place);
   void give_chunk(uint64_t number);
@@ -245,10 +247,9 @@ class Channel {
   uint32_t latest_ = 0;      // one more than the latest transmission that is known to have arrived
   uint32_t round_ends_ = 0;  // with the acknowledgement of this transmission
   uint32_t timeouts_ = 0;
-  uint8_t urgent_ = 0;      // repetitions that need no window
-  uint8_t reordering_ = 0;  // how patient we have become
-  uint32_t doubts_ = 0;     // of the RoundTrip, when reordering_ last changed
-  bool paced_ = false;      // the pace kept something back
+  uint8_t urgent_ = 0;       // repetitions that need no window
+  uint8_t reordering_ = 0;   // how patient we have become
+  uint64_t held_until_ = 0;  // what the pace keeps back, or want of memory; 0: nothing
 
   // ---- receiving ----
   Bits received_;  // above next_

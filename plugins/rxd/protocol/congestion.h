@@ -31,7 +31,10 @@ class RoundTrip {
   uint64_t smoothed() const { return smoothed_; }
   uint64_t variation() const { return variation_; }
   // 0 before the first sample.
-  uint64_t least() const { return std::min(least_now_, least_before_) % kNever; }
+  uint64_t least() const {
+    const uint64_t least = std::min(least_now_, least_before_);
+    return least == kNever ? 0 : least;
+  }
   // How often a half of the memory was over, and the least of it not near the least of all: the
   // path may have changed, or our own queue hides how short it is.
   uint32_t doubts() const { return doubts_; }
@@ -64,7 +67,7 @@ class Congestion {
   // The window kept something back.
   void on_limited() { limited_ = true; }
   // `rtt`: of this acknowledgement; 0: it told none.
-  void on_acknowledged(size_t bytes, uint32_t packets, uint64_t rtt, const RoundTrip &trip);
+  void on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt, const RoundTrip &trip);
   void on_lost(uint32_t packets) { lost_ += packets; }
   // They came late, and were not lost.
   void on_found(uint32_t packets) { lost_ -= std::min(lost_, packets); }
@@ -93,7 +96,8 @@ class Congestion {
   uint32_t datagram_;
   uint32_t doubts_ = 0;             // of the RoundTrip, that were acted upon
   uint16_t above_ = 0, below_ = 0;  // rounds in a row above the target, and not above
-  uint8_t drain_rounds_ = 0;
+  uint8_t drain_rounds_ = 0;        // to come
+  uint8_t deaf_rounds_ = 0;         // whose losses are of before the window was cut
   bool doubles_ = true;
   bool limited_ = false, was_limited_ = false;
 };

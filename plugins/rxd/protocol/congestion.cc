@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxd/protocol/congestion.h"
+
+#include <cmath>
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kFirstWindow = 64 << 10;
+constexpr uint64_t kFirstDatagrams = 10;
+
+// What delay is allowed beyond the path's own: more for small windows (Swift's flow scaling), so
+// that flows whose idea of the path's own delay differs still come to like shares.
+constexpr double kAllowance = 200'000;  // ns
+constexpr double kLargeWindow = 64;     // datagrams, which get no more than that
+constexpr double kMostScale = 4;
+
+constexpr uint32_t kEnoughSamples = 8;  // to stop doubling within a round
+constexpr double kLossRate = 0.02;
+constexpr double kLossFactor = 0.7;
+constexpr double kDelayFactor = 0.8;
+constexpr double kLeastFactor = 0.5;
+constexpr uint16_t kRoundsToSpeedUp = 16;
+constexpr uint64_t kMostSteps = 8;
+constexpr uint8_t kDrainRounds = 3;
+
+// Whether more than kLossRate of n was lost, and chance does not explain it.
+bool too_many(uint32_t lost, uint32_t n) {
+  const double expected = kLossRate * n;
+  return lost >= 3 && lost > expected + 2 + 2.5 * std::sqrt(expected);
+}
+
+}  // namespace
+
+void RoundTrip::sample(uint64_t rtt, uint64_t now) {
+  rtt = std::max<uint64_t>(rtt, 1);
+  if (smoothed_ == 0) {
+    smoothed_ = rtt;
+    variation_ = rtt / 2;
+    half_ends_ = now + kHalf;
+  } else {
+    const uint64_t error = smoothed_ > rtt ? smoothed_ - rtt : rtt - smoothed_;
+    variation_ = (3 * variation_ + error) / 4;
+    smoothed_ = std::max<uint64_t>((7 * smoothed_ + rtt) / 8, 1);
+  }
+  if (now >= half_ends_) {
+    if (least_now_ != kNever && least_now_ > least() + least() / 8) ++doubts_;
+    least_before_ = least_now_;
+    least_now_ = rtt;
+    half_ends_ = now + kHalf;
+  }
+  least_now_ = std::min(least_now_, rtt);
+}
+
+Congestion::Congestion(uint32_t datagram)
+    : window_(std::max(kFirstWindow, kFirstDatagrams * datagram)), datagram_(datagram) {}
+
+void Congestion::set_datagram(uint32_t bytes) {
+  datagram_ = bytes;
+  window_ = std::clamp(window_, floor(), kMaxWindow);
+}
+
+uint64_t Congestion::target(const RoundTrip &trip) const {
+  const double scale =
+      std::sqrt(kLargeWindow * double(datagram_) / static_cast<double>(std::max(window_, floor())));
+  const auto allowance = static_cast<uint64_t>(kAllowance * std::clamp(scale, 1.0, kMostScale));
+  return trip.least() + std::max(allowance, trip.least() / 2);
+}
+
+void Congestion::shrink(double factor) {
+  window_ = std::max(static_cast<uint64_t>(static_cast<double>(window_) * factor), floor());
+  growth_ = 0;
+  above_ = below_ = 0;
+}
+
+void Congestion::set_pace(const RoundTrip &trip) {
+  if (!trip.known()) return;
+  // 65536 ns·bytes over 1.25 or 2 windows.
+  const uint64_t windows = doubles_ ? 8 * window() : 5 * window();
+  interval_ = (trip.smoothed() << 18) / windows;
+  slack_ = interval_ * std::max<uint64_t>(kBurst, floor()) >> 16;
+}
+
+void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
+                                 const RoundTrip &trip) {
+  acknowledged_ += packets;
+  if (rtt != 0) {
+    delay_ = std::min(delay_, rtt);
+    ++samples_;
+  }
+  if (doubles_ && samples_ >= kEnoughSamples && delay_ > target(trip)) doubles_ = false;
+  // A window that is not used up says nothing about a larger one.
+  if ((limited_ || was_limited_) && drain_rounds_ == 0) {
+    if (doubles_) {
+      window_ = std::min(window_ + bytes, kMaxWindow);
+    } else if (above_ == 0) {
+      growth_ += bytes;
+      if (growth_ >= window_) {
+        growth_ -= window_;
+        const uint64_t steps =
+            below_ < kRoundsToSpeedUp
+                ? 1
+                : std::min<uint64_t>(1 + (below_ - kRoundsToSpeedUp) / 8, kMostSteps);
+        window_ = std::min(window_ + steps * datagram_, kMaxWindow);
+      }
+    }
+  }
+  set_pace(trip);
+}
+
+void Congestion::on_round(const RoundTrip &trip) {
+  const bool cut = deaf_rounds_ == 0 && too_many(lost_, acknowledged_ + lost_);
+  if (deaf_rounds_ != 0) --deaf_rounds_;
+  const uint64_t target = this->target(trip);
+  if (cut) {
+    shrink(kLossFactor);
+    doubles_ = false;
+    deaf_rounds_ = 1;
+  } else if (samples_ != 0 && delay_ > target) {
+    below_ = 0;
+    doubles_ = false;
+    // One round may have waited for a reader that was busy; a queue is there in the next as well.
+    if (++above_ >= 2) {
+      const double excess = static_cast<double>(delay_ - target) / static_cast<double>(delay_);
+      shrink(std::max(1 - kDelayFactor * excess, kLeastFactor));
+    }
+  } else {
+    above_ = 0;
+    if (limited_ && below_ < UINT16_MAX) ++below_;
+  }
+  if (trip.doubts() != doubts_) {
+    // Leave the path empty for a moment, to see how long it is.
+    doubts_ = trip.doubts();
+    const double share =
+        0.75 * static_cast<double>(trip.least()) / static_cast<double>(trip.smoothed());
+    drain_window_ = std::max(
+        static_cast<uint64_t>(static_cast<double>(window_) * std::min(share, 0.75)), floor());
+    drain_rounds_ = kDrainRounds;
+  } else if (drain_rounds_ != 0) {
+    --drain_rounds_;
+  }
+  delay_ = UINT64_MAX;
+  samples_ = acknowledged_ = lost_ = 0;
+  was_limited_ = limited_;
+  limited_ = false;
+}
+
+void Congestion::on_collapse() {
+  window_ = floor();
+  growth_ = 0;
+  above_ = below_ = 0;
+  drain_rounds_ = 0;
+  deaf_rounds_ = 1;
+  doubles_ = true;
+}
+
+}  // namespace weft::rxd
