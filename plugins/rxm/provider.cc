@@ -65,6 +65,7 @@ Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer) const {
   info->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   if (outer == nullptr) return list;
   if (outer->caps & FI_RMA_EVENT) info->caps |= FI_RMA_EVENT;
+  WEFT_CHECK(sdk::copy_auth_keys(*info, *outer));
   info->addr_format = outer->addr_format;
   if (outer->src_addr != nullptr)
     WEFT_CHECK(

@@ -44,6 +44,10 @@ Info make_hints(const Options &options) {
   hints->rx_attr->op_flags = options.rx_op_flags;
   hints->tx_attr->msg_order = hints->rx_attr->msg_order = options.order;
   if (options.shared_receive) hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  if (const std::string &key = options.auth_key; !key.empty()) {
+    hints->ep_attr->auth_key = reinterpret_cast<uint8_t *>(strdup(key.c_str()));
+    hints->ep_attr->auth_key_size = key.size();
+  }
   return hints;
 }
 

@@ -40,6 +40,7 @@ struct Options {
   uint64_t tx_cq_flags = 0, rx_cq_flags = 0;  // FI_SELECTIVE_COMPLETION
   bool one_cq = false;                        // tx_cq takes receives too
   size_t cq_size = 0;
+  std::string auth_key;         // of the endpoint; empty: none
   bool shared_receive = false;  // a shared receive context (fi_srx_context): Node::srx
 
   static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_TAGGED,

@@ -8,13 +8,15 @@
 //   WEFT_CHECK(set_address(info->src_addr, info->src_addrlen, &sin, sizeof sin));
 //   return list;
 //
-// Entries come from the core and go back to it, with the memory that hangs on them: give strings
-// and addresses only with set_string and set_address. Not for filtering by hints: the core does
-// that.
+// Entries come from the core and go back to it, with the memory that hangs on them: give strings,
+// addresses and keys only with set_string, set_address and copy_auth_keys. Not for filtering by
+// hints: the core does that.
 #ifndef WEFT_SDK_INFO_LIST_H
 #define WEFT_SDK_INFO_LIST_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
 #include <weft/plugin.h>
 #include <weft/result.h>
 
@@ -108,6 +110,27 @@ inline Result<void> set_address(void *&member, size_t &length, const void *addre
   }
   std::free(std::exchange(member, copy));
   length = size;
+  return {};
+}
+
+// The authorization keys that the application opens something with, for what is opened beneath.
+inline Result<void> copy_auth_keys(fi_info &to, const fi_info &from) {
+  const auto copy = [](uint8_t *&member, size_t &length, const uint8_t *key,
+                       size_t size) -> Result<void> {
+    if (key == nullptr || size == 0) return {};
+    auto *bytes = static_cast<uint8_t *>(std::malloc(size));
+    if (bytes == nullptr) return fail(FI_ENOMEM, "no memory for a key of %zu bytes", size);
+    std::memcpy(bytes, key, size);
+    std::free(std::exchange(member, bytes));
+    length = size;
+    return {};
+  };
+  if (const fi_ep_attr *ep = from.ep_attr; ep != nullptr)
+    WEFT_CHECK(
+        copy(to.ep_attr->auth_key, to.ep_attr->auth_key_size, ep->auth_key, ep->auth_key_size));
+  if (const fi_domain_attr *domain = from.domain_attr; domain != nullptr)
+    WEFT_CHECK(copy(to.domain_attr->auth_key, to.domain_attr->auth_key_size, domain->auth_key,
+                    domain->auth_key_size));
   return {};
 }
 
