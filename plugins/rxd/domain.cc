@@ -12,10 +12,6 @@
 
 namespace weft::rxd {
 
-std::string key_of(const uint8_t *key, size_t size) {
-  return key == nullptr ? std::string() : std::string(reinterpret_cast<const char *>(key), size);
-}
-
 Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoList inner_info,
                const fi_info &info, void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
@@ -23,7 +19,6 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoLis
       fabric_(fabric),
       inner_info_(std::move(inner_info)),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
-      auth_key_(key_of(info.domain_attr->auth_key, info.domain_attr->auth_key_size)),
       addr_format_(info.addr_format) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
   c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
@@ -49,12 +44,14 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_TRY(sdk::InfoList inner_info, fabric.layer().inner_info(info));
   fi_info *inner = inner_info.front();
   inner->domain_attr->threading = settings.locked ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+  WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, options.auth_key_file));
   Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, std::move(inner_info), info, context);
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
+  domain->auth_key_ = std::move(key);
   if (const int rc = fi_domain(fabric.inner(), inner, &domain->inner_, nullptr); rc != 0) {
     delete domain;
     return fail(-rc, "fi_domain: the inner provider has no domain %s for it",

@@ -5,6 +5,7 @@
 #define WEFT_PLUGINS_RXD_DOMAIN_H
 
 #include <rdma/fi_domain.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/fid.h>
 
@@ -21,7 +22,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   Fabric &fabric() { return fabric_; }
   fid_domain *inner() const { return inner_; }
   const fi_info &inner_info() const { return *inner_info_.front(); }
-  const std::string &auth_key() const { return auth_key_; }
+  const sdk::AuthKey &auth_key() const { return auth_key_; }  // of endpoints without their own
 
   // fi_ops_domain
   int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
@@ -43,12 +44,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   Fabric &fabric_;
   fid_domain *inner_ = nullptr;
   const sdk::InfoList inner_info_;
-  const std::string name_, auth_key_;
+  const std::string name_;
+  sdk::AuthKey auth_key_;
   const uint32_t addr_format_;
 };
-
-// A key of an attribute; empty: none.
-std::string key_of(const uint8_t *key, size_t size);
 
 }  // namespace weft::rxd
 

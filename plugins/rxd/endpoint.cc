@@ -48,10 +48,9 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   const fi_info &from = info.src_addr != nullptr ? info : domain.inner_info();
   WEFT_TRY(const sdk::SockAddr local,
            sdk::read_address(from.addr_format, from.src_addr, from.src_addrlen));
-  std::string key = key_of(info.ep_attr->auth_key, info.ep_attr->auth_key_size);
+  WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, ""));
   if (key.empty()) key = domain.auth_key();
-  if (key.empty()) key = domain.fabric().layer().options().auth_key;
-  auto *ep = new (std::nothrow) Endpoint(domain, info, local, std::move(key), context);
+  auto *ep = new (std::nothrow) Endpoint(domain, info, local, {key.begin(), key.end()}, context);
   if (ep == nullptr) return fail(FI_ENOMEM, "no memory for an endpoint");
   if (auto published = ep->publish(domain.base()); !published) {
     delete ep;

@@ -185,7 +185,7 @@ int Lower::send(Path &to, const iovec *iov, size_t count, bool more) {
     if (rc == -FI_EAGAIN) return rc;
   }
   const fi_msg msg{.msg_iov = iov, .iov_count = count, .addr = address_of(to)};
-  if (!more || count > kMaxPieces) return emit(msg, more ? FI_MORE : 0);
+  if (!more || count > std::size(staged_.iov)) return emit(msg, more ? FI_MORE : 0);
   staged_.msg = msg;
   std::copy_n(iov, count, staged_.iov);
   staged_.msg.msg_iov = staged_.iov;
@@ -212,10 +212,19 @@ void Lower::flush() {
   if (prompt_) fi_sendmsg(ep_, &staged_.msg, FI_MORE | FI_INJECT);
 }
 
+// Whether somebody stands between the inner endpoint and us.
+bool Lower::hooked() const {
+  const weft_fid_header *header = sdk::header_of(&ep_->fid);
+  return header->magic == WEFT_FID_MAGIC &&
+         __atomic_load_n(&header->links_core, __ATOMIC_ACQUIRE) != nullptr;
+}
+
 int Lower::emit(const fi_msg &msg, uint64_t flags) {
   const int rc = prompt_ && msg.iov_count <= iov_limit_ ? int(fi_sendmsg(ep_, &msg, flags))
                                                         : send_copy(msg, flags);
-  held_ = flags & FI_MORE;
+  // Who dropped this one may have held up those before it: then progress sends them.
+  if (std::exchange(held_, (flags & FI_MORE) != 0) && !held_ && hooked())
+    fi_cq_read(cq_, nullptr, 0);
   if (rc == -FI_EAGAIN && retry_ == 0) {
     retry_ = now_ns() + kRetryNs;
     arm();

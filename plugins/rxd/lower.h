@@ -31,8 +31,6 @@ struct Buffer {
   bool leaves = false;
 };
 
-inline constexpr size_t kMaxPieces = 12;  // of a datagram that is not copied
-
 class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
  public:
   // What a carrier cannot know.
@@ -92,9 +90,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void read_failure();
   struct Staged {
     fi_msg msg{};
-    iovec iov[kMaxPieces];
+    iovec iov[kMaxPieces + 2];  // headers, and the pieces of memory
     bool present = false;
   };
+  bool hooked() const;
   int emit(const fi_msg &msg, uint64_t flags);
   int send_copy(const fi_msg &msg, uint64_t flags);
   int send_staged(uint64_t flags);

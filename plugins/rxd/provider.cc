@@ -2,6 +2,7 @@
 #include "plugins/rxd/provider.h"
 
 #include <rdma/fi_domain.h>
+#include <weft/sdk/auth.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +24,19 @@ constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC
 constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
 constexpr uint64_t kMaxMessageSize = INT64_MAX;
 
+// The key that the application has, for what it opens with the answer.
+Result<void> set_key(uint8_t *&key, size_t &size, const uint8_t *wanted, size_t wanted_size) {
+  size = 0;
+  if (wanted == nullptr || wanted_size == 0) return {};
+  if (wanted_size > sdk::kMaxAuthKey)
+    return fail(FI_ENODATA, "rxd: hints.auth_key_size %zu: at most %zu", wanted_size,
+                sdk::kMaxAuthKey);
+  void *copy = key;
+  WEFT_CHECK(sdk::set_address(copy, size, wanted, wanted_size));
+  key = static_cast<uint8_t *>(copy);
+  return {};
+}
+
 enum fi_progress progress_of(enum fi_progress wanted) {
   return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
 }
@@ -42,7 +56,7 @@ Result<Options> Options::from(const weft_instance *instance) {
     return fail(FI_EINVAL, "rxd: checksum \"%.*s\" (%s): one of on, off, auto",
                 int(checksum.size()), checksum.data(), params.origin("checksum"));
   }
-  o.auth_key = params.string("auth_key");
+  o.auth_key_file = params.string("auth_key_file");
   o.tx_size = size_t(params.integer("tx_size"));
   o.rx_size = size_t(params.integer("rx_size"));
   o.rx_pool = params.size("rx_pool");
@@ -146,6 +160,10 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     ep.mem_tag_format = kTagFormat;
     ep.tx_ctx_cnt = 1;
     ep.rx_ctx_cnt = 1;
+    const fi_ep_attr *asked_ep = query.hints != nullptr ? query.hints->ep_attr : nullptr;
+    if (asked_ep != nullptr)
+      WEFT_CHECK(
+          set_key(ep.auth_key, ep.auth_key_size, asked_ep->auth_key, asked_ep->auth_key_size));
 
     fi_domain_attr &domain = *info->domain_attr;
     domain.threading = FI_THREAD_SAFE;
@@ -175,6 +193,9 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     domain.mode = 0;
     domain.max_cntr_value = UINT64_MAX;
     domain.max_err_cntr_value = UINT64_MAX;
+    if (asked != nullptr)
+      WEFT_CHECK(
+          set_key(domain.auth_key, domain.auth_key_size, asked->auth_key, asked->auth_key_size));
     info->fabric_attr->api_version = query.api_version;
     info->handle = nullptr;
   }

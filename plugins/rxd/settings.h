@@ -26,9 +26,10 @@ inline constexpr weft_param kAll[] = {
     sdk::string_param("checksum", "auto",
                       "CRC32C of every packet to weft peers: on, off, or auto: unless both ends "
                       "are on one host; used where either end wants it"),
-    sdk::string_param("auth_key", nullptr,
-                      "a secret that both ends must have: packets carry a MAC, others are dropped; "
-                      "domain_attr.auth_key and ep_attr.auth_key go before it"),
+    sdk::string_param("auth_key_file", nullptr,
+                      "file with the auth_key of endpoints that are opened without one, readable "
+                      "by its owner only; with a key every packet carries a MAC, and others are "
+                      "dropped"),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
     sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
@@ -63,7 +64,7 @@ inline constexpr weft_param kAll[] = {
 struct Options {
   size_t datagram_size = 0;
   Checksum checksum = Checksum::kAuto;
-  std::string auth_key;
+  std::string auth_key_file;
   size_t tx_size = 1024, rx_size = 1024;
   size_t rx_pool = 8 << 20;
   size_t receive_window = 0;
