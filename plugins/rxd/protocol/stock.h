@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// StockConversation: a conversation with an endpoint of stock libfabric, in its dialect: packets
+// with numbers of which only the next one is taken, acknowledgements that name it, no selective
+// repetition, no word for errors.
+//
+//   peer.conversation = make_stock_conversation(core, peer);
+//   peer.conversation->on_packet(rts_or_cts, buffer);
+//   peer.conversation->start(op);
+//
+// What a stock peer sees is what he expects of his like; ours alone is when to repeat: after a
+// measured time and at three acknowledgements of the same number. Stock acknowledges data in the
+// middle of a message only now and then; so we ask, by a message that he has already.
+//
+// A stock peer remembers the numbers of an address for ever. So does this: after the peer was given
+// up, it stays, asks for his number when there is something to say again, and goes on from it.
+// Not for peers who speak weft's protocol, and not for the first packet to somebody unknown: Core.
+#ifndef WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
+#define WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
+
+#include <weft/sdk/pool.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plugins/rxd/protocol/conversation.h"
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd {
+
+class StockConversation final : public Conversation {
+ public:
+  StockConversation(Core &core, Peer &peer);
+  ~StockConversation() override;
+
+  void start(TxOp &op) override;
+  bool on_packet(std::span<const uint8_t> bytes, Buffer &buffer) override;
+  void on_idle() override;
+  void on_room() override { output(); }
+  void on_deadline(uint64_t now) override;
+  void fetch(Incoming &message) override;
+  void discard(Incoming &message) override;
+  void end(int err, Queue *unsent) override;
+  void part() override;
+  bool parted() const override { return !busy(); }
+  bool busy() const override {
+    return items_.size() != 0 || waiting_.first != nullptr || awaited_count_ != 0 ||
+           answers_ != nullptr;
+  }
+
+ private:
+  static constexpr uint32_t kInFlight = 128;  // packets; a power of two
+  static constexpr size_t kMaxOwed = 256;     // answers that a peer can make us owe
+
+  // What a read or an atomic of the peer brings him.
+  struct Answer {
+    Answer *next = nullptr;
+    uint32_t id = 0;
+    uint8_t count = 0;
+    uint64_t size = 0;
+    RmaVector vectors[stock::kVectorLimit];  // read when it is sent
+    std::unique_ptr<uint8_t[]> result;       // of an atomic
+  };
+  // What has numbers in our stream: [first, first + packets).
+  struct Item {
+    TxOp *op = nullptr;  // one of the two
+    Answer *answer = nullptr;
+    uint64_t first = 0;
+    uint64_t packets = 0;
+    uint32_t payload = 0;  // bytes, in the first packet
+  };
+  // Items in the order of their numbers.
+  class Items {
+   public:
+    size_t size() const { return size_; }
+    Item &operator[](size_t i) { return ring_[(at_ + i) & (ring_.size() - 1)]; }
+    void push(const Item &item);
+    void pop() {
+      ++at_;
+      --size_;
+    }
+    void clear() { size_ = 0; }
+
+   private:
+    std::vector<Item> ring_;
+    size_t at_ = 0, size_ = 0;
+  };
+  // What comes in several packets; at most one at a time.
+  struct Arriving {
+    enum class Kind : uint8_t { kNone, kMessage, kWrite } kind = Kind::kNone;
+    bool has_data = false;
+    uint8_t count = 0;
+    Incoming *message = nullptr;
+    uint64_t size = 0, first = 0, segments = 0, segment = 0, data = 0;
+    RmaVector vectors[stock::kVectorLimit];
+  };
+
+  // ---- what we send ----
+  void output();
+  bool begin_item();
+  Item item_of(TxOp &op);
+  stock::Packet packet_of(const Item &item) const;
+  int transmit(Item &item, uint64_t number, std::span<uint8_t, stock::kMaxHeader> header);
+  uint64_t limit() const;
+  void rewind();
+  void take_back();
+  void on_acknowledgement(const stock::Packet &packet, uint64_t now);
+  void arrived(uint64_t number, uint64_t now);
+  void on_refused(uint64_t now);
+  void measure(uint64_t rtt);
+  void finish(TxOp &op);
+  void fail(TxOp &op, int err);
+  void fail_all(int err);
+  void give_up(int err, const char *why);
+  void push_waiting(TxOp &op);
+  int send_packet(const stock::Packet &packet);
+  void send_rts();
+  void ping();
+  void acknowledge(uint16_t window);
+  void owe_acknowledgement();
+  void set_timer();
+  uint64_t time_out() const;
+  bool waits() const { return arriving_.kind != Arriving::Kind::kNone || awaited_count_ != 0; }
+
+  // ---- what arrives ----
+  enum class Verdict : uint8_t { kTaken, kNotNow, kRefused };
+  void on_rts(const stock::Packet &packet, uint64_t now);
+  void on_cts(const stock::Packet &packet);
+  void on_number(uint64_t number);
+  void restarted();
+  Verdict take(const stock::Packet &packet);
+  Verdict take_message(const stock::Packet &packet);
+  Verdict take_read(const stock::Packet &packet);
+  Verdict take_write(const stock::Packet &packet);
+  Verdict take_atomic(const stock::Packet &packet);
+  Verdict take_data(const stock::Packet &packet);
+  Verdict take_answer(const stock::Packet &packet);
+  Answer *new_answer(const stock::Packet &packet);
+  void drop_answers();
+  void drop_arriving(int err);
+
+  // ---- reads and atomics that wait for data, by id ----
+  bool await(TxOp &op);
+  TxOp *awaited(uint32_t id) const;
+  void forget_awaited(TxOp &op);
+
+  Core &core_;
+  Peer &peer_;
+  uint32_t index_ = 0;  // the peer's for us
+
+  Queue waiting_;
+  Items items_;
+  size_t at_ = 0;                     // the item of cursor_
+  uint64_t acked_ = 0;                // what the peer expects
+  uint64_t cursor_ = 0;               // what is sent next
+  uint64_t next_ = 0;                 // not given to anything yet
+  uint64_t highest_ = 0;              // never sent yet
+  uint64_t measured_ = 0;             // below it, packets were sent more than once
+  uint64_t pinged_ = 0;               // below it, an acknowledgement was asked for
+  uint32_t sent_us_[kInFlight] = {};  // the last time that a number was sent
+  uint32_t window_ = stock::kWindow;  // the peer's
+  uint32_t congestion_ = 64;          // packets
+  uint32_t threshold_ = kInFlight;
+  uint32_t same_ = 0;  // acknowledgements of the same number
+  uint32_t backoff_ = 0;
+  uint64_t srtt_ = 0, rttvar_ = 0;
+  uint64_t since_ = 0;    // something is outstanding
+  uint64_t heard_ = 0;    // of the peer
+  uint64_t talked_ = 0;   // the first time that he used our index
+  uint64_t refused_ = 0;  // the first time that a request was not accepted; 0: it was
+  uint32_t refusals_ = 0;
+
+  Answer *answers_ = nullptr, *last_answer_ = nullptr;
+  sdk::Pool<Answer> pool_{kMaxOwed, 4};
+  std::vector<TxOp *> awaited_;  // a power of two
+  size_t awaited_count_ = 0;
+  uint16_t next_id_ = 0;
+
+  uint64_t expected_ = 0;
+  Arriving arriving_;
+  uint32_t unacknowledged_ = 0;  // packets taken since the last acknowledgement
+  bool owes_ = false;
+  bool rebase_ = false;  // the peer remembers numbers that we do not know
+
+  bool lost_ = false;  // given up: his number must be asked for
+  bool asking_ = false;
+  bool asked_ = false;  // he has answered the RTS
+  uint64_t asked_at_ = 0, ask_at_ = 0;
+  uint32_t attempts_ = 0;
+};
+
+}  // namespace weft::rxd
+
+#endif
