@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/rxm/fabric.h"
+#include "plugins/rxm/domain.h"
 #include "plugins/rxm/wire/packet.h"
 
 namespace weft::rxm {
@@ -159,9 +159,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
 
 Result<fid_fabric *> RxmLayer::fabric(const fi_fabric_attr &attr, void *context) {
   WEFT_TRY(fid_fabric *const inner, inner_.fabric(attr, nullptr));
-  auto fabric = Fabric::open(*this, inner, attr, context);
-  if (!fabric) fi_close(&inner->fid);
-  return fabric;
+  return Fabric::open(*this, inner, attr, context);
 }
 
 Result<void> RxmLayer::explain(const sdk::LineSink &line) {

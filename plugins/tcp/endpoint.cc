@@ -274,35 +274,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
   ssize_t rc;
   Operation *op = take_operation(rc);
   if (op == nullptr) return rc;
-  FrameHeader header;
-  header.op = r.write ? Op::kWrite : Op::kReadRequest;
-  header.rma_count = uint8_t(r.rma_count);
-  for (size_t i = 0; i < r.rma_count; ++i)
-    header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
-  op->wait_ack = false;
-  if (r.write) {
-    header.payload_size = r.length;
-    if (r.flags & FI_REMOTE_CQ_DATA) {
-      header.flags |= kFlagRemoteData;
-      header.data = r.data;
-    }
-    op->wait_ack =
-        (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
-    if (op->wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
-  }
-  op->kind = r.write ? Operation::kWrite : Operation::kRead;
-  op->flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
-  op->report = r.report;
-  op->fence = r.flags & FI_FENCE;
-  op->context = r.context;
-  op->length = r.length;
-  op->pin_count = 0;
-  op->result_count = 0;
-  op->set_header(header, order_);
-  if (!r.write) {
-    op->result_count = uint8_t(r.count);
-    std::copy_n(r.iov, r.count, op->result);
-  } else if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+  if (!op->prepare(r, order_)) {
     tx_ops_.give(op);
     return -FI_ENOMEM;
   }

@@ -27,6 +27,7 @@
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_queue.h>
+#include <weft/sdk/transfer.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -84,6 +85,35 @@ struct Operation : SendItem {
       at += iov[i].iov_len;
     }
     add(copied, bytes);
+    return true;
+  }
+  // A remote access, its frame too. False: no memory.
+  bool prepare(const sdk::RmaRequest &r, ByteOrder order) {
+    FrameHeader header;
+    header.op = r.write ? Op::kWrite : Op::kReadRequest;
+    header.rma_count = uint8_t(r.rma_count);
+    for (size_t i = 0; i < r.rma_count; ++i)
+      header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
+    wait_ack = r.write &&
+               (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
+    if (wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
+    if (r.write) header.payload_size = r.length;
+    if (r.write && (r.flags & FI_REMOTE_CQ_DATA) != 0) {
+      header.flags |= kFlagRemoteData;
+      header.data = r.data;
+    }
+    kind = r.write ? kWrite : kRead;
+    flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
+    report = r.report;
+    fence = r.flags & FI_FENCE;
+    context = r.context;
+    length = r.length;
+    pin_count = 0;
+    result_count = 0;
+    set_header(header, order);
+    if (r.write) return place(r.iov, r.count, r.length, r.flags & FI_INJECT);
+    result_count = uint8_t(r.count);
+    std::copy_n(r.iov, r.count, result);
     return true;
   }
   void drop_copy() {

@@ -389,40 +389,10 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   Peer *peer = peer_at(index);
   RdmOperation *op = take_operation();
   if (op == nullptr) return -FI_EAGAIN;
-  FrameHeader header;
-  header.op = r.write ? Op::kWrite : Op::kReadRequest;
-  header.rma_count = uint8_t(r.rma_count);
-  for (size_t i = 0; i < r.rma_count; ++i)
-    header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
-  op->wait_ack = false;
-  if (r.write) {
-    header.payload_size = r.length;
-    if (r.flags & FI_REMOTE_CQ_DATA) {
-      header.flags |= kFlagRemoteData;
-      header.data = r.data;
-    }
-    if (r.flags & FI_COMMIT_COMPLETE) {
-      header.flags |= kFlagCommit;
-      op->wait_ack = true;
-    } else if (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)) {
-      header.flags |= kFlagDelivery;
-      op->wait_ack = true;
-    }
-  }
-  op->kind = r.write ? Operation::kWrite : Operation::kRead;
-  op->flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
   op->tagged = false;
   op->tag = 0;
-  op->length = r.length;
-  op->context = r.context;
-  op->report = r.report;
-  op->fence = r.flags & FI_FENCE;
   op->more = r.flags & FI_MORE;
-  op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
-  if (!r.write) {
-    op->result_count = uint8_t(r.count);
-    std::copy_n(r.iov, r.count, op->result);
-  } else if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+  if (!op->prepare(r, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative)) {
     tx_ops_.give(op);
     return -FI_ENOMEM;
   }

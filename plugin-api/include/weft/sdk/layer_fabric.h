@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// LayerFabric: the fabric of a layer that has domains of its own above the inner provider's: event
+// queues and wait sets, and the inner fabric, which it owns.
+//
+//   class Domain;                                           // Domain::open(Fabric &, info,
+//   context) using Fabric = sdk::LayerFabric<RxmLayer, Domain>;
+//   ...
+//   WEFT_TRY(fid_fabric *const inner, inner_.fabric(attr, nullptr));
+//   return Fabric::open(*this, inner, attr, context);       // where Domain is complete
+//
+// Not for providers, whose fabrics often have an engine.
+#ifndef WEFT_SDK_LAYER_FABRIC_H
+#define WEFT_SDK_LAYER_FABRIC_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/sets.h>
+
+#include <atomic>
+#include <new>
+
+namespace weft::sdk {
+
+template <class Layer, class Domain>
+class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric> {
+ public:
+  // Takes the inner fabric, also if it fails.
+  static Result<fid_fabric *> open(const Layer &layer, fid_fabric *inner,
+                                   const fi_fabric_attr &attr, void *context) {
+    auto *fabric = new (std::nothrow) LayerFabric(layer, inner, attr, context);
+    if (fabric == nullptr) {
+      fi_close(&inner->fid);
+      return fail(FI_ENOMEM, "no memory for a fabric");
+    }
+    if (auto published = fabric->publish(nullptr); !published) {
+      fi_close(&inner->fid);
+      delete fabric;
+      return tl::unexpected(published.error());
+    }
+    return fabric->c();
+  }
+
+  const Layer &layer() const { return layer_; }
+  fid_fabric *inner() const { return inner_; }
+  uint32_t api_version() const { return api_version_; }
+  std::atomic<size_t> children{0};
+
+  // fi_ops_fabric
+  int domain(struct fi_info *info, struct fid_domain **domain, void *context) {
+    return domain2(info, domain, 0, context);
+  }
+  int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context) {
+    if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
+    if (flags != 0) return -FI_EBADFLAGS;
+    return finish(this->instance(), FI_LOG_DOMAIN, Domain::open(*this, *info, context), domain);
+  }
+  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
+    if (eq == nullptr) return -FI_EINVAL;
+    return finish(this->instance(), FI_LOG_EQ,
+                  Eq::open(this->instance(), this->base(), children, attr, context), eq);
+  }
+  int wait_open(struct fi_wait_attr *attr, struct fid_wait **set) {
+    if (set == nullptr) return -FI_EINVAL;
+    return finish(this->instance(), FI_LOG_FABRIC,
+                  WaitSet::open(this->instance(), this->base(), children, attr), set);
+  }
+  int trywait(struct fid **fids, int count) { return sdk::trywait(this->instance(), fids, count); }
+
+  // fi_ops
+  int close() {
+    if (children.load() != 0) return -FI_EBUSY;
+    if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
+    this->retire();
+    delete this;
+    return 0;
+  }
+
+ private:
+  LayerFabric(const Layer &layer, fid_fabric *inner, const fi_fabric_attr &attr, void *context)
+      : Object<LayerFabric, fid_fabric>(layer.instance(), FI_CLASS_FABRIC, context),
+        layer_(layer),
+        inner_(inner),
+        api_version_(attr.api_version) {
+    this->c()->fid.ops = c_table(fid_ops<LayerFabric>());
+    this->c()->ops = c_table(fabric_ops<LayerFabric>());
+    this->c()->api_version = attr.api_version;
+  }
+  ~LayerFabric() = default;
+
+  const Layer &layer_;
+  fid_fabric *const inner_;
+  const uint32_t api_version_;
+};
+
+}  // namespace weft::sdk
+
+#endif
