@@ -20,9 +20,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoLis
       inner_info_(std::move(inner_info)),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       addr_format_(info.addr_format) {
-  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
-  c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
-  c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
+  fill_tables(*this);
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {

@@ -25,14 +25,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &loc
       auth_key_(std::move(auth_key)),
       local_(local),
       lower_(domain, *this) {
-  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Endpoint>());
-  c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<Endpoint>());
-  c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<Endpoint>());
-  c()->msg = const_cast<fi_ops_msg *>(sdk::msg_ops<Endpoint>());
-  c()->rma = const_cast<fi_ops_rma *>(sdk::rma_ops<Endpoint>());
-  c()->tagged = const_cast<fi_ops_tagged *>(sdk::tagged_ops<Endpoint>());
-  c()->atomic = const_cast<fi_ops_atomic *>(sdk::atomic_ops<Endpoint>());
-  c()->collective = const_cast<fi_ops_collective *>(sdk::collective_ops<Endpoint>());
+  fill_tables(*this);
 }
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/rxd/fabric.h"
+#include "plugins/rxd/domain.h"
 
 namespace weft::rxd {
 namespace {
@@ -23,19 +23,6 @@ constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC
                             FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
 constexpr uint64_t kMaxMessageSize = INT64_MAX;
-
-// The key that the application has, for what it opens with the answer.
-Result<void> set_key(uint8_t *&key, size_t &size, const uint8_t *wanted, size_t wanted_size) {
-  size = 0;
-  if (wanted == nullptr || wanted_size == 0) return {};
-  if (wanted_size > sdk::kMaxAuthKey)
-    return fail(FI_ENODATA, "rxd: hints.auth_key_size %zu: at most %zu", wanted_size,
-                sdk::kMaxAuthKey);
-  void *copy = key;
-  WEFT_CHECK(sdk::set_address(copy, size, wanted, wanted_size));
-  key = static_cast<uint8_t *>(copy);
-  return {};
-}
 
 enum fi_progress progress_of(enum fi_progress wanted) {
   return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
@@ -160,10 +147,6 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     ep.mem_tag_format = kTagFormat;
     ep.tx_ctx_cnt = 1;
     ep.rx_ctx_cnt = 1;
-    const fi_ep_attr *asked_ep = query.hints != nullptr ? query.hints->ep_attr : nullptr;
-    if (asked_ep != nullptr)
-      WEFT_CHECK(
-          set_key(ep.auth_key, ep.auth_key_size, asked_ep->auth_key, asked_ep->auth_key_size));
 
     fi_domain_attr &domain = *info->domain_attr;
     domain.threading = FI_THREAD_SAFE;
@@ -193,9 +176,11 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     domain.mode = 0;
     domain.max_cntr_value = UINT64_MAX;
     domain.max_err_cntr_value = UINT64_MAX;
-    if (asked != nullptr)
-      WEFT_CHECK(
-          set_key(domain.auth_key, domain.auth_key_size, asked->auth_key, asked->auth_key_size));
+    if (query.hints != nullptr) WEFT_CHECK(sdk::copy_auth_keys(*info, *query.hints));
+    for (size_t size : {ep.auth_key_size, domain.auth_key_size})
+      if (size > sdk::kMaxAuthKey)
+        return fail(FI_ENODATA, "rxd: an auth_key of %zu bytes: at most %zu", size,
+                    sdk::kMaxAuthKey);
     info->fabric_attr->api_version = query.api_version;
     info->handle = nullptr;
   }
@@ -204,9 +189,7 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
 
 Result<fid_fabric *> RxdLayer::fabric(const fi_fabric_attr &attr, void *context) {
   WEFT_TRY(fid_fabric *const inner, inner_.fabric(attr, nullptr));
-  auto fabric = Fabric::open(*this, inner, attr, context);
-  if (!fabric) fi_close(&inner->fid);
-  return fabric;
+  return Fabric::open(*this, inner, attr, context);
 }
 
 Result<void> RxdLayer::explain(const sdk::LineSink &line) {

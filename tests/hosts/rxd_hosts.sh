@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# rxd_hosts.sh LIB_DIR RXD_EXCHANGE: udp;ofi_rxd between two hosts (network namespaces) whose link loses 5 % of what goes through it,
+# each way: by nftables, else tc, else the hook fault beneath rxd. 2, 8 and 32 endpoints, every byte checked; IPv6 too.
+# Exits 77 (not run) where there are no namespaces or links.
+
+set -u
+weft_lib=$(realpath "${1:?usage: rxd_hosts.sh LIB_DIR RXD_EXCHANGE}") || exit 2
+exchange=$(realpath "${2:?}") || exit 2
+# shellcheck source=tests/interop/programs.sh
+. "$(dirname "$(realpath "$0")")/../interop/programs.sh"
+
+left=weft-rxd-left-$$ right=weft-rxd-right-$$
+clean_up() {
+  ip netns del $left 2>/dev/null
+  ip netns del $right 2>/dev/null
+  finish
+}
+trap clean_up EXIT
+
+ip netns add $left 2>"$work/why" && ip netns add $right 2>>"$work/why" ||
+  skip "no network namespace can be made here: $(cat "$work/why")"
+ip -n $left link add wire0 type veth peer name wire0 netns $right 2>"$work/why" || skip "no link can be made here: $(cat "$work/why")"
+for host in $left $right; do
+  ip -n $host link set lo up
+  ip -n $host link set wire0 up
+done
+ip -n $left addr add 10.78.0.1/24 dev wire0 && ip -n $right addr add 10.78.0.2/24 dev wire0
+[ ! -e /proc/net/if_inet6 ] || {
+  ip -n $left addr add fd78::1/64 dev wire0 nodad
+  ip -n $right addr add fd78::2/64 dev wire0 nodad
+}
+
+drop_nft() {
+  ip netns exec "$1" nft -f - 2>>"$work/why" <<'RULES'
+table inet loss {
+  chain in {
+    type filter hook input priority 0;
+    meta l4proto udp numgen random mod 100 < 5 counter drop
+  }
+}
+RULES
+}
+drop_tc() { ip netns exec "$1" tc qdisc add dev wire0 root netem loss 5% 2>>"$work/why"; }
+faults=()
+if drop_nft $left && drop_nft $right; then
+  how="nftables drops 5 %"
+elif drop_tc $left && drop_tc $right; then
+  how="netem drops 5 %"
+else
+  how="the hook fault drops 5 %"
+  cat >"$work/lossy.yaml" <<'STACK'
+version: 1
+stacks:
+  lossy: [{layer: rxd}, {hook: fault, params: {rules: "message:p=0.05:drop"}}, {provider: udp}]
+use: [lossy]
+STACK
+  faults=("FI_CONFIG=$work/lossy.yaml")
+fi
+echo "$how"
+
+# try NAME LEFT RIGHT ENDPOINTS MESSAGES: both halves, at once.
+try() {
+  local name=$1 here=$2 there=$3 endpoints=$4 messages=$5 pid
+  ip netns exec $right timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${faults[@]}" "$exchange" --node "$there" --peer "$here" \
+    --endpoints "$endpoints" --messages "$messages" --seconds 90 >"$work/right" 2>&1 &
+  pid=$!
+  started+=("$pid")
+  if ip netns exec $left timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${faults[@]}" "$exchange" --node "$here" --peer "$there" \
+    --endpoints "$endpoints" --messages "$messages" --seconds 90 >"$work/left" 2>&1; then
+    left_rc=0
+  else
+    left_rc=$?
+  fi
+  wait "$pid"
+  right_rc=$?
+  if [ $left_rc = 0 ] && [ $right_rc = 0 ]; then
+    pass "$name, $endpoints endpoints: $(tail -1 "$work/left")"
+  else
+    fail "$name, $endpoints endpoints: $left_rc and $right_rc"
+    sed 's/^/    left: /' "$work/left"
+    sed 's/^/    right: /' "$work/right"
+  fi
+}
+
+try "IPv4" 10.78.0.1 10.78.0.2 1 40
+try "IPv4" 10.78.0.1 10.78.0.2 4 20
+try "IPv4" 10.78.0.1 10.78.0.2 16 4
+if [ -e /proc/net/if_inet6 ]; then
+  try "IPv6" fd78::1 fd78::2 1 20
+else
+  echo "left out: this kernel has no IPv6"
+fi
+if [ ${#faults[@]} = 0 ] && command -v nft >/dev/null; then
+  dropped=$(ip netns exec $left nft list ruleset 2>/dev/null | sed -n 's/.*counter packets \([0-9]*\).*/\1/p')
+  if [ "${dropped:-1}" -gt 0 ]; then pass "${dropped:-some} packets to the left host were dropped"; else fail "no packet was dropped"; fi
+fi
+conclude
