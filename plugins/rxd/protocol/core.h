@@ -16,6 +16,7 @@
 #include <weft/sdk/pool.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -23,23 +24,29 @@
 
 #include "plugins/rxd/protocol/conversation.h"
 #include "plugins/rxd/protocol/inbox.h"
-#include "plugins/rxd/wire/packet.h"
+#include "plugins/rxd/wire/integrity.h"
 
 namespace weft::rxd {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
+inline constexpr size_t kMaxPieces = 16;  // of memory, of a remote access
+// What a connection begins with, in each direction: messages, and KiB that nobody asked for.
+inline constexpr uint32_t kFirstMessages = 64;
+inline constexpr uint32_t kFirstCredit = 64;
+inline constexpr uint32_t kPartVerify = 2;  // wire::Part::flags: asks whether the pair is known
+inline constexpr uint32_t kSmallestDatagram = 512;  // bytes, that a peer must take
 
 enum class Checksum : uint8_t { kAuto, kOn, kOff };
 
 struct Settings {
-  size_t tx_size = 1024;                  // operations in flight
-  size_t first_datagram = 1472;           // bytes, to stock peers and at first
+  size_t tx_size = 1024;         // operations in flight
+  size_t first_datagram = 1472;  // bytes, to stock peers and at first
   Checksum checksum = Checksum::kAuto;
-  uint64_t unexpected_limit = 64 << 20;   // bytes of messages that nobody wants yet
+  uint64_t unexpected_limit = 64 << 20;  // bytes of messages that nobody wants yet
   uint64_t peer_timeout_ns = 10'000'000'000;
-  size_t max_stock_peers = 1024;          // that have not proven their address
-  bool stock_peers = true;                // answer them, and try them
-  uint32_t handshake_rate = 10'000;       // answers to strangers, a second
+  size_t max_stock_peers = 1024;     // that have not proven their address
+  bool stock_peers = true;           // answer them, and try them
+  uint32_t handshake_rate = 10'000;  // answers to strangers, a second
   std::string auth_key;
 };
 
@@ -51,6 +58,7 @@ enum class State : uint8_t {
 };
 
 class WeftConversation;
+struct Pools;
 
 // One that we talk to, or want to. Conversations use what stands first.
 struct Peer {
@@ -62,7 +70,7 @@ struct Peer {
   std::unique_ptr<Conversation> conversation;
   // ---- Core's ----
   State state = State::kIdle;
-  WeftConversation *weft = nullptr;  // `conversation`, if that is what it is
+  WeftConversation *weft = nullptr;        // `conversation`, if that is what it is
   TxOp *first = nullptr, *last = nullptr;  // wait for the handshake
   uint32_t cookie = 0;                     // of the present connection, or the one to come
   uint32_t attempts = 0;
@@ -71,6 +79,7 @@ struct Peer {
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
+  bool proven = false;  // of stock: he has sent a packet with our number
   bool has_token = false;
   int err = 0;
   uint64_t asked_at = 0;    // the first RTS
@@ -78,7 +87,7 @@ struct Peer {
   uint64_t settled_at = 0;  // the connection was made
   uint64_t deadline = 0;    // of the conversation
   uint64_t armed = 0;       // in the heap
-  Token token{};
+  std::array<uint8_t, wire::kTokenSize> token{};
 };
 
 // What the protocol tells the endpoint.
@@ -106,11 +115,11 @@ class Owner {
 // Counted for tests, and for who asks why it is slow.
 struct Statistics {
   uint64_t packets_sent = 0, packets_received = 0;
-  uint64_t repeated = 0;      // packets sent again
-  uint64_t duplicates = 0;    // packets that had come already
+  uint64_t repeated = 0;    // packets sent again
+  uint64_t duplicates = 0;  // packets that had come already
   uint64_t timeouts = 0;
-  uint64_t rejected = 0;      // that do not parse, or whose checksum or MAC is wrong
-  uint64_t strangers = 0;     // of no connection
+  uint64_t rejected = 0;   // that do not parse, or whose checksum or MAC is wrong
+  uint64_t strangers = 0;  // of no connection
 };
 
 class Core {
@@ -122,6 +131,7 @@ class Core {
 
   // The address that peers know this endpoint by; before the first operation.
   void set_own_address(const sdk::SockAddr &address) { own_ = address; }
+  const sdk::SockAddr &own_address() const { return own_; }
 
   // ---- operations ----
   TxOp *take();
@@ -193,8 +203,14 @@ class Core {
   // The conversation is over: when its call has returned it is told to end with `err`, and goes.
   // With `requeue` operations that were not started begin again by a handshake; without, they fail.
   void lose(Peer &peer, int err, bool requeue);
-  // Does the peer still know the connection? He is asked by a handshake; see on_reset().
+  // Does the peer still know the connection? He is asked by a handshake, until trust() is said,
+  // which costs nothing, or he says no.
   void doubt(Peer &peer);
+  void trust(Peer &peer) {
+    if (!peer.doubt) return;
+    peer.doubt = false;
+    peer.ask_at = 0;
+  }
 
   // Executes an atomic of a peer: 0 or FI_E... `result` (room for kMaxAtomicSize) gets what was
   // there before, `result_size` bytes.
@@ -239,24 +255,30 @@ class Core {
   void leave();
 
   // handshake
-  void ask(Peer &peer);         // begins it
+  void ask(Peer &peer);  // begins it
   void ask_again(Peer &peer, uint64_t now);
   void send_rts(Peer &peer);
   void send_connect(Peer &peer);
-  void send_to(Path &path, std::span<const uint8_t> bytes);
+  void send_accept(Peer &peer, uint64_t index);
+  void write_name(std::span<uint8_t, wire::kNameSize> out);
   void new_cookie(Peer &peer);
-  Part part_of(const Peer &peer);
+  wire::Part part_of(const Peer &peer);
   bool may_answer(uint64_t now);  // the rate of answers to strangers
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
-  void become_weft(Peer &peer, const Part &theirs);
-  void on_stock(std::span<const uint8_t> bytes, Buffer &buffer, bool &kept);
-  void on_marked_rts(const sdk::SockAddr &from, uint64_t index);
-  void on_challenge(const Challenge &challenge);
-  void on_connect(const Header &header, const Connect &connect);
-  void on_accept(Peer &peer, const Accept &accept);
-  void on_reset(Peer &peer);
+  void start_waiting(Peer &peer);
+  void become_weft(Peer &peer, const wire::Part &theirs);
+  bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer);
+  bool on_weft(std::span<const uint8_t> bytes, Buffer &buffer);
+  bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer);
+  void on_marked_rts(const sdk::SockAddr &from, std::span<const uint8_t> name, uint64_t index);
+  void on_challenge(const wire::Challenge &challenge);
+  void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
+  void on_accept(Peer &peer, const wire::Accept &accept);
+  bool is_true(const wire::Packet &packet);  // checksum, and MAC of the handshake
+  void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic);
   void end_lost();
+  void note_deadline(Peer &peer);
   void arm();
   void resume();
   bool has_key() const { return !settings_.auth_key.empty(); }
@@ -268,19 +290,22 @@ class Core {
   sdk::Pool<TxOp> ops_;
   Inbox inbox_;
   sdk::SockAddr own_;
+  std::unique_ptr<Pools> pools_;  // of weft conversations
   uint64_t instance_ = 0;
-  std::array<uint8_t, 32> secret_{};  // of the tokens
+  wire::TokenMaker::Secret secret_{};
+  wire::Key handshake_key_{};
   std::vector<Peer *> slots_;
+  std::deque<uint32_t> unproven_;  // numbers of stock peers, the oldest first
   std::vector<uint32_t> free_slots_;
   std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
   std::vector<std::unique_ptr<Chunk>> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;
-  uint64_t deadline_ = 0;     // as the carrier was told
+  uint64_t deadline_ = 0;      // as the carrier was told
   uint64_t answers_from_ = 0;  // the second that `answers_` counts in
   uint32_t answers_ = 0;
-  uint32_t depth_ = 0;      // calls into the core, one in the other
-  uint32_t batch_ = 0;      // datagrams since on_idle()
+  uint32_t depth_ = 0;  // calls into the core, one in the other
+  uint32_t batch_ = 0;  // datagrams since on_idle()
   bool unflushed_ = false;
   bool parting_ = false, down_ = false;
 };

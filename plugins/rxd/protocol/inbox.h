@@ -81,6 +81,9 @@ class Inbox {
              Incoming *&m, bool &lost);
   // A message of which more comes than is here: matched with a receive (m->receive), or saved.
   Incoming *begin(Peer &peer, Conversation *conversation, const sdk::Message &message, uint32_t id);
+  // The same, of one that the caller has matched.
+  Incoming *begin(Peer &peer, Conversation *conversation, const sdk::Message &message, uint32_t id,
+                  sdk::Receive &matched);
   // Bytes of it, in any order, each once. False: they do not fit the message, or there is no
   // memory to keep them.
   bool place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes);
@@ -101,6 +104,7 @@ class Inbox {
   size_t in_use() const { return messages_.in_use(); }
 
  private:
+  Incoming *make(Peer &peer, Conversation *conversation, const sdk::Message &message, uint32_t id);
   bool make_room(Incoming &m, uint64_t size);
   void charge(Incoming &m, uint64_t bytes) {
     m.charged += bytes;

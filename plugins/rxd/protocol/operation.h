@@ -16,7 +16,7 @@
 namespace weft::rxd {
 
 inline constexpr size_t kMaxVectors = 4;
-inline constexpr size_t kInlineSize = 128;  // bytes of payload or operands inside an operation
+inline constexpr size_t kInlineSize = 128;      // bytes of payload or operands inside an operation
 inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compares
 
 class Conversation;
@@ -50,18 +50,20 @@ struct TxOp {
   // ---- of the conversation ----
   TxOp *next = nullptr;
   TxOp *previous = nullptr;
-  TxOp *ready = nullptr;  // the next one that may send more
+  TxOp *ready = nullptr;   // the next one that may send more
+  TxOp *beside = nullptr;  // another one that begins in the same packet
   bool is_ready = false;
   bool announced = false;
   uint32_t id = 0;
-  bool started = false;  // its first packet has left
-  bool acked = false;    // all that it sends was acknowledged
+  bool started = false;   // its first packet has left
+  bool acked = false;     // all that it sends was acknowledged
   bool answered = false;  // done, result, or all data of a read
   uint16_t status = 0;    // FI_E..., as the peer said
   uint32_t packets = 0;   // with bytes of it that are not acknowledged
   uint64_t sent = 0;      // bytes handed to the carrier once
   uint64_t allowed = 0;   // bytes that may be sent (pulled, or unasked)
   uint64_t received = 0;  // bytes of an answer
+  uint64_t charged = 0;   // bytes that count against the peer's credit
   // What must outlive the call: FI_INJECT, small messages, operands.
   std::unique_ptr<uint8_t[]> copy;
   uint8_t bytes[kInlineSize];
@@ -73,20 +75,22 @@ struct Incoming : sdk::Unexpected {
   Conversation *conversation = nullptr;  // null: it needs its peer no more; all of it is here
   Peer *peer = nullptr;                  // whose it is, also when the conversation is over
   Incoming *previous = nullptr, *following = nullptr;  // of the conversation: not all arrived
-  sdk::Receive *receive = nullptr;       // null: not wanted yet
+  sdk::Receive *receive = nullptr;                     // null: not wanted yet
   uint32_t id = 0;
-  bool saved = false;         // the receiver has it
-  bool announced = false;     // what comes after the first packets is asked for
-  bool discarded = false;     // nobody wants it, but more of it is coming
-  bool wants_done = false;    // the sender wants to be told
-  uint64_t arrived = 0;       // bytes, each counted once
-  uint64_t limit = 0;         // data below this offset was asked for
-  uint64_t first = 0;         // bytes of the first packet (stock: where the segments begin)
-  int err = 0;                // it ends with
-  uint64_t unasked = 0;       // bytes that count against the peer's credit until it is wanted
-  uint8_t *kept = nullptr;    // what came before it was wanted, from offset 0: `bytes` or `copy`
-  uint64_t room = 0;          // bytes at `kept`
-  uint64_t charged = 0;       // bytes, counted against Settings::unexpected_limit
+  bool saved = false;       // the receiver has it
+  bool announced = false;   // what comes after the first packets is asked for
+  bool discarded = false;   // nobody wants it, but more of it is coming
+  bool wants_pull = false;  // the sender is to be told `limit`
+  bool wants_done = false;  // the sender wants to be told
+  uint64_t arrived = 0;     // bytes, each counted once
+  uint64_t limit = 0;       // data below this offset was asked for
+  uint64_t target = 0;      // bytes that will come: length, or less of one that is cut
+  uint64_t first = 0;       // bytes of the first packet (stock: where the segments begin)
+  int err = 0;              // it ends with
+  uint64_t unasked = 0;     // bytes that count against the peer's credit until it is wanted
+  uint8_t *kept = nullptr;  // what came before it was wanted, from offset 0: `bytes` or `copy`
+  uint64_t room = 0;        // bytes at `kept`
+  uint64_t charged = 0;     // bytes, counted against Settings::unexpected_limit
   std::unique_ptr<uint8_t[]> copy;
   uint8_t bytes[kInlineSize];
   Incoming() {}  // NOLINT(modernize-use-equals-default): leaves `bytes` alone

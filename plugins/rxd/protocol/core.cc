@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers and operations, deadlines, and what conversations share. The handshake is in handshake.cc.
+#include "plugins/rxd/protocol/core.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "plugins/rxd/protocol/weft.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd {
+namespace {
+
+// Datagrams that may be read before what is owed for them goes, whether more can be read or not.
+constexpr uint32_t kBatch = 32;
+
+}  // namespace
+
+// Calls into the core may nest (a receive that is posted delivers messages): what was put off is
+// done when the outermost one ends.
+struct Core::Leave {
+  explicit Leave(Core &c) : core(c) { ++core.depth_; }
+  ~Leave() {
+    if (core.depth_ == 1) core.leave();
+    --core.depth_;
+  }
+  Leave(const Leave &) = delete;
+  Leave &operator=(const Leave &) = delete;
+  Core &core;
+};
+
+Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
+    : carrier_(carrier),
+      owner_(owner),
+      settings_(settings),
+      ops_(settings.tx_size),
+      inbox_(*this, settings.unexpected_limit),
+      pools_(std::make_unique<Pools>()) {
+  carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
+  carrier_.random(secret_);
+  if (has_key()) handshake_key_ = wire::handshake_key(settings_.auth_key);
+}
+
+Core::~Core() {
+  for (Peer *peer : slots_) {
+    if (peer == nullptr) continue;
+    peer->conversation.reset();
+    if (peer->path != nullptr) carrier_.close(*peer->path);
+    delete peer;
+  }
+}
+
+// ---- peers ----
+
+void Core::set_peer(uint32_t index, Peer *peer) {
+  const size_t chunk = index / kChunk;
+  if (chunk >= by_index_.size()) {
+    if (peer == nullptr) return;
+    by_index_.resize(chunk + 1);
+  }
+  if (by_index_[chunk] == nullptr) {
+    if (peer == nullptr) return;
+    by_index_[chunk] = std::make_unique<Chunk>();
+  }
+  (*by_index_[chunk])[index % kChunk] = peer;
+}
+
+Peer *Core::make(const sdk::SockAddr &address, int &err) {
+  try {
+    auto made = std::make_unique<Peer>();
+    made->address = address;
+    made->path = carrier_.open(address, err);
+    if (made->path == nullptr) return nullptr;
+    Peer *peer = made.get();
+    if (free_slots_.empty()) {
+      free_slots_.reserve(slots_.size() + 1);
+      slots_.push_back(nullptr);
+      free_slots_.push_back(uint32_t(slots_.size() - 1));
+    }
+    try {
+      by_address_.emplace(address, peer);
+    } catch (const std::bad_alloc &) {
+      carrier_.close(*made->path);
+      throw;
+    }
+    peer->number = free_slots_.back() + 1;
+    free_slots_.pop_back();
+    slots_[peer->number - 1] = made.release();
+    if (const uint32_t index = owner_.index_of(address); index != kNoIndex) name(*peer, index);
+    return peer;
+  } catch (const std::bad_alloc &) {
+    err = FI_ENOMEM;
+    return nullptr;
+  }
+}
+
+void Core::free(Peer &peer) {
+  if (peer.wants_idle) std::erase(idle_, &peer);
+  if (peer.wants_room) std::erase(blocked_, &peer);
+  if (peer.losing) std::erase(losing_, &peer);
+  if (peer.index != kNoIndex) set_peer(peer.index, nullptr);
+  by_address_.erase(peer.address);
+  slots_[peer.number - 1] = nullptr;
+  free_slots_.push_back(peer.number - 1);
+  carrier_.close(*peer.path);
+  delete &peer;
+}
+
+void Core::free_if_unused(Peer &peer) {
+  if (peer.state == State::kIdle && peer.conversation == nullptr && peer.first == nullptr &&
+      peer.saved == 0 && !peer.losing)
+    free(peer);
+}
+
+void Core::name(Peer &peer, uint32_t index) {
+  const uint32_t before = source_of(peer);
+  set_peer(index, &peer);
+  peer.index = index;
+  if (peer.saved != 0) owner_.receiver().rename_source(before, index);
+}
+
+void Core::forget(uint32_t index) {
+  Peer *peer = peer_at(index);
+  if (peer == nullptr) return;
+  const Leave leave(*this);
+  set_peer(index, nullptr);
+  peer->index = kNoIndex;
+  // The same address may stand in the vector once more.
+  if (const uint32_t other = owner_.index_of(peer->address);
+      other != kNoIndex && other != index && peer_at(other) == nullptr) {
+    set_peer(other, peer);
+    peer->index = other;
+  }
+  if (peer->saved != 0) owner_.receiver().rename_source(index, source_of(*peer));
+}
+
+void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+  if (by_address_.empty()) return;
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index != kNoIndex) return;
+  const Leave leave(*this);
+  name(*it->second, index);
+}
+
+const sdk::SockAddr *Core::address_of(uint32_t source) const {
+  const Peer *peer = source < sdk::Matcher::kFirstUnnamed
+                         ? peer_at(source)
+                         : peer_of(source - sdk::Matcher::kFirstUnnamed);
+  return peer != nullptr ? &peer->address : nullptr;
+}
+
+// ---- operations ----
+
+TxOp *Core::take() {
+  TxOp *op = ops_.take();
+  if (op == nullptr) return nullptr;
+  op->kind = TxOp::Kind::kMessage;
+  op->tagged = op->has_data = op->delivery = op->fence = op->more = false;
+  op->report = true;
+  op->atomic = sdk::AtomicKind::kWrite;
+  op->datatype = op->op = op->count = op->vector_count = op->result_count = 0;
+  op->context = nullptr;
+  op->cq_flags = op->length = op->data = op->tag = 0;
+  op->next = op->previous = op->ready = op->beside = nullptr;
+  op->is_ready = op->announced = op->started = op->acked = op->answered = false;
+  op->id = op->packets = 0;
+  op->status = 0;
+  op->sent = op->allowed = op->received = op->charged = 0;
+  return op;
+}
+
+void Core::give(TxOp &op) {
+  op.copy.reset();
+  ops_.give(&op);
+}
+
+void Core::own_data(TxOp &op) {
+  uint8_t *to = op.bytes;
+  if (op.length > kInlineSize) {
+    op.copy = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+    to = op.copy.get();
+  }
+  gather(to, op.iov, op.count, 0, op.length);
+  op.iov[0] = {to, size_t(op.length)};
+  op.count = op.length != 0 ? 1 : 0;
+}
+
+void Core::end(TxOp &op, int err) {
+  flush();
+  owner_.on_done(op, err);
+  give(op);
+}
+
+int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
+  if (down_ || parting_) return -FI_EOPBADSTATE;
+  const Leave leave(*this);
+  Peer *peer = peer_at(index);
+  if (peer == nullptr) {
+    if (address == nullptr) return -FI_EINVAL;
+    const auto it = by_address_.find(*address);
+    if (it != by_address_.end()) {
+      peer = it->second;  // a second name of the same address
+      if (peer->index == kNoIndex) name(*peer, index);
+    } else {
+      int err = FI_ENOMEM;
+      peer = make(*address, err);
+      if (peer == nullptr) return -err;
+      if (peer->index == kNoIndex) name(*peer, index);
+    }
+  }
+  if (peer->conversation != nullptr && !peer->losing) {
+    peer->conversation->start(op);
+    return 0;
+  }
+  op.next = nullptr;
+  (peer->last != nullptr ? peer->last->next : peer->first) = &op;
+  peer->last = &op;
+  if (peer->state == State::kIdle) ask(*peer);
+  return 0;
+}
+
+void Core::fail_waiting(Peer &peer, int err) {
+  while (TxOp *op = peer.first) {
+    peer.first = op->next;
+    if (peer.first == nullptr) peer.last = nullptr;
+    end(*op, err);
+  }
+}
+
+// ---- messages ----
+
+void Core::deliver(Incoming &m, sdk::Receive &receive) {
+  const Leave leave(*this);
+  m.receive = &receive;
+  if (m.saved) --m.peer->saved;
+  m.saved = false;
+  Peer &peer = *m.peer;
+  Conversation *c = peer.conversation.get();
+  if (m.conversation == nullptr && m.peer->weft != nullptr) peer.weft->consumed(m);
+  Incoming *const message = &m;
+  if (!inbox_.deliver(m)) c->fetch(*message);
+}
+
+void Core::discard(Incoming &m) {
+  const Leave leave(*this);
+  if (m.saved) --m.peer->saved;
+  m.saved = false;
+  if (m.conversation == nullptr || down_) {
+    if (m.peer->weft != nullptr) m.peer->weft->consumed(m);
+    return inbox_.drop(m);
+  }
+  m.conversation->discard(m);
+}
+
+// ---- remote memory ----
+
+ssize_t Core::resolve(std::span<const RmaVector> vectors, uint64_t access, uint64_t offset,
+                      uint64_t n, iovec *iov, size_t room) {
+  size_t made = 0;
+  for (const RmaVector &v : vectors) {
+    if (offset >= v.length && v.length != 0) {
+      offset -= v.length;
+      continue;
+    }
+    const uint64_t k = std::min(n, v.length - offset);
+    if (k != 0) {
+      const RmaVector part{v.address + offset, k, v.key};
+      const ssize_t count = carrier_.resolve(part, access, iov + made, room - made);
+      if (count < 0) return count;
+      made += size_t(count);
+    }
+    offset = 0;
+    n -= k;
+    if (n == 0) break;
+  }
+  return n == 0 ? ssize_t(made) : -FI_EACCES;
+}
+
+uint16_t Core::write_to(std::span<const RmaVector> vectors, uint64_t offset,
+                        std::span<const uint8_t> bytes) {
+  iovec iov[kMaxPieces];
+  const ssize_t count = resolve(vectors, FI_REMOTE_WRITE, offset, bytes.size(), iov, kMaxPieces);
+  if (count < 0) return uint16_t(-count);
+  scatter(iov, size_t(count), 0, bytes.data(), bytes.size());
+  return 0;
+}
+
+uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
+                       std::span<const RmaVector> vectors, std::span<const uint8_t> operands,
+                       std::span<const uint8_t> compares, uint8_t *result, size_t &result_size) {
+  result_size = 0;
+  if (!sdk::atomic_valid(kind, operation, datatype)) return FI_EOPNOTSUPP;
+  const size_t element = sdk::datatype_size(datatype);
+  const bool fetches = kind != sdk::AtomicKind::kWrite;
+  uint64_t total = 0;
+  for (const RmaVector &v : vectors) {
+    if (v.length > kMaxAtomicSize || v.length % element != 0) return FI_EINVAL;
+    total += v.length;
+  }
+  if (total > kMaxAtomicSize) return FI_EINVAL;
+  if (operation != FI_ATOMIC_READ && operands.size() != total) return FI_EINVAL;
+  if (kind == sdk::AtomicKind::kCompare && compares.size() != total) return FI_EINVAL;
+  // All or nothing: the last vector may be the bad one.
+  iovec iov[kMaxVectors][kMaxVectors];
+  size_t counts[kMaxVectors] = {};
+  const uint64_t access = sdk::atomic_access(kind, operation);
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    const ssize_t n = carrier_.resolve(vectors[i], access, iov[i], kMaxVectors);
+    if (n < 0) return uint16_t(-n);
+    counts[i] = size_t(n);
+  }
+  size_t at = 0;
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    sdk::atomic_execute_v(kind, operation, datatype, iov[i], counts[i],
+                          operands.empty() ? nullptr : operands.data() + at,
+                          compares.empty() ? nullptr : compares.data() + at,
+                          fetches ? result + at : nullptr);
+    at += vectors[i].length;
+  }
+  if (fetches) result_size = total;
+  owner_.on_remote_atomic(access, total, vectors);
+  return 0;
+}
+
+// ---- to the carrier ----
+
+int Core::send(Peer &peer, const iovec *iov, size_t count) {
+  const int rc = carrier_.send(*peer.path, iov, count, true);
+  if (rc == -FI_EAGAIN) return rc;
+  ++statistics_.packets_sent;
+  unflushed_ = true;
+  return rc;
+}
+
+void Core::want_idle(Peer &peer) {
+  if (peer.wants_idle) return;
+  peer.wants_idle = true;
+  idle_.push_back(&peer);
+}
+
+void Core::want_room(Peer &peer) {
+  if (peer.wants_room) return;
+  peer.wants_room = true;
+  blocked_.push_back(&peer);
+}
+
+void Core::lose(Peer &peer, int err, bool requeue) {
+  if (peer.losing) return;
+  peer.losing = true;
+  peer.err = err;
+  peer.requeue = requeue;
+  losing_.push_back(&peer);
+}
+
+void Core::leave() {
+  while (!losing_.empty()) end_lost();
+  flush();
+  arm();
+}
+
+void Core::end_lost() {
+  Peer &peer = *losing_.back();
+  losing_.pop_back();
+  flush();
+  const std::unique_ptr<Conversation> over = std::move(peer.conversation);
+  peer.weft = nullptr;
+  peer.state = State::kIdle;
+  peer.cookie = 0;
+  peer.doubt = false;
+  peer.deadline = 0;
+  peer.ask_at = 0;
+  // Operations that come from now on queue up behind those that are given back.
+  Conversation::Queue unsent;
+  if (over != nullptr) over->end(peer.err, peer.requeue ? &unsent : nullptr);
+  peer.losing = false;
+  if (unsent.first != nullptr) {
+    unsent.last->next = peer.first;
+    peer.first = unsent.first;
+    if (peer.last == nullptr) peer.last = unsent.last;
+  }
+  if (!peer.requeue) fail_waiting(peer, peer.err);
+  if (peer.first != nullptr && !down_) {
+    ask(peer);
+  } else {
+    fail_waiting(peer, peer.err);
+    if (peer.index == kNoIndex) free_if_unused(peer);
+  }
+}
+
+// ---- from the carrier ----
+
+void Core::on_idle() {
+  const Leave leave(*this);
+  batch_ = 0;
+  // Who wants another call while this goes on gets it the next time.
+  turn_.swap(idle_);
+  for (Peer *peer : turn_) peer->wants_idle = false;
+  for (Peer *peer : turn_)
+    if (peer->conversation != nullptr && !peer->losing) peer->conversation->on_idle();
+  turn_.clear();
+}
+
+void Core::resume() {
+  const Leave leave(*this);
+  turn_.swap(blocked_);
+  for (Peer *peer : turn_) peer->wants_room = false;
+  for (Peer *peer : turn_)
+    if (peer->conversation != nullptr && !peer->losing) peer->conversation->on_room();
+  turn_.clear();
+}
+
+bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer) {
+  bool kept = false;
+  {
+    const Leave leave(*this);
+    ++statistics_.packets_received;
+    if (down_ || bytes.empty()) return false;
+    if (bytes[0] == wire::kMagic) {
+      kept = on_weft(bytes, buffer);
+    } else if (bytes[0] == stock::kVersion) {
+      kept = on_stock(bytes, buffer);
+    } else {
+      ++statistics_.rejected;
+    }
+  }
+  if (++batch_ >= kBatch) on_idle();
+  return kept;
+}
+
+// ---- deadlines ----
+
+// The heap has one entry for each peer that was given a deadline, at its time or earlier: moving a
+// deadline to a later time, which every packet does, costs nothing.
+void Core::set_deadline(Peer &peer, uint64_t at_ns) {
+  peer.deadline = at_ns;
+  note_deadline(peer);
+}
+
+void Core::note_deadline(Peer &peer) {
+  uint64_t at = peer.deadline;
+  if (peer.ask_at != 0 && (at == 0 || peer.ask_at < at)) at = peer.ask_at;
+  if (at == 0 || (peer.armed != 0 && peer.armed <= at)) return;
+  peer.armed = at;
+  heap_.push_back({at, peer.number - 1});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+void Core::arm() {
+  const uint64_t first = heap_.empty() ? 0 : heap_.front().at;
+  if (first == deadline_) return;
+  deadline_ = first;
+  carrier_.set_deadline(first);
+}
+
+void Core::on_deadline() {
+  const Leave leave(*this);
+  deadline_ = 0;
+  const uint64_t now = carrier_.now_ns();
+  while (!heap_.empty() && heap_.front().at <= now) {
+    const Due due = heap_.front();
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    Peer *peer = slots_[due.slot];
+    if (peer == nullptr || peer->armed != due.at) continue;  // of one that is gone, or moved
+    peer->armed = 0;
+    if (peer->ask_at != 0 && peer->ask_at <= now) ask_again(*peer, now);
+    peer = slots_[due.slot];
+    if (peer == nullptr) continue;
+    if (peer->deadline != 0 && peer->deadline <= now) {
+      peer->deadline = 0;
+      if (peer->conversation != nullptr && !peer->losing) peer->conversation->on_deadline(now);
+    }
+    note_deadline(*peer);
+  }
+}
+
+// ---- the end ----
+
+void Core::part() {
+  const Leave leave(*this);
+  parting_ = true;
+  for (Peer *peer : slots_)
+    if (peer != nullptr && peer->conversation != nullptr && !peer->losing)
+      peer->conversation->part();
+}
+
+bool Core::parted() const {
+  for (const Peer *peer : slots_) {
+    if (peer == nullptr) continue;
+    if (peer->first != nullptr) return false;
+    if (peer->conversation != nullptr && !peer->conversation->parted()) return false;
+  }
+  return true;
+}
+
+void Core::shut_down(int err) {
+  const Leave leave(*this);
+  down_ = true;
+  for (Peer *peer : slots_)
+    if (peer != nullptr) lose(*peer, err, false);
+}
+
+}  // namespace weft::rxd

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How peers find out what they speak, and weft peers prove their addresses and agree on a
+// connection (docs/rxd-protocol.md, section 3).
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/weft.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1000 * kMillisecond;
+constexpr uint64_t kTokenLife = 10 * kSecond;
+constexpr uint32_t kLastPause = 1000;  // ms
+constexpr uint32_t kNewToken = 4;      // instead of every fourth connect an RTS
+constexpr size_t kNameAt = 24;         // in an RTS
+
+uint64_t pause(uint32_t attempts) {
+  return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
+}
+
+bool same_connection(const wire::Part &a, const wire::Part &b) {
+  return a.instance == b.instance && a.connection == b.connection && a.cookie == b.cookie;
+}
+
+}  // namespace
+
+void Core::new_cookie(Peer &peer) {
+  do {
+    carrier_.random({reinterpret_cast<uint8_t *>(&peer.cookie), sizeof peer.cookie});
+  } while (peer.cookie == 0);
+}
+
+// The same at any time of a connection: an accept that is repeated is the same accept.
+wire::Part Core::part_of(const Peer &peer) {
+  const bool checksum = settings_.checksum == Checksum::kOn ||
+                        (settings_.checksum == Checksum::kAuto && !carrier_.is_local(peer.address));
+  return {.instance = instance_,
+          .connection = peer.number,
+          .cookie = peer.cookie,
+          .datagram = uint32_t(carrier_.max_datagram()),
+          .flags = checksum ? wire::kPartChecksum : 0,
+          .limit = WeftConversation::first_limit(*this),
+          .messages = kFirstMessages,
+          .credit = kFirstCredit};
+}
+
+bool Core::may_answer(uint64_t now) {
+  if (now - answers_from_ >= kSecond) {
+    answers_from_ = now;
+    answers_ = 0;
+  }
+  return answers_++ < settings_.handshake_rate;
+}
+
+// ---- what we send ----
+
+void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
+  std::memset(out.data(), 0, out.size());
+  std::memcpy(out.data(), own_.c(), own_.size());
+}
+
+// `bytes` has room for a MAC behind the first `size`.
+void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic) {
+  iovec whole{bytes.data(), size};
+  wire::set_checksum(bytes.data(), wire::checksum({&whole, 1}));
+  if (authentic) {
+    wire::mac(handshake_key_, {&whole, 1}, 0,
+              std::span<uint8_t, wire::kMacSize>(bytes.data() + size, wire::kMacSize));
+    whole.iov_len += wire::kMacSize;
+  }
+  // One that does not get out is like one that is lost.
+  if (carrier_.send(path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
+}
+
+void Core::send_rts(Peer &peer) {
+  uint8_t bytes[stock::kMaxHeader];
+  const size_t size = stock::encode(
+      {.type = stock::Type::kRts, .marked = true, .index = peer.number, .name = own_}, bytes);
+  const iovec whole{bytes, size};
+  if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
+}
+
+void Core::send_connect(Peer &peer) {
+  uint8_t bytes[wire::kConnectSize + wire::kMacSize];
+  uint8_t name[wire::kNameSize];
+  write_name(name);
+  wire::Part part = part_of(peer);
+  if (peer.doubt) part.flags |= kPartVerify;
+  const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
+  wire::Writer writer(bytes);
+  writer.connect({.flags = flags}, peer.number, wire::Token(peer.token), name, part);
+  send_handshake(*peer.path, bytes, writer.size(), has_key());
+}
+
+void Core::send_accept(Peer &peer, uint64_t index) {
+  const wire::Part &theirs = peer.weft->theirs();
+  uint8_t bytes[wire::kAcceptSize + wire::kMacSize];
+  const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
+  wire::Writer writer(bytes);
+  writer.accept({.flags = flags, .to = theirs.connection, .cookie = theirs.cookie}, index,
+                part_of(peer));
+  send_handshake(*peer.path, bytes, writer.size(), has_key());
+}
+
+void Core::ask(Peer &peer) {
+  const uint64_t now = carrier_.now_ns();
+  peer.state = State::kAsking;
+  peer.has_token = false;
+  peer.attempts = 0;
+  peer.asked_at = now;
+  peer.ask_at = now + pause(0);
+  new_cookie(peer);
+  send_rts(peer);
+  note_deadline(peer);
+}
+
+void Core::ask_again(Peer &peer, uint64_t now) {
+  if (now - peer.asked_at >= settings_.peer_timeout_ns) {
+    peer.ask_at = 0;
+    if (peer.state == State::kTalking) return;  // the conversation has its own patience
+    peer.state = State::kIdle;
+    peer.cookie = 0;
+    if (has_key()) {
+      owner_.warn("a peer does not answer: it may be down, or have another auth_key");
+      fail_waiting(peer, FI_EACCES);
+    } else {
+      fail_waiting(peer, FI_ETIMEDOUT);
+    }
+    if (peer.first != nullptr) return ask(peer);  // the application went on from a completion
+    return free_if_unused(peer);
+  }
+  ++peer.attempts;
+  peer.ask_at = now + pause(peer.attempts);
+  if (peer.has_token && peer.attempts % kNewToken != 0) {
+    send_connect(peer);
+  } else {
+    send_rts(peer);
+  }
+}
+
+void Core::doubt(Peer &peer) {
+  if (peer.doubt || peer.state != State::kTalking || peer.weft == nullptr) return;
+  peer.doubt = true;
+  peer.has_token = false;
+  peer.attempts = 0;
+  peer.asked_at = carrier_.now_ns();
+  peer.ask_at = peer.asked_at + pause(0);
+  send_rts(peer);
+  note_deadline(peer);
+}
+
+// ---- conversations ----
+
+void Core::converse(Peer &peer, std::unique_ptr<Conversation> conversation,
+                    WeftConversation *weft) {
+  peer.state = State::kTalking;
+  peer.doubt = false;
+  peer.ask_at = 0;
+  peer.settled_at = carrier_.now_ns();
+  peer.conversation = std::move(conversation);
+  peer.weft = weft;
+}
+
+void Core::start_waiting(Peer &peer) {
+  while (peer.first != nullptr && peer.conversation != nullptr && !peer.losing) {
+    TxOp *op = peer.first;
+    peer.first = op->next;
+    if (peer.first == nullptr) peer.last = nullptr;
+    op->next = nullptr;
+    op->more = peer.first != nullptr;
+    peer.conversation->start(*op);
+  }
+  if (parting_ && peer.conversation != nullptr && !peer.losing) peer.conversation->part();
+}
+
+void Core::become_weft(Peer &peer, const wire::Part &theirs) {
+  auto made = std::make_unique<WeftConversation>(*this, peer, part_of(peer), theirs);
+  WeftConversation *weft = made.get();
+  converse(peer, std::move(made), weft);
+}
+
+bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer) {
+  converse(peer, make_stock_conversation(*this, peer), nullptr);
+  peer.proven = false;
+  const bool kept = peer.conversation->on_packet(bytes, buffer);
+  start_waiting(peer);
+  return kept;
+}
+
+// ---- what arrives ----
+
+bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
+  const auto header = wire::parse_header(bytes);
+  if (!header) {
+    ++statistics_.rejected;
+    return false;
+  }
+  switch (header->kind) {
+    case wire::PacketKind::kChallenge:
+    case wire::PacketKind::kConnect:
+    case wire::PacketKind::kAccept:
+    case wire::PacketKind::kReset:
+      break;
+    default: {
+      Peer *peer = peer_of(header->to, header->cookie);
+      if (peer == nullptr || peer->weft == nullptr || peer->losing) {
+        ++statistics_.strangers;
+        return false;
+      }
+      return peer->weft->on_packet(bytes, buffer);
+    }
+  }
+  const auto packet = wire::parse(bytes);
+  if (!packet || !is_true(*packet)) {
+    ++statistics_.rejected;
+    return false;
+  }
+  if (const auto *challenge = std::get_if<wire::Challenge>(&packet->content)) {
+    on_challenge(*challenge);
+  } else if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) {
+    on_connect(*connect, bytes);
+  } else {
+    Peer *peer = peer_of(header->to, header->cookie);
+    if (peer == nullptr) {
+      ++statistics_.strangers;
+    } else if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) {
+      on_accept(*peer, *accept);
+    } else if (peer->weft != nullptr) {
+      lose(*peer, FI_ECONNRESET, true);
+    }
+  }
+  return false;
+}
+
+bool Core::is_true(const wire::Packet &packet) {
+  if (!wire::checksum_fits(packet)) return false;
+  const bool authentic = packet.header.has(wire::kFlagMac);
+  if (packet.header.kind == wire::PacketKind::kChallenge) return true;
+  if (!has_key()) return !authentic;
+  return authentic && wire::mac_fits(handshake_key_, packet, 0);
+}
+
+void Core::on_marked_rts(const sdk::SockAddr &from, std::span<const uint8_t> name, uint64_t index) {
+  const uint64_t now = carrier_.now_ns();
+  if (!may_answer(now)) return;
+  uint8_t bytes[wire::kChallengeSize];
+  const auto token = wire::TokenMaker(secret_).make(now, name);
+  wire::Writer writer(bytes);
+  writer.challenge({.flags = wire::kFlagChecksum}, index, wire::Token(token));
+  const auto it = by_address_.find(from);
+  if (it != by_address_.end())
+    return send_handshake(*it->second->path, bytes, writer.size(), false);
+  int err = 0;
+  Path *path = carrier_.open(from, err);
+  if (path == nullptr) return;
+  send_handshake(*path, bytes, writer.size(), false);
+  carrier_.close(*path);
+}
+
+void Core::on_challenge(const wire::Challenge &challenge) {
+  Peer *peer = challenge.index <= UINT32_MAX ? peer_of(uint32_t(challenge.index)) : nullptr;
+  if (peer == nullptr || peer->losing) return;
+  const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
+                     (peer->state == State::kTalking && peer->doubt);
+  if (!asked || !may_answer(carrier_.now_ns())) return;
+  if (peer->state == State::kAsking) peer->state = State::kConnecting;
+  std::copy(challenge.token.begin(), challenge.token.end(), peer->token.begin());
+  peer->has_token = true;
+  send_connect(*peer);
+}
+
+void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes) {
+  const auto from = sdk::SockAddr::from(connect.name.data(), connect.name.size());
+  const uint64_t made_at =
+      wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
+  const wire::Part &theirs = connect.part;
+  if (!from || made_at == 0 || theirs.connection == 0 || theirs.cookie == 0 ||
+      theirs.datagram < kSmallestDatagram) {
+    ++statistics_.rejected;
+    return;
+  }
+  const auto it = by_address_.find(*from);
+  Peer *peer = it != by_address_.end() ? it->second : nullptr;
+  if (peer != nullptr && peer->losing) return;
+  if (peer != nullptr && peer->weft != nullptr && same_connection(peer->weft->theirs(), theirs))
+    return send_accept(*peer, connect.index);
+  if ((theirs.flags & kPartVerify) != 0) {
+    // He asks about a connection that is not known here.
+    uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
+    const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
+    wire::Writer writer(answer);
+    writer.reset({.flags = flags, .to = theirs.connection, .cookie = theirs.cookie},
+                 bytes.first(wire::kHeaderSize));
+    int err = 0;
+    Path *path = peer != nullptr ? peer->path : carrier_.open(*from, err);
+    if (path == nullptr) return;
+    send_handshake(*path, answer, writer.size(), has_key());
+    if (peer == nullptr) carrier_.close(*path);
+    return;
+  }
+  if (down_ || parting_) return;
+  if (peer != nullptr && peer->state == State::kTalking) {
+    // He has begun anew, or this one is late: it is older than the connection.
+    if (made_at < peer->settled_at) return;
+    lose(*peer, FI_ECONNRESET, true);
+    end_lost();
+    const auto again = by_address_.find(*from);
+    peer = again != by_address_.end() ? again->second : nullptr;
+  }
+  if (peer == nullptr) {
+    int err = 0;
+    peer = make(*from, err);
+    if (peer == nullptr) return;
+  }
+  if (peer->state == State::kIdle) new_cookie(*peer);
+  become_weft(*peer, theirs);
+  send_accept(*peer, connect.index);
+  start_waiting(*peer);
+}
+
+void Core::on_accept(Peer &peer, const wire::Accept &accept) {
+  const wire::Part &theirs = accept.part;
+  if (peer.losing || theirs.connection == 0 || theirs.cookie == 0 ||
+      theirs.datagram < kSmallestDatagram)
+    return;
+  if (peer.state == State::kConnecting) {
+    become_weft(peer, theirs);
+    return start_waiting(peer);
+  }
+  if (peer.weft == nullptr) return;
+  if (same_connection(peer.weft->theirs(), theirs)) {
+    peer.weft->heard();
+    return trust(peer);
+  }
+  lose(peer, FI_ECONNRESET, true);
+}
+
+bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
+  if (bytes.size() < stock::kBase) {
+    ++statistics_.rejected;
+    return false;
+  }
+  const auto type = stock::Type(bytes[1]);
+  if (type != stock::Type::kRts && type != stock::Type::kCts) {
+    uint32_t number;
+    std::memcpy(&number, &bytes[4], sizeof number);
+    Peer *peer = peer_of(number);
+    if (peer == nullptr || peer->losing || peer->conversation == nullptr || peer->weft != nullptr) {
+      ++statistics_.strangers;
+      return false;
+    }
+    peer->proven = true;
+    return peer->conversation->on_packet(bytes, buffer);
+  }
+  const stock::Parsed parsed = stock::parse(bytes);
+  if (parsed.reject != stock::Reject::kNone) {
+    ++statistics_.rejected;
+    return false;
+  }
+  const stock::Packet &p = parsed.packet;
+  if (type == stock::Type::kRts && p.marked) {
+    on_marked_rts(p.name, bytes.subspan(kNameAt, wire::kNameSize), p.index);
+    return false;
+  }
+  if (has_key() || !settings_.stock_peers) return false;
+  if (type == stock::Type::kCts) {
+    Peer *peer = p.rts_index <= UINT32_MAX ? peer_of(uint32_t(p.rts_index)) : nullptr;
+    if (peer == nullptr || peer->losing || peer->weft != nullptr) return false;
+    if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
+    if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
+    return become_stock(*peer, bytes, buffer);
+  }
+  const auto it = by_address_.find(p.name);
+  Peer *peer = it != by_address_.end() ? it->second : nullptr;
+  if (peer != nullptr) {
+    // Whom we ask answers, and a connection does not end because somebody says a name.
+    if (peer->losing || peer->weft != nullptr || peer->state == State::kAsking ||
+        peer->state == State::kConnecting)
+      return false;
+    if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
+  }
+  if (down_ || parting_ || !may_answer(carrier_.now_ns())) return false;
+  if (peer == nullptr) {
+    while (unproven_.size() >= settings_.max_stock_peers) {
+      Peer *oldest = peer_of(unproven_.front());
+      unproven_.pop_front();
+      if (oldest == nullptr || oldest->proven || oldest->weft != nullptr ||
+          oldest->conversation == nullptr || oldest->losing || oldest->conversation->busy())
+        continue;
+      lose(*oldest, FI_ECONNRESET, true);
+    }
+    int err = 0;
+    peer = make(p.name, err);
+    if (peer == nullptr) return false;
+    unproven_.push_back(peer->number);
+  }
+  return become_stock(*peer, bytes, buffer);
+}
+
+}  // namespace weft::rxd

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxd/protocol/inbox.h"
+
+#include <rdma/fi_errno.h>
+
+#include <new>
+
+#include "plugins/rxd/protocol/core.h"
+
+namespace weft::rxd {
+
+bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8_t> payload,
+                  Incoming *&m, bool &lost) {
+  sdk::Receiver &receiver = core_.owner().receiver();
+  lost = false;
+  m = nullptr;
+  if (sdk::Receive *r = receiver.match(message)) {
+    const size_t n = std::min<size_t>(payload.size(), r->length);
+    if (r->count == 1 && n > 0) {  // memcpy takes no null pointers, not even for no bytes
+      std::memcpy(r->iov[0].iov_base, payload.data(), n);
+    } else {
+      scatter(r->iov, r->count, 0, payload.data(), n);
+    }
+    receiver.complete(*r, message, n, 0);
+    return true;
+  }
+  m = messages_.take();
+  if (m == nullptr) {
+    lost = true;
+    return false;
+  }
+  m->message = message;
+  m->tag = message.tag;
+  m->source = message.source;
+  m->conversation = nullptr;
+  m->peer = &peer;
+  m->receive = nullptr;
+  m->announced = m->discarded = m->wants_done = m->wants_pull = false;
+  m->err = 0;
+  m->limit = m->target = m->unasked = m->charged = m->room = 0;
+  m->kept = nullptr;
+  if (!make_room(*m, payload.size())) {
+    messages_.give(m);
+    m = nullptr;
+    lost = true;
+    return false;
+  }
+  if (!payload.empty()) std::memcpy(m->kept, payload.data(), payload.size());
+  m->arrived = payload.size();
+  m->saved = true;
+  ++peer.saved;
+  charge(*m, sizeof(Incoming));
+  receiver.save(*m);
+  return false;
+}
+
+Incoming *Inbox::make(Peer &peer, Conversation *conversation, const sdk::Message &message,
+                      uint32_t id) {
+  Incoming *m = messages_.take();
+  if (m == nullptr) return nullptr;
+  m->message = message;
+  m->tag = message.tag;
+  m->source = message.source;
+  m->conversation = conversation;
+  m->peer = &peer;
+  m->previous = m->following = nullptr;
+  m->announced = m->discarded = m->wants_done = m->wants_pull = false;
+  m->id = id;
+  m->err = 0;
+  m->arrived = m->limit = m->target = m->first = m->unasked = m->charged = m->room = 0;
+  m->kept = nullptr;
+  m->receive = nullptr;
+  m->saved = false;
+  return m;
+}
+
+Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Message &message,
+                       uint32_t id) {
+  Incoming *m = make(peer, conversation, message, id);
+  if (m == nullptr) return nullptr;
+  m->receive = core_.owner().receiver().match(message);
+  if (m->receive != nullptr) return m;
+  m->saved = true;
+  ++peer.saved;
+  charge(*m, sizeof(Incoming));
+  core_.owner().receiver().save(*m);
+  return m;
+}
+
+Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Message &message,
+                       uint32_t id, sdk::Receive &matched) {
+  Incoming *m = make(peer, conversation, message, id);
+  if (m == nullptr) {
+    core_.owner().receiver().complete(matched, message, 0, FI_ENOMEM);
+    return nullptr;
+  }
+  m->receive = &matched;
+  return m;
+}
+
+// At least `size` bytes at m.kept, which keeps what it has.
+bool Inbox::make_room(Incoming &m, uint64_t size) {
+  if (size <= m.room) return true;
+  if (m.room == 0 && size <= kInlineSize) {
+    m.kept = m.bytes;
+    m.room = kInlineSize;
+    return true;
+  }
+  // In steps, so that a message in many packets is not copied for each of them.
+  const uint64_t want = m.room == 0 ? size : std::min(m.message.length, std::max(size, 2 * m.room));
+  std::unique_ptr<uint8_t[]> copy(new (std::nothrow) uint8_t[want]);
+  if (copy == nullptr) return false;
+  if (m.room != 0) std::memcpy(copy.get(), m.kept, m.room);
+  charge(m, want - (m.copy != nullptr ? m.room : 0));
+  m.copy = std::move(copy);
+  m.kept = m.copy.get();
+  m.room = want;
+  return true;
+}
+
+bool Inbox::place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) {
+  const uint64_t length = m.message.length;
+  if (offset > length || bytes.size() > length - offset || bytes.size() > length - m.arrived)
+    return false;
+  if (!bytes.empty() && !m.discarded) {
+    if (m.receive != nullptr) {
+      const sdk::Receive &r = *m.receive;
+      if (offset < r.length)
+        scatter(r.iov, r.count, offset, bytes.data(),
+                std::min<uint64_t>(bytes.size(), r.length - offset));
+    } else {
+      if (!make_room(m, offset + bytes.size())) return false;
+      std::memcpy(m.kept + offset, bytes.data(), bytes.size());
+    }
+  }
+  m.arrived += bytes.size();
+  return true;
+}
+
+void Inbox::drop(Incoming &m) {
+  bytes_ -= m.charged;
+  m.charged = 0;
+  m.copy.reset();
+  m.kept = nullptr;
+  m.room = 0;
+  if (m.saved) --m.peer->saved;
+  m.saved = false;
+  messages_.give(&m);
+}
+
+void Inbox::finish(Incoming &m, int err) {
+  m.conversation = nullptr;
+  if (m.discarded) return drop(m);
+  if (m.receive == nullptr) {
+    m.err = err;
+    return;
+  }
+  sdk::Receive *r = m.receive;
+  const sdk::Message message = m.message;
+  const auto received =
+      err != 0 ? size_t(0) : size_t(std::min<uint64_t>(m.message.length, r->length));
+  drop(m);
+  core_.owner().receiver().complete(*r, message, received, err);
+}
+
+void Inbox::orphan(Incoming &m, int err) {
+  // One that nobody wants yet keeps its place among the messages: others of the peer that came
+  // whole are behind it, and whoever receives it is told. Its bytes are of no use.
+  if (m.receive == nullptr && !m.discarded) {
+    bytes_ -= m.charged;
+    m.charged = 0;
+    m.copy.reset();
+    m.kept = nullptr;
+    m.room = 0;
+    charge(m, sizeof(Incoming));
+    if (bytes_ > limit_) {  // dying peers cannot pile them up
+      core_.owner().receiver().forget(m);
+      return drop(m);
+    }
+  }
+  finish(m, err);
+}
+
+bool Inbox::deliver(Incoming &m) {
+  if (m.room != 0 && m.err == 0) {
+    const sdk::Receive &r = *m.receive;
+    const uint64_t n = std::min({m.room, m.message.length, uint64_t(r.length)});
+    if (n != 0) scatter(r.iov, r.count, 0, m.kept, n);
+  }
+  bytes_ -= m.charged;
+  m.charged = 0;
+  m.copy.reset();
+  m.kept = nullptr;
+  m.room = 0;
+  if (m.conversation != nullptr) return false;
+  finish(m, m.err);
+  return true;
+}
+
+}  // namespace weft::rxd

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// WeftConversation: what two weft peers say to each other once they are connected
+// (docs/rxd-protocol.md, sections 4 to 9): operations become frames in packets, packets that are
+// lost leave again, what comes is put into its order, messages are pulled as they are wanted.
+//
+//   auto conversation = std::make_unique<WeftConversation>(core, peer, ours, theirs);
+//   conversation->start(op);                  // weft_output.cc
+//   conversation->on_packet(bytes, buffer);   // weft_input.cc
+//
+// Which packets are lost, and when one may leave, is Channel's. A packet is built once, in memory
+// of a pool that it keeps until it is acknowledged; long payload stays where the user, or the
+// region that a peer reads, has it. Nothing is allocated but what those pools grow by.
+#ifndef WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
+#define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
+
+#include <weft/sdk/pool.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "plugins/rxd/protocol/channel.h"
+#include "plugins/rxd/protocol/core.h"
+
+namespace weft::rxd {
+
+// What a peer makes us owe him, until it is in a packet; data that he reads until they have
+// arrived.
+struct Answer {
+  enum class Kind : uint8_t { kDone, kResult, kRead };
+  Answer *next = nullptr;
+  Kind kind = Kind::kDone;
+  bool failed = false;  // kRead: the memory is not there any more
+  uint8_t count = 0;    // vectors
+  uint16_t status = 0;
+  uint32_t id = 0;
+  uint32_t packets = 0;  // with data of it that are not acknowledged
+  uint64_t length = 0;   // bytes
+  uint64_t sent = 0;
+  struct Bytes {
+    uint8_t bytes[kMaxAtomicSize];
+  };
+  Bytes *result = nullptr;
+  RmaVector vectors[kMaxVectors];
+};
+
+// A write of the peer's of which more comes.
+struct Remote {
+  Remote *next = nullptr;
+  uint32_t id = 0;
+  uint8_t count = 0;
+  bool has_data = false;
+  uint64_t data = 0;
+  uint64_t length = 0, arrived = 0;
+  RmaVector vectors[kMaxVectors];
+};
+
+// A datagram that came before what it follows.
+struct Kept {
+  Kept *next = nullptr;
+  uint64_t number = 0;
+  std::span<const uint8_t> bytes;
+  Buffer *buffer = nullptr;
+};
+
+// A packet that was sent and not acknowledged, or waits to be sent.
+struct OutPacket {
+  static constexpr size_t kHead = wire::kHeaderSize + wire::kAcknowledgementSize;
+  static constexpr size_t kFrames = 1472 - kHead;  // bytes
+  TxOp *began = nullptr;                           // operations that begin here, by TxOp::beside
+  TxOp *source = nullptr;                          // whose payload follows the frames
+  Answer *answer = nullptr;                        // or this one's
+  uint64_t offset = 0;                             // of the payload
+  uint32_t length = 0;
+  uint16_t used = 0;  // bytes of frames
+  uint16_t last = 0;  // where the frame of the payload begins
+  bool ordered = false;
+  uint8_t mac[wire::kMacSize];
+  // Header, acknowledgement, frames; without acknowledgement the header stands in its place.
+  uint8_t bytes[kHead + kFrames];
+  OutPacket() {}  // NOLINT(modernize-use-equals-default): leaves `bytes` alone
+};
+
+// Memory of all conversations of a core.
+struct Pools {
+  // Packets that are not kept: acknowledgements, probes. They must last until a flush.
+  static constexpr size_t kScratch = 64;
+  struct Scratch {
+    uint8_t bytes[wire::kMaxHead + 8 + wire::kMacSize];
+  };
+  SentPool sent{SIZE_MAX, 1};
+  sdk::Pool<OutPacket> packets{SIZE_MAX, 4};
+  sdk::Pool<Answer> answers{SIZE_MAX, 8};
+  sdk::Pool<Answer::Bytes> results{SIZE_MAX, 2};
+  sdk::Pool<Remote> remotes{SIZE_MAX, 4};
+  sdk::Pool<Kept> kept{SIZE_MAX, 16};
+  std::array<Scratch, kScratch> scratch;
+  size_t next_scratch = 0;
+  std::vector<uint8_t> zeros;  // of probes
+};
+
+class WeftConversation final : public Conversation {
+ public:
+  WeftConversation(Core &core, Peer &peer, const wire::Part &ours, const wire::Part &theirs);
+  ~WeftConversation() override;
+  WeftConversation(const WeftConversation &) = delete;
+  WeftConversation &operator=(const WeftConversation &) = delete;
+
+  // Packets that are welcome at first: what `limit` of our part says.
+  static uint32_t first_limit(Core &core);
+  const wire::Part &theirs() const { return theirs_; }
+  // The peer has answered the handshake once more.
+  void heard();
+  // A message that the peer's credit was charged for is out of the way.
+  void consumed(const Incoming &message);
+
+  void start(TxOp &op) override;
+  bool on_packet(std::span<const uint8_t> bytes, Buffer &buffer) override;
+  void on_idle() override;
+  void on_room() override;
+  void on_deadline(uint64_t now) override;
+  void fetch(Incoming &message) override;
+  void discard(Incoming &message) override;
+  void end(int err, Queue *unsent) override;
+  void part() override;
+  bool parted() const override { return parted_; }
+  bool busy() const override;
+
+ private:
+  enum class Built : uint8_t { kNothing, kPacket, kNoMemory };
+
+  // ---- output ----
+  void pump();
+  bool has_output() const;
+  Built build(OutPacket *&packet);
+  void add_answers(wire::Writer &w);
+  void add_pulls(wire::Writer &w);
+  bool add_starts(OutPacket &p, wire::Writer &w, size_t room);
+  bool begin_message(OutPacket &p, wire::Writer &w, size_t room, TxOp &op);
+  bool begin_access(OutPacket &p, wire::Writer &w, size_t room, TxOp &op);
+  bool add_data(OutPacket &p, wire::Writer &w, size_t room);
+  void add_payload(OutPacket &p, TxOp &op, uint64_t offset, uint64_t n);
+  void begun(OutPacket &p, TxOp &op);
+  void make_ready(TxOp &op);
+  void not_ready(TxOp &op);
+  int transmit(OutPacket &p, uint64_t number, uint64_t now, bool ask);
+  bool fill(wire::Acknowledgement &ack, uint64_t now);
+  bool send_acknowledgement(uint64_t now);
+  bool send_alone(wire::PacketKind kind, uint64_t now);
+  bool send_scratch(uint8_t *bytes, size_t size);
+  uint8_t *scratch();
+  void send_probe(uint64_t now);
+  void start_probes(uint64_t now);
+  void arm(uint64_t now);
+  uint64_t wait_deadline() const;
+  wire::Header header(wire::PacketKind kind, uint16_t flags, uint64_t now) const;
+  size_t overhead() const { return OutPacket::kHead + (authentic_ ? wire::kMacSize : 0); }
+
+  // ---- input ----
+  void take_acknowledgement(const wire::Acknowledgement &ack, uint64_t now);
+  void arrived(OutPacket &p);
+  bool take_data(const wire::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
+                 uint64_t now);
+  bool keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer);
+  void take_kept();
+  bool begun_here(const wire::Packet &packet) const;
+  bool process(const wire::Packet &packet);  // false: the conversation is over
+  bool take_message(const wire::MessageFrame &f, std::span<const uint8_t> payload);
+  bool take_payload(const wire::DataFrame &f, std::span<const uint8_t> payload);
+  bool take_pull(const wire::PullFrame &f);
+  bool take_done(const wire::DoneFrame &f);
+  bool take_read(uint32_t id, const wire::VectorView &view);
+  bool take_write(const wire::WriteFrame &f, const wire::VectorView &view,
+                  std::span<const uint8_t> payload);
+  bool take_atomic(const wire::AtomicFrame &f, const wire::VectorView &view,
+                   std::span<const uint8_t> payload);
+  bool take_result(const wire::ResultFrame &f, std::span<const uint8_t> payload);
+  bool take_close();
+  bool fail(const char *what);
+  bool is_new(uint32_t id);
+  TxOp *find(uint32_t id) const;
+  Incoming *find_incoming(uint32_t id);
+  void link(Incoming &m);
+  void unlink(Incoming &m);
+  void complete(Incoming &m);
+  void want(Incoming &m);
+  void pull(Incoming &m);
+  bool owe(uint32_t id, uint16_t status);
+  Answer *new_answer(Answer::Kind kind, uint32_t id);
+  void free_answer(Answer &a);
+  bool finish(Remote &r, uint16_t status);
+  void grant();
+  void settle(TxOp &op);
+  void unlink(TxOp &op);
+  void end_settled();
+
+  Core &core_;
+  Peer &peer_;
+  Pools &pools_;
+  Channel channel_;
+  const wire::Part theirs_;
+  std::unique_ptr<wire::Key> key_;
+  const bool checksum_, authentic_;
+  bool parting_ = false, parted_ = false, ended_ = false;
+  bool data_turn_ = false;  // data go before new operations
+  bool wants_ping_ = false;
+  bool starved_ = false;      // an operation waits for credit
+  bool tell_credit_ = false;  // the peer may wait for it
+  uint8_t probe_ = 0, probe_tries_ = 0, close_tries_ = 0, asked_ = 0;
+  uint32_t datagram_, largest_;   // bytes: now, perhaps
+  uint32_t seen_;                 // bytes, the largest that came
+  uint32_t probing_ = 0;          // bytes
+  OutPacket *pending_ = nullptr;  // built, and the carrier did not take it
+  // Operations, in order: those that have begun, and from unsent_ on the others.
+  TxOp *first_ = nullptr, *last_ = nullptr, *unsent_ = nullptr;
+  TxOp *ready_ = nullptr, *ready_last_ = nullptr;
+  TxOp *settled_ = nullptr, *settled_last_ = nullptr;  // to be reported
+  Answer *answers_ = nullptr, *answers_last_ = nullptr;
+  Answer *reads_ = nullptr, *reads_last_ = nullptr;  // with data to send
+  Incoming *messages_ = nullptr, *messages_last_ = nullptr, *hint_ = nullptr;
+  Remote *remotes_ = nullptr;
+  Kept *kept_ = nullptr;
+  uint32_t kept_count_ = 0;
+  uint32_t owed_ = 0;    // operations of the peer that wait for us
+  uint32_t pulls_ = 0;   // messages with wants_pull
+  uint32_t pulled_ = 0;  // messages that are coming
+  uint32_t next_id_ = 0, their_next_id_ = 0;
+  // Credit: ours, and his. Messages, and bytes that nobody asked for.
+  uint64_t started_ = 0, may_start_ = kFirstMessages;
+  uint64_t unasked_ = 0, may_send_ = uint64_t{kFirstCredit} << 10;
+  uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;
+  uint64_t held_ = 0, wanted_bytes_ = 0, granted_kib_ = kFirstCredit;
+  // Times in ns.
+  uint64_t heard_at_ = 0, ask_at_ = 0, probe_at_ = 0, close_at_ = 0;
+  uint64_t epoch_at_ = 0, epoch_bytes_ = 0, pull_window_;
+};
+
+}  // namespace weft::rxd
+
+#endif

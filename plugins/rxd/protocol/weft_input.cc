@@ -1,0 +1,684 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What comes from the peer. Packets are checked, put into their order and taken apart; what a peer
+// has no right to say ends the conversation.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "plugins/rxd/protocol/weft.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint32_t kMaxKept = 64;   // packets that came too early
+constexpr uint32_t kMaxOwed = 256;  // operations
+constexpr uint64_t kPrefix = 65536;
+constexpr uint32_t kMaxMessages = 1024;  // credit of one whose messages are consumed
+constexpr uint32_t kMaxCredit = 4096;    // KiB
+constexpr uint64_t kMinPullWindow = 256 << 10;
+constexpr uint64_t kMaxPullWindow = 16 << 20;
+
+uint64_t total_of(const RmaVector *vectors, size_t count) {
+  uint64_t total = 0;
+  for (size_t i = 0; i < count; ++i)
+    if (__builtin_add_overflow(total, vectors[i].length, &total)) return UINT64_MAX;
+  return total;
+}
+
+}  // namespace
+
+bool WeftConversation::fail(const char *what) {
+  char text[200];
+  std::snprintf(text, sizeof text, "the connection with %s ends: it sent %s",
+                peer_.address.to_string().c_str(), what);
+  core_.owner().warn(text);
+  core_.lose(peer_, FI_ECONNRESET, true);
+  return false;
+}
+
+// ---- packets ----
+
+bool WeftConversation::on_packet(std::span<const uint8_t> bytes, Buffer &buffer) {
+  const auto parsed = wire::parse(bytes);
+  if (!parsed) {
+    ++core_.count().rejected;
+    return false;
+  }
+  const wire::Packet &packet = *parsed;
+  const bool is_data = packet.header.kind == wire::PacketKind::kData;
+  const uint64_t number = is_data ? channel_.number_of(packet.header.sequence) : 0;
+  if (packet.header.has(wire::kFlagChecksum) < checksum_ ||
+      packet.header.has(wire::kFlagMac) != authentic_ || !wire::checksum_fits(packet) ||
+      (authentic_ && !wire::mac_fits(*key_, packet, uint32_t(number >> 32)))) {
+    ++core_.count().rejected;
+    return false;
+  }
+  const uint64_t now = core_.carrier().now_ns();
+  heard_at_ = now;
+  channel_.heard(now);
+  core_.trust(peer_);
+  if (packet.header.has(wire::kFlagAcknowledgement)) {
+    take_acknowledgement(packet.acknowledgement, now);
+    if (peer_.losing) return false;
+  }
+  core_.want_idle(peer_);
+  switch (packet.header.kind) {
+    case wire::PacketKind::kData:
+      return take_data(packet, bytes, buffer, now);
+    case wire::PacketKind::kProbe: {
+      const auto &probe = *std::get_if<wire::Probe>(&packet.content);
+      uint8_t *answer = scratch();
+      wire::Writer w({answer, sizeof(Pools::Scratch)});
+      w.probed(header(wire::PacketKind::kProbed, 0, now), probe.number, probe.size);
+      send_scratch(answer, w.size());
+      return false;
+    }
+    case wire::PacketKind::kProbed: {
+      const auto &probed = *std::get_if<wire::Probed>(&packet.content);
+      if (probe_at_ == 0 || probed.number != probing_) return false;
+      probe_at_ = 0;
+      probe_ = UINT8_MAX;
+      datagram_ = probing_;
+      channel_.set_datagram(datagram_);
+      return false;
+    }
+    case wire::PacketKind::kClose:
+      take_close();
+      return false;
+    case wire::PacketKind::kClosed:
+      if (parting_) {
+        parted_ = true;
+        close_at_ = 0;
+      }
+      return false;
+    default:
+      return false;
+  }
+}
+
+bool WeftConversation::take_close() {
+  send_alone(wire::PacketKind::kClosed, core_.carrier().now_ns());
+  end_settled();
+  core_.lose(peer_, FI_ECONNRESET, true);
+  return false;
+}
+
+void WeftConversation::take_acknowledgement(const wire::Acknowledgement &ack, uint64_t now) {
+  const bool sensible = channel_.on_acknowledgement(
+      ack, now, [this](void *packet) { arrived(*static_cast<OutPacket *>(packet)); });
+  if (!sensible) {
+    fail("an acknowledgement of what was never sent");
+    return;
+  }
+  may_start_ = std::max(may_start_, wire::extend(ack.messages, may_start_));
+  may_send_ = std::max(may_send_, wire::extend(ack.credit, may_send_ >> 10) << 10);
+}
+
+void WeftConversation::arrived(OutPacket &p) {
+  for (TxOp *op = p.began; op != nullptr;) {
+    TxOp *next = op->beside;
+    op->beside = nullptr;
+    --op->packets;
+    // A payload in the same packet is counted once more.
+    if (op != p.source) settle(*op);
+    op = next;
+  }
+  if (p.source != nullptr) {
+    --p.source->packets;
+    settle(*p.source);
+  }
+  if (p.answer != nullptr && --p.answer->packets == 0 && p.answer->sent == p.answer->length)
+    free_answer(*p.answer);
+  pools_.packets.give(&p);
+}
+
+bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uint8_t> bytes,
+                                 Buffer &buffer, uint64_t now) {
+  const uint64_t number = channel_.number_of(packet.header.sequence);
+  const bool ordered = packet.header.has(wire::kFlagOrdered);
+  const Channel::Arrival arrival = channel_.look(number);
+  if (arrival == Channel::Arrival::kDuplicate) {
+    ++core_.count().duplicates;
+    channel_.duplicate(packet.header, now);
+    return false;
+  }
+  if (arrival == Channel::Arrival::kOutside) return false;
+  // He owes us the time to answer what he asked already.
+  if (ordered && owed_ >= kMaxOwed) return false;
+  if (bytes.size() > seen_) {
+    seen_ = uint32_t(bytes.size());
+    channel_.set_share(
+        uint32_t(std::min<uint64_t>(core_.carrier().receive_window() / seen_, uint64_t{kWindow})));
+  }
+  const bool in_order = arrival == Channel::Arrival::kInOrder;
+  if (ordered ? !in_order : !begun_here(packet)) {
+    if (in_order) {
+      // All before it is here, and still nobody began what it goes on with.
+      return fail("data of an operation that was never begun");
+    }
+    if (!keep(number, bytes, buffer)) return false;
+    channel_.accept(number, packet.header, now);
+    return true;
+  }
+  channel_.accept(number, packet.header, now);
+  // So far ahead that what came in the last round trip comes twice.
+  if (const uint64_t trip = channel_.round_trip().smoothed();
+      trip != 0 && now - epoch_at_ >= trip) {
+    pull_window_ = std::clamp(2 * epoch_bytes_, kMinPullWindow, kMaxPullWindow);
+    epoch_at_ = now;
+    epoch_bytes_ = 0;
+  }
+  if (process(packet) && kept_ != nullptr) take_kept();
+  end_settled();
+  return false;
+}
+
+bool WeftConversation::keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer) {
+  if (kept_count_ == kMaxKept || core_.carrier().buffers_low()) return false;
+  Kept *k = pools_.kept.take();
+  if (k == nullptr) return false;
+  k->number = number;
+  k->bytes = bytes;
+  k->buffer = &buffer;
+  Kept **at = &kept_;
+  while (*at != nullptr && (*at)->number < number) at = &(*at)->next;
+  k->next = *at;
+  *at = k;
+  ++kept_count_;
+  return true;
+}
+
+void WeftConversation::take_kept() {
+  for (Kept **at = &kept_; *at != nullptr;) {
+    Kept *k = *at;
+    // It was looked at when it came; the bytes are the same.
+    const auto packet = wire::parse(k->bytes);
+    const bool ordered = packet->header.has(wire::kFlagOrdered);
+    const bool due = k->number < channel_.next();
+    if (ordered ? !due : !begun_here(*packet)) {
+      if (due) {
+        fail("data of an operation that was never begun");
+        return;
+      }
+      at = &k->next;
+      continue;
+    }
+    *at = k->next;
+    --kept_count_;
+    const bool goes_on = process(*packet);
+    core_.carrier().release(*k->buffer);
+    pools_.kept.give(k);
+    if (!goes_on) return;
+    if (ordered) at = &kept_;  // others may have waited for what began here
+  }
+}
+
+// Whether everything that the packet's frames name has begun here.
+bool WeftConversation::begun_here(const wire::Packet &packet) const {
+  wire::FrameReader frames(packet);
+  while (frames.next()) {
+    if (frames.kind() == wire::FrameKind::kData && !frames.data().answers &&
+        int32_t(frames.id() - their_next_id_) >= 0)
+      return false;
+  }
+  return true;
+}
+
+bool WeftConversation::process(const wire::Packet &packet) {
+  wire::FrameReader frames(packet);
+  while (frames.next()) {
+    bool good = true;
+    switch (frames.kind()) {
+      case wire::FrameKind::kMessage:
+        good = take_message(frames.message(), frames.payload());
+        break;
+      case wire::FrameKind::kData:
+        good = take_payload(frames.data(), frames.payload());
+        break;
+      case wire::FrameKind::kPull:
+        good = take_pull(frames.pull());
+        break;
+      case wire::FrameKind::kDone:
+        good = take_done(frames.done());
+        break;
+      case wire::FrameKind::kRead:
+        good = take_read(frames.id(), frames.vectors());
+        break;
+      case wire::FrameKind::kWrite:
+        good = take_write(frames.write(), frames.vectors(), frames.payload());
+        break;
+      case wire::FrameKind::kAtomic:
+        good = take_atomic(frames.atomic(), frames.vectors(), frames.payload());
+        break;
+      case wire::FrameKind::kResult:
+        good = take_result(frames.result(), frames.payload());
+        break;
+      case wire::FrameKind::kPing:
+        break;
+    }
+    if (!good) return false;
+  }
+  if (frames.reject() != wire::Reject::kNone) return fail(wire::text_of(frames.reject()));
+  return true;
+}
+
+// ---- messages ----
+
+bool WeftConversation::is_new(uint32_t id) {
+  if (id != their_next_id_) return fail("an operation out of its turn");
+  ++their_next_id_;
+  return true;
+}
+
+void WeftConversation::link(Incoming &m) {
+  m.following = nullptr;
+  m.previous = messages_last_;
+  (messages_last_ != nullptr ? messages_last_->following : messages_) = &m;
+  messages_last_ = &m;
+}
+
+void WeftConversation::unlink(Incoming &m) {
+  (m.previous != nullptr ? m.previous->following : messages_) = m.following;
+  (m.following != nullptr ? m.following->previous : messages_last_) = m.previous;
+  m.previous = m.following = nullptr;
+  if (hint_ == &m) hint_ = nullptr;
+  if (m.wants_pull) {
+    m.wants_pull = false;
+    --pulls_;
+  }
+  if (m.target != 0) --pulled_;
+}
+
+Incoming *WeftConversation::find_incoming(uint32_t id) {
+  if (hint_ != nullptr && hint_->id == id) return hint_;
+  for (Incoming *m = messages_; m != nullptr; m = m->following) {
+    if (m->id != id) continue;
+    hint_ = m;
+    return m;
+  }
+  return nullptr;
+}
+
+bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const uint8_t> payload) {
+  if (!is_new(f.id)) return false;
+  if (++came_ > granted_) return fail("more messages than it was allowed to");
+  const sdk::Message message{.tagged = f.tagged,
+                             .has_data = f.has_data,
+                             .source = core_.source_of(peer_),
+                             .tag = f.tag,
+                             .data = f.data,
+                             .length = f.total};
+  if (!f.announced) {
+    Incoming *m = nullptr;
+    bool lost = false;
+    if (core_.inbox().whole(peer_, message, payload, m, lost)) {
+      ++wanted_;
+      wanted_bytes_ += payload.size();
+      return !f.wants_done || owe(f.id, 0);
+    }
+    if (lost) {
+      core_.owner().warn("no memory for a message that came");
+      core_.lose(peer_, FI_ENOMEM, true);
+      return false;
+    }
+    m->unasked = payload.size();
+    held_ += payload.size();
+    if (f.wants_done) {
+      m->conversation = this;
+      m->wants_done = true;
+      m->id = f.id;
+      link(*m);
+    }
+    if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
+      return fail("more than it was allowed to");
+    return true;
+  }
+  Incoming *m = core_.inbox().begin(peer_, this, message, f.id);
+  if (m == nullptr) {
+    core_.owner().warn("no memory for a message that came");
+    core_.lose(peer_, FI_ENOMEM, true);
+    return false;
+  }
+  m->announced = true;
+  m->wants_done = f.wants_done;
+  link(*m);
+  if (!core_.inbox().place(*m, 0, payload)) return fail("more than it was allowed to");
+  if (m->receive == nullptr) {
+    m->unasked = payload.size();
+    held_ += payload.size();
+    if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
+      return fail("more than it was allowed to");
+    return true;
+  }
+  ++wanted_;
+  wanted_bytes_ += payload.size();
+  want(*m);
+  return true;
+}
+
+// A receive was found for it.
+void WeftConversation::want(Incoming &m) {
+  const uint64_t room = m.receive->length;
+  // What goes unasked comes in any case.
+  m.target = std::min(m.message.length, std::max(room, kPrefix));
+  if (m.target != 0) ++pulled_;
+  if (m.arrived >= m.target) return complete(m);
+  m.limit = m.arrived;
+  pull(m);
+}
+
+void WeftConversation::pull(Incoming &m) {
+  const uint64_t ahead = std::max<uint64_t>(pull_window_ / std::max(pulled_, 1U), kPrefix);
+  const uint64_t limit = std::min(m.target, m.arrived + ahead);
+  if (limit <= m.limit || (limit - m.limit < ahead / 4 && limit != m.target)) return;
+  m.limit = limit;
+  if (m.wants_pull) return;
+  m.wants_pull = true;
+  ++pulls_;
+}
+
+void WeftConversation::complete(Incoming &m) {
+  const bool tells = m.wants_done || (m.announced && m.target != 0 && m.target != m.message.length);
+  const uint32_t id = m.id;
+  unlink(m);
+  core_.inbox().finish(m, 0);
+  if (tells) owe(id, 0);
+}
+
+bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const uint8_t> payload) {
+  if (f.answers) {
+    TxOp *op = find(f.id);
+    if (op == nullptr || op->kind != TxOp::Kind::kRead) {
+      if (int32_t(f.id - next_id_) < 0 && op == nullptr) return true;  // it has failed
+      return fail("an answer to what was not asked");
+    }
+    if (op->answered) return true;
+    if (f.offset > op->length || payload.size() > op->length - f.offset)
+      return fail("more data than were asked for");
+    scatter(op->iov, op->count, f.offset, payload.data(), payload.size());
+    op->received += payload.size();
+    if (op->received >= op->length) {
+      op->answered = true;
+      settle(*op);
+    }
+    return true;
+  }
+  if (Incoming *m = find_incoming(f.id)) {
+    const uint64_t end = f.offset + payload.size();
+    if (end > std::max(m->limit, std::min(m->message.length, kPrefix)) ||
+        !core_.inbox().place(*m, f.offset, payload))
+      return fail("data that nobody asked for");
+    const uint64_t charged =
+        f.offset < kPrefix ? std::min<uint64_t>(payload.size(), kPrefix - f.offset) : 0;
+    if (m->receive == nullptr) {
+      m->unasked += charged;
+      held_ += charged;
+      if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
+        return fail("more than it was allowed to");
+      return true;
+    }
+    wanted_bytes_ += charged;
+    epoch_bytes_ += payload.size();
+    if (m->arrived >= m->target) {
+      complete(*m);
+    } else {
+      pull(*m);
+    }
+    return true;
+  }
+  for (Remote *r = remotes_; r != nullptr; r = r->next) {
+    if (r->id != f.id) continue;
+    if (f.offset > r->length || payload.size() > r->length - f.offset)
+      return fail("more data than the write has");
+    const uint16_t status = core_.write_to({r->vectors, r->count}, f.offset, payload);
+    r->arrived += payload.size();
+    if (status != 0 || r->arrived >= r->length) return finish(*r, status);
+    return true;
+  }
+  return true;  // of one that is over
+}
+
+void WeftConversation::consumed(const Incoming &m) {
+  ++wanted_;
+  wanted_bytes_ += m.unasked;
+  held_ -= std::min(held_, m.unasked);
+  grant();
+  // Whoever may have stopped because of it is told.
+  if (granted_ - came_ >= kFirstMessages / 2 && m.unasked < kPrefix / 8 &&
+      (wanted_ & (kFirstMessages / 4 - 1)) != 0)
+    return;
+  tell_credit_ = true;
+  core_.want_idle(peer_);
+}
+
+// Credit for as much as was consumed and a bit: who has shown that his messages are wanted gets
+// more, if what waits at this endpoint leaves room for it.
+void WeftConversation::grant() {
+  const bool roomy = core_.inbox().bytes() < core_.inbox().limit() / 2;
+  const uint32_t messages = roomy && wanted_ >= kFirstMessages / 2 ? kMaxMessages : kFirstMessages;
+  const uint32_t kib =
+      roomy && wanted_bytes_ >= uint64_t{kFirstCredit} << 9 ? kMaxCredit : kFirstCredit;
+  if (core_.inbox().bytes() >= core_.inbox().limit()) return;
+  granted_ = std::max(granted_, wanted_ + messages);
+  granted_kib_ = std::max(granted_kib_, (wanted_bytes_ >> 10) + kib);
+}
+
+void WeftConversation::fetch(Incoming &m) {
+  consumed(m);
+  if (m.announced) {
+    want(m);
+  } else {
+    complete(m);
+  }
+  pump();
+}
+
+void WeftConversation::discard(Incoming &m) {
+  consumed(m);
+  const bool tells = m.wants_done || m.announced;
+  const uint32_t id = m.id;
+  unlink(m);
+  core_.inbox().drop(m);
+  if (tells) owe(id, 0);
+  pump();
+}
+
+// ---- answers to what we sent ----
+
+TxOp *WeftConversation::find(uint32_t id) const {
+  for (TxOp *op = first_; op != nullptr && op != unsent_; op = op->next)
+    if (op->id == id) return op;
+  return nullptr;
+}
+
+bool WeftConversation::take_pull(const wire::PullFrame &f) {
+  TxOp *op = find(f.id);
+  if (op == nullptr) {
+    if (int32_t(f.id - next_id_) >= 0) return fail("a pull of what was never sent");
+    return true;  // a late one
+  }
+  if (!op->announced || f.limit > op->length) return fail("a pull of more than there is");
+  if (op->answered) return true;
+  op->allowed = std::max(op->allowed, f.limit);
+  if (op->sent < op->allowed) make_ready(*op);
+  return true;
+}
+
+bool WeftConversation::take_done(const wire::DoneFrame &f) {
+  TxOp *op = find(f.id);
+  if (op == nullptr) {
+    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to what was never sent");
+    return true;
+  }
+  op->answered = true;
+  if (op->status == 0) op->status = f.status;
+  not_ready(*op);
+  settle(*op);
+  return true;
+}
+
+bool WeftConversation::take_result(const wire::ResultFrame &f, std::span<const uint8_t> payload) {
+  TxOp *op = find(f.id);
+  if (op == nullptr) {
+    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to what was never sent");
+    return true;
+  }
+  if (op->kind != TxOp::Kind::kAtomic || op->answered) return fail("an answer of another kind");
+  if (f.status == 0) {
+    const uint64_t length = total_of(op->vectors, op->vector_count);
+    if (payload.size() != length) return fail("an atomic's result of another length");
+    sdk::ioc_scatter(op->results, op->result_count, sdk::datatype_size(op->datatype),
+                     payload.data(), payload.size());
+  }
+  op->answered = true;
+  op->status = f.status;
+  settle(*op);
+  return true;
+}
+
+// ---- what we owe ----
+
+Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id) {
+  Answer *a = pools_.answers.take();
+  if (a == nullptr) {
+    core_.owner().warn("no memory for an answer");
+    core_.lose(peer_, FI_ENOMEM, true);
+    return nullptr;
+  }
+  a->next = nullptr;
+  a->kind = kind;
+  a->failed = false;
+  a->count = 0;
+  a->status = 0;
+  a->id = id;
+  a->packets = 0;
+  a->length = a->sent = 0;
+  a->result = nullptr;
+  ++owed_;
+  Answer *&first = kind == Answer::Kind::kRead ? reads_ : answers_;
+  Answer *&last = kind == Answer::Kind::kRead ? reads_last_ : answers_last_;
+  (last != nullptr ? last->next : first) = a;
+  last = a;
+  return a;
+}
+
+void WeftConversation::free_answer(Answer &a) {
+  if (a.result != nullptr) pools_.results.give(a.result);
+  a.result = nullptr;
+  pools_.answers.give(&a);
+}
+
+bool WeftConversation::owe(uint32_t id, uint16_t status) {
+  Answer *a = new_answer(Answer::Kind::kDone, id);
+  if (a == nullptr) return false;
+  a->status = status;
+  core_.want_idle(peer_);
+  return true;
+}
+
+bool WeftConversation::take_read(uint32_t id, const wire::VectorView &view) {
+  if (!is_new(id)) return false;
+  RmaVector vectors[wire::kVectorLimit];
+  const size_t count = view.copy(vectors);
+  const uint64_t length = total_of(vectors, count);
+  if (length == 0) return owe(id, 0);
+  iovec iov[kMaxPieces];
+  const ssize_t found = length == UINT64_MAX ? -FI_EACCES
+                                             : core_.resolve({vectors, count}, FI_REMOTE_READ, 0,
+                                                             length, iov, kMaxPieces);
+  if (found < 0) return owe(id, uint16_t(-found));
+  Answer *a = new_answer(Answer::Kind::kRead, id);
+  if (a == nullptr) return false;
+  a->count = uint8_t(count);
+  a->length = length;
+  std::copy_n(vectors, count, a->vectors);
+  core_.owner().on_remote_read(length, {a->vectors, count});
+  return true;
+}
+
+bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorView &view,
+                                  std::span<const uint8_t> payload) {
+  if (!is_new(f.id)) return false;
+  RmaVector vectors[wire::kVectorLimit];
+  const size_t count = view.copy(vectors);
+  const uint64_t length = total_of(vectors, count);
+  uint16_t status = FI_EINVAL;
+  if (length == f.total) {
+    // All of it must be there before any of it is written.
+    iovec iov[kMaxPieces];
+    const ssize_t found =
+        core_.resolve({vectors, count}, FI_REMOTE_WRITE, 0, length, iov, kMaxPieces);
+    status = found < 0 ? uint16_t(-found) : uint16_t(0);
+    if (found >= 0 && !payload.empty())
+      scatter(iov, size_t(found), 0, payload.data(), payload.size());
+  }
+  if (status != 0) return owe(f.id, status);
+  if (payload.size() == length) {
+    core_.owner().on_remote_write(core_.source_of(peer_), length, f.has_data, f.data,
+                                  {vectors, count});
+    return owe(f.id, 0);
+  }
+  Remote *r = pools_.remotes.take();
+  if (r == nullptr) {
+    core_.owner().warn("no memory for a write");
+    core_.lose(peer_, FI_ENOMEM, true);
+    return false;
+  }
+  r->id = f.id;
+  r->count = uint8_t(count);
+  r->has_data = f.has_data;
+  r->data = f.data;
+  r->length = length;
+  r->arrived = payload.size();
+  std::copy_n(vectors, count, r->vectors);
+  r->next = remotes_;
+  remotes_ = r;
+  ++owed_;
+  return true;
+}
+
+bool WeftConversation::finish(Remote &r, uint16_t status) {
+  Remote **at = &remotes_;
+  while (*at != &r) at = &(*at)->next;
+  *at = r.next;
+  --owed_;
+  const uint32_t id = r.id;
+  if (status == 0)
+    core_.owner().on_remote_write(core_.source_of(peer_), r.length, r.has_data, r.data,
+                                  {r.vectors, r.count});
+  pools_.remotes.give(&r);
+  return owe(id, status);
+}
+
+bool WeftConversation::take_atomic(const wire::AtomicFrame &f, const wire::VectorView &view,
+                                   std::span<const uint8_t> payload) {
+  if (!is_new(f.id)) return false;
+  const auto kind = sdk::AtomicKind(f.kind);
+  const size_t element = sdk::datatype_size(f.datatype);
+  RmaVector vectors[wire::kVectorLimit];
+  const size_t count = view.copy(vectors);
+  for (size_t i = 0; i < count; ++i)
+    if (__builtin_mul_overflow(vectors[i].length, element, &vectors[i].length))
+      vectors[i].length = UINT64_MAX;
+  const size_t half = kind == sdk::AtomicKind::kCompare ? payload.size() / 2 : payload.size();
+  Answer::Bytes *result = nullptr;
+  if (kind != sdk::AtomicKind::kWrite && (result = pools_.results.take()) == nullptr)
+    return owe(f.id, FI_ENOMEM);
+  Answer *a = new_answer(result != nullptr ? Answer::Kind::kResult : Answer::Kind::kDone, f.id);
+  if (a == nullptr) {
+    if (result != nullptr) pools_.results.give(result);
+    return false;
+  }
+  a->result = result;
+  size_t size = 0;
+  a->status =
+      core_.execute(kind, f.operation, f.datatype, {vectors, count}, payload.first(half),
+                    payload.subspan(half), result != nullptr ? result->bytes : nullptr, size);
+  a->length = size;
+  core_.want_idle(peer_);
+  return true;
+}
+
+}  // namespace weft::rxd

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What goes to the peer: operations become frames, frames packets, packets datagrams.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/rxd/protocol/weft.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr size_t kCopied = 1024;     // bytes of payload that are copied into the packet
+constexpr uint64_t kPrefix = 65536;  // bytes of a message that may go unasked, credit permitting
+constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
+constexpr size_t kMaxPayload = 65535;
+
+}  // namespace
+
+// ---- operations ----
+
+void WeftConversation::start(TxOp &op) {
+  op.next = nullptr;
+  op.previous = last_;
+  (last_ != nullptr ? last_->next : first_) = &op;
+  last_ = &op;
+  if (unsent_ == nullptr) unsent_ = &op;
+  if (op.more) {
+    core_.want_room(peer_);
+  } else {
+    pump();
+  }
+}
+
+void WeftConversation::make_ready(TxOp &op) {
+  if (op.is_ready) return;
+  op.is_ready = true;
+  op.ready = nullptr;
+  (ready_last_ != nullptr ? ready_last_->ready : ready_) = &op;
+  ready_last_ = &op;
+}
+
+void WeftConversation::not_ready(TxOp &op) {
+  if (!op.is_ready) return;
+  op.is_ready = false;
+  TxOp *before = nullptr;
+  for (TxOp *o = ready_; o != &op; o = o->ready) before = o;
+  (before != nullptr ? before->ready : ready_) = op.ready;
+  if (ready_last_ == &op) ready_last_ = before;
+}
+
+void WeftConversation::unlink(TxOp &op) {
+  (op.previous != nullptr ? op.previous->next : first_) = op.next;
+  (op.next != nullptr ? op.next->previous : last_) = op.previous;
+}
+
+// Ends it if nothing more is to come: not at once, because the caller is in the middle of a walk.
+void WeftConversation::settle(TxOp &op) {
+  if (op.packets != 0 || !op.started) return;
+  switch (op.kind) {
+    case TxOp::Kind::kMessage:
+      if (!op.answered && (op.delivery || op.sent != op.length)) return;
+      break;
+    case TxOp::Kind::kRead:
+    case TxOp::Kind::kWrite:
+    case TxOp::Kind::kAtomic:
+      if (!op.answered) return;
+      break;
+  }
+  not_ready(op);
+  // Of a message that was cut short not all was sent that was counted.
+  if (op.kind == TxOp::Kind::kMessage)
+    unasked_ -= op.charged - std::min({op.charged, op.sent, kPrefix});
+  unlink(op);
+  op.next = nullptr;
+  (settled_last_ != nullptr ? settled_last_->next : settled_) = &op;
+  settled_last_ = &op;
+}
+
+void WeftConversation::end_settled() {
+  while (TxOp *op = settled_) {
+    settled_ = op->next;
+    if (settled_ == nullptr) settled_last_ = nullptr;
+    op->next = nullptr;
+    core_.end(*op, op->status);
+  }
+}
+
+// ---- the loop ----
+
+bool WeftConversation::has_output() const {
+  return answers_ != nullptr || reads_ != nullptr || pulls_ != 0 || ready_ != nullptr ||
+         unsent_ != nullptr || wants_ping_;
+}
+
+void WeftConversation::pump() {
+  if (ended_ || peer_.losing) return;
+  const uint64_t now = core_.carrier().now_ns();
+  for (Channel::Lost lost; channel_.next_lost(lost, now);) {
+    if (transmit(*static_cast<OutPacket *>(lost.packet), lost.number, now, lost.ask) ==
+        -FI_EAGAIN) {
+      core_.want_room(peer_);
+      return arm(now);
+    }
+    channel_.sent_again(lost.number, now);
+    ++core_.count().repeated;
+  }
+  while (pending_ != nullptr || has_output()) {
+    const bool bulk =
+        ready_ != nullptr || reads_ != nullptr || (unsent_ != nullptr && unsent_->length > kCopied);
+    const size_t estimate = pending_ != nullptr
+                                ? overhead() + pending_->used + pending_->length
+                                : (bulk ? datagram_ : std::min<size_t>(datagram_, 512));
+    const Channel::Gate gate = channel_.gate(estimate, now);
+    if (gate == Channel::Gate::kPace) core_.want_room(peer_);
+    if (gate != Channel::Gate::kOpen) break;
+    if (pending_ == nullptr) {
+      const Built built = build(pending_);
+      if (built == Built::kNoMemory) core_.want_room(peer_);
+      if (built != Built::kPacket) break;
+    }
+    OutPacket &p = *pending_;
+    const size_t size = overhead() + p.used + p.length;
+    if (transmit(p, channel_.next_number(), now, false) == -FI_EAGAIN) {
+      core_.want_room(peer_);
+      break;
+    }
+    channel_.sent(size, now, &p);
+    pending_ = nullptr;
+  }
+  if (parting_ && close_at_ == 0 && !parted_ && first_ == nullptr && pending_ == nullptr &&
+      answers_ == nullptr && channel_.outstanding() == 0) {
+    close_at_ = now + 4 * std::max(channel_.round_trip().smoothed(), kMillisecond);
+    send_alone(wire::PacketKind::kClose, now);
+  }
+  arm(now);
+}
+
+WeftConversation::Built WeftConversation::build(OutPacket *&packet) {
+  OutPacket *p = pools_.packets.take();
+  if (p == nullptr) return Built::kNoMemory;
+  p->began = p->source = nullptr;
+  p->answer = nullptr;
+  p->length = 0;
+  p->ordered = false;
+  // `room`: what of the datagram is for frames and payload; frames alone must fit the packet.
+  const size_t room = datagram_ - overhead();
+  wire::Writer w({p->bytes + OutPacket::kHead, std::min(room, OutPacket::kFrames)});
+  add_answers(w);
+  if (pulls_ != 0) add_pulls(w);
+  bool closed = false;
+  data_turn_ = !data_turn_;
+  if (data_turn_) closed = add_data(*p, w, room);
+  if (!closed) closed = add_starts(*p, w, room);
+  if (!closed && !data_turn_) closed = add_data(*p, w, room);
+  if (wants_ping_ && (w.size() != 0 || w.ping())) wants_ping_ = false;
+  p->used = uint16_t(w.size());
+  if (p->used == 0) {
+    pools_.packets.give(p);
+    return Built::kNothing;
+  }
+  packet = p;
+  return Built::kPacket;
+}
+
+// ---- frames ----
+
+void WeftConversation::add_answers(wire::Writer &w) {
+  while (Answer *a = answers_) {
+    if (a->kind == Answer::Kind::kResult) {
+      if (w.room() < wire::kResultFrameSize + a->length) return;
+      w.result({.status = a->status, .id = a->id}, a->length);
+      if (a->length != 0) w.payload({a->result->bytes, size_t(a->length)});
+    } else if (!w.done({.status = a->status, .id = a->id})) {
+      return;
+    }
+    answers_ = a->next;
+    if (answers_ == nullptr) answers_last_ = nullptr;
+    --owed_;
+    free_answer(*a);
+  }
+}
+
+void WeftConversation::add_pulls(wire::Writer &w) {
+  for (Incoming *m = messages_; m != nullptr && pulls_ != 0; m = m->following) {
+    if (!m->wants_pull) continue;
+    if (!w.pull({.id = m->id, .limit = m->limit})) return;
+    m->wants_pull = false;
+    --pulls_;
+  }
+}
+
+// Operations that have not begun, as many as fit. True: a payload follows, nothing else fits.
+bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
+  bool starved = false;
+  while (TxOp *op = unsent_) {
+    if (op->fence && op != first_) break;
+    const bool was_empty = w.size() == 0;
+    const size_t before = w.size();
+    bool closed = false;
+    if (op->kind == TxOp::Kind::kMessage) {
+      if (started_ >= may_start_) {
+        starved = true;
+        break;
+      }
+      closed = begin_message(p, w, room, *op);
+    } else {
+      closed = begin_access(p, w, room, *op);
+    }
+    if (w.size() == before) {  // it did not fit
+      if (was_empty) {
+        // Not even alone: it cannot be said in this size of datagrams.
+        unsent_ = op->next;
+        op->started = op->answered = true;
+        op->status = FI_EMSGSIZE;
+        settle(*op);
+        core_.want_idle(peer_);
+        continue;
+      }
+      break;
+    }
+    unsent_ = op->next;
+    begun(p, *op);
+    if (op->sent < op->allowed) make_ready(*op);
+    if (closed) {
+      starved_ = false;
+      return true;
+    }
+  }
+  if (!starved) {
+    ask_at_ = 0;
+    asked_ = 0;
+  }
+  starved_ = starved;
+  return false;
+}
+
+void WeftConversation::begun(OutPacket &p, TxOp &op) {
+  op.started = true;
+  ++op.packets;
+  op.beside = p.began;
+  p.began = &op;
+  p.ordered = true;
+  ++next_id_;
+}
+
+void WeftConversation::add_payload(OutPacket &p, TxOp &op, uint64_t offset, uint64_t n) {
+  p.source = &op;
+  p.offset = offset;
+  p.length = uint32_t(n);
+  ++op.packets;
+}
+
+bool WeftConversation::begin_message(OutPacket &p, wire::Writer &w, size_t room, TxOp &op) {
+  wire::MessageFrame f{.tagged = op.tagged,
+                       .has_data = op.has_data,
+                       .wants_done = op.delivery,
+                       .id = next_id_,
+                       .tag = op.tag,
+                       .data = op.data,
+                       .total = op.length};
+  const uint64_t credit = may_send_ > unasked_ ? may_send_ - unasked_ : 0;
+  const size_t whole = wire::message_size(f);
+  const bool fits = w.size() + whole + op.length <= room && op.length <= kMaxPayload;
+  if (fits && op.length <= credit) {
+    const bool copy = op.length <= kCopied && w.room() >= whole + op.length;
+    if (!copy && (op.length <= kCopied || w.room() < whole)) return false;
+    p.last = uint16_t(w.size());
+    w.message(f, op.length);
+    op.id = next_id_;
+    op.sent = op.allowed = op.charged = op.length;
+    unasked_ += op.length;
+    ++started_;
+    if (!copy) {
+      add_payload(p, op, 0, op.length);
+      return true;
+    }
+    pieces(op.iov, op.count, 0, op.length, [&w](const uint8_t *at, size_t n) {
+      w.payload({at, n});
+    });
+    return false;
+  }
+  // What is long begins in a packet of its own, if it would have to be cut for others.
+  if (w.size() != 0 && w.size() + whole + std::min<uint64_t>(op.length, kWorthwhile) > room)
+    return false;
+  if (w.size() != 0 && op.length <= room - whole && op.length <= credit) return false;
+  f.announced = true;
+  const size_t size = wire::message_size(f);
+  if (w.room() < size) return false;
+  const uint64_t n =
+      std::min<uint64_t>({op.length, credit, room - w.size() - size, kMaxPayload, kPrefix});
+  p.last = uint16_t(w.size());
+  w.message(f, n);
+  op.id = next_id_;
+  op.announced = true;
+  op.sent = n;
+  op.charged = n;
+  const uint64_t prefix = std::min(op.length, kPrefix);
+  if (prefix <= credit) op.charged = prefix;
+  op.allowed = op.charged;
+  unasked_ += op.charged;
+  ++started_;
+  start_probes(core_.carrier().now_ns());
+  if (n != 0) {
+    add_payload(p, op, 0, n);
+    return true;
+  }
+  return false;
+}
+
+bool WeftConversation::begin_access(OutPacket &p, wire::Writer &w, size_t room, TxOp &op) {
+  RmaVector vectors[kMaxVectors];
+  std::copy_n(op.vectors, op.vector_count, vectors);
+  const std::span<const RmaVector> where(vectors, op.vector_count);
+  op.id = next_id_;
+  p.last = uint16_t(w.size());
+  switch (op.kind) {
+    case TxOp::Kind::kMessage:
+      break;
+    case TxOp::Kind::kRead:
+      w.read(next_id_, where);
+      if (op.length > datagram_) start_probes(core_.carrier().now_ns());
+      break;
+    case TxOp::Kind::kWrite: {
+      const wire::WriteFrame f{
+          .has_data = op.has_data, .id = next_id_, .total = op.length, .data = op.data};
+      const size_t size = wire::write_size(f.has_data, where.size());
+      if (w.room() < size) return false;
+      const uint64_t n = std::min<uint64_t>({op.length, room - w.size() - size, kMaxPayload});
+      if (w.size() != 0 && n < op.length) return false;  // begins in a packet of its own
+      const bool copy = n == op.length && n <= kCopied && w.room() >= size + n;
+      if (!copy && n <= kCopied && n == op.length && w.size() != 0) return false;
+      w.write(f, where, n);
+      op.sent = n;
+      op.allowed = op.length;
+      if (op.length > datagram_) start_probes(core_.carrier().now_ns());
+      if (copy) {
+        pieces(op.iov, op.count, 0, n, [&w](const uint8_t *at, size_t k) { w.payload({at, k}); });
+        return false;
+      }
+      add_payload(p, op, 0, n);
+      return true;
+    }
+    case TxOp::Kind::kAtomic: {
+      const size_t element = sdk::datatype_size(op.datatype);
+      const size_t size = wire::atomic_size(where.size()) + size_t(op.length);
+      if (w.room() < size || element == 0) return false;
+      for (size_t i = 0; i < where.size(); ++i) vectors[i].length /= element;
+      w.atomic(
+          {.kind = uint8_t(op.atomic), .datatype = op.datatype, .operation = op.op, .id = next_id_},
+          where, op.length);
+      pieces(op.iov, op.count, 0, op.length, [&w](const uint8_t *at, size_t k) {
+        w.payload({at, k});
+      });
+      break;
+    }
+  }
+  return false;
+}
+
+// Data of what was begun, or of what the peer reads. True: they follow the frames.
+bool WeftConversation::add_data(OutPacket &p, wire::Writer &w, size_t room) {
+  while (reads_ != nullptr && reads_->failed) {
+    Answer *a = reads_;
+    reads_ = a->next;
+    if (reads_ == nullptr) reads_last_ = nullptr;
+    a->sent = a->length;
+    --owed_;
+    if (a->packets == 0) free_answer(*a);
+  }
+  if (ready_ == nullptr && reads_ == nullptr) return false;
+  if (w.room() < wire::kDataFrameSize) return false;
+  const uint64_t most = std::min<uint64_t>(room - w.size() - wire::kDataFrameSize, kMaxPayload);
+  if (Answer *a = reads_; a != nullptr && (ready_ == nullptr || data_turn_)) {
+    const uint64_t n = std::min(most, a->length - a->sent);
+    if (w.size() != 0 && n < a->length - a->sent && most < kWorthwhile) return false;
+    p.last = uint16_t(w.size());
+    w.data({.answers = true, .id = a->id, .offset = a->sent}, n);
+    p.answer = a;
+    p.offset = a->sent;
+    p.length = uint32_t(n);
+    ++a->packets;
+    a->sent += n;
+    reads_ = a->next;
+    if (reads_ == nullptr) reads_last_ = nullptr;
+    a->next = nullptr;
+    if (a->sent == a->length) {
+      --owed_;
+    } else {
+      (reads_last_ != nullptr ? reads_last_->next : reads_) = a;
+      reads_last_ = a;
+    }
+    return true;
+  }
+  TxOp *op = ready_;
+  if (op == nullptr) return false;
+  const uint64_t n = std::min(most, op->allowed - op->sent);
+  if (w.size() != 0 && n < op->allowed - op->sent && most < kWorthwhile) return false;
+  p.last = uint16_t(w.size());
+  w.data({.answers = false, .id = op->id, .offset = op->sent}, n);
+  add_payload(p, *op, op->sent, n);
+  op->sent += n;
+  if (op->kind == TxOp::Kind::kMessage) {
+    // Everything below kPrefix counts, asked for or not: so both sides count the same.
+    const uint64_t counted = std::min(op->sent, kPrefix);
+    if (counted > op->charged) {
+      unasked_ += counted - op->charged;
+      op->charged = counted;
+    }
+  }
+  ready_ = op->ready;
+  if (ready_ == nullptr) ready_last_ = nullptr;
+  op->is_ready = false;
+  if (op->sent < op->allowed) make_ready(*op);
+  return true;
+}
+
+// ---- datagrams ----
+
+wire::Header WeftConversation::header(wire::PacketKind kind, uint16_t flags, uint64_t now) const {
+  if (checksum_) flags |= wire::kFlagChecksum;
+  if (authentic_) flags |= wire::kFlagMac;
+  return {.kind = kind,
+          .flags = flags,
+          .to = theirs_.connection,
+          .cookie = theirs_.cookie,
+          .time = Channel::clock(now)};
+}
+
+// All of the acknowledgement. False: it does not fit beside frames.
+bool WeftConversation::fill(wire::Acknowledgement &ack, uint64_t now) {
+  grant();
+  channel_.fill(ack, now);
+  ack.messages = uint32_t(granted_);
+  ack.credit = uint32_t(granted_kib_);
+  return ack.words == 0;
+}
+
+int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool ask) {
+  iovec iov[kMaxPieces + 2];
+  size_t count = 1;
+  if (p.answer != nullptr) {
+    const Answer &a = *p.answer;
+    const ssize_t n = core_.resolve({a.vectors, a.count}, FI_REMOTE_READ, p.offset, p.length,
+                                    iov + 1, kMaxPieces);
+    if (n < 0) {
+      // The region was closed meanwhile. If the peer has not got these data yet, he gets this.
+      wire::Writer w({p.bytes + OutPacket::kHead + p.last, wire::kDataFrameSize});
+      w.done({.status = FI_EACCES, .id = a.id});
+      p.used = uint16_t(p.last + w.size());
+      p.length = 0;
+      p.answer->failed = true;
+      if (--p.answer->packets == 0 && p.answer->sent == p.answer->length) free_answer(*p.answer);
+      p.answer = nullptr;
+    } else {
+      count += size_t(n);
+    }
+  } else if (p.source != nullptr) {
+    count += slice(p.source->iov, p.source->count, p.offset, p.length, iov + 1);
+  }
+  uint16_t flags = 0;
+  if (p.ordered) flags |= wire::kFlagOrdered;
+  if (ask) flags |= wire::kFlagAsk;
+  wire::Acknowledgement ack;
+  const bool acknowledges =
+      (channel_.owed() != Channel::Owed::kNothing || tell_credit_) && fill(ack, now);
+  uint8_t *start = p.bytes + (acknowledges ? 0 : wire::kAcknowledgementSize);
+  wire::Writer w({start, OutPacket::kHead});
+  wire::Header h = header(wire::PacketKind::kData, flags, now);
+  h.sequence = uint32_t(number);
+  if (acknowledges) h.flags |= wire::kFlagAcknowledgement;
+  w.header(h);
+  if (acknowledges) w.acknowledgement(ack);
+  iov[0] = {start, w.size() + p.used};
+  if (checksum_) wire::set_checksum(start, wire::checksum({iov, count}));
+  if (authentic_) {
+    wire::mac(*key_, {iov, count}, uint32_t(number >> 32), p.mac);
+    iov[count++] = {p.mac, sizeof p.mac};
+  }
+  const int rc = core_.send(peer_, iov, count);
+  if (acknowledges && rc != -FI_EAGAIN) {
+    channel_.acknowledged();
+    tell_credit_ = false;
+  }
+  return rc;
+}
+
+uint8_t *WeftConversation::scratch() {
+  if (pools_.next_scratch == Pools::kScratch) {
+    pools_.next_scratch = 0;
+    core_.flush();
+  }
+  return pools_.scratch[pools_.next_scratch++].bytes;
+}
+
+// `bytes` has room for a MAC behind the first `size`.
+bool WeftConversation::send_scratch(uint8_t *bytes, size_t size) {
+  iovec iov{bytes, size};
+  if (checksum_) wire::set_checksum(bytes, wire::checksum({&iov, 1}));
+  if (authentic_) {
+    wire::mac(*key_, {&iov, 1}, 0,
+              std::span<uint8_t, wire::kMacSize>(bytes + size, wire::kMacSize));
+    iov.iov_len += wire::kMacSize;
+  }
+  return core_.send(peer_, &iov, 1) != -FI_EAGAIN;
+}
+
+bool WeftConversation::send_alone(wire::PacketKind kind, uint64_t now) {
+  uint8_t *bytes = scratch();
+  wire::Writer w({bytes, sizeof(Pools::Scratch)});
+  if (kind == wire::PacketKind::kClosed) {
+    w.header(header(kind, 0, now));
+    return send_scratch(bytes, w.size());
+  }
+  wire::Acknowledgement ack;
+  fill(ack, now);
+  w.header(header(kind, wire::kFlagAcknowledgement, now));
+  w.acknowledgement(ack);
+  return send_scratch(bytes, w.size());
+}
+
+bool WeftConversation::send_acknowledgement(uint64_t now) {
+  if (!send_alone(wire::PacketKind::kAcknowledge, now)) return false;
+  channel_.acknowledged();
+  tell_credit_ = false;
+  return true;
+}
+
+}  // namespace weft::rxd
