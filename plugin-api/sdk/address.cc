@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -406,6 +407,24 @@ Result<void> set_info_address(void *&member, size_t &length, uint32_t addr_forma
   if (addr_format != FI_ADDR_STR) return set_address(member, length, address.c(), address.size());
   const std::string text = format_address_string(address);
   return set_address(member, length, text.c_str(), text.size() + 1);
+}
+
+namespace {
+std::optional<SockAddr> name_by(int (*call)(int, sockaddr *, socklen_t *), int fd) {
+  sockaddr_storage name;
+  socklen_t size = sizeof name;
+  if (call(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return {};
+  auto address = SockAddr::from(&name, size);
+  if (!address) return {};
+  return *address;
+}
+}  // namespace
+
+std::optional<SockAddr> socket_name(int fd) {
+  return name_by(::getsockname, fd);
+}
+std::optional<SockAddr> socket_peer(int fd) {
+  return name_by(::getpeername, fd);
 }
 
 }  // namespace weft::sdk

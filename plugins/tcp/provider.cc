@@ -1,156 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/provider.h"
 
+#include <rdma/fi_domain.h>
 #include <weft/sdk/auth.h>
 
-#include <rdma/fi_domain.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
-#include "plugins/tcp/socket.h"
 #include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
-namespace {
-
-// The address that the kernel would send from, by its routing table. Nothing is sent.
-std::optional<sdk::SockAddr> route_source(const sdk::SockAddr &dest) {
-  const int fd = ::socket(dest.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return {};
-  sdk::SockAddr to = dest;
-  if (to.port() == 0) to.set_port(9);  // connect(2) of some kernels refuses port 0
-  std::optional<sdk::SockAddr> source;
-  if (::connect(fd, to.c(), to.size()) == 0) source = socket_name(fd);
-  ::close(fd);
-  if (source) source->set_port(0);
-  return source;
-}
-
-std::string network_name(const sdk::Interface &interface) {
-  const sdk::SockAddr &a = interface.address;
-  if (a.family() == AF_INET) {
-    sockaddr_in v4;
-    std::memcpy(&v4, a.c(), sizeof v4);
-    const uint32_t mask =
-        interface.prefix == 0 ? 0 : ~uint32_t(0) << (32 - std::min(interface.prefix, 32u));
-    v4.sin_addr.s_addr &= htonl(mask);
-    return sdk::SockAddr(v4).ip() + "/" + std::to_string(interface.prefix);
-  }
-  sockaddr_in6 v6;
-  std::memcpy(&v6, a.c(), sizeof v6);
-  for (unsigned bit = interface.prefix; bit < 128; ++bit)
-    v6.sin6_addr.s6_addr[bit / 8] &= uint8_t(~(0x80u >> (bit % 8)));
-  v6.sin6_scope_id = 0;
-  return sdk::SockAddr(v6).ip() + "/" + std::to_string(interface.prefix);
-}
-
-bool same_ip(const sdk::SockAddr &a, const sdk::SockAddr &b) {
-  return a.same_prefix(b, a.family() == AF_INET ? 32 : 128);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<TcpProvider>> TcpProvider::create(const weft_instance *instance) {
   return std::unique_ptr<TcpProvider>(new TcpProvider(instance));
 }
 
-Result<sdk::InterfaceRanking> TcpProvider::interfaces() const {
-  WEFT_TRY(const std::vector<sdk::Interface> facts, sdk::list_interfaces());
-  WEFT_TRY(const sdk::InterfaceFilter filter, sdk::InterfaceFilter::parse(settings_.interfaces));
-  return sdk::rank_interfaces(facts, filter);
-}
-
-Result<std::vector<TcpProvider::Path>> TcpProvider::paths(const sdk::GetinfoQuery &query) const {
-  const fi_info *hints = query.hints;
-  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
-  if (format != FI_FORMAT_UNSPEC && !sdk::is_socket_format(format))
-    return fail(FI_ENODATA,
-                "hints.addr_format %u: tcp has FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and "
-                "FI_ADDR_STR",
-                format);
-  const int family = sdk::family_of(format);
-  WEFT_TRY(const sdk::InterfaceRanking ranking, interfaces());
-  if (ranking.used.empty()) return fail(FI_ENODATA, "%s", ranking.nothing.c_str());
-
-  std::vector<sdk::SockAddr> sources, dests;
-  if (query.node != nullptr || query.service != nullptr) {
-    const bool source = query.flags & FI_SOURCE;
-    WEFT_TRY(auto found, sdk::resolve(query.node, query.service,
-                                      {.family = family,
-                                       .numeric = (query.flags & FI_NUMERICHOST) != 0,
-                                       .local = source}));
-    (source ? sources : dests) = std::move(found);
-  }
-  if (hints != nullptr && hints->src_addr != nullptr && sources.empty()) {
-    WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->src_addr, hints->src_addrlen));
-    sources.push_back(address);
-  }
-  if (hints != nullptr && hints->dest_addr != nullptr && dests.empty()) {
-    WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->dest_addr, hints->dest_addrlen));
-    dests.push_back(address);
-  }
-
-  std::vector<Path> paths;
-  std::string why_not;
-  const auto add = [&](sdk::SockAddr source, const sdk::SockAddr &dest) {
-    if (family != AF_UNSPEC && source.family() != family) return;
-    if (source.is_any() && source.port() == 0 && dest.size() == 0)
-      return;  // every interface has its own entry
-    if (source.is_any()) {
-      paths.push_back({"tcp", "TCP-IP", source, dest});
-      return;
-    }
-    for (const sdk::RankedInterface &i : ranking.used) {
-      if (!same_ip(i.interface.address, source)) continue;
-      paths.push_back({i.interface.name, network_name(i.interface), source, dest});
-      return;
-    }
-    // 127.0.0.2 is no interface's address, yet every host has it.
-    for (const sdk::RankedInterface &i : ranking.used) {
-      if (!i.interface.address.is_loopback() || !source.is_loopback() ||
-          i.interface.address.family() != source.family())
-        continue;
-      paths.push_back({i.interface.name, network_name(i.interface), source, dest});
-      return;
-    }
-    why_not = "no interface that may be used has the address " + source.ip();
-    for (const sdk::RankedInterface &i : ranking.left_out)
-      if (same_ip(i.interface.address, source)) why_not = i.text();
-  };
-  if (!dests.empty()) {
-    for (const sdk::SockAddr &dest : dests) {
-      if (!sources.empty()) {
-        for (const sdk::SockAddr &source : sources)
-          if (source.family() == dest.family()) add(source, dest);
-        continue;
-      }
-      if (auto source = route_source(dest)) {
-        add(*source, dest);
-      } else {
-        why_not = "there is no route to " + dest.ip();
-      }
-    }
-  } else if (!sources.empty()) {
-    for (const sdk::SockAddr &source : sources) add(source, {});
-  } else {
-    for (const sdk::RankedInterface &i : ranking.used) add(i.interface.address, {});
-  }
-  if (paths.empty())
-    return fail(
-        FI_ENODATA, "%s",
-        why_not.empty() ? "no interface has an address of the wanted family" : why_not.c_str());
-  return paths;
-}
-
-Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum fi_ep_type type,
-                                   const sdk::GetinfoQuery &query) const {
+Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
+                                   enum fi_ep_type type, const sdk::GetinfoQuery &query) const {
   const bool connected = type == FI_EP_MSG;
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
@@ -163,14 +29,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const Path &path, enum f
   const uint64_t transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps;
   const uint64_t receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps;
   info->caps = transmit_caps | receive_caps | kDomainCaps;
-  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
-  info->addr_format =
-      format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? sdk::format_of(path.source) : format;
-  WEFT_CHECK(
-      sdk::set_info_address(info->src_addr, info->src_addrlen, info->addr_format, path.source));
-  if (path.dest.size() != 0)
-    WEFT_CHECK(
-        sdk::set_info_address(info->dest_addr, info->dest_addrlen, info->addr_format, path.dest));
+  WEFT_CHECK(sdk::set_path(*info, path, hints));
 
   fi_tx_attr &tx = *info->tx_attr;
   tx.caps = transmit_caps;
@@ -255,9 +114,10 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
                         unconnected ? FI_EP_RDM : FI_EP_MSG, query));
     return list;
   }
-  WEFT_TRY(const std::vector<Path> found, paths(query));
+  WEFT_TRY(const std::vector<sdk::IpPath> found,
+           sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
   for (enum fi_ep_type type : {FI_EP_MSG, FI_EP_RDM})
-    for (const Path &path : found) WEFT_CHECK(add_info(list, path, type, query));
+    for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, type, query));
   return list;
 }
 
@@ -266,11 +126,7 @@ Result<fid_fabric *> TcpProvider::fabric(const fi_fabric_attr &attr, void *conte
 }
 
 Result<void> TcpProvider::explain(const sdk::LineSink &line) {
-  WEFT_TRY(const sdk::InterfaceRanking ranking, interfaces());
-  for (const sdk::RankedInterface &i : ranking.used) line("%s", i.text().c_str());
-  for (const sdk::RankedInterface &i : ranking.left_out) line("%s", i.text().c_str());
-  if (ranking.used.empty()) line("%s", ranking.nothing.c_str());
-  return {};
+  return sdk::explain_interfaces(settings_.interfaces, line);
 }
 
 }  // namespace weft::tcp

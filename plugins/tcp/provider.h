@@ -4,8 +4,8 @@
 #define WEFT_PLUGINS_TCP_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/interfaces.h>
 #include <weft/sdk/params.h>
+#include <weft/sdk/paths.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>
@@ -88,18 +88,10 @@ class TcpProvider {
   Result<void> explain(const sdk::LineSink &line);
 
  private:
-  // A way out of this host, or a wildcard.
-  struct Path {
-    std::string domain, fabric;
-    sdk::SockAddr source;
-    sdk::SockAddr dest;  // AF_UNSPEC: none
-  };
   explicit TcpProvider(const weft_instance *instance)
       : instance_(instance), settings_(Settings::from(instance)) {}
 
-  Result<sdk::InterfaceRanking> interfaces() const;
-  Result<std::vector<Path>> paths(const sdk::GetinfoQuery &query) const;
-  Result<void> add_info(sdk::InfoList &list, const Path &path, enum fi_ep_type type,
+  Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path, enum fi_ep_type type,
                         const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;

@@ -73,22 +73,4 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens) {
                                      : "");
 }
 
-namespace {
-std::optional<sdk::SockAddr> name_by(int (*call)(int, sockaddr *, socklen_t *), int fd) {
-  sockaddr_storage name;
-  socklen_t size = sizeof name;
-  if (call(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return {};
-  auto address = sdk::SockAddr::from(&name, size);
-  if (!address) return {};
-  return *address;
-}
-}  // namespace
-
-std::optional<sdk::SockAddr> socket_name(int fd) {
-  return name_by(::getsockname, fd);
-}
-std::optional<sdk::SockAddr> socket_peer(int fd) {
-  return name_by(::getpeername, fd);
-}
-
 }  // namespace weft::tcp

@@ -21,8 +21,8 @@ void apply_settings(int fd, const Settings &settings);
 void apply_peer_settings(int fd, const Settings &settings);
 // `listens`: for a listener, whose port is settled at once; else it may be when it connects.
 Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = false);
-std::optional<sdk::SockAddr> socket_name(int fd);
-std::optional<sdk::SockAddr> socket_peer(int fd);
+using sdk::socket_name;
+using sdk::socket_peer;
 
 // "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror
 // otherwise.

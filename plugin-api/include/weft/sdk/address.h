@@ -19,6 +19,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -104,6 +105,10 @@ bool is_socket_format(uint32_t addr_format);
 uint32_t format_of(const SockAddr &address);
 // AF_INET or AF_INET6 where the format allows one only, else AF_UNSPEC.
 int family_of(uint32_t addr_format);
+
+// The addresses of a socket (getsockname, getpeername).
+std::optional<SockAddr> socket_name(int fd);
+std::optional<SockAddr> socket_peer(int fd);
 
 // An address that an application passed in. Without a length (fi_connect) it is trusted to be
 // complete. Host names in strings are not looked up: an address is an address.
