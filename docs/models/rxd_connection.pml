@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// How two rxd endpoints make, doubt and end a connection (docs/rxd-protocol.md, sections 3 and 9), for Spin.
+//
+//   docs/models/rxd_model_test.sh                      # ctest rxd_model
+//
+// What is checked, in every run that the network, restarts and time can make of it:
+//   * an operation is executed at most once, and ends exactly once: completed only if it was executed;
+//   * what one side takes for executed in this connection, the other has executed in it: both agree on the pair;
+//   * everything comes to rest: no run is endless, and at rest every operation has ended and every close too,
+//     so nobody stays half-open for ever who has something to say.
+//
+// The network loses, repeats, delays without limit and reorders, MISCHIEF times; then it is honest. Without messages
+// on their way the timers run: earlier repetitions are what a repeated message is, too. A token's ten seconds are not
+// modelled: here it is good for the life of the endpoint, which is worse. Numbers of connections stand for number and cookie.
+
+#ifndef MISCHIEF
+#define MISCHIEF 2
+#endif
+#ifndef OPS0
+#define OPS0 2
+#endif
+#ifndef OPS1
+#define OPS1 1
+#endif
+#define OPS (OPS0 + OPS1)
+// The cookie in a packet is of both sides. If it were the receiver's alone, late data of an older connection could be
+// taken for new: with ONE_COOKIE, Spin shows how.
+#ifdef ONE_COOKIE
+#define PAIR true
+#else
+#define PAIR (a == his[me])
+#endif
+#define DOUBT 3   // repetitions in vain before the connection is doubted
+#define GONE 6    // and before the peer is given up
+#define BYES 3    // repetitions of a close
+#define PAIRS 16  // connections that are made in a run, at most
+
+mtype = { RTS, CHALLENGE, CONNECT, ACCEPT, DATA, ACK, RESET, CLOSE, CLOSED };
+mtype:phase = { IDLE, ASKING, CONNECTING, UP, DEAD };
+
+// message: kind, to, then CHALLENGE: token (instance, age); CONNECT: instance, connection, token, whether it verifies;
+// ACCEPT: instance, connection; DATA: connection, operation, -, number; ACK and CLOSE: connection, -, -, next number;
+// CLOSED: connection. The cookie of a packet is the sum of both sides' cookies: `to` and connection here.
+chan net[2] = [3] of { mtype, byte, byte, byte, byte, byte, bit };
+chan late[2] = [1] of { mtype, byte, byte, byte, byte, byte, bit };
+
+byte mischief = MISCHIEF;
+bool restarted, partitioned;
+byte fresh;  // the last connection number that somebody took
+
+// ---- of each side ----
+mtype:phase phase[2] = IDLE;
+byte instance[2], age[2];  // of the endpoint; of its connection: counts those that were made
+byte mine[2], his[2], his_instance[2];
+byte token_instance[2], token_age[2];
+bool doubts[2];
+bool closing[2];
+byte tries[2];
+byte next_number[2], expected[2];
+byte to_do[2];
+byte op[2];        // 0: none
+bool sent[2];      // it was started on the present connection
+
+// ---- what is checked ----
+byte executed[OPS + 1], ended[OPS + 1];
+
+// What an event says leaves when it is over.
+inline network() {
+  do
+  :: nempty(out) ->
+     out?kind, to, a, b, c, d, e;
+     if
+     :: nfull(net[other]) -> net[other]!kind, to, a, b, c, d, e
+     :: full(net[other])                            // a queue overflows: lost
+     :: mischief > 0 -> mischief--                  // lost
+     :: mischief > 0 && nfull(late[other]) && nfull(net[other]) ->
+        mischief--;                                 // repeated: the second one comes when it likes
+        net[other]!kind, to, a, b, c, d, e;
+        late[other]!kind, to, a, b, c, d, e
+     fi
+  :: empty(out) -> break
+  od;
+  kind = 0; to = 0; a = 0; b = 0; c = 0; d = 0; e = 0
+}
+
+inline finish() {
+  ended[op[me]]++;
+  assert(ended[op[me]] == 1);
+  op[me] = 0;
+  sent[me] = false
+}
+
+inline forget() {
+  phase[me] = IDLE;
+  mine[me] = 0;
+  his[me] = 0;
+  his_instance[me] = 0;
+  doubts[me] = false;
+  tries[me] = 0;
+  next_number[me] = 0;
+  expected[me] = 0;
+  token_instance[me] = 0;
+  token_age[me] = 0
+}
+
+// The conversation is over. What was sent has failed; what was not goes by a new handshake.
+inline end_conversation() {
+  forget();
+  if
+  :: sent[me] -> finish()
+  :: else
+  fi
+}
+
+inline send_data() {
+  out!DATA, his[me], mine[me], op[me], 0, next_number[me], 0
+}
+
+// There is something to say: on the connection, or by a handshake.
+inline go_on() {
+  if
+  :: op[me] != 0 && !sent[me] && phase[me] == UP ->
+     sent[me] = true;
+     send_data()
+  :: op[me] != 0 && phase[me] == IDLE ->
+     fresh++;
+     assert(fresh < PAIRS);
+     mine[me] = fresh;
+     phase[me] = ASKING;
+     out!RTS, 0, 0, 0, 0, 0, 0
+  :: else
+  fi
+}
+
+inline connected(his_i, his_c) {
+  phase[me] = UP;
+  his_instance[me] = his_i;
+  his[me] = his_c;
+  age[me]++;
+  doubts[me] = false;
+  tries[me] = 0;
+  token_instance[me] = 0;
+  token_age[me] = 0
+}
+
+inline heard() {
+  tries[me] = 0;
+  doubts[me] = false
+}
+
+// The network may swap the first two.
+inline receive() {
+  if
+  :: net[me]?kind, to, a, b, c, d, e
+  :: mischief > 0 && len(net[me]) > 1 ->
+     mischief--;
+     net[me]?kind, to, a, b, c, d, e;
+     net[me]!kind, to, a, b, c, d, e;
+     net[me]?kind, to, a, b, c, d, e
+  fi
+}
+
+inline take() {
+  if
+  :: phase[me] == DEAD  // nobody has this address
+  :: phase[me] != DEAD && kind == RTS ->
+     if
+     :: closing[me]
+     :: else -> out!CHALLENGE, 0, instance[me], age[me], 0, 0, 0
+     fi
+  :: phase[me] != DEAD && kind == CHALLENGE ->
+     if
+     :: phase[me] == ASKING || phase[me] == CONNECTING || (phase[me] == UP && doubts[me] && !closing[me]) ->
+        token_instance[me] = a;
+        token_age[me] = b;
+        if
+        :: phase[me] != UP -> phase[me] = CONNECTING
+        :: else
+        fi;
+        out!CONNECT, 0, instance[me], mine[me], a, b, doubts[me]
+     :: else
+     fi
+  :: phase[me] != DEAD && kind == CONNECT ->
+     if
+     :: c != instance[me] || closing[me]  // not a token of ours
+     :: else ->
+        if
+        :: phase[me] == UP && his_instance[me] == a && his[me] == b ->
+           out!ACCEPT, b, instance[me], mine[me], 0, 0, 0
+        :: else ->
+           if
+           :: e -> out!RESET, b, 0, 0, 0, 0, 0  // he verifies what we do not know
+           :: !e && phase[me] == UP && d != age[me]        // older than what we have
+           :: !e && !(phase[me] == UP && d != age[me]) ->
+              if
+              :: phase[me] == UP -> end_conversation()  // he was restarted, or forgot us
+              :: else
+              fi;
+              if
+              :: mine[me] == 0 -> fresh++; assert(fresh < PAIRS); mine[me] = fresh
+              :: else
+              fi;
+              connected(a, b);
+              out!ACCEPT, b, instance[me], mine[me], 0, 0, 0
+           fi
+        fi
+     fi
+  :: phase[me] != DEAD && kind == ACCEPT ->
+     if
+     :: mine[me] != to || mine[me] == 0 || closing[me]
+     :: mine[me] == to && mine[me] != 0 && !closing[me] ->
+        if
+        :: phase[me] == UP && his[me] == b -> heard()
+        :: phase[me] == UP && his[me] != b -> end_conversation()  // he has begun anew meanwhile
+        :: else -> connected(a, b)
+        fi
+     fi
+  :: phase[me] != DEAD && kind == DATA ->
+     if
+     :: phase[me] == UP && to == mine[me] && PAIR && !closing[me] ->
+        heard();
+        if
+        :: d == expected[me] ->
+           expected[me]++;
+           executed[b]++;
+           assert(executed[b] == 1)
+        :: d < expected[me]
+        fi;
+        out!ACK, his[me], mine[me], 0, 0, expected[me], 0
+     :: else
+     fi
+  :: phase[me] != DEAD && kind == ACK ->
+     if
+     :: phase[me] == UP && to == mine[me] && PAIR ->
+        heard();
+        if
+        :: sent[me] && d > next_number[me] ->
+           assert(executed[op[me]] == 1);
+           next_number[me] = d;
+           finish()
+        :: else
+        fi
+     :: else
+     fi
+  :: phase[me] != DEAD && kind == RESET ->
+     if
+     :: phase[me] == UP && to == mine[me] && !closing[me] -> end_conversation()
+     :: else
+     fi
+  :: phase[me] != DEAD && kind == CLOSE ->
+     if
+     :: phase[me] == UP && to == mine[me] && PAIR ->
+        if
+        :: sent[me] && d > next_number[me] -> assert(executed[op[me]] == 1); finish()
+        :: else
+        fi;
+        out!CLOSED, his[me], mine[me], 0, 0, 0, 0;
+        end_conversation();
+        if
+        :: closing[me] -> phase[me] = DEAD
+        :: else
+        fi
+     :: else
+     fi
+  :: phase[me] != DEAD && kind == CLOSED ->
+     if
+     :: closing[me] && to == mine[me] && PAIR -> forget(); phase[me] = DEAD
+     :: else
+     fi
+  fi
+}
+
+// A timer, when nothing is on its way that could make it needless.
+inline repeat() {
+  tries[me]++;
+  if
+  :: closing[me] ->
+     if
+     :: tries[me] > BYES -> forget(); phase[me] = DEAD
+     :: else -> out!CLOSE, his[me], mine[me], 0, 0, expected[me], 0
+     fi
+  :: !closing[me] && tries[me] > GONE ->
+     sent[me] = op[me] != 0;  // what waits fails too
+     end_conversation()
+  :: !closing[me] && tries[me] <= GONE ->
+     if
+     :: phase[me] == ASKING -> out!RTS, 0, 0, 0, 0, 0, 0
+     :: phase[me] == CONNECTING ->
+        if  // every fourth time a new token
+        :: out!CONNECT, 0, instance[me], mine[me], token_instance[me], token_age[me], 0
+        :: out!RTS, 0, 0, 0, 0, 0, 0
+        fi
+     :: phase[me] == UP && (tries[me] < DOUBT || !sent[me]) && !doubts[me] -> send_data()
+     :: phase[me] == UP && (tries[me] >= DOUBT || doubts[me]) ->
+        doubts[me] = true;
+        if
+        :: sent[me] -> send_data()
+        :: else
+        fi;
+        out!RTS, 0, 0, 0, 0, 0, 0
+     fi
+  fi
+}
+
+#define QUIET (empty(net[0]) && empty(net[1]))
+#define WAITS (phase[me] == ASKING || phase[me] == CONNECTING || (phase[me] == UP && (sent[me] || doubts[me] || closing[me])))
+
+proctype Side(byte me) {
+  byte other = 1 - me;
+  chan out = [4] of { mtype, byte, byte, byte, byte, byte, bit };
+  mtype kind;
+  byte to, a, b, c, d;
+  bit e;
+end:
+  do
+  :: atomic {
+       if
+       :: nempty(net[me]) -> receive(); take()
+       :: to_do[me] > 0 && op[me] == 0 && !closing[me] && phase[me] != DEAD ->
+          op[me] = (me == 0 -> to_do[me] : OPS0 + to_do[me]);
+          to_do[me]--
+       :: QUIET && WAITS -> repeat()
+       :: me == 0 && !closing[me] && to_do[me] == 0 && op[me] == 0 && phase[me] != DEAD ->
+          closing[me] = true;
+          tries[me] = 0;
+          if
+          :: phase[me] == UP -> out!CLOSE, his[me], mine[me], 0, 0, expected[me], 0
+          :: else -> phase[me] = DEAD
+          fi
+       :: me == 1 && !restarted ->  // the process is killed, and begins again at the same address
+          restarted = true;
+          sent[me] = op[me] != 0;
+          end_conversation();
+          instance[me]++;
+          age[me] = 0
+       :: !partitioned && !closing[me] && (phase[me] == UP || phase[me] == ASKING || phase[me] == CONNECTING) ->
+          partitioned = true;  // long enough to give the peer up
+          sent[me] = op[me] != 0;
+          end_conversation()
+       fi;
+       go_on();
+       network()
+     }
+  od
+}
+
+// What the network kept back comes in the end.
+proctype Late(byte me) {
+  mtype kind;
+  byte to, a, b, c, d;
+  bit e;
+end:
+  do
+  :: atomic { nempty(late[me]) && nfull(net[me]) ->
+       late[me]?kind, to, a, b, c, d, e;
+       net[me]!kind, to, a, b, c, d, e;
+       kind = 0; to = 0; a = 0; b = 0; c = 0; d = 0; e = 0 }
+  od
+}
+
+init {
+  byte i;
+  atomic {
+    instance[0] = 1;
+    instance[1] = 1;
+    to_do[0] = OPS0;
+    to_do[1] = OPS1;
+    run Side(0);
+    run Side(1);
+    run Late(0);
+    run Late(1)
+  };
+  timeout ->  // all is at rest
+  d_step {
+    assert(phase[0] == DEAD && closing[0]);
+    assert(phase[1] == IDLE || phase[1] == UP);
+    i = 1;
+    do
+    :: i <= OPS -> assert(ended[i] == 1 && executed[i] <= 1); i++
+    :: else -> break
+    od
+  }
+}
