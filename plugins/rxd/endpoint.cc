@@ -115,6 +115,7 @@ int Endpoint::close() {
         discard(m);
       });
       domain_.engine().remove(lower_);
+      core_.reset();  // closes its paths
       lower_.shut();
     }
     release(enabled() ? this : nullptr);
