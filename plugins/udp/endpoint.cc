@@ -93,7 +93,7 @@ Result<void> Endpoint::bind_to(const sdk::SockAddr &address) {
   WEFT_CHECK(bind_socket(fd.get(), address));
   if (auto done = send_groups_from(fd.get(), address); !done)
     WEFT_INFO(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
-  name_ = socket_name(fd.get()).value_or(address);
+  name_ = sdk::socket_name(fd.get()).value_or(address);
   outlet_.open(fd.get());
   inlet_.open(std::move(fd), names_sources());
   return {};

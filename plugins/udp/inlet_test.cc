@@ -31,7 +31,7 @@ class InletTest : public ::testing::Test, public InletSink {
       : inlet_(*this, engine_, queue_, *scratch_, stats_, offload) {
     UniqueFd fd = *open_socket(AF_INET, {.recvbuf_size = 8 << 20});
     if (!bind_socket(fd.get(), sdk::SockAddr::loopback(AF_INET))) throw std::runtime_error("bind");
-    name_ = TestSocket::name_of(fd.get());
+    name_ = *sdk::socket_name(fd.get());
     inlet_.open(std::move(fd), true);
     inlet_.listen();
   }

@@ -5,53 +5,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
-#include <utility>
+#include <vector>
 
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
-#include "plugins/udp/socket.h"
 
 namespace weft::udp {
-namespace {
-
-// The address that the kernel would send from, by its routing table. Nothing is sent.
-std::optional<sdk::SockAddr> route_source(const sdk::SockAddr &dest) {
-  const UniqueFd fd(::socket(dest.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (fd.get() < 0) return {};
-  sdk::SockAddr to = dest;
-  if (to.port() == 0) to.set_port(9);  // some kernels connect to no port 0
-  if (::connect(fd.get(), to.c(), to.size()) != 0) return {};
-  std::optional<sdk::SockAddr> source = socket_name(fd.get());
-  if (source) source->set_port(0);
-  return source;
-}
-
-// "10.1.0.0/16", "fe80::/64"
-std::string network_of(const sdk::Interface &interface) {
-  const sdk::SockAddr &a = interface.address;
-  const bool v4 = a.family() == AF_INET;
-  unsigned char ip[sizeof(in6_addr)] = {};
-  const size_t offset = v4 ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
-  std::memcpy(ip, reinterpret_cast<const char *>(a.c()) + offset, v4 ? 4 : 16);
-  for (unsigned bit = interface.prefix; bit < (v4 ? 32u : 128u); ++bit)
-    ip[bit / 8] &= uint8_t(~(0x80u >> (bit % 8)));
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  std::memcpy(&in.sin_addr, ip, 4);
-  std::memcpy(&in6.sin6_addr, ip, 16);
-  return (v4 ? sdk::SockAddr(in) : sdk::SockAddr(in6)).ip() + "/" +
-         std::to_string(interface.prefix);
-}
-
-bool same_ip(const sdk::SockAddr &a, const sdk::SockAddr &b) {
-  return a.same_prefix(b, a.family() == AF_INET ? 32 : 128);
-}
-
-}  // namespace
 
 size_t largest_datagram(int family, unsigned mtu) {
   const bool v4 = family != AF_INET6;
@@ -64,107 +23,13 @@ Result<std::unique_ptr<UdpProvider>> UdpProvider::create(const weft_instance *in
   return std::unique_ptr<UdpProvider>(new UdpProvider(instance));
 }
 
-Result<sdk::InterfaceRanking> UdpProvider::interfaces() const {
-  WEFT_TRY(const std::vector<sdk::Interface> facts, sdk::list_interfaces());
-  WEFT_TRY(const sdk::InterfaceFilter filter, sdk::InterfaceFilter::parse(settings_.interfaces));
-  return sdk::rank_interfaces(facts, filter);
-}
-
-Result<std::vector<UdpProvider::Path>> UdpProvider::paths(const sdk::GetinfoQuery &query) const {
-  const fi_info *hints = query.hints;
-  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
-  if (format != FI_FORMAT_UNSPEC && !sdk::is_socket_format(format))
-    return fail(FI_ENODATA,
-                "hints.addr_format %u: udp has FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and "
-                "FI_ADDR_STR",
-                format);
-  const int family = sdk::family_of(format);
-  WEFT_TRY(const sdk::InterfaceRanking ranking, interfaces());
-  if (ranking.used.empty()) return fail(FI_ENODATA, "%s", ranking.nothing.c_str());
-
-  std::vector<sdk::SockAddr> sources, dests;
-  if (query.node != nullptr || query.service != nullptr) {
-    const bool is_source = query.flags & FI_SOURCE;
-    WEFT_TRY(auto found, sdk::resolve(query.node, query.service,
-                                      {.family = family,
-                                       .numeric = (query.flags & FI_NUMERICHOST) != 0,
-                                       .local = is_source}));
-    (is_source ? sources : dests) = std::move(found);
-  }
-  if (hints != nullptr && hints->src_addr != nullptr && sources.empty()) {
-    WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->src_addr, hints->src_addrlen));
-    sources.push_back(address);
-  }
-  if (hints != nullptr && hints->dest_addr != nullptr && dests.empty()) {
-    WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->dest_addr, hints->dest_addrlen));
-    dests.push_back(address);
-  }
-
-  std::vector<Path> paths;
-  std::string why_not;
-  const auto add = [&](const sdk::SockAddr &source, const sdk::SockAddr &dest) {
-    if (family != AF_UNSPEC && source.family() != family) return;
-    if (source.is_any()) {
-      if (source.port() == 0 && dest.size() == 0) return;  // every interface has its own entry
-      // Whichever it leaves by, it must fit.
-      unsigned mtu = 0;
-      for (const sdk::RankedInterface &i : ranking.used)
-        if (i.interface.mtu != 0 && (mtu == 0 || i.interface.mtu < mtu)) mtu = i.interface.mtu;
-      paths.push_back({"udp", "UDP-IP", source, dest, mtu});
-      return;
-    }
-    for (const sdk::RankedInterface &i : ranking.used) {
-      // 127.0.0.2 is no interface's address, yet every host has it.
-      const bool is_its = same_ip(i.interface.address, source) ||
-                          (source.is_loopback() && i.interface.address.is_loopback() &&
-                           i.interface.address.family() == source.family());
-      if (!is_its) continue;
-      paths.push_back({i.interface.name, network_of(i.interface), source, dest, i.interface.mtu});
-      return;
-    }
-    why_not = "no interface that may be used has the address " + source.ip();
-    for (const sdk::RankedInterface &i : ranking.left_out)
-      if (same_ip(i.interface.address, source)) why_not = i.text();
-  };
-  if (!dests.empty()) {
-    for (const sdk::SockAddr &dest : dests) {
-      if (!sources.empty()) {
-        for (const sdk::SockAddr &source : sources)
-          if (source.family() == dest.family()) add(source, dest);
-      } else if (const auto source = route_source(dest)) {
-        add(*source, dest);
-      } else {
-        why_not = "there is no route to " + dest.ip();
-      }
-    }
-  } else if (!sources.empty()) {
-    for (const sdk::SockAddr &source : sources) add(source, {});
-  } else {
-    for (const sdk::RankedInterface &i : ranking.used) add(i.interface.address, {});
-  }
-  if (paths.empty())
-    return fail(
-        FI_ENODATA, "%s",
-        why_not.empty() ? "no interface has an address of the wanted family" : why_not.c_str());
-  return paths;
-}
-
-Result<void> UdpProvider::add_info(sdk::InfoList &list, const Path &path,
+Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    const sdk::GetinfoQuery &query) const {
   constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
   info->caps = kTransmitCaps | kReceiveCaps | kDomainCaps;
-  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
-  info->addr_format =
-      format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? sdk::format_of(path.source) : format;
-  WEFT_CHECK(
-      sdk::set_info_address(info->src_addr, info->src_addrlen, info->addr_format, path.source));
-  if (path.dest.size() != 0)
-    WEFT_CHECK(
-        sdk::set_info_address(info->dest_addr, info->dest_addrlen, info->addr_format, path.dest));
+  WEFT_CHECK(sdk::set_path(*info, path, hints));
 
   const size_t carried = largest_datagram(path.source.family(), path.mtu);
   size_t max_msg_size = std::min(carried, kUsualSize);
@@ -237,8 +102,9 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
     WEFT_CHECK(add_info(list, {"udp", "UDP-IP", sdk::SockAddr::any(AF_INET), {}, 0}, query));
     return list;
   }
-  WEFT_TRY(const std::vector<Path> found, paths(query));
-  for (const Path &path : found) WEFT_CHECK(add_info(list, path, query));
+  WEFT_TRY(const std::vector<sdk::IpPath> found,
+           sdk::ip_paths(query, {"udp", "UDP-IP", settings_.interfaces}));
+  for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, query));
   return list;
 }
 
@@ -247,13 +113,7 @@ Result<fid_fabric *> UdpProvider::fabric(const fi_fabric_attr &attr, void *conte
 }
 
 Result<void> UdpProvider::explain(const sdk::LineSink &line) {
-  WEFT_TRY(const sdk::InterfaceRanking ranking, interfaces());
-  for (const sdk::RankedInterface &i : ranking.used)
-    line("%s, datagrams of up to %zu bytes", i.text().c_str(),
-         largest_datagram(i.interface.address.family(), i.interface.mtu));
-  for (const sdk::RankedInterface &i : ranking.left_out) line("%s", i.text().c_str());
-  if (ranking.used.empty()) line("%s", ranking.nothing.c_str());
-  return {};
+  return sdk::explain_interfaces(settings_.interfaces, line);
 }
 
 }  // namespace weft::udp

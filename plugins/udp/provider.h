@@ -7,13 +7,12 @@
 #define WEFT_PLUGINS_UDP_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/interfaces.h>
 #include <weft/sdk/params.h>
+#include <weft/sdk/paths.h>
 #include <weft/sdk/unit.h>
 
+#include <cstddef>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "plugins/udp/settings.h"
 
@@ -66,19 +65,10 @@ class UdpProvider {
   Result<void> explain(const sdk::LineSink &line);
 
  private:
-  // A way out of this host, or a wildcard.
-  struct Path {
-    std::string domain, fabric;
-    sdk::SockAddr source;
-    sdk::SockAddr dest;  // AF_UNSPEC: none
-    unsigned mtu = 0;
-  };
   explicit UdpProvider(const weft_instance *instance)
       : instance_(instance), settings_(Settings::from(instance)) {}
 
-  Result<sdk::InterfaceRanking> interfaces() const;
-  Result<std::vector<Path>> paths(const sdk::GetinfoQuery &query) const;
-  Result<void> add_info(sdk::InfoList &list, const Path &path,
+  Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path,
                         const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;

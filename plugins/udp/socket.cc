@@ -107,15 +107,6 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address) {
                                      : "");
 }
 
-std::optional<sdk::SockAddr> socket_name(int fd) {
-  sockaddr_storage name;
-  socklen_t size = sizeof name;
-  if (getsockname(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return {};
-  auto address = sdk::SockAddr::from(&name, size);
-  if (!address) return {};
-  return *address;
-}
-
 bool is_multicast(const sdk::SockAddr &address) {
   if (address.family() == AF_INET) return IN_MULTICAST(ntohl(ipv4(address).s_addr));
   const sockaddr_in6 in = ipv6(address);

@@ -14,7 +14,6 @@
 #include <weft/result.h>
 #include <weft/sdk/address.h>
 
-#include <optional>
 #include <utility>
 
 #include "plugins/udp/settings.h"
@@ -45,7 +44,6 @@ class UniqueFd {
 // address has one form only.
 Result<UniqueFd> open_socket(int family, const Settings &settings);
 Result<void> bind_socket(int fd, const sdk::SockAddr &address);
-std::optional<sdk::SockAddr> socket_name(int fd);
 
 bool is_multicast(const sdk::SockAddr &address);
 // Datagrams for groups leave by the interface that has the address `local`.

@@ -47,13 +47,7 @@ class TestSocket {
   TestSocket &operator=(const TestSocket &) = delete;
 
   int fd() const { return fd_; }
-  sdk::SockAddr name() const { return name_of(fd_); }
-  static sdk::SockAddr name_of(int fd) {
-    sockaddr_storage storage;
-    socklen_t size = sizeof storage;
-    if (getsockname(fd, reinterpret_cast<sockaddr *>(&storage), &size) != 0) give_up("getsockname");
-    return *sdk::SockAddr::from(&storage, size);
-  }
+  sdk::SockAddr name() const { return *sdk::socket_name(fd_); }
 
   void send(const sdk::SockAddr &to, const Bytes &bytes) {
     if (::sendto(fd_, bytes.data(), bytes.size(), 0, to.c(), to.size()) != ssize_t(bytes.size()))

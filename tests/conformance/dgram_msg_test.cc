@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Datagrams (fi_msg.3, fi_endpoint.3, fi_cq.3): every form of send and receive, sources,
+// truncation, limits, cancel, batches, counters and selective completion.
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "tests/conformance/dgram_harness.h"
+
+namespace weft::conformance::dgram {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+fi_msg message_of(const std::vector<iovec> &iov, fi_addr_t to, void *context) {
+  fi_msg message{};
+  message.msg_iov = iov.data();
+  message.iov_count = iov.size();
+  message.addr = to;
+  message.context = context;
+  return message;
+}
+
+struct Form {
+  const char *name;
+  bool completes;
+  ssize_t (*send)(Net &net, Bytes &out);
+};
+std::ostream &operator<<(std::ostream &out, const Form &form) {
+  return out << form.name;
+}
+
+const Form kForms[] = {
+    {"Send", true,
+     [](Net &net, Bytes &out) {
+       return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out);
+     }},
+    {"Sendv", true,
+     [](Net &net, Bytes &out) {
+       const auto iov = cut(out, net[0].info->tx_attr->iov_limit);
+       return fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), &out);
+     }},
+    {"Sendmsg", true,
+     [](Net &net, Bytes &out) {
+       const auto iov = cut(out, 2);
+       const fi_msg message = message_of(iov, net.at(0, 1), &out);
+       return fi_sendmsg(net[0].ep, &message, FI_COMPLETION);
+     }},
+    {"SendmsgInject", true,
+     [](Net &net, Bytes &out) {
+       Bytes copy = out;
+       const auto iov = cut(copy, 3);
+       const fi_msg message = message_of(iov, net.at(0, 1), &out);
+       const ssize_t rc = fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_INJECT);
+       std::fill(copy.begin(), copy.end(), 0xdd);  // the buffer is the caller's again
+       return rc;
+     }},
+    {"SendmsgInjectMore", true,
+     [](Net &net, Bytes &out) {
+       Bytes copy = out;
+       const auto iov = cut(copy, 3);
+       const fi_msg message = message_of(iov, net.at(0, 1), &out);
+       const ssize_t rc = fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_INJECT | FI_MORE);
+       std::fill(copy.begin(), copy.end(), 0xdd);
+       return rc;
+     }},
+    {"SendmsgMore", true,
+     [](Net &net, Bytes &out) {
+       const auto iov = cut(out, 1);
+       const fi_msg message = message_of(iov, net.at(0, 1), &out);
+       return fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_MORE);
+     }},
+    {"Inject", false,
+     [](Net &net, Bytes &out) {
+       Bytes copy = out;
+       const ssize_t rc = fi_inject(net[0].ep, copy.data(), copy.size(), net.at(0, 1));
+       std::fill(copy.begin(), copy.end(), 0xdd);
+       return rc;
+     }},
+};
+
+enum class When { kBefore, kAfter };
+
+class DgramForm : public ::testing::TestWithParam<std::tuple<Form, When>> {};
+INSTANTIATE_TEST_SUITE_P(All, DgramForm,
+                         ::testing::Combine(::testing::ValuesIn(kForms),
+                                            ::testing::Values(When::kBefore, When::kAfter)),
+                         [](const auto &info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) == When::kBefore ? "Expected"
+                                                                            : "Unexpected");
+                         });
+
+TEST_P(DgramForm, EverySizeArrivesOnce) {
+  DGRAM_NEEDS(FI_MSG, "FI_MSG");
+  const Form &form = std::get<0>(GetParam());
+  const When when = std::get<1>(GetParam());
+  Net net;
+  const size_t most = net[0].info->ep_attr->max_msg_size;
+  for (size_t size : {size_t(0), size_t(1), size_t(8), size_t(500), most - 1, most}) {
+    SCOPED_TRACE(size);
+    Bytes out = pattern(size, unsigned(size)), in(size + 8, 0xee);
+    const auto receive = [&] {
+      must(fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
+    };
+    if (when == When::kBefore) receive();
+    net.post([&] { return form.send(net, out); });
+    if (when == When::kAfter) {
+      net.settle();
+      EXPECT_FALSE(poll(net[1].rx_cq).has_value()) << "a completion without a receive";
+      receive();
+    }
+    const Completion got = net.wait(net[1].rx_cq);
+    ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
+    EXPECT_EQ(got.context, &in);
+    EXPECT_EQ(got.len, size);
+    EXPECT_EQ(got.flags, uint64_t(FI_RECV | FI_MSG));
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
+    for (size_t i = size; i < in.size(); ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer";
+    if (form.completes) {
+      const Completion sent = net.wait(net[0].tx_cq);
+      EXPECT_EQ(sent.err, 0) << fi_strerror(sent.err);
+      EXPECT_EQ(sent.context, &out);
+      EXPECT_EQ(sent.flags, uint64_t(FI_SEND | FI_MSG));
+    }
+  }
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
+  EXPECT_FALSE(poll(net[1].rx_cq).has_value());
+}
+
+TEST(DgramMsg, RecvvAndRecvmsgScatter) {
+  DGRAM_NEEDS(FI_MSG, "FI_MSG");
+  Net net;
+  for (size_t size : {0, 1, 3, 100, 1000}) {
+    for (size_t parts = 1; parts <= net[1].info->rx_attr->iov_limit; ++parts) {
+      SCOPED_TRACE(std::to_string(size) + " in " + std::to_string(parts));
+      Bytes out = pattern(size, unsigned(parts)), in(size);
+      const auto iov = cut(in, parts);
+      if (parts % 2 == 0) {
+        must(fi_recvv(net[1].ep, iov.data(), nullptr, iov.size(), FI_ADDR_UNSPEC, &in));
+      } else {
+        const fi_msg message = message_of(iov, FI_ADDR_UNSPEC, &in);
+        must(fi_recvmsg(net[1].ep, &message, FI_COMPLETION));
+      }
+      net.post([&] { return kForms[0].send(net, out); });
+      const Completion got = net.wait(net[1].rx_cq);
+      ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
+      EXPECT_EQ(got.len, size);
+      EXPECT_EQ(in, out);
+      EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    }
+  }
+}
+
+TEST(DgramMsg, WhatAnEndpointCannotDoIsRefusedAtTheCall) {
+  covers("limits");
+  Net net;
+  const size_t most = net[0].info->ep_attr->max_msg_size;
+  Bytes bytes(most + 1);
+  const fi_addr_t to = net.at(0, 1);
+  EXPECT_EQ(fi_send(net[0].ep, bytes.data(), most + 1, nullptr, to, nullptr), -FI_EMSGSIZE);
+  EXPECT_EQ(fi_inject(net[0].ep, bytes.data(), most + 1, to), -FI_EMSGSIZE);
+  const iovec huge[2] = {{bytes.data(), SIZE_MAX}, {bytes.data(), 2}};
+  EXPECT_EQ(fi_sendv(net[0].ep, huge, nullptr, 2, to, nullptr), -FI_EMSGSIZE);
+  auto iov = cut(bytes, net[0].info->tx_attr->iov_limit + 1);
+  EXPECT_LT(fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), to, nullptr), 0);
+  EXPECT_LT(fi_recvv(net[0].ep, iov.data(), nullptr, iov.size(), FI_ADDR_UNSPEC, nullptr), 0);
+  EXPECT_LT(fi_sendv(net[0].ep, nullptr, nullptr, 1, to, nullptr), 0);
+  EXPECT_LT(fi_recv(net[0].ep, nullptr, 10, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
+  EXPECT_LT(fi_senddata(net[0].ep, bytes.data(), 1, nullptr, 7, to, nullptr), 0);
+  EXPECT_LT(fi_injectdata(net[0].ep, bytes.data(), 1, 7, to), 0);
+  EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, 1000, nullptr), 0) << "no such peer";
+  EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
+  const fi_msg message = message_of(cut(bytes, 1), to, nullptr);
+  EXPECT_LT(fi_sendmsg(net[0].ep, &message, uint64_t(1) << 63), 0);
+  EXPECT_LT(fi_sendmsg(net[0].ep, &message, FI_DELIVERY_COMPLETE), 0) << "nobody can promise that";
+  EXPECT_LT(fi_sendmsg(net[0].ep, nullptr, 0), 0);
+  EXPECT_LT(fi_recvmsg(net[0].ep, nullptr, 0), 0);
+  EXPECT_LT(fi_recvmsg(net[0].ep, &message, FI_PEEK), 0);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value()) << "a refused call must not complete";
+  net.exchange(0, 1, most);
+}
+
+// fi_cq.3: FI_ETRUNC, olen is what did not fit; the endpoint goes on.
+TEST(DgramMsg, TruncationIsAnErrorOfThatReceiveOnly) {
+  covers("truncation");
+  Net net;
+  for (size_t size : {1, 100, 1400}) {
+    for (size_t room : {size_t(0), size_t(size / 2), size_t(size - 1)}) {
+      for (size_t parts : {1, 2}) {
+        SCOPED_TRACE(std::to_string(size) + " into " + std::to_string(room));
+        Bytes out = pattern(size, 1), in(size, 0xee), head(in);
+        head.resize(room);
+        const std::vector<iovec> iov{{in.data(), room / parts},
+                                     {in.data() + room / parts, room - room / parts}};
+        must(fi_recvv(net[1].ep, iov.data(), nullptr, 2, FI_ADDR_UNSPEC, &in));
+        net.post([&] { return kForms[0].send(net, out); });
+        const Completion got = net.wait(net[1].rx_cq);
+        EXPECT_EQ(got.err, FI_ETRUNC);
+        EXPECT_EQ(got.context, &in);
+        EXPECT_EQ(got.len, room);
+        EXPECT_EQ(got.olen, size - room);
+        EXPECT_TRUE(std::equal(in.begin(), in.begin() + ptrdiff_t(room), out.begin()));
+        for (size_t i = room; i < size; ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer";
+        EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+        net.exchange(0, 1, size);
+      }
+    }
+  }
+}
+
+TEST(DgramMsg, SourcesAreNamedByTheAddressVector) {
+  DGRAM_NEEDS(FI_MSG | FI_SOURCE, "FI_SOURCE");
+  for (auto type : {FI_AV_TABLE, FI_AV_MAP}) {
+    Options options;
+    options.caps |= FI_SOURCE;
+    options.av_type = type;
+    Net net(4, options);
+    for (size_t from : {3, 1, 2, 1}) {
+      Bytes out = pattern(10, 1), in(10);
+      must(fi_recv(net[0].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, &in));
+      net.post(
+          [&] { return fi_send(net[from].ep, out.data(), 10, nullptr, net.at(from, 0), &out); });
+      EXPECT_EQ(net.wait(net[0].rx_cq).source, net.at(0, from));
+      net.wait(net[from].tx_cq);
+    }
+  }
+}
+
+TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {
+  covers("FI_SOURCE");
+  Net net;
+  Bytes out = pattern(10, 1), in(10);
+  must(fi_recv(net[1].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] { return kForms[0].send(net, out); });
+  EXPECT_EQ(net.wait(net[1].rx_cq).source, FI_ADDR_NOTAVAIL);
+}
+
+// A stranger's datagram is received; whose it is, is not known, until he is inserted.
+TEST(DgramMsg, AnUnknownSourceIsReceivedAllTheSame) {
+  DGRAM_NEEDS(FI_MSG | FI_SOURCE, "FI_SOURCE");
+  Options options;
+  options.caps |= FI_SOURCE;
+  Net net(1, options);
+  PlainSocket stranger;
+  const Bytes out = pattern(33, 1);
+  Bytes in(100);
+  fi_addr_t known = FI_ADDR_NOTAVAIL;
+  for (int round = 0; round < 3; ++round) {
+    must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+    ASSERT_EQ(stranger.send(net[0].name(), out), 0);
+    const Completion got = net.wait(net[0].rx_cq);
+    EXPECT_EQ(got.err, 0);
+    EXPECT_EQ(got.len, 33u);
+    EXPECT_EQ(got.source, known);
+    if (round == 0) known = net[0].insert(stranger.name());
+    if (round == 1) {
+      must(fi_av_remove(net[0].av, &known, 1, 0));
+      known = FI_ADDR_NOTAVAIL;
+    }
+  }
+}
+
+// fi_cq.3: with FI_SOURCE_ERR the entry is an error with the address in err_data, with which the
+// sender can be inserted.
+TEST(DgramMsg, AnUnknownSourceIsToldByItsAddress) {
+  DGRAM_NEEDS(FI_MSG | FI_SOURCE | FI_SOURCE_ERR, "FI_SOURCE_ERR");
+  Options options;
+  options.caps |= FI_SOURCE | FI_SOURCE_ERR;
+  Net net(1, options);
+  PlainSocket stranger;
+  const Bytes out = pattern(33, 1);
+  Bytes in(33);
+  must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  ASSERT_EQ(stranger.send(net[0].name(), out), 0);
+  const Completion got = net.wait(net[0].rx_cq);
+  EXPECT_EQ(got.err, FI_EADDRNOTAVAIL);
+  EXPECT_EQ(got.context, &in);
+  EXPECT_EQ(got.len, 33u);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(got.err_data, stranger.name());
+  const fi_addr_t known = net[0].insert(got.err_data);
+  must(fi_send(net[0].ep, in.data(), in.size(), nullptr, known, &in));
+  EXPECT_EQ(stranger.receive(), out);
+  must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  ASSERT_EQ(stranger.send(net[0].name(), out), 0);
+  const Completion again = net.wait(net[0].rx_cq);
+  EXPECT_EQ(again.err, 0);
+  EXPECT_EQ(again.source, known);
+}
+
+TEST(DgramMsg, APlainSocketIsAPeer) {
+  covers("plain sockets as peers");
+  Net net(1);
+  PlainSocket peer;
+  const fi_addr_t to = net[0].insert(peer.name());
+  for (size_t size : {0, 1, 1000, 1400}) {
+    Bytes out = pattern(size, 3), in(size);
+    must(fi_send(net[0].ep, out.data(), size, nullptr, to, nullptr));
+    std::string from;
+    EXPECT_EQ(peer.receive(&from), out);
+    EXPECT_EQ(from, net[0].name());
+    must(fi_recv(net[0].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
+    ASSERT_EQ(peer.send(from, out), 0);
+    EXPECT_EQ(net.wait(net[0].rx_cq).len, size);
+    EXPECT_EQ(in, out);
+  }
+}
+
+TEST(DgramMsg, CancelEndsAReceive) {
+  covers("fi_cancel");
+  Net net;
+  Bytes first(100), second(100);
+  must(fi_recv(net[1].ep, first.data(), 100, nullptr, FI_ADDR_UNSPEC, &first));
+  must(fi_recv(net[1].ep, second.data(), 100, nullptr, FI_ADDR_UNSPEC, &second));
+  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &first), 0);
+  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &first), -FI_ENOENT);
+  const Completion cancelled = net.wait(net[1].rx_cq);
+  EXPECT_EQ(cancelled.err, FI_ECANCELED);
+  EXPECT_EQ(cancelled.context, &first);
+  Bytes out = pattern(100, 3);
+  net.post([&] { return kForms[0].send(net, out); });
+  EXPECT_EQ(net.wait(net[1].rx_cq).context, &second);
+  EXPECT_EQ(second, out);
+}
+
+TEST(DgramMsg, AnEndpointSendsToItself) {
+  covers("FI_LOCAL_COMM");
+  Net net(1);
+  net.exchange(0, 0, 1000);
+}
+
+TEST(DgramMsg, ReceivesAreLimitedByTheQueuesSize) {
+  covers("limits");
+  Options options;
+  options.rx_size = 16;
+  Net net(2, options);
+  const size_t size = net[1].info->rx_attr->size;
+  std::vector<Bytes> in(size, Bytes(8));
+  for (auto &buffer : in)
+    must(fi_recv(net[1].ep, buffer.data(), 8, nullptr, FI_ADDR_UNSPEC, &buffer));
+  EXPECT_EQ(fi_recv(net[1].ep, in[0].data(), 8, nullptr, FI_ADDR_UNSPEC, nullptr), -FI_EAGAIN);
+  Bytes out = pattern(8, 3);
+  net.post([&] { return kForms[0].send(net, out); });
+  EXPECT_EQ(net.wait(net[1].rx_cq).context, &in[0]) << "in order of posting";
+  must(fi_recv(net[1].ep, in[0].data(), 8, nullptr, FI_ADDR_UNSPEC, nullptr));
+}
+
+// FI_RM_ENABLED: whoever does not read completions is told to; nothing is lost, nothing overruns.
+TEST(DgramMsg, AFullQueuePutsSendsOff) {
+  covers("FI_RM_ENABLED");
+  Options options;
+  options.resource_mgmt = FI_RM_ENABLED;
+  options.tx_cq.size = 8;
+  Net net(2, options);
+  Bytes out = pattern(8, 1);
+  ssize_t rc = 0;
+  size_t sent = 0;
+  while (sent < 100000 && (rc = kForms[0].send(net, out)) == 0) ++sent;
+  EXPECT_EQ(rc, -FI_EAGAIN);
+  EXPECT_GE(sent, 8u);
+  EXPECT_LT(sent, 100000u);
+  for (size_t i = 0; i < sent; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
+  EXPECT_EQ(kForms[0].send(net, out), 0);
+}
+
+TEST(DgramMsg, CountersCount) {
+  covers("counters");
+  fid_cntr *sent = nullptr, *received = nullptr;
+  Net net(2, {}, [&](Node &node) {
+    (sent == nullptr ? sent : received) = node.count(sent == nullptr ? FI_SEND : FI_RECV);
+  });
+  Bytes in(100), out = pattern(100, 1);
+  for (unsigned i = 0; i < 5; ++i) {
+    must(fi_recv(net[1].ep, in.data(), i == 4 ? 50 : 100, nullptr, FI_ADDR_UNSPEC, &in));
+    must(fi_inject(net[0].ep, out.data(), 100, net.at(0, 1)));
+    net.wait(net[1].rx_cq);
+  }
+  EXPECT_EQ(fi_cntr_read(sent), 5u);
+  EXPECT_EQ(fi_cntr_read(received), 4u);
+  EXPECT_EQ(fi_cntr_readerr(received), 1u) << "the truncated one";
+}
+
+TEST(DgramMsg, SelectiveCompletionReportsWhatWasAskedForAndErrors) {
+  covers("FI_SELECTIVE_COMPLETION");
+  Options options;
+  options.tx_cq_flags = options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
+  Net net(2, options);
+  Bytes in(100), out = pattern(100, 1);
+  const auto iov = cut(out, 1), into = cut(in, 1);
+  const fi_msg message = message_of(iov, net.at(0, 1), &out),
+               receive = message_of(into, FI_ADDR_UNSPEC, &in);
+  must(fi_recv(net[1].ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, nullptr));
+  must(fi_recvmsg(net[1].ep, &receive, FI_COMPLETION));
+  must(fi_recv(net[1].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, nullptr));
+  must(fi_send(net[0].ep, out.data(), 100, nullptr, net.at(0, 1), nullptr));
+  must(fi_sendmsg(net[0].ep, &message, FI_COMPLETION));
+  must(fi_sendmsg(net[0].ep, &message, 0));
+  EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+  EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, FI_ETRUNC);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
+  EXPECT_FALSE(poll(net[1].rx_cq).has_value());
+}
+
+// ---- batches ----
+
+// What was announced with FI_MORE goes out with the send that ends the batch, or the next progress;
+// each is one datagram, in order here, and completes.
+TEST(DgramMore, ABatchArrivesWhole) {
+  covers("FI_MORE");
+  Options options;
+  options.caps |= FI_SOURCE;
+  Net net(3, options);
+  std::mt19937 random(7);
+  for (int round = 0; round < 30; ++round) {
+    const size_t count = 1 + random() % 150;
+    const bool ends = random() % 2;
+    std::vector<Bytes> out, in(count, Bytes(1472));
+    size_t size = random() % 1473;
+    for (size_t i = 0; i < count; ++i) {
+      if (random() % 10 == 0) size = random() % 1473;
+      out.push_back(pattern(size, unsigned(i)));
+    }
+    for (auto &buffer : in)
+      must(fi_recv(net[1].ep, buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, &buffer));
+    for (size_t i = 0; i < count; ++i) {
+      const auto iov = cut(out[i], 1 + random() % 3);
+      const fi_msg message = message_of(iov, net.at(0, 1), &out[i]);
+      const bool more = i + 1 < count || !ends;
+      net.post(
+          [&] { return fi_sendmsg(net[0].ep, &message, FI_COMPLETION | (more ? FI_MORE : 0)); });
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Completion got = net.wait(net[1].rx_cq);
+      ASSERT_EQ(got.err, 0);
+      ASSERT_EQ(got.context, &in[i]);
+      ASSERT_EQ(got.len, out[i].size());
+      ASSERT_EQ(got.source, net.at(1, 0));
+      in[i].resize(got.len);
+      ASSERT_EQ(in[i], out[i]) << i;
+      const Completion sent = net.wait(net[0].tx_cq);
+      ASSERT_EQ(sent.err, 0);
+      ASSERT_EQ(sent.context, &out[i]);
+    }
+  }
+}
+
+// A send without FI_MORE leaves nothing behind: no progress is made between it and the receiver.
+TEST(DgramMore, TheEndOfABatchFlushesAllOfIt) {
+  covers("FI_MORE");
+  Net net(1);
+  PlainSocket a, b;
+  const fi_addr_t to[2] = {net[0].insert(a.name()), net[0].insert(b.name())};
+  const Bytes original = pattern(700, 1);
+  Bytes bytes = original;
+  const auto iov = cut(bytes, 1);
+  const auto fill = [&] { std::copy(original.begin(), original.end(), bytes.begin()); };
+  const auto batch = [&](size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const fi_msg message = message_of(iov, to[i % 2], nullptr);
+      must(fi_sendmsg(net[0].ep, &message, FI_MORE | FI_COMPLETION));
+    }
+  };
+  const auto expect = [&](PlainSocket &at, size_t count) {
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(at.receive(), original) << i;
+    EXPECT_FALSE(at.receive(nullptr, std::chrono::milliseconds(0)));
+  };
+  batch(10);
+  must(fi_send(net[0].ep, bytes.data(), bytes.size(), nullptr, to[0], nullptr));
+  std::fill(bytes.begin(), bytes.end(), 0xdd);  // all of it is the caller's again
+  expect(a, 6);
+  expect(b, 5);
+  fill();
+  batch(2);
+  must(fi_inject(net[0].ep, bytes.data(), bytes.size(), to[1]));
+  expect(a, 1);
+  expect(b, 2);
+  // A call that fails ends the batch as well.
+  batch(4);
+  EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, 4711, nullptr), 0);
+  std::fill(bytes.begin(), bytes.end(), 0xdd);
+  expect(a, 2);
+  expect(b, 2);
+  fill();
+  batch(2);
+  EXPECT_EQ(fi_send(net[0].ep, bytes.data(), 1 << 20, nullptr, to[0], nullptr), -FI_EMSGSIZE);
+  std::fill(bytes.begin(), bytes.end(), 0xdd);
+  expect(a, 1);
+  expect(b, 1);
+}
+
+// Who is refused by the kernel gets a completion with the reason, and the others go.
+TEST(DgramMore, AFailureIsThatDatagramsOnly) {
+  covers("FI_MORE");
+  Net net(1);
+  PlainSocket peer;
+  const fi_addr_t to = net[0].insert(peer.name());
+  PlainSocket broadcast;  // only its address is borrowed
+  std::string name = broadcast.name();
+  std::fill(name.begin() + 4, name.begin() + 8, char(0xff));
+  const fi_addr_t nobody = net[0].insert(name);
+  Bytes bytes = pattern(100, 1);
+  char a, b, c;
+  const auto iov = cut(bytes, 1);
+  for (auto [dest, context] : {std::pair{to, &a}, {nobody, &b}, {to, &c}}) {
+    const fi_msg message = message_of(iov, dest, context);
+    must(fi_sendmsg(net[0].ep, &message, FI_MORE | FI_COMPLETION));
+  }
+  const Completion first = net.wait(net[0].tx_cq), second = net.wait(net[0].tx_cq),
+                   third = net.wait(net[0].tx_cq);
+  EXPECT_EQ(first.err, 0);
+  EXPECT_EQ(first.context, &a);
+  EXPECT_TRUE(second.err == FI_EACCES || second.err == ENETUNREACH) << second.err;
+  EXPECT_EQ(second.context, &b);
+  EXPECT_EQ(third.err, 0);
+  EXPECT_EQ(third.context, &c);
+  EXPECT_EQ(peer.receive(), bytes);
+  EXPECT_EQ(peer.receive(), bytes);
+}
+
+// ---- what others send ----
+
+// A hostile peer: datagrams of every kind of size, to an endpoint that expects small ones.
+TEST(DgramHostile, EverySizeIsTakenOrToldOf) {
+  covers("hostile peers");
+  Options options;
+  options.caps |= FI_SOURCE;
+  Net net(1, options);
+  PlainSocket peer;
+  std::mt19937 random(3);
+  std::vector<size_t> sizes;
+  for (size_t size = 0; size <= 65507; size += 1 + size / 8 + random() % 40) sizes.push_back(size);
+  sizes.push_back(65507);
+  for (size_t room : {0, 1, 64, 1472, 65536}) {
+    for (size_t size : sizes) {
+      Bytes in(room + 8, 0xee);
+      const Bytes out = pattern(size, unsigned(size));
+      must(fi_recv(net[0].ep, in.data(), room, nullptr, FI_ADDR_UNSPEC, &in));
+      ASSERT_EQ(peer.send(net[0].name(), out), 0);
+      const Completion got = net.wait(net[0].rx_cq);
+      ASSERT_EQ(got.err, size > room ? FI_ETRUNC : 0) << size << " into " << room;
+      ASSERT_EQ(got.len, std::min(size, room));
+      ASSERT_EQ(got.olen, size - std::min(size, room));
+      ASSERT_TRUE(std::equal(in.begin(), in.begin() + ptrdiff_t(got.len), out.begin()));
+      for (size_t i = room; i < in.size(); ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer";
+    }
+  }
+}
+
+TEST(DgramHostile, AFloodCostsNoMemoryAndNobodyElse) {
+  covers("hostile peers");
+  Net net(2);
+  PlainSocket peer;
+  const Bytes out = pattern(60000, 1);
+  for (int i = 0; i < 2000; ++i)
+    peer.send(net[1].name(), out);  // the socket drops what is too much
+  net.exchange(1, 0, 1000);
+  Bytes in(100);
+  size_t seen = 0;
+  for (; seen < 100000; ++seen) {
+    must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+    net.settle();
+    const auto got = poll(net[1].rx_cq);
+    if (!got) break;
+    EXPECT_EQ(got->err, FI_ETRUNC);
+  }
+  EXPECT_GT(seen, 0u);
+  EXPECT_LT(seen, 2000u);
+  must(fi_cancel(net[1].ep.fid(), &in));
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, FI_ECANCELED);
+  net.exchange(0, 1, 1000);
+}
+
+}  // namespace
+}  // namespace weft::conformance::dgram
