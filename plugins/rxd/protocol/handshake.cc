@@ -208,8 +208,9 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     case wire::PacketKind::kReset:
       break;
     default: {
-      Peer *peer = peer_of(header->to, header->cookie);
-      if (peer == nullptr || peer->weft == nullptr || peer->losing) {
+      Peer *peer = peer_of(header->to);
+      if (peer == nullptr || peer->weft == nullptr || peer->losing ||
+          peer->weft->cookie() != header->cookie) {
         ++statistics_.strangers;
         return false;
       }

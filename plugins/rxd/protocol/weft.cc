@@ -39,6 +39,7 @@ WeftConversation::WeftConversation(Core &core, Peer &peer, const wire::Part &our
                    {core.settings().first_datagram, ours.datagram, theirs.datagram})),
                theirs.limit),
       theirs_(theirs),
+      cookie_(ours.cookie + theirs.cookie),
       checksum_(((ours.flags | theirs.flags) & wire::kPartChecksum) != 0),
       authentic_(core.has_key()),
       datagram_(uint32_t(

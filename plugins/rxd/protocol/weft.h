@@ -109,6 +109,9 @@ class WeftConversation final : public Conversation {
   // Packets that are welcome at first: what `limit` of our part says.
   static uint32_t first_limit(Core &core);
   const wire::Part &theirs() const { return theirs_; }
+  // What stands in the cookie field of our packets, and of the peer's: it names both ends, so that
+  // a packet of a connection that only one of them has in common with this one is none of ours.
+  uint32_t cookie() const { return cookie_; }
   // The peer has answered the handshake once more.
   void heard();
   // A message that the peer's credit was charged for is out of the way.
@@ -199,6 +202,7 @@ class WeftConversation final : public Conversation {
   Pools &pools_;
   Channel channel_;
   const wire::Part theirs_;
+  const uint32_t cookie_;
   std::unique_ptr<wire::Key> key_;
   const bool checksum_, authentic_;
   bool parting_ = false, parted_ = false, ended_ = false;

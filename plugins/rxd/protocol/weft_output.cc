@@ -424,7 +424,7 @@ wire::Header WeftConversation::header(wire::PacketKind kind, uint16_t flags, uin
   return {.kind = kind,
           .flags = flags,
           .to = theirs_.connection,
-          .cookie = theirs_.cookie,
+          .cookie = cookie_,
           .time = Channel::clock(now)};
 }
 

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The protocol among simulated endpoints, thousands of seeds. A seed that fails says how to run it
+// alone: SEED=n. WEFT_SEEDS says how many there are.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "plugin-api/sdk/test_allocations.h"
+#include "plugins/rxd/protocol/simulation.h"
+#include "plugins/rxd/protocol/weft.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1000 * kMillisecond;
+
+Settings patient() {
+  Settings settings;
+  settings.stock_peers = false;
+  settings.checksum = Checksum::kOn;
+  settings.peer_timeout_ns = 300 * kSecond;
+  return settings;
+}
+
+TEST(Network, OneMessage) {
+  World world(1);
+  world.eagain = 0;
+  Node &a = world.add(0, patient()), &b = world.add(1, patient());
+  b.post(100, true);
+  a.send(1, 100, {});
+  EXPECT_TRUE(
+      world.run_until([&] { return world.all_ended() && b.received.size() == 1; }, kSecond));
+  world.check(true);
+}
+
+TEST(Network, ToItself) {
+  World world(2);
+  Node &a = world.add(0, patient());
+  for (size_t length : {0, 10, 5000, 300000}) a.send(0, length, {});
+  a.read(0, 70000, 5);
+  a.write(0, 70000, 5, true);
+  a.add(0);
+  world.run(5 * kMillisecond);
+  for (int i = 0; i < 4; ++i) a.post(300000, true);
+  EXPECT_TRUE(
+      world.run_until([&] { return world.all_ended() && a.received.size() == 4; }, 10 * kSecond));
+  world.check(true);
+}
+
+// What a seed is: how many endpoints, what weather, what happens.
+void run_seed(uint64_t seed) {
+  World world(seed);
+  const uint64_t kind = seed % 10;
+  size_t nodes = 2;
+  if (kind == 8) nodes = 3 + world.some(4);
+  if (seed % 500 == 8) nodes = 20 + world.some(81);
+  Settings settings = patient();
+  world.weather.delay = 1000 + world.some(200'000);
+  world.eagain = unsigned(world.some(100));
+  if (world.chance(200)) world.low = unsigned(world.some(500));
+  if (world.chance(300)) world.datagram = world.chance(500) ? 65000 : 9000;
+  if (world.chance(100)) world.window = 8192;
+  if (world.chance(150)) settings.unexpected_limit = 40'000;
+  if (kind == 9) settings.auth_key = "a key of both";
+  bool all_well = true;
+  switch (kind) {
+    case 0:
+      break;
+    case 1:
+      world.weather.loss = unsigned(world.some(301));
+      break;
+    case 2:
+      world.weather.doubled = unsigned(world.some(300));
+      world.weather.jitter = world.some(1'000'000);
+      break;
+    case 3:
+      world.weather.damaged = unsigned(world.some(200));
+      world.weather.loss = unsigned(world.some(50));
+      break;
+    case 4:
+      world.ways[{0, 1}] = {.loss = unsigned(world.some(200)), .delay = 1000};
+      world.ways[{1, 0}] = {
+          .loss = unsigned(world.some(200)), .delay = 2'000'000, .jitter = 500'000};
+      if (world.chance(300)) world.ways[{0, 1}].path_mtu = 1472 + world.some(20000);
+      break;
+    case 5:  // a partition that heals
+      world.after(world.some(3 * kMillisecond), [&world] {
+        world.cut.insert({0, 1});
+        if (world.chance(500)) world.cut.insert({1, 0});
+        world.after(world.some(3 * kSecond), [&world] { world.cut.clear(); });
+      });
+      break;
+    default:
+      world.weather = {.loss = unsigned(world.some(150)),
+                       .doubled = unsigned(world.some(100)),
+                       .damaged = unsigned(world.some(50)),
+                       .delay = 1000 + world.some(100'000),
+                       .jitter = world.some(200'000)};
+      break;
+  }
+  if (kind == 7) settings.peer_timeout_ns = 2 * kSecond;
+  if (kind == 6) settings.peer_timeout_ns = 20 * kSecond;
+  for (size_t i = 0; i < nodes; ++i) world.add(i, settings).introduces = world.chance(500);
+  const size_t largest = kind == 8 ? 5000 : (world.chance(150) ? 400'000 : 20'000);
+  const size_t count = nodes > 10 ? 2 * nodes : 5 + world.some(25);
+  const bool truncates = world.chance(100);
+  // Receives and operations at random times.
+  std::vector<size_t> expected(nodes * 2);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t from = world.some(nodes), to = world.chance(50) ? from : world.some(nodes);
+    const uint64_t when = world.some(world.chance(300) ? 1000 : 5 * kMillisecond);
+    const uint64_t what = world.some(10);
+    const size_t length =
+        world.chance(600) ? world.some(200) : world.some(world.chance(500) ? 3000 : largest);
+    const Node::Form form{.tagged = world.chance(700),
+                          .delivery = world.chance(200),
+                          .fence = world.chance(50),
+                          .inject = world.chance(200),
+                          .more = world.chance(200)};
+    const size_t at = world.some(1000);
+    if (what < 7 && nodes <= 100) ++expected[2 * to + (form.tagged ? 1 : 0)];
+    world.after(when, [&world, from, to, what, length, form, at] {
+      Node *n = world.node(from);
+      if (n == nullptr) return;
+      if (what < 7) {
+        n->send(to, length, form);
+      } else if (what == 7) {
+        n->write(to, length, at, form.tagged);
+      } else if (what == 8) {
+        n->read(to, length, at);
+      } else {
+        n->add(to);
+      }
+    });
+  }
+  for (size_t to = 0; to < nodes; ++to)
+    for (size_t tagged = 0; tagged < 2; ++tagged)
+      for (size_t i = 0; i < expected[2 * to + tagged]; ++i) {
+        const size_t room =
+            truncates && world.chance(300) ? world.some(largest) : std::max(largest, size_t{3000});
+        world.after(world.some(10 * kMillisecond), [&world, to, tagged, room] {
+          if (Node *n = world.node(to)) n->post(room, tagged != 0);
+        });
+      }
+  if (kind == 6 || kind == 7) {
+    all_well = false;
+    const size_t who = world.some(2);
+    world.after(world.some(6 * kMillisecond), [&world, who, kind, settings] {
+      world.kill(who);
+      if (kind == 7) return;
+      world.after(world.some(kSecond), [&world, who, settings] {
+        Node &n = world.add(who, settings);
+        for (int i = 0; i < 40; ++i) {
+          n.post(400'000, true);
+          n.post(400'000, false);
+        }
+        // It goes on: others reach it, and it others.
+        for (size_t i = 0; i < 5; ++i) n.send(1 - who, world.some(10'000), {});
+        if (Node *other = world.node(1 - who))
+          for (size_t i = 0; i < 5; ++i) other->send(who, world.some(10'000), {});
+      });
+    });
+    // The other one must not run out of receives.
+    for (int i = 0; i < 20; ++i)
+      world.after(20 * kMillisecond, [&world, who] {
+        if (Node *n = world.node(1 - who)) {
+          n->post(400'000, true);
+          n->post(400'000, false);
+        }
+      });
+  }
+  world.run(12 * kMillisecond);
+  const auto over = [&] {
+    if (!world.all_ended()) return false;
+    if (!all_well) return true;
+    for (const Operation &o : world.operations)
+      if (o.kind == TxOp::Kind::kMessage && o.arrived == 0) return false;
+    return true;
+  };
+  EXPECT_TRUE(world.run_until(over, 200 * kSecond)) << "somebody waits for ever";
+  if (kind == 6) {
+    // What was started when both lived again must have arrived.
+    world.run_until([] { return false; }, 3 * kSecond);
+  }
+  world.check(all_well);
+}
+
+uint64_t seeds() {
+  if (const char *text = std::getenv("WEFT_SEEDS")) return std::strtoull(text, nullptr, 10);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 600;
+#else
+  return 6000;
+#endif
+}
+
+TEST(Network, Seeds) {
+  if (const char *text = std::getenv("SEED")) return run_seed(std::strtoull(text, nullptr, 10));
+  for (uint64_t seed = 0; seed < seeds(); ++seed) {
+    run_seed(seed);
+    if (HasFailure()) {
+      std::fprintf(stderr, "seed %llu fails: SEED=%llu %s --gtest_filter=Network.Seeds\n",
+                   (unsigned long long)seed, (unsigned long long)seed,
+                   testing::internal::GetArgvs().empty()
+                       ? "rxd_protocol_network_test"
+                       : testing::internal::GetArgvs()[0].c_str());
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::rxd

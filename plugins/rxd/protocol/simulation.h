@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoints of rxd in a world with its own time, between which datagrams are lost, late, doubled,
+// out of order and damaged as a seed says; every byte and every completion is checked.
+//
+//   World world(seed);
+//   world.weather = {.loss = 10, .jitter = 50'000};
+//   Node &a = world.add(0, settings), &b = world.add(1, settings);
+//   b.post(1000);
+//   a.send(b.number(), 1000);
+//   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
+//   world.check();
+//
+// Memory that a datagram is sent from is read at the flush and no earlier, and buffers that came
+// are spoilt as soon as they are given back: who touches memory that is not his any more is found.
+// Not for time as a clock shows it: what a call costs is not in it.
+#ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
+#define WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugin-api/sdk/test_instance.h"
+#include "plugins/rxd/protocol/core.h"
+
+namespace weft::rxd {
+
+class Node;
+
+struct Path {
+  sdk::SockAddr to;
+};
+struct Buffer {
+  std::vector<uint8_t> bytes;
+  bool kept = false;
+};
+
+// What happens to datagrams; of a thousand, or ns.
+struct Weather {
+  unsigned loss = 0, doubled = 0, damaged = 0;
+  uint64_t delay = 20'000, jitter = 0;
+  size_t path_mtu = SIZE_MAX;  // larger ones are lost
+};
+
+inline sdk::SockAddr address_of(size_t n) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(uint16_t(1000 + n));
+  in.sin_addr.s_addr = htonl(0x0a000001);
+  return sdk::SockAddr(in);
+}
+
+inline uint8_t pattern(uint64_t id, size_t i) {
+  return uint8_t(id * 131 + i * 7 + (i >> 8) * 3 + 1);
+}
+
+// An operation that an application started.
+struct Operation {
+  size_t from = 0, to = 0;
+  uint32_t life = 0, target_life = 0;  // incarnations of both when it started
+  TxOp::Kind kind = TxOp::Kind::kMessage;
+  bool tagged = false;
+  bool gone = false;  // its endpoint died before it ended
+  size_t length = 0;
+  int ended = 0, err = 0;
+  int arrived = 0;     // complete receives
+  uint64_t value = 0;  // what an atomic fetched
+  std::vector<uint8_t> bytes;
+};
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random(seed) {}
+  ~World();
+
+  Node &add(size_t number, const Settings &settings);
+  // The process ends without a word; another one may be add()ed at its address.
+  void kill(size_t number);
+  Node *node(size_t number) { return number < nodes.size() ? nodes[number].get() : nullptr; }
+
+  void after(uint64_t delay, std::function<void()> run) {
+    events.push({now + delay, ++numbers, std::move(run)});
+  }
+  bool step() {
+    if (events.empty()) return false;
+    Event event = std::move(const_cast<Event &>(events.top()));
+    events.pop();
+    now = std::max(now, event.at);
+    event.run();
+    return true;
+  }
+  // False: the time is over, or nothing happens any more.
+  template <class F>
+  bool run_until(F over, uint64_t most) {
+    const uint64_t end = now + most;
+    for (uint64_t steps = 0; !over(); ++steps) {
+      if (events.empty() || events.top().at > end) return false;
+      step();
+    }
+    return true;
+  }
+  void run(uint64_t time) {
+    run_until([] { return false; }, time);
+  }
+  bool all_ended() const {
+    return std::all_of(operations.begin(), operations.end(),
+                       [](const Operation &o) { return o.ended != 0 || o.gone; });
+  }
+  void carry(size_t from, const sdk::SockAddr &to, std::vector<uint8_t> bytes);
+  void arrive(size_t to, const std::vector<uint8_t> &bytes);
+  // What must hold at any end. `all_well`: nothing may have failed.
+  void check(bool all_well);
+
+  uint64_t some(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
+  bool chance(unsigned of_a_thousand) { return random() % 1000 < of_a_thousand; }
+
+  std::mt19937_64 random;
+  uint64_t now = 1'000'000'000;
+  Weather weather;
+  std::map<std::pair<size_t, size_t>, Weather> ways;  // where it is another
+  std::set<std::pair<size_t, size_t>> cut;            // no datagram passes
+  std::deque<Operation> operations;
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<uint32_t> lives;
+  unsigned eagain = 20;  // of a thousand sends
+  unsigned low = 0;      // of a thousand times buffers are low
+  size_t datagram = 1472;
+  size_t window = 212992;
+  uint64_t datagrams = 0;
+  // Every datagram that a node sends; may change it. False: it is lost.
+  std::function<bool(size_t from, size_t to, std::vector<uint8_t> &bytes)> spy;
+
+ private:
+  struct Event {
+    uint64_t at, number;
+    std::function<void()> run;
+    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
+  };
+  uint64_t numbers = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+};
+
+inline sdk::TestDomain &test_domain() {
+  static sdk::TestDomain domain;
+  return domain;
+}
+
+// One incarnation of an endpoint, with its application.
+class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
+ public:
+  static constexpr uint64_t kKey = 77, kReadOnly = 78, kCounter = 79;
+  static constexpr size_t kRegion = 1 << 20;
+
+  Node(World &world, size_t number, uint32_t life, const Settings &settings)
+      : world_(world),
+        number_(number),
+        life_(life),
+        receiver_(*this, {.size = 1 << 16}),
+        written_(kRegion),
+        readable_(kRegion) {
+    fi_cq_attr attr{};
+    attr.format = FI_CQ_FORMAT_TAGGED;
+    attr.size = 64;
+    cq_ = *sdk::Cq::open(test_domain().context, &attr, nullptr);
+    receiver_.cq = cq_;
+    for (size_t i = 0; i < kRegion; ++i) readable_[i] = pattern(5, i);
+    core_ = std::make_unique<Core>(*this, *this, settings);
+    core_->set_own_address(address_of(number));
+  }
+  ~Node() {
+    *alive_ = false;
+    core_->shut_down(FI_ECANCELED);
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      receiver_.forget(m);
+      core_->discard(static_cast<Incoming &>(m));
+    });
+    EXPECT_EQ(core_->inbox().bytes(), 0U);
+    EXPECT_EQ(core_->inbox().in_use(), 0U);
+    EXPECT_EQ(core_->in_flight(), 0U);
+    EXPECT_TRUE(buffers_.empty()) << "datagrams that were not given back";
+    core_.reset();
+    EXPECT_EQ(paths_, 0U);
+    fi_close(cq_->base());
+  }
+
+  Core &core() { return *core_; }
+  size_t number() const { return number_; }
+  uint32_t life() const { return life_; }
+  size_t warnings = 0;
+  size_t broken = 0;                                  // receives that failed in the middle
+  std::vector<std::pair<size_t, uint64_t>> received;  // receive, operation
+  uint64_t counter = 0;                               // what atomics change
+  size_t remote_data = 0;
+  std::string last_warning;
+  bool introduces = true;  // peers are in the address vector
+
+  // ---- the application ----
+  struct Form {
+    bool tagged = true, delivery = false, fence = false, inject = false, more = false;
+  };
+  bool send(size_t to, size_t length, const Form &form) {
+    uint64_t id = 0;
+    TxOp *op = begin(to, length, TxOp::Kind::kMessage, id);
+    if (op == nullptr) return false;
+    Operation &o = world_.operations[id];
+    o.tagged = op->tagged = form.tagged;
+    op->has_data = true;
+    op->data = op->tag = id;
+    op->delivery = form.delivery;
+    op->fence = form.fence;
+    op->more = form.more;
+    for (size_t i = 0; i < length; ++i) o.bytes[i] = pattern(id, i);
+    const size_t half = length / 3;
+    op->iov[0] = {o.bytes.data(), half};
+    op->iov[1] = {o.bytes.data() + half, length - half};
+    op->count = 2;
+    const bool inject = form.inject && length <= 4096;
+    if (inject) core_->own_data(*op);
+    const bool started = go(*op, to, id);
+    if (inject) std::fill(o.bytes.begin(), o.bytes.end(), uint8_t(0xEE));
+    return started;
+  }
+  bool write(size_t to, size_t length, size_t at, bool has_data, uint64_t key = kKey) {
+    uint64_t id = 0;
+    TxOp *op = begin(to, length, TxOp::Kind::kWrite, id);
+    if (op == nullptr) return false;
+    Operation &o = world_.operations[id];
+    for (size_t i = 0; i < length; ++i) o.bytes[i] = pattern(3, at + i);
+    op->has_data = has_data;
+    op->data = id;
+    op->iov[0] = {o.bytes.data(), length};
+    op->count = 1;
+    const size_t half = length / 2;
+    op->vectors[0] = {at, half, key};
+    op->vectors[1] = {at + half, length - half, key};
+    op->vector_count = 2;
+    return go(*op, to, id);
+  }
+  bool read(size_t to, size_t length, size_t at, uint64_t key = kReadOnly) {
+    uint64_t id = 0;
+    TxOp *op = begin(to, length, TxOp::Kind::kRead, id);
+    if (op == nullptr) return false;
+    Operation &o = world_.operations[id];
+    op->iov[0] = {o.bytes.data(), length};
+    op->count = 1;
+    op->vectors[0] = {at, length, key};
+    op->vector_count = 1;
+    o.value = at;
+    return go(*op, to, id);
+  }
+  bool add(size_t to) {
+    uint64_t id = 0;
+    TxOp *op = begin(to, 8, TxOp::Kind::kAtomic, id);
+    if (op == nullptr) return false;
+    Operation &o = world_.operations[id];
+    const uint64_t one = 1;
+    std::memcpy(op->bytes, &one, 8);
+    op->iov[0] = {op->bytes, 8};
+    op->count = 1;
+    op->atomic = sdk::AtomicKind::kFetch;
+    op->datatype = FI_UINT64;
+    op->op = FI_SUM;
+    op->vectors[0] = {0, 8, kCounter};
+    op->vector_count = 1;
+    op->results[0] = {&o.value, 1};
+    op->result_count = 1;
+    return go(*op, to, id);
+  }
+  void post(size_t length, bool tagged) {
+    memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
+    const iovec iov{memory_.back()->data(), length};
+    ASSERT_EQ(receiver_.post({.tagged = tagged,
+                              .iov = &iov,
+                              .count = 1,
+                              .ignore = ~UINT64_C(0),
+                              .context = reinterpret_cast<void *>(memory_.size())}),
+              0);
+    settle();
+  }
+  size_t posted() const { return receiver_.posted(); }
+  // Completions: which message came in which receive.
+  void reap() {
+    fi_cq_tagged_entry e{};
+    for (;;) {
+      const ssize_t n = cq_->read(&e, 1);
+      if (n == 1) {
+        note(e.data, size_t(e.op_context), e.len);
+      } else if (n == -FI_EAVAIL) {
+        fi_cq_err_entry err{};
+        ASSERT_EQ(cq_->readerr(&err, 0), 1);
+        if (err.err == FI_ETRUNC) {
+          ASSERT_LT(err.data, world_.operations.size());
+          EXPECT_EQ(err.len + err.olen, world_.operations[err.data].length);
+          note(err.data, size_t(err.op_context), err.len);
+        } else {
+          ++broken;
+        }
+      } else {
+        return;
+      }
+    }
+  }
+
+  // ---- the network ----
+  void arrive(const std::vector<uint8_t> &bytes) {
+    inbox_.push_back(bytes);
+    if (std::exchange(woken_, true)) return;
+    later(1000 + world_.some(5000), [this] { progress(); });
+  }
+  // A provider that reads until there is nothing more.
+  void progress() {
+    woken_ = false;
+    while (!inbox_.empty()) {
+      auto buffer = std::make_unique<Buffer>();
+      buffer->bytes = std::move(inbox_.front());
+      inbox_.pop_front();
+      Buffer *b = buffer.get();
+      buffers_[b] = std::move(buffer);
+      if (!core_->on_datagram(b->bytes, *b)) release(*b);
+    }
+    core_->on_idle();
+    core_->poll();
+    settle();
+    reap();
+  }
+
+  // ---- Carrier ----
+  Path *open(const sdk::SockAddr &peer, int &) override {
+    ++paths_;
+    return new Path{peer};
+  }
+  void close(Path &path) override {
+    --paths_;
+    delete &path;
+  }
+  bool is_local(const sdk::SockAddr &) override { return false; }
+  int send(Path &to, const iovec *iov, size_t count, bool more) override {
+    if (world_.chance(world_.eagain)) {
+      if (!std::exchange(retries_, true))
+        later(20'000, [this] {
+          retries_ = false;
+          core_->poll();
+          settle();
+        });
+      return -FI_EAGAIN;
+    }
+    batch_.push_back({to.to, {iov, iov + count}});
+    if (!more) flush();
+    return 0;
+  }
+  void flush() override {
+    for (const auto &[to, iov] : batch_) {
+      std::vector<uint8_t> bytes;
+      for (const iovec &v : iov) {
+        const auto *at = static_cast<const uint8_t *>(v.iov_base);
+        bytes.insert(bytes.end(), at, at + v.iov_len);
+      }
+      EXPECT_LE(bytes.size(), world_.datagram);
+      world_.carry(number_, to, std::move(bytes));
+    }
+    batch_.clear();
+  }
+  size_t max_datagram() const override { return world_.datagram; }
+  size_t receive_window() const override { return world_.window; }
+  void release(Buffer &buffer) override {
+    const auto it = buffers_.find(&buffer);
+    ASSERT_TRUE(it != buffers_.end());
+    std::fill(buffer.bytes.begin(), buffer.bytes.end(), uint8_t(0xDD));
+    buffers_.erase(it);
+  }
+  bool buffers_low() const override { return world_.chance(world_.low); }
+  ssize_t resolve(const RmaVector &v, uint64_t access, iovec *iov, size_t room) override {
+    if (room < 1) return -FI_EACCES;
+    uint8_t *base = nullptr;
+    size_t size = kRegion;
+    if (v.key == kKey && (access & FI_REMOTE_READ) == 0) base = written_.data();
+    if (v.key == kReadOnly && access == FI_REMOTE_READ) base = readable_.data();
+    if (v.key == kCounter) {
+      base = reinterpret_cast<uint8_t *>(&counter);
+      size = sizeof counter;
+    }
+    if (base == nullptr || v.address > size || v.length > size - v.address) return -FI_EACCES;
+    iov[0] = {base + v.address, v.length};
+    return 1;
+  }
+  uint64_t now_ns() override { return world_.now; }
+  void set_deadline(uint64_t at) override {
+    ++deadline_;
+    if (at == 0) return;
+    later(at > world_.now ? at - world_.now : 0, [this, number = deadline_] {
+      if (number != deadline_) return;
+      core_->on_deadline();
+      settle();
+    });
+  }
+  void random(std::span<uint8_t> out) override {
+    for (uint8_t &byte : out) byte = uint8_t(world_.random());
+  }
+
+  // ---- Owner ----
+  void on_done(TxOp &op, int err) override {
+    Operation &o = world_.operations[size_t(op.context) - 1];
+    ++o.ended;
+    o.err = err;
+    EXPECT_EQ(o.ended, 1);
+    if (o.kind == TxOp::Kind::kRead && err == 0)
+      for (size_t i = 0; i < o.length; ++i)
+        if (o.bytes[i] != pattern(5, o.value + i)) {
+          ADD_FAILURE() << "byte " << i << " of a read of " << o.length;
+          break;
+        }
+    // The memory is the application's again.
+    if (o.kind == TxOp::Kind::kMessage && err == 0)
+      std::fill(o.bytes.begin(), o.bytes.end(), uint8_t(0xEE));
+  }
+  sdk::Receiver &receiver() override { return receiver_; }
+  uint32_t index_of(const sdk::SockAddr &address) override {
+    return introduces ? uint32_t(address.port() - 1000) : kNoIndex;
+  }
+  void on_remote_write(uint32_t, uint64_t, bool has_data, uint64_t data,
+                       std::span<const RmaVector> where) override {
+    if (has_data) {
+      ++remote_data;
+      ++world_.operations[data].arrived;
+    }
+    for (const RmaVector &v : where)
+      for (size_t i = v.address; i < v.address + v.length; ++i)
+        if (written_[i] != pattern(3, i)) {
+          ADD_FAILURE() << "byte " << i << " of a write";
+          return;
+        }
+  }
+  void on_remote_read(uint64_t, std::span<const RmaVector>) override {}
+  void on_remote_atomic(uint64_t, uint64_t, std::span<const RmaVector>) override {}
+  void warn(const char *text) override {
+    ++warnings;
+    last_warning = text;
+  }
+
+  // ---- ReceiverSink ----
+  void deliver(sdk::Unexpected &message, sdk::Receive &receive) override {
+    core_->deliver(static_cast<Incoming &>(message), receive);
+  }
+  void discard(sdk::Unexpected &message) override {
+    core_->discard(static_cast<Incoming &>(message));
+  }
+
+  // A call of the core is over: nothing may be left in the batch.
+  void settle() { EXPECT_TRUE(batch_.empty()) << "a call ended without a flush"; }
+  void later(uint64_t delay, std::function<void()> run) {
+    world_.after(delay, [alive = alive_, run = std::move(run)] {
+      if (*alive) run();
+    });
+  }
+
+ private:
+  TxOp *begin(size_t to, size_t length, TxOp::Kind kind, uint64_t &id) {
+    TxOp *op = core_->take();
+    if (op == nullptr) return nullptr;
+    id = world_.operations.size();
+    world_.operations.push_back({.from = number_,
+                                 .to = to,
+                                 .life = life_,
+                                 .target_life = world_.lives[to],
+                                 .kind = kind,
+                                 .length = length,
+                                 .bytes = std::vector<uint8_t>(length)});
+    op->kind = kind;
+    op->context = reinterpret_cast<void *>(id + 1);
+    op->length = length;
+    return op;
+  }
+  bool go(TxOp &op, size_t to, uint64_t id) {
+    const sdk::SockAddr address = address_of(to);
+    const int rc = core_->start(op, uint32_t(to), &address);
+    settle();
+    if (rc == 0) return true;
+    core_->give(op);
+    Operation &o = world_.operations[id];
+    o.ended = 1;
+    o.err = -rc;
+    return false;
+  }
+  void note(uint64_t id, size_t receive, size_t length) {
+    ASSERT_LT(id, world_.operations.size());
+    Operation &o = world_.operations[id];
+    ++o.arrived;
+    EXPECT_EQ(o.arrived, 1) << "operation " << id;
+    EXPECT_EQ(o.to, number_);
+    const std::vector<uint8_t> &bytes = *memory_[receive - 1];
+    ASSERT_LE(length, bytes.size());
+    ASSERT_EQ(length, std::min(o.length, bytes.size()));
+    for (size_t i = 0; i < length; ++i)
+      if (bytes[i] != pattern(id, i)) {
+        ADD_FAILURE() << "byte " << i << " of message " << id << " of " << o.length;
+        break;
+      }
+    received.emplace_back(receive, id);
+  }
+
+  World &world_;
+  const size_t number_;
+  const uint32_t life_;
+  sdk::Receiver receiver_;
+  sdk::Cq *cq_ = nullptr;
+  std::unique_ptr<Core> core_;
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
+  std::vector<uint8_t> written_, readable_;
+  std::deque<std::vector<uint8_t>> inbox_;
+  std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::pair<sdk::SockAddr, std::vector<iovec>>> batch_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  uint64_t deadline_ = 0;
+  size_t paths_ = 0;
+  bool woken_ = false, retries_ = false;
+};
+
+inline World::~World() {
+  nodes.clear();
+}
+
+inline Node &World::add(size_t number, const Settings &settings) {
+  if (nodes.size() <= number) {
+    nodes.resize(number + 1);
+    lives.resize(number + 1);
+  }
+  nodes[number] = std::make_unique<Node>(*this, number, ++lives[number], settings);
+  return *nodes[number];
+}
+
+inline void World::kill(size_t number) {
+  // What it was about to say is lost with it.
+  for (size_t i = 0; i < lives.size(); ++i) cut.insert({number, i});
+  for (Operation &o : operations)
+    if (o.from == number && o.ended == 0) o.gone = true;
+  ++lives[number];
+  nodes[number].reset();
+  for (size_t i = 0; i < lives.size(); ++i) cut.erase({number, i});
+}
+
+inline void World::carry(size_t from, const sdk::SockAddr &address, std::vector<uint8_t> bytes) {
+  const size_t to = size_t(address.port()) - 1000;
+  ++datagrams;
+  if (spy && !spy(from, to, bytes)) return;
+  if (cut.count({from, to}) != 0) return;
+  const auto way = ways.find({from, to});
+  const Weather &w = way != ways.end() ? way->second : weather;
+  if (bytes.size() > w.path_mtu || chance(w.loss)) return;
+  for (int copies = chance(w.doubled) ? 2 : 1; copies > 0; --copies) {
+    std::vector<uint8_t> copy = bytes;
+    if (!copy.empty() && chance(w.damaged)) copy[some(copy.size())] ^= uint8_t(1U << some(8));
+    after(w.delay + some(w.jitter), [this, to, copy = std::move(copy)] { arrive(to, copy); });
+  }
+}
+
+inline void World::arrive(size_t to, const std::vector<uint8_t> &bytes) {
+  if (Node *n = node(to)) n->arrive(bytes);
+}
+
+inline void World::check(bool all_well) {
+  for (auto &n : nodes)
+    if (n != nullptr) n->reap();
+  std::map<size_t, uint64_t> added;
+  std::map<size_t, std::set<uint64_t>> fetched;
+  for (size_t id = 0; id < operations.size(); ++id) {
+    const Operation &o = operations[id];
+    EXPECT_TRUE(o.gone || o.ended == 1) << "operation " << id;
+    EXPECT_TRUE(!all_well || o.err == 0) << "operation " << id << ": " << o.err;
+    EXPECT_LE(o.arrived, 1);
+    const bool target_lives = lives[o.to] == o.target_life;
+    EXPECT_TRUE(o.kind != TxOp::Kind::kMessage || !all_well || o.arrived == 1)
+        << "operation " << id << " of " << o.length << " bytes";
+    if (o.kind == TxOp::Kind::kAtomic && o.err == 0 && !o.gone && target_lives) {
+      EXPECT_TRUE(fetched[o.to].insert(o.value).second) << "executed once";
+      ++added[o.to];
+    }
+  }
+  for (auto &n : nodes) {
+    if (n == nullptr) continue;
+    if (all_well) {
+      EXPECT_EQ(n->counter, added[n->number()]);
+      EXPECT_EQ(n->broken, 0U);
+      EXPECT_EQ(n->warnings, 0U) << n->last_warning;
+    }
+    // Receives were posted in order, and each takes anything: what one sender sent is in them in
+    // its order.
+    std::sort(n->received.begin(), n->received.end());
+    std::map<std::pair<size_t, bool>, uint64_t> last;
+    for (const auto &[receive, id] : n->received) {
+      const Operation &o = operations[id];
+      auto [it, first] = last.emplace(std::pair{o.from, o.tagged}, id);
+      if (!first) {
+        EXPECT_LT(it->second, id) << "out of order";
+        it->second = id;
+      }
+    }
+  }
+}
+
+}  // namespace weft::rxd
+
+#endif
