@@ -32,6 +32,7 @@
 #include "memory.h"
 #include "patterns.h"
 #include "raw.h"
+#include "raw_udp.h"
 #include "startup.h"
 
 namespace weft::bench {
@@ -49,7 +50,8 @@ struct Options {
   bool server = false;
   bool local = false;
   bool keep = false;
-  bool raw = false;
+  bool raw = false;      // a socket, not a libfabric
+  bool raw_udp = false;  // of UDP
   FabricOptions fabric;
   std::string endpoint = "msg";
   std::string tests = "lat,bw,rate";
@@ -252,6 +254,7 @@ struct Engine {
   std::unique_ptr<Arena> arena;
   std::unique_ptr<FabricTransport> fabric;
   std::unique_ptr<RawTransport> raw;
+  std::unique_ptr<RawUdpTransport> raw_udp;
 
   Arena &ArenaFor(const Spec &spec) {
     if (arena && arena->Fits(spec)) {
@@ -267,6 +270,7 @@ struct Engine {
   void Close() {
     fabric.reset();
     raw.reset();
+    raw_udp.reset();
     arena.reset();
   }
 };
@@ -334,6 +338,15 @@ class Server {
   void Open(const json &request) {
     engine_.Close();
     watch_.Start("opening the connection", timeout_);
+    if (request.value("raw_udp", false)) {
+      const std::string host = LocalHost(control_.fd());
+      engine_.raw_udp = std::make_unique<RawUdpTransport>(host, &watch_);
+      control_.Send({{"port", engine_.raw_udp->port()}, {"host", host}});
+      const json theirs = control_.Receive(timeout_);
+      engine_.raw_udp->Connect(theirs.value("host", ""), theirs.value("port", uint16_t{0}));
+      control_.Send({{"ok", true}});
+      return;
+    }
     if (request.value("raw", false)) {
       const std::string host = LocalHost(control_.fd());
       Fd listener = Listen(host, 0);
@@ -384,16 +397,22 @@ class Server {
       control_.Send(ready);
       RunServer(t, arena, spec);
     } else if (engine_.raw) {
-      RawTransport &t = *engine_.raw;
-      t.Begin(arena, spec);
-      Prepare(t, arena, spec, false);
-      control_.Send(ready);
-      RunServer(t, arena, spec);
+      Serve(*engine_.raw, arena, spec, ready);
+    } else if (engine_.raw_udp) {
+      Serve(*engine_.raw_udp, arena, spec, ready);
     } else {
       Fail("the peer asks for a measurement before it has opened a connection");
     }
     ReceiveInProgress(engine_, control_, watch_, timeout_);  // The client has everything.
     control_.Send({{"waited_ns", WaitedNs() - before}});
+  }
+
+  template <class Transport>
+  void Serve(Transport &t, Arena &arena, const Spec &spec, const json &ready) {
+    t.Begin(arena, spec);
+    Prepare(t, arena, spec, false);
+    control_.Send(ready);
+    RunServer(t, arena, spec);
   }
 
   Control control_;
@@ -500,9 +519,15 @@ class Client {
                    {"protocol", kProtocol},
                    {"timeout", options_.timeout},
                    {"raw", options_.raw},
+                   {"raw_udp", options_.raw_udp},
                    {"fabric", ToJson(fabric)}});
     const json opened = control_.Receive(options_.timeout);
-    if (options_.raw) {
+    if (options_.raw_udp) {
+      const std::string host = LocalHost(control_.fd());
+      engine_.raw_udp = std::make_unique<RawUdpTransport>(host, &watch_);
+      engine_.raw_udp->Connect(opened.value("host", ""), opened.value("port", uint16_t{0}));
+      control_.Send({{"port", engine_.raw_udp->port()}, {"host", host}});
+    } else if (options_.raw) {
       engine_.raw = std::make_unique<RawTransport>(
           Dial(opened.value("host", ""), opened.value("port", uint16_t{0}), options_.timeout),
           &watch_);
@@ -613,11 +638,14 @@ class Client {
       control_.Send(request);
       run(t);
     } else {
-      RawTransport &t = *engine_.raw;
-      t.Begin(arena, spec);
-      Prepare(t, arena, spec, true);
-      control_.Send(request);
-      run(t);
+      const auto run_raw = [&](auto &t) {
+        t.Begin(arena, spec);
+        Prepare(t, arena, spec, true);
+        control_.Send(request);
+        run(t);
+      };
+      if (engine_.raw) run_raw(*engine_.raw);
+      if (engine_.raw_udp) run_raw(*engine_.raw_udp);
     }
     control_.Send({{"done", true}});
     const json theirs = ReceiveInProgress(engine_, control_, watch_, options_.timeout);
@@ -866,7 +894,7 @@ int Main(int argc, char **argv) {
   Options options;
   CLI::App app(
       "Measures a libfabric (the one that the loader finds: set LD_LIBRARY_PATH), or a raw TCP\n"
-      "socket doing the same work.\n\n"
+      "or UDP socket doing the same work.\n\n"
       "  weft-bench --local                      both sides on this host, each pinned to a core\n"
       "  weft-bench --server; weft-bench HOST    two hosts\n");
   app.option_defaults()->always_capture_default();
@@ -875,6 +903,8 @@ int Main(int argc, char **argv) {
   app.add_flag("--keep", options.keep, "With --server: serve one client after the other");
   app.add_flag("--local", options.local, "Start the server as a process of this host");
   app.add_flag("--raw", options.raw, "Measure a raw non-blocking TCP socket instead");
+  app.add_flag("--raw-udp", options.raw_udp,
+               "Measure a raw non-blocking UDP socket instead, with segmentation offload");
   app.add_option("-t,--test", options.tests,
                  "Comma list of lat bw rate write_lat write_bw read_lat read_bw memory startup, "
                  "or all");
@@ -923,6 +953,7 @@ int Main(int argc, char **argv) {
   CLI11_PARSE(app, argc, argv);
 
   options.fabric.rdm = options.endpoint == "rdm";
+  if (options.raw_udp) options.raw = true;
   if (options.server + options.local + !options.host.empty() != 1) {
     Fail("say exactly one of --server, --local and a HOST (--help shows the options)");
   }
@@ -954,7 +985,9 @@ int Main(int argc, char **argv) {
   }
   json report = {{"program", "weft-bench"},
                  {"format", 1},
-                 {"transport", options.raw ? "raw" : "fabric"},
+                 {"transport", options.raw_udp ? "raw-udp"
+                               : options.raw   ? "raw"
+                                               : "fabric"},
                  {"endpoint", options.endpoint},
                  {"tagged", options.fabric.tagged},
                  {"check", options.check},
@@ -970,7 +1003,7 @@ int Main(int argc, char **argv) {
     file.open(options.json_file);
     if (!file) Fail("cannot write to %s: %s", options.json_file.c_str(), strerror(errno));
   }
-  if (options.raw) printf("raw TCP socket\n");
+  if (options.raw) printf("raw %s socket\n", options.raw_udp ? "UDP" : "TCP");
   RunClientMode(options, tests, memory, startup, &report);
   const std::string text = report.dump(2) + "\n";
   if (out >= 0) {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The yardstick for datagrams: a connected, non-blocking UDP socket, spun on. A message of up to
+// 1472 bytes is one datagram; a longer one leaves by as few calls as the kernel allows, which cuts
+// it into datagrams of 1472 bytes (UDP_SEGMENT), and is put together again by the kernel (UDP_GRO)
+// straight into its final place. Nothing is acknowledged or repeated: a datagram that is lost ends
+// the measurement by its deadline. So the socket's buffer must hold a window.
+//
+//   RawUdpTransport transport(host, &watch);
+//   ... tell the peer transport.port() ...
+//   transport.Connect(peer_host, peer_port);
+#ifndef WEFT_BENCH_RAW_UDP_H_
+#define WEFT_BENCH_RAW_UDP_H_
+
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "control.h"
+
+namespace weft::bench {
+
+class RawUdpTransport {
+ public:
+  static constexpr bool kHasRma = false;
+
+  // Binds to a numeric address, any port.
+  RawUdpTransport(const std::string &host, Watch *watch);
+  uint16_t port() const { return LocalPort(socket_.get()); }
+  void Connect(const std::string &host, uint16_t port);
+
+  void Begin(Arena &arena, const Spec &spec);
+
+  // For the patterns.
+  void PostReceive(Slot &slot, size_t size);
+  void Send(Slot &slot, size_t size, bool more);
+  int Progress();
+  void SlowCheck() { watch_->Check(); }
+  uint64_t received() const { return received_; }
+
+ private:
+  static constexpr size_t kDatagram = 1472;
+  static constexpr size_t kCall = 44 * kDatagram;  // Bytes of one call: below 64 KiB.
+
+  Fd socket_;
+  Watch *watch_;
+  // Posted receives, oldest at head_ % size; a power of two entries.
+  std::vector<Slot *> posted_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+  size_t have_ = 0;  // Bytes of the current message that have arrived.
+  uint64_t received_ = 0;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_RAW_UDP_H_
