@@ -289,9 +289,15 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   const auto it = by_address_.find(*from);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer != nullptr && peer->losing) return;
-  if (peer != nullptr && peer->weft != nullptr && same_connection(peer->weft->theirs(), theirs))
+  if (peer != nullptr && peer->weft != nullptr && same_connection(peer->weft->theirs(), theirs)) {
+    peer->weft->heard();
+    trust(*peer);
     return send_accept(*peer, connect.index);
+  }
   if ((theirs.flags & kPartVerify) != 0) {
+    // While we connect ourselves that will tell him: perhaps he is who took our connect already.
+    if (peer != nullptr && (peer->state == State::kAsking || peer->state == State::kConnecting))
+      return;
     // He asks about a connection that is not known here.
     uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
     const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));

@@ -22,6 +22,8 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -290,6 +292,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
                               .context = reinterpret_cast<void *>(memory_.size())}),
               0);
     settle();
+    reap();
   }
   size_t posted() const { return receiver_.posted(); }
   // Completions: which message came in which receive.
@@ -318,6 +321,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   // ---- the network ----
   void arrive(const std::vector<uint8_t> &bytes) {
     inbox_.push_back(bytes);
+    wake();
+  }
+  void wake() {
     if (std::exchange(woken_, true)) return;
     later(1000 + world_.some(5000), [this] { progress(); });
   }
@@ -449,6 +455,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   void warn(const char *text) override {
     ++warnings;
     last_warning = text;
+    if (std::getenv("SEED") != nullptr)
+      std::fprintf(stderr, "%llu us: node %zu: %s\n", (unsigned long long)(world_.now / 1000),
+                   number_, text);
   }
 
   // ---- ReceiverSink ----
@@ -488,6 +497,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     const sdk::SockAddr address = address_of(to);
     const int rc = core_->start(op, uint32_t(to), &address);
     settle();
+    wake();
     if (rc == 0) return true;
     core_->give(op);
     Operation &o = world_.operations[id];
