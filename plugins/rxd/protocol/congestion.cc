@@ -16,18 +16,26 @@ constexpr double kLargeWindow = 64;     // datagrams, which get no more than tha
 constexpr double kMostScale = 4;
 
 constexpr uint32_t kEnoughSamples = 8;  // to stop doubling within a round
-constexpr double kLossRate = 0.02;
-constexpr double kLossFactor = 0.7;
+constexpr uint64_t kNoise = 25'000;     // ns of delay that are not
 constexpr double kDelayFactor = 0.8;
 constexpr double kLeastFactor = 0.5;
 constexpr uint16_t kRoundsToSpeedUp = 16;
 constexpr uint64_t kMostSteps = 8;
-constexpr uint8_t kDrainRounds = 3;
+constexpr double kDrainFactor = 0.75;
+constexpr uint32_t kMemory = 512;  // packets that the rate of loss is of
 
-// Whether more than kLossRate of n was lost, and chance does not explain it.
-bool too_many(uint32_t lost, uint32_t n) {
-  const double expected = kLossRate * n;
-  return lost >= 3 && lost > expected + 2 + 2.5 * std::sqrt(expected);
+// How much loss is too much, and how far from what chance makes of it that must be.
+struct Tolerance {
+  double rate;
+  double deviations;
+  double factor;  // what remains of the window
+};
+constexpr Tolerance kQueued{0.01, 1, 0.7};       // there is a queue: likely it is what overflows
+constexpr Tolerance kUnqueued{0.02, 2.5, 0.85};  // the link is bad, or its queue very short
+
+bool too_many(uint32_t lost, uint32_t n, const Tolerance &tolerance) {
+  const double expected = tolerance.rate * n;
+  return lost >= 3 && lost > expected + tolerance.deviations * (1 + std::sqrt(expected));
 }
 
 }  // namespace
@@ -44,7 +52,6 @@ void RoundTrip::sample(uint64_t rtt, uint64_t now) {
     smoothed_ = std::max<uint64_t>((7 * smoothed_ + rtt) / 8, 1);
   }
   if (now >= half_ends_) {
-    if (least_now_ != kNever && least_now_ > least() + least() / 8) ++doubts_;
     least_before_ = least_now_;
     least_now_ = rtt;
     half_ends_ = now + kHalf;
@@ -71,6 +78,13 @@ void Congestion::shrink(double factor) {
   window_ = std::max(static_cast<uint64_t>(static_cast<double>(window_) * factor), floor());
   growth_ = 0;
   above_ = below_ = 0;
+}
+
+void Congestion::drain(const RoundTrip &trip) {
+  const double empty =
+      kDrainFactor * static_cast<double>(trip.least()) / static_cast<double>(delay_);
+  drain_window_ = std::max(static_cast<uint64_t>(static_cast<double>(window_) * empty), floor());
+  drain_rounds_ = 1;
 }
 
 void Congestion::set_pace(const RoundTrip &trip) {
@@ -109,11 +123,20 @@ void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
 }
 
 void Congestion::on_round(const RoundTrip &trip) {
-  const bool cut = deaf_rounds_ == 0 && too_many(lost_, acknowledged_ + lost_);
-  if (deaf_rounds_ != 0) --deaf_rounds_;
+  if (drain_rounds_ != 0) --drain_rounds_;
+  const bool queued = samples_ != 0 && delay_ > trip.least() + std::max(trip.least() / 2, kNoise);
+  const Tolerance &tolerance = queued ? kQueued : kUnqueued;
+  bool cut = false;
+  if (deaf_rounds_ != 0) {
+    --deaf_rounds_;
+    acknowledged_ = lost_ = 0;
+  } else {
+    cut = too_many(lost_, acknowledged_ + lost_, tolerance);
+  }
   const uint64_t target = this->target(trip);
   if (cut) {
-    shrink(kLossFactor);
+    if (queued) drain(trip);
+    shrink(tolerance.factor);
     doubles_ = false;
     deaf_rounds_ = 1;
   } else if (samples_ != 0 && delay_ > target) {
@@ -122,25 +145,21 @@ void Congestion::on_round(const RoundTrip &trip) {
     // One round may have waited for a reader that was busy; a queue is there in the next as well.
     if (++above_ >= 2) {
       const double excess = static_cast<double>(delay_ - target) / static_cast<double>(delay_);
+      drain(trip);
       shrink(std::max(1 - kDelayFactor * excess, kLeastFactor));
     }
   } else {
     above_ = 0;
     if (limited_ && below_ < UINT16_MAX) ++below_;
   }
-  if (trip.doubts() != doubts_) {
-    // Leave the path empty for a moment, to see how long it is.
-    doubts_ = trip.doubts();
-    const double share =
-        0.75 * static_cast<double>(trip.least()) / static_cast<double>(trip.smoothed());
-    drain_window_ = std::max(
-        static_cast<uint64_t>(static_cast<double>(window_) * std::min(share, 0.75)), floor());
-    drain_rounds_ = kDrainRounds;
-  } else if (drain_rounds_ != 0) {
-    --drain_rounds_;
-  }
   delay_ = UINT64_MAX;
-  samples_ = acknowledged_ = lost_ = 0;
+  samples_ = 0;
+  if (cut) {
+    acknowledged_ = lost_ = 0;
+  } else if (acknowledged_ + lost_ >= kMemory) {
+    acknowledged_ /= 2;
+    lost_ /= 2;
+  }
   was_limited_ = limited_;
   limited_ = false;
 }

@@ -35,16 +35,12 @@ class RoundTrip {
     const uint64_t least = std::min(least_now_, least_before_);
     return least == kNever ? 0 : least;
   }
-  // How often a half of the memory was over, and the least of it not near the least of all: the
-  // path may have changed, or our own queue hides how short it is.
-  uint32_t doubts() const { return doubts_; }
 
  private:
   static constexpr uint64_t kNever = UINT64_MAX;
   uint64_t smoothed_ = 0, variation_ = 0;
   uint64_t least_now_ = kNever, least_before_ = kNever;
   uint64_t half_ends_ = 0;
-  uint32_t doubts_ = 0;
 };
 
 class Congestion {
@@ -80,6 +76,9 @@ class Congestion {
 
  private:
   uint64_t floor() const { return 2 * uint64_t{datagram_}; }
+  // The path is left empty for a round: only then do all flows on it see how short it is, and a
+  // late one does not take the queue of the others for a part of the path.
+  void drain(const RoundTrip &trip);
   void shrink(double factor);
   void set_pace(const RoundTrip &trip);
 
@@ -92,12 +91,11 @@ class Congestion {
   // ---- of this round ----
   uint64_t delay_ = UINT64_MAX;  // the least of it
   uint32_t samples_ = 0;
-  uint32_t acknowledged_ = 0, lost_ = 0;  // packets
   uint32_t datagram_;
-  uint32_t doubts_ = 0;             // of the RoundTrip, that were acted upon
-  uint16_t above_ = 0, below_ = 0;  // rounds in a row above the target, and not above
-  uint8_t drain_rounds_ = 0;        // to come
-  uint8_t deaf_rounds_ = 0;         // whose losses are of before the window was cut
+  uint16_t above_ = 0, below_ = 0;        // rounds in a row above the target, and not above
+  uint32_t acknowledged_ = 0, lost_ = 0;  // packets, of late
+  uint8_t drain_rounds_ = 0;              // to come
+  uint8_t deaf_rounds_ = 0;               // whose losses are of before the window was cut
   bool doubles_ = true;
   bool limited_ = false, was_limited_ = false;
 };

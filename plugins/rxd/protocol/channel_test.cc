@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxd/protocol/channel.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <vector>
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+constexpr uint32_t kDatagram = 1472;
+
+// ---- a network in simulated time ----
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random_(seed) {}
+  uint64_t now() const { return now_; }
+  void at(uint64_t time, std::function<void()> what) {
+    events_.push({std::max(time, now_), count_++, std::move(what)});
+  }
+  // Runs until `done`, or until there is nothing left, or the time is over.
+  template <class F>
+  bool run(uint64_t until, F done) {
+    while (!done()) {
+      if (events_.empty() || events_.top().time > until) return false;
+      auto event = std::move(const_cast<Event &>(events_.top()));
+      events_.pop();
+      now_ = event.time;
+      event.what();
+    }
+    return true;
+  }
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  uint64_t up_to(uint64_t n) { return std::uniform_int_distribution<uint64_t>(0, n)(random_); }
+
+ private:
+  struct Event {
+    uint64_t time, order;
+    std::function<void()> what;
+    bool operator<(const Event &other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+  std::priority_queue<Event> events_;
+  std::mt19937_64 random_;
+  uint64_t now_ = kSecond, count_ = 0;
+};
+
+struct LinkSettings {
+  double rate = 1.25;  // bytes per ns
+  uint64_t delay = 15 * kUs;
+  size_t queue = 64;  // packets
+  double loss = 0;
+  double duplication = 0;
+  double late = 0;  // packets that take up to `lateness` longer
+  uint64_t lateness = 0;
+};
+
+// A queue, a wire and its faults.
+class Link {
+ public:
+  Link(World &world, const LinkSettings &settings) : world_(world), settings_(settings) {}
+  void send(size_t size, std::function<void()> arrive) {
+    ++offered;
+    if (waiting_ >= settings_.queue) {
+      ++overflowed;
+      return;
+    }
+    ++waiting_;
+    most_waiting = std::max(most_waiting, waiting_);
+    busy_until_ = std::max(busy_until_, world_.now()) +
+                  static_cast<uint64_t>(static_cast<double>(size) / settings_.rate);
+    bytes += size;
+    world_.at(busy_until_, [this] { --waiting_; });
+    if (world_.chance(settings_.loss)) return;
+    deliver(arrive);
+    if (world_.chance(settings_.duplication)) deliver(arrive);
+  }
+  void set_delay(uint64_t delay) { settings_.delay = delay; }
+  void set_loss(double loss) { settings_.loss = loss; }
+  size_t most_waiting = 0;
+  uint64_t offered = 0, overflowed = 0, bytes = 0;
+
+ private:
+  void deliver(std::function<void()> arrive) {
+    uint64_t time = busy_until_ + settings_.delay;
+    if (world_.chance(settings_.late)) time += world_.up_to(settings_.lateness);
+    world_.at(time, std::move(arrive));
+  }
+  World &world_;
+  LinkSettings settings_;
+  size_t waiting_ = 0;
+  uint64_t busy_until_ = 0;
+};
+
+// A sender and a receiver; data one way, acknowledgements the other.
+class Flow {
+ public:
+  Flow(World &world, Link &there, Link &back, uint64_t packets, uint32_t size = kDatagram)
+      : world_(world),
+        there_(there),
+        back_(back),
+        size_(size),
+        sender_(pool_, size),
+        receiver_(pool_, size),
+        sent_(packets),
+        came_(packets) {
+    receiver_.set_share(kWindow);
+    sender_.raise_limit(receiver_.limit());
+  }
+  void start() { pump(); }
+  bool done() const { return acknowledged_ == sent_.size(); }
+  uint64_t arrived() const { return arrived_; }
+  Channel &sender() { return sender_; }
+  Channel &receiver() { return receiver_; }
+  SentPool &pool() { return pool_; }
+  // Reads only at multiples of this.
+  void read_every(uint64_t period) { period_ = period; }
+  void read_nothing_until(uint64_t time) { deaf_until_ = time; }
+  // Packets wait for an event that lasts that long before they leave.
+  void check() const {
+    for (const auto &packet : sent_) ASSERT_EQ(packet.acknowledged, 1);
+    for (const int times : came_) ASSERT_EQ(times, 1);
+    EXPECT_EQ(sender_.outstanding(), 0u);
+    EXPECT_EQ(sender_.in_flight(), 0u);
+    EXPECT_EQ(sender_.silent_since(), 0u);
+  }
+  uint64_t repeats = 0, timeouts = 0, duplicates = 0, acks = 0;
+  uint64_t longest_silence = 0;
+
+ private:
+  struct Packet {
+    uint64_t number = 0;
+    int acknowledged = 0;
+  };
+
+  wire::Header header(uint64_t number, bool ask) const {
+    return {.flags = ask ? wire::kFlagAsk : uint16_t{0},
+            .sequence = static_cast<uint32_t>(number),
+            .time = Channel::clock(world_.now())};
+  }
+  void transmit(uint64_t number, bool ask) {
+    there_.send(size_, [this, h = header(number, ask)] { arrive(h); });
+  }
+  void pump() {
+    const uint64_t now = world_.now();
+    for (Channel::Lost lost; sender_.next_lost(lost, now);) {
+      ASSERT_EQ(static_cast<Packet *>(lost.packet)->number, lost.number);
+      ASSERT_EQ(static_cast<Packet *>(lost.packet)->acknowledged, 0);
+      transmit(lost.number, lost.ask);
+      sender_.sent_again(lost.number, now);
+      ++repeats;
+    }
+    while (!sender_.has_lost() && next_ < sent_.size() &&
+           sender_.gate(size_, now) == Channel::Gate::kOpen) {
+      sent_[next_].number = sender_.next_number();
+      transmit(sender_.next_number(), false);
+      ASSERT_EQ(sender_.sent(size_, now, &sent_[next_]), next_);
+      ++next_;
+    }
+    arm();
+  }
+  void arm() {
+    const uint64_t at = sender_.deadline();
+    if (at == 0 || (timer_ != 0 && timer_ <= at)) return;
+    timer_ = at;
+    world_.at(at, [this, at] {
+      if (timer_ != at) return;
+      timer_ = 0;
+      const uint64_t due = sender_.deadline();
+      if (due != 0 && due <= world_.now() && sender_.on_deadline(world_.now())) ++timeouts;
+      pump();
+    });
+  }
+  void arrive(const wire::Header &h) {
+    const uint64_t now = world_.now();
+    uint64_t read_at = std::max(now, deaf_until_);
+    if (period_ != 0) read_at = (read_at + period_ - 1) / period_ * period_;
+    inbox_.push_back(h);
+    if (inbox_.size() == 1) world_.at(read_at, [this] { read(); });
+  }
+  void read() {
+    const uint64_t now = world_.now();
+    while (!inbox_.empty()) {
+      const wire::Header h = inbox_.front();
+      inbox_.pop_front();
+      const uint64_t number = receiver_.number_of(h.sequence);
+      switch (receiver_.look(number)) {
+        case Channel::Arrival::kInOrder:
+        case Channel::Arrival::kEarly:
+          ++came_[number];
+          ++arrived_;
+          receiver_.accept(number, h, now);
+          break;
+        case Channel::Arrival::kDuplicate:
+          ++duplicates;
+          receiver_.duplicate(h, now);
+          break;
+        case Channel::Arrival::kOutside:
+          FAIL() << "packet " << number << " was not welcome";
+      }
+      if (receiver_.owed() == Channel::Owed::kNow) acknowledge();
+    }
+    if (receiver_.owed() != Channel::Owed::kNothing) acknowledge();
+  }
+  void acknowledge() {
+    wire::Acknowledgement ack;
+    receiver_.fill(ack, world_.now());
+    receiver_.acknowledged();
+    ++acks;
+    back_.send(wire::kHeaderSize + ack.size(), [this, ack] {
+      const uint64_t now = world_.now();
+      if (sender_.silent_since() != 0) {
+        longest_silence = std::max(longest_silence, now - sender_.silent_since());
+      }
+      sender_.heard(now);
+      ASSERT_TRUE(sender_.on_acknowledgement(ack, now, [this](void *packet) {
+        ++static_cast<Packet *>(packet)->acknowledged;
+        ++acknowledged_;
+      }));
+      pump();
+    });
+  }
+
+  World &world_;
+  Link &there_, &back_;
+  const uint32_t size_;
+  SentPool pool_{SIZE_MAX, 1};
+  Channel sender_, receiver_;
+  std::vector<Packet> sent_;
+  std::vector<int> came_;
+  std::deque<wire::Header> inbox_;
+  uint64_t next_ = 0, acknowledged_ = 0, arrived_ = 0;
+  uint64_t timer_ = 0, period_ = 0, deaf_until_ = 0;
+};
+
+// ---- every packet exactly once, whatever the network does ----
+
+struct Weather {
+  const char *name;
+  LinkSettings there, back;
+};
+class Delivery : public testing::TestWithParam<Weather> {};
+
+TEST_P(Delivery, EveryPacketExactlyOnce) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    World world(seed);
+    Link there(world, GetParam().there), back(world, GetParam().back);
+    Flow flow(world, there, back, 3000);
+    flow.start();
+    ASSERT_TRUE(world.run(world.now() + 100 * kSecond, [&] { return flow.done(); }));
+    flow.check();
+    EXPECT_EQ(flow.pool().in_use(), 0u);  // idle channels have no memory in use
+    // Seconds of silence are what stock's users know.
+    EXPECT_LT(flow.longest_silence, kSecond);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Delivery,
+    testing::Values(
+        Weather{"Clear", {}, {}}, Weather{"Loss1", {.loss = 0.01}, {.loss = 0.01}},
+        Weather{"Loss5", {.loss = 0.05}, {.loss = 0.05}},
+        Weather{"Loss30", {.loss = 0.3}, {.loss = 0.3}}, Weather{"AcksLost", {}, {.loss = 0.5}},
+        Weather{"Reordered",
+                {.late = 0.3, .lateness = 100 * kUs},
+                {.late = 0.3, .lateness = 100 * kUs}},
+        Weather{"Doubled",
+                {.duplication = 0.2, .late = 0.1, .lateness = kMs},
+                {.duplication = 0.2, .late = 0.1, .lateness = kMs}},
+        Weather{"Everything",
+                {.queue = 16, .loss = 0.1, .duplication = 0.1, .late = 0.2, .lateness = 500 * kUs},
+                {.loss = 0.1, .duplication = 0.1, .late = 0.2, .lateness = 500 * kUs}},
+        Weather{"Slow", {.rate = 0.001, .delay = 20 * kMs}, {.rate = 0.001, .delay = 20 * kMs}}),
+    [](const auto &info) { return info.param.name; });
+
+}  // namespace
+}  // namespace weft::rxd
