@@ -195,13 +195,13 @@ void Channel::finish(const News &news) {
   }
   const size_t were = outstanding();
   const uint32_t lost = find_lost(news.now);
+  congestion_.on_acknowledged(news.bytes, news.packets, news.rtt, trip_);
   if (timeouts_ != 0) {
     const bool spurious = news.rtt != 0 && news.sent_by < timed_out_at_;
     if (!spurious && lost >= 3 && 2 * lost >= were) congestion_.on_collapse();
     timeouts_ = 0;
     urgent_ = 0;
   }
-  congestion_.on_acknowledged(news.bytes, news.packets, news.rtt, trip_);
   if (before(round_ends_, latest_)) {
     congestion_.on_round(trip_);
     round_ends_ = transmissions_;

@@ -19,6 +19,7 @@ constexpr uint32_t kEnoughSamples = 8;  // to stop doubling within a round
 constexpr uint64_t kNoise = 25'000;     // ns of delay that are not
 constexpr double kDelayFactor = 0.8;
 constexpr double kLeastFactor = 0.5;
+constexpr double kOvershot = 0.5;
 constexpr uint16_t kRoundsToSpeedUp = 16;
 constexpr uint64_t kMostSteps = 8;
 constexpr double kDrainFactor = 0.75;
@@ -95,6 +96,15 @@ void Congestion::set_pace(const RoundTrip &trip) {
   slack_ = interval_ * std::max<uint64_t>(kBurst, floor()) >> 16;
 }
 
+void Congestion::on_lost(uint32_t packets) {
+  lost_ += packets;
+  if (!doubles_ || deaf_rounds_ != 0) return;
+  if (too_many(lost_, acknowledged_ + lost_, kUnqueued)) {
+    doubles_ = false;
+    overshot_ = true;
+  }
+}
+
 void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
                                  const RoundTrip &trip) {
   acknowledged_ += packets;
@@ -136,7 +146,8 @@ void Congestion::on_round(const RoundTrip &trip) {
   const uint64_t target = this->target(trip);
   if (cut) {
     if (queued) drain(trip);
-    shrink(tolerance.factor);
+    shrink(overshot_ ? kOvershot : tolerance.factor);
+    overshot_ = false;
     doubles_ = false;
     deaf_rounds_ = 1;
   } else if (samples_ != 0 && delay_ > target) {
@@ -171,6 +182,7 @@ void Congestion::on_collapse() {
   drain_rounds_ = 0;
   deaf_rounds_ = 1;
   doubles_ = true;
+  overshot_ = false;
 }
 
 }  // namespace weft::rxd

@@ -64,7 +64,7 @@ class Congestion {
   void on_limited() { limited_ = true; }
   // `rtt`: of this acknowledgement; 0: it told none.
   void on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt, const RoundTrip &trip);
-  void on_lost(uint32_t packets) { lost_ += packets; }
+  void on_lost(uint32_t packets);
   // They came late, and were not lost.
   void on_found(uint32_t packets) { lost_ -= std::min(lost_, packets); }
   // A packet that was sent after the last call was acknowledged.
@@ -97,6 +97,7 @@ class Congestion {
   uint8_t drain_rounds_ = 0;              // to come
   uint8_t deaf_rounds_ = 0;               // whose losses are of before the window was cut
   bool doubles_ = true;
+  bool overshot_ = false;  // it doubled until packets were lost
   bool limited_ = false, was_limited_ = false;
 };
 
