@@ -320,7 +320,7 @@ void StockConversation::owe_acknowledgement() {
 }
 
 void StockConversation::on_idle() {
-  if (owes_) acknowledge(stock::kWindow);
+  if (owes_) acknowledge(refuses_ ? 0 : stock::kWindow);
 }
 
 // ---- time ----
@@ -463,7 +463,6 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
   }
   if (cursor_ == acked_) return;
   if (p.window == 0) return on_refused(now);
-  refused_ = 0;
   const uint64_t age = uint64_t(us(now) - sent_us_[acked_ % kInFlight]) * 1000;
   if (++same_ < kSame || age < srtt_) return;
   threshold_ = std::max(congestion_ / 2, kLeastWindow);
@@ -588,7 +587,7 @@ void StockConversation::end(int err, Queue *unsent) {
 
 // There is no word for it; but nobody should wait for an acknowledgement.
 void StockConversation::part() {
-  if (owes_) acknowledge(stock::kWindow);
+  on_idle();
 }
 
 void StockConversation::drop_answers() {

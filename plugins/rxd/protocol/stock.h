@@ -181,7 +181,8 @@ class StockConversation final : public Conversation {
   Arriving arriving_;
   uint32_t unacknowledged_ = 0;  // packets taken since the last acknowledgement
   bool owes_ = false;
-  bool rebase_ = false;  // the peer remembers numbers that we do not know
+  bool refuses_ = false;  // what is expected was not accepted
+  bool rebase_ = false;   // the peer remembers numbers that we do not know
 
   bool lost_ = false;  // given up: his number must be asked for
   bool asking_ = false;

@@ -53,6 +53,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   switch (take(p)) {
     case Verdict::kTaken:
       ++expected_;
+      refuses_ = false;
       if (++unacknowledged_ >= kTell) {
         acknowledge(stock::kWindow);
       } else {
@@ -63,6 +64,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
       owe_acknowledgement();
       break;
     case Verdict::kRefused:
+      refuses_ = true;  // until something is taken
       acknowledge(0);
       break;
   }
@@ -105,7 +107,7 @@ void StockConversation::restarted() {
   expected_ = 0;
   talked_ = 0;
   unacknowledged_ = 0;
-  owes_ = rebase_ = lost_ = asking_ = false;
+  owes_ = refuses_ = rebase_ = lost_ = asking_ = false;
 }
 
 // What the peer expects, after he was given up.
