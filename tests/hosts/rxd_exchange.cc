@@ -103,16 +103,18 @@ class Exchange {
       if (late()) return 1;
     }
     // Who goes now would leave the other half without answers.
-    for (Half &h : halves_) {
-      while (wrong_ == 0 && (h.told < count() || h.finished < count())) {
+    for (bool waits = true; waits && wrong_ == 0;) {
+      waits = false;
+      for (Half &h : halves_) {
         if (h.told < count()) {
           const ssize_t rc = fi_inject(h.ep, "finished", 8, h.peers[h.told]);
           if (rc == 0) ++h.told;
           if (rc != -FI_EAGAIN) must("fi_inject", rc);
         }
-        for (Half &any : halves_) take(any);
-        if (late()) return 1;
+        take(h);
+        waits = waits || h.told < count() || h.finished < count();
       }
+      if (late()) return 1;
     }
     for (size_t i = 0; i < halves_.size(); ++i) check_region(i);
     std::printf("%zu operations, %zu wrong\n", done_, wrong_);
@@ -162,7 +164,7 @@ class Exchange {
       if (n != 1) die("fi_av_insertsvc", n);
       h.peers.push_back(address);
       for (size_t m = 0; m < size_t(s_.messages); ++m) {
-        const size_t size = kSizes[(m + peer) % std::size(kSizes)];
+        const size_t size = kSizes[(m + i + peer) % std::size(kSizes)];
         for (auto *list : {&h.sends, &h.receives}) {
           auto message = std::make_unique<Message>();
           message->bytes.resize(size);
