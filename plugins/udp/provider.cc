@@ -9,8 +9,22 @@
 
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
+#include "plugins/udp/socket.h"
 
 namespace weft::udp {
+namespace {
+
+// Bytes that a socket keeps until they are received, as the kernel grants them: it counts its own
+// needs in, and doubles for them what was asked.
+size_t receive_buffer(const Settings &settings) {
+  const Result<UniqueFd> fd = open_socket(AF_INET, settings);
+  int size = 0;
+  socklen_t length = sizeof size;
+  if (!fd || ::getsockopt(fd->get(), SOL_SOCKET, SO_RCVBUF, &size, &length) != 0) return 0;
+  return size_t(size) / 2;
+}
+
+}  // namespace
 
 size_t largest_datagram(int family, unsigned mtu) {
   const bool v4 = family != AF_INET6;
@@ -105,6 +119,9 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"udp", "UDP-IP", settings_.interfaces}));
   for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, query));
+  const size_t buffered = receive_buffer(settings_);
+  for (fi_info *info = list.front(); info != nullptr; info = info->next)
+    info->rx_attr->total_buffered_recv = buffered;
   return list;
 }
 
