@@ -216,65 +216,67 @@ const sdk::SockAddr *Endpoint::group_address(fi_addr_t dest) const {
   return &groups_[number]->address();
 }
 
+// Written where it is wanted: a batch has many of them.
+bool Endpoint::find(const sdk::SendRequest &r, sdk::SockAddr &to) {
+  if (r.dest >= kGroupBase) [[unlikely]] {
+    const sdk::SockAddr *group = group_address(r.dest);
+    if (group == nullptr) return false;
+    to = *group;
+    return true;
+  }
+  if (r.flags & FI_MULTICAST) return false;
+  const auto address = av()->address(av()->index_of(r.dest));
+  if (!address) return false;
+  to = *address;
+  return true;
+}
+
+// A call that fails ends a batch as one that succeeds does.
+ssize_t Endpoint::refuse(const sdk::SendRequest &r, ssize_t error) {
+  if (!(r.flags & FI_MORE)) finish_batch();
+  return error;
+}
+
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
-  ssize_t rc = 0;
-  Datagram d;
-  if (r.flags & FI_REMOTE_CQ_DATA) [[unlikely]] {
-    rc = -FI_EOPNOTSUPP;
-  } else if (r.dest >= kGroupBase) [[unlikely]] {
-    if (const sdk::SockAddr *group = group_address(r.dest)) {
-      d.to = *group;
-    } else {
-      rc = -FI_EINVAL;
-    }
-  } else if (const auto address =
-                 r.flags & FI_MULTICAST ? std::nullopt : av()->address(av()->index_of(r.dest))) {
-    d.to = *address;
-  } else {
-    rc = -FI_EINVAL;
-  }
-  if (rc == 0 && r.report && tx_cq_full()) rc = -FI_EAGAIN;
+  if (r.flags & FI_REMOTE_CQ_DATA) return refuse(r, -FI_EOPNOTSUPP);
+  if (r.report && tx_cq_full()) return refuse(r, -FI_EAGAIN);
   const bool more = r.flags & FI_MORE;
-  if (rc != 0) [[unlikely]] {
-    if (!more) finish_batch();
-    return rc;
-  }
-  if (!more && outlet_.empty()) {
-    rc = outlet_.send(d.to, r.iov, r.count);
-    if (rc == 0) {
-      succeed_tx(r.context, FI_SEND | FI_MSG, r.length, r.report);
-    } else if (rc == -FI_EAGAIN) {
-      stats().add(Stat::kSendsPutOff);
-    } else {
-      explain_failure(d.to, int(-rc));
-    }
-    return rc;
-  }
-  d.count = uint32_t(r.count);
-  std::copy_n(r.iov, r.count, d.iov);
-  d.report = r.report;
-  d.length = r.length;
-  d.context = r.context;
-  if (!more) return send_last(d, r);
+  if (!more && outlet_.empty()) return send_now(r);
   if (outlet_.full() && outlet_.flush() != 0) {
     update_output();
-    return -FI_EAGAIN;
+    return refuse(r, -FI_EAGAIN);
   }
-  if (!outlet_.push(d, r.flags & FI_INJECT)) return -FI_ENOMEM;
+  Datagram *const d = outlet_.next();
+  if (d == nullptr) return refuse(r, -FI_ENOMEM);
+  if (!find(r, d->to)) return refuse(r, -FI_EINVAL);
+  d->count = uint32_t(r.count);
+  std::copy_n(r.iov, r.count, d->iov);
+  d->report = r.report;
+  d->length = r.length;
+  d->context = r.context;
+  if (!more) return end_batch(d->to, r);
+  if (!outlet_.push(r.flags & FI_INJECT)) return -FI_ENOMEM;
   engine_.mark_dirty(*this);
   return 0;
 }
 
-// A send that ends a batch, or comes while others wait.
-ssize_t Endpoint::send_last(const Datagram &datagram, const sdk::SendRequest &r) {
-  if (outlet_.full() && outlet_.flush() != 0) {
-    finish_batch();
-    return -FI_EAGAIN;
+ssize_t Endpoint::send_now(const sdk::SendRequest &r) {
+  sdk::SockAddr to;
+  if (!find(r, to)) return -FI_EINVAL;
+  const int rc = outlet_.send(to, r.iov, r.count);
+  if (rc == 0) {
+    succeed_tx(r.context, FI_SEND | FI_MSG, r.length, r.report);
+  } else if (rc == -FI_EAGAIN) {
+    stats().add(Stat::kSendsPutOff);
+  } else {
+    explain_failure(to, -rc);
   }
-  if (!outlet_.push(datagram, false)) {
-    finish_batch();
-    return -FI_ENOMEM;
-  }
+  return rc;
+}
+
+// A send that ends a batch, or comes while others wait. It stands in the outlet's next place.
+ssize_t Endpoint::end_batch(const sdk::SockAddr &to, const sdk::SendRequest &r) {
+  outlet_.push(false);
   const int rc = outlet_.flush_with_last();
   if (rc == 0) {
     succeed_tx(r.context, FI_SEND | FI_MSG, r.length, r.report);
@@ -282,7 +284,7 @@ ssize_t Endpoint::send_last(const Datagram &datagram, const sdk::SendRequest &r)
     stats().add(Stat::kSendsPutOff);
     outlet_.keep();
   } else {
-    explain_failure(datagram.to, -rc);
+    explain_failure(to, -rc);
   }
   update_output();
   return rc;

@@ -104,7 +104,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> bind_to(const sdk::SockAddr &address);
   Result<void> enable();
   const sdk::SockAddr *group_address(fi_addr_t dest) const;
-  ssize_t send_last(const Datagram &datagram, const sdk::SendRequest &request);
+  bool find(const sdk::SendRequest &request, sdk::SockAddr &to);
+  ssize_t refuse(const sdk::SendRequest &request, ssize_t error);
+  ssize_t send_now(const sdk::SendRequest &request);
+  ssize_t end_batch(const sdk::SockAddr &to, const sdk::SendRequest &request);
   void finish_batch();
   void update_output();
   void explain_failure(const sdk::SockAddr &to, int error);

@@ -20,7 +20,7 @@ constexpr size_t kControl = CMSG_SPACE(sizeof(int));
 // A run of equal datagrams in one read from which on joining them is worth its price, and how long
 // they must be.
 constexpr size_t kRun = 8;
-constexpr size_t kRunLength = 512;
+constexpr size_t kRunLength = 32;
 // After so many reads without a joined message, messages are expected one by one again.
 constexpr unsigned kForget = 8;
 
@@ -100,7 +100,7 @@ void Inlet::read() {
   if (queue_.front() == nullptr) return pause();
   if (joined_ || (joins_ && expect_ == 1)) {
     read_joined();
-  } else if (expect_ == 1) {
+  } else if (expect_ == 1 || (queue_.front()->next == nullptr && !joins_)) {
     read_one();
   } else {
     read_many();

@@ -68,19 +68,16 @@ bool Outlet::copy_into(Datagram &d) {
   return true;
 }
 
-bool Outlet::push(const Datagram &datagram, bool copy) {
+Datagram *Outlet::next() {
   if (ring_ == nullptr) {
     ring_.reset(new (std::nothrow) std::array<Datagram, kCapacity>);
-    if (ring_ == nullptr) return false;
+    if (ring_ == nullptr) return nullptr;
   }
-  Datagram &d = at(tail_);
-  d.to = datagram.to;
-  d.count = datagram.count;
-  std::copy_n(datagram.iov, datagram.count, d.iov);
-  d.report = datagram.report;
-  d.length = datagram.length;
-  d.context = datagram.context;
-  if (copy && !copy_into(d)) return false;
+  return &at(tail_);
+}
+
+bool Outlet::push(bool copy) {
+  if (copy && !copy_into(at(tail_))) return false;
   ++tail_;
   return true;
 }

@@ -6,7 +6,7 @@
 //   Outlet outlet(sink, scratch, stats, offload);
 //   outlet.open(fd);
 //   if (!(flags & FI_MORE) && outlet.empty()) return outlet.send(peer, iov, count);   // 0, -errno
-//   outlet.push(Datagram{...}, copy);            // while !full(); told by sink.on_sent
+//   if (Datagram *d = outlet.next()) { d->to = peer; ...; outlet.push(copy); }   // while !full()
 //   int rc = outlet.flush();                     // 0, or -FI_EAGAIN: the socket takes no more
 //   outlet.keep();                               // from now on it has copies of what is left
 //
@@ -79,8 +79,12 @@ class Outlet {
   bool full() const { return tail_ - head_ == kCapacity; }
   size_t size() const { return tail_ - head_; }
 
-  // Not while full(). `copy`: the bytes are the caller's again when this returns. False: no memory.
-  bool push(const Datagram &datagram, bool copy);
+  // The place of the next datagram, to be filled in but for `copy`; null: no memory. Not while
+  // full().
+  Datagram *next();
+  // Takes what was filled in; the sink will hear of it. `copy`: its bytes are the caller's again
+  // when this returns. False: no memory.
+  bool push(bool copy);
   // What fits goes out, oldest first. Datagrams that fail are reported and do not hold up others.
   // 0: empty now; -FI_EAGAIN.
   int flush();

@@ -19,8 +19,9 @@ class OutletTest : public ::testing::Test, public OutletSink {
   }
   bool push(const Bytes &bytes, const sdk::SockAddr &to, bool copy = false, size_t parts = 1,
             void *context = nullptr) {
-    Datagram d;
+    Datagram &d = *outlet_->next();
     d.to = to;
+    d.count = 0;
     d.length = bytes.size();
     d.report = true;
     d.context = context;
@@ -29,7 +30,7 @@ class OutletTest : public ::testing::Test, public OutletSink {
       d.iov[d.count++] = {const_cast<uint8_t *>(bytes.data()) + at, end - at};
       at = end;
     }
-    return outlet_->push(d, copy);
+    return outlet_->push(copy);
   }
   static void expect(TestSocket &at, const Bytes &bytes) {
     const auto got = at.receive();

@@ -213,6 +213,8 @@ TEST(DgramMsg, TruncationIsAnErrorOfThatReceiveOnly) {
 
 TEST(DgramMsg, SourcesAreNamedByTheAddressVector) {
   DGRAM_NEEDS(FI_MSG | FI_SOURCE, "FI_SOURCE");
+  covers("FI_AV_MAP");
+  covers("FI_AV_TABLE");
   for (auto type : {FI_AV_TABLE, FI_AV_MAP}) {
     Options options;
     options.caps |= FI_SOURCE;

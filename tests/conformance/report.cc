@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_getinfo and fi_query_atomic say of one stack, as lines "kind name yes|no" or
-// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm
+// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm|dgram
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
@@ -83,12 +83,13 @@ void report_atomics() {
 }  // namespace
 
 int main(int argc, char **argv) {
-  if (argc != 3 || (std::string_view(argv[2]) != "msg" && std::string_view(argv[2]) != "rdm")) {
-    std::fprintf(stderr, "usage: %s PROVIDERS msg|rdm\n", argv[0]);
+  const std::string_view kind = argc == 3 ? argv[2] : "";
+  if (kind != "msg" && kind != "rdm" && kind != "dgram") {
+    std::fprintf(stderr, "usage: %s PROVIDERS msg|rdm|dgram\n", argv[0]);
     return 2;
   }
   providers = argv[1];
-  type = std::string_view(argv[2]) == "msg" ? FI_EP_MSG : FI_EP_RDM;
+  type = kind == "msg" ? FI_EP_MSG : kind == "rdm" ? FI_EP_RDM : FI_EP_DGRAM;
   fi_info *info = find(FI_MSG);
   say("stack", "offered", info != nullptr);
   if (info == nullptr) return 0;
@@ -121,7 +122,7 @@ int main(int argc, char **argv) {
         [](const fi_info &) { return true; },
         [&](fi_info &h) { h.domain_attr->threading = threading; });
   for (auto av : {FI_AV_MAP, FI_AV_TABLE})
-    if (type == FI_EP_RDM)
+    if (type != FI_EP_MSG)
       probe(
           "av", text(av, FI_TYPE_AV_TYPE), FI_MSG, [](const fi_info &) { return true; },
           [&](fi_info &h) { h.domain_attr->av_type = av; });
