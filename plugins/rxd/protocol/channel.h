@@ -81,6 +81,9 @@ class Channel {
   // ---- sending ----
   // The largest datagram that is sent from now on.
   void set_datagram(uint32_t bytes) { congestion_.set_datagram(bytes); }
+  // The peer is on this host: only his limit holds packets back, and loss. Whether he answers late
+  // depends on who else runs.
+  void set_direct() { congestion_.set_direct(); }
   void raise_limit(uint32_t limit);
 
   enum class Gate : uint8_t {
@@ -169,7 +172,7 @@ class Channel {
   static constexpr uint16_t kNone = UINT16_MAX;
   static constexpr uint32_t kAcknowledgeEvery = 16;  // packets
   static constexpr uint64_t kMinTimeout = 1'000'000, kFirstTimeout = 10'000'000,
-                            kMaxTimeout = 200'000'000;
+                            kMaxTimeout = 200'000'000, kDirectTimeout = 10'000'000;
   static constexpr uint64_t kMinPatience = 50'000;
   static constexpr uint64_t kMaxSample = 60'000'000'000;
   static constexpr uint32_t kPlaces = 3;

@@ -635,6 +635,32 @@ TEST(ChannelRules, LimitAndWindowHoldBack) {
   EXPECT_EQ(one.gate(1 << 20, s.now), Channel::Gate::kOpen);
 }
 
+TEST(ChannelRules, PeersOfThisHostHaveNoPathToFill) {
+  Sender s;
+  s.channel.set_direct();
+  // The reader does not run most of the time.
+  for (int round = 0; round < 20; ++round) {
+    uint64_t n = 0;
+    for (; s.channel.gate(10000, s.now) == Channel::Gate::kOpen; ++n) s.send(10000);
+    EXPECT_EQ(n, kWindow);  // only the limit counts
+    s.now += 9 * kMs;
+    EXPECT_FALSE(s.channel.on_deadline(s.now));  // not silent for long enough
+    const uint64_t end = s.channel.next_number();
+    if (end + kWindow > s.packets.size()) break;
+    ASSERT_TRUE(s.acknowledge(end, {}, s.now - 9 * kMs));
+  }
+  // If half of it is lost there is some path after all, or the socket is too small.
+  const uint64_t end = s.channel.next_number(), settled = s.channel.settled();
+  wire::Acknowledgement ack;
+  ack.next = static_cast<uint32_t>(settled);
+  ack.words = wire::kMaxWords;
+  for (uint64_t &word : ack.bitmap) word = 0x5555555555555555;
+  ASSERT_EQ(end - settled, kWindow);
+  const uint64_t window = s.channel.window();
+  ASSERT_TRUE(s.channel.on_acknowledgement(ack, s.now, [](void *) {}));
+  EXPECT_LT(s.channel.window(), window);
+}
+
 TEST(ChannelRules, PaceAfterABurst) {
   Sender s;
   s.know(kMs);

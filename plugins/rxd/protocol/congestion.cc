@@ -68,6 +68,11 @@ void Congestion::set_datagram(uint32_t bytes) {
   window_ = std::clamp(window_, floor(), kMaxWindow);
 }
 
+void Congestion::set_direct() {
+  direct_ = true;
+  window_ = kMaxWindow;
+}
+
 uint64_t Congestion::target(const RoundTrip &trip) const {
   const double scale =
       std::sqrt(kLargeWindow * double(datagram_) / static_cast<double>(std::max(window_, floor())));
@@ -89,7 +94,7 @@ void Congestion::drain(const RoundTrip &trip) {
 }
 
 void Congestion::set_pace(const RoundTrip &trip) {
-  if (!trip.known()) return;
+  if (!trip.known() || direct_) return;
   // 65536 ns·bytes over 1.25 or 2 windows.
   const uint64_t windows = doubles_ ? 8 * window() : 5 * window();
   interval_ = (trip.smoothed() << 18) / windows;
@@ -98,7 +103,7 @@ void Congestion::set_pace(const RoundTrip &trip) {
 
 void Congestion::on_lost(uint32_t packets) {
   lost_ += packets;
-  if (!doubles_ || deaf_rounds_ != 0) return;
+  if (!doubles_ || direct_ || deaf_rounds_ != 0) return;
   if (too_many(lost_, acknowledged_ + lost_, kUnqueued)) {
     doubles_ = false;
     overshot_ = true;
@@ -108,7 +113,7 @@ void Congestion::on_lost(uint32_t packets) {
 void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
                                  const RoundTrip &trip) {
   acknowledged_ += packets;
-  if (rtt != 0) {
+  if (rtt != 0 && !direct_) {
     delay_ = std::min(delay_, rtt);
     ++samples_;
   }
@@ -145,11 +150,11 @@ void Congestion::on_round(const RoundTrip &trip) {
   }
   const uint64_t target = this->target(trip);
   if (cut) {
+    deaf_rounds_ = 1;
     if (queued) drain(trip);
     shrink(overshot_ ? kOvershot : tolerance.factor);
     overshot_ = false;
-    doubles_ = false;
-    deaf_rounds_ = 1;
+    doubles_ = direct_;  // it grows again as quickly as it can
   } else if (samples_ != 0 && delay_ > target) {
     below_ = 0;
     doubles_ = false;

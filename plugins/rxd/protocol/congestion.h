@@ -50,6 +50,10 @@ class Congestion {
 
   explicit Congestion(uint32_t datagram);
   void set_datagram(uint32_t bytes);
+  // The path has no queue but the reader's socket: delay says when he runs, and nothing of a path.
+  // The window is as large as can be, until much is lost.
+  void set_direct();
+  bool direct() const { return direct_; }
 
   uint64_t window() const { return drain_rounds_ != 0 ? drain_window_ : window_; }
   bool doubles() const { return doubles_; }
@@ -96,6 +100,7 @@ class Congestion {
   uint32_t acknowledged_ = 0, lost_ = 0;  // packets, of late
   uint8_t drain_rounds_ = 0;              // to come
   uint8_t deaf_rounds_ = 0;               // whose losses are of before the window was cut
+  bool direct_ = false;
   bool doubles_ = true;
   bool overshot_ = false;  // it doubled until packets were lost
   bool limited_ = false, was_limited_ = false;

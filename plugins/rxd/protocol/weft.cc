@@ -52,6 +52,7 @@ WeftConversation::WeftConversation(Core &core, Peer &peer, const wire::Part &our
   if (authentic_)
     key_ =
         std::make_unique<wire::Key>(wire::connection_key(core.settings().auth_key, ours, theirs));
+  if (core.carrier().is_local(peer.address)) channel_.set_direct();
   channel_.set_share(first_limit(core));
   heard_at_ = core.carrier().now_ns();
 }
@@ -106,11 +107,11 @@ void WeftConversation::on_deadline(uint64_t now) {
     ++core_.count().timeouts;
     if (channel_.timeouts() >= kDoubtAfter) {
       core_.doubt(peer_);
-      if (datagram_ > core_.settings().first_datagram && parting_ == false) {
-        // The path may take no large ones any more.
+      if (datagram_ > core_.settings().first_datagram) {
+        // The path may take no large ones any more. The next long operation tries them again.
         datagram_ = uint32_t(core_.settings().first_datagram);
         channel_.set_datagram(datagram_);
-        probe_ = kNoProbe;
+        probe_ = 0;
       }
     }
   }
