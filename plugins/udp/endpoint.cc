@@ -57,6 +57,10 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
       info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
     return fail(FI_EINVAL, "fi_endpoint: udp has no shared contexts");
+  if (info.ep_attr->auth_key_size != 0)
+    return fail(FI_EOPNOTSUPP,
+                "fi_endpoint: udp sends plain datagrams and cannot honour ep_attr.auth_key; the "
+                "layer rxd over it can");
   sdk::SockAddr local =
       sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {

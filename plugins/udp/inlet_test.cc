@@ -311,6 +311,14 @@ TEST_F(InletWithoutOffload, NeverJoins) {
   EXPECT_FALSE(inlet_.joins());
 }
 
+// docs/man/weft-udp.7, Memory.
+TEST(InletBudget, IsKept) {
+  EXPECT_LE(sizeof(Inlet), 256u);
+  EXPECT_LE(sizeof(Inlet::Scratch), 6u << 10);
+  EXPECT_LE(sizeof(sdk::PostedRecv) + sizeof(void *), 128u);
+  EXPECT_EQ(Inlet::kAreas * Inlet::kJoined, 1u << 20);
+}
+
 TEST_F(InletTest, SaysWhenThereIsRoomForOutput) {
   engine_.progress();
   EXPECT_EQ(writable_, 0);

@@ -171,6 +171,13 @@ TEST_F(OutletTest, CopiesWhereToldTo) {
   for (const auto &bytes : all) expect(peer_, bytes);
 }
 
+// docs/man/weft-udp.7, Memory.
+TEST(OutletBudget, IsKept) {
+  EXPECT_LE(sizeof(Outlet), 128u);
+  EXPECT_LE(sizeof(Outlet::Scratch), 10u << 10);
+  EXPECT_LE(sizeof(Datagram) * Outlet::kCapacity, 9u << 10);
+}
+
 class OutletRandom : public OutletTest, public ::testing::WithParamInterface<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, OutletRandom, ::testing::Range(0u, 30u));
 

@@ -169,6 +169,22 @@ TEST(DgramLife, OptionsSayTheLimits) {
   EXPECT_EQ(flags & FI_INJECT, 0u);
 }
 
+// Who asks for authentication must not get an endpoint without.
+TEST(DgramLife, KeysAreRefused) {
+  covers("auth_key is refused");
+  Node node;
+  Info info(fi_dupinfo(node.info.get()));
+  uint8_t key[16] = {1};
+  info->ep_attr->auth_key = key;
+  info->ep_attr->auth_key_size = sizeof key;
+  fid_ep *ep = nullptr;
+  const int rc = fi_endpoint(node.domain, info.get(), &ep, nullptr);
+  EXPECT_LT(rc, 0);
+  if (rc == 0) fi_close(&ep->fid);
+  info->ep_attr->auth_key = nullptr;
+  info->ep_attr->auth_key_size = 0;
+}
+
 // What only sends or only receives needs nothing for the other direction.
 TEST(DgramLife, OneDirectionOnly) {
   covers("FI_SEND alone, FI_RECV alone");

@@ -217,6 +217,23 @@ TEST(DgramMulticast, EveryFormOfSendReachesAGroup) {
   }
 }
 
+// The group is the endpoint's, whichever of its fids joined.
+TEST(DgramMulticast, AnAliasJoins) {
+  MULTICAST_NEEDED;
+  Net net(1, with_multicast());
+  const std::string group = group_name(7, free_port());
+  fid_ep *alias = nullptr;
+  must(fi_ep_alias(net[0].ep, &alias, FI_TRANSMIT | FI_COMPLETION));
+  Handle<fid_mc> mc;
+  must(fi_join(alias, group.data(), 0, mc.out(), nullptr));
+  must(fi_close(&alias->fid));
+  Bytes in(10), out = pattern(10, 1);
+  must(fi_recv(net[0].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] { return send_to(net[0], mc, out); });
+  EXPECT_EQ(net.wait(net[0].rx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
 TEST(DgramMulticast, WhatCannotBeJoinedIsRefused) {
   MULTICAST_NEEDED;
   Net net(1, with_multicast());

@@ -88,6 +88,11 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   { return ep_.accept(param, len); }
   int shutdown(uint64_t flags) requires requires(E &e) { e.shutdown(flags); }
   { return ep_.shutdown(flags); }
+  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context) requires
+      requires(E &e) {
+    e.join(addr, flags, mc, context);
+  }
+  { return ep_.join(addr, flags, mc, context); }
 
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context) { return ep_.cancel(context); }
