@@ -63,7 +63,8 @@ struct Half {
   std::vector<fi_addr_t> peers;
   std::vector<std::unique_ptr<Message>> sends, receives, writes, reads;
   size_t finished = 0;  // peers that have all that they wanted of us
-  size_t told = 0;      // peers that know the same of us
+  size_t told = 0;      // peers that were told the same of us
+  size_t known = 0;     // that know it, or are gone
   std::vector<uint8_t> region;
   size_t at[4] = {};  // posted of each
   char word[8] = {};
@@ -107,12 +108,12 @@ class Exchange {
       waits = false;
       for (Half &h : halves_) {
         if (h.told < count()) {
-          const ssize_t rc = fi_inject(h.ep, "finished", 8, h.peers[h.told]);
+          const ssize_t rc = fi_send(h.ep, "finished", 8, nullptr, h.peers[h.told], &h.told);
           if (rc == 0) ++h.told;
-          if (rc != -FI_EAGAIN) must("fi_inject", rc);
+          if (rc != -FI_EAGAIN) must("fi_send", rc);
         }
         take(h);
-        waits = waits || h.told < count() || h.finished < count();
+        waits = waits || h.known < count() || h.finished < count();
       }
       if (late()) return 1;
     }
@@ -234,11 +235,15 @@ class Exchange {
     if (n == -FI_EAVAIL) {
       fi_cq_err_entry error{};
       fi_cq_readerr(h.cq, &error, 0);
+      if (error.op_context == &h.told) {
+        ++h.known;
+        return;
+      }
       die("an operation failed", error.err);
     }
     must("fi_cq_read", n);
-    if (entry.op_context == &h) {
-      ++h.finished;
+    if (entry.op_context == &h || entry.op_context == &h.told) {
+      ++(entry.op_context == &h ? h.finished : h.known);
       return;
     }
     auto &m = *static_cast<Message *>(entry.op_context);

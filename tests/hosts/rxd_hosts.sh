@@ -43,7 +43,8 @@ table inet loss {
 RULES
 }
 drop_tc() { ip netns exec "$1" tc qdisc add dev wire0 root netem loss 5% 2>>"$work/why"; }
-faults=()
+# A process of many endpoints closes one after the other, and only the one that it closes answers.
+settings=(FI_OFI_RXD_CLOSE_LINGER_MS=200)
 if drop_nft $left && drop_nft $right; then
   how="nftables drops 5 %"
 elif drop_tc $left && drop_tc $right; then
@@ -56,18 +57,18 @@ stacks:
   lossy: [{layer: rxd}, {hook: fault, params: {rules: "message:p=0.05:drop"}}, {provider: udp}]
 use: [lossy]
 STACK
-  faults=("FI_CONFIG=$work/lossy.yaml")
+  settings+=("FI_CONFIG=$work/lossy.yaml")
 fi
 echo "$how"
 
 # try NAME LEFT RIGHT ENDPOINTS MESSAGES: both halves, at once.
 try() {
   local name=$1 here=$2 there=$3 endpoints=$4 messages=$5 pid
-  ip netns exec $right timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${faults[@]}" "$exchange" --node "$there" --peer "$here" \
+  ip netns exec $right timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${settings[@]}" "$exchange" --node "$there" --peer "$here" \
     --endpoints "$endpoints" --messages "$messages" --seconds 90 >"$work/right" 2>&1 &
   pid=$!
   started+=("$pid")
-  if ip netns exec $left timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${faults[@]}" "$exchange" --node "$here" --peer "$there" \
+  if ip netns exec $left timeout 100 env LD_LIBRARY_PATH="$weft_lib" "${settings[@]}" "$exchange" --node "$here" --peer "$there" \
     --endpoints "$endpoints" --messages "$messages" --seconds 90 >"$work/left" 2>&1; then
     left_rc=0
   else
@@ -92,7 +93,7 @@ if [ -e /proc/net/if_inet6 ]; then
 else
   echo "left out: this kernel has no IPv6"
 fi
-if [ ${#faults[@]} = 0 ] && command -v nft >/dev/null; then
+if [ ${#settings[@]} = 1 ] && command -v nft >/dev/null; then
   dropped=$(ip netns exec $left nft list ruleset 2>/dev/null | sed -n 's/.*counter packets \([0-9]*\).*/\1/p')
   if [ "${dropped:-1}" -gt 0 ]; then pass "${dropped:-some} packets to the left host were dropped"; else fail "no packet was dropped"; fi
 fi
