@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A socket that takes no more: run by stalled_test.sh in a network in which nobody answers for
-// 10.99.0.2, so that what is sent there waits in the socket's small send buffer, until the address
-// is given to the other end of the link. What leaves is seen there.
+// What needs a link of its own, which link_test.sh makes: a socket that takes no more, and IPv6
+// multicast. Nobody answers for 10.99.0.2, so what is sent there waits in the socket's small send
+// buffer, until the address is given to the other end of the link. What leaves is seen there.
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -26,8 +26,8 @@ using Bytes = std::vector<uint8_t>;
 class Stalled : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::getenv("WEFT_STALLED_LINK") == nullptr)
-      GTEST_SKIP() << "needs the network of stalled_test.sh";
+    if (std::getenv("WEFT_TEST_LINK") == nullptr)
+      GTEST_SKIP() << "needs the network of link_test.sh";
     shell("ip neigh del 10.99.0.2 dev end0 2>/dev/null || true");
     Options options;
     options.node = "10.99.0.1";
@@ -199,6 +199,52 @@ TEST_F(Stalled, CloseForgetsWhatCannotGo) {
   fill();
   Bytes bytes = pattern(30, 1);
   for (int i = 0; i < 20; ++i) must(send(bytes, FI_MORE, &bytes));
+}
+
+// ---- multicast over IPv6 ----
+
+TEST(LinkMulticast6, MembersReceive) {
+  if (std::getenv("WEFT_TEST_LINK") == nullptr) GTEST_SKIP() << "needs the network of link_test.sh";
+  if (!have_ipv6_loopback()) GTEST_SKIP() << "no IPv6";
+  Options options;
+  options.node = "fd99::1";
+  options.caps |= FI_MULTICAST | FI_SOURCE;
+  options.event_queue = true;
+  Net net(3, options);
+  sockaddr_in6 in{};
+  in.sin6_family = AF_INET6;
+  const std::string name = PlainSocket(AF_INET6).name();  // a port that is free
+  std::memcpy(&in.sin6_port, name.data() + offsetof(sockaddr_in6, sin6_port), 2);
+  ASSERT_EQ(inet_pton(AF_INET6, "ff15::4711", &in.sin6_addr), 1);
+  const std::string group(reinterpret_cast<const char *>(&in), sizeof in);
+  Handle<fid_mc> members[2];
+  must(fi_join(net[0].ep, group.data(), FI_SEND, members[0].out(), nullptr));
+  must(fi_join(net[1].ep, group.data(), FI_RECV, members[1].out(), nullptr));
+  // Any UDP program is a member, too.
+  PlainSocket plain(AF_INET6, group);
+  ipv6_mreq request{};
+  request.ipv6mr_multiaddr = in.sin6_addr;
+  request.ipv6mr_interface = if_nametoindex("end0");
+  ASSERT_EQ(setsockopt(plain.fd(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request), 0);
+  std::vector<Bytes> buffers(3, Bytes(1000));
+  for (size_t i = 0; i < 3; ++i)
+    must(fi_recv(net[i].ep, buffers[i].data(), 1000, nullptr, FI_ADDR_UNSPEC, &buffers[i]));
+  Bytes out = pattern(1000, 1);
+  must(fi_inject(net[0].ep, out.data(), out.size(), fi_mc_addr(members[0])));
+  const Completion got = net.wait(net[1].rx_cq);
+  EXPECT_EQ(got.err, 0);
+  EXPECT_EQ(got.source, net.at(1, 0));
+  EXPECT_EQ(buffers[1], out);
+  EXPECT_EQ(plain.receive(), out);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].rx_cq)) << "sends only";
+  EXPECT_FALSE(poll(net[2].rx_cq)) << "is no member";
+  members[1].reset();
+  must(fi_recv(net[1].ep, buffers[1].data(), 1000, nullptr, FI_ADDR_UNSPEC, nullptr));
+  must(fi_inject(net[0].ep, out.data(), out.size(), fi_mc_addr(members[0])));
+  EXPECT_EQ(plain.receive(), out);
+  net.settle();
+  EXPECT_FALSE(poll(net[1].rx_cq)) << "has left";
 }
 
 }  // namespace
