@@ -235,25 +235,24 @@ void Core::fail_waiting(Peer &peer, int err) {
 
 void Core::deliver(Incoming &m, sdk::Receive &receive) {
   const Leave leave(*this);
-  m.receive = &receive;
-  if (m.saved) --m.peer->saved;
-  m.saved = false;
   Peer &peer = *m.peer;
-  Conversation *c = peer.conversation.get();
-  if (m.conversation == nullptr && m.peer->weft != nullptr) peer.weft->consumed(m);
-  Incoming *const message = &m;
-  if (!inbox_.deliver(m)) c->fetch(*message);
+  m.receive = &receive;
+  if (m.saved) --peer.saved;
+  m.saved = false;
+  if (m.conversation == nullptr && peer.weft != nullptr) peer.weft->consumed(m);
+  if (!inbox_.deliver(m)) return m.conversation->fetch(m);
+  free_if_unused(peer);
 }
 
 void Core::discard(Incoming &m) {
   const Leave leave(*this);
-  if (m.saved) --m.peer->saved;
+  Peer &peer = *m.peer;
+  if (m.saved) --peer.saved;
   m.saved = false;
-  if (m.conversation == nullptr || down_) {
-    if (m.peer->weft != nullptr) m.peer->weft->consumed(m);
-    return inbox_.drop(m);
-  }
-  m.conversation->discard(m);
+  if (m.conversation != nullptr && !down_) return m.conversation->discard(m);
+  if (peer.weft != nullptr) peer.weft->consumed(m);
+  inbox_.drop(m);
+  free_if_unused(peer);
 }
 
 // ---- remote memory ----
@@ -387,7 +386,7 @@ void Core::end_lost() {
     ask(peer);
   } else {
     fail_waiting(peer, peer.err);
-    if (peer.index == kNoIndex) free_if_unused(peer);
+    free_if_unused(peer);
   }
 }
 

@@ -234,6 +234,7 @@ class WeftConversation final : public Conversation {
   uint64_t unasked_ = 0, may_send_ = uint64_t{kFirstCredit} << 10;
   uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;
   uint64_t held_ = 0, wanted_bytes_ = 0, granted_kib_ = kFirstCredit;
+  uint64_t told_ = kFirstMessages, told_kib_ = kFirstCredit;  // what the peer may know of
   // Times in ns.
   uint64_t heard_at_ = 0, ask_at_ = 0, probe_at_ = 0, close_at_ = 0;
   uint64_t epoch_at_ = 0, epoch_bytes_ = 0, pull_window_;

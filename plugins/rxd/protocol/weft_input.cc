@@ -445,9 +445,14 @@ void WeftConversation::consumed(const Incoming &m) {
   wanted_bytes_ += m.unasked;
   held_ -= std::min(held_, m.unasked);
   grant();
-  // Whoever may have stopped because of it is told.
-  if (granted_ - came_ >= kFirstMessages / 2 && m.unasked < kPrefix / 8 &&
-      (wanted_ & (kFirstMessages / 4 - 1)) != 0)
+  // Whoever may have stopped for want of it, or soon will, is told.
+  const auto is_short = [](uint64_t told, uint64_t used, uint64_t granted, uint64_t first) {
+    const uint64_t left = told > used ? told - used : 0;
+    return granted > told &&
+           (left <= first / 16 || (left < first / 2 && granted - told >= first / 4));
+  };
+  if (!is_short(told_, came_, granted_, kFirstMessages) &&
+      !is_short(told_kib_, (held_ + wanted_bytes_) >> 10, granted_kib_, kFirstCredit))
     return;
   tell_credit_ = true;
   core_.want_idle(peer_);

@@ -432,6 +432,8 @@ wire::Header WeftConversation::header(wire::PacketKind kind, uint16_t flags, uin
 bool WeftConversation::fill(wire::Acknowledgement &ack, uint64_t now) {
   grant();
   channel_.fill(ack, now);
+  told_ = granted_;
+  told_kib_ = granted_kib_;
   ack.messages = uint32_t(granted_);
   ack.credit = uint32_t(granted_kib_);
   return ack.words == 0;
