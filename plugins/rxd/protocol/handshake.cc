@@ -17,6 +17,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 constexpr uint64_t kTokenLife = 10 * kSecond;
 constexpr uint32_t kLastPause = 1000;  // ms
+constexpr uint32_t kFewest = 5;        // questions before a peer is given up: we may have been away
 constexpr uint32_t kNewToken = 4;      // instead of every fourth connect an RTS
 constexpr size_t kNameAt = 24;         // in an RTS
 
@@ -121,7 +122,7 @@ void Core::ask(Peer &peer) {
 }
 
 void Core::ask_again(Peer &peer, uint64_t now) {
-  if (now - peer.asked_at >= settings_.peer_timeout_ns) {
+  if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kFewest) {
     peer.ask_at = 0;
     if (peer.state == State::kTalking) return;  // the conversation has its own patience
     peer.state = State::kIdle;

@@ -191,7 +191,7 @@ uint64_t seeds() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 600;
 #else
-  return 6000;
+  return 5500;
 #endif
 }
 

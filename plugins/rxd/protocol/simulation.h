@@ -172,14 +172,12 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
         number_(number),
         life_(life),
         receiver_(*this, {.size = 1 << 16}),
-        written_(kRegion),
-        readable_(kRegion) {
+        written_(kRegion) {
     fi_cq_attr attr{};
     attr.format = FI_CQ_FORMAT_TAGGED;
     attr.size = 64;
     cq_ = *sdk::Cq::open(test_domain().context, &attr, nullptr);
     receiver_.cq = cq_;
-    for (size_t i = 0; i < kRegion; ++i) readable_[i] = pattern(5, i);
     core_ = std::make_unique<Core>(*this, *this, settings);
     core_->set_own_address(address_of(number));
   }
@@ -394,7 +392,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     uint8_t *base = nullptr;
     size_t size = kRegion;
     if (v.key == kKey && (access & FI_REMOTE_READ) == 0) base = written_.data();
-    if (v.key == kReadOnly && access == FI_REMOTE_READ) base = readable_.data();
+    if (v.key == kReadOnly && access == FI_REMOTE_READ) base = readable().data();
     if (v.key == kCounter) {
       base = reinterpret_cast<uint8_t *>(&counter);
       size = sizeof counter;
@@ -477,6 +475,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
 
  private:
+  static std::vector<uint8_t> &readable() {
+    static std::vector<uint8_t> bytes = [] {
+      std::vector<uint8_t> made(kRegion);
+      for (size_t i = 0; i < kRegion; ++i) made[i] = pattern(5, i);
+      return made;
+    }();
+    return bytes;
+  }
   TxOp *begin(size_t to, size_t length, TxOp::Kind kind, uint64_t &id) {
     TxOp *op = core_->take();
     if (op == nullptr) return nullptr;
@@ -529,7 +535,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   sdk::Cq *cq_ = nullptr;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
-  std::vector<uint8_t> written_, readable_;
+  std::vector<uint8_t> written_;
   std::deque<std::vector<uint8_t>> inbox_;
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<sdk::SockAddr, std::vector<iovec>>> batch_;

@@ -13,7 +13,9 @@ constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kPingPause = 1000 * kMillisecond;  // who waits asks whether the peer is there
 constexpr uint32_t kLastAsk = 10;                     // 2^10 ms between questions for credit
 constexpr uint32_t kDoubtAfter = 3;                   // time-outs
+constexpr uint32_t kGoneAfter = 5;  // at least: we may be who was silent, and has just come back
 constexpr uint8_t kCloseTries = 3;
+constexpr uint64_t kClosePause = 20 * kMillisecond;  // at most
 constexpr uint64_t kProbePause = 20 * kMillisecond;
 constexpr uint8_t kProbeTries = 3;
 constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // the first is what both ends take
@@ -85,7 +87,8 @@ void WeftConversation::arm(uint64_t now) {
   const auto also = [&at](uint64_t other) {
     if (other != 0 && (at == 0 || other < at)) at = other;
   };
-  if (const uint64_t silent = channel_.silent_since(); silent != 0)
+  if (const uint64_t silent = channel_.silent_since();
+      silent != 0 && channel_.timeouts() >= kGoneAfter)
     also(silent + core_.settings().peer_timeout_ns);
   also(wait_deadline());
   if (starved_) {
@@ -99,7 +102,8 @@ void WeftConversation::arm(uint64_t now) {
 
 void WeftConversation::on_deadline(uint64_t now) {
   if (const uint64_t silent = channel_.silent_since();
-      silent != 0 && now - silent >= core_.settings().peer_timeout_ns) {
+      silent != 0 && channel_.timeouts() >= kGoneAfter &&
+      now - silent >= core_.settings().peer_timeout_ns) {
     core_.owner().warn("a peer has not answered for peer_timeout_ms: its operations fail");
     return core_.lose(peer_, FI_ETIMEDOUT, false);
   }
@@ -130,7 +134,7 @@ void WeftConversation::on_deadline(uint64_t now) {
       close_at_ = 0;
       parted_ = true;
     } else {
-      close_at_ = now + 4 * std::max(channel_.round_trip().smoothed(), kMillisecond);
+      close_at_ = now + close_pause();
       send_alone(wire::PacketKind::kClose, now);
     }
   }
@@ -182,6 +186,10 @@ void WeftConversation::send_probe(uint64_t now) {
 }
 
 // ---- the end ----
+
+uint64_t WeftConversation::close_pause() const {
+  return std::clamp(4 * channel_.round_trip().smoothed(), kMillisecond, kClosePause);
+}
 
 void WeftConversation::part() {
   parting_ = true;

@@ -156,6 +156,7 @@ class WeftConversation final : public Conversation {
   void start_probes(uint64_t now);
   void arm(uint64_t now);
   uint64_t wait_deadline() const;
+  uint64_t close_pause() const;
   wire::Header header(wire::PacketKind kind, uint16_t flags, uint64_t now) const;
   size_t overhead() const { return OutPacket::kHead + (authentic_ ? wire::kMacSize : 0); }
 

@@ -10,7 +10,6 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
 constexpr size_t kCopied = 1024;     // bytes of payload that are copied into the packet
 constexpr uint64_t kPrefix = 65536;  // bytes of a message that may go unasked, credit permitting
 constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
@@ -131,7 +130,7 @@ void WeftConversation::pump() {
   }
   if (parting_ && close_at_ == 0 && !parted_ && first_ == nullptr && pending_ == nullptr &&
       answers_ == nullptr && channel_.outstanding() == 0) {
-    close_at_ = now + 4 * std::max(channel_.round_trip().smoothed(), kMillisecond);
+    close_at_ = now + close_pause();
     send_alone(wire::PacketKind::kClose, now);
   }
   arm(now);
