@@ -499,11 +499,11 @@ TEST(Writing, NothingIsWrittenWhereThereIsNoRoom) {
   };
   for (const auto &c : cases) {
     std::vector<uint8_t> bytes(c.size + 1, 0xEE);
-    Writer tight(std::span(bytes).first(c.size - 1));
+    Writer tight{std::span<uint8_t>(bytes.data(), c.size - 1)};
     EXPECT_FALSE(c.write(tight));
     EXPECT_EQ(tight.size(), 0u);
     EXPECT_EQ(bytes[0], 0xEE);
-    Writer exact(std::span(bytes).first(c.size));
+    Writer exact{std::span<uint8_t>(bytes.data(), c.size)};
     EXPECT_TRUE(c.write(exact));
     EXPECT_EQ(exact.size(), c.size);
     EXPECT_EQ(exact.room(), 0u);
