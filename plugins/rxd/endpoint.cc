@@ -165,6 +165,7 @@ TxOp *Endpoint::take(fi_addr_t dest, uint32_t &index, ssize_t &rc) {
 void Endpoint::fill(TxOp &op, uint64_t flags, bool report, void *context) const {
   op.tagged = false;
   op.has_data = flags & FI_REMOTE_CQ_DATA;
+  op.transmit = flags & FI_TRANSMIT_COMPLETE;
   op.delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
   op.fence = flags & FI_FENCE;
   op.more = flags & FI_MORE;

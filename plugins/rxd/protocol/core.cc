@@ -159,14 +159,14 @@ TxOp *Core::take() {
   TxOp *op = ops_.take();
   if (op == nullptr) return nullptr;
   op->kind = TxOp::Kind::kMessage;
-  op->tagged = op->has_data = op->delivery = op->fence = op->more = false;
+  op->tagged = op->has_data = op->delivery = op->transmit = op->fence = op->more = false;
   op->report = true;
   op->atomic = sdk::AtomicKind::kWrite;
   op->datatype = op->op = op->count = op->vector_count = op->result_count = 0;
   op->context = nullptr;
   op->cq_flags = op->length = op->data = op->tag = 0;
   op->next = op->previous = op->ready = op->beside = nullptr;
-  op->is_ready = op->announced = op->started = op->acked = op->answered = false;
+  op->is_ready = op->announced = op->copied = op->started = op->acked = op->answered = false;
   op->id = op->packets = 0;
   op->status = 0;
   op->sent = op->allowed = op->received = op->charged = 0;

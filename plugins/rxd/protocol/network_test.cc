@@ -34,6 +34,26 @@ TEST(Network, OneMessage) {
   world.check(true);
 }
 
+// An application may stop to make progress once it has what it waits for: what others wait for
+// has left by then.
+TEST(Network, WhoHasGotItMayGoAway) {
+  for (const size_t length : {100, 3000, 200'000}) {
+    World world(3);
+    world.eagain = 0;
+    Node &a = world.add(0, patient()), &b = world.add(1, patient());
+    for (const bool delivery : {false, true}) {
+      const size_t before = b.received.size();
+      b.stops_after = before + 1;
+      b.post(length, true);
+      a.send(1, length, {.delivery = delivery, .transmit = !delivery});
+      EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond)) << length;
+      EXPECT_EQ(b.received.size(), before + 1);
+    }
+    b.stops_after = SIZE_MAX;
+    world.check(true);
+  }
+}
+
 TEST(Network, ToItself) {
   World world(2);
   Node &a = world.add(0, patient());
@@ -115,6 +135,7 @@ void run_seed(uint64_t seed) {
         world.chance(600) ? world.some(200) : world.some(world.chance(500) ? 3000 : largest);
     const Node::Form form{.tagged = world.chance(700),
                           .delivery = world.chance(200),
+                          .transmit = world.chance(300),
                           .fence = world.chance(50),
                           .inject = world.chance(200),
                           .more = world.chance(200)};
@@ -191,7 +212,7 @@ uint64_t seeds() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 600;
 #else
-  return 5500;
+  return 10000;
 #endif
 }
 

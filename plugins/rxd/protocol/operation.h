@@ -29,10 +29,12 @@ struct TxOp {
   Kind kind = Kind::kMessage;
   bool tagged = false;
   bool has_data = false;
-  bool delivery = false;  // ends when it is in the peer's memory (FI_DELIVERY_COMPLETE); messages
-                          // that do not ask for it end when all of it was acknowledged
-  bool fence = false;     // begins when all before it, to this peer, have ended
-  bool more = false;      // FI_MORE: need not leave before the next one, or progress
+  // When a message ends: when it is in the peer's memory (FI_DELIVERY_COMPLETE); when all of it was
+  // acknowledged (FI_TRANSMIT_COMPLETE); else as soon as the caller's memory is not needed any
+  // more, which of a short one is a copy's and of a long one the acknowledgement's time.
+  bool delivery = false, transmit = false;
+  bool fence = false;  // begins when all before it, to this peer, have ended
+  bool more = false;   // FI_MORE: need not leave before the next one, or progress
   bool report = true;
   sdk::AtomicKind atomic = sdk::AtomicKind::kWrite;
   uint8_t datatype = 0, op = 0;
@@ -54,6 +56,7 @@ struct TxOp {
   TxOp *beside = nullptr;  // another one that begins in the same packet
   bool is_ready = false;
   bool announced = false;
+  bool copied = false;  // its bytes are in the packet
   uint32_t id = 0;
   bool started = false;   // its first packet has left
   bool acked = false;     // all that it sends was acknowledged

@@ -206,11 +206,13 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   uint64_t counter = 0;                               // what atomics change
   size_t remote_data = 0;
   std::string last_warning;
-  bool introduces = true;  // peers are in the address vector
+  bool introduces = true;         // peers are in the address vector
+  size_t stops_after = SIZE_MAX;  // receives: then it makes no progress any more
 
   // ---- the application ----
   struct Form {
-    bool tagged = true, delivery = false, fence = false, inject = false, more = false;
+    bool tagged = true, delivery = false, transmit = false, fence = false, inject = false,
+         more = false;
   };
   bool send(size_t to, size_t length, const Form &form) {
     uint64_t id = 0;
@@ -221,6 +223,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     op->has_data = true;
     op->data = op->tag = id;
     op->delivery = form.delivery;
+    op->transmit = form.transmit;
     op->fence = form.fence;
     op->more = form.more;
     for (size_t i = 0; i < length; ++i) o.bytes[i] = pattern(id, i);
@@ -328,6 +331,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   // A provider that reads until there is nothing more.
   void progress() {
     woken_ = false;
+    if (received.size() >= stops_after) return;
+    const bool came = !inbox_.empty();
     while (!inbox_.empty()) {
       auto buffer = std::make_unique<Buffer>();
       buffer->bytes = std::move(inbox_.front());
@@ -336,10 +341,12 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       buffers_[b] = std::move(buffer);
       if (!core_->on_datagram(b->bytes, *b)) release(*b);
     }
-    core_->on_idle();
+    // A read that found nothing is one that comes later, if it comes.
+    if (!came) core_->on_idle();
     core_->poll();
     settle();
     reap();
+    if (came) wake();
   }
 
   // ---- Carrier ----
@@ -406,7 +413,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     ++deadline_;
     if (at == 0) return;
     later(at > world_.now ? at - world_.now : 0, [this, number = deadline_] {
-      if (number != deadline_) return;
+      if (number != deadline_ || received.size() >= stops_after) return;
       core_->on_deadline();
       settle();
     });

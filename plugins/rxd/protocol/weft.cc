@@ -141,8 +141,12 @@ void WeftConversation::on_deadline(uint64_t now) {
   pump();
 }
 
+// Also at the end of a progress that brought something which is to be answered at once: the
+// application may go away with what it got.
 void WeftConversation::on_room() {
   pump();
+  const uint64_t now = core_.carrier().now_ns();
+  if (channel_.owed() >= Channel::Owed::kSoon && !send_acknowledgement(now)) core_.want_room(peer_);
 }
 
 void WeftConversation::on_idle() {

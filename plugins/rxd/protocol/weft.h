@@ -75,6 +75,7 @@ struct OutPacket {
   uint16_t used = 0;  // bytes of frames
   uint16_t last = 0;  // where the frame of the payload begins
   bool ordered = false;
+  bool asks = false;  // an operation ends when it is acknowledged
   uint8_t mac[wire::kMacSize];
   // Header, acknowledgement, frames; without acknowledgement the header stands in its place.
   uint8_t bytes[kHead + kFrames];
@@ -144,6 +145,7 @@ class WeftConversation final : public Conversation {
   bool add_data(OutPacket &p, wire::Writer &w, size_t room);
   void add_payload(OutPacket &p, TxOp &op, uint64_t offset, uint64_t n);
   void begun(OutPacket &p, TxOp &op);
+  void release_copied(OutPacket &p);
   void make_ready(TxOp &op);
   void not_ready(TxOp &op);
   int transmit(OutPacket &p, uint64_t number, uint64_t now, bool ask);

@@ -142,6 +142,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   if (arrival == Channel::Arrival::kDuplicate) {
     ++core_.count().duplicates;
     channel_.duplicate(packet.header, now);
+    core_.want_room(peer_);
     return false;
   }
   if (arrival == Channel::Arrival::kOutside) return false;
@@ -160,9 +161,11 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     }
     if (!keep(number, bytes, buffer)) return false;
     channel_.accept(number, packet.header, now);
+    core_.want_room(peer_);
     return true;
   }
   channel_.accept(number, packet.header, now);
+  if (channel_.owed() >= Channel::Owed::kSoon) core_.want_room(peer_);
   // So far ahead that what came in the last round trip comes twice.
   if (const uint64_t trip = channel_.round_trip().smoothed();
       trip != 0 && now - epoch_at_ >= trip) {
@@ -562,6 +565,7 @@ Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id) {
   a->length = a->sent = 0;
   a->result = nullptr;
   ++owed_;
+  core_.want_room(peer_);
   Answer *&first = kind == Answer::Kind::kRead ? reads_ : answers_;
   Answer *&last = kind == Answer::Kind::kRead ? reads_last_ : answers_last_;
   (last != nullptr ? last->next : first) = a;
@@ -579,7 +583,6 @@ bool WeftConversation::owe(uint32_t id, uint16_t status) {
   Answer *a = new_answer(Answer::Kind::kDone, id);
   if (a == nullptr) return false;
   a->status = status;
-  core_.want_idle(peer_);
   return true;
 }
 
@@ -682,7 +685,6 @@ bool WeftConversation::take_atomic(const wire::AtomicFrame &f, const wire::Vecto
       core_.execute(kind, f.operation, f.datatype, {vectors, count}, payload.first(half),
                     payload.subspan(half), result != nullptr ? result->bytes : nullptr, size);
   a->length = size;
-  core_.want_idle(peer_);
   return true;
 }
 

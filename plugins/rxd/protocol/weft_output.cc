@@ -127,6 +127,7 @@ void WeftConversation::pump() {
     }
     channel_.sent(size, now, &p);
     pending_ = nullptr;
+    release_copied(p);
   }
   if (parting_ && close_at_ == 0 && !parted_ && first_ == nullptr && pending_ == nullptr &&
       answers_ == nullptr && channel_.outstanding() == 0) {
@@ -134,6 +135,22 @@ void WeftConversation::pump() {
     send_alone(wire::PacketKind::kClose, now);
   }
   arm(now);
+  end_settled();
+}
+
+// Those whose bytes are in the packet have ended, unless they want to know more.
+void WeftConversation::release_copied(OutPacket &p) {
+  for (TxOp **at = &p.began; *at != nullptr;) {
+    TxOp *op = *at;
+    if (!op->copied || op->delivery || op->transmit) {
+      at = &op->beside;
+      continue;
+    }
+    *at = op->beside;
+    op->beside = nullptr;
+    --op->packets;
+    settle(*op);
+  }
 }
 
 WeftConversation::Built WeftConversation::build(OutPacket *&packet) {
@@ -142,7 +159,7 @@ WeftConversation::Built WeftConversation::build(OutPacket *&packet) {
   p->began = p->source = nullptr;
   p->answer = nullptr;
   p->length = 0;
-  p->ordered = false;
+  p->ordered = p->asks = false;
   // `room`: what of the datagram is for frames and payload; frames alone must fit the packet.
   const size_t room = datagram_ - overhead();
   wire::Writer w({p->bytes + OutPacket::kHead, std::min(room, OutPacket::kFrames)});
@@ -272,9 +289,12 @@ bool WeftConversation::begin_message(OutPacket &p, wire::Writer &w, size_t room,
     unasked_ += op.length;
     ++started_;
     if (!copy) {
+      p.asks = true;
       add_payload(p, op, 0, op.length);
       return true;
     }
+    op.copied = true;
+    if (op.transmit) p.asks = true;
     pieces(op.iov, op.count, 0, op.length, [&w](const uint8_t *at, size_t n) {
       w.payload({at, n});
     });
@@ -401,6 +421,7 @@ bool WeftConversation::add_data(OutPacket &p, wire::Writer &w, size_t room) {
   add_payload(p, *op, op->sent, n);
   op->sent += n;
   if (op->kind == TxOp::Kind::kMessage) {
+    if (op->sent == op->length) p.asks = true;
     // Everything below kPrefix counts, asked for or not: so both sides count the same.
     const uint64_t counted = std::min(op->sent, kPrefix);
     if (counted > op->charged) {
@@ -462,7 +483,7 @@ int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool
   }
   uint16_t flags = 0;
   if (p.ordered) flags |= wire::kFlagOrdered;
-  if (ask) flags |= wire::kFlagAsk;
+  if (ask || p.asks) flags |= wire::kFlagAsk;
   wire::Acknowledgement ack;
   const bool acknowledges =
       (channel_.owed() != Channel::Owed::kNothing || tell_credit_) && fill(ack, now);
