@@ -357,6 +357,24 @@ TEST(Pauses, ReadersThatLookNowAndThen) {
             0.8);
 }
 
+// Processes that share their processors: the reader does not run for milliseconds at a time.
+TEST(Pauses, ReadersThatDoNotRun) {
+  World world(3);
+  Link there(world, {.queue = 3000}), back(world, {});
+  Flow flow(world, there, back, 2'000'000);
+  flow.start();
+  const uint64_t begin = world.now(), on = 4 * kMs, off = 12 * kMs;
+  std::function<void()> stall = [&] {
+    flow.read_nothing_until(world.now() + off / 2 + world.up_to(off));
+    world.at(world.now() + on + off, stall);
+  };
+  world.at(world.now() + kMs, stall);
+  world.run(begin + kSecond, [] { return false; });
+  // A quarter of the link.
+  EXPECT_GE(static_cast<double>(flow.arrived() * kDatagram) / kSecond, 0.5 * 1.25 * 4 / 16);
+  EXPECT_LT(static_cast<double>(flow.repeats), 0.02 * static_cast<double>(flow.arrived()));
+}
+
 class Fairness : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Fairness, TwoFlowsShare) {
