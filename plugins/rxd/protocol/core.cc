@@ -41,6 +41,7 @@ Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
       inbox_(*this, settings.unexpected_limit),
       pools_(std::make_unique<Pools>()) {
   carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
+  carrier_.random({reinterpret_cast<uint8_t *>(&veil_), sizeof veil_});
   carrier_.random(secret_);
   if (has_key()) handshake_key_ = wire::handshake_key(settings_.auth_key);
 }

@@ -292,6 +292,8 @@ class Core {
   sdk::SockAddr own_;
   std::unique_ptr<Pools> pools_;  // of weft conversations
   uint64_t instance_ = 0;
+  uint32_t veil_ = 0;     // over the numbers that others put into `to`: a stranger cannot tell them
+  uint32_t pulling_ = 0;  // conversations in which long messages are coming
   wire::TokenMaker::Secret secret_{};
   wire::Key handshake_key_{};
   std::vector<Peer *> slots_;

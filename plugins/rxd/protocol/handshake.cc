@@ -42,7 +42,7 @@ wire::Part Core::part_of(const Peer &peer) {
   const bool checksum = settings_.checksum == Checksum::kOn ||
                         (settings_.checksum == Checksum::kAuto && !carrier_.is_local(peer.address));
   return {.instance = instance_,
-          .connection = peer.number,
+          .connection = peer.number ^ veil_,
           .cookie = peer.cookie,
           .datagram = uint32_t(carrier_.max_datagram()),
           .flags = checksum ? wire::kPartChecksum : 0,
@@ -209,7 +209,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     case wire::PacketKind::kReset:
       break;
     default: {
-      Peer *peer = peer_of(header->to);
+      Peer *peer = peer_of(header->to ^ veil_);
       if (peer == nullptr || peer->weft == nullptr || peer->losing ||
           peer->weft->cookie() != header->cookie) {
         ++statistics_.strangers;
@@ -228,7 +228,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   } else if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) {
     on_connect(*connect, bytes);
   } else {
-    Peer *peer = peer_of(header->to, header->cookie);
+    Peer *peer = peer_of(header->to ^ veil_, header->cookie);
     if (peer == nullptr) {
       ++statistics_.strangers;
     } else if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) {
@@ -282,8 +282,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   const uint64_t made_at =
       wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
   const wire::Part &theirs = connect.part;
-  if (!from || made_at == 0 || theirs.connection == 0 || theirs.cookie == 0 ||
-      theirs.datagram < kSmallestDatagram) {
+  if (!from || made_at == 0 || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) {
     ++statistics_.rejected;
     return;
   }
@@ -296,10 +295,10 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     return send_accept(*peer, connect.index);
   }
   if ((theirs.flags & kPartVerify) != 0) {
-    // While we connect ourselves that will tell him: perhaps he is who took our connect already.
+    // He asks about a connection that is not known here. While we connect ourselves that will tell
+    // him: perhaps he is who took our connect already.
     if (peer != nullptr && (peer->state == State::kAsking || peer->state == State::kConnecting))
       return;
-    // He asks about a connection that is not known here.
     uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
     const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
     wire::Writer writer(answer);
@@ -334,9 +333,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
 
 void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   const wire::Part &theirs = accept.part;
-  if (peer.losing || theirs.connection == 0 || theirs.cookie == 0 ||
-      theirs.datagram < kSmallestDatagram)
-    return;
+  if (peer.losing || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) return;
   if (peer.state == State::kConnecting) {
     become_weft(peer, theirs);
     return start_waiting(peer);

@@ -236,6 +236,8 @@ void WeftConversation::end(int err, Queue *unsent) {
     }
   }
   messages_last_ = hint_ = nullptr;
+  if (pulled_ != 0) --core_.pulling_;
+  pulled_ = pulls_ = 0;
   end_settled();
   TxOp *op = std::exchange(first_, nullptr);
   TxOp *const not_begun = std::exchange(unsent_, nullptr);

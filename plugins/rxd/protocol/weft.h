@@ -189,6 +189,7 @@ class WeftConversation final : public Conversation {
   void link(Incoming &m);
   void unlink(Incoming &m);
   void complete(Incoming &m);
+  void share();
   void want(Incoming &m);
   void pull(Incoming &m);
   bool owe(uint32_t id, uint16_t status);

@@ -150,8 +150,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   if (ordered && owed_ >= kMaxOwed) return false;
   if (bytes.size() > seen_) {
     seen_ = uint32_t(bytes.size());
-    channel_.set_share(
-        uint32_t(std::min<uint64_t>(core_.carrier().receive_window() / seen_, uint64_t{kWindow})));
+    share();
   }
   const bool in_order = arrival == Channel::Arrival::kInOrder;
   if (ordered ? !in_order : !begun_here(packet)) {
@@ -291,7 +290,14 @@ void WeftConversation::unlink(Incoming &m) {
     m.wants_pull = false;
     --pulls_;
   }
-  if (m.target != 0) --pulled_;
+  if (m.target != 0 && --pulled_ == 0) --core_.pulling_;
+}
+
+// What the socket holds is for all from whom long messages are coming.
+void WeftConversation::share() {
+  const uint64_t packets =
+      core_.carrier().receive_window() / seen_ / std::max(core_.pulling_, uint32_t{1});
+  channel_.set_share(uint32_t(std::min<uint64_t>(packets, kWindow)));
 }
 
 Incoming *WeftConversation::find_incoming(uint32_t id) {
@@ -366,7 +372,10 @@ void WeftConversation::want(Incoming &m) {
   const uint64_t room = m.receive->length;
   // What goes unasked comes in any case.
   m.target = std::min(m.message.length, std::max(room, kPrefix));
-  if (m.target != 0) ++pulled_;
+  if (m.target != 0 && pulled_++ == 0) {
+    ++core_.pulling_;
+    share();
+  }
   if (m.arrived >= m.target) return complete(m);
   m.limit = m.arrived;
   pull(m);
