@@ -167,7 +167,8 @@ TxOp *Core::take() {
   op->context = nullptr;
   op->cq_flags = op->length = op->data = op->tag = 0;
   op->next = op->previous = op->ready = op->beside = nullptr;
-  op->is_ready = op->announced = op->copied = op->started = op->acked = op->answered = false;
+  op->is_ready = op->announced = op->counted = op->copied = op->started = op->acked = op->answered =
+      false;
   op->id = op->packets = 0;
   op->status = 0;
   op->sent = op->allowed = op->received = op->charged = 0;

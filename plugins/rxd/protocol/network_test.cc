@@ -54,6 +54,44 @@ TEST(Network, WhoHasGotItMayGoAway) {
   }
 }
 
+// The message that the application waits for is behind many that it does not want yet.
+TEST(Network, ManyUnexpected) {
+  World world(4);
+  Settings settings = patient();
+  settings.tx_size = 4096;
+  Node &a = world.add(0, settings), &b = world.add(1, settings);
+  for (int i = 0; i < 900; ++i) a.send(1, 100, {.tagged = false, .delivery = i % 3 == 0});
+  for (int i = 0; i < 50; ++i) a.send(1, 20'000, {.tagged = false});
+  a.send(1, 10, {.tagged = true});
+  b.post(10, true);
+  EXPECT_TRUE(world.run_until([&] { return b.received.size() == 1; }, 5 * kSecond));
+  for (int i = 0; i < 950; ++i) b.post(20'000, false);
+  EXPECT_TRUE(
+      world.run_until([&] { return world.all_ended() && b.received.size() == 951; }, 5 * kSecond));
+  world.check(true);
+}
+
+// Both ask so much of each other that each could wait for the other's answers.
+TEST(Network, ManyAnswers) {
+  World world(5);
+  world.weather.loss = 50;
+  world.window = 8192;
+  Settings settings = patient();
+  settings.tx_size = 4096;
+  Node &a = world.add(0, settings), &b = world.add(1, settings);
+  for (int i = 0; i < 900; ++i)
+    for (Node *n : {&a, &b}) {
+      const size_t to = 1 - n->number();
+      if (i % 3 == 0) n->add(to);
+      if (i % 3 == 1) n->write(to, 300, 4, false);
+      if (i % 3 == 2) n->read(to, 300, 4);
+      n->send(to, 50, {.delivery = true});
+      n->post(50, true);
+    }
+  EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, 30 * kSecond));
+  world.check(true);
+}
+
 TEST(Network, ToItself) {
   World world(2);
   Node &a = world.add(0, patient());

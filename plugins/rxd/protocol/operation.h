@@ -56,7 +56,8 @@ struct TxOp {
   TxOp *beside = nullptr;  // another one that begins in the same packet
   bool is_ready = false;
   bool announced = false;
-  bool copied = false;  // its bytes are in the packet
+  bool counted = false;  // among those that the peer is to answer
+  bool copied = false;   // its bytes are in the packet
   uint32_t id = 0;
   bool started = false;   // its first packet has left
   bool acked = false;     // all that it sends was acknowledged

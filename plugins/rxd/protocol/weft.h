@@ -31,6 +31,7 @@ struct Answer {
   Answer *next = nullptr;
   Kind kind = Kind::kDone;
   bool failed = false;  // kRead: the memory is not there any more
+  bool counts = false;  // in owed_
   uint8_t count = 0;    // vectors
   uint16_t status = 0;
   uint32_t id = 0;
@@ -192,8 +193,9 @@ class WeftConversation final : public Conversation {
   void share();
   void want(Incoming &m);
   void pull(Incoming &m);
-  bool owe(uint32_t id, uint16_t status);
-  Answer *new_answer(Answer::Kind kind, uint32_t id);
+  bool owe(uint32_t id, uint16_t status, bool counts = true);
+  uint64_t most_held() const;
+  Answer *new_answer(Answer::Kind kind, uint32_t id, bool counts = true);
   void free_answer(Answer &a);
   bool finish(Remote &r, uint16_t status);
   void grant();
@@ -229,9 +231,10 @@ class WeftConversation final : public Conversation {
   Remote *remotes_ = nullptr;
   Kept *kept_ = nullptr;
   uint32_t kept_count_ = 0;
-  uint32_t owed_ = 0;    // operations of the peer that wait for us
-  uint32_t pulls_ = 0;   // messages with wants_pull
-  uint32_t pulled_ = 0;  // messages that are coming
+  uint32_t owed_ = 0;        // operations of the peer that wait for us; not messages
+  uint32_t unanswered_ = 0;  // of ours, that wait for the peer; not messages
+  uint32_t pulls_ = 0;       // messages with wants_pull
+  uint32_t pulled_ = 0;      // messages that are coming
   uint32_t next_id_ = 0, their_next_id_ = 0;
   // Credit: ours, and his. Messages, and bytes that nobody asked for.
   uint64_t started_ = 0, may_start_ = kFirstMessages;

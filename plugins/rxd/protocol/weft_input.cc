@@ -13,7 +13,7 @@ namespace weft::rxd {
 namespace {
 
 constexpr uint32_t kMaxKept = 64;   // packets that came too early
-constexpr uint32_t kMaxOwed = 256;  // operations
+constexpr uint32_t kMaxOwed = 512;  // operations; who keeps to the protocol stays far below
 constexpr uint64_t kPrefix = 65536;
 constexpr uint32_t kMaxMessages = 1024;  // credit of one whose messages are consumed
 constexpr uint32_t kMaxCredit = 4096;    // KiB
@@ -325,7 +325,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
     if (core_.inbox().whole(peer_, message, payload, m, lost)) {
       ++wanted_;
       wanted_bytes_ += payload.size();
-      return !f.wants_done || owe(f.id, 0);
+      return !f.wants_done || owe(f.id, 0, false);
     }
     if (lost) {
       core_.owner().warn("no memory for a message that came");
@@ -340,8 +340,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
       m->id = f.id;
       link(*m);
     }
-    if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
-      return fail("more than it was allowed to");
+    if (held_ > most_held()) return fail("more than it was allowed to");
     return true;
   }
   Incoming *m = core_.inbox().begin(peer_, this, message, f.id);
@@ -357,8 +356,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
   if (m->receive == nullptr) {
     m->unasked = payload.size();
     held_ += payload.size();
-    if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
-      return fail("more than it was allowed to");
+    if (held_ > most_held()) return fail("more than it was allowed to");
     return true;
   }
   ++wanted_;
@@ -396,7 +394,7 @@ void WeftConversation::complete(Incoming &m) {
   const uint32_t id = m.id;
   unlink(m);
   core_.inbox().finish(m, 0);
-  if (tells) owe(id, 0);
+  if (tells) owe(id, 0, false);
 }
 
 bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const uint8_t> payload) {
@@ -427,8 +425,7 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (m->receive == nullptr) {
       m->unasked += charged;
       held_ += charged;
-      if (held_ > uint64_t{kMaxCredit + kFirstCredit} << 10)
-        return fail("more than it was allowed to");
+      if (held_ > most_held()) return fail("more than it was allowed to");
       return true;
     }
     wanted_bytes_ += charged;
@@ -470,16 +467,26 @@ void WeftConversation::consumed(const Incoming &m) {
   core_.want_idle(peer_);
 }
 
-// Credit for as much as was consumed and a bit: who has shown that his messages are wanted gets
-// more, if what waits at this endpoint leaves room for it.
+// What nobody wants yet cannot be more, by any count of credit.
+uint64_t WeftConversation::most_held() const {
+  return core_.inbox().limit() + (uint64_t{kMaxCredit} << 10);
+}
+
+// Credit for as much as was consumed and a bit. While the endpoint has room for what nobody wants
+// yet, a peer always has a little: the message that the application waits for may be behind many
+// that it does not want.
 void WeftConversation::grant() {
-  const bool roomy = core_.inbox().bytes() < core_.inbox().limit() / 2;
+  const Inbox &inbox = core_.inbox();
+  if (inbox.bytes() >= inbox.limit()) return;
+  const bool roomy = inbox.bytes() < inbox.limit() / 2;
   const uint32_t messages = roomy && wanted_ >= kFirstMessages / 2 ? kMaxMessages : kFirstMessages;
   const uint32_t kib =
       roomy && wanted_bytes_ >= uint64_t{kFirstCredit} << 9 ? kMaxCredit : kFirstCredit;
-  if (core_.inbox().bytes() >= core_.inbox().limit()) return;
   granted_ = std::max(granted_, wanted_ + messages);
   granted_kib_ = std::max(granted_kib_, (wanted_bytes_ >> 10) + kib);
+  if (!roomy) return;
+  granted_ = std::max(granted_, came_ + kFirstMessages);
+  granted_kib_ = std::max(granted_kib_, ((wanted_bytes_ + held_) >> 10) + kFirstCredit);
 }
 
 void WeftConversation::fetch(Incoming &m) {
@@ -498,7 +505,7 @@ void WeftConversation::discard(Incoming &m) {
   const uint32_t id = m.id;
   unlink(m);
   core_.inbox().drop(m);
-  if (tells) owe(id, 0);
+  if (tells) owe(id, 0, false);
   pump();
 }
 
@@ -557,7 +564,7 @@ bool WeftConversation::take_result(const wire::ResultFrame &f, std::span<const u
 
 // ---- what we owe ----
 
-Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id) {
+Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id, bool counts) {
   Answer *a = pools_.answers.take();
   if (a == nullptr) {
     core_.owner().warn("no memory for an answer");
@@ -573,7 +580,8 @@ Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id) {
   a->packets = 0;
   a->length = a->sent = 0;
   a->result = nullptr;
-  ++owed_;
+  a->counts = counts;
+  if (counts) ++owed_;
   core_.want_room(peer_);
   Answer *&first = kind == Answer::Kind::kRead ? reads_ : answers_;
   Answer *&last = kind == Answer::Kind::kRead ? reads_last_ : answers_last_;
@@ -588,8 +596,8 @@ void WeftConversation::free_answer(Answer &a) {
   pools_.answers.give(&a);
 }
 
-bool WeftConversation::owe(uint32_t id, uint16_t status) {
-  Answer *a = new_answer(Answer::Kind::kDone, id);
+bool WeftConversation::owe(uint32_t id, uint16_t status, bool counts) {
+  Answer *a = new_answer(Answer::Kind::kDone, id, counts);
   if (a == nullptr) return false;
   a->status = status;
   return true;

@@ -14,6 +14,9 @@ constexpr size_t kCopied = 1024;     // bytes of payload that are copied into th
 constexpr uint64_t kPrefix = 65536;  // bytes of a message that may go unasked, credit permitting
 constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
 constexpr size_t kMaxPayload = 65535;
+// Remote accesses that the peer has not answered. Only if neither side can be made to owe more than
+// it takes can two not wait for each other.
+constexpr uint32_t kMaxUnanswered = 256;
 
 }  // namespace
 
@@ -68,6 +71,7 @@ void WeftConversation::settle(TxOp &op) {
       break;
   }
   not_ready(op);
+  if (op.counted) --unanswered_;
   // Of a message that was cut short not all was sent that was counted.
   if (op.kind == TxOp::Kind::kMessage)
     unasked_ -= op.charged - std::min({op.charged, op.sent, kPrefix});
@@ -193,7 +197,7 @@ void WeftConversation::add_answers(wire::Writer &w) {
     }
     answers_ = a->next;
     if (answers_ == nullptr) answers_last_ = nullptr;
-    --owed_;
+    if (a->counts) --owed_;
     free_answer(*a);
   }
 }
@@ -212,6 +216,7 @@ bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
   bool starved = false;
   while (TxOp *op = unsent_) {
     if (op->fence && op != first_) break;
+    if (op->kind != TxOp::Kind::kMessage && unanswered_ >= kMaxUnanswered) break;
     const bool was_empty = w.size() == 0;
     const size_t before = w.size();
     bool closed = false;
@@ -254,6 +259,8 @@ bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
 
 void WeftConversation::begun(OutPacket &p, TxOp &op) {
   op.started = true;
+  op.counted = op.kind != TxOp::Kind::kMessage;
+  if (op.counted) ++unanswered_;
   ++op.packets;
   op.beside = p.began;
   p.began = &op;
