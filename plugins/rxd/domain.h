@@ -6,7 +6,7 @@
 
 #include <rdma/fi_domain.h>
 #include <weft/sdk/auth.h>
-#include <weft/sdk/domain.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
 #include <string>
@@ -15,7 +15,11 @@
 
 namespace weft::rxd {
 
-class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+class Endpoint;
+
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
@@ -25,8 +29,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
   const sdk::AuthKey &auth_key() const { return auth_key_; }  // of endpoints without their own
 
   // fi_ops_domain
-  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
-  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,

@@ -5,7 +5,7 @@
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/domain.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
 #include <string>
@@ -43,7 +43,11 @@ class Mirrors final : public sdk::Poller {
   std::vector<Mirror> mirrors_;
 };
 
-class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+class Endpoint;
+
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
@@ -67,8 +71,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
                   size_t room);
 
   // fi_ops_domain
-  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
-  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,

@@ -78,10 +78,6 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   return domain;
 }
 
-int Domain::endpoint(struct fi_info *info, struct fid_ep **ep, void *context) {
-  return endpoint2(info, ep, 0, context);
-}
-
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
   if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;

@@ -5,7 +5,7 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/domain.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
 #include <memory>
@@ -27,7 +27,9 @@ inline constexpr size_t kStagingSize = 64 * 1024;
 // For an endpoint without a capability: every op of its table declines.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
-class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
@@ -42,7 +44,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
-  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
 

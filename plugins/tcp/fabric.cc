@@ -70,17 +70,6 @@ void Fabric::drop_requests_of(struct fid *pep) {
   });
 }
 
-int Fabric::domain(struct fi_info *info, struct fid_domain **domain, void *context) {
-  return domain2(info, domain, 0, context);
-}
-
-int Fabric::domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags,
-                    void *context) {
-  if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
-  if (flags != 0) return -FI_EBADFLAGS;
-  return sdk::finish(instance(), FI_LOG_DOMAIN, Domain::open(*this, *info, context), domain);
-}
-
 int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
   if (info == nullptr || pep == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, PassiveEndpoint::open(*this, *info, context), pep);
@@ -105,35 +94,11 @@ int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) 
   return sdk::finish(instance(), FI_LOG_EQ, std::move(opened), eq);
 }
 
-int Fabric::wait_open(struct fi_wait_attr *attr, struct fid_wait **set) {
-  if (set == nullptr) return -FI_EINVAL;
-  return sdk::finish(instance(), FI_LOG_FABRIC,
-                     sdk::WaitSet::open(instance(), base(), children, attr), set);
-}
-
-int Fabric::trywait(struct fid **fids, int count) {
-  return sdk::trywait(instance(), fids, count);
-}
-
 int Fabric::close() {
   if (children.load() != 0) return -FI_EBUSY;
   retire();
   engine_.stop_thread();
   delete this;
-  return 0;
-}
-
-int Fabric::ops_open(const char *name, uint64_t flags, void **ops, void *) {
-  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-  if (flags != 0) return -FI_EBADFLAGS;
-  if (std::string_view(name) != WEFT_COUNTERS_OPS) return -FI_ENOSYS;
-  static const weft_counters_ops counters = {
-      sizeof(weft_counters_ops),
-      [](struct fid *fid, weft_counter *out, size_t count) -> size_t {
-        return Fabric::from(fid)->stats_.read(out, out != nullptr ? count : 0);
-      },
-  };
-  *ops = const_cast<weft_counters_ops *>(&counters);
   return 0;
 }
 

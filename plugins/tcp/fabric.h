@@ -10,7 +10,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/eq.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
 #include <atomic>
@@ -43,7 +43,9 @@ class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFi
   Fabric &fabric_;
 };
 
-class Fabric final : public sdk::Object<Fabric, fid_fabric> {
+class Domain;
+
+class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
                                    const fi_fabric_attr &attr, void *context);
@@ -62,16 +64,14 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric> {
   void drop_requests_of(struct fid *pep);
 
   // fi_ops_fabric
-  int domain(struct fi_info *info, struct fid_domain **domain, void *context);
-  int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context);
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
   int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
-  int wait_open(struct fi_wait_attr *attr, struct fid_wait **set);
-  int trywait(struct fid **fids, int count);
 
   // fi_ops
   int close();
-  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    return sdk::open_counters<Fabric>(name, flags, ops);
+  }
 
  private:
   Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,

@@ -50,16 +50,6 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   return domain;
 }
 
-int Domain::endpoint(struct fi_info *info, struct fid_ep **ep, void *context) {
-  return endpoint2(info, ep, 0, context);
-}
-
-int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
-  if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
-  if (flags != 0) return -FI_EBADFLAGS;
-  return sdk::finish(instance(), FI_LOG_EP_CTRL, Endpoint::open(*this, *info, context), ep);
-}
-
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
   return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
 }

@@ -5,7 +5,7 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/domain.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
 #include <string>
@@ -21,7 +21,11 @@ class Fabric;
 // For what no endpoint has: every op of its table declines.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
-class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainCore {
+class Endpoint;
+
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
@@ -32,8 +36,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>, public sdk::DomainC
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
-  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);
-  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
 
   // fi_ops
   int close();

@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_INBOX_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_INBOX_H
 
-#include <sys/uio.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/pool.h>
 
 #include <algorithm>
@@ -25,43 +25,10 @@
 
 namespace weft::rxd {
 
-// Calls visit(uint8_t *, size_t) for each piece of [offset, offset + n) of the vectors.
-template <class F>
-void pieces(const iovec *iov, size_t count, uint64_t offset, uint64_t n, F visit) {
-  for (size_t i = 0; i < count && n != 0; ++i) {
-    if (offset >= iov[i].iov_len) {
-      offset -= iov[i].iov_len;
-      continue;
-    }
-    const auto k = size_t(std::min<uint64_t>(n, iov[i].iov_len - offset));
-    visit(static_cast<uint8_t *>(iov[i].iov_base) + offset, k);
-    offset = 0;
-    n -= k;
-  }
-}
-
-inline void gather(void *out, const iovec *iov, size_t count, uint64_t offset, uint64_t n) {
-  auto *to = static_cast<uint8_t *>(out);
-  pieces(iov, count, offset, n, [&](const uint8_t *at, size_t k) {
-    std::memcpy(to, at, k);
-    to += k;
-  });
-}
-
-inline void scatter(const iovec *iov, size_t count, uint64_t offset, const void *in, uint64_t n) {
-  auto *from = static_cast<const uint8_t *>(in);
-  pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) {
-    std::memcpy(at, from, k);
-    from += k;
-  });
-}
-
-// The vectors that are these n bytes; `out` has room for `count`.
-inline size_t slice(const iovec *iov, size_t count, uint64_t offset, uint64_t n, iovec *out) {
-  size_t made = 0;
-  pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) { out[made++] = {at, k}; });
-  return made;
-}
+using sdk::gather;
+using sdk::pieces;
+using sdk::scatter;
+using sdk::slice;
 
 class Core;
 

@@ -3,14 +3,16 @@
 #include "plugins/rxm/protocol/core.h"
 
 #include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "plugins/rxm/protocol/copy.h"
-
 namespace weft::rxm {
+
+using sdk::gather;
+using sdk::slice;
 namespace {
 
 constexpr size_t kMaxSegments = 512;      // on their way, of all connections

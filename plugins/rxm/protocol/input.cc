@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What arrives: packets, and what the carrier read for us.
 #include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
 
-#include "plugins/rxm/protocol/copy.h"
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
+
+using sdk::scatter;
+using sdk::slice;
 
 uint32_t Core::source_of(const Connection &c) const {
   if (c.index_ != kNoIndex) return c.index_;

@@ -13,11 +13,9 @@
 #define WEFT_SDK_LAYER_FABRIC_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/domain.h>
-#include <weft/sdk/eq.h>
+#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/ops.h>
-#include <weft/sdk/sets.h>
 
 #include <atomic>
 #include <new>
@@ -25,7 +23,8 @@
 namespace weft::sdk {
 
 template <class Layer, class Domain>
-class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric> {
+class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric>,
+                          public FabricOps<LayerFabric<Layer, Domain>, Domain> {
  public:
   // Takes the inner fabric, also if it fails.
   static Result<fid_fabric *> open(const Layer &layer, fid_fabric *inner,
@@ -47,27 +46,6 @@ class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric> 
   fid_fabric *inner() const { return inner_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
-
-  // fi_ops_fabric
-  int domain(struct fi_info *info, struct fid_domain **domain, void *context) {
-    return domain2(info, domain, 0, context);
-  }
-  int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context) {
-    if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
-    if (flags != 0) return -FI_EBADFLAGS;
-    return finish(this->instance(), FI_LOG_DOMAIN, Domain::open(*this, *info, context), domain);
-  }
-  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
-    if (eq == nullptr) return -FI_EINVAL;
-    return finish(this->instance(), FI_LOG_EQ,
-                  Eq::open(this->instance(), this->base(), children, attr, context), eq);
-  }
-  int wait_open(struct fi_wait_attr *attr, struct fid_wait **set) {
-    if (set == nullptr) return -FI_EINVAL;
-    return finish(this->instance(), FI_LOG_FABRIC,
-                  WaitSet::open(this->instance(), this->base(), children, attr), set);
-  }
-  int trywait(struct fid **fids, int count) { return sdk::trywait(this->instance(), fids, count); }
 
   // fi_ops
   int close() {

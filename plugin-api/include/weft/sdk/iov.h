@@ -4,18 +4,21 @@
 //   gather(bytes, iov, count, offset, n);          // n bytes from `offset` of the vectors
 //   scatter(iov, count, offset, bytes, n);         // the opposite
 //   size_t k = slice(iov, count, offset, n, out);  // vectors that are these n bytes
-#ifndef WEFT_PLUGINS_RXM_PROTOCOL_COPY_H
-#define WEFT_PLUGINS_RXM_PROTOCOL_COPY_H
+//
+// What lies beyond the vectors' end is left out.
+#ifndef WEFT_SDK_IOV_H
+#define WEFT_SDK_IOV_H
 
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-namespace weft::rxm {
+namespace weft::sdk {
 
-// Calls visit(char *, size_t) for each piece of [offset, offset + n).
+// Calls visit(uint8_t *, size_t) for each piece of [offset, offset + n) of the vectors.
 template <class F>
 void pieces(const iovec *iov, size_t count, uint64_t offset, uint64_t n, F visit) {
   for (size_t i = 0; i < count && n != 0; ++i) {
@@ -24,34 +27,35 @@ void pieces(const iovec *iov, size_t count, uint64_t offset, uint64_t n, F visit
       continue;
     }
     const auto k = size_t(std::min<uint64_t>(n, iov[i].iov_len - offset));
-    visit(static_cast<char *>(iov[i].iov_base) + offset, k);
+    visit(static_cast<uint8_t *>(iov[i].iov_base) + offset, k);
     offset = 0;
     n -= k;
   }
 }
 
 inline void gather(void *out, const iovec *iov, size_t count, uint64_t offset, uint64_t n) {
-  auto *to = static_cast<char *>(out);
-  pieces(iov, count, offset, n, [&](const char *at, size_t k) {
+  auto *to = static_cast<uint8_t *>(out);
+  pieces(iov, count, offset, n, [&](const uint8_t *at, size_t k) {
     std::memcpy(to, at, k);
     to += k;
   });
 }
 
 inline void scatter(const iovec *iov, size_t count, uint64_t offset, const void *in, uint64_t n) {
-  auto *from = static_cast<const char *>(in);
-  pieces(iov, count, offset, n, [&](char *at, size_t k) {
+  auto *from = static_cast<const uint8_t *>(in);
+  pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) {
     std::memcpy(at, from, k);
     from += k;
   });
 }
 
+// The vectors that are these n bytes; `out` has room for `count`.
 inline size_t slice(const iovec *iov, size_t count, uint64_t offset, uint64_t n, iovec *out) {
   size_t made = 0;
-  pieces(iov, count, offset, n, [&](char *at, size_t k) { out[made++] = {at, k}; });
+  pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) { out[made++] = {at, k}; });
   return made;
 }
 
-}  // namespace weft::rxm
+}  // namespace weft::sdk
 
 #endif

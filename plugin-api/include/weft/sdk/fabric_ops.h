@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// FabricOps, DomainOps: the calls of fabrics and domains that only pass on what the application
+// said, to the open() of a class of the plugin's.
+//
+//   class Fabric final : public Object<Fabric, fid_fabric>, public FabricOps<Fabric, Domain> {
+//     std::atomic<size_t> children{0};              // objects that are open
+//   };
+//   class Domain final : public Object<Domain, fid_domain>, public DomainCore,
+//                        public DomainOps<Domain, Endpoint> {
+//     Av *... av_open() is its own: sdk::open_av()
+//   };
+//
+// A class that needs more in one of them has a member of that name itself. They are members of
+// templates, so Domain and Endpoint need be complete only where op tables are made.
+#ifndef WEFT_SDK_FABRIC_OPS_H
+#define WEFT_SDK_FABRIC_OPS_H
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/plugin.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/sets.h>
+
+#include <string_view>
+
+namespace weft::sdk {
+
+template <class F, class Domain>
+class FabricOps {
+ public:
+  // fi_ops_fabric
+  int domain(struct fi_info *info, struct fid_domain **domain, void *context) {
+    return self().domain2(info, domain, 0, context);
+  }
+  int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context) {
+    if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
+    if (flags != 0) return -FI_EBADFLAGS;
+    return finish(self().instance(), FI_LOG_DOMAIN, Domain::open(self(), *info, context), domain);
+  }
+  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
+    if (eq == nullptr) return -FI_EINVAL;
+    return finish(self().instance(), FI_LOG_EQ,
+                  Eq::open(self().instance(), self().base(), self().children, attr, context), eq);
+  }
+  int wait_open(struct fi_wait_attr *attr, struct fid_wait **set) {
+    if (set == nullptr) return -FI_EINVAL;
+    return finish(self().instance(), FI_LOG_FABRIC,
+                  WaitSet::open(self().instance(), self().base(), self().children, attr), set);
+  }
+  int trywait(struct fid **fids, int count) { return sdk::trywait(self().instance(), fids, count); }
+
+ private:
+  F &self() { return static_cast<F &>(*this); }
+};
+
+template <class D, class Endpoint>
+class DomainOps {
+ public:
+  // fi_ops_domain
+  int endpoint(struct fi_info *info, struct fid_ep **ep, void *context) {
+    return self().endpoint2(info, ep, 0, context);
+  }
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
+    if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
+    if (flags != 0) return -FI_EBADFLAGS;
+    return finish(self().instance(), FI_LOG_EP_CTRL, Endpoint::open(self(), *info, context), ep);
+  }
+
+ private:
+  D &self() { return static_cast<D &>(*this); }
+};
+
+// fi_open_ops of an object whose stats() are counters that tools read (WEFT_COUNTERS_OPS).
+template <class T>
+int open_counters(const char *name, uint64_t flags, void **ops) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_COUNTERS_OPS) return -FI_ENOSYS;
+  static const weft_counters_ops counters = {
+      sizeof(weft_counters_ops),
+      [](struct fid *fid, weft_counter *out, size_t count) -> size_t {
+        return T::from(fid)->stats().read(out, out != nullptr ? count : 0);
+      },
+  };
+  *ops = const_cast<weft_counters_ops *>(&counters);
+  return 0;
+}
+
+}  // namespace weft::sdk
+
+#endif
