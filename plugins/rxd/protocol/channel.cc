@@ -49,6 +49,18 @@ void Channel::append(List &list, uint16_t place) {
   list.last = place;
 }
 
+// What is lost is repeated in the order of numbers: the peer keeps only so much that is early.
+void Channel::insert_lost(uint16_t place) {
+  const uint64_t number = number_at(place);
+  uint16_t after = lost_.last;
+  while (after != kNone && number_at(after) > number) after = at_place(after).before;
+  SentPacket &sent = at_place(place);
+  sent.before = after;
+  sent.after = after == kNone ? lost_.first : at_place(after).after;
+  (after == kNone ? lost_.first : at_place(after).after) = place;
+  (sent.after == kNone ? lost_.last : at_place(sent.after).before) = place;
+}
+
 void Channel::remove(List &list, uint16_t place) {
   const SentPacket &sent = at_place(place);
   (sent.before == kNone ? list.first : at_place(sent.before).after) = sent.after;
@@ -233,19 +245,23 @@ uint32_t Channel::find_lost(uint64_t now) {
   return count;
 }
 
-void Channel::lose(uint16_t place) {
-  SentPacket &sent = at_place(place);
+void Channel::ground(SentPacket &sent, uint16_t place) {
   remove(flying_, place);
-  append(lost_, place);
+  insert_lost(place);
   in_flight_ -= sent.size;
   sent.state = SentPacket::State::kLost;
+}
+
+void Channel::lose(uint16_t place) {
+  SentPacket &sent = at_place(place);
+  ground(sent, place);
   sent.taken_for_lost = true;
 }
 
 uint64_t Channel::timeout() const {
-  const uint64_t least = congestion_.direct() ? kDirectTimeout : kMinTimeout;
-  const uint64_t once =
-      trip_.known() ? std::max(trip_.smoothed() + 4 * trip_.variation(), least) : kFirstTimeout;
+  const uint64_t once = trip_.known()
+                            ? std::max(trip_.smoothed() + 4 * trip_.variation(), kMinTimeout)
+                            : kFirstTimeout;
   return std::max(once, std::min(once << std::min(timeouts_, 8u), kMaxTimeout));
 }
 
@@ -261,16 +277,16 @@ bool Channel::on_deadline(uint64_t now) {
   if (held_until_ <= now) held_until_ = 0;
   if (loss_at_ != 0 && loss_at_ <= now) find_lost(now);
   if (flying_.first == kNone || now < last_sent_at_ + timeout()) return false;
-  // The two oldest, whether they were taken for lost already or not.
+  // The two that have the lowest numbers: what the peer waits for.
   constexpr uint8_t kRepeats = 2;
-  urgent_ = lost_.first == kNone ? 0 : lost_.first == lost_.last ? 1 : kRepeats;
-  for (; urgent_ < kRepeats && flying_.first != kNone; ++urgent_) {
-    const uint16_t place = flying_.first;
-    SentPacket &sent = at_place(place);
-    remove(flying_, place);
-    append(lost_, place);
-    in_flight_ -= sent.size;
-    sent.state = SentPacket::State::kLost;
+  urgent_ = 0;
+  for (uint64_t number = base_; number < end_ && urgent_ < kRepeats; ++number) {
+    SentPacket &sent = at(number);
+    if (sent.state == SentPacket::State::kArrived) continue;
+    if (sent.state == SentPacket::State::kFlying) {
+      ground(sent, static_cast<uint16_t>(number % kWindow));
+    }
+    ++urgent_;
   }
   if (timeouts_++ == 0) timed_out_at_ = now;
   last_sent_at_ = now;  // even if nothing can leave

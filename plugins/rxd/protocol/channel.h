@@ -172,7 +172,7 @@ class Channel {
   static constexpr uint16_t kNone = UINT16_MAX;
   static constexpr uint32_t kAcknowledgeEvery = 16;  // packets
   static constexpr uint64_t kMinTimeout = 1'000'000, kFirstTimeout = 10'000'000,
-                            kMaxTimeout = 200'000'000, kDirectTimeout = 10'000'000;
+                            kMaxTimeout = 200'000'000;
   static constexpr uint64_t kMinPatience = 50'000;
   static constexpr uint64_t kMaxSample = 60'000'000'000;
   static constexpr uint32_t kPlaces = 3;
@@ -218,6 +218,8 @@ class Channel {
   bool may_fly(size_t size);
   void append(List &list, uint16_t place);
   void remove(List &list, uint16_t place);
+  void insert_lost(uint16_t place);
+  void ground(SentPacket &sent, uint16_t place);
   void give_chunk(uint64_t number);
   void give_all();
   void *settle(SentPacket &sent, uint16_t place, News &news);
