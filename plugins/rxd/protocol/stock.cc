@@ -125,7 +125,7 @@ stock::Packet StockConversation::packet_of(const Item &item) const {
                : op.atomic == sdk::AtomicKind::kFetch ? stock::Type::kFetch
                                                       : stock::Type::kCompare;
       p.is_inline = op.atomic == sdk::AtomicKind::kWrite && op.vector_count <= 1;
-      if (op.atomic == sdk::AtomicKind::kCompare) p.size /= 2;
+      p.size = target_size(op);  // also of FI_ATOMIC_READ: stock answers as much
       p.datatype = op.datatype;
       p.operation = op.op;
       break;

@@ -29,6 +29,13 @@
 
 namespace weft::rxd {
 
+// Bytes at the target.
+inline uint64_t target_size(const TxOp &op) {
+  uint64_t size = 0;
+  for (size_t i = 0; i < op.vector_count; ++i) size += op.vectors[i].length;
+  return size;
+}
+
 class StockConversation final : public Conversation {
  public:
   StockConversation(Core &core, Peer &peer);

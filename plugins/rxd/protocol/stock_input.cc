@@ -50,25 +50,25 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     owe_acknowledgement();
     return false;
   }
-  switch (take(p)) {
-    case Verdict::kTaken:
-      ++expected_;
-      refuses_ = false;
-      if (++unacknowledged_ >= kTell) {
-        acknowledge(stock::kWindow);
-      } else {
-        owe_acknowledgement();
-      }
-      break;
-    case Verdict::kNotNow:
-      owe_acknowledgement();
-      break;
-    case Verdict::kRefused:
-      refuses_ = true;  // until something is taken
-      acknowledge(0);
-      break;
+  const Verdict verdict = take(p);
+  if (verdict == Verdict::kTaken) {
+    ++expected_;
+    ++unacknowledged_;
+    refuses_ = false;
+  } else if (verdict == Verdict::kRefused) {
+    refuses_ = true;  // until something is taken
   }
   output();
+  // What is complete at once: the peer's operation has not ended before, and the application here
+  // may wait for the peer in other ways than by progress.
+  if (verdict == Verdict::kRefused) {
+    acknowledge(0);
+  } else if (verdict == Verdict::kTaken &&
+             (unacknowledged_ >= kTell || arriving_.kind == Arriving::Kind::kNone)) {
+    acknowledge(stock::kWindow);
+  } else {
+    owe_acknowledgement();
+  }
   return false;
 }
 
@@ -310,11 +310,7 @@ StockConversation::Verdict StockConversation::take_answer(const stock::Packet &p
   TxOp *op = awaited(p.id);
   // Of one that was given up meanwhile. The numbers of the peer go on all the same.
   if (op == nullptr || op->answered) return Verdict::kTaken;
-  uint64_t size = op->length;
-  if (op->kind == TxOp::Kind::kAtomic) {
-    size = 0;
-    for (size_t i = 0; i < op->vector_count; ++i) size += op->vectors[i].length;
-  }
+  const uint64_t size = op->kind == TxOp::Kind::kAtomic ? target_size(*op) : op->length;
   if (op->received != p.segment * stock::kSegment ||
       p.payload.size() != std::min<uint64_t>(stock::kSegment, size - op->received)) {
     ++core_.count().rejected;
