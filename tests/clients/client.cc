@@ -35,6 +35,7 @@ std::uint64_t word(std::uint64_t seed, std::size_t place) {
 /// Bytes that the TCP connections of this process have moved.
 struct Wire {
   int connections = 0;
+  int datagram_sockets = 0;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
 };
@@ -47,7 +48,15 @@ Wire look_at_sockets() {
     tcp_info info{};
     socklen_t length = sizeof(info);
     const int fd = std::atoi(entry->d_name);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+      int protocol = 0;
+      length = sizeof(protocol);
+      if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+          protocol == IPPROTO_UDP) {
+        ++wire.datagram_sockets;
+      }
+      continue;
+    }
     ++wire.connections;
     wire.sent += info.tcpi_bytes_acked;
     wire.received += info.tcpi_bytes_received;
@@ -166,7 +175,8 @@ int Session::finish() {
     const std::string path = std::string(folder) + "/" + std::to_string(rank_);
     std::ofstream account(path);
     account << "pid " << getpid() << "\nconnections " << wire.connections << "\nsent " << wire.sent
-            << "\nreceived " << wire.received << "\nmoved " << moved_ << "\n";
+            << "\nreceived " << wire.received << "\nmoved " << moved_ << "\ndatagram_sockets "
+            << wire.datagram_sockets << "\n";
     for (const std::string &file : mapped()) account << "mapped " << file << "\n";
     account.close();
     EXPECT(account.good(), "cannot write %s: %s", path.c_str(), std::strerror(errno));
