@@ -158,16 +158,29 @@ void run_seed(uint64_t seed) {
       break;
   }
   if (kind == 7) settings.peer_timeout_ns = 2 * kSecond;
+  // Packets that come after their connection has ended.
+  const bool late = kind >= 5 && kind <= 6 && world.chance(400);
+  if (late) {
+    world.weather.doubled = 300;
+    world.weather.jitter = world.some(2 * kSecond);
+  }
+  // An end that gives up while the other does not.
+  const bool impatient = kind == 5 && world.chance(400);
+  if (impatient) {
+    settings.peer_timeout_ns = 300 * kMillisecond + world.some(kSecond);
+    all_well = false;
+  }
   if (kind == 6) settings.peer_timeout_ns = 20 * kSecond;
   for (size_t i = 0; i < nodes; ++i) world.add(i, settings).introduces = world.chance(500);
-  const size_t largest = kind == 8 ? 5000 : (world.chance(150) ? 400'000 : 20'000);
+  const size_t largest = kind == 8 || late ? 5000 : (world.chance(150) ? 400'000 : 20'000);
   const size_t count = nodes > 10 ? 2 * nodes : 5 + world.some(25);
   const bool truncates = world.chance(100);
   // Receives and operations at random times.
   std::vector<size_t> expected(nodes * 2);
   for (size_t i = 0; i < count; ++i) {
     const size_t from = world.some(nodes), to = world.chance(50) ? from : world.some(nodes);
-    const uint64_t when = world.some(world.chance(300) ? 1000 : 5 * kMillisecond);
+    const uint64_t spread = late || impatient ? 4 * kSecond : 5 * kMillisecond;
+    const uint64_t when = world.some(world.chance(300) ? 1000 : spread);
     const uint64_t what = world.some(10);
     const size_t length =
         world.chance(600) ? world.some(200) : world.some(world.chance(500) ? 3000 : largest);
@@ -202,10 +215,16 @@ void run_seed(uint64_t seed) {
           if (Node *n = world.node(to)) n->post(room, tagged != 0);
         });
       }
+  if (impatient) {
+    // Receives that end in the middle of a message are missing for others.
+    for (size_t n = 0; n < nodes; ++n)
+      for (int i = 0; i < 30; ++i)
+        world.after(3 * kSecond, [&world, n, i] { world.node(n)->post(400'000, i % 2 == 0); });
+  }
   if (kind == 6 || kind == 7) {
     all_well = false;
     const size_t who = world.some(2);
-    world.after(world.some(6 * kMillisecond), [&world, who, kind, settings] {
+    world.after(world.some(late ? 3 * kSecond : 6 * kMillisecond), [&world, who, kind, settings] {
       world.kill(who);
       if (kind == 7) return;
       world.after(world.some(kSecond), [&world, who, settings] {
@@ -229,7 +248,7 @@ void run_seed(uint64_t seed) {
         }
       });
   }
-  world.run(12 * kMillisecond);
+  world.run(late || impatient ? 4 * kSecond : 12 * kMillisecond);
   const auto over = [&] {
     if (!world.all_ended()) return false;
     if (!all_well) return true;
@@ -238,6 +257,18 @@ void run_seed(uint64_t seed) {
     return true;
   };
   EXPECT_TRUE(world.run_until(over, 200 * kSecond)) << "somebody waits for ever";
+  if (testing::Test::HasFailure()) {
+    for (size_t id = 0; id < world.operations.size(); ++id) {
+      const Operation &o = world.operations[id];
+      if (o.ended == 0 && !o.gone)
+        std::fprintf(stderr, "operation %zu, %zu bytes, kind %d, from %zu to %zu, has not ended\n",
+                     id, o.length, int(o.kind), o.from, o.to);
+    }
+    for (size_t n = 0; n < nodes; ++n)
+      if (Node *at = world.node(n))
+        std::fprintf(stderr, "node %zu: %zu receives posted, %zu broken, %zu messages wait\n", n,
+                     at->posted(), at->broken, at->receiver().unexpected());
+  }
   if (kind == 6) {
     // What was started when both lived again must have arrived.
     world.run_until([] { return false; }, 3 * kSecond);

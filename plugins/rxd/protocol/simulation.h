@@ -76,6 +76,7 @@ struct Operation {
   uint32_t life = 0, target_life = 0;  // incarnations of both when it started
   TxOp::Kind kind = TxOp::Kind::kMessage;
   bool tagged = false;
+  bool sure = false;  // it ends well only when it has arrived
   bool gone = false;  // its endpoint died before it ended
   size_t length = 0;
   int ended = 0, err = 0;
@@ -220,6 +221,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     if (op == nullptr) return false;
     Operation &o = world_.operations[id];
     o.tagged = op->tagged = form.tagged;
+    o.sure = form.delivery;
     op->has_data = true;
     op->data = op->tag = id;
     op->delivery = form.delivery;
@@ -605,6 +607,8 @@ inline void World::check(bool all_well) {
     EXPECT_TRUE(!all_well || o.err == 0) << "operation " << id << ": " << o.err;
     EXPECT_LE(o.arrived, 1);
     const bool target_lives = lives[o.to] == o.target_life;
+    EXPECT_TRUE(!o.sure || !target_lives || o.gone || o.err != 0 || o.arrived == 1)
+        << "operation " << id << " ended well, and has not arrived";
     EXPECT_TRUE(o.kind != TxOp::Kind::kMessage || !all_well || o.arrived == 1)
         << "operation " << id << " of " << o.length << " bytes";
     if (o.kind == TxOp::Kind::kAtomic && o.err == 0 && !o.gone && target_lives) {

@@ -12,7 +12,7 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kMaxKept = 64;   // packets that came too early
+constexpr uint32_t kMaxKept = 256;  // packets that came too early
 constexpr uint32_t kMaxOwed = 512;  // operations; who keeps to the protocol stays far below
 constexpr uint64_t kPrefix = 65536;
 constexpr uint32_t kMaxMessages = 1024;  // credit of one whose messages are consumed
@@ -158,7 +158,12 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
       // All before it is here, and still nobody began what it goes on with.
       return fail("data of an operation that was never begun");
     }
-    if (!keep(number, bytes, buffer)) return false;
+    if (!keep(number, bytes, buffer)) {
+      // No room: it is as if it were lost, but the peer should know what is missing before it.
+      channel_.duplicate(packet.header, now);
+      core_.want_room(peer_);
+      return false;
+    }
     channel_.accept(number, packet.header, now);
     core_.want_room(peer_);
     return true;
