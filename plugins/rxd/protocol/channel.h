@@ -84,6 +84,7 @@ class Channel {
   // The peer is on this host: only his limit holds packets back, and loss. Whether he answers late
   // depends on who else runs.
   void set_direct() { congestion_.set_direct(); }
+  bool direct() const { return congestion_.direct(); }
   void raise_limit(uint32_t limit);
 
   enum class Gate : uint8_t {

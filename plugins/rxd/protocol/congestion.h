@@ -53,6 +53,7 @@ class Congestion {
   // The path has no queue but the reader's socket: delay says when he runs, and nothing of a path.
   // The window is as large as can be, until much is lost.
   void set_direct();
+  bool direct() const { return direct_; }
 
   uint64_t window() const { return drain_rounds_ != 0 ? drain_window_ : window_; }
   bool doubles() const { return doubles_; }

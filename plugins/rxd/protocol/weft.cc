@@ -111,7 +111,7 @@ void WeftConversation::on_deadline(uint64_t now) {
     ++core_.count().timeouts;
     if (channel_.timeouts() >= kDoubtAfter) {
       core_.doubt(peer_);
-      if (datagram_ > core_.settings().first_datagram) {
+      if (datagram_ > core_.settings().first_datagram && !channel_.direct()) {
         // The path may take no large ones any more. The next long operation tries them again.
         datagram_ = uint32_t(core_.settings().first_datagram);
         channel_.set_datagram(datagram_);
