@@ -10,7 +10,10 @@ set -u
 weft_lib=$(realpath "${1:?usage: interop_test.sh LIB_DIR WEFT_BENCH INTEROP_ACCESS}") || exit 2
 bench=$(realpath "${2:?}") || exit 2
 access=$(realpath "${3:?}") || exit 2
-[ -x "$bench" ] && [ -x "$access" ] || { echo "skipped: weft-bench is not built (it needs libfabric-dev)"; exit 77; }
+if ! [ -x "$bench" ] || ! [ -x "$access" ]; then
+  echo "skipped: weft-bench is not built (it needs libfabric-dev)"
+  exit 77
+fi
 here=$(dirname "$(realpath "$0")")
 
 # A network of its own: fi_pingpong takes the first address that it is offered.

@@ -809,7 +809,8 @@ void exchange(unsigned seed) {
 }
 
 TEST(Stock, EverythingOverBadNetworks) {
-  unsigned first = 1, last = 200;
+  unsigned first = 1, last = 400;
+  if (const char *seeds = std::getenv("SEEDS")) last = unsigned(std::atoi(seeds));
   if (const char *seed = std::getenv("SEED")) first = last = unsigned(std::atoi(seed));
   for (unsigned seed = first; seed <= last; ++seed) {
     exchange(seed);
@@ -834,6 +835,8 @@ TEST(Stock, LossIsRepairedQuickly) {
     ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
     EXPECT_EQ(in, out);
     took[loss] = net.now - from;
+    RecordProperty("timeouts", std::to_string(a.core().statistics().timeouts));
+    RecordProperty("repeated", std::to_string(a.core().statistics().repeated));
   }
   RecordProperty("us_without_loss", std::to_string(took[0] / kUs));
   RecordProperty("us_with_loss", std::to_string(took[1] / kUs));
