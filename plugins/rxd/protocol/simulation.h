@@ -348,7 +348,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     core_->poll();
     settle();
     reap();
-    if (came) wake();
+    // An application goes on for a while; what wants more than that has a deadline.
+    idle_ = came ? 0 : idle_ + 1;
+    if (idle_ < 5) wake();
   }
 
   // ---- Carrier ----
@@ -513,6 +515,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     const int rc = core_->start(op, uint32_t(to), &address);
     settle();
     wake();
+    idle_ = 0;
     if (rc == 0) return true;
     core_->give(op);
     Operation &o = world_.operations[id];
@@ -551,6 +554,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   uint64_t deadline_ = 0;
   size_t paths_ = 0;
+  int idle_ = 0;  // times that progress found nothing
   bool woken_ = false, retries_ = false;
 };
 

@@ -144,8 +144,11 @@ void WeftConversation::on_deadline(uint64_t now) {
 // Also at the end of a progress that brought something which is to be answered at once: the
 // application may go away with what it got.
 void WeftConversation::on_room() {
-  pump();
   const uint64_t now = core_.carrier().now_ns();
+  if (now < gather_until_ && channel_.owed() < Channel::Owed::kSoon && answers_ == nullptr &&
+      pending_ == nullptr && !channel_.has_lost())
+    return core_.want_room(peer_);
+  pump();
   if (channel_.owed() >= Channel::Owed::kSoon && !send_acknowledgement(now)) core_.want_room(peer_);
 }
 

@@ -137,6 +137,7 @@ class WeftConversation final : public Conversation {
   // ---- output ----
   void pump();
   bool has_output() const;
+  bool gathers(const TxOp &op);
   Built build(OutPacket *&packet);
   void add_answers(wire::Writer &w);
   void add_pulls(wire::Writer &w);
@@ -242,7 +243,9 @@ class WeftConversation final : public Conversation {
   uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;
   uint64_t held_ = 0, wanted_bytes_ = 0, granted_kib_ = kFirstCredit;
   uint64_t told_ = kFirstMessages, told_kib_ = kFirstCredit;  // what the peer may know of
+  uint32_t gathered_ = 0;  // bytes of messages that wait for others to go with
   // Times in ns.
+  uint64_t gather_until_ = 0;
   uint64_t heard_at_ = 0, ask_at_ = 0, probe_at_ = 0, close_at_ = 0;
   uint64_t epoch_at_ = 0, epoch_bytes_ = 0, pull_window_;
 };

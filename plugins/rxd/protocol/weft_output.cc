@@ -14,6 +14,9 @@ constexpr size_t kCopied = 1024;     // bytes of payload that are copied into th
 constexpr uint64_t kPrefix = 65536;  // bytes of a message that may go unasked, credit permitting
 constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
 constexpr size_t kMaxPayload = 65535;
+constexpr size_t kStream = 8;          // packets that are not acknowledged: then it is a stream
+constexpr uint32_t kMessageHead = 24;  // bytes, about
+constexpr uint64_t kGatherTime = 4000;
 // Remote accesses that the peer has not answered. Only if neither side can be made to owe more than
 // it takes can two not wait for each other.
 constexpr uint32_t kMaxUnanswered = 256;
@@ -30,9 +33,25 @@ void WeftConversation::start(TxOp &op) {
   if (unsent_ == nullptr) unsent_ = &op;
   if (op.more) {
     core_.want_room(peer_);
+  } else if (gathers(op)) {
+    core_.want_room(peer_);
+    core_.want_idle(peer_);
   } else {
     pump();
   }
+}
+
+// Whether a short message of a stream waits a moment for the next one, to leave in one packet with
+// it: a system call costs more than ten of them. Not one whose end nobody asks for: who sends it
+// may never make progress again.
+bool WeftConversation::gathers(const TxOp &op) {
+  if (op.kind != TxOp::Kind::kMessage || !op.report || op.length > kCopied ||
+      channel_.outstanding() < kStream)
+    return false;
+  gathered_ += uint32_t(op.length) + kMessageHead;
+  if (gathered_ + overhead() >= std::min<size_t>(datagram_, OutPacket::kFrames)) return false;
+  if (gather_until_ == 0) gather_until_ = core_.carrier().now_ns() + kGatherTime;
+  return true;
 }
 
 void WeftConversation::make_ready(TxOp &op) {
@@ -99,6 +118,8 @@ bool WeftConversation::has_output() const {
 
 void WeftConversation::pump() {
   if (ended_ || peer_.losing) return;
+  gathered_ = 0;
+  gather_until_ = 0;
   const uint64_t now = core_.carrier().now_ns();
   for (Channel::Lost lost; channel_.next_lost(lost, now);) {
     if (transmit(*static_cast<OutPacket *>(lost.packet), lost.number, now, lost.ask) ==
