@@ -196,6 +196,10 @@ void StockConversation::output() {
     return set_timer();
   }
   if (index_ == 0) return;
+  if (sent_us_ == nullptr && (waiting_.first != nullptr || answers_ != nullptr)) {
+    sent_us_.reset(new (std::nothrow) uint32_t[kInFlight]());
+    if (sent_us_ == nullptr) return core_.want_room(peer_);
+  }
   uint8_t headers[kHeaders][stock::kMaxHeader];
   size_t used = 0;
   const uint64_t now = core_.carrier().now_ns();

@@ -158,14 +158,15 @@ class StockConversation final : public Conversation {
 
   Queue waiting_;
   Items items_;
-  size_t at_ = 0;                     // the item of cursor_
-  uint64_t acked_ = 0;                // what the peer expects
-  uint64_t cursor_ = 0;               // what is sent next
-  uint64_t next_ = 0;                 // not given to anything yet
-  uint64_t highest_ = 0;              // never sent yet
-  uint64_t measured_ = 0;             // below it, packets were sent more than once
-  uint64_t pinged_ = 0;               // below it, an acknowledgement was asked for
-  uint32_t sent_us_[kInFlight] = {};  // the last time that a number was sent
+  size_t at_ = 0;          // the item of cursor_
+  uint64_t acked_ = 0;     // what the peer expects
+  uint64_t cursor_ = 0;    // what is sent next
+  uint64_t next_ = 0;      // not given to anything yet
+  uint64_t highest_ = 0;   // never sent yet
+  uint64_t measured_ = 0;  // below it, packets were sent more than once
+  uint64_t pinged_ = 0;    // below it, an acknowledgement was asked for
+  // The last time that a number was sent; a peer to whom nothing was sent has none.
+  std::unique_ptr<uint32_t[]> sent_us_;
   uint32_t window_ = stock::kWindow;  // the peer's
   uint32_t congestion_ = 64;          // packets
   uint32_t threshold_ = kInFlight;

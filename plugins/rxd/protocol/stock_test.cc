@@ -821,6 +821,9 @@ TEST(Stock, EverythingOverBadNetworks) {
   }
 }
 
+// Who only says RTS makes us keep no more than that.
+static_assert(sizeof(StockConversation) + sizeof(Peer) <= 1024);
+
 // 1 % of loss costs time, but not the most of it.
 TEST(Stock, LossIsRepairedQuickly) {
   uint64_t took[2];
