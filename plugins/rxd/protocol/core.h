@@ -190,8 +190,6 @@ class Core {
     unflushed_ = false;
     carrier_.flush();
   }
-  // Nothing of this call has been sent yet, or it was flushed: memory may be given back.
-  bool flushed() const { return !unflushed_; }
   // Reports the operation, which must be off all lists, and takes it back.
   void end(TxOp &op, int err);
   // Conversation::on_deadline() at that time, or a little later; 0: never.

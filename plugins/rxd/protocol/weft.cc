@@ -20,7 +20,6 @@ constexpr uint64_t kProbePause = 20 * kMillisecond;
 constexpr uint8_t kProbeTries = 3;
 constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // the first is what both ends take
 constexpr uint8_t kNoProbe = std::size(kProbeSizes);
-constexpr uint64_t kMinPullWindow = 256 << 10;
 constexpr uint32_t kMinShare = 4;
 
 }  // namespace

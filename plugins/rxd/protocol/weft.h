@@ -24,6 +24,11 @@
 
 namespace weft::rxd {
 
+// Bytes of a message that may go unasked, credit permitting.
+inline constexpr uint64_t kPrefix = 65536;
+// Bytes that are asked for ahead of what has arrived, at least.
+inline constexpr uint64_t kMinPullWindow = 256 << 10;
+
 // What a peer makes us owe him, until it is in a packet; data that he reads until they have
 // arrived.
 struct Answer {

@@ -12,12 +12,10 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kMaxKept = 256;  // packets that came too early
-constexpr uint32_t kMaxOwed = 512;  // operations; who keeps to the protocol stays far below
-constexpr uint64_t kPrefix = 65536;
+constexpr uint32_t kMaxKept = 256;       // packets that came too early
+constexpr uint32_t kMaxOwed = 512;       // operations; who keeps to the protocol stays far below
 constexpr uint32_t kMaxMessages = 1024;  // credit of one whose messages are consumed
 constexpr uint32_t kMaxCredit = 4096;    // KiB
-constexpr uint64_t kMinPullWindow = 256 << 10;
 constexpr uint64_t kMaxPullWindow = 16 << 20;
 
 uint64_t total_of(const RmaVector *vectors, size_t count) {

@@ -11,7 +11,6 @@ namespace weft::rxd {
 namespace {
 
 constexpr size_t kCopied = 1024;     // bytes of payload that are copied into the packet
-constexpr uint64_t kPrefix = 65536;  // bytes of a message that may go unasked, credit permitting
 constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
 constexpr size_t kMaxPayload = 65535;
 constexpr size_t kStream = 8;          // packets that are not acknowledged: then it is a stream
