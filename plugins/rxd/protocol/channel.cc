@@ -210,7 +210,7 @@ void Channel::finish(const News &news) {
   congestion_.on_acknowledged(news.bytes, news.packets, news.rtt, trip_);
   if (timeouts_ != 0) {
     const bool spurious = news.rtt != 0 && news.sent_by < timed_out_at_;
-    if (!spurious && lost >= 3 && 2 * lost >= were) congestion_.on_collapse();
+    if (!spurious && lost >= 3 && 2 * size_t{lost} >= were) congestion_.on_collapse();
     timeouts_ = 0;
     urgent_ = 0;
   }
@@ -359,7 +359,8 @@ void Channel::fill(wire::Acknowledgement &ack, uint64_t now) {
   }
   ack.limit = static_cast<uint32_t>(limit_);
   ack.words = highest_ > next_ + 1 ? static_cast<uint32_t>((highest_ - next_ - 1 + 63) / 64) : 0;
-  for (uint32_t w = 0; w < ack.words; ++w) ack.bitmap[w] = received_.from(next_ + 1 + 64 * w);
+  for (uint32_t w = 0; w < ack.words; ++w)
+    ack.bitmap[w] = received_.from(next_ + 1 + uint64_t{64} * w);
 }
 
 }  // namespace weft::rxd

@@ -259,7 +259,7 @@ tl::expected<Header, Reject> parse_header(std::span<const uint8_t> bytes) noexce
   return result;
 }
 
-tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes) noexcept {
+tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes) {
   tl::expected<Packet, Reject> result(tl::in_place);
   const Reject reject = fill(bytes, *result);
   if (reject != Reject::kNone) result = tl::unexpected(reject);
@@ -280,13 +280,13 @@ FrameReader::FrameReader(const Packet &packet) : ordered_(packet.header.has(kFla
   if (const Data *data = std::get_if<Data>(&packet.content)) rest_ = data->frames;
 }
 
-bool FrameReader::next() noexcept {
+bool FrameReader::next() {
   if (rest_.empty() || reject_ != Reject::kNone) return false;
   reject_ = take();
   return reject_ == Reject::kNone;
 }
 
-Reject FrameReader::take() noexcept {
+Reject FrameReader::take() {
   const uint8_t *at = rest_.data();
   const size_t have = rest_.size();
   if (at[0] < uint8_t(FrameKind::kMessage) || at[0] > uint8_t(FrameKind::kPing)) {

@@ -178,7 +178,7 @@ struct Packet {
 
 // The header alone: enough to find the connection, and to tell that the rest is worth a look.
 tl::expected<Header, Reject> parse_header(std::span<const uint8_t> bytes) noexcept;
-tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes) noexcept;
+tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes);
 
 // ---- frames ----
 
@@ -263,7 +263,7 @@ class FrameReader {
   explicit FrameReader(const Packet &packet);
   FrameReader(std::span<const uint8_t> frames, bool ordered) : rest_(frames), ordered_(ordered) {}
 
-  bool next() noexcept;
+  bool next();
   Reject reject() const { return reject_; }
 
   FrameKind kind() const { return kind_; }
@@ -279,7 +279,7 @@ class FrameReader {
   const ResultFrame &result() const { return *std::get_if<ResultFrame>(&frame_); }
 
  private:
-  Reject take() noexcept;
+  Reject take();
 
   std::span<const uint8_t> rest_;
   std::span<const uint8_t> payload_;
