@@ -71,6 +71,37 @@ TEST(Network, ManyUnexpected) {
   world.check(true);
 }
 
+// Loss costs what is lost, not seconds of silence: long messages, and a storm of short ones both
+// ways.
+TEST(Network, LossIsNoStall) {
+  const auto time_of = [](unsigned loss, bool storm) {
+    World world(6);
+    world.eagain = 0;
+    world.weather.loss = loss;
+    world.window = 4 << 20;
+    Settings settings = patient();
+    settings.tx_size = 8192;
+    Node &a = world.add(0, settings), &b = world.add(1, settings);
+    const uint64_t begin = world.now;
+    for (int i = 0; i < (storm ? 2000 : 5); ++i)
+      for (Node *n : {&a, &b}) {
+        n->post(storm ? 100 : 1'000'000, true);
+        n->send(1 - n->number(), storm ? 100 : 1'000'000, {.transmit = true});
+      }
+    EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, 60 * kSecond));
+    world.check(true);
+    return world.now - begin;
+  };
+  for (const bool storm : {false, true}) {
+    const uint64_t fair = time_of(0, storm);
+    const uint64_t one = time_of(10, storm), five = time_of(50, storm);
+    std::printf("%s: %.1f ms, with 1 %% loss %.1f, with 5 %% %.1f\n", storm ? "storm" : "long",
+                double(fair) / 1e6, double(one) / 1e6, double(five) / 1e6);
+    EXPECT_LE(one, 3 * fair + 50 * kMillisecond);
+    EXPECT_LE(five, 10 * fair + 300 * kMillisecond);
+  }
+}
+
 // Both ask so much of each other that each could wait for the other's answers.
 TEST(Network, ManyAnswers) {
   World world(5);
