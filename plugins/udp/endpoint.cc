@@ -159,10 +159,12 @@ int Endpoint::close() {
   retire();
   {
     sdk::Guard guard(lock());
-    // What was injected is the kernel's, but for what it had no room for: that gets another try.
-    if (!outlet_.empty()) outlet_.flush();
+    // What is outstanding is dropped: its completions could name an endpoint that is gone, and its
+    // memory may be gone already. What was injected gets another try.
     const bool was_enabled = enabled();
     detach();
+    outlet_.forget_borrowed();
+    outlet_.flush();
     engine_.remove(*this);
     inlet_.close();
     RdmEndpoint::release(was_enabled ? this : nullptr);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -199,16 +200,29 @@ int Outlet::flush_with_last() {
   return -FI_EAGAIN;
 }
 
+bool Outlet::is_copy(const Datagram &d) {
+  return d.length == 0 || (d.copy != nullptr && d.count == 1 && d.iov[0].iov_base == d.copy.get());
+}
+
 void Outlet::keep() {
   size_t kept = head_;
   for (size_t i = head_; i != tail_; ++i) {
     Datagram &d = at(i);
-    const bool is_copy = d.copy != nullptr && d.count == 1 && d.iov[0].iov_base == d.copy.get();
-    if (!is_copy && !copy_into(d)) {
+    if (!is_copy(d) && !copy_into(d)) {
       sink_.on_sent(d, ENOMEM);
       continue;
     }
     if (kept != i) std::swap(at(kept), d);
+    ++kept;
+  }
+  tail_ = kept;
+}
+
+void Outlet::forget_borrowed() {
+  size_t kept = head_;
+  for (size_t i = head_; i != tail_; ++i) {
+    if (!is_copy(at(i))) continue;
+    if (kept != i) std::swap(at(kept), at(i));
     ++kept;
   }
   tail_ = kept;

@@ -94,6 +94,8 @@ class Outlet {
   // Whatever is left is read from copies from now on. What there is no memory for is dropped, with
   // an error.
   void keep();
+  // Forgets, without a word, what it has no copy of: for the end, when the memory may be gone.
+  void forget_borrowed();
 
  private:
   Datagram &at(size_t i) { return (*ring_)[i % kCapacity]; }
@@ -101,6 +103,7 @@ class Outlet {
   size_t build();
   bool give_up_segments(size_t group, int error);
   int run(const Datagram *own, int &own_error);
+  static bool is_copy(const Datagram &datagram);
   static bool copy_into(Datagram &datagram);
 
   OutletSink &sink_;

@@ -171,6 +171,20 @@ TEST_F(OutletTest, CopiesWhereToldTo) {
   for (const auto &bytes : all) expect(peer_, bytes);
 }
 
+TEST_F(OutletTest, ForgetsWhatIsNotItsOwn) {
+  const Bytes bytes = pattern(100, 1), copied = pattern(50, 2);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(push(bytes, peer_.name()));
+    ASSERT_TRUE(push(copied, peer_.name(), true));
+  }
+  outlet_->forget_borrowed();
+  EXPECT_EQ(outlet_->size(), 3u);
+  EXPECT_EQ(outlet_->flush(), 0);
+  for (int i = 0; i < 3; ++i) expect(peer_, copied);
+  EXPECT_FALSE(peer_.receive());
+  EXPECT_EQ(told_.size(), 3u);
+}
+
 // docs/man/weft-udp.7, Memory.
 TEST(OutletBudget, IsKept) {
   EXPECT_LE(sizeof(Outlet), 128u);
