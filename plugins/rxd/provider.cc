@@ -34,6 +34,7 @@ Result<Options> Options::from(const weft_instance *instance) {
   const sdk::Params<RxdLayer> params(instance);
   Options o;
   o.datagram_size = params.size("datagram_size");
+  if (o.datagram_size != 0) o.datagram_size = std::max(o.datagram_size, kLeastDatagram);
   const std::string_view checksum = params.string("checksum");
   if (checksum == "on") {
     o.checksum = Checksum::kOn;

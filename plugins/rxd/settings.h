@@ -17,11 +17,14 @@
 
 namespace weft::rxd {
 
+// Bytes: an atomic with all of its operands is one packet.
+inline constexpr size_t kLeastDatagram = 1280;
+
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::size_param("datagram_size", "0",
                     "bytes of the largest datagram that is sent or taken; 0: what the provider "
-                    "beneath carries. What a path carries is tried, from 1472 up",
+                    "beneath carries; below 1280: 1280. What a path carries is tried, from 1472 up",
                     0, 65535),
     sdk::string_param("checksum", "auto",
                       "CRC32C of every packet to weft peers: on, off, or auto: unless both ends "
@@ -46,7 +49,7 @@ inline constexpr weft_param kAll[] = {
                     "bytes of messages, per endpoint, that nobody has posted a receive for; "
                     "beyond it senders wait",
                     0, int64_t(1) << 40),
-    sdk::int_param("peer_timeout_ms", "10000",
+    sdk::int_param("peer_timeout_ms", "120000",
                    "milliseconds without an answer after which a peer is given up, and what is "
                    "outstanding to him fails with FI_ETIMEDOUT",
                    100, 86400000),
