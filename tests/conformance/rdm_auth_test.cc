@@ -15,7 +15,6 @@ class RdmAuth : public ::testing::Test {
     // Who has no answer gives up in good time.
     setenv("FI_TCP_CONNECT_TIMEOUT_MS", "300", 0);
     setenv("FI_OFI_RXM_CONNECT_TIMEOUT_MS", "300", 0);
-    setenv("FI_OFI_RXD_PEER_TIMEOUT_MS", "300", 0);
     if (!find_info(with("key"))) GTEST_SKIP() << stack() << " takes no auth_key";
   }
   static Options with(const std::string &key) {

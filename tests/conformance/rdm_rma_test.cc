@@ -164,6 +164,46 @@ TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
   EXPECT_FALSE(poll(e.net[1].rx_cq).has_value()) << "a write without data tells nobody";
 }
 
+// fi_rma.3: vectors of any length, none among them.
+TEST(RdmRma, EmptyVectorsAmongOthers) {
+  RDM_NEEDS(FI_RMA);
+  Exposed e(1 << 20);
+  if (e.net[0].info->tx_attr->rma_iov_limit < 3) GTEST_SKIP() << "vectors of less than three";
+  for (const size_t size : {size_t{100}, size_t{200'000}}) {
+    for (const bool reads : {false, true}) {
+      SCOPED_TRACE(testing::Message() << size << (reads ? " read" : " written"));
+      std::vector<uint8_t> local = pattern(size, unsigned(size)), expected = local;
+      std::fill(e.window.begin(), e.window.end(), 0xee);
+      Message m(e, local, 1, 1);
+      const size_t half = size / 2;
+      m.remote = {{e.at(500'000), 0, e.key()},
+                  {e.at(7), half, e.key()},
+                  {e.at(300'000), size - half, e.key()}};
+      m.msg.rma_iov = m.remote.data();
+      m.msg.rma_iov_count = m.remote.size();
+      if (reads) {
+        std::copy_n(local.begin(), half, e.window.begin() + 7);
+        std::copy(local.begin() + ptrdiff_t(half), local.end(), e.window.begin() + 300'000);
+        std::fill(local.begin(), local.end(), 0);
+      }
+      e.net.post([&] {
+        return reads ? fi_readmsg(e.net[0].ep, &m.msg, FI_COMPLETION)
+                     : fi_writemsg(e.net[0].ep, &m.msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+      });
+      const Completion done = e.initiated();
+      ASSERT_EQ(done.err, 0) << fi_strerror(done.err);
+      if (reads) {
+        EXPECT_EQ(local, expected);
+      } else {
+        EXPECT_EQ(std::memcmp(e.window.data() + 7, expected.data(), half), 0);
+        EXPECT_EQ(std::memcmp(e.window.data() + 300'000, expected.data() + half, size - half), 0);
+      }
+      EXPECT_EQ(e.window[500'000], 0xee);
+      EXPECT_EQ(e.window[0], 0xee);
+    }
+  }
+}
+
 // fi_endpoint.3, FI_DELIVERY_COMPLETE: what was written is in the target's memory.
 TEST(RdmRma, DeliveryCompleteMeansThatItIsThere) {
   RDM_NEEDS(FI_RMA);

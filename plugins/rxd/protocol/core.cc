@@ -263,7 +263,7 @@ ssize_t Core::resolve(std::span<const RmaVector> vectors, uint64_t access, uint6
                       uint64_t n, iovec *iov, size_t room) {
   size_t made = 0;
   for (const RmaVector &v : vectors) {
-    if (offset >= v.length && v.length != 0) {
+    if (offset >= v.length) {
       offset -= v.length;
       continue;
     }
