@@ -23,7 +23,7 @@ struct Exposed {
   explicit Exposed(size_t size, const Options &options = with_rma(),
                    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE,
                    const std::function<void(Node &)> &before_enable = {})
-      : net(2, options, before_enable), window(size, 0xee) {
+      : window(size, 0xee), net(2, options, before_enable) {
     region = net[1].expose(window.data(), window.size(), access, kKey);
   }
   uint64_t at(size_t offset = 0) { return net[1].base_of(window.data()) + offset; }
@@ -37,8 +37,8 @@ struct Exposed {
   }
   Completion initiated() { return net.wait(net[0].tx_cq); }
 
+  std::vector<uint8_t> window;  // lives longer than what may still send from it
   Net net;
-  std::vector<uint8_t> window;
   fid_mr *region;
 };
 

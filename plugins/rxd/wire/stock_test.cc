@@ -177,7 +177,8 @@ TEST(StockPacket, CompareSwap) {
       hex("02080000 01000000 1300000000000000 0800000000000000 0100000000000000"
           "00000000 01000000 0000000000000000 0800000000000000 0100dec000000000"
           "07000000 0c000000");
-  const Packet p = accepted(join(header, hex("0900000000000000 0c00000000000000")));
+  const Bytes whole = join(header, hex("0900000000000000 0c00000000000000"));
+  const Packet p = accepted(whole);
   EXPECT_EQ(p.type, Type::kCompare);
   EXPECT_EQ(p.datatype, uint32_t(FI_UINT64));
   EXPECT_EQ(p.operation, uint32_t(FI_CSWAP));
