@@ -12,8 +12,10 @@ namespace weft::conformance::rdm {
 namespace {
 
 // Without connections that nobody is there shows by time alone, and the tests have less of it than
-// programs. Before the first fi_getinfo; the environment of the test decides.
-[[maybe_unused]] const int impatience = setenv("FI_OFI_RXD_PEER_TIMEOUT_MS", "3000", 0);
+// programs; nor does a peer in the same thread answer an endpoint that is about to close. Before
+// the first fi_getinfo; the environment of the test decides.
+[[maybe_unused]] const int impatience = setenv("FI_OFI_RXD_PEER_TIMEOUT_MS", "3000", 0) +
+                                        setenv("FI_OFI_RXD_CLOSE_LINGER_MS", "200", 0);
 
 // How long a wait may take: WEFT_TEST_PATIENCE_MS shortens it for one who looks for failures.
 std::chrono::milliseconds patience() {
