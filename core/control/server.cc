@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/control/server.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +11,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace weft {
@@ -55,6 +58,33 @@ void write_all(int fd, std::string_view text, Clock::time_point deadline) {
     else if (errno != EAGAIN && errno != EINTR)
       return;
   }
+}
+
+// Removes the sockets of processes that were killed: their numbers come back. That a process is not
+// seen is not enough, it may have a name space of its own; but then it listens.
+void sweep(const std::string &own) {
+  const std::string folder = own.substr(0, own.rfind('/') + 1);
+  DIR *const files = opendir(folder.c_str());
+  if (files == nullptr) return;
+  while (const dirent *entry = readdir(files)) {
+    const std::string_view name(entry->d_name);
+    pid_t pid = 0;
+    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (bad != std::errc() || pid <= 0 || std::string_view(end) != ".sock") continue;
+    if (kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const std::string path = folder + std::string(name);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) continue;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) break;
+    if (connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 &&
+        errno == ECONNREFUSED)
+      (void)unlink(path.c_str());
+    close(fd);
+  }
+  closedir(files);
 }
 
 bool may_ask(int connection) {
@@ -141,6 +171,7 @@ void ControlServer::abandon_in_child() noexcept {
 
 void ControlServer::serve() noexcept {
   pthread_setname_np(pthread_self(), "weft-control");
+  sweep(path_);
   while (true) {
     pollfd fds[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0 && errno != EINTR) return;

@@ -101,6 +101,28 @@ TEST_F(Server, TakesTheNameOfOneThatDied) {
   EXPECT_EQ(ask(""), "new");
 }
 
+TEST_F(Server, RemovesWhatKilledProcessesLeft) {
+  const std::string left = folder_ + "/999999999.sock";
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  left.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(fd, 1), 0);
+  const auto echo = [](std::string_view) { return std::string("here"); };
+  {
+    const auto server = listen(echo);
+    EXPECT_EQ(ask("x"), "here");
+    EXPECT_TRUE(std::filesystem::exists(left)) << "somebody listens, in another name space perhaps";
+  }
+  close(fd);
+  std::ofstream(folder_ + "/note.txt") << "not a socket";
+  const auto server = listen(echo);
+  EXPECT_EQ(ask("x"), "here");
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/note.txt"));
+}
+
 TEST_F(Server, SaysWhyItCannotListen) {
   const auto none = ControlServer::listen(folder_ + "/no/1.sock", nullptr);
   ASSERT_FALSE(none.has_value());

@@ -25,6 +25,25 @@ std::string socket_path(pid_t pid) {
   return (folder ? *folder : "") + "/" + std::to_string(pid) + ".sock";
 }
 
+// A folder of its own: those of others hold what killed processes left, whose numbers come back.
+class OwnFolder : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (is_fresh_process()) return;  // has its parent's
+    char name[] = "/tmp/weft-control-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    setenv("WEFT_RUNTIME_DIR", name, 1);
+  }
+  void TearDown() override {
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+[[maybe_unused]] const auto *const kOwnFolder = ::testing::AddGlobalTestEnvironment(new OwnFolder);
+
 std::string text_of(const Result<std::vector<uint64_t>> &result) {
   return result ? "" : result.error().text;
 }
