@@ -11,14 +11,19 @@ template <int kNumber>
 constexpr const char *kName = nullptr;
 #define NAME(number) \
   template <>        \
-  constexpr const char *kName<number> = "idle" #number;
-NAME(1)
-NAME(2)
-NAME(3) NAME(4) NAME(5) NAME(6) NAME(7) NAME(8)
+  constexpr const char *kName<number> = "idle" #number
+NAME(1);
+NAME(2);
+NAME(3);
+NAME(4);
+NAME(5);
+NAME(6);
+NAME(7);
+NAME(8);
 #undef NAME
 
-    template <int kNumber>
-    class Idle {
+template <int kNumber>
+class Idle {
  public:
   static constexpr UnitInfo info{.name = kName<kNumber>,
                                  .summary = "hangs on endpoints and intercepts no transfer",
