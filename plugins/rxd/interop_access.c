@@ -168,6 +168,18 @@ static int initiator(char **arguments) {
   DO("fi_fetch_atomic", fi_fetch_atomic(ep, NULL, 4, NULL, result, desc, peer, base + 512, key,
                                         FI_UINT64, FI_ATOMIC_READ, NULL));
   check("read by an atomic", result[0] == 99 && result[1] == 4 && result[2] == 5 && result[3] == 6);
+
+  // As many words as an atomic takes.
+  static uint64_t many[1024], previous[1024];
+  size_t most = 0;
+  must("fi_fetch_atomicvalid", fi_fetch_atomicvalid(ep, FI_UINT64, FI_SUM, &most));
+  check("atomics take more than one word", most > 1 && most <= 1024);
+  for (size_t i = 0; i < most; ++i) many[i] = i;
+  DO("fi_write", fi_write(ep, many, most * 8, desc, peer, base + 1024, key, NULL));
+  DO("fi_atomic", fi_atomic(ep, many, most, desc, peer, base + 1024, key, FI_UINT64, FI_SUM, NULL));
+  DO("fi_fetch_atomic", fi_fetch_atomic(ep, many, most, desc, previous, desc, peer, base + 1024,
+                                        key, FI_UINT64, FI_SUM, NULL));
+  for (size_t i = 0; i < most; ++i) check("the largest atomics", previous[i] == 2 * i);
   puts("all right");
   return 0;
 }

@@ -292,17 +292,19 @@ uint16_t Core::write_to(std::span<const RmaVector> vectors, uint64_t offset,
 
 uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
                        std::span<const RmaVector> vectors, std::span<const uint8_t> operands,
-                       std::span<const uint8_t> compares, uint8_t *result, size_t &result_size) {
+                       std::span<const uint8_t> compares, std::span<uint8_t> result,
+                       size_t &result_size) {
   result_size = 0;
   if (!sdk::atomic_valid(kind, operation, datatype)) return FI_EOPNOTSUPP;
   const size_t element = sdk::datatype_size(datatype);
   const bool fetches = kind != sdk::AtomicKind::kWrite;
+  const uint64_t limit = fetches ? result.size() : operands.size();
   uint64_t total = 0;
   for (const RmaVector &v : vectors) {
-    if (v.length > kMaxAtomicSize || v.length % element != 0) return FI_EINVAL;
+    if (v.length > limit || v.length % element != 0) return FI_EINVAL;
     total += v.length;
   }
-  if (total > kMaxAtomicSize) return FI_EINVAL;
+  if (total > limit) return FI_EINVAL;
   if (operation != FI_ATOMIC_READ && operands.size() != total) return FI_EINVAL;
   if (kind == sdk::AtomicKind::kCompare && compares.size() != total) return FI_EINVAL;
   // All or nothing: the last vector may be the bad one.
@@ -319,7 +321,7 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
     sdk::atomic_execute_v(kind, operation, datatype, iov[i], counts[i],
                           operands.empty() ? nullptr : operands.data() + at,
                           compares.empty() ? nullptr : compares.data() + at,
-                          fetches ? result + at : nullptr);
+                          fetches ? result.data() + at : nullptr);
     at += vectors[i].length;
   }
   if (fetches) result_size = total;

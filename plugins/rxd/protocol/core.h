@@ -210,11 +210,12 @@ class Core {
     peer.ask_at = 0;
   }
 
-  // Executes an atomic of a peer: 0 or FI_E... `result` (room for kMaxAtomicSize) gets what was
-  // there before, `result_size` bytes.
+  // Executes an atomic of a peer: 0 or FI_E... `result` gets what was there before, `result_size`
+  // bytes; one that would need more is refused.
   uint16_t execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
                    std::span<const RmaVector> vectors, std::span<const uint8_t> operands,
-                   std::span<const uint8_t> compares, uint8_t *result, size_t &result_size);
+                   std::span<const uint8_t> compares, std::span<uint8_t> result,
+                   size_t &result_size);
   // Bytes to, or from, the vectors of a remote access at `offset`: 0 or FI_E...
   uint16_t write_to(std::span<const RmaVector> vectors, uint64_t offset,
                     std::span<const uint8_t> bytes);

@@ -251,17 +251,17 @@ StockConversation::Verdict StockConversation::take_atomic(const stock::Packet &p
                                : p.type == stock::Type::kFetch ? sdk::AtomicKind::kFetch
                                                                : sdk::AtomicKind::kCompare;
   Answer *answer = nullptr;
-  uint8_t none = 0;
   if (kind != sdk::AtomicKind::kWrite) {
     answer = new_answer(p);
     if (answer == nullptr) return Verdict::kRefused;
     answer->result.reset(new (std::nothrow) uint8_t[stock::kSegment]);
   }
   size_t size = 0;
+  const std::span<uint8_t> result(answer != nullptr ? answer->result.get() : nullptr,
+                                  answer != nullptr ? stock::kSegment : 0);
   const bool refused = (answer != nullptr && answer->result == nullptr) ||
                        core_.execute(kind, uint8_t(p.operation), uint8_t(p.datatype),
-                                     {p.vectors, p.count}, p.payload, p.compare,
-                                     answer != nullptr ? answer->result.get() : &none, size) != 0;
+                                     {p.vectors, p.count}, p.payload, p.compare, result, size) != 0;
   if (answer == nullptr) return refused ? Verdict::kRefused : Verdict::kTaken;
   if (refused) {
     answer->result.reset();
