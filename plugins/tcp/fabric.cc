@@ -2,9 +2,7 @@
 #include "plugins/tcp/fabric.h"
 
 #include <unistd.h>
-#include <weft/sdk/domain.h>
 #include <weft/sdk/ops.h>
-#include <weft/sdk/sets.h>
 
 #include <new>
 
