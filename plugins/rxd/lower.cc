@@ -18,9 +18,11 @@
 namespace weft::rxd {
 namespace {
 
-constexpr size_t kBatch = 32;    // completions of one call
-constexpr int kBatches = 8;      // of one progress
-constexpr size_t kPosted = 64;   // buffers posted at once: the rest is a reserve
+constexpr size_t kBatch = 32;   // completions of one call
+constexpr int kBatches = 8;     // of one progress
+constexpr size_t kPosted = 64;  // buffers posted at once, at most: the rest is a reserve
+// Of large datagrams so many are posted that they are still in the cache when they are taken apart.
+constexpr size_t kPostedBytes = 512 << 10;
 constexpr size_t kMinimum = 16;  // buffers, however large
 constexpr size_t kLargest = 65535;
 // What an unknown provider is trusted to hold while nobody reads.
@@ -259,7 +261,8 @@ void Lower::release(Buffer &buffer) {
 }
 
 void Lower::fill() {
-  while (posted_ < kPosted && !free_.empty()) {
+  const size_t depth = std::min(kPosted, kPostedBytes / recent_size_);
+  while (posted_ < depth && !free_.empty()) {
     Buffer *buffer = free_.back();
     if (fi_recv(ep_, buffer->bytes, size_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
       return;  // with the next buffer that comes back
@@ -350,6 +353,7 @@ bool Lower::may_wait() {
 void Lower::read_completions() {
   fi_cq_msg_entry entries[kBatch];
   for (int batch = 0; batch < kBatches; ++batch) {
+    const size_t most = std::min(kBatch, posted_);
     const ssize_t n = fi_cq_read(cq_, entries, kBatch);
     if (n == -FI_EAVAIL) {
       read_failure();
@@ -370,10 +374,11 @@ void Lower::read_completions() {
       --posted_;
       came_ = true;
       const size_t length = std::min(entries[i].len, size_);
+      recent_size_ = std::max(length, recent_size_ - recent_size_ / 16);
       if (!upper_.core().on_datagram({buffer.bytes, length}, buffer)) free_.push_back(&buffer);
     }
     fill();
-    if (size_t(n) < kBatch) return;
+    if (size_t(n) < most) return;
   }
 }
 

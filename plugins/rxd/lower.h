@@ -122,10 +122,11 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   std::vector<Buffer> leaving_;
   std::vector<Buffer *> free_leaving_;  // for copies of what is sent
   size_t posted_ = 0;
-  bool came_ = false;    // datagrams, since the core was told that there are no more
-  uint64_t wanted_ = 0;  // the core's deadline; 0: none
-  uint64_t armed_ = 0;   // the engine's; it may be earlier
-  uint64_t retry_ = 0;   // when to send what the provider did not take
+  size_t recent_size_ = 1;  // bytes, of the datagrams that came last
+  bool came_ = false;       // datagrams, since the core was told that there are no more
+  uint64_t wanted_ = 0;     // the core's deadline; 0: none
+  uint64_t armed_ = 0;      // the engine's; it may be earlier
+  uint64_t retry_ = 0;      // when to send what the provider did not take
 };
 
 }  // namespace weft::rxd

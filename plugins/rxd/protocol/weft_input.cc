@@ -12,10 +12,11 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kMaxKept = 256;       // packets that came too early
-constexpr uint32_t kMaxOwed = 512;       // operations; who keeps to the protocol stays far below
-constexpr uint32_t kMaxMessages = 1024;  // credit of one whose messages are consumed
-constexpr uint32_t kMaxCredit = 4096;    // KiB
+constexpr uint32_t kMaxKept = 256;         // packets that came too early
+constexpr uint32_t kMaxOwed = 512;         // operations; who keeps to the protocol stays far below
+constexpr uint32_t kMaxMessages = 1024;    // credit of one whose messages are consumed
+constexpr uint32_t kMaxCredit = 4096;      // KiB
+constexpr uint64_t kMinPullPackets = 128;  // fewer large ones leave both sides waiting in turns
 constexpr uint64_t kMaxPullWindow = 16 << 20;
 
 uint64_t total_of(const RmaVector *vectors, size_t count) {
@@ -171,7 +172,8 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   // So far ahead that what came in the last round trip comes twice.
   if (const uint64_t trip = channel_.round_trip().smoothed();
       trip != 0 && now - epoch_at_ >= trip) {
-    pull_window_ = std::clamp(2 * epoch_bytes_, kMinPullWindow, kMaxPullWindow);
+    const uint64_t least = std::max(kMinPullWindow, kMinPullPackets * seen_);
+    pull_window_ = std::clamp(2 * epoch_bytes_, least, kMaxPullWindow);
     epoch_at_ = now;
     epoch_bytes_ = 0;
   }
