@@ -67,6 +67,7 @@ Result<void> Endpoint::enable() {
                          .unexpected_limit = options.unexpected_limit,
                          .peer_timeout_ns = options.peer_timeout_ns,
                          .max_stock_peers = options.max_stock_peers,
+                         .max_unnamed_peers = options.max_unnamed_peers,
                          .stock_peers = options.stock_peers,
                          .auth_key = auth_key_});
   local_ = lower_.name();

@@ -54,6 +54,7 @@ Result<Options> Options::from(const weft_instance *instance) {
   o.close_linger_ns = uint64_t(params.integer("close_linger_ms")) * 1'000'000u;
   o.stock_peers = params.flag("stock_peers");
   o.max_stock_peers = size_t(params.integer("max_stock_peers"));
+  o.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
   return o;
 }
 

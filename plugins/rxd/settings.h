@@ -61,6 +61,10 @@ inline constexpr weft_param kAll[] = {
                    "stock peers that have asked for a connection and sent nothing since: beyond "
                    "it the oldest makes room",
                    1, 1 << 24),
+    sdk::int_param("max_unnamed_peers", "32768",
+                   "peers that speak to us and are not in the address vector: beyond it the one "
+                   "idle longest makes room; where none is idle, newcomers have to wait",
+                   1, 1 << 24),
 };
 }  // namespace parameters
 
@@ -76,6 +80,7 @@ struct Options {
   uint64_t close_linger_ns = 0;
   bool stock_peers = true;
   size_t max_stock_peers = 1024;
+  size_t max_unnamed_peers = 32768;
 
   static Result<Options> from(const weft_instance *instance);
 };

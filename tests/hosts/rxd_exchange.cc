@@ -5,7 +5,9 @@
 //
 //   rxd_exchange --node 10.0.0.1 --peer 10.0.0.2 --endpoints 8 --messages 20
 //
-// Exits 0 when all arrived exactly once; says what did not otherwise.
+// Exits 0 when all arrived exactly once; says what did not otherwise. With --hold it stays, and
+// makes progress, until its input ends: who does harm to it meanwhile has the time.
+#include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -13,6 +15,8 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <CLI/CLI.hpp>
@@ -27,6 +31,7 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr size_t kSizes[] = {0, 1, 64, 1000, 1472, 4096, 20000, 65536, 300000};
 constexpr uint64_t kKey = 7;
 constexpr size_t kRegion = 40000;
@@ -34,6 +39,7 @@ constexpr size_t kRegion = 40000;
 struct Settings {
   std::string provider = "udp;ofi_rxd", node, peer;
   int endpoints = 1, messages = 20, port = 20000, seconds = 60;
+  bool hold = false;
 };
 
 [[noreturn]] void die(const char *what, long rc) {
@@ -103,6 +109,11 @@ class Exchange {
       }
       if (late()) return 1;
     }
+    const double took = std::chrono::duration<double>(Clock::now() - begin_).count();
+    while (s_.hold && wrong_ == 0 && !input_ended()) {
+      for (Half &h : halves_) take(h);
+      if (late()) return 1;
+    }
     // Who goes now would leave the other half without answers.
     for (bool waits = true; waits && wrong_ == 0;) {
       waits = false;
@@ -118,14 +129,22 @@ class Exchange {
       if (late()) return 1;
     }
     for (size_t i = 0; i < halves_.size(); ++i) check_region(i);
-    std::printf("%zu operations, %zu wrong\n", done_, wrong_);
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    std::printf("%zu operations in %.2f s, %zu wrong; %ld KiB of memory at most\n", done_, took,
+                wrong_, used.ru_maxrss);
     return wrong_ == 0 ? 0 : 1;
   }
 
  private:
   size_t count() const { return size_t(s_.endpoints); }
+  // Nobody writes to it.
+  static bool input_ended() {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return poll(&input, 1, 0) > 0;
+  }
   bool late() const {
-    if (std::chrono::steady_clock::now() < end_) return false;
+    if (Clock::now() < end_) return false;
     size_t finished = 0;
     for (const Half &h : halves_) finished += h.finished;
     std::fprintf(stderr, "after %d s: %zu of %zu operations, %zu of %zu peers are finished\n",
@@ -306,8 +325,7 @@ class Exchange {
   fid_fabric *fabric_ = nullptr;
   fid_domain *domain_ = nullptr;
   std::vector<Half> halves_;
-  const std::chrono::steady_clock::time_point end_ =
-      std::chrono::steady_clock::now() + std::chrono::seconds(s_.seconds);
+  const Clock::time_point begin_ = Clock::now(), end_ = begin_ + std::chrono::seconds(s_.seconds);
   size_t expected_ = 0, done_ = 0, wrong_ = 0;
 };
 
@@ -323,6 +341,7 @@ int main(int argc, char **argv) {
   app.add_option("--messages", settings.messages, "per pair of endpoints and direction");
   app.add_option("--port", settings.port, "of the first endpoint");
   app.add_option("--seconds", settings.seconds, "after which it fails");
+  app.add_flag("--hold", settings.hold, "stay until the input ends");
   CLI11_PARSE(app, argc, argv);
   return Exchange(settings).run();
 }

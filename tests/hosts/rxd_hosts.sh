@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# rxd_hosts.sh LIB_DIR RXD_EXCHANGE: udp;ofi_rxd between two hosts (network namespaces) whose link loses 5 % of what goes through it,
-# each way: by nftables, else tc, else the hook fault beneath rxd. 2, 8 and 32 endpoints, every byte checked; IPv6 too.
+# rxd_hosts.sh LIB_DIR RXD_EXCHANGE RXD_FLOOD: udp;ofi_rxd between two hosts (network namespaces) whose link loses 5 % of what goes through it,
+# each way: by nftables, else tc, else the hook fault beneath rxd. 2, 8 and 32 endpoints, every byte checked; IPv6 too. Then the same
+# exchange while somebody floods one of the endpoints: it takes no harm, and its memory stays bounded.
 # Exits 77 (not run) where there are no namespaces or links.
 
 set -u
-weft_lib=$(realpath "${1:?usage: rxd_hosts.sh LIB_DIR RXD_EXCHANGE}") || exit 2
+weft_lib=$(realpath "${1:?usage: rxd_hosts.sh LIB_DIR RXD_EXCHANGE RXD_FLOOD}") || exit 2
 exchange=$(realpath "${2:?}") || exit 2
+flood=$(realpath "${3:?}") || exit 2
 # shellcheck source=tests/interop/programs.sh
 . "$(dirname "$(realpath "$0")")/../interop/programs.sh"
 
@@ -96,5 +98,59 @@ fi
 if [ ${#settings[@]} = 1 ] && command -v nft >/dev/null; then
   dropped=$(ip netns exec $left nft list ruleset 2>/dev/null | sed -n 's/.*counter packets \([0-9]*\).*/\1/p')
   if [ "${dropped:-1}" -gt 0 ]; then pass "${dropped:-some} packets to the left host were dropped"; else fail "no packet was dropped"; fi
+fi
+
+# beside NAME FLOOD...: an exchange during which the endpoint at the left, port 20000, has other guests; then its peak of memory, in KiB.
+beside() {
+  local name=$1 flooder=0 here flooding there
+  shift
+  : >"$work/flood"
+  mkfifo "$work/hold"
+  ip netns exec $left timeout 100 env LD_LIBRARY_PATH="$weft_lib" FI_OFI_RXD_CLOSE_LINGER_MS=200 FI_OFI_RXD_MAX_UNNAMED_PEERS=$limit_of_peers \
+    FI_OFI_RXD_UNEXPECTED_LIMIT=1M "$exchange" --hold --node 10.78.0.1 --peer 10.78.0.2 --messages 200 --seconds 90 \
+    <"$work/hold" >"$work/left" 2>&1 &
+  here=$!
+  exec 8>"$work/hold"
+  rm "$work/hold"
+  ip netns exec $right timeout 100 env LD_LIBRARY_PATH="$weft_lib" FI_OFI_RXD_CLOSE_LINGER_MS=200 "$exchange" --node 10.78.0.2 --peer 10.78.0.1 \
+    --messages 200 --seconds 90 >"$work/right" 2>&1 8>&- &
+  there=$!
+  started+=("$here" "$there")
+  if [ $# != 0 ]; then
+    ip netns exec $right timeout 80 "$flood" --from 10.78.0.2 --target 10.78.0.1 "$@" >"$work/flood" 2>&1 8>&- &
+    flooding=$!
+    started+=("$flooding")
+    wait "$flooding"
+    flooder=$?
+  fi
+  exec 8>&-
+  wait "$here"
+  left_rc=$?
+  wait "$there"
+  right_rc=$?
+  peak=$(sed -n 's/.*wrong; \([0-9]*\) KiB.*/\1/p' "$work/left")
+  if [ $left_rc = 0 ] && [ $right_rc = 0 ] && [ $flooder = 0 ] && [ -n "$peak" ]; then
+    pass "$name: $(tail -1 "$work/left") $(tail -1 "$work/flood")"
+  else
+    fail "$name: $left_rc, $right_rc and $flooder"
+    sed 's/^/    left: /' "$work/left"
+    sed 's/^/    right: /' "$work/right"
+    sed 's/^/    flood: /' "$work/flood"
+  fi
+}
+
+limit_of_peers=1000 visitors=15000
+if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -gt $((visitors + 100)) ]; then
+  beside "undisturbed"
+  before=${peak:-0}
+  beside "flooded" --visitors $visitors --forged 30000
+  # A thousand peers take 2 MiB, and 15,000 would take 25.
+  if [ "${peak:-0}" -gt 0 ] && [ "$peak" -lt $((before + 10240)) ]; then
+    pass "memory at most: $before KiB undisturbed, $peak KiB flooded"
+  else
+    fail "memory at most: $before KiB undisturbed, ${peak:-?} KiB flooded"
+  fi
+else
+  echo "left out: the flood, which needs $visitors open files; $(ulimit -Hn) are allowed"
 fi
 conclude

@@ -17,6 +17,8 @@ namespace {
 
 // Datagrams that may be read before what is owed for them goes, whether more can be read or not.
 constexpr uint32_t kBatch = 32;
+// Peers that are looked at to find one who makes room: a newcomer must not cost more.
+constexpr int kLooks = 64;
 
 }  // namespace
 
@@ -91,7 +93,12 @@ Peer *Core::make(const sdk::SockAddr &address, int &err) {
     peer->number = free_slots_.back() + 1;
     free_slots_.pop_back();
     slots_[peer->number - 1] = made.release();
-    if (const uint32_t index = owner_.index_of(address); index != kNoIndex) name(*peer, index);
+    peer->index = owner_.index_of(address);
+    if (peer->index != kNoIndex) {
+      set_peer(peer->index, peer);
+    } else {
+      unname(*peer);
+    }
     return peer;
   } catch (const std::bad_alloc &) {
     err = FI_ENOMEM;
@@ -103,7 +110,11 @@ void Core::free(Peer &peer) {
   if (peer.wants_idle) std::erase(idle_, &peer);
   if (peer.wants_room) std::erase(blocked_, &peer);
   if (peer.losing) std::erase(losing_, &peer);
-  if (peer.index != kNoIndex) set_peer(peer.index, nullptr);
+  if (peer.index != kNoIndex) {
+    set_peer(peer.index, nullptr);
+  } else {
+    unlist(peer);
+  }
   by_address_.erase(peer.address);
   slots_[peer.number - 1] = nullptr;
   free_slots_.push_back(peer.number - 1);
@@ -119,9 +130,57 @@ void Core::free_if_unused(Peer &peer) {
 
 void Core::name(Peer &peer, uint32_t index) {
   const uint32_t before = source_of(peer);
+  if (peer.index == kNoIndex) unlist(peer);
   set_peer(index, &peer);
   peer.index = index;
   if (peer.saved != 0) owner_.receiver().rename_source(before, index);
+}
+
+// The newest of those without an index.
+void Core::unname(Peer &peer) {
+  peer.newer = nullptr;
+  peer.older = newest_;
+  (newest_ != nullptr ? newest_->newer : oldest_) = &peer;
+  newest_ = &peer;
+  ++unnamed_;
+}
+
+void Core::unlist(Peer &peer) {
+  (peer.older != nullptr ? peer.older->newer : oldest_) = peer.newer;
+  (peer.newer != nullptr ? peer.newer->older : newest_) = peer.older;
+  peer.older = peer.newer = nullptr;
+  --unnamed_;
+}
+
+// Whether nothing is lost with it. A stock peer that has talked to us remembers his numbers for
+// ever, and could not begin again.
+bool Core::may_go(const Peer &peer) const {
+  return peer.conversation != nullptr && !peer.losing && peer.first == nullptr && peer.saved == 0 &&
+         (peer.weft != nullptr || !peer.proven) && !peer.conversation->busy();
+}
+
+// Whether a newcomer may become an object. Those whom the application named always may; of the
+// others there are max_unnamed_peers, and who was idle longest makes room.
+bool Core::admits(const sdk::SockAddr &newcomer) {
+  if (unnamed_ < settings_.max_unnamed_peers || owner_.index_of(newcomer) != kNoIndex) return true;
+  Peer *next = oldest_;
+  for (int looks = 0; next != nullptr && looks < kLooks; ++looks) {
+    Peer &peer = *next;
+    next = peer.newer;
+    if (!may_go(peer)) {
+      heard_of(peer);  // others are looked at the next time
+      continue;
+    }
+    if (peer.weft != nullptr) peer.weft->dismiss();
+    lose(peer, FI_ECONNRESET, true);
+    end_lost();
+    if (unnamed_ < settings_.max_unnamed_peers) return true;
+  }
+  if (statistics_.refused++ == 0)
+    owner_.warn(
+        "a peer is refused: max_unnamed_peers that are not in the address vector have something "
+        "outstanding; raise it, or insert the addresses of peers");
+  return false;
 }
 
 void Core::forget(uint32_t index) {
@@ -135,6 +194,8 @@ void Core::forget(uint32_t index) {
       other != kNoIndex && other != index && peer_at(other) == nullptr) {
     set_peer(other, peer);
     peer->index = other;
+  } else {
+    unname(*peer);
   }
   if (peer->saved != 0) owner_.receiver().rename_source(index, source_of(*peer));
 }

@@ -45,6 +45,7 @@ struct Settings {
   uint64_t unexpected_limit = 64 << 20;  // bytes of messages that nobody wants yet
   uint64_t peer_timeout_ns = 10'000'000'000;
   size_t max_stock_peers = 1024;     // that have not proven their address
+  size_t max_unnamed_peers = 32768;  // that are not in the address vector
   bool stock_peers = true;           // answer them, and try them
   uint32_t handshake_rate = 10'000;  // answers to strangers, a second
   std::string auth_key;
@@ -70,9 +71,10 @@ struct Peer {
   std::unique_ptr<Conversation> conversation;
   // ---- Core's ----
   State state = State::kIdle;
-  WeftConversation *weft = nullptr;        // `conversation`, if that is what it is
-  TxOp *first = nullptr, *last = nullptr;  // wait for the handshake
-  uint32_t cookie = 0;                     // of the present connection, or the one to come
+  WeftConversation *weft = nullptr;         // `conversation`, if that is what it is
+  Peer *older = nullptr, *newer = nullptr;  // of those without an index, by when they were heard of
+  TxOp *first = nullptr, *last = nullptr;   // wait for the handshake
+  uint32_t cookie = 0;                      // of the present connection, or the one to come
   uint32_t attempts = 0;
   bool doubt = false;       // asks whether the peer still knows the connection
   bool wants_idle = false;  // is in Core::idle_
@@ -120,6 +122,7 @@ struct Statistics {
   uint64_t timeouts = 0;
   uint64_t rejected = 0;   // that do not parse, or whose checksum or MAC is wrong
   uint64_t strangers = 0;  // of no connection
+  uint64_t refused = 0;    // for whom there was no room (Settings::max_unnamed_peers)
 };
 
 class Core {
@@ -170,6 +173,7 @@ class Core {
 
   size_t in_flight() const { return ops_.in_use(); }
   size_t peers() const { return slots_.size() - free_slots_.size(); }  // objects
+  size_t unnamed_peers() const { return unnamed_; }
   const Statistics &statistics() const { return statistics_; }
   const Settings &settings() const { return settings_; }
 
@@ -249,6 +253,15 @@ class Core {
   void set_peer(uint32_t index, Peer *peer);
   Peer *make(const sdk::SockAddr &address, int &err);
   void name(Peer &peer, uint32_t index);
+  void unname(Peer &peer);
+  void unlist(Peer &peer);
+  void heard_of(Peer &peer) {
+    if (peer.index != kNoIndex || &peer == newest_) return;
+    unlist(peer);
+    unname(peer);
+  }
+  bool admits(const sdk::SockAddr &newcomer);
+  bool may_go(const Peer &peer) const;
   void free(Peer &peer);
   void free_if_unused(Peer &peer);
   void leave();
@@ -296,7 +309,9 @@ class Core {
   wire::TokenMaker::Secret secret_{};
   wire::Key handshake_key_{};
   std::vector<Peer *> slots_;
-  std::deque<uint32_t> unproven_;  // numbers of stock peers, the oldest first
+  std::deque<uint32_t> unproven_;               // numbers of stock peers, the oldest first
+  Peer *oldest_ = nullptr, *newest_ = nullptr;  // of those without an index
+  size_t unnamed_ = 0;
   std::vector<uint32_t> free_slots_;
   std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
   std::vector<std::unique_ptr<Chunk>> by_index_;

@@ -128,6 +128,7 @@ class End final : public Carrier, public Owner, public sdk::ReceiverSink {
   size_t warnings = 0;
   uint64_t deadline = 0;
   bool low = false;
+  uint32_t named = UINT32_MAX;  // addresses below are in the address vector
 
   Path *open(const sdk::SockAddr &peer, int &) override {
     ++paths_;
@@ -171,7 +172,10 @@ class End final : public Carrier, public Owner, public sdk::ReceiverSink {
     if (e != 0) err = e;
   }
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override { return number_of(address); }
+  uint32_t index_of(const sdk::SockAddr &address) override {
+    const uint32_t number = number_of(address);
+    return number < named ? number : kNoIndex;
+  }
   void on_remote_write(uint32_t, uint64_t, bool, uint64_t, std::span<const RmaVector>) override {}
   void on_remote_read(uint64_t, std::span<const RmaVector>) override {}
   void on_remote_atomic(uint64_t, uint64_t, std::span<const RmaVector>) override {}
@@ -357,6 +361,81 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
     }
   }
   EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
+}
+
+// Ten times as many visitors as there may be, with real handshakes: memory is bounded, and neither
+// the transfer beside them nor who has something outstanding notices.
+TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
+  constexpr uint32_t kLimit = 200, kVisitors = 10 * kLimit;
+  Wire wire(1 << 14);
+  Settings settings = quick();
+  settings.max_unnamed_peers = kLimit;
+  settings.peer_timeout_ns = 60'000 * kMillisecond;
+  End hub(wire, 0, settings), partner(wire, 1, quick()), patient(wire, 2, quick());
+  hub.named = 2;
+  std::vector<uint8_t> out(300'000, 7), in(300'000);
+  char text[64] = "a visitor", room[64];
+  // One who is not named, and waits for a receive.
+  ASSERT_EQ(patient.send(0, text, sizeof text, false), 0);
+  wire.pass(kMillisecond);
+  std::vector<std::unique_ptr<End>> visitors;
+  const auto visit = [&](uint32_t i) {
+    hub.post(room, sizeof room);
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text), 0);
+    wire.pass(kMillisecond / 10);
+    ASSERT_EQ(hub.posted(), 0U) << "visitor " << i;
+    ASSERT_LE(hub.core().unnamed_peers(), kLimit);
+  };
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    if (i % 50 == 0) {
+      partner.post(in.data(), in.size());
+      ASSERT_EQ(hub.send(1, out.data(), out.size()), 0);
+    }
+    visitors.push_back(std::make_unique<End>(wire, 3 + i, quick()));
+    visit(i);
+  }
+  wire.pass(10 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), size_t{kLimit} + 1);
+  EXPECT_EQ(hub.core().statistics().refused, 0U);
+  EXPECT_EQ(hub.failed + partner.failed, 0U);
+  EXPECT_EQ(hub.core().statistics().timeouts, 0U);
+  EXPECT_EQ(partner.posted(), 0U);
+  EXPECT_EQ(in, out);
+  // Who made room was told, and begins anew; who had something outstanding was left alone.
+  for (uint32_t i = 0; i < 10; ++i) visit(i);
+  for (uint32_t i = 0; i < kVisitors; ++i) ASSERT_EQ(visitors[i]->failed, 0U);
+  EXPECT_EQ(hub.receiver().unexpected(), 1U);
+  EXPECT_EQ(patient.core().statistics().timeouts, 0U);
+}
+
+// Where nobody can make room newcomers are refused without state, and come in when somebody can.
+TEST(Core, NewcomersWaitForRoom) {
+  constexpr uint32_t kLimit = 20, kVisitors = 3 * kLimit;
+  Wire wire(1 << 12);
+  Settings settings = quick();
+  settings.max_unnamed_peers = kLimit;
+  End hub(wire, 0, settings);
+  hub.named = 1;
+  char text[64] = "a visitor", room[64];
+  std::vector<std::unique_ptr<End>> visitors;
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    visitors.push_back(std::make_unique<End>(wire, 1 + i, quick()));
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text), 0);
+    wire.pass(kMillisecond);
+  }
+  wire.pass(1000 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), size_t{kLimit});
+  EXPECT_EQ(hub.receiver().unexpected(), size_t{kLimit});
+  EXPECT_GT(hub.core().statistics().refused, 0U);
+  EXPECT_EQ(hub.warnings, 1U);
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    hub.post(room, sizeof room);
+    wire.pass(50 * kMillisecond);
+    ASSERT_LE(hub.core().unnamed_peers(), kLimit);
+  }
+  wire.pass(2000 * kMillisecond);
+  EXPECT_EQ(hub.posted(), 0U);
+  for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
 }
 
 TEST(Core, AConnectWithAWrongTokenIsNothing) {

@@ -215,6 +215,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
         ++statistics_.strangers;
         return false;
       }
+      heard_of(*peer);
       return peer->weft->on_packet(bytes, buffer);
     }
   }
@@ -322,7 +323,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (peer == nullptr) {
     int err = 0;
-    peer = make(*from, err);
+    if (admits(*from)) peer = make(*from, err);
     if (peer == nullptr) return;
   }
   if (peer->state == State::kIdle) new_cookie(*peer);
@@ -361,6 +362,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
       return false;
     }
     peer->proven = true;
+    heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
   const stock::Parsed parsed = stock::parse(bytes);
@@ -399,9 +401,10 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
           oldest->conversation == nullptr || oldest->losing || oldest->conversation->busy())
         continue;
       lose(*oldest, FI_ECONNRESET, true);
+      end_lost();
     }
     int err = 0;
-    peer = make(p.name, err);
+    if (admits(p.name)) peer = make(p.name, err);
     if (peer == nullptr) return false;
     unproven_.push_back(peer->number);
   }

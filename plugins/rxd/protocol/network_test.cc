@@ -137,6 +137,44 @@ TEST(Network, ToItself) {
   world.check(true);
 }
 
+// More come than there may be, in bad weather: who has to go may have something on its way just
+// then, and the word of it may be lost. Whatever ends well has arrived, once, and all ends.
+TEST(Network, VisitorsInBadWeather) {
+  constexpr size_t kLimit = 6, kVisitors = 60;
+  for (uint64_t seed = 0; seed < 15; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather = {
+        .loss = unsigned(world.some(200)), .doubled = 50, .jitter = world.some(300'000)};
+    Settings settings = patient();
+    settings.max_unnamed_peers = kLimit;
+    Node &hub = world.add(0, settings);
+    hub.introduces = false;
+    for (size_t i = 1; i <= kVisitors; ++i) world.add(i, patient());
+    for (size_t i = 1; i <= kVisitors; ++i)
+      for (int n = 0; n < 3; ++n) {
+        const bool tagged = n != 0;
+        const size_t length = world.some(5000);
+        const Node::Form form{.tagged = tagged, .delivery = world.chance(500)};
+        world.after(world.some(2 * kSecond),
+                    [&world, i, length, form] { world.node(i)->send(0, length, form); });
+        world.after(world.some(2 * kSecond), [&hub, tagged] { hub.post(5000, tagged); });
+      }
+    // What is cut off in the middle takes a receive with it.
+    world.after(2 * kSecond, [&hub] {
+      for (int i = 0; i < 100; ++i) hub.post(5000, i % 2 == 0);
+    });
+    world.run(2 * kSecond + kMillisecond);
+    EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, 100 * kSecond));
+    world.check(false);
+    EXPECT_LE(hub.core().unnamed_peers(), kLimit);
+    size_t well = 0;
+    for (const Operation &o : world.operations) well += o.err == 0 ? 1 : 0;
+    EXPECT_GT(well, world.operations.size() * 3 / 4);
+    if (HasFailure()) return;
+  }
+}
+
 // What a seed is: how many endpoints, what weather, what happens.
 void run_seed(uint64_t seed) {
   World world(seed);

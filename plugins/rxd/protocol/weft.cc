@@ -69,7 +69,8 @@ void WeftConversation::heard() {
 
 bool WeftConversation::busy() const {
   return first_ != nullptr || pending_ != nullptr || answers_ != nullptr || reads_ != nullptr ||
-         channel_.outstanding() != 0 || messages_ != nullptr || remotes_ != nullptr;
+         channel_.outstanding() != 0 || messages_ != nullptr || remotes_ != nullptr ||
+         kept_ != nullptr;
 }
 
 // When the peer is asked whether he is there, because we wait and he owes us no acknowledgement
@@ -200,6 +201,11 @@ uint64_t WeftConversation::close_pause() const {
 void WeftConversation::part() {
   parting_ = true;
   pump();
+}
+
+// Whether he hears it or not, he finds out: his next packet is of no connection here.
+void WeftConversation::dismiss() {
+  send_alone(wire::PacketKind::kClose, core_.carrier().now_ns());
 }
 
 void WeftConversation::end(int err, Queue *unsent) {

@@ -121,6 +121,8 @@ class WeftConversation final : public Conversation {
   uint32_t cookie() const { return cookie_; }
   // The peer has answered the handshake once more.
   void heard();
+  // Good-bye at once, to a peer with whom nothing is outstanding.
+  void dismiss();
   // A message that the peer's credit was charged for is out of the way.
   void consumed(const Incoming &message);
 
