@@ -52,7 +52,7 @@ class PolicyReader {
                    } else if (key.text == "stacks") {
                      stacks(value);
                    } else if (key.text == "use") {
-                     policy_.use = names(value, "'use'", Naming::kLabel);
+                     policy_.use = {names(value, "'use'", Naming::kLabel), key.where};
                    } else if (key.text == "params") {
                      params(value);
                    } else if (key.text == "plugins") {

@@ -61,7 +61,8 @@ struct Stack {
 
 struct Policy {
   std::optional<std::vector<Name>> enable;
-  std::vector<Name> disable, use, plugin_path, final_keys;
+  std::optional<Placed<std::vector<Name>>> use;
+  std::vector<Name> disable, plugin_path, final_keys;
   std::vector<RankRule> ranks;
   std::vector<Stack> stacks;
   std::vector<Setting> params;

@@ -59,6 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   require((rc == 0) == (policy != nullptr));
   require((rc == 0) == (seen.errors == 0));
   if (policy == nullptr) return 0;
+  require(policy->use_count == 0 || policy->has_use != 0);
   size_t sum = touch(policy->enable, policy->enable_count) +
                touch(policy->disable, policy->disable_count) +
                touch(policy->use, policy->use_count) +

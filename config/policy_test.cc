@@ -53,6 +53,7 @@ TEST(Policy, VersionAloneSaysNothing) {
   const auto policy = good("");
   EXPECT_EQ(policy->struct_size, sizeof(weft_policy));
   EXPECT_EQ(policy->has_enable, 0u);
+  EXPECT_EQ(policy->has_use, 0u);
   EXPECT_EQ(policy->enable_count + policy->disable_count + policy->use_count +
                 policy->plugin_path_count + policy->final_key_count + policy->rank_count +
                 policy->stack_count + policy->param_count,
@@ -103,6 +104,8 @@ params: {tcp: {interfaces: ["hsn*", "!docker*"], connect_timeout_ms: 5000}}
   EXPECT_EQ(place(traced.elements[1].where), at(9, 27));
   EXPECT_EQ(traced.elements[3].kind, uint32_t{WEFT_KIND_PROVIDER});
   EXPECT_EQ(traced.elements[3].param_count, 0u);
+  EXPECT_EQ(policy->has_use, 1u);
+  EXPECT_EQ(place(policy->use_where), at(10, 1));
   EXPECT_THAT(texts(policy->use, policy->use_count), ElementsAre("rdm 10:7", "traced 10:12"));
   EXPECT_THAT(
       texts(policy->params, policy->param_count),
@@ -204,6 +207,13 @@ TEST(Policy, Control) {
   EXPECT_EQ(place(policy->control_where), at(2, 1));
   EXPECT_EQ(good("control: allow\n")->control_allow, 1u);
   EXPECT_EQ(good("use: [a]\n")->has_control, 0u);
+}
+
+TEST(Policy, AnEmptyUseIsSaidAllTheSame) {
+  const auto policy = good("use: []\n");
+  EXPECT_EQ(policy->has_use, 1u);
+  EXPECT_EQ(policy->use_count, 0u);
+  EXPECT_EQ(place(policy->use_where), at(2, 1));
 }
 
 TEST(Policy, FinalTakesEveryKey) {

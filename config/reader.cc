@@ -30,7 +30,11 @@ class OwnedPolicy : public weft_policy {
       names(*model_.enable, enable_, enable, enable_count);
     }
     names(model_.disable, disable_, disable, disable_count);
-    names(model_.use, use_, use, use_count);
+    if (model_.use) {
+      has_use = 1;
+      use_where = at(model_.use->where);
+      names(model_.use->value, use_, use, use_count);
+    }
     names(model_.plugin_path, plugin_path_, plugin_path, plugin_path_count);
     names(model_.final_keys, final_keys_, final_keys, final_key_count);
     for (const RankRule &rule : model_.ranks) {

@@ -272,6 +272,17 @@ TEST_F(FrontTest, StacksOfTheSiteComeFirstAndTakeTheName) {
   fi_close(&fabric->fid);
 }
 
+TEST_F(FrontTest, AnEmptyUsePrefersNothingAndSwitchesNothingOff) {
+  const std::string stacks =
+      "version: 1\nproviders: {disable: [verbs]}\nstacks: {mine: [{provider: udp}]}\nuse: [";
+  site(stacks + "mine]\n");
+  EXPECT_EQ(shown(ask(front()))[0], "udp eth0");
+  site(stacks + "]\n");
+  Front &from = front();
+  EXPECT_EQ(shown(ask(from))[0], "tcp eth0");
+  EXPECT_EQ(shown(ask(from, hints_for(FI_EP_UNSPEC, "mine").get()))[0], "mine eth0");
+}
+
 TEST_F(FrontTest, FabricByAttributesOfTheApplicationsOwn) {
   Front &from = front();
   const auto open = [&](const char *prov_name, const char *name) {

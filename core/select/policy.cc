@@ -305,8 +305,10 @@ class Merger {
       std::erase_if(policy_.stacks, [&](const StackSpec &old) { return old.name == spec.name; });
       policy_.stacks.push_back(std::move(spec));
     }
-    if (read.use_count > 0 && may_set("use", text_of(read.use[0].where)))
-      policy_.use = {names(read.use, read.use_count), {text_of(read.use[0].where)}};
+    if (read.has_use != 0) {
+      const Origin origin{text_of(read.use_count > 0 ? read.use[0].where : read.use_where)};
+      if (may_set("use", origin.where)) policy_.use = {names(read.use, read.use_count), origin};
+    }
     for (size_t i = 0; i < read.param_count; ++i) {
       const weft_setting &from = read.params[i];
       const std::string unit = string_of(from.unit), key = string_of(from.key);

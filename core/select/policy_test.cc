@@ -253,6 +253,27 @@ TEST_F(PolicyTest, StacksByNameAndRulesInOrder) {
   EXPECT_EQ(policy.ranks[1].enable, false);
 }
 
+TEST_F(PolicyTest, AnEmptyUseTakesBackThatOfWeakerFiles) {
+  const std::string theirs = site("version: 1\nstacks: {mine: [{provider: udp}]}\nuse: [mine]\n");
+  EXPECT_EQ(load().use->origin.where, theirs + ":3:7");
+  const std::string mine = user("version: 1\nuse: []\n");
+  const Policy policy = load();
+  EXPECT_EQ(texts(policy), "");
+  ASSERT_TRUE(policy.use);
+  EXPECT_TRUE(policy.use->value.empty());
+  EXPECT_EQ(policy.use->origin.where, mine + ":2:1");
+  EXPECT_THAT(policy_json(policy, {}), HasSubstr("\"use\""));
+}
+
+TEST_F(PolicyTest, AFinalUseStaysAgainstAnEmptyOne) {
+  site("version: 1\nstacks: {mine: [{provider: udp}]}\nuse: [mine]\nfinal: [use]\n");
+  const std::string mine = user("version: 1\nuse: []\n");
+  const Policy policy = load();
+  EXPECT_THAT(texts(policy), HasSubstr(mine + ":2:1: use is final in "));
+  ASSERT_TRUE(policy.use);
+  EXPECT_EQ(policy.use->value.size(), 1u);
+}
+
 TEST_F(PolicyTest, FilterJudgesStacks) {
   const UnitInfo tcp = unit("tcp"), udp = unit("udp"),
                  rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define WEFT_CONFIG_VERSION 1 /* both sides must have been built with the same */
+#define WEFT_CONFIG_VERSION 2 /* both sides must have been built with the same */
 #define WEFT_CONFIG_SYMBOL "weft_config_query"
 
 /* Where something stands. line and column count from 1; 0: unknown. `file` lives as long as the
@@ -92,6 +92,8 @@ typedef struct weft_policy {
   /* control: allow|deny */
   uint32_t has_control, control_allow;
   weft_where control_where;
+  uint32_t has_use; /* 1: `use` replaces weaker ones, even if empty */
+  weft_where use_where;
 } weft_policy;
 
 typedef struct weft_manifest_unit {
