@@ -4,6 +4,17 @@
 
 namespace weft::sdk {
 
+bool wants_shared_receive(const fi_info &info) {
+  return info.ep_attr != nullptr && info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT;
+}
+
+Result<void> check_shared_receive(bool wanted, bool bound) {
+  if (!wanted || bound) return {};
+  return fail(FI_EINVAL,
+              "fi_enable: the endpoint was opened with rx_ctx_cnt = FI_SHARED_CONTEXT: fi_ep_bind "
+              "a shared receive context (fi_srx_context) first");
+}
+
 int Bindings::bind_cq(struct fid *fid, uint64_t flags, CqPlace tx, CqPlace rx) {
   if (!Cq::is_mine(fid, FI_CLASS_CQ, domain_.instance)) return -FI_EINVAL;
   if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||

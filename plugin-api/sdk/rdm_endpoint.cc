@@ -40,7 +40,7 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
                        .source = (info.caps & FI_SOURCE) != 0,
                        .source_err = (info.caps & FI_SOURCE_ERR) != 0}),
-      wants_shared_(info.ep_attr != nullptr && info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {}
+      wants_shared_(wants_shared_receive(info)) {}
 
 int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
@@ -104,11 +104,7 @@ Result<void> RdmEndpoint::check_bindings() const {
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
   if (caps_ & FI_RECV && receiver_.cq == nullptr && receiver_.cntr == nullptr)
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
-  if (wants_shared_ && shared_ == nullptr)
-    return fail(
-        FI_EINVAL,
-        "fi_enable: the endpoint was opened with rx_ctx_cnt = FI_SHARED_CONTEXT: fi_ep_bind "
-        "a shared receive context (fi_srx_context) first");
+  WEFT_CHECK(check_shared_receive(wants_shared_, shared_ != nullptr));
   if (shared_ != nullptr && !shared_->receiver().takes(av_))
     return fail(FI_EINVAL,
                 "fi_enable: endpoints that share a receive context must have the same address "

@@ -39,6 +39,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
       addr_format_(info.addr_format),
+      wants_shared_(sdk::wants_shared_receive(info)),
       tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0
                   ? info.tx_attr->size
                   : domain.fabric().settings().tx_size,
@@ -148,6 +149,7 @@ Result<void> Endpoint::enable() {
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
   if (rx_cq_ == nullptr && !cntrs_[kCntrRecv] && caps_ & FI_MSG)
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  WEFT_CHECK(sdk::check_shared_receive(wants_shared_, srx_ != nullptr));
   state_ = State::kEnabled;
   return {};
 }

@@ -200,6 +200,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   uint64_t tx_flags_, rx_flags_;  // of calls that take none
   const uint64_t caps_;
   const uint32_t addr_format_;
+  const bool wants_shared_;  // receives come from a context that must be bound
   size_t min_multi_recv_ = kMinMultiRecv;
   // What a layer above calls this endpoint (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;

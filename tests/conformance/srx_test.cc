@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Shared receive contexts (fi_endpoint.3, fi_srx_context): one pool of receives for several
 // endpoints.
+#include <netinet/in.h>
+
 #include <cstring>
 #include <map>
 
@@ -207,6 +209,58 @@ TEST(Srx, TransmitsOfTheEndpointsWorkAsEver) {
     EXPECT_EQ(h.wait(h.callers[i]->rx_cq).context, in);
     EXPECT_EQ(h.wait(h.hub->tx_cq).err, 0);
   }
+}
+
+// fi_endpoint.3, rx_ctx_cnt: who asked for a shared context receives through one.
+TEST(Srx, WhoAskedForOneIsNotEnabledWithoutIt) {
+  Options options;
+  options.shared_receive = true;
+  const Info hints = options_info(options);
+  hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  const Info info = get_info(options.node.c_str(), nullptr, 0, hints.get());
+  EXPECT_EQ(info->ep_attr->rx_ctx_cnt, size_t(FI_SHARED_CONTEXT));
+  Side side(options);
+  side.open(info.get());
+  side.make_unbound_endpoint(info.get());
+  must(fi_ep_bind(side.ep, side.eq.fid(), 0));
+  must(fi_ep_bind(side.ep, side.tx_cq.fid(), FI_TRANSMIT));
+  must(fi_ep_bind(side.ep, side.rx_cq.fid(), FI_RECV));
+  EXPECT_LT(fi_enable(side.ep), 0);
+  const sockaddr_in nobody = {};
+  EXPECT_LT(fi_connect(side.ep, &nobody, nullptr, 0), 0) << "it would enable the endpoint";
+  must(fi_ep_bind(side.ep, side.srx.fid(), 0));
+  EXPECT_EQ(fi_enable(side.ep), 0);
+}
+
+// The endpoint of a request is what the listener was opened for.
+TEST(Srx, AnAcceptedEndpointInheritsTheWishForOne) {
+  Options options;
+  options.shared_receive = true;
+  Side hub(options), caller;
+  const Info hints = options_info(options, nullptr, FI_SOURCE);
+  hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  hub.open(hints.get());
+  Handle<fid_pep> listener;
+  must(fi_passive_ep(hub.fabric, hints.get(), listener.out(), nullptr));
+  must(fi_pep_bind(listener, hub.eq.fid(), 0));
+  must(fi_listen(listener));
+  char address[256];
+  size_t size = sizeof address;
+  must(fi_getname(listener.fid(), address, &size));
+  caller.open(options_info({}).get());
+  caller.make_endpoint(caller.info.get());
+  must(fi_connect(caller.ep, address, nullptr, 0));
+  const Event request = next_request(hub, {&hub, &caller});
+  EXPECT_EQ(request.info->ep_attr->rx_ctx_cnt, size_t(FI_SHARED_CONTEXT));
+  hub.make_unbound_endpoint(request.info.get());
+  must(fi_ep_bind(hub.ep, hub.eq.fid(), 0));
+  must(fi_ep_bind(hub.ep, hub.tx_cq.fid(), FI_TRANSMIT));
+  must(fi_ep_bind(hub.ep, hub.rx_cq.fid(), FI_RECV));
+  EXPECT_LT(fi_enable(hub.ep), 0);
+  EXPECT_LT(fi_accept(hub.ep, nullptr, 0), 0) << "it would enable the endpoint";
+  must(fi_ep_bind(hub.ep, hub.srx.fid(), 0));
+  must(fi_accept(hub.ep, nullptr, 0));
+  EXPECT_EQ(wait_event(caller.eq, {&hub, &caller}).type, uint32_t(FI_CONNECTED));
 }
 
 }  // namespace

@@ -21,6 +21,11 @@
 
 namespace weft::sdk {
 
+// Whether an endpoint of `info` is to receive through a shared context (ep_attr.rx_ctx_cnt), and
+// fi_enable's answer to one that is and has none bound: it could never receive.
+bool wants_shared_receive(const fi_info &info);
+Result<void> check_shared_receive(bool wanted, bool bound);
+
 class Bindings {
  public:
   explicit Bindings(const DomainContext &domain) : domain_(domain) {}
