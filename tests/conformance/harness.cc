@@ -343,6 +343,10 @@ void Pair::settle() {
   for (int i = 0; i < 50; ++i) progress();
 }
 
+ssize_t receives_left(fid_ep *ep) {
+  return ep->ops->rx_size_left(ep);
+}
+
 std::vector<uint8_t> pattern(size_t size, unsigned seed) {
   std::vector<uint8_t> bytes(size);
   uint32_t x = seed * 2654435761u + 1;

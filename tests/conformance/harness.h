@@ -237,6 +237,9 @@ bool until(const std::function<bool()> &predicate, std::initializer_list<Side *>
 // Accepts the next connection request of `passive` on `ep_owner`, whose fabric it shares or is.
 Event next_request(Side &passive, std::initializer_list<Side *> sides);
 
+// fi_rx_size_left, which is deprecated and still there.
+ssize_t receives_left(fid_ep *ep);
+
 // Bytes that differ from place to place and from seed to seed.
 std::vector<uint8_t> pattern(size_t size, unsigned seed);
 

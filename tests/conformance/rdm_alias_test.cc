@@ -79,10 +79,10 @@ TEST_F(RdmAlias, IsTheSameEndpoint) {
   EXPECT_EQ(std::string(name, size), std::string(other, other_size));
   EXPECT_EQ(alias->fid.fclass, size_t(FI_CLASS_EP));
   EXPECT_EQ(alias->fid.context, net[1].ep->fid.context);
-  const ssize_t left = fi_rx_size_left(alias);
+  const ssize_t left = receives_left(alias);
   std::vector<uint8_t> in(50000), out = pattern(50000, 1);
   must(fi_trecv(alias, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
-  EXPECT_EQ(fi_rx_size_left(net[1].ep), left - 1) << "one queue of receives";
+  EXPECT_EQ(receives_left(net[1].ep), left - 1) << "one queue of receives";
   must(fi_cancel(net[1].ep.fid(), &in));
   EXPECT_EQ(net.wait(net[1].rx_cq).err, FI_ECANCELED);
   must(fi_trecv(alias, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));

@@ -249,11 +249,11 @@ TEST_F(RdmSrx, PeekAndClaimSeeWhatCameToAny) {
 
 TEST_F(RdmSrx, CancelledReceivesAreToldByOneEndpoint) {
   open();
-  const ssize_t all = fi_rx_size_left(srx);
+  const ssize_t all = receives_left(srx);
   std::vector<uint8_t> in(8), in2(8), out = pattern(8, 1);
   recv(in, 1);
   recv(in2, 1);
-  EXPECT_EQ(fi_rx_size_left(srx), all - 2);
+  EXPECT_EQ(receives_left(srx), all - 2);
   must(fi_cancel(&srx->fid, &in));
   EXPECT_EQ(fi_cancel(&srx->fid, &in), -FI_ENOENT);
   std::optional<Completion> done;
@@ -266,7 +266,7 @@ TEST_F(RdmSrx, CancelledReceivesAreToldByOneEndpoint) {
   EXPECT_EQ(done->context, &in);
   send(kPeer, kB, out, 1);
   EXPECT_EQ(at(kB).context, &in2) << "the other one is still there";
-  EXPECT_EQ(fi_rx_size_left(srx), all);
+  EXPECT_EQ(receives_left(srx), all);
 }
 
 TEST_F(RdmSrx, AFullContextIsEagain) {
@@ -279,7 +279,7 @@ TEST_F(RdmSrx, AFullContextIsEagain) {
     ++posted;
   EXPECT_EQ(rc, -FI_EAGAIN);
   EXPECT_GE(posted, 16);
-  EXPECT_EQ(fi_rx_size_left(srx), 0);
+  EXPECT_EQ(receives_left(srx), 0);
 }
 
 TEST_F(RdmSrx, EndpointsThatShareHaveNoReceivesOfTheirOwn) {
@@ -316,7 +316,7 @@ TEST_F(RdmSrx, TheyReachEachOther) {
 
 TEST_F(RdmSrx, WhoClosesLeavesTheOthersWhatIsPosted) {
   open();
-  const ssize_t all = fi_rx_size_left(srx);
+  const ssize_t all = receives_left(srx);
   std::vector<uint8_t> in(100), in2(1 << 20), out = pattern(100, 1), large = pattern(1 << 20, 2);
   recv(in, 1);
   // A large one on its way to B, in any state, and one that nobody wants.
@@ -329,9 +329,9 @@ TEST_F(RdmSrx, WhoClosesLeavesTheOthersWhatIsPosted) {
   send(kOther, kA, out, 1);
   EXPECT_EQ(at(kA).context, &in);
   EXPECT_EQ(in, out);
-  EXPECT_GE(fi_rx_size_left(srx), all - 1);
-  if (fi_rx_size_left(srx) == all - 1) must(fi_cancel(&srx->fid, &in2));
-  EXPECT_EQ(fi_rx_size_left(srx), all);
+  EXPECT_GE(receives_left(srx), all - 1);
+  if (receives_left(srx) == all - 1) must(fi_cancel(&srx->fid, &in2));
+  EXPECT_EQ(receives_left(srx), all);
   net.reset();  // before the buffers: the peer's sends may not have ended
 }
 
