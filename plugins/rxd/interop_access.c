@@ -5,7 +5,8 @@
 //   input ends interop_access ADDRESS KEY BASE          # writes, reads and changes the target's
 //   memory, and checks all of it
 //
-// For interop_test.sh, which gives either side stock's library.
+// For interop_test.sh, which gives either side stock's library. INTEROP_PORT in the environment is
+// the own port. Nothing is closed at the end: a peer learns of it only by what comes next.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
@@ -80,7 +81,8 @@ static void start(void) {
   hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->fabric_attr->prov_name = strdup("udp;ofi_rxd");
-  must("fi_getinfo", fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &info));
+  must("fi_getinfo",
+       fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", getenv("INTEROP_PORT"), FI_SOURCE, hints, &info));
   struct fid_fabric *fabric;
   must("fi_fabric", fi_fabric(info->fabric_attr, &fabric, NULL));
   must("fi_domain", fi_domain(fabric, info, &domain, NULL));

@@ -78,4 +78,25 @@ for pair in "weft weft" "stock weft" "weft stock"; do
   exec 7>&-
   wait "${started[-1]}"
 done
+
+# At one address there are one after the other a weft process, a stock one and a weft one, none of which says good-bye. The target lives on.
+# shellcheck disable=SC2046
+timeout "$limit" env $(environment weft) "$access" target <"$work/input" >"$work/target" 2>&1 &
+started+=($!)
+exec 7>"$work/input"
+until [ "$(wc -l <"$work/target")" -gt 0 ] || ! kill -0 "${started[-1]}" 2>/dev/null; do
+  sleep 0.02 # between two questions; nothing depends on it
+done
+port=$(free_port)
+for client in weft stock weft; do
+  # shellcheck disable=SC2046
+  if INTEROP_PORT=$port on "$client" "$access" $(cat "$work/target") >"$work/out" 2>&1; then
+    pass "remote memory: target weft, at the address of the one before: $client"
+  else
+    fail "remote memory: target weft, at the address of the one before: $client"
+    cat "$work/target" "$work/out"
+  fi
+done
+exec 7>&-
+wait "${started[-1]}"
 conclude

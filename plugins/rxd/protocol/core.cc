@@ -429,6 +429,17 @@ void Core::leave() {
 void Core::end_lost() {
   Peer &peer = *losing_.back();
   losing_.pop_back();
+  end_conversation(peer);
+  if (!peer.requeue) fail_waiting(peer, peer.err);
+  if (peer.first != nullptr && !down_) {
+    ask(peer);
+  } else {
+    fail_waiting(peer, peer.err);
+    free_if_unused(peer);
+  }
+}
+
+void Core::end_conversation(Peer &peer) {
   flush();
   const std::unique_ptr<Conversation> over = std::move(peer.conversation);
   peer.weft = nullptr;
@@ -445,13 +456,6 @@ void Core::end_lost() {
     unsent.last->next = peer.first;
     peer.first = unsent.first;
     if (peer.last == nullptr) peer.last = unsent.last;
-  }
-  if (!peer.requeue) fail_waiting(peer, peer.err);
-  if (peer.first != nullptr && !down_) {
-    ask(peer);
-  } else {
-    fail_waiting(peer, peer.err);
-    free_if_unused(peer);
   }
 }
 

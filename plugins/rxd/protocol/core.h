@@ -76,7 +76,8 @@ struct Peer {
   TxOp *first = nullptr, *last = nullptr;   // wait for the handshake
   uint32_t cookie = 0;                      // of the present connection, or the one to come
   uint32_t attempts = 0;
-  bool doubt = false;       // asks whether the peer still knows the connection
+  uint32_t question = 0;    // a random number that is in an RTS to one who is in doubt
+  bool doubt = false;       // asks who is at the address, and whether he knows the conversation
   bool wants_idle = false;  // is in Core::idle_
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
@@ -205,13 +206,20 @@ class Core {
   // The conversation is over: when its call has returned it is told to end with `err`, and goes.
   // With `requeue` operations that were not started begin again by a handshake; without, they fail.
   void lose(Peer &peer, int err, bool requeue);
-  // Does the peer still know the connection? He is asked by a handshake, until trust() is said,
-  // which costs nothing, or he says no.
+  // Is the peer still who he was, and does he know the connection? He is asked by a handshake,
+  // until trust() is said, which costs nothing, or he says no, or somebody answers who speaks
+  // otherwise.
   void doubt(Peer &peer);
   void trust(Peer &peer) {
     if (!peer.doubt) return;
     peer.doubt = false;
     peer.ask_at = 0;
+  }
+
+  // The index in our RTS to him, which comes back in CTS and challenge. While he is in doubt its
+  // upper half is a number that only he can know who receives at his address.
+  static uint64_t index_of(const Peer &peer) {
+    return uint64_t{peer.doubt ? peer.question : 0} << 32 | peer.number;
   }
 
   // Executes an atomic of a peer: 0 or FI_E... `result` gets what was there before, `result_size`
@@ -290,6 +298,7 @@ class Core {
   bool is_true(const wire::Packet &packet);  // checksum, and MAC of the handshake
   void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic);
   void end_lost();
+  void end_conversation(Peer &peer);
   void note_deadline(Peer &peer);
   void arm();
   void resume();

@@ -82,7 +82,7 @@ void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, boo
 void Core::send_rts(Peer &peer) {
   uint8_t bytes[stock::kMaxHeader];
   const size_t size = stock::encode(
-      {.type = stock::Type::kRts, .marked = true, .index = peer.number, .name = own_}, bytes);
+      {.type = stock::Type::kRts, .marked = true, .index = index_of(peer), .name = own_}, bytes);
   const iovec whole{bytes, size};
   if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
 }
@@ -146,8 +146,9 @@ void Core::ask_again(Peer &peer, uint64_t now) {
 }
 
 void Core::doubt(Peer &peer) {
-  if (peer.doubt || peer.state != State::kTalking || peer.weft == nullptr) return;
+  if (peer.doubt || peer.state != State::kTalking) return;
   peer.doubt = true;
+  carrier_.random({reinterpret_cast<uint8_t *>(&peer.question), sizeof peer.question});
   peer.has_token = false;
   peer.attempts = 0;
   peer.asked_at = carrier_.now_ns();
@@ -267,11 +268,14 @@ void Core::on_marked_rts(const sdk::SockAddr &from, std::span<const uint8_t> nam
 }
 
 void Core::on_challenge(const wire::Challenge &challenge) {
-  Peer *peer = challenge.index <= UINT32_MAX ? peer_of(uint32_t(challenge.index)) : nullptr;
-  if (peer == nullptr || peer->losing) return;
+  Peer *peer = peer_of(uint32_t(challenge.index));
+  if (peer == nullptr || peer->losing || challenge.index != index_of(*peer)) return;
   const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
                      (peer->state == State::kTalking && peer->doubt);
   if (!asked || !may_answer(carrier_.now_ns())) return;
+  // A weft endpoint has the address of a stock peer now.
+  if (peer->state == State::kTalking && peer->weft == nullptr)
+    return lose(*peer, FI_ECONNRESET, true);
   if (peer->state == State::kAsking) peer->state = State::kConnecting;
   std::copy(challenge.token.begin(), challenge.token.end(), peer->token.begin());
   peer->has_token = true;
@@ -377,8 +381,17 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
   }
   if (has_key() || !settings_.stock_peers) return false;
   if (type == stock::Type::kCts) {
-    Peer *peer = p.rts_index <= UINT32_MAX ? peer_of(uint32_t(p.rts_index)) : nullptr;
-    if (peer == nullptr || peer->losing || peer->weft != nullptr) return false;
+    Peer *peer = peer_of(uint32_t(p.rts_index));
+    if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
+    if (peer->weft != nullptr) {
+      if (!peer->doubt) return false;
+      // A stock endpoint has the address now, so the weft peer is no more. The number in our
+      // question is what the new one knows us by.
+      peer->losing = peer->requeue = true;
+      peer->err = FI_ECONNRESET;
+      end_conversation(*peer);
+      return become_stock(*peer, bytes, buffer);
+    }
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
     if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
     return become_stock(*peer, bytes, buffer);
@@ -386,7 +399,9 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer != nullptr) {
-    // Whom we ask answers, and a connection does not end because somebody says a name.
+    // Whom we ask answers, and a connection does not end because somebody says a name; but who is
+    // at that address is asked.
+    if (peer->weft != nullptr && !peer->doubt && may_answer(carrier_.now_ns())) doubt(*peer);
     if (peer->losing || peer->weft != nullptr || peer->state == State::kAsking ||
         peer->state == State::kConnecting)
       return false;

@@ -21,7 +21,8 @@ constexpr uint64_t kRefusedFor = 1000 * kMs;
 constexpr uint32_t kRefusals = 8;
 constexpr uint32_t kSame = 3;  // acknowledgements of one number: what it names is lost
 constexpr uint32_t kLeastWindow = 8;
-constexpr size_t kHeaders = 16;  // that are sent in one batch
+constexpr uint64_t kDoubtAfter = 100 * kMs;  // of silence: somebody else may be there
+constexpr size_t kHeaders = 16;              // that are sent in one batch
 
 uint32_t us(uint64_t ns) {
   return uint32_t(ns / 1000);
@@ -190,8 +191,9 @@ void StockConversation::output() {
       asking_ = true;
       asked_ = false;
       attempts_ = 0;
-      asked_at_ = core_.carrier().now_ns();
-      send_rts();
+      asked_at_ = ask_at_ = core_.carrier().now_ns();
+      core_.doubt(peer_);
+      ask_later();
     }
     return set_timer();
   }
@@ -287,12 +289,7 @@ int StockConversation::send_packet(const stock::Packet &packet) {
   return rc;
 }
 
-void StockConversation::send_rts() {
-  stock::Packet p;
-  p.type = stock::Type::kRts;
-  p.index = peer_.number;
-  p.name = core_.own_address();
-  send_packet(p);
+void StockConversation::ask_later() {
   const uint64_t wait = std::min(kMs << std::min(attempts_, 8u), kMaxTimeOut);
   ++attempts_;
   ask_at_ = core_.carrier().now_ns() + wait;
@@ -366,6 +363,7 @@ void StockConversation::on_deadline(uint64_t now) {
     if (!asking_) return;
     if (now - asked_at_ >= core_.settings().peer_timeout_ns) {
       asking_ = false;
+      core_.trust(peer_);
       while (TxOp *op = waiting_.first) {
         waiting_.first = op->next;
         if (waiting_.first == nullptr) waiting_.last = nullptr;
@@ -373,8 +371,8 @@ void StockConversation::on_deadline(uint64_t now) {
       }
       return set_timer();
     }
-    send_rts();
     if (asked_) ping();
+    ask_later();
     return set_timer();
   }
   const uint64_t quiet = now - std::min(now, std::max(heard_, since_));
@@ -393,6 +391,7 @@ void StockConversation::on_deadline(uint64_t now) {
     }
     ++core_.count().timeouts;
     ++backoff_;
+    if (quiet >= kDoubtAfter) core_.doubt(peer_);
     threshold_ = std::max(congestion_ / 2, kLeastWindow);
     congestion_ = 2;
     rewind();
@@ -402,6 +401,7 @@ void StockConversation::on_deadline(uint64_t now) {
   if (quiet >= core_.settings().peer_timeout_ns)
     return give_up(FI_ETIMEDOUT, "gave up a stock peer, of whom more was to come");
   ask_at_ = now;
+  if (quiet >= kAskAfter + kDoubtAfter) core_.doubt(peer_);
   ping();
   set_timer();
 }
@@ -564,6 +564,7 @@ void StockConversation::give_up(int err, const char *why) {
   next_ = cursor_ = pinged_ = acked_;
   lost_ = true;
   asking_ = false;
+  core_.trust(peer_);
   while (TxOp *op = waiting_.first) {
     waiting_.first = op->next;
     if (waiting_.first == nullptr) waiting_.last = nullptr;

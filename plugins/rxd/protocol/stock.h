@@ -122,7 +122,7 @@ class StockConversation final : public Conversation {
   void give_up(int err, const char *why);
   void push_waiting(TxOp &op);
   int send_packet(const stock::Packet &packet);
-  void send_rts();
+  void ask_later();
   void ping();
   void acknowledge(uint16_t window);
   void owe_acknowledgement();

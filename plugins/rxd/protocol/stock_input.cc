@@ -36,6 +36,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     return false;
   }
   if (index_ == 0) return false;
+  if (!asking_) core_.trust(peer_);
   if (talked_ == 0) talked_ = now;
   if (p.type == stock::Type::kAck) {
     on_acknowledgement(p, now);
@@ -77,7 +78,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
 void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
   const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
   if (anew) restarted();
-  if (p.index > UINT32_MAX) return;  // not an index that a packet could carry
+  if (uint32_t(p.index) == 0) return;  // not an index that a packet could carry
   index_ = uint32_t(p.index);
   stock::Packet cts;
   cts.type = stock::Type::kCts;
@@ -89,8 +90,9 @@ void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
 }
 
 void StockConversation::on_cts(const stock::Packet &p) {
-  if (p.rts_index != peer_.number || p.index > UINT32_MAX) return;
+  if (p.index > UINT32_MAX) return;
   index_ = uint32_t(p.index);
+  core_.trust(peer_);
   if (asking_) {
     asked_ = true;
     ping();
@@ -108,6 +110,7 @@ void StockConversation::restarted() {
   talked_ = 0;
   unacknowledged_ = 0;
   owes_ = refuses_ = rebase_ = lost_ = asking_ = false;
+  core_.trust(peer_);
 }
 
 // What the peer expects, after he was given up.

@@ -90,8 +90,10 @@ struct Net {
   uint64_t now = kS, numbers = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::map<uint16_t, Node *> nodes;
-  std::map<uint16_t, uint64_t> busy;                   // until when the way to a port is
-  std::deque<Bytes> strange;                           // what went to nobody: the test's
+  std::map<uint16_t, uint64_t> busy;  // until when the way to a port is
+  std::deque<Bytes> strange;          // what went to nobody: the test's
+  // The numbers that nodes have said to each other, by both ports.
+  std::map<std::pair<uint16_t, uint16_t>, uint64_t> indices;
   unsigned loss = 0, twice = 0, late = 0, eagain = 0;  // percent
   bool cut = false;
 };
@@ -124,7 +126,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   ~Node() {
     *alive_ = false;
-    net_.nodes.erase(address_of(number_).port());
+    const uint16_t port = address_of(number_).port();
+    net_.nodes.erase(port);
+    std::erase_if(net_.indices, [port](const auto &said) { return said.first.first == port; });
     core_->shut_down(FI_ECANCELED);
     receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
       receiver_.forget(m);
@@ -374,8 +378,24 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   bool looks_ = false;
 };
 
-void Net::carry(const sdk::SockAddr &, const sdk::SockAddr &to, Bytes bytes) {
-  if (bytes.at(1) == uint8_t(stock::Type::kRts)) std::fill_n(&bytes.at(8), 8, uint8_t(0));
+void Net::carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes bytes) {
+  const stock::Packet sent = stock::parse(bytes).packet;
+  if (sent.type == stock::Type::kRts) {
+    std::fill_n(&bytes.at(8), 8, uint8_t(0));
+    // Who is asked again answers, and that is all: not like ours, who think that it is somebody
+    // else.
+    const auto said = indices.find({to.port(), from.port()});
+    if (sent.index > UINT32_MAX && said != indices.end()) {
+      Bytes answer(stock::kMaxHeader);
+      answer.resize(stock::encode({.type = stock::Type::kCts,
+                                   .peer = uint32_t(sent.index),
+                                   .index = said->second,
+                                   .rts_index = sent.index},
+                                  std::span<uint8_t, stock::kMaxHeader>(answer)));
+      return carry(to, from, std::move(answer));
+    }
+  }
+  if (sent.index != 0) indices[{from.port(), to.port()}] = uint32_t(sent.index);
   if (cut || chance(loss)) return;
   const int copies = chance(twice) ? 2 : 1;
   // A microsecond each, one behind the other; some are overtaken.
