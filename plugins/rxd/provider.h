@@ -4,8 +4,6 @@
 #ifndef WEFT_PLUGINS_RXD_PROVIDER_H
 #define WEFT_PLUGINS_RXD_PROVIDER_H
 
-#include <rdma/fi_endpoint.h>
-#include <weft/sdk/receiver.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>
@@ -14,12 +12,9 @@
 
 namespace weft::rxd {
 
-inline constexpr uint64_t kReceiveCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
-    FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
-inline constexpr size_t kMaxQueueSize = 1 << 20;  // tx_attr.size, rx_attr.size
 // Bytes that may be injected: as many as stock's rxd takes, so that programs meet no other limit.
 inline constexpr size_t kInjectSize = 1256;
+inline constexpr uint64_t kMaxMessageSize = INT64_MAX;
 
 class RxdLayer {
  public:

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/domain.h"
 
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/av.h>
 #include <weft/sdk/eq.h>
-#include <weft/sdk/ops.h>
-
-#include <new>
 
 #include "plugins/rxm/endpoint.h"
 #include "plugins/rxm/region.h"
@@ -68,75 +63,23 @@ bool Mirrors::may_wait() {
 
 // ---- the domain ----
 
-Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoList inner_info,
-               const fi_info &info, void *context)
-    : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
-      DomainCore(fabric.instance(), base(), settings),
-      fabric_(fabric),
-      inner_info_(std::move(inner_info)),
+// Regions are the inner domain's.
+Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
+    : LayerDomain(fabric, {}, info, std::move(inner_info), context),
       mr_bits_(registration_bits(info.domain_attr->mr_mode)),
-      name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
-      addr_format_(info.addr_format),
-      mirrors_(fabric.inner()) {
-  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
-  c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
-  c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
-}
+      mirrors_(fabric.inner()) {}
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
-  const fi_domain_attr &attr = *info.domain_attr;
-  const bool threaded =
-      attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO;
-  const Options &options = fabric.layer().options();
-  const sdk::DomainSettings settings{
-      .api_version = fabric.api_version(),
-      .locked = threaded || attr.threading != FI_THREAD_DOMAIN,
-      .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
-      .default_cq_size = options.tx_size + options.rx_size,
-      .mr = {},  // regions are the inner domain's
-  };
-  WEFT_TRY(sdk::InfoList inner_info, fabric.layer().inner_info(info));
-  fi_info *inner = inner_info.front();
-  inner->domain_attr->mr_mode = registration_bits(attr.mr_mode) & ~FI_MR_ENDPOINT;
-  inner->domain_attr->threading = settings.locked ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
-  Domain *domain = nullptr;
-  try {
-    domain = new Domain(fabric, settings, std::move(inner_info), info, context);
-  } catch (const std::bad_alloc &) {
-    return fail(FI_ENOMEM, "no memory for a domain");
-  }
-  Result<void> opened;
-  if (const int rc = fi_domain(fabric.inner(), inner, &domain->inner_, nullptr); rc != 0) {
-    delete domain;
-    return fail(-rc, "fi_domain: the inner provider has no domain %s for it",
-                attr.name != nullptr ? attr.name : "");
-  }
-  if (threaded) opened = domain->engine().start_thread();
-  if (opened) opened = domain->publish(fabric.base());
-  if (!opened) {
-    domain->engine().stop_thread();
-    fi_close(&domain->inner_->fid);
-    delete domain;
-    return tl::unexpected(opened.error());
-  }
-  fabric.children.fetch_add(1);
-  return domain;
+  WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
+  inner.front()->domain_attr->mr_mode =
+      registration_bits(info.domain_attr->mr_mode) & ~FI_MR_ENDPOINT;
+  return start(new Domain(fabric, info, std::move(inner), context), info);
 }
 
-int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
-  return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
-}
-
-int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
-  return sdk::open_shared_receive(
-      shared(), attr,
-      {.caps = kReceiveCaps, .size = fabric_.layer().options().rx_size, .max_size = kMaxQueueSize},
-      ep, context);
-}
-
-int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
-                         uint64_t flags) {
-  return sdk::atomic_query(sdk::raw(datatype), sdk::raw(op), atomic_limits(*this), attr, flags);
+// Operands and what describes them are one packet.
+sdk::AtomicLimits Domain::atomic_limits() const {
+  const size_t room = fabric().layer().options().buffer_size - kAtomicVectorsSize;
+  return {.write = room, .fetch = room, .compare = room / 2};
 }
 
 Result<fid_cntr *> Domain::open_inner_cntr() {
@@ -144,7 +87,7 @@ Result<fid_cntr *> Domain::open_inner_cntr() {
   attr.events = FI_CNTR_EVENTS_COMP;
   attr.wait_obj = FI_WAIT_FD;
   fid_cntr *cntr = nullptr;
-  if (const int rc = fi_cntr_open(inner_, &attr, &cntr, nullptr); rc != 0)
+  if (const int rc = fi_cntr_open(inner(), &attr, &cntr, nullptr); rc != 0)
     return fail(-rc, "the inner provider has no counter");
   return cntr;
 }
@@ -185,17 +128,6 @@ int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr
   const int rc = sdk::finish(instance(), FI_LOG_MR, Region::open(*this, *attr, flags), mr);
   if (rc == 0 && eq() != nullptr) eq()->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
   return rc;
-}
-
-int Domain::close() {
-  if (shared().children.load() != 0) return -FI_EBUSY;
-  engine().stop_thread();
-  if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
-  retire();
-  unbind();
-  fabric_.children.fetch_sub(1);
-  delete this;
-  return 0;
 }
 
 }  // namespace weft::rxm

@@ -4,11 +4,8 @@
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
-#include <rdma/fi_domain.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/layer_domain.h>
 
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -45,19 +42,13 @@ class Mirrors final : public sdk::Poller {
 
 class Endpoint;
 
-class Domain final : public sdk::Object<Domain, fid_domain>,
-                     public sdk::DomainCore,
-                     public sdk::DomainOps<Domain, Endpoint> {
+class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  Fabric &fabric() { return fabric_; }
-  fid_domain *inner() const { return inner_; }
-  const fi_info &inner_info() const { return *inner_info_.front(); }
   bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
   bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
-  const std::string &name() const { return name_; }
   sdk::Eq *eq() { return regions().eq; }  // registrations complete there
 
   // With the lock held.
@@ -70,11 +61,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
                   size_t room);
 
-  // fi_ops_domain
-  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
-  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
-  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
-                   uint64_t flags);
+  sdk::AtomicLimits atomic_limits() const;
 
   // fi_ops_mr
   int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
@@ -83,21 +70,12 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
            uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
   int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
 
-  // fi_ops
-  int close();
-  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
-
  private:
-  Domain(Fabric &fabric, const sdk::DomainSettings &settings, sdk::InfoList inner_info,
-         const fi_info &info, void *context);
+  friend LayerDomain;
+  Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context);
   ~Domain() = default;
 
-  Fabric &fabric_;
-  fid_domain *inner_ = nullptr;
-  const sdk::InfoList inner_info_;
   const int mr_bits_;
-  const std::string name_;
-  const uint32_t addr_format_;
   uint64_t last_key_ = 0;
   std::unordered_map<uint64_t, Region *> table_;
   Mirrors mirrors_;

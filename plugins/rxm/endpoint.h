@@ -4,12 +4,7 @@
 #ifndef WEFT_PLUGINS_RXM_ENDPOINT_H
 #define WEFT_PLUGINS_RXM_ENDPOINT_H
 
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/transfer.h>
-
-#include <optional>
+#include <weft/sdk/layer_endpoint.h>
 
 #include "plugins/rxm/domain.h"
 #include "plugins/rxm/lower.h"
@@ -17,74 +12,39 @@
 
 namespace weft::rxm {
 
-sdk::AtomicLimits atomic_limits(Domain &domain);
+struct Parts {
+  using Domain = rxm::Domain;
+  using Core = rxm::Core;
+  using Owner = rxm::Owner;
+  using Lower = rxm::Lower;
+  using Operation = TxOp;
+  using Message = RxMessage;
+};
 
-class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
-                       public sdk::RdmEndpoint,
-                       public sdk::TransferOps<Endpoint>,
-                       public sdk::ReceiverSink,
-                       public sdk::AvUser,
-                       public Owner,
-                       public Lower::Upper {
+class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   // TransferOps
-  ssize_t start(const sdk::RecvRequest &request) { return receiver().post(request); }
+  using LayerEndpoint::start;
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   ssize_t start(const sdk::AtomicRequest &request);
-  sdk::Receiver &receiver() override { return RdmEndpoint::receiver(); }
-
-  // fi_ops_atomic
-  int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
-  int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
-  int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
-
-  // fi_ops_cm
-  int setname(void *addr, size_t len);
-  int getname(void *addr, size_t *len);
-
-  // fi_ops_ep
-  ssize_t tx_size_left();
-
-  // fi_ops
-  int close();
-  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
-  int control(int command, void *arg);
 
  private:
+  friend LayerEndpoint;
   Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context);
   ~Endpoint() = default;
 
-  Result<void> enable();
-  TxOp *take(fi_addr_t dest, uint32_t &index, ssize_t &rc);
-  ssize_t go(TxOp &op, uint32_t index);
-  void linger();
+  Result<void> begin();
+  void end();
+  void shut() { lower_.shut(); }
 
-  // sdk::ReceiverSink
-  void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;
-  void discard(sdk::Unexpected &message) override;
-  std::string source_address(const sdk::Message &message) override;
-  // sdk::AvUser
-  void on_av_removed(uint32_t index) override;
-  void on_av_inserted(uint32_t index, const sdk::SockAddr &address) override;
   // Owner
-  void on_done(TxOp &op, int err) override;
-
-  uint32_t index_of(const sdk::SockAddr &address) override;
-  void warn(const char *text) override;
+  void on_done(TxOp &op, int err) override { report(op, op.length, err); }
   void on_remote_atomic(uint64_t access, uint64_t bytes) override;
   // Lower::Upper
-  Core &core() override { return *core_; }
-  bool is_full() override { return rx_cq_full(); }
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
-
-  Domain &domain_;
-  const uint32_t addr_format_;
-  sdk::SockAddr local_;
-  Lower lower_;
-  std::optional<Core> core_;
 };
 
 }  // namespace weft::rxm

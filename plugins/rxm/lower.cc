@@ -134,10 +134,13 @@ void Lower::shut() {
   if (eq_ != nullptr) fi_close(&std::exchange(eq_, nullptr)->fid);
 }
 
-void Lower::wait(int timeout_ms) {
+void Lower::wait(uint64_t end_ns) {
   int fds[kMaxFds];
   const int count = wait_fds(fds);
-  if (count <= 0 || !may_wait()) return;
+  const uint64_t now = now_ns();
+  if (count <= 0 || !may_wait() || now >= end_ns) return;
+  // Deadlines are the engine's, which is asked again then.
+  const auto timeout_ms = int(std::min<uint64_t>((end_ns - now) / 1'000'000u + 1, 10));
   pollfd polled[kMaxFds];
   for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
   ::poll(polled, nfds_t(count), timeout_ms);

@@ -67,8 +67,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t iov_limit() const { return iov_limit_; }
   bool shares_receives() const { return shares_; }
   uint32_t receive_count() const { return receive_count_; }
-  // Waits, without progress, until something may have happened.
-  void wait(int timeout_ms);
+  // Waits, without progress, until something may have happened, at most until `end_ns`.
+  void wait(uint64_t end_ns);
 
   // Carrier
   Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,

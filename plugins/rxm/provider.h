@@ -4,20 +4,11 @@
 #ifndef WEFT_PLUGINS_RXM_PROVIDER_H
 #define WEFT_PLUGINS_RXM_PROVIDER_H
 
-#include <rdma/fi_endpoint.h>
-#include <weft/sdk/receiver.h>
 #include <weft/sdk/unit.h>
-
-#include <memory>
 
 #include "plugins/rxm/settings.h"
 
 namespace weft::rxm {
-
-inline constexpr uint64_t kReceiveCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
-    FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
-inline constexpr size_t kMaxQueueSize = 1 << 20;  // tx_attr.size, rx_attr.size
 
 class RxmLayer {
  public:
@@ -56,6 +47,9 @@ class RxmLayer {
 
 // Registration as a set of requirements, whichever form it was given in.
 int registration_bits(int mr_mode);
+
+// Bytes that may be injected into an endpoint above `inner`: what that takes, less our header.
+size_t inject_size(const fi_info &inner);
 
 }  // namespace weft::rxm
 

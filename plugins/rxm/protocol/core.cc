@@ -496,7 +496,7 @@ TxOp *Core::take() {
   op->err = 0;
   op->offset = 0;
   op->flags = 0;
-  op->rma_count = 0;
+  op->vector_count = 0;
   op->result_count = 0;
   return op;
 }
@@ -768,9 +768,9 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
         ++op.tokens;
       }
       const ssize_t rc =
-          write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.rma_count, op.data,
+          write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.vector_count, op.data,
                                  flags, token)
-                : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.rma_count, flags, token);
+                : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.vector_count, flags, token);
       if (rc != 0) {
         if (token != nullptr) --op.tokens;
         return rc;
@@ -846,7 +846,7 @@ void Core::make_rendezvous(TxOp &op) {
 
 // Makes the memory of a rendezvous readable and writes the vectors behind the header.
 ssize_t Core::describe(TxOp &op) {
-  if (op.rma_count != 0) return 0;  // done already, and the carrier had no room
+  if (op.vector_count != 0) return 0;  // done already, and the carrier had no room
   RmaVector vectors[kMaxVectors];
   uint8_t count = 0;
   for (size_t i = 0; i < op.count; ++i) {
@@ -869,7 +869,7 @@ ssize_t Core::describe(TxOp &op) {
     vectors[count++].length = length;
   }
   encode_vectors({vectors, count}, op.wire);
-  op.rma_count = count;
+  op.vector_count = count;
   return 0;
 }
 

@@ -64,7 +64,7 @@ struct TxOp : Token {
   bool writing = false;   // rendezvous: the peer said where to
   bool inject = false;    // the caller's memory is his again when the call returns
   uint8_t count = 0;      // iov
-  uint8_t rma_count = 0;  // vectors
+  uint8_t vector_count = 0;  // vectors
   uint8_t exposed = 0;    // registrations
   uint8_t result_count = 0;
   uint32_t slot = kNoIndex, generation = 0;
@@ -261,6 +261,12 @@ class Core {
   Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
   // How the receiver knows who is at the other end: his index, or a number of an unnamed sender.
   uint32_t source_of(const Connection &c) const;
+  // Of an unnamed sender; null: gone, or he has a name.
+  const sdk::SockAddr *address_of(uint32_t source) const {
+    if (source < sdk::Matcher::kFirstUnnamed) return nullptr;
+    const Connection *c = find(source - sdk::Matcher::kFirstUnnamed);
+    return c != nullptr ? &c->address() : nullptr;
+  }
   // True: the buffer is kept, and released later.
   bool on_packet(Connection &connection, std::span<const uint8_t> bytes, Buffer &buffer);
   // A tagged message without a header (wire sheet, section 7).

@@ -434,7 +434,7 @@ void Core::take_target(Connection &c, const Packet &p) {
   uint64_t room = 0;
   for (size_t i = 0; i < p.count; ++i) room += p.vectors[i].length;
   std::copy_n(p.vectors, p.count, op->vectors);
-  op->rma_count = p.count;
+  op->vector_count = p.count;
   op->writing = true;
   op->written = 0;
   op->target = std::min<uint64_t>(room, op->length);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// LayerDomain: the domain of a layer with unconnected endpoints of its own (layer_endpoint.h) above
+// the inner provider's domain, which it owns.
+//
+//   using Fabric = LayerFabric<MyLayer, Domain>;               // layer_fabric.h
+//   class Domain final : public LayerDomain<Domain, Fabric, Endpoint> {
+//    public:
+//     static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context) {
+//       WEFT_TRY(InfoList inner, fabric.layer().inner_info(info));
+//       return start(new Domain(fabric, info, std::move(inner), context), info);
+//     }
+//     AtomicLimits atomic_limits() const;                      // of its endpoints
+//    private:
+//     friend LayerDomain;                                      // frees it
+//     Domain(...) : LayerDomain(fabric, {.iov_limit = 1}, info, std::move(inner), context) {}
+//   };
+//
+// The layer has instance(), options() with tx_size and rx_size, and inner_info(). Regions are the
+// layer's own (DomainCore); a layer that leaves them to the inner provider has reg, regv and
+// regattr itself. Not for providers.
+#ifndef WEFT_SDK_LAYER_DOMAIN_H
+#define WEFT_SDK_LAYER_DOMAIN_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/fabric_ops.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/info_list.h>
+#include <weft/sdk/layer_info.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/shared_receive.h>
+
+#include <string>
+#include <utility>
+
+namespace weft::sdk {
+
+// tx_attr.size, rx_attr.size: more is refused.
+inline constexpr size_t kMaxQueueSize = 1 << 20;
+
+template <class D, class F, class Endpoint>
+class LayerDomain : public Object<D, fid_domain>, public DomainCore, public DomainOps<D, Endpoint> {
+ public:
+  F &fabric() const { return fabric_; }
+  fid_domain *inner() const { return inner_; }
+  const fi_info &inner_info() const { return *inner_info_.front(); }  // what it was opened with
+
+  // fi_ops_domain
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
+    return open_av(shared(), addr_format_, attr, av, context, name_);
+  }
+  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
+    return open_shared_receive(shared(), attr,
+                               {.caps = kRdmReceiveCaps,
+                                .size = fabric_.layer().options().rx_size,
+                                .max_size = kMaxQueueSize},
+                               ep, context);
+  }
+  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                   uint64_t flags) {
+    return atomic_query(raw(datatype), raw(op), self().atomic_limits(), attr, flags);
+  }
+
+  // fi_ops
+  int close() {
+    if (shared().children.load() != 0) return -FI_EBUSY;
+    engine().stop_thread();
+    if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
+    this->retire();
+    unbind();
+    fabric_.children.fetch_sub(1);
+    delete &self();
+    return 0;
+  }
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+
+ protected:
+  // `info` as the application passed it to fi_domain, `inner_info` what the inner domain is to be
+  // opened with.
+  LayerDomain(F &fabric, const MrTable::Mode &regions, const fi_info &info, InfoList inner_info,
+              void *context)
+      : Object<D, fid_domain>(fabric.instance(), FI_CLASS_DOMAIN, context),
+        DomainCore(fabric.instance(), this->base(), settings_for(fabric, regions, info)),
+        fabric_(fabric),
+        inner_info_(std::move(inner_info)),
+        name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
+        addr_format_(info.addr_format) {
+    fill_tables(self());
+  }
+  ~LayerDomain() = default;
+
+  // The rest of open(): the inner domain, and the thread where one is wanted. Takes `domain`, also
+  // if it fails.
+  static Result<D *> start(D *domain, const fi_info &info) {
+    Result<void> done = domain->open_inner(info);
+    if (done && threaded(info)) done = domain->engine().start_thread();
+    if (done) done = domain->publish(domain->fabric_.base());
+    if (done) {
+      domain->fabric_.children.fetch_add(1);
+      return domain;
+    }
+    domain->engine().stop_thread();
+    if (domain->inner_ != nullptr) fi_close(&domain->inner_->fid);
+    delete domain;
+    return tl::unexpected(std::move(done).error());
+  }
+
+ private:
+  D &self() { return static_cast<D &>(*this); }
+
+  static bool threaded(const fi_info &info) {
+    return info.domain_attr->data_progress == FI_PROGRESS_AUTO ||
+           info.domain_attr->control_progress == FI_PROGRESS_AUTO;
+  }
+  static bool locked(const fi_info &info) {
+    return threaded(info) || info.domain_attr->threading != FI_THREAD_DOMAIN;
+  }
+  static DomainSettings settings_for(const F &fabric, const MrTable::Mode &regions,
+                                     const fi_info &info) {
+    const auto &options = fabric.layer().options();
+    return {.api_version = fabric.api_version(),
+            .locked = locked(info),
+            .resource_management = info.domain_attr->resource_mgmt != FI_RM_DISABLED,
+            .default_cq_size = options.tx_size + options.rx_size,
+            .mr = regions};
+  }
+  Result<void> open_inner(const fi_info &info) {
+    fi_info *inner = inner_info_.front();
+    inner->domain_attr->threading = locked(info) ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+    if (const int rc = fi_domain(fabric_.inner(), inner, &inner_, nullptr); rc != 0)
+      return fail(-rc, "fi_domain: the inner provider has no domain %s for it", name_.c_str());
+    return {};
+  }
+
+  F &fabric_;
+  fid_domain *inner_ = nullptr;
+  const InfoList inner_info_;
+  const std::string name_;
+  const uint32_t addr_format_;
+};
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// LayerEndpoint: an unconnected endpoint of a layer, between the application's calls and a protocol
+// core whose carrier is the inner provider: its life, its name, operations on their way in, and
+// what the receiver, the address vector and the core tell.
+//
+//   struct Parts {
+//     using Domain = ...;             // a LayerDomain (layer_domain.h)
+//     using Core = ...;               // the protocol, without a socket or a clock
+//     using Owner = ...;              // what the core tells the endpoint
+//     using Lower = ...;              // its carrier, and a Poller and Handler of the engine
+//     using Operation = ...;          // of the application
+//     using Message = ...;            // that nobody wanted when it came: an Unexpected
+//   };
+//   class Endpoint final : public LayerEndpoint<Endpoint, Parts> {
+//    public:
+//     static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context) {
+//       WEFT_TRY(const SockAddr local, local_address(info, domain.inner_info()));
+//       return start(new Endpoint(domain, info, local, context));
+//     }
+//     using LayerEndpoint::start;
+//     ssize_t start(const SendRequest &request) {
+//       return launch(request, [&](Operation &op) { op.kind = Kind::kMessage; ... });
+//     }
+//     ... the same of RmaRequest and AtomicRequest ...
+//    private:
+//     friend LayerEndpoint;
+//     Result<void> begin();           // fi_enable: opens lower_ at local_, makes core_
+//     void end();                     // fi_close: linger(), and nothing is on its way any more
+//     void shut();                    // closes lower_
+//     void on_done(Operation &op, int err) override { report(op, op.length, err); }
+//   };
+//
+// What the parts must have says the concept LayerParts.
+//
+// Everything is called with the engine's lock held, but open() and the calls of applications. It
+// has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an
+// RdmEndpoint (rdm_endpoint.h).
+#ifndef WEFT_SDK_LAYER_ENDPOINT_H
+#define WEFT_SDK_LAYER_ENDPOINT_H
+
+#include <weft/sdk/alias.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/layer_domain.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/rdm_endpoint.h>
+#include <weft/sdk/transfer.h>
+
+#include <algorithm>
+#include <concepts>
+#include <new>
+#include <optional>
+#include <string>
+
+namespace weft::sdk {
+
+// Where an endpoint opened with `info` receives: the application's source address, else that of the
+// inner provider. FI_EINVAL: there is none, or the layer has no such endpoint.
+Result<SockAddr> local_address(const fi_info &info, const fi_info &inner);
+
+template <class P>
+concept LayerParts =
+    std::constructible_from<typename P::Lower, typename P::Domain &, typename P::Lower::Upper &> &&
+    requires(typename P::Core &core, const typename P::Core &settled, typename P::Owner &owner,
+             typename P::Lower &lower, typename P::Lower::Upper &upper, typename P::Operation &op,
+             typename P::Message &message, Receive &receive, const SockAddr &address,
+             uint32_t index, const char *text) {
+  // The operations of the application: take() says null when tx_size are in flight, give() gets
+  // back what was not started. start() returns 0, upon which Owner::on_done() follows, or -FI_E...;
+  // it needs the address (else null) of a peer that it does not know yet.
+  { core.take() } -> std::same_as<typename P::Operation *>;
+  core.give(op);
+  { core.start(op, index, &address) } -> std::same_as<int>;
+  { settled.knows(index) } -> std::same_as<bool>;
+  { settled.in_flight() } -> std::convertible_to<size_t>;
+  // Of the address vector.
+  core.forget(index);
+  core.introduce(index, address);
+  // Of the receiver (ReceiverSink). address_of() has that of a sender without a name, or null.
+  core.deliver(message, receive);
+  core.discard(message);
+  { settled.address_of(index) } -> std::same_as<const SockAddr *>;
+
+  // What the core tells. LayerEndpoint implements these but on_done(); what else there is, is the
+  // endpoint's.
+  owner.on_done(op, 0);
+  { owner.receiver() } -> std::same_as<Receiver &>;
+  { owner.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
+  owner.warn(text);
+
+  // Upper is an interface: while it is full, what arrives must wait. wait() sleeps until something
+  // may have happened, or until then.
+  { upper.core() } -> std::same_as<typename P::Core &>;
+  { upper.is_full() } -> std::same_as<bool>;
+  lower.on_poll();
+  lower.wait(uint64_t{});
+  lower.shut();
+
+  // Copied from the calls; what else an operation has, is the protocol's.
+  { op.report } -> std::same_as<bool &>;
+  { op.fence } -> std::same_as<bool &>;
+  { op.context } -> std::same_as<void *&>;
+  { op.cq_flags } -> std::same_as<uint64_t &>;
+  { op.length } -> std::same_as<uint64_t &>;
+  { op.data } -> std::same_as<uint64_t &>;
+  { op.tag } -> std::same_as<uint64_t &>;
+  { op.count } -> std::same_as<uint8_t &>;
+  op.iov[Receive::kIovLimit - 1] = iovec{};
+  { op.vector_count } -> std::same_as<uint8_t &>;
+  op.vectors[Receive::kIovLimit - 1] = {0, 0, 0};  // address, length, key
+};
+
+template <class E, LayerParts Parts>
+class LayerEndpoint : public Object<E, fid_ep>,
+                      public RdmEndpoint,
+                      public TransferOps<E>,
+                      public ReceiverSink,
+                      public AvUser,
+                      public Parts::Owner,
+                      public Parts::Lower::Upper {
+ public:
+  using Domain = typename Parts::Domain;
+  using Operation = typename Parts::Operation;
+
+  // TransferOps
+  ssize_t start(const RecvRequest &request) { return receiver().post(request); }
+  Receiver &receiver() override { return RdmEndpoint::receiver(); }
+
+  // fi_ops_atomic
+  int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return query(AtomicKind::kWrite, datatype, op, count);
+  }
+  int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return query(AtomicKind::kFetch, datatype, op, count);
+  }
+  int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return query(AtomicKind::kCompare, datatype, op, count);
+  }
+
+  // fi_ops_cm
+  int setname(void *addr, size_t len) {
+    auto address = read_address(addr_format_, addr, len);
+    if (!address) return -address.error().code;
+    Guard guard(lock());
+    if (enabled()) return -FI_EOPBADSTATE;
+    local_ = *address;
+    return 0;
+  }
+  int getname(void *addr, size_t *len) {
+    Guard guard(lock());
+    if (!enabled()) return -FI_EOPBADSTATE;
+    return write_address(local_, addr_format_, addr, len);
+  }
+
+  // fi_ops_ep
+  ssize_t tx_size_left() {
+    Guard guard(lock());
+    return enabled() ? ssize_t(limits().tx_size - core_->in_flight()) : -FI_EOPBADSTATE;
+  }
+
+  // fi_ops
+  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int control(int command, void *arg) {
+    if (command == FI_ALIAS) return Alias<E>::open(self(), arg);
+    if (command != FI_ENABLE) return control_flags(command, arg);
+    Guard guard(lock());
+    if (enabled()) return 0;
+    Result<void> done = check_bindings();
+    if (done) done = self().begin();
+    if (!done) {
+      lower_.shut();
+      WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+      return -done.error().code;
+    }
+    av()->add_user(*this, true);
+    domain().engine().add_poller(lower_);
+    set_enabled();
+    return 0;
+  }
+  int close() {
+    if (aliases.load() != 0) return -FI_EBUSY;
+    this->retire();
+    {
+      Guard guard(lock());
+      // Completions of what is outstanding could name an endpoint that is gone (fi_endpoint.3).
+      detach();
+      if (enabled()) {
+        self().end();
+        domain().engine().remove_poller(lower_);
+        // The receiver's own end would be too late: it needs this object whole.
+        receiver().visit_unexpected(Matcher::kAnySource, [this](Unexpected &message) {
+          receiver().forget(message);
+          discard(message);
+        });
+        domain().engine().remove(lower_);
+        self().shut();
+      }
+      release(enabled() ? this : nullptr);
+    }
+    domain().shared().children.fetch_sub(1);
+    delete &self();
+    return 0;
+  }
+
+ protected:
+  // `info` as the application passed it to fi_endpoint.
+  LayerEndpoint(Domain &domain, const fi_info &info, const RdmLimits &limits, const SockAddr &local,
+                void *context)
+      : Object<E, fid_ep>(domain.instance(), FI_CLASS_EP, context),
+        RdmEndpoint(domain.shared(), *this, info, limits),
+        local_(local),
+        lower_(domain, *this),
+        layer_domain_(domain),
+        addr_format_(info.addr_format) {
+    fill_tables(self());
+  }
+  ~LayerEndpoint() = default;
+
+  Domain &domain() { return layer_domain_; }
+  const auto &options() { return layer_domain_.fabric().layer().options(); }
+
+  // The rest of open(). Takes `endpoint`, also if it fails.
+  static Result<E *> start(E *endpoint) {
+    if (auto published = endpoint->publish(endpoint->domain().base()); !published) {
+      delete endpoint;
+      return tl::unexpected(std::move(published).error());
+    }
+    endpoint->domain().shared().children.fetch_add(1);
+    return endpoint;
+  }
+
+  // Starts an operation toward the peer of the request: fill(op) adds what is the protocol's to
+  // what any operation has. 0, or -FI_E...: nothing happened.
+  template <class Request, class Fill>
+  ssize_t launch(const Request &request, Fill fill) {
+    if (tx_cq_full()) return -FI_EAGAIN;
+    const uint32_t index = av()->peer_of(request.dest);
+    if (index == Av::kNone) return -FI_EINVAL;
+    Operation *op = core_->take();
+    if (op == nullptr) {
+      // Whoever only injects never makes progress.
+      lower_.on_poll();
+      op = core_->take();
+      if (op == nullptr) return -FI_EAGAIN;
+    }
+    try {
+      copy(request, *op);
+      fill(*op);
+    } catch (const std::bad_alloc &) {
+      core_->give(*op);
+      return -FI_ENOMEM;
+    }
+    int rc;
+    if (core_->knows(index)) {
+      rc = core_->start(*op, index, nullptr);
+    } else {
+      const std::optional<SockAddr> address = av()->address(index);
+      rc = address ? core_->start(*op, index, &*address) : -FI_EINVAL;
+    }
+    if (rc != 0) core_->give(*op);
+    return rc;
+  }
+
+  // In end(): progress until over() holds, for close_linger_ns of the layer's options at most. What
+  // was sent, or injected, is the endpoint's to deliver; so it is of the domain's other endpoints,
+  // which may be the peers.
+  template <class Over>
+  void linger(Over over) {
+    const uint64_t end = now_ns() + options().close_linger_ns;
+    while (!over() && now_ns() < end) {
+      domain().engine().progress();
+      if (!over()) lower_.wait(end);
+    }
+  }
+
+  // The operation has ended, having moved `length` bytes unless it failed.
+  void report(const Operation &op, uint64_t length, int err) {
+    if (err == 0) return succeed_tx(op.context, op.cq_flags, length, op.report);
+    finish_tx({.context = op.context,
+               .flags = op.cq_flags,
+               .length = length,
+               .tag = op.tag,
+               .report = op.report,
+               .err = err});
+  }
+
+  // Lower::Upper
+  typename Parts::Core &core() override { return *core_; }
+
+  SockAddr local_;  // to receive at; once enabled, where it does
+  typename Parts::Lower lower_;
+  std::optional<typename Parts::Core> core_;  // while enabled
+
+ private:
+  E &self() { return static_cast<E &>(*this); }
+
+  int query(AtomicKind kind, const enum fi_datatype &datatype, const enum fi_op &op,
+            size_t *count) {
+    return atomic_query_count(kind, raw(datatype), raw(op), domain().atomic_limits(), count);
+  }
+
+  template <class Request>
+  static void copy_what_all_have(const Request &request, uint64_t cq_flags, Operation &op) {
+    op.report = request.report;
+    op.fence = request.flags & FI_FENCE;
+    op.context = request.context;
+    op.cq_flags = cq_flags;
+    op.data = request.data;
+    op.tag = 0;
+  }
+  template <class Request>
+  static void copy_memory(const Request &request, Operation &op) {
+    op.length = request.length;
+    op.count = uint8_t(request.count);
+    std::copy_n(request.iov, request.count, op.iov);
+  }
+  static void copy(const SendRequest &request, Operation &op) {
+    copy_what_all_have(request, FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG), op);
+    copy_memory(request, op);
+    op.tag = request.tag;
+  }
+  static void copy(const RmaRequest &request, Operation &op) {
+    copy_what_all_have(request, FI_RMA | (request.write ? FI_WRITE : FI_READ), op);
+    copy_memory(request, op);
+    op.vector_count = uint8_t(request.rma_count);
+    for (size_t i = 0; i < request.rma_count; ++i)
+      op.vectors[i] = {request.rma[i].addr, request.rma[i].len, request.rma[i].key};
+  }
+  // Operands go into packets as the protocol wants them.
+  static void copy(const AtomicRequest &request, Operation &op) {
+    const bool reads = request.kind != AtomicKind::kWrite;
+    copy_what_all_have(request, FI_ATOMIC | (reads ? FI_READ : FI_WRITE), op);
+  }
+
+  // ReceiverSink
+  void deliver(Unexpected &message, Receive &receive) override {
+    core_->deliver(static_cast<typename Parts::Message &>(message), receive);
+  }
+  void discard(Unexpected &message) override {
+    if (core_) core_->discard(static_cast<typename Parts::Message &>(message));
+  }
+  std::string source_address(const Message &message) override {
+    const SockAddr *address = core_->address_of(message.source);
+    if (address == nullptr) return {};
+    return {reinterpret_cast<const char *>(address->c()), address->size()};
+  }
+  // AvUser
+  void on_av_removed(uint32_t index) override { core_->forget(index); }
+  void on_av_inserted(uint32_t index, const SockAddr &address) override {
+    core_->introduce(index, address);
+  }
+  // Owner
+  uint32_t index_of(const SockAddr &address) override { return av()->find(address); }
+  void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
+  // Lower::Upper
+  bool is_full() override { return rx_cq_full(); }
+
+  Domain &layer_domain_;
+  const uint32_t addr_format_;
+};
+
+}  // namespace weft::sdk
+
+#endif

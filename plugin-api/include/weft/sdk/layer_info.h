@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fi_getinfo of a layer that makes unconnected endpoints (FI_EP_RDM) above endpoints of another
+// kind: what it asks the inner provider for, and what it makes of each answer.
+//
+//   WEFT_TRY(const InfoList wanted, inner_hints(core, FI_EP_DGRAM, FI_MSG, query.hints));
+//   WEFT_TRY(InfoList list, inner.getinfo(inner_query(wanted, query)));
+//   for (fi_info *info = list.front(); info != nullptr; info = info->next)
+//     offer_rdm(*info, {.protocol = FI_PROTO_RXD, .order = FI_ORDER_SAS, ...}, query);
+//
+// Attributes that offer_rdm() does not name stay the inner provider's: registration (mr_mode),
+// numbers of objects, and sizes are the layer's to judge. Not for providers, who make an fi_info
+// from nothing, nor for comparing with hints: the core does that.
+#ifndef WEFT_SDK_LAYER_INFO_H
+#define WEFT_SDK_LAYER_INFO_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/info_list.h>
+#include <weft/sdk/unit.h>
+
+namespace weft::sdk {
+
+// What RdmEndpoint, Receiver and DomainCore let a layer offer.
+inline constexpr uint64_t kRdmTransmitCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+inline constexpr uint64_t kRdmReceiveCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
+    FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
+
+// Hints for the inner provider: endpoints of `type` with `caps`, used by any thread and moved on by
+// calls; addresses, domain and fabric as the application wants them (`outer`, which may be null).
+Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type type, uint64_t caps,
+                             const fi_info *outer);
+
+// The same question, asked below. Layers speak the newest version of the API with what is beneath
+// them, whatever the application was built for.
+GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer = {});
+
+struct RdmOffer {
+  uint32_t protocol = FI_PROTO_UNSPEC;  // FI_PROTO_...
+  uint64_t order = FI_ORDER_NONE;       // FI_ORDER_..., of messages and remote accesses
+  size_t tx_size = 1024, rx_size = 1024;
+  size_t inject_size = 0;  // bytes
+  size_t rma_iov_limit = 1;
+};
+
+// Makes the inner provider's entry one of the layer. Progress is as the application asks, else
+// manual.
+void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query);
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <rdma/fi_domain.h>
+#include <weft/sdk/layer_info.h>
+#include <weft/sdk/receiver.h>
+
+namespace weft::sdk {
+namespace {
+
+constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
+constexpr size_t kManySharedReceives = 65536;
+
+enum fi_progress progress_of(enum fi_progress wanted) {
+  return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+}
+
+}  // namespace
+
+Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type type, uint64_t caps,
+                             const fi_info *outer) {
+  InfoList list(core);
+  WEFT_TRY(fi_info *const info, list.add());
+  info->ep_attr->type = type;
+  info->caps = caps;
+  info->domain_attr->threading = FI_THREAD_SAFE;
+  info->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  info->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  if (outer == nullptr) return list;
+  info->addr_format = outer->addr_format;
+  if (outer->src_addr != nullptr)
+    WEFT_CHECK(set_address(info->src_addr, info->src_addrlen, outer->src_addr, outer->src_addrlen));
+  if (outer->dest_addr != nullptr)
+    WEFT_CHECK(
+        set_address(info->dest_addr, info->dest_addrlen, outer->dest_addr, outer->dest_addrlen));
+  if (outer->domain_attr != nullptr && outer->domain_attr->name != nullptr)
+    WEFT_CHECK(set_string(info->domain_attr->name, outer->domain_attr->name));
+  if (outer->fabric_attr != nullptr && outer->fabric_attr->name != nullptr)
+    WEFT_CHECK(set_string(info->fabric_attr->name, outer->fabric_attr->name));
+  return list;
+}
+
+GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer) {
+  return {.api_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+          .node = outer.node,
+          .service = outer.service,
+          .flags = outer.flags,
+          .hints = hints.front()};
+}
+
+void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) {
+  const uint64_t domain_caps = info.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+  info.caps = kRdmTransmitCaps | kRdmReceiveCaps | domain_caps;
+  info.mode = 0;
+  info.handle = nullptr;
+
+  fi_tx_attr &tx = *info.tx_attr;
+  tx.caps = kRdmTransmitCaps;
+  tx.mode = 0;
+  tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
+  tx.msg_order = offer.order;
+  tx.comp_order = FI_ORDER_NONE;
+  tx.inject_size = offer.inject_size;
+  tx.size = offer.tx_size;
+  tx.iov_limit = Receive::kIovLimit;
+  tx.rma_iov_limit = offer.rma_iov_limit;
+
+  fi_rx_attr &rx = *info.rx_attr;
+  rx.caps = kRdmReceiveCaps;
+  rx.mode = 0;
+  rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
+  rx.msg_order = offer.order;
+  rx.comp_order = FI_ORDER_NONE;
+  rx.size = offer.rx_size;
+  rx.iov_limit = Receive::kIovLimit;
+
+  fi_ep_attr &ep = *info.ep_attr;
+  ep.type = FI_EP_RDM;
+  ep.protocol = offer.protocol;
+  ep.protocol_version = 1;
+  ep.mem_tag_format = kTagFormat;
+  ep.max_order_war_size = 0;
+  ep.tx_ctx_cnt = 1;
+  ep.rx_ctx_cnt = 1;
+
+  const fi_domain_attr *asked = query.hints != nullptr ? query.hints->domain_attr : nullptr;
+  fi_domain_attr &domain = *info.domain_attr;
+  domain.threading = FI_THREAD_SAFE;
+  domain.control_progress =
+      progress_of(asked != nullptr ? asked->control_progress : FI_PROGRESS_UNSPEC);
+  domain.data_progress = progress_of(asked != nullptr ? asked->data_progress : FI_PROGRESS_UNSPEC);
+  domain.resource_mgmt = FI_RM_ENABLED;
+  domain.av_type = FI_AV_UNSPEC;
+  domain.caps = domain_caps;
+  domain.mode = 0;
+  domain.max_ep_tx_ctx = 1;
+  domain.max_ep_rx_ctx = 1;
+  domain.max_ep_stx_ctx = 0;
+  domain.max_ep_srx_ctx = kManySharedReceives;
+  domain.mr_iov_limit = 1;
+  info.fabric_attr->api_version = query.api_version;
+}
+
+}  // namespace weft::sdk
