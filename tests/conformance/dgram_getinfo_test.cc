@@ -10,15 +10,6 @@
 namespace weft::conformance::dgram {
 namespace {
 
-Info ask(const std::function<void(fi_info &)> &change = {}, const Options &options = {},
-         const char *node = "127.0.0.1", const char *service = nullptr, uint64_t flags = 0) {
-  Info hints = make_hints(options), list;
-  if (change) change(*hints);
-  const int rc = try_info(list, node, service, flags, hints.get());
-  if (rc != -FI_ENODATA) must(rc);
-  return list;
-}
-
 TEST(DgramGetinfo, EveryAnswerIsOfTheStackAndType) {
   covers("fi_getinfo");
   const Info list = ask({}, {}, nullptr);

@@ -172,7 +172,7 @@ TEST(DgramLife, OptionsSayTheLimits) {
 // Who asks for authentication must not get an endpoint without.
 TEST(DgramLife, KeysAreRefused) {
   covers("auth_key is refused");
-  Node node;
+  Node node{Options()};
   Info info(fi_dupinfo(node.info.get()));
   uint8_t key[16] = {1};
   info->ep_attr->auth_key = key;

@@ -6,48 +6,20 @@
 #include <set>
 
 #include "tests/conformance/dgram_harness.h"
+#include "tests/conformance/messages.h"
 
 namespace weft::conformance::dgram {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
-
-fi_msg message_of(const std::vector<iovec> &iov, fi_addr_t to, void *context) {
-  fi_msg message{};
-  message.msg_iov = iov.data();
-  message.iov_count = iov.size();
-  message.addr = to;
-  message.context = context;
-  return message;
-}
-
-struct Form {
-  const char *name;
-  bool completes;
-  ssize_t (*send)(Net &net, Bytes &out);
-};
-std::ostream &operator<<(std::ostream &out, const Form &form) {
-  return out << form.name;
-}
+using unconnected::Bytes, unconnected::Form, unconnected::FormTest, unconnected::kInject,
+    unconnected::kSend, unconnected::kSendmsg, unconnected::kSendv, unconnected::message_of;
 
 const Form kForms[] = {
-    {"Send", true,
-     [](Net &net, Bytes &out) {
-       return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out);
-     }},
-    {"Sendv", true,
-     [](Net &net, Bytes &out) {
-       const auto iov = cut(out, net[0].info->tx_attr->iov_limit);
-       return fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), &out);
-     }},
-    {"Sendmsg", true,
-     [](Net &net, Bytes &out) {
-       const auto iov = cut(out, 2);
-       const fi_msg message = message_of(iov, net.at(0, 1), &out);
-       return fi_sendmsg(net[0].ep, &message, FI_COMPLETION);
-     }},
-    {"SendmsgInject", true,
-     [](Net &net, Bytes &out) {
+    kSend,
+    kSendv,
+    kSendmsg,
+    {"SendmsgInject", true, false,
+     [](unconnected::Net &net, Bytes &out) {
        Bytes copy = out;
        const auto iov = cut(copy, 3);
        const fi_msg message = message_of(iov, net.at(0, 1), &out);
@@ -55,8 +27,8 @@ const Form kForms[] = {
        std::fill(copy.begin(), copy.end(), 0xdd);  // the buffer is the caller's again
        return rc;
      }},
-    {"SendmsgInjectMore", true,
-     [](Net &net, Bytes &out) {
+    {"SendmsgInjectMore", true, false,
+     [](unconnected::Net &net, Bytes &out) {
        Bytes copy = out;
        const auto iov = cut(copy, 3);
        const fi_msg message = message_of(iov, net.at(0, 1), &out);
@@ -64,93 +36,29 @@ const Form kForms[] = {
        std::fill(copy.begin(), copy.end(), 0xdd);
        return rc;
      }},
-    {"SendmsgMore", true,
-     [](Net &net, Bytes &out) {
+    {"SendmsgMore", true, false,
+     [](unconnected::Net &net, Bytes &out) {
        const auto iov = cut(out, 1);
        const fi_msg message = message_of(iov, net.at(0, 1), &out);
        return fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_MORE);
      }},
-    {"Inject", false,
-     [](Net &net, Bytes &out) {
-       Bytes copy = out;
-       const ssize_t rc = fi_inject(net[0].ep, copy.data(), copy.size(), net.at(0, 1));
-       std::fill(copy.begin(), copy.end(), 0xdd);
-       return rc;
-     }},
+    kInject,
 };
 
-enum class When { kBefore, kAfter };
-
-class DgramForm : public ::testing::TestWithParam<std::tuple<Form, When>> {};
-INSTANTIATE_TEST_SUITE_P(All, DgramForm,
-                         ::testing::Combine(::testing::ValuesIn(kForms),
-                                            ::testing::Values(When::kBefore, When::kAfter)),
-                         [](const auto &info) {
-                           return std::string(std::get<0>(info.param).name) +
-                                  (std::get<1>(info.param) == When::kBefore ? "Expected"
-                                                                            : "Unexpected");
-                         });
+class DgramForm : public FormTest {};
+INSTANTIATE_TEST_SUITE_P(All, DgramForm, unconnected::every_form(kForms), unconnected::form_name);
 
 TEST_P(DgramForm, EverySizeArrivesOnce) {
   DGRAM_NEEDS(FI_MSG, "FI_MSG");
-  const Form &form = std::get<0>(GetParam());
-  const When when = std::get<1>(GetParam());
   Net net;
   const size_t most = net[0].info->ep_attr->max_msg_size;
-  for (size_t size : {size_t(0), size_t(1), size_t(8), size_t(500), most - 1, most}) {
-    SCOPED_TRACE(size);
-    Bytes out = pattern(size, unsigned(size)), in(size + 8, 0xee);
-    const auto receive = [&] {
-      must(fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
-    };
-    if (when == When::kBefore) receive();
-    net.post([&] { return form.send(net, out); });
-    if (when == When::kAfter) {
-      net.settle();
-      EXPECT_FALSE(poll(net[1].rx_cq).has_value()) << "a completion without a receive";
-      receive();
-    }
-    const Completion got = net.wait(net[1].rx_cq);
-    ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
-    EXPECT_EQ(got.context, &in);
-    EXPECT_EQ(got.len, size);
-    EXPECT_EQ(got.flags, uint64_t(FI_RECV | FI_MSG));
-    EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
-    for (size_t i = size; i < in.size(); ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer";
-    if (form.completes) {
-      const Completion sent = net.wait(net[0].tx_cq);
-      EXPECT_EQ(sent.err, 0) << fi_strerror(sent.err);
-      EXPECT_EQ(sent.context, &out);
-      EXPECT_EQ(sent.flags, uint64_t(FI_SEND | FI_MSG));
-    }
-  }
-  net.settle();
-  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
-  EXPECT_FALSE(poll(net[1].rx_cq).has_value());
+  arrives_once(net, {0, 1, 8, 500, most - 1, most}, true);
 }
 
 TEST(DgramMsg, RecvvAndRecvmsgScatter) {
   DGRAM_NEEDS(FI_MSG, "FI_MSG");
   Net net;
-  for (size_t size : {0, 1, 3, 100, 1000}) {
-    for (size_t parts = 1; parts <= net[1].info->rx_attr->iov_limit; ++parts) {
-      SCOPED_TRACE(std::to_string(size) + " in " + std::to_string(parts));
-      Bytes out = pattern(size, unsigned(parts)), in(size);
-      const auto iov = cut(in, parts);
-      if (parts % 2 == 0) {
-        must(fi_recvv(net[1].ep, iov.data(), nullptr, iov.size(), FI_ADDR_UNSPEC, &in));
-      } else {
-        const fi_msg message = message_of(iov, FI_ADDR_UNSPEC, &in);
-        must(fi_recvmsg(net[1].ep, &message, FI_COMPLETION));
-      }
-      net.post([&] { return kForms[0].send(net, out); });
-      const Completion got = net.wait(net[1].rx_cq);
-      ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
-      EXPECT_EQ(got.len, size);
-      EXPECT_EQ(in, out);
-      EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
-    }
-  }
+  scatters(net, {0, 1, 3, 100, 1000});
 }
 
 TEST(DgramMsg, WhatAnEndpointCannotDoIsRefusedAtTheCall) {
@@ -196,7 +104,7 @@ TEST(DgramMsg, TruncationIsAnErrorOfThatReceiveOnly) {
         const std::vector<iovec> iov{{in.data(), room / parts},
                                      {in.data() + room / parts, room - room / parts}};
         must(fi_recvv(net[1].ep, iov.data(), nullptr, 2, FI_ADDR_UNSPEC, &in));
-        net.post([&] { return kForms[0].send(net, out); });
+        net.post([&] { return kSend.send(net, out); });
         const Completion got = net.wait(net[1].rx_cq);
         EXPECT_EQ(got.err, FI_ETRUNC);
         EXPECT_EQ(got.context, &in);
@@ -220,14 +128,7 @@ TEST(DgramMsg, SourcesAreNamedByTheAddressVector) {
     options.caps |= FI_SOURCE;
     options.av_type = type;
     Net net(4, options);
-    for (size_t from : {3, 1, 2, 1}) {
-      Bytes out = pattern(10, 1), in(10);
-      must(fi_recv(net[0].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, &in));
-      net.post(
-          [&] { return fi_send(net[from].ep, out.data(), 10, nullptr, net.at(from, 0), &out); });
-      EXPECT_EQ(net.wait(net[0].rx_cq).source, net.at(0, from));
-      net.wait(net[from].tx_cq);
-    }
+    names_its_sources(net, {10});
   }
 }
 
@@ -236,7 +137,7 @@ TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {
   Net net;
   Bytes out = pattern(10, 1), in(10);
   must(fi_recv(net[1].ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, &in));
-  net.post([&] { return kForms[0].send(net, out); });
+  net.post([&] { return kSend.send(net, out); });
   EXPECT_EQ(net.wait(net[1].rx_cq).source, FI_ADDR_NOTAVAIL);
 }
 
@@ -314,18 +215,7 @@ TEST(DgramMsg, APlainSocketIsAPeer) {
 TEST(DgramMsg, CancelEndsAReceive) {
   covers("fi_cancel");
   Net net;
-  Bytes first(100), second(100);
-  must(fi_recv(net[1].ep, first.data(), 100, nullptr, FI_ADDR_UNSPEC, &first));
-  must(fi_recv(net[1].ep, second.data(), 100, nullptr, FI_ADDR_UNSPEC, &second));
-  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &first), 0);
-  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &first), -FI_ENOENT);
-  const Completion cancelled = net.wait(net[1].rx_cq);
-  EXPECT_EQ(cancelled.err, FI_ECANCELED);
-  EXPECT_EQ(cancelled.context, &first);
-  Bytes out = pattern(100, 3);
-  net.post([&] { return kForms[0].send(net, out); });
-  EXPECT_EQ(net.wait(net[1].rx_cq).context, &second);
-  EXPECT_EQ(second, out);
+  EXPECT_EQ(cancel_ends_a_receive(net), -FI_ENOENT);
 }
 
 TEST(DgramMsg, AnEndpointSendsToItself) {
@@ -345,7 +235,7 @@ TEST(DgramMsg, ReceivesAreLimitedByTheQueuesSize) {
     must(fi_recv(net[1].ep, buffer.data(), 8, nullptr, FI_ADDR_UNSPEC, &buffer));
   EXPECT_EQ(fi_recv(net[1].ep, in[0].data(), 8, nullptr, FI_ADDR_UNSPEC, nullptr), -FI_EAGAIN);
   Bytes out = pattern(8, 3);
-  net.post([&] { return kForms[0].send(net, out); });
+  net.post([&] { return kSend.send(net, out); });
   EXPECT_EQ(net.wait(net[1].rx_cq).context, &in[0]) << "in order of posting";
   must(fi_recv(net[1].ep, in[0].data(), 8, nullptr, FI_ADDR_UNSPEC, nullptr));
 }
@@ -360,13 +250,13 @@ TEST(DgramMsg, AFullQueuePutsSendsOff) {
   Bytes out = pattern(8, 1);
   ssize_t rc = 0;
   size_t sent = 0;
-  while (sent < 100000 && (rc = kForms[0].send(net, out)) == 0) ++sent;
+  while (sent < 100000 && (rc = kSend.send(net, out)) == 0) ++sent;
   EXPECT_EQ(rc, -FI_EAGAIN);
   EXPECT_GE(sent, 8u);
   EXPECT_LT(sent, 100000u);
   for (size_t i = 0; i < sent; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
   EXPECT_FALSE(poll(net[0].tx_cq).has_value());
-  EXPECT_EQ(kForms[0].send(net, out), 0);
+  EXPECT_EQ(kSend.send(net, out), 0);
 }
 
 TEST(DgramMsg, CountersCount) {

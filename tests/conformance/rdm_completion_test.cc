@@ -274,7 +274,7 @@ class RdmWait : public ::testing::TestWithParam<enum fi_wait_obj> {
   }
   // Whether the stack opens such a queue.
   static bool opens() {
-    Node node;
+    Node node{Options()};
     Handle<fid_cq> cq;
     fi_cq_attr attr = Options::cq_attr(FI_CQ_FORMAT_TAGGED, GetParam());
     return fi_cq_open(node.domain, &attr, cq.out(), nullptr) == 0;

@@ -12,15 +12,6 @@
 namespace weft::conformance::rdm {
 namespace {
 
-// Asks with the hints of `options` after `change`; null for -FI_ENODATA.
-Info ask(const std::function<void(fi_info &)> &change = {}, const Options &options = {},
-         const char *node = "127.0.0.1", const char *service = nullptr, uint64_t flags = 0) {
-  Info hints = make_hints(options), list;
-  if (change) change(*hints);
-  const int rc = try_info(list, node, service, flags, hints.get());
-  if (rc != -FI_ENODATA) must(rc);
-  return list;
-}
 void for_all(const Info &list, const std::function<void(const fi_info &)> &check) {
   ASSERT_TRUE(list);
   for (const fi_info *info = list.get(); info != nullptr; info = info->next) check(*info);

@@ -62,7 +62,7 @@ TEST(RdmLife, UseBeforeEnableIsRefused) {
 
 TEST(RdmLife, BindsAfterEnableAreRefused) {
   covers("life cycle");
-  Node node;
+  Node node{Options()};
   Handle<fid_cq> cq;
   fi_cq_attr attr = Options::cq_attr();
   must(fi_cq_open(node.domain, &attr, cq.out(), nullptr));

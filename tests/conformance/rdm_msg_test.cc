@@ -5,67 +5,32 @@
 #include <cstring>
 #include <set>
 
+#include "tests/conformance/messages.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kData = 0x1122334455667788;
-
-struct Form {
-  const char *name;
-  bool injects, has_data;
-  ssize_t (*send)(Net &net, std::vector<uint8_t> &out);
-};
-std::ostream &operator<<(std::ostream &out, const Form &form) {
-  return out << form.name;
-}
-
-fi_msg message_of(const std::vector<iovec> &iov, fi_addr_t to, void *context) {
-  fi_msg message{};
-  message.msg_iov = iov.data();
-  message.iov_count = iov.size();
-  message.addr = to;
-  message.context = context;
-  message.data = kData;
-  return message;
-}
+using unconnected::Form, unconnected::FormTest, unconnected::kData, unconnected::kInject,
+    unconnected::kSend, unconnected::kSendmsg, unconnected::kSendv, unconnected::message_of;
 
 const Form kForms[] = {
-    {"Send", false, false,
-     [](Net &net, std::vector<uint8_t> &out) {
-       return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out);
-     }},
-    {"Sendv", false, false,
-     [](Net &net, std::vector<uint8_t> &out) {
-       const auto iov = cut(out, net[0].info->tx_attr->iov_limit);
-       return fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), &out);
-     }},
-    {"Sendmsg", false, false,
-     [](Net &net, std::vector<uint8_t> &out) {
-       const auto iov = cut(out, 2);
-       const fi_msg message = message_of(iov, net.at(0, 1), &out);
-       return fi_sendmsg(net[0].ep, &message, FI_COMPLETION);
-     }},
-    {"SendmsgWithData", false, true,
-     [](Net &net, std::vector<uint8_t> &out) {
+    kSend,
+    kSendv,
+    kSendmsg,
+    {"SendmsgWithData", true, true,
+     [](unconnected::Net &net, std::vector<uint8_t> &out) {
        const auto iov = cut(out, 2);
        const fi_msg message = message_of(iov, net.at(0, 1), &out);
        return fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_REMOTE_CQ_DATA);
      }},
-    {"Senddata", false, true,
-     [](Net &net, std::vector<uint8_t> &out) {
+    {"Senddata", true, true,
+     [](unconnected::Net &net, std::vector<uint8_t> &out) {
        return fi_senddata(net[0].ep, out.data(), out.size(), nullptr, kData, net.at(0, 1), &out);
      }},
-    {"Inject", true, false,
-     [](Net &net, std::vector<uint8_t> &out) {
-       std::vector<uint8_t> copy = out;
-       const ssize_t rc = fi_inject(net[0].ep, copy.data(), copy.size(), net.at(0, 1));
-       std::fill(copy.begin(), copy.end(), 0xdd);  // the buffer is the caller's again
-       return rc;
-     }},
-    {"Injectdata", true, true,
-     [](Net &net, std::vector<uint8_t> &out) {
+    kInject,
+    {"Injectdata", false, true,
+     [](unconnected::Net &net, std::vector<uint8_t> &out) {
        std::vector<uint8_t> copy = out;
        const ssize_t rc = fi_injectdata(net[0].ep, copy.data(), copy.size(), kData, net.at(0, 1));
        std::fill(copy.begin(), copy.end(), 0xdd);
@@ -73,88 +38,19 @@ const Form kForms[] = {
      }},
 };
 
-// When the receive is posted, relative to the arrival of the message.
-enum class When { kBefore, kAfter };
-
-class RdmMsgForm : public ::testing::TestWithParam<std::tuple<Form, When>> {};
-INSTANTIATE_TEST_SUITE_P(All, RdmMsgForm,
-                         ::testing::Combine(::testing::ValuesIn(kForms),
-                                            ::testing::Values(When::kBefore, When::kAfter)),
-                         [](const auto &info) {
-                           return std::string(std::get<0>(info.param).name) +
-                                  (std::get<1>(info.param) == When::kBefore ? "Expected"
-                                                                            : "Unexpected");
-                         });
+class RdmMsgForm : public FormTest {};
+INSTANTIATE_TEST_SUITE_P(All, RdmMsgForm, unconnected::every_form(kForms), unconnected::form_name);
 
 TEST_P(RdmMsgForm, EverySizeArrivesOnce) {
   RDM_NEEDS(FI_MSG);
-  const Form &form = std::get<0>(GetParam());
-  const When when = std::get<1>(GetParam());
   Net net;
-  const size_t limit = net[0].info->tx_attr->inject_size;
-  for (size_t size : edges()) {
-    SCOPED_TRACE(size);
-    std::vector<uint8_t> out = pattern(size, unsigned(size)), in(size + 8, 0xee);
-    if (form.injects && size > limit) {
-      const ssize_t rc = net.attempt([&] { return form.send(net, out); });
-      EXPECT_LT(rc, 0) << "above inject_size";
-      continue;
-    }
-    const auto receive = [&] {
-      must(fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
-    };
-    if (when == When::kBefore) receive();
-    net.post([&] { return form.send(net, out); });
-    if (when == When::kAfter) {
-      net.settle();
-      EXPECT_FALSE(poll(net[1].rx_cq).has_value()) << "a completion without a receive";
-      receive();
-    }
-    const Completion got = net.wait(net[1].rx_cq);
-    ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
-    EXPECT_EQ(got.context, &in);
-    EXPECT_EQ(got.len, size);
-    EXPECT_EQ(got.flags & (FI_RECV | FI_MSG), uint64_t(FI_RECV | FI_MSG));
-    EXPECT_EQ(bool(got.flags & FI_REMOTE_CQ_DATA), form.has_data);
-    if (form.has_data) {
-      EXPECT_EQ(got.data, kData);
-    }
-    EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
-    for (size_t i = size; i < in.size(); ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer";
-    if (!form.injects) {
-      const Completion sent = net.wait(net[0].tx_cq);
-      EXPECT_EQ(sent.err, 0) << fi_strerror(sent.err);
-      EXPECT_EQ(sent.context, &out);
-      EXPECT_EQ(sent.flags & (FI_SEND | FI_MSG), uint64_t(FI_SEND | FI_MSG));
-    }
-  }
-  net.settle();
-  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
-  EXPECT_FALSE(poll(net[1].rx_cq).has_value());
+  arrives_once(net, edges(), false);
 }
 
 TEST(RdmMsg, RecvvAndRecvmsgScatter) {
   RDM_NEEDS(FI_MSG);
   Net net;
-  for (size_t size : edges()) {
-    for (size_t parts = 1; parts <= net[1].info->rx_attr->iov_limit; ++parts) {
-      SCOPED_TRACE(std::to_string(size) + " in " + std::to_string(parts));
-      std::vector<uint8_t> out = pattern(size, unsigned(parts)), in(size);
-      const auto iov = cut(in, parts);
-      if (parts % 2 == 0) {
-        must(fi_recvv(net[1].ep, iov.data(), nullptr, iov.size(), FI_ADDR_UNSPEC, &in));
-      } else {
-        const fi_msg message = message_of(iov, FI_ADDR_UNSPEC, &in);
-        must(fi_recvmsg(net[1].ep, &message, FI_COMPLETION));
-      }
-      net.post([&] { return kForms[0].send(net, out); });
-      const Completion got = net.wait(net[1].rx_cq);
-      ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
-      EXPECT_EQ(got.len, size);
-      EXPECT_EQ(in, out);
-      EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
-    }
-  }
+  scatters(net, edges());
 }
 
 TEST(RdmMsg, MoreVectorsThanTheLimitAreRefused) {
@@ -177,7 +73,7 @@ TEST(RdmMsg, TruncationIsAnErrorOfThatReceiveOnly) {
       SCOPED_TRACE(std::to_string(size) + " into " + std::to_string(room));
       std::vector<uint8_t> out = pattern(size, 1), in(size, 0xee);
       must(fi_recv(net[1].ep, in.data(), room, nullptr, FI_ADDR_UNSPEC, &in));
-      net.post([&] { return kForms[0].send(net, out); });
+      net.post([&] { return kSend.send(net, out); });
       const Completion got = net.wait(net[1].rx_cq);
       EXPECT_EQ(got.err, FI_ETRUNC);
       EXPECT_EQ(got.context, &in);
@@ -216,7 +112,7 @@ TEST(RdmMsg, LargeUnexpectedMessagesWaitInOrder) {
   std::vector<std::vector<uint8_t>> out;
   const size_t sizes[] = {10, 300000, 17000, 0, 140000, 5000, 1 << 20, 64};
   for (size_t i = 0; i < 24; ++i) out.push_back(pattern(sizes[i % std::size(sizes)], unsigned(i)));
-  for (auto &bytes : out) net.post([&] { return kForms[0].send(net, bytes); });
+  for (auto &bytes : out) net.post([&] { return kSend.send(net, bytes); });
   net.settle();
   for (auto &bytes : out) {
     std::vector<uint8_t> in(1 << 20);
@@ -242,7 +138,7 @@ TEST(RdmMsg, SendsOfOnePeerMatchInOrder) {
   for (auto &buffer : in)
     must(fi_recv(net[1].ep, buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, &buffer));
   for (size_t i = 0; i < kCount; ++i) out.push_back(pattern(sizes[i % 7], unsigned(i)));
-  for (auto &bytes : out) net.post([&] { return kForms[0].send(net, bytes); });
+  for (auto &bytes : out) net.post([&] { return kSend.send(net, bytes); });
   for (size_t i = 0; i < kCount; ++i) {
     const Completion got = net.wait(net[1].rx_cq);
     ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
@@ -256,18 +152,7 @@ TEST(RdmMsg, SendsOfOnePeerMatchInOrder) {
 TEST(RdmMsg, CancelEndsAReceive) {
   RDM_NEEDS(FI_MSG);
   Net net;
-  std::vector<uint8_t> first(100), second(100);
-  must(fi_recv(net[1].ep, first.data(), first.size(), nullptr, FI_ADDR_UNSPEC, &first));
-  must(fi_recv(net[1].ep, second.data(), second.size(), nullptr, FI_ADDR_UNSPEC, &second));
-  EXPECT_EQ(fi_cancel(net[1].ep.fid(), &first), 0);
-  const Completion cancelled = net.wait(net[1].rx_cq);
-  EXPECT_EQ(cancelled.err, FI_ECANCELED);
-  EXPECT_EQ(cancelled.context, &first);
-  std::vector<uint8_t> out = pattern(100, 3);
-  net.post([&] { return kForms[0].send(net, out); });
-  const Completion got = net.wait(net[1].rx_cq);
-  EXPECT_EQ(got.context, &second);
-  EXPECT_EQ(second, out);
+  cancel_ends_a_receive(net);
 }
 
 TEST(RdmMsg, AnEndpointSendsToItself) {
@@ -333,16 +218,7 @@ TEST(RdmMsg, SourcesAreNamedByTheAddressVector) {
   Options options;
   options.caps |= FI_SOURCE;
   Net net(4, options);
-  for (size_t from : {3, 1, 2, 1}) {
-    for (size_t size : {8, 20000, 200000}) {
-      std::vector<uint8_t> out = pattern(size, 1), in(size);
-      must(fi_recv(net[0].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
-      net.post(
-          [&] { return fi_send(net[from].ep, out.data(), size, nullptr, net.at(from, 0), &out); });
-      EXPECT_EQ(net.wait(net[0].rx_cq).source, net.at(0, from));
-      net.wait(net[from].tx_cq);
-    }
-  }
+  names_its_sources(net, {8, 20000, 200000});
 }
 
 }  // namespace

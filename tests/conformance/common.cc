@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tests/conformance/common.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+
+#include "tests/conformance/process.h"
+
+namespace weft::conformance {
+
+std::chrono::milliseconds patience() {
+  const char *text = std::getenv("WEFT_TEST_PATIENCE_MS");
+  return text != nullptr ? std::chrono::milliseconds(std::max(1, std::atoi(text))) : kPatience;
+}
+
+std::string stack() {
+  const char *named = std::getenv("WEFT_TEST_STACK");
+  return named != nullptr && *named != '\0' ? named : "tcp";
+}
+
+std::string error_text(ssize_t rc) {
+  return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")";
+}
+
+void must(ssize_t rc, const char *file, int line) {
+  if (rc < 0)
+    throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " +
+                             error_text(rc));
+}
+
+int Deadline::left_ms() const {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(at_ - std::chrono::steady_clock::now())
+          .count();
+  return int(std::clamp<long long>(left, 0, INT_MAX));
+}
+
+// ---- what is asked for ----
+
+Info make_hints(const Options &options) {
+  Info hints(fi_allocinfo());
+  if (!hints) throw std::bad_alloc();
+  hints->caps = options.caps;
+  hints->addr_format = options.addr_format;
+  hints->ep_attr->type = options.type;
+  hints->ep_attr->max_msg_size = options.max_msg_size;
+  hints->fabric_attr->prov_name = strdup(stack().c_str());
+  hints->domain_attr->mr_mode = options.mr_mode;
+  hints->domain_attr->control_progress = options.progress;
+  hints->domain_attr->data_progress = options.progress;
+  hints->domain_attr->threading = options.threading;
+  hints->domain_attr->resource_mgmt = options.resource_mgmt;
+  hints->domain_attr->av_type = options.av_type;
+  hints->tx_attr->size = options.tx_size;
+  hints->rx_attr->size = options.rx_size;
+  hints->tx_attr->op_flags = options.tx_op_flags;
+  hints->rx_attr->op_flags = options.rx_op_flags;
+  hints->tx_attr->msg_order = hints->rx_attr->msg_order = options.order;
+  // A connected endpoint may be bound to one without having asked.
+  if (options.shared_receive && options.type != FI_EP_MSG)
+    hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  if (const std::string &key = options.auth_key; !key.empty()) {
+    hints->ep_attr->auth_key = reinterpret_cast<uint8_t *>(strdup(key.c_str()));
+    hints->ep_attr->auth_key_size = key.size();
+  }
+  return hints;
+}
+
+Info make_hints(uint64_t caps) {
+  return make_hints(Options{.caps = caps});
+}
+
+int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints,
+             uint32_t api) {
+  fi_info *info = nullptr;
+  const int rc = fi_getinfo(api, node, service, flags, hints, &info);
+  out.reset(rc == 0 ? info : nullptr);
+  return rc;
+}
+
+Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints,
+              uint32_t api) {
+  Info info;
+  must(try_info(info, node, service, flags, hints, api));
+  return info;
+}
+
+Info find_info(const Options &options, uint64_t flags, uint32_t api) {
+  const auto text = [](const std::string &given) {
+    return given.empty() ? nullptr : given.c_str();
+  };
+  Info list;
+  const int rc = try_info(list, text(options.node), text(options.service), flags,
+                          make_hints(options).get(), api);
+  if (rc == -FI_ENODATA) return {};
+  must(rc);
+  for (const fi_info *info = list.get(); info != nullptr; info = info->next)
+    if (info->fabric_attr->prov_name == stack()) return Info(fi_dupinfo(info));
+  return {};
+}
+
+const ::testing::Environment *require_stack(const Options &options) {
+  class StackIsThere : public ::testing::Environment {
+   public:
+    explicit StackIsThere(const Options &options) : options_(options) {}
+    void SetUp() override {
+      if (is_fresh_process() || find_info(options_)) return;  // or whoever made it looked
+      const std::string what = "fi_getinfo offers no " +
+                               std::string(fi_tostr(&options_.type, FI_TYPE_EP_TYPE)) +
+                               " endpoint of " + stack();
+      if (std::getenv("WEFT_TEST_REQUIRED") != nullptr) {
+        FAIL() << what << ", which WEFT_CONFORMANCE_STACKS requires";
+      } else {
+        GTEST_SKIP() << what << "; it is not among WEFT_CONFORMANCE_STACKS";
+      }
+    }
+
+   private:
+    const Options options_;
+  };
+  return ::testing::AddGlobalTestEnvironment(new StackIsThere(options));
+}
+
+bool have_ipv6_loopback() {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  const bool bound = ::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0;
+  ::close(fd);
+  return bound;
+}
+
+std::string caps_text(uint64_t caps) {
+  return fi_tostr(&caps, FI_TYPE_CAPS);
+}
+
+void covers(const std::string &features) {
+  const auto *test = ::testing::UnitTest::GetInstance()->current_test_info();
+  std::string all = features;
+  for (int i = 0; i < test->result()->test_property_count(); ++i) {
+    const auto &property = test->result()->GetTestProperty(i);
+    if (property.key() != std::string("covers")) continue;
+    if ((std::string(property.value()) + ",").find(features + ",") != std::string::npos) return;
+    all = std::string(property.value()) + ", " + features;
+  }
+  ::testing::Test::RecordProperty("covers", all);
+}
+
+// ---- completions ----
+
+namespace {
+
+// After fi_cq_read said `n`.
+std::optional<Done> taken(fid_cq *cq, ssize_t n, const fi_cq_tagged_entry &entry) {
+  if (n == -FI_EAGAIN) return {};
+  Done done;
+  if (n == 1) {
+    done.context = entry.op_context;
+    done.flags = entry.flags;
+    done.len = entry.len;
+    done.buf = entry.buf;
+    done.data = entry.data;
+    done.tag = entry.tag;
+    return done;
+  }
+  if (n != -FI_EAVAIL) must(n == 0 ? -FI_EOTHER : n);
+  fi_cq_err_entry error{};
+  char data[256];
+  error.err_data = data;
+  error.err_data_size = sizeof data;
+  const ssize_t m = fi_cq_readerr(cq, &error, 0);
+  if (m != 1)
+    throw std::runtime_error("fi_cq_read says -FI_EAVAIL, fi_cq_readerr " + std::to_string(m));
+  done.context = error.op_context;
+  done.flags = error.flags;
+  done.len = error.len;
+  done.buf = error.buf;
+  done.data = error.data;
+  done.tag = error.tag;
+  done.olen = error.olen;
+  done.err = error.err;
+  done.prov_errno = error.prov_errno;
+  if (error.err_data_size != 0)
+    done.err_data.assign(static_cast<const char *>(error.err_data), error.err_data_size);
+  return done;
+}
+
+}  // namespace
+
+// The formats begin alike, so an entry of the widest has room for those of all.
+std::optional<Done> poll_cq(fid_cq *cq) {
+  fi_cq_tagged_entry entry{};
+  const ssize_t n = fi_cq_read(cq, &entry, 1);
+  return taken(cq, n, entry);
+}
+
+std::optional<Completion> poll(fid_cq *cq) {
+  fi_cq_tagged_entry entry{};
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  const ssize_t n = fi_cq_readfrom(cq, &entry, 1, &source);
+  std::optional<Completion> done = taken(cq, n, entry);
+  if (done) done->source = source;
+  return done;
+}
+
+// ---- one application ----
+
+void Application::open_fabric(const fi_info *from) {
+  info.reset(fi_dupinfo(from));
+  must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+  if (options.type == FI_EP_MSG || options.event_queue)
+    must(fi_eq_open(fabric, &options.eq, eq.out(), nullptr));
+  must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+}
+
+void Application::open_queues() {
+  must(fi_cq_open(domain, &options.tx_cq, tx_cq.out(), nullptr));
+  if (!options.one_cq) must(fi_cq_open(domain, &options.rx_cq, rx_cq.out(), nullptr));
+  if (options.shared_receive && !srx)
+    must(fi_srx_context(domain, info->rx_attr, srx.out(), nullptr));
+}
+
+void Application::bind_queues() {
+  if (eq) must(fi_ep_bind(ep, eq.fid(), 0));
+  if (av) must(fi_ep_bind(ep, av.fid(), 0));
+  if (options.one_cq) {
+    must(fi_ep_bind(ep, tx_cq.fid(), FI_TRANSMIT | FI_RECV | options.tx_cq_flags));
+  } else {
+    must(fi_ep_bind(ep, tx_cq.fid(), FI_TRANSMIT | options.tx_cq_flags));
+    must(fi_ep_bind(ep, rx_cq.fid(), FI_RECV | options.rx_cq_flags));
+  }
+  if (srx) must(fi_ep_bind(ep, srx.fid(), 0));
+}
+
+fid_cntr *Application::count(uint64_t what, fi_cntr_attr attr) {
+  counters.emplace_back();
+  must(fi_cntr_open(domain, &attr, counters.back().out(), nullptr));
+  if (what != 0) must(fi_ep_bind(ep, counters.back().fid(), what));
+  return counters.back();
+}
+
+fid_mr *Application::expose(void *buffer, size_t size, uint64_t access, uint64_t key,
+                            uint64_t flags) {
+  regions.emplace_back();
+  must(fi_mr_reg(domain, buffer, size, access, 0, key, flags, regions.back().out(), nullptr));
+  return regions.back();
+}
+
+void Application::progress() {
+  if (tx_cq) fi_cq_read(tx_cq, nullptr, 0);
+  if (rx_cq) fi_cq_read(rx_cq, nullptr, 0);
+  if (!eq) return;
+  uint32_t type;
+  char entry[sizeof(fi_eq_cm_entry) + 512];
+  fi_eq_read(eq, &type, entry, sizeof entry, FI_PEEK);
+}
+
+std::string Application::name() const {
+  return address_of(
+      [this](void *buffer, size_t *size) { return fi_getname(ep.fid(), buffer, size); });
+}
+
+// ---- waits ----
+
+bool Driver::until(const std::function<bool()> &predicate, std::chrono::milliseconds time) {
+  const Deadline deadline(time);
+  for (;;) {
+    if (predicate()) return true;
+    if (deadline.passed()) return false;
+    progress();
+    std::this_thread::yield();
+  }
+}
+
+Completion Driver::wait(fid_cq *cq) {
+  std::optional<Completion> done;
+  if (!until([&] { return (done = next(cq)).has_value(); }))
+    throw std::runtime_error("no completion came");
+  return *done;
+}
+
+void Driver::wait_count(fid_cntr *counter, uint64_t value) {
+  if (!until([&] { return fi_cntr_read(counter) >= value; }))
+    throw std::runtime_error("a counter stays at " + std::to_string(fi_cntr_read(counter)) +
+                             " below " + std::to_string(value));
+}
+
+ssize_t Driver::attempt(const std::function<ssize_t()> &operation) {
+  ssize_t rc = 0;
+  if (!until([&] { return (rc = operation()) != -FI_EAGAIN; }))
+    throw std::runtime_error("-FI_EAGAIN for ever");
+  return rc;
+}
+
+void Driver::post(const std::function<ssize_t()> &operation) {
+  must(attempt(operation));
+}
+
+void Driver::settle() {
+  // Loopback delivers within the sender's system call, so what was sent is there; a few rounds let
+  // all act on it and answer.
+  for (int i = 0; i < 100; ++i) progress();
+}
+
+// ---- other things ----
+
+std::vector<uint8_t> pattern(size_t size, unsigned seed) {
+  std::vector<uint8_t> bytes(size);
+  uint32_t x = seed * 2654435761u + 1;
+  for (size_t i = 0; i < size; ++i) {
+    if (i % 4 == 0) {
+      x ^= x << 13;
+      x ^= x >> 17;
+      x ^= x << 5;
+    }
+    bytes[i] = uint8_t(x >> (8 * (i % 4)));
+  }
+  return bytes;
+}
+
+std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts) {
+  std::vector<iovec> iov;
+  for (size_t i = 0, at = 0; i < parts; ++i) {
+    const size_t end = bytes.size() * (i + 1) / parts;
+    iov.push_back({bytes.data() + at, end - at});
+    at = end;
+  }
+  return iov;
+}
+
+ssize_t receives_left(fid_ep *ep) {
+  return ep->ops->rx_size_left(ep);
+}
+
+int count_descriptors() {
+  DIR *dir = opendir("/proc/self/fd");
+  if (dir == nullptr) throw std::runtime_error("no /proc/self/fd");
+  int count = -1;  // the one that reads the folder
+  while (const dirent *entry = readdir(dir)) count += entry->d_name[0] != '.';
+  closedir(dir);
+  return count;
+}
+
+bool can_be_out_of_descriptors() {
+  return std::string_view(WEFT_TEST_SANITIZE).find("undefined") == std::string_view::npos;
+}
+
+}  // namespace weft::conformance

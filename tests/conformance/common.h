@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the conformance tests of every kind of endpoint stand on: which stack is tested, what an
+// application asks for, its objects, and waits that end.
+//
+//   Application app(options);
+//   app.open(find_info(options, FI_SOURCE).get());   // fabric, domain, queues
+//   must(fi_endpoint(app.domain, app.info.get(), app.ep.out(), nullptr));
+//   app.bind_queues();
+//   must(fi_enable(app.ep));
+//
+// Everything goes through the public API, so the same tests say what any stack of providers and
+// layers does: the stack under test is what WEFT_TEST_STACK names in OFI's notation ("tcp",
+// "tcp;ofi_rxm"). A helper that cannot go on throws, which GoogleTest reports as a failure of the
+// test. What has to do with connections is in harness.h, what has to do with address vectors in
+// unconnected.h.
+#ifndef WEFT_TESTS_CONFORMANCE_COMMON_H
+#define WEFT_TESTS_CONFORMANCE_COMMON_H
+
+#include <gtest/gtest.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::conformance {
+
+// The API that the tests ask for: old enough for every library that they can be run on.
+inline constexpr uint32_t kApi = FI_VERSION(1, 17);
+// How long anything may take before the test fails. Far more than is ever needed.
+inline constexpr std::chrono::seconds kPatience{30};
+// The same, unless WEFT_TEST_PATIENCE_MS shortens it for one who looks for failures.
+std::chrono::milliseconds patience();
+
+std::string stack();  // the stack under test
+
+// Throws, with the place and the error's text, unless rc is 0 (or positive).
+void must(ssize_t rc, const char *file = __builtin_FILE(), int line = __builtin_LINE());
+std::string error_text(ssize_t rc);
+
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::milliseconds time = patience())
+      : at_(std::chrono::steady_clock::now() + time) {}
+  bool passed() const { return std::chrono::steady_clock::now() >= at_; }
+  int left_ms() const;
+
+ private:
+  std::chrono::steady_clock::time_point at_;
+};
+
+// Owns an object of libfabric; fi_close must succeed.
+template <class T>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T *object) : object_(object) {}
+  Handle(Handle &&other) noexcept
+      : object_(std::exchange(other.object_, nullptr)), is_lent_(other.is_lent_) {}
+  Handle &operator=(Handle &&other) noexcept {
+    const bool is_lent = other.is_lent_;
+    reset(std::exchange(other.object_, nullptr));
+    is_lent_ = is_lent;
+    return *this;
+  }
+  ~Handle() { reset(); }
+  // Another's object, which stays his to close.
+  static Handle lent(T *object) {
+    Handle handle(object);
+    handle.is_lent_ = true;
+    return handle;
+  }
+  void reset(T *object = nullptr) {
+    if (object_ != nullptr && !is_lent_) {
+      const int rc = fi_close(&object_->fid);
+      EXPECT_EQ(rc, 0) << "fi_close of class " << object_->fid.fclass << ": " << error_text(rc);
+    }
+    object_ = object;
+    is_lent_ = false;
+  }
+  T **out() {
+    reset();
+    return &object_;
+  }
+  T *get() const { return object_; }
+  operator T *() const { return object_; }  // NOLINT: stands for the object in calls of the API
+  T *operator->() const { return object_; }
+  struct fid *fid() const {
+    return &object_->fid;
+  }
+
+ private:
+  T *object_ = nullptr;
+  bool is_lent_ = false;
+};
+
+struct InfoDelete {
+  void operator()(fi_info *info) const { fi_freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoDelete>;
+
+// What an application asks for; as it stands here for a connected endpoint.
+struct Options {
+  enum fi_ep_type type = FI_EP_MSG;
+  std::string node = "127.0.0.1";
+  std::string service;  // empty: any port
+  uint32_t addr_format = FI_FORMAT_UNSPEC;
+  uint64_t caps = FI_MSG | FI_RMA;
+  int mr_mode = 0;
+  enum fi_progress progress = FI_PROGRESS_UNSPEC;
+  enum fi_threading threading = FI_THREAD_UNSPEC;
+  enum fi_resource_mgmt resource_mgmt = FI_RM_UNSPEC;
+  enum fi_av_type av_type = FI_AV_UNSPEC;
+  size_t tx_size = 0, rx_size = 0;  // 0: the provider's
+  size_t max_msg_size = 0;          // the same
+  uint64_t tx_op_flags = 0, rx_op_flags = 0;
+  uint64_t order = 0;  // msg_order of both directions
+  fi_cq_attr tx_cq = cq_attr(), rx_cq = cq_attr();
+  uint64_t tx_cq_flags = 0, rx_cq_flags = 0;  // FI_SELECTIVE_COMPLETION
+  bool one_cq = false;                        // tx_cq takes receives too
+  fi_eq_attr eq = eq_attr();
+  bool event_queue = false;     // for an unconnected endpoint, too
+  std::string auth_key;         // of the endpoint; empty: none
+  bool shared_receive = false;  // a shared receive context (fi_srx_context): Application::srx
+
+  static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_DATA,
+                            enum fi_wait_obj wait = FI_WAIT_NONE) {
+    fi_cq_attr attr{};
+    attr.format = format;
+    attr.wait_obj = wait;
+    return attr;
+  }
+  static fi_eq_attr eq_attr(enum fi_wait_obj wait = FI_WAIT_NONE) {
+    fi_eq_attr attr{};
+    attr.wait_obj = wait;
+    return attr;
+  }
+};
+
+// Hints for the stack under test, with no mode bit at all.
+Info make_hints(const Options &options);
+// The same for a connected endpoint.
+Info make_hints(uint64_t caps = FI_MSG | FI_RMA);
+// fi_getinfo; throws if it fails.
+Info get_info(const char *node, const char *service, uint64_t flags, const fi_info *hints,
+              uint32_t api = kApi);
+// The same, returning the code.
+int try_info(Info &out, const char *node, const char *service, uint64_t flags, const fi_info *hints,
+             uint32_t api = kApi);
+// The first entry of exactly the stack under test; null when fi_getinfo has none.
+Info find_info(const Options &options, uint64_t flags = 0, uint32_t api = kApi);
+// Of a test program: where fi_getinfo does not offer the stack, all of its tests are skipped, or
+// fail where WEFT_TEST_REQUIRED is set. The result is for a variable outside of any function.
+const ::testing::Environment *require_stack(const Options &options);
+bool have_ipv6_loopback();
+std::string caps_text(uint64_t caps);
+
+// Notes in the test's result what it covers ("FI_TAGGED", "FI_WAIT_FD"): docs/support.md counts it.
+void covers(const std::string &features);
+
+// A completion, good or bad, with all that the queue's format has.
+struct Done {
+  void *context = nullptr;
+  uint64_t flags = 0;
+  size_t len = 0;
+  void *buf = nullptr;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  size_t olen = 0;
+  int err = 0;
+  int prov_errno = 0;
+  std::string err_data;
+};
+using Completion = Done;
+// One completion of a queue of any format, if there is one, by fi_cq_read and by fi_cq_readfrom.
+std::optional<Done> poll_cq(fid_cq *cq);
+std::optional<Completion> poll(fid_cq *cq);
+
+// One application with one endpoint. Members close in the order that the API asks for.
+struct Application {
+  explicit Application(Options options = {}) : options(std::move(options)) {}
+  void open_fabric(const fi_info *info);
+  void open_queues();  // and the shared receive context
+  void bind_queues();
+  // A counter, bound to the endpoint (0: not bound); before enabling.
+  fid_cntr *count(uint64_t what, fi_cntr_attr attr = {});
+  fid_mr *expose(void *buffer, size_t size, uint64_t access, uint64_t key = 0, uint64_t flags = 0);
+  void progress();
+  fid_cq *receive_cq() const { return options.one_cq ? tx_cq.get() : rx_cq.get(); }
+  std::string name() const;  // the endpoint's own address
+
+  Options options;
+  Info info;
+  Handle<fid_fabric> fabric;
+  Handle<fid_eq> eq;
+  Handle<fid_domain> domain;
+  Handle<fid_av> av;
+  Handle<fid_cq> tx_cq, rx_cq;
+  std::vector<Handle<fid_cntr>> counters;
+  Handle<fid_ep> srx;
+  Handle<fid_ep> ep;
+  std::vector<Handle<fid_mr>> regions;
+};
+
+// Waits of somebody who makes progress meanwhile.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  virtual void progress() = 0;
+
+  // Makes progress until the predicate holds; false if it never does.
+  bool until(const std::function<bool()> &predicate, std::chrono::milliseconds time = patience());
+  Completion wait(fid_cq *cq);  // the next one; throws when none comes
+  void wait_count(fid_cntr *counter, uint64_t value);
+  // Calls again while it returns -FI_EAGAIN; throws on any other error.
+  void post(const std::function<ssize_t()> &operation);
+  // The same, returning the code.
+  ssize_t attempt(const std::function<ssize_t()> &operation);
+  // So many rounds of progress that what could happen, happened: by a message there and back.
+  void settle();
+
+ private:
+  virtual std::optional<Completion> next(fid_cq *cq) { return poll(cq); }
+};
+
+// Bytes that differ from place to place and from seed to seed.
+std::vector<uint8_t> pattern(size_t size, unsigned seed);
+std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts);
+
+// What fi_getname and its like say; `call` gets a buffer and its size.
+template <class Call>
+std::string address_of(Call call) {
+  char buffer[256];
+  size_t size = sizeof buffer;
+  must(call(buffer, &size));
+  return {buffer, size};
+}
+
+// fi_rx_size_left, which is deprecated and still there.
+ssize_t receives_left(fid_ep *ep);
+
+int count_descriptors();  // of this process
+// Whether this program can do its work without a free descriptor: UBSan opens a pipe to look at
+// memory, and takes a failure for a bug.
+bool can_be_out_of_descriptors();
+
+}  // namespace weft::conformance
+
+#endif

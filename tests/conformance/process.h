@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Tests that need processes: one of their own, that no earlier test has touched, or children.
+//
+//   if (!in_fresh_process({"FI_TCP_IFACE=lo"})) return;
+//   Child child([](int socket) { tell(socket, 42); });
+//   EXPECT_EQ(hear(child.socket()), 42u);
+//   child.join();
+//
+// What a process does with the library is the test's business.
+#ifndef WEFT_TESTS_CONFORMANCE_PROCESS_H
+#define WEFT_TESTS_CONFORMANCE_PROCESS_H
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace weft::conformance {
+
+// Runs the calling test in a process of its own, in which the environment has `variables`
+// ("NAME=value") from the start and in which no earlier test has touched the library. True: this is
+// that process, go on with the body. False: it ran; return.
+bool in_fresh_process(std::initializer_list<const char *> variables = {});
+bool is_fresh_process();  // of such a test: before the test itself begins
+
+// A child process made by fork, for tests that are in a fresh process, before they use the library.
+// It talks to its parent over a socket, in whole numbers, and its exit status must be 0 unless it
+// was killed.
+class Child {
+ public:
+  explicit Child(const std::function<void(int socket)> &body);
+  ~Child();
+  int socket() const { return socket_; }
+  void kill();
+  void join();  // waits for its end, which must be a good one
+
+ private:
+  int wait();
+  pid_t pid_ = -1;
+  int socket_ = -1;
+};
+void tell(int socket, uint64_t value);
+uint64_t hear(int socket);  // throws when nothing comes
+void tell_text(int socket, const std::string &text);
+std::string hear_text(int socket);
+
+}  // namespace weft::conformance
+
+#endif

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tests/conformance/unconnected.h"
+
+#include <stdexcept>
+
+namespace weft::conformance::unconnected {
+
+Info ask(const Options &options, const std::function<void(fi_info &)> &change, const char *node,
+         const char *service, uint64_t flags) {
+  Info hints = make_hints(options), list;
+  if (change) change(*hints);
+  const int rc = try_info(list, node, service, flags, hints.get());
+  if (rc != -FI_ENODATA) must(rc);
+  return list;
+}
+
+bool offers(Options options, uint64_t caps) {
+  options.caps = caps;
+  return find_info(options) != nullptr;
+}
+
+Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &)> &before_enable)
+    : Application(wanted) {
+  const Info found = find_info(options, FI_SOURCE);
+  if (!found)
+    throw std::runtime_error("fi_getinfo finds no " + stack() + " for " + caps_text(options.caps));
+  if (sibling == nullptr) {
+    open_fabric(found.get());
+    fi_av_attr attr{};
+    attr.type = options.av_type != FI_AV_UNSPEC              ? options.av_type
+                : info->domain_attr->av_type != FI_AV_UNSPEC ? info->domain_attr->av_type
+                                                             : FI_AV_TABLE;
+    must(fi_av_open(domain, &attr, av.out(), nullptr));
+  } else {
+    info.reset(fi_dupinfo(found.get()));
+    fabric = Handle<fid_fabric>::lent(sibling->fabric);
+    domain = Handle<fid_domain>::lent(sibling->domain);
+    av = Handle<fid_av>::lent(sibling->av);
+    if (options.shared_receive) srx = Handle<fid_ep>::lent(sibling->srx);
+  }
+  open_queues();
+  must(fi_endpoint(domain, info.get(), ep.out(), this));
+  bind_queues();
+  if (before_enable) before_enable(*this);
+  must(fi_enable(ep));
+}
+
+fi_addr_t Node::insert(const std::string &address) {
+  fi_addr_t to = FI_ADDR_NOTAVAIL;
+  const char *text = address.c_str();  // those in text are an array of pointers (fi_av.3)
+  const void *what = info->addr_format == FI_ADDR_STR ? static_cast<const void *>(&text) : text;
+  const int n = fi_av_insert(av, what, 1, &to, 0, nullptr);
+  if (n != 1) throw std::runtime_error("fi_av_insert: " + error_text(n));
+  return to;
+}
+
+uint64_t Node::base_of(const void *buffer) const {
+  return info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? reinterpret_cast<uint64_t>(buffer) : 0;
+}
+
+Net::Net(size_t nodes, const Options &options, const std::function<void(Node &)> &before_enable) {
+  for (size_t i = 0; i < nodes; ++i) add(options, before_enable);
+}
+
+Net::~Net() {
+  while (!nodes_.empty()) nodes_.pop_back();
+}
+
+Node &Net::add(const Options &options, const std::function<void(Node &)> &before_enable,
+               Node *sibling) {
+  nodes_.push_back(std::make_unique<Node>(options, sibling, before_enable));
+  asleep_.push_back(false);
+  Node &fresh = *nodes_.back();
+  addresses_.emplace_back();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    addresses_.back().push_back(fresh.insert(nodes_[i]->name()));
+    if (nodes_[i].get() != &fresh) addresses_[i].push_back(nodes_[i]->insert(fresh.name()));
+  }
+  return fresh;
+}
+
+void Net::progress() {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (!asleep_[i]) nodes_[i]->progress();
+}
+
+void Net::check_exchange(size_t from, size_t to, const std::vector<uint8_t> &out,
+                         const std::vector<uint8_t> &in) {
+  const Completion received = wait((*this)[to].receive_cq()), sent = wait((*this)[from].tx_cq);
+  EXPECT_EQ(received.err, 0) << fi_strerror(received.err);
+  EXPECT_EQ(received.context, &in);
+  EXPECT_EQ(received.len, out.size());
+  EXPECT_EQ(sent.err, 0) << fi_strerror(sent.err);
+  EXPECT_EQ(sent.context, &out);
+  EXPECT_EQ(in, out);
+}
+
+}  // namespace weft::conformance::unconnected
