@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/udp/provider.h"
 
-#include <rdma/fi_domain.h>
 #include <sys/socket.h>
+#include <weft/sdk/software.h>
 
 #include <algorithm>
 #include <vector>
@@ -39,11 +39,13 @@ Result<std::unique_ptr<UdpProvider>> UdpProvider::create(const weft_instance *in
 
 Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    const sdk::GetinfoQuery &query) const {
-  constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   const fi_info *hints = query.hints;
   WEFT_TRY(fi_info *const info, list.add());
-  info->caps = kTransmitCaps | kReceiveCaps | kDomainCaps;
-  WEFT_CHECK(sdk::set_path(*info, path, hints));
+  WEFT_CHECK(sdk::fill_software_info(*info, path, query,
+                                     {.type = FI_EP_DGRAM,
+                                      .version = UdpProvider::info.version,
+                                      .transmit_caps = kTransmitCaps,
+                                      .receive_caps = kReceiveCaps}));
 
   const size_t carried = largest_datagram(path.source.family(), path.mtu);
   size_t max_msg_size = std::min(carried, kUsualSize);
@@ -51,7 +53,6 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
     max_msg_size = carried;
 
   fi_tx_attr &tx = *info->tx_attr;
-  tx.caps = kTransmitCaps;
   tx.op_flags =
       FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MULTICAST;
   tx.msg_order = FI_ORDER_NONE;
@@ -61,7 +62,6 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   tx.iov_limit = kIovLimit;
 
   fi_rx_attr &rx = *info->rx_attr;
-  rx.caps = kReceiveCaps;
   rx.op_flags = FI_COMPLETION;
   rx.msg_order = FI_ORDER_NONE;
   rx.comp_order = FI_ORDER_STRICT;
@@ -69,44 +69,8 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   rx.iov_limit = kIovLimit;
 
   fi_ep_attr &ep = *info->ep_attr;
-  ep.type = FI_EP_DGRAM;
   ep.protocol = FI_PROTO_UDP;
   ep.max_msg_size = max_msg_size;
-  ep.tx_ctx_cnt = 1;
-  ep.rx_ctx_cnt = 1;
-
-  fi_domain_attr &domain = *info->domain_attr;
-  WEFT_CHECK(sdk::set_string(domain.name, path.domain));
-  domain.threading = FI_THREAD_SAFE;
-  // Manual progress costs nothing; the thread of automatic progress is for those who ask.
-  const fi_domain_attr *wanted = hints != nullptr ? hints->domain_attr : nullptr;
-  const auto progress = [](enum fi_progress p) {
-    return p == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
-  };
-  domain.control_progress =
-      progress(wanted != nullptr ? wanted->control_progress : FI_PROGRESS_UNSPEC);
-  domain.data_progress = progress(wanted != nullptr ? wanted->data_progress : FI_PROGRESS_UNSPEC);
-  domain.resource_mgmt = FI_RM_ENABLED;
-  domain.av_type = FI_AV_UNSPEC;  // either
-  const int mr_mode = wanted != nullptr ? wanted->mr_mode : 0;
-  domain.mr_mode = mr_mode == FI_MR_BASIC || mr_mode == FI_MR_SCALABLE ? mr_mode : 0;
-  domain.mr_key_size = sizeof(uint64_t);
-  domain.cq_cnt = 65536;
-  domain.ep_cnt = 65536;
-  domain.tx_ctx_cnt = 65536;
-  domain.rx_ctx_cnt = 65536;
-  domain.max_ep_tx_ctx = 1;
-  domain.max_ep_rx_ctx = 1;
-  domain.cntr_cnt = 65536;
-  domain.mr_iov_limit = 1;
-  domain.mr_cnt = SIZE_MAX;
-  domain.caps = kDomainCaps;
-  domain.max_cntr_value = UINT64_MAX;
-  domain.max_err_cntr_value = UINT64_MAX;
-
-  WEFT_CHECK(sdk::set_string(info->fabric_attr->name, path.fabric));
-  info->fabric_attr->prov_version = UdpProvider::info.version;
-  info->fabric_attr->api_version = query.api_version;
   return {};
 }
 

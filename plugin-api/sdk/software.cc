@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/software.h>
+
+namespace weft::sdk {
+namespace {
+
+constexpr size_t kManyObjects = 65536;
+
+// Manual progress costs nothing; the thread of automatic progress is for those who ask.
+enum fi_progress progress(enum fi_progress wanted) {
+  return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+}
+
+}  // namespace
+
+Result<void> fill_software_info(fi_info &info, const IpPath &path, const GetinfoQuery &query,
+                                const SoftwareOffer &offer) {
+  constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+  info.caps = offer.transmit_caps | offer.receive_caps | kDomainCaps;
+  info.tx_attr->caps = offer.transmit_caps;
+  info.rx_attr->caps = offer.receive_caps;
+  WEFT_CHECK(set_path(info, path, query.hints));
+
+  info.ep_attr->type = offer.type;
+  info.ep_attr->tx_ctx_cnt = 1;
+  info.ep_attr->rx_ctx_cnt = 1;
+
+  fi_domain_attr &domain = *info.domain_attr;
+  WEFT_CHECK(set_string(domain.name, path.domain));
+  const fi_domain_attr none{};
+  const fi_domain_attr &wanted = query.hints != nullptr && query.hints->domain_attr != nullptr
+                                     ? *query.hints->domain_attr
+                                     : none;
+  domain.caps = kDomainCaps;
+  domain.threading = FI_THREAD_SAFE;
+  domain.control_progress = progress(wanted.control_progress);
+  domain.data_progress = progress(wanted.data_progress);
+  domain.resource_mgmt = FI_RM_ENABLED;
+  domain.av_type = FI_AV_UNSPEC;  // either
+  // The old words for all of the bits mean something by themselves.
+  domain.mr_mode = wanted.mr_mode == FI_MR_BASIC || wanted.mr_mode == FI_MR_SCALABLE
+                       ? wanted.mr_mode
+                       : wanted.mr_mode & offer.mr_mode;
+  domain.mr_key_size = sizeof(uint64_t);
+  domain.mr_iov_limit = 1;
+  domain.mr_cnt = SIZE_MAX;
+  domain.cq_cnt = kManyObjects;
+  domain.ep_cnt = kManyObjects;
+  domain.tx_ctx_cnt = kManyObjects;
+  domain.rx_ctx_cnt = kManyObjects;
+  domain.cntr_cnt = kManyObjects;
+  domain.max_ep_tx_ctx = 1;
+  domain.max_ep_rx_ctx = 1;
+  domain.max_cntr_value = UINT64_MAX;
+  domain.max_err_cntr_value = UINT64_MAX;
+
+  WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
+  info.fabric_attr->prov_version = offer.version;
+  info.fabric_attr->api_version = query.api_version;
+  return {};
+}
+
+}  // namespace weft::sdk
