@@ -114,9 +114,9 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
       threshold_(raw(attr.wait_cond) == FI_CQ_COND_THRESHOLD),
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
-      ring_(std::bit_ceil(size_)),
-      mask_(ring_.size() - 1),
-      room_(ring_.size()) {
+      ring_(make_ring(std::bit_ceil(size_))),
+      mask_(std::bit_ceil(size_) - 1),
+      room_(mask_ + 1) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
   c()->ops = const_cast<fi_ops_cq *>(cq_ops<Cq>());
 }
@@ -136,8 +136,10 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   if (attr->size > kMaxSize)
     return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
   Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
-  if (cq == nullptr)
+  if (cq == nullptr || cq->ring_ == nullptr) {
+    delete cq;
     return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
+  }
   auto opened = cq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET)
     opened = WaitSet::check(attr->wait_set, domain.instance);
@@ -167,21 +169,18 @@ void Cq::overrun() {
 
 bool Cq::make_room() {
   if (overrun_) return false;
-  std::vector<Completion> bigger;
-  try {
-    // Without resource management the application asked not to be protected.
-    if (domain_.resource_management) bigger.resize(ring_.size() * 2);
-  } catch (const std::bad_alloc &) {
-  }
-  if (bigger.empty()) {
+  // Without resource management the application asked not to be protected.
+  Ring bigger;
+  if (domain_.resource_management) bigger = make_ring(2 * (mask_ + 1));
+  if (bigger == nullptr) {
     overrun();
     return false;
   }
   const size_t count = tail_ - head_;
   for (size_t i = 0; i < count; ++i) bigger[i] = ring_[(head_ + i) & mask_];
   ring_.swap(bigger);
-  room_ = ring_.size();
-  mask_ = room_ - 1;
+  mask_ = 2 * mask_ + 1;
+  room_ = mask_ + 1;
   head_ = 0;
   tail_ = count;
   return true;

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 
@@ -100,6 +102,20 @@ TEST(CqOpen, DefaultsAreAGoodQueue) {
   fi_cq_entry entry;
   EXPECT_EQ(fi_cq_read((*opened)->c(), &entry, 1), -FI_EAGAIN);
   EXPECT_EQ(fi_close((*opened)->base()), 0);
+}
+
+TEST(CqOpen, RoomThatIsNotUsedTakesNoMemory) {
+  TestDomain domain;
+  const auto resident = [] {
+    size_t total = 0, pages = 0;
+    std::ifstream("/proc/self/statm") >> total >> pages;
+    return pages * size_t(sysconf(_SC_PAGESIZE));
+  };
+  std::vector<std::unique_ptr<Queue>> queues;
+  const size_t before = resident();
+  for (int i = 0; i < 16; ++i)
+    queues.push_back(std::make_unique<Queue>(domain, attr_of(FI_WAIT_NONE, 1 << 18)));
+  EXPECT_LT(resident() - before, size_t(8) << 20) << "of 224 MiB";
 }
 
 TEST(CqOpen, WhatIsWrongIsSaid) {

@@ -372,12 +372,16 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     if (left() == 0) return -FI_EAGAIN;
   }
   Matcher &m = matcher(q.tagged);
-  Unexpected *u = nullptr;
-  if (!peek) {
-    u = find_claimed(q.tagged, q.context);
-  } else if (auto *a = q.tagged ? m.find_arrived(source, q.tag, q.ignore)
-                                : m.find_arrived(source, 0, 0)) {
-    u = static_cast<Unexpected *>(a);
+  const auto find = [&]() -> Unexpected * {
+    if (!peek) return find_claimed(q.tagged, q.context);
+    return static_cast<Unexpected *>(q.tagged ? m.find_arrived(source, q.tag, q.ignore)
+                                              : m.find_arrived(source, 0, 0));
+  };
+  Unexpected *u = find();
+  if (u == nullptr && peek && speaker().cq != nullptr) {
+    // Whoever looks again and again reads nothing but errors, for which no queue makes progress.
+    speaker().cq->engine().progress();
+    u = find();
   }
   if (u == nullptr) {
     report_none(q);

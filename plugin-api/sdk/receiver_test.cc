@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -175,6 +176,9 @@ class Fixture : public ::testing::Test, public ReceiverSink {
   static Message untagged(uint32_t source = 0) { return {.source = source}; }
   void arrive(Message m, std::string bytes) {
     Guard guard(domain.engine.lock());
+    came(m, std::move(bytes));
+  }
+  void came(Message m, std::string bytes) {  // the same, with the lock held
     m.length = bytes.size();
     if (Receive *r = receiver->match(m)) return place(*r, m, bytes);
     auto *s = new Saved;
@@ -416,6 +420,30 @@ TEST_F(ReceiverTest, WithoutAQueueTheCounterCounts) {
   EXPECT_EQ(received(), 2u);
   EXPECT_EQ(failed(), 1u);
   EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_F(ReceiverTest, APeekInVainMakesProgress) {
+  struct Network final : Poller {
+    explicit Network(std::function<void()> poll_) : poll(std::move(poll_)) {}
+    void on_poll() override {
+      std::exchange(poll, [] {})();
+    }
+    int wait_fds(int (&)[kMaxFds]) override { return 0; }
+    bool may_wait() override { return true; }
+    std::function<void()> poll;
+  };
+  Network network([&] { came(message(7), "abc"); });
+  domain.engine.add_poller(network);
+  ASSERT_EQ(look(8, 1, FI_PEEK), 0);  // not the one that it brings
+  ASSERT_EQ(look(7, 2, FI_PEEK), 0);
+  domain.engine.remove_poller(network);
+  const std::vector<Entry> all = entries();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].err, FI_ENOMSG);
+  EXPECT_EQ(all[1].context, 2u);
+  EXPECT_EQ(all[1].err, 0);
+  EXPECT_EQ(all[1].len, 3u);
+  EXPECT_EQ(look(7, 3, FI_PEEK | FI_DISCARD), 0);
 }
 
 TEST_F(ReceiverTest, ASelectiveQueueGetsWhatAsksForIt) {

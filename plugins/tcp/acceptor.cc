@@ -61,6 +61,10 @@ void Acceptor::close() {
   listening_ = false;
 }
 
+int Acceptor::release() {
+  return listening_ ? -1 : std::exchange(socket_, -1);
+}
+
 void Acceptor::on_event(uint32_t) {
   if (pause_ns_ != 0) {
     const uint64_t now = sdk::now_ns();

@@ -59,6 +59,8 @@ class Acceptor final : public sdk::Handler {
   bool listening() const { return listening_; }
   const sdk::SockAddr &name() const { return name_; }
   void close();
+  // The socket, bound and not listening: the caller's from now on. -1: there is none.
+  int release();
 
   void on_event(uint32_t events) override;
   void on_deadline() override;

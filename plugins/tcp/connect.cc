@@ -22,6 +22,7 @@ int Endpoint::setname(void *addr, size_t len) {
   sdk::Guard guard(engine_.lock());
   if (state_ != State::kOpen) return -FI_EOPBADSTATE;
   local_ = *address;
+  bound_.reset();
   return 0;
 }
 
@@ -61,12 +62,16 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
   if (state_ > State::kEnabled)
     return fail(FI_EISCONN, "the endpoint is connected or connecting already");
   WEFT_CHECK(enable());
-  WEFT_TRY(const int fd, open_socket(peer.family(), domain_.fabric().settings()));
-  if (local_.size() != 0 && local_.family() == peer.family() &&
-      !(local_.is_any() && local_.port() == 0)) {
-    if (auto bound = bind_socket(fd, local_); !bound) {
-      ::close(fd);
-      return bound;
+  if (bound_.get() >= 0 && local_.family() != peer.family()) bound_.reset();
+  int fd = bound_.release();
+  if (fd < 0) {
+    WEFT_TRY(fd, open_socket(peer.family(), domain_.fabric().settings()));
+    if (local_.size() != 0 && local_.family() == peer.family() &&
+        !(local_.is_any() && local_.port() == 0)) {
+      if (auto bound = bind_socket(fd, local_); !bound) {
+        ::close(fd);
+        return bound;
+      }
     }
   }
   if (::connect(fd, peer.c(), peer.size()) != 0 && errno != EINPROGRESS) {
@@ -214,7 +219,8 @@ int Endpoint::shutdown(uint64_t flags) {
   sdk::Guard guard(engine_.lock());
   if (state_ != State::kConnected) return not_connected();
   flush_output();
-  disconnect(FI_ECANCELED, false);
+  // Both sides hear that it is over: whoever shuts down may wait for that before he closes.
+  disconnect(FI_ECANCELED, true);
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "plugins/tcp/fabric.h"
+#include "plugins/tcp/passive_endpoint.h"
 #include "plugins/tcp/shared_receive.h"
 #include "plugins/tcp/socket.h"
 
@@ -84,13 +85,20 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings()));
   if (info.handle != nullptr) {
     sdk::Guard guard(domain.fabric().engine().lock());
-    ep->request_.reset(domain.fabric().take(info.handle));
-    if (ep->request_ == nullptr)
-      return fail(
-          FI_EINVAL,
-          "fi_endpoint: info->handle is no connection request that still waits for an answer");
-    ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
-    ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
+    if (PassiveEndpoint *pep = domain.fabric().find_passive(info.handle)) {
+      WEFT_TRY(const PassiveEndpoint::Address address, pep->give_address());
+      ep->local_ = address.local;
+      ep->bound_.reset(address.fd);
+    } else {
+      ep->request_.reset(domain.fabric().take(info.handle));
+      if (ep->request_ == nullptr)
+        return fail(
+            FI_EINVAL,
+            "fi_endpoint: info->handle is neither a connection request that still waits for "
+            "an answer nor a passive endpoint of this fabric");
+      ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
+      ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
+    }
   }
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);

@@ -22,6 +22,7 @@
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_queue.h>
 #include <weft/sdk/transfer.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <atomic>
 #include <memory>
@@ -215,6 +216,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   uint64_t current_fit_ = 0;      // bytes of it that fit
 
   sdk::SockAddr local_, peer_;
+  sdk::UniqueFd bound_;                      // a passive endpoint's, that holds local_
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
   std::unique_ptr<ConnectReader> answer_;    // active side, while connecting
   Keys keys_;

@@ -68,6 +68,12 @@ void Fabric::drop_requests_of(struct fid *pep) {
   });
 }
 
+PassiveEndpoint *Fabric::find_passive(fid_t handle) const {
+  for (PassiveEndpoint *pep : passive_)
+    if (pep->base() == handle) return pep;
+  return nullptr;
+}
+
 int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
   if (info == nullptr || pep == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, PassiveEndpoint::open(*this, *info, context), pep);

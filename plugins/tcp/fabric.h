@@ -44,6 +44,7 @@ class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFi
 };
 
 class Domain;
+class PassiveEndpoint;
 
 class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
  public:
@@ -62,6 +63,10 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   // none of ours).
   ConnectRequest *take(fid_t handle);
   void drop_requests_of(struct fid *pep);
+  // The same of passive endpoints, which give their address to an endpoint (fi_endpoint.3).
+  void remember(PassiveEndpoint *pep) { passive_.insert(pep); }
+  void forget(PassiveEndpoint *pep) { passive_.erase(pep); }
+  PassiveEndpoint *find_passive(fid_t handle) const;
 
   // fi_ops_fabric
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
@@ -83,6 +88,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   const uint32_t api_version_;
   Stats stats_;
   std::set<ConnectRequest *> requests_;
+  std::set<PassiveEndpoint *> passive_;
 };
 
 }  // namespace weft::tcp

@@ -49,6 +49,8 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
     return tl::unexpected(published.error());
   }
   fabric.children.fetch_add(1);
+  sdk::Guard guard(fabric.engine().lock());
+  fabric.remember(pep);
   return pep;
 }
 
@@ -79,9 +81,29 @@ int PassiveEndpoint::setname(void *addr, size_t len) {
   auto address = sdk::read_address(info_.front()->addr_format, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(fabric_.engine().lock());
-  if (acceptor_.listening()) return -FI_EOPBADSTATE;
-  local_ = *address;
+  if (acceptor_.listening() || taken_) return -FI_EOPBADSTATE;
+  // Held from here on, for whichever side of a connection it will be (fi_endpoint.3).
+  if (auto bound = acceptor_.bind(*address); !bound) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
+    return -bound.error().code;
+  }
+  local_ = acceptor_.name();
   return 0;
+}
+
+Result<PassiveEndpoint::Address> PassiveEndpoint::give_address() {
+  if (acceptor_.listening())
+    return fail(
+        FI_EOPBADSTATE,
+        "fi_endpoint: info->handle is a passive endpoint that listens at %s: its address is "
+        "in use",
+        local_.to_string().c_str());
+  if (taken_)
+    return fail(
+        FI_EINVAL,
+        "fi_endpoint: info->handle is a passive endpoint whose address another endpoint has");
+  taken_ = true;
+  return Address{local_, acceptor_.release()};
 }
 
 int PassiveEndpoint::getname(void *addr, size_t *len) {
@@ -91,7 +113,7 @@ int PassiveEndpoint::getname(void *addr, size_t *len) {
 
 int PassiveEndpoint::listen() {
   sdk::Guard guard(fabric_.engine().lock());
-  if (acceptor_.listening()) return -FI_EOPBADSTATE;
+  if (acceptor_.listening() || taken_) return -FI_EOPBADSTATE;
   if (eq_ == nullptr) return -FI_ENOEQ;
   auto started = start_listening();
   if (started) return 0;
@@ -100,7 +122,7 @@ int PassiveEndpoint::listen() {
 }
 
 Result<void> PassiveEndpoint::start_listening() {
-  WEFT_CHECK(acceptor_.bind(local_));
+  if (!acceptor_.bound()) WEFT_CHECK(acceptor_.bind(local_));
   if (auto listening = acceptor_.listen(backlog_); !listening) {
     acceptor_.close();
     return listening;
@@ -168,6 +190,7 @@ int PassiveEndpoint::close() {
   {
     sdk::Guard guard(fabric_.engine().lock());
     acceptor_.close();
+    fabric_.forget(this);
     fabric_.drop_requests_of(base());
   }
   if (eq_ != nullptr) {

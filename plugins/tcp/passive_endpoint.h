@@ -33,6 +33,15 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
 
+  // An endpoint takes the address over, with the socket that holds it (-1: it holds none yet); from
+  // then on this one can only be closed. Fails while it listens, or when it was taken already. With
+  // the engine's lock held.
+  struct Address {
+    sdk::SockAddr local;
+    int fd = -1;
+  };
+  Result<Address> give_address();
+
  private:
   PassiveEndpoint(Fabric &fabric, sdk::InfoList info, void *context);
   ~PassiveEndpoint() = default;
@@ -47,6 +56,7 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   sdk::SockAddr local_;
   sdk::Eq *eq_ = nullptr;
   int backlog_;
+  bool taken_ = false;  // an endpoint has its address
   Acceptor acceptor_;
 };
 

@@ -10,35 +10,15 @@
 #ifndef WEFT_PLUGINS_UDP_SOCKET_H
 #define WEFT_PLUGINS_UDP_SOCKET_H
 
-#include <unistd.h>
 #include <weft/result.h>
 #include <weft/sdk/address.h>
-
-#include <utility>
+#include <weft/sdk/unique_fd.h>
 
 #include "plugins/udp/settings.h"
 
 namespace weft::udp {
 
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd &operator=(UniqueFd &&other) noexcept {
-    reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  ~UniqueFd() { reset(); }
-  int get() const { return fd_; }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_ = -1;
-};
+using sdk::UniqueFd;
 
 // A non-blocking datagram socket with the settings applied. One of IPv6 takes no IPv4, so that an
 // address has one form only.

@@ -120,6 +120,63 @@ TEST(Cm, ConnectionRequestSaysWhoAsks) {
             p.active.name());
 }
 
+// fi_endpoint.3: an active endpoint may acquire the properties of a passive one, whose address is
+// held from fi_setname on.
+TEST(Cm, AnEndpointTakesOverAPassiveEndpointsAddress) {
+  Parties p;
+  Side side;
+  side.open(options_info(side.options).get());
+  Handle<fid_pep> pep;
+  must(fi_passive_ep(side.fabric, side.info.get(), pep.out(), nullptr));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  must(fi_setname(pep.fid(), &any, sizeof any));
+  sockaddr_in held{};
+  size_t length = sizeof held;
+  must(fi_getname(pep.fid(), &held, &length));
+  EXPECT_NE(held.sin_port, 0);
+  const int rival = ::socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_NE(::bind(rival, reinterpret_cast<sockaddr *>(&held), sizeof held), 0)
+      << "nobody else gets the address meanwhile";
+
+  side.info->handle = pep.fid();
+  side.make_endpoint(side.info.get());
+  sockaddr_in name{};
+  must(fi_getname(side.ep.fid(), &name, &length));
+  EXPECT_EQ(name.sin_port, held.sin_port);
+  // It has one address to give, and cannot use it any more itself.
+  Handle<fid_ep> second;
+  EXPECT_EQ(fi_endpoint(side.domain, side.info.get(), second.out(), nullptr), -FI_EINVAL);
+  must(fi_pep_bind(pep, side.eq.fid(), 0));
+  EXPECT_EQ(fi_listen(pep), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_setname(pep.fid(), &any, sizeof any), -FI_EOPBADSTATE);
+  pep.reset();
+  EXPECT_NE(::bind(rival, reinterpret_cast<sockaddr *>(&held), sizeof held), 0);
+  ::close(rival);
+
+  const std::string address = p.listener->address();
+  must(fi_connect(side.ep, address.data(), nullptr, 0));
+  const Event request = next_request(p.passive, {&side, &p.passive});
+  ASSERT_EQ(request.info->dest_addrlen, sizeof held);
+  EXPECT_EQ(static_cast<sockaddr_in *>(request.info->dest_addr)->sin_port, held.sin_port);
+  p.passive.make_endpoint(request.info.get());
+  must(fi_accept(p.passive.ep, nullptr, 0));
+  EXPECT_EQ(wait_event(side.eq, {&side, &p.passive}).type, uint32_t(FI_CONNECTED));
+}
+
+TEST(Cm, AListenerDoesNotGiveItsAddressAway) {
+  Parties p;
+  p.active.info->handle = p.listener->pep.fid();  // of another fabric object
+  Handle<fid_ep> ep;
+  EXPECT_EQ(fi_endpoint(p.active.domain, p.active.info.get(), ep.out(), nullptr), -FI_EINVAL);
+  p.passive.info->handle = p.listener->pep.fid();
+  EXPECT_EQ(fi_endpoint(p.passive.domain, p.passive.info.get(), ep.out(), nullptr),
+            -FI_EOPBADSTATE);
+  p.connect();
+  EXPECT_EQ(p.request().type, uint32_t(FI_CONNREQ));
+}
+
 TEST(Cm, RejectionFitsTheReadersBuffer) {
   const std::string why = text(256, 9);
   for (const size_t room : {size_t(0), size_t(10), size_t(256), size_t(300)}) {
@@ -347,7 +404,7 @@ void expect_flushed(Pair &pair, Side &side, void *context) {
   EXPECT_EQ(done.err, FI_ECANCELED);
 }
 
-TEST(Cm, ShutdownIsAnEventOfThePeerAndFlushesReceives) {
+TEST(Cm, ShutdownIsAnEventOfBothSidesAndFlushesReceives) {
   for (const bool active : {true, false}) {
     Pair pair;
     Side &one = active ? pair.a : pair.b, &other = active ? pair.b : pair.a;
@@ -370,7 +427,12 @@ TEST(Cm, ShutdownIsAnEventOfThePeerAndFlushesReceives) {
     for (char *buffer : buffers) expect_flushed(pair, other, buffer);
     pair.settle();
     EXPECT_FALSE(poll_eq(other.eq).has_value()) << "told once";
-    EXPECT_FALSE(poll_eq(one.eq).has_value()) << "no event for who called";
+    // Who called hears it too, as with stock libfabric: programs wait for it before they close.
+    const auto mine = poll_eq(one.eq);
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->type, uint32_t(FI_SHUTDOWN));
+    EXPECT_EQ(mine->fid, one.ep.fid());
+    EXPECT_FALSE(poll_eq(one.eq).has_value()) << "told once";
   }
 }
 

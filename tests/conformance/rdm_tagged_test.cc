@@ -348,6 +348,29 @@ TEST_P(RdmPeek, NothingToSeeIsNoMsg) {
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
 }
 
+// A program that peeks again and again reads nothing but errors, and waits for nothing.
+TEST_P(RdmPeek, WhoOnlyPeeksMakesProgress) {
+  RDM_NEEDS(FI_TAGGED);
+  covers("FI_PEEK");
+  Net net;
+  net.exchange(0, 1, 8);
+  std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
+  send(net, 0, 1, out, 8);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (bool found = false; !found;) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    fi_context context;
+    must(look(net, 8, FI_PEEK, &context));
+    const auto seen = poll_cq(net[1].rx_cq);
+    ASSERT_TRUE(seen.has_value()) << "a peek is answered at once";
+    found = seen->err != FI_ENOMSG;
+    fi_cq_read(net[0].tx_cq, nullptr, 0);  // the sender's own progress
+  }
+  receive(net[1], in, 8);
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
 TEST_P(RdmPeek, APeekTellsTheMetaDataAndLeavesTheMessage) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// UniqueFd: a descriptor with one owner, who closes it.
+//
+//   UniqueFd fd(::socket(...));
+//   if (fd.get() < 0) return fail(errno, ...);
+//   keep(fd.release());
+#ifndef WEFT_SDK_UNIQUE_FD_H
+#define WEFT_SDK_UNIQUE_FD_H
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace weft::sdk {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd &operator=(UniqueFd &&other) noexcept {
+    reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace weft::sdk
+
+#endif
