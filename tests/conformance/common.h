@@ -233,7 +233,7 @@ class Driver {
   void settle();
 
  private:
-  virtual std::optional<Completion> next(fid_cq *cq) { return poll(cq); }
+  virtual std::optional<Completion> next(fid_cq *cq) { return poll_cq(cq); }
 };
 
 // Bytes that differ from place to place and from seed to seed.

@@ -293,21 +293,7 @@ TEST_P(CqWait, TrafficWakesABlockedReader) {
       if (!first || received < kRounds) must(fi_send(me.ep, out, sizeof out, nullptr, 0, out));
     }
   };
-  std::string failure;
-  std::thread other([&] {
-    try {
-      play(pair.b, false);
-    } catch (const std::exception &error) {
-      failure = error.what();
-    }
-  });
-  try {
-    play(pair.a, true);
-  } catch (const std::exception &error) {
-    ADD_FAILURE() << error.what();
-  }
-  other.join();
-  EXPECT_EQ(failure, "");
+  in_two_threads([&] { play(pair.a, true); }, [&] { play(pair.b, false); });
 }
 
 TEST_P(CqWait, SignalWakesABlockedReader) {
@@ -430,21 +416,7 @@ TEST_P(CqNative, TrywaitThenPollMissesNothing) {
       if (!first || received < kRounds) must(fi_send(me.ep, out, sizeof out, nullptr, 0, out));
     }
   };
-  std::string failure;
-  std::thread other([&] {
-    try {
-      play(pair.b, false);
-    } catch (const std::exception &error) {
-      failure = error.what();
-    }
-  });
-  try {
-    play(pair.a, true);
-  } catch (const std::exception &error) {
-    ADD_FAILURE() << error.what();
-  }
-  other.join();
-  EXPECT_EQ(failure, "");
+  in_two_threads([&] { play(pair.a, true); }, [&] { play(pair.b, false); });
 }
 
 TEST_P(CqNative, TrywaitSaysThatSomethingIsThere) {

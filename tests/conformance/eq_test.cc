@@ -223,27 +223,19 @@ TEST_P(EqWait, ConnectionsAreMadeByBlockedReadersAlone) {
     event.info.reset(reinterpret_cast<fi_eq_cm_entry *>(buffer)->info);
     return event;
   };
-  std::string failure;
-  std::thread other([&] {
-    try {
-      const Event request = wait(passive);
-      passive.make_endpoint(request.info.get());
-      must(fi_accept(passive.ep, nullptr, 0));
-      EXPECT_EQ(wait(passive).type, uint32_t(FI_CONNECTED));
-      EXPECT_EQ(wait(passive).type, uint32_t(FI_SHUTDOWN));
-    } catch (const std::exception &error) {
-      failure = error.what();
-    }
-  });
-  try {
-    must(fi_connect(active.ep, address.data(), nullptr, 0));
-    EXPECT_EQ(wait(active).type, uint32_t(FI_CONNECTED));
-    must(fi_shutdown(active.ep, 0));
-  } catch (const std::exception &error) {
-    ADD_FAILURE() << error.what();
-  }
-  other.join();
-  EXPECT_EQ(failure, "");
+  in_two_threads(
+      [&] {
+        must(fi_connect(active.ep, address.data(), nullptr, 0));
+        EXPECT_EQ(wait(active).type, uint32_t(FI_CONNECTED));
+        must(fi_shutdown(active.ep, 0));
+      },
+      [&] {
+        const Event request = wait(passive);
+        passive.make_endpoint(request.info.get());
+        must(fi_accept(passive.ep, nullptr, 0));
+        EXPECT_EQ(wait(passive).type, uint32_t(FI_CONNECTED));
+        EXPECT_EQ(wait(passive).type, uint32_t(FI_SHUTDOWN));
+      });
 }
 
 TEST(EqNative, TrywaitThenPollSeesAConnectionRequest) {

@@ -2,6 +2,7 @@
 #include "tests/conformance/harness.h"
 
 #include <stdexcept>
+#include <thread>
 
 namespace weft::conformance {
 
@@ -61,10 +62,17 @@ std::string Side::peer() const {
   return address_of([this](void *buffer, size_t *size) { return fi_getpeer(ep, buffer, size); });
 }
 
-Listener::Listener(Side &side, const std::string &node) {
-  Options options = side.options;
+namespace {
+Info info_at(Options options, const std::string &node) {
   if (!node.empty()) options.node = node;
-  info = options_info(options, nullptr, FI_SOURCE);
+  return options_info(options, nullptr, FI_SOURCE);
+}
+}  // namespace
+
+Listener::Listener(Side &side, const std::string &node)
+    : Listener(side, *info_at(side.options, node)) {}
+
+Listener::Listener(Side &side, const fi_info &from) : info(fi_dupinfo(&from)) {
   must(fi_passive_ep(side.fabric, info.get(), pep.out(), this));
   must(fi_pep_bind(pep, side.eq.fid(), 0));
   must(fi_listen(pep));
@@ -104,6 +112,22 @@ Event next_request(Side &passive, std::initializer_list<Side *> sides) {
   if (event.type != FI_CONNREQ)
     throw std::runtime_error("instead of FI_CONNREQ came " + std::to_string(event.type));
   return event;
+}
+
+void in_two_threads(const std::function<void()> &here, const std::function<void()> &there) {
+  const auto what_of = [](const std::function<void()> &body) -> std::string {
+    try {
+      body();
+    } catch (const std::exception &error) {
+      return error.what();
+    }
+    return "";
+  };
+  std::string other_failure;
+  std::thread other([&] { other_failure = what_of(there); });
+  EXPECT_EQ(what_of(here), "");
+  other.join();
+  EXPECT_EQ(other_failure, "");
 }
 
 Pair::Pair(const Options &active, const Options &passive,

@@ -49,7 +49,9 @@ struct Side : Application {
 
 // A passive endpoint that listens.
 struct Listener {
-  explicit Listener(Side &side, const std::string &node = "");  // on its fabric and event queue
+  // On the fabric and the event queue of `side`, at any port of `node`, or as `info` says.
+  explicit Listener(Side &side, const std::string &node = "");
+  Listener(Side &side, const fi_info &info);
   std::string address() const;
 
   Info info;
@@ -71,17 +73,17 @@ class Pair : public Driver {
 
   Side a, b;
   std::unique_ptr<Listener> listener;
-
- private:
-  std::optional<Completion> next(fid_cq *cq) override { return poll_cq(cq); }
 };
 
 // Drives several sides at once until an event or a completion arrives at one of them.
 Event wait_event(fid_eq *eq, std::initializer_list<Side *> sides);
 bool until(const std::function<bool()> &predicate, std::initializer_list<Side *> sides,
            std::chrono::milliseconds time = kPatience);
-// Accepts the next connection request of `passive` on `ep_owner`, whose fabric it shares or is.
+// The next connection request of `passive`; throws when another event comes, or none.
 Event next_request(Side &passive, std::initializer_list<Side *> sides);
+
+// Calls one in this thread and one in another, and fails the test with what either throws.
+void in_two_threads(const std::function<void()> &here, const std::function<void()> &there);
 
 }  // namespace weft::conformance
 

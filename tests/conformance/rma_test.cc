@@ -384,16 +384,10 @@ TEST(RmaKeys, BasicModeNamesVirtualAddresses) {
   const Info info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get(), FI_VERSION(1, 4));
   ASSERT_EQ(info->domain_attr->mr_mode, int(FI_MR_BASIC));
   passive.open(info.get());
-  Handle<fid_pep> pep;
-  must(fi_passive_ep(passive.fabric, info.get(), pep.out(), nullptr));
-  must(fi_pep_bind(pep, passive.eq.fid(), 0));
-  must(fi_listen(pep));
-  char address[128];
-  size_t size = sizeof address;
-  must(fi_getname(pep.fid(), address, &size));
+  const Listener listener(passive, *info);
   active.open(info.get());
   active.make_endpoint(active.info.get());
-  must(fi_connect(active.ep, address, nullptr, 0));
+  must(fi_connect(active.ep, listener.address().data(), nullptr, 0));
   const Event request = next_request(passive, {&active, &passive});
   passive.make_endpoint(request.info.get());
   must(fi_accept(passive.ep, nullptr, 0));

@@ -14,7 +14,7 @@ namespace {
 constexpr int kCallers = 4;
 
 // A passive side with a shared receive context, and callers connected to it.
-struct Hub {
+struct Hub : Driver {
   explicit Hub(uint64_t more_caps = 0, size_t rx_size = 0) {
     Options options;
     options.caps = FI_MSG | FI_RMA | more_caps;
@@ -46,18 +46,9 @@ struct Hub {
       EXPECT_EQ(wait_event(hub->eq, {hub.get(), &caller}).type, uint32_t(FI_CONNECTED));
     }
   }
-  void progress() {
+  void progress() override {
     hub->progress();
     for (auto &caller : callers) caller->progress();
-  }
-  Done wait(fid_cq *cq) {
-    std::optional<Done> done;
-    const Deadline deadline;
-    while (!(done = poll_cq(cq)).has_value()) {
-      if (deadline.passed()) throw std::runtime_error("no completion came");
-      progress();
-    }
-    return *done;
   }
 
   std::unique_ptr<Side> hub;
@@ -240,16 +231,10 @@ TEST(Srx, AnAcceptedEndpointInheritsTheWishForOne) {
   const Info hints = options_info(options, nullptr, FI_SOURCE);
   hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
   hub.open(hints.get());
-  Handle<fid_pep> listener;
-  must(fi_passive_ep(hub.fabric, hints.get(), listener.out(), nullptr));
-  must(fi_pep_bind(listener, hub.eq.fid(), 0));
-  must(fi_listen(listener));
-  char address[256];
-  size_t size = sizeof address;
-  must(fi_getname(listener.fid(), address, &size));
+  const Listener listener(hub, *hints);
   caller.open(options_info({}).get());
   caller.make_endpoint(caller.info.get());
-  must(fi_connect(caller.ep, address, nullptr, 0));
+  must(fi_connect(caller.ep, listener.address().data(), nullptr, 0));
   const Event request = next_request(hub, {&hub, &caller});
   EXPECT_EQ(request.info->ep_attr->rx_ctx_cnt, size_t(FI_SHARED_CONTEXT));
   hub.make_unbound_endpoint(request.info.get());

@@ -64,6 +64,8 @@ class Net : public Driver {
                       const std::vector<uint8_t> &in);
 
  private:
+  std::optional<Completion> next(fid_cq *cq) override { return poll(cq); }  // with its source
+
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<fi_addr_t>> addresses_;
   std::vector<char> asleep_;
