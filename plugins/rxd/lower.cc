@@ -146,9 +146,10 @@ void Lower::wait(uint64_t end_ns) {
     const timespec left{time_t((at - now) / 1'000'000'000u), long((at - now) % 1'000'000'000u)};
     pollfd polled[kMaxFds];
     for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
+    domain_.engine().lock().unlock();
     ::ppoll(polled, nfds_t(count), &left, nullptr);
+    domain_.engine().lock().lock();
   }
-  if (now_ns() >= at) on_deadline();
 }
 
 // ---- paths ----

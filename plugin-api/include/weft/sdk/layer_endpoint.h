@@ -263,13 +263,14 @@ class LayerEndpoint : public Object<E, fid_ep>,
 
   // In end(): progress until over() holds, for close_linger_ns of the layer's options at most. What
   // was sent, or injected, is the endpoint's to deliver; so it is of the domain's other endpoints,
-  // which may be the peers.
+  // which may be the peers, and do not wake who sleeps in lower_.wait().
   template <class Over>
   void linger(Over over) {
+    constexpr uint64_t kOthers = 1'000'000;  // ns in which they are not looked at
     const uint64_t end = now_ns() + options().close_linger_ns;
     while (!over() && now_ns() < end) {
       domain().engine().progress();
-      if (!over()) lower_.wait(end);
+      if (!over()) lower_.wait(std::min(end, now_ns() + kOthers));
     }
   }
 
