@@ -53,7 +53,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   const sdk::SockAddr &name() const { return name_; }  // where it is bound
   // What peers can send to: of an endpoint that is bound to all addresses, the best of them.
   const sdk::SockAddr &reachable() const { return reachable_; }
-  // Sleeps until there may be something to do, at most until `end_ns`. The lock is let go meanwhile.
+  // Sleeps until there may be something to do, at most until `end_ns`. The lock is let go
+  // meanwhile.
   void wait(uint64_t end_ns);
 
   // Carrier
