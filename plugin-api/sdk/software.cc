@@ -27,13 +27,21 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
   info.ep_attr->tx_ctx_cnt = 1;
   info.ep_attr->rx_ctx_cnt = 1;
 
-  fi_domain_attr &domain = *info.domain_attr;
-  WEFT_CHECK(set_string(domain.name, path.domain));
+  WEFT_CHECK(set_string(info.domain_attr->name, path.domain));
+  fill_software_domain(*info.domain_attr, query, offer.mr_mode);
+
+  WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
+  info.fabric_attr->prov_version = offer.version;
+  info.fabric_attr->api_version = query.api_version;
+  return {};
+}
+
+void fill_software_domain(fi_domain_attr &domain, const GetinfoQuery &query, int mr_mode) {
   const fi_domain_attr none{};
   const fi_domain_attr &wanted = query.hints != nullptr && query.hints->domain_attr != nullptr
                                      ? *query.hints->domain_attr
                                      : none;
-  domain.caps = kDomainCaps;
+  domain.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   domain.threading = FI_THREAD_SAFE;
   domain.control_progress = progress(wanted.control_progress);
   domain.data_progress = progress(wanted.data_progress);
@@ -42,7 +50,7 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
   // The old words for all of the bits mean something by themselves.
   domain.mr_mode = wanted.mr_mode == FI_MR_BASIC || wanted.mr_mode == FI_MR_SCALABLE
                        ? wanted.mr_mode
-                       : wanted.mr_mode & offer.mr_mode;
+                       : wanted.mr_mode & mr_mode;
   domain.mr_key_size = sizeof(uint64_t);
   domain.mr_iov_limit = 1;
   domain.mr_cnt = SIZE_MAX;
@@ -55,11 +63,6 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
   domain.max_ep_rx_ctx = 1;
   domain.max_cntr_value = UINT64_MAX;
   domain.max_err_cntr_value = UINT64_MAX;
-
-  WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
-  info.fabric_attr->prov_version = offer.version;
-  info.fabric_attr->api_version = query.api_version;
-  return {};
 }
 
 }  // namespace weft::sdk

@@ -4,6 +4,7 @@
 #include <rdma/fi_domain.h>
 #include <weft/sdk/auth.h>
 #include <weft/sdk/layer_info.h>
+#include <weft/sdk/software.h>
 
 #include <algorithm>
 #include <string_view>
@@ -17,7 +18,6 @@ namespace {
 // the bytes of a remote access go to their places as they come.
 constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW |
                             FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-constexpr size_t kMany = 65536;  // objects of a domain
 
 }  // namespace
 
@@ -78,8 +78,6 @@ Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
 Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
   WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
-  const fi_domain_attr *asked = query.hints != nullptr ? query.hints->domain_attr : nullptr;
-  const int mr_mode = asked != nullptr ? asked->mr_mode : 0;
   for (fi_info *info = list.front(); info != nullptr; info = info->next) {
     *info->tx_attr = {};  // nothing of the inner endpoint is seen through ours
     *info->rx_attr = {};
@@ -96,19 +94,11 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     ep.msg_prefix_size = 0;
     ep.max_order_raw_size = 0;
     ep.max_order_waw_size = 0;
-    fi_domain_attr &domain = *info->domain_attr;
     // Nothing is needed: regions are this layer's. Random keys for those who can live with them.
-    domain.mr_mode =
-        mr_mode == FI_MR_BASIC || mr_mode == FI_MR_SCALABLE ? mr_mode : mr_mode & FI_MR_PROV_KEY;
-    domain.mr_key_size = sizeof(uint64_t);
-    domain.mr_cnt = SIZE_MAX;
-    domain.cq_data_size = sizeof(uint64_t);
-    domain.cq_cnt = domain.ep_cnt = domain.tx_ctx_cnt = domain.rx_ctx_cnt = kMany;
-    domain.cntr_cnt = kMany;
-    domain.max_cntr_value = UINT64_MAX;
-    domain.max_err_cntr_value = UINT64_MAX;
+    sdk::fill_software_domain(*info->domain_attr, query, FI_MR_PROV_KEY);
+    info->domain_attr->cq_data_size = sizeof(uint64_t);
     if (query.hints != nullptr) WEFT_CHECK(sdk::copy_auth_keys(*info, *query.hints));
-    for (size_t size : {ep.auth_key_size, domain.auth_key_size})
+    for (size_t size : {ep.auth_key_size, info->domain_attr->auth_key_size})
       if (size > sdk::kMaxAuthKey)
         return fail(FI_ENODATA, "rxd: an auth_key of %zu bytes: at most %zu", size,
                     sdk::kMaxAuthKey);

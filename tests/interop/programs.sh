@@ -4,6 +4,7 @@
 #   weft_lib=DIR              the folder of the library under test
 #   on weft fi_info -p tcp    runs a program on it; `on stock` on Debian's libfabric1
 #   pingpong NAME SERVER CLIENT LINES ADDRESS OPTIONS...   SERVER and CLIENT are weft or stock
+#   measure NAME SERVER CLIENT OPTIONS...                  weft-bench ($weft_bench), both ends here, every byte checked
 
 limit=60 # seconds for any one program: far more than it needs, so that nothing can hang
 work=$(mktemp -d)
@@ -99,5 +100,24 @@ pingpong() {
     fail "$name: server $server ended with $server_status, client $client with $client_status; expected $lines results"
     sed 's/^/    server: /' "$work/server"
     sed 's/^/    client: /' "$work/client"
+  fi
+}
+
+# folder WHICH: where the library is, for those who want to be told.
+folder() {
+  if [ "$1" = weft ]; then echo "$weft_lib"; else dirname "$stock_lib"; fi
+}
+stock_lib=$(ldconfig -p | awk '$1 == "libfabric.so.1" && $2 ~ /x86-64|AArch64/ { print $NF; exit }')
+
+measure() {
+  local name=$1 server=$2 client=$3
+  shift 3
+  [ -n "$stock_lib" ] || skip "no stock libfabric.so.1"
+  if LD_LIBRARY_PATH=$(folder "$client") timeout "$limit" "$weft_bench" --local --server-library-path "$(folder "$server")" \
+    "$@" --check --timeout $((limit - 10)) >"$work/out" 2>&1; then
+    pass "$name: server on $server, client on $client"
+  else
+    fail "$name: server on $server, client on $client"
+    tail -5 "$work/out"
   fi
 }

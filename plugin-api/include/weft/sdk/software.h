@@ -10,7 +10,8 @@
 //   info->tx_attr->size = settings_.tx_size;   // sizes, limits, orders and the protocol's number
 //
 // Not for a device, which has limits of its own, nor for layers, which have those of what is
-// beneath.
+// beneath (layer_info.h); but a layer that leaves nothing of its domain to that uses
+// fill_software_domain().
 #ifndef WEFT_SDK_SOFTWARE_H
 #define WEFT_SDK_SOFTWARE_H
 
@@ -28,6 +29,9 @@ struct SoftwareOffer {
 // Capabilities, addresses, names, versions and counts; what is not said here stays zero.
 Result<void> fill_software_info(fi_info &info, const IpPath &path, const GetinfoQuery &query,
                                 const SoftwareOffer &offer);
+
+// Of them the domain's attributes but its name. `mr_mode`: as above.
+void fill_software_domain(fi_domain_attr &domain, const GetinfoQuery &query, int mr_mode);
 
 }  // namespace weft::sdk
 
