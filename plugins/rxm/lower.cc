@@ -139,11 +139,11 @@ void Lower::wait(uint64_t end_ns) {
   const int count = wait_fds(fds);
   const uint64_t now = now_ns();
   if (count <= 0 || !may_wait() || now >= end_ns) return;
-  // Deadlines are the engine's, which is asked again then.
-  const auto timeout_ms = int(std::min<uint64_t>((end_ns - now) / 1'000'000u + 1, 10));
   pollfd polled[kMaxFds];
   for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
-  ::poll(polled, nfds_t(count), timeout_ms);
+  domain_.engine().lock().unlock();
+  ::poll(polled, nfds_t(count), int((end_ns - now) / 1'000'000u + 1));
+  domain_.engine().lock().lock();
 }
 
 // ---- connections ----

@@ -67,7 +67,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t iov_limit() const { return iov_limit_; }
   bool shares_receives() const { return shares_; }
   uint32_t receive_count() const { return receive_count_; }
-  // Waits, without progress, until something may have happened, at most until `end_ns`.
+  // Sleeps until there may be something to do, at most until `end_ns`. The lock is let go
+  // meanwhile.
   void wait(uint64_t end_ns);
 
   // Carrier

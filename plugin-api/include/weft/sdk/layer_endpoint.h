@@ -88,8 +88,8 @@ concept LayerParts =
   { owner.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
   owner.warn(text);
 
-  // Upper is an interface: while it is full, what arrives must wait. wait() sleeps until something
-  // may have happened, or until then.
+  // Upper is an interface: while it is full, what arrives must wait. wait() sleeps until there may
+  // be something to do, or until then, and lets the lock go meanwhile.
   { upper.core() } -> std::same_as<typename P::Core &>;
   { upper.is_full() } -> std::same_as<bool>;
   lower.on_poll();
