@@ -175,6 +175,25 @@ TEST_P(RdmLevel, TheBufferIsFreeAndTheMessageArrives) {
   }
 }
 
+// The shortest message of all: as programs say that they have come so far.
+TEST_P(RdmLevel, AMessageOfNoPieces) {
+  Options options;
+  options.tx_op_flags = GetParam();
+  if (!find_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
+  Net net(2, options);
+  fi_msg message{};
+  for (int i = 0; i < 3; ++i) {
+    message.addr = FI_ADDR_UNSPEC;
+    must(fi_recvmsg(net[1].ep, &message, FI_COMPLETION));
+    message.addr = net.at(0, 1);
+    net.post([&] { return fi_sendmsg(net[0].ep, &message, GetParam() | FI_COMPLETION); });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    const Completion got = net.wait(net[1].rx_cq);
+    EXPECT_EQ(got.err, 0);
+    EXPECT_EQ(got.len, 0u);
+  }
+}
+
 // A completion of FI_DELIVERY_COMPLETE waits for the target.
 TEST(RdmCompletion, DeliveryWaitsForTheTarget) {
   covers("FI_DELIVERY_COMPLETE");

@@ -767,10 +767,10 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
         flags |= FI_COMPLETION;
         ++op.tokens;
       }
-      const ssize_t rc =
-          write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.vector_count, op.data,
-                                 flags, token)
-                : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.vector_count, flags, token);
+      const ssize_t rc = write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors,
+                                                op.vector_count, op.data, flags, token)
+                               : carrier_.read(*c.link_, op.iov, op.count, op.vectors,
+                                               op.vector_count, flags, token);
       if (rc != 0) {
         if (token != nullptr) --op.tokens;
         return rc;
@@ -849,8 +849,8 @@ ssize_t Core::describe(TxOp &op) {
   if (op.vector_count != 0) return 0;  // done already, and the carrier had no room
   RmaVector vectors[kMaxVectors];
   uint8_t count = 0;
-  for (size_t i = 0; i < op.count; ++i) {
-    iovec iov = op.iov[i];
+  for (size_t i = 0; i < std::max<size_t>(op.count, 1); ++i) {
+    iovec iov = i < op.count ? op.iov[i] : iovec{};
     if (iov.iov_len == 0 && (op.length != 0 || i != 0)) continue;
     const size_t length = iov.iov_len;
     // A region of no bytes cannot be had: the header stands in for it.

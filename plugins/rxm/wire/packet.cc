@@ -24,7 +24,8 @@ bool is_atomic(uint8_t op) {
 Reject read_vectors(std::span<const uint8_t> data, Packet &packet) {
   if (data.size() < kVectorListSize) return Reject::kLength;
   const uint8_t count = data[kMaxVectors * sizeof(RmaVector)];
-  if (count == 0 || count > kMaxVectors) return Reject::kVectors;
+  const bool empty = packet.type == PacketType::kRendezvous && packet.size == 0;
+  if ((count == 0 && !empty) || count > kMaxVectors) return Reject::kVectors;
   std::memcpy(packet.vectors, data.data(), count * sizeof(RmaVector));
   packet.count = count;
   uint64_t total = 0;

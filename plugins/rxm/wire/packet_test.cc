@@ -158,6 +158,9 @@ TEST(Packet, WhatCannotBeIsRejected) {
   EXPECT_EQ(with(request, 160, 0), Reject::kVectors);
   EXPECT_EQ(with(request, 160, 5), Reject::kVectors);
   EXPECT_EQ(with(request, 40, 1), Reject::kVectors);  // another length
+  wire.count = 0;                                     // nothing is nowhere
+  EXPECT_EQ(parse(join(bytes_of(message(PacketType::kRendezvous, 0)), bytes_of(wire))).reject,
+            Reject::kNone);
   EXPECT_EQ(parse({request.data(), 167}).reject, Reject::kLength);
 }
 
