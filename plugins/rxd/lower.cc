@@ -331,12 +331,17 @@ void Lower::random(std::span<uint8_t> out) {
 // ---- progress ----
 
 void Lower::on_poll() {
-  if (!upper_.is_full()) read_completions();
-  upper_.core().poll();
+  upper_.core().set_full(upper_.is_full());
+  read_completions();
+  on_flush();
 }
 
+// Also when there is room again for what waits to be reported.
 void Lower::on_flush() {
+  const bool full = upper_.is_full();
+  upper_.core().set_full(full);
   upper_.core().poll();
+  if (full) domain_.engine().mark_dirty(*this);
 }
 
 int Lower::wait_fds(int (&fds)[kMaxFds]) {
@@ -346,7 +351,6 @@ int Lower::wait_fds(int (&fds)[kMaxFds]) {
 
 bool Lower::may_wait() {
   if (std::exchange(came_, false)) upper_.core().on_idle();
-  if (upper_.is_full()) return true;
   struct fid *fids[] = {&cq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
 }

@@ -37,7 +37,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   class Upper {
    public:
     virtual Core &core() = 0;
-    // What arrives must wait: nobody reads what is reported already.
+    // Nobody reads what is reported already: the core is told so.
     virtual bool is_full() = 0;
 
    protected:

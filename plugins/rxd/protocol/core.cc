@@ -215,6 +215,12 @@ const sdk::SockAddr *Core::address_of(uint32_t source) const {
   return peer != nullptr ? &peer->address : nullptr;
 }
 
+Core::Pair Core::pair_with(uint32_t index) const {
+  const Peer *peer = peer_at(index);
+  if (peer == nullptr || peer->weft == nullptr) return {};
+  return {peer->number ^ veil_, peer->weft->theirs().connection, peer->weft->cookie()};
+}
+
 // ---- operations ----
 
 TxOp *Core::take() {

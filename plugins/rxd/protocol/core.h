@@ -160,6 +160,9 @@ class Core {
   // True: the buffer is kept.
   bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer);
   void on_idle();  // nothing more to read, until later
+  // Before each round: nobody reads what was reported. What would report more waits then, and all
+  // else goes on: acknowledgements, answers, what the application itself asked for.
+  void set_full(bool full) { full_ = full; }
   // Each progress: what waited for room or for its pace.
   void poll() {
     if (!blocked_.empty()) resume();
@@ -175,6 +178,12 @@ class Core {
   size_t in_flight() const { return ops_.in_use(); }
   size_t peers() const { return slots_.size() - free_slots_.size(); }  // objects
   size_t unnamed_peers() const { return unnamed_; }
+  // What both ends of a connection agree on: their numbers, and the sum of their cookies.
+  struct Pair {
+    uint32_t ours = 0, theirs = 0, cookie = 0;
+    bool operator==(const Pair &) const = default;
+  };
+  Pair pair_with(uint32_t index) const;  // zeros: there is none
   const Statistics &statistics() const { return statistics_; }
   const Settings &settings() const { return settings_; }
 
@@ -182,6 +191,7 @@ class Core {
   Carrier &carrier() { return carrier_; }
   Owner &owner() { return owner_; }
   Inbox &inbox() { return inbox_; }
+  bool full() const { return full_; }
   Statistics &count() { return statistics_; }
   // How the receiver knows the peer: his index, or a number of one who has none.
   uint32_t source_of(const Peer &peer) const {
@@ -332,7 +342,7 @@ class Core {
   uint32_t depth_ = 0;  // calls into the core, one in the other
   uint32_t batch_ = 0;  // datagrams since on_idle()
   bool unflushed_ = false;
-  bool parting_ = false, down_ = false;
+  bool parting_ = false, down_ = false, full_ = false;
 };
 
 }  // namespace weft::rxd

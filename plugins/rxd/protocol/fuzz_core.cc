@@ -167,6 +167,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
     if (core_->start(*op, 2, &peer) != 0) core_->give(*op);
   }
   uint32_t next() { return sequence_++; }
+  void set_full(bool full) { core_->set_full(full); }
   bool low = false, full = false;
 
   // ---- Carrier ----
@@ -287,6 +288,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       case 8:
         target.low = (how & 1) != 0;
         target.full = (how & 2) != 0;
+        target.set_full((how & 4) != 0);
         target.idle();
         break;
       case 9:

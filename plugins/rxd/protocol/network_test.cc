@@ -378,6 +378,113 @@ TEST(Network, ForgedWordsOfStock) {
   world.check(true);
 }
 
+// Who does not read what was reported to him is no reason to give him up, and gives nobody up: what
+// he sends arrives, and all the rest when he reads.
+TEST(Network, WhoDoesNotReadHisCompletions) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    SCOPED_TRACE(seed);
+    // More than can be kept, or not.
+    const bool many = seed % 2 == 0;
+    const int count = many ? 1500 : 150;
+    World world(seed);
+    world.weather.loss = unsigned(world.some(100));
+    Settings settings = patient();
+    settings.tx_size = 2000;
+    settings.peer_timeout_ns = kSecond;
+    Node &a = world.add(0, settings), &b = world.add(1, settings);
+    b.reads = false;
+    for (int i = 0; i < count; ++i) {
+      b.post(3000, true);
+      a.send(1, i % 10 == 0 ? 3000 : 900, {.delivery = i % 3 == 0});
+    }
+    for (int i = 0; i < 100; ++i) {
+      a.post(3000, true);
+      b.send(0, 3000, {.transmit = true});
+      b.read(0, 3000, 7);
+      b.write(0, 3000, 7, false);
+    }
+    const size_t all = world.operations.size();
+    world.run(10 * kSecond);
+    // Those of b have ended, as far as only acknowledgements are missing; of a not all.
+    size_t ended[2] = {}, sent = 0;
+    for (const Operation &o : world.operations) {
+      if (o.ended == 0) continue;
+      ++ended[o.from];
+      if (o.from == 1 && o.kind == TxOp::Kind::kMessage) ++sent;
+    }
+    EXPECT_EQ(sent, 100U);
+    if (!many) {
+      EXPECT_EQ(ended[1], 300U);
+    }
+    EXPECT_LT(ended[0] + ended[1], all);
+    EXPECT_LE(b.datagrams_kept(), 256U);
+    EXPECT_EQ(a.datagrams_kept(), 0U);
+    b.reads = true;
+    b.wake();
+    EXPECT_TRUE(world.run_until(
+        [&] { return world.all_ended() && b.received.size() == size_t(count); }, 10 * kSecond));
+    world.check(true);
+    if (HasFailure()) return;
+  }
+}
+
+uint64_t seeds() {
+  if (const char *text = std::getenv("WEFT_SEEDS")) return std::strtoull(text, nullptr, 10);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 600;
+#else
+  return 10000;
+#endif
+}
+
+// Endpoints of two hosts all begin with all of the other at once. When all has calmed down both
+// ends of each connection must mean the same one, and nothing may have failed on the way there.
+TEST(Network, BothBeginAtOnce) {
+  constexpr size_t kEach = 2;
+  const uint64_t count = std::max<uint64_t>(seeds() / 2, 1);
+  uint64_t longest = 0;
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    World world(seed + 1'000'000);
+    world.weather = {.loss = 50 + unsigned(world.some(251)),
+                     .doubled = unsigned(world.some(100)),
+                     .delay = 1000 + world.some(100'000),
+                     .jitter = world.some(200'000)};
+    for (size_t i = 0; i < 2 * kEach; ++i) world.add(i, patient()).introduces = world.chance(500);
+    const auto exchange = [&](uint64_t spread) {
+      for (size_t i = 0; i < kEach; ++i)
+        for (size_t j = kEach; j < 2 * kEach; ++j)
+          for (const auto &[from, to] : {std::pair{i, j}, std::pair{j, i}}) {
+            world.node(to)->post(100, true);
+            world.after(world.some(spread), [&world, from, to] {
+              world.node(from)->send(to, 100, {.delivery = true});
+            });
+          }
+      world.run(spread);
+      return world.run_until([&] { return world.all_ended(); }, 60 * kSecond);
+    };
+    const uint64_t begin = world.now;
+    EXPECT_TRUE(exchange(1 + world.some(2 * kMillisecond))) << "somebody waits for ever";
+    longest = std::max(longest, world.now - begin);
+    // What is late comes, and all speak once more.
+    world.run(3 * kSecond);
+    EXPECT_TRUE(exchange(kMillisecond));
+    for (size_t i = 0; i < kEach; ++i)
+      for (size_t j = kEach; j < 2 * kEach; ++j) {
+        const Core::Pair a = world.node(i)->core().pair_with(uint32_t(j));
+        const Core::Pair b = world.node(j)->core().pair_with(uint32_t(i));
+        EXPECT_NE(a.cookie, 0U);
+        EXPECT_EQ(a, (Core::Pair{b.theirs, b.ours, b.cookie}));
+      }
+    world.check(true);
+    if (HasFailure()) {
+      ADD_FAILURE() << "seed " << seed;
+      return;
+    }
+  }
+  std::printf("%llu seeds; the longest took %.1f ms\n", (unsigned long long)count,
+              double(longest) / 1e6);
+}
+
 // What a seed is: how many endpoints, what weather, what happens.
 void run_seed(uint64_t seed) {
   World world(seed);
@@ -389,6 +496,7 @@ void run_seed(uint64_t seed) {
   world.weather.delay = 1000 + world.some(200'000);
   world.eagain = unsigned(world.some(100));
   if (world.chance(200)) world.low = unsigned(world.some(500));
+  if (world.chance(100)) world.full = unsigned(world.some(400));
   if (world.chance(300)) world.datagram = world.chance(500) ? 65000 : 9000;
   if (world.chance(100)) world.window = 8192;
   if (world.chance(150)) settings.unexpected_limit = 40'000;
@@ -546,15 +654,6 @@ void run_seed(uint64_t seed) {
     world.run_until([] { return false; }, 3 * kSecond);
   }
   world.check(all_well);
-}
-
-uint64_t seeds() {
-  if (const char *text = std::getenv("WEFT_SEEDS")) return std::strtoull(text, nullptr, 10);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 600;
-#else
-  return 10000;
-#endif
 }
 
 TEST(Network, Seeds) {

@@ -141,6 +141,7 @@ class World {
   std::vector<uint32_t> lives;
   unsigned eagain = 20;  // of a thousand sends
   unsigned low = 0;      // of a thousand times buffers are low
+  unsigned full = 0;     // of a thousand rounds that nobody has read what was reported
   size_t datagram = 1472;
   size_t window = 212992;
   uint64_t datagrams = 0;
@@ -209,6 +210,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   std::string last_warning;
   bool introduces = true;         // peers are in the address vector
   size_t stops_after = SIZE_MAX;  // receives: then it makes no progress any more
+  bool reads = true;              // its completions
 
   // ---- the application ----
   struct Form {
@@ -295,9 +297,10 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
                               .context = reinterpret_cast<void *>(memory_.size())}),
               0);
     settle();
-    reap();
+    if (reads) reap();
   }
   size_t posted() const { return receiver_.posted(); }
+  size_t datagrams_kept() const { return buffers_.size(); }
   // Completions: which message came in which receive.
   void reap() {
     fi_cq_tagged_entry e{};
@@ -328,12 +331,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   void wake() {
     if (std::exchange(woken_, true)) return;
-    later(1000 + world_.some(5000), [this] { progress(); });
+    later((cq_->full() ? 100'000 : 1000) + world_.some(5000), [this] { progress(); });
   }
   // A provider that reads until there is nothing more.
   void progress() {
     woken_ = false;
     if (received.size() >= stops_after) return;
+    const bool full = cq_->full() || world_.chance(world_.full);
+    core_->set_full(full);
     const bool came = !inbox_.empty();
     while (!inbox_.empty()) {
       auto buffer = std::make_unique<Buffer>();
@@ -347,9 +352,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     if (!came) core_->on_idle();
     core_->poll();
     settle();
-    reap();
+    if (reads) reap();
     // An application goes on for a while; what wants more than that has a deadline.
-    idle_ = came ? 0 : idle_ + 1;
+    idle_ = came || full ? 0 : idle_ + 1;
     if (idle_ < 5) wake();
   }
 

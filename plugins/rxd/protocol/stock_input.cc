@@ -133,6 +133,10 @@ StockConversation::Verdict StockConversation::take(const stock::Packet &p) {
   const bool more = p.type == stock::Type::kData || p.type == stock::Type::kAnswer;
   // A peer that begins something else has forgotten the rest.
   if (!more && arriving_.kind != Arriving::Kind::kNone) return Verdict::kNotNow;
+  // He repeats what would be reported to nobody, and hears that we are here.
+  const bool reports = p.type == stock::Type::kMessage || p.type == stock::Type::kTagged ||
+                       p.type == stock::Type::kWrite || p.type == stock::Type::kData;
+  if (reports && core_.full()) return Verdict::kNotNow;
   switch (p.type) {
     case stock::Type::kMessage:
     case stock::Type::kTagged:

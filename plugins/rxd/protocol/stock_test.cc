@@ -659,6 +659,33 @@ TEST(Stock, ThePeerComesBack) {
   EXPECT_EQ(a.got.back().tag, 5u);
 }
 
+// Who does not read what was reported to him is there all the same, and takes acknowledgements.
+TEST(Stock, NobodyReadsWhatWasReported) {
+  Net net(11);
+  Settings settings;
+  settings.peer_timeout_ns = 1 * kS;
+  Node a(net, 1, settings), b(net, 2, settings);
+  meet(net, a, 2);
+  Bytes in(5000), in2(5000), out = pattern_of(1, 5000);
+  b.core().set_full(true);
+  b.post(in, true);
+  a.post(in2, true);
+  const size_t there = a.send(2, out, true, 1);
+  const size_t back = b.send(1, out, true, 2);
+  net.run_for(5 * kS);
+  EXPECT_FALSE(a.ended(there));
+  EXPECT_TRUE(b.ended(back));
+  b.core().set_full(false);
+  ASSERT_TRUE(net.run([&] {
+    b.reap();
+    return a.all_ended() && !b.got.empty();
+  }));
+  EXPECT_EQ(a.done[there].err, 0);
+  EXPECT_EQ(b.done[back].err, 0);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(in2, out);
+}
+
 TEST(Stock, AReceiverIsToldOfHalfAMessage) {
   Net net(10);
   Settings settings;

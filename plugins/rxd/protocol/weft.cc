@@ -144,6 +144,7 @@ void WeftConversation::on_deadline(uint64_t now) {
 // Also at the end of a progress that brought something which is to be answered at once: the
 // application may go away with what it got.
 void WeftConversation::on_room() {
+  if (stalled_) resume();
   const uint64_t now = core_.carrier().now_ns();
   if (now < gather_until_ && channel_.owed() < Channel::Owed::kSoon && answers_ == nullptr &&
       pending_ == nullptr && !channel_.has_lost())

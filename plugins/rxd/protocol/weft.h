@@ -67,6 +67,7 @@ struct Kept {
   uint64_t number = 0;
   std::span<const uint8_t> bytes;
   Buffer *buffer = nullptr;
+  bool answered = false;  // what it answers was taken; the rest is kept
 };
 
 // A packet that was sent and not acknowledged, or waits to be sent.
@@ -176,10 +177,14 @@ class WeftConversation final : public Conversation {
   void arrived(OutPacket &p);
   bool take_data(const wire::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
                  uint64_t now);
-  bool keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer);
+  bool keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer, bool answered);
   void take_kept();
+  void resume();
+  static bool reports(const wire::Packet &packet);
+  static bool answers(const wire::FrameReader &frames);
   bool begun_here(const wire::Packet &packet) const;
-  bool process(const wire::Packet &packet);  // false: the conversation is over
+  enum class Frames : uint8_t { kAll, kAnswers, kOthers };
+  bool process(const wire::Packet &packet, Frames which);  // false: the conversation is over
   bool take_message(const wire::MessageFrame &f, std::span<const uint8_t> payload);
   bool take_payload(const wire::DataFrame &f, std::span<const uint8_t> payload);
   bool take_pull(const wire::PullFrame &f);
@@ -224,6 +229,7 @@ class WeftConversation final : public Conversation {
   bool wants_ping_ = false;
   bool starved_ = false;      // an operation waits for credit
   bool tell_credit_ = false;  // the peer may wait for it
+  bool stalled_ = false;      // packets are kept until somebody reads what was reported
   uint8_t probe_ = 0, probe_tries_ = 0, close_tries_ = 0, asked_ = 0;
   uint32_t datagram_, largest_;   // bytes: now, perhaps
   uint32_t seen_;                 // bytes, the largest that came

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "plugins/rxd/protocol/weft.h"
 
@@ -152,12 +153,13 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     share();
   }
   const bool in_order = arrival == Channel::Arrival::kInOrder;
-  if (ordered ? !in_order : !begun_here(packet)) {
-    if (in_order) {
+  const bool waits = (stalled_ || core_.full()) && reports(packet);
+  if (waits || (ordered ? !in_order : !begun_here(packet))) {
+    if (in_order && !waits) {
       // All before it is here, and still nobody began what it goes on with.
       return fail("data of an operation that was never begun");
     }
-    if (!keep(number, bytes, buffer)) {
+    if (!keep(number, bytes, buffer, waits)) {
       // No room: it is as if it were lost, but the peer should know what is missing before it.
       channel_.duplicate(packet.header, now);
       core_.want_room(peer_);
@@ -165,6 +167,12 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     }
     channel_.accept(number, packet.header, now);
     core_.want_room(peer_);
+    if (waits) {
+      stalled_ = true;
+      // The application may wait for this before it reads the rest.
+      process(packet, Frames::kAnswers);
+      end_settled();
+    }
     return true;
   }
   channel_.accept(number, packet.header, now);
@@ -177,18 +185,20 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     epoch_at_ = now;
     epoch_bytes_ = 0;
   }
-  if (process(packet) && kept_ != nullptr) take_kept();
+  if (process(packet, Frames::kAll) && kept_ != nullptr) take_kept();
   end_settled();
   return false;
 }
 
-bool WeftConversation::keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer) {
+bool WeftConversation::keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer,
+                            bool answered) {
   if (kept_count_ == kMaxKept || core_.carrier().buffers_low()) return false;
   Kept *k = pools_.kept.take();
   if (k == nullptr) return false;
   k->number = number;
   k->bytes = bytes;
   k->buffer = &buffer;
+  k->answered = answered;
   Kept **at = &kept_;
   while (*at != nullptr && (*at)->number < number) at = &(*at)->next;
   k->next = *at;
@@ -198,6 +208,7 @@ bool WeftConversation::keep(uint64_t number, std::span<const uint8_t> bytes, Buf
 }
 
 void WeftConversation::take_kept() {
+  stalled_ = false;
   for (Kept **at = &kept_; *at != nullptr;) {
     Kept *k = *at;
     // It was looked at when it came; the bytes are the same.
@@ -212,14 +223,53 @@ void WeftConversation::take_kept() {
       at = &k->next;
       continue;
     }
+    if (core_.full() && reports(*packet)) {
+      stalled_ = true;
+      core_.want_room(peer_);
+      for (; k != nullptr; k = k->next)
+        if (!std::exchange(k->answered, true) && !process(*wire::parse(k->bytes), Frames::kAnswers))
+          return;
+      return;
+    }
     *at = k->next;
     --kept_count_;
-    const bool goes_on = process(*packet);
+    const bool goes_on = process(*packet, k->answered ? Frames::kOthers : Frames::kAll);
     core_.carrier().release(*k->buffer);
     pools_.kept.give(k);
     if (!goes_on) return;
     if (ordered) at = &kept_;  // others may have waited for what began here
   }
+}
+
+bool WeftConversation::answers(const wire::FrameReader &frames) {
+  switch (frames.kind()) {
+    case wire::FrameKind::kPull:
+    case wire::FrameKind::kDone:
+    case wire::FrameKind::kResult:
+      return true;
+    case wire::FrameKind::kData:
+      return frames.data().answers;
+    default:
+      return false;
+  }
+}
+
+// Perhaps somebody has read what was reported.
+void WeftConversation::resume() {
+  if (core_.full()) return core_.want_room(peer_);
+  take_kept();
+  end_settled();
+  // The peer may wait for room, or credit.
+  if (!peer_.losing) send_acknowledgement(core_.carrier().now_ns());
+}
+
+// Whether it may end a receive, or report a write.
+bool WeftConversation::reports(const wire::Packet &packet) {
+  if (packet.header.has(wire::kFlagOrdered)) return true;
+  wire::FrameReader frames(packet);
+  while (frames.next())
+    if (frames.kind() == wire::FrameKind::kData && !frames.data().answers) return true;
+  return false;
 }
 
 // Whether everything that the packet's frames name has begun here.
@@ -233,9 +283,10 @@ bool WeftConversation::begun_here(const wire::Packet &packet) const {
   return true;
 }
 
-bool WeftConversation::process(const wire::Packet &packet) {
+bool WeftConversation::process(const wire::Packet &packet, Frames which) {
   wire::FrameReader frames(packet);
   while (frames.next()) {
+    if (which != Frames::kAll && answers(frames) != (which == Frames::kAnswers)) continue;
     bool good = true;
     switch (frames.kind()) {
       case wire::FrameKind::kMessage:
