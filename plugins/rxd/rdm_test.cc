@@ -125,6 +125,39 @@ TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
   EXPECT_EQ(in, out);
 }
 
+// Nobody reads what was received: what is sent, and waited for, goes on all the same.
+TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
+  Options small;
+  small.resource_mgmt = FI_RM_ENABLED;
+  small.rx_cq.size = 4;
+  constexpr size_t kCount = 200, kSize = 3000;
+  Net net(2, small);
+  std::vector<std::vector<uint8_t>> in(kCount, std::vector<uint8_t>(kSize)), back = in;
+  std::vector<uint8_t> out(kSize, 7);
+  for (size_t i = 0; i < kCount; ++i) {
+    must(fi_recv(net[1].ep, in[i].data(), kSize, nullptr, FI_ADDR_UNSPEC, &in[i]));
+    net.post([&] { return fi_send(net[0].ep, out.data(), kSize, nullptr, net.at(0, 1), &out); });
+  }
+  net.settle();
+  for (size_t i = 0; i < 10; ++i) {
+    must(fi_recv(net[0].ep, back[i].data(), kSize, nullptr, FI_ADDR_UNSPEC, &back[i]));
+    const iovec iov{out.data(), kSize};
+    fi_msg message{};
+    message.msg_iov = &iov;
+    message.iov_count = 1;
+    message.addr = net.at(1, 0);
+    message.context = &back[i];
+    net.post([&] { return fi_sendmsg(net[1].ep, &message, FI_DELIVERY_COMPLETE); });
+    EXPECT_EQ(net.wait(net[1].tx_cq).context, &back[i]);
+    EXPECT_EQ(net.wait(net[0].rx_cq).context, &back[i]);
+  }
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(net.wait(net[1].rx_cq).len, kSize);
+    EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+  }
+  for (const std::vector<uint8_t> &one : in) EXPECT_EQ(one, out);
+}
+
 // Offered behind the others.
 TEST(Rxd, ItIsNobodysDefault) {
   Info hints = conformance::make_hints(FI_MSG | FI_TAGGED);
