@@ -151,7 +151,8 @@ class Forger {
         content.resize(wire::kHeaderSize + random_() % 1400);
         for (uint8_t &byte : content) byte = uint8_t(random_());
         content[0] = wire::kMagic;
-        content[1] = uint8_t(1 + random_() % 10);
+        content[1] = wire::kGuard;
+        content[3] = uint8_t(1 + random_() % 10);
         break;
       default:
         content.resize(stock::kBase + random_() % 1400);

@@ -187,7 +187,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
       const auto *at = static_cast<const uint8_t *>(iov[i].iov_base);
       last_.insert(last_.end(), at, at + iov[i].iov_len);
     }
-    if (last_.size() > 1 && last_[0] == wire::kMagic && last_[1] == 3) accept_ = last_;
+    if (last_.size() > 3 && last_[0] == wire::kMagic && last_[3] == 3) accept_ = last_;
     return 0;
   }
   void flush() override {}

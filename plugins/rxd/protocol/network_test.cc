@@ -234,7 +234,10 @@ class StockPeer {
     world_.after(world_.weather.delay, [this, bytes] { world_.arrive(0, bytes); });
   }
   void hear(const std::vector<uint8_t> &bytes) {
-    if (bytes.at(0) != stock::kVersion) return;
+    if (bytes.at(0) != stock::kVersion) {
+      EXPECT_EQ(bytes.at(1), uint8_t(stock::Type::kRts)) << "stock takes it for its own";
+      return;
+    }
     const stock::Parsed parsed = stock::parse(bytes);
     ASSERT_EQ(parsed.reject, stock::Reject::kNone);
     const stock::Packet &p = parsed.packet;

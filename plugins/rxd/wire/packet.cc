@@ -59,8 +59,9 @@ class Fields {
   }
   Fields &header(const Header &header) {
     return u8(kMagic)
+        .u8(kGuard)
+        .u8(static_cast<uint8_t>(header.flags))
         .u8(static_cast<uint8_t>(header.kind))
-        .u16(header.flags)
         .u32(header.to)
         .u32(header.cookie)
         .u32(header.sequence)
@@ -107,9 +108,10 @@ Reject fill_header(std::span<const uint8_t> bytes, Header &header) {
   if (bytes.empty()) return Reject::kShort;
   if (bytes[0] != kMagic) return Reject::kMagic;
   if (bytes.size() < kHeaderSize) return Reject::kShort;
-  if (!is_kind(bytes[1])) return Reject::kKind;
-  header.kind = static_cast<PacketKind>(bytes[1]);
-  header.flags = load<uint16_t>(bytes.data() + 2);
+  if (bytes[1] != kGuard) return Reject::kMagic;
+  if (!is_kind(bytes[3])) return Reject::kKind;
+  header.kind = static_cast<PacketKind>(bytes[3]);
+  header.flags = bytes[2];
   header.to = load<uint32_t>(bytes.data() + 4);
   header.cookie = load<uint32_t>(bytes.data() + 8);
   header.sequence = load<uint32_t>(bytes.data() + 12);

@@ -52,7 +52,7 @@ const Header kHeader{.kind = PacketKind::kData,
                      .sequence = 0x0C0B0A09,
                      .time = 0x100F0E0D,
                      .checksum = 0x14131211};
-const std::string kHeaderText = "f704 0800 01020304 05060708 090a0b0c 0d0e0f10 11121314";
+const std::string kHeaderText = "f709 0804 01020304 05060708 090a0b0c 0d0e0f10 11121314";
 
 Reject reject_of(const Bytes &bytes) {
   const auto packet = parse(bytes);
@@ -99,19 +99,22 @@ TEST(Packet, HeadersThatAreNone) {
   }
   for (const uint8_t kind : {0, 11, 255}) {
     Bytes wrong = right;
-    wrong[1] = kind;
+    wrong[3] = kind;
     EXPECT_EQ(reject_of(wrong), Reject::kKind);
   }
   Bytes wrong = right;
+  wrong[1] = 4;  // a stock process would take it for one of its own
+  EXPECT_EQ(reject_of(wrong), Reject::kMagic);
+  wrong = right;
   wrong[2] = 0x28;
   EXPECT_EQ(reject_of(wrong), Reject::kFlags);
   wrong = right;
-  wrong[1] = uint8_t(PacketKind::kProbe);  // neither ordered, nor numbered
+  wrong[3] = uint8_t(PacketKind::kProbe);  // neither ordered, nor numbered
   EXPECT_EQ(reject_of(wrong), Reject::kFlags);
   wrong[2] = 0;
   EXPECT_EQ(reject_of(wrong), Reject::kSequence);
   for (const auto kind : {PacketKind::kAcknowledge, PacketKind::kClose}) {
-    wrong[1] = uint8_t(kind);  // without an acknowledgement
+    wrong[3] = uint8_t(kind);  // without an acknowledgement
     EXPECT_EQ(reject_of(wrong), Reject::kFlags);
   }
   EXPECT_EQ(reject_of(hex(kHeaderText)), Reject::kEmpty);
@@ -155,12 +158,12 @@ TEST(Packet, Acknowledgement) {
   wrong[kHeaderSize + 20] = 17;
   EXPECT_EQ(reject_of(wrong), Reject::kAcknowledgement);
   wrong = bytes;
-  wrong[1] = uint8_t(PacketKind::kClose);
+  wrong[3] = uint8_t(PacketKind::kClose);
   const auto close = parse(wrong);
   ASSERT_TRUE(close);
   EXPECT_TRUE(std::holds_alternative<Close>(close->content));
   // With frames behind it.
-  wrong[1] = uint8_t(PacketKind::kData);
+  wrong[3] = uint8_t(PacketKind::kData);
   EXPECT_EQ(reject_of(wrong), Reject::kEmpty);
   const Bytes with = wrong + hex("09000000");
   const auto data = parse(with);
@@ -188,7 +191,7 @@ TEST(Packet, Handshake) {
     const Bytes bytes = page.written();
     EXPECT_EQ(bytes.size(), kChallengeSize);
     EXPECT_LT(bytes.size(), 88u);  // of the RTS that asks for it: nothing is amplified
-    EXPECT_EQ(bytes, hex("f701 0000 00000000 00000000 00000000 00000000 00000000"
+    EXPECT_EQ(bytes, hex("f709 0001 00000000 00000000 00000000 00000000 00000000"
                          "0201000000000000") +
                          token);
     const auto packet = parse(bytes);
@@ -205,7 +208,7 @@ TEST(Packet, Handshake) {
     ASSERT_TRUE(page.writer.connect({}, 3, token_span, Name{name.data(), kNameSize}, kPart));
     const Bytes bytes = page.written();
     EXPECT_EQ(bytes.size(), kConnectSize);
-    EXPECT_EQ(bytes, hex("f702 0000 00000000 00000000 00000000 00000000 00000000"
+    EXPECT_EQ(bytes, hex("f709 0002 00000000 00000000 00000000 00000000 00000000"
                          "0300000000000000") +
                          token + name + part);
     const auto packet = parse(bytes);
@@ -222,7 +225,7 @@ TEST(Packet, Handshake) {
     ASSERT_TRUE(page.writer.accept({.to = 1, .cookie = 2}, 4, kPart));
     const Bytes bytes = page.written();
     EXPECT_EQ(bytes.size(), kAcceptSize);
-    EXPECT_EQ(bytes, hex("f703 0000 01000000 02000000 00000000 00000000 00000000"
+    EXPECT_EQ(bytes, hex("f709 0003 01000000 02000000 00000000 00000000 00000000"
                          "0400000000000000") +
                          part);
     const auto packet = parse(bytes);
