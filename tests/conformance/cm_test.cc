@@ -505,16 +505,16 @@ TEST(Cm, EventsOfAClosedEndpointAreGone) {
   p.passive.make_endpoint(p.request().info.get());
   must(fi_accept(p.passive.ep, nullptr, 0));
   uint32_t type = 0;
-  fi_eq_cm_entry entry;
+  alignas(fi_eq_cm_entry) char entry[sizeof(fi_eq_cm_entry)];
   ASSERT_TRUE(
-      until([&] { return fi_eq_read(p.active.eq, &type, &entry, sizeof entry, FI_PEEK) > 0; },
+      until([&] { return fi_eq_read(p.active.eq, &type, entry, sizeof entry, FI_PEEK) > 0; },
             {&p.active, &p.passive}));
   EXPECT_EQ(type, uint32_t(FI_CONNECTED));
   // Both close before they have read that they are connected.
   p.active.ep.reset();
   p.passive.ep.reset();
-  EXPECT_EQ(fi_eq_read(p.active.eq, &type, &entry, sizeof entry, 0), -FI_EAGAIN);
-  EXPECT_EQ(fi_eq_read(p.passive.eq, &type, &entry, sizeof entry, 0), -FI_EAGAIN);
+  EXPECT_EQ(fi_eq_read(p.active.eq, &type, entry, sizeof entry, 0), -FI_EAGAIN);
+  EXPECT_EQ(fi_eq_read(p.passive.eq, &type, entry, sizeof entry, 0), -FI_EAGAIN);
 }
 
 TEST(Cm, AnEndpointMayCloseInTheMiddleOfAMessage) {
