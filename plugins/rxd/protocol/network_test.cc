@@ -458,7 +458,7 @@ TEST(Network, BothBeginAtOnce) {
         for (size_t j = kEach; j < 2 * kEach; ++j)
           for (const auto &[from, to] : {std::pair{i, j}, std::pair{j, i}}) {
             world.node(to)->post(100, true);
-            world.after(world.some(spread), [&world, from, to] {
+            world.after(world.some(spread), [&world, from = from, to = to] {
               world.node(from)->send(to, 100, {.delivery = true});
             });
           }
