@@ -58,14 +58,14 @@ struct TxOp : Token {
   bool report = true;
   bool fence = false;
   bool queued = false;
-  bool sent = false;      // all of it was handed to the carrier
-  bool answer = false;    // ends by a packet of the peer
-  bool counted = false;   // in Connection::flights_
-  bool writing = false;   // rendezvous: the peer said where to
-  bool inject = false;    // the caller's memory is his again when the call returns
-  uint8_t count = 0;      // iov
+  bool sent = false;         // all of it was handed to the carrier
+  bool answer = false;       // ends by a packet of the peer
+  bool counted = false;      // in Connection::flights_
+  bool writing = false;      // rendezvous: the peer said where to
+  bool inject = false;       // the caller's memory is his again when the call returns
+  uint8_t count = 0;         // iov
   uint8_t vector_count = 0;  // vectors
-  uint8_t exposed = 0;    // registrations
+  uint8_t exposed = 0;       // registrations
   uint8_t result_count = 0;
   uint32_t slot = kNoIndex, generation = 0;
   uint32_t tokens = 0;  // at the carrier
