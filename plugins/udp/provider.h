@@ -36,9 +36,12 @@ inline constexpr weft_param kAll[] = {
                     "bytes of datagrams that a socket keeps until they are received (SO_RCVBUF), "
                     "as far as net.core.rmem_max permits; 0: the kernel's default",
                     0, 1 << 30),
-    sdk::size_param("sendbuf_size", "0",
-                    "bytes of datagrams on their way out (SO_SNDBUF); 0: the kernel's default", 0,
-                    1 << 30),
+    // Answers to forged addresses of the own subnet stay in it for seconds, until nobody has
+    // answered the kernel's question who that is: what goes to others must fit beside them.
+    sdk::size_param("sendbuf_size", "4M",
+                    "bytes of datagrams on their way out (SO_SNDBUF), as far as net.core.wmem_max "
+                    "permits; 0: the kernel's default",
+                    0, 1 << 30),
     sdk::int_param("multicast_hops", "1", "routers that datagrams to a group may pass", 0, 255),
     sdk::bool_param("offload", "1",
                     "let the kernel cut and join runs of equal datagrams (UDP_SEGMENT, UDP_GRO)"),
