@@ -25,6 +25,8 @@ constexpr size_t kPosted = 64;  // buffers posted at once, at most: the rest is 
 constexpr size_t kPostedBytes = 512 << 10;
 constexpr size_t kMinimum = 16;  // buffers, however large
 constexpr size_t kLargest = 65535;
+// Stock endpoints send so many bytes at once, whatever the interface carries: IP cuts them.
+constexpr size_t kStockDatagram = 1472;
 // What an unknown provider is trusted to hold while nobody reads.
 constexpr size_t kUnknownWindow = 128 << 10;
 constexpr uint64_t kRetryNs = 100'000;
@@ -42,6 +44,7 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   addr_format_ = inner.addr_format;
   size_ = std::min(inner.ep_attr->max_msg_size, kLargest);
   if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
+  room_ = options.stock_peers ? std::max(size_, kStockDatagram) : size_;
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
   inject_limit_ = inner.tx_attr->inject_size;
   prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp";
@@ -67,6 +70,7 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   sdk::InfoList list(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
+  if (prompt_) info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
   if (const int rc = fi_endpoint(domain_.inner(), info, &ep_, nullptr); rc != 0)
@@ -108,7 +112,7 @@ Result<void> Lower::look_around() {
 }
 
 void Lower::make_buffers() {
-  const size_t stride = (size_ + 63) / 64 * 64;
+  const size_t stride = (room_ + 63) / 64 * 64;
   const size_t count =
       std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
   // One for datagrams in more pieces than the provider takes.
@@ -265,7 +269,7 @@ void Lower::fill() {
   const size_t depth = std::min(kPosted, kPostedBytes / recent_size_);
   while (posted_ < depth && !free_.empty()) {
     Buffer *buffer = free_.back();
-    if (fi_recv(ep_, buffer->bytes, size_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
+    if (fi_recv(ep_, buffer->bytes, room_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
       return;  // with the next buffer that comes back
     free_.pop_back();
     ++posted_;
@@ -378,7 +382,7 @@ void Lower::read_completions() {
       }
       --posted_;
       came_ = true;
-      const size_t length = std::min(entries[i].len, size_);
+      const size_t length = std::min(entries[i].len, room_);
       recent_size_ = std::max(length, recent_size_ - recent_size_ / 16);
       if (!upper_.core().on_datagram({buffer.bytes, length}, buffer)) free_.push_back(&buffer);
     }
@@ -401,7 +405,7 @@ void Lower::read_failure() {
     WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
               "a datagram longer than %zu bytes was dropped: no peer was told that so many are "
               "taken",
-              size_);
+              room_);
   release(*buffer);
 }
 
