@@ -455,7 +455,7 @@ struct Front::Impl {
   int getinfo(const Question &question, fi_info **out) {
     *out = nullptr;
     prepare();
-    if ((question.flags & FI_PROV_ATTR_ONLY) != 0) return list_units(question, out);
+    if ((question.flags & FI_PROV_ATTR_ONLY) != 0) return list_units(question.version, out);
     DecisionRecord record = notes;
     if ((question.flags & FI_SOURCE) != 0 && question.node == nullptr &&
         question.service == nullptr) {
@@ -509,31 +509,17 @@ struct Front::Impl {
     }
   }
 
-  // Whether the prov_name of the hints speaks of a unit: by itself, or as a part of the stack that
-  // is called so.
-  bool is_asked_for(const UnitInfo &unit, const fi_info *hints) const {
-    if (hints == nullptr || hints->fabric_attr == nullptr ||
-        hints->fabric_attr->prov_name == nullptr)
-      return true;
-    const char *wanted = hints->fabric_attr->prov_name;
-    return admits(wanted, {&unit}) || std::ranges::any_of(slots, [&](const Slot &slot) {
-             return is_called(slot, wanted) &&
-                    std::ranges::find(slot.units, &unit) != slot.units.end();
-           });
-  }
-
-  // FI_PROV_ATTR_ONLY: one entry per unit that the hints' prov_name admits, nothing of it opened.
-  int list_units(const Question &question, fi_info **out) {
+  // FI_PROV_ATTR_ONLY: one entry per unit, nothing of it opened.
+  int list_units(uint32_t version, fi_info **out) {
     InfoPtr first;
     fi_info *last = nullptr;
     for (const UnitInfo &unit : loader->units()) {
-      if (!is_asked_for(unit, question.hints)) continue;
       InfoPtr info(alloc_info());
       if (info == nullptr) return -FI_ENOMEM;
       info->fabric_attr->prov_name = strdup(stack_name({&unit}).c_str());
       if (info->fabric_attr->prov_name == nullptr) return -FI_ENOMEM;
       info->fabric_attr->prov_version = unit.version;
-      info->fabric_attr->api_version = question.version;
+      info->fabric_attr->api_version = version;
       if (last == nullptr) {
         first = std::move(info);
         last = first.get();

@@ -214,32 +214,6 @@ TEST_F(FrontTest, AttributesOnlyOpensNothing) {
   EXPECT_THAT(mapped, Not(HasSubstr(fresh.path())));
 }
 
-TEST_F(FrontTest, AttributesOnlyOfWhatTheHintsName) {
-  site("version: 1\nstacks: {mine: [{hook: trace}, {layer: rxm}, {provider: tcp}]}\n");
-  Front &from = front();
-  const auto listed = [&](const char *name, int expected = 0) {
-    std::vector<std::string> names;
-    const InfoPtr list =
-        ask(from, hints_for(FI_EP_UNSPEC, name).get(), FI_PROV_ATTR_ONLY, expected);
-    for (const fi_info *info = list.get(); info != nullptr; info = info->next)
-      names.push_back(info->fabric_attr->prov_name);
-    return names;
-  };
-  EXPECT_THAT(listed("tcp"), ElementsAre("tcp"));
-  EXPECT_THAT(listed("TCP"), ElementsAre("tcp"));
-  EXPECT_THAT(listed("ofi_rxm"), ElementsAre("ofi_rxm"));
-  EXPECT_THAT(listed("rxm"), ElementsAre("ofi_rxm"));
-  EXPECT_THAT(listed("trace"), ElementsAre("trace"));
-  EXPECT_THAT(listed("tcp,udp"), ElementsAre("tcp", "udp"));
-  EXPECT_THAT(listed("tcp;ofi_rxm"), ElementsAre("ofi_rxm", "tcp")) << "both, one entry each";
-  EXPECT_THAT(listed("rxm;tcp"), ElementsAre("ofi_rxm", "tcp"));
-  EXPECT_THAT(listed("mine"), ElementsAre("ofi_rxm", "tcp"));
-  EXPECT_THAT(listed("sockets"), ElementsAre("tcp"));
-  EXPECT_THAT(listed("^tcp"), ElementsAre("verbs", "profile", "ofi_rxm", "trace", "udp", "broken"));
-  EXPECT_THAT(listed("nosuch", -FI_ENODATA), IsEmpty());
-  EXPECT_EQ(listed(nullptr).size(), 7u);
-}
-
 TEST_F(FrontTest, WhatNobodyChoseIsNeverOpened) {
   TestFolder fresh;
   install(fresh);
