@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plugins/rxd/wire/stock.h"
+
 namespace weft::rxd {
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local,
@@ -29,7 +31,7 @@ Result<void> Endpoint::begin() {
   local_ = lower_.name();
   core_.emplace(lower_, *this,
                 Settings{.tx_size = limits().tx_size,
-                         .first_datagram = std::min<size_t>(1472, lower_.max_datagram()),
+                         .first_datagram = std::min(stock::kDatagram, lower_.max_datagram()),
                          .checksum = options().checksum,
                          .unexpected_limit = options().unexpected_limit,
                          .peer_timeout_ns = options().peer_timeout_ns,

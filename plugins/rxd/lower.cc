@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "plugins/rxd/wire/stock.h"
+
 namespace weft::rxd {
 namespace {
 
@@ -25,8 +27,6 @@ constexpr size_t kPosted = 64;  // buffers posted at once, at most: the rest is 
 constexpr size_t kPostedBytes = 512 << 10;
 constexpr size_t kMinimum = 16;  // buffers, however large
 constexpr size_t kLargest = 65535;
-// Stock endpoints send so many bytes at once, whatever the interface carries: IP cuts them.
-constexpr size_t kStockDatagram = 1472;
 // What an unknown provider is trusted to hold while nobody reads.
 constexpr size_t kUnknownWindow = 128 << 10;
 constexpr uint64_t kRetryNs = 100'000;
@@ -44,7 +44,8 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   addr_format_ = inner.addr_format;
   size_ = std::min(inner.ep_attr->max_msg_size, kLargest);
   if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
-  room_ = options.stock_peers ? std::max(size_, kStockDatagram) : size_;
+  // Stock's have their size whatever the interface carries: IP cuts them.
+  room_ = options.stock_peers ? std::max(size_, stock::kDatagram) : size_;
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
   inject_limit_ = inner.tx_attr->inject_size;
   prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp";
@@ -243,7 +244,7 @@ int Lower::emit(const fi_msg &msg, uint64_t flags) {
 int Lower::send_copy(const fi_msg &msg, uint64_t flags) {
   size_t length = 0;
   for (size_t i = 0; i < msg.iov_count; ++i) length += msg.msg_iov[i].iov_len;
-  if (length > size_) return -FI_EMSGSIZE;
+  if (length > room_) return -FI_EMSGSIZE;
   const bool inject = length <= inject_limit_;
   if (free_leaving_.empty()) return -FI_EAGAIN;
   Buffer *buffer = free_leaving_.back();

@@ -106,7 +106,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   std::vector<sdk::SockAddr> own_;  // addresses of this host, without ports
   uint32_t addr_format_ = FI_SOCKADDR;
   size_t size_ = 0;       // of the largest datagram
-  size_t room_ = 0;       // for one that comes
+  size_t room_ = 0;       // for one that comes, or goes to a stock peer
   size_t window_ = 0;     // bytes
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;

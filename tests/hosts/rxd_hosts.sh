@@ -138,16 +138,26 @@ beside() {
   fi
 }
 
+# Sends that the left host's sockets had no room for, so far.
+refused() { ip netns exec $left awk '$1 == "Udp:" && ++n == 2 {print $7}' /proc/net/snmp; }
+
 limit_of_peers=1000 visitors=15000
 if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -gt $((visitors + 100)) ]; then
   beside "undisturbed"
   before=${peak:-0}
+  refused_before=$(refused)
   beside "flooded" --visitors $visitors --forged 30000
   # A thousand peers take 2 MiB, and 15,000 would take 25.
   if [ "${peak:-0}" -gt 0 ] && [ "$peak" -lt $((before + 10240)) ]; then
     pass "memory at most: $before KiB undisturbed, $peak KiB flooded"
   else
     fail "memory at most: $before KiB undisturbed, ${peak:-?} KiB flooded"
+  fi
+  # Answers to forged addresses, which nobody has, wait for ARP: what goes to the peer beside them must not wait, too.
+  if [ "$(refused)" = "$refused_before" ]; then
+    pass "the way out had room for all"
+  else
+    fail "$(($(refused) - refused_before)) sends of the left host found no room beside answers to forged addresses"
   fi
 else
   echo "left out: the flood, which needs $visitors open files; $(ulimit -Hn) are allowed"
