@@ -26,7 +26,7 @@ constexpr struct {
     {Test::kLat, "lat"},          {Test::kBw, "bw"},
     {Test::kRate, "rate"},        {Test::kWriteLat, "write_lat"},
     {Test::kWriteBw, "write_bw"}, {Test::kReadLat, "read_lat"},
-    {Test::kReadBw, "read_bw"},
+    {Test::kReadBw, "read_bw"},   {Test::kOverlap, "overlap"},
 };
 
 size_t Stride(size_t size) {

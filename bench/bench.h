@@ -37,7 +37,7 @@ inline uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-enum class Test { kLat, kBw, kRate, kWriteLat, kWriteBw, kReadLat, kReadBw };
+enum class Test { kLat, kBw, kRate, kWriteLat, kWriteBw, kReadLat, kReadBw, kOverlap };
 
 const char *TestName(Test test);
 bool ParseTest(const std::string &name, Test *test);

@@ -10,8 +10,6 @@
 
 namespace weft::bench {
 
-namespace {
-
 // The kernel's per-process counter may lag by some pages per CPU; the roll-up walks the page
 // tables.
 uint64_t ResidentBytes() {
@@ -23,6 +21,8 @@ uint64_t ResidentBytes() {
   }
   Fail("cannot read Rss from /proc/self/smaps_rollup");
 }
+
+namespace {
 
 template <class Open>
 ConnectionHolder Hold(uint32_t count, Open open) {

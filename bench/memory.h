@@ -24,6 +24,8 @@ struct MemoryResult {
   double connect_us = 0;  // Mean time to establish one connection.
 };
 
+// Of this process, in memory now.
+uint64_t ResidentBytes();
 // Raises the limit of open files as far as allowed; throws if `count` connections do not fit.
 void NeedFiles(uint32_t count);
 

@@ -13,6 +13,8 @@
 #ifndef WEFT_BENCH_PATTERNS_H_
 #define WEFT_BENCH_PATTERNS_H_
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "bench.h"
@@ -149,6 +151,71 @@ void StreamServerPrepare(Transport &t, Arena &arena, const Spec &spec) {
   }
 }
 
+// --- Overlap ------------------------------------------------------------------------------------
+
+// The client posts a window of messages and then computes, without progress. When the last of them
+// has arrived, by the clock of both, which is one where both are on one host; the server says it
+// with the acknowledgement. Each message begins with the time at which the window was begun.
+inline constexpr uint64_t kComputeNs = 1'000'000;
+
+template <class Transport>
+void OverlapClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) {
+  const uint64_t window = spec.window;
+  for (uint64_t i = 0; i < spec.iterations; ++i) {
+    const uint64_t start = NowNs();
+    for (uint64_t k = 0; k < window; ++k) {
+      Slot &tx = arena.tx(i * window + k);
+      memcpy(tx.data, &start, sizeof start);
+      t.Send(tx, spec.size, false);
+    }
+    while (NowNs() - start < kComputeNs) {
+    }
+    SpinUntil(t, [&] { return t.received() > i; });
+    for (uint64_t k = 0; k < window; ++k) {
+      SpinUntil(t, [&] { return !arena.tx(i * window + k).busy; });
+    }
+    uint64_t took = 0;
+    memcpy(&took, arena.control_rx(i).data, sizeof took);
+    samples->Add(took);
+    if (i + Arena::kControlSlots < spec.iterations) {
+      t.PostReceive(arena.control_rx(i + Arena::kControlSlots), Arena::kControlSize);
+    }
+  }
+}
+
+template <class Transport>
+void OverlapServer(Transport &t, Arena &arena, const Spec &spec) {
+  const uint64_t window = spec.window;
+  for (uint64_t i = 0; i < spec.iterations; ++i) {
+    SpinUntil(t, [&] { return t.received() >= (i + 1) * window; });
+    const uint64_t now = NowNs();
+    uint64_t start = 0;
+    memcpy(&start, arena.rx((i + 1) * window - 1).data, sizeof start);
+    if (i + 1 < spec.iterations) {
+      for (uint64_t k = 0; k < window; ++k) {
+        t.PostReceive(arena.rx((i + 1) * window + k), spec.size);
+      }
+    }
+    const uint64_t took = now - start;
+    Slot &ack = arena.control_tx(i);
+    if (ack.busy) SpinUntil(t, [&] { return !ack.busy; });
+    memcpy(ack.data, &took, sizeof took);
+    t.Send(ack, Arena::kControlSize, false);
+  }
+  DrainAcknowledgements(t, arena);
+}
+
+template <class Transport>
+void OverlapPrepare(Transport &t, Arena &arena, const Spec &spec, bool client) {
+  if (client) {
+    for (uint64_t i = 0; i < std::min<uint64_t>(Arena::kControlSlots, spec.iterations); ++i) {
+      t.PostReceive(arena.control_rx(i), Arena::kControlSize);
+    }
+  } else {
+    for (uint64_t k = 0; k < spec.window; ++k) t.PostReceive(arena.rx(k), spec.size);
+  }
+}
+
 // --- RMA ----------------------------------------------------------------------------------------
 
 template <class Transport>
@@ -265,7 +332,9 @@ void RequestServer(Transport &t, Arena &arena, const Spec &spec) {
 template <class Transport>
 void Prepare(Transport &t, Arena &arena, const Spec &spec, bool client) {
   const bool rma = Transport::kHasRma;
-  if (spec.test == Test::kLat || (!rma && spec.test == Test::kWriteLat)) {
+  if (spec.test == Test::kOverlap) {
+    OverlapPrepare(t, arena, spec, client);
+  } else if (spec.test == Test::kLat || (!rma && spec.test == Test::kWriteLat)) {
     PingPongPrepare(t, arena, spec);
   } else if (IsRead(spec.test)) {
     if (client) return;
@@ -303,6 +372,7 @@ void RunClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) {
     if (IsRead(spec.test)) return RequestClient(t, arena, spec, samples);
   }
   if (spec.test == Test::kLat) return PingPongClient(t, arena, spec, samples);
+  if (spec.test == Test::kOverlap) return OverlapClient(t, arena, spec, samples);
   StreamClient(t, arena, spec, samples);
 }
 
@@ -317,6 +387,7 @@ void RunServer(Transport &t, Arena &arena, const Spec &spec) {
     if (IsRead(spec.test)) return RequestServer(t, arena, spec);
   }
   if (spec.test == Test::kLat) return PingPongServer(t, arena, spec);
+  if (spec.test == Test::kOverlap) return OverlapServer(t, arena, spec);
   StreamServer(t, arena, spec);
 }
 

@@ -42,6 +42,7 @@ using nlohmann::json;
 
 constexpr int kProtocol = 1;  // Of the control connection: both sides must be the same program.
 constexpr size_t kMaxSize = 1u << 30;
+constexpr uint32_t kOverlapWindow = 8;
 
 const char *g_name = "weft-bench";  // In front of error messages: with --local two sides print.
 
@@ -118,12 +119,15 @@ size_t ParseSize(const std::string &text) {
 
 std::vector<size_t> ParseSizes(const std::string &text, Test test) {
   std::vector<size_t> sizes;
-  if (text.empty() && test == Test::kRate) return {64};
+  if (text.empty() && (test == Test::kRate || test == Test::kOverlap)) return {64};
   if (text.empty() || text == "all") {
     for (size_t size = 1; size <= (4u << 20); size *= 2) sizes.push_back(size);
     return sizes;
   }
   for (const std::string &part : Split(text)) sizes.push_back(ParseSize(part));
+  if (test == Test::kOverlap && std::ranges::any_of(sizes, [](size_t size) { return size < 8; })) {
+    Fail("overlap wants messages of at least 8 bytes, for the time in them");
+  }
   if (sizes.empty()) Fail("--sizes names no size");
   return sizes;
 }
@@ -570,14 +574,17 @@ class Client {
     spec.check = options_.check;
     spec.more = options_.more;
     spec.inject = options_.inject;
-    if (!IsLatency(test)) {
+    if (test == Test::kOverlap) {
+      spec.window = kOverlapWindow;
+    } else if (!IsLatency(test)) {
       const size_t in_flight = static_cast<size_t>(options_.in_flight_mib) << 20;
       spec.window = std::min<uint32_t>(
           options_.window, static_cast<uint32_t>(std::max<size_t>(2, in_flight / size)));
       if (engine_.fabric) spec.window = std::min(spec.window, engine_.fabric->MaxWindow());
     }
     spec.ack_every = spec.window;
-    if (options_.ack_every != 0 && options_.ack_every < spec.window && !IsLatency(test)) {
+    if (options_.ack_every != 0 && options_.ack_every < spec.window && !IsLatency(test) &&
+        test != Test::kOverlap) {
       spec.ack_every = options_.ack_every;
       spec.window -= spec.window % spec.ack_every;
     }
@@ -595,6 +602,12 @@ class Client {
       spec->iterations = std::min<uint64_t>(options_.iterations, 16);
       Execute(*spec, &samples, nullptr);
       spec->iterations = options_.iterations;
+      return;
+    }
+    if (spec->test == Test::kOverlap) {  // what it computes is the time that it takes
+      spec->iterations = 16;
+      Execute(*spec, &samples, nullptr);
+      spec->iterations = static_cast<uint64_t>(std::max(16.0, options_.seconds * 1e9 / kComputeNs));
       return;
     }
     spec->iterations = 8;
@@ -653,9 +666,12 @@ class Client {
   }
 
   static json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
-    const double total_ns = samples->total();
+    const double total_ns = spec.test == Test::kOverlap
+                                ? static_cast<double>(spec.iterations) * kComputeNs
+                                : samples->total();
     samples->Sort();
     // A round trip is two messages; a read is a round trip by nature.
+    const bool timed = IsLatency(spec.test) || spec.test == Test::kOverlap;
     const double scale = IsLatency(spec.test) && spec.test != Test::kReadLat ? 2e3 : 1e3;
     const auto us = [&](double fraction) {
       return static_cast<double>(samples->Percentile(fraction)) / scale;
@@ -671,8 +687,8 @@ class Client {
                      {"p50", us(0.5)},
                      {"p99", us(0.99)},
                      {"max", us(1)},
-                     {"mean", total_ns / static_cast<double>(samples->count()) / scale}}}};
-    if (IsLatency(spec.test)) {
+                     {"mean", samples->total() / static_cast<double>(samples->count()) / scale}}}};
+    if (timed) {
       result["value"] = us(0.5);
       result["unit"] = "us";
       result["better"] = "lower";
@@ -702,9 +718,10 @@ class Client {
         "write_lat: RMA writes with remote completion data, there and back, half a round trip",
         "write_bw: stream of RMA writes, acknowledged per window",
         "read_lat: RMA read, from post to completion",
-        "read_bw: stream of RMA reads"};
+        "read_bw: stream of RMA reads",
+        "overlap: 8 messages, then a millisecond without progress; until the last has arrived"};
     printf("\n%s\n", kTitles[static_cast<int>(test)]);
-    if (IsLatency(test)) {
+    if (IsLatency(test) || test == Test::kOverlap) {
       printf("%9s %9s %10s %10s %10s %10s %6s\n", "bytes", "rounds", "min us", "p50 us", "p99 us",
              "mean us", "wait%");
     } else {
@@ -714,7 +731,7 @@ class Client {
   }
 
   static void PrintResult(Test test, const json &r) {
-    if (IsLatency(test)) {
+    if (IsLatency(test) || test == Test::kOverlap) {
       const json &us = r.at("us");
       printf("%9zu %9llu %10.2f %10.2f %10.2f %10.2f %6.1f\n", r.at("size").get<size_t>(),
              r.at("iterations").get<unsigned long long>(), us.at("min").get<double>(),
@@ -905,9 +922,10 @@ int Main(int argc, char **argv) {
   app.add_flag("--raw", options.raw, "Measure a raw non-blocking TCP socket instead");
   app.add_flag("--raw-udp", options.raw_udp,
                "Measure a raw non-blocking UDP socket instead, with segmentation offload");
-  app.add_option("-t,--test", options.tests,
-                 "Comma list of lat bw rate write_lat write_bw read_lat read_bw memory startup, "
-                 "or all");
+  app.add_option(
+      "-t,--test", options.tests,
+      "Comma list of lat bw rate write_lat write_bw read_lat read_bw overlap memory startup, "
+      "or all");
   app.add_option("-S,--sizes", options.sizes,
                  "Comma list of sizes such as 1,64,4K,1M, or all: powers of two to 4M "
                  "(default: all; 64 for rate)");
@@ -979,8 +997,10 @@ int Main(int argc, char **argv) {
       ParseSizes(options.sizes, test);  // Complain before anything is started.
       tests.push_back(test);
     } else {
-      Fail("unknown test '%s': know lat bw rate write_lat write_bw read_lat read_bw memory startup",
-           name.c_str());
+      Fail(
+          "unknown test '%s': know lat bw rate write_lat write_bw read_lat read_bw overlap memory "
+          "startup",
+          name.c_str());
     }
   }
   json report = {{"program", "weft-bench"},

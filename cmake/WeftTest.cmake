@@ -1,8 +1,9 @@
-# weft_add_test(NAME SOURCES... LIBS...): a GoogleTest program that ctest runs as NAME.
+# weft_add_test(NAME SOURCES... LIBS... [OPTIMISED]): a GoogleTest program that ctest runs as NAME. OPTIMISED is for simulations,
+# which do most of their work in the test itself.
 # weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
 # LLVMFuzzerTestOneInput runs once over every file of the corpus, as an ordinary test.
 function(weft_add_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "OPTIMISED" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
@@ -13,7 +14,7 @@ function(weft_add_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(NOT WEFT_SANITIZE)  # half the time to compile; what they test is optimised as ever
+  if(NOT WEFT_SANITIZE AND NOT T_OPTIMISED)  # half the time to compile; what they test is optimised as ever
     target_compile_options(${name} PRIVATE -O0)
   endif()
   add_test(NAME ${name} COMMAND ${name})

@@ -192,23 +192,21 @@ class PolicyReader {
                bool all_read = true;
                const bool is_list = read_list(value, what, "[{layer: rxm}, {provider: verbs}]",
                                               diag_, [&](const Node &item) {
-                                                if (auto made = element(item))
+                                                if (auto made = element(item, all_read))
                                                   out.elements.push_back(std::move(*made));
-                                                else
-                                                  all_read = false;
                                               });
-               if (!is_list) return;
-               if (value.items.empty())
+               if (is_list && value.items.empty())
                  diag_.error(value.where, what + " is empty",
                              "list its elements from the application down to the wire, the "
                              "provider last");
-               else if (all_read)
+               else if (is_list && all_read)
                  check_order(out, what);
                policy_.stacks.push_back(std::move(out));
              });
   }
 
-  std::optional<StackElement> element(const Node &node) {
+  // What has a name at least; `whole` is cleared where something is wrong with it.
+  std::optional<StackElement> element(const Node &node, bool &whole) {
     StackElement out;
     out.where = node.where;
     const Node *named = nullptr;
@@ -249,7 +247,8 @@ class PolicyReader {
                   "remove 'on_unavailable: skip'");
       good = false;
     }
-    if (!is_map || !good) return std::nullopt;
+    if (!is_map || !good) whole = false;
+    if (out.name.empty()) return std::nullopt;
     return out;
   }
 
@@ -377,10 +376,14 @@ class PolicyReader {
 
 }  // namespace
 
-std::optional<Policy> parse_policy(std::string_view text, Diagnostics &diag) {
+std::optional<Policy> parse_policy_in_part(std::string_view text, Diagnostics &diag) {
   const std::optional<Node> root = parse_tree(text, diag);
   if (!root) return std::nullopt;
-  Policy policy = PolicyReader(diag).read(*root);
+  return PolicyReader(diag).read(*root);
+}
+
+std::optional<Policy> parse_policy(std::string_view text, Diagnostics &diag) {
+  std::optional<Policy> policy = parse_policy_in_part(text, diag);
   if (diag.has_errors()) return std::nullopt;
   return policy;
 }

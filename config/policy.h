@@ -73,6 +73,10 @@ struct Policy {
 // Nothing if `diag` has an error.
 std::optional<Policy> parse_policy(std::string_view text, Diagnostics &diag);
 
+// What could be read, whatever errors `diag` has: not to be obeyed, but its names can be checked.
+// Nothing if the text is no YAML.
+std::optional<Policy> parse_policy_in_part(std::string_view text, Diagnostics &diag);
+
 }  // namespace weft::config
 
 #endif

@@ -255,6 +255,25 @@ TEST(Policy, TwiceInAListIsAWarning) {
 // ---- what is refused
 // -----------------------------------------------------------------------------------------
 
+// What could be read of a file with errors comes along, for a check of its names.
+TEST(PolicyErrors, TheRestIsReadAllTheSame) {
+  const auto answer = read_policy(
+      "version: 1\nproviders: {disable: [upd], rnak: []}\nuse: [a]\n"
+      "stacks: {s: [{layer: rxn, on_unavailable: perhaps}, {provdier: x}, {hook: trace}]}\n"
+      "params: {tcp: {key: 1}}\n");
+  EXPECT_EQ(answer.code, -FI_EINVAL);
+  ASSERT_NE(answer.view, nullptr);
+  ASSERT_EQ(answer->disable_count, 1u);
+  EXPECT_STREQ(answer->disable[0].name, "upd");
+  EXPECT_EQ(answer->use_count, 1u);
+  ASSERT_EQ(answer->stack_count, 1u);
+  ASSERT_EQ(answer->stacks[0].element_count, 2u);
+  EXPECT_STREQ(answer->stacks[0].elements[0].name, "rxn");
+  EXPECT_STREQ(answer->stacks[0].elements[1].name, "trace");
+  EXPECT_EQ(answer->param_count, 1u);
+  EXPECT_EQ(read_policy("version: [1\n").view, nullptr) << "no YAML at all";
+}
+
 TEST(PolicyErrors, FullText) {
   const auto answer = read_policy("version: 1\n# sites\nprovidrs: {}\n");
   ASSERT_EQ(answer.diagnostics.size(), 1u);

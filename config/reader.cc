@@ -201,7 +201,7 @@ int32_t read(Parse parse, const char *path, const char *text, size_t size, weft_
     diagnostics.deliver(path, diag, arg);
     if (!owned) return -FI_EINVAL;
     *out = owned.release();
-    return 0;
+    return diagnostics.has_errors() ? -FI_EINVAL : 0;
   } catch (const std::bad_alloc &) {
     tell(path, diag, arg, "out of memory while reading the file");
   } catch (const std::exception &e) {
@@ -214,7 +214,7 @@ int32_t read(Parse parse, const char *path, const char *text, size_t size, weft_
 
 int32_t read_policy(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg,
                     weft_policy **out) {
-  return read<OwnedPolicy>(parse_policy, path, text, size, diag, arg, out);
+  return read<OwnedPolicy>(parse_policy_in_part, path, text, size, diag, arg, out);
 }
 void free_policy(weft_policy *policy) {
   delete static_cast<OwnedPolicy *>(policy);

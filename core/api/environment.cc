@@ -33,7 +33,8 @@ Environment Environment::of_process() {
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
-    if (name.starts_with("FI_") || name.starts_with("XDG_") || name == "HOME") {
+    if (name.starts_with("FI_") || name.starts_with("XDG_") || name == "HOME" ||
+        name == "WEFT_WHY") {
       environment.variables.emplace(name, text.substr(equals + 1));
     }
   }

@@ -17,7 +17,7 @@
 namespace weft {
 
 struct Environment {
-  std::map<std::string, std::string> variables;  // FI_*, HOME and XDG_*; none where `secure`
+  std::map<std::string, std::string> variables;  // FI_*, HOME, XDG_*, WEFT_WHY; none where `secure`
   std::string library_folder;                    // absolute, links resolved; empty if unknown
   bool secure = false;                           // AT_SECURE: set-user-id and the like
 

@@ -35,7 +35,7 @@ int guarded(F body) noexcept try {
 } catch (const std::bad_alloc &) {
   return -FI_ENOMEM;
 } catch (const std::exception &error) {
-  process().log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
+  process().log.say(FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
   return -FI_EOTHER;
 }
 
@@ -50,11 +50,11 @@ int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *s
   *info = nullptr;
   return guarded([&] {
     if (FI_VERSION_LT(kApiVersion, version)) {
-      process().log.notice("fi_getinfo: the application asks for API " +
-                           std::to_string(FI_MAJOR(version)) + "." +
-                           std::to_string(FI_MINOR(version)) + ", this library has " +
-                           std::to_string(FI_MAJOR_VERSION) + "." +
-                           std::to_string(FI_MINOR_VERSION) + ": install a newer library");
+      process().log.say(FI_LOG_WARN, FI_LOG_CORE, "fi_getinfo", __LINE__,
+                        "the application asks for API " + std::to_string(FI_MAJOR(version)) + "." +
+                            std::to_string(FI_MINOR(version)) + ", this library has " +
+                            std::to_string(FI_MAJOR_VERSION) + "." +
+                            std::to_string(FI_MINOR_VERSION) + ": install a newer library");
       return -FI_ENOSYS;
     }
     InfoPtr widened;

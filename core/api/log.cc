@@ -5,9 +5,11 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 #include "core/base/nearest.h"
@@ -76,6 +78,27 @@ const char *index_name(const T &names, int index) {
   return index >= 0 && static_cast<size_t>(index) < std::size(names) ? names[index].data() : "?";
 }
 
+int no_bind(struct fid *, struct fid *, uint64_t) {
+  return -FI_ENOSYS;
+}
+int no_control(struct fid *, int, void *) {
+  return -FI_ENOSYS;
+}
+int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
+  return -FI_ENOSYS;
+}
+int import_tostr(const struct fid *fid, char *buf, size_t len) {
+  std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
+  return 0;
+}
+int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
+  return -FI_ENOSYS;
+}
+
+bool same_calls(const fi_ops_log &a, const fi_ops_log &b) {
+  return a.size == b.size && a.enabled == b.enabled && a.ready == b.ready && a.log == b.log;
+}
+
 uint64_t now_ms() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    std::chrono::steady_clock::now().time_since_epoch())
@@ -85,7 +108,15 @@ uint64_t now_ms() {
 }  // namespace
 
 Log::Log(const Environment &environment, Sink sink)
-    : sink_(sink ? std::move(sink) : Sink(to_stderr)) {
+    : sink_(sink ? std::move(sink) : Sink(to_stderr)),
+      import_ops_{{.size = sizeof(fi_ops),
+                   .close = close_import,
+                   .bind = no_bind,
+                   .control = no_control,
+                   .ops_open = no_ops_open,
+                   .tostr = import_tostr,
+                   .ops_set = no_ops_set},
+                  this} {
   read_level(environment);
   read_subsystems(environment);
   read_interval(environment);
@@ -96,9 +127,8 @@ void Log::read_level(const Environment &environment) {
   const std::string *value = environment.find("FI_LOG_LEVEL");
   if (value == nullptr || value->empty()) return;
   const int level = index_of(kLevels, *value);
-  if (level >= 0) {
-    level_ = level;
-  } else {
+  level_ = level >= 0 ? level : static_cast<int>(FI_LOG_WARN);
+  if (level < 0) {
     notice("FI_LOG_LEVEL=" + *value + ": unknown level; " + known(kLevels, *value) +
            "; using warn");
   }
@@ -180,10 +210,10 @@ const fi_provider *Log::provider_record(const char *provider) const {
 
 bool Log::enabled(const char *provider, fi_log_level level, fi_log_subsys subsys,
                   const char *also_known_as) const noexcept try {
-  if (struct fid_logging *imported = imported_.load(std::memory_order_acquire)) {
-    if (FI_CHECK_OP(imported->ops, struct fi_ops_log, enabled)) {
+  if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire)) {
+    if (FI_CHECK_OP(imported, struct fi_ops_log, enabled)) {
       const uint64_t flags = filter_passes(provider, also_known_as) ? 0 : FI_LOG_PROV_FILTERED;
-      return imported->ops->enabled(provider_record(provider), level, subsys, flags) != 0;
+      return imported->enabled(provider_record(provider), level, subsys, flags) != 0;
     }
   }
   const auto bit = static_cast<unsigned>(subsys);
@@ -195,10 +225,10 @@ bool Log::enabled(const char *provider, fi_log_level level, fi_log_subsys subsys
 
 bool Log::ready(const char *provider, fi_log_level level, fi_log_subsys subsys,
                 uint64_t *showtime) const noexcept try {
-  if (struct fid_logging *imported = imported_.load(std::memory_order_acquire)) {
-    if (FI_CHECK_OP(imported->ops, struct fi_ops_log, ready)) {
+  if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire)) {
+    if (FI_CHECK_OP(imported, struct fi_ops_log, ready)) {
       const uint64_t flags = filter_passes(provider, nullptr) ? 0 : FI_LOG_PROV_FILTERED;
-      return imported->ops->ready(provider_record(provider), level, subsys, flags, showtime) != 0;
+      return imported->ready(provider_record(provider), level, subsys, flags, showtime) != 0;
     }
   }
   if (!enabled(provider, level, subsys)) return false;
@@ -219,12 +249,12 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
   if (text.ends_with('\n')) text.remove_suffix(1);
   std::string clean;
   clean.reserve(text.size() + 128);
-  if (struct fid_logging *imported = imported_.load(std::memory_order_acquire)) {
-    if (FI_CHECK_OP(imported->ops, struct fi_ops_log, log)) {
+  if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire)) {
+    if (FI_CHECK_OP(imported, struct fi_ops_log, log)) {
       append_clean(clean, text);
       clean += '\n';
-      imported->ops->log(provider_record(provider), level, subsys, func != nullptr ? func : "",
-                         line, clean.c_str());
+      imported->log(provider_record(provider), level, subsys, func != nullptr ? func : "", line,
+                    clean.c_str());
       return;
     }
   }
@@ -246,11 +276,11 @@ void Log::notice(std::string_view text) noexcept try {
     if (!noticed_.emplace(text).second) return;
   }
   std::string line;
-  if (struct fid_logging *imported = imported_.load(std::memory_order_acquire);
-      imported != nullptr && FI_CHECK_OP(imported->ops, struct fi_ops_log, log)) {
+  if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire);
+      imported != nullptr && FI_CHECK_OP(imported, struct fi_ops_log, log)) {
     append_clean(line, text);
     line += '\n';
-    imported->ops->log(provider_record(kCore), FI_LOG_WARN, FI_LOG_CORE, "notice", 0, line.c_str());
+    imported->log(provider_record(kCore), FI_LOG_WARN, FI_LOG_CORE, "notice", 0, line.c_str());
     return;
   }
   line = "libfabric: ";
@@ -260,10 +290,37 @@ void Log::notice(std::string_view text) noexcept try {
 } catch (...) {
 }
 
-int Log::import(struct fid_logging *logging) noexcept {
+void Log::say(fi_log_level level, fi_log_subsys subsys, const char *func, int line,
+              std::string_view text) noexcept {
+  if (enabled(nullptr, level, subsys)) write(nullptr, level, subsys, func, line, text);
+}
+
+int Log::import(struct fid_logging *logging) noexcept try {
   if (logging == nullptr || logging->fid.fclass != FI_CLASS_LOG || logging->ops == nullptr)
     return -FI_EINVAL;
-  imported_.store(logging, std::memory_order_release);
+  // A table of an older release is shorter: what lies behind it is not read.
+  fi_ops_log calls{};
+  calls.size = std::min(logging->ops->size, sizeof calls);
+  std::memcpy(&calls, logging->ops, calls.size);
+  calls.size = std::min(logging->ops->size, sizeof calls);
+  const std::lock_guard lock(mutex_);
+  auto copy = std::find_if(copies_.begin(), copies_.end(),
+                           [&](const fi_ops_log &one) { return same_calls(one, calls); });
+  if (copy == copies_.end()) copy = copies_.insert(copy, calls);
+  import_ = &logging->fid;
+  logging->fid.ops = &import_ops_.ops;
+  imported_.store(&*copy, std::memory_order_release);
+  return 0;
+} catch (...) {
+  return -FI_ENOMEM;
+}
+
+int Log::close_import(struct fid *fid) {
+  Log &log = *container_of(fid->ops, ImportOps, ops)->log;
+  const std::lock_guard lock(log.mutex_);
+  if (log.import_ != fid) return 0;  // another import took its place
+  log.import_ = nullptr;
+  log.imported_.store(nullptr, std::memory_order_release);
   return 0;
 }
 

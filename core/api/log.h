@@ -3,9 +3,12 @@
 // to stderr or to what the application imported (fi_import_log).
 //
 //   Log log(environment);
-//   if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ)) log.write("tcp", FI_LOG_INFO, FI_LOG_CQ,
-//   __func__, __LINE__, "ready"); log.notice("FI_LOG_LEVEL=loud: ...");    // shown whatever the
-//   filter says, once per process
+//   if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ))
+//     log.write("tcp", FI_LOG_INFO, FI_LOG_CQ, __func__, __LINE__, "ready");
+//   log.notice("FI_LOG_LEVEL=loud: ...");    // shown whatever the filter says, once per process
+//
+// Without FI_LOG_LEVEL only notices are shown: what the user's or the site's own configuration got
+// wrong. Programs compare their stderr, and so do their tests.
 //
 // A line looks as stock libfabric's:
 // libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text Thread-safe; lines
@@ -20,6 +23,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -54,11 +58,16 @@ class Log {
   void write(const char *provider, fi_log_level level, fi_log_subsys subsys, const char *func,
              int line, std::string_view text) noexcept;
 
+  // enabled() and write(): for the core's own lines.
+  void say(fi_log_level level, fi_log_subsys subsys, const char *func, int line,
+           std::string_view text) noexcept;
+
   // What a person must see even where logging is off. Once per text.
   void notice(std::string_view text) noexcept;
 
-  // The application's own log from now on; it must live for ever. -FI_EINVAL if it is no such
-  // thing.
+  // The application's own log from now on, until another is imported or fi_close(&logging->fid).
+  // Its calls are copied; `logging` stays the application's, and gets the operations of a fid.
+  // Close it before freeing it. -FI_EINVAL if it is no such thing.
   int import(struct fid_logging *logging) noexcept;
 
  private:
@@ -73,16 +82,23 @@ class Log {
   void read_subsystems(const Environment &environment);
   static NameFilter parse_names(const std::string *value);
   bool filter_passes(const char *provider, const char *also_known_as) const noexcept;
+  static int close_import(struct fid *fid);
   const fi_provider *provider_record(const char *provider) const;
 
   Sink sink_;
-  int level_ = FI_LOG_WARN;
+  int level_ = -1;                      // the most verbose one shown; -1: none
   uint32_t subsystems_ = ~uint32_t{0};  // bit per fi_log_subsys
   std::chrono::milliseconds interval_{2000};
   NameFilter providers_;
-  std::atomic<struct fid_logging *> imported_{nullptr};
+  std::atomic<const fi_ops_log *> imported_{nullptr};  // of copies_
+  struct ImportOps {
+    fi_ops ops;  // of imported fids: how a call on one finds its log
+    Log *log;
+  } import_ops_;
 
   mutable std::mutex mutex_;
+  struct fid *import_ = nullptr;   // whose calls imported_ has
+  std::deque<fi_ops_log> copies_;  // each once, for ever: another thread may be in a call
   std::set<std::string, std::less<>> noticed_;
   // What an imported log is shown of a source; entries stay because the application may keep the
   // pointer.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,12 +35,28 @@ struct Captured {
   Log log;
 };
 
-TEST(Log, ShowsWarningsByDefault) {
-  Captured c(Variables{});
+TEST(Log, ShowsNothingButNoticesByDefault) {
+  for (const Variables &unset : {Variables{}, Variables{{"FI_LOG_LEVEL", ""}}}) {
+    Captured c(unset);
+    for (int level = FI_LOG_WARN; level < FI_LOG_MAX; ++level) {
+      EXPECT_FALSE(c.log.enabled("tcp", static_cast<fi_log_level>(level), FI_LOG_CQ));
+      uint64_t showtime = 0;
+      EXPECT_FALSE(c.log.ready("tcp", static_cast<fi_log_level>(level), FI_LOG_CQ, &showtime));
+      c.log.say(static_cast<fi_log_level>(level), FI_LOG_CORE, "f", 1, "not asked for");
+    }
+    EXPECT_THAT(c.lines, IsEmpty());
+    c.log.notice("a file is wrong");
+    EXPECT_THAT(c.lines, ElementsAre("libfabric: a file is wrong\n"));
+  }
+}
+
+TEST(Log, WarningsWhereTheyAreAskedFor) {
+  Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   EXPECT_TRUE(c.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CQ));
   EXPECT_FALSE(c.log.enabled("tcp", FI_LOG_TRACE, FI_LOG_CQ));
-  EXPECT_FALSE(c.log.enabled("tcp", FI_LOG_DEBUG, FI_LOG_CQ));
-  EXPECT_THAT(c.lines, IsEmpty());
+  c.log.say(FI_LOG_WARN, FI_LOG_CORE, "f", 1, "mind this");
+  c.log.say(FI_LOG_INFO, FI_LOG_CORE, "f", 1, "not this");
+  EXPECT_THAT(c.lines, ElementsAre(HasSubstr("core:core:f():1<warn> mind this\n")));
 }
 
 TEST(Log, LevelShowsItselfAndThoseBefore) {
@@ -67,27 +84,27 @@ TEST(Log, MalformedLevelIsToldOnceWithTheNearestWord) {
 }
 
 TEST(Log, ProvidersAreListedOrExcluded) {
-  Captured listed(Variables{{"FI_LOG_PROV", "tcp, ofi_rxm"}});
+  Captured listed(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_PROV", "tcp, ofi_rxm"}});
   EXPECT_TRUE(listed.log.enabled("TCP", FI_LOG_WARN, FI_LOG_CORE));
   EXPECT_TRUE(listed.log.enabled("rxm", FI_LOG_WARN, FI_LOG_CORE, "ofi_rxm"));
   EXPECT_FALSE(listed.log.enabled("udp", FI_LOG_WARN, FI_LOG_CORE));
   EXPECT_FALSE(listed.log.enabled(nullptr, FI_LOG_WARN, FI_LOG_CORE));
-  Captured excluded(Variables{{"FI_LOG_PROV", "^tcp"}});
+  Captured excluded(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_PROV", "^tcp"}});
   EXPECT_FALSE(excluded.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
   EXPECT_TRUE(excluded.log.enabled(nullptr, FI_LOG_WARN, FI_LOG_CORE));
-  Captured empty(Variables{{"FI_LOG_PROV", " ^ ,"}});
+  Captured empty(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_PROV", " ^ ,"}});
   EXPECT_TRUE(empty.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
 }
 
 TEST(Log, SubsystemsAreListedOrExcluded) {
-  Captured listed(Variables{{"FI_LOG_SUBSYS", "cq,ep_ctrl"}});
+  Captured listed(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_SUBSYS", "cq,ep_ctrl"}});
   EXPECT_TRUE(listed.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CQ));
   EXPECT_TRUE(listed.log.enabled("tcp", FI_LOG_WARN, FI_LOG_EP_CTRL));
   EXPECT_FALSE(listed.log.enabled("tcp", FI_LOG_WARN, FI_LOG_EQ));
-  Captured excluded(Variables{{"FI_LOG_SUBSYS", "^cntr"}});
+  Captured excluded(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_SUBSYS", "^cntr"}});
   EXPECT_FALSE(excluded.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CNTR));
   EXPECT_TRUE(excluded.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
-  Captured wrong(Variables{{"FI_LOG_SUBSYS", "fabrik"}});
+  Captured wrong(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_SUBSYS", "fabrik"}});
   EXPECT_THAT(wrong.lines, ElementsAre(HasSubstr("did you mean \"fabric\"?")));
   EXPECT_TRUE(wrong.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
 }
@@ -113,21 +130,21 @@ TEST(Log, NoticeIsShownOnce) {
 }
 
 TEST(Log, ReadySpeaksOncePerInterval) {
-  Captured slow(Variables{{"FI_LOG_INTERVAL", "3600000"}});
+  Captured slow(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_INTERVAL", "3600000"}});
   uint64_t showtime = 0;
   EXPECT_TRUE(slow.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime));
   EXPECT_FALSE(slow.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime));
   EXPECT_FALSE(slow.log.ready("tcp", FI_LOG_DEBUG, FI_LOG_CQ, &showtime));
   uint64_t other = 0;
   EXPECT_TRUE(slow.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &other));
-  Captured always(Variables{{"FI_LOG_INTERVAL", "0"}});
+  Captured always(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_INTERVAL", "0"}});
   EXPECT_TRUE(always.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime) || showtime > 0);
   Captured wrong(Variables{{"FI_LOG_INTERVAL", "2s"}});
   EXPECT_THAT(wrong.lines, ElementsAre(HasSubstr("FI_LOG_INTERVAL=2s")));
 }
 
 TEST(Log, ReadyLetsOneOfManyThreadsSpeak) {
-  Captured c(Variables{{"FI_LOG_INTERVAL", "3600000"}});
+  Captured c(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_INTERVAL", "3600000"}});
   uint64_t showtime = 0;
   std::atomic<int> spoke{0};
   std::vector<std::thread> threads;
@@ -178,7 +195,7 @@ TEST(Log, ImportedLogTakesOver) {
 }
 
 TEST(Log, MissingImportedCallsKeepTheOwnBehaviour) {
-  Captured c(Variables{});
+  Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   static fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr, nullptr};
   static fid_logging logging{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
   ASSERT_EQ(c.log.import(&logging), 0);
@@ -187,6 +204,76 @@ TEST(Log, MissingImportedCallsKeepTheOwnBehaviour) {
   EXPECT_TRUE(c.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime));
   c.log.write("tcp", FI_LOG_WARN, FI_LOG_CQ, "f", 3, "text");
   EXPECT_EQ(c.lines.size(), 1u);
+}
+
+// An import is the application's fid: closing it gives the library its own log back, and nothing of
+// it is read afterwards.
+TEST(Log, ClosingAnImportTakesItBack) {
+  imported_lines.clear();
+  Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
+  for (int round = 1; round <= 3; ++round) {
+    auto ops = std::make_unique<fi_ops_log>(
+        fi_ops_log{sizeof(fi_ops_log), nullptr, nullptr, imported_log});
+    auto logging = std::make_unique<fid_logging>();
+    logging->fid.fclass = FI_CLASS_LOG;
+    logging->ops = ops.get();
+    ASSERT_EQ(c.log.import(logging.get()), 0);
+    c.log.write("tcp", FI_LOG_WARN, FI_LOG_CQ, "f", round, "to the application");
+    EXPECT_EQ(fi_close(&logging->fid), 0);
+    logging.reset();
+    ops.reset();
+    c.log.write("tcp", FI_LOG_WARN, FI_LOG_CQ, "f", round, "to stderr");
+    EXPECT_EQ(imported_lines.size(), static_cast<size_t>(round));
+    EXPECT_EQ(c.lines.size(), static_cast<size_t>(round));
+  }
+}
+
+TEST(Log, OfSeveralImportsTheLastCounts) {
+  imported_lines.clear();
+  Captured c(Variables{});
+  fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr, imported_log};
+  fi_ops_log silent = {
+      sizeof(fi_ops_log), nullptr, nullptr,
+      [](const fi_provider *, fi_log_level, fi_log_subsys, const char *, int, const char *) {}};
+  fid_logging first{{FI_CLASS_LOG, nullptr, nullptr}, &silent};
+  fid_logging second{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
+  ASSERT_EQ(c.log.import(&first), 0);
+  ASSERT_EQ(c.log.import(&second), 0);
+  EXPECT_EQ(fi_close(&first.fid), 0);
+  c.log.write("tcp", FI_LOG_WARN, FI_LOG_CQ, "f", 7, "text");
+  EXPECT_THAT(imported_lines, ElementsAre("tcp:7:text\n"));
+  EXPECT_EQ(fi_close(&second.fid), 0);
+  EXPECT_EQ(fi_close(&second.fid), 0) << "closed twice";
+  EXPECT_THAT(c.lines, IsEmpty());
+}
+
+TEST(Log, AnImportedFidHasAFullTable) {
+  Captured c(Variables{});
+  fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr, imported_log};
+  fid_logging logging{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
+  ASSERT_EQ(c.log.import(&logging), 0);
+  struct fid *fid = &logging.fid;
+  void *found = nullptr;
+  char text[64];
+  EXPECT_EQ(fi_control(fid, FI_ENABLE, nullptr), -FI_ENOSYS);
+  EXPECT_EQ(fid->ops->bind(fid, fid, 0), -FI_ENOSYS);
+  EXPECT_EQ(fi_open_ops(fid, "none", 0, &found, nullptr), -FI_ENOSYS);
+  EXPECT_EQ(fi_set_ops(fid, "none", 0, nullptr, nullptr), -FI_ENOSYS);
+  EXPECT_EQ(fid->ops->tostr(fid, text, sizeof text), 0);
+  EXPECT_EQ(fi_close(fid), 0);
+}
+
+// A program that was built with an older header has a shorter table.
+TEST(Log, AnImportEndsWhereItsSizeSays) {
+  imported_lines.clear();
+  Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
+  fi_ops_log ops = {offsetof(fi_ops_log, log), nullptr, nullptr, imported_log};
+  fid_logging logging{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
+  ASSERT_EQ(c.log.import(&logging), 0);
+  c.log.write("tcp", FI_LOG_WARN, FI_LOG_CQ, "f", 7, "text");
+  EXPECT_THAT(imported_lines, IsEmpty());
+  EXPECT_EQ(c.lines.size(), 1u);
+  EXPECT_EQ(fi_close(&logging.fid), 0);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/api/process.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 #include <weft/runtime_dir.h>
 
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -12,8 +14,17 @@
 namespace weft {
 namespace {
 
+// `weft why -- COMMAND` names a folder.
+std::unique_ptr<WhyFile> why_file(const Environment &environment) {
+  const std::string *folder = environment.find("WEFT_WHY");
+  if (folder == nullptr || folder->empty()) return nullptr;
+  auto file = std::make_unique<WhyFile>(*folder, environment.library_folder);
+  file->begin();
+  return file;
+}
+
 FrontOptions front_options(const Environment &environment, Log &log, ObjectTable &objects,
-                           const std::atomic<bool> &control_runs) {
+                           const std::atomic<bool> &control_runs, WhyFile *why) {
   FrontOptions options;
   options.environment = environment.variables;
   options.library_folder = environment.library_folder;
@@ -22,6 +33,7 @@ FrontOptions front_options(const Environment &environment, Log &log, ObjectTable
   options.own_threads = [&control_runs]() -> size_t { return control_runs ? 1 : 0; };
   options.services = process_services();
   options.notice = [&log](std::string_view line) { log.notice(line); };
+  if (why != nullptr) options.record = [why](std::string_view line) { why->write(line); };
   return options;
 }
 
@@ -41,7 +53,8 @@ void define_core_parameters(ParamTable &params) {
   params.define("core", "config", FI_PARAM_STRING,
                 "A YAML file that is read after the site's and the user's");
   params.define("core", "log_level", FI_PARAM_STRING,
-                "What to log: warn, trace, info or debug (default: warn)");
+                "What to log: warn, trace, info or debug (default: nothing but mistakes in "
+                "the configuration)");
   params.define("core", "log_prov", FI_PARAM_STRING,
                 "Providers whose lines are shown, or with a leading ^ hidden (default: all)");
   params.define("core", "log_subsys", FI_PARAM_STRING,
@@ -56,9 +69,10 @@ void define_core_parameters(ParamTable &params) {
 
 Process::Process(Environment from)
     : environment(std::move(from)),
+      why(why_file(environment)),
       log(environment),
       params(environment, [this](std::string_view line) { log.notice(line); }),
-      front(front_options(environment, log, objects, control_runs_)) {
+      front(front_options(environment, log, objects, control_runs_, why.get())) {
   define_core_parameters(params);
 }
 
@@ -78,7 +92,7 @@ void Process::fabric_opened() noexcept {
   try {
     start_control();
   } catch (const std::exception &error) {
-    log.write(nullptr, FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, error.what());
+    log.say(FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, error.what());
   }
 }
 
@@ -100,7 +114,7 @@ void Process::start_control() {
     control_runs_ = true;
   } else {
     const std::string text = "hooks cannot be attached to this process: " + server.error().text;
-    log.write(nullptr, FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, text.c_str());
+    log.say(FI_LOG_INFO, FI_LOG_CORE, __func__, __LINE__, text);
   }
 }
 
@@ -111,6 +125,16 @@ void Process::leave() noexcept {
 namespace {
 // Set by process(), so that a program that never called us is not asked at exit.
 std::atomic<Process *> at_exit{nullptr};
+// Where somebody asks for the calls of programs, one that makes none is told from one that runs on
+// another library.
+__attribute__((constructor)) void note_process() {
+  if (getauxval(AT_SECURE) != 0 || getenv("WEFT_WHY") == nullptr) return;
+  try {
+    (void)process();
+  } catch (...) {  // no memory
+  }
+}
+
 __attribute__((destructor)) void leave_process() {
   if (Process *known = at_exit.load()) known->leave();
 }

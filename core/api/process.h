@@ -18,6 +18,7 @@
 #include "core/api/environment.h"
 #include "core/api/log.h"
 #include "core/api/params.h"
+#include "core/api/why_file.h"
 #include "core/control/requests.h"
 #include "core/control/server.h"
 #include "core/select/front.h"
@@ -39,6 +40,7 @@ struct Process {
   void leave() noexcept;
 
   const Environment environment;
+  const std::unique_ptr<WhyFile> why;  // null: nobody listens
   Log log;
   ParamTable params;
   ObjectTable objects;

@@ -57,7 +57,7 @@ int32_t object_opened(struct fid *fid, struct fid *parent, weft_error *why) try 
 void object_closing(struct fid *fid) try {
   process().objects.closing(fid);
 } catch (const std::exception &error) {
-  process().log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
+  process().log.say(FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
 }
 
 }  // namespace

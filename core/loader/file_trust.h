@@ -1,15 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The stages trust and architecture for one file, without running anything of it.
 //
-//   Checked<FileStamp> stamp = check_trust("/opt/frobco/frob.so", {.secure = false});
+//   const TrustRules rules = trust_rules(false, "/usr/lib/x86_64-linux-gnu");
+//   Checked<FileStamp> stamp = check_trust("/opt/frobco/frob.so", rules);
 //   Checked<FileStamp> good = check_file(path, rules);          // trust, then the ELF headers
 //
-// Rules: a regular file; nobody but its owner (or root) can write to it or replace it; a group may
-// write where the owner is the user of this process, who then decided so. `secure` (AT_SECURE):
-// file and all folders above belong to root and only root can write to them. Against an attacker
-// who is already this user it protects nothing.
+// A path is walked from the root by descriptors, and every folder, every link and the file itself
+// is judged as it was opened. What passes cannot be exchanged afterwards by anybody but those who
+// are trusted, so that its path may be given to dlopen(). The rules:
+//
+//   - A regular file. File, links and folders belong to root, to the user of this process, or to
+//   who
+//     owns the folder of libfabric.so.1, whose code runs already.
+//   - Others can write to none of them. A sticky folder (/tmp) may be on the way and may hold
+//     plugins; what lies in it must belong to root or the user of this process, and a file must
+//     have one name only: everybody can put a hard link there.
+//   - A group may write where the owner is the user of this process, who then decided so; and to
+//   the
+//     folders above the plugin's own where that user is in the group and not root.
+//   - Folders above that of libfabric.so.1 are not judged: whoever can exchange those has exchanged
+//     this code.
+//   - `secure` (AT_SECURE): all of it belongs to root, and only root can write.
+//
+// Against an attacker who is already this user it protects nothing.
 #ifndef WEFT_CORE_LOADER_FILE_TRUST_H
 #define WEFT_CORE_LOADER_FILE_TRUST_H
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -19,12 +36,17 @@ namespace weft {
 
 struct TrustRules {
   bool secure = false;
+  std::string library_folder = {};  // of libfabric.so.1, links resolved; empty: not known
+  uid_t library_owner = 0;          // of that folder
 };
+
+// The rules of a process whose libfabric.so.1 lies in `library_folder`.
+TrustRules trust_rules(bool secure, const std::string &library_folder);
 
 Checked<FileStamp> check_trust(const std::string &path, const TrustRules &rules);
 Checked<FileStamp> check_file(const std::string &path, const TrustRules &rules);
 
-// Nobody else can put files into the folder.
+// Nobody else can put files into the folder, or only ones that check_trust() sees through.
 Checked<void> check_trusted_folder(const std::string &folder, const TrustRules &rules);
 
 // The content of a trusted file of at most `limit` bytes.

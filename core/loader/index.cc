@@ -180,6 +180,7 @@ class Parser {
     if (index_.plugins.empty()) return false;
     PluginRecord &record = index_.plugins.back();
     if (word == "verdict") return verdict(fields, record);
+    if (word == "retry") return retry(fields, record);
     if (word == "about") return about(fields, record);
     if (word == "unit") return unit(fields, record);
     if (record.units.empty()) return false;
@@ -213,6 +214,13 @@ class Parser {
     record.rejection.remedy = fields.text();
     record.rejection.misbehaved = record.verdict == Verdict::kQuarantined;
     return true;
+  }
+
+  static bool retry(Fields &fields, PluginRecord &record) {
+    fields.number(record.failures, 1u, std::numeric_limits<uint32_t>::max());
+    fields.number(record.retry_at, int64_t{1}, std::numeric_limits<int64_t>::max());
+    record.rejection.passing = true;
+    return record.verdict == Verdict::kQuarantined;
   }
 
   static bool about(Fields &fields, PluginRecord &record) {
@@ -290,6 +298,8 @@ std::string write_index(const Index &index, const std::string &folder) {
     append_line(out, "verdict", kVerdicts[static_cast<size_t>(record.verdict)],
                 stage_name(record.rejection.stage), record.rejection.cause,
                 record.rejection.remedy);
+    if (record.verdict == Verdict::kQuarantined && record.retry_at > 0)
+      append_line(out, "retry", record.failures, record.retry_at);
     if (record.name.empty()) continue;
     append_line(out, "about", record.name, record.vendor, record.version, record.license,
                 record.support, record.abi_major, record.abi_minor, record.min_core_minor);

@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -17,8 +18,9 @@ namespace {
 
 constexpr const char *kAskVendor = "the plugin is faulty: ask its vendor for a repaired release";
 
-tl::unexpected<Rejection> faulty(std::string cause) {
-  return tl::unexpected<Rejection>(Rejection{Stage::kInit, std::move(cause), kAskVendor, true});
+tl::unexpected<Rejection> faulty(std::string cause, bool passing = false) {
+  return tl::unexpected<Rejection>(
+      Rejection{Stage::kInit, std::move(cause), kAskVendor, true, passing});
 }
 
 }  // namespace
@@ -31,6 +33,8 @@ Checked<void> initialize(const weft_plugin_desc &desc, const weft_offer &offer, 
   int32_t code = 0;
   try {
     code = desc.init(&offer, &state, &why);
+  } catch (const std::bad_alloc &) {
+    return faulty("init() ran out of memory", true);
   } catch (const std::exception &e) {
     return faulty(std::string("an exception left init(): ") + e.what());
   } catch (...) {
@@ -79,7 +83,7 @@ Checked<void> initialize_within(std::chrono::milliseconds budget, const weft_plu
   std::unique_lock lock(call->mutex);
   if (!call->ended.wait_for(lock, budget, [&] { return call->result.has_value(); })) {
     thread.detach();
-    return faulty("init() did not return within " + std::to_string(budget.count()) + " ms");
+    return faulty("init() did not return within " + std::to_string(budget.count()) + " ms", true);
   }
   state = call->state;
   Checked<void> result = *std::move(call->result);

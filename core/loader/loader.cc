@@ -118,7 +118,7 @@ struct Loader::Impl {
   explicit Impl(LoaderOptions given)
       : options(std::move(given)),
         offer(immortal_offer(options.services)),
-        rules{.secure = options.secure},
+        rules(trust_rules(options.secure, options.library_folder)),
         cache(options.quarantine_file, rules) {
     discover();
   }
@@ -283,10 +283,16 @@ struct Loader::Impl {
   }
 
   // What index and cache say; a record without metadata gets some from there. Its library_stamp is
-  // the file's own.
-  Checked<void> recall(PluginRecord &record) {
+  // the file's own. A quarantine whose time is over says nothing any more: `due`, if given, then is
+  // what the next probe has to refute.
+  Checked<void> recall(PluginRecord &record, const PluginRecord **due = nullptr) {
     // The quarantine list is stronger than an index that was written before.
     const PluginRecord *known = cache.find(record.library, record.library_stamp);
+    if (known != nullptr && cache.is_due(*known)) {
+      record.verdict = Verdict::kUnprobed;
+      if (due != nullptr) *due = known;
+      return {};
+    }
     if (known != nullptr &&
         (known->verdict == Verdict::kQuarantined || record.verdict == Verdict::kUnprobed ||
          record.verdict == Verdict::kRejected))
@@ -314,7 +320,8 @@ struct Loader::Impl {
 
   // The same, and a probe if need be. On success the record is ok, or unprobed and allowed to be.
   Checked<void> settle(PluginRecord &record) {
-    if (Checked<void> verdict = recall(record); !verdict || record.verdict == Verdict::kOk)
+    const PluginRecord *due = nullptr;
+    if (Checked<void> verdict = recall(record, &due); !verdict || record.verdict == Verdict::kOk)
       return verdict;
     std::string why_not;
     const size_t threads = foreign_threads();
@@ -333,6 +340,8 @@ struct Loader::Impl {
       }
       why_not = probed.rejection.cause;
     }
+    // What failed in a child is not tried here.
+    if (due != nullptr) return as_rejection(*due);
     if (options.unprobed_allow) return {};
     return with_remedy(
         reject(Stage::kTrust, "never probed, and %s; the policy denies unprobed plugins",
@@ -517,6 +526,13 @@ struct Loader::Impl {
   uint32_t next_hook_slot = 0;
 };
 
+Result<void> check_trusted_code(const std::string &path, bool secure,
+                                const std::string &library_folder) {
+  if (const Checked<FileStamp> file = check_trust(path, trust_rules(secure, library_folder)); !file)
+    return fail(FI_EPERM, "%s: %s", path.c_str(), file.error().cause.c_str());
+  return {};
+}
+
 Loader::Loader(LoaderOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Loader::~Loader() = default;
 
@@ -625,7 +641,7 @@ Result<void> Loader::unquarantine(const std::string &library) {
 }
 
 Result<RefreshReport> Loader::refresh(const LoaderOptions &options, const std::string &folder) {
-  const TrustRules rules{.secure = options.secure};
+  const TrustRules rules = trust_rules(options.secure, options.library_folder);
   const std::string path = tidy(folder);
   std::error_code error;
   if (!fs::is_directory(path, error))
@@ -643,7 +659,9 @@ Result<RefreshReport> Loader::refresh(const LoaderOptions &options, const std::s
       if (record.name.empty()) continue;
     } else {
       PluginRecord probed = probe_in_child(probe_options(options), record.library);
-      if (probed.verdict == Verdict::kRejected && probed.rejection.stage == Stage::kDlopen)
+      // Nor may a machine that was busy while it was installed keep a plugin out for ever.
+      if ((probed.verdict == Verdict::kRejected && probed.rejection.stage == Stage::kDlopen) ||
+          probed.rejection.passing)
         probed.verdict = Verdict::kUnprobed;
       if (!probed.name.empty() && probed.verdict == Verdict::kOk) {
         probed.manifest = record.manifest;

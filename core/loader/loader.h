@@ -78,6 +78,7 @@ struct LoaderOptions {
   std::function<size_t()> own_threads;  // that do not keep this process from forking: its caller's
                                         // own, asleep and without locks; optional
   bool secure = false;                  // AT_SECURE: only folders owned by root, no environment
+  std::string library_folder;           // of libfabric.so.1: who owns it is trusted (file_trust.h)
   weft_core_services services{};        // copied into the offer
 };
 
@@ -95,6 +96,11 @@ struct RefreshReport {
   size_t plugins = 0;  // in the index that was written
   DecisionRecord troubles;
 };
+
+// Whether the code in a file may run here, by the rules of file_trust.h: for libraries of ours that
+// are no plugins.
+Result<void> check_trusted_code(const std::string &path, bool secure,
+                                const std::string &library_folder);
 
 class Loader {
  public:

@@ -14,8 +14,10 @@
 
 #include "core/loader/discovery.h"
 #include "core/loader/index.h"
+#include "core/loader/manifest_writer.h"
 #include "core/loader/side_effects.h"
 #include "core/loader/test_folder.h"
+#include "core/loader/verdict_cache.h"
 
 namespace weft {
 namespace {
@@ -472,6 +474,109 @@ TEST_F(LoaderTest, AQuarantinedPluginIsNotLoadedThoughItsIndexIsGood) {
   EXPECT_EQ(loader.load("toy", why), nullptr);
   EXPECT_THAT(why.decisions()[0].reason, HasSubstr("quarantined: it bites"));
   EXPECT_EQ(log(), "");
+}
+
+// A slow machine is no reason to be without a plugin for ever, nor for trying in this process what
+// failed in another.
+TEST_F(LoaderTest, AQuarantineThatMayPassEnds) {
+  NEEDS_PROBE();
+  install();
+  const std::string library = folder_.at("weft/toy.so");
+  const std::string slow =
+      folder_.write("slow", "#!/bin/bash\nprintf 'at\\tinit\\n' >&3\nsleep 100\n");
+  chmod(slow.c_str(), 0755);
+  LoaderOptions impatient = options();
+  impatient.probe_program = slow;
+  impatient.probe_budget = std::chrono::milliseconds(200);
+  const auto loads = [](const LoaderOptions &with) {
+    Loader loader(with);
+    DecisionRecord why;
+    const bool loaded = loader.load("toy", why) != nullptr;
+    if (!loaded) {
+      EXPECT_THAT(why.to_text(), testing::HasSubstr("quarantined: "));
+    }
+    return loaded;
+  };
+  EXPECT_FALSE(loads(impatient));
+  EXPECT_FALSE(loads(options())) << "not at once";
+  // As if the minute were over.
+  PluginRecord record = VerdictCache(options().quarantine_file, {}).all().at(0);
+  EXPECT_EQ(record.failures, 1u);
+  Index index;
+  record.retry_at = 1;
+  index.plugins = {record};
+  ASSERT_TRUE(write_atomically(options().quarantine_file, write_index(index, "")));
+  LoaderOptions no_probe = options();
+  no_probe.probe_program.clear();
+  no_probe.unprobed_allow = true;
+  EXPECT_FALSE(loads(no_probe));
+  EXPECT_FALSE(loads(impatient)) << "slow again";
+  record = VerdictCache(options().quarantine_file, {}).all().at(0);
+  EXPECT_EQ(record.failures, 2u);
+  EXPECT_FALSE(loads(options())) << "not at once";
+  record.retry_at = 1;
+  index.plugins = {record};
+  ASSERT_TRUE(write_atomically(options().quarantine_file, write_index(index, "")));
+  EXPECT_TRUE(loads(options()));
+  EXPECT_EQ(VerdictCache(options().quarantine_file, {}).all().at(0).verdict, Verdict::kOk);
+}
+
+TEST_F(LoaderTest, AnIndexHasNoQuarantineThatMayPass) {
+  NEEDS_PROBE();
+  install();
+  const std::string slow =
+      folder_.write("slow", "#!/bin/bash\nprintf 'at\\tinit\\n' >&3\nsleep 100\n");
+  chmod(slow.c_str(), 0755);
+  LoaderOptions impatient = options();
+  impatient.probe_program = slow;
+  impatient.probe_budget = std::chrono::milliseconds(200);
+  ASSERT_TRUE(Loader::refresh(impatient, folder_.at("weft")));
+  Loader loader(options());
+  DecisionRecord why;
+  EXPECT_NE(loader.load("toy", why), nullptr) << why.to_text();
+}
+
+// Anybody can put a file into a sticky folder: no code of another user runs, in whatever form it
+// comes.
+TEST_F(LoaderTest, CodeOfAnotherUserIsNotRun) {
+  NEEDS_PROBE();
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  const auto units_with = [&](const char *what) {
+    Loader loader(options());
+    DecisionRecord why;
+    for (const char *name : {"toy", "hook1"}) EXPECT_EQ(loader.load(name, why), nullptr) << what;
+    EXPECT_EQ(log(), "") << what;
+    EXPECT_THAT(loader.discovery().to_text() + why.to_text(),
+                testing::HasSubstr("belongs to user 12345"))
+        << what;
+  };
+  const std::string library = folder_.at("weft/toy.so");
+  const std::string manifests = folder_.at("weft/plugins.d");
+  install();
+  refresh();
+  unlink(log_.c_str());
+  ASSERT_EQ(chmod(folder_.at("weft").c_str(), 01777), 0);
+  ASSERT_EQ(chown(library.c_str(), 12345, 12345), 0);
+  units_with("a library that index and manifest describe");
+  unlink(folder_.at("weft/plugins.idx").c_str());
+  units_with("a library that a manifest describes");
+  std::filesystem::remove_all(manifests);
+  units_with("a library that nobody describes");
+  const std::string elsewhere = folder_.copy(TOY_PLUGIN, "elsewhere/toy.so");
+  unlink(library.c_str());
+  ASSERT_EQ(symlink(elsewhere.c_str(), library.c_str()), 0);
+  ASSERT_EQ(lchown(library.c_str(), 12345, 12345), 0);
+  units_with("a link of another user");
+  ASSERT_EQ(lchown(library.c_str(), 0, 0), 0);
+  ASSERT_EQ(chown(elsewhere.c_str(), 12345, 12345), 0);
+  units_with("a link to a library of another user");
+  ASSERT_EQ(chown(elsewhere.c_str(), 0, 0), 0);
+  ASSERT_EQ(chown(folder_.at("weft").c_str(), 12345, 12345), 0);
+  units_with("a folder of another user");
+  ASSERT_EQ(chown(folder_.at("weft").c_str(), 0, 0), 0);
+  Loader loader(options());
+  DecisionRecord why;
+  EXPECT_NE(loader.load("toy", why), nullptr) << "the same, if it is root's: " << why.to_text();
 }
 
 }  // namespace

@@ -29,6 +29,9 @@ struct Rejection {
   // Set where the plugin did what none may do (crash, hang, signal handler): it goes on the
   // quarantine list. A plain refusal (wrong magic, built for another core) does not.
   bool misbehaved = false;
+  // What may be the machine's fault as well (it was too slow, the kernel killed it for memory): it
+  // is tried again later.
+  bool passing = false;
 };
 
 template <class T>
@@ -59,6 +62,10 @@ struct PluginRecord {
 
   Verdict verdict = Verdict::kUnprobed;
   Rejection rejection;  // where the verdict is kRejected or kQuarantined
+  // Of a quarantine that may pass: how often it failed, and from when on (seconds since 1970) it is
+  // probed again; 0: not before the file changes.
+  uint32_t failures = 0;
+  int64_t retry_at = 0;
 
   // From the descriptor; all empty where it could not be read.
   std::string name, vendor, version, license, support;

@@ -98,8 +98,17 @@ bool read_report(int fd, Clock::time_point deadline, std::string &report) {
   }
 }
 
+constexpr const char *kPassingRemedy =
+    "it is tried again later, and at once when the file changes or with `weft plugin check`; "
+    "plugins.probe_budget_ms of the configuration gives a slow machine more time";
+
+// The kernel's ways of ending a process that takes too much, and nobody's fault else.
+bool is_passing(int signal) {
+  return signal == SIGKILL || signal == SIGXCPU;
+}
+
 // Ends the child's process group and reaps the child. Empty: it had exited with status 0.
-std::string reap(pid_t pid) {
+std::string reap(pid_t pid, bool &passing) {
   // A child that is already exiting keeps its exit status.
   kill(-pid, SIGKILL);
   int status = 0;
@@ -111,6 +120,7 @@ std::string reap(pid_t pid) {
   }
   if (got < 0)
     return {};  // the application ignores SIGCHLD: the kernel reaped it, only the report speaks
+  passing = WIFSIGNALED(status) && is_passing(WTERMSIG(status));
   if (WIFSIGNALED(status))
     return std::string("was killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
            strsignal(WTERMSIG(status)) + ")";
@@ -130,7 +140,7 @@ PluginRecord not_probed(const std::string &library, std::string cause) {
 }  // namespace
 
 PluginRecord judge_report(std::string_view report, const std::string &ending,
-                          const std::string &library) {
+                          const std::string &library, bool passing) {
   Stage stage = Stage::kDlopen;
   // A child that never came to the plugin (no libstdc++, no memory) says nothing about it.
   if (!report.starts_with(kProbeMark))
@@ -158,7 +168,7 @@ PluginRecord judge_report(std::string_view report, const std::string &ending,
                       "when it was probed, the plugin " +
                           (ending.empty() ? "ended the process with status 0" : ending) +
                           " in the stage " + std::string(stage_name(stage)),
-                      kQuarantineRemedy, true};
+                      passing ? kPassingRemedy : kQuarantineRemedy, true, passing};
   return record;
 }
 
@@ -178,10 +188,13 @@ PluginRecord probe_in_child(const ProbeOptions &options, const std::string &libr
   std::string report;
   const bool in_time = read_report(ends[0], Clock::now() + options.budget, report);
   close(ends[0]);
-  std::string ending = reap(pid);
-  if (!in_time)
+  bool passing = false;
+  std::string ending = reap(pid, passing);
+  if (!in_time) {
     ending = "did not come back within " + std::to_string(options.budget.count()) + " ms";
-  PluginRecord record = judge_report(report, ending, library);
+    passing = true;
+  }
+  PluginRecord record = judge_report(report, ending, library, passing);
   record.library_stamp = stamp;
   return record;
 }

@@ -103,6 +103,7 @@ TEST_F(Spawned, IsKilledWithItsChildrenWhenTheTimeIsOver) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   EXPECT_EQ(record.verdict, Verdict::kQuarantined);
   EXPECT_THAT(record.rejection.cause, HasSubstr("did not come back within 500 ms"));
+  EXPECT_TRUE(record.rejection.passing) << "the machine may have been busy";
   const pid_t grandchild = std::stoi(TestFolder::read(folder_.at("pid")));
   // It was killed with the group: gone, or it ends as soon as it is scheduled.
   const int process = int(syscall(SYS_pidfd_open, grandchild, 0));
@@ -113,6 +114,16 @@ TEST_F(Spawned, IsKilledWithItsChildrenWhenTheTimeIsOver) {
   pollfd ended = {process, POLLIN, 0};
   EXPECT_EQ(poll(&ended, 1, 30'000), 1) << "process " << grandchild << " lives on";
   close(process);
+}
+
+TEST_F(Spawned, OnlyAKillOfTheKernelMayBeTheMachinesFault) {
+  for (const auto &[signal, passing] :
+       {std::pair(SIGKILL, true), {SIGXCPU, true}, {SIGSEGV, false}, {SIGABRT, false}}) {
+    const PluginRecord record = probe_in_child(
+        program("printf 'at\\tinit\\n' >&3; kill -" + std::to_string(signal) + " $$"), plugin_);
+    EXPECT_EQ(record.verdict, Verdict::kQuarantined) << signal;
+    EXPECT_EQ(record.rejection.passing, passing) << signal;
+  }
 }
 
 TEST_F(Spawned, FloodingTheReportIsBounded) {

@@ -2,6 +2,7 @@
 #include "core/loader/verdict_cache.h"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 
 #include "core/loader/index.h"
@@ -10,7 +11,14 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxEntries = 512;  // the oldest are dropped beyond
+constexpr size_t kMaxEntries = 512;                      // the oldest are dropped beyond
+constexpr int64_t kFirstRetry = 60, kLastRetry = 86400;  // seconds
+
+// Gone is not changed: its file system may be mounted again.
+bool has_changed(const PluginRecord &record) {
+  FileStamp now;
+  return stamp_of(record.library, now) && now != record.library_stamp;
+}
 
 void replace(std::vector<PluginRecord> &records, const PluginRecord &record) {
   std::erase_if(records, [&](const PluginRecord &r) { return r.library == record.library; });
@@ -18,6 +26,16 @@ void replace(std::vector<PluginRecord> &records, const PluginRecord &record) {
 }
 
 }  // namespace
+
+VerdictCache::VerdictCache(std::string path, TrustRules rules, Clock clock)
+    : path_(std::move(path)),
+      rules_(std::move(rules)),
+      clock_(clock ? std::move(clock) : Clock([] { return int64_t{std::time(nullptr)}; })) {}
+
+bool VerdictCache::is_due(const PluginRecord &record) const {
+  return record.verdict == Verdict::kQuarantined && record.retry_at > 0 &&
+         clock_() >= record.retry_at;
+}
 
 void VerdictCache::load() {
   loaded_ = true;
@@ -27,6 +45,7 @@ void VerdictCache::load() {
     const Checked<std::string> text = read_trusted(path_, rules_, kMaxIndexSize);
     if (text)
       if (Result<Index> index = parse_index(*text, "")) records_ = std::move(index->plugins);
+    std::erase_if(records_, has_changed);
   }
   for (const PluginRecord &record : own_) replace(records_, record);
 }
@@ -36,7 +55,12 @@ Result<void> VerdictCache::store() {
     return fail(FI_ENOENT, "there is no file to remember verdicts in: set XDG_CACHE_HOME or HOME");
   if (records_.size() > kMaxEntries) records_.erase(records_.begin(), records_.end() - kMaxEntries);
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  const std::string folder = std::filesystem::path(path_).parent_path();
+  std::filesystem::create_directories(folder, error);
+  // Such a file would not be read either; and who can put a link in its place would have us write
+  // where it leads (root with another user's HOME).
+  if (const Checked<void> trusted = check_trusted_folder(folder, rules_); !trusted)
+    return fail(FI_EPERM, "%s: verdicts are not remembered there", trusted.error().cause.c_str());
   Index index;
   index.plugins = records_;
   return write_atomically(path_, write_index(index, ""));
@@ -59,8 +83,17 @@ Result<void> VerdictCache::remember(PluginRecord record) {
   record.manifest.clear();
   record.manifest_stamp = {};
   for (UnitInfo &unit : record.units) unit.manifest.clear();
-  replace(own_, record);
   load();  // others may have written since
+  record.failures = 0;
+  record.retry_at = 0;
+  if (record.verdict == Verdict::kQuarantined && record.rejection.passing) {
+    const PluginRecord *known = find(record.library, record.library_stamp);
+    const uint32_t before = known != nullptr && known->retry_at > 0 ? known->failures : 0;
+    record.failures = std::min(before, 30u) + 1;
+    record.retry_at = clock_() + std::min(kFirstRetry << (record.failures - 1), kLastRetry);
+  }
+  replace(own_, record);
+  replace(records_, record);
   return store();
 }
 

@@ -5,6 +5,10 @@
 //   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);     // null: never
 //   probed, or the file changed since cache.remember(record); // writes through, manifest left out
 //
+// A quarantine that may be the machine's fault (Rejection::passing) ends after a minute, and after
+// twice the time with each failure that follows, up to a day: is_due() then says that the file
+// should be probed again. Entries about files that have changed are dropped.
+//
 // Many processes of many nodes may share the file: it is replaced whole, and an entry that two
 // writers race for is probed once more. Where it cannot be written, nothing is remembered and that
 // is all. Not thread-safe: its Loader holds a lock.
@@ -13,6 +17,8 @@
 
 #include <weft/result.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,10 +29,13 @@ namespace weft {
 
 class VerdictCache {
  public:
+  using Clock = std::function<int64_t()>;  // seconds since 1970
+
   // `path` empty: an empty cache that forgets everything.
-  VerdictCache(std::string path, TrustRules rules) : path_(std::move(path)), rules_(rules) {}
+  VerdictCache(std::string path, TrustRules rules, Clock clock = {});
 
   const PluginRecord *find(const std::string &library, const FileStamp &stamp);
+  bool is_due(const PluginRecord &record) const;
   std::vector<PluginRecord> all();
   Result<void> remember(PluginRecord record);
   Result<void> forget(const std::string &library);  // FI_ENOENT: there is no entry
@@ -37,6 +46,7 @@ class VerdictCache {
 
   const std::string path_;
   const TrustRules rules_;
+  const Clock clock_;
   bool loaded_ = false;
   std::vector<PluginRecord> records_;  // of the file, and own_
   std::vector<PluginRecord> own_;      // of this process; holds even where nothing can be written

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -61,6 +63,69 @@ TEST_F(Cache, Forgets) {
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, FI_ENOENT);
   EXPECT_EQ(VerdictCache(file_, {}).all().size(), 0u);
+}
+
+PluginRecord passing(const std::string &library, uint64_t size = 10) {
+  PluginRecord record = verdict(library, Verdict::kQuarantined, size);
+  record.rejection.misbehaved = record.rejection.passing = true;
+  return record;
+}
+
+// A probe that was slow once: again after a minute, then after twice the time, at most a day.
+TEST_F(Cache, AQuarantineThatMayPassIsTriedAgainLater) {
+  int64_t now = 1'000'000;
+  const auto due = [&] {
+    VerdictCache cache(file_, {}, [&] { return now; });
+    const PluginRecord *known = cache.find("/a.so", {10, 99});
+    EXPECT_TRUE(known != nullptr && known->verdict == Verdict::kQuarantined);
+    EXPECT_TRUE(known->rejection.passing);
+    return known != nullptr && cache.is_due(*known);
+  };
+  int64_t wait = 60;
+  for (int failures = 1; failures <= 40; ++failures) {
+    ASSERT_TRUE(VerdictCache(file_, {}, [&] { return now; }).remember(passing("/a.so")));
+    EXPECT_FALSE(due());
+    now += wait - 1;
+    EXPECT_FALSE(due()) << failures << " failures";
+    ++now;
+    EXPECT_TRUE(due()) << failures << " failures";
+    wait = std::min<int64_t>(2 * wait, 86400);
+  }
+  // One success, or a file that changed, and it begins anew.
+  ASSERT_TRUE(
+      VerdictCache(file_, {}, [&] { return now; }).remember(verdict("/a.so", Verdict::kOk)));
+  ASSERT_TRUE(VerdictCache(file_, {}, [&] { return now; }).remember(passing("/a.so")));
+  now += 60;
+  EXPECT_TRUE(due());
+}
+
+TEST_F(Cache, OtherQuarantinesStayUntilTheFileChanges) {
+  const std::string plugin = folder_.write("x.so", "first");
+  PluginRecord record = verdict(plugin, Verdict::kQuarantined);
+  ASSERT_TRUE(stamp_of(plugin, record.library_stamp));
+  int64_t now = 1;
+  const VerdictCache::Clock clock = [&] { return now; };
+  ASSERT_TRUE(VerdictCache(file_, {}, clock).remember(record));
+  ASSERT_TRUE(VerdictCache(file_, {}, clock).remember(verdict("/gone.so", Verdict::kQuarantined)));
+  now += 100'000'000;
+  VerdictCache cache(file_, {}, clock);
+  const PluginRecord *known = cache.find(plugin, record.library_stamp);
+  ASSERT_NE(known, nullptr);
+  EXPECT_FALSE(cache.is_due(*known));
+  EXPECT_EQ(cache.all().size(), 2u);
+  folder_.write("x.so", "another");
+  VerdictCache later(file_, {}, clock);
+  const std::vector<PluginRecord> left = later.all();
+  ASSERT_EQ(left.size(), 1u) << "what is known of a file that changed is known of no file";
+  EXPECT_EQ(left[0].library, "/gone.so");
+}
+
+TEST_F(Cache, WritesNothingWhereOthersCouldHaveALink) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
+  ASSERT_EQ(chown(folder_.at("deep").c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(VerdictCache(file_, {}).remember(verdict("/b.so", Verdict::kOk)));
+  EXPECT_EQ(VerdictCache(file_, {}).find("/a.so", {10, 99}), nullptr);
 }
 
 TEST_F(Cache, OnesThatCannotWriteStillKnow) {

@@ -85,6 +85,7 @@ int refresh(const std::string &folder, const std::string &reader) {
   options.reader_library =
       !reader.empty() ? reader
                       : (fs::path(options.probe_program).parent_path() / "weft-config.so").string();
+  options.library_folder = fs::path(options.probe_program).parent_path().parent_path();
   options.probe_budget = std::chrono::seconds(10);  // nobody waits for it but an installation
   const Result<RefreshReport> report = Loader::refresh(options, folder);
   if (!report) return complain(report.error());

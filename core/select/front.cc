@@ -19,8 +19,10 @@
 #include "core/base/nearest.h"
 #include "core/base/tostr.h"
 #include "core/loader/loader.h"
+#include "core/select/call_record.h"
 #include "core/select/candidates.h"
 #include "core/select/match.h"
+#include "core/select/misses.h"
 #include "core/select/policy.h"
 #include "core/select/rules.h"
 #include "core/stack/stack.h"
@@ -118,6 +120,14 @@ std::string ep_type_text(fi_ep_type type) {
   return text;
 }
 
+std::string ep_types_text(uint32_t bits) {
+  std::string text;
+  for (const fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM}) {
+    if ((bits & WEFT_EP_BIT(type)) != 0) text += (text.empty() ? "" : " or ") + ep_type_text(type);
+  }
+  return text;
+}
+
 // What became of a candidate when it was loaded and built. Fixed once it is there.
 struct Built {
   std::shared_ptr<Stack> stack;         // null: it cannot be used
@@ -193,6 +203,7 @@ struct Front::Impl {
     }
     sources.reader_library = options.library_folder + "/weft/weft-config.so";
     sources.secure = options.secure;
+    sources.library_folder = options.library_folder;
     return sources;
   }
 
@@ -209,6 +220,7 @@ struct Front::Impl {
     loading.probe_budget = std::chrono::milliseconds(policy.probe_budget_ms.value);
     loading.unprobed_allow = policy.unprobed_allow.value;
     loading.secure = options.secure;
+    loading.library_folder = options.library_folder;
     loading.own_threads = options.own_threads;
     loading.services = options.services;
     if (policy.filter && !policy.filter->exclude) {
@@ -254,6 +266,10 @@ struct Front::Impl {
     for (const Diagnostic &one : policy.diagnostics) notice(line_of(one));
     for (const Diagnostic &one : names) {
       const bool of_filter = one.where == "environment FI_PROVIDER";
+      if (one.note) {
+        log(FI_LOG_CORE, __func__, __LINE__, one.text, FI_LOG_INFO);
+        continue;
+      }
       if (one.error || (!of_filter && one.where.rfind("environment ", 0) == 0))
         notice(line_of(one));
     }
@@ -332,24 +348,21 @@ struct Front::Impl {
   // ---- asking
   // --------------------------------------------------------------------------------------
 
-  struct Question {
-    uint32_t version;
-    const char *node, *service;
-    uint64_t flags;
-    const fi_info *hints;
-  };
-
   // Whether the question leaves this stack out before it is opened.
-  std::optional<std::string> left_out(const Slot &slot, const fi_info *hints) const {
+  std::optional<Refusal> left_out(const Slot &slot, const fi_info *hints) const {
     if (hints == nullptr) return std::nullopt;
     const fi_fabric_attr *fabric = hints->fabric_attr;
     if (fabric != nullptr && fabric->prov_name != nullptr && !is_named(slot.candidate, hints) &&
         !admits(fabric->prov_name, slot.units))
-      return "hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted";
+      return Refusal{"hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted, " +
+                         in_quotes(slot.candidate.name) + " offered",
+                     64};
     const uint32_t offered = slot.units.back()->offers_ep;
     if (hints->ep_attr != nullptr && hints->ep_attr->type != FI_EP_UNSPEC && offered != 0 &&
         (offered & WEFT_EP_BIT(hints->ep_attr->type)) == 0)
-      return "hints.ep_attr.type: " + ep_type_text(hints->ep_attr->type) + " wanted, not offered";
+      return Refusal{"hints.ep_attr.type: " + ep_type_text(hints->ep_attr->type) + " wanted, " +
+                         ep_types_text(offered) + " offered",
+                     16};
     for (const auto &[what, fid] :
          {std::pair<const char *, const struct fid *>(
               "fabric_attr.fabric",
@@ -362,7 +375,7 @@ struct Front::Impl {
       const Built *built = slot.built.load(std::memory_order_acquire);
       if (fid != nullptr &&
           (built == nullptr || built->stack == nullptr || !built->stack->made(fid)))
-        return std::string("hints.") + what + " was opened by another stack";
+        return Refusal{std::string("hints.") + what + " was opened by another stack", 32};
     }
     return std::nullopt;
   }
@@ -385,12 +398,14 @@ struct Front::Impl {
   }
 
   // One stack's answer. False: it did not get as far as the hints.
-  bool ask(Slot &slot, const Question &question, DecisionRecord &record,
+  bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
            std::vector<Found> &found) {
-    const auto reject = [&](Stage stage, std::string reason, std::string remedy = {},
-                            std::string rule = {}) {
-      record.add({slot.candidate.name, stage, false, std::move(reason), std::move(remedy),
-                  rule.empty() ? slot.candidate.origin : std::move(rule)});
+    const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
+                            const std::string &rule = {}, uint32_t distance = 0) {
+      record.add({slot.candidate.name, stage, false, reason, remedy,
+                  rule.empty() ? slot.candidate.origin : rule});
+      misses.add({slot.candidate.name, stage, reason, remedy,
+                  distance != 0 ? distance : distance_of_stage(stage)});
     };
     if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
         !is_named(slot.candidate, question.hints))
@@ -400,24 +415,32 @@ struct Front::Impl {
       reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);
       return false;
     }
-    if (std::optional<std::string> reason = left_out(slot, question.hints)) {
-      reject(Stage::kHints, *std::move(reason));
+    if (const std::optional<Refusal> refusal = left_out(slot, question.hints)) {
+      reject(Stage::kHints, refusal->text, {}, {}, refusal->distance);
       return true;
     }
     const Built &built = build(slot);
-    for (const Decision &decision : built.decisions.decisions()) record.add(decision);
+    for (const Decision &decision : built.decisions.decisions()) {
+      record.add(decision);
+      if (built.stack == nullptr && !decision.accepted)
+        misses.add({slot.candidate.name, decision.stage, decision.reason, decision.remedy,
+                    distance_of_stage(decision.stage)});
+    }
     Stack *const stack = built.stack.get();
     if (stack == nullptr) return false;
 
     std::vector<std::string> reasons;
+    std::optional<Match> nearest;
     auto offered =
         stack->getinfo(question.version, question.node, question.service, question.flags,
-                       question.hints, [&](const fi_info &, const std::string &reason) {
-                         if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
-                           reasons.push_back(reason);
+                       question.hints, [&](const fi_info &, const Match &why) {
+                         if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
+                           reasons.push_back(why.reason);
+                         if (!nearest || why.distance() < nearest->distance()) nearest = why;
                        });
     if (!offered) {
-      reject(Stage::kGetinfo, offered.error().text);
+      reject(Stage::kGetinfo, offered.error().text, {}, {},
+             distance_of_refusal(offered.error().text));
       return false;
     }
     std::vector<InfoPtr> fitting;
@@ -447,20 +470,79 @@ struct Front::Impl {
       found.push_back({std::move(info), &slot, &built,
                        outcome.rank.value_or(built.units.front()->rank), outcome.rank_rule});
     }
-    for (const std::string &reason : reasons) reject(Stage::kHints, reason);
+    for (const std::string &reason : reasons)
+      record.add({slot.candidate.name, Stage::kHints, false, reason, "", slot.candidate.origin});
+    if (nearest) misses.add(miss_of(slot.candidate.name, *nearest));
     if (offered->empty() && reasons.empty()) reject(Stage::kGetinfo, "it offered nothing");
+    if (found.size() > before) misses.drop(slot.candidate.name);
     return true;
+  }
+
+  // The one attribute that matters most.
+  static Miss miss_of(const std::string &candidate, const Match &match) {
+    std::string reason = match.hardest().text;
+    if (const size_t others = match.refusals.size() - 1; others > 0)
+      reason += " (and " + std::to_string(others) + " more)";
+    return {candidate, Stage::kHints, std::move(reason), "", match.distance()};
+  }
+
+  // A name in the hints that nothing here has, as a slip is: the others refuse it all alike.
+  void check_prov_name(const fi_info *hints, Misses &misses) const {
+    if (hints == nullptr || hints->fabric_attr == nullptr ||
+        hints->fabric_attr->prov_name == nullptr)
+      return;
+    std::string_view rest = hints->fabric_attr->prov_name;
+    if (rest.starts_with('^')) return;
+    while (!rest.empty()) {
+      const size_t end = std::min(rest.find_first_of(",;"), rest.size());
+      const std::string name(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      const bool known = std::any_of(slots.begin(), slots.end(), [&](const Slot &slot) {
+        return lower(slot.candidate.name) == lower(name);
+      });
+      if (known || find_unit(loader->units(), name) != nullptr) continue;
+      misses.add(
+          {name, Stage::kManifest, "no provider or layer is called " + in_quotes(name),
+           known_units(loader->units(), name, 1u << WEFT_KIND_PROVIDER | 1u << WEFT_KIND_LAYER),
+           0});
+    }
   }
 
   int getinfo(const Question &question, fi_info **out) {
     *out = nullptr;
     prepare();
+    Misses misses;
+    const int ret = choose(question, misses, out);
+    if (ret == 0 && !options.record) return 0;
+    check_prov_name(question.hints, misses);
+    const std::vector<Miss> nearest = misses.sorted();
+    if (ret == -FI_ENODATA) tell_misses(nearest);
+    if (options.record) options.record(getinfo_record(question, ret, *out, nearest));
+    return ret;
+  }
+
+  // Why nothing was found: one line, and for who wants it one for each candidate.
+  void tell_misses(const std::vector<Miss> &misses) const {
+    if (misses.empty()) return;
+    log(FI_LOG_CORE, "fi_getinfo", __LINE__,
+        "nothing fits; the nearest: " + text_of(misses.front()) +
+            (misses.size() > 1 ? " (" + std::to_string(misses.size() - 1) +
+                                     " more at FI_LOG_LEVEL=info, all about it by `weft why -- "
+                                     "COMMAND`)"
+                               : ""));
+    for (const Miss &miss : misses)
+      log(FI_LOG_CORE, "fi_getinfo", __LINE__, text_of(miss), FI_LOG_INFO);
+  }
+
+  int choose(const Question &question, Misses &misses, fi_info **out) {
     if ((question.flags & FI_PROV_ATTR_ONLY) != 0) return list_units(question.version, out);
     DecisionRecord record = notes;
     if ((question.flags & FI_SOURCE) != 0 && question.node == nullptr &&
         question.service == nullptr) {
       record.add({"", Stage::kGetinfo, false, "FI_SOURCE without node and service",
                   "give the address of the source", ""});
+      misses.add({"", Stage::kGetinfo, "FI_SOURCE without node and service",
+                  "give the address of the source", 0});
       remember(std::move(record));
       return -FI_ENODATA;
     }
@@ -475,7 +557,7 @@ struct Front::Impl {
                       slot.candidate.origin});
         continue;
       }
-      reached_hints = ask(slot, question, record, found) || reached_hints;
+      reached_hints = ask(slot, question, record, misses, found) || reached_hints;
       const Built *built = slot.built.load(std::memory_order_acquire);
       if (built != nullptr && built->stack != nullptr) answered.insert(built->name);
     }
@@ -613,37 +695,54 @@ struct Front::Impl {
   }
 
   int fabric(fi_fabric_attr *attr, fid_fabric **out, void *context) {
+    std::vector<std::string> stack;  // from the application down
+    std::string why;
+    const int ret = open_fabric(attr, out, context, stack, why);
+    if (ret == 0) {
+      std::string elements;
+      for (const std::string &element : stack)
+        elements += (elements.empty() ? "" : " > ") + element;
+      log(FI_LOG_FABRIC, "fi_fabric", __LINE__,
+          "stack " + std::string(attr->prov_name) + " opened: application > " + elements +
+              " > wire",
+          FI_LOG_INFO);
+    } else {
+      log(FI_LOG_FABRIC, "fi_fabric", __LINE__, why);
+    }
+    if (options.record)
+      options.record(fabric_record(attr->prov_name != nullptr ? attr->prov_name : "",
+                                   attr->name != nullptr ? attr->name : "", stack, ret, why));
+    return ret;
+  }
+
+  int open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context,
+                  std::vector<std::string> &stack, std::string &why) {
     prepare();
     if (attr->prov_name == nullptr || attr->prov_name[0] == '\0') {
-      log(FI_LOG_FABRIC, __func__, __LINE__,
-          "fi_fabric: attr.prov_name is not set: take the attributes from fi_getinfo()");
+      why = "attr.prov_name is not set: take the attributes from fi_getinfo()";
       return -FI_EINVAL;
     }
     const std::string wanted = attr->prov_name;
-    std::string why;
+    std::string unusable;
     for (Slot &slot : slots) {
       if (!slot.candidate.verdict.accepted || !is_called(slot, wanted)) continue;
       const Built &built = build(slot);
       if (built.stack == nullptr) {
-        why = reason_of(built);
+        unusable = reason_of(built);
         continue;
       }
       Result<fid_fabric *> opened = built.stack->fabric(attr, context);
       if (!opened) {
-        log(FI_LOG_FABRIC, __func__, __LINE__, "fi_fabric: " + opened.error().text);
+        why = opened.error().text;
         return -opened.error().code;
       }
       *out = *opened;
-      std::string elements;  // from the application down
       for (const CandidateElement &element : slot.candidate.elements)
-        elements += (elements.empty() ? "" : " > ") + element.unit->name;
-      log(FI_LOG_FABRIC, __func__, __LINE__,
-          "stack " + built.name + " opened: application > " + elements + " > wire", FI_LOG_INFO);
+        stack.push_back(element.unit->name);
       return 0;
     }
-    log(FI_LOG_FABRIC, __func__, __LINE__,
-        "fi_fabric: no stack " + in_quotes(wanted) +
-            (why.empty() ? std::string() : " (" + why + ")") + ": `weft why` tells more");
+    why = "no stack " + in_quotes(wanted) +
+          (unusable.empty() ? std::string() : " (" + unusable + ")") + ": `weft why` tells more";
     return -FI_ENODEV;
   }
 

@@ -51,6 +51,9 @@ struct FrontOptions {
   // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider
   // ...").
   std::function<void(std::string_view line)> notice;
+  // Gets each fi_getinfo() and fi_fabric() as a line of JSON (call_record.h); empty: nobody
+  // listens.
+  std::function<void(std::string_view line)> record;
 };
 
 // A parameter that a unit declares, for fi_getparams() and `weft config`.

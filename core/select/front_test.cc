@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/providers/fi_log.h>
 
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "core/base/info.h"
@@ -55,7 +57,11 @@ class FrontTest : public ::testing::Test {
     ASSERT_EQ(report->plugins, 1u);
   }
 
-  void SetUp() override { toys::current_table() = &objects_; }
+  void SetUp() override {
+    toys::current_table() = &objects_;
+    log_level_ = FI_LOG_MAX;
+    logged_.clear();
+  }
 
   Front &front(std::map<std::string, std::string> environment = {},
                const TestFolder *root = installed_) {
@@ -66,6 +72,19 @@ class FrontTest : public ::testing::Test {
     options.secure = secure_;
     options.objects = &objects_;
     options.services = toys::services();
+    options.services.log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
+      return level <= log_level_ ? 1 : 0;
+    };
+    options.services.log = [](const weft_instance *, int32_t level, int32_t, const char *func,
+                              int32_t, const char *text) {
+      toys::logged().emplace_back(text);
+      logged_.push_back((level == FI_LOG_WARN ? "warn " : "info ") + std::string(func) + ": " +
+                        text);
+    };
+    if (recording_)
+      options.record = [this](std::string_view line) {
+        recorded_.push_back(nlohmann::json::parse(line));
+      };
     options.notice = [this](std::string_view line) { notices_.emplace_back(line); };
     front_ = std::make_unique<Front>(std::move(options));
     return *front_;
@@ -110,6 +129,10 @@ class FrontTest : public ::testing::Test {
   bool secure_ = false;
   ObjectTable objects_;
   std::vector<std::string> notices_;
+  static inline int32_t log_level_ = FI_LOG_MAX;
+  static inline std::vector<std::string> logged_;
+  bool recording_ = false;
+  std::vector<nlohmann::json> recorded_;
   std::unique_ptr<Front> front_;
 };
 
@@ -158,6 +181,76 @@ TEST_F(FrontTest, AnAbsentDeviceIsTheReason) {
   EXPECT_THAT(reasons(from, "verbs;ofi_rxm"), HasSubstr("its provider verbs cannot be used"));
 }
 
+TEST_F(FrontTest, NothingFitsAndTheLogSaysWhy) {
+  log_level_ = FI_LOG_INFO;
+  Front &from = front();
+  InfoPtr hints = hints_for(FI_EP_RDM);
+  ask(from, hints.get());
+  EXPECT_THAT(logged_, IsEmpty()) << "something fits";
+  hints->tx_attr->size = size_t{1} << 40;
+  ask(from, hints.get(), 0, -FI_ENODATA);
+  ASSERT_GT(logged_.size(), 3u);
+  EXPECT_THAT(logged_[0], HasSubstr("warn fi_getinfo: nothing fits; the nearest: tcp;ofi_rxm: "
+                                    "tx_attr.size 1099511627776 is above "));
+  EXPECT_THAT(logged_[1],
+              HasSubstr("info fi_getinfo: tcp;ofi_rxm: tx_attr.size 1099511627776 is above "));
+  EXPECT_THAT(logged_, Contains("info fi_getinfo: udp: ep_attr.type: FI_EP_RDM wanted, FI_EP_DGRAM "
+                                "offered"));
+  // Each candidate once.
+  EXPECT_EQ(std::set<std::string>(logged_.begin(), logged_.end()).size(), logged_.size());
+  logged_.clear();
+  log_level_ = FI_LOG_WARN;
+  ask(from, hints.get(), 0, -FI_ENODATA);
+  EXPECT_EQ(logged_.size(), 1u);
+  EXPECT_THAT(notices_, IsEmpty()) << "nothing is wrong with the configuration";
+}
+
+TEST_F(FrontTest, ASlipInTheHintsIsTheNearestMiss) {
+  log_level_ = FI_LOG_INFO;
+  ask(front(), hints_for(FI_EP_RDM, "tpc").get(), 0, -FI_ENODATA);
+  ASSERT_GT(logged_.size(), 1u);
+  EXPECT_THAT(logged_[0], HasSubstr("the nearest: tpc: no provider or layer is called \"tpc\": did "
+                                    "you mean \"tcp\"?"));
+}
+
+TEST_F(FrontTest, EachCallIsRecordedForWhoListens) {
+  recording_ = true;
+  Front &from = front();
+  InfoPtr hints = hints_for(FI_EP_RDM, "tcp;ofi_rxm");
+  hints->caps = FI_MSG;
+  const InfoPtr list = ask(from, hints.get());
+  ASSERT_EQ(recorded_.size(), 1u);
+  EXPECT_EQ(recorded_[0]["call"], "getinfo");
+  EXPECT_EQ(recorded_[0]["version"], "2.6");
+  EXPECT_EQ(recorded_[0]["result"], 0);
+  EXPECT_EQ(recorded_[0]["hints"]["ep_attr.type"], "FI_EP_RDM");
+  EXPECT_EQ(recorded_[0]["hints"]["caps"], "FI_MSG");
+  EXPECT_EQ(recorded_[0]["answers"][0]["provider"], "tcp;ofi_rxm");
+  EXPECT_EQ(recorded_[0]["answers"][0]["domain"], "eth0");
+  for (const auto &miss : recorded_[0]["misses"]) EXPECT_NE(miss["candidate"], "tcp;ofi_rxm");
+  ask(from, hints_for(FI_EP_RDM, "tpc").get(), 0, -FI_ENODATA);
+  ASSERT_EQ(recorded_.size(), 2u);
+  EXPECT_EQ(recorded_[1]["result"], -FI_ENODATA);
+  EXPECT_EQ(recorded_[1]["misses"][0]["candidate"], "tpc");
+  EXPECT_THAT(recorded_[1]["misses"][0]["remedy"].get<std::string>(),
+              HasSubstr("did you mean \"tcp\"?"));
+  ask(from, nullptr, FI_PROV_ATTR_ONLY);
+  ASSERT_EQ(recorded_.size(), 3u);
+  EXPECT_EQ(recorded_[2]["flags"][0], "FI_PROV_ATTR_ONLY");
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(list->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  ASSERT_EQ(recorded_.size(), 4u);
+  EXPECT_EQ(recorded_[3]["call"], "fabric");
+  EXPECT_EQ(recorded_[3]["provider"], "tcp;ofi_rxm");
+  EXPECT_EQ(recorded_[3]["stack"], (std::vector<std::string>{"rxm", "tcp"}));
+  fi_close(&fabric->fid);
+  fi_fabric_attr none{};
+  char name[] = "nosuch";
+  none.prov_name = name;
+  EXPECT_EQ(from.fabric(&none, nullptr, 0, &fabric, nullptr), -FI_ENODEV);
+  EXPECT_THAT(recorded_[4]["error"].get<std::string>(), HasSubstr("no stack \"nosuch\""));
+}
+
 TEST_F(FrontTest, AFailingProviderDoesNotStopOthers) {
   Front &from = front();
   ask(from);
@@ -169,7 +262,8 @@ TEST_F(FrontTest, HintsThatDoNotFitAreNoMatterForStderr) {
   Front &from = front({{"FI_PROVIDER", "udp"}});
   ask(from, hints_for(FI_EP_RDM).get(), 0, -FI_ENODATA);
   EXPECT_THAT(notices_, IsEmpty()) << "the application may ask again with others";
-  EXPECT_THAT(reasons(from, "udp"), HasSubstr("udp hints: hints.ep_attr.type: FI_EP_RDM wanted"));
+  EXPECT_THAT(reasons(from, "udp"),
+              HasSubstr("udp hints: hints.ep_attr.type: FI_EP_RDM wanted, FI_EP_DGRAM offered"));
   const InfoPtr hints = hints_for(FI_EP_UNSPEC);
   hints->caps = FI_TAGGED;
   ask(from, hints.get(), 0, -FI_ENODATA);

@@ -221,16 +221,16 @@ bool one_admits(std::string_view wanted, const std::vector<std::string_view> &el
 class Check {
  public:
   void reject(std::string text) {
-    if (!reasons_.empty()) reasons_ += "; ";
-    reasons_ += text;
+    const uint32_t distance = distance_of_refusal(text);
+    // Without an attribute it is a fault of the plugin.
+    refusals_.push_back({std::move(text), distance != 0 ? distance : 16});
   }
-  std::string take() { return std::move(reasons_); }
-  bool fits() const { return reasons_.empty(); }
+  std::vector<Refusal> take() { return std::move(refusals_); }
 
   void at_most(const char *field, uint64_t wanted, uint64_t offered) {
     if (wanted == 0 || wanted <= offered) return;
-    reject(std::string("hints.") + field + ": " + std::to_string(wanted) + " wanted, " +
-           (offered == 0 ? std::string("none offered") : std::to_string(offered) + " offered"));
+    reject(std::string("hints.") + field + " " + std::to_string(wanted) + " is above " +
+           std::to_string(offered));
   }
   // As at_most, where an offer of 0 means that no limit is stated.
   void at_most_if_stated(const char *field, uint64_t wanted, uint64_t offered) {
@@ -267,7 +267,7 @@ class Check {
   }
 
  private:
-  std::string reasons_;
+  std::vector<Refusal> refusals_;
 };
 
 // ---- the attributes one by one
@@ -570,7 +570,7 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
     check.reject("hints.domain_attr.resource_mgmt: FI_RM_ENABLED wanted, not offered");
   if (want.av_type != FI_AV_UNSPEC && have.av_type != FI_AV_UNSPEC && want.av_type != have.av_type)
     check.differs("domain_attr.av_type", want.av_type, have.av_type, FI_TYPE_AV_TYPE);
-  check.at_most("domain_attr.mr_key_size", want.mr_key_size, have.mr_key_size);
+  // mr_key_size is the room that an application has for keys: more than is needed does no harm.
   check.at_most("domain_attr.cq_data_size", want.cq_data_size, have.cq_data_size);
   check.at_most_if_stated("domain_attr.cq_cnt", want.cq_cnt, have.cq_cnt);
   check.at_most_if_stated("domain_attr.ep_cnt", want.ep_cnt, have.ep_cnt);
@@ -738,9 +738,69 @@ Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const f
     check_nic(check, *hints, offer);
   }
   Match match;
-  match.accepted = check.fits();
-  match.reason = check.take();
+  match.refusals = check.take();
+  match.accepted = match.refusals.empty();
+  for (const Refusal &one : match.refusals)
+    match.reason += (match.reason.empty() ? "" : "; ") + one.text;
   return match;
+}
+
+uint32_t distance_of_refusal(std::string_view text) {
+  struct Kind {
+    std::string_view attribute;  // or what it begins with
+    uint32_t distance;
+  };
+  static constexpr Kind kKinds[] = {{"fabric_attr.prov_name", 64},
+                                    {"fabric_attr.name", 8},
+                                    {"fabric_attr", 32},
+                                    {"domain_attr.domain", 32},
+                                    {"domain_attr.name", 8},
+                                    {"nic", 8},
+                                    {"ep_attr.type", 16},
+                                    {"ep_attr.protocol", 16},
+                                    {"addr_format", 8},
+                                    {"src_addr", 8},
+                                    {"dest_addr", 8},
+                                    {"caps", 8},
+                                    {"tx_attr.caps", 8},
+                                    {"rx_attr.caps", 8},
+                                    {"domain_attr.caps", 8},
+                                    {"mode", 4},
+                                    {"tx_attr.mode", 4},
+                                    {"rx_attr.mode", 4},
+                                    {"domain_attr.mr_mode", 4},
+                                    {"domain_attr.mode", 4},
+                                    {"domain_attr.threading", 2},
+                                    {"domain_attr.control_progress", 2},
+                                    {"domain_attr.data_progress", 2},
+                                    {"domain_attr.av_type", 2},
+                                    {"tx_attr.msg_order", 2},
+                                    {"tx_attr.comp_order", 2},
+                                    {"rx_attr.msg_order", 2},
+                                    {"rx_attr.comp_order", 2},
+                                    {"tx_attr.op_flags", 2},
+                                    {"rx_attr.op_flags", 2},
+                                    {"ep_attr.mem_tag_format", 2}};
+  constexpr std::string_view kPrefix = "hints.";
+  const size_t at = text.find(kPrefix);
+  if (at == std::string_view::npos) return 0;
+  text.remove_prefix(at + kPrefix.size());
+  for (const Kind &kind : kKinds) {
+    if (text.starts_with(kind.attribute)) return kind.distance;
+  }
+  return 1;  // a limit
+}
+
+uint32_t Match::distance() const {
+  uint32_t sum = 0;
+  for (const Refusal &one : refusals) sum += one.distance;
+  return sum;
+}
+
+const Refusal &Match::hardest() const {
+  return *std::max_element(
+      refusals.begin(), refusals.end(),
+      [](const Refusal &a, const Refusal &b) { return a.distance < b.distance; });
 }
 
 bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer) {

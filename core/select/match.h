@@ -24,12 +24,29 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft {
+
+// One hint that does not fit. `distance` says how far it is from what is offered: 1 for a limit
+// that is too low, more for what an application can do less about, most for another kind of
+// endpoint.
+struct Refusal {
+  std::string text;  // "hints.tx_attr.size 4096 is above 1024"
+  uint32_t distance = 0;
+};
+
+// By the attribute that a text names first, "hints.tx_attr.size ...", as those of layers that quote
+// what is beneath them do too; 0: it names none.
+uint32_t distance_of_refusal(std::string_view text);
 
 struct Match {
   bool accepted = false;
   std::string reason;  // every hint that does not fit, in words, joined by "; "; empty if accepted
+  std::vector<Refusal> refusals;  // the same, one by one
+
+  uint32_t distance() const;       // of all of them together
+  const Refusal &hardest() const;  // the one that matters most; there must be one
 };
 
 // `version` is the API version of the application, `flags` are those of fi_getinfo(), `hints` may

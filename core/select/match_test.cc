@@ -156,11 +156,11 @@ TEST_P(MatchField, IsHeldAgainstTheOffer) {
 }
 
 #define SET(member, value) [](fi_info &h) { h.member = value; }
-// "tx_attr->size" as messages have it: "hints.tx_attr.size: 1025 wanted".
+// "tx_attr->size" as messages have it: "hints.tx_attr.size 1025 is above".
 Field number(std::string member, std::function<void(fi_info &)> fits,
              std::function<void(fi_info &)> does_not) {
   member.replace(member.find("->"), 2, ".");
-  return {"hints." + member + ": ", std::move(fits), std::move(does_not), " wanted, "};
+  return {"hints." + member + " ", std::move(fits), std::move(does_not), " is above "};
 }
 #define NUMBER(member, good, bad) number(#member, SET(member, good), SET(member, bad))
 
@@ -194,13 +194,13 @@ INSTANTIATE_TEST_SUITE_P(
               SET(ep_attr->msg_prefix_size, 8), "8 given, 16 needed"},
         NUMBER(ep_attr->max_order_raw_size, 100, 101),
         Field{"hints.ep_attr.max_order_war_size", [](fi_info &) {},
-              SET(ep_attr->max_order_war_size, 1), "1 wanted, none offered"},
+              SET(ep_attr->max_order_war_size, 1), "1 is above 0"},
         Field{"hints.ep_attr.tx_ctx_cnt", SET(ep_attr->tx_ctx_cnt, 2), SET(ep_attr->tx_ctx_cnt, 3),
-              "3 wanted, 2 offered"},
+              "3 is above 2"},
         Field{"hints.ep_attr.tx_ctx_cnt", [](fi_info &) {},
               SET(ep_attr->tx_ctx_cnt, FI_SHARED_CONTEXT), "shared contexts are not offered"},
         Field{"hints.ep_attr.rx_ctx_cnt", SET(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT),
-              SET(ep_attr->rx_ctx_cnt, 2), "2 wanted, 1 offered"},
+              SET(ep_attr->rx_ctx_cnt, 2), "2 is above 1"},
         Field{"hints.ep_attr.auth_key",
               [](fi_info &h) {
                 h.ep_attr->auth_key_size = 4;
@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
               SET(domain_attr->resource_mgmt, FI_RM_ENABLED), "FI_RM_ENABLED wanted"},
         Field{"hints.domain_attr.av_type", SET(domain_attr->av_type, FI_AV_TABLE),
               SET(domain_attr->av_type, FI_AV_MAP), "FI_AV_MAP wanted, FI_AV_TABLE offered"},
-        NUMBER(domain_attr->mr_key_size, 4, 8), NUMBER(domain_attr->cq_data_size, 4, 8),
+        NUMBER(domain_attr->cq_data_size, 4, 8),
         NUMBER(domain_attr->cq_cnt, 1000, 1001), NUMBER(domain_attr->ep_cnt, 2000, 2001),
         NUMBER(domain_attr->tx_ctx_cnt, 3000, 3001), NUMBER(domain_attr->rx_ctx_cnt, 4000, 4001),
         NUMBER(domain_attr->max_ep_tx_ctx, 2, 3), NUMBER(domain_attr->max_ep_rx_ctx, 1, 2),
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
               SET(domain_attr->caps, FI_SHARED_AV), "FI_SHARED_AV wanted"},
         NUMBER(domain_attr->auth_key_size, 0, 9),
         Field{"hints.domain_attr.auth_key_size", SET(domain_attr->auth_key_size, FI_AV_AUTH_KEY),
-              SET(domain_attr->auth_key_size, 9), "9 wanted, 8 offered"},
+              SET(domain_attr->auth_key_size, 9), "9 is above 8"},
         NUMBER(domain_attr->max_err_data, 32, 33), NUMBER(domain_attr->mr_cnt, 100, 101),
         Field{"hints.domain_attr.tclass", SET(domain_attr->tclass, FI_TC_LOW_LATENCY),
               SET(domain_attr->tclass, FI_TC_SCAVENGER), "wanted"},
@@ -287,7 +287,21 @@ TEST(Match, TellsEveryHintThatDoesNotFit) {
   const std::string reason = ask(wanted, offer()).reason;
   EXPECT_EQ(reason,
             "hints.ep_attr.type: FI_EP_RDM wanted, FI_EP_MSG offered; "
-            "hints.tx_attr.inject_size: 4096 wanted, 128 offered");
+            "hints.tx_attr.inject_size 4096 is above 128");
+}
+
+TEST(Match, ALimitIsNearerThanAnotherKindOfEndpoint) {
+  const InfoPtr size = hints(), type = hints(), both = hints();
+  size->tx_attr->size = both->tx_attr->size = 4096;
+  type->ep_attr->type = both->ep_attr->type = FI_EP_RDM;
+  const Match near = ask(size, offer()), far = ask(type, offer()), farthest = ask(both, offer());
+  EXPECT_LT(near.distance(), far.distance());
+  EXPECT_LT(far.distance(), farthest.distance());
+  EXPECT_EQ(farthest.refusals.size(), 2u);
+  EXPECT_THAT(farthest.hardest().text, HasSubstr("ep_attr.type"));
+  EXPECT_THAT(near.hardest().text, HasSubstr("hints.tx_attr.size 4096 is above "));
+  EXPECT_EQ(distance_of_refusal("rxm: tcp: " + near.hardest().text), near.distance());
+  EXPECT_EQ(distance_of_refusal("tcp: no such host"), 0u);
 }
 
 TEST(Match, HintsMayLackEveryPart) {

@@ -12,8 +12,6 @@
 #include <cstring>
 #include <memory>
 
-#include "core/base/nearest.h"
-
 namespace weft {
 namespace {
 
@@ -92,7 +90,9 @@ std::vector<std::string> drop_ins(const std::string &folder, std::vector<Diagnos
   return files;
 }
 
-Result<const weft_config_reader *> open_reader(const std::string &library) {
+Result<const weft_config_reader *> open_reader(const PolicySources &sources) {
+  const std::string &library = sources.reader_library;
+  WEFT_CHECK(check_trusted_code(library, sources.secure, sources.library_folder));
   // Never closed: what it allocated may still be in use.
   void *handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) return fail(FI_ENOENT, "%s", ::dlerror());
@@ -131,7 +131,7 @@ class Merger {
     }
     policy_.files.push_back({path, system, false});
     if (reader_ == nullptr && reader_error_.empty()) {
-      Result<const weft_config_reader *> opened = open_reader(sources_.reader_library);
+      Result<const weft_config_reader *> opened = open_reader(sources_);
       if (opened)
         reader_ = *opened;
       else
@@ -152,12 +152,13 @@ class Merger {
                string_of(what)});
         },
         &policy_, &read);
+    const std::unique_ptr<weft_policy, void (*)(weft_policy *)> owned(read, reader_->free_policy);
     if (rc != 0 || read == nullptr) {
       if (policy_.diagnostics.size() == before) error(path, "cannot be read");
       error(path, "has errors: the file is left out");
+      if (read != nullptr) keep_names(*read, system);
       return true;
     }
-    const std::unique_ptr<weft_policy, void (*)(weft_policy *)> owned(read, reader_->free_policy);
     policy_.files.back().used = true;
     merge(*read, system);
     return true;
@@ -239,6 +240,14 @@ class Merger {
         {false, where,
          key + " is final in " + final->origin.where + ": what stands here is ignored"});
     return false;
+  }
+
+  // Of a file that is left out, for who asks for all that is wrong with it.
+  void keep_names(const weft_policy &read, bool system) {
+    Policy &part = policy_.flawed.emplace_back();
+    part.stacks = policy_.stacks;  // `use` may name those of weaker files
+    part.files.push_back(policy_.files.back());
+    Merger(part, sources_).merge(read, system);
   }
 
   static std::vector<Sourced<std::string>> names(const weft_name *list, size_t count) {
@@ -344,21 +353,6 @@ class Merger {
   std::string reader_error_;
 };
 
-std::string in_capitals(std::string_view name) {
-  std::string out;
-  for (const char c : name) {
-    out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c == '-' ? '_' : c;
-  }
-  return out;
-}
-
-std::vector<std::string> prefixes_of(const UnitInfo &unit) {
-  std::vector<std::string> prefixes = {"FI_" + in_capitals(unit.name) + "_"};
-  if (!unit.ofi_name.empty() && unit.ofi_name != unit.name)
-    prefixes.push_back("FI_" + in_capitals(unit.ofi_name) + "_");
-  return prefixes;
-}
-
 // Whether an entry of FI_PROVIDER means a stack; units from the wire up.
 bool item_admits(const FilterItem &item, const std::vector<const UnitInfo *> &units) {
   const auto same = [](const Word &word, const UnitInfo *unit) {
@@ -453,6 +447,21 @@ Verdict judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &
           "environment FI_PROVIDER"};
 }
 
+std::string in_capitals(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c == '-' ? '_' : c;
+  }
+  return out;
+}
+
+std::vector<std::string> prefixes_of(const UnitInfo &unit) {
+  std::vector<std::string> prefixes = {"FI_" + in_capitals(unit.name) + "_"};
+  if (!unit.ofi_name.empty() && unit.ofi_name != unit.name)
+    prefixes.push_back("FI_" + in_capitals(unit.ofi_name) + "_");
+  return prefixes;
+}
+
 std::vector<std::string> variables_of(const UnitInfo &unit, std::string_view param) {
   std::vector<std::string> names;
   for (const std::string &prefix : prefixes_of(unit)) names.push_back(prefix + in_capitals(param));
@@ -483,104 +492,6 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
     }
   }
   return settings;
-}
-
-std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units) {
-  std::vector<Diagnostic> found;
-  std::vector<std::string> known;
-  for (const UnitInfo &unit : units) {
-    known.push_back(unit.name);
-    if (!unit.ofi_name.empty() && unit.ofi_name != unit.name) known.push_back(unit.ofi_name);
-  }
-  const auto check = [&](const std::string &name, const std::string &what, const std::string &where,
-                         const std::vector<std::string> &words, const char *kind,
-                         bool error = false) {
-    if (std::any_of(words.begin(), words.end(),
-                    [&](const std::string &word) { return same_word(word, name); }))
-      return;
-    const std::string close = nearest(name, words);
-    found.push_back({error, where,
-                     what + " names \"" + name + "\", and there is no such " + kind +
-                         (close.empty() ? "" : ": did you mean \"" + close + "\"?")});
-  };
-  if (policy.enable) {
-    for (const auto &one : policy.enable->value)
-      check(one.value, "providers.enable", one.origin.where, known, "unit");
-  }
-  for (const auto &one : policy.disable)
-    check(one.value, "providers.disable", one.origin.where, known, "unit");
-  for (const StackSpec &spec : policy.stacks) {
-    for (const StackElement &element : spec.elements)
-      check(element.name, "stack " + spec.name, element.where, known, "unit");
-  }
-  if (policy.use) {
-    std::vector<std::string> stacks;
-    for (const StackSpec &spec : policy.stacks) stacks.push_back(spec.name);
-    for (const auto &one : policy.use->value)
-      check(one.value, "use", one.origin.where, stacks, "stack");
-  }
-  for (const auto &[key, value] : policy.params) {
-    const auto unit =
-        std::find_if(units.begin(), units.end(),
-                     [&, name = key.first](const UnitInfo &one) { return is_named(one, name); });
-    if (unit == units.end()) {
-      check(key.first, "params", value.origin.where, known, "unit");
-      continue;
-    }
-    std::vector<std::string> params;
-    for (const ParamInfo &param : unit->params) params.push_back(param.name);
-    // Unlike a unit, which may be installed elsewhere, a parameter is there or it is a mistake.
-    check(key.second, "params." + key.first, value.origin.where, params, "parameter", true);
-    for (const ParamInfo &param : unit->params) {
-      if (param.name != key.second) continue;
-      const auto parsed =
-          parse_param({param.type, param.name, param.minimum, param.maximum}, value.value);
-      if (!parsed)
-        found.push_back({true, value.origin.where,
-                         "params." + key.first + "." + key.second + ": " + parsed.error().text});
-    }
-  }
-  if (policy.filter) {
-    for (const FilterItem &item : policy.filter->items) {
-      for (const Word &word : item.units)
-        check(
-            word.text,
-            "FI_PROVIDER=" + policy.filter->text + " (column " + std::to_string(word.column) + ")",
-            "environment FI_PROVIDER", known, "unit");
-    }
-  }
-  for (const auto &[variable, value] : policy.variables) {
-    // The longest prefix of a unit: FI_OFI_RXM_... is rxm's even if there were a unit "ofi".
-    const UnitInfo *owner = nullptr;
-    std::string prefix;
-    for (const UnitInfo &unit : units) {
-      for (const std::string &one : prefixes_of(unit)) {
-        if (variable.size() > one.size() && variable.compare(0, one.size(), one) == 0 &&
-            one.size() > prefix.size()) {
-          owner = &unit;
-          prefix = one;
-        }
-      }
-    }
-    if (owner == nullptr) continue;
-    std::vector<std::string> variables;
-    bool declared = false;
-    for (const ParamInfo &param : owner->params) {
-      variables.push_back(prefix + in_capitals(param.name));
-      if (variables.back() != variable) continue;
-      declared = true;
-      const auto parsed =
-          parse_param({param.type, param.name, param.minimum, param.maximum}, value);
-      if (!parsed)
-        found.push_back({true, "environment " + variable, variable + ": " + parsed.error().text});
-    }
-    if (declared) continue;
-    const std::string close = nearest(variable, variables);
-    found.push_back({false, "environment " + variable,
-                     variable + " is no parameter of " + owner->name +
-                         (close.empty() ? std::string() : ": did you mean " + close + "?")});
-  }
-  return found;
 }
 
 }  // namespace weft

@@ -71,6 +71,7 @@ struct Diagnostic {
   bool error = false;
   std::string where;  // "/etc/weft/10-site.yaml:3:5"
   std::string text;
+  bool note = false;  // no mistake, only good to know
 };
 
 struct PolicyFile {
@@ -97,6 +98,7 @@ struct Policy {
   std::vector<Sourced<std::string>> final_keys;  // dotted
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
+  std::vector<Policy> flawed;  // files with errors, as far as they could be read: their names only
   std::string refusal;  // FI_PROVIDER or FI_HOOK cannot be understood: nothing may be chosen, and
                         // this is why
 };
@@ -107,6 +109,7 @@ struct PolicySources {
   std::map<std::string, std::string> environment;  // FI_*; FI_CONFIG names a file
   std::string reader_library;                      // weft-config.so, opened only if there is a file
   const weft_config_reader *reader = nullptr;      // instead of it
+  std::string library_folder;                      // of libfabric.so.1, for what it must pass
   bool secure = false;
 };
 
@@ -132,12 +135,15 @@ Verdict judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);
 
+std::string in_capitals(std::string_view name);              // "hook-trace": HOOK_TRACE
+std::vector<std::string> prefixes_of(const UnitInfo &unit);  // of its variables: "FI_TCP_"
+
 // The environment variables of a parameter, as stock libfabric names them: "FI_TCP_IFACE", or two
 // for "rxm" (ofi_rxm).
 std::vector<std::string> variables_of(const UnitInfo &unit, std::string_view param);
 
 // Names in the policy that no unit has, and variables of units (FI_TCP_...) that no parameter of
-// theirs has.
+// theirs has; a note where stock libfabric knows such a variable.
 std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units);
 
 // {"files": [{"path", "used"}], "diagnostics": [{"severity", "where", "text"}], "values": [{"key",

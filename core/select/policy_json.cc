@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The merged policy as JSON: what `weft config show --origin` and `weft config lint` print.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/select/candidates.h"
@@ -111,15 +112,29 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
              policy.probe_budget_ms.origin);
   for (const auto &one : policy.final_keys) values.add("final", one.value, one.origin);
 
-  for (Diagnostic &one : check_names(policy, units)) diagnostics.push_back(std::move(one));
+  std::vector<const Policy *> all = {&policy};
+  for (const Policy &one : policy.flawed) all.push_back(&one);
+  for (const Policy *one : all) {
+    for (Diagnostic &name : check_names(*one, units)) {
+      // What a file with errors shares with the others is told once.
+      const bool told =
+          std::any_of(diagnostics.begin(), diagnostics.end(), [&](const Diagnostic &other) {
+            return other.where == name.where && other.text == name.text;
+          });
+      if (!told) diagnostics.push_back(std::move(name));
+    }
+  }
   ordered_json json;
   json["files"] = ordered_json::array();
   for (const PolicyFile &file : policy.files)
     json["files"].push_back({{"path", file.path}, {"system", file.system}, {"used", file.used}});
   json["diagnostics"] = ordered_json::array();
   for (const Diagnostic &one : diagnostics)
-    json["diagnostics"].push_back(
-        {{"severity", one.error ? "error" : "warning"}, {"where", one.where}, {"text", one.text}});
+    json["diagnostics"].push_back({{"severity", one.error  ? "error"
+                                                : one.note ? "note"
+                                                           : "warning"},
+                                   {"where", one.where},
+                                   {"text", one.text}});
   json["values"] = values.take();
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/loader/test_folder.h"
+#include "core/select/stock_variables.h"
 
 namespace weft {
 namespace {
@@ -341,7 +342,7 @@ TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
       UnorderedElementsAre(
           HasSubstr(
               "providers.disable names \"upd\", and there is no such unit: did you mean \"udp\"?"),
-          HasSubstr("stack rdm names \"rxn\", and there is no such unit: did you mean \"rxm\"?"),
+          HasSubstr("stack rdm names \"rxn\", and there is no such layer: did you mean \"rxm\"?"),
           HasSubstr("use names \"rmd\", and there is no such stack: did you mean \"rdm\"?"),
           HasSubstr("did you mean \"connect_timeout_ms\"?"),
           HasSubstr("params.tcp.connect_timeout_ms: \"soon\" is not an integer"),
@@ -350,6 +351,63 @@ TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
           "FI_TCP_CONNECT_TIMEOUT_SM is no parameter of tcp: did you mean "
           "FI_TCP_CONNECT_TIMEOUT_MS?",
           "FI_OFI_RXM_CONNECT_TIMEOUT_MS: \"x\" is not an integer"));
+}
+
+// All that is wrong with a file in one run: its form, and the names in what could be read.
+TEST_F(PolicyTest, NamesOfAFileWithErrorsAreChecked) {
+  site(
+      "version: 1\nproviders: {disable: [upd], rnak: []}\nuse: [rmd, good]\n"
+      "stacks: {rdm: [{layer: rxn, on_unavailable: perhaps}, {hook: tcp}, {provider: tcp, params: "
+      "{conect_timeout_ms: 5}}], good: [{provider: udp}]}\n"
+      "params: {tcp: {conect_timeout_ms: 5}}\n");
+  const Policy policy = load({});
+  EXPECT_EQ(policy.disable.size(), 0u) << "nothing of the file counts";
+  EXPECT_FALSE(policy.use);
+  const std::vector<UnitInfo> units = {unit("tcp"), unit("udp"),
+                                       unit("rxm", WEFT_KIND_LAYER, "ofi_rxm"),
+                                       unit("trace", WEFT_KIND_HOOK)};
+  EXPECT_TRUE(check_names(policy, units).empty());
+  const auto json = nlohmann::json::parse(policy_json(policy, units));
+  std::vector<std::string> found;
+  for (const auto &one : json["diagnostics"])
+    found.push_back(one["severity"].get<std::string>() + ": " + one["text"].get<std::string>());
+  EXPECT_THAT(
+      found,
+      UnorderedElementsAre(
+          HasSubstr("rnak"), HasSubstr("perhaps"), "error: has errors: the file is left out",
+          HasSubstr("warning: providers.disable names \"upd\""),
+          HasSubstr("error: use names \"rmd\", and there is no such stack: did you mean \"rdm\"?"),
+          HasSubstr("warning: stack rdm names \"rxn\", and there is no such layer: did you mean "
+                    "\"rxm\"?"),
+          "error: stack rdm names \"tcp\" as a hook, and it is a provider",
+          HasSubstr("error: stack rdm: params names \"conect_timeout_ms\", and there is no such "
+                    "parameter: did you mean \"connect_timeout_ms\"?"),
+          HasSubstr("error: params.tcp names \"conect_timeout_ms\"")));
+}
+
+// Job scripts set them for whatever libfabric they get: good to know, no mistake.
+TEST_F(PolicyTest, VariablesOfStockLibfabricAreKnown) {
+  const Policy policy = load({{"FI_OFI_RXM_DATA_AUTO_PROGRESS", "1"},
+                              {"FI_OFI_RXM_DATA_AUTO_PROGRES", "1"},
+                              {"FI_TCP_DISABLE_AUTO_PROGRESS", "1"},
+                              {"FI_TCP_", "1"},
+                              {"FI_VERBS_TX_SIZE", "1"}});
+  const std::vector<UnitInfo> units = {unit("tcp"), unit("rxm", WEFT_KIND_LAYER, "ofi_rxm")};
+  std::vector<std::string> notes, others;
+  for (const Diagnostic &one : check_names(policy, units)) {
+    (one.note ? notes : others).push_back(one.text);
+    EXPECT_FALSE(one.error) << one.text;
+  }
+  EXPECT_THAT(notes, UnorderedElementsAre(HasSubstr("FI_OFI_RXM_DATA_AUTO_PROGRESS is a variable "
+                                                    "of stock libfabric that has no effect on rxm"),
+                                          HasSubstr("FI_TCP_DISABLE_AUTO_PROGRESS is a variable")));
+  EXPECT_THAT(others, ElementsAre("FI_OFI_RXM_DATA_AUTO_PROGRES is no parameter of rxm"));
+  EXPECT_FALSE(is_stock_variable("FI_TCP_"));
+  EXPECT_FALSE(is_stock_variable(""));
+  const auto json = nlohmann::json::parse(policy_json(policy, units));
+  EXPECT_EQ(std::count_if(json["diagnostics"].begin(), json["diagnostics"].end(),
+                          [](const auto &one) { return one["severity"] == "note"; }),
+            2);
 }
 
 TEST_F(PolicyTest, VariablesOfUnitsWithDashesAndSecondNames) {

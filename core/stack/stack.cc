@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/base/info.h"
 #include "core/select/match.h"
@@ -147,7 +148,7 @@ struct Stack::Element {
     }
     const Match match = match_info(version, flags, hints, offer);
     if (!match.accepted) {
-      if (rejected) rejected(offer, match.reason);
+      if (rejected) rejected(offer, match);
       return {};
     }
     if (!narrow_info(version, flags, hints, offer) ||
@@ -161,16 +162,18 @@ struct Stack::Element {
                                   struct fi_info **info, weft_error *why) {
     auto *element = static_cast<Element *>(self);
     try {
-      std::string reasons;
+      // What comes nearest is told; the others would bury it.
+      std::optional<Match> nearest;
       auto fitting = element->getinfo(version, node, service, flags, hints,
-                                      [&](const fi_info &, const std::string &reason) {
-                                        if (reasons.find(reason) != std::string::npos) return;
-                                        if (!reasons.empty()) reasons += "; ";
-                                        reasons += reason;
+                                      [&](const fi_info &, const Match &match) {
+                                        if (!nearest || match.distance() < nearest->distance())
+                                          nearest = match;
                                       });
       if (!fitting) return to_c(fitting.error(), why);
       if (fitting->empty())
-        return to_c({FI_ENODATA, std::string(element->name()) + ": " + reasons}, why);
+        return to_c({FI_ENODATA, std::string(element->name()) + ": " +
+                                     (nearest ? nearest->reason : "it offers nothing")},
+                    why);
       struct fi_info **end = info;
       for (struct fi_info *one : *fitting) {
         *end = one;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/loader/loader.h"
+#include "core/select/match.h"
 #include "core/stack/object_table.h"
 #include "core/stack/params.h"
 
@@ -64,7 +65,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
 
   // What the stack can do for this question, filtered and narrowed by the hints, best first;
   // `rejected` is told why each of the other offers does not fit. An error is the provider's own.
-  using Rejected = std::function<void(const fi_info &offer, const std::string &reason)>;
+  using Rejected = std::function<void(const fi_info &offer, const Match &why)>;
   Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
                                                 const char *service, uint64_t flags,
                                                 const fi_info *hints, const Rejected &rejected);

@@ -8,7 +8,9 @@
 //   * an operation is executed at most once, and ends exactly once: completed only if it was executed;
 //   * what one side takes for executed in this connection, the other has executed in it: both agree on the pair;
 //   * everything comes to rest: no run is endless, and at rest every operation has ended and every close too,
-//     so nobody stays half-open for ever who has something to say.
+//     so nobody stays half-open for ever who has something to say;
+//   * nobody asks in vain: once the network is honest and the other side lives, one repetition of an RTS or a connect
+//     makes the connection. (Repetitions are 200 ms apart in the end: two in vain are a stall.)
 //
 // The network loses, repeats, delays without limit and reorders, MISCHIEF times; then it is honest. Without messages
 // on their way the timers run: earlier repetitions are what a repeated message is, too. A token's ten seconds are not
@@ -30,6 +32,13 @@
 #define PAIR true
 #else
 #define PAIR (a == his[me])
+#endif
+// A connect whose token is of an earlier life of the endpoint, or older than its connection, is answered by a challenge. If it
+// is dropped, who was given a token and then met a new life of the peer repeats in vain: with SILENT, Spin shows how.
+#ifdef SILENT
+#define REFUSE skip
+#else
+#define REFUSE out!CHALLENGE, 0, instance[me], age[me], 0, 0, 0
 #endif
 #define DOUBT 3   // repetitions in vain before the connection is doubted
 #define GONE 6    // and before the peer is given up
@@ -57,10 +66,17 @@ byte token_instance[2], token_age[2];
 bool doubts[2];
 bool closing[2];
 byte tries[2];
+bool asked[2];      // an RTS or a connect was repeated while the network was honest, and nothing came of it
 byte next_number[2], expected[2];
 byte to_do[2];
 byte op[2];        // 0: none
 bool sent[2];      // it was started on the present connection
+
+// Something happened that may cost a repetition.
+inline disturb() {
+  asked[0] = false;
+  asked[1] = false
+}
 
 // ---- what is checked ----
 byte executed[OPS + 1], ended[OPS + 1];
@@ -72,10 +88,11 @@ inline network() {
      out?kind, to, a, b, c, d, e;
      if
      :: nfull(net[other]) -> net[other]!kind, to, a, b, c, d, e
-     :: full(net[other])                            // a queue overflows: lost
-     :: mischief > 0 -> mischief--                  // lost
+     :: full(net[other]) -> disturb()               // a queue overflows: lost
+     :: mischief > 0 -> mischief--; disturb()       // lost
      :: mischief > 0 && nfull(late[other]) && nfull(net[other]) ->
-        mischief--;                                 // repeated: the second one comes when it likes
+        mischief--;
+        disturb();                                  // repeated: the second one comes when it likes
         net[other]!kind, to, a, b, c, d, e;
         late[other]!kind, to, a, b, c, d, e
      fi
@@ -93,6 +110,7 @@ inline finish() {
 
 inline forget() {
   phase[me] = IDLE;
+  asked[me] = false;
   mine[me] = 0;
   his[me] = 0;
   his_instance[me] = 0;
@@ -140,6 +158,7 @@ inline connected(his_i, his_c) {
   age[me]++;
   doubts[me] = false;
   tries[me] = 0;
+  asked[me] = false;
   token_instance[me] = 0;
   token_age[me] = 0
 }
@@ -155,6 +174,7 @@ inline receive() {
   :: net[me]?kind, to, a, b, c, d, e
   :: mischief > 0 && len(net[me]) > 1 ->
      mischief--;
+     disturb();
      net[me]?kind, to, a, b, c, d, e;
      net[me]!kind, to, a, b, c, d, e;
      net[me]?kind, to, a, b, c, d, e
@@ -175,7 +195,7 @@ inline take() {
         token_instance[me] = a;
         token_age[me] = b;
         if
-        :: phase[me] != UP -> phase[me] = CONNECTING
+        :: phase[me] == ASKING -> phase[me] = CONNECTING
         :: else
         fi;
         out!CONNECT, 0, instance[me], mine[me], a, b, doubts[me]
@@ -183,15 +203,18 @@ inline take() {
      fi
   :: phase[me] != DEAD && kind == CONNECT ->
      if
-     :: c != instance[me] || closing[me]  // not a token of ours
-     :: else ->
+     :: closing[me]
+     :: c != instance[me] && !closing[me] -> REFUSE  // a token of an earlier life
+     :: c == instance[me] && !closing[me] ->
         if
         :: phase[me] == UP && his_instance[me] == a && his[me] == b ->
            out!ACCEPT, b, instance[me], mine[me], 0, 0, 0
         :: else ->
            if
-           :: e -> out!RESET, b, 0, 0, 0, 0, 0  // he verifies what we do not know
-           :: !e && phase[me] == UP && d != age[me]        // older than what we have
+           :: e && (phase[me] == ASKING || phase[me] == CONNECTING)  // our connect will tell him
+           :: e && phase[me] != ASKING && phase[me] != CONNECTING ->
+              out!RESET, b, 0, 0, 0, 0, 0                  // he verifies what we do not know
+           :: !e && phase[me] == UP && d != age[me] -> REFUSE  // older than what we have
            :: !e && !(phase[me] == UP && d != age[me]) ->
               if
               :: phase[me] == UP -> end_conversation()  // he was restarted, or forgot us
@@ -285,11 +308,17 @@ inline repeat() {
      end_conversation()
   :: !closing[me] && tries[me] <= GONE ->
      if
+     :: phase[me] == ASKING || phase[me] == CONNECTING ->
+        assert(!asked[me] || closing[other] || phase[other] == DEAD);
+        asked[me] = true
+     :: else
+     fi;
+     if
      :: phase[me] == ASKING -> out!RTS, 0, 0, 0, 0, 0, 0
      :: phase[me] == CONNECTING ->
         if  // every fourth time a new token
-        :: out!CONNECT, 0, instance[me], mine[me], token_instance[me], token_age[me], 0
-        :: out!RTS, 0, 0, 0, 0, 0, 0
+        :: tries[me] % 4 != 0 -> out!CONNECT, 0, instance[me], mine[me], token_instance[me], token_age[me], 0
+        :: else -> out!RTS, 0, 0, 0, 0, 0, 0
         fi
      :: phase[me] == UP && (tries[me] < DOUBT || !sent[me]) && !doubts[me] -> send_data()
      :: phase[me] == UP && (tries[me] >= DOUBT || doubts[me]) ->
@@ -330,12 +359,14 @@ end:
           fi
        :: me == 1 && !restarted ->  // the process is killed, and begins again at the same address
           restarted = true;
+          disturb();
           sent[me] = op[me] != 0;
           end_conversation();
           instance[me]++;
           age[me] = 0
        :: !partitioned && !closing[me] && (phase[me] == UP || phase[me] == ASKING || phase[me] == CONNECTING) ->
-          partitioned = true;  // long enough to give the peer up
+          partitioned = true;
+          disturb();  // long enough to give the peer up
           sent[me] = op[me] != 0;
           end_conversation()
        fi;
@@ -354,6 +385,7 @@ end:
   do
   :: atomic { nempty(late[me]) && nfull(net[me]) ->
        late[me]?kind, to, a, b, c, d, e;
+       disturb();
        net[me]!kind, to, a, b, c, d, e;
        kind = 0; to = 0; a = 0; b = 0; c = 0; d = 0; e = 0 }
   od

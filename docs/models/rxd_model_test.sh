@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # rxd_model_test.sh: Spin goes through every run of rxd_connection.pml in a few sizes: no assertion fails, nothing is stuck, nothing
-# goes on for ever, every statement is reached. Then once more with cookies of the receiver alone, where it must find the flaw that
-# those of both cure: a check that cannot fail checks nothing. Exits 77 (not run) without spin or a C compiler.
+# goes on for ever, every statement is reached. Then with the flaws that the protocol cures, where Spin must find them: cookies of
+# the receiver alone, and silence upon a token that is of no use. A check that cannot fail checks nothing. Exits 77 (not run) without spin or a C compiler.
 
 set -u
 model=$(dirname "$(realpath "$0")")/rxd_connection.pml
@@ -48,3 +48,7 @@ echo "ok: every run ends: $(states) states"
 verify "one cookie" "-DONE_COOKIE -DMISCHIEF=2 -DOPS0=2 -DOPS1=1" -DSAFETY
 grep -q "errors: 1" out || fail "the flaw of cookies of one side was not found: does the model check anything?"
 echo "ok: cookies of the receiver alone are refuted"
+
+verify "silence" "-DSILENT -DMISCHIEF=1 -DOPS0=1 -DOPS1=1" -DSAFETY
+grep -q "assertion violated.*asked" out || fail "nobody was seen to ask in vain: does the model check anything?"
+echo "ok: silence upon a token of an earlier life is refuted"

@@ -445,6 +445,30 @@ TEST(Atomic, ValidityInNumbers) {
   EXPECT_EQ(compares, 10u * 7 + 3 * 6 + 3 * 2);
 }
 
+// What fi_query_atomic of stock 1.17 and 2.6 answers over rxm and rxd: operations from left to
+// right, by write, fetch and compare; datatypes beyond these have none.
+TEST(Atomic, WhatStockExecutes) {
+  const char *const integer[] = {"xxxxxxxxxx.x........", "xxxxxxxxxxxx........",
+                                 "............xxxxxxx."};
+  const char *const real[] = {"xxxxxx..x..x........", "xxxxxx..x.xx........",
+                              "............xxxxxx.."};
+  const char *const complex[] = {"..xxxx..x..x........", "..xxxx..x.xx........",
+                                 "............xx......"};
+  for (int datatype = 0; datatype < 20; ++datatype) {
+    const char *const *rows = datatype <= FI_UINT64          ? integer
+                              : datatype <= FI_DOUBLE        ? real
+                              : datatype == FI_FLOAT_COMPLEX ? complex
+                                                             : nullptr;
+    for (size_t kind = 0; kind < 3; ++kind) {
+      for (int op = 0; op < 20; ++op) {
+        EXPECT_EQ(stock_executes(op, datatype) && atomic_valid(kKinds[kind], op, datatype),
+                  rows != nullptr && rows[kind][op] == 'x')
+            << kind << ' ' << op << ' ' << datatype;
+      }
+    }
+  }
+}
+
 TEST(Atomic, AccessThatTheTargetMustGrant) {
   EXPECT_EQ(atomic_access(AtomicKind::kWrite, FI_SUM), FI_REMOTE_WRITE);
   EXPECT_EQ(atomic_access(AtomicKind::kWrite, FI_ATOMIC_WRITE), FI_REMOTE_WRITE);

@@ -53,11 +53,16 @@ Result<AuthKey> key_in(const std::string &file) {
 
 }  // namespace
 
-Result<AuthKey> auth_key(const fi_info &info, std::string_view file) {
-  if (const fi_ep_attr *ep = info.ep_attr; ep != nullptr && ep->auth_key_size != 0)
+bool has_auth_keys(uint32_t api_version) {
+  return FI_VERSION_GE(api_version, FI_VERSION(1, 5));
+}
+
+Result<AuthKey> auth_key(const fi_info &info, std::string_view file, uint32_t api_version) {
+  const bool known = has_auth_keys(api_version);
+  if (const fi_ep_attr *ep = info.ep_attr; known && ep != nullptr && ep->auth_key_size != 0)
     return key_of("ep_attr", ep->auth_key, ep->auth_key_size);
   if (const fi_domain_attr *domain = info.domain_attr;
-      domain != nullptr && domain->auth_key_size != 0)
+      known && domain != nullptr && domain->auth_key_size != 0)
     return key_of("domain_attr", domain->auth_key, domain->auth_key_size);
   if (!file.empty()) return key_in(std::string(file));
   return AuthKey();

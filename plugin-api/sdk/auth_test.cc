@@ -68,19 +68,31 @@ class AuthKeyTest : public ::testing::Test {
 TEST_F(AuthKeyTest, TheNearestWins) {
   uint8_t mine[] = {1, 2}, theirs[] = {3};
   const std::string path = file("from the file\n");
-  EXPECT_EQ(*auth_key(info_, ""), AuthKey());
-  EXPECT_EQ(*auth_key(info_, path), key("from the file"));
+  EXPECT_EQ(*auth_key(info_, "", FI_VERSION(2, 6)), AuthKey());
+  EXPECT_EQ(*auth_key(info_, path, FI_VERSION(2, 6)), key("from the file"));
   domain_.auth_key = theirs;
   domain_.auth_key_size = 1;
-  EXPECT_EQ(*auth_key(info_, path), AuthKey({3}));
+  EXPECT_EQ(*auth_key(info_, path, FI_VERSION(2, 6)), AuthKey({3}));
   ep_.auth_key = mine;
   ep_.auth_key_size = 2;
-  EXPECT_EQ(*auth_key(info_, path), AuthKey({1, 2}));
+  EXPECT_EQ(*auth_key(info_, path, FI_VERSION(2, 6)), AuthKey({1, 2}));
+}
+
+// fi_endpoint.3, fi_domain.3: ignored unless the fabric was opened with API 1.5 or later.
+TEST_F(AuthKeyTest, BeforeTheApiHadKeysThereAreNone) {
+  const std::string path = file("from the file\n");
+  uint8_t mine[] = {1, 2};
+  ep_.auth_key = mine;
+  ep_.auth_key_size = 2;
+  domain_.auth_key_size = 77;  // whatever was there
+  EXPECT_EQ(*auth_key(info_, "", FI_VERSION(1, 4)), AuthKey());
+  EXPECT_EQ(*auth_key(info_, path, FI_VERSION(1, 4)), key("from the file"));
+  EXPECT_EQ(*auth_key(info_, path, FI_VERSION(1, 5)), AuthKey({1, 2}));
 }
 
 TEST_F(AuthKeyTest, SaysWhatIsWrong) {
   const auto error = [&](const std::string &path) {
-    const auto got = auth_key(info_, path);
+    const auto got = auth_key(info_, path, FI_VERSION(2, 6));
     return got ? std::string() : std::to_string(got.error().code) + " " + got.error().text;
   };
   const std::string denied = std::to_string(FI_EACCES), invalid = std::to_string(FI_EINVAL);

@@ -39,10 +39,11 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     cntr->wait_set_ = WaitSet::from(attr->wait_set);
-    opened = cntr->wait_set_->join(cntr->base(), cntr->wait_fd());
+    opened = cntr->wait_set_->join(cntr->base(), {.engine = domain.engine}, cntr->wait_);
   }
   if (opened) opened = cntr->publish(domain.fid);
-  if (!opened && cntr->wait_set_ != nullptr) cntr->wait_set_->leave(cntr->base());
+  if (!opened && cntr->wait_set_ != nullptr)
+    cntr->wait_set_->leave(cntr->base(), {.engine = domain.engine});
   if (!opened) {
     delete cntr;
     return tl::unexpected(opened.error());
@@ -97,13 +98,13 @@ int Cntr::wait(uint64_t threshold, int timeout) {
     if (errors_.load(std::memory_order_relaxed) != errors) return -FI_EAVAIL;
     if (deadline.passed()) return -FI_ETIMEDOUT;
     waiter.looked();
-    const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CNTR, "fi_cntr_wait");
-    if (fd < 0 && !yields) return fd;
+    const int rc = yields ? 0 : waiter.prepare(instance(), FI_LOG_CNTR, "fi_cntr_wait");
+    if (rc != 0) return rc;
     lock.unlock();
     if (yields) {
       sched_yield();
     } else {
-      WaitObject::block(fd, deadline.left_ms());
+      waiter.block(deadline.left_ms());
     }
     lock.lock();
   }
@@ -111,7 +112,7 @@ int Cntr::wait(uint64_t threshold, int timeout) {
 
 int Cntr::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base());
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = domain_.engine});
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
@@ -129,17 +130,13 @@ bool Cntr::poll() {
   return std::exchange(changed_, false);
 }
 
-int Cntr::wait_fd() {
-  Guard guard(domain_.engine->lock());
-  return wait_.fd();
-}
-
 int Cntr::trywait() {
   Guard guard(domain_.engine->lock());
   domain_.engine->progress();
   if (std::exchange(changed_, false)) return -FI_EAGAIN;
   wait_.clear();
-  return wait_.arm(instance(), FI_LOG_CNTR);
+  const int rc = wait_.arm(instance(), FI_LOG_CNTR);
+  return rc == 0 ? wait_.arm_relays() : rc;
 }
 
 }  // namespace weft::sdk

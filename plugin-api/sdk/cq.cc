@@ -149,10 +149,11 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     cq->wait_set_ = WaitSet::from(attr->wait_set);
-    opened = cq->wait_set_->join(cq->base(), cq->wait_fd());
+    opened = cq->wait_set_->join(cq->base(), {.engine = domain.engine}, cq->wait_);
   }
   if (opened) opened = cq->publish(domain.fid);
-  if (!opened && cq->wait_set_ != nullptr) cq->wait_set_->leave(cq->base());
+  if (!opened && cq->wait_set_ != nullptr)
+    cq->wait_set_->leave(cq->base(), {.engine = domain.engine});
   if (!opened) {
     delete cq;
     return tl::unexpected(opened.error());
@@ -287,15 +288,15 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
-    waiter
-        .looked();  // what is here was seen; below a threshold only more of it is a reason to wake
-    const int fd = yields ? -1 : wait_.fd_for(instance(), FI_LOG_CQ, "fi_cq_sread");
-    if (fd < 0 && !yields) return fd;
+    // What is here was seen; below a threshold only more of it is a reason to wake.
+    waiter.looked();
+    const int rc = yields ? 0 : waiter.prepare(instance(), FI_LOG_CQ, "fi_cq_sread");
+    if (rc != 0) return rc;
     lock.unlock();
     if (yields) {
       sched_yield();
     } else {
-      WaitObject::block(fd, deadline.left_ms());
+      waiter.block(deadline.left_ms());
     }
     lock.lock();
   }
@@ -318,7 +319,7 @@ const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
 
 int Cq::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base());
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = domain_.engine});
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
@@ -336,12 +337,8 @@ int Cq::trywait() {
   if (is_empty()) engine.progress();
   if (!is_empty()) return -FI_EAGAIN;
   wait_.clear();
-  return wait_.arm(instance(), FI_LOG_CQ);
-}
-
-int Cq::wait_fd() {
-  Guard guard(domain_.engine->lock());
-  return wait_.fd();
+  const int rc = wait_.arm(instance(), FI_LOG_CQ);
+  return rc == 0 ? wait_.arm_relays() : rc;
 }
 
 bool Cq::poll() {

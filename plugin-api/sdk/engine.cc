@@ -8,6 +8,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/sdk/relay.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,9 +23,12 @@ uint64_t now_ns() {
   return uint64_t(t.tv_sec) * 1'000'000'000u + uint64_t(t.tv_nsec);
 }
 
+Engine::Engine(bool locked) : lock_(locked) {}
+
 Engine::~Engine() {
   stop_thread();
-  for (int fd : {epoll_, cm_epoll_, timer_, wake_})
+  relay_.reset();  // its thread uses the descriptors
+  for (int fd : {epoll_, cm_epoll_, timer_, wake_, nudge_})
     if (fd >= 0) close(fd);
 }
 
@@ -107,7 +111,13 @@ void Engine::arm_timer() {
 void Engine::run_deadlines() {
   const uint64_t now = now_ns();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    Handler *handler = deadlines_.begin()->second;
+    const auto due = *deadlines_.begin();
+    Handler *const handler = due.second;
+    if (handler->index_ >= 0 && handler->want_ != 0) {
+      // What it waits for may have come in time: it is we who are late, after a computation.
+      handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
+      if (deadlines_.empty() || *deadlines_.begin() != due) continue;
+    }
     deadlines_.erase(deadlines_.begin());
     handler->deadline_ = 0;
     handler->on_deadline();
@@ -116,6 +126,9 @@ void Engine::run_deadlines() {
 }
 
 void Engine::flush_dirty() {
+  // Somebody is back who may find completions and make no progress: for output it is the same.
+  ++rounds_;
+  if (patience_.pending()) patience_.progressed(now_ns());
   // Handlers may mark themselves or others while they flush: those come next time.
   flushing_.swap(dirty_);
   const struct EndOfTurn {
@@ -146,6 +159,16 @@ void Engine::poll_direct() {
   for (size_t i = 0; i < handlers_.size(); ++i) handlers_[i]->index_ = int(i);
 }
 
+// Who had input last is asked first, which saves asking the set where one peer sends all there is. If
+// he has nothing the set is asked at once: whoever gives up his core after a look in vain would come
+// back several times before he saw what is there. False: he had nothing, or it is the others' turn.
+bool Engine::poll_hot() {
+  if (hot_ == nullptr || (hot_->want_ & EPOLLIN) == 0 || ++skipped_ % 4 == 0) return false;
+  input_ = false;
+  hot_->on_event(EPOLLIN);
+  return input_;
+}
+
 void Engine::poll_set(int epoll) {
   event_count_ = epoll_wait(epoll, events_, int(std::size(events_)), 0);
   for (int i = 0; i < event_count_; ++i) {
@@ -158,7 +181,7 @@ void Engine::poll_set(int epoll) {
 }
 
 void Engine::add_poller(Poller &poller) {
-  pollers_.push_back({&poller, {}, 0});
+  pollers_.push_back({&poller});
   if (epoll_ < 0) return;
   // As with handlers, a full table of watches cannot be reported from here.
   watch_poller(pollers_.back());
@@ -166,25 +189,81 @@ void Engine::add_poller(Poller &poller) {
 }
 
 void Engine::remove_poller(Poller &poller) {
-  for (Polled &polled : pollers_) {
-    if (polled.poller != &poller) continue;
-    for (int i = 0; i < polled.count; ++i) epoll_ctl(epoll_, EPOLL_CTL_DEL, polled.fds[i], nullptr);
-  }
+  for (Polled &polled : pollers_)
+    if (polled.poller == &poller) unwatch_poller(polled);
   std::erase_if(pollers_, [&](const Polled &polled) { return polled.poller == &poller; });
+  arm_relay();
+}
+
+void Engine::rewatch(Poller &poller) {
+  for (Polled &polled : pollers_) {
+    if (polled.poller != &poller || !polled.watched) continue;
+    unwatch_poller(polled);
+    watch_poller(polled);
+  }
+  arm_relay();
 }
 
 int Engine::watch_poller(Polled &polled) {
-  int fds[Poller::kMaxFds];
-  const int count = polled.poller->wait_fds(fds);
-  if (count < 0) return count;
-  for (int i = 0; i < count; ++i) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.ptr = nullptr;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fds[i], &event) != 0) return -errno;
-    polled.fds[polled.count++] = fds[i];
+  std::vector<int> fds;
+  if (const int rc = polled.poller->wait_fds(fds); rc < 0) return rc;
+  polled.watched = true;
+  for (const int fd : fds) {
+    if (const int rc = watch_inner(fd); rc < 0) {
+      unwatch_poller(polled);
+      return rc;
+    }
+    polled.fds.push_back(fd);
   }
   return 0;
+}
+
+void Engine::unwatch_poller(Polled &polled) {
+  polled.watched = false;
+  for (const int fd : polled.fds) {
+    const auto at = inner_.find(fd);
+    if (--at->second.uses != 0) continue;
+    if (at->second.relayed) {
+      --relayed_;
+      if (relay_ != nullptr) relay_->forget(nudge_);  // and arm_relay() follows
+    } else {
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+    }
+    inner_.erase(at);
+  }
+  polled.fds.clear();
+}
+
+int Engine::watch_inner(int fd) {
+  if (const auto at = inner_.find(fd); at != inner_.end()) {
+    ++at->second.uses;
+    return 0;
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) {
+    inner_[fd] = {.uses = 1};
+    return 0;
+  }
+  if (errno != EINVAL && errno != ELOOP) return -errno;
+  if (nudge_ < 0) {
+    const int nudge = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (nudge < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, nudge, &event) != 0) {
+      const int error = errno;
+      if (nudge >= 0) close(nudge);
+      return -error;
+    }
+    nudge_ = nudge;
+  }
+  inner_[fd] = {.uses = 1, .relayed = true};
+  ++relayed_;
+  return 0;
+}
+
+Relay &Engine::relay() {
+  if (relay_ == nullptr) relay_ = std::make_unique<Relay>();
+  return *relay_;
 }
 
 void Engine::poll_pollers() {
@@ -204,7 +283,7 @@ void Engine::arm_pollers() {
   for (int round = 0; round < kRounds; ++round) {
     bool quiet = true;
     for (const Polled &polled : pollers_) quiet = polled.poller->may_wait() && quiet;
-    if (quiet) return;
+    if (quiet) return arm_relay();
     for (const Polled &polled : pollers_) polled.poller->on_poll();
   }
   if (timer_ < 0) return;
@@ -214,17 +293,25 @@ void Engine::arm_pollers() {
   timerfd_settime(timer_, 0, &now, nullptr);
 }
 
+void Engine::arm_relay() {
+  if (relayed_ == 0) return;
+  eventfd_t count;
+  eventfd_read(nudge_, &count);
+  // Without a thread nobody may sleep.
+  for (const auto &[fd, inner] : inner_)
+    if (inner.relayed && relay().arm(fd, nudge_) != 0) eventfd_write(nudge_, 1);
+}
+
 void Engine::progress() {
   ++rounds_;
+  if (patience_.pending()) patience_.progressed(now_ns());
   flush();
   if (!pollers_.empty()) poll_pollers();
   if (!deadlines_.empty()) run_deadlines();
   if (handlers_.size() <= kDirect ||
       epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
     poll_direct();
-  } else if (hot_ != nullptr && (hot_->want_ & EPOLLIN) && ++skipped_ % 4 != 0) {
-    hot_->on_event(EPOLLIN);
-  } else {
+  } else if (!poll_hot()) {
     poll_set(epoll_);
   }
   flush();
@@ -268,7 +355,7 @@ int Engine::wait_fd() {
   if (epoll < 0) return epoll;
   bool added = false;
   for (Polled &polled : pollers_) {
-    if (polled.count != 0) continue;
+    if (polled.watched) continue;
     if (const int rc = watch_poller(polled); rc < 0) return rc;
     added = true;
   }

@@ -68,6 +68,46 @@ TEST_P(EngineModes, WhatIsReadyIsSeenOnce) {
   for (auto &handler : e.handlers) EXPECT_EQ(handler->seen(), 1);
 }
 
+// Whoever gives its core away after a look in vain must see by one look whatever is there, however
+// busy another one was before.
+TEST_P(EngineModes, OneLookSeesWhoeverIsReady) {
+  EngineOf e(GetParam());
+  for (auto &busy : e.handlers) {
+    for (auto &ready : e.handlers) {
+      if (busy == ready) continue;
+      busy->signal();
+      e.settle();
+      for (int before = 0; before < 4; ++before) {  // whoever's turn it is
+        const int seen = ready->seen();
+        ready->signal();
+        e.progress();
+        ASSERT_EQ(ready->seen(), seen + 1);
+        busy->signal();
+        e.settle();
+        for (int i = 0; i < before; ++i) e.progress();
+      }
+      if (e.handlers.size() > 5) break;
+    }
+  }
+}
+
+// One that always has more does not keep the others waiting.
+TEST_P(EngineModes, WhoHasMoreKeepsNobodyWaiting) {
+  EngineOf e(GetParam());
+  if (e.handlers.size() < 2) return;
+  Event &busy = *e.handlers[0];
+  busy.keep = true;
+  busy.then = [&e] { e.engine.had_input(); };
+  busy.signal();
+  e.settle();
+  for (size_t i = 1; i < e.handlers.size(); ++i) e[i].signal();
+  EXPECT_TRUE(eventually([&] {
+    e.progress();
+    return std::all_of(e.handlers.begin() + 1, e.handlers.end(),
+                       [](auto &h) { return h->seen() == 1; });
+  }));
+}
+
 TEST_P(EngineModes, ChangeSaysWhatIsWanted) {
   EngineOf e(GetParam());
   Event &last = *e.handlers.back();
@@ -297,6 +337,25 @@ TEST(EngineDeadline, NotBeforeItsTime) {
     return e[0].deadlines() == 1;
   }));
   EXPECT_GE(called, at);
+}
+
+// Whoever computes between two calls is late himself: what came in time counts.
+TEST(EngineDeadline, WhatCameBeforeItIsSeenFirst) {
+  EngineOf e(1);
+  std::string order;
+  e[0].then = [&] {
+    order += "input ";
+    e.engine.set_deadline(e[0], 0);
+  };
+  e[0].then_deadline = [&] { order += "deadline "; };
+  e.engine.set_deadline(e[0], 1);
+  e[0].signal();
+  e.progress();
+  EXPECT_EQ(order, "input ");
+  e[0].then = nullptr;
+  e.engine.set_deadline(e[0], 1);
+  e.progress();
+  EXPECT_EQ(order, "input deadline ");
 }
 
 TEST(EngineDeadline, ItCanBeMovedAndTakenBack) {
@@ -637,10 +696,10 @@ class Below final : public Poller {
     eventfd_t count;
     eventfd_read(fd_, &count);
   }
-  int wait_fds(int (&fds)[kMaxFds]) override {
+  int wait_fds(std::vector<int> &fds) override {
     ++asked;
-    fds[0] = fd_;
-    return refused ? -EMFILE : 1;
+    fds.push_back(fd_);
+    return refused ? -EMFILE : 0;
   }
   bool may_wait() override {
     std::lock_guard guard(mutex_);

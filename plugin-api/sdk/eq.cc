@@ -37,10 +37,10 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric,
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, instance);
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     eq->wait_set_ = WaitSet::from(attr->wait_set);
-    opened = eq->wait_set_->join(eq->base(), eq->wait_fd());
+    opened = eq->wait_set_->join(eq->base(), {}, eq->wait_);
   }
   if (opened) opened = eq->publish(fabric);
-  if (!opened && eq->wait_set_ != nullptr) eq->wait_set_->leave(eq->base());
+  if (!opened && eq->wait_set_ != nullptr) eq->wait_set_->leave(eq->base(), {});
   if (!opened) {
     delete eq;
     return tl::unexpected(opened.error());
@@ -112,9 +112,10 @@ void Eq::add_source(Engine &engine) {
     return;
   }
   sources_.emplace_back(&engine, 1);
-  if (wait_.add_source({.engine = &engine, .cm = true})) return;
+  const bool watched = wait_.add_source({.engine = &engine, .cm = true});
+  if (wait_set_ != nullptr) wait_set_->add_source({.engine = &engine, .cm = true});
   std::lock_guard queue(mutex_);
-  wait_.notify();
+  if (!watched || wait_.awaited()) wait_.notify();
 }
 
 void Eq::remove_source(Engine &engine) {
@@ -122,6 +123,8 @@ void Eq::remove_source(Engine &engine) {
   const auto it = std::ranges::find(sources_, &engine, &std::pair<Engine *, size_t>::first);
   if (it == sources_.end() || --it->second != 0) return;
   sources_.erase(it);
+  if (wait_set_ != nullptr) wait_set_->remove_source({.engine = &engine, .cm = true});
+  std::lock_guard queue(mutex_);
   wait_.remove_source({.engine = &engine, .cm = true});
 }
 
@@ -198,17 +201,32 @@ ssize_t Eq::write(uint32_t event, const void *buf, size_t len, uint64_t) {
 ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags) {
   if (!wait_.can_block()) return -FI_EINVAL;
   const Deadline deadline(timeout);
-  for (;;) {
-    const ssize_t n = read(event, buf, len, flags);
-    if (n != -FI_EAGAIN || deadline.passed()) return n;
-    if (wait_.type() == FI_WAIT_YIELD) {
+  if (wait_.type() == FI_WAIT_YIELD) {
+    for (;;) {
+      const ssize_t n = read(event, buf, len, flags);
+      if (n != -FI_EAGAIN || deadline.passed()) return n;
       sched_yield();
-      continue;
     }
-    const int fd = wait_fd();
-    if (fd < 0) return fd;
-    // Progress may have made an event between the read and the descriptor's birth.
-    if (!poll()) WaitObject::block(fd, deadline.left_ms());
+  }
+  std::unique_lock lock(mutex_);
+  WaitObject::Waiter waiter(wait_);
+  for (;;) {
+    waiter.looked();
+    lock.unlock();
+    const ssize_t n = read(event, buf, len, flags);
+    const bool waits = n == -FI_EAGAIN && !deadline.passed();
+    int rc = 0;
+    if (waits) {
+      {
+        std::lock_guard guard(sources_mutex_);
+        rc = waiter.prepare(instance(), FI_LOG_EQ, "fi_eq_sread");
+      }
+      // Progress may have made an event between the read and the descriptors' birth.
+      if (rc == 0 && !poll()) waiter.block(deadline.left_ms());
+    }
+    lock.lock();
+    if (rc != 0) return rc;
+    if (!waits) return n;
   }
 }
 
@@ -218,7 +236,7 @@ const char *Eq::strerror(int prov_errno, const void *, char *buf, size_t len) {
 
 int Eq::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base());
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {});
   retire();
   for (Event &event : events_) drop(event);
   children_.fetch_sub(1, std::memory_order_relaxed);
@@ -238,17 +256,18 @@ int Eq::with_descriptor(Call call) {
   return call();
 }
 
-int Eq::wait_fd() {
-  return with_descriptor([this] { return wait_.fd_for(instance(), FI_LOG_EQ, "fi_eq_sread"); });
-}
-
 int Eq::control(int command, void *arg) {
   return with_descriptor([&] { return wait_.control(command, arg); });
 }
 
 int Eq::trywait() {
   if (poll()) return -FI_EAGAIN;
-  return with_descriptor([this] { return wait_.arm(instance(), FI_LOG_EQ); });
+  if (wait_.type() == FI_WAIT_SET) return 0;  // the set has the descriptor
+  return with_descriptor([this] {
+    if (const int rc = wait_.arm(instance(), FI_LOG_EQ); rc != 0) return rc;
+    std::lock_guard guard(mutex_);
+    return wait_.arm_relays();
+  });
 }
 
 bool Eq::poll() {

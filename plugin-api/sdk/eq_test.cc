@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <thread>
 
 #include <array>
 #include <cstring>
@@ -65,6 +68,11 @@ class Queue {
     uint32_t event = 0, copy = 0;
     const ssize_t n = fi_eq_sread(c(), &event, &copy, sizeof copy, timeout_ms, 0);
     return n < 0 ? n : event;
+  }
+  int fd() {
+    int fd = -1;
+    EXPECT_EQ(fi_control(eq->base(), FI_GETWAIT, &fd), 0);
+    return fd;
   }
 
   TestInstance instance;
@@ -452,7 +460,7 @@ TEST(EqSource, PushesWhileTheDescriptorIsMade) {
       }
     });
     if (i % 3 == 0) {
-      EXPECT_GE(queue.eq->wait_fd(), 0);
+      EXPECT_GE(queue.fd(), 0);
     }
     if (i % 3 == 1) (void)queue.eq->trywait();
     for (ssize_t k = 1; k <= 20; ++k) ASSERT_EQ(queue.sread(), k);
@@ -521,7 +529,15 @@ TEST(EqFiles, NoDescriptorIsAnError) {
   Queue queue(attr_of(FI_WAIT_FD));
   {
     NoMoreFiles none;
-    EXPECT_EQ(queue.sread(), -FI_EMFILE);
+    // A thread needs one for all of its calls: this one may have it already.
+    // Not std::thread, whose start the sanitizers check through a descriptor.
+    pthread_t other;
+    const auto body = [](void *q) -> void * {
+      EXPECT_EQ(static_cast<Queue *>(q)->sread(), -FI_EMFILE);
+      return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&other, nullptr, body, &queue), 0);
+    pthread_join(other, nullptr);
     EXPECT_EQ(queue.eq->trywait(), -FI_EMFILE);
     queue.write(1);
     EXPECT_EQ(queue.sread(), 1);
@@ -532,7 +548,7 @@ TEST(EqFiles, NoDescriptorIsAnError) {
 TEST(EqFiles, NobodySleepsOverASourceThatCannotBeWatched) {
   Queue queue(attr_of(FI_WAIT_FD));
   EXPECT_EQ(queue.sread(0), -FI_EAGAIN);
-  ASSERT_GE(queue.eq->wait_fd(), 0);
+  ASSERT_GE(queue.fd(), 0);
   Source source;
   source.pushes_to(queue, 7);
   ssize_t got = 0;

@@ -130,6 +130,7 @@ class Domain {
   };
   const weft_instance *instance() { return test.instance.c(); }
   sdk::DomainContext &shared() { return test.context; }
+  sdk::LingerBudget &linger_budget() { return linger_budget_; }
   sdk::Engine &engine() { return test.engine; }
   struct fid *base() {
     return &test.fid;
@@ -142,6 +143,7 @@ class Domain {
 
  private:
   Fabric fabric_;
+  sdk::LingerBudget linger_budget_;
 };
 
 class Lower final : public sdk::Poller, public sdk::Handler {
@@ -161,7 +163,7 @@ class Lower final : public sdk::Poller, public sdk::Handler {
   void on_poll() override {
     if (then) then();
   }
-  int wait_fds(int (&)[kMaxFds]) override { return 0; }
+  int wait_fds(std::vector<int> &) override { return 0; }
   bool may_wait() override { return true; }
   void on_event(uint32_t) override {}
 
@@ -207,7 +209,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context)
       : LayerEndpoint(domain, info,
                       {.tx_size = kTxSize, .rx_size = 4, .inject_size = 8, .atomic_size = 64},
-                      local, context) {}
+                      {sdk::kinds(sdk::OrderKind::kSend)}, local, context) {}
   ~Endpoint() = default;
 
   Result<void> begin() {
@@ -491,6 +493,28 @@ TEST_F(LayerEndpoint, LingersUntilAllIsOverWhileTheDomainMovesOn) {
   EXPECT_EQ(other, 1) << "those beside it had no progress";
   sdk::Guard guard(domain.engine().lock());
   domain.engine().remove(neighbour);
+}
+
+// However many are closed whose peers do not answer, they wait in vain once.
+TEST(LingerBudget, IsForAllOfADomain) {
+  constexpr uint64_t kMs = 1'000'000, kMost = 1000 * kMs;
+  sdk::LingerBudget budget;
+  uint64_t now = 5'000 * kMs, vain = 0;
+  const auto close = [&](uint64_t wants) {
+    const uint64_t waits = std::min(wants, budget.left(now, kMost));
+    budget.spend(waits);
+    now += waits + kMs / 10;
+    vain += waits;
+  };
+  for (int i = 0; i < 4000; ++i) close(60 * kMs);
+  EXPECT_GE(vain, kMost);
+  EXPECT_LE(vain, kMost + kMost / 4);
+  // Who waited without success long ago may wait again.
+  now += 10 * kMost;
+  EXPECT_EQ(budget.left(now, kMost), kMost);
+  // What was not in vain is not spent.
+  for (int i = 0; i < 1000; ++i) now += 2 * kMs;
+  EXPECT_EQ(budget.left(now, kMost), kMost);
 }
 
 TEST_F(LayerEndpoint, LingersNoLongerThanItMay) {

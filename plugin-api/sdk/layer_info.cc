@@ -53,14 +53,24 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   info.mode = 0;
   info.handle = nullptr;
 
+  const fi_tx_attr no_tx{};
+  const fi_rx_attr no_rx{};
+  const fi_info *hints = query.hints;
+  const fi_tx_attr &asked_tx =
+      hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : no_tx;
+  const fi_rx_attr &asked_rx =
+      hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : no_rx;
+  const uint64_t order =
+      offer.order | (offer.order_if_asked & (asked_tx.msg_order | asked_rx.msg_order));
+
   fi_tx_attr &tx = *info.tx_attr;
   tx.caps = kRdmTransmitCaps;
   tx.mode = 0;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
-  tx.msg_order = offer.order;
+  tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;
-  tx.inject_size = offer.inject_size;
-  tx.size = offer.tx_size;
+  tx.inject_size = offered_size(offer.inject_size, asked_tx.inject_size, offer.max_inject_size);
+  tx.size = offered_size(offer.tx_size, asked_tx.size, kMaxLayerQueue);
   tx.iov_limit = Receive::kIovLimit;
   tx.rma_iov_limit = offer.rma_iov_limit;
 
@@ -68,9 +78,9 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   rx.caps = kRdmReceiveCaps;
   rx.mode = 0;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
-  rx.msg_order = offer.order;
+  rx.msg_order = order;
   rx.comp_order = FI_ORDER_NONE;
-  rx.size = offer.rx_size;
+  rx.size = offered_size(offer.rx_size, asked_rx.size, kMaxLayerQueue);
   rx.iov_limit = Receive::kIovLimit;
 
   fi_ep_attr &ep = *info.ep_attr;

@@ -142,6 +142,36 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
   EXPECT_EQ(entry.domain.ep_cnt, 12u);
 }
 
+TEST(OfferRdm, WhoAsksForMoreGetsItUpToALimit) {
+  const RdmOffer offer{.order = FI_ORDER_SAS,
+                       .order_if_asked = FI_ORDER_RAW | FI_ORDER_WAW,
+                       .tx_size = 10,
+                       .rx_size = 20,
+                       .inject_size = 30,
+                       .max_inject_size = 300};
+  Whole entry, hints;
+  hints.tx.size = 4096;
+  hints.rx.size = kMaxLayerQueue;
+  hints.tx.inject_size = 300;
+  hints.rx.msg_order = FI_ORDER_RAW;
+  offer_rdm(entry.info, offer, {.hints = &hints.info});
+  EXPECT_EQ(entry.tx.size, 4096u);
+  EXPECT_EQ(entry.rx.size, kMaxLayerQueue);
+  EXPECT_EQ(entry.tx.inject_size, 300u);
+  EXPECT_EQ(entry.tx.msg_order, FI_ORDER_SAS | FI_ORDER_RAW);
+  EXPECT_EQ(entry.rx.msg_order, FI_ORDER_SAS | FI_ORDER_RAW);
+  // Fewer are no wish for fewer; more than there are is the core's to refuse.
+  hints.tx.size = 1;
+  hints.rx.size = kMaxLayerQueue + 1;
+  hints.tx.inject_size = 301;
+  hints.rx.msg_order = FI_ORDER_RAR;
+  offer_rdm(entry.info, offer, {.hints = &hints.info});
+  EXPECT_EQ(entry.tx.size, 10u);
+  EXPECT_EQ(entry.rx.size, 20u);
+  EXPECT_EQ(entry.tx.inject_size, 30u);
+  EXPECT_EQ(entry.tx.msg_order, uint64_t(FI_ORDER_SAS));
+}
+
 TEST(OfferRdm, ProgressIsAsTheApplicationAsks) {
   Whole entry, hints;
   hints.domain.data_progress = FI_PROGRESS_AUTO;

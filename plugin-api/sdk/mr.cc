@@ -39,12 +39,13 @@ MrTable::Mode MrTable::Mode::of(int mr_mode) {
           .endpoint_needed = (mr_mode & FI_MR_ENDPOINT) != 0};
 }
 
-Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled)
+Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled, uint64_t holder)
     : Object(table.domain_.instance, FI_CLASS_MR, attr.context),
       table_(table),
       iov_(attr.mr_iov, attr.mr_iov + attr.iov_count),
       access_(attr.access),
       fid_key_(key),
+      holder_(holder),
       enabled_(enabled) {
   for (const iovec &v : iov_) length_ += v.iov_len;
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Mr>());
@@ -151,16 +152,21 @@ int MrTable::map_raw(const struct fi_mr_map_raw *map) {
   return 0;
 }
 
-uint64_t MrTable::random_key() const {
+uint64_t MrTable::random_key() {
   uint64_t key;
   do {
-    // Never blocks once the system is up; a key that a stranger can guess is worse than a failure.
-    if (getrandom(&key, sizeof key, 0) != ssize_t(sizeof key)) return FI_KEY_NOTAVAIL;
+    if (random_left_ == 0) {
+      // Never blocks once the system is up; a key that a stranger can guess is worse than a failure.
+      if (getrandom(random_.data(), sizeof random_, 0) != ssize_t(sizeof random_))
+        return FI_KEY_NOTAVAIL;
+      random_left_ = random_.size();
+    }
+    key = random_[--random_left_];
   } while (key == FI_KEY_NOTAVAIL || regions_.contains(key));
   return key;
 }
 
-Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
+Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder) {
   constexpr uint64_t kAccess =
       FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_COLLECTIVE;
   if (flags & ~uint64_t(FI_RMA_EVENT | FI_RMA_PMEM | FI_HMEM_HOST_ALLOC))
@@ -188,7 +194,7 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
   {
     Guard guard(domain_.engine->lock());
     uint64_t key = attr.requested_key;
-    if (mode_.provider_keys) {
+    if (mode_.provider_keys || holder != 0) {
       key = random_key();
       if (key == FI_KEY_NOTAVAIL)
         return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
@@ -196,9 +202,10 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
     const auto [place, added] = regions_.try_emplace(key);
     if (!added)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    const bool enabled = !mode_.endpoint_needed && !(mode_.enable_needed && (flags & FI_RMA_EVENT));
+    const bool enabled = holder != 0 || (!mode_.endpoint_needed &&
+                                         !(mode_.enable_needed && (flags & FI_RMA_EVENT)));
     try {
-      mr = place->second = new Mr(*this, attr, key, enabled);
+      mr = place->second = new Mr(*this, attr, key, enabled, holder);
     } catch (const std::bad_alloc &) {
       regions_.erase(place);
       return fail(FI_ENOMEM, "memory registration: no memory");
@@ -215,10 +222,11 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags) {
 }
 
 MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
-                                 iovec *iov, size_t room) {
+                                 iovec *iov, size_t room, uint64_t holder) {
   const auto it = regions_.find(key);
   if (it == regions_.end()) return {.reject = MrReject::kNoKey};
   Mr &mr = *it->second;
+  if (mr.holder_ != 0 && mr.holder_ != holder) return {.reject = MrReject::kNoKey};
   if (!mr.enabled_) return {.reject = MrReject::kDisabled};
   if ((mr.access_ & access) != access) return {.reject = MrReject::kAccess};
   // Offset of the range in the region's concatenated buffers. Virtual addresses count from the

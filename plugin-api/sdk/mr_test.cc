@@ -368,6 +368,42 @@ TEST(MrCounter, CountsWhatPeersDo) {
   EXPECT_EQ(fi_close(mr->base()), 0);
 }
 
+// Regions of a layer (weft/sdk/carrier.h): whatever the mode says, nobody but one peer finds them.
+TEST(MrHolder, OnlyItsPeerReachesARegion) {
+  for (const int mode : {0, int(FI_MR_PROV_KEY), int(FI_MR_ENDPOINT), int(FI_MR_RMA_EVENT)}) {
+    SCOPED_TRACE(mode);
+    TestDomain domain;
+    MrTable table(domain.context, MrTable::Mode::of(mode));
+    char memory[64];
+    const iovec iov = at(memory, 64);
+    fi_mr_attr attr{};
+    attr.mr_iov = &iov;
+    attr.iov_count = 1;
+    attr.access = FI_REMOTE_READ;
+    const uint64_t first = table.new_holder(), second = table.new_holder();
+    EXPECT_NE(first, 0u);
+    EXPECT_NE(first, second);
+    std::vector<Mr *> regions;
+    std::set<uint64_t> keys;
+    for (int i = 0; i < 100; ++i) {
+      regions.push_back(*table.reg(attr, 0, first));
+      keys.insert(regions.back()->key());
+    }
+    EXPECT_EQ(keys.size(), 100u);
+    EXPECT_GT(*keys.rbegin() - *keys.begin(), UINT64_C(1) << 32) << "keys that can be guessed";
+    iovec out[4];
+    const uint64_t key = *keys.begin();
+    const auto reject = [&](uint64_t holder, uint64_t access) {
+      return table.resolve(key, 0, 64, access, out, 4, holder).reject;
+    };
+    EXPECT_EQ(reject(first, FI_REMOTE_READ), MrReject::kNone);
+    EXPECT_EQ(reject(first, FI_REMOTE_WRITE), MrReject::kAccess);
+    EXPECT_EQ(reject(second, FI_REMOTE_READ), MrReject::kNoKey);
+    EXPECT_EQ(reject(0, FI_REMOTE_READ), MrReject::kNoKey);
+    for (Mr *mr : regions) EXPECT_EQ(fi_close(mr->base()), 0);
+  }
+}
+
 TEST(MrBind, WhatIsWrongIsRefusedWhole) {
   TestDomain domain, other_domain;
   Counter counter(domain), second(domain), other(other_domain);

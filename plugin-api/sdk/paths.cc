@@ -29,6 +29,8 @@ std::string network_name(const Interface &interface) {
   if (a.family() == AF_INET) {
     sockaddr_in v4;
     std::memcpy(&v4, a.c(), sizeof v4);
+    // Applications tell each other the name, and ask for it: it must be the one that stock gives.
+    if (ntohl(v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET) return "127.0.0.1/32";
     const uint32_t mask =
         interface.prefix == 0 ? 0 : ~uint32_t(0) << (32 - std::min(interface.prefix, 32u));
     v4.sin_addr.s_addr &= htonl(mask);

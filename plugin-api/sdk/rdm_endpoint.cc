@@ -22,12 +22,21 @@ size_t size_or(size_t asked, size_t standard) {
 }
 
 RdmLimits limits_of(const fi_info &info, RdmLimits limits) {
-  if (info.tx_attr != nullptr) limits.tx_size = size_or(info.tx_attr->size, limits.tx_size);
+  if (info.tx_attr != nullptr) {
+    limits.tx_size = size_or(info.tx_attr->size, limits.tx_size);
+    limits.inject_size =
+        std::max(limits.inject_size, std::min(info.tx_attr->inject_size, limits.max_inject_size));
+  }
   if (info.rx_attr != nullptr) limits.rx_size = size_or(info.rx_attr->size, limits.rx_size);
   return limits;
 }
 
 }  // namespace
+
+uint64_t order_of(const fi_info &info) {
+  return (info.tx_attr != nullptr ? info.tx_attr->msg_order : 0) |
+         (info.rx_attr != nullptr ? info.rx_attr->msg_order : 0);
+}
 
 RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
                          const RdmLimits &limits)
@@ -45,9 +54,9 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
 int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   Guard guard(lock());
-  if (enabled_) return -FI_EOPBADSTATE;
   switch (fid->fclass) {
     case FI_CLASS_AV: {
+      if (enabled_) return -FI_EOPBADSTATE;
       if (!Av::is_mine(fid, FI_CLASS_AV, domain_.instance)) return -FI_EINVAL;
       if (flags != 0) return -FI_EBADFLAGS;
       if (av_ != nullptr) return -FI_EBUSY;
@@ -76,6 +85,7 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
                                   {FI_REMOTE_READ, remote_read_},
                                   {FI_REMOTE_WRITE, remote_write_}});
     case FI_CLASS_SRX_CTX: {
+      if (enabled_) return -FI_EOPBADSTATE;
       SharedReceiveContext *srx = SharedReceiveContext::find(domain_, fid);
       if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
       if (flags != 0) return -FI_EBADFLAGS;

@@ -210,7 +210,7 @@ void Receiver::end(Receive &b) {
 
 // ---- messages ----
 
-Receive *Receiver::take_posted(Matcher &m, const Message &message) {
+Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
   const uint64_t tag = message.tagged ? message.tag : 0;
   while (Matcher::Posted *p = m.find_posted(message.source, tag)) {
     auto &r = static_cast<Receive &>(*p);
@@ -218,6 +218,10 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message) {
       m.remove(r);
       if (shares()) r.taker_ = this;
       return &r;
+    }
+    if (full != nullptr && cq != nullptr && cq->holds_back()) {
+      *full = true;
+      return nullptr;
     }
     if (Receive *part = take_part(r, message.length)) {
       if (shares()) part->taker_ = this;
@@ -227,8 +231,8 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message) {
   return nullptr;
 }
 
-Receive *Receiver::match(const Message &message) {
-  return take_posted(matcher(message.tagged), message);
+Receive *Receiver::match(const Message &message, bool *full) {
+  return take_posted(matcher(message.tagged), message, full);
 }
 
 void Receiver::complete(Receive &r, const Message &m, size_t received, int err) {

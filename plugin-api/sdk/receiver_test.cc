@@ -428,7 +428,7 @@ TEST_F(ReceiverTest, APeekInVainMakesProgress) {
     void on_poll() override {
       std::exchange(poll, [] {})();
     }
-    int wait_fds(int (&)[kMaxFds]) override { return 0; }
+    int wait_fds(std::vector<int> &) override { return 0; }
     bool may_wait() override { return true; }
     std::function<void()> poll;
   };

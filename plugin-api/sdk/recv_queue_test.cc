@@ -50,10 +50,10 @@ TEST(RecvQueue, KeepsWhatWasPosted) {
   char memory[32];
   const iovec iov[kIovLimit + 1] = {
       {memory, 1}, {memory + 8, 0}, {memory + 16, 5}, {memory, 2}, {}};
-  EXPECT_EQ(queue.post(iov, kIovLimit, ctx(3), FI_MULTI_RECV), 0);
+  EXPECT_EQ(queue.post(iov, kIovLimit, ctx(3), FI_COMPLETION), 0);
   const PostedRecv *r = queue.front();
   EXPECT_EQ(r->context, ctx(3));
-  EXPECT_EQ(r->flags, uint64_t(FI_MULTI_RECV));
+  EXPECT_EQ(r->flags, uint64_t(FI_COMPLETION));
   EXPECT_EQ(r->count, kIovLimit);
   EXPECT_EQ(r->length, 8u);
   EXPECT_EQ(r->capacity, 8u);
@@ -63,10 +63,19 @@ TEST(RecvQueue, KeepsWhatWasPosted) {
   EXPECT_EQ(queue.post(nullptr, 1, nullptr, 0), -FI_EINVAL);
   const iovec endless[2] = {{memory, SIZE_MAX}, {memory, 1}};
   EXPECT_EQ(queue.post(endless, 2, nullptr, 0), -FI_EINVAL);
+  const iovec nowhere{nullptr, 1};
+  EXPECT_EQ(queue.post(&nowhere, 1, nullptr, FI_MULTI_RECV), -FI_EINVAL);
+  EXPECT_EQ(queue.post(iov, 2, nullptr, FI_MULTI_RECV), -FI_EINVAL) << "one vector or none";
+  EXPECT_EQ(queue.post(nullptr, 0, nullptr, FI_MULTI_RECV), -FI_EINVAL);
   EXPECT_EQ(queue.posted(), 1u);
+  EXPECT_EQ(queue.remove(nullptr), nullptr);
   EXPECT_EQ(queue.post(nullptr, 0, nullptr, 0), 0) << "a receive of nothing";
   pop(queue);
   EXPECT_EQ(queue.front()->length, 0u);
+  pop(queue);
+  EXPECT_EQ(queue.post(&nowhere, 1, nullptr, 0), 0) << "fi_shared_ctx of fabtests does so";
+  EXPECT_EQ(queue.front()->length, 0u) << "nothing is ever written there";
+  EXPECT_EQ(queue.front()->iov[0].iov_len, 0u);
 }
 
 TEST(RecvQueue, HasALimit) {

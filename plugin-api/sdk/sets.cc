@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/sets.h>
 
-#include <sys/epoll.h>
-#include <unistd.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/ops.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
 
 namespace weft::sdk {
@@ -63,14 +60,8 @@ Result<WaitSet *> WaitSet::open(const weft_instance *instance, struct fid *fabri
                 type);
   WaitSet *set = new (std::nothrow) WaitSet(instance, children);
   if (set == nullptr) return fail(FI_ENOMEM, "no memory for a wait set");
-  set->epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  Result<void> opened;
-  if (set->epoll_ < 0) {
-    opened = fail(errno, "wait set: no epoll descriptor (see `ulimit -n`)");
-  } else {
-    opened = set->publish(fabric);
-    if (!opened) ::close(set->epoll_);
-  }
+  auto opened = set->wait_.open(FI_WAIT_FD);
+  if (opened) opened = set->publish(fabric);
   if (!opened) {
     delete set;
     return tl::unexpected(opened.error());
@@ -85,54 +76,108 @@ Result<void> WaitSet::check(struct fid_wait *set, const weft_instance *instance)
   return {};
 }
 
-Result<void> WaitSet::join(struct fid *fid, int fd) {
-  if (fd < 0) return fail(-fd, "wait set: the queue has no descriptor (see `ulimit -n`)");
-  std::lock_guard guard(mutex_);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = fid;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
-    return fail(errno, "wait set: cannot add a queue");
-  members_.push_back({fid, fd});
+Result<void> WaitSet::join(struct fid *fid, WaitSource source, WaitObject &wait) {
+  {
+    std::lock_guard guard(sources_mutex_);
+    try {
+      members_.push_back(fid);
+    } catch (const std::bad_alloc &) {
+      return fail(FI_ENOMEM, "wait set: no memory");
+    }
+  }
+  if (source.engine != nullptr) add_source(source);
+  wait.set_listener(this);
   return {};
 }
 
-void WaitSet::leave(struct fid *fid) {
-  std::lock_guard guard(mutex_);
-  const auto it = std::ranges::find(members_, fid, &Member::fid);
-  if (it == members_.end()) return;
-  // That it is closed soon is not enough: a child of fork() keeps it open, and in this set.
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, it->fd, nullptr);
-  members_.erase(it);
+void WaitSet::leave(struct fid *fid, WaitSource source) {
+  {
+    std::lock_guard guard(sources_mutex_);
+    if (std::erase(members_, fid) == 0) return;
+  }
+  if (source.engine != nullptr) remove_source(source);
 }
 
-int WaitSet::trywait() {
+void WaitSet::add_source(WaitSource source) {
+  std::lock_guard guard(sources_mutex_);
+  for (auto &[known, count] : sources_) {
+    if (known != source) continue;
+    ++count;
+    return;
+  }
+  sources_.emplace_back(source, 1);
+  const bool watched = wait_.add_source(source);
+  std::lock_guard notifying(mutex_);
+  if (!watched || wait_.awaited()) wait_.notify();
+}
+
+void WaitSet::remove_source(WaitSource source) {
+  std::lock_guard guard(sources_mutex_);
+  const auto it = std::ranges::find(sources_, source, &std::pair<WaitSource, size_t>::first);
+  if (it == sources_.end() || --it->second != 0) return;
+  sources_.erase(it);
+  std::lock_guard notifying(mutex_);
+  wait_.remove_source(source);
+}
+
+void WaitSet::on_notify() {
+  std::lock_guard guard(mutex_);
+  wait_.notify();
+}
+
+int WaitSet::trywait_members() {
   std::vector<struct fid *> members;
   {
-    std::lock_guard guard(mutex_);
-    for (const Member &member : members_) members.push_back(member.fid);
+    std::lock_guard guard(sources_mutex_);
+    members = members_;
   }
   return sdk::trywait(instance(), members.data(), int(members.size()));
 }
 
+int WaitSet::prepare() {
+  std::lock_guard guard(mutex_);
+  return wait_.prepare();
+}
+
+int WaitSet::trywait() {
+  {
+    std::lock_guard guard(mutex_);
+    wait_.clear();
+  }
+  if (const int rc = trywait_members(); rc != 0) return rc;
+  std::lock_guard guard(sources_mutex_);
+  if (const int rc = prepare(); rc != 0) return rc;
+  if (const int rc = wait_.arm(instance(), FI_LOG_FABRIC); rc != 0) return rc;
+  std::lock_guard notifying(mutex_);
+  return wait_.arm_relays();
+}
+
 int WaitSet::wait(int timeout) {
   const Deadline deadline(timeout);
+  std::unique_lock lock(mutex_);
+  WaitObject::Waiter waiter(wait_);
   for (;;) {
-    const int rc = trywait();
-    if (rc == -FI_EAGAIN) return 0;
-    if (rc != 0) return rc;
-    if (deadline.passed()) return -FI_ETIMEDOUT;
-    WaitObject::block(epoll_, deadline.left_ms());
+    // From here on it is told of what happens; what happened before, the members know.
+    waiter.looked();
+    lock.unlock();
+    int rc = trywait_members();
+    if (rc == 0 && deadline.passed()) rc = -FI_ETIMEDOUT;
+    if (rc == 0) {
+      std::lock_guard guard(sources_mutex_);
+      rc = waiter.prepare(instance(), FI_LOG_FABRIC, "fi_wait");
+    }
+    if (rc == 0) waiter.block(deadline.left_ms());
+    lock.lock();
+    if (rc != 0) return rc == -FI_EAGAIN ? 0 : rc;
   }
 }
 
 int WaitSet::close() {
   {
-    std::lock_guard guard(mutex_);
+    std::lock_guard guard(sources_mutex_);
     if (!members_.empty()) return -FI_EBUSY;
   }
   retire();
-  ::close(epoll_);
   children_.fetch_sub(1, std::memory_order_relaxed);
   delete this;
   return 0;
@@ -140,13 +185,9 @@ int WaitSet::close() {
 
 int WaitSet::control(int command, void *arg) {
   if (command != FI_GETWAIT && command != FI_GETWAITOBJ) return -FI_ENOSYS;
-  if (arg == nullptr) return -FI_EINVAL;
-  if (command == FI_GETWAITOBJ) {
-    *static_cast<enum fi_wait_obj *>(arg) = FI_WAIT_FD;
-  } else {
-    *static_cast<int *>(arg) = epoll_;
-  }
-  return 0;
+  std::lock_guard guard(sources_mutex_);
+  if (const int rc = prepare(); rc != 0) return rc;
+  return wait_.control(command, arg);
 }
 
 PollSet::PollSet(DomainContext &domain)

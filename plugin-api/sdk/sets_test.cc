@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "plugin-api/sdk/test_instance.h"
 #include "weft/sdk/cntr.h"
@@ -106,8 +107,20 @@ TEST(WaitSetOpen, WhatIsWrongIsSaid) {
   EXPECT_EQ(code(FI_WAIT_FD, 0), FI_EOTHER);
   stage.domain.instance.refuse = false;
   EXPECT_EQ(open_files(), before);
+}
+
+TEST(WaitSetOpen, DescriptorsAreMadeWhenTheyAreNeeded) {
+  Stage stage;
+  const size_t before = open_files();
+  auto set = stage.wait_set(FI_WAIT_FD);
+  auto cq = stage.cq(set.get());
+  EXPECT_EQ(open_files(), before);
   NoMoreFiles none;
-  EXPECT_EQ(code(FI_WAIT_FD, 0), FI_EMFILE);
+  int fd = -1;
+  EXPECT_EQ(fi_control(set->base(), FI_GETWAIT, &fd), -FI_EMFILE);
+  std::thread([&] { EXPECT_EQ(fi_wait(set->c(), 1000), -FI_EMFILE); }).join();
+  stage.push(*cq);
+  EXPECT_EQ(fi_wait(set->c(), 1000), 0);
 }
 
 TEST(WaitSetOpen, AQueueNeedsASetOfTheSameProvider) {
@@ -125,16 +138,11 @@ TEST(WaitSetOpen, AQueueThatCannotJoinIsNotOpened) {
   Stage stage;
   auto set = stage.wait_set();
   const size_t before = open_files();
-  {
-    NoMoreFiles none;
-    fi_cq_attr cq{};
-    cq.wait_obj = FI_WAIT_SET;
-    cq.wait_set = set->c();
-    auto opened = Cq::open(stage.domain.context, &cq, nullptr);
-    ASSERT_FALSE(opened);
-    EXPECT_EQ(opened.error().code, FI_EMFILE);
-  }
   stage.domain.instance.refuse = true;
+  fi_cq_attr cq{};
+  cq.wait_obj = FI_WAIT_SET;
+  cq.wait_set = set->c();
+  EXPECT_FALSE(Cq::open(stage.domain.context, &cq, nullptr));
   fi_eq_attr eq{};
   eq.wait_obj = FI_WAIT_SET;
   eq.wait_set = set->c();
@@ -276,12 +284,13 @@ TEST(WaitSet, AMemberThatLeftDoesNotWakeIt) {
   auto cq = stage.cq(set.get());
   int fd = -1;
   ASSERT_EQ(fi_control(set->base(), FI_GETWAIT, &fd), 0);
-  const int inherited = dup(cq->wait_fd());  // as a child of fork() has it
   stage.push(*cq);
   EXPECT_TRUE(readable(fd));
   cq.reset();
+  fid *fids[] = {set->base()};
+  EXPECT_EQ(trywait(stage.instance(), fids, 1), 0);
   EXPECT_FALSE(readable(fd));
-  ::close(inherited);
+  EXPECT_EQ(set->wait(0), -FI_ETIMEDOUT);
 }
 
 // ---- fi_trywait ----

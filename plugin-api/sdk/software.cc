@@ -6,7 +6,7 @@
 namespace weft::sdk {
 namespace {
 
-constexpr size_t kManyObjects = 65536;
+constexpr size_t kManyObjects = 1 << 20;  // as many as memory and descriptors allow
 
 // Manual progress costs nothing; the thread of automatic progress is for those who ask.
 enum fi_progress progress(enum fi_progress wanted) {

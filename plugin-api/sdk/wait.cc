@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/relay.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace weft::sdk {
 
@@ -98,6 +100,7 @@ WaitObject::WaitObject() = default;
 
 WaitObject::~WaitObject() {
   condition_.reset();  // its thread uses the descriptor
+  for (Watched &watched : sources_) unwatch(watched);
   if (epoll_ >= 0) ::close(epoll_);
   if (event_ >= 0) ::close(event_);
 }
@@ -121,75 +124,161 @@ Result<void> WaitObject::open(int type) {
   return {};
 }
 
+// ---- sources ----
+
+int WaitObject::find(const WaitSource &source) {
+  std::optional<Guard> guard;
+  if (!source.held) guard.emplace(source.engine->lock());
+  return source.cm ? source.engine->cm_wait_fd() : source.engine->wait_fd();
+}
+
 int WaitObject::watch(Watched &watched) {
   if (watched.fd >= 0) return 0;
   const WaitSource &source = watched.source;
-  int fd;
-  {
-    std::optional<Guard> guard;
-    if (!source.held) guard.emplace(source.engine->lock());
-    fd = source.cm ? source.engine->cm_wait_fd() : source.engine->wait_fd();
-  }
+  const int fd = find(source);
   if (fd < 0) return fd;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return -errno;
+  if (epoll_ >= 0 && source.engine->take_watch(source.cm)) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) {
+      watched.fd = fd;
+      return 0;
+    }
+    const int error = errno;
+    source.engine->give_watch(source.cm);
+    if (error != EINVAL && error != ELOOP) return -error;
+  }
+  watched.relay = &source.engine->relay();
   watched.fd = fd;
   return 0;
+}
+
+void WaitObject::unwatch(Watched &watched) {
+  if (watched.fd < 0) return;
+  if (watched.relay != nullptr) {
+    watched.relay->forget(event_);
+    std::erase(armed_, watched.relay);
+  } else {
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, watched.fd, nullptr);
+    watched.source.engine->give_watch(watched.source.cm);
+  }
 }
 
 bool WaitObject::add_source(WaitSource source) {
   if (std::ranges::find(sources_, source, &Watched::source) != sources_.end()) return true;
   sources_.push_back({source});
-  if (epoll_ >= 0 && watch(sources_.back()) != 0) complete_ = false;
-  return epoll_ < 0 || complete_;
+  ++changes_;
+  if (!complete_) return true;
+  complete_ = epoll_ >= 0 && watch(sources_.back()) == 0 && sources_.back().relay == nullptr;
+  return complete_;
 }
 
 void WaitObject::remove_source(WaitSource source) {
   const auto it = std::ranges::find(sources_, source, &Watched::source);
   if (it == sources_.end()) return;
-  if (it->fd >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, it->fd, nullptr);
+  unwatch(*it);
   sources_.erase(it);
+  ++changes_;
 }
 
+// ---- who is told ----
+
 void WaitObject::raise() {
-  signalled_ = true;
-  eventfd_write(event_, 1);
+  quiet_ = false;
+  if (!raised_ && (event_ >= 0 || listener_ != nullptr)) {
+    raised_ = true;
+    if (event_ >= 0) eventfd_write(event_, 1);
+    if (listener_ != nullptr) listener_->on_notify();
+  }
+  for (Waiter *waiter : waiters_) {
+    if (!std::exchange(waiter->quiet_, false)) continue;
+    waiter->raised_ = true;
+    if (waiter->event_ >= 0) eventfd_write(waiter->event_, 1);
+  }
 }
 
 void WaitObject::lower() {
-  signalled_ = false;
+  for (Relay *relay : armed_) relay->forget(event_);
+  armed_.clear();
+  raised_ = false;
+  quiet_ = true;
   eventfd_t count;
-  eventfd_read(event_, &count);
+  if (event_ >= 0) eventfd_read(event_, &count);
+}
+
+// A thread's descriptor serves all of its blocking calls: it is in one at a time.
+struct WaitObject::Waiter::Place {
+  ~Place() {
+    if (event >= 0) ::close(event);
+  }
+  int event = -1;
+  pid_t process = 0;  // a child of fork() must not share its parent's
+  std::vector<pollfd> fds;
+};
+
+WaitObject::Waiter::Place &WaitObject::Waiter::place() {
+  static thread_local Place place;
+  if (place.event < 0 || place.process != getpid()) {
+    if (place.event >= 0) ::close(place.event);
+    place.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    place.process = getpid();
+  }
+  return place;
+}
+
+WaitObject::Waiter::Waiter(WaitObject &object) : object_(object) {
+  if (object.type_ != FI_WAIT_YIELD) event_ = place().event;
+  object_.waiters_.push_back(this);
 }
 
 WaitObject::Waiter::~Waiter() {
-  if (at_ == object_.changes_) --object_.looked_;
-  --object_.waiters_;
+  std::erase(object_.waiters_, this);
+  eventfd_t count;
+  if (raised_ && event_ >= 0) eventfd_read(event_, &count);
 }
 
 void WaitObject::Waiter::looked() {
-  if (at_ != object_.changes_) {
-    at_ = object_.changes_;
-    ++object_.looked_;
-  }
-  // Earlier, and one who was woken for what is here would find the descriptor quiet and sleep on.
-  if (object_.signalled_ && object_.looked_ == object_.waiters_) object_.lower();
+  eventfd_t count;
+  if (std::exchange(raised_, false) && event_ >= 0) eventfd_read(event_, &count);
+  quiet_ = object_.quiet_ = true;
 }
 
+int WaitObject::Waiter::prepare(const weft_instance *instance, enum fi_log_subsys subsys,
+                                const char *call) {
+  if (event_ < 0) return object_.said(instance, subsys, call, -EMFILE);
+  std::vector<pollfd> &fds = place().fds;
+  fds.assign(1, {event_, POLLIN, 0});
+  for (const Watched &watched : object_.sources_) {
+    const int fd = find(watched.source);
+    if (fd < 0) return object_.said(instance, subsys, call, fd);
+    fds.push_back({fd, POLLIN, 0});
+  }
+  return 0;
+}
+
+void WaitObject::Waiter::block(int timeout_ms) {
+  std::vector<pollfd> &fds = place().fds;
+  ::poll(fds.data(), nfds_t(fds.size()), timeout_ms);
+}
+
+// ---- the descriptor ----
+
 int WaitObject::prepare() {
-  if (live_) return 0;
+  if (event_ >= 0) return 0;
   event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (event_ < 0) return -errno;
-  live_ = true;
+  quiet_ = true;
   return 0;
 }
 
 int WaitObject::fd() {
-  if (complete_) return epoll_;
+  if (complete_) return epoll_ >= 0 ? epoll_ : event_;
   if (const int rc = prepare(); rc != 0) return rc;
-  if (epoll_ < 0) {
+  // The event alone is enough where a relay writes it, and no source follows.
+  const bool alone = sources_.size() == 1 && sources_[0].source.held &&
+                     !sources_[0].source.engine->has_watch(sources_[0].source.cm);
+  if (epoll_ < 0 && !alone) {
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0) return -errno;
     epoll_event event{};
@@ -205,27 +294,48 @@ int WaitObject::fd() {
   for (Watched &watched : sources_)
     if (const int rc = watch(watched); rc != 0) return rc;
   complete_ = true;
-  return epoll_;
+  return epoll_ >= 0 ? epoll_ : event_;
 }
 
-int WaitObject::fd_for(const weft_instance *instance, enum fi_log_subsys subsys, const char *call) {
-  const int found = fd();
-  if (found >= 0 || told_) return found;
-  told_ = true;
+int WaitObject::said(const weft_instance *instance, enum fi_log_subsys subsys, const char *call,
+                     int rc) {
+  if (std::exchange(told_, true)) return rc;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   WEFT_WARN(instance, subsys,
             "%s: no descriptor to wait on: %s; at most %llu may be open: raise `ulimit -n`", call,
-            std::strerror(-found), (unsigned long long)limit.rlim_cur);
-  return found;
+            std::strerror(-rc), (unsigned long long)limit.rlim_cur);
+  return rc;
 }
 
 int WaitObject::arm(const weft_instance *instance, enum fi_log_subsys subsys) {
-  if (type_ == FI_WAIT_NONE) return -FI_EINVAL;
-  if (type_ == FI_WAIT_YIELD) return 0;
-  const int epoll = fd_for(instance, subsys, "fi_trywait");
-  if (epoll < 0) return epoll;
-  return condition_ != nullptr ? condition_->arm(epoll) : 0;
+  switch (type_) {
+    case FI_WAIT_NONE:
+      return -FI_EINVAL;
+    case FI_WAIT_YIELD:
+    case FI_WAIT_SET:  // the set has its own
+      return 0;
+    case FI_WAIT_POLLFD:
+      if (const int rc = prepare(); rc != 0) return said(instance, subsys, "fi_trywait", rc);
+      for (const Watched &watched : sources_)
+        if (const int fd = find(watched.source); fd < 0)
+          return said(instance, subsys, "fi_trywait", fd);
+      return 0;
+    default: {
+      const int fd = this->fd();
+      if (fd < 0) return said(instance, subsys, "fi_trywait", fd);
+      return condition_ != nullptr ? condition_->arm(fd) : 0;
+    }
+  }
+}
+
+int WaitObject::arm_relays() {
+  for (const Watched &watched : sources_) {
+    if (watched.relay == nullptr) continue;
+    if (const int rc = watched.relay->arm(watched.fd, event_); rc != 0) return rc;
+    if (std::ranges::find(armed_, watched.relay) == armed_.end()) armed_.push_back(watched.relay);
+  }
+  return 0;
 }
 
 int WaitObject::control(int command, void *arg) {
@@ -243,32 +353,30 @@ int WaitObject::control(int command, void *arg) {
       return 0;
     }
     case FI_WAIT_POLLFD: {
-      const int epoll = fd();
-      if (epoll < 0) return epoll;
       auto *out = static_cast<struct fi_wait_pollfd *>(arg);
-      const size_t room = out->nfds;
-      out->nfds = 1;
-      out->change_index = 1;
-      if (room < 1) return -FI_ETOOSMALL;
+      if (const int rc = prepare(); rc != 0) return rc;
+      const size_t room = std::exchange(out->nfds, 1 + sources_.size());
+      out->change_index = changes_;
+      if (room < out->nfds) return -FI_ETOOSMALL;
       if (out->fd == nullptr) return -FI_EINVAL;
-      out->fd[0] = {epoll, POLLIN, 0};
+      out->fd[0] = {event_, POLLIN, 0};
+      for (size_t i = 0; i < sources_.size(); ++i) {
+        const int fd = find(sources_[i].source);
+        if (fd < 0) return fd;
+        out->fd[1 + i] = {fd, POLLIN, 0};
+      }
       return 0;
     }
     case FI_WAIT_FD:
     case FI_WAIT_UNSPEC: {
-      const int epoll = fd();
-      if (epoll < 0) return epoll;
-      *static_cast<int *>(arg) = epoll;
+      const int fd = this->fd();
+      if (fd < 0) return fd;
+      *static_cast<int *>(arg) = fd;
       return 0;
     }
     default:
       return -FI_ENODATA;  // there is no object that an application could wait on
   }
-}
-
-void WaitObject::block(int fd, int timeout_ms) {
-  pollfd p{fd, POLLIN, 0};
-  ::poll(&p, 1, timeout_ms);
 }
 
 Deadline::Deadline(int timeout_ms) {

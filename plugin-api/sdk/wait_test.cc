@@ -4,8 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "plugin-api/sdk/test_instance.h"
 
@@ -99,87 +104,156 @@ TEST(WaitObject, TheDescriptorIsReadableWhileASourceHasSomethingToDo) {
   wait.remove_source({.engine = &other.engine, .cm = true});
 }
 
-TEST(WaitObject, BlockEndsWithTheEventOrWithTheTime) {
+// Beyond a few sets of epoll a relay does what the kernel refuses; all look alike from outside.
+TEST(WaitObject, ASourceMayHaveManyDescriptors) {
+  constexpr size_t kMany = 40;
+  TestInstance instance;
+  for (const bool held : {true, false}) {
+    Source source;
+    std::vector<std::unique_ptr<WaitObject>> waits;
+    std::vector<int> fds;
+    for (size_t i = 0; i < kMany; ++i) {
+      waits.push_back(std::make_unique<WaitObject>());
+      WaitObject &wait = *waits.back();
+      ASSERT_TRUE(wait.open(FI_WAIT_FD));
+      wait.add_source({.engine = &source.engine, .cm = !held, .held = held});
+      std::optional<Guard> guard;
+      if (held) guard.emplace(source.engine.lock());
+      fds.push_back(get_fd(wait));
+    }
+    for (int round = 0; round < 3; ++round) {
+      for (size_t i = 0; i < kMany; ++i) {
+        std::optional<Guard> guard;
+        if (held) guard.emplace(source.engine.lock());
+        waits[i]->clear();
+        EXPECT_EQ(waits[i]->arm(instance.c(), FI_LOG_CQ), 0);
+        EXPECT_EQ(waits[i]->arm_relays(), 0);
+        EXPECT_FALSE(readable(fds[i])) << i;
+      }
+      source.event.signal();
+      for (size_t i = 0; i < kMany; ++i) EXPECT_TRUE(readable(fds[i], kPatienceMs)) << i;
+      source.progress();
+      for (size_t i = 0; i < kMany; ++i) {
+        waits[i]->clear();
+        EXPECT_FALSE(readable(fds[i])) << i;
+        waits[i]->notify();
+        EXPECT_TRUE(readable(fds[i])) << i;
+        waits[i]->clear();
+      }
+    }
+    // What is closed is not written any more; places in sets are free again.
+    source.event.signal();
+    waits.clear();
+    EXPECT_TRUE(source.engine.has_watch(!held));
+  }
+}
+
+// ---- threads in blocking calls ----
+
+TEST(WaitObjectWaiter, SleepsUntilTheEventOrUntilTheTimeIsOver) {
+  TestInstance instance;
+  Source source;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_UNSPEC));
-  const int fd = wait.fd();
+  wait.add_source({.engine = &source.engine});
+  std::mutex owner;
+  const auto sleep = [&](int timeout_ms) {
+    std::unique_lock lock(owner);
+    WaitObject::Waiter waiter(wait);
+    waiter.looked();
+    EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "test"), 0);
+    lock.unlock();
+    waiter.block(timeout_ms);
+    lock.lock();
+  };
   const uint64_t start = now_ns();
-  WaitObject::block(fd, 20);
+  sleep(20);
   EXPECT_GE(now_ns() - start, 20'000'000u);
-  Sleeper sleeper([&] { WaitObject::block(fd, -1); });
+  EXPECT_FALSE(wait.awaited());
+  {
+    Sleeper sleeper([&] { sleep(-1); });
+    EXPECT_TRUE(sleeper.eventually_asleep());
+    EXPECT_FALSE(sleeper.done());
+    std::unique_lock lock(owner);
+    EXPECT_TRUE(wait.awaited());
+    wait.notify();
+    lock.unlock();
+    EXPECT_TRUE(sleeper.eventually_done());
+  }
+  Sleeper sleeper([&] { sleep(-1); });
   EXPECT_TRUE(sleeper.eventually_asleep());
-  EXPECT_FALSE(sleeper.done());
-  wait.notify();
+  source.event.signal();
   EXPECT_TRUE(sleeper.eventually_done());
 }
 
-// ---- several threads ----
-
-TEST(WaitObjectWaiter, OnlyTheLastThatLookedLowers) {
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_FD));
-  const int fd = wait.fd();
-  EXPECT_FALSE(wait.awaited());
-  WaitObject::Waiter a(wait), b(wait);
-  EXPECT_TRUE(wait.awaited());
-  wait.notify();
-  a.looked();
-  a.looked();
-  EXPECT_TRUE(readable(fd)) << "b has not seen it";
-  wait.clear();
-  EXPECT_TRUE(readable(fd)) << "nor may a reader that does not wait hide it";
-  b.looked();
-  EXPECT_FALSE(readable(fd));
-  // What a has seen is not all any more once there is more.
-  wait.notify();
-  a.looked();
-  wait.notify();
-  b.looked();
-  EXPECT_TRUE(readable(fd));
-  a.looked();
-  EXPECT_FALSE(readable(fd));
-}
-
-TEST(WaitObjectWaiter, WhoeverComesLaterHasToLookToo) {
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_FD));
-  const int fd = wait.fd();
-  WaitObject::Waiter a(wait);
-  wait.notify();
-  std::optional<WaitObject::Waiter> b(std::in_place, wait);
-  a.looked();
-  EXPECT_TRUE(readable(fd));
-  b->looked();
-  EXPECT_FALSE(readable(fd));
-  // One that leaves is not waited for, whether it had looked or not.
-  wait.notify();
-  b.reset();
-  a.looked();
-  EXPECT_FALSE(readable(fd));
-  b.emplace(wait);
-  wait.notify();
-  b->looked();
-  b.reset();
-  EXPECT_TRUE(readable(fd));
-  a.looked();
-  EXPECT_FALSE(readable(fd));
-}
-
-TEST(WaitObjectWaiter, WithoutAnyAReaderClears) {
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_FD));
-  const int fd = wait.fd();
+TEST(WaitObjectWaiter, AnyNumberOfObjectsTakeNoDescriptors) {
+  TestInstance instance;
+  Source source;
   {
-    WaitObject::Waiter a(wait);
-    wait.notify();
+    Guard guard(source.engine.lock());
+    ASSERT_GE(source.engine.wait_fd(), 0);
   }
-  EXPECT_TRUE(readable(fd));
-  wait.clear();
-  EXPECT_FALSE(readable(fd));
+  const auto sleep = [&](WaitObject &wait) {
+    Guard guard(source.engine.lock());
+    WaitObject::Waiter waiter(wait);
+    waiter.looked();
+    EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "test"), 0);
+    waiter.block(0);
+    wait.notify();
+    waiter.block(-1);
+    waiter.looked();
+    waiter.block(0);
+    wait.notify();
+  };
+  std::vector<std::unique_ptr<WaitObject>> waits(2000);
+  size_t before = 0;
+  for (auto &wait : waits) {
+    wait = std::make_unique<WaitObject>();
+    ASSERT_TRUE(wait->open(FI_WAIT_UNSPEC));
+    wait->add_source({.engine = &source.engine, .held = true});
+    sleep(*wait);
+    if (before == 0) before = open_files();
+  }
+  EXPECT_EQ(open_files(), before) << "one, of the thread";
+}
+
+TEST(WaitObjectWaiter, EachHasToLook) {
+  WaitObject wait;
+  ASSERT_TRUE(wait.open(FI_WAIT_FD));
+  const int fd = wait.fd();
+  TestInstance instance;
+  std::mutex owner;
+  std::atomic<int> asleep{0}, rounds{0};
+  const auto follow = [&] {
+    std::unique_lock lock(owner);
+    WaitObject::Waiter waiter(wait);
+    for (int i = 0; i < 2; ++i) {
+      waiter.looked();
+      EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "test"), 0);
+      ++asleep;
+      lock.unlock();
+      waiter.block(kPatienceMs);
+      lock.lock();
+      ++rounds;
+    }
+  };
+  Sleeper a(follow), b(follow);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(eventually([&] { return asleep == 2 * i; }));
+    std::lock_guard lock(owner);
+    wait.notify();
+    EXPECT_TRUE(readable(fd));
+    wait.clear();  // a reader that does not wait hides nothing from those who do
+    EXPECT_FALSE(readable(fd));
+  }
+  EXPECT_TRUE(a.eventually_done());
+  EXPECT_TRUE(b.eventually_done());
+  EXPECT_EQ(rounds, 4);
 }
 
 TEST(WaitObjectWaiter, NobodySleepsOverWhatHeWaitsFor) {
   // Each thread waits for its own share of a number that grows.
+  TestInstance instance;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_UNSPEC));
   std::mutex owner;
@@ -192,9 +266,9 @@ TEST(WaitObjectWaiter, NobodySleepsOverWhatHeWaitsFor) {
         WaitObject::Waiter waiter(wait);
         while (number < target) {
           waiter.looked();
-          const int fd = wait.fd();
+          EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "test"), 0);
           lock.unlock();
-          WaitObject::block(fd, kPatienceMs);
+          waiter.block(kPatienceMs);
           lock.lock();
         }
       }
@@ -224,22 +298,37 @@ TEST(WaitObjectControl, AFileDescriptor) {
 }
 
 TEST(WaitObjectControl, PollFds) {
+  Source source, late;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_POLLFD));
+  wait.add_source({.engine = &source.engine});
   fi_wait_pollfd out{};
   EXPECT_EQ(wait.control(FI_GETWAIT, &out), -FI_ETOOSMALL);
-  EXPECT_EQ(out.nfds, 1u);
+  EXPECT_EQ(out.nfds, 2u);
   EXPECT_EQ(wait.control(FI_GETWAIT, &out), -FI_EINVAL);
-  pollfd fds[2] = {{-1, 0, 0}, {-1, 0, 0}};
-  out.nfds = 2;
+  pollfd fds[4];
+  std::fill(std::begin(fds), std::end(fds), pollfd{-1, 0, 0});
+  out.nfds = 4;
   out.fd = fds;
   const uint64_t index = out.change_index;
   EXPECT_EQ(wait.control(FI_GETWAIT, &out), 0);
-  EXPECT_EQ(out.nfds, 1u);
+  EXPECT_EQ(out.nfds, 2u);
   EXPECT_EQ(out.change_index, index) << "the descriptors are the same";
-  EXPECT_EQ(fds[0].fd, wait.fd());
   EXPECT_EQ(fds[0].events, POLLIN);
-  EXPECT_EQ(fds[1].fd, -1);
+  EXPECT_EQ(fds[1].events, POLLIN);
+  EXPECT_EQ(fds[2].fd, -1);
+  EXPECT_FALSE(readable(fds[0].fd));
+  wait.notify();
+  EXPECT_TRUE(readable(fds[0].fd));
+  EXPECT_FALSE(readable(fds[1].fd));
+  source.event.signal();
+  EXPECT_TRUE(readable(fds[1].fd));
+  wait.add_source({.engine = &late.engine, .cm = true});
+  out.nfds = 4;
+  EXPECT_EQ(wait.control(FI_GETWAIT, &out), 0);
+  EXPECT_EQ(out.nfds, 3u);
+  EXPECT_NE(out.change_index, index);
+  wait.remove_source({.engine = &late.engine, .cm = true});
 }
 
 TEST(WaitObjectControl, NothingWhereThereIsNothing) {
@@ -389,7 +478,11 @@ TEST(WaitObjectFiles, IsAnErrorThatIsLoggedOnce) {
   const size_t before = open_files();
   {
     NoMoreFiles none;
-    EXPECT_EQ(wait.fd_for(instance.c(), FI_LOG_CQ, "fi_cq_sread"), -EMFILE);
+    // A thread needs one for all of its calls: this one may have it already.
+    std::thread([&] {
+      WaitObject::Waiter waiter(wait);
+      EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "fi_cq_sread"), -EMFILE);
+    }).join();
     EXPECT_EQ(wait.arm(instance.c(), FI_LOG_CQ), -EMFILE);
     int fd = -1;
     EXPECT_EQ(wait.control(FI_GETWAIT, &fd), -EMFILE);
@@ -398,7 +491,7 @@ TEST(WaitObjectFiles, IsAnErrorThatIsLoggedOnce) {
   EXPECT_EQ(open_files(), before);
   EXPECT_THAT(instance.log(), ElementsAre(HasSubstr("fi_cq_sread: no descriptor")));
   EXPECT_THAT(instance.log(), ElementsAre(HasSubstr("ulimit -n")));
-  const int fd = wait.fd_for(instance.c(), FI_LOG_CQ, "fi_cq_sread");
+  const int fd = wait.fd();
   ASSERT_GE(fd, 0);
   source.event.signal();
   EXPECT_TRUE(readable(fd));

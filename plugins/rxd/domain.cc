@@ -24,7 +24,8 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
-  WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, fabric.layer().options().auth_key_file));
+  WEFT_TRY(sdk::AuthKey key,
+           sdk::auth_key(info, fabric.layer().options().auth_key_file, fabric.api_version()));
   return start(new Domain(fabric, info, std::move(inner), std::move(key), context), info);
 }
 

@@ -7,6 +7,14 @@
 #include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
+namespace {
+
+// Messages are matched, and atomics executed, in the order of their calls; sends, reads, writes,
+// atomics.
+constexpr sdk::OrderRules kNativeOrder = {sdk::kinds(sdk::OrderKind::kSend), 0, 0,
+                                          sdk::kinds(sdk::OrderKind::kAtomic)};
+
+}  // namespace
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local,
                    std::string auth_key, void *context)
@@ -14,14 +22,15 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &loc
                     {.tx_size = domain.fabric().layer().options().tx_size,
                      .rx_size = domain.fabric().layer().options().rx_size,
                      .inject_size = kInjectSize,
+                     .max_inject_size = kMaxInjectSize,
                      .max_msg_size = kMaxMessageSize,
                      .atomic_size = kMaxAtomicSize},
-                    local, context),
+                    kNativeOrder, local, context),
       auth_key_(std::move(auth_key)) {}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_TRY(const sdk::SockAddr local, sdk::local_address(info, domain.inner_info()));
-  WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, ""));
+  WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, "", domain.fabric().api_version()));
   if (key.empty()) key = domain.auth_key();
   return start(new Endpoint(domain, info, local, {key.begin(), key.end()}, context));
 }
@@ -43,10 +52,12 @@ Result<void> Endpoint::begin() {
   return {};
 }
 
-// Peers are told that it goes, once all has arrived.
+// Peers are told that it goes, once all has arrived. What they answer is waited for as long as
+// there is time in vain left.
 void Endpoint::end() {
-  core_->part();
-  linger([this] { return core_->parted(); });
+  const uint64_t left = domain().linger_budget().left(sdk::now_ns(), options().close_linger_ns);
+  core_->part(left >= kPartingNs);
+  linger([this] { return core_->parted(); }, [this] { return core_->unanswered() != 0; });
   core_->shut_down(FI_ECANCELED);
 }
 
@@ -62,7 +73,7 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
   const uint64_t flags = request.flags;
   const ssize_t rc = LayerEndpoint::launch(request, [&](TxOp &op) {
     op.has_data = flags & FI_REMOTE_CQ_DATA;
-    op.transmit = flags & FI_TRANSMIT_COMPLETE;
+    op.transmit = flags & FI_TRANSMIT_COMPLETE || keeper_.awaits_messages();
     op.delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
     op.more = flags & FI_MORE;
     fill(op);

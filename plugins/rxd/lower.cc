@@ -5,6 +5,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_eq.h>
 #include <sys/random.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/interfaces.h>
 #include <weft/sdk/log.h>
 
@@ -31,9 +32,12 @@ constexpr size_t kLargest = 65535;
 constexpr size_t kUnknownWindow = 128 << 10;
 constexpr uint64_t kRetryNs = 100'000;
 
-// A path is its fi_addr_t, which fits where a pointer does.
+// A path is its fi_addr_t, which fits where a pointer does; null is FI_ADDR_NOTAVAIL.
 fi_addr_t address_of(const Path &path) {
   return reinterpret_cast<uintptr_t>(&path) - 1;
+}
+Path *path_of(fi_addr_t address) {
+  return reinterpret_cast<Path *>(uintptr_t(address + 1));
 }
 
 }  // namespace
@@ -48,6 +52,7 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   room_ = options.stock_peers ? std::max(size_, stock::kDatagram) : size_;
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
   inject_limit_ = inner.tx_attr->inject_size;
+  names_ = (inner.caps & FI_SOURCE) != 0;
   prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp";
   window_ = options.receive_window;
   if (window_ == 0) window_ = inner.rx_attr->total_buffered_recv;
@@ -61,9 +66,12 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
 Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_MSG;
-  cq.wait_obj = FI_WAIT_FD;
-  if (const int rc = fi_cq_open(domain_.inner(), &cq, &cq_, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no completion queue");
+  int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
+    cq.wait_obj = wait;
+    return fi_cq_open(domain_.inner(), &cq, &cq_, nullptr);
+  });
+  if (rc != 0) return fail(-rc, "the inner provider has no completion queue");
+  cq_wait_ = sdk::InnerWait(&cq_->fid);
   fi_av_attr av{};
   av.type = domain_.inner_info().domain_attr->av_type;
   if (const int rc = fi_av_open(domain_.inner(), &av, &av_, nullptr); rc != 0)
@@ -71,6 +79,9 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   sdk::InfoList list(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
+  // Strangers come as others do, not as errors.
+  info->caps &= ~uint64_t{FI_SOURCE_ERR};
+  info->rx_attr->caps &= ~uint64_t{FI_SOURCE_ERR};
   if (prompt_) info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
@@ -78,13 +89,16 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
     return fail(-rc, "the inner provider has no endpoint at %s", local.to_string().c_str());
   if (const int rc = fi_ep_bind(ep_, &av_->fid, 0); rc != 0)
     return fail(-rc, "the inner endpoint takes no address vector");
-  int rc = fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  rc = fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
   if (rc == 0) rc = fi_ep_bind(ep_, &cq_->fid, FI_RECV);
   if (rc != 0) return fail(-rc, "the inner endpoint takes no completion queue");
   rc = fi_enable(ep_);
   if (rc != 0)
     return fail(-rc, "the inner endpoint at %s cannot be enabled (its log says why)",
                 local.to_string().c_str());
+  weft_datagram_ops *ops = nullptr;
+  if (fi_open_ops(&ep_->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) == 0)
+    ops->tell_unreachable(ep_);
   char name[256];
   size_t length = sizeof name;
   rc = fi_getname(&ep_->fid, name, &length);
@@ -140,19 +154,18 @@ void Lower::shut() {
 }
 
 void Lower::wait(uint64_t end_ns) {
-  int fds[kMaxFds];
-  const int count = wait_fds(fds);
-  if (count <= 0 || !may_wait()) return;
+  std::vector<int> fds;
+  if (!may_wait() || wait_fds(fds) != 0) return;
   const uint64_t now = now_ns();
   uint64_t at = end_ns;
   if (wanted_ != 0) at = std::min(at, wanted_);
   if (retry_ != 0) at = std::min(at, retry_);
   if (at > now) {
     const timespec left{time_t((at - now) / 1'000'000'000u), long((at - now) % 1'000'000'000u)};
-    pollfd polled[kMaxFds];
-    for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
+    std::vector<pollfd> polled;
+    for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
     domain_.engine().lock().unlock();
-    ::ppoll(polled, nfds_t(count), &left, nullptr);
+    ::ppoll(polled.data(), nfds_t(polled.size()), &left, nullptr);
     domain_.engine().lock().lock();
   }
 }
@@ -169,7 +182,7 @@ Path *Lower::open(const sdk::SockAddr &peer, int &err) {
     rc = n < 0 ? n : n == 1 ? 0 : -FI_EINVAL;
   }
   err = -rc;
-  return rc == 0 ? reinterpret_cast<Path *>(address + 1) : nullptr;
+  return rc == 0 ? path_of(address) : nullptr;
 }
 
 void Lower::close(Path &path) {
@@ -349,22 +362,20 @@ void Lower::on_flush() {
   if (full) domain_.engine().mark_dirty(*this);
 }
 
-int Lower::wait_fds(int (&fds)[kMaxFds]) {
-  if (const int rc = fi_control(&cq_->fid, FI_GETWAIT, &fds[0]); rc != 0) return rc;
-  return 1;
-}
-
 bool Lower::may_wait() {
   if (std::exchange(came_, false)) upper_.core().on_idle();
+  if (cq_wait_.changed()) domain_.engine().rewatch(*this);
   struct fid *fids[] = {&cq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
 }
 
 void Lower::read_completions() {
   fi_cq_msg_entry entries[kBatch];
+  fi_addr_t sources[kBatch];
   for (int batch = 0; batch < kBatches; ++batch) {
     const size_t most = std::min(kBatch, posted_);
-    const ssize_t n = fi_cq_read(cq_, entries, kBatch);
+    const ssize_t n =
+        names_ ? fi_cq_readfrom(cq_, entries, kBatch, sources) : fi_cq_read(cq_, entries, kBatch);
     if (n == -FI_EAVAIL) {
       read_failure();
       continue;
@@ -385,18 +396,35 @@ void Lower::read_completions() {
       came_ = true;
       const size_t length = std::min(entries[i].len, room_);
       recent_size_ = std::max(length, recent_size_ - recent_size_ / 16);
-      if (!upper_.core().on_datagram({buffer.bytes, length}, buffer)) free_.push_back(&buffer);
+      const Path *from = names_ ? path_of(sources[i]) : nullptr;
+      if (!upper_.core().on_datagram({buffer.bytes, length}, buffer, from))
+        free_.push_back(&buffer);
     }
     fill();
     if (size_t(n) < most) return;
   }
 }
 
+void Lower::report_unreachable(const fi_cq_err_entry &entry) {
+  char bytes[256];
+  size_t length = sizeof bytes;
+  if (fi_av_lookup(av_, entry.src_addr, bytes, &length) != 0) return;
+  const auto to = sdk::read_address(addr_format_, bytes, length);
+  if (!to) return;
+  upper_.core().on_unreachable(*to,
+                               {static_cast<const uint8_t *>(entry.err_data), entry.err_data_size});
+}
+
 void Lower::read_failure() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
   auto *buffer = static_cast<Buffer *>(entry.op_context);
-  if (buffer == nullptr) return;  // a send that asked for nothing: its datagram counts as lost
+  if (buffer == nullptr) {
+    // A send that asked for nothing: its datagram counts as lost. Or one of long ago, and the
+    // network says why it is.
+    if (entry.err == FI_ECONNREFUSED && entry.err_data_size != 0) report_unreachable(entry);
+    return;
+  }
   if (buffer->leaves) {
     free_leaving_.push_back(buffer);
     return;

@@ -15,6 +15,7 @@
 
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/inner_wait.h>
 
 #include <memory>
 #include <vector>
@@ -61,6 +62,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Path *open(const sdk::SockAddr &peer, int &err) override;
   void close(Path &path) override;
   bool is_local(const sdk::SockAddr &peer) override;
+  bool names_sources() const override { return names_; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override;
   void flush() override;
   size_t max_datagram() const override { return size_; }
@@ -74,7 +76,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
 
   // Poller
   void on_poll() override;
-  int wait_fds(int (&fds)[kMaxFds]) override;
+  int wait_fds(std::vector<int> &fds) override { return cq_wait_.add_to(fds); }
   bool may_wait() override;
 
   // Handler: of no descriptor
@@ -89,6 +91,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void fill();
   void read_completions();
   void read_failure();
+  void report_unreachable(const fi_cq_err_entry &entry);
   struct Staged {
     fi_msg msg{};
     iovec iov[kMaxPieces + 2];  // headers, and the pieces of memory
@@ -110,8 +113,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t window_ = 0;     // bytes
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;
+  bool names_ = false;   // the provider says where datagrams come from
   bool prompt_ = false;  // memory is free when a call without FI_MORE has returned
   fid_cq *cq_ = nullptr;
+  sdk::InnerWait cq_wait_;
   fid_av *av_ = nullptr;
   fid_ep *ep_ = nullptr;
   // The last datagram that came with `more` waits here for the next one, or for flush(): the call

@@ -18,6 +18,11 @@ namespace {
 // the bytes of a remote access go to their places as they come.
 constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW |
                             FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+// Kept for those who ask: one operation waits for the other.
+constexpr uint64_t kOrderIfAsked = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW |
+                                   FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR |
+                                   FI_ORDER_RMA_WAW | FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAR |
+                                   FI_ORDER_SAW;
 
 }  // namespace
 
@@ -65,7 +70,14 @@ Result<sdk::InfoList> RxdLayer::hints(const fi_info *outer) const {
 Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
   WEFT_TRY(const sdk::InfoList wanted, hints(&info));
   const sdk::GetinfoQuery query = sdk::inner_query(wanted);
-  WEFT_TRY(sdk::InfoList usual, inner_.getinfo(query));
+  // Whose stock's packets are only their source tells; where a provider does not say it, nothing.
+  if (options_.stock_peers) wanted.front()->caps |= FI_SOURCE;
+  Result<sdk::InfoList> found = inner_.getinfo(query);
+  if (!found && options_.stock_peers) {
+    wanted.front()->caps &= ~FI_SOURCE;
+    found = inner_.getinfo(query);
+  }
+  WEFT_TRY(sdk::InfoList usual, std::move(found));
   const size_t size = usual.front()->ep_attr->max_msg_size;
   if (size == 0) return fail(FI_ENODATA, "rxd: the provider beneath carries datagrams of 0 bytes");
   if (size == SIZE_MAX) return usual;
@@ -84,16 +96,22 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     sdk::offer_rdm(*info,
                    {.protocol = FI_PROTO_RXD,
                     .order = kOrder,
+                    .order_if_asked = kOrderIfAsked,
                     .tx_size = options_.tx_size,
                     .rx_size = options_.rx_size,
                     .inject_size = kInjectSize,
+                    .max_inject_size = kMaxInjectSize,
                     .rma_iov_limit = kMaxVectors},
                    query);
     fi_ep_attr &ep = *info->ep_attr;
-    ep.max_msg_size = kMaxMessageSize;
     ep.msg_prefix_size = 0;
-    ep.max_order_raw_size = 0;
-    ep.max_order_waw_size = 0;
+    // No address space holds more than kMaxMessageSize. The last three are about the orders that
+    // there are.
+    ep.max_msg_size = SIZE_MAX;
+    ep.max_order_raw_size = SIZE_MAX;
+    ep.max_order_waw_size = SIZE_MAX;
+    if (const uint64_t order = info->tx_attr->msg_order; order & (FI_ORDER_WAR | FI_ORDER_RMA_WAR))
+      ep.max_order_war_size = SIZE_MAX;
     // Nothing is needed: regions are this layer's. Random keys for those who can live with them.
     sdk::fill_software_domain(*info->domain_attr, query, FI_MR_PROV_KEY);
     info->domain_attr->cq_data_size = sizeof(uint64_t);

@@ -14,6 +14,7 @@ namespace weft::rxd {
 
 // Bytes that may be injected: as many as stock's rxd takes, so that programs meet no other limit.
 inline constexpr size_t kInjectSize = 1256;
+inline constexpr size_t kMaxInjectSize = 16384;  // to those who ask
 inline constexpr uint64_t kMaxMessageSize = INT64_MAX;
 
 class RxdLayer {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/domain.h"
 
+#include <sys/random.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/inner_wait.h>
+
+#include <algorithm>
 
 #include "plugins/rxm/endpoint.h"
 #include "plugins/rxm/region.h"
@@ -39,25 +43,21 @@ void Mirrors::on_poll() {
   for (Mirror &mirror : mirrors_) follow(mirror);
 }
 
-int Mirrors::wait_fds(int (&fds)[kMaxFds]) {
-  // What changes them is the traffic that wakes whoever waits for completions; where nobody does,
-  // the first few stand for all: they share the inner domain's descriptors.
-  int count = 0;
-  for (const Mirror &mirror : mirrors_) {
-    if (count == int(kMaxFds)) break;
-    if (const int rc = fi_control(&mirror.inner->fid, FI_GETWAIT, &fds[count]); rc != 0) return rc;
-    ++count;
-  }
-  return count;
+// What changes them is the traffic that wakes whoever waits for completions; where nobody does,
+// the first few stand for all: they share the inner domain's descriptors.
+constexpr size_t kStandIns = 4;
+
+int Mirrors::wait_fds(std::vector<int> &fds) {
+  for (size_t i = 0; i < std::min(mirrors_.size(), kStandIns); ++i)
+    if (const int rc = sdk::InnerWait(&mirrors_[i].inner->fid).add_to(fds); rc != 0) return rc;
+  return 0;
 }
 
 bool Mirrors::may_wait() {
-  struct fid *fids[kMaxFds];
+  struct fid *fids[kStandIns];
   int count = 0;
-  for (const Mirror &mirror : mirrors_) {
-    if (count == int(kMaxFds)) break;
-    fids[count++] = &mirror.inner->fid;
-  }
+  for (size_t i = 0; i < std::min(mirrors_.size(), kStandIns); ++i)
+    fids[count++] = &mirrors_[i].inner->fid;
   return fi_trywait(fabric_, fids, count) == 0;
 }
 
@@ -82,13 +82,26 @@ sdk::AtomicLimits Domain::atomic_limits() const {
   return {.write = room, .fetch = room, .compare = room / 2};
 }
 
+bool Domain::random_key(uint64_t &key) {
+  if (random_left_ == 0) {
+    if (getrandom(random_.data(), sizeof random_, 0) != ssize_t(sizeof random_)) return false;
+    random_left_ = random_.size();
+  }
+  key = random_[--random_left_];
+  const size_t size = inner_info().domain_attr->mr_key_size;
+  if (size != 0 && size < sizeof key) key &= (UINT64_C(1) << 8 * size) - 1;
+  return true;
+}
+
 Result<fid_cntr *> Domain::open_inner_cntr() {
   fi_cntr_attr attr{};
   attr.events = FI_CNTR_EVENTS_COMP;
-  attr.wait_obj = FI_WAIT_FD;
   fid_cntr *cntr = nullptr;
-  if (const int rc = fi_cntr_open(inner(), &attr, &cntr, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no counter");
+  const int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
+    attr.wait_obj = wait;
+    return fi_cntr_open(inner(), &attr, &cntr, nullptr);
+  });
+  if (rc != 0) return fail(-rc, "the inner provider has no counter");
   return cntr;
 }
 
@@ -104,6 +117,10 @@ ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_
   if (offset > size || length > size - offset) return -FI_EACCES;
   iov[0] = {static_cast<char *>(region.memory().iov_base) + offset, size_t(length)};
   return 1;
+}
+
+void Domain::count_remote(uint64_t access, uint64_t key, uint64_t bytes) {
+  if (const auto it = table_.find(key); it != table_.end()) it->second->count_remote(access, bytes);
 }
 
 int Domain::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,

@@ -6,6 +6,7 @@
 
 #include <weft/sdk/layer_domain.h>
 
+#include <array>
 #include <unordered_map>
 #include <vector>
 
@@ -26,7 +27,7 @@ class Mirrors final : public sdk::Poller {
   void remove(sdk::Engine &engine, fid_cntr *inner);
 
   void on_poll() override;
-  int wait_fds(int (&fds)[kMaxFds]) override;
+  int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
 
  private:
@@ -54,12 +55,17 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   // With the lock held.
   std::unordered_map<uint64_t, Region *> &table() { return table_; }
   Mirrors &mirrors() { return mirrors_; }
-  uint64_t next_key() { return (UINT64_C(1) << 63) | (UINT64_C(1) << 31) | ++last_key_; }
+  // For a region of our own where applications choose keys: one that nobody can guess, as long as
+  // the inner provider's are. False: the kernel gave none.
+  bool random_key(uint64_t &key);
   // A counter of the inner domain that counts events.
   Result<fid_cntr *> open_inner_cntr();
   // Atomics are executed by the software of the target.
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
                   size_t room);
+
+  // Atomics count on the counters of the regions, too.
+  void count_remote(uint64_t access, uint64_t key, uint64_t bytes);
 
   sdk::AtomicLimits atomic_limits() const;
 
@@ -76,7 +82,9 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   ~Domain() = default;
 
   const int mr_bits_;
-  uint64_t last_key_ = 0;
+  // Random numbers that were not used yet.
+  std::array<uint64_t, 32> random_;
+  size_t random_left_ = 0;
   std::unordered_map<uint64_t, Region *> table_;
   Mirrors mirrors_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/endpoint.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,9 +14,26 @@ sdk::RdmLimits limits_for(const Domain &domain, const Options &options) {
   return {.tx_size = options.tx_size,
           .rx_size = options.rx_size,
           .inject_size = inject_size(inner),
-          .max_msg_size = inner.ep_attr->max_msg_size,
+          .max_inject_size = kMaxInjectSize,
+          .max_msg_size = std::min<uint64_t>(inner.ep_attr->max_msg_size, INT64_MAX),
           .atomic_size = domain.atomic_limits().write};
 }
+
+// The other half is for peers in the address vector, and for what else a process opens.
+size_t max_strangers(const Options &options) {
+  if (options.max_unnamed_peers != 0) return options.max_unnamed_peers;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  return std::max<size_t>(limit.rlim_cur / 2, 1);
+}
+
+// Packets are handled in order, and behind remote accesses; these are in order among each other.
+// order: sends, reads, writes, atomics.
+using sdk::OrderKind;
+constexpr sdk::OrderRules kNativeOrder = {
+    sdk::kinds(OrderKind::kSend, OrderKind::kWrite, OrderKind::kAtomic),
+    sdk::kinds(OrderKind::kRead, OrderKind::kWrite), sdk::kinds(OrderKind::kWrite),
+    sdk::kinds(OrderKind::kAtomic, OrderKind::kWrite)};
 
 // Of what is injected the caller's memory is his again when the call returns, which the inner
 // provider sees to where it is over then. One that is reported must be waited for.
@@ -31,8 +49,9 @@ bool outlives_call(const TxOp &op) {
 }  // namespace
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context)
-    : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()), local,
-                    context) {}
+    : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()),
+                    kNativeOrder, local, context),
+      inject_room_(inject_size(domain.inner_info())) {}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_TRY(const sdk::SockAddr local, sdk::local_address(info, domain.inner_info()));
@@ -54,9 +73,20 @@ Result<void> Endpoint::begin() {
                          .credits = !lower_.shares_receives(),
                          .max_connections = options().max_connections,
                          .unexpected_limit = options().unexpected_limit,
-                         .connect_timeout_ns = options().connect_timeout_ns});
+                         .connect_timeout_ns = options().connect_timeout_ns,
+                         .max_strangers = max_strangers(options())});
   core_->set_own_address(local_);
   return {};
+}
+
+int Endpoint::bind(struct fid *fid, uint64_t flags) {
+  const int rc = bind_object(fid, flags);
+  if (rc != 0) return rc;
+  sdk::Guard guard(lock());
+  if (!enabled()) return 0;
+  const auto counted =
+      lower_.count_remote(remote_cntr(FI_REMOTE_WRITE), remote_cntr(FI_REMOTE_READ));
+  return counted ? 0 : -counted.error().code;
 }
 
 // Operations that wait for a connection go out first.
@@ -67,12 +97,17 @@ void Endpoint::end() {
 
 // ---- operations ----
 
+bool Endpoint::must_own(const TxOp &op) const {
+  return outlives_call(op) || (op.inject && op.length > inject_room_);
+}
+
 ssize_t Endpoint::start(const sdk::SendRequest &request) {
   return launch(request, [&](TxOp &op) {
     take_flags(op, request.flags);
-    core_->prepare_message(op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
-                           request.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE));
-    if (outlives_call(op)) core_->own_data(op);
+    core_->prepare_message(
+        op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
+        request.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) || keeper_.awaits_messages());
+    if (must_own(op)) core_->own_data(op);
   });
 }
 
@@ -80,7 +115,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &request) {
   return launch(request, [&](TxOp &op) {
     op.form = request.write ? TxOp::Form::kWrite : TxOp::Form::kRead;
     take_flags(op, request.flags);
-    if (outlives_call(op)) core_->own_data(op);
+    if (must_own(op)) core_->own_data(op);
   });
 }
 
@@ -94,9 +129,14 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
 
 // ---- what others tell ----
 
-void Endpoint::on_remote_atomic(uint64_t access, uint64_t bytes) {
-  if (access & FI_REMOTE_WRITE) count_remote(FI_REMOTE_WRITE, bytes);
-  if (access & FI_REMOTE_READ) count_remote(FI_REMOTE_READ, bytes);
+void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> where) {
+  uint64_t bytes = 0;
+  for (const RmaVector &vector : where) bytes += vector.length;
+  for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
+    if ((access & one) == 0) continue;
+    count_remote(one, bytes);
+    for (const RmaVector &vector : where) domain().count_remote(one, vector.key, vector.length);
+  }
 }
 
 void Endpoint::on_remote_write(Connection *from, uint64_t length, uint64_t data) {

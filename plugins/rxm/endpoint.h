@@ -27,6 +27,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
 
   // TransferOps
   using LayerEndpoint::start;
+  int bind(struct fid *fid, uint64_t flags);
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   ssize_t start(const sdk::AtomicRequest &request);
@@ -36,15 +37,18 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context);
   ~Endpoint() = default;
 
+  bool must_own(const TxOp &op) const;
   Result<void> begin();
   void end();
   void shut() { lower_.shut(); }
 
   // Owner
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
-  void on_remote_atomic(uint64_t access, uint64_t bytes) override;
+  void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) override;
   // Lower::Upper
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
+
+  const size_t inject_room_;  // bytes that the inner provider injects
 };
 
 }  // namespace weft::rxm

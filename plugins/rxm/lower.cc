@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -59,12 +58,7 @@ Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
   receive_count_ = shares_ ? uint32_t(count) : kOwnReceives;
   WEFT_CHECK(open_objects());
-  for (const auto &[outer, place] :
-       {std::pair{remote_write, &remote_write_}, {remote_read, &remote_read_}}) {
-    if (outer == nullptr) continue;
-    WEFT_TRY(*place, domain_.open_inner_cntr());
-    domain_.mirrors().add(domain_.engine(), *place, *outer);
-  }
+  WEFT_CHECK(count_remote(remote_write, remote_read));
   if (shares_) {
     memory_ = std::make_unique_for_overwrite<uint8_t[]>(count * packet_size());
     pool_.resize(count);
@@ -78,23 +72,47 @@ Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
   return listen(local);
 }
 
+Result<void> Lower::count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read) {
+  const struct {
+    sdk::Cntr *outer;
+    fid_cntr *&inner;
+    uint64_t access;
+  } all[] = {{remote_write, remote_write_, FI_REMOTE_WRITE},
+             {remote_read, remote_read_, FI_REMOTE_READ}};
+  for (const auto &[outer, inner, access] : all) {
+    if (outer == nullptr || inner != nullptr) continue;
+    WEFT_TRY(inner, domain_.open_inner_cntr());
+    domain_.mirrors().add(domain_.engine(), inner, *outer);
+    for (Link *link : links_)
+      if (const int rc = fi_ep_bind(link->ep, &inner->fid, access); rc != 0)
+        return fail(-rc, "the inner provider takes no counter after fi_enable");
+  }
+  return {};
+}
+
 Result<void> Lower::open_objects() {
   fi_eq_attr eq{};
-  eq.wait_obj = FI_WAIT_FD;
-  if (const int rc = fi_eq_open(domain_.fabric().inner(), &eq, &eq_, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no event queue");
+  int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
+    eq.wait_obj = wait;
+    return fi_eq_open(domain_.fabric().inner(), &eq, &eq_, nullptr);
+  });
+  if (rc != 0) return fail(-rc, "the inner provider has no event queue");
+  eq_wait_ = sdk::InnerWait(&eq_->fid);
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_TAGGED;
-  cq.wait_obj = FI_WAIT_FD;
-  if (const int rc = fi_cq_open(domain_.inner(), &cq, &cq_, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no completion queue");
+  rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
+    cq.wait_obj = wait;
+    return fi_cq_open(domain_.inner(), &cq, &cq_, nullptr);
+  });
+  if (rc != 0) return fail(-rc, "the inner provider has no completion queue");
+  cq_wait_ = sdk::InnerWait(&cq_->fid);
   WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
   if (!shares_) return {};
   fi_rx_attr rx = *info->rx_attr;
   rx.op_flags = 0;
   rx.size = kPosted;
-  if (const int rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr); rc != 0)
+  if (rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr); rc != 0)
     return fail(-rc, "the inner provider has no shared receive context");
   return {};
 }
@@ -135,14 +153,14 @@ void Lower::shut() {
 }
 
 void Lower::wait(uint64_t end_ns) {
-  int fds[kMaxFds];
-  const int count = wait_fds(fds);
+  std::vector<int> fds;
+  if (!may_wait() || wait_fds(fds) != 0) return;
   const uint64_t now = now_ns();
-  if (count <= 0 || !may_wait() || now >= end_ns) return;
-  pollfd polled[kMaxFds];
-  for (int i = 0; i < count; ++i) polled[i] = {fds[i], POLLIN, 0};
+  if (now >= end_ns) return;
+  std::vector<pollfd> polled;
+  for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
   domain_.engine().lock().unlock();
-  ::poll(polled, nfds_t(count), int((end_ns - now) / 1'000'000u + 1));
+  ::poll(polled.data(), nfds_t(polled.size()), int((end_ns - now) / 1'000'000u + 1));
   domain_.engine().lock().lock();
 }
 
@@ -178,6 +196,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   if (fi_open_ops(&made->ep->fid, WEFT_CARRIER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) ==
       0)
     ops->identify(made->ep, uint64_t(number.uses) << 32 | made->place);
+  if (ops != nullptr && ops->size >= sizeof *ops) made->ops = ops;
   rc = fi_ep_bind(made->ep, &eq_->fid, 0);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
@@ -316,13 +335,24 @@ void Lower::release(Buffer &buffer) {
   upper_.core().on_reposted(*owner, 1);
 }
 
-Registration *Lower::expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) {
+void Lower::hold(Link &link, bool held) {
+  if (link.ops == nullptr) return;
+  link.held = held;
+  link.ops->hold(link.ep, held);
+}
+
+Registration *Lower::expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
+                            int &err) {
   fid_mr *mr = nullptr;
   int rc = -FI_ENOKEY;
-  // Where applications choose keys, one of theirs may be in the way.
-  for (int attempt = 0; attempt < 64 && rc == -FI_ENOKEY; ++attempt)
-    rc = fi_mr_reg(domain_.inner(), iov.iov_base, iov.iov_len, access, 0, domain_.next_key(), 0,
-                   &mr, nullptr);
+  if (link.ops != nullptr) {
+    rc = link.ops->expose(link.ep, &iov, access, &mr);
+  } else {
+    // Where applications choose keys, one of theirs may be in the way.
+    uint64_t key = 0;
+    for (int attempt = 0; attempt < 64 && rc == -FI_ENOKEY && domain_.random_key(key); ++attempt)
+      rc = fi_mr_reg(domain_.inner(), iov.iov_base, iov.iov_len, access, 0, key, 0, &mr, nullptr);
+  }
   if (rc != 0) {
     err = -rc;
     return nullptr;
@@ -361,17 +391,19 @@ void Lower::on_poll() {
   upper_.core().poll();
 }
 
-int Lower::wait_fds(int (&fds)[kMaxFds]) {
-  for (const auto &[fid, place] : {std::pair{&cq_->fid, &fds[0]}, {&eq_->fid, &fds[1]}})
-    if (const int rc = fi_control(fid, FI_GETWAIT, place); rc != 0) return rc;
-  return 2;
+int Lower::wait_fds(std::vector<int> &fds) {
+  const int rc = cq_wait_.add_to(fds);
+  return rc == 0 ? eq_wait_.add_to(fds) : rc;
 }
 
 bool Lower::may_wait() {
   polls_ = kEventEvery - 1;  // whoever is woken looks at both
+  if (cq_wait_.changed() || eq_wait_.changed()) domain_.engine().rewatch(*this);
   if (upper_.is_full()) return true;
-  if (ended_ != 0 && (!shares_ || posted_ != 0))
-    return false;  // a few polls more, and they are over
+  if (ended_ != 0 && (!shares_ || posted_ != 0)) {
+    const auto ends = [](const Link *link) { return link->ended != 0 && !link->held; };
+    if (std::any_of(links_.begin(), links_.end(), ends)) return false;  // a few polls more
+  }
   struct fid *fids[] = {&cq_->fid, &eq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 2) == 0;
 }
@@ -414,7 +446,7 @@ void Lower::end_links() {
   if (shares_ && posted_ == 0) return;
   for (size_t i = 0; i < links_.size(); ++i) {
     Link &link = *links_[i];
-    if (link.ended == 0 || link.owner == nullptr) continue;
+    if (link.ended == 0 || link.owner == nullptr || link.held) continue;
     char name[256];
     size_t length = sizeof name;
     if (++link.ended < kPollsToEnd && fi_getpeer(link.ep, name, &length) == 0) continue;
@@ -528,8 +560,11 @@ void Lower::read_event_failure() {
   if (link == nullptr || link->owner == nullptr) return;
   if (connecting_ != 0) --connecting_;
   const size_t size = std::min(entry.err_data_size, sizeof data);
-  upper_.core().on_refused(*link->owner, entry.err != 0 ? entry.err : FI_ECONNREFUSED,
-                           {static_cast<const uint8_t *>(entry.err_data), size});
+  const int err = entry.err != 0 ? entry.err : FI_ECONNREFUSED;
+  const bool hung_up = (err == FI_ECONNREFUSED || err == FI_ECONNRESET) && size == 0 &&
+                       entry.prov_errno == FI_ECONNRESET;
+  upper_.core().on_refused(*link->owner, err, {static_cast<const uint8_t *>(entry.err_data), size},
+                           hung_up);
 }
 
 }  // namespace weft::rxm

@@ -13,7 +13,9 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/inner_wait.h>
 
 #include <memory>
 #include <vector>
@@ -26,10 +28,12 @@ namespace weft::rxm {
 
 struct Link {
   fid_ep *ep = nullptr;
-  Connection *owner = nullptr;        // null: closed, and told of nothing any more
-  uint32_t place = 0;                 // in Lower::numbers_
-  unsigned ended = 0;                 // polls since the peer hung up; 0: he has not
-  std::unique_ptr<uint8_t[]> memory;  // its own receive buffers, where none are shared
+  const weft_carrier_ops *ops = nullptr;  // of the inner provider, where it has them
+  Connection *owner = nullptr;            // null: closed, and told of nothing any more
+  uint32_t place = 0;                     // in Lower::numbers_
+  unsigned ended = 0;                     // polls since the peer hung up; 0: he has not
+  bool held = false;                      // takes no packets
+  std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, where none are shared
   std::vector<Buffer> buffers;
 };
 
@@ -60,6 +64,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // Opens everything and listens at `local` (port 0: any). With counters where the application
   // wants remote accesses of this endpoint counted.
   Result<void> open(const sdk::SockAddr &local, sdk::Cntr *remote_write, sdk::Cntr *remote_read);
+  // The same later on.
+  Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
   void shut();
   const sdk::SockAddr &address() const { return local_; }
   // What the inner provider can do.
@@ -85,7 +91,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
                 uint64_t data, uint64_t flags, Token *token) override;
   void release(Buffer &buffer) override;
   bool buffers_low() const override { return !shares_ || free_.size() < pool_.size() / 4; }
-  Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) override;
+  size_t buffers_left() const override { return shares_ ? free_.size() + posted_ : kOwn; }
+  void hold(Link &link, bool held) override;
+  Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
+                       int &err) override;
   void conceal(Registration &registration) override;
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
   uint64_t now_ns() override;
@@ -93,7 +102,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
 
   // Poller
   void on_poll() override;
-  int wait_fds(int (&fds)[kMaxFds]) override;
+  int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
 
   // Handler: of the deadline alone
@@ -128,6 +137,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   uint32_t receive_count_ = 0;
   fid_eq *eq_ = nullptr;
   fid_cq *cq_ = nullptr;
+  sdk::InnerWait eq_wait_, cq_wait_;
   fid_pep *pep_ = nullptr;
   fid_ep *srx_ = nullptr;
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;

@@ -14,8 +14,10 @@ namespace {
 
 // Atomics are executed by the receiver's software in the order of the packets, remote accesses by
 // the inner provider by itself: each kind is in order, the two together are not. FI_ORDER_RAR, RAW
-// and WAW, which are about both, hold for an application that asks for no atomics.
+// and WAW, which are about both, hold by themselves for an application that asks for no atomics;
+// for others, if they ask, one kind waits for the other. So do accesses for messages.
 constexpr uint64_t kOrderWithoutAtomics = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW;
+constexpr uint64_t kOrderIfAsked = kOrderWithoutAtomics | FI_ORDER_RAS | FI_ORDER_WAS;
 constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
                             FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
                             FI_ORDER_ATOMIC_WAW | FI_ORDER_SAW | FI_ORDER_SAS;
@@ -44,6 +46,7 @@ Options Options::from(const weft_instance *instance) {
   o.rx_pool = params.size("rx_pool");
   o.unexpected_limit = params.size("unexpected_limit");
   o.max_connections = size_t(params.integer("max_connections"));
+  o.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
   o.connect_timeout_ns = uint64_t(params.integer("connect_timeout_ms")) * 1'000'000u;
   o.close_linger_ns = uint64_t(params.integer("close_linger_ms")) * 1'000'000u;
   return o;
@@ -67,20 +70,31 @@ Result<sdk::InfoList> RxmLayer::inner_info(const fi_info &info) const {
 }
 
 Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
-  WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
+  WEFT_TRY(const sdk::InfoList wanted, this->hints(query.hints));
   WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
+  // They cost orders, so they are for those who ask; stock libfabric does the same, and programs
+  // choose by it between this and the provider beneath (MPICH).
+  const fi_info *hints = query.hints;
   const bool atomics =
-      query.hints == nullptr || query.hints->caps == 0 || (query.hints->caps & FI_ATOMIC) != 0;
+      hints != nullptr && ((hints->caps | (hints->tx_attr != nullptr ? hints->tx_attr->caps : 0) |
+                            (hints->rx_attr != nullptr ? hints->rx_attr->caps : 0)) &
+                           FI_ATOMIC) != 0;
   const fi_domain_attr *asked = query.hints != nullptr ? query.hints->domain_attr : nullptr;
   for (fi_info *info = list.front(); info != nullptr; info = info->next) {
     sdk::offer_rdm(*info,
                    {.protocol = FI_PROTO_RXM,
                     .order = kOrder | (atomics ? 0 : kOrderWithoutAtomics),
+                    .order_if_asked = kOrderIfAsked,
                     .tx_size = options_.tx_size,
                     .rx_size = options_.rx_size,
                     .inject_size = inject_size(*info),
+                    .max_inject_size = kMaxInjectSize,
                     .rma_iov_limit = std::min(info->tx_attr->rma_iov_limit, kMaxVectors)},
                    query);
+    if (!atomics) {
+      for (uint64_t *caps : {&info->caps, &info->tx_attr->caps, &info->rx_attr->caps})
+        *caps &= ~uint64_t(FI_ATOMIC);
+    }
     if (asked != nullptr && (asked->mr_mode == FI_MR_BASIC || asked->mr_mode == FI_MR_SCALABLE))
       info->domain_attr->mr_mode = asked->mr_mode;
   }

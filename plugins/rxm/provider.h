@@ -50,6 +50,7 @@ int registration_bits(int mr_mode);
 
 // Bytes that may be injected into an endpoint above `inner`: what that takes, less our header.
 size_t inject_size(const fi_info &inner);
+inline constexpr size_t kMaxInjectSize = 16384;  // to those who ask: the bytes are copied
 
 }  // namespace weft::rxm
 

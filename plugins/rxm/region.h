@@ -21,6 +21,12 @@ class Region final : public sdk::Object<Region, fid_mr> {
   bool enabled() const { return enabled_; }
   uint64_t base_address() const { return base_; }  // that peers count from
   const iovec &memory() const { return memory_; }
+  // An atomic did `access` (FI_REMOTE_READ or FI_REMOTE_WRITE). What the inner provider does itself
+  // it counts itself.
+  void count_remote(uint64_t access, uint64_t bytes) {
+    const Bound &bound = access & FI_REMOTE_WRITE ? write_ : read_;
+    if (bound.outer != nullptr) bound.outer->add_events(1, bytes);
+  }
 
   // fi_ops
   int close();

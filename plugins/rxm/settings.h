@@ -25,7 +25,7 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("use_rndv_write", "0",
                     "large messages are written by the sender in place of being read by the "
                     "receiver; must be the same at all peers"),
-    sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
+    sdk::int_param("tx_size", "2048", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
     sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
                    1048576),
@@ -43,10 +43,17 @@ inline constexpr weft_param kAll[] = {
                    "is closed, once its peer agrees; those to peers that are not weft stay; 0: no "
                    "limit",
                    0, 1 << 24),
-    sdk::int_param("connect_timeout_ms", "30000",
-                   "milliseconds in which a peer that says that it connects to us must have done "
-                   "so",
-                   1, 86400000),
+    sdk::int_param(
+        "max_unnamed_peers", "0",
+        "connections per endpoint of peers that are not in the address vector; beyond "
+        "it one that has said nothing for a second, or is idle, makes room, and newcomers "
+        "have to wait; 0: half of the descriptors that the process may open",
+        0, 1 << 24),
+    sdk::int_param(
+        "connect_timeout_ms", "30000",
+        "milliseconds in which a peer that says that it connects to us must have done so, and "
+        "one that hung up in place of an answer must have given one",
+        1, 86400000),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for operations whose connection is being "
                    "made",
@@ -61,7 +68,7 @@ struct Options {
   size_t tx_size = 1024, rx_size = 1024;
   size_t rx_pool = 4 << 20;
   uint64_t unexpected_limit = 64 << 20;
-  size_t max_connections = 0;
+  size_t max_connections = 0, max_unnamed_peers = 0;
   uint64_t connect_timeout_ns = 0;
   uint64_t close_linger_ns = 0;
 

@@ -49,6 +49,8 @@ Result<void> Acceptor::listen(int backlog) {
     return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
   }
   listening_ = true;
+  // Most descriptors are for those who have said who they are.
+  max_strangers_ = std::clamp<size_t>(descriptor_limit() / 4, 1, settings_.max_handshakes);
   name_ = socket_name(socket_).value_or(name_);
   engine_.add(*this, socket_, EPOLLIN, EPOLLIN);
   return {};
@@ -72,6 +74,7 @@ void Acceptor::on_event(uint32_t) {
     next_look_ = now + pause_ns_;
   }
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    if (strangers_.size() >= max_strangers_) return hold();
     const int fd = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       const int error = errno;
@@ -81,11 +84,6 @@ void Acceptor::on_event(uint32_t) {
       return accept_failed(error);
     }
     failure_told_ = false;
-    if (strangers_.size() >= settings_.max_handshakes) {
-      stats_.add(Stat::kConnectionsRefusedFlood);
-      ::close(fd);
-      continue;
-    }
     apply_settings(fd, settings_);
     apply_peer_settings(fd, settings_);
     strangers_.emplace_back(*this, fd);
@@ -94,6 +92,14 @@ void Acceptor::on_event(uint32_t) {
     engine_.add(stranger, fd, EPOLLIN, EPOLLIN);
     engine_.set_deadline(stranger, sdk::now_ns() + settings_.handshake_timeout_ns);
   }
+}
+
+// Nobody is refused because many come at once: those behind wait in the kernel's backlog until one
+// of these has finished, or its deadline has passed.
+void Acceptor::hold() {
+  stats_.add(Stat::kAcceptsHeld);
+  held_ = true;
+  engine_.change(*this, 0, 0);
 }
 
 void Acceptor::accept_failed(int error) {
@@ -111,53 +117,79 @@ void Acceptor::accept_failed(int error) {
 }
 
 void Acceptor::on_deadline() {
-  engine_.change(*this, EPOLLIN, EPOLLIN);
+  if (!held_) engine_.change(*this, EPOLLIN, EPOLLIN);
 }
 
 void Acceptor::Stranger::on_event(uint32_t) {
+  read();
+}
+
+bool Acceptor::Stranger::read() {
   if (exchange_ != nullptr) {
     int error = 0;
     switch (advance(socket_, *exchange_, error)) {
       case Progress::kWaits:
-        return;
+        return true;
       case Progress::kDone:
         exchange_.reset();
         break;
       case Progress::kRefused:
         WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
                   KeyExchange::text(*exchange_->rejected()));
-        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        say_no();
+        acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        return false;
       case Progress::kFailed:
-        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        return false;
     }
   }
   for (;;) {
     const std::span<uint8_t> space = reader_.space();
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n <= 0) {
+      acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+      return false;
+    }
     reader_.on_read(size_t(n));
     if (auto refusal = reader_.rejected()) {
       WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s", text(*refusal));
-      return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+      acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+      return false;
     }
     if (!reader_.done()) continue;
     const ConnectReader request = reader_;
     Acceptor &acceptor = acceptor_;
     acceptor.client_.on_request(acceptor.forget(*this), request);
-    return;
+    return false;
   }
 }
 
+// To who knows nothing of keys. The end of the connection alone would be taken for the sign of a
+// crowd, and he would come again.
+void Acceptor::Stranger::say_no() {
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kReject, {}, message);
+  [[maybe_unused]] const ssize_t sent =
+      ::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(socket_, SHUT_WR);
+  // What is unread when a socket closes makes a reset of its end.
+  uint8_t rest[kMaxConnectSize];
+  [[maybe_unused]] const ssize_t unread = ::recv(socket_, rest, sizeof rest, MSG_DONTWAIT);
+}
+
+// The deadline is the stranger's. He met it if his request is there, and nobody looked meanwhile.
 void Acceptor::Stranger::on_deadline() {
-  acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
+  if (read()) acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
 }
 
 int Acceptor::forget(Stranger &stranger) {
   engine_.remove(stranger);
   const int fd = stranger.socket_;
   strangers_.erase(stranger.self_);
+  if (std::exchange(held_, false)) engine_.change(*this, EPOLLIN, EPOLLIN);
   return fd;
 }
 

@@ -7,8 +7,9 @@
 //   void on_request(int fd, const ConnectReader &request) override;      // the socket is yours now
 //
 // A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else he sends
-// closes his socket and adds one to a counter. Out of descriptors, it stops accepting for a moment
-// and says so, with the numbers. It answers no request. All with the engine's lock held.
+// closes his socket and adds one to a counter. Those for whom there is no place wait in the
+// kernel's backlog. Out of descriptors, it stops accepting for a moment and says so, with the
+// numbers. It answers no request. All with the engine's lock held.
 #ifndef WEFT_PLUGINS_TCP_ACCEPTOR_H
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
@@ -78,6 +79,9 @@ class Acceptor final : public sdk::Handler {
 
    private:
     friend class Acceptor;
+    bool read();  // false: gone, with his request or without
+    void say_no();
+
     Acceptor &acceptor_;
     int socket_;
     std::unique_ptr<KeyExchange> exchange_;  // until he has shown his key
@@ -85,6 +89,7 @@ class Acceptor final : public sdk::Handler {
     std::list<Stranger>::iterator self_;
   };
 
+  void hold();
   void accept_failed(int error);
   int forget(Stranger &stranger);  // gives his socket back
   void dismiss(Stranger &stranger, Stat why);
@@ -97,9 +102,11 @@ class Acceptor final : public sdk::Handler {
   const uint64_t pause_ns_;
   Keys keys_;
   uint64_t next_look_ = 0;
+  size_t max_strangers_ = 0;
   sdk::SockAddr name_;
   int socket_ = -1;
   bool listening_ = false;
+  bool held_ = false;  // as many strangers as there may be
   bool failure_told_ = false;
   std::list<Stranger> strangers_;
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <weft/sdk/log.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -40,7 +41,7 @@ int Endpoint::getpeer(void *addr, size_t *len) {
 
 int Endpoint::connect(const void *addr, const void *param, size_t len) {
   if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
-  if (len > kPrivateDataSize) return -FI_EINVAL;
+  len = std::min(len, kPrivateDataSize);  // fi_cm.3, NOTES: the rest is silently dropped
   auto peer = sdk::read_address(addr_format_, addr);
   Result<void> started;
   if (!peer) {
@@ -97,7 +98,7 @@ void Endpoint::on_connecting() {
   int error = 0;
   socklen_t size = sizeof error;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  if (error != 0) return connect_failed(error, {});
+  if (error != 0) return connect_failed(error, {}, error);
   local_ = socket_name(socket_).value_or(local_);
   apply_peer_settings(socket_, domain_.fabric().settings());
   exchange_ = keys_.exchange(ConnectRole::kActive);
@@ -117,7 +118,7 @@ void Endpoint::prove() {
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
             refused ? KeyExchange::text(*exchange->rejected())
                     : "the connection ended before the peer had shown our auth_key: has he one?");
-  connect_failed(refused ? FI_EACCES : error, {});
+  connect_failed(refused ? FI_EACCES : error, {}, FI_EACCES);
 }
 
 void Endpoint::request() {
@@ -125,7 +126,7 @@ void Endpoint::request() {
   const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
   // An empty socket takes it whole; stock reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
-    return connect_failed(FI_ECONNRESET, {});
+    return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
   connect_data_ = {};
   state_ = State::kRequested;
   watch();
@@ -138,18 +139,23 @@ void Endpoint::on_requested() {
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return connect_failed(n == 0 ? FI_ECONNREFUSED : errno, {});
+    if (n == 0) return connect_failed(FI_ECONNREFUSED, {}, FI_ECONNRESET);
+    if (n < 0) {
+      const int error = errno;
+      return connect_failed(error, {}, error);
+    }
     answer_->on_read(size_t(n));
     if (auto refusal = answer_->rejected()) {
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
                 text(*refusal));
-      return connect_failed(FI_ECONNREFUSED, {});
+      return connect_failed(FI_ECONNREFUSED, {}, FI_ECONNREFUSED);
     }
     if (!answer_->done()) continue;
     const auto bytes = answer_->private_bytes();
     if (answer_->header().type == ConnectType::kReject)
-      return connect_failed(
-          FI_ECONNREFUSED, std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()));
+      return connect_failed(FI_ECONNREFUSED,
+                            std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()),
+                            FI_ECONNREFUSED);
     const std::unique_ptr<ConnectReader> answer = std::move(answer_);
     return become_connected(answer->header().order, bytes);
   }
@@ -164,7 +170,7 @@ void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> privat
   if (eq_ != nullptr) eq_->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));
 }
 
-void Endpoint::connect_failed(int error, std::string private_data) {
+void Endpoint::connect_failed(int error, std::string private_data, int cause) {
   drop_socket();
   exchange_.reset();
   state_ = State::kDisconnected;
@@ -173,12 +179,14 @@ void Endpoint::connect_failed(int error, std::string private_data) {
     eq_->push_error({.fid = base(),
                      .context = context(),
                      .err = error,
-                     .prov_errno = error,
+                     .prov_errno = cause,
                      .err_data = std::move(private_data)});
 }
 
 void Endpoint::on_deadline() {
   if (state_ < State::kConnecting || state_ > State::kRequested) return;
+  if (is_ready(socket_, state_ == State::kConnecting ? POLLOUT : POLLIN))
+    return engine_.set_deadline(*this, sdk::now_ns() + kLateLookNs);
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
             "is a firewall between?",
@@ -187,11 +195,12 @@ void Endpoint::on_deadline() {
             : state_ == State::kProving  ? "the peer did not show that it has our auth_key"
                                          : "the peer did not answer the request",
             (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
-  connect_failed(FI_ETIMEDOUT, {});
+  connect_failed(FI_ETIMEDOUT, {}, FI_ETIMEDOUT);
 }
 
 int Endpoint::accept(const void *param, size_t len) {
-  if (len > kPrivateDataSize || (param == nullptr && len != 0)) return -FI_EINVAL;
+  if (param == nullptr && len != 0) return -FI_EINVAL;
+  len = std::min(len, kPrivateDataSize);
   sdk::Guard guard(engine_.lock());
   if (request_ == nullptr || state_ > State::kEnabled) return -FI_EOPBADSTATE;
   if (auto enabled = enable(); !enabled) {
@@ -204,7 +213,7 @@ int Endpoint::accept(const void *param, size_t len) {
       encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
   if (::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone. That is an event of the connection, not of this call (fi_cm.3).
-    connect_failed(FI_ECONNRESET, {});
+    connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
     return 0;
   }
   socket_ = std::exchange(request->fd, -1);

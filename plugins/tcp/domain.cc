@@ -58,7 +58,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
              .enable_needed = !basic && (attr.mr_mode & FI_MR_RMA_EVENT) != 0,
              .iov_limit = 1},
   };
-  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings()));
+  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
   Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, info, context);

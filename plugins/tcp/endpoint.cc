@@ -82,7 +82,8 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });
   ep->local_ = local;
-  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings()));
+  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
+                               domain.fabric().api_version()));
   if (info.handle != nullptr) {
     sdk::Guard guard(domain.fabric().engine().lock());
     if (PassiveEndpoint *pep = domain.fabric().find_passive(info.handle)) {
@@ -109,9 +110,9 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  if (state_ != State::kOpen) return -FI_EOPBADSTATE;
   switch (fid->fclass) {
     case FI_CLASS_EQ: {
+      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
       if (!sdk::Eq::is_mine(fid, FI_CLASS_EQ, instance()) || flags != 0) return -FI_EINVAL;
       if (eq_ != nullptr) return -FI_EBUSY;
       eq_ = sdk::Eq::from(fid);
@@ -119,9 +120,13 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       eq_->add_source(engine_);
       return 0;
     }
-    case FI_CLASS_CQ:
+    // These also later, for what completes from then on.
+    case FI_CLASS_CQ: {
+      sdk::Guard guard(engine_.lock());
       return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
-    case FI_CLASS_CNTR:
+    }
+    case FI_CLASS_CNTR: {
+      sdk::Guard guard(engine_.lock());
       return bindings_.bind_cntr(fid, flags,
                                  {{FI_SEND, cntrs_[kCntrSend]},
                                   {FI_RECV, cntrs_[kCntrRecv]},
@@ -129,9 +134,11 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
                                   {FI_WRITE, cntrs_[kCntrWrite]},
                                   {FI_REMOTE_READ, cntrs_[kCntrRemoteRead]},
                                   {FI_REMOTE_WRITE, cntrs_[kCntrRemoteWrite]}});
+    }
     case FI_CLASS_SRX_CTX: {
       // One of this domain's, and not one for unconnected endpoints.
       sdk::Guard guard(engine_.lock());
+      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
       const auto &all = domain_.shared_receives();
       const auto at = std::ranges::find(all, fid, &SharedReceive::base);
       if (at == all.end()) return -FI_EINVAL;
@@ -193,9 +200,29 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
         ep.source_ = source;
         return 0;
       },
+      [](struct fid_ep *fid, const iovec *iov, uint64_t access, struct fid_mr **mr) -> int {
+        return Endpoint::from(fid)->expose(*iov, access, mr);
+      },
+      [](struct fid_ep *fid, int held) -> int {
+        Endpoint &ep = *Endpoint::from(fid);
+        sdk::Guard guard(ep.engine_.lock());
+        ep.held_ = held != 0;
+        if (!ep.held_ && ep.state_ == State::kConnected) ep.continue_stalled();
+        return 0;
+      },
   };
   *ops = const_cast<weft_carrier_ops *>(&carrier);
   return 0;
+}
+
+int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
+  sdk::MrTable &regions = domain_.regions();
+  {
+    sdk::Guard guard(engine_.lock());
+    if (holder_ == 0) holder_ = regions.new_holder();
+  }
+  const fi_mr_attr attr{.mr_iov = &iov, .iov_count = 1, .access = access};
+  return sdk::finish(instance(), FI_LOG_MR, regions.reg(attr, 0, holder_), mr);
 }
 
 int Endpoint::close() {
@@ -323,7 +350,6 @@ size_t Endpoint::min_multi_recv() const {
 ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
   if (r.flags & ~sdk::kRecvFlags) return -FI_EBADFLAGS;
-  if (r.flags & FI_MULTI_RECV && r.count != 1) return -FI_EINVAL;
   if (state_ == State::kOpen) return -FI_EOPBADSTATE;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
   if (has_no_room(rx_cq_)) return -FI_EAGAIN;
@@ -343,6 +369,10 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
       return nullptr;
     }
     if (!(r->flags & FI_MULTI_RECV)) return queue.pop();
+    if (no_room_to_report()) {  // nothing limits how many messages it takes
+      wait_for_room();
+      return nullptr;
+    }
     // A buffer that others already wrote to and that is too short for this one is given back; the
     // next is tried.
     if (payload <= r->length || r->length == r->capacity) return r;
@@ -358,6 +388,7 @@ void Endpoint::finish_recv(sdk::PostedRecv *r) {
 }
 
 Verdict Endpoint::take_message(const FrameHeader &header, Target &target) {
+  if (held_) return Verdict::kStall;
   sdk::PostedRecv *r = find_recv(header.payload_size);
   if (r == nullptr) return Verdict::kStall;
   current_recv_ = r;
@@ -380,7 +411,7 @@ void Endpoint::end_message(const FrameHeader &header) {
   bool done = true;
   if (multi) {
     done = --r->users == 0 && r->popped;
-    if (done) flags |= FI_MULTI_RECV;
+    if (done && !r->cancelled) flags |= FI_MULTI_RECV;
   }
   const uint64_t excess = header.payload_size - current_fit_;
   if (excess == 0) {
@@ -405,11 +436,13 @@ void Endpoint::end_message(const FrameHeader &header) {
                           .err = FI_ETRUNC,
                           .prov_errno = FI_ETRUNC});
   }
-  if (done) recv_queue().release(r);
+  if (!done) return;
+  if (r->cancelled) report_cancelled(*r);
+  recv_queue().release(r);
 }
 
-void Endpoint::written(const FrameHeader &header) {
-  count(kCntrRemoteWrite, header.payload_size);
+void Endpoint::written(const FrameHeader &header, bool counts) {
+  if (counts) count(kCntrRemoteWrite, header.payload_size);
   if (header.has_data() && rx_cq_ != nullptr)
     rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
                   .len = header.payload_size,
@@ -451,6 +484,15 @@ void Endpoint::on_frame_end(const FrameHeader &header) {
       return;
   }
   if (header.wants_ack()) queue_ack();
+}
+
+// Off the queue. A multi-receive buffer that is in use is not the application's before its last
+// user is through.
+void Endpoint::cancel(sdk::PostedRecv &r) {
+  r.cancelled = true;
+  if (r.users != 0) return;
+  report_cancelled(r);
+  recv_queue().release(&r);
 }
 
 void Endpoint::report_cancelled(const sdk::PostedRecv &r) {
@@ -539,10 +581,7 @@ ssize_t Endpoint::cancel(void *context) {
   // What is not found was completed, is being received, or is a transmit, which is not taken back
   // once it is in the stream's order.
   if (r == nullptr) return -FI_ENOENT;
-  if (r->users != 0)
-    return 0;  // a multi-receive buffer in use: released with the message that is being written
-  report_cancelled(*r);
-  own_recvs_.release(r);
+  cancel(*r);
   return 0;
 }
 

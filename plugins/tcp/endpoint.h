@@ -42,9 +42,11 @@ inline constexpr size_t kMinMultiRecv = 64;  // default of FI_OPT_MIN_MULTI_RECV
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 inline constexpr size_t kMaxMessageSize =
     SIZE_MAX / 2;  // bytes; a frame's length includes its header
-inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
-inline constexpr uint64_t kReceiveCaps =
-    FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT;
+inline constexpr uint64_t kTransmitCaps =
+    FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM;
+inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ |
+                                         FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
+                                         FI_RMA_PMEM;
 inline constexpr uint64_t kLevelFlags =
     FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr uint64_t kSendFlags =
@@ -59,7 +61,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   SharedReceive *shared_receive() const { return srx_; }
-  void report_cancelled(const sdk::PostedRecv &r);
+  void cancel(sdk::PostedRecv &r);
   // The region closes: let go of it.
   void drop_region(sdk::Mr &mr);
 
@@ -104,6 +106,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+  int expose(const iovec &iov, uint64_t access, struct fid_mr **mr);
 
   // Handler
   void on_event(uint32_t events) override;
@@ -126,9 +129,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void ended() { disconnect(FI_ECONNABORTED, true); }
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  bool no_room_to_report() const { return rx_cq_ != nullptr && rx_cq_->full(); }
-  void written(const FrameHeader &header);
+  bool no_room_to_report() const { return has_no_room(rx_cq_); }
+  void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes) { count(kCntrRemoteRead, bytes); }
+  uint64_t holder() const { return holder_; }
 
  private:
   enum class State : uint8_t {
@@ -156,9 +160,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // An operation for a transfer that starts; null: `rc` says why not.
   Operation *take_operation(ssize_t &rc);
   // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
-  bool has_no_room(const sdk::Cq *cq) const {
-    return cq != nullptr && cq->full() && domain_.shared().resource_management;
-  }
+  static bool has_no_room(const sdk::Cq *cq) { return cq != nullptr && cq->holds_back(); }
 
   // Input.
   sdk::RecvQueue &recv_queue();
@@ -167,6 +169,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Verdict take_message(const FrameHeader &header, Target &target);
   void end_message(const FrameHeader &header);
   void finish_recv(sdk::PostedRecv *r);
+  void report_cancelled(const sdk::PostedRecv &r);
   void hang_up_while_stalled();
 
   // Connection.
@@ -180,7 +183,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void request();
   void on_requested();
   void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
-  void connect_failed(int error, std::string private_data);
+  // `cause` says more than `error` does: FI_ECONNRESET, the peer hung up in place of an answer.
+  void connect_failed(int error, std::string private_data, int cause);
   // Ends the connection: closes the socket, completes everything with `error`, and tells the event
   // queue if `event`.
   void disconnect(int error, bool event);
@@ -205,6 +209,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   size_t min_multi_recv_ = kMinMultiRecv;
   // What a layer above calls this endpoint (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
+  bool held_ = false;  // takes no messages
+  uint64_t holder_ = 0;  // of regions that are for our peer alone
 
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;

@@ -7,9 +7,11 @@
 
 namespace weft::tcp {
 
-Result<Keys> Keys::of(const fi_info &info, const Keys *inherited, const Settings &settings) {
+Result<Keys> Keys::of(const fi_info &info, const Keys *inherited, const Settings &settings,
+                      uint32_t api_version) {
   Keys keys;
-  WEFT_TRY(keys.key_, sdk::auth_key(info, inherited == nullptr ? settings.auth_key_file : ""));
+  WEFT_TRY(keys.key_,
+           sdk::auth_key(info, inherited == nullptr ? settings.auth_key_file : "", api_version));
   if (keys.key_.empty()) return inherited != nullptr ? *inherited : keys;
   WEFT_TRY(keys.mac_, sdk::Mac::load());
   return keys;

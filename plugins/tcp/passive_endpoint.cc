@@ -6,6 +6,7 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -37,7 +38,7 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
   if (info.src_addr != nullptr) {
     WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
-  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings()));
+  WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
   sdk::InfoList copy(fabric.instance()->core);
   if (auto added = copy.add_copy(&info); !added) return tl::unexpected(added.error());
   auto *pep = new (std::nothrow) PassiveEndpoint(fabric, std::move(copy), context);
@@ -169,8 +170,8 @@ void PassiveEndpoint::on_request(int fd, const ConnectReader &reader) {
 }
 
 int PassiveEndpoint::reject(fid_t handle, const void *param, size_t len) {
-  if (handle == nullptr || len > kPrivateDataSize || (param == nullptr && len != 0))
-    return -FI_EINVAL;
+  if (handle == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
+  len = std::min(len, kPrivateDataSize);  // fi_cm.3, NOTES: the rest is silently dropped
   sdk::Guard guard(fabric_.engine().lock());
   const std::unique_ptr<ConnectRequest> request(fabric_.take(handle));
   if (request == nullptr) return -FI_EINVAL;

@@ -2,6 +2,7 @@
 #include "plugins/tcp/peer.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/log.h>
@@ -49,12 +50,16 @@ void PeerStream::launch(RdmOperation &op) {
 
 void PeerStream::watch() {
   if (!open_) return;
-  const uint32_t want = (stalled() ? 0 : uint32_t(EPOLLIN)) | (want_out_ ? uint32_t(EPOLLOUT) : 0);
+  const uint32_t want = (starved_    ? uint32_t(EPOLLRDHUP)
+                         : stalled() ? 0
+                                     : uint32_t(EPOLLIN)) |
+                        (want_out_ ? uint32_t(EPOLLOUT) : 0);
   engine_.change(*this, want, EPOLLRDHUP | EPOLLET);
 }
 
 void PeerStream::on_event(uint32_t events) {
   if (open_ && events & EPOLLOUT && want_out_) flush_output();
+  if (open_ && starved_) return look_whether_it_can_end();
   if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
 }
 
@@ -77,8 +82,9 @@ void PeerStream::complete(Operation &op, int error) {
 // The beginning of a transfer whose turn has come. False: not now.
 bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
-  if (!op.tagged || kind_ != EndpointKind::kRdm1 || op.stage != RdmOperation::kWhole ||
-      op.length <= ep_.settings().max_saved_size || op.copied != nullptr)
+  if (!op.tagged || kind_ != EndpointKind::kRdm1 || !ep_.announces() ||
+      op.stage != RdmOperation::kWhole || op.length <= ep_.settings().max_saved_size ||
+      op.copied != nullptr)
     return true;
   if (free_numbers_.empty()) {
     if (announced_.size() == kSlots) return false;  // until one of them is through
@@ -134,6 +140,62 @@ void PeerStream::end_clear(const FrameHeader &header) {
   engine_.mark_dirty(*this);
 }
 
+// ---- what is saved ----
+
+// The payload of the frame that begins goes there. What a header says is the peer's own affair;
+// what has arrived is everybody's.
+void PeerStream::fill(Saved &saved, uint64_t payload) {
+  filling_ = &saved;
+  fill_size_ = payload;
+  filled_ = 0;
+}
+
+void PeerStream::filled() {
+  ep_.count_arrived(*std::exchange(filling_, nullptr), fill_size_ - filled_);
+}
+
+bool PeerStream::may_fill() const {
+  return filling_->dropped || filling_->receive != nullptr ||
+         ep_.has_room(peer_, is_urgent() ? kUrgentExtra : 0) ||
+         ep_.receiver().is_wanted(saving_ != nullptr ? last_message_ : filling_->message);
+}
+
+// After each read. False: what comes next stays in the socket.
+bool PeerStream::go_on_reading() {
+  if (filling_ == nullptr) return true;
+  const uint64_t arrived = fill_size_ - reader_.direct_left();
+  ep_.count_arrived(*filling_, arrived - filled_);
+  filled_ = arrived;
+  if (may_fill()) return true;
+  starved_ = true;
+  ep_.stalled(*this);
+  watch();
+  return false;
+}
+
+void PeerStream::resume() {
+  if (!open_) return;
+  if (starved_) {
+    if (!may_fill()) return ep_.stalled(*this);
+    starved_ = false;
+    watch();
+  } else if (stalled()) {
+    continue_stalled();
+  }
+}
+
+// A peer that has gone keeps nobody's room: if the rest of the message is not in the socket, it
+// never will be.
+void PeerStream::look_whether_it_can_end() {
+  pollfd p{socket_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
+  int there = 0;
+  if (::ioctl(socket_, FIONREAD, &there) != 0) there = 0;
+  if (uint64_t(there) < reader_.direct_left()) return end(FI_ECONNRESET);
+  starved_ = false;  // all of it is there
+  watch();
+}
+
 sdk::Message PeerStream::message_of(const FrameHeader &header) const {
   return {.tagged = header.op != Op::kMessage,
           .has_data = header.has_data(),
@@ -150,14 +212,20 @@ Verdict PeerStream::stall() {
 
 Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   last_message_ = message_of(header);
-  if (sdk::Receive *r = ep_.receiver().match(last_message_)) {
+  bool full = false;
+  if (sdk::Receive *r = ep_.receiver().match(last_message_, &full)) {
     current_ = r;
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
     return Verdict::kAccept;
   }
+  if (full) {
+    wait_for_room();
+    return Verdict::kStall;
+  }
   saving_ = ep_.save(peer_, header.payload_size, is_urgent());
   if (saving_ == nullptr) return stall();
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
+  fill(*saving_, header.payload_size);
   return Verdict::kAccept;
 }
 
@@ -166,6 +234,7 @@ void PeerStream::end_message(const FrameHeader &header) {
     ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_, 0);
   } else {
     // Only now, that all of it is here, may it be found by a receive.
+    filled();
     Saved *saved = std::exchange(saving_, nullptr);
     saved->message = message_of(header);
     if (sdk::Receive *r = ep_.receiver().match(saved->message)) {
@@ -182,8 +251,13 @@ Verdict PeerStream::take_announcement(const FrameHeader &header) {
     return refuse("announces two messages by one number");
   if (owes_too_much()) return refuse("reads none of the answers that it asked for");
   last_message_ = message_of(header);
-  current_ = ep_.receiver().match(last_message_);
+  bool full = false;
+  current_ = ep_.receiver().match(last_message_, &full);
   if (current_ != nullptr) return Verdict::kAccept;
+  if (full) {
+    wait_for_room();
+    return Verdict::kStall;
+  }
   saving_ = ep_.save(peer_, 0, is_urgent());
   return saving_ != nullptr ? Verdict::kAccept : stall();
 }
@@ -257,6 +331,7 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
     return refuse("sends a message with another length than announced");
   if (expected.saved != nullptr) {
     target.add(expected.saved->bytes, header.payload_size);
+    fill(*expected.saved, header.payload_size);
   } else if (expected.receive == nullptr) {
     target.discard = header.payload_size;
   } else {
@@ -266,6 +341,7 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
 }
 
 void PeerStream::end_rendezvous(const FrameHeader &header) {
+  if (filling_ != nullptr) filled();
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
   if (asked_ != 0) --asked_;
   if (expected.receive != nullptr)
@@ -339,7 +415,7 @@ bool PeerStream::no_room_to_report() const {
   return ep_.rx_cq_full();
 }
 
-void PeerStream::written(const FrameHeader &header) {
+void PeerStream::written(const FrameHeader &header, bool) {
   ep_.count_remote(FI_REMOTE_WRITE, header.payload_size);
   if (header.has_data()) ep_.report_remote_write(header.payload_size, header.data, peer_.source);
 }
@@ -357,9 +433,27 @@ bool PeerStream::is_idle() const {
   return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-void PeerStream::say_goodbye() {
+void PeerStream::say_goodbye(bool hurry) {
   leaving_ = true;
   ::shutdown(socket_, SHUT_WR);
+  if (hurry) engine_.set_deadline(*this, sdk::now_ns() + ep_.settings().handshake_timeout_ns);
+}
+
+void PeerStream::on_deadline() {
+  end(FI_ECONNRESET);
+}
+
+bool PeerStream::is_over() {
+  pollfd p{socket_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return false;
+  // What came before the end counts.
+  while (open_ && !stalled() && !starved_) receive();
+  if (open_) end(FI_ECONNRESET);
+  return true;
+}
+
+void PeerStream::ask_whether_alive() {
+  keep_alive(socket_);
 }
 
 void PeerStream::ended() {
@@ -401,6 +495,7 @@ void PeerStream::drop_region(const sdk::Mr &mr) {
 void PeerStream::end(int error) {
   if (!open_) return;
   open_ = false;
+  filling_ = nullptr;
   engine_.remove(*this);
   close_socket();
   if (!leaving_ && error != FI_ECANCELED) ep_.stats().add(Stat::kConnectionsLost);
@@ -519,6 +614,7 @@ void Peer::stream_ended(PeerStream &which) {
   if (leaving == &which) leaving = nullptr;
   if (stream == &which) {
     stream = nullptr;
+    probe.reset();
     link.on_lost();
     if (!pending.empty()) {
       const uint64_t timeout = endpoint.settings().connect_timeout_ns;
@@ -527,6 +623,27 @@ void Peer::stream_ended(PeerStream &which) {
     }
   }
   endpoint.check(*this);
+}
+
+void Peer::challenge(bool may_connect) {
+  endpoint.stats().add(Stat::kIdentitiesDisputed);
+  stream->ask_whether_alive();
+  if (!may_connect || probe != nullptr) return;
+  Result<void> started;
+  try {
+    probe = std::make_unique<Attempt>(*this, /*probe=*/true);
+    started = probe->connect();
+  } catch (const std::bad_alloc &) {
+    started = fail(FI_ENOMEM, "no memory");
+  }
+  if (!started) probe.reset();  // the claim is repeated, if it is true
+}
+
+void Peer::confirmed(int fd, ByteOrder order, EndpointKind kind, uint32_t process) {
+  // Not a loss that leads to a new attempt: the new stream is here.
+  if (PeerStream *old = std::exchange(stream, nullptr)) old->end(FI_ECONNRESET);
+  link.on_accepted(process);
+  open_stream(fd, order, kind, false);
 }
 
 Attempt::~Attempt() {
@@ -558,7 +675,8 @@ Result<void> Attempt::connect() {
   answer_ = ConnectReader(ConnectRole::kActive);
   sdk::Engine &engine = peer_.endpoint.engine();
   engine.add(*this, fd, EPOLLOUT, EPOLLOUT);
-  engine.set_deadline(*this, peer_.link.deadline());
+  engine.set_deadline(
+      *this, probe_ ? sdk::now_ns() + settings.handshake_timeout_ns : peer_.link.deadline());
   return {};
 }
 
@@ -567,6 +685,20 @@ void Attempt::wait_until(uint64_t at_ns) {
   engine.remove(*this);
   if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   engine.set_deadline(*this, at_ns);
+}
+
+void Attempt::failed(PeerLink::Refusal refusal, int error) {
+  Peer &peer = peer_;
+  if (!probe_) return peer.attempt_failed(refusal, error);
+  // Whoever is at the peer's address has a stream with us, or nobody is there: all stays as it is.
+  peer.probe.reset();  // this
+  peer.endpoint.check(peer);
+}
+
+void Attempt::warn(const char *what) const {
+  if (probe_) return;  // nobody wants it
+  WEFT_WARN(peer_.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
+            peer_.address.to_string().c_str(), what);
 }
 
 void Attempt::on_event(uint32_t) {
@@ -582,7 +714,10 @@ void Attempt::on_connected() {
   int error = 0;
   socklen_t size = sizeof error;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  if (error != 0) return peer.attempt_failed(PeerLink::Refusal::kUnreachable, error);
+  // A reset is the answer of one who is there, and too busy.
+  if (error != 0)
+    return failed(
+        error == ECONNRESET ? PeerLink::Refusal::kHungUp : PeerLink::Refusal::kUnreachable, error);
   exchange_ = peer.endpoint.keys().exchange(ConnectRole::kActive);
   if (exchange_ == nullptr) return request();
   peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
@@ -590,18 +725,15 @@ void Attempt::on_connected() {
 }
 
 void Attempt::prove() {
-  Peer &peer = peer_;
   int error = 0;
   const Progress progress = advance(socket_, *exchange_, error);
   if (progress == Progress::kWaits) return;
   const std::unique_ptr<KeyExchange> exchange = std::move(exchange_);
   if (progress == Progress::kDone) return request();
   const bool refused = progress == Progress::kRefused;
-  WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
-            peer.address.to_string().c_str(),
-            refused ? KeyExchange::text(*exchange->rejected())
-                    : "the connection ended before the peer had shown our auth_key: has he one?");
-  peer.attempt_failed(PeerLink::Refusal::kUnreachable, refused ? FI_EACCES : error);
+  warn(refused ? KeyExchange::text(*exchange->rejected())
+               : "the connection ended before the peer had shown our auth_key: has he one?");
+  failed(PeerLink::Refusal::kUnreachable, refused ? FI_EACCES : error);
 }
 
 void Attempt::request() {
@@ -612,7 +744,7 @@ void Attempt::request() {
   const size_t n = encode_connect(ConnectType::kRequest, encode_hello(hello), message);
   // An empty socket takes it whole; stock reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
-    return peer.attempt_failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
+    return failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
   requested_ = true;
   peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
   on_answer();
@@ -625,29 +757,37 @@ void Attempt::on_answer() {
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return peer.attempt_failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
+    if (n <= 0) return failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
     answer_.on_read(size_t(n));
     if (auto refusal = answer_.rejected()) {
-      WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
-                peer.address.to_string().c_str(), text(*refusal));
-      return peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
+      warn(text(*refusal));
+      return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
     }
     if (answer_.done()) break;
   }
-  if (answer_.header().type == ConnectType::kReject)
-    return peer.attempt_failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
+  if (answer_.header().type == ConnectType::kReject) {
+    // A reject that says nothing is for good; all others repeat the request (wire sheet, 10.2).
+    if (!answer_.private_bytes().empty())
+      return failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
+    warn("refused: has he an auth_key that we lack?");
+    return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
+  }
   const auto hello = parse_hello(answer_.private_bytes());
   if (!hello) {
-    WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
-              peer.address.to_string().c_str(), text(hello.error()));
-    return peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
+    warn(text(hello.error()));
+    return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
   }
   const ByteOrder order = answer_.header().order;
   peer.endpoint.engine().remove(*this);
   const int fd = std::exchange(socket_, -1);
+  const EndpointKind kind = kind_of_answer(hello->version);
+  if (probe_) {
+    peer.probe.reset();  // this
+    return peer.confirmed(fd, order, kind, hello->process);
+  }
   peer.link.on_accepted(hello->process);
   peer.attempt.reset();  // this
-  peer.open_stream(fd, order, kind_of_answer(hello->version), false);
+  peer.open_stream(fd, order, kind, false);
 }
 
 void Attempt::on_deadline() {
@@ -659,13 +799,16 @@ void Attempt::on_deadline() {
     peer.endpoint.check(peer);
     return;
   }
+  if (is_ready(socket_, requested_ || exchange_ != nullptr ? POLLIN : POLLOUT))
+    return peer.endpoint.engine().set_deadline(*this, sdk::now_ns() + kLateLookNs);
+  if (probe_) return failed(PeerLink::Refusal::kUnreachable, FI_ETIMEDOUT);
   WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
             "is a firewall between?",
             peer.address.to_string().c_str(),
             requested_ ? "the peer did not answer the request" : "no connection",
             (unsigned long long)(peer.endpoint.settings().connect_timeout_ns / 1'000'000u));
-  peer.attempt_failed(PeerLink::Refusal::kUnreachable, FI_ETIMEDOUT);
+  failed(PeerLink::Refusal::kUnreachable, FI_ETIMEDOUT);
 }
 
 }  // namespace weft::tcp

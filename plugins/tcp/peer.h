@@ -53,7 +53,8 @@ struct Saved final : sdk::Unexpected {
   bool dropped = false;  // kFetching: nobody wants it any more
   int error = 0;         // kHere: why it cannot be had
   Peer *peer = nullptr;
-  uint64_t cost = 0;                           // bytes counted against the limits
+  uint64_t claimed = 0;                        // bytes that it will have: of the peer's limit
+  uint64_t cost = 0;                           // bytes that are here: of the endpoint's limits
   char *bytes = nullptr;                       // kHere, kFetching
   PeerStream *stream = nullptr;                // not kHere
   sdk::Receive *receive = nullptr;             // kFetching: who waits for it
@@ -71,20 +72,23 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
     if (open_) flush_output();
   }
   // The application posted a receive, or there is memory again.
-  void resume() {
-    if (open_ && stalled()) continue_stalled();
-  }
+  void resume();
   // Reads what has come so far.
   void read_out() {
-    if (open_ && !stalled()) receive();
+    if (open_ && !stalled() && !starved_) receive();
   }
   // The receive that an announced message goes to; null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
   // Nothing is on its way in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
-  // The last word from here: what the peer still sends is taken, until he ends too.
-  void say_goodbye();
+  // The last word from here: what the peer still sends is taken, until he ends too. `hurry`: for as
+  // long as a handshake may take.
+  void say_goodbye(bool hurry = false);
+  // Looks whether the peer's side is closed, and ends the stream if so.
+  bool is_over();
+  // Somebody says that the peer was restarted: the kernel asks its host, which knows.
+  void ask_whether_alive();
   void end(int error);
   void drop_region(const sdk::Mr &mr);
   uint64_t last_used() const { return last_used_; }
@@ -105,14 +109,17 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void failed(int error, const char *doing);
   void rejected(Reject reject);
   bool no_room_to_report() const;
-  void written(const FrameHeader &header);
+  void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes);
+  static constexpr uint64_t holder() { return 0; }  // no layer has regions of its own here
   bool prepare(Operation &op);
   bool begun(Operation &op);
+  bool go_on_reading();
 
   // Handler
   void on_event(uint32_t events) override;
   void on_flush() override;
+  void on_deadline() override;
 
  private:
   static constexpr size_t kSlots = kMaxRendezvous;
@@ -138,6 +145,10 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Something that this side waits for is behind what has no place.
   bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
   Verdict stall();
+  void fill(Saved &saved, uint64_t payload);
+  void filled();
+  bool may_fill() const;
+  void look_whether_it_can_end();
   void ask(uint8_t number);
   void unlink(Saved &announced);
   void fetch(Saved &announced);
@@ -152,6 +163,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   sdk::Receive *current_ = nullptr;
   Saved *saving_ = nullptr;
   uint64_t fit_ = 0;
+  Saved *filling_ = nullptr;  // where its payload goes, if it is saved; how long that is, and how
+  uint64_t fill_size_ = 0, filled_ = 0;  // much of it is counted
+  bool starved_ = false;                 // there is no room for the rest of it
   sdk::Message last_message_;
 
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
@@ -162,10 +176,10 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   size_t unanswered_count_ = 0;
 };
 
-// Connecting to a peer, from the first try to the last.
+// Connecting to a peer, from the first try to the last; or once, to ask who is there (`probe`).
 class Attempt final : public sdk::Handler {
  public:
-  explicit Attempt(Peer &peer) : peer_(peer) {}
+  explicit Attempt(Peer &peer, bool probe = false) : peer_(peer), probe_(probe) {}
   ~Attempt();
   Result<void> connect();
   void wait_until(uint64_t at_ns);
@@ -180,8 +194,11 @@ class Attempt final : public sdk::Handler {
   void prove();
   void request();
   void on_answer();
+  void failed(PeerLink::Refusal refusal, int error);
+  void warn(const char *what) const;
 
   Peer &peer_;
+  const bool probe_;
   int socket_ = -1;
   bool requested_ = false;
   std::unique_ptr<KeyExchange> exchange_;  // until both have shown their key
@@ -207,12 +224,19 @@ class Peer {
   void fail_pending(int error);
   void attempt_failed(PeerLink::Refusal refusal, int error);
   void stream_ended(PeerStream &which);
+  // Another process than the one at the other end of the stream says that it is this peer.
+  void challenge(bool may_connect);
+  // The one who listens at the peer's address accepted a connection of ours: it is the peer, and
+  // whoever had its place is not.
+  void confirmed(int fd, ByteOrder order, EndpointKind kind, uint32_t process);
   bool is_idle() const {
-    return streams == 0 && saved == 0 && pending.empty() && attempt == nullptr;
+    return streams == 0 && saved == 0 && pending.empty() && attempt == nullptr && probe == nullptr;
   }
 
   UnconnectedEndpoint &endpoint;
   const sdk::SockAddr address;
+  bool is_named() const { return source < sdk::Matcher::kFirstUnnamed; }
+
   uint32_t source;                // index in the address vector, or a number of his own
   std::vector<uint32_t> indices;  // that lead here
   PeerLink link;
@@ -220,9 +244,11 @@ class Peer {
   PeerStream *leaving = nullptr;  // our half of it is closed
   uint32_t streams = 0;           // with second ends of a connection to ourselves, and old ones
   uint32_t saved = 0;             // messages
-  uint64_t saved_bytes = 0;
+  uint64_t saved_bytes = 0;       // of these, when they are whole
+  uint64_t arrived_bytes = 0;     // of these, so far
   std::unique_ptr<Attempt> attempt;
-  OperationList pending;  // until there is a stream
+  std::unique_ptr<Attempt> probe;  // while there is a stream
+  OperationList pending;           // until there is a stream
 };
 
 }  // namespace weft::tcp

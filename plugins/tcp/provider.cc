@@ -28,18 +28,28 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                       .receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps,
                                       .mr_mode = FI_MR_PROV_KEY}));
 
+  const fi_tx_attr no_tx{};
+  const fi_rx_attr no_rx{};
+  const fi_info *hints = query.hints;
+  const fi_tx_attr &asked_tx =
+      hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : no_tx;
+  const fi_rx_attr &asked_rx =
+      hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : no_rx;
   // A message that was only announced is fetched when it is wanted: what is behind it may be done,
-  // and complete, first.
-  const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS |
-                         FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
-                         (connected ? FI_ORDER_RAS | FI_ORDER_WAS : 0);
+  // and complete, first. For who asks for more, messages are not announced.
+  const uint64_t behind_messages = FI_ORDER_RAS | FI_ORDER_WAS;
+  const uint64_t order =
+      FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
+      FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
+      (connected ? behind_messages : behind_messages & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info->tx_attr;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;  // a read completes behind the sends that were posted after it
-  tx.inject_size = kInjectSize;
-  tx.size = settings_.tx_size;
+  tx.inject_size = connected ? kInjectSize
+                             : sdk::offered_size(kInjectSize, asked_tx.inject_size, kMaxInjectSize);
+  tx.size = sdk::offered_size(settings_.tx_size, asked_tx.size, kMaxRdmQueue);
   tx.iov_limit = sdk::kIovLimit;
   tx.rma_iov_limit = kMaxRmaVectors;
 
@@ -47,14 +57,15 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
   rx.comp_order = connected ? FI_ORDER_STRICT : FI_ORDER_NONE;
-  rx.size = settings_.rx_size;
+  rx.size = sdk::offered_size(settings_.rx_size, asked_rx.size, kMaxRdmQueue);
   rx.iov_limit = sdk::kIovLimit;
 
   fi_ep_attr &ep = *info->ep_attr;
   ep.protocol = connected ? FI_PROTO_SOCK_TCP : FI_PROTO_XNET;
-  ep.max_msg_size = kMaxMessageSize;
-  ep.max_order_raw_size = kMaxMessageSize;
-  ep.max_order_waw_size = kMaxMessageSize;
+  // As stock says it; no address space holds more than kMaxMessageSize.
+  ep.max_msg_size = SIZE_MAX;
+  ep.max_order_raw_size = SIZE_MAX;
+  ep.max_order_waw_size = SIZE_MAX;
   if (!connected) ep.protocol_version = kRdmVersion;
   // Every bit a field of its own. The same as FI_TAG_BITS to who knows that; others count the bits.
   if (!connected) ep.mem_tag_format = 0xaaaaaaaaaaaaaaaa;
@@ -78,7 +89,8 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
-  for (enum fi_ep_type type : {FI_EP_MSG, FI_EP_RDM})
+  // Who does not say what he wants gets an endpoint that needs no connection, as from stock.
+  for (enum fi_ep_type type : {FI_EP_RDM, FI_EP_MSG})
     for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, type, query));
   return list;
 }

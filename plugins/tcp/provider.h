@@ -37,7 +37,9 @@ inline constexpr weft_param kAll[] = {
         "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn)",
         1, 65535),
     sdk::int_param("max_handshakes", "1024",
-                   "incoming connections that may be in the middle of their request", 1, 1000000),
+                   "incoming connections that may be in the middle of their request; those behind "
+                   "wait in the kernel (backlog)",
+                   1, 1000000),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
     sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
@@ -57,11 +59,18 @@ inline constexpr weft_param kAll[] = {
                     "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "
                     "posted; beyond that his connection is not read",
                     0, INT64_MAX),
-    sdk::size_param("max_saved", "512M", "the same of all peers of an endpoint", 0, INT64_MAX),
+    sdk::size_param("max_saved", "512M",
+                    "the same of all peers of an endpoint; of those that are not in its address "
+                    "vector, half of it",
+                    0, INT64_MAX),
     sdk::int_param("max_connections", "0",
                    "FI_EP_RDM: connections of an endpoint beyond which those unused for longest "
                    "are closed; 0: no limit",
                    0, 1000000),
+    sdk::int_param("max_unnamed_peers", "32768",
+                   "FI_EP_RDM: peers of an endpoint that are not in its address vector, at most "
+                   "half of what `ulimit -n` says; those idle for longest make room",
+                   1, 1000000),
     sdk::int_param("port_low_range", "0",
                    "first port for listeners whose address names none; 0: any", 0, 65535),
     sdk::int_param("port_high_range", "0", "last port of that range", 0, 65535),

@@ -28,6 +28,7 @@ Settings Settings::from(const weft_instance *instance) {
   s.max_saved_per_peer = uint64_t(params.size("max_saved_per_peer"));
   s.max_saved = uint64_t(params.size("max_saved"));
   s.max_connections = size_t(params.integer("max_connections"));
+  s.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
   s.port_low = uint16_t(params.integer("port_low_range"));
   s.port_high = uint16_t(params.integer("port_high_range"));
   if (s.port_high < s.port_low) s.port_high = s.port_low;
@@ -40,11 +41,13 @@ size_t Stats::read(weft_counter *out, size_t count) const {
       "connections_refused_version",
       "connections_refused_timeout",
       "connections_refused_key",
-      "connections_refused_flood",
+      "accepts_held",
       "accept_failures",
       "frames_rejected",
       "rma_rejected",
       "connections_lost",
+      "identities_disputed",
+      "peers_refused",
   };
   static_assert(std::size(kNames) == size_t(Stat::kCount));
   for (size_t i = 0; i < std::size(kNames) && i < count; ++i)

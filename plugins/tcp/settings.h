@@ -18,6 +18,9 @@
 namespace weft::tcp {
 
 inline constexpr size_t kInjectSize = 128;
+inline constexpr size_t kMaxInjectSize =
+    16384;                                     // FI_EP_RDM, to those who ask: the bytes are copied
+inline constexpr size_t kMaxRdmQueue = 65536;  // the same: operations in flight, receives
 inline constexpr size_t kPrivateDataSize = 256;
 
 struct Settings {
@@ -38,6 +41,7 @@ struct Settings {
   uint64_t max_saved_per_peer = 0;       // bytes of messages without a receive, of one peer
   uint64_t max_saved = 0;                // the same, of all peers of an endpoint
   size_t max_connections = 0;            // per endpoint; 0: no limit
+  size_t max_unnamed_peers = 0;          // that are not in the address vector, per endpoint
   uint16_t port_low = 0, port_high = 0;  // of listeners whose address names no port; 0: any
 
   static Settings from(const weft_instance *instance);
@@ -50,11 +54,13 @@ enum class Stat {
                                // protocol
   kConnectionsRefusedTimeout,  // a stranger that never finished his request
   kConnectionsRefusedKey,      // a stranger without our auth_key
-  kConnectionsRefusedFlood,    // more unfinished requests at once than allowed
+  kAcceptsHeld,                // as many unfinished requests as allowed: the next ones waited
   kAcceptFailures,             // EMFILE and the like
   kFramesRejected,             // a peer sent what the protocol does not allow
   kRmaRejected,                // a peer asked for memory that it may not touch
   kConnectionsLost,
+  kIdentitiesDisputed,  // somebody said that it is a peer to whom we are connected
+  kPeersRefused,        // max_unnamed_peers
   kCount,
 };
 

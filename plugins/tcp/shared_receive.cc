@@ -76,10 +76,10 @@ ssize_t SharedReceive::cancel(void *context) {
   // nobody took has none but those of the endpoints bound: the first of them tells.
   for (Endpoint *endpoint : domain_.endpoints()) {
     if (endpoint->shared_receive() != this) continue;
-    endpoint->report_cancelled(*r);
-    break;
+    endpoint->cancel(*r);
+    return 0;
   }
-  queue_.release(r);
+  queue_.release(r);  // no endpoint, so nobody uses it
   return 0;
 }
 

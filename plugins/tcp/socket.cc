@@ -2,6 +2,7 @@
 #include "plugins/tcp/socket.h"
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +11,11 @@
 #include <cstring>
 
 namespace weft::tcp {
+
+bool is_ready(int fd, short events) {
+  pollfd p{fd, events, 0};
+  return ::poll(&p, 1, 0) > 0;
+}
 
 std::string descriptor_error(int error) {
   if (error == EMFILE) {
@@ -20,6 +26,11 @@ std::string descriptor_error(int error) {
   }
   if (error == ENFILE) return "too many open files in the system: raise sysctl fs.file-max";
   return strerror(error);
+}
+
+size_t descriptor_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? size_t(limit.rlim_cur) : 1024;
 }
 
 void apply_settings(int fd, const Settings &settings) {
@@ -42,6 +53,14 @@ void apply_peer_settings(int fd, const Settings &settings) {
   // A kernel without it, or that reserves it for root, keeps its default: slower, not wrong.
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, settings.local_congestion.data(),
              socklen_t(settings.local_congestion.size()));
+}
+
+void keep_alive(int fd) {
+  const int on = 1, idle = 1, pause = 2, count = 15;  // seconds; half a minute in all
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
 Result<int> open_socket(int family, const Settings &settings) {

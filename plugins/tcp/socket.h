@@ -24,9 +24,22 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = fa
 using sdk::socket_name;
 using sdk::socket_peer;
 
+// Whether there is something to read, or room to write (POLLIN, POLLOUT): at a deadline it may be
+// that nobody looked, and what came in time counts.
+bool is_ready(int fd, short events);
+// How much later such a deadline is.
+inline constexpr uint64_t kLateLookNs = 1'000'000'000;
+
 // "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror
 // otherwise.
 std::string descriptor_error(int error);
+
+// How many descriptors this process may have open.
+size_t descriptor_limit();
+
+// Has the kernel ask the other host within seconds whether the connection still exists there: one
+// that was started again answers that it does not, whatever process asks from there.
+void keep_alive(int fd);
 
 }  // namespace weft::tcp
 

@@ -9,10 +9,11 @@
 //   };
 //   op->set_header(header, order());   start(*op, length, flags & FI_MORE, report);
 //
-// Output: the first operation after a progress goes out at once, those that follow in the same
-// breath wait for the next progress and leave together by one system call. Input: small messages
-// are read many at a time into the domain's staging buffer, large payloads straight into the
-// application's. Everything with the lock of the domain's engine held.
+// Output: the first operation after a progress goes out at once. Those that follow in the same
+// breath wait for the next progress and leave together by one system call, if progress has been
+// coming at once lately (weft/sdk/patience.h); else each goes out at once, too. Input: small
+// messages are read many at a time into the domain's staging buffer, large payloads straight into
+// the application's. Everything with the lock of the domain's engine held.
 //
 // What the owner adds: connecting, which receive a message belongs to, completions. After anything
 // here that can end the connection the owner is asked open(). It is not for the connection message.
@@ -21,7 +22,9 @@
 
 #include <poll.h>
 #include <rdma/fi_errno.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
@@ -30,6 +33,7 @@
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <concepts>
 #include <cstdlib>
@@ -47,6 +51,15 @@ namespace weft::tcp {
 
 inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe him
 
+// FI_COMMIT_COMPLETE: what lies in a mapped file is on its medium when this returns (FI_RMA_PMEM);
+// of other memory it is none of our business.
+inline void make_persistent(const iovec &iov) {
+  const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(iov.iov_base) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(iov.iov_base) + iov.iov_len;
+  if (iov.iov_len != 0) msync(reinterpret_cast<void *>(begin), end - begin, MS_SYNC);
+}
+
 // One operation on its way: queued, or sent and waiting for the peer's answer.
 struct Operation : SendItem {
   enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
@@ -62,6 +75,7 @@ struct Operation : SendItem {
   char *copied = nullptr;         // an injected payload that did not fit behind its header
   iovec result[sdk::kIovLimit];   // kRead: where the response goes
   sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
+  Operation *next_response = nullptr;
 
   bool is_control() const { return kind >= kAck; }
   bool waits() const { return wait_ack || rendezvous || kind == kRead; }
@@ -169,9 +183,14 @@ class Stream {
     } else if (!report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
                burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
       burst_round_ = engine_.rounds();
+      engine_.sent();
       flush_output();
-    } else {
+    } else if (engine_.may_wait()) {
+      engine_.posted();
       engine_.mark_dirty(owner());
+    } else {
+      flush_output();
+      engine_.posted();
     }
   }
   void submit(Operation &op) {
@@ -255,7 +274,11 @@ class Stream {
   Verdict take_read(const FrameHeader &header);
   // Whether a frame that is on its way refers to the region.
   bool uses(const sdk::Mr &mr) const;
-  // The completion queue was full; called from on_flush().
+  // The completion queue is full: the frame stalls, and is looked at again from on_flush().
+  void wait_for_room() {
+    cq_stalled_ = true;
+    engine_.mark_dirty(owner());
+  }
   void retry_after_full_queue() {
     if (!std::exchange(cq_stalled_, false)) return;
     continue_stalled();
@@ -324,9 +347,10 @@ class Stream {
   uint64_t burst_round_ = ~UINT64_C(0);  // the engine's round in which a send last went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
-  uint32_t owed_ = 0;                   // answers queued
-  size_t awaiting_ = 0;                 // operations submitted that wait for an answer of the peer
-  std::vector<Operation *> responses_;  // on their way out of somebody's regions
+  uint32_t owed_ = 0;    // answers queued
+  size_t awaiting_ = 0;  // operations submitted that wait for an answer of the peer
+  // On their way out of somebody's regions, in the order in which they leave.
+  Operation *first_response_ = nullptr, *last_response_ = nullptr;
 
  protected:
   uint64_t last_payload_ = 0;
@@ -410,7 +434,8 @@ void Stream<Owner>::on_sent(Operation &op) {
       return;
     case Operation::kResponse:
       for (size_t i = 0; i < op.pin_count; ++i) --op.pins[i]->pins;
-      std::erase(responses_, &op);
+      assert(first_response_ == &op && "answers leave in the order in which they were queued");
+      first_response_ = op.next_response;
       [[fallthrough]];
     case Operation::kAck:
     case Operation::kClear:
@@ -448,7 +473,12 @@ template <class Owner>
 void Stream<Owner>::receive() {
   for (int turn = 0; turn < kReadsPerTurn && owner().open() && !reader_.stalled(); ++turn) {
     const bool large = last_payload_ >= kLargePayload;
-    if (!receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize)) return;
+    const bool more =
+        receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize);
+    if constexpr (requires { owner().go_on_reading(); }) {
+      if (owner().open() && !owner().go_on_reading()) return;
+    }
+    if (!more) return;
   }
 }
 
@@ -481,7 +511,10 @@ ssize_t Stream<Owner>::read_socket(const iovec *iov, size_t count) {
   for (;;) {
     const ssize_t n = count == 1 ? ::recv(socket_, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
                                  : ::readv(socket_, iov, int(count));
-    if (n > 0) return n;
+    if (n > 0) {
+      engine_.had_input();
+      return n;
+    }
     const int error = errno;
     if (n < 0 && error == EINTR) continue;
     if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return -1;
@@ -545,15 +578,14 @@ Verdict Stream<Owner>::refuse_rma(const FrameHeader &header, const RmaVector &ve
 template <class Owner>
 Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
   if (header.has_data() && owner().no_room_to_report()) {
-    cq_stalled_ = true;
-    engine_.mark_dirty(owner());
+    wait_for_room();
     return Verdict::kStall;
   }
   for (size_t i = 0; i < header.rma_count; ++i) {
     const RmaVector &v = header.rma[i];
     iovec iov;
-    const auto access =
-        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov, 1);
+    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov,
+                                                  1, owner().holder());
     if (access.mr == nullptr) {
       unpin_incoming();
       return refuse_rma(header, v, access.reject);
@@ -567,10 +599,22 @@ Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
 
 template <class Owner>
 void Stream<Owner>::end_write(const FrameHeader &header) {
-  for (size_t i = 0; i < incoming_count_; ++i)
+  bool counts = true;
+  if (header.flags & kFlagCommit) {
+    for (size_t i = 0; i < header.rma_count; ++i) {
+      const RmaVector &v = header.rma[i];
+      iovec iov;
+      const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
+                                                    &iov, 1, owner().holder());
+      if (access.count != 0) make_persistent(iov);
+    }
+  }
+  for (size_t i = 0; i < incoming_count_; ++i) {
     incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
+    counts &= incoming_[i]->holder() == 0;
+  }
   unpin_incoming();
-  owner().written(header);
+  owner().written(header, counts);
 }
 
 template <class Owner>
@@ -586,8 +630,8 @@ Verdict Stream<Owner>::take_read(const FrameHeader &header) {
   for (size_t i = 0; i < header.rma_count; ++i) {
     const RmaVector &v = header.rma[i];
     iovec iov;
-    const auto access =
-        domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov, 1);
+    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov,
+                                                  1, owner().holder());
     if (access.mr == nullptr) {
       for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
       owner().control_ops().give(op);
@@ -597,10 +641,15 @@ Verdict Stream<Owner>::take_read(const FrameHeader &header) {
     op->pins[op->pin_count++] = access.mr;
     if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
   }
-  for (size_t i = 0; i < op->pin_count; ++i)
+  bool counts = true;
+  for (size_t i = 0; i < op->pin_count; ++i) {
     op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
-  owner().was_read(response.payload_size);
-  responses_.push_back(op);
+    counts &= op->pins[i]->holder() == 0;
+  }
+  if (counts) owner().was_read(response.payload_size);
+  op->next_response = nullptr;
+  (first_response_ != nullptr ? last_response_->next_response : first_response_) = op;
+  last_response_ = op;
   queue_control(*op);
   return Verdict::kAccept;
 }
@@ -611,8 +660,9 @@ bool Stream<Owner>::uses(const sdk::Mr &mr) const {
     return std::find(list, list + count, &mr) != list + count;
   };
   if (in(incoming_, incoming_count_)) return true;
-  return std::ranges::any_of(responses_,
-                             [&](const Operation *op) { return in(op->pins, op->pin_count); });
+  for (const Operation *op = first_response_; op != nullptr; op = op->next_response)
+    if (in(op->pins, op->pin_count)) return true;
+  return false;
 }
 
 }  // namespace weft::tcp

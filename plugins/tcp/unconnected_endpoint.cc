@@ -36,6 +36,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
                   {.tx_size = domain.fabric().settings().tx_size,
                    .rx_size = domain.fabric().settings().rx_size,
                    .inject_size = kInjectSize,
+                   .max_inject_size = kMaxInjectSize,
                    .max_msg_size = kMaxMessageSize}),
       tcp_domain_(domain),
       engine_(domain.engine()),
@@ -45,7 +46,8 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
                 domain.fabric().stats(), *this, kLookPauseNs),
       tx_ops_(limits().tx_size),
       control_ops_(SIZE_MAX, 8),
-      names_sources_(wants_sources(info)) {
+      names_sources_(wants_sources(info)),
+      announces_((sdk::order_of(info) & (FI_ORDER_RAS | FI_ORDER_WAS)) == 0) {
   set_tables(*this);
   receiver().min_multi_recv() = kRdmMinMultiRecv;
 }
@@ -64,7 +66,8 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   std::unique_ptr<UnconnectedEndpoint, void (*)(UnconnectedEndpoint *)> ep(
       new UnconnectedEndpoint(domain, info, context), [](UnconnectedEndpoint *e) { delete e; });
   ep->local_ = local;
-  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings()));
+  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
+                               domain.fabric().api_version()));
   ep->acceptor_.set_keys(ep->keys_);
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
@@ -117,6 +120,7 @@ Result<void> UnconnectedEndpoint::enable() {
   WEFT_CHECK(check_bindings());
   if (!acceptor_.bound()) WEFT_CHECK(acceptor_.bind(local_));
   WEFT_CHECK(acceptor_.listen(settings().backlog));
+  max_unnamed_ = std::clamp<size_t>(descriptor_limit() / 2, 1, settings().max_unnamed_peers);
   av()->add_user(*this, true);
   set_enabled();
   return {};
@@ -173,6 +177,7 @@ int UnconnectedEndpoint::close() {
     while (!streams_.empty()) streams_.back()->end(FI_ECANCELED);
     for (auto &[address, peer] : peers_) {
       peer->attempt.reset();
+      peer->probe.reset();
       peer->fail_pending(FI_ECANCELED);
     }
     receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
@@ -200,6 +205,7 @@ Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t in
     if (source == sdk::Av::kNone)
       source = sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff);
     place = std::make_unique<Peer>(*this, address, source);
+    if (!place->is_named()) ++unnamed_;
   }
   return place.get();
 }
@@ -211,19 +217,50 @@ Peer *UnconnectedEndpoint::peer_at(uint32_t index) {
   Peer *peer = find_or_add(*address, index);
   table_.set(index, peer);
   peer->indices.push_back(index);
-  if (peer->source >= sdk::Matcher::kFirstUnnamed) {
-    const uint32_t before = std::exchange(peer->source, index);
+  if (!peer->is_named()) {
+    const uint32_t before = peer->source;
+    set_source(*peer, index);
     receiver().rename_source(before, index);
   }
   return peer;
 }
 
-// Somebody who comes by himself.
+void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
+  const bool was_named = peer.is_named();
+  peer.source = source;
+  if (peer.is_named() == was_named) return;
+  if (was_named) {
+    ++unnamed_;
+    unnamed_bytes_ += peer.arrived_bytes;
+  } else {
+    --unnamed_;
+    unnamed_bytes_ -= peer.arrived_bytes;
+  }
+}
+
+// Somebody who comes by himself. Null: there is no room for him now.
 Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
   const auto known = peers_.find(address);
   if (known != peers_.end()) return known->second.get();
-  const uint32_t index = names_sources_ ? av()->find(address) : sdk::Av::kNone;
-  return index != sdk::Av::kNone ? peer_at(index) : find_or_add(address, sdk::Av::kNone);
+  const bool full = unnamed_ >= max_unnamed_;
+  const uint32_t index = names_sources_ || full ? av()->find(address) : sdk::Av::kNone;
+  if (index != sdk::Av::kNone) return peer_at(index);
+  if (full) {
+    make_room_for_a_stranger();
+    return nullptr;
+  }
+  return find_or_add(address, sdk::Av::kNone);
+}
+
+// Who was refused asks again.
+void UnconnectedEndpoint::make_room_for_a_stranger() {
+  stats().add(Stat::kPeersRefused);
+  if (!std::exchange(refusal_told_, true))
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "%zu peers that are not in the address vector are connected, and more come: those "
+              "idle for longest are closed (max_unnamed_peers, and half of `ulimit -n`)",
+              unnamed_);
+  if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle, /*hurry=*/true);
 }
 
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
@@ -241,9 +278,9 @@ void UnconnectedEndpoint::on_av_removed(uint32_t index) {
   table_.set(index, nullptr);
   std::erase(peer->indices, index);
   if (peer->source != index) return;
-  peer->source = peer->indices.empty()
-                     ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
-                     : *std::ranges::min_element(peer->indices);
+  set_source(*peer, peer->indices.empty()
+                        ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
+                        : *std::ranges::min_element(peer->indices));
   receiver().rename_source(index, peer->source);
 }
 
@@ -261,6 +298,7 @@ void UnconnectedEndpoint::clean_up() {
     std::erase(idle_, peer);
     if (!peer->is_idle()) continue;
     for (uint32_t index : peer->indices) table_.set(index, nullptr);
+    if (!peer->is_named()) --unnamed_;
     peers_.erase(peer->address);
   }
 }
@@ -291,7 +329,9 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, ByteOrder order
   stream->place = streams_.size();
   streams_.push_back(stream.get());
   ++peer.streams;
-  if (settings().max_connections != 0 && streams_.size() > settings().max_connections) close_some();
+  if (settings().max_connections != 0 && streams_.size() > settings().max_connections) {
+    if (PeerStream *idle = longest_idle(/*unnamed_only=*/false)) close_idle(*idle, false);
+  }
   return stream.release();
 }
 
@@ -305,19 +345,24 @@ void UnconnectedEndpoint::bury(PeerStream &stream) {
 }
 
 // The one that was not used for longest, of those that nothing is happening on, but for the newest.
-void UnconnectedEndpoint::close_some() {
+PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
   PeerStream *oldest = nullptr;
   for (PeerStream *stream : streams_) {
-    if (stream == streams_.back() || stream->peer().stream != stream) continue;
+    if (stream->peer().stream != stream) continue;
+    if (unnamed_only ? stream->peer().is_named() : stream == streams_.back()) continue;
     if (oldest != nullptr && stream->last_used() >= oldest->last_used()) continue;
     if (stream->is_idle()) oldest = stream;
   }
-  if (oldest == nullptr) return;
-  Peer &peer = oldest->peer();
+  return oldest;
+}
+
+void UnconnectedEndpoint::close_idle(PeerStream &stream, bool hurry) {
+  Peer &peer = stream.peer();
   peer.stream = nullptr;
-  peer.leaving = oldest;
+  peer.probe.reset();
+  peer.leaving = &stream;
   peer.link.on_lost();
-  oldest->say_goodbye();
+  stream.say_goodbye(hurry);
 }
 
 void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
@@ -419,17 +464,26 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
 
 bool UnconnectedEndpoint::may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const {
   const Settings &s = settings();
-  const auto fits = [bytes, extra](uint64_t used, uint64_t limit) {
-    limit += extra;
-    return used <= limit && bytes <= limit - used;
-  };
-  return fits(peer.saved_bytes, s.max_saved_per_peer) && fits(saved_bytes_, s.max_saved);
+  const uint64_t limit = s.max_saved_per_peer + extra;
+  return peer.saved_bytes <= limit && bytes <= limit - peer.saved_bytes &&
+         bytes <= s.max_saved + extra && has_room(peer, extra);
 }
 
-void UnconnectedEndpoint::count_saved(Saved &saved, uint64_t bytes) {
-  saved.cost += bytes;
+bool UnconnectedEndpoint::has_room(const Peer &peer, uint64_t extra) const {
+  const uint64_t limit = settings().max_saved;
+  return saved_bytes_ < limit + extra && (peer.is_named() || unnamed_bytes_ < limit / 2 + extra);
+}
+
+void UnconnectedEndpoint::count_claimed(Saved &saved, uint64_t bytes) {
+  saved.claimed += bytes;
   saved.peer->saved_bytes += bytes;
+}
+
+void UnconnectedEndpoint::count_arrived(Saved &saved, uint64_t bytes) {
+  saved.cost += bytes;
   saved_bytes_ += bytes;
+  saved.peer->arrived_bytes += bytes;
+  if (!saved.peer->is_named()) unnamed_bytes_ += bytes;
 }
 
 Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload, bool urgent) {
@@ -443,7 +497,8 @@ Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload, bool urgent) {
   saved->peer = &peer;
   saved->bytes = reinterpret_cast<char *>(saved + 1);
   ++peer.saved;
-  count_saved(*saved, cost);
+  count_claimed(*saved, cost);
+  count_arrived(*saved, sizeof(Saved));
   return saved;
 }
 
@@ -453,14 +508,16 @@ bool UnconnectedEndpoint::make_room(Saved &saved) {
   auto *memory = static_cast<char *>(std::malloc(bytes != 0 ? bytes : 1));
   if (memory == nullptr) return false;
   saved.bytes = memory;
-  count_saved(saved, bytes);
+  count_claimed(saved, bytes);
   return true;
 }
 
 void UnconnectedEndpoint::release(Saved *saved) {
   Peer &peer = *saved->peer;
   saved_bytes_ -= saved->cost;
-  peer.saved_bytes -= saved->cost;
+  peer.arrived_bytes -= saved->cost;
+  if (!peer.is_named()) unnamed_bytes_ -= saved->cost;
+  peer.saved_bytes -= saved->claimed;
   --peer.saved;
   if (saved->bytes != reinterpret_cast<char *>(saved + 1)) std::free(saved->bytes);
   saved->~Saved();
@@ -554,22 +611,25 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     own.set_port(acceptor_.name().port());
   }
   Peer *peer = incoming_peer(*remote);
+  if (peer == nullptr) return reject(true);
   if (peer->leaving != nullptr) {
     // What he sent on the old stream comes first; he asks again.
     peer->leaving->read_out();
     if (peer->leaving != nullptr) return reject(true);
   }
-  const PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
+  PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
+  if (decision.challenge && peer->stream != nullptr) {
+    if (peer->stream->is_over()) {
+      decision = peer->link.on_request(*remote <=> own, hello->process);
+    } else {
+      peer->challenge(!(hello->features & kCannotBeCalled));
+    }
+  }
   if (!decision.accept) {
     reject(true);
     return check(*peer);
   }
   if (!decision.second) peer->attempt.reset();
-  if (decision.close_stream && peer->stream != nullptr) {
-    // Not a loss that leads to a new attempt: the new stream is here.
-    PeerStream *old = std::exchange(peer->stream, nullptr);
-    old->end(FI_ECONNRESET);
-  }
   RdmHello answer = this->hello(hello->port);
   answer.version = answer_to(hello->version);
   std::array<uint8_t, kMaxConnectSize> message;

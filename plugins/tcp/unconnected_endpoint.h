@@ -31,10 +31,10 @@
 namespace weft::tcp {
 
 inline constexpr uint64_t kRdmTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
-inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ |
-                                            FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
-                                            FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM;
+inline constexpr uint64_t kRdmReceiveCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
+    FI_RMA_EVENT | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM;
 
 inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;
@@ -112,6 +112,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // ---- for peers and their streams ----
   Domain &domain() { return tcp_domain_; }
   sdk::Engine &engine() { return engine_; }
+  bool announces() const { return announces_; }
   const Settings &settings() const;
   Stats &stats();
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
@@ -123,6 +124,10 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // what is behind it must come through.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
   bool make_room(Saved &announced);  // for its bytes
+  void count_arrived(Saved &saved, uint64_t bytes);
+  // For more bytes of the peer's messages; of those who are in the address vector there are some
+  // that nobody else gets.
+  bool has_room(const Peer &peer, uint64_t extra) const;
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
   void look_again() { engine_.mark_dirty(*this); }  // at what is stalled
@@ -149,8 +154,11 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *incoming_peer(const sdk::SockAddr &address);
   RdmOperation *take_operation();
   bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
-  void count_saved(Saved &saved, uint64_t bytes);
-  void close_some();
+  void count_claimed(Saved &saved, uint64_t bytes);
+  void set_source(Peer &peer, uint32_t source);
+  PeerStream *longest_idle(bool unnamed_only) const;
+  void make_room_for_a_stranger();
+  void close_idle(PeerStream &stream, bool hurry);
   void resume_stalled();
   void linger();
   void clean_up();
@@ -172,8 +180,12 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::Pool<RdmOperation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
   const bool names_sources_;
+  const bool announces_;  // long tagged messages
   uint32_t next_unnamed_ = 0;
-  uint64_t saved_bytes_ = 0;
+  uint64_t saved_bytes_ = 0;    // that arrived
+  uint64_t unnamed_bytes_ = 0;  // of these, those of peers that are not in the address vector
+  size_t unnamed_ = 0, max_unnamed_ = 0;  // such peers
+  bool refusal_told_ = false;
   PeerTable table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
   std::vector<PeerStream *> streams_;

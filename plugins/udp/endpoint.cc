@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 #include <weft/sdk/alias.h>
+#include <weft/sdk/auth.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -57,7 +59,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
       info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
     return fail(FI_EINVAL, "fi_endpoint: udp has no shared contexts");
-  if (info.ep_attr->auth_key_size != 0)
+  if (sdk::has_auth_keys(domain.fabric().api_version()) && info.ep_attr->auth_key_size != 0)
     return fail(FI_EOPNOTSUPP,
                 "fi_endpoint: udp sends plain datagrams and cannot honour ep_attr.auth_key; the "
                 "layer rxd over it can");
@@ -100,6 +102,7 @@ Result<void> Endpoint::bind_to(const sdk::SockAddr &address) {
   name_ = sdk::socket_name(fd.get()).value_or(address);
   outlet_.open(fd.get());
   inlet_.open(std::move(fd), names_sources());
+  if (tells_unreachable_) tell_unreachable();
   return {};
 }
 
@@ -134,7 +137,7 @@ Result<void> Endpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings());
   if (inlet_.fd() < 0) WEFT_CHECK(bind_to(local_));
-  av()->add_user(*this);
+  av()->add_user(*this, true);
   inlet_.listen();
   set_enabled();
   return {};
@@ -403,6 +406,45 @@ void Endpoint::on_socket_error(int error) {
   stats().add(Stat::kSocketErrors);
   WEFT_INFO(instance(), FI_LOG_EP_DATA, "the socket of %s reports: %s", name_.to_string().c_str(),
             strerror(error));
+}
+
+// ---- what the network says ----
+
+int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
+  static const weft_datagram_ops datagram = {.size = sizeof(weft_datagram_ops),
+                                             .tell_unreachable = [](struct fid_ep *ep) {
+                                               Endpoint &self = *Endpoint::from(ep);
+                                               sdk::Guard guard(self.lock());
+                                               return self.tell_unreachable();
+                                             }};
+  *ops = const_cast<weft_datagram_ops *>(&datagram);
+  return 0;
+}
+
+int Endpoint::tell_unreachable() {
+  tells_unreachable_ = true;
+  if (inlet_.fd() < 0) return 0;  // when there is a socket
+  if (auto done = inlet_.tell_errors(); !done) {
+    WEFT_INFO(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+    return -done.error().code;
+  }
+  outlet_.expect_errors();
+  return 0;
+}
+
+// Only that nobody has the port: what else the network says may be over in a moment.
+void Endpoint::on_network_error(const NetworkError &error, std::span<const char> datagram) {
+  if (!error.remote || error.error != ECONNREFUSED || tx_cq() == nullptr || tx_cq()->full()) return;
+  const uint32_t index = av()->find(error.to);
+  if (index == sdk::Av::kNone) return;
+  tx_cq()->push_error({.flags = FI_SEND | FI_MSG,
+                       .err = FI_ECONNREFUSED,
+                       .prov_errno = ECONNREFUSED,
+                       .err_data = {datagram.data(), datagram.size()},
+                       .src_addr = av()->reported(index)});
 }
 
 // ---- groups ----

@@ -85,6 +85,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
   // ---- for groups, with the lock held ----
   const sdk::SockAddr &name() const { return name_; }
@@ -110,24 +111,34 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t end_batch(const sdk::SockAddr &to, const sdk::SendRequest &request);
   void finish_batch();
   void update_output();
+  int tell_unreachable();
   void explain_failure(const sdk::SockAddr &to, int error);
 
   // ---- ReceiverSink: nothing is ever saved ----
   void deliver(sdk::Unexpected &, sdk::Receive &) override {}
   void discard(sdk::Unexpected &) override {}
-  // ---- AvUser: nothing is kept about peers ----
-  void on_av_removed(uint32_t) override {}
+  // ---- AvUser: only who sent last is remembered ----
+  void on_av_removed(uint32_t) override { last_index_ = sdk::Av::kNone; }
+  void on_av_inserted(uint32_t, const sdk::SockAddr &) override { last_index_ = sdk::Av::kNone; }
   // ---- Handler, of no descriptor ----
   void on_event(uint32_t) override {}
   void on_flush() override;
   // ---- OutletSink ----
   void on_sent(const Datagram &datagram, int error) override;
+  void on_stale_error() override { inlet_.read_errors(); }
   // ---- InletSink ----
-  uint32_t index_of(const sdk::SockAddr &source) override { return av()->find(source); }
+  uint32_t index_of(const sdk::SockAddr &source) override {
+    if (last_index_ == sdk::Av::kNone || source != last_source_) {
+      last_index_ = av()->find(source);
+      last_source_ = source;
+    }
+    return last_index_;
+  }
   void on_received(sdk::PostedRecv &receive, size_t placed, size_t length, uint32_t index,
                    const sdk::SockAddr &source) override;
   void on_writable() override { on_flush(); }
   void on_socket_error(int error) override;
+  void on_network_error(const NetworkError &error, std::span<const char> datagram) override;
 
   Domain &udp_domain_;
   sdk::Engine &engine_;
@@ -139,6 +150,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Outlet outlet_;
   std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free
   bool explained_broadcast_ = false;
+  bool tells_unreachable_ = false;
+  // The sender of the last datagram, who often sends the next one too.
+  sdk::SockAddr last_source_;
+  uint32_t last_index_ = sdk::Av::kNone;
 };
 
 }  // namespace weft::udp

@@ -85,15 +85,30 @@ void Inlet::resume() {
 }
 
 void Inlet::on_event(uint32_t events) {
+  if (events & EPOLLERR && tells_errors_) read_errors();
   if (events & EPOLLERR) {
     // Reading it takes it off the socket, so that nobody is woken by it again.
     int error = 0;
     socklen_t size = sizeof error;
-    if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+    if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0 &&
+        !tells_errors_)
       sink_.on_socket_error(error);
   }
   if (events & EPOLLOUT && wants_output_) sink_.on_writable();
   if (events & EPOLLIN) read();
+}
+
+Result<void> Inlet::tell_errors() {
+  WEFT_CHECK(udp::tell_errors(fd_.get()));
+  tells_errors_ = true;
+  return {};
+}
+
+void Inlet::read_errors() {
+  char datagram[128];
+  NetworkError error;
+  for (size_t i = 0; i < kBatch && read_error(fd_.get(), datagram, error); ++i)
+    sink_.on_network_error(error, {datagram, std::min(error.length, sizeof datagram)});
 }
 
 void Inlet::read() {
@@ -111,7 +126,12 @@ void Inlet::read() {
 bool Inlet::is_empty(int error) {
   expect_ = 1;
   if (error == EAGAIN || error == EWOULDBLOCK) return true;
-  sink_.on_socket_error(error);
+  // The kernel answers with the error of a datagram that was sent: the queue says which.
+  if (tells_errors_) {
+    read_errors();
+  } else {
+    sink_.on_socket_error(error);
+  }
   return false;
 }
 

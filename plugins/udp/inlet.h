@@ -47,6 +47,8 @@ class InletSink {
   // The socket can take output again; only after want_output(true).
   virtual void on_writable() = 0;
   virtual void on_socket_error(int error) = 0;
+  // What the network says of a datagram that was sent; only after tell_errors().
+  virtual void on_network_error(const NetworkError &error, std::span<const char> datagram) = 0;
 
  protected:
   ~InletSink() = default;
@@ -91,6 +93,9 @@ class Inlet final : public sdk::Handler {
     if (!listening_) resume();
   }
   bool joins() const { return joins_; }
+  Result<void> tell_errors();
+  // Somebody else's call was answered with an error of the socket. Not every progress looks for it.
+  void read_errors();
 
   // ---- Handler ----
   void on_event(uint32_t events) override;
@@ -133,6 +138,7 @@ class Inlet final : public sdk::Handler {
   bool open_ = false;       // known to the engine
   bool listening_ = false;  // asks the engine for input
   bool wants_output_ = false;
+  bool tells_errors_ = false;
   bool may_join_;         // may turn UDP_GRO on
   bool joins_ = false;    // it is on
   bool joined_ = false;   // the last reads found joined messages

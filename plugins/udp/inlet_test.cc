@@ -108,7 +108,11 @@ class InletTest : public ::testing::Test, public InletSink {
   }
   void on_writable() override { ++writable_; }
   void on_socket_error(int error) override { ADD_FAILURE() << strerror(error); }
+  void on_network_error(const NetworkError &error, std::span<const char> datagram) override {
+    errors_.push_back({error, {datagram.begin(), datagram.end()}});
+  }
 
+  std::vector<std::pair<NetworkError, Bytes>> errors_;
   sdk::Engine engine_{false};
   sdk::RecvQueue queue_{4096};
   std::unique_ptr<Inlet::Scratch> scratch_ = std::make_unique<Inlet::Scratch>();
@@ -120,6 +124,31 @@ class InletTest : public ::testing::Test, public InletSink {
   std::vector<Buffer *> buffers_;
   int writable_ = 0;
 };
+
+// That nobody has a port: which, and what the datagram began with. What comes from others is not
+// held up by it.
+TEST_F(InletTest, TellsWhatTheNetworkSays) {
+  ASSERT_TRUE(inlet_.tell_errors());
+  sdk::SockAddr nobody;
+  {
+    TestSocket gone;
+    nobody = gone.name();
+  }
+  const Bytes bytes = pattern(300, 1), hello = pattern(100, 2);
+  ASSERT_EQ(::sendto(inlet_.fd(), bytes.data(), bytes.size(), 0, nobody.c(), nobody.size()),
+            ssize_t(bytes.size()));
+  post_many(3, 200);
+  peer_.send(name_, hello);
+  for (int i = 0; i < 1000 && errors_.empty(); ++i) engine_.progress();
+  ASSERT_FALSE(errors_.empty());
+  EXPECT_EQ(errors_[0].first.to, nobody);
+  EXPECT_EQ(errors_[0].first.error, ECONNREFUSED);
+  EXPECT_TRUE(errors_[0].first.remote);
+  ASSERT_GE(errors_[0].second.size(), 88u);
+  EXPECT_TRUE(std::equal(errors_[0].second.begin(), errors_[0].second.end(), bytes.begin()));
+  progress();
+  expect(hello);
+}
 
 TEST_F(InletTest, ReadsOneByOne) {
   for (size_t size : {0u, 1u, 100u, 1472u, 65507u}) {

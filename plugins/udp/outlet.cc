@@ -42,14 +42,21 @@ void Outlet::open(int fd) {
 }
 
 int Outlet::send(const sdk::SockAddr &to, const iovec *iov, size_t count) {
-  ssize_t n;
-  if (count == 1) {
-    n = ::sendto(fd_, iov->iov_base, iov->iov_len, MSG_NOSIGNAL, to.c(), to.size());
-  } else {
+  const auto send = [&] {
+    if (count == 1)
+      return ::sendto(fd_, iov->iov_base, iov->iov_len, MSG_NOSIGNAL, to.c(), to.size());
     const msghdr message = message_to(to, iov, count);
-    n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
-  }
+    return ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+  };
+  ssize_t n = send();
   if (n >= 0) return 0;
+  if (stale_errors_ && !is_full(errno)) {
+    n = send();
+    const int error = errno;
+    sink_.on_stale_error();
+    if (n >= 0) return 0;
+    errno = error;
+  }
   return is_full(errno) ? -FI_EAGAIN : -errno;
 }
 
@@ -156,6 +163,7 @@ bool Outlet::give_up_segments(size_t group, int error) {
 }
 
 int Outlet::run(const Datagram *own, int &own_error) {
+  size_t again = SIZE_MAX;  // what was tried twice
   while (head_ != tail_) {
     const size_t messages = build();
     int sent;
@@ -166,6 +174,11 @@ int Outlet::run(const Datagram *own, int &own_error) {
     }
     const int error = errno;
     if (sent <= 0 && is_full(error)) return -FI_EAGAIN;
+    if (sent <= 0 && stale_errors_ && again != head_) {
+      again = head_;
+      sink_.on_stale_error();
+      continue;
+    }
     if (sent <= 0 && give_up_segments(scratch_.datagrams[0], error)) continue;
     const int result = sent > 0 ? 0 : error;
     if (result == 0 && suspect_ != 0) {

@@ -48,6 +48,8 @@ class OutletSink {
  public:
   // `error`: 0, or the socket's errno. `datagram` is about to be forgotten.
   virtual void on_sent(const Datagram &datagram, int error) = 0;
+  // After expect_errors(): a call was answered with what belongs to an earlier datagram, perhaps.
+  virtual void on_stale_error() {}
 
  protected:
   ~OutletSink() = default;
@@ -71,6 +73,8 @@ class Outlet {
       : sink_(sink), scratch_(scratch), stats_(stats), largest_segment_(offload ? SIZE_MAX : 0) {}
 
   void open(int fd);
+  // The socket keeps errors of datagrams that left long ago, and answers the next call with them.
+  void expect_errors() { stale_errors_ = true; }
 
   // At once: 0 or -errno.
   int send(const sdk::SockAddr &to, const iovec *iov, size_t count);
@@ -110,6 +114,7 @@ class Outlet {
   Scratch &scratch_;
   Stats &stats_;
   int fd_ = -1;
+  bool stale_errors_ = false;
   // Comes into being with the first FI_MORE.
   std::unique_ptr<std::array<Datagram, kCapacity>> ring_;
   size_t head_ = 0, tail_ = 0;

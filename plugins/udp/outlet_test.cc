@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "plugins/udp/socket.h"
 #include "plugins/udp/test_socket.h"
 
 namespace weft::udp {
@@ -45,6 +46,30 @@ class OutletTest : public ::testing::Test, public OutletSink {
   std::unique_ptr<Outlet> outlet_;
   std::vector<std::pair<void *, int>> told_;
 };
+
+// The error of a datagram that left long ago is the kernel's answer to the next call: what that is
+// for goes out all the same.
+TEST_F(OutletTest, ErrorsOfEarlierDatagramsLoseNothing) {
+  ASSERT_TRUE(tell_errors(socket_.fd()));
+  outlet_->expect_errors();
+  sdk::SockAddr nobody;
+  {
+    TestSocket gone;
+    nobody = gone.name();
+  }
+  const Bytes bytes = pattern(200, 1);
+  const iovec iov{const_cast<uint8_t *>(bytes.data()), bytes.size()};
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(outlet_->send(nobody, &iov, 1), 0);
+    ASSERT_EQ(outlet_->send(peer_.name(), &iov, 1), 0);
+    expect(peer_, bytes);
+    ASSERT_EQ(outlet_->send(nobody, &iov, 1), 0);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(push(bytes, i % 2 == 0 ? peer_.name() : other_.name()));
+    ASSERT_EQ(outlet_->flush(), 0);
+    for (int i = 0; i < 5; ++i) expect(i % 2 == 0 ? peer_ : other_, bytes);
+  }
+  for (const auto &[context, error] : told_) EXPECT_EQ(error, 0);
+}
 
 TEST_F(OutletTest, SendsOneAtOnce) {
   Bytes bytes = pattern(1000, 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/udp/socket.h"
 
+#include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -146,6 +147,44 @@ Result<void> join_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr 
                                       "endpoint to an address of one"
               : error == EADDRINUSE ? "; the endpoint has joined it already"
                                     : "");
+}
+
+Result<void> tell_errors(int fd) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  getsockname(fd, reinterpret_cast<sockaddr *>(&name), &size);
+  const bool done = name.ss_family == AF_INET6 ? set(fd, IPPROTO_IPV6, IPV6_RECVERR, 1)
+                                               : set(fd, IPPROTO_IP, IP_RECVERR, 1);
+  if (done) return {};
+  const int error = errno;
+  return fail(error, "the socket does not tell what the network says: %s", strerror(error));
+}
+
+bool read_error(int fd, std::span<char> datagram, NetworkError &out) {
+  iovec iov{datagram.data(), datagram.size()};
+  alignas(cmsghdr) char control[256];
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr *>(out.to.c());
+  message.msg_namelen = sizeof out.to;
+  message.msg_iov = &iov;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT);
+  if (n < 0) return false;
+  out.length = size_t(n);
+  out.error = 0;
+  out.remote = false;
+  for (cmsghdr *c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (!(c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) &&
+        !(c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR))
+      continue;
+    sock_extended_err said;
+    std::memcpy(&said, CMSG_DATA(c), sizeof said);
+    out.error = int(said.ee_errno);
+    out.remote = said.ee_origin == SO_EE_ORIGIN_ICMP || said.ee_origin == SO_EE_ORIGIN_ICMP6;
+  }
+  return true;
 }
 
 void leave_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local) {

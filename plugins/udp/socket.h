@@ -14,6 +14,8 @@
 #include <weft/sdk/address.h>
 #include <weft/sdk/unique_fd.h>
 
+#include <span>
+
 #include "plugins/udp/settings.h"
 
 namespace weft::udp {
@@ -31,6 +33,16 @@ Result<void> send_groups_from(int fd, const sdk::SockAddr &local);
 // Membership of `group` on the interface that has the address `local` (any: the kernel chooses by
 // its routes; an IPv6 scope in the group comes first).
 Result<void> join_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
+// The socket keeps what the network says of datagrams that it sent, for read_error().
+Result<void> tell_errors(int fd);
+// The next of them. False: there is none.
+struct NetworkError {
+  int error = 0;        // errno
+  bool remote = false;  // said by ICMP, not by this host
+  sdk::SockAddr to;     // of the datagram
+  size_t length = 0;    // bytes of it that came back
+};
+bool read_error(int fd, std::span<char> datagram, NetworkError &out);
 void leave_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
 // Several sockets of this host may be bound to the group's address, and all get its datagrams.
 Result<void> bind_to_group(int fd, const sdk::SockAddr &group);

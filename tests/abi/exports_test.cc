@@ -168,6 +168,9 @@ TEST(Open, LogCanBeImported) {
   fi_provider provider = acme();
   FI_WARN(&provider, FI_LOG_CORE, "to the %s\n", "application");
   EXPECT_EQ(imported, "to the application\n");
+  EXPECT_EQ(fi_close(&logging.fid), 0);
+  FI_WARN(&provider, FI_LOG_CORE, "to %s again\n", "stderr");
+  EXPECT_EQ(imported, "to the application\n");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Counters (fi_cntr.3): what they count, how one waits for them.
 #include <poll.h>
 
+#include <functional>
 #include <thread>
 
 #include "tests/conformance/harness.h"
@@ -124,14 +125,24 @@ TEST_F(Cntr, TheDescriptorWakesAPoller) {
 
 // ---- what is counted ----
 
-TEST(CntrCounts, EachKindOfOperation) {
+void expect_each_kind(bool late) {
   Options options;
   options.caps = FI_MSG | FI_RMA | FI_RMA_EVENT;
   std::vector<fid_cntr *> counters;
   const uint64_t kinds[] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE};
-  Pair pair(options, options, [&](Side &side) {
+  const auto open = [&](Side &side) {
     for (const uint64_t kind : kinds) counters.push_back(side.count(kind));
-  });
+  };
+  Pair pair(options, options, late ? nullptr : std::function<void(Side &)>(open));
+  if (late) {
+    // What was before does not count.
+    char byte = 1;
+    must(fi_recv(pair.b.ep, &byte, 1, nullptr, 0, nullptr));
+    must(fi_inject(pair.a.ep, &byte, 1, 0));
+    pair.wait(pair.b.rx_cq);
+    open(pair.a);
+    open(pair.b);
+  }
   // The active side's counters come first.
   const auto expect = [&](bool active, std::initializer_list<uint64_t> values) {
     size_t i = active ? 0 : std::size(kinds);
@@ -159,6 +170,14 @@ TEST(CntrCounts, EachKindOfOperation) {
   must(fi_read(pair.a.ep, here.data(), 100, nullptr, 0, 0, key, nullptr));
   expect(true, {3, 0, 1, 2, 0, 0});
   expect(false, {0, 3, 0, 0, 1, 2});
+}
+
+TEST(CntrCounts, EachKindOfOperation) {
+  expect_each_kind(false);
+}
+
+TEST(CntrCounts, EachKindFromThenOnWhereItIsBoundLate) {
+  expect_each_kind(true);
 }
 
 TEST(CntrCounts, BytesInsteadOfOperations) {

@@ -326,10 +326,8 @@ TEST(Getinfo, LimitsThatCannotBeGrantedAreNotOffered) {
       [](fi_info &h) { h.tx_attr->iov_limit = 1000; },
       [](fi_info &h) { h.rx_attr->iov_limit = 1000; },
       [](fi_info &h) { h.tx_attr->rma_iov_limit = 1000; },
-      [](fi_info &h) { h.ep_attr->max_msg_size = SIZE_MAX; },
       [](fi_info &h) { h.ep_attr->tx_ctx_cnt = 1000; },
       [](fi_info &h) { h.ep_attr->rx_ctx_cnt = 1000; },
-      [](fi_info &h) { h.domain_attr->mr_key_size = 16; },
       [](fi_info &h) { h.domain_attr->cq_data_size = 16; },
   };
   for (size_t i = 0; i < std::size(too_much); ++i) {

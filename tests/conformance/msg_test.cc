@@ -359,6 +359,36 @@ TEST(MsgMultiRecv, IsReleasedThoughCompletionsAreSelective) {
   EXPECT_EQ(done.context, &buffer);
 }
 
+// Messages of no bytes use nothing up: what bounds them is the completion queue (fi_domain.3,
+// FI_RM_ENABLED).
+TEST(MsgMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
+  constexpr size_t kQueue = 32, kMessages = 20000;
+  Options options = multi_recv_options();
+  options.rx_cq.size = kQueue;
+  Pair pair(options);
+  std::vector<uint8_t> buffer(1 << 20);
+  post_multi(pair.b.ep, buffer);
+  size_t sent = 0;
+  for (int quiet = 0; quiet < 500 && sent < kMessages; ++quiet) {
+    while (sent < kMessages && fi_inject(pair.a.ep, nullptr, 0, 0) == 0) {
+      ++sent;
+      quiet = 0;
+    }
+    // Progress, without a look at the queue.
+    for (fid_cq *cq : {pair.a.tx_cq.get(), pair.b.tx_cq.get()}) fi_cq_read(cq, nullptr, 0);
+  }
+  std::vector<fi_cq_tagged_entry> entries(kMessages);
+  const ssize_t n = fi_cq_read(pair.b.rx_cq, entries.data(), entries.size());
+  ASSERT_GT(n, 0);
+  EXPECT_LE(size_t(n), kQueue);
+  size_t received = size_t(n);
+  EXPECT_TRUE(pair.until([&] {
+    if (const auto done = poll_cq(pair.b.rx_cq)) received += done->err == 0;
+    return received == sent;
+  })) << received
+      << " of " << sent;
+}
+
 TEST(MsgMultiRecv, ThousandsOfMessages) {
   Pair pair(multi_recv_options());
   constexpr int kCount = 5000, kSize = 100;
@@ -651,6 +681,43 @@ TEST(Msg, CancelOfTheLastReceiveLeavesTheQueueUsable) {
   must(fi_send(pair.a.ep, "six", 4, nullptr, 0, nullptr));
   EXPECT_EQ(pair.wait(pair.b.rx_cq).context, third);
   EXPECT_STREQ(third, "six");
+}
+
+// fi_endpoint.3, fi_cancel: operations posted without a context cannot be cancelled.
+TEST(Msg, WhatHasNoContextIsNotCancelled) {
+  Pair pair;
+  char in[4], out[4] = "abc";
+  must(fi_recv(pair.b.ep, in, 4, nullptr, 0, nullptr));
+  EXPECT_EQ(fi_cancel(pair.b.ep.fid(), nullptr), -FI_ENOENT);
+  must(fi_send(pair.a.ep, out, 4, nullptr, 0, out));
+  EXPECT_EQ(pair.wait(pair.b.rx_cq).err, 0);
+}
+
+// A multi-receive buffer is given back when its last message is through, and says why.
+TEST(Msg, CancelOfABufferThatIsBeingFilledWaits) {
+  Options options;
+  options.caps = FI_MSG | FI_MULTI_RECV;
+  Pair pair(options);
+  constexpr size_t kSize = 8 << 20;
+  std::vector<uint8_t> buffer(2 * kSize), out = pattern(kSize, 3);
+  const iovec iov{buffer.data(), buffer.size()};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.context = &buffer;
+  must(fi_recvmsg(pair.b.ep, &message, FI_MULTI_RECV));
+  must(fi_send(pair.a.ep, out.data(), kSize, nullptr, 0, nullptr));
+  for (const Deadline deadline; buffer[1] != out[1] && !deadline.passed();) pair.b.progress();
+  EXPECT_EQ(fi_cancel(pair.b.ep.fid(), &buffer), 0);
+  EXPECT_FALSE(poll_cq(pair.b.rx_cq).has_value());
+  Done done = pair.wait(pair.b.rx_cq);
+  EXPECT_EQ(done.err, 0);
+  EXPECT_EQ(done.len, kSize);
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), buffer.begin()));
+  done = pair.wait(pair.b.rx_cq);
+  EXPECT_EQ(done.context, &buffer);
+  EXPECT_EQ(done.err, FI_ECANCELED);
+  EXPECT_NE(done.flags & FI_MULTI_RECV, 0u);
 }
 
 TEST(Msg, CancelOfWhatIsDoneChangesNothing) {

@@ -222,7 +222,7 @@ TEST_F(Objects, BindRefusesASharedContextOfAnotherKind) {
   expect_error(fi_ep_bind(side.ep, srx.fid(), 0));
 }
 
-TEST_F(Objects, BindAfterEnableIsRefused) {
+TEST_F(Objects, CountersMayFollowAfterEnableAndEventQueuesMayNot) {
   side.make_unbound_endpoint(info.get());
   must(fi_ep_bind(side.ep, side.eq.fid(), 0));
   must(fi_ep_bind(side.ep, side.tx_cq.fid(), FI_TRANSMIT | FI_RECV));
@@ -230,7 +230,11 @@ TEST_F(Objects, BindAfterEnableIsRefused) {
   Handle<fid_cntr> counter;
   fi_cntr_attr attr{};
   must(fi_cntr_open(side.domain, &attr, counter.out(), nullptr));
-  expect_error(fi_ep_bind(side.ep, counter.fid(), FI_SEND));
+  EXPECT_EQ(fi_ep_bind(side.ep, counter.fid(), FI_SEND), 0);
+  EXPECT_EQ(fi_ep_bind(side.ep, counter.fid(), FI_SEND), -FI_EBUSY) << "one for each event";
+  EXPECT_EQ(fi_ep_bind(side.ep, side.rx_cq.fid(), FI_RECV), -FI_EBUSY);
+  expect_error(fi_ep_bind(side.ep, side.eq.fid(), 0));
+  side.ep.reset();
 }
 
 TEST_F(Objects, ListenWithoutAnEventQueueIsENOEQ) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -370,6 +371,57 @@ TEST(ThreadDomain, WhoSerializesByHimselfNeedsNoLocks) {
     must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));
     must(fi_inject(pair.a.ep, "hello", 6, 0));
     EXPECT_EQ(pair.wait(pair.b.rx_cq).err, 0);
+  }
+}
+
+// An application that posts and then computes: its messages leave although it makes no progress,
+// all of them, also after a time in which it made progress at once.
+TEST(ProgressManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
+  constexpr size_t kBurst = 8;
+  Pair pair;
+  std::vector<std::array<uint8_t, 64>> in(kBurst), out(kBurst);
+  const auto post = [&](uint8_t seed) {
+    for (size_t i = 0; i < kBurst; ++i)
+      must(fi_recv(pair.b.ep, in[i].data(), 64, nullptr, 0, &in[i]));
+    for (size_t i = 0; i < kBurst; ++i) {
+      out[i].fill(uint8_t(seed + i));
+      must(fi_send(pair.a.ep, out[i].data(), 64, nullptr, 0, &out[i]));
+    }
+  };
+  const auto reap = [&](Side &side, fid_cq *cq) {
+    for (size_t i = 0; i < kBurst; ++i) {
+      std::optional<Done> done;
+      EXPECT_TRUE(until([&] { return (done = poll_cq(cq)).has_value(); }, {&side}));
+      EXPECT_EQ(done.value_or(Done{.err = FI_ETIMEDOUT}).err, 0);
+    }
+  };
+  const auto receive = [&] {
+    reap(pair.b, pair.b.receive_cq());
+    EXPECT_EQ(in, out);
+  };
+  for (int phase = 0; phase < 3; ++phase) {
+    SCOPED_TRACE(phase);
+    for (int n = 0; n < 100; ++n) {  // progress follows at once
+      post(uint8_t(n));
+      reap(pair.a, pair.a.tx_cq);
+      receive();
+    }
+    // The first computation may come as a surprise; nobody knows of it before.
+    post(200);
+    const Deadline computing{std::chrono::milliseconds(2)};
+    while (!computing.passed()) {
+    }
+    reap(pair.a, pair.a.tx_cq);
+    receive();
+    // Now everything must be there without any progress of the sender.
+    for (int n = 0; n < 2; ++n) {
+      post(uint8_t(100 + n));
+      receive();
+      const Deadline more{std::chrono::milliseconds(2)};
+      while (!more.passed()) {
+      }
+      reap(pair.a, pair.a.tx_cq);
+    }
   }
 }
 

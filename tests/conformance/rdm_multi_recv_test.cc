@@ -118,6 +118,37 @@ TEST_F(RdmMultiRecv, UnexpectedMessagesGoIntoOneBuffer) {
   }
 }
 
+// Messages of no bytes use nothing up: what bounds them is the completion queue (fi_domain.3,
+// FI_RM_ENABLED).
+TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  constexpr size_t kQueue = 32, kMessages = 20000, kSlack = 512;  // what was read at once
+  Options options = with_multi_recv();
+  options.rx_cq.size = kQueue;
+  Net net(2, options);
+  std::vector<uint8_t> buffer(1 << 20);
+  post(net[1], buffer);
+  size_t sent = 0, received = 0;
+  for (int quiet = 0; quiet < 500 && sent < kMessages; ++quiet) {
+    while (sent < kMessages && fi_inject(net[0].ep, nullptr, 0, net.at(0, 1)) == 0) {
+      ++sent;
+      quiet = 0;
+    }
+    // Progress, without a look at the queue.
+    for (size_t i : {0, 1}) fi_cq_read(net[i].tx_cq, nullptr, 0);
+  }
+  std::vector<fi_cq_tagged_entry> entries(kMessages);
+  const ssize_t n = fi_cq_read(net[1].rx_cq, entries.data(), entries.size());
+  ASSERT_GT(n, 0);
+  EXPECT_LE(size_t(n), kQueue + kSlack);
+  received = size_t(n);
+  EXPECT_TRUE(net.until([&] {
+    if (const auto done = poll(net[1].rx_cq)) received += done->err == 0;
+    return received == sent;
+  })) << received
+      << " of " << sent;
+}
+
 TEST_F(RdmMultiRecv, CancelGivesTheBufferBack) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -182,6 +183,61 @@ TEST(RdmManual, CountersMakeProgress) {
   });
   EXPECT_TRUE(net.until([&] { return both() == 2; }));
   EXPECT_EQ(in, out);
+}
+
+// An application that posts and then computes: its messages leave although it makes no progress,
+// all of them, also after a time in which it made progress at once.
+TEST(RdmManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
+  covers("FI_PROGRESS_MANUAL");
+  if (stack().find("udp") != std::string::npos) GTEST_SKIP() << "rxd paces by its own progress";
+  constexpr size_t kBurst = 8;
+  Options options;
+  options.progress = FI_PROGRESS_MANUAL;
+  Net net(2, options);
+  net.exchange(0, 1);
+  std::vector<std::array<uint8_t, 64>> in(kBurst), out(kBurst);
+  const auto post = [&](uint64_t seed) {
+    for (size_t i = 0; i < kBurst; ++i)
+      must(fi_trecv(net[1].ep, in[i].data(), 64, nullptr, FI_ADDR_UNSPEC, seed, 0, &in[i]));
+    for (size_t i = 0; i < kBurst; ++i) {
+      out[i].fill(uint8_t(seed + i));
+      must(fi_tsend(net[0].ep, out[i].data(), 64, nullptr, net.at(0, 1), seed, &out[i]));
+    }
+  };
+  const auto receive = [&] {
+    for (size_t i = 0; i < kBurst; ++i) EXPECT_EQ(net.wait(net[1].receive_cq()).err, 0);
+    EXPECT_EQ(in, out);
+  };
+  const auto end = [&] {
+    for (size_t i = 0; i < kBurst; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  };
+  for (int phase = 0; phase < 3; ++phase) {
+    SCOPED_TRACE(phase);
+    for (uint64_t n = 0; n < 100; ++n) {  // progress follows at once
+      post(n);
+      net[0].progress();
+      receive();
+      end();
+    }
+    // The first computation may come as a surprise; nobody knows of it before.
+    post(200);
+    const Deadline computing{std::chrono::milliseconds(2)};
+    while (!computing.passed()) {
+    }
+    end();
+    receive();
+    // Now everything must be there without any progress of the sender.
+    for (uint64_t n = 201; n < 203; ++n) {
+      post(n);
+      net.set_asleep(0, true);
+      receive();
+      const Deadline more{std::chrono::milliseconds(2)};
+      while (!more.passed()) {
+      }
+      net.set_asleep(0, false);
+      end();
+    }
+  }
 }
 
 }  // namespace

@@ -416,6 +416,40 @@ TEST(RdmRma, RmaEventsCountAtTheTarget) {
   EXPECT_EQ(fi_cntr_read(writes), 3u);
 }
 
+// What a layer does to fetch a message is its own affair: programs that wait on such a counter
+// would take it for data that somebody put into their regions.
+TEST(RdmRma, MessagesAreNoRemoteAccesses) {
+  RDM_NEEDS(FI_RMA | FI_RMA_EVENT);
+  std::vector<fid_cntr *> counters;
+  std::vector<uint8_t> window(8), local(8);
+  Net net(2, with_rma(FI_RMA_EVENT), [&](Node &node) {
+    counters.push_back(node.count(FI_REMOTE_WRITE));
+    counters.push_back(node.count(FI_REMOTE_READ));
+  });
+  std::vector<size_t> sizes = edges();
+  sizes.push_back(3 << 20);
+  for (const size_t size : sizes) {
+    SCOPED_TRACE(size);
+    net.exchange(0, 1, size);
+    net.exchange(1, 0, size);
+  }
+  net.settle();
+  for (size_t i = 0; i < counters.size(); ++i) EXPECT_EQ(fi_cntr_read(counters[i]), 0u) << i;
+  // What is one, counts.
+  fid_mr *region =
+      net[1].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+  const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);
+  net.post([&] {
+    return fi_write(net[0].ep, local.data(), 8, nullptr, net.at(0, 1), at, key, nullptr);
+  });
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  net.wait_count(counters[2], 1);
+  net.post(
+      [&] { return fi_read(net[0].ep, local.data(), 8, nullptr, net.at(0, 1), at, key, nullptr); });
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  net.wait_count(counters[3], 1);
+}
+
 // A thousand operations at once, each to its own place.
 TEST(RdmRma, ManyAtOnce) {
   RDM_NEEDS(FI_RMA);

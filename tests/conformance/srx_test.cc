@@ -180,6 +180,85 @@ TEST(Srx, MultiReceiveBuffersAreShared) {
   EXPECT_EQ(received, sent);
 }
 
+// Messages lie one behind the other in one buffer: several vectors are none.
+TEST(Srx, AMultiReceiveBufferIsOneVector) {
+  Hub h(FI_MULTI_RECV);
+  // The parts lie such that what goes on behind the first is seen.
+  std::vector<uint8_t> bytes(4096, 0xca);
+  const iovec iov[2] = {{bytes.data(), 64}, {bytes.data() + 2048, 64}};
+  fi_msg message{};
+  message.msg_iov = iov;
+  message.context = &bytes;
+  for (size_t count : {0, 2}) {
+    message.iov_count = count;
+    EXPECT_EQ(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV), -FI_EINVAL) << count;
+  }
+  const iovec null{nullptr, 64};
+  message.msg_iov = &null;
+  message.iov_count = 1;
+  EXPECT_EQ(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV), -FI_EINVAL);
+  EXPECT_EQ(fi_recvmsg(h.hub->srx, &message, 0), 0) << "programs do so, and nothing fits in there";
+
+  // As a default of the context it holds for every call.
+  fi_rx_attr attr = *h.hub->info->rx_attr;
+  attr.op_flags = FI_MULTI_RECV;
+  Handle<fid_ep> context;
+  must(fi_srx_context(h.hub->domain, &attr, context.out(), nullptr));
+  EXPECT_EQ(fi_recvv(context, iov, nullptr, 2, 0, &bytes), -FI_EINVAL);
+
+  for (int i = 0; i < 4; ++i) must(fi_inject(h.callers[0]->ep, &i, sizeof i, 0));
+  for (int i = 0; i < 30; ++i) h.progress();
+  EXPECT_EQ(bytes, std::vector<uint8_t>(4096, 0xca));
+}
+
+// What is being written to is given back when that is over, and not before.
+TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
+  Hub h(FI_MULTI_RECV);
+  constexpr size_t kSize = 8 << 20;
+  std::vector<uint8_t> buffer(2 * kSize), out = pattern(kSize, 3);
+  const iovec iov{buffer.data(), buffer.size()};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.context = &buffer;
+  must(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV));
+  must(fi_send(h.callers[0]->ep, out.data(), kSize, nullptr, 0, nullptr));
+  // Until the first byte of it is there; the rest waits for its sender to go on.
+  for (const Deadline deadline; buffer[1] != out[1] && !deadline.passed();) h.hub->progress();
+  ASSERT_EQ(buffer[1], out[1]);
+  EXPECT_EQ(fi_cancel(h.hub->srx.fid(), &buffer), 0);
+  EXPECT_EQ(fi_cancel(h.hub->srx.fid(), &buffer), -FI_ENOENT) << "it is cancelled already";
+  for (int i = 0; i < 3; ++i) h.hub->progress();
+  EXPECT_FALSE(poll_cq(h.hub->rx_cq).has_value()) << "reported while it is written to";
+  // What else comes goes elsewhere.
+  char small[8] = {};
+  must(fi_recv(h.hub->srx, small, sizeof small, nullptr, 0, small));
+  must(fi_inject(h.callers[1]->ep, "hello", 6, 0));
+  Done done = h.wait(h.hub->rx_cq);
+  if (done.context == small) {
+    EXPECT_STREQ(small, "hello");
+    done = h.wait(h.hub->rx_cq);
+  }
+  EXPECT_EQ(done.context, &buffer);
+  EXPECT_EQ(done.err, 0);
+  EXPECT_EQ(done.len, kSize);
+  EXPECT_EQ(done.flags & FI_MULTI_RECV, 0u);
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), buffer.begin()));
+  done = h.wait(h.hub->rx_cq);
+  EXPECT_EQ(done.context, &buffer);
+  EXPECT_EQ(done.err, FI_ECANCELED);
+  EXPECT_NE(done.flags & FI_MULTI_RECV, 0u);
+}
+
+TEST(Srx, WhatHasNoContextIsNotCancelled) {
+  Hub h;
+  char in[8];
+  must(fi_recv(h.hub->srx, in, sizeof in, nullptr, 0, nullptr));
+  EXPECT_EQ(fi_cancel(h.hub->srx.fid(), nullptr), -FI_ENOENT);
+  must(fi_inject(h.callers[0]->ep, "hello", 6, 0));
+  EXPECT_EQ(h.wait(h.hub->rx_cq).err, 0);
+}
+
 TEST(Srx, AFullContextIsEAGAIN) {
   Hub h(0, 16);
   char in[4];

@@ -13,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "tools/stats/lines.h"
 #include "tools/stats/output.h"
 #include "tools/stats/segment.h"
 #include "tools/weft/text.h"
@@ -20,69 +21,9 @@
 namespace weft::cli {
 namespace {
 
-using stats::Row;
+using stats::Line;
 using stats::Snapshot;
 using stats::snapshots_of;
-
-// 1234567 as 1.23M.
-std::string short_number(double value) {
-  static constexpr const char *kUnits[] = {"", "k", "M", "G", "T", "P"};
-  size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < std::size(kUnits)) {
-    value /= 1000;
-    ++unit;
-  }
-  char text[32];
-  const int digits = value >= 99.5 || value == static_cast<double>(static_cast<int>(value)) ? 0
-                     : value >= 9.95                                                        ? 1
-                                                                                            : 2;
-  std::snprintf(text, sizeof text, "%.*f%s", digits, value, kUnits[unit]);
-  return text;
-}
-
-// What one line of the table says; of an interval, or since counting began.
-struct Line {
-  uint64_t pid;
-  std::string program, element, operation, peer;
-  double calls = 0, bytes = 0, again = 0, errors = 0;  // per second, or in all
-  double p50 = -1, p99 = -1;                           // ns; negative: nothing was measured
-};
-
-double value(const Row &row, const char *name) {
-  return static_cast<double>(row.value(name).value_or(0));
-}
-
-Line line_of(const Snapshot &snapshot, const Row &row, double seconds) {
-  Line line{snapshot.pid, snapshot.program, row.label("element"), row.label("operation"),
-            row.label("peer")};
-  const bool queue = row.schema->name == "queue";
-  line.calls = value(row, queue ? "reads" : "calls") / seconds;
-  line.bytes = value(row, queue ? "received_bytes" : "bytes") / seconds;
-  line.again = value(row, queue ? "empty" : "again") / seconds;
-  line.errors = value(row, "errors") / seconds;
-  const auto *times = row.histogram("latency");
-  if (times == nullptr || stats::total(times->second) == 0) times = row.histogram("post");
-  if (times != nullptr && stats::total(times->second) != 0) {
-    line.p50 = stats::quantile(*times->first, times->second, 0.5);
-    line.p99 = stats::quantile(*times->first, times->second, 0.99);
-  }
-  return line;
-}
-
-std::vector<Line> lines_of(const std::vector<Snapshot> &snapshots, double seconds) {
-  std::vector<Line> lines;
-  for (const Snapshot &snapshot : snapshots) {
-    for (const Row &row : stats::merged(snapshot.rows, {"object", "stack"}))
-      lines.push_back(line_of(snapshot, row, seconds));
-  }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const Line &a, const Line &b) { return a.calls > b.calls; });
-  return lines;
-}
-
-std::string time_text(double ns) {
-  return ns < 0 ? "-" : short_number(ns) + "ns";
-}
 
 void print_table(const std::vector<Line> &lines, bool rates) {
   if (lines.empty()) {
@@ -94,8 +35,9 @@ void print_table(const std::vector<Line> &lines, bool rates) {
                rates ? "ERRORS/S" : "ERRORS", "P50", "P99"});
   for (const Line &line : lines) {
     table.add({std::to_string(line.pid), line.program, line.element, line.operation, line.peer,
-               short_number(line.calls), short_number(line.bytes), short_number(line.again),
-               short_number(line.errors), time_text(line.p50), time_text(line.p99)},
+               stats::short_number(line.calls), stats::short_number(line.bytes),
+               stats::short_number(line.again), stats::short_number(line.errors),
+               stats::duration_text(line.p50), stats::duration_text(line.p99)},
               line.errors > 0 ? Emphasis::kBad : Emphasis::kNone);
   }
   table.print();
@@ -119,25 +61,6 @@ Json lines_json(const std::vector<Line> &lines) {
   return json;
 }
 
-// What happened since an earlier look. A process that was not there yet began with nothing.
-std::vector<Snapshot> since(std::vector<Snapshot> now, const std::vector<Snapshot> &before) {
-  for (Snapshot &snapshot : now) {
-    snapshot.rows = stats::merged(std::move(snapshot.rows), {"object", "stack"});
-    const auto earlier = std::find_if(before.begin(), before.end(), [&](const Snapshot &one) {
-      return one.pid == snapshot.pid && one.opened_ns == snapshot.opened_ns;
-    });
-    if (earlier == before.end()) continue;
-    const std::vector<Row> rows = stats::merged(earlier->rows, {"object", "stack"});
-    for (Row &row : snapshot.rows) {
-      const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row &one) {
-        return one.schema->name == row.schema->name && one.labels == row.labels;
-      });
-      if (same != rows.end()) row.subtract(*same);
-    }
-  }
-  return now;
-}
-
 struct StatsOptions {
   uint64_t pid = 0;
   bool json = false;
@@ -150,7 +73,7 @@ Result<int> stats_command(const StatsOptions &options) {
     for (const Snapshot &snapshot : snapshots) json.push_back(stats::to_json(snapshot));
     print_json({{"processes", std::move(json)}});
   } else {
-    print_table(lines_of(snapshots, 1), false);
+    print_table(stats::lines_of(snapshots, 1), false);
   }
   return snapshots.empty() ? kExitNo : kExitOk;
 }
@@ -166,7 +89,7 @@ struct TopOptions {
 Result<int> top_command(const TopOptions &options) {
   if (options.once) {
     WEFT_TRY(const std::vector<Snapshot> snapshots, snapshots_of(options.pid));
-    const std::vector<Line> lines = lines_of(snapshots, 1);
+    const std::vector<Line> lines = stats::lines_of(snapshots, 1);
     if (options.json)
       print_json({{"lines", lines_json(lines)}});
     else
@@ -182,7 +105,7 @@ Result<int> top_command(const TopOptions &options) {
     WEFT_TRY(std::vector<Snapshot> now, snapshots_of(options.pid));
     const double seconds = std::chrono::duration<double>(Clock::now() - at).count();
     at = Clock::now();
-    std::vector<Line> lines = lines_of(since(now, before), seconds);
+    std::vector<Line> lines = stats::lines_of(stats::since(now, before), seconds);
     std::erase_if(lines, [](const Line &line) {
       return line.calls == 0 && line.again == 0 && line.errors == 0;
     });

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/fuzz/odd_numbers.h"
+#include "tools/stats/lines.h"
 #include "tools/stats/output.h"
 #include "tools/stats/segment.h"
 
@@ -26,5 +28,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   (void)weft::stats::to_json(*snapshot).dump(-1, ' ', false,
                                              nlohmann::json::error_handler_t::replace);
   (void)weft::stats::prometheus({*snapshot});
+  // As `weft stats` and two looks of `weft top` do.
+  for (const weft::stats::Line &line : weft::stats::lines_of({*snapshot}, 1)) {
+    if (weft::stats::duration_text(line.p50).empty() ||
+        weft::stats::short_number(line.calls).empty())
+      std::abort();
+  }
+  if (const auto later = weft::stats::read_segment(source))
+    (void)weft::stats::lines_of(weft::stats::since({*later}, {*snapshot}), 0.5);
   return 0;
 }

@@ -108,6 +108,8 @@ class Reader {
           entry.field_count > head_.field_count - entry.first_field ||
           entry.record_size < sizeof(Record) || entry.record_size > kMaxRecord)
         return fail(FI_EINVAL, "type %u of the segment is damaged", i);
+      // Fields lie side by side: what they take together is bounded by what is there.
+      uint64_t left = entry.record_size - sizeof(Record);
       for (uint32_t f = 0; f < entry.field_count; ++f) {
         FieldEntry field;
         if (!get(head_.fields + uint64_t{entry.first_field + f} * head_.field_size, field))
@@ -118,8 +120,10 @@ class Reader {
         const bool fits = field.offset >= sizeof(Record) && field.offset <= entry.record_size &&
                           field.count <= (entry.record_size - field.offset) / width(field.type);
         const bool whole = field.kind == kLabel || field.type != kText;
-        if (!fits || !whole || field.count == 0 || field.sub_bits > 16)
+        const uint64_t taken = fits ? field.count * width(field.type) : 0;
+        if (!fits || !whole || field.count == 0 || field.sub_bits > 16 || taken > left)
           return fail(FI_EINVAL, "field %u of type %u of the segment is damaged", f, i);
+        left -= taken;
         Field &out = schema->fields.emplace_back();
         out = {text(field.name), text(field.unit), text(field.help), field.kind, field.type,
                field.offset,     field.count,      field.sub_bits,   {}};

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <thread>
 
 #include "plugins/hook-profile/segment.h"
+#include "tools/stats/lines.h"
 #include "tools/stats/output.h"
 
 namespace weft::stats {
@@ -173,6 +175,55 @@ TEST_F(Segments, DamageIsAnError) {
   EXPECT_THAT(with(head.fields + offsetof(profile::FieldEntry, offset), 1u << 31, 4),
               HasSubstr("field 0"));
   EXPECT_THAT(with(head.records + offsetof(profile::Record, size), 0, 4), HasSubstr("record at"));
+}
+
+// Many types of many fields that all lie in the same bytes would be gigabytes of rows.
+TEST_F(Segments, FieldsTakeNoMoreThanTheirRecord) {
+  segment_->operation(labels(1));
+  std::string bad = bytes();
+  profile::Header head;
+  std::memcpy(&head, bad.data(), sizeof head);
+  profile::TypeEntry type;
+  std::memcpy(&type, bad.data() + head.types, sizeof type);
+  ASSERT_GT(type.field_count, 1u);
+  for (uint32_t f = 0; f < type.field_count; ++f) {
+    char *at = bad.data() + head.fields + size_t{type.first_field + f} * head.field_size;
+    profile::FieldEntry field;
+    std::memcpy(&field, at, sizeof field);
+    field.kind = profile::kHistogram;
+    field.type = profile::kU64;
+    field.offset = sizeof(profile::Record);
+    field.count = (type.record_size - field.offset) / 8;
+    std::memcpy(at, &field, sizeof field);
+  }
+  EXPECT_THAT(read_bytes(bad).error().text,
+              HasSubstr("field 1 of type 0 of the segment is damaged"));
+}
+
+// Whatever number stands in whatever field: refused, or read, and it comes to an end.
+TEST_F(Segments, AFieldMayHoldAnyNumber) {
+  segment_->operation(labels(1));
+  segment_->operation(labels(2, "other"));
+  const std::string good = bytes();
+  profile::Header head;
+  std::memcpy(&head, good.data(), sizeof head);
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGALRM, &action, nullptr);
+  alarm(100);
+  for (size_t at = 0; at + 8 <= head.records + 256; at += 4) {
+    for (const size_t width : {4, 8}) {
+      const uint64_t all = width == 4 ? UINT32_MAX : UINT64_MAX;
+      for (const uint64_t value : {uint64_t{0}, uint64_t{1}, all, all - 1, all / 2, all / 2 + 1}) {
+        std::string bad = good;
+        std::memcpy(bad.data() + at, &value, width);
+        const Result<Snapshot> read = read_bytes(bad);
+        if (read) (void)lines_of(since({*read}, {*read}), 1);
+        if (read && at % 32 == 0) (void)prometheus({*read});
+      }
+    }
+  }
+  alarm(0);
 }
 
 TEST_F(Segments, WriterThatNeverEndsDoesNotHangAReader) {

@@ -5,14 +5,11 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
-#include <weft/runtime_dir.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -22,6 +19,7 @@
 #include "tools/trace/report.h"
 #include "tools/trace/snapshot.h"
 #include "tools/weft/control.h"
+#include "tools/weft/recorded.h"
 #include "tools/weft/text.h"
 
 namespace weft::cli {
@@ -127,7 +125,6 @@ class Patience {
   }
   Patience(const Patience &) = delete;
   Patience &operator=(const Patience &) = delete;
-  const sigset_t &before() const { return before_; }
 
   void wait(pid_t pid, double seconds) const {
     const int process = int(syscall(SYS_pidfd_open, pid, 0));
@@ -187,38 +184,6 @@ Result<std::vector<Snapshot>> record_processes(const Options &options) {
   return processes;
 }
 
-// A folder of its own for the traces of one command.
-class Folder {
- public:
-  static Result<std::unique_ptr<Folder>> create() {
-    WEFT_TRY(std::string path, runtime_directory());
-    path += "/record-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) {
-      const int code = errno;
-      return fail(code, "%s: %s", path.c_str(), strerror(code));
-    }
-    return std::unique_ptr<Folder>(new Folder(path));
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string &path() const { return path_; }
-  std::vector<std::string> traces() const {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (std::filesystem::directory_iterator it(path_, error), end; !error && it != end;
-         it.increment(error))
-      found.push_back(it->path().string());
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-
- private:
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
-
 // The environment of the command, with the hook outermost.
 void set_environment(const std::string &folder,
                      const std::vector<std::pair<std::string, std::string>> &params) {
@@ -239,32 +204,10 @@ void set_environment(const std::string &folder,
 
 Result<std::vector<Snapshot>> record_command(const Options &options, int &status) {
   WEFT_TRY(const auto params, params_of(options));
-  WEFT_TRY(const std::unique_ptr<Folder> folder, Folder::create());
-  std::vector<char *> arguments;
-  for (const std::string &word : options.command)
-    arguments.push_back(const_cast<char *>(word.c_str()));
-  arguments.push_back(nullptr);
-  // Ctrl-C is for the command, which shares our terminal: what it recorded is saved all the same.
-  const Patience patience;
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child < 0) {
-    const int code = errno;
-    return fail(code, "fork: %s", strerror(code));
-  }
-  if (child == 0) {
-    sigprocmask(SIG_SETMASK, &patience.before(), nullptr);
-    set_environment(folder->path(), params);
-    execvp(arguments[0], arguments.data());
-    std::fprintf(stderr, "weft trace record: %s: %s\n", arguments[0], strerror(errno));
-    _exit(127);
-  }
-  int raw = 0;
-  while (waitpid(child, &raw, 0) < 0 && errno == EINTR) {
-  }
-  status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("record"));
+  WEFT_TRY(status, run_command(options.command, [&] { set_environment(folder->path(), params); }));
   std::vector<Snapshot> processes;
-  for (const std::string &path : folder->traces()) {
+  for (const std::string &path : folder->files()) {
     if (auto snapshot = trace::read_process(path))
       processes.push_back(std::move(*snapshot));
     else

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whatever lies where a trace should: a process's file or a saved one, then all that is made of it.
+// Whatever lies where a trace should: a process's file or a saved one, read as a file, then all
+// that is made of it by `weft trace report` and `weft trace convert`.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <sstream>
 
+#include "tests/fuzz/odd_numbers.h"
 #include "tools/trace/convert.h"
 #include "tools/trace/report.h"
 #include "tools/trace/snapshot.h"
@@ -16,6 +21,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::vector<uint64_t> words((size + 7) / 8);
   if (size > 0) std::memcpy(words.data(), data, size);
   const auto *bytes = reinterpret_cast<const uint8_t *>(words.data());
+  // The way of a file.
+  const int fd = memfd_create("trace", MFD_CLOEXEC);
+  if (fd >= 0) {
+    if (write(fd, data, size) == ssize_t(size)) {
+      const std::string path = "/proc/self/fd/" + std::to_string(fd);
+      (void)read_header(path);
+      if (auto file = read_any(path)) (void)to_saved(*file);
+    }
+    close(fd);
+  }
   std::vector<Snapshot> processes;
   if (auto one = read_bytes({bytes, size})) processes.push_back(std::move(*one));
   if (auto saved = parse_saved({reinterpret_cast<const char *>(data), size})) {

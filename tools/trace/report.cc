@@ -42,8 +42,8 @@ bool is_read(Op op) {
 
 Json operations(const Timeline &timeline, size_t process) {
   std::map<std::pair<std::string, Op>, OpCount> counts;
-  for (const Event &event : timeline.events) {
-    if (event.process != process || event.op() == Op::retries) continue;
+  for (const Event &event : timeline.events_of(process)) {
+    if (event.op() == Op::retries) continue;
     OpCount &count = counts[{element_of(timeline, event), event.op()}];
     ++count.calls;
     if (event.record->result < 0) ++count.errors;
@@ -53,8 +53,8 @@ Json operations(const Timeline &timeline, size_t process) {
     if (kind != Kind::note && event.measured)
       count.durations.push_back(event.end_ns - event.begin_ns);
   }
-  for (const Span &span : timeline.spans) {
-    if (span.process != process || span.end != SpanEnd::completed) continue;
+  for (const Span &span : timeline.spans_of(process)) {
+    if (span.end != SpanEnd::completed) continue;
     const Event &post = timeline.events[span.post];
     counts[{element_of(timeline, post), post.op()}].latencies.push_back(span.end_ns -
                                                                         span.begin_ns);
@@ -99,8 +99,8 @@ Json waiting(const Timeline &timeline, size_t process) {
   };
   std::map<uint64_t, Wait> queues;
   const ClockInfo &clock = (*timeline.processes)[process].clock;
-  for (const Event &event : timeline.events) {
-    if (event.process != process || !is_read(event.op())) continue;
+  for (const Event &event : timeline.events_of(process)) {
+    if (!is_read(event.op())) continue;
     Wait &wait = queues[event.record->object];
     ++wait.reads;
     int64_t ns = event.op() == Op::cq_sread || event.op() == Op::cq_sreadfrom
@@ -140,8 +140,7 @@ Json ping_pongs(const Timeline &timeline, size_t process) {
     uint64_t bytes;
   };
   std::vector<Step> steps;
-  for (const Span &span : timeline.spans) {
-    if (span.process != process) continue;
+  for (const Span &span : timeline.spans_of(process)) {
     const Event &post = timeline.events[span.post];
     if (post.op() > Op::trecvmsg || (span.receives && span.end != SpanEnd::completed)) continue;
     steps.push_back({span.receives ? span.end_ns : span.begin_ns, post.record->object,
@@ -177,8 +176,8 @@ Json ping_pongs(const Timeline &timeline, size_t process) {
 
 Json pairs_of(const Timeline &timeline, size_t process) {
   std::map<std::pair<std::string, size_t>, std::vector<int64_t>> delays;
-  for (const Span &span : timeline.spans) {
-    if (span.process != process || span.receives || span.pair == kNone) continue;
+  for (const Span &span : timeline.spans_of(process)) {
+    if (span.receives || span.pair == kNone) continue;
     const Span &other = timeline.spans[span.pair];
     delays[{element_of(timeline, timeline.events[span.post]), other.process}].push_back(
         other.end_ns - span.begin_ns);
@@ -258,8 +257,7 @@ Json make_report(const Timeline &timeline, const ReportOptions &options) {
     one["pairs"] = pairs_of(timeline, p);
 
     std::vector<const Span *> slow, open;
-    for (const Span &span : timeline.spans) {
-      if (span.process != p) continue;
+    for (const Span &span : timeline.spans_of(p)) {
       // A receive lasts until somebody sends: that is waiting, not slowness.
       if (span.end == SpanEnd::failed || (span.end == SpanEnd::completed && !span.receives))
         slow.push_back(&span);

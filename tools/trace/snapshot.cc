@@ -24,6 +24,8 @@ namespace {
 
 constexpr const char kSavedMagic[] = "weft trace";
 constexpr uint32_t kSavedVersion = 1;
+// Sixteen times what a process can write at most; a file with holes may seem to have any size.
+constexpr uint64_t kMaxFile = uint64_t{1} << 36;
 
 // Bytes that are part of no UTF-8 character, which protobuf and JSON refuse, become '?'; a name
 // that was cut may end in some.
@@ -112,21 +114,23 @@ ThreadInfo read_ring(const FileHeader &h, const uint8_t *ring, ClockInfo &clock)
   const uint64_t count = std::min<uint64_t>(thread.written, h.record_count);
   const uint8_t *records = ring + h.ring_header_size;
   thread.records.reserve(count);
-  // One more than is counted: the last may have been whole before the count was.
-  for (uint64_t n = header.head - count; n <= header.head; ++n) {
+  // One more than is counted: the last may have been whole before the count was. Numbers may wrap:
+  // `head` is what the file says.
+  for (uint64_t i = 0; i <= count; ++i) {
+    const uint64_t n = header.head - count + i;
     const uint8_t *place = records + (n & (h.record_count - 1)) * sizeof(Record);
     const auto wanted = uint32_t(n + 1) != 0 ? uint32_t(n + 1) : 1;
     if (load_sequence(place) != wanted) {
-      if (n < header.head) ++thread.torn;
+      if (i < count) ++thread.torn;
       continue;
     }
     const auto record = load<Record>(place);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (load_sequence(place) != wanted) {
-      if (n < header.head) ++thread.torn;
+      if (i < count) ++thread.torn;
       continue;
     }
-    if (n == header.head) ++thread.written;
+    if (i == count) ++thread.written;
     thread.records.push_back(record);
     thread.records.back().sequence = wanted;
   }
@@ -205,6 +209,9 @@ Result<std::unique_ptr<Mapping>> map(const std::string &path) {
   if (!S_ISREG(found.st_mode) || found.st_size == 0)
     return fail(FI_EINVAL, "%s: not a trace: %s", path.c_str(),
                 S_ISREG(found.st_mode) ? "it is empty" : "no ordinary file");
+  if (uint64_t(found.st_size) > kMaxFile)
+    return fail(FI_E2BIG, "%s: not a trace: it has %lld bytes", path.c_str(),
+                static_cast<long long>(found.st_size));
   void *bytes = mmap(nullptr, size_t(found.st_size), PROT_READ, MAP_SHARED, fd.get(), 0);
   if (bytes == MAP_FAILED) {
     const int code = errno;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -243,29 +244,35 @@ bool same_address(const std::string &a, const std::string &b, bool same_host) {
 
 class Pairing {
  public:
-  explicit Pairing(Timeline &timeline) : timeline_(timeline) {}
+  explicit Pairing(Timeline &timeline)
+      : timeline_(timeline), steps_left_(kSteps + 20 * uint64_t(timeline.spans.size())) {}
 
   void run() {
+    index();
     collect();
     for (const auto &[key, sends] : sends_) {
       const auto [process, id, peer] = key;
       const ObjectInfo *from = timeline_.object(process, id);
       if (from == nullptr) continue;
       const std::string to =
-          from->ep_type == FI_EP_MSG ? from->peer : peer_address(process, *from, peer);
+          from->ep_type == FI_EP_MSG ? from->peer : peer_address(process, from->av, peer);
       if (to.empty()) continue;
-      for (size_t other = 0; other < timeline_.processes->size(); ++other) {
+      const auto targets = targets_.find(port_of(to));
+      if (targets == targets_.end()) continue;
+      for (const auto &[other, target] : targets->second) {
+        if (!take_steps(1)) {
+          timeline_.pairs_left_out[process] += sends.size();
+          break;
+        }
         const bool same_host =
             (*timeline_.processes)[other].host == (*timeline_.processes)[process].host;
-        for (const ObjectInfo &target : (*timeline_.processes)[other].objects) {
-          if (other == process && target.id == id) continue;
-          if (target.ep_type != from->ep_type || target.element != from->element ||
-              !same_address(target.address, to, same_host))
-            continue;
-          if (from->ep_type == FI_EP_MSG && !same_address(target.peer, from->address, same_host))
-            continue;
-          match(sends, process, *from, other, target);
-        }
+        if (other == process && target->id == id) continue;
+        if (target->ep_type != from->ep_type || target->element != from->element ||
+            !same_address(target->address, to, same_host))
+          continue;
+        if (from->ep_type == FI_EP_MSG && !same_address(target->peer, from->address, same_host))
+          continue;
+        match(sends, process, *from, other, *target);
       }
     }
   }
@@ -274,38 +281,63 @@ class Pairing {
   // sent.
   void estimate() {
     const auto &processes = *timeline_.processes;
+    // Least seeming delays, 0 to p and p to 0.
+    std::vector<int64_t> there(processes.size(), INT64_MAX), back = there;
+    std::vector<int64_t> change(processes.size(), 0);
+    for (const Span &span : timeline_.spans) {
+      if (span.receives || span.pair == kNone) continue;
+      const Span &other = timeline_.spans[span.pair];
+      const int64_t delay = other.end_ns - span.begin_ns;
+      if (span.process == 0) there[other.process] = std::min(there[other.process], delay);
+      if (other.process == 0) back[span.process] = std::min(back[span.process], delay);
+    }
     for (size_t p = 1; p < processes.size(); ++p) {
       if (processes[p].boot_id == processes[0].boot_id && !processes[p].boot_id.empty()) continue;
-      int64_t there = INT64_MAX, back = INT64_MAX;  // least seeming delays, 0 to p and p to 0
-      for (const Span &span : timeline_.spans) {
-        if (span.receives || span.pair == kNone) continue;
-        const Span &other = timeline_.spans[span.pair];
-        if (span.process == 0 && other.process == p)
-          there = std::min(there, other.end_ns - span.begin_ns);
-        if (span.process == p && other.process == 0)
-          back = std::min(back, other.end_ns - span.begin_ns);
-      }
+      if (there[p] == INT64_MAX || back[p] == INT64_MAX) continue;
+      change[p] = (back[p] - there[p]) / 2;
       ClockOffset &offset = timeline_.offsets[p];
-      if (there == INT64_MAX || back == INT64_MAX) continue;
-      const int64_t change = (back - there) / 2;
-      offset.ns += change;
+      offset.ns += change[p];
       offset.how = "estimated from the least delays both ways: to within " +
-                   std::to_string((there + back) / 2) + " ns";
-      for (Event &event : timeline_.events) {
-        if (event.process != p) continue;
-        event.begin_ns += change;
-        event.end_ns += change;
-      }
-      for (Span &span : timeline_.spans) {
-        if (span.process != p) continue;
-        span.begin_ns += change;
-        span.end_ns += change;
-      }
+                   std::to_string((there[p] + back[p]) / 2) + " ns";
     }
+    const auto shift = [&](auto &one) {
+      one.begin_ns += change[one.process];
+      one.end_ns += change[one.process];
+    };
+    for (Event &event : timeline_.events) shift(event);
+    for (Span &span : timeline_.spans) shift(span);
   }
 
  private:
   using Key = std::tuple<size_t, uint64_t, uint32_t>;  // process, endpoint, peer
+
+  // Beside 20 for each span: more than any honest trace needs, and a few seconds.
+  static constexpr uint64_t kSteps = 20'000'000;
+
+  bool take_steps(uint64_t steps) const {
+    const bool enough = steps <= steps_left_;
+    steps_left_ -= enough ? steps : steps_left_;
+    return enough;
+  }
+
+  static std::string port_of(const std::string &address) {
+    return address.substr(address.rfind(':') + 1);
+  }
+
+  void index() {
+    const auto &processes = *timeline_.processes;
+    for (size_t p = 0; p < processes.size(); ++p) {
+      for (const AddressInfo &one : processes[p].addresses)
+        addresses_.emplace(Key{p, one.av, one.peer}, &one.address);
+      for (const ObjectInfo &object : processes[p].objects) {
+        if (!object.address.empty()) targets_[port_of(object.address)].emplace_back(p, &object);
+      }
+      lost_some_.push_back(
+          processes[p].lost_records > 0 ||
+          std::any_of(processes[p].threads.begin(), processes[p].threads.end(),
+                      [](const ThreadInfo &one) { return one.overwritten() > 0; }));
+    }
+  }
 
   void collect() {
     for (size_t i = 0; i < timeline_.spans.size(); ++i) {
@@ -313,32 +345,53 @@ class Pairing {
       const Event &post = timeline_.events[span.post];
       if (!is_message(post.op())) continue;
       const uint64_t id = post.record->object;
+      const ObjectInfo *endpoint = timeline_.object(span.process, id);
+      const bool connected = endpoint != nullptr && endpoint->ep_type == FI_EP_MSG;
       if (!span.receives) {
         // A connected endpoint has one peer, whatever the call said.
-        const ObjectInfo *endpoint = timeline_.object(span.process, id);
-        const bool connected = endpoint != nullptr && endpoint->ep_type == FI_EP_MSG;
         sends_[{span.process, id, connected ? kNoPeer : post.record->peer}].push_back(i);
       } else if (span.end == SpanEnd::completed) {
-        received_[{span.process, id}].push_back(i);
+        // Of a shared context it depends on the endpoint who a source is.
+        const bool known =
+            endpoint != nullptr && !connected && endpoint->fclass != FI_CLASS_SRX_CTX;
+        const uint32_t source = timeline_.events[span.completion].record->peer;
+        const std::string name = known && source != kNoPeer
+                                     ? peer_address(span.process, endpoint->av, source)
+                                     : std::string();
+        received_[{span.process, id}][name].push_back(i);
       }
     }
-    for (auto &[key, spans] : received_) {
-      std::stable_sort(spans.begin(), spans.end(), [&](size_t a, size_t b) {
-        return timeline_.spans[a].end_ns < timeline_.spans[b].end_ns;
-      });
+    for (auto &[key, sources] : received_) {
+      for (auto &[source, spans] : sources)
+        std::stable_sort(spans.begin(), spans.end(),
+                         [&](size_t a, size_t b) { return ended_before(a, b); });
     }
   }
-  std::string peer_address(size_t process, const ObjectInfo &endpoint, uint32_t peer) const {
-    for (const AddressInfo &one : (*timeline_.processes)[process].addresses) {
-      if (one.av == endpoint.av && one.peer == peer) return one.address;
-    }
-    return {};
+  bool ended_before(size_t a, size_t b) const {
+    const int64_t first = timeline_.spans[a].end_ns, second = timeline_.spans[b].end_ns;
+    return first != second ? first < second : a < b;
   }
-  bool lost_some(size_t process) const {
-    const Snapshot &snapshot = (*timeline_.processes)[process];
-    return snapshot.lost_records > 0 ||
-           std::any_of(snapshot.threads.begin(), snapshot.threads.end(),
-                       [](const ThreadInfo &thread) { return thread.overwritten() > 0; });
+  std::string peer_address(size_t process, uint64_t av, uint32_t peer) const {
+    const auto found = addresses_.find(Key{process, av, peer});
+    return found != addresses_.end() ? *found->second : std::string();
+  }
+
+  // What an endpoint received from one address, and from nobody knows whom, in time.
+  std::vector<size_t> received_from(const std::map<std::string, std::vector<size_t>> &sources,
+                                    const std::string &address) const {
+    static const std::vector<size_t> kNothing;
+    const auto of = [&](const std::string &name) -> const std::vector<size_t> & {
+      const auto found = sources.find(name);
+      return found != sources.end() ? found->second : kNothing;
+    };
+    const std::vector<size_t> &known = address.empty() ? kNothing : of(address);
+    const std::vector<size_t> &unknown = of("");
+    std::vector<size_t> all;
+    if (!take_steps(known.size() + unknown.size())) return all;
+    all.reserve(known.size() + unknown.size());
+    std::merge(known.begin(), known.end(), unknown.begin(), unknown.end(), std::back_inserter(all),
+               [&](size_t a, size_t b) { return ended_before(a, b); });
+    return all;
   }
 
   void match(const std::vector<size_t> &sends, size_t process, const ObjectInfo &from, size_t other,
@@ -346,6 +399,11 @@ class Pairing {
     const bool shared = target.srx != 0;
     const auto found = received_.find({other, shared ? target.srx : target.id});
     if (found == received_.end()) return;
+    const std::vector<size_t> received = received_from(found->second, from.address);
+    if (received.empty() || !take_steps(sends.size())) {
+      if (steps_left_ == 0) timeline_.pairs_left_out[process] += sends.size();
+      return;
+    }
     const bool one_clock =
         (*timeline_.processes)[process].boot_id == (*timeline_.processes)[other].boot_id;
     // Each (tag, size) is a sequence of its own: messages are received in the order in which they
@@ -353,17 +411,17 @@ class Pairing {
     std::map<std::pair<uint64_t, uint64_t>, std::pair<std::vector<size_t>, std::vector<size_t>>>
         classes;
     for (const size_t i : sends) classes[class_of(i)].first.push_back(i);
-    for (const size_t i : found->second) {
+    for (const size_t i : received) {
       const Span &span = timeline_.spans[i];
       if (span.pair != kNone) continue;
       const uint32_t source = timeline_.events[span.completion].record->peer;
       if (source != kNoPeer && target.ep_type != FI_EP_MSG) {
-        const std::string name = peer_address(other, target, source);
+        const std::string name = peer_address(other, target.av, source);
         if (!name.empty() && name != from.address) continue;
       }
       classes[class_of(i)].second.push_back(i);
     }
-    const bool lost = lost_some(process) || lost_some(other);
+    const bool lost = lost_some_[process] || lost_some_[other];
     for (auto &[name, both] : classes) {
       const auto &[sent, got] = both;
       if (sent.empty() || got.empty()) continue;
@@ -408,6 +466,7 @@ class Pairing {
     for (size_t tries = 0; tries < 1024; ++tries, --skip_sent) {
       bool sound = true;
       const size_t n = std::min(sent.size() - skip_sent, got.size() - skip_got);
+      if (!take_steps(n)) return false;
       for (size_t k = 0; k < n && sound; ++k)
         sound = sent_at(skip_sent + k) <= got_at(skip_got + k) + kSlack;
       if (sound) return true;
@@ -417,8 +476,14 @@ class Pairing {
   }
 
   Timeline &timeline_;
+  mutable uint64_t steps_left_;
+  std::map<Key, const std::string *> addresses_;  // process, address vector, peer
+  // By port, which the two names of one address share.
+  std::unordered_map<std::string, std::vector<std::pair<size_t, const ObjectInfo *>>> targets_;
+  std::vector<bool> lost_some_;               // processes
   std::map<Key, std::vector<size_t>> sends_;  // spans in order
-  std::map<std::pair<size_t, uint64_t>, std::vector<size_t>> received_;
+  // By endpoint and by source, "" where that is not known.
+  std::map<std::pair<size_t, uint64_t>, std::map<std::string, std::vector<size_t>>> received_;
 };
 
 }  // namespace
@@ -490,10 +555,14 @@ Timeline build_timeline(const std::vector<Snapshot> &processes) {
   timeline.events.reserve(all.size());
   for (size_t p = 0; p < processes.size(); ++p) {
     first = timeline.events.size();
+    timeline.first_event.push_back(first);
+    timeline.first_span.push_back(timeline.spans.size());
     while (timeline.events.size() < all.size() && all[timeline.events.size()].process == p)
       timeline.events.push_back(all[timeline.events.size()]);
     link(timeline, p, first);
   }
+  timeline.first_event.push_back(timeline.events.size());
+  timeline.first_span.push_back(timeline.spans.size());
   Pairing pairing(timeline);
   pairing.run();
   pairing.estimate();

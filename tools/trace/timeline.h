@@ -11,12 +11,14 @@
 //    come, first served;
 //  * where both ends are there, a send and the receive that took it are a pair: by addresses, tag,
 //    size and order.
-// All of it is found after the fact. What a ring no longer has cannot be linked and is counted. It
+// All of it is found after the fact. What a ring no longer has cannot be linked and is counted; so
+// is what would take too long, as in a damaged file where everybody sent to everybody's address. It
 // draws no conclusions: report.h, convert.h.
 #ifndef WEFT_TOOLS_TRACE_TIMELINE_H
 #define WEFT_TOOLS_TRACE_TIMELINE_H
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,11 +79,21 @@ struct Timeline {
   int64_t begin_monotonic_ns = 0;      // of the first process's clock
   int64_t end_ns = 0;
 
+  // Events and spans of one process stand together.
+  std::span<const Event> events_of(size_t process) const {
+    return std::span(events).subspan(first_event[process],
+                                     first_event[process + 1] - first_event[process]);
+  }
+  std::span<const Span> spans_of(size_t process) const {
+    return std::span(spans).subspan(first_span[process],
+                                    first_span[process + 1] - first_span[process]);
+  }
   const Snapshot &process_of(const Event &event) const { return (*processes)[event.process]; }
   const ObjectInfo *object(size_t process, uint64_t id) const;  // null: not in the table
   // "tcp ep 7"
   std::string object_name(size_t process, uint64_t id) const;
 
+  std::vector<size_t> first_event, first_span;  // by process, and the end
   // By process: id to the object.
   std::vector<std::vector<std::pair<uint64_t, const ObjectInfo *>>> index;
 };

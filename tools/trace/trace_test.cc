@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -331,6 +334,150 @@ TEST(Snapshot, GarbageIsRefusedNotBelieved) {
     const std::vector<Snapshot> one{*read};
     (void)make_report(build_timeline(one));
   }
+}
+
+// Ends the test if what it calls does not come back, and says what was being tried.
+class Deadline {
+ public:
+  explicit Deadline(unsigned seconds) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      (void)!::write(STDERR_FILENO, doing, strnlen(doing, sizeof doing));
+      (void)!::write(STDERR_FILENO, ": does not end\n", 15);
+      abort();
+    };
+    sigaction(SIGALRM, &action, nullptr);
+    alarm(seconds);
+  }
+  ~Deadline() { alarm(0); }
+  static void says(const char *what, size_t place, uint64_t value) {
+    std::snprintf(doing, sizeof doing, "%s: %zu is %llu", what, place,
+                  static_cast<unsigned long long>(value));
+  }
+
+ private:
+  static inline char doing[128] = "";
+};
+
+void use(const std::vector<uint8_t> &bytes) {
+  const auto read = read_bytes(bytes);
+  if (!read) return;
+  const std::vector<Snapshot> one{*read};
+  const Timeline timeline = build_timeline(one);
+  (void)to_text(make_report(timeline));
+  std::ostringstream out;
+  write_trace(timeline, Form::csv, out);
+}
+
+// Whatever number stands in whatever field: refused, or read, and it comes to an end.
+TEST(Snapshot, AFieldMayHoldAnyNumber) {
+  const Folder folder;
+  Store *store =
+      join(folder, {.ring_bytes = 1 << 12, .max_threads = 2, .objects = 4, .addresses = 4});
+  write(*store, 0, 40);
+  store->add_object(1)->state = ObjectState::open;
+  store->add_address(3, 4, "10.0.0.1:5");
+  const std::vector<uint8_t> good = bytes_of(store->path());
+  store->leave();
+  FileHeader head;
+  std::memcpy(&head, good.data(), sizeof head);
+  struct Part {
+    const char *what;
+    size_t from, size;
+  };
+  const Part parts[] = {{"header", 0, sizeof head},
+                        {"object", head.object_offset, sizeof(ObjectEntry)},
+                        {"address", head.address_offset, sizeof(AddressEntry)},
+                        {"ring", head.ring_offset, sizeof(RingHeader)},
+                        {"record", head.ring_offset + head.ring_header_size, 2 * sizeof(Record)}};
+  const Deadline deadline(100);
+  for (const Part &part : parts) {
+    for (size_t at = 0; at + 4 <= part.size; at += 4) {
+      for (const size_t width : {4, 8}) {
+        if (at % width != 0 || at + width > part.size) continue;
+        const uint64_t all = width == 4 ? UINT32_MAX : UINT64_MAX;
+        for (const uint64_t value : {uint64_t{0}, uint64_t{1}, all, all - 1, all - 40, all / 2,
+                                     all / 2 + 1, uint64_t{1} << 20}) {
+          Deadline::says(part.what, at, value);
+          std::vector<uint8_t> bad = good;
+          std::memcpy(bad.data() + part.from + at, &value, width);
+          use(bad);
+        }
+      }
+    }
+  }
+}
+
+// A file may say that all endpoints have one address, and that everybody sent to it.
+TEST(Timeline, WhatCannotBePairedInTimeIsLeftOut) {
+  Snapshot process;
+  process.pid = 1;
+  process.boot_id = "boot";
+  process.lost_records = 1;
+  ThreadInfo &thread = process.threads.emplace_back();
+  constexpr uint32_t kMany = 60'000;
+  for (uint32_t i = 1; i <= kMany; ++i) {
+    ObjectInfo &object = process.objects.emplace_back();
+    object.id = i;
+    object.fclass = FI_CLASS_EP;
+    object.ep_type = FI_EP_RDM;
+    object.element = "tcp";
+    object.address = "10.0.0.1:5";
+    object.av = 7;
+    object.tx_cq = object.rx_cq = kMany + 1;
+    process.addresses.push_back({7, i, "10.0.0.1:5"});
+    thread.records.push_back({.begin = i,
+                              .context = i,
+                              .size = 8,
+                              .object = i,
+                              .peer = i,
+                              .op = uint16_t(Op::send),
+                              .fclass = FI_CLASS_EP});
+    thread.records.push_back({.begin = i,
+                              .context = kMany + i,
+                              .size = 8,
+                              .object = i,
+                              .peer = kNoPeer,
+                              .op = uint16_t(Op::recv),
+                              .fclass = FI_CLASS_EP});
+    thread.records.push_back({.begin = i + 1,
+                              .context = kMany + i,
+                              .flags = FI_RECV,
+                              .size = 8,
+                              .object = kMany + 1,
+                              .peer = kNoPeer,
+                              .op = uint16_t(Op::completion),
+                              .fclass = FI_CLASS_CQ});
+  }
+  thread.written = thread.records.size();
+  const Deadline deadline(100);
+  Deadline::says("endpoints of one address", kMany, 0);
+  const std::vector<Snapshot> one{process};
+  const Timeline timeline = build_timeline(one);
+  EXPECT_GT(timeline.pairs_left_out[0], 0u);
+  (void)make_report(timeline);
+}
+
+TEST(Report, ManyProcessesTakeNoLongerThanTheirRecords) {
+  std::vector<Snapshot> processes(10'000);
+  for (size_t p = 0; p < processes.size(); ++p) {
+    processes[p].pid = uint32_t(p);
+    ThreadInfo &thread = processes[p].threads.emplace_back();
+    for (uint32_t i = 0; i < 100; ++i)
+      thread.records.push_back({.begin = i,
+                                .context = i,
+                                .size = 8,
+                                .object = 1,
+                                .peer = kNoPeer,
+                                .op = uint16_t(Op::send),
+                                .fclass = FI_CLASS_EP});
+    thread.written = thread.records.size();
+  }
+  const Deadline deadline(100);
+  Deadline::says("processes", processes.size(), 0);
+  const Timeline timeline = build_timeline(processes);
+  EXPECT_EQ(timeline.spans.size(), 100 * processes.size());
+  EXPECT_EQ(make_report(timeline)["processes"].size(), processes.size());
 }
 
 TEST(Snapshot, SavedIsReadBackTheSame) {

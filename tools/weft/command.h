@@ -22,7 +22,8 @@ namespace weft::cli {
 using Action = std::function<Result<int>()>;
 
 void add_info(CLI::App &app, Action &action);
-void add_why(CLI::App &app, Action &action);
+// `separated`: a word of the command line is --.
+void add_why(CLI::App &app, Action &action, const bool &separated);
 void add_explain(CLI::App &app, Action &action);
 void add_plugin(CLI::App &app, Action &action);
 void add_config(CLI::App &app, Action &action);

@@ -27,6 +27,16 @@ struct Options {
   std::vector<std::string> files;
 };
 
+size_t having(const Json &diagnostics, const std::string &severity) {
+  return static_cast<size_t>(
+      std::count_if(diagnostics.begin(), diagnostics.end(),
+                    [&](const Json &one) { return text_of(one, "severity") == severity; }));
+}
+
+std::string plural(size_t count, const char *word) {
+  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
+}
+
 // ---- show
 // -----------------------------------------------------------------------------------------
 
@@ -65,9 +75,10 @@ Result<int> show(const Options &options) {
   }
   table.print();
   const Json diagnostics = config.value("diagnostics", Json::array());
-  if (!diagnostics.empty())
-    std::fprintf(stderr, "weft config show: %zu problem%s: see `weft config lint`\n",
-                 diagnostics.size(), diagnostics.size() == 1 ? "" : "s");
+  const size_t problems = having(diagnostics, "error") + having(diagnostics, "warning");
+  if (problems != 0)
+    std::fprintf(stderr, "weft config show: %s: see `weft config lint`\n",
+                 plural(problems, "problem").c_str());
   return kExitOk;
 }
 
@@ -156,16 +167,6 @@ Result<void> check_readable(const std::string &file) {
   return {};
 }
 
-size_t having(const Json &diagnostics, const std::string &severity) {
-  return static_cast<size_t>(
-      std::count_if(diagnostics.begin(), diagnostics.end(),
-                    [&](const Json &one) { return text_of(one, "severity") == severity; }));
-}
-
-std::string plural(size_t count, const char *word) {
-  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
-}
-
 Result<int> lint(const Options &options) {
   WEFT_TRY(const Json here, config_with(""));
   std::vector<std::string> known;
@@ -199,11 +200,12 @@ Result<int> lint(const Options &options) {
     return errors == 0 ? kExitOk : kExitNo;
   }
   for (const Json &one : diagnostics) {
-    const bool error = text_of(one, "severity") == "error";
-    std::printf(
-        "%s: %s: %s\n", text_of(one, "where").c_str(),
-        emphasized(text_of(one, "severity"), error ? Emphasis::kBad : Emphasis::kDoubtful).c_str(),
-        text_of(one, "text").c_str());
+    const std::string severity = text_of(one, "severity");
+    const Emphasis emphasis = severity == "error"  ? Emphasis::kBad
+                              : severity == "note" ? Emphasis::kNone
+                                                   : Emphasis::kDoubtful;
+    std::printf("%s: %s: %s\n", text_of(one, "where").c_str(),
+                emphasized(severity, emphasis).c_str(), text_of(one, "text").c_str());
   }
   if (checked.empty() && diagnostics.empty())
     std::printf("no configuration file: weft uses what it finds, by rank\n");

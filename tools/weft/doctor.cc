@@ -147,9 +147,11 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
       facts.quarantined.push_back({text_of(plugin, "library"), text_of(plugin, "reason")});
 
   WEFT_TRY(const Json config, library.config());
-  for (const Json &one : array_of(config, "diagnostics"))
+  for (const Json &one : array_of(config, "diagnostics")) {
+    if (text_of(one, "severity") == "note") continue;  // no trouble
     facts.diagnostics.push_back(
         {text_of(one, "severity") == "error", text_of(one, "where"), text_of(one, "text")});
+  }
   return facts;
 }
 

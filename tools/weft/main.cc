@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft: asks the libfabric of this machine what it gives a program, and why.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/stats/commands.h"
@@ -74,7 +76,8 @@ int run(int argc, char **argv) {
   app.footer("`weft COMMAND --help` explains a command; weft(1) all of them.");
   Action action;
   add_info(app, action);
-  add_why(app, action);
+  const bool separated = std::find(argv, argv + argc, std::string_view("--")) != argv + argc;
+  add_why(app, action, separated);
   add_explain(app, action);
   add_plugin(app, action);
   add_config(app, action);

@@ -89,7 +89,8 @@ says 2 "unknown option '--orgin': did you mean '--origin'" "slip in an option of
 says 2 "unknown subcommand 'banana'; known: info why" "no word is close" weft banana
 says 2 "a subcommand is missing: info, why" "no subcommand" weft
 says 2 "a subcommand is missing: show, lint" "no subcommand of config" weft config
-says 2 "unknown argument 'y'" "stray argument" weft why x y
+says 2 "one name, or -- before a command: weft why -- x" "stray argument" weft why x y
+says 2 "-- and no command" "no command" weft why --
 says 2 "FILE is required" "missing argument" weft plugin check
 
 # --- info ------------------------------------------------------------------------------------------
@@ -135,6 +136,56 @@ json 0 'any(not d["accepted"] and d["stage"] == "policy" and d["rule"].endswith(
   "why: disabled by a file" env FI_CONFIG="$work/off.yaml" "$bin/weft" why tcp --json
 says 0 "providers.disable names it at .*off.yaml:3:18" "why: absent and disabled" \
   env FI_CONFIG="$work/off.yaml" "$bin/weft" why verbs
+# A command, and what it starts, as it is installed.
+why_json() { # EXPRESSION NAME COMMAND...: whatever the command's exit status, which is ours
+  json "[0-9]+" "$1" "$2" weft why --json -- "${@:3}"
+}
+why_json 'len(j["processes"]) == 1 and j["status"] != 0 and [c["call"] for c in j["processes"][0]["calls"]] == ["getinfo"]
+  and j["processes"][0]["calls"][0]["hints"]["fabric_attr.prov_name"] == "\"tpc\""
+  and j["processes"][0]["calls"][0]["answers"] == [] and "did you mean \"tcp\"" in j["processes"][0]["calls"][0]["misses"][0]["remedy"]' \
+  "why: a command with a slip, JSON" timeout "$limit" "$bin/fi_pingpong" -p tpc
+says "[1-9][0-9]*" "misses +tpc: no provider or layer is called .tpc.: did you mean .tcp.\?" "why: a command with a slip" \
+  weft why -- timeout "$limit" "$bin/fi_pingpong" -p tpc
+grep -q "hints .*prov_name \"tpc\"" "$work/out" || fail "why: a command with a slip: the hints are not told"
+grep -q "opened nothing" "$work/out" || fail "why: a command with a slip: that it opened nothing is not told"
+why_json 'j["status"] == 0 and j["processes"][0]["calls"][0]["answer_count"] > 0 and j["note"] is None' \
+  "why: a command that finds something" "$bin/fi_info" -p tcp
+why_json 'len([p for p in j["processes"] if p["calls"]]) == 3' "why: processes that a command starts" \
+  bash -c '"$0" -p tcp >/dev/null & "$0" -p udp >/dev/null; wait; exec "$0" -p tcp' "$bin/fi_info"
+says 7 "nothing was recorded: .*bash is not linked with libfabric" "why: a command that asks nothing" weft why -- bash -c 'exit 7'
+says 127 "no-such-program: No such file" "why: no such command" weft why -- no-such-program
+printf '#!/bin/sh\nexit 3\n' >"$work/script" && chmod +x "$work/script"
+says 3 "nothing was recorded: .*script is a script" "why: a script that asks nothing" weft why -- "$work/script"
+says 0 "nothing was recorded: .*elsewhere runs on another libfabric, .*/libfabric.so.1" "why: another libfabric" \
+  weft why -- "$odd/elsewhere"
+[ -z "$(find "${WEFT_RUNTIME_DIR:-/dev/shm/weft-$(id -u)}" -maxdepth 1 -name 'why-*' -newer "$work/script" 2>/dev/null)" ] ||
+  fail "why: a folder is left behind"
+# Without it nothing is written, and a program with raised privileges is not told what to do by a variable.
+says 0 "^provider: tcp" "WEFT_WHY: a folder that is not there" env WEFT_WHY="$work/absent" "$bin/fi_info" -p tcp
+[ ! -e "$work/absent" ] || fail "WEFT_WHY: it makes a folder"
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+  mkdir -m 777 "$work/open" && mkdir -m 755 "$work/suid" && chmod 755 "$work"
+  cp "$bin/fi_info" "$work/suid/" && chmod 4755 "$work/suid/fi_info" && mkdir "$work/lib"
+  cp -L "$lib/libfabric.so.1" "$work/lib/" && cp -rL "$lib/weft" "$work/lib/"
+  for mode in 4755 755; do
+    chmod $mode "$work/suid/fi_info"
+    # The program finds the library by its RUNPATH, ../lib, also where LD_LIBRARY_PATH does not count.
+    setpriv --reuid=54321 --regid=54321 --clear-groups env WEFT_WHY="$work/open" HOME=/nonexistent \
+      "$work/suid/fi_info" -l >"$work/out" 2>&1
+    found=$(find "$work/open" -type f | wc -l)
+    [ "$found" = $((mode == 755)) ] && pass "WEFT_WHY: mode $mode" || fail "WEFT_WHY: mode $mode: $found files; $(cat "$work/out")"
+  done
+fi
+
+# The log of a fi_getinfo that finds nothing: one line, and for who wants it one for each candidate.
+env FI_LOG_LEVEL=warn timeout "$limit" "$bin/fi_pingpong" -p tpc >/dev/null 2>"$work/err"
+[ "$(grep -c 'fi_getinfo.*<warn> nothing fits; the nearest: tpc: ' "$work/err")" = 1 ] && pass "log: one line" ||
+  fail "log: one line: $(cat "$work/err")"
+env FI_LOG_LEVEL=info timeout "$limit" "$bin/fi_pingpong" -p tpc >/dev/null 2>"$work/err"
+[ "$(grep -c 'fi_getinfo.*<info> ' "$work/err")" -ge 4 ] && pass "log: each candidate" || fail "log: each candidate: $(cat "$work/err")"
+timeout "$limit" "$bin/fi_pingpong" -p tpc >/dev/null 2>"$work/err"
+grep -q '^libfabric:' "$work/err" && fail "log: nobody asked: $(cat "$work/err")" || pass "log: nobody asked"
+
 says 0 "FI_PROVIDER" "why: left out by the environment" env FI_PROVIDER=^tcp "$bin/weft" why tcp
 says 61 'tpc.*did you mean "tcp"' "FI_PROVIDER with a slip: fi_info" env FI_PROVIDER=tpc timeout "$limit" "$bin/fi_info"
 grep -q '"tcp"' "$work/err" || fail "FI_PROVIDER with a slip: the hint is not on stderr"
@@ -181,6 +232,17 @@ says 1 "bad\.yaml:2:1: error: .*did you mean 'providers'" "config lint: an unkno
 json 1 'j["errors"] == len(j["diagnostics"]) and {(d["line"], d["column"]) for d in j["diagnostics"]} >= {(2, 1), (3, 15)}
   and all(d["file"].endswith("bad.yaml") for d in j["diagnostics"])' "config lint: every error, JSON" \
   weft config lint --json "$work/bad.yaml"
+cat >"$work/names.yaml" <<'YAML'
+version: 1
+providrs: {}
+providers: {disable: [upd]}
+use: [rdn]
+stacks: {rdm: [{hook: tarce}, {layer: rxm, params: {eager_sise: 4}}, {provider: tcp}]}
+params: {tcp: {backlgo: 5}}
+YAML
+json 1 'all(any(what in d["text"] and d["line"] == line for d in j["diagnostics"]) for what, line in
+  [("providrs", 2), ("upd", 3), ("rdn", 4), ("tarce", 5), ("eager_sise", 5), ("backlgo", 6)])' \
+  "config lint: names and form in one run" weft config lint --json "$work/names.yaml"
 says 1 "error" "config lint: one good, one bad" weft config lint "$work/mine.yaml" "$work/bad.yaml"
 cp "$work/bad.yaml" "$XDG_CONFIG_HOME/weft/weft.yaml"
 says 1 "weft/weft\.yaml:2:1: error" "config lint: the user's file" weft config lint

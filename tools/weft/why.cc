@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft why: the decision record of one unit or stack, or of all candidates of a fi_getinfo().
+// weft why: the decision record of one unit or stack, or of all candidates of a fi_getinfo(); or
+// those of a command that it runs.
 #include <cstdio>
 #include <memory>
 
@@ -7,11 +8,13 @@
 #include "tools/weft/decisions.h"
 #include "tools/weft/hints.h"
 #include "tools/weft/library.h"
+#include "tools/weft/why_command.h"
 
 namespace weft::cli {
 namespace {
 
 struct Options {
+  std::vector<std::string> words;  // NAME, or after a -- a command and its arguments
   std::string name;
   HintOptions hints;
   bool json = false;
@@ -71,17 +74,34 @@ Result<int> run(const Options &options) {
   return kExitOk;
 }
 
+Result<int> run_either(Options &options, bool separated) {
+  if (separated) {
+    if (options.words.empty()) return fail(FI_EINVAL, "-- and no command: weft why -- COMMAND");
+    return why_command(options.words, options.json);
+  }
+  if (options.words.size() > 1)
+    return fail(FI_EINVAL, "one name, or -- before a command: weft why -- %s ...",
+                options.words[0].c_str());
+  if (!options.words.empty()) options.name = options.words[0];
+  return run(options);
+}
+
 }  // namespace
 
-void add_why(CLI::App &app, Action &action) {
+void add_why(CLI::App &app, Action &action, const bool &separated) {
   const auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand(
       "why", "Why a provider, layer, hook or stack was or was not chosen, and what to do");
-  command->add_option("NAME", options->name,
-                      "unit or stack, installed or not: verbs, 'tcp;ofi_rxm' (default: all)");
+  command->add_option(
+      "NAME", options->words,
+      "unit or stack, installed or not: verbs, 'tcp;ofi_rxm' (default: all); or, after --, a "
+      "command: its calls of fi_getinfo, with hints, answers and misses");
+  command->footer("weft why -- COMMAND [ARG...]  runs a command and tells of its calls");
   add_hint_options(*command, options->hints);
   command->add_flag("--json", options->json, "JSON instead of text");
-  command->callback([&action, options] { action = [options] { return run(*options); }; });
+  command->callback([&action, options, &separated] {
+    action = [options, &separated] { return run_either(*options, separated); };
+  });
 }
 
 }  // namespace weft::cli

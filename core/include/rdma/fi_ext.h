@@ -126,7 +126,8 @@ static inline int fi_import(uint32_t version, const char *name, void *attr, size
   return ret;
 }
 
-// Sends the library's log lines to log_fid->ops from now on; the last import counts.
+// Sends the library's log lines to log_fid->ops from now on; the last import counts. The fid gets
+// its operations: fi_close(&log_fid->fid) ends the import and frees nothing.
 static inline int fi_import_log(uint32_t version, uint64_t flags, struct fid_logging *log_fid) {
   log_fid->fid.fclass = FI_CLASS_LOG;
   log_fid->ops->size = sizeof(struct fi_ops_log);

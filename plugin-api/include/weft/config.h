@@ -121,7 +121,9 @@ typedef struct weft_config_reader {
   uint32_t version; /* WEFT_CONFIG_VERSION */
   uint32_t struct_size;
   /* 0 and *out, or -FI_EINVAL after at least one WEFT_DIAG_ERROR (all errors of the file are
-   * reported, not only the first). `path` is for messages only; the text is what is read. */
+   * reported, not only the first); then *out is NULL or what could be read all the same, of which
+   * nothing counts but its names can be checked. `path` is for messages only; the text is what is
+   * read. */
   int32_t (*read_policy)(const char *path, const char *text, size_t size, weft_diag_fn diag,
                          void *arg, weft_policy **out);
   void (*free_policy)(weft_policy *policy);

@@ -38,6 +38,8 @@ class Carrier {
   virtual void close(Path &path) = 0;
   // Whether the address is of this host: what goes there is not damaged on its way.
   virtual bool is_local(const sdk::SockAddr &peer) = 0;
+  // Whether Core::on_datagram() is told where each datagram comes from.
+  virtual bool names_sources() const = 0;
 
   // ---- datagrams ----
   // Sends the pieces as one datagram. 0: taken; -FI_EAGAIN: nothing was taken, Core::poll() tries

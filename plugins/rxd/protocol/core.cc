@@ -215,6 +215,12 @@ const sdk::SockAddr *Core::address_of(uint32_t source) const {
   return peer != nullptr ? &peer->address : nullptr;
 }
 
+size_t Core::notes() const {
+  const Pools &p = *pools_;
+  return p.sent.in_use() + p.packets.in_use() + p.answers.in_use() + p.results.in_use() +
+         p.remotes.in_use() + p.kept.in_use();
+}
+
 Core::Pair Core::pair_with(uint32_t index) const {
   const Peer *peer = peer_at(index);
   if (peer == nullptr || peer->weft == nullptr) return {};
@@ -282,6 +288,9 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     }
   }
   if (peer->conversation != nullptr && !peer->losing) {
+    if (peer->weft == nullptr && op.kind == TxOp::Kind::kAtomic &&
+        !sdk::stock_executes(op.op, op.datatype))
+      return -FI_EOPNOTSUPP;
     peer->conversation->start(op);
     return 0;
   }
@@ -487,7 +496,7 @@ void Core::resume() {
   turn_.clear();
 }
 
-bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer) {
+bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from) {
   bool kept = false;
   {
     const Leave leave(*this);
@@ -496,13 +505,41 @@ bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer) {
     if (bytes[0] == wire::kMagic) {
       kept = on_weft(bytes, buffer);
     } else if (bytes[0] == stock::kVersion) {
-      kept = on_stock(bytes, buffer);
+      kept = on_stock(bytes, buffer, from);
     } else {
       ++statistics_.rejected;
     }
   }
   if (++batch_ >= kBatch) on_idle();
   return kept;
+}
+
+void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> datagram) {
+  const Leave leave(*this);
+  const auto it = by_address_.find(to);
+  if (down_ || it == by_address_.end()) return;
+  Peer &peer = *it->second;
+  if (peer.losing || peer.state == State::kIdle) return;
+  const stock::Parsed parsed = stock::parse(datagram);
+  const bool asked = parsed.reject == stock::Reject::kNone && parsed.packet.marked &&
+                     parsed.packet.index == index_of(peer);
+  if (peer.state == State::kTalking) {
+    // Who is there is asked, and the answer is that nobody is: not this one, which may be late or
+    // forged, but that to our question. A word of the peer would have ended the doubt.
+    if (!peer.doubt) {
+      if (may_answer(carrier_.now_ns())) doubt(peer);
+    } else if (asked) {
+      lose(peer, FI_ECONNRESET, !parting_);
+    }
+    return;
+  }
+  // He may be about to begin; but we do not wait for that when we go.
+  if (!asked || !parting_) return;
+  peer.state = State::kIdle;
+  peer.cookie = 0;
+  peer.ask_at = 0;
+  fail_waiting(peer, FI_ECONNREFUSED);
+  free_if_unused(peer);
 }
 
 // ---- deadlines ----
@@ -554,9 +591,10 @@ void Core::on_deadline() {
 
 // ---- the end ----
 
-void Core::part() {
+void Core::part(bool waits) {
   const Leave leave(*this);
   parting_ = true;
+  waits_ = waits;
   for (Peer *peer : slots_)
     if (peer != nullptr && peer->conversation != nullptr && !peer->losing)
       peer->conversation->part();

@@ -5,7 +5,7 @@
 //   TxOp *op = core.take();                       // null: tx_size are in flight
 //   ... fill it in ...
 //   int rc = core.start(*op, av_index, &address); // owner.on_done(*op, err) follows a 0
-//   core.on_datagram(bytes, buffer);              // messages end in the owner's sdk::Receiver
+//   core.on_datagram(bytes, buffer, from);        // messages end in the owner's sdk::Receiver
 //
 // A peer is an object only from its first use on; one that was only inserted costs nothing here.
 // Everything is called with one lock held. Not for completion queues, address vectors, or how bytes
@@ -29,7 +29,8 @@
 namespace weft::rxd {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
-inline constexpr size_t kMaxPieces = 16;  // of memory, of a remote access
+inline constexpr size_t kMaxPieces = 16;            // of memory, of a remote access
+inline constexpr uint64_t kPartingNs = 60'000'000;  // that a good-bye may take
 // What a connection begins with, in each direction: messages, and KiB that nobody asked for.
 inline constexpr uint32_t kFirstMessages = 64;
 inline constexpr uint32_t kFirstCredit = 64;
@@ -76,13 +77,14 @@ struct Peer {
   TxOp *first = nullptr, *last = nullptr;   // wait for the handshake
   uint32_t cookie = 0;                      // of the present connection, or the one to come
   uint32_t attempts = 0;
-  uint32_t question = 0;    // a random number that is in an RTS to one who is in doubt
+  uint32_t question = 0;    // a random number that is in our RTS
   bool doubt = false;       // asks who is at the address, and whether he knows the conversation
   bool wants_idle = false;  // is in Core::idle_
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
   bool proven = false;  // of stock: he has sent a packet with our number
+  bool roams = false;   // of stock: he has answered our question from another address than his
   bool has_token = false;
   int err = 0;
   uint64_t asked_at = 0;    // the first RTS
@@ -157,8 +159,11 @@ class Core {
   const sdk::SockAddr *address_of(uint32_t source) const;
 
   // ---- from the carrier ----
-  // True: the buffer is kept.
-  bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer);
+  // True: the buffer is kept. `from`: the open path to who sent it; null: there is none.
+  bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
+  // The network says that nobody receives at the address of a datagram that began with `datagram`.
+  // Whoever may have forged that does not know the question in our RTS.
+  void on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> datagram);
   void on_idle();  // nothing more to read, until later
   // Before each round: nobody reads what was reported. What would report more waits then, and all
   // else goes on: acknowledgements, answers, what the application itself asked for.
@@ -170,8 +175,11 @@ class Core {
   void on_deadline();  // the one of Carrier::set_deadline has passed
 
   // ---- the end ----
-  void part();          // says good-bye to all peers once what was sent has arrived
-  bool parted() const;  // that is done, or there is nothing to say
+  // Says good-bye to all peers once what was sent has arrived. `waits`: until they have answered it
+  // (kPartingNs at most), and else once.
+  void part(bool waits = true);
+  bool parted() const;                               // that is done, or there is nothing to say
+  size_t unanswered() const { return unanswered_; }  // good-byes
   // Everything is over: operations fail with `err`, nothing more is sent.
   void shut_down(int err);
 
@@ -184,6 +192,7 @@ class Core {
     bool operator==(const Pair &) const = default;
   };
   Pair pair_with(uint32_t index) const;  // zeros: there is none
+  size_t notes() const;  // of all conversations, about packets, answers and writes: in use
   const Statistics &statistics() const { return statistics_; }
   const Settings &settings() const { return settings_; }
 
@@ -192,6 +201,8 @@ class Core {
   Owner &owner() { return owner_; }
   Inbox &inbox() { return inbox_; }
   bool full() const { return full_; }
+  bool waits_for_answers() const { return waits_; }
+  void count_unanswered() { ++unanswered_; }
   Statistics &count() { return statistics_; }
   // How the receiver knows the peer: his index, or a number of one who has none.
   uint32_t source_of(const Peer &peer) const {
@@ -226,11 +237,9 @@ class Core {
     peer.ask_at = 0;
   }
 
-  // The index in our RTS to him, which comes back in CTS and challenge. While he is in doubt its
-  // upper half is a number that only he can know who receives at his address.
-  static uint64_t index_of(const Peer &peer) {
-    return uint64_t{peer.doubt ? peer.question : 0} << 32 | peer.number;
-  }
+  // The index in our RTS to him, which comes back in CTS and challenge. Its upper half is a number
+  // that only he can know who receives at his address.
+  static uint64_t index_of(const Peer &peer) { return uint64_t{peer.question} << 32 | peer.number; }
 
   // Executes an atomic of a peer: 0 or FI_E... `result` gets what was there before, `result_size`
   // bytes; one that would need more is refused.
@@ -292,6 +301,7 @@ class Core {
   void send_accept(Peer &peer, uint64_t index);
   void write_name(std::span<uint8_t, wire::kNameSize> out);
   void new_cookie(Peer &peer);
+  void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
   bool may_answer(uint64_t now);  // the rate of answers to strangers
   void fail_waiting(Peer &peer, int err);
@@ -300,8 +310,15 @@ class Core {
   void become_weft(Peer &peer, const wire::Part &theirs);
   bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer);
   bool on_weft(std::span<const uint8_t> bytes, Buffer &buffer);
-  bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer);
-  void on_marked_rts(const sdk::SockAddr &from, std::span<const uint8_t> name, uint64_t index);
+  bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
+  // Whether stock's packet may be of the peer: it has no secret, so whoever has another address is
+  // somebody else.
+  bool is_of(const Peer &peer, const Path *from) const {
+    return peer.roams || from == peer.path || !carrier_.names_sources();
+  }
+  void on_other_source(Peer &peer, const Path *from);
+  void answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
+                             uint64_t index);
   void on_challenge(const wire::Challenge &challenge);
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
   void on_accept(Peer &peer, const wire::Accept &accept);
@@ -342,7 +359,9 @@ class Core {
   uint32_t depth_ = 0;  // calls into the core, one in the other
   uint32_t batch_ = 0;  // datagrams since on_idle()
   bool unflushed_ = false;
+  size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;
+  bool waits_ = true;  // for the answers to a good-bye
 };
 
 }  // namespace weft::rxd

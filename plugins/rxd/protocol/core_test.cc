@@ -139,6 +139,7 @@ class End final : public Carrier, public Owner, public sdk::ReceiverSink {
     delete &path;
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
+  bool names_sources() const override { return false; }
   int send(Path &to, const iovec *iov, size_t count, bool) override {
     if (wire_.tail - wire_.head == wire_.ring.size()) return -FI_EAGAIN;
     Buffer &b = wire_.ring[wire_.tail++ % wire_.ring.size()];
@@ -204,7 +205,7 @@ bool Wire::step() {
   }
   now += 1000;
   ends[copy.to]->wake();
-  EXPECT_FALSE(ends[copy.to]->core().on_datagram({copy.bytes.data(), copy.size}, copy));
+  EXPECT_FALSE(ends[copy.to]->core().on_datagram({copy.bytes.data(), copy.size}, copy, nullptr));
   return true;
 }
 
@@ -329,7 +330,7 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
     const size_t size = stock::encode(
         {.type = stock::Type::kRts, .marked = marked, .index = 5, .name = address_of(from)}, bytes);
     Buffer buffer;
-    EXPECT_FALSE(a.core().on_datagram({bytes, size}, buffer));
+    EXPECT_FALSE(a.core().on_datagram({bytes, size}, buffer, nullptr));
     return size;
   };
   size_t size = rts(77, true);
@@ -438,7 +439,8 @@ TEST(Core, NewcomersWaitForRoom) {
   for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
 }
 
-TEST(Core, AConnectWithAWrongTokenIsNothing) {
+// It gets a new one, and no state.
+TEST(Core, AConnectWithAWrongToken) {
   Wire wire(64);
   End a(wire, 0, quick());
   const uint8_t token[wire::kTokenSize] = {1, 2, 3};
@@ -449,10 +451,11 @@ TEST(Core, AConnectWithAWrongTokenIsNothing) {
   writer.connect({}, 3, wire::Token(token), name,
                  {.instance = 1, .connection = 1, .cookie = 1, .datagram = 1472});
   Buffer buffer;
-  EXPECT_FALSE(a.core().on_datagram({bytes, writer.size()}, buffer));
+  EXPECT_FALSE(a.core().on_datagram({bytes, writer.size()}, buffer, nullptr));
   wire.run();
   EXPECT_EQ(a.core().peers(), 0U);
-  EXPECT_EQ(wire.strangers, 0U);
+  EXPECT_EQ(wire.strangers, 1U);
+  EXPECT_EQ(wire.last_to_stranger, wire::kChallengeSize) << "less than was asked";
   EXPECT_EQ(a.core().statistics().rejected, 1U);
 }
 

@@ -73,7 +73,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
     buffer->bytes = std::move(bytes);
     Buffer *b = buffer.get();
     buffers_[b] = std::move(buffer);
-    if (!core_->on_datagram(b->bytes, *b)) buffers_.erase(b);
+    if (!core_->on_datagram(b->bytes, *b, nullptr)) buffers_.erase(b);
   }
   // By the handshake, as peer number 2.
   void connect(uint64_t instance, uint32_t connection, uint32_t cookie) {
@@ -180,6 +180,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
     delete &path;
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
+  bool names_sources() const override { return false; }
   int send(Path &, const iovec *iov, size_t count, bool) override {
     if (full) return -FI_EAGAIN;
     last_.clear();

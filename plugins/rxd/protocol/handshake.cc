@@ -16,10 +16,10 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 constexpr uint64_t kTokenLife = 10 * kSecond;
-constexpr uint32_t kLastPause = 1000;  // ms
-constexpr uint32_t kFewest = 5;        // questions before a peer is given up: we may have been away
-constexpr uint32_t kNewToken = 4;      // instead of every fourth connect an RTS
-constexpr size_t kNameAt = 24;         // in an RTS
+constexpr uint32_t kLastPause = 200;  // ms
+constexpr uint32_t kFewest = 5;       // questions before a peer is given up: we may have been away
+constexpr uint32_t kNewToken = 4;     // instead of every fourth connect an RTS
+constexpr size_t kNameAt = 24;        // in an RTS
 
 uint64_t pause(uint32_t attempts) {
   return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
@@ -35,6 +35,10 @@ void Core::new_cookie(Peer &peer) {
   do {
     carrier_.random({reinterpret_cast<uint8_t *>(&peer.cookie), sizeof peer.cookie});
   } while (peer.cookie == 0);
+}
+
+void Core::new_question(Peer &peer) {
+  carrier_.random({reinterpret_cast<uint8_t *>(&peer.question), sizeof peer.question});
 }
 
 // The same at any time of a connection: an accept that is repeated is the same accept.
@@ -95,7 +99,7 @@ void Core::send_connect(Peer &peer) {
   if (peer.doubt) part.flags |= kPartVerify;
   const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
   wire::Writer writer(bytes);
-  writer.connect({.flags = flags}, peer.number, wire::Token(peer.token), name, part);
+  writer.connect({.flags = flags}, index_of(peer), wire::Token(peer.token), name, part);
   send_handshake(*peer.path, bytes, writer.size(), has_key());
 }
 
@@ -117,6 +121,7 @@ void Core::ask(Peer &peer) {
   peer.asked_at = now;
   peer.ask_at = now + pause(0);
   new_cookie(peer);
+  new_question(peer);
   send_rts(peer);
   note_deadline(peer);
 }
@@ -148,7 +153,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
 void Core::doubt(Peer &peer) {
   if (peer.doubt || peer.state != State::kTalking) return;
   peer.doubt = true;
-  carrier_.random({reinterpret_cast<uint8_t *>(&peer.question), sizeof peer.question});
+  new_question(peer);
   peer.has_token = false;
   peer.attempts = 0;
   peer.asked_at = carrier_.now_ns();
@@ -250,7 +255,10 @@ bool Core::is_true(const wire::Packet &packet) {
   return authentic && wire::mac_fits(handshake_key_, packet, 0);
 }
 
-void Core::on_marked_rts(const sdk::SockAddr &from, std::span<const uint8_t> name, uint64_t index) {
+// Of an RTS, or of a connect whose token is of no use: nothing is remembered, and the answer is no
+// longer than the question.
+void Core::answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
+                                 uint64_t index) {
   const uint64_t now = carrier_.now_ns();
   if (!may_answer(now)) return;
   uint8_t bytes[wire::kChallengeSize];
@@ -287,9 +295,15 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   const uint64_t made_at =
       wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
   const wire::Part &theirs = connect.part;
-  if (!from || made_at == 0 || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) {
+  if (!from || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) {
     ++statistics_.rejected;
     return;
+  }
+  if (made_at == 0) {
+    // An earlier life of this endpoint made it, or it is too old, or an RTS was damaged. Whoever
+    // still wants to connect must not try in vain until he asks anew of himself.
+    ++statistics_.rejected;
+    return answer_with_challenge(*from, connect.name, connect.index);
   }
   const auto it = by_address_.find(*from);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
@@ -318,8 +332,10 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (down_ || parting_) return;
   if (peer != nullptr && peer->state == State::kTalking) {
-    // He has begun anew, or this one is late: it is older than the connection.
-    if (made_at < peer->settled_at) return;
+    // He has begun anew; or this one is late, because it is older than the connection. If he still
+    // means it, he says so with a new token.
+    if (made_at < peer->settled_at)
+      return answer_with_challenge(*from, connect.name, connect.index);
     lose(*peer, FI_ECONNRESET, true);
     end_lost();
     const auto again = by_address_.find(*from);
@@ -351,7 +367,14 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   lose(peer, FI_ECONNRESET, true);
 }
 
-bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
+// A packet that would be the peer's if it came from his address. Perhaps he sends from another one
+// than he is reached at: if he answers our question from there too, it is he.
+void Core::on_other_source(Peer &peer, const Path *from) {
+  ++statistics_.strangers;
+  if (from == nullptr && may_answer(carrier_.now_ns())) doubt(peer);
+}
+
+bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from) {
   if (bytes.size() < stock::kBase) {
     ++statistics_.rejected;
     return false;
@@ -365,6 +388,10 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
       ++statistics_.strangers;
       return false;
     }
+    if (!is_of(*peer, from)) {
+      on_other_source(*peer, from);
+      return false;
+    }
     peer->proven = true;
     heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
@@ -376,13 +403,15 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
   }
   const stock::Packet &p = parsed.packet;
   if (type == stock::Type::kRts && p.marked) {
-    on_marked_rts(p.name, bytes.subspan(kNameAt, wire::kNameSize), p.index);
+    answer_with_challenge(p.name, bytes.subspan(kNameAt, wire::kNameSize), p.index);
     return false;
   }
   if (has_key() || !settings_.stock_peers) return false;
   if (type == stock::Type::kCts) {
     Peer *peer = peer_of(uint32_t(p.rts_index));
     if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
+    // Only who receives at his address can know the question.
+    peer->roams = from != peer->path;
     if (peer->weft != nullptr) {
       if (!peer->doubt) return false;
       // A stock endpoint has the address now, so the weft peer is no more. The number in our
@@ -398,6 +427,14 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer) {
   }
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
+  if (peer == nullptr && from != nullptr) {
+    ++statistics_.strangers;  // he says the name of somebody else
+    return false;
+  }
+  if (peer != nullptr && !is_of(*peer, from)) {
+    on_other_source(*peer, from);
+    return false;
+  }
   if (peer != nullptr) {
     // Whom we ask answers, and a connection does not end because somebody says a name; but who is
     // at that address is asked.

@@ -38,6 +38,8 @@
 
 #include "plugin-api/sdk/test_instance.h"
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/wire/packet.h"
+#include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
 
@@ -124,7 +126,7 @@ class World {
                        [](const Operation &o) { return o.ended != 0 || o.gone; });
   }
   void carry(size_t from, const sdk::SockAddr &to, std::vector<uint8_t> bytes);
-  void arrive(size_t to, const std::vector<uint8_t> &bytes);
+  void arrive(size_t from, size_t to, const std::vector<uint8_t> &bytes);
   // What must hold at any end. `all_well`: nothing may have failed.
   void check(bool all_well);
 
@@ -141,6 +143,7 @@ class World {
   std::vector<uint32_t> lives;
   unsigned eagain = 20;  // of a thousand sends
   unsigned low = 0;      // of a thousand times buffers are low
+  unsigned told = 0;     // of a thousand datagrams to nobody, that the network says so
   unsigned full = 0;     // of a thousand rounds that nobody has read what was reported
   size_t datagram = 1472;
   size_t window = 212992;
@@ -193,6 +196,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     EXPECT_EQ(core_->inbox().bytes(), 0U);
     EXPECT_EQ(core_->inbox().in_use(), 0U);
     EXPECT_EQ(core_->in_flight(), 0U);
+    EXPECT_EQ(core_->notes(), 0U);
     EXPECT_TRUE(buffers_.empty()) << "datagrams that were not given back";
     core_.reset();
     EXPECT_EQ(paths_, 0U);
@@ -325,9 +329,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
 
   // ---- the network ----
-  void arrive(const std::vector<uint8_t> &bytes) {
-    inbox_.push_back(bytes);
+  void arrive(size_t from, const std::vector<uint8_t> &bytes) {
+    inbox_.emplace_back(from, bytes);
     wake();
+  }
+  // The network says that nobody receives at `to`; of the datagram it shows the beginning.
+  void unreachable(size_t to, std::span<const uint8_t> datagram) {
+    core_->on_unreachable(address_of(to), datagram.first(std::min<size_t>(datagram.size(), 128)));
+    settle();
   }
   void wake() {
     if (std::exchange(woken_, true)) return;
@@ -339,14 +348,16 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     if (received.size() >= stops_after) return;
     const bool full = cq_->full() || world_.chance(world_.full);
     core_->set_full(full);
+    if (std::exchange(overdue_, false)) core_->on_deadline();
     const bool came = !inbox_.empty();
     while (!inbox_.empty()) {
       auto buffer = std::make_unique<Buffer>();
-      buffer->bytes = std::move(inbox_.front());
+      const size_t from = inbox_.front().first;
+      buffer->bytes = std::move(inbox_.front().second);
       inbox_.pop_front();
       Buffer *b = buffer.get();
       buffers_[b] = std::move(buffer);
-      if (!core_->on_datagram(b->bytes, *b)) release(*b);
+      if (!core_->on_datagram(b->bytes, *b, path_to(from))) release(*b);
     }
     // A read that found nothing is one that comes later, if it comes.
     if (!came) core_->on_idle();
@@ -361,13 +372,16 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   // ---- Carrier ----
   Path *open(const sdk::SockAddr &peer, int &) override {
     ++paths_;
-    return new Path{peer};
+    return open_[peer.port() - 1000] = new Path{peer};
   }
   void close(Path &path) override {
     --paths_;
+    const size_t number = path.to.port() - 1000;
+    if (path_to(number) == &path) open_.erase(number);
     delete &path;
   }
   bool is_local(const sdk::SockAddr &) override { return false; }
+  bool names_sources() const override { return true; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
     if (world_.chance(world_.eagain)) {
       if (!std::exchange(retries_, true))
@@ -422,7 +436,9 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     ++deadline_;
     if (at == 0) return;
     later(at > world_.now ? at - world_.now : 0, [this, number = deadline_] {
-      if (number != deadline_ || received.size() >= stops_after) return;
+      if (number != deadline_) return;
+      overdue_ = received.size() >= stops_after;
+      if (overdue_) return;
       core_->on_deadline();
       settle();
     });
@@ -482,6 +498,10 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     core_->discard(static_cast<Incoming &>(message));
   }
 
+  Path *path_to(size_t number) const {
+    const auto it = open_.find(number);
+    return it != open_.end() ? it->second : nullptr;
+  }
   // A call of the core is over: nothing may be left in the batch.
   void settle() { EXPECT_TRUE(batch_.empty()) << "a call ended without a flush"; }
   void later(uint64_t delay, std::function<void()> run) {
@@ -553,7 +573,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
   std::vector<uint8_t> written_;
-  std::deque<std::vector<uint8_t>> inbox_;
+  std::deque<std::pair<size_t, std::vector<uint8_t>>> inbox_;  // and where they come from
+  std::map<size_t, Path *> open_;
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<sdk::SockAddr, std::vector<iovec>>> batch_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
@@ -561,6 +582,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   size_t paths_ = 0;
   int idle_ = 0;  // times that progress found nothing
   bool woken_ = false, retries_ = false;
+  bool overdue_ = false;  // a deadline has passed while it made no progress
 };
 
 inline World::~World() {
@@ -586,23 +608,70 @@ inline void World::kill(size_t number) {
   for (size_t i = 0; i < lives.size(); ++i) cut.erase({number, i});
 }
 
+// What a datagram says, for who follows a seed (TRACE=1).
+inline std::string text_of(const std::vector<uint8_t> &bytes) {
+  constexpr const char *kKinds[] = {"?",     "challenge",   "connect", "accept",
+                                    "data",  "acknowledge", "probe",   "probed",
+                                    "reset", "close",       "closed"};
+  char text[300];
+  const auto packet = wire::parse(bytes);
+  if (!packet) {
+    const stock::Parsed parsed = stock::parse(bytes);
+    if (parsed.reject != stock::Reject::kNone) return "nonsense";
+    const stock::Packet &p = parsed.packet;
+    std::snprintf(text, sizeof text, "stock %d%s: index %llx, %llx; to %u, sequence %llu",
+                  int(p.type), p.marked ? " (marked)" : "", (unsigned long long)p.index,
+                  (unsigned long long)p.rts_index, p.peer, (unsigned long long)p.sequence);
+    return text;
+  }
+  const wire::Header &h = packet->header;
+  int n = std::snprintf(text, sizeof text, "%s to %08x pair %08x sequence %u%s%s",
+                        kKinds[std::min<size_t>(size_t(h.kind), std::size(kKinds) - 1)], h.to,
+                        h.cookie, h.sequence, h.has(wire::kFlagOrdered) ? ", ordered" : "",
+                        h.has(wire::kFlagAsk) ? ", asks" : "");
+  const auto add_part = [&](const wire::Part &part) {
+    n += std::snprintf(text + n, sizeof text - size_t(n),
+                       "; instance %llx connection %08x cookie %08x flags %u",
+                       (unsigned long long)part.instance, part.connection, part.cookie, part.flags);
+  };
+  if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) add_part(connect->part);
+  if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) add_part(accept->part);
+  if (h.has(wire::kFlagAcknowledgement))
+    std::snprintf(text + n, sizeof text - size_t(n), "; next %u limit %u",
+                  packet->acknowledgement.next, packet->acknowledgement.limit);
+  return text;
+}
+
 inline void World::carry(size_t from, const sdk::SockAddr &address, std::vector<uint8_t> bytes) {
+  static const bool traces = std::getenv("TRACE") != nullptr;
   const size_t to = size_t(address.port()) - 1000;
   ++datagrams;
+  const auto trace = [&](const char *what) {
+    if (traces)
+      std::fprintf(stderr, "%.3f ms: %zu to %zu%s: %s\n", double(now) / 1e6, from, to, what,
+                   text_of(bytes).c_str());
+  };
   if (spy && !spy(from, to, bytes)) return;
-  if (cut.count({from, to}) != 0) return;
+  if (cut.count({from, to}) != 0) return trace(", lost");
   const auto way = ways.find({from, to});
   const Weather &w = way != ways.end() ? way->second : weather;
-  if (bytes.size() > w.path_mtu || chance(w.loss)) return;
+  if (bytes.size() > w.path_mtu || chance(w.loss)) return trace(", lost");
   for (int copies = chance(w.doubled) ? 2 : 1; copies > 0; --copies) {
     std::vector<uint8_t> copy = bytes;
-    if (!copy.empty() && chance(w.damaged)) copy[some(copy.size())] ^= uint8_t(1U << some(8));
-    after(w.delay + some(w.jitter), [this, to, copy = std::move(copy)] { arrive(to, copy); });
+    const bool damages = !copy.empty() && chance(w.damaged);
+    if (damages) copy[some(copy.size())] ^= uint8_t(1U << some(8));
+    trace(damages ? ", damaged" : "");
+    after(w.delay + some(w.jitter),
+          [this, from, to, copy = std::move(copy)] { arrive(from, to, copy); });
   }
 }
 
-inline void World::arrive(size_t to, const std::vector<uint8_t> &bytes) {
-  if (Node *n = node(to)) n->arrive(bytes);
+inline void World::arrive(size_t from, size_t to, const std::vector<uint8_t> &bytes) {
+  if (Node *n = node(to)) return n->arrive(from, bytes);
+  if (told == 0 || !chance(told)) return;
+  after(weather.delay, [this, from, to, bytes] {
+    if (Node *n = node(from)) n->unreachable(to, bytes);
+  });
 }
 
 inline void World::check(bool all_well) {

@@ -159,6 +159,12 @@ bool StockConversation::begin_item() {
     TxOp *op = waiting_.first;
     if (op == nullptr) return false;
     if (op->fence && (items_.size() != 0 || awaited_count_ != 0)) return false;
+    if (op->kind == TxOp::Kind::kAtomic && !sdk::stock_executes(op->op, op->datatype)) {
+      waiting_.first = op->next;
+      if (waiting_.first == nullptr) waiting_.last = nullptr;
+      core_.end(*op, FI_EOPNOTSUPP);
+      continue;
+    }
     const bool answered = op->kind == TxOp::Kind::kRead || (op->kind == TxOp::Kind::kAtomic &&
                                                             op->atomic != sdk::AtomicKind::kWrite);
     // Nobody answers a read of nothing.
@@ -446,7 +452,8 @@ void StockConversation::take_back() {
     if (answers_ == nullptr) last_answer_ = last;
     answers_ = answers;
   }
-  next_ = acked_;
+  taken_back_ = std::max(taken_back_, highest_);
+  next_ = highest_ = acked_;
   rewind();
 }
 
@@ -455,6 +462,10 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
     if (asking_ && asked_) on_number(p.sequence);
     return;
   }
+  if (p.sequence > highest_ && p.sequence <= taken_back_)
+    // Whether it was what has these numbers now that he took cannot be told.
+    return give_up(FI_ECONNRESET,
+                   "met a stock peer who took what he had refused: what is outstanding fails");
   if (p.sequence > highest_)
     return give_up(FI_ECONNREFUSED,
                    "met a stock peer who remembers an earlier life of this address; use another "

@@ -162,7 +162,8 @@ class StockConversation final : public Conversation {
   uint64_t acked_ = 0;     // what the peer expects
   uint64_t cursor_ = 0;    // what is sent next
   uint64_t next_ = 0;      // not given to anything yet
-  uint64_t highest_ = 0;   // never sent yet
+  uint64_t highest_ = 0;   // never sent yet, as what it stands for now
+  uint64_t taken_back_ = 0;  // below it, numbers stood for something else
   uint64_t measured_ = 0;  // below it, packets were sent more than once
   uint64_t pinged_ = 0;    // below it, an acknowledgement was asked for
   // The last time that a number was sent; a peer to whom nothing was sent has none.

@@ -104,7 +104,7 @@ void StockConversation::on_cts(const stock::Packet &p) {
 // The peer is another process now, and knows nothing.
 void StockConversation::restarted() {
   fail_all(FI_ECONNRESET);
-  acked_ = cursor_ = next_ = highest_ = measured_ = pinged_ = 0;
+  acked_ = cursor_ = next_ = highest_ = taken_back_ = measured_ = pinged_ = 0;
   window_ = stock::kWindow;
   expected_ = 0;
   talked_ = 0;
@@ -121,7 +121,7 @@ void StockConversation::on_number(uint64_t number) {
     rebase_ = expected_ == 0;  // he has an older memory than we
   }
   acked_ = cursor_ = next_ = pinged_ = measured_ = number;
-  highest_ = number;
+  highest_ = taken_back_ = number;
   lost_ = asking_ = false;
   window_ = stock::kWindow;
   output();

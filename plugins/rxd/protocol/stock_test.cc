@@ -246,7 +246,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
 
   void take(const Bytes &bytes) {
     Buffer buffer;
-    core_->on_datagram(bytes, buffer);
+    core_->on_datagram(bytes, buffer, nullptr);
     look_later();
   }
 
@@ -261,6 +261,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     delete &path;
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
+  bool names_sources() const override { return false; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
     if (net_.chance(net_.eagain)) {
       net_.after(50 * kUs, [this, alive = alive_] {
@@ -555,6 +556,43 @@ TEST(Stock, Atomics) {
   EXPECT_EQ(words[2], 5u);
   EXPECT_EQ(words[3], 103u);
   EXPECT_EQ(b.atomics, 5u);
+}
+
+// They would end a stock peer's process: they fail here, whether or not the peer is known already.
+TEST(Stock, AtomicsThatStockLacksFailHere) {
+  Net net(6);
+  Node a(net, 1), b(net, 2);
+  const auto wide = [&] {
+    size_t id;
+    TxOp &op = a.make(id);
+    op.kind = TxOp::Kind::kAtomic;
+    op.datatype = FI_UINT128;
+    op.op = FI_SUM;
+    op.vectors[0] = {0, 16, kKey};
+    op.vector_count = 1;
+    op.length = 16;
+    Bytes one(16, 1);
+    op.iov[0] = {one.data(), one.size()};
+    op.count = 1;
+    a.core().own_data(op);
+    const sdk::SockAddr address = address_of(2);
+    const int rc = a.core().start(op, 2, &address);
+    if (rc != 0) {
+      a.core().give(op);
+      a.done[id] = {1, -rc};
+    }
+  };
+  std::vector<uint64_t> one(1, 1), none;
+  wide();
+  a.atomic(2, sdk::AtomicKind::kWrite, FI_SUM, one, none, 0);
+  ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
+  wide();
+  a.atomic(2, sdk::AtomicKind::kWrite, FI_SUM, one, none, 0);
+  ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
+  for (size_t i = 0; i < a.done.size(); ++i)
+    EXPECT_EQ(a.done[i].err, i % 2 == 0 ? FI_EOPNOTSUPP : 0);
+  EXPECT_EQ(b.atomics, 2u);
+  EXPECT_EQ(b.memory[0], 2);
 }
 
 // Whatever is not accepted fails, and the rest of the queue does not.
@@ -1053,7 +1091,9 @@ TEST_F(StockCaptures, WeBegin) {
   const Bytes rts = next();
   ASSERT_EQ(rts.size(), 88u);
   EXPECT_EQ(Bytes(rts.begin(), rts.begin() + 2), hex("0209"));
-  node.take(hex("020a0000 00000000 0000000000000000 0100000000000000 0700000000000000"));
+  // The peer's index, and ours as it stands in the RTS.
+  node.take(join(hex("020a0000 00000000 0000000000000000"),
+                 join(Bytes(rts.begin() + 16, rts.begin() + 24), hex("0700000000000000"))));
   Bytes first = next();
   while (first.size() == 88) first = next();  // the RTS was repeated meanwhile
   const Bytes expected =
@@ -1064,6 +1104,51 @@ TEST_F(StockCaptures, WeBegin) {
   node.take(ack(1));
   EXPECT_TRUE(node.ended(id));
   EXPECT_EQ(node.done[id].err, 0);
+}
+
+// A request that is refused for long is given up, and what stands behind it gets its number. Who
+// then acknowledges the numbers as they were before is wrong, or has taken what he had refused:
+// what is outstanding fails, and nothing else happens.
+TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
+  const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
+  meet();
+  Bytes body(16, 'x');
+  const auto send = [&] {
+    size_t id;
+    TxOp &op = node.make(id);
+    op.kind = TxOp::Kind::kMessage;
+    op.iov[0] = {body.data(), body.size()};
+    op.count = 1;
+    op.length = 16;
+    EXPECT_EQ(node.core().start(op, 0x85b0 - 5000, &peer), 0);
+    return id;
+  };
+  const size_t refused = send(), behind = send(), third = send();
+  while (!node.ended(refused)) {
+    ASSERT_FALSE(next().empty());
+    node.take(ack(0, 0));
+  }
+  EXPECT_EQ(node.done[refused].err, FI_EACCES);
+  EXPECT_FALSE(node.ended(behind));
+  node.take(ack(3));
+  const size_t later = send();
+  net.run([&] { return node.ended(behind) && node.ended(third); }, 5 * kS);
+  EXPECT_EQ(node.done[behind].err, FI_ECONNRESET);
+  EXPECT_EQ(node.done[third].err, FI_ECONNRESET);
+  // The peer is asked who he is and what he expects, and it goes on from there.
+  Bytes question;
+  do {
+    question = next();
+    ASSERT_FALSE(question.empty());
+  } while (question.at(1) != 9);
+  node.take(
+      join(hex("020a0000 00000000 0000000000000000"),
+           join(Bytes(question.begin() + 16, question.begin() + 24), hex("0100000000000000"))));
+  node.take(ack(3));
+  net.run([&] { return node.ended(later); }, 100 * kMs);
+  node.take(ack(4));
+  net.run([&] { return node.ended(later); }, 5 * kS);
+  EXPECT_EQ(node.done[later].err, 0);
 }
 
 // Every packet of a peer, cut or changed anywhere: nothing but drops and answers.

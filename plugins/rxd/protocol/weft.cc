@@ -16,6 +16,7 @@ constexpr uint32_t kDoubtAfter = 3;                   // time-outs
 constexpr uint32_t kGoneAfter = 5;  // at least: we may be who was silent, and has just come back
 constexpr uint8_t kCloseTries = 3;
 constexpr uint64_t kClosePause = 20 * kMillisecond;  // at most
+static_assert(kCloseTries * kClosePause <= kPartingNs);
 constexpr uint64_t kProbePause = 20 * kMillisecond;
 constexpr uint8_t kProbeTries = 3;
 constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // the first is what both ends take
@@ -133,6 +134,7 @@ void WeftConversation::on_deadline(uint64_t now) {
     if (++close_tries_ >= kCloseTries) {
       close_at_ = 0;
       parted_ = true;
+      core_.count_unanswered();
     } else {
       close_at_ = now + close_pause();
       send_alone(wire::PacketKind::kClose, now);
@@ -212,7 +214,11 @@ void WeftConversation::dismiss() {
 void WeftConversation::end(int err, Queue *unsent) {
   ended_ = true;
   const auto free_packet = [this](void *packet) {
-    pools_.packets.give(static_cast<OutPacket *>(packet));
+    auto &p = *static_cast<OutPacket *>(packet);
+    // Of an answer that was sent whole nobody else knows.
+    if (p.answer != nullptr && --p.answer->packets == 0 && p.answer->sent == p.answer->length)
+      free_answer(*p.answer);
+    pools_.packets.give(&p);
   };
   channel_.abandon(free_packet);
   if (pending_ != nullptr) free_packet(pending_);

@@ -528,12 +528,12 @@ uint64_t WeftConversation::most_held() const {
   return core_.inbox().limit() + (uint64_t{kMaxCredit} << 10);
 }
 
-// Credit for as much as was consumed and a bit. While the endpoint has room for what nobody wants
-// yet, a peer always has a little: the message that the application waits for may be behind many
-// that it does not want.
+// Credit for as much as was consumed and a bit: so a peer whose messages are wanted goes on,
+// however much room those of others take. While the endpoint has room for what nobody wants yet, a
+// peer always has a little: the message that the application waits for may be behind many that it
+// does not want.
 void WeftConversation::grant() {
   const Inbox &inbox = core_.inbox();
-  if (inbox.bytes() >= inbox.limit()) return;
   const bool roomy = inbox.bytes() < inbox.limit() / 2;
   const uint32_t messages = roomy && wanted_ >= kFirstMessages / 2 ? kMaxMessages : kFirstMessages;
   const uint32_t kib =

@@ -155,8 +155,12 @@ void WeftConversation::pump() {
   }
   if (parting_ && close_at_ == 0 && !parted_ && first_ == nullptr && pending_ == nullptr &&
       answers_ == nullptr && channel_.outstanding() == 0) {
-    close_at_ = now + close_pause();
     send_alone(wire::PacketKind::kClose, now);
+    if (core_.waits_for_answers()) {
+      close_at_ = now + close_pause();
+    } else {
+      parted_ = true;
+    }
   }
   arm(now);
   end_settled();

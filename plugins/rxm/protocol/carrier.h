@@ -64,10 +64,17 @@ class Carrier {
   virtual void release(Buffer &buffer) = 0;
   // Whether buffers should be given back soon, by copying what is in them.
   virtual bool buffers_low() const = 0;
+  // Those that wait for packets of anybody; kOwn: each link has its own.
+  static constexpr size_t kOwn = SIZE_MAX;
+  virtual size_t buffers_left() const = 0;
+  // While a link is held no more packets are taken from it, but for those that have a buffer
+  // already. Where the carrier cannot, it goes on.
+  virtual void hold(Link &link, bool held) = 0;
 
   // ---- memory ----
-  // Makes `iov` readable or writable for peers. Null: `err`.
-  virtual Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) = 0;
+  // Makes `iov` readable or writable for the peer of `link`. Null: `err`.
+  virtual Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
+                               int &err) = 0;
   virtual void conceal(Registration &registration) = 0;
   // Where an atomic's target lies: the number of vectors, or -FI_EACCES.
   virtual ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) = 0;

@@ -15,9 +15,9 @@ using sdk::gather;
 using sdk::slice;
 namespace {
 
-constexpr size_t kMaxSegments = 512;      // on their way, of all connections
-constexpr size_t kMaxControls = 1 << 16;  // answers that peers may make us owe them
-constexpr size_t kMaxMessages = 1 << 22;
+// What strangers may make us owe them, as a part of what others may.
+constexpr size_t kStrangersPart = 16;
+constexpr uint64_t kSilenceNs = 1'000'000'000;  // of a stranger, before it has to make room
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 constexpr uint64_t kKeptForCredits = 1;  // the last credit carries a credit packet
@@ -57,9 +57,9 @@ Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
       owner_(owner),
       settings_(settings),
       ops_(settings.tx_size),
-      segments_(kMaxSegments),
-      controls_(kMaxControls),
-      messages_(kMaxMessages) {}
+      segments_(SIZE_MAX),
+      controls_(SIZE_MAX),
+      messages_(SIZE_MAX) {}
 
 Core::~Core() {
   for (TxOp *op : op_slots_) conceal_all(*op);
@@ -108,9 +108,10 @@ Connection *Core::make(const sdk::SockAddr &address, bool own) {
 void Core::reap() {
   for (size_t i = 0; i < unused_.size();) {
     Connection &c = *unused_[i];
-    const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.control_ == nullptr &&
-                        c.flights_ == 0 && c.messages_.first == nullptr;
-    if (!unused && c.state_ == State::kIdle) {
+    const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.controls_ == 0 &&
+                        c.flights_ == 0 && c.kept_ == 0 && !c.contested_;
+    // With the last of its messages it comes here again.
+    if (!unused && c.state_ == State::kIdle && c.kept_ == 0) {
       ++i;
       continue;
     }
@@ -131,7 +132,8 @@ void Core::forget(uint32_t index) {
   Connection *c = connection_at(index);
   if (c == nullptr) return;
   set_connection(index, nullptr);
-  c->index_ = kNoIndex;
+  // Whoever gets the index next has not sent what this one did.
+  rename(*c, kNoIndex, c->own_);
 }
 
 void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
@@ -143,8 +145,30 @@ void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
 
 void Core::name(Connection &c, uint32_t index) {
   set_connection(index, &c);
-  owner_.receiver().rename_source(source_of(c), index);
+  rename(c, index, c.own_);
+}
+
+// What came from it, and what is still coming, is from `index` now; kNoIndex: from a stranger.
+void Core::rename(Connection &c, uint32_t index, bool own) {
+  const uint32_t before = source_of(c);
+  if (is_stranger(c)) {
+    strangers_ -= c.link_ != nullptr;
+    strangers_buffers_ -= c.buffers_;
+    strangers_charged_ -= c.charged_;
+  }
   c.index_ = index;
+  c.own_ = own;
+  if (is_stranger(c)) {
+    strangers_ += c.link_ != nullptr;
+    strangers_buffers_ += c.buffers_;
+    strangers_charged_ += c.charged_;
+  }
+  const uint32_t now = source_of(c);
+  if (before == now) return;
+  for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
+    for (; m != nullptr; m = m->following)
+      if (m->receive != nullptr && m->message.source == before) m->message.source = now;
+  owner_.receiver().rename_source(before, now);
 }
 
 void Core::connect(Connection &c) {
@@ -161,7 +185,10 @@ void Core::connect(Connection &c) {
   c.state_ = State::kConnecting;
   int err = 0;
   c.link_ = carrier_.connect(c, c.address_, data, err);
-  if (c.link_ != nullptr) return;
+  if (c.link_ != nullptr) {
+    strangers_ += is_stranger(c);
+    return;
+  }
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -208,8 +235,8 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       const int order = compare(peer, own);
       if (order < 0) return refuse(request, RejectReason::kAlready);
       if (order == 0) return accept(*make(peer, true), request, *theirs);  // it is ourselves
-      carrier_.close(*std::exchange(c->link_, nullptr), false);
       drop_controls(*c);
+      close_link(*c);
       c->agreed_ = false;
       c->state_ = State::kIdle;
       return accept(*c, request, *theirs);
@@ -221,14 +248,24 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
         return accept(*c, request, *theirs);
       }
       if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
-      // The peer was started again: of the old one nothing more will come.
-      drop_link(*c, FI_ECONNRESET);
-      fail_queue(*c, FI_ECONNRESET);
-      return accept(*c, request, *theirs);
+      // The peer was started again, or somebody on its host would like to have its place. Who it
+      // is, is what the owner of the address says; the requester waits meanwhile.
+      refuse(request, RejectReason::kAlready);
+      return contest(*c);
   }
 }
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {
+  if (is_stranger(c)) {
+    if (const uint32_t index = owner_.index_of(c.address_); index != kNoIndex) name(c, index);
+  }
+  if (is_stranger(c) && c.first_ == nullptr && strangers_ >= settings_.max_strangers &&
+      !make_room()) {
+    c.state_ = State::kIdle;
+    note_unused(c);
+    return refuse(request, RejectReason::kAlready);  // it asks again
+  }
+  if (std::exchange(c.contested_, false)) std::erase(contested_, &c);
   if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
   const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
   c.peer_slot_ = data.index;
@@ -243,13 +280,39 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   int err = 0;
   c.state_ = State::kAccepting;
   c.link_ = carrier_.accept(c, request, answer, err);
-  if (c.index_ == kNoIndex && !c.own_) {
-    if (const uint32_t index = owner_.index_of(c.address_); index != kNoIndex) name(c, index);
+  if (c.link_ != nullptr) {
+    strangers_ += is_stranger(c);
+    c.started_at_ = carrier_.now_ns();
+    if (must_wait(c)) hold(c);
+    return;
   }
-  if (c.link_ != nullptr) return;
   refuse(request, RejectReason::kRefused);
   drop_link(c, err);
   fail_queue(c, err);
+}
+
+// There are as many strangers as there may be. The one that has been silent for longest goes; of
+// those who have spoken one that is idle is asked to, and the newcomer asks again. False: not yet.
+bool Core::make_room() {
+  const uint64_t now = carrier_.now_ns();
+  Connection *silent = nullptr, *idle = nullptr;
+  for (Connection *c : slots_) {
+    if (c == nullptr || c->link_ == nullptr || !is_stranger(*c) || c->first_ != nullptr) continue;
+    if (!c->heard_) {
+      if (now - c->started_at_ >= kSilenceNs &&
+          (silent == nullptr || c->started_at_ < silent->started_at_))
+        silent = c;
+    } else if (c->state_ == State::kConnected && c->level_ != 0 && !c->asked_ && !c->agreed_ &&
+               !busy(*c) && (idle == nullptr || c->last_use_ < idle->last_use_)) {
+      idle = c;
+    }
+  }
+  if (silent != nullptr) {
+    drop_link(*silent, FI_ECONNABORTED);
+    return true;
+  }
+  if (idle != nullptr) ask_to_part(*idle);
+  return false;
 }
 
 void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
@@ -268,6 +331,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     c.peer_process_ = theirs->process;
     c.level_ = theirs->level;
     c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
+    if (c.rival_ != nullptr) replace(c);
   }
   c.state_ = State::kConnected;
   c.attempts_ = 0;
@@ -281,11 +345,19 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
   if (!flush(c)) block(c);
 }
 
-void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data) {
-  if (c.state_ != State::kConnecting) return on_closed(c, err);
-  const RejectReason reason = parse_reject(data);
-  if (reason == RejectReason::kAlready) {
-    carrier_.close(*std::exchange(c.link_, nullptr), c.flights_ == 0);
+void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, bool hung_up) {
+  const bool parting = c.asked_ || c.agreed_;
+  if (c.state_ != State::kConnecting && (!hung_up || parting || c.state_ != State::kAccepting))
+    return on_closed(c, err);
+  // Neither is an answer that lasts: another connection comes, or the peer was too busy for us. A
+  // rival has what it asked for; and what came by this connection already ends with it.
+  const bool later = hung_up || parse_reject(data) == RejectReason::kAlready;
+  bool receives = c.unfinished_.first != nullptr;
+  for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
+    receives = receives || !m->over;
+  if (later && c.rival_ == nullptr && !receives) {
+    drop_controls(c);
+    close_link(c);
     return wait_for_other(c);
   }
   drop_link(c, err);
@@ -303,6 +375,7 @@ void Core::wait_for_other(Connection &c) {
   // and asking again helps.
   c.state_ = State::kWaiting;
   const uint64_t now = carrier_.now_ns();
+  if (c.attempts_ == 0) c.started_at_ = now;
   const uint64_t pause =
       std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.attempts_, 16));
   c.retry_at_ = now + pause;
@@ -317,10 +390,51 @@ void Core::stop_waiting(Connection &c) {
   std::erase(retrying_, &c);
 }
 
+// ---- whose an address is ----
+
+void Core::contest(Connection &c) {
+  if (c.contested_ || c.rival_ != nullptr || down_) return;
+  c.contested_ = true;
+  contested_.push_back(&c);
+  // So that the requester knows that he has to wait before we ask. More and more seldom: it costs
+  // the owner something.
+  c.contest_at_ = carrier_.now_ns() +
+                  std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.contests_++, 16));
+  arm();
+}
+
+// The owner of an address is who listens there. One that has our connection already says so
+// (RejectReason::kAlready), and the other claim was false; one that accepts knows nothing of it.
+void Core::ask_owner(Connection &c) {
+  if (down_ || c.own_) return;
+  if (c.state_ == State::kIdle) return connect(c);  // the old one has ended meanwhile
+  if (c.state_ != State::kAccepting && c.state_ != State::kConnected) return;
+  Connection &rival = *make(c.address_, true);
+  rival.rival_ = &c;
+  c.rival_ = &rival;
+  connect(rival);
+}
+
+// The rival is accepted: it gets the other's place. Of that nothing more will come.
+void Core::replace(Connection &rival) {
+  Connection &old = *std::exchange(rival.rival_, nullptr);
+  old.rival_ = nullptr;
+  const uint32_t source = source_of(old), index = old.index_;
+  by_address_.find(rival.address_)->second = &rival;
+  if (index != kNoIndex) set_connection(index, &rival);
+  rename(rival, index, false);
+  rename(old, kNoIndex, true);
+  if (source_of(rival) != source) owner_.receiver().rename_source(source, source_of(rival));
+  drop_link(old, FI_ECONNRESET);
+  fail_queue(old, FI_ECONNRESET);
+}
+
 void Core::arm() {
   uint64_t first = 0;
   for (const Connection *c : retrying_)
     if (first == 0 || c->retry_at_ < first) first = c->retry_at_;
+  for (const Connection *c : contested_)
+    if (first == 0 || c->contest_at_ < first) first = c->contest_at_;
   if (first == deadline_) return;
   deadline_ = first;
   carrier_.set_deadline(first);
@@ -338,11 +452,27 @@ void Core::on_deadline() {
     if (c->first_ == nullptr) {  // nobody needs it any more
       note_unused(*c);
     } else if (now - c->started_at_ >= settings_.connect_timeout_ns) {
+      char text[200];
+      std::snprintf(text, sizeof text,
+                    "no connection to %s: it put us off or hung up, %u times within %llu ms "
+                    "(ofi_rxm connect_timeout_ms)",
+                    c->address_.to_string().c_str(), c->attempts_,
+                    (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
+      owner_.warn(text);
       drop_link(*c, FI_ETIMEDOUT);
       fail_queue(*c, FI_ETIMEDOUT);
     } else {
       connect(*c);
     }
+  }
+  due.clear();
+  for (Connection *c : contested_)
+    if (c->contest_at_ <= now) due.push_back(c);
+  for (Connection *c : due) {
+    if (!std::exchange(c->contested_, false)) continue;
+    std::erase(contested_, c);
+    note_unused(*c);
+    ask_owner(*c);
   }
   arm();
 }
@@ -363,26 +493,42 @@ void Core::drop_link(Connection &c, int err) {
   c.asked_ = c.agreed_ = false;
   c.level_ = 0;
   stop_waiting(c);
+  if (Connection *other = std::exchange(c.rival_, nullptr)) {
+    other->rival_ = nullptr;
+    if (!c.own_) {  // it ended by itself; who was told to wait is asked all the same
+      drop_link(*other, err);
+      contest(c);
+    }
+  }
   c.state_ = State::kIdle;
   c.attempts_ = 0;
   c.credits_ = 1;
   c.reposted_ = 0;
   note_unused(c);
-  if (c.link_ != nullptr) carrier_.close(*std::exchange(c.link_, nullptr), c.flights_ == 0);
+  for (TxOp *op = c.first_; op != nullptr; op = op->next)
+    if (op->form == TxOp::Form::kRendezvous) undescribe(*op);
   drop_controls(c);
+  if (c.link_ != nullptr) close_link(c);
   while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
-  for (RxMessage *m = c.messages_.first; m != nullptr;) {
-    RxMessage *next = m->following;
-    lose(*m, err);
-    m = next;
-  }
+  for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
+    while (m != nullptr) lose(*std::exchange(m, m->following), err);
+}
+
+void Core::close_link(Connection &c) {
+  if (std::exchange(c.held_, false)) std::erase(held_, &c);
+  strangers_ -= is_stranger(c);
+  c.heard_ = false;
+  bool idle = c.flights_ == 0 && c.controls_ == 0;
+  for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
+    idle = m->tokens == 0;
+  carrier_.close(*std::exchange(c.link_, nullptr), idle);
 }
 
 void Core::drop_controls(Connection &c) {
   while (c.control_ != nullptr) {
     Control *control = c.control_;
     c.control_ = control->next;
-    controls_.give(control);
+    free_control(*control);
   }
   c.owed_ = 0;
 }
@@ -398,15 +544,7 @@ void Core::fail_queue(Connection &c, int err) {
   }
 }
 
-// ---- the end of idle connections ----
-
-// Something is on its way, or waits for an answer.
-bool Core::busy(const Connection &c) {
-  if (c.first_ != nullptr || c.control_ != nullptr || c.flights_ != 0) return true;
-  for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
-    if (m->form != RxMessage::Form::kSegments || !m->over) return true;
-  return false;
-}
+// ---- the end of idle connections: nothing is on its way, or waits for an answer ----
 
 // Leaves no more than `most` connections of those that can be spared. To close one alone would lose
 // what the peer is sending at that moment, and stock peers have no word for it: theirs stay.
@@ -426,10 +564,12 @@ void Core::close_idle(size_t most) {
 bool Core::ask_to_part(Connection &c) {
   Control *control = controls_.take();
   if (control == nullptr) return false;
+  control->connection = &c;
+  ++c.controls_;
   reset(*control, PacketType::kPart, 0);
   control->header.control_data = uint64_t(Parting::kAsk);
   if (send_control(c, *control) != 0) {
-    controls_.give(control);
+    free_control(*control);
     return false;
   }
   c.asked_ = true;
@@ -565,7 +705,8 @@ void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
 
 void Core::own_data(TxOp &op) {
   uint8_t *to = op.bytes;
-  if (op.form == TxOp::Form::kRendezvous) {  // its vectors are there
+  // A rendezvous has its vectors there.
+  if (op.form == TxOp::Form::kRendezvous || op.length > sizeof op.bytes) {
     op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
     to = op.bounce.get();
   }
@@ -698,8 +839,7 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
 ssize_t Core::transmit(Connection &c, TxOp &op) {
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
-  // Stock 1.17 never finishes a message in segments that was probed and claimed.
-  if (op.form == TxOp::Form::kSegments && c.level_ == 0) make_rendezvous(op);
+  if (op.form != TxOp::Form::kEager && c.level_ == 0) suit_stock(op);
   op.header.connection = c.peer_slot_;
   const uint64_t more = op.flags & FI_MORE;
   const uint64_t level =
@@ -725,8 +865,7 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
         }
       }
       const bool fits = kHeaderSize + op.length <= settings_.inject_limit;
-      uint64_t flags = more | (level & ~uint64_t(FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) |
-                       (fits ? FI_INJECT : 0);
+      uint64_t flags = more | (level & ~uint64_t(FI_COMMIT_COMPLETE)) | (fits ? FI_INJECT : 0);
       if (op.inject) {  // over when the carrier has it: nobody asks
         if (const ssize_t rc = packet(c, iov, count, flags, nullptr); rc != 0) return rc;
         op.sent = true;
@@ -745,11 +884,12 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
     case TxOp::Form::kSegments:
       return transmit_segments(c, op);
     case TxOp::Form::kRendezvous: {
-      if (const ssize_t rc = describe(op); rc != 0) return rc;
+      if (const ssize_t rc = describe(c, op); rc != 0) return rc;
       const iovec iov{&op.header, kHeaderSize + kVectorListSize};
       ++op.tokens;
       if (const ssize_t rc = packet(c, &iov, 1, more | FI_COMPLETION, &op); rc != 0) {
         --op.tokens;
+        if (rc != -FI_EAGAIN) undescribe(op);
         return rc;
       }
       await(c, op);
@@ -782,6 +922,9 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
       return 0;
     }
     case TxOp::Form::kAtomic: {
+      if (c.level_ == 0 &&
+          !sdk::stock_executes(op.header.atomic.operation, op.header.atomic.datatype))
+        return -FI_EOPNOTSUPP;
       const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
       iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
       if (op.bounce == nullptr) iov[0].iov_len += operands;
@@ -802,13 +945,14 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
 ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
   const uint64_t level = op.flags & FI_TRANSMIT_COMPLETE;
   while (op.offset < op.length) {
-    Segment *s = segments_.take();
+    Segment *s = c.segments_ < settings_.max_segments ? segments_.take() : nullptr;
     ssize_t rc = -FI_EAGAIN;
     const auto n = size_t(std::min<uint64_t>(op.length - op.offset, settings_.eager_limit));
     const bool last = op.offset + n == op.length;
     if (s != nullptr) {
       s->kind = Token::Kind::kSegment;
       s->op = &op;
+      ++c.segments_;
       s->header = op.header;
       s->header.segment_size = uint16_t(n);
       s->header.segment_number = uint32_t(op.offset / settings_.eager_limit);
@@ -839,13 +983,23 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
   return 0;
 }
 
-void Core::make_rendezvous(TxOp &op) {
-  op.form = TxOp::Form::kRendezvous;
-  op.header.type = uint8_t(PacketType::kRendezvous);
+// Forms of messages that stock peers do not finish.
+void Core::suit_stock(TxOp &op) {
+  if (op.form == TxOp::Form::kSegments) {
+    // 1.17, where the message was probed and claimed.
+    op.form = TxOp::Form::kRendezvous;
+    op.header.type = uint8_t(PacketType::kRendezvous);
+  } else if (op.form == TxOp::Form::kRendezvous && op.length == 0) {
+    // Nothing to read is nothing to answer. The carrier says when the packet is there, and there is
+    // no more to a message of no bytes.
+    op.form = TxOp::Form::kEager;
+    op.header.type = uint8_t(PacketType::kEager);
+    op.flags |= FI_DELIVERY_COMPLETE;
+  }
 }
 
 // Makes the memory of a rendezvous readable and writes the vectors behind the header.
-ssize_t Core::describe(TxOp &op) {
+ssize_t Core::describe(Connection &c, TxOp &op) {
   if (op.vector_count != 0) return 0;  // done already, and the carrier had no room
   RmaVector vectors[kMaxVectors];
   uint8_t count = 0;
@@ -860,7 +1014,7 @@ ssize_t Core::describe(TxOp &op) {
       continue;
     }
     int err = 0;
-    Registration *r = carrier_.expose(iov, FI_REMOTE_READ, vectors[count], err);
+    Registration *r = carrier_.expose(*c.link_, iov, FI_REMOTE_READ, vectors[count], err);
     if (r == nullptr) {
       conceal_all(op);
       return -err;
@@ -871,6 +1025,12 @@ ssize_t Core::describe(TxOp &op) {
   encode_vectors({vectors, count}, op.wire);
   op.vector_count = count;
   return 0;
+}
+
+// What was described is for the peer of one link alone.
+void Core::undescribe(TxOp &op) {
+  conceal_all(op);
+  op.vector_count = 0;
 }
 
 void Core::conceal_all(TxOp &op) {
@@ -911,6 +1071,7 @@ void Core::settle(TxOp &op) {
 
 void Core::free_segment(Segment &s) {
   s.copy.reset();
+  --s.op->connection->segments_;
   segments_.give(&s);
 }
 
@@ -932,8 +1093,7 @@ void Core::on_sent(Token &token, int err) {
       return settle(op);
     }
     case Token::Kind::kControl:
-      controls_.give(&static_cast<Control &>(token));
-      return;
+      return free_control(static_cast<Control &>(token));
     case Token::Kind::kMessage:
       return on_read(static_cast<RxMessage &>(token), err);
   }
@@ -951,13 +1111,21 @@ void Core::reset(Control &control, PacketType type, uint64_t id) {
 }
 
 Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
-  Control *control = controls_.take();
+  const size_t most = settings_.max_controls / (is_stranger(c) ? kStrangersPart : 1);
+  Control *control = c.controls_ < most ? controls_.take() : nullptr;
   if (control == nullptr) {
     fail_peer(c, "more that asks for an answer than it reads answers");
     return nullptr;
   }
+  control->connection = &c;
+  ++c.controls_;
   reset(*control, type, id);
   return control;
+}
+
+void Core::free_control(Control &control) {
+  --control.connection->controls_;
+  controls_.give(&control);
 }
 
 void Core::answer(Connection &c, PacketType type, uint64_t id) {
@@ -969,7 +1137,7 @@ void Core::queue_control(Connection &c, Control &control) {
     const ssize_t rc = send_control(c, control);
     if (rc == 0) return;
     if (rc != -FI_EAGAIN) {
-      controls_.give(&control);
+      free_control(control);
       return on_closed(c, int(-rc));
     }
     block(c);
@@ -977,7 +1145,8 @@ void Core::queue_control(Connection &c, Control &control) {
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
   c.control_last_ = &control;
   c.owed_ += control.more.size();
-  if (c.owed_ > settings_.owed_limit) fail_peer(c, "more atomics than it takes results of");
+  if (c.owed_ > settings_.owed_limit / (is_stranger(c) ? kStrangersPart : 1))
+    fail_peer(c, "more atomics than it takes results of");
 }
 
 ssize_t Core::send_control(Connection &c, Control &control) {
@@ -989,7 +1158,7 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   if (total <= settings_.inject_limit) {
     const ssize_t rc = packet(c, iov, count, FI_INJECT, nullptr);
     // The queue's link is read before the object is taken again.
-    if (rc == 0) controls_.give(&control);
+    if (rc == 0) free_control(control);
     return rc;
   }
   return packet(c, iov, count, FI_COMPLETION, &control);

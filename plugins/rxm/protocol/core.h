@@ -43,9 +43,16 @@ struct Settings {
   uint32_t receive_count = 256;   // packets that the carrier can receive before it must wait
   bool credits = false;           // receives are posted per connection: flow control is offered
   size_t max_connections = 0;     // 0: no limit
-  uint64_t unexpected_limit = 64 << 20;  // bytes of copies of what nobody wanted yet
+  // Bytes of copies of what nobody wanted yet. One peer gets three quarters of it at the most,
+  // those who are not in the address vector half of it together.
+  uint64_t unexpected_limit = 64 << 20;
   uint64_t owed_limit = 64 << 20;  // bytes of atomics' results that a peer does not take from us
   uint64_t connect_timeout_ns = 30'000'000'000;
+  // Connections of peers that are not in the address vector, and answers that a peer makes us owe
+  // it: one of those in it; strangers get a part of that.
+  size_t max_strangers = SIZE_MAX;
+  size_t max_controls = 1 << 16;
+  size_t max_segments = 512;  // at the carrier, of one connection
 };
 
 // Bytes of payload or operands that fit beside the header in an operation.
@@ -105,6 +112,7 @@ struct Segment : Token {
 // A packet that answers a peer.
 struct Control : Token {
   Control *next = nullptr;
+  Connection *connection = nullptr;
   size_t length = 0;
   std::vector<uint8_t> more;  // of an atomic's result
   WireHeader header;
@@ -126,14 +134,15 @@ struct RxMessage : sdk::Unexpected, Token {
   };
   Form form = Form::kWhole;
   bool discarded = false;  // nobody wants it, but more of it is coming
-  bool over = false;       // waits for its tokens
+  bool over = false;       // lost, and waits for its tokens
   bool waits = false;      // in Core::fetching_
   uint8_t count = 0, next_vector = 0;
   uint8_t exposed = 0;
   int err = 0;
   uint32_t tokens = 0;
   uint32_t next_segment = 0;
-  Connection *connection = nullptr;
+  Connection *from = nullptr;        // where it came from, which lives as long as it does
+  Connection *connection = nullptr;  // the same, while more of it is to come
   RxMessage *previous = nullptr, *following = nullptr;  // of the connection
   sdk::Receive *receive = nullptr;
   uint64_t id = 0;
@@ -178,7 +187,9 @@ class Connection {
 
   sdk::SockAddr address_;
   State state_ = State::kIdle;
-  bool own_ = false;      // the passive half of a connection to ourselves: not found by address
+  // Not found by address: the passive half of a connection to ourselves, a rival, or what a rival
+  // has replaced.
+  bool own_ = false;
   bool blocked_ = false;  // in Core::blocked_
   bool flow_control_ = false;
   bool retry_ = false;   // in Core::retrying_
@@ -192,12 +203,32 @@ class Connection {
   Link *link_ = nullptr;
   TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
   Control *control_ = nullptr, *control_last_ = nullptr;
-  uint64_t owed_ = 0;  // bytes of results among them
+  uint64_t owed_ = 0;    // bytes of results among them
+  size_t controls_ = 0;  // of it: queued, or at the carrier
+  size_t segments_ = 0;  // at the carrier
+  // What it made us keep.
+  size_t kept_ = 0;       // messages
+  size_t buffers_ = 0;    // that they are in
+  uint64_t charged_ = 0;  // bytes of copies
+  bool held_ = false;     // in Core::held_
+  bool heard_ = false;    // something came
   List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;
-  List<RxMessage, &RxMessage::previous, &RxMessage::following> messages_;
+  using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
+  Messages messages_;    // rendezvous
+  Messages unfinished_;  // in segments, the last of which has not come
+  size_t unfinished_count_ = 0;
+  Messages &list_of(const RxMessage &m) {
+    return m.form == RxMessage::Form::kSegments ? unfinished_ : messages_;
+  }
   size_t flights_ = 0;  // operations in in_flight_
   uint32_t attempts_ = 0;
   uint64_t started_at_ = 0, retry_at_ = 0;
+  // Another process said that it is at this address. Whoever really is, is asked: by a connection
+  // that we make.
+  bool contested_ = false;  // in Core::contested_: shall be asked
+  uint32_t contests_ = 0;
+  uint64_t contest_at_ = 0;
+  Connection *rival_ = nullptr;  // which asks; the rival's: what it may replace
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
 };
 
@@ -211,8 +242,9 @@ class Owner {
   virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
   // Something that an operator should hear of, once per event.
   virtual void warn(const char *text) = 0;
-  // An atomic changed or read memory (counters of the endpoint).
-  virtual void on_remote_atomic(uint64_t access, uint64_t bytes) = 0;
+  // An atomic changed or read this memory, lengths in bytes (counters of the endpoint and of
+  // regions).
+  virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
 
  protected:
   ~Owner() = default;
@@ -255,8 +287,10 @@ class Core {
   void on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
                   std::span<const uint8_t> data);
   void on_connected(Connection &connection, std::span<const uint8_t> data);
-  // The request was refused or failed; `data`: what the peer said.
-  void on_refused(Connection &connection, int err, std::span<const uint8_t> data);
+  // The request was refused or failed; `data`: what the peer said. `hung_up`: there was somebody,
+  // who ended the connection in place of an answer; it is tried again until connect_timeout_ns.
+  void on_refused(Connection &connection, int err, std::span<const uint8_t> data,
+                  bool hung_up = false);
   void on_closed(Connection &connection, int err);
   Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
   // How the receiver knows who is at the other end: his index, or a number of an unnamed sender.
@@ -279,6 +313,7 @@ class Core {
     if (!blocked_.empty()) resume();
     if (!fetching_.empty()) resume_fetches();
     if (!writes_.empty()) resume_writes();
+    if (!held_.empty()) release_held();
     if (!unused_.empty()) reap();
   }
 
@@ -295,6 +330,7 @@ class Core {
   }
   size_t in_flight() const { return ops_.in_use(); }
   size_t connections() const { return connected_; }
+  size_t strangers() const { return strangers_; }
   size_t objects() const { return slots_.size() - free_slots_.size(); }
   uint64_t unexpected_bytes() const { return unexpected_; }
   const Settings &settings() const { return settings_; }
@@ -311,23 +347,33 @@ class Core {
   void set_connection(uint32_t index, Connection *connection);
   Connection *make(const sdk::SockAddr &address, bool own);
   void name(Connection &c, uint32_t index);
+  void rename(Connection &c, uint32_t index, bool own);
+  static bool is_stranger(const Connection &c) { return c.index_ == kNoIndex && !c.own_; }
   void note_unused(Connection &c);
   void reap();
   void touch(Connection &c) { c.last_use_ = ++uses_; }
   void connect(Connection &c);
   void accept(Connection &c, Request &request, const ConnectData &data);
+  bool make_room();
   void refuse(Request &request, RejectReason reason);
   void wait_for_other(Connection &c);
   void stop_waiting(Connection &c);
+  void contest(Connection &c);
+  void ask_owner(Connection &c);
+  void replace(Connection &rival);
   void arm();
   void drop_link(Connection &c, int err);
+  void close_link(Connection &c);
   void drop_controls(Connection &c);
   void fail_queue(Connection &c, int err);
   void close_idle(size_t most);
   bool ask_to_part(Connection &c);
   void stay(Connection &c);
   void part(Connection &c, int err);
-  static bool busy(const Connection &c);
+  static bool busy(const Connection &c) {
+    return c.first_ != nullptr || c.control_ != nullptr || c.flights_ != 0 ||
+           c.messages_.first != nullptr || c.unfinished_.first != nullptr;
+  }
   void fail_peer(Connection &c, const char *what);
 
   // output
@@ -339,8 +385,9 @@ class Core {
   bool flush(Connection &c);  // false: must wait
   ssize_t transmit(Connection &c, TxOp &op);
   ssize_t transmit_segments(Connection &c, TxOp &op);
-  void make_rendezvous(TxOp &op);
-  ssize_t describe(TxOp &op);
+  static void suit_stock(TxOp &op);
+  ssize_t describe(Connection &c, TxOp &op);
+  void undescribe(TxOp &op);
   void conceal_all(TxOp &op);
   ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token);
   ssize_t send_control(Connection &c, Control &control);
@@ -354,6 +401,7 @@ class Core {
   }
   static void reset(Control &control, PacketType type, uint64_t id);
   Control *new_control(Connection &c, PacketType type, uint64_t id);
+  void free_control(Control &control);
   bool owes_credits(const Connection &c) const;
   bool send_credits(Connection &c);
   void free_segment(Segment &s);
@@ -374,8 +422,18 @@ class Core {
   void take_part(Connection &c, const Packet &p);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);
+  static void unlist(RxMessage &m);
   bool keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
   void finish(RxMessage &m, int err);
+  void charge(RxMessage &m, uint64_t bytes);
+  bool may_charge(const Connection &c, uint64_t bytes) const;
+  bool takes_too_much(const Connection &c) const;
+  bool must_wait(const Connection &c) const {
+    return takes_too_much(c) && !may_charge(c, sizeof(RxMessage) + settings_.eager_limit);
+  }
+  void hold(Connection &c);
+  void hold_greedy(Connection &c);
+  void release_held();
   void drop_parts(RxMessage &m);
   void fetched(RxMessage &m);
   void lose_peer(RxMessage &m, int err);
@@ -398,7 +456,7 @@ class Core {
   std::unordered_map<sdk::SockAddr, Connection *, sdk::SockAddrHash> by_address_;
   std::vector<Connection *> slots_;
   std::vector<uint32_t> free_slots_;
-  std::vector<Connection *> blocked_, resuming_, retrying_, unused_;
+  std::vector<Connection *> blocked_, resuming_, retrying_, unused_, held_, contested_;
   // Rendezvous whose reads, or writes, the carrier had no room for.
   std::vector<RxMessage *> fetching_;
   std::vector<TxOp *> writes_;
@@ -406,6 +464,10 @@ class Core {
   size_t leaving_ = 0;  // of them: whose end was asked for
   uint64_t uses_ = 0;
   uint64_t unexpected_ = 0;
+  // Of those who are not in the address vector.
+  size_t strangers_ = 0;  // that have a link
+  size_t strangers_buffers_ = 0;
+  uint64_t strangers_charged_ = 0;
   uint64_t deadline_ = 0;
   bool down_ = false;
 };

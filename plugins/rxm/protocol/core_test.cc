@@ -30,10 +30,12 @@ struct Link {
   Link *other = nullptr;
   bool open = true;
   bool busy = false;
+  bool held = false;                        // takes no packets
   size_t in_use = 0;                        // of its own buffers, where none are shared
   uint64_t last_arrival = 0;                // of what was sent by the other end
   std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
   std::multiset<Token *> pending;
+  std::map<uint64_t, uint64_t> segmented;  // ids of unfinished messages, as a stock peer says them
 };
 
 struct Request {
@@ -77,8 +79,12 @@ struct World {
   std::map<uint16_t, Node *> listening;
   unsigned eagain = 10;        // percent of calls
   unsigned faults = 0;         // percent of calls that need resources
+  unsigned crowd = 0;          // percent of requests that get the end of the connection as answer
   const Node *mute = nullptr;  // its calls are put off
-  unsigned segments = 0, partings = 0;
+  const Node *slow = nullptr;  // what is sent to it stays at the carrier
+  bool silent = false;         // nobody hears of a death
+  std::vector<std::function<void()>> put_off;
+  unsigned segments = 0, partings = 0, acknowledged = 0;
 };
 
 struct Sent {
@@ -141,7 +147,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       link->node = nullptr;
       link->owner = nullptr;
       link->pending.clear();
-      if (std::exchange(link->open, false)) tell_closed(*link, true);
+      if (std::exchange(link->open, false) && !world_.silent) tell_closed(*link, true);
     }
     EXPECT_EQ(core_->unexpected_bytes(), 0u);
     core_.reset();
@@ -196,6 +202,28 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
                           8);
     go(*op, to, id);
   }
+  // An atomic that stock peers do not know: nothing of it arrives there.
+  void add_wide(size_t to, uint64_t key) {
+    TxOp *op = core_->take();
+    if (op == nullptr) return;
+    const uint64_t id = sent_.size();
+    sent_.push_back({.from = number_, .to = to, .message = false, .bytes = {}});
+    op->context = reinterpret_cast<void *>(id + 1);
+    uint8_t one[16] = {1};
+    const fi_ioc operand{one, 1};
+    const fi_rma_ioc target{0, 1, key};
+    core_->prepare_atomic(*op,
+                          {.kind = sdk::AtomicKind::kWrite,
+                           .datatype = FI_UINT128,
+                           .op = FI_SUM,
+                           .operands = &operand,
+                           .operand_count = 1,
+                           .rma = &target,
+                           .rma_count = 1,
+                           .elements = 1},
+                          16);
+    go(*op, to, id);
+  }
   void post(size_t length, bool tagged) {
     memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
     const iovec iov{memory_.back()->data(), length};
@@ -206,6 +234,18 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
                               .ignore = ~UINT64_C(0),
                               .context = reinterpret_cast<void *>(context)}),
               0);
+  }
+  void forget_everybody() { known_ = false; }
+  size_t saved() const { return receiver_.unexpected(); }
+  // A request of somebody who says that he is `port`, and nothing else.
+  void knock(uint16_t port, uint32_t process) {
+    world_.links.push_back(std::make_unique<Link>());
+    Link &link = *world_.links.back();
+    const ConnectBytes bytes = encode(ConnectData{
+        .port = port, .eager_limit = core_->settings().eager_limit, .process = process});
+    Request request{this, &link, false};
+    core_->on_request(request, address_of(number_), address_of(number_), bytes);
+    EXPECT_TRUE(request.answered);
   }
   // Completions: which message came in which receive.
   void reap() {
@@ -233,7 +273,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   size_t broken = 0;                                  // receives that failed half-way
   std::vector<std::pair<size_t, uint64_t>> received;  // receive, message
   uint64_t counter = 0;                               // what atomics change
-  static constexpr uint64_t kCounterKey = 7;
+  alignas(16) uint8_t wide[16] = {};                  // the same
+  static constexpr uint64_t kCounterKey = 7, kWideKey = 8;
 
   // ---- Carrier ----
   Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
@@ -302,14 +343,22 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     }
     EXPECT_LE(bytes.size(), kHeaderSize + core_->settings().eager_limit);
     EXPECT_EQ((flags & FI_COMPLETION) != 0, token != nullptr);
+    if (flags & FI_DELIVERY_COMPLETE) ++world_.acknowledged;
     const auto type = static_cast<PacketType>(bytes.at(1));
     const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
     if (type == PacketType::kSegment) ++world_.segments;
     if (type == PacketType::kPart) ++world_.partings;
     EXPECT_FALSE(to_stock && (type == PacketType::kSegment || type == PacketType::kPart));
+    if (to_stock) expect_understood(bytes);
+    if (stock_ && type == PacketType::kSegment) reuse_ids(link, bytes);
     if (token != nullptr) {
       link.pending.insert(token);
-      world_.after(1 + world_.some(10), [&link, token] { give_back(link, *token); });
+      const auto sent = [&link, token] { give_back(link, *token); };
+      if (world_.slow != nullptr && world_.slow == link.other->node) {
+        world_.put_off.push_back(sent);
+      } else {
+        world_.after(1 + world_.some(10), sent);
+      }
     }
     Link *to = link.other;
     deliver_to(*to, [to, bytes = std::move(bytes)] {
@@ -327,7 +376,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     deliver_to(*to, [to, &link, into, vector = *from, token] {
       if (to->owner == nullptr) return true;
       std::vector<uint8_t> bytes;
-      if (!to->node->peek(vector, FI_REMOTE_READ, bytes)) {
+      if (!to->node->peek(*to, vector, FI_REMOTE_READ, bytes)) {
         ADD_FAILURE() << "a read of what is not registered";
         return true;
       }
@@ -359,7 +408,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     Link *to = link.other;
     deliver_to(*to, [to, bytes, vector = *to_vector] {
       if (to->owner == nullptr) return true;
-      EXPECT_TRUE(to->node->poke(vector, bytes));
+      EXPECT_TRUE(to->node->poke(*to, vector, bytes));
       return true;
     });
     return 0;
@@ -383,13 +432,22 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     });
   }
   bool buffers_low() const override { return core_->settings().credits || free_.size() < 6; }
-  Registration *expose(const iovec &iov, uint64_t access, RmaVector &vector, int &err) override {
+  size_t buffers_left() const override { return core_->settings().credits ? kOwn : free_.size(); }
+  void hold(Link &link, bool held) override {
+    link.held = held;
+    if (held) return;
+    world_.after(0, [&link] {
+      if (link.node != nullptr) pump(link);
+    });
+  }
+  Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
+                       int &err) override {
     if (world_.chance(world_.faults)) {
       err = ENOMEM;
       return nullptr;
     }
     const uint64_t key = ++last_key_;
-    regions_[key] = {iov, access};
+    regions_[key] = {iov, access, &link};
     vector = {0, iov.iov_len, key};
     return reinterpret_cast<Registration *>(key);
   }
@@ -397,6 +455,10 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     EXPECT_EQ(regions_.erase(reinterpret_cast<uint64_t>(&registration)), 1u);
   }
   ssize_t resolve(const RmaVector &vector, uint64_t, iovec *iov, size_t) override {
+    if (vector.key == kWideKey && vector.address == 0 && vector.length == sizeof wide) {
+      iov[0] = {wide, sizeof wide};
+      return 1;
+    }
     if (vector.key != kCounterKey || vector.address + vector.length > sizeof counter)
       return -FI_EACCES;
     iov[0] = {&counter, size_t(vector.length)};
@@ -425,7 +487,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   void warn(const char *text) override {
     if (!allow_warnings) ADD_FAILURE() << text;
   }
-  void on_remote_atomic(uint64_t, uint64_t) override {}
+  void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
   bool allow_warnings = false;
 
   // ---- sdk::ReceiverSink ----
@@ -435,16 +497,48 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
 
  private:
+  // Stock peers never finish a rendezvous of no bytes, and an atomic that they do not know ends
+  // them.
+  static void expect_understood(const std::vector<uint8_t> &bytes) {
+    WireHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    if (header.type == uint8_t(PacketType::kRendezvous)) {
+      EXPECT_NE(header.size, 0u);
+    }
+    if (header.type == uint8_t(PacketType::kAtomic)) {
+      EXPECT_TRUE(sdk::stock_executes(header.atomic.operation, header.atomic.datatype));
+    }
+  }
+  // They use the id of a message in segments again after the last one.
+  static void reuse_ids(Link &link, std::vector<uint8_t> &bytes) {
+    WireHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const auto kind = SegmentKind(header.control_data & 3);
+    const uint64_t id = header.message;
+    if (kind == SegmentKind::kFirst) {
+      uint64_t lowest = 0;
+      while (std::ranges::any_of(link.segmented,
+                                 [&](const auto &used) { return used.second == lowest; }))
+        ++lowest;
+      link.segmented[id] = lowest;
+    }
+    header.message = link.segmented.at(id);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    if (kind == SegmentKind::kLast) link.segmented.erase(id);
+  }
+
   struct Region {
     iovec iov;
     uint64_t access;
+    const Link *link;  // whose peer alone may reach it
   };
 
   void go(TxOp &op, size_t to, uint64_t id) {
     const sdk::SockAddr address = address_of(to);
-    if (core_->start(op, uint32_t(to), &address) == 0) return;
+    const int rc = core_->start(op, uint32_t(to), &address);
+    if (rc == 0) return;
     sent_[id].ended = 1;
-    sent_[id].err = -1;
+    sent_[id].err = -rc;
     core_->give(op);
   }
   void note(uint64_t id, size_t receive, size_t length) {
@@ -475,6 +569,11 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     const auto it = world_.listening.find(peer.port());
     if (it == world_.listening.end()) {
       if (std::exchange(link.open, false)) core_->on_refused(*link.owner, FI_ECONNREFUSED, {});
+      return;
+    }
+    if (world_.chance(world_.crowd)) {
+      if (std::exchange(link.open, false))
+        core_->on_refused(*link.owner, FI_ECONNRESET, {}, /*hung_up=*/true);
       return;
     }
     Request request{it->second, &link, false};
@@ -534,25 +633,25 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       if (!core_->on_packet(*link.owner, own->bytes, *own)) release(*own);
       return true;
     }
-    if (free_.empty()) return false;
+    if (free_.empty() || link.held) return false;
     Buffer *buffer = free_.back();
     free_.pop_back();
     buffer->bytes = bytes;
     if (!core_->on_packet(*link.owner, buffer->bytes, *buffer)) release(*buffer);
     return true;
   }
-  bool peek(const RmaVector &v, uint64_t access, std::vector<uint8_t> &out) {
+  bool peek(const Link &by, const RmaVector &v, uint64_t access, std::vector<uint8_t> &out) {
     const auto it = regions_.find(v.key);
-    if (it == regions_.end() || !(it->second.access & access) ||
+    if (it == regions_.end() || it->second.link != &by || !(it->second.access & access) ||
         v.address + v.length > it->second.iov.iov_len)
       return false;
     const auto *at = static_cast<const uint8_t *>(it->second.iov.iov_base) + v.address;
     out.assign(at, at + v.length);
     return true;
   }
-  bool poke(const RmaVector &v, const std::vector<uint8_t> &bytes) {
+  bool poke(const Link &by, const RmaVector &v, const std::vector<uint8_t> &bytes) {
     const auto it = regions_.find(v.key);
-    if (it == regions_.end() || !(it->second.access & FI_REMOTE_WRITE) ||
+    if (it == regions_.end() || it->second.link != &by || !(it->second.access & FI_REMOTE_WRITE) ||
         v.address + v.length > it->second.iov.iov_len)
       return false;
     std::memcpy(static_cast<uint8_t *>(it->second.iov.iov_base) + v.address, bytes.data(),
@@ -588,7 +687,9 @@ struct Script {
   bool credits = false;
   size_t max_connections = 0;
   bool stock = false;  // every other one is no weft peer
+  size_t max_controls = 1 << 16, max_segments = 512, max_strangers = SIZE_MAX;
   uint64_t owed_limit = 1 << 20;
+  uint64_t connect_timeout_ns = 60'000'000;
 };
 
 class Play {
@@ -599,11 +700,14 @@ class Play {
     settings_.rendezvous_write = script.write;
     settings_.tx_size = 64;
     settings_.unexpected_limit = 20000;
-    settings_.connect_timeout_ns = 60'000'000;
+    settings_.connect_timeout_ns = script.connect_timeout_ns;
     settings_.credits = script.credits;
     if (script.credits) settings_.receive_count = 8;
     settings_.max_connections = script.max_connections;
     settings_.owed_limit = script.owed_limit;
+    settings_.max_controls = script.max_controls;
+    settings_.max_segments = script.max_segments;
+    settings_.max_strangers = script.max_strangers;
     sent.reserve(1 << 14);
     for (size_t i = 0; i < script.peers; ++i) start(i);
   }
@@ -747,6 +851,30 @@ TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
   expect_everything_arrived_in_order(run);
   EXPECT_NE(run.world.segments, 0u);
   EXPECT_EQ(run.world.partings, 0u);
+}
+
+// Peers that hang up in place of an answer, because many come at once, cost time and nothing else.
+TEST_P(Seeds, NobodyIsRefusedBecauseManyCome) {
+  Script script = script_of(GetParam());
+  script.connect_timeout_ns = 30'000'000'000;
+  script.max_connections = size_t(GetParam() % 3);
+  Play run(unsigned(GetParam()), script);
+  run.world.crowd = 60;
+  play(run, 500);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Core, WhoAlwaysHangsUpIsGivenUpWhenTheTimeIsOver) {
+  Play run(1, Script{});
+  run.nodes[0]->allow_warnings = true;
+  run.world.crowd = 100;
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[0].ended, 1);
+  EXPECT_EQ(run.sent[0].err, FI_ETIMEDOUT);
+  EXPECT_GE(run.nodes[0]->now_ns(), 60'000'000u);
+  EXPECT_LE(run.nodes[0]->now_ns(), 200'000'000u);
 }
 
 TEST_P(Seeds, ThoseWhoAreNotWeftGetNoSegments) {
@@ -905,6 +1033,189 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
     // Beyond 50 results of 8 bytes the connection ends.
     EXPECT_EQ(failed, limit == 400 ? 60u : 0u);
     expect_nothing_left(run);
+  }
+}
+
+// Whether the connection is there already, or the operation waits for it and the peer turns out to
+// be stock.
+TEST(Core, AtomicsThatStockLacksFailHere) {
+  for (const bool stock : {true, false}) {
+    Play run(1, {.stock = stock});
+    run.nodes[0]->add_wide(1, Node::kWideKey);
+    run.settle();
+    run.nodes[0]->add_wide(1, Node::kWideKey);
+    run.settle();
+    for (const Sent &s : run.sent) {
+      EXPECT_EQ(s.ended, 1);
+      EXPECT_EQ(s.err, stock ? FI_EOPNOTSUPP : 0);
+    }
+    EXPECT_EQ(run.nodes[1]->wide[0], stock ? 0 : 2);
+    run.nodes[1]->post(5000, true);
+    run.nodes[0]->send(1, 10, true, 0);  // the connection lives on
+    run.settle();
+    EXPECT_EQ(run.sent.back().arrived, 1);
+  }
+}
+
+// Delivery is told, and a message of no bytes is one.
+TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
+  for (const bool write : {false, true}) {
+    Play run(1, {.write = write, .stock = true});
+    for (const size_t length : {0, 1, 600}) {
+      run.nodes[1]->post(5000, true);
+      run.nodes[0]->send(1, length, true, 4);
+      run.settle();
+      EXPECT_EQ(run.sent.back().ended, 1) << length;
+      EXPECT_EQ(run.sent.back().err, 0) << length;
+      EXPECT_EQ(run.sent.back().arrived, 1) << length;
+    }
+    EXPECT_GE(run.world.acknowledged, 1u) << "the carrier is asked for it";
+  }
+}
+
+// Stock's ids recur after the last segment, also while nobody has received the message yet.
+TEST(Core, IdsOfSegmentsRecur) {
+  Play run(1, {.stock = true});
+  for (int i = 0; i < 3; ++i) {
+    run.nodes[1]->send(0, 1500, true, 0);
+    run.settle();
+  }
+  EXPECT_GE(run.world.segments, 6u);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+// Nobody waits as long as there is room for copies, whoever sends how many.
+TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
+  Play run(1, Script{});
+  run.world.eagain = 0;
+  for (int i = 0; i < 30; ++i) run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.nodes[1]->saved(), 30u);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+// One that takes no answers, and one that takes no segments, are nobody else's problem.
+TEST(Core, AnswersToOnePeerLeaveRoomForThoseToOthers) {
+  Play run(1, {.peers = 3, .failures = true, .max_controls = 50});
+  run.world.eagain = 0;
+  for (const size_t n : {0, 2}) {
+    run.nodes[n]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+  }
+  run.settle();
+  std::deque<uint64_t> results(80);
+  for (size_t i = 0; i < results.size(); ++i)
+    run.nodes[i % 2 * 2]->add(1, &results[i], Node::kCounterKey);
+  run.world.mute = run.nodes[1].get();
+  run.settle();
+  run.world.mute = nullptr;
+  run.settle();
+  for (const Sent &s : run.sent) EXPECT_EQ(s.err, 0);
+  EXPECT_EQ(run.nodes[1]->counter, 80u);
+  expect_nothing_left(run);
+}
+
+TEST(Core, SegmentsToOnePeerLeaveRoomForThoseToOthers) {
+  Play run(1, {.peers = 3, .max_segments = 4});
+  run.world.eagain = 0;
+  run.world.slow = run.nodes[1].get();
+  run.nodes[0]->send(1, 2048, true, 0);
+  run.nodes[0]->send(1, 2048, true, 0);
+  run.nodes[0]->send(2, 2048, true, 0);
+  for (const size_t n : {1, 1, 2}) run.nodes[n]->post(5000, true);
+  run.settle();
+  EXPECT_EQ(run.sent[2].ended, 1);
+  EXPECT_EQ(run.sent[2].arrived, 1);
+  EXPECT_EQ(run.sent[1].ended, 0);
+  run.world.slow = nullptr;
+  for (const auto &sent : run.world.put_off) sent();
+  run.settle();
+  expect_everything_arrived_in_order(run);
+}
+
+// Peers that nobody inserted share a number of connections, and all are served.
+TEST_P(Seeds, StrangersTakeTurns) {
+  Script script{.peers = size_t(4 + GetParam() % 4), .max_strangers = size_t(1 + GetParam() % 3)};
+  script.connect_timeout_ns = 30'000'000'000;
+  Play run(unsigned(GetParam()), script);
+  run.nodes[0]->forget_everybody();
+  for (int round = 0; round < 5; ++round) {
+    for (size_t n = 1; n < script.peers; ++n) {
+      run.nodes[0]->post(5000, true);
+      run.nodes[n]->send(0, 100, true, 0);
+    }
+    run.settle();
+    EXPECT_LE(run.nodes[0]->core().strangers(), script.max_strangers);
+  }
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Core, StrangersWhoSayNothingMakeRoom) {
+  Play run(1, {.max_strangers = 2, .connect_timeout_ns = 30'000'000'000});
+  run.nodes[0]->forget_everybody();
+  for (uint16_t n = 0; n < 10; ++n) {
+    run.nodes[0]->knock(uint16_t(6000 + n), n);
+    run.settle();
+    EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
+  }
+  run.nodes[0]->post(5000, true);
+  run.nodes[1]->send(0, 100, true, 0);
+  run.settle();
+  expect_everything_arrived_in_order(run);
+  EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
+}
+
+// Whose an address is, says who listens there.
+TEST(Core, AFalseClaimToAnAddressChangesNothing) {
+  for (const size_t target : {0, 1}) {  // whose address is above, and below, the other's
+    for (const bool stock : {false, true}) {
+      Play run(1, {.failures = true, .stock = stock});
+      const auto talk = [&run] {
+        for (const size_t n : {0, 1}) {
+          run.nodes[1 - n]->post(5000, true);
+          run.nodes[n]->send(1 - n, 600, true, 0);
+        }
+        run.settle();
+      };
+      talk();
+      for (uint32_t process = 7; process < 12; ++process) {
+        run.nodes[target]->knock(address_of(1 - target).port(), process);
+        talk();
+      }
+      expect_everything_arrived_in_order(run);
+      for (const size_t n : {0, 1}) {
+        EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+        EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+      }
+    }
+  }
+}
+
+TEST(Core, APeerThatDiedUnheardIsReplacedWhenItComesBack) {
+  for (const size_t victim : {0, 1}) {
+    for (const bool stock : {false, true}) {
+      Play run(1, {.failures = true, .stock = stock, .connect_timeout_ns = 1'000'000'000});
+      run.nodes[1 - victim]->post(5000, true);
+      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.settle();
+      run.world.silent = true;
+      run.stop(victim);
+      run.start(victim);
+      run.world.silent = false;
+      run.nodes[1 - victim]->post(5000, true);
+      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.settle();
+      run.nodes[victim]->post(5000, true);
+      run.nodes[1 - victim]->send(victim, 10, true, 0);
+      run.settle();
+      expect_everything_arrived_in_order(run);
+      for (const size_t n : {0, 1}) {
+        EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+        EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+      }
+    }
   }
 }
 

@@ -14,6 +14,9 @@ namespace weft::rxm {
 
 using sdk::scatter;
 using sdk::slice;
+namespace {
+constexpr size_t kMaxUnfinished = 64;  // messages in segments, of one connection
+}
 
 uint32_t Core::source_of(const Connection &c) const {
   if (c.index_ != kNoIndex) return c.index_;
@@ -42,7 +45,8 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
     return false;
   }
   const Packet &p = parsed.packet;
-  if (settings_.max_connections != 0 && p.type != PacketType::kPart) touch(c);
+  c.heard_ = true;
+  if (p.type != PacketType::kPart) touch(c);
   switch (p.type) {
     case PacketType::kEager:
       return take_whole(c, message_of(c, p), p.payload, buffer);
@@ -51,7 +55,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
     case PacketType::kRendezvous:
       return take_rendezvous(c, p, buffer);
     case PacketType::kReadDone:
-      if (TxOp *op = awaited(c, p.message)) {
+      if (TxOp *op = awaited(c, p.message); op != nullptr && op->form == TxOp::Form::kRendezvous) {
         end(*op, 0);
       } else {
         fail_peer(c, "an answer to a rendezvous that does not exist");
@@ -79,8 +83,8 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
       return false;
     case PacketType::kWriteDone:
       for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
-        if (m->form != RxMessage::Form::kRendezvous || m->id != p.message || m->receive == nullptr)
-          continue;
+        // Only of one for which he has a target: others are being read, and may be written to.
+        if (m->id != p.message || m->exposed == 0) continue;
         finish(*m, 0);
         return false;
       }
@@ -139,46 +143,117 @@ RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Mes
   m->err = 0;
   m->tokens = 0;
   m->next_segment = 0;
+  m->from = c;
+  ++c->kept_;
   m->connection = nullptr;
   m->receive = nullptr;
   m->received = 0;
   m->charged = 0;
   if (form != RxMessage::Form::kWhole) {
     m->connection = c;
-    c->messages_.add(*m);
+    c->list_of(*m).add(*m);
   }
   return m;
 }
 
 void Core::drop_parts(RxMessage &m) {
-  for (RxMessage::Part &part : m.parts)
-    if (part.buffer != nullptr) carrier_.release(*part.buffer);
+  Connection &c = *m.from;
+  for (RxMessage::Part &part : m.parts) {
+    if (part.buffer == nullptr) continue;
+    --c.buffers_;
+    if (is_stranger(c)) --strangers_buffers_;
+    carrier_.release(*part.buffer);
+  }
   m.parts.clear();
   unexpected_ -= m.charged;
+  c.charged_ -= m.charged;
+  if (is_stranger(c)) strangers_charged_ -= m.charged;
   m.charged = 0;
+}
+
+// ---- what may be kept of whom ----
+
+void Core::charge(RxMessage &m, uint64_t bytes) {
+  m.charged += bytes;
+  unexpected_ += bytes;
+  m.from->charged_ += bytes;
+  if (is_stranger(*m.from)) strangers_charged_ += bytes;
+}
+
+// Whoever comes first leaves something to those who come later.
+bool Core::may_charge(const Connection &c, uint64_t bytes) const {
+  const uint64_t limit = settings_.unexpected_limit;
+  if (unexpected_ + bytes > limit) return false;
+  if (is_stranger(c) && strangers_charged_ + bytes > limit / 2) return false;
+  return c.charged_ + bytes <= 3 * (limit - unexpected_);
+}
+
+// It has as many buffers as are left for all others. Strangers count as one.
+bool Core::takes_too_much(const Connection &c) const {
+  const size_t left = carrier_.buffers_left();
+  if (left == Carrier::kOwn) return false;
+  return is_stranger(c) ? strangers_buffers_ != 0 && strangers_buffers_ >= left
+                        : c.buffers_ != 0 && c.buffers_ >= left;
+}
+
+void Core::hold(Connection &c) {
+  if (c.held_ || c.link_ == nullptr) return;
+  c.held_ = true;
+  held_.push_back(&c);
+  carrier_.hold(*c.link_, true);
+}
+
+void Core::hold_greedy(Connection &c) {
+  if (!must_wait(c)) return;
+  if (!is_stranger(c)) return hold(c);
+  for (Connection *stranger : slots_)
+    if (stranger != nullptr && is_stranger(*stranger)) hold(*stranger);
+}
+
+void Core::release_held() {
+  for (size_t i = 0; i < held_.size();) {
+    Connection &c = *held_[i];
+    const bool over = c.charged_ != 0 && !may_charge(c, 0);
+    if (over || must_wait(c)) {
+      ++i;
+      continue;
+    }
+    held_[i] = held_.back();
+    held_.pop_back();
+    c.held_ = false;
+    carrier_.hold(*c.link_, false);
+  }
 }
 
 void Core::free_message(RxMessage &m) {
   drop_parts(m);
   while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
   if (m.waits) std::erase(fetching_, &m);
-  if (m.connection != nullptr) {
-    m.connection->messages_.remove(m);
-    m.connection = nullptr;
-  }
+  unlist(m);
+  Connection &c = *m.from;
+  if (--c.kept_ == 0 && c.state_ == State::kIdle) note_unused(c);
   messages_.give(&m);
+}
+
+void Core::unlist(RxMessage &m) {
+  Connection *c = std::exchange(m.connection, nullptr);
+  if (c == nullptr) return;
+  c->list_of(m).remove(m);
+  if (m.form == RxMessage::Form::kSegments) --c->unfinished_count_;
 }
 
 // Saves what nobody wants yet. True: in the buffer that it came in.
 bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
-  const bool room = unexpected_ + cost <= settings_.unexpected_limit;
-  if (room && (bytes.empty() || carrier_.buffers_low())) {
+  Connection &c = *m.from;
+  const bool scarce = bytes.empty() || carrier_.buffers_low() || takes_too_much(c);
+  // What a held connection still brings was read before it was held: it is at most what the buffers
+  // took, and may not keep those that are left for others.
+  if (scarce && (c.held_ || may_charge(c, cost))) {
     std::unique_ptr<uint8_t[]> copy(bytes.empty() ? nullptr
                                                   : new (std::nothrow) uint8_t[bytes.size()]);
     if (copy != nullptr || bytes.empty()) {
-      m.charged += cost;
-      unexpected_ += cost;
+      charge(m, cost);
       if (bytes.empty()) return false;
       std::memcpy(copy.get(), bytes.data(), bytes.size());
       const uint8_t *at = copy.get();
@@ -186,8 +261,12 @@ bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
       return false;
     }
   }
-  // Past the limit buffers are held, also for what needs none: when all are, the carrier stops.
+  // Past the limit buffers are kept, also for what needs none. Who has too many of them has to
+  // wait; when there are no more, all do.
   m.parts.push_back({&buffer, nullptr, bytes.data(), bytes.size()});
+  ++c.buffers_;
+  if (is_stranger(c)) ++strangers_buffers_;
+  hold_greedy(c);
   return true;
 }
 
@@ -206,9 +285,9 @@ void Core::finish(RxMessage &m, int err) {
 }
 
 bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
-  RxMessage *m = c.messages_.first;
-  while (m != nullptr && (m->form != RxMessage::Form::kSegments || m->id != p.message))
-    m = m->following;
+  // The id is free again after the last segment, whether or not the message was received by then.
+  RxMessage *m = c.unfinished_.first;
+  while (m != nullptr && m->id != p.message) m = m->following;
   const bool first = p.segment == SegmentKind::kFirst;
   if (first != (m == nullptr)) {
     fail_peer(c, first ? "the first segment of a message twice" : "a segment without the first");
@@ -216,9 +295,15 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   }
   bool kept = false;
   if (first) {
+    // Whoever sends one sends all of it before the next.
+    if (c.unfinished_count_ == kMaxUnfinished) {
+      fail_peer(c, "more messages in segments at once than anybody does");
+      return false;
+    }
     const sdk::Message message = message_of(c, p);
     m = new_message(&c, RxMessage::Form::kSegments, message);
     if (m == nullptr) return false;
+    ++c.unfinished_count_;
     m->id = p.message;
     m->receive = owner_.receiver().match(message);
     if (m->receive == nullptr) owner_.receiver().save(*m);
@@ -244,7 +329,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   } else if (m->discarded) {
     free_message(*m);
   } else {
-    m->over = true;
+    unlist(*m);
   }
   return kept;
 }
@@ -280,7 +365,7 @@ void Core::deliver(RxMessage &m, sdk::Receive &receive) {
         at += part.length;
       }
       drop_parts(m);
-      if (m.form == RxMessage::Form::kWhole || m.over) finish(m, m.err);
+      if (m.connection == nullptr) finish(m, m.err);
       return;
     }
   }
@@ -288,7 +373,7 @@ void Core::deliver(RxMessage &m, sdk::Receive &receive) {
 
 void Core::discard(RxMessage &m) {
   drop_parts(m);
-  if (m.form == RxMessage::Form::kSegments && !m.over && m.connection != nullptr) {
+  if (m.form == RxMessage::Form::kSegments && m.connection != nullptr) {
     m.discarded = true;  // the rest of it is still coming
     return;
   }
@@ -313,7 +398,8 @@ void Core::fetch(RxMessage &m) {
     for (size_t i = 0; i < r.count; ++i) {
       if (r.iov[i].iov_len == 0) continue;
       int err = 0;
-      Registration *registration = carrier_.expose(r.iov[i], FI_REMOTE_WRITE, vectors[count], err);
+      Registration *registration =
+          carrier_.expose(*c.link_, r.iov[i], FI_REMOTE_WRITE, vectors[count], err);
       if (registration == nullptr) return lose_peer(m, err);
       m.registrations[m.exposed++] = registration;
       vectors[count++].length = r.iov[i].iov_len;
@@ -379,11 +465,7 @@ void Core::lose_peer(RxMessage &m, int err) {
 
 // The message's connection is over.
 void Core::lose(RxMessage &m, int err) {
-  if (m.form == RxMessage::Form::kSegments && m.over) {  // complete, and not wanted yet
-    m.connection->messages_.remove(m);
-    m.connection = nullptr;
-    return;
-  }
+  if (m.over) return;  // lost with an earlier link, and waits for its tokens
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
     // It keeps its place among the messages: others of the peer that came whole are behind it, and
@@ -394,20 +476,16 @@ void Core::lose(RxMessage &m, int err) {
     }
     drop_parts(m);
     while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
-    m.connection->messages_.remove(m);
-    m.connection = nullptr;
+    unlist(m);
     m.form = RxMessage::Form::kWhole;
     m.received = 0;
     m.err = err;
-    m.charged = sizeof(RxMessage);
-    unexpected_ += m.charged;
+    charge(m, sizeof(RxMessage));
     return;
   }
   if (m.tokens != 0) {  // the carrier may still write to the receive's memory
     m.over = true;
     if (m.err == 0) m.err = err;
-    m.connection->messages_.remove(m);
-    m.connection = nullptr;
     if (m.waits) {
       m.waits = false;
       std::erase(fetching_, &m);
@@ -534,6 +612,7 @@ void Core::take_atomic(Connection &c, const Packet &p) {
   control->header.atomic.datatype = p.datatype;
   control->header.atomic.operation = p.operation;
   int32_t status = 0;
+  RmaVector where[kMaxVectors];
   iovec iov[kMaxVectors][kMaxVectors];
   size_t counts[kMaxVectors] = {};
   const uint64_t access = sdk::atomic_access(kind, p.operation);
@@ -545,9 +624,9 @@ void Core::take_atomic(Connection &c, const Packet &p) {
   } else {
     // All or nothing: the last vector may be the bad one.
     for (size_t i = 0; i < p.count && status == 0; ++i) {
-      RmaVector bytes = p.vectors[i];
-      bytes.length *= element;
-      const ssize_t n = carrier_.resolve(bytes, access, iov[i], kMaxVectors);
+      where[i] = p.vectors[i];
+      where[i].length *= element;
+      const ssize_t n = carrier_.resolve(where[i], access, iov[i], kMaxVectors);
       if (n < 0) {
         status = -FI_EACCES;
       } else {
@@ -563,9 +642,9 @@ void Core::take_atomic(Connection &c, const Packet &p) {
       const uint8_t *compare = p.compare.empty() ? nullptr : p.compare.data() + at;
       sdk::atomic_execute_v(kind, p.operation, p.datatype, iov[i], counts[i], operand, compare,
                             fetches ? control->more.data() + at : nullptr);
-      at += size_t(p.vectors[i].length) * element;
+      at += where[i].length;
     }
-    owner_.on_remote_atomic(access, p.size);
+    owner_.on_remote_atomic(access, {where, p.count});
   }
   encode_status(status, uint32_t(control->more.size()), control->status);
   control->length += kAtomicStatusSize;

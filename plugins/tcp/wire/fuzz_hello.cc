@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                                : std::strong_ordering::greater;
         const auto decision = link.on_request(order, argument);
         FUZZ_CHECK(!decision.drop_attempt || before == State::kAttempt);
-        FUZZ_CHECK(!decision.close_stream || before == State::kUp);
+        FUZZ_CHECK(!decision.challenge || (before == State::kUp && !decision.accept));
         FUZZ_CHECK(decision.accept || link.state() == before);
         FUZZ_CHECK(!decision.accept || decision.second || link.state() == State::kUp);
         break;

@@ -38,10 +38,8 @@ PeerLink::Decision PeerLink::on_request(std::strong_ordering peer, uint32_t proc
     case State::kUp:
       // With the same process behind it the stream that we have is as good; if it is dying, we will
       // see its end soon, and the peer asks again.
-      if (process == process_) return decision;
-      decision.accept = true;
-      decision.close_stream = true;
-      break;
+      decision.challenge = process != process_;
+      return decision;
     default:
       decision.accept = true;
   }
@@ -60,7 +58,7 @@ PeerLink::Next PeerLink::on_refused(uint64_t now, Refusal refusal, bool wanted) 
   state_ = State::kIdle;
   if (!wanted) return Next::kNothing;
   if (refusal == Refusal::kUnreachable) return Next::kFail;
-  if (refusal == Refusal::kHungUp && ++hang_ups_ > kHangUps) return Next::kFail;
+  if (refusal == Refusal::kHungUp && deadline_ == 0 && ++hang_ups_ > kHangUps) return Next::kFail;
   const uint64_t pause =
       std::min(kFirstPauseNs << std::min<unsigned>(pauses_, 16), kLongestPauseNs);
   if (deadline_ != 0 && now + pause >= deadline_) return Next::kFail;

@@ -7,8 +7,9 @@
 //   stream
 //
 //   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
-//   if (d.drop_attempt) close(attempt);   if (d.close_stream) close(stream);
-//   d.accept ? accept(stranger) : reject(stranger);
+//   if (d.drop_attempt) close(attempt);
+//   if (d.challenge) ask_the_owner_of(peer_address);                      // on_accepted(): he has
+//   spoken d.accept ? accept(stranger) : reject(stranger);
 //
 //   switch (link.on_refused(now, PeerLink::Refusal::kRejected)) {           // our attempt failed
 //     case kWait: call on_retry() at link.retry_at();  case kFail: fail what waits for the stream;
@@ -18,6 +19,13 @@
 // accepted by either side. Both sides run the same rules over the same two addresses, so that of
 // two requests that cross one is rejected by one side and dropped by the other. It does not say
 // what to do with operations, nor which bytes to send (rdm_message.h).
+//
+// Anybody on the peer's host can call himself by the peer's port. Where there is a stream, a
+// request of another process is a restart of the peer or an impostor, and its word does not count:
+// it is rejected. If the stream is found to be over, on_lost() comes first, and the request is
+// looked at again. Else a request of ours goes to the peer's address: a peer that has the stream
+// rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
+// then that is the stream. He who was rejected asks again.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
@@ -42,13 +50,13 @@ class PeerLink {
   };
   enum class Refusal : uint8_t {
     kRejected,     // by a reject: the peer thinks that there is a stream, or will connect himself
-    kHungUp,       // the end of the stream instead of an answer
+    kHungUp,       // the end of the stream instead of an answer: perhaps too many came at once
     kUnreachable,  // no TCP connection, a timeout, or an answer that is none
   };
   struct Decision {
     bool accept = false;        // else: reject
     bool drop_attempt = false;  // close our own attempt: the peer's wins
-    bool close_stream = false;  // the peer was restarted: what we have leads to nobody
+    bool challenge = false;     // another process calls itself the peer; see below
     bool second = false;        // a connection to ourselves: accept, but the attempt goes on
   };
 
@@ -71,7 +79,7 @@ class PeerLink {
 
  private:
   static constexpr uint64_t kFirstPauseNs = 1'000'000, kLongestPauseNs = 100'000'000;
-  static constexpr unsigned kHangUps = 3;  // that are taken for an accident
+  static constexpr unsigned kHangUps = 12;  // that are waited out where there is no limit of time
 
   Next begin();
 

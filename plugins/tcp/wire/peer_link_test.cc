@@ -40,7 +40,7 @@ TEST(PeerLink, IdleAcceptsWhoeverComes) {
       PeerLink link = in_state(state);
       const auto d = link.on_request(order, 9);
       EXPECT_TRUE(d.accept);
-      EXPECT_FALSE(d.drop_attempt || d.close_stream || d.second);
+      EXPECT_FALSE(d.drop_attempt || d.challenge || d.second);
       EXPECT_EQ(link.state(), State::kUp);
       EXPECT_EQ(link.process(), 9u);
     }
@@ -51,38 +51,46 @@ TEST(PeerLink, CrossingRequestsAreDecidedByAddress) {
   {
     PeerLink link = in_state(State::kAttempt);
     const auto d = link.on_request(Order::less, 9);
-    EXPECT_FALSE(d.accept || d.drop_attempt || d.close_stream || d.second);
+    EXPECT_FALSE(d.accept || d.drop_attempt || d.challenge || d.second);
     EXPECT_EQ(link.state(), State::kAttempt);
   }
   {
     PeerLink link = in_state(State::kAttempt);
     const auto d = link.on_request(Order::greater, 9);
     EXPECT_TRUE(d.accept && d.drop_attempt);
-    EXPECT_FALSE(d.close_stream || d.second);
+    EXPECT_FALSE(d.challenge || d.second);
     EXPECT_EQ(link.state(), State::kUp);
   }
   {
     PeerLink link = in_state(State::kAttempt);
     const auto d = link.on_request(Order::equal, 9);
     EXPECT_TRUE(d.accept && d.second);
-    EXPECT_FALSE(d.drop_attempt || d.close_stream);
+    EXPECT_FALSE(d.drop_attempt || d.challenge);
     EXPECT_EQ(link.state(), State::kAttempt);
     link.on_accepted(9);
     EXPECT_EQ(link.state(), State::kUp);
   }
 }
 
-TEST(PeerLink, SecondRequestsOfOneProcessAreRejectedThoseOfANewOneWin) {
+TEST(PeerLink, SecondRequestsAreRejectedThoseOfAnotherProcessAskForTheOwner) {
   for (Order order : kOrders) {
     PeerLink link = in_state(State::kUp, 7);
     auto d = link.on_request(order, 7);
-    EXPECT_FALSE(d.accept || d.drop_attempt || d.close_stream || d.second);
+    EXPECT_FALSE(d.accept || d.drop_attempt || d.challenge || d.second);
     EXPECT_EQ(link.state(), State::kUp);
+    // Whoever says that it was restarted changes nothing by that.
     d = link.on_request(order, 8);
-    EXPECT_TRUE(d.accept && d.close_stream);
-    EXPECT_FALSE(d.drop_attempt || d.second);
+    EXPECT_TRUE(d.challenge);
+    EXPECT_FALSE(d.accept || d.drop_attempt || d.second);
+    EXPECT_EQ(link.state(), State::kUp);
+    EXPECT_EQ(link.process(), 7u);
+    // The owner of the address does.
+    link.on_accepted(8);
     EXPECT_EQ(link.process(), 8u);
-    EXPECT_FALSE(link.on_request(order, 8).accept);
+    EXPECT_FALSE(link.on_request(order, 8).challenge);
+    // And so does the end of the stream.
+    link.on_lost();
+    EXPECT_TRUE(link.on_request(order, 9).accept);
   }
 }
 
@@ -113,19 +121,34 @@ TEST(PeerLink, ARejectIsTriedAgainLaterAndLater) {
   EXPECT_EQ(link.want(now, 1'000'000'000), Next::kConnect);
 }
 
-TEST(PeerLink, WhatCannotBeReachedFailsAtOnceAndAHangUpSoon) {
+TEST(PeerLink, WhatCannotBeReachedFailsAtOnce) {
   PeerLink link = in_state(State::kAttempt);
   EXPECT_EQ(link.on_refused(0, Refusal::kUnreachable, true), Next::kFail);
   EXPECT_EQ(link.state(), State::kIdle);
+}
 
-  EXPECT_EQ(link.want(0, 0), Next::kConnect);
-  int hang_ups = 1;
-  while (link.on_refused(0, Refusal::kHungUp, true) == Next::kWait) {
-    ++hang_ups;
-    ASSERT_LT(hang_ups, 10);
-    EXPECT_EQ(link.on_retry(true), Next::kConnect);
+// Who hangs up may only be busy: he is asked for as long as the time allows, later and later.
+TEST(PeerLink, AHangUpIsTriedAgainUntilTheTimeIsOver) {
+  for (const uint64_t timeout : {uint64_t(1'000'000'000), uint64_t(30'000'000'000), uint64_t(0)}) {
+    PeerLink link;
+    uint64_t now = 1000;
+    ASSERT_EQ(link.want(now, timeout), Next::kConnect);
+    unsigned attempts = 1;
+    while (link.on_refused(now, Refusal::kHungUp, true) == Next::kWait) {
+      ASSERT_GT(link.retry_at(), now);
+      now = link.retry_at();
+      ASSERT_EQ(link.on_retry(true), Next::kConnect);
+      ASSERT_LT(++attempts, 1000u);
+    }
+    EXPECT_EQ(link.state(), State::kIdle);
+    if (timeout == 0) {
+      EXPECT_LT(now, 10'000'000'000u) << "somebody who never answers must end, too";
+    } else {
+      EXPECT_LE(now, 1000 + timeout);
+      EXPECT_GE(now, 1000 + timeout - 100'000'000) << "given up too early";
+    }
+    EXPECT_GT(attempts, 4u);
   }
-  EXPECT_EQ(hang_ups, 4);
 }
 
 TEST(PeerLink, NothingIsTriedForNobody) {
@@ -157,6 +180,7 @@ struct Wire {
   int ends[2];                      // nodes: [0] asked for it
   std::deque<Packet> to[2];         // towards ends[i]
   bool closed[2] = {false, false};  // ends[i] has let go of it
+  bool impostor = false;            // ends[0] is somebody who only says so
 };
 using WirePtr = std::shared_ptr<Wire>;
 
@@ -180,7 +204,7 @@ class Network {
     for (const WirePtr &wire : wires_)
       for (int side : {0, 1})
         if (!wire->to[side].empty()) packets.push_back({wire, side});
-    const size_t pick = random_.below(packets.size() + 1);
+    const size_t pick = random_.below(packets.size() + (near_ && !packets.empty() ? 0 : 1));
     if (pick < packets.size()) {
       deliver(packets[pick].first, packets[pick].second);
     } else if (!tick() && packets.empty()) {
@@ -210,6 +234,20 @@ class Network {
     for (auto &[to, peer] : nodes_[size_t(node)].peers) settled_ += int(peer.pending.size());
     nodes_[size_t(node)] = {next_process_++, {}, {}};
   }
+
+  // Another process of the host of `as` says that it is `as`.
+  WirePtr claim(int as, int to) {
+    auto wire = std::make_shared<Wire>();
+    wire->ends[0] = as;
+    wire->ends[1] = to;
+    wire->impostor = true;
+    wire->to[1].push_back({Wire::kRequest, 1 + uint32_t(random_.below(50))});
+    wires_.push_back(wire);
+    return wire;
+  }
+  // Packets are faster than any pause.
+  void be_near() { near_ = true; }
+  WirePtr stream(int from, int to) { return nodes_[size_t(from)].peers[to].stream; }
 
   void run_until_quiet() {
     for (int i = 0; i < 100000; ++i)
@@ -243,7 +281,7 @@ class Network {
   static constexpr uint64_t kTimeout = 2'000'000'000;
   struct Peer {
     PeerLink link;
-    WirePtr attempt, stream;
+    WirePtr attempt, stream, probe;
     std::deque<int> pending;
   };
   struct Node {
@@ -288,20 +326,37 @@ class Network {
     const Wire::Packet packet = wire->to[side].front();
     wire->to[side].pop_front();
     if (wire->closed[side]) return;
+    if (wire->impostor && side == 0) return;  // who keeps quiet
     const int me = wire->ends[side], other = wire->ends[1 - side];
     Node &node = nodes_[size_t(me)];
     Peer &peer = node.peers[other];
     const bool wanted = !peer.pending.empty();
     switch (packet.kind) {
       case Wire::kRequest: {
-        const auto d = peer.link.on_request(other <=> me, packet.process);
+        auto d = peer.link.on_request(other <=> me, packet.process);
+        if (d.challenge) {
+          ASSERT_TRUE(peer.stream != nullptr);
+          // The end of the old stream may be known, or still on its way.
+          if (peer.stream->closed[peer.stream->ends[0] == me ? 1 : 0] && random_.one_in(2)) {
+            close_stream(peer, me);
+            close_probe(peer);
+            peer.link.on_lost();
+            begin(me, other, wanted ? peer.link.want(now_, kTimeout) : Next::kNothing);
+            d = peer.link.on_request(other <=> me, packet.process);
+          } else if (peer.probe == nullptr) {
+            peer.probe = std::make_shared<Wire>();
+            peer.probe->ends[0] = me;
+            peer.probe->ends[1] = other;
+            peer.probe->to[1].push_back({Wire::kRequest, node.process});
+            wires_.push_back(peer.probe);
+          }
+        }
         if (!d.accept) {
           wire->to[1 - side].push_back({Wire::kReject});
           close(wire, side);
           return;
         }
         if (d.drop_attempt) close_attempt(peer, me);
-        if (d.close_stream) close_stream(peer, me);
         wire->to[1 - side].push_back({Wire::kAccept, node.process});
         if (d.second) {
           node.extra.push_back(wire);
@@ -312,6 +367,14 @@ class Network {
         return;
       }
       case Wire::kAccept:
+        if (wire == peer.probe) {
+          peer.probe = nullptr;
+          close_stream(peer, me);
+          peer.stream = wire;
+          peer.link.on_accepted(packet.process);
+          flush(me, other);
+          return;
+        }
         ASSERT_EQ(peer.attempt, wire);
         peer.attempt = nullptr;
         peer.stream = wire;
@@ -321,7 +384,9 @@ class Network {
       case Wire::kReject:
       case Wire::kEnd:
         wire->closed[side] = true;
-        if (wire == peer.attempt && side == 0) {
+        if (wire == peer.probe) {
+          peer.probe = nullptr;
+        } else if (wire == peer.attempt && side == 0) {
           peer.attempt = nullptr;
           begin(me, other,
                 peer.link.on_refused(
@@ -329,6 +394,7 @@ class Network {
                     wanted));
         } else if (wire == peer.stream && (me != other || side == 0)) {
           peer.stream = nullptr;
+          close_probe(peer);
           peer.link.on_lost();
         } else {
           std::erase(node.extra, wire);
@@ -342,6 +408,10 @@ class Network {
   void close_attempt(Peer &peer, int me) {
     if (peer.attempt != nullptr) close(peer.attempt, peer.attempt->ends[0] == me ? 0 : 1);
     peer.attempt = nullptr;
+  }
+  void close_probe(Peer &peer) {
+    if (peer.probe != nullptr) close(peer.probe, 0);
+    peer.probe = nullptr;
   }
   void close_stream(Peer &peer, int me) {
     if (peer.stream != nullptr) close(peer.stream, peer.stream->ends[0] == me ? 0 : 1);
@@ -366,6 +436,7 @@ class Network {
   uint32_t next_process_ = 100;
   int next_value_ = 0, settled_ = 0, failed_ = 0;
   uint64_t now_ = 0;
+  bool near_ = false;
   std::vector<Node> nodes_;
   std::vector<WirePtr> wires_;
 };
@@ -407,6 +478,45 @@ TEST(PeerLinkNetwork, EverybodyToEverybody) {
     network.check();
     EXPECT_EQ(network.failed(), 0);
     if (HasFailure()) return;
+  }
+}
+
+TEST(PeerLinkNetwork, WhoOnlySaysSoTakesNobodysPlace) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Network network(2, seed);
+    network.send(int(seed % 2), int(1 - seed % 2));
+    network.run_until_quiet();
+    const WirePtr before = network.stream(0, 1);
+    ASSERT_TRUE(before != nullptr);
+    for (int i = 0; i < 5; ++i) {
+      network.claim(i % 2, 1 - i % 2);
+      for (uint64_t k = seed % 7; k != 0; --k) network.step();
+    }
+    network.send(0, 1);
+    network.send(1, 0);
+    network.run_until_quiet();
+    ASSERT_EQ(network.stream(0, 1), before) << "seed " << seed;
+    network.check();
+    EXPECT_EQ(network.failed(), 0);
+    if (HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+TEST(PeerLinkNetwork, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    for (int as : {0, 1}) {
+      Network network(2, seed);
+      const WirePtr impostor = network.claim(as, 1 - as);
+      network.run_until_quiet();
+      ASSERT_EQ(network.stream(1 - as, as), impostor) << "nobody was there to be asked";
+      network.be_near();
+      network.send(as, 1 - as);
+      network.run_until_quiet();
+      network.check();
+      EXPECT_NE(network.stream(1 - as, as), impostor);
+      EXPECT_EQ(network.failed(), 0);
+      if (HasFailure()) FAIL() << "seed " << seed << " as " << as;
+    }
   }
 }
 

@@ -26,12 +26,13 @@
 namespace weft::tcp {
 
 inline constexpr size_t kHelloSize = 8;
-inline constexpr uint8_t kRdmVersion = 1;      // the highest that we speak
-inline constexpr uint8_t kAnsweredBit = 0x80;  // in an accept: "the version was looked at"
+inline constexpr uint8_t kRdmVersion = 1;         // the highest that we speak
+inline constexpr uint8_t kAnsweredBit = 0x80;     // in an accept: "the version was looked at"
+inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to me"
 
 struct RdmHello {
   uint8_t version = 0;   // request: the highest of the sender; accept: see answer_to()
-  uint8_t features = 0;  // none of ours; bit 0 of peers since libfabric 2.2: "do not connect to me"
+  uint8_t features = 0;  // none of ours; kCannotBeCalled of peers since libfabric 2.2
   uint16_t port = 0;     // on which the requester listens; an accept repeats it
   uint32_t process = 0;  // of the sender of this message
   bool operator==(const RdmHello &) const = default;

@@ -55,6 +55,12 @@ size_t datatype_size(int datatype);  // bytes; 0: there is no such datatype, or 
 
 bool atomic_valid(AtomicKind kind, int op, int datatype);
 
+// Whether stock libfabric (1.17 and 2.6 alike) executes it as a target. What it does not know ends
+// its process, so toward stock peers nothing else may be sent.
+constexpr bool stock_executes(int op, int datatype) {
+  return datatype <= FI_FLOAT_COMPLEX && op <= FI_MSWAP;
+}
+
 // What the target's region must grant.
 constexpr uint64_t atomic_access(AtomicKind kind, int op) {
   if (op == FI_ATOMIC_READ) return FI_REMOTE_READ;

@@ -2,7 +2,7 @@
 // What endpoints must have in common to talk to each other: an authorization key (auth_key of
 // fi_domain.3 and fi_endpoint.3), and the message authentication code by which they show it.
 //
-//   WEFT_TRY(const AuthKey key, auth_key(info, params.string("auth_key_file")));
+//   WEFT_TRY(const AuthKey key, auth_key(info, params.string("auth_key_file"), api_version));
 //   if (!key.empty()) {
 //     WEFT_TRY(const Mac *mac, Mac::load());
 //     Mac::Code code = mac->of(key, {label, nonce, bytes});
@@ -31,9 +31,12 @@ using AuthKey = std::vector<uint8_t>;
 inline constexpr size_t kMaxAuthKey = 64;  // bytes
 
 // The key of an endpoint that is opened with `info`: the endpoint's own, else the domain's, else
-// what is in `file` (a final newline is not part of it), else none. FI_EINVAL: too long, or no
-// pointer; FI_EACCES: others than the owner may read the file, or it cannot be read.
-Result<AuthKey> auth_key(const fi_info &info, std::string_view file);
+// what is in `file` (a final newline is not part of it), else none. Where the fabric was opened
+// with an API before 1.5 the info says nothing about keys (fi_endpoint.3, fi_domain.3). FI_EINVAL:
+// too long, or no pointer; FI_EACCES: others than the owner may read the file, or it cannot be
+// read.
+Result<AuthKey> auth_key(const fi_info &info, std::string_view file, uint32_t api_version);
+bool has_auth_keys(uint32_t api_version);
 
 class Mac {
  public:

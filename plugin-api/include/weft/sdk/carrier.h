@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a layer that puts its own packets into connected endpoints (rxm) may ask of them beyond the
-// C API, where the provider has it.
+// What a layer that puts its own packets into the endpoints of a provider (rxm, rxd) may ask of
+// them beyond the C API, where the provider has it.
 //
 //   weft_carrier_ops *ops;
 //   if (fi_open_ops(&ep->fid, WEFT_CARRIER_OPS, 0, (void **)&ops, nullptr) == 0)
@@ -22,6 +22,24 @@ typedef struct weft_carrier_ops {
   // receives are shared. A message whose frame has a tag in the provider's own header (libfabric
   // 1.17 to 1.19 send such to rxm over tcp) is taken, and completes with FI_TAGGED and the tag.
   int (*identify)(struct fid_ep *ep, fi_addr_t source);
+  // Registers memory of the layer's own: for the peer of this endpoint alone, under a key that
+  // nobody can guess. Counters of the endpoint (FI_REMOTE_READ, FI_REMOTE_WRITE) count accesses to
+  // the application's regions only, not to these. fi_close ends it.
+  int (*expose)(struct fid_ep *ep, const struct iovec *iov, uint64_t access, struct fid_mr **mr);
+  // From now on messages of the peer wait in its stream, or (`held` 0) they do not any more:
+  // receives that are shared are for others meanwhile.
+  int (*hold)(struct fid_ep *ep, int held);
 } weft_carrier_ops;
+
+#define WEFT_DATAGRAM_OPS "weft_datagram_1"
+
+typedef struct weft_datagram_ops {
+  size_t size;
+  // From now on the transmit queue also tells what the network says of datagrams that were sent:
+  // an error entry without a context, with FI_SEND, err FI_ECONNREFUSED (nobody receives at the
+  // port), src_addr the destination, err_data as many bytes of the datagram as came back. What
+  // says so may be forged: believe it if the bytes are such as only the way to the peer has seen.
+  int (*tell_unreachable)(struct fid_ep *ep);
+} weft_datagram_ops;
 
 #endif

@@ -42,7 +42,6 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   int control(int command, void *arg);
 
   int trywait();
-  int wait_fd();
   bool poll();  // changed since the last poll
 
  private:

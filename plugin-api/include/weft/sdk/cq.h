@@ -9,10 +9,13 @@
 //
 // push() and full() are for the provider, with the engine's lock held; the rest is what an
 // application calls. A queue never loses a completion under FI_RM_ENABLED: it grows, bounded by the
-// operations that its endpoints let be posted, and a provider whose peers can cause entries asks
-// full() first; a handler that has to wait marks itself dirty, and is flushed when there is room.
-// Under FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says FI_EOVERRUN
-// for ever (fi_cq.3, NOTES). It knows nothing of operations and matches nothing.
+// operations that its endpoints let be posted. So the rule for all providers: an entry that a peer
+// causes and that uses up no posted operation (a message into a multi-receive buffer, a remote
+// write with data) is written only where holds_back() said no before the peer's bytes were taken;
+// else they stay where they are. A handler that has to wait marks itself dirty, and is flushed when
+// there is room; a provider that stops reading while a queue is full keeps the rule for all that it
+// reads. Under FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says
+// FI_EOVERRUN for ever (fi_cq.3, NOTES). It knows nothing of operations and matches nothing.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 
@@ -83,6 +86,8 @@ class Cq final : public Object<Cq, fid_cq> {
   }
   void push_error(CompletionError error);
   bool full() const { return tail_ - head_ >= size_; }
+  // Full, and the application asked to be protected from that (FI_RM_ENABLED).
+  bool holds_back() const { return full() && domain_.resource_management; }
   // fi_cancel and a closing endpoint: no entry of the queue is touched, completions that were
   // reported stay.
   std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
@@ -105,9 +110,7 @@ class Cq final : public Object<Cq, fid_cq> {
 
   // 0: a wait on the descriptor is safe; -FI_EAGAIN: there is something to read (fi_trywait).
   int trywait();
-  // For wait and poll sets: the descriptor (negative: -FI_E...), and whether there is something to
-  // read after some progress.
-  int wait_fd();
+  // For poll sets: whether there is something to read after some progress.
   bool poll();
 
  private:

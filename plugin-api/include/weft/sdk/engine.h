@@ -19,9 +19,12 @@
 #include <sys/epoll.h>
 #include <weft/result.h>
 #include <weft/sdk/lock.h>
+#include <weft/sdk/patience.h>
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -31,6 +34,7 @@
 namespace weft::sdk {
 
 class Engine;
+class Relay;
 
 uint64_t now_ns();  // CLOCK_MONOTONIC
 
@@ -70,13 +74,12 @@ class Handler {
 // Handler.
 class Poller {
  public:
-  static constexpr size_t kMaxFds = 4;
-
   virtual void on_poll() = 0;
-  // Descriptors, level-triggered, that are readable while there is something to do, provided that
-  // may_wait() said so: their number, or -FI_E...
-  virtual int wait_fds(int (&fds)[kMaxFds]) = 0;
-  // Arms the descriptors (fi_trywait). False: something happened since on_poll().
+  // Adds the descriptors, level-triggered, that are readable while there is something to do,
+  // provided that may_wait() said so. Several pollers may name the same. 0, or -FI_E...
+  virtual int wait_fds(std::vector<int> &fds) = 0;
+  // Arms the descriptors (fi_trywait). False: something happened since on_poll(). Where they are
+  // others than before it calls Engine::rewatch().
   virtual bool may_wait() = 0;
 
  protected:
@@ -87,7 +90,7 @@ class Engine {
  public:
   // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and
   // no thread is wanted.
-  explicit Engine(bool locked) : lock_(locked) {}
+  explicit Engine(bool locked);
   ~Engine();
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
@@ -101,6 +104,7 @@ class Engine {
 
   void add_poller(Poller &poller);
   void remove_poller(Poller &poller);  // before its descriptors are closed
+  void rewatch(Poller &poller);        // its descriptors are others now
 
   // Has on_flush called at the next progress, at the latest. A handler that marks itself in
   // on_flush can do nothing now: it does not wake the thread, and whoever removes the obstacle
@@ -112,6 +116,9 @@ class Engine {
     if (threaded_ && &handler != turn_) kick();
   }
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
+
+  // A handler read something: it is likely to have more soon, and the others may wait for a turn.
+  void had_input() { input_ = true; }
 
   // Moves on everything that can be moved on without blocking.
   void progress();
@@ -128,11 +135,30 @@ class Engine {
   // next progress().
   bool spinning() const { return !waited_ && !threaded_.load(std::memory_order_relaxed); }
 
+  // Whether output that has company since the last progress may wait for the next (patience.h), and
+  // that there is some: before it waits, or after it went out.
+  bool may_wait() const { return patience_.may_wait(); }
+  void posted() {
+    if (patience_.wants_time()) patience_.posted(now_ns());
+  }
+  void sent() { patience_.sent(); }  // what waited went out because it was enough
+
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
   // The same for those who wait for connection events only (an EQ), so that data traffic does not
   // wake them.
   int cm_wait_fd();
+
+  // The kernel lets a descriptor be in few sets of epoll that are in others. So these two may be
+  // put into a few sets only; beyond them Relay wakes. By any thread, relay() with the lock held.
+  bool has_watch(bool cm) const { return watches_[cm] < kMaxWatches; }
+  bool take_watch(bool cm) {
+    if (watches_[cm].fetch_add(1) < kMaxWatches) return true;
+    give_watch(cm);
+    return false;
+  }
+  void give_watch(bool cm) { watches_[cm].fetch_sub(1); }
+  Relay &relay();
 
   // FI_PROGRESS_AUTO: a thread that makes progress by itself until stop_thread(). Without the lock
   // held; by any thread, many times.
@@ -142,18 +168,27 @@ class Engine {
 
  private:
   static constexpr size_t kDirect = 2;
+  static constexpr int kMaxWatches = 8;
   struct Polled {
     Poller *poller;
-    int fds[Poller::kMaxFds];
-    int count;  // in the epoll set
+    bool watched = false;
+    std::vector<int> fds{};  // in the epoll set
+  };
+  struct Inner {
+    int uses = 0;
+    bool relayed = false;
   };
 
   void poll_pollers();
   void arm_pollers();
+  void arm_relay();
   int watch_poller(Polled &polled);
+  void unwatch_poller(Polled &polled);
+  int watch_inner(int fd);
   void flush_dirty();
   void run_deadlines();
   void poll_direct();
+  bool poll_hot();
   void poll_set(int epoll);
   void register_in(int epoll, Handler &handler, uint32_t had, uint32_t want);
   int ensure_set(int &epoll, bool cm);
@@ -166,13 +201,20 @@ class Engine {
   std::vector<Handler *> dirty_, flushing_;
   Handler *turn_ = nullptr;  // whose on_flush is running
   std::vector<Polled> pollers_;
+  std::map<int, Inner> inner_;  // descriptors of pollers
+  size_t relayed_ = 0;          // of these, by relay_, which writes nudge_
+  int nudge_ = -1;
+  std::unique_ptr<Relay> relay_;
+  std::atomic<int> watches_[2] = {0, 0};
   bool again_ = false;  // the timer was set off so that whoever blocks comes back
   std::set<std::pair<uint64_t, Handler *>> deadlines_;
   epoll_event events_[64];
   int event_count_ = 0;
   Handler *hot_ = nullptr;  // the last one that had input
   unsigned skipped_ = 0;
+  bool input_ = false;
   uint64_t rounds_ = 0;
+  Patience patience_;
   bool waited_ = false;
   bool iterating_ = false;
   bool holes_ = false;

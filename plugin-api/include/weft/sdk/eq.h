@@ -73,7 +73,6 @@ class Eq final : public Object<Eq, fid_eq> {
   int control(int command, void *arg);
 
   int trywait();
-  int wait_fd();
   bool poll();
 
  private:

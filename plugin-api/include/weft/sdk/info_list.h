@@ -134,6 +134,12 @@ inline Result<void> copy_auth_keys(fi_info &to, const fi_info &from) {
   return {};
 }
 
+// What is offered of something of which applications may ask for more than is usual: what they ask
+// for, up to `most`.
+inline size_t offered_size(size_t usual, size_t asked, size_t most) {
+  return asked > usual && asked <= most ? asked : usual;
+}
+
 }  // namespace weft::sdk
 
 #endif

@@ -31,6 +31,8 @@
 #include <weft/sdk/ops.h>
 #include <weft/sdk/shared_receive.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -39,12 +41,31 @@ namespace weft::sdk {
 // tx_attr.size, rx_attr.size: more is refused.
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 
+// How long fi_close of endpoints may wait for peers who do not answer: close_linger_ms of the
+// layer, for all endpoints of the domain together. A tenth of the time that passes is given back.
+// Waiting that was not in vain costs nothing. With the engine's lock held.
+class LingerBudget {
+ public:
+  // ns that may be waited now, `most` at first.
+  uint64_t left(uint64_t now, uint64_t most) {
+    if (looked_at_ == 0) left_ = most;
+    left_ = std::min(most, left_ + (now - std::min(now, looked_at_)) / 10);
+    looked_at_ = now;
+    return left_;
+  }
+  void spend(uint64_t ns) { left_ -= std::min(left_, ns); }
+
+ private:
+  uint64_t left_ = 0, looked_at_ = 0;
+};
+
 template <class D, class F, class Endpoint>
 class LayerDomain : public Object<D, fid_domain>, public DomainCore, public DomainOps<D, Endpoint> {
  public:
   F &fabric() const { return fabric_; }
   fid_domain *inner() const { return inner_; }
   const fi_info &inner_info() const { return *inner_info_.front(); }  // what it was opened with
+  LingerBudget &linger_budget() { return linger_budget_; }
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
@@ -138,6 +159,7 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
   const InfoList inner_info_;
   const std::string name_;
   const uint32_t addr_format_;
+  LingerBudget linger_budget_;
 };
 
 }  // namespace weft::sdk

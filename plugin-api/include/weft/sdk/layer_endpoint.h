@@ -43,6 +43,7 @@
 #include <weft/sdk/layer_domain.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/order.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
@@ -203,13 +204,15 @@ class LayerEndpoint : public Object<E, fid_ep>,
   }
 
  protected:
-  // `info` as the application passed it to fi_endpoint.
-  LayerEndpoint(Domain &domain, const fi_info &info, const RdmLimits &limits, const SockAddr &local,
-                void *context)
+  // `info` as the application passed it to fi_endpoint; the protocol keeps `native_order` by
+  // itself.
+  LayerEndpoint(Domain &domain, const fi_info &info, const RdmLimits &limits,
+                const OrderRules &native_order, const SockAddr &local, void *context)
       : Object<E, fid_ep>(domain.instance(), FI_CLASS_EP, context),
         RdmEndpoint(domain.shared(), *this, info, limits),
         local_(local),
         lower_(domain, *this),
+        keeper_(order_of(info), native_order),
         layer_domain_(domain),
         addr_format_(info.addr_format) {
     fill_tables(self());
@@ -246,10 +249,14 @@ class LayerEndpoint : public Object<E, fid_ep>,
     try {
       copy(request, *op);
       fill(*op);
+      keeper_.make_room(index);
     } catch (const std::bad_alloc &) {
       core_->give(*op);
       return -FI_ENOMEM;
     }
+    const OrderKind kind = kind_of(request);
+    if (keeper_.must_wait(index, kind)) op->fence = true;
+    const bool fenced = op->fence;
     int rc;
     if (core_->knows(index)) {
       rc = core_->start(*op, index, nullptr);
@@ -257,21 +264,35 @@ class LayerEndpoint : public Object<E, fid_ep>,
       const std::optional<SockAddr> address = av()->address(index);
       rc = address ? core_->start(*op, index, &*address) : -FI_EINVAL;
     }
-    if (rc != 0) core_->give(*op);
+    if (rc != 0) {
+      core_->give(*op);
+    } else {
+      keeper_.started(index, kind, fenced);
+    }
     return rc;
   }
 
-  // In end(): progress until over() holds, for close_linger_ns of the layer's options at most. What
-  // was sent, or injected, is the endpoint's to deliver; so it is of the domain's other endpoints,
-  // which may be the peers, and do not wake who sleeps in lower_.wait().
-  template <class Over>
-  void linger(Over over) {
+  // In end(): progress until over() holds, as long as the domain's budget for it allows (at most
+  // close_linger_ns of the layer's options). What was sent, or injected, is the endpoint's to
+  // deliver; so it is of the domain's other endpoints, which may be the peers, and do not wake who
+  // sleeps in lower_.wait(). `in_vain`: once it is over, whether somebody did not answer.
+  template <class Over, class InVain>
+  void linger(Over over, InVain in_vain) {
     constexpr uint64_t kOthers = 1'000'000;  // ns in which they are not looked at
-    const uint64_t end = now_ns() + options().close_linger_ns;
+    constexpr uint64_t kLeast = 2'000'000;   // that a peer who answers may take
+    const uint64_t begin = now_ns();
+    const uint64_t most = options().close_linger_ns;
+    const uint64_t end =
+        begin + std::max(std::min(kLeast, most), domain().linger_budget().left(begin, most));
     while (!over() && now_ns() < end) {
       domain().engine().progress();
       if (!over()) lower_.wait(std::min(end, now_ns() + kOthers));
     }
+    if (!over() || in_vain()) domain().linger_budget().spend(now_ns() - begin);
+  }
+  template <class Over>
+  void linger(Over over) {
+    linger(over, [] { return false; });
   }
 
   // The operation has ended, having moved `length` bytes unless it failed.
@@ -291,6 +312,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   SockAddr local_;  // to receive at; once enabled, where it does
   typename Parts::Lower lower_;
   std::optional<typename Parts::Core> core_;  // while enabled
+  OrderKeeper keeper_;
 
  private:
   E &self() { return static_cast<E &>(*this); }
@@ -299,6 +321,12 @@ class LayerEndpoint : public Object<E, fid_ep>,
             size_t *count) {
     return atomic_query_count(kind, raw(datatype), raw(op), domain().atomic_limits(), count);
   }
+
+  static OrderKind kind_of(const SendRequest &) { return OrderKind::kSend; }
+  static OrderKind kind_of(const RmaRequest &request) {
+    return request.write ? OrderKind::kWrite : OrderKind::kRead;
+  }
+  static OrderKind kind_of(const AtomicRequest &) { return OrderKind::kAtomic; }
 
   template <class Request>
   static void copy_what_all_have(const Request &request, uint64_t cq_flags, Operation &op) {

@@ -38,10 +38,14 @@ GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer = {});
 struct RdmOffer {
   uint32_t protocol = FI_PROTO_UNSPEC;  // FI_PROTO_...
   uint64_t order = FI_ORDER_NONE;       // FI_ORDER_..., of messages and remote accesses
+  uint64_t order_if_asked = 0;          // more of them, at a cost (order.h)
   size_t tx_size = 1024, rx_size = 1024;
-  size_t inject_size = 0;  // bytes
+  size_t inject_size = 0;      // bytes
+  size_t max_inject_size = 0;  // to those who ask
   size_t rma_iov_limit = 1;
 };
+
+inline constexpr size_t kMaxLayerQueue = 65536;  // tx_size and rx_size that may be asked for
 
 // Makes the inner provider's entry one of the layer. Progress is as the application asks, else
 // manual.

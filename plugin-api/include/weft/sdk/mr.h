@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 #include <weft/sdk/cntr.h>
 
+#include <array>
 #include <functional>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,8 @@ class Mr final : public Object<Mr, fid_mr> {
   uint64_t key() const { return fid_key_; }
   uint64_t access() const { return access_; }
   bool enabled() const { return enabled_; }
+  // The connection whose peer alone may name the region; 0: it is open to all.
+  uint64_t holder() const { return holder_; }
   // A peer wrote or read `bytes` here: counters bound to the region (FI_RMA_EVENT).
   void count_remote(uint64_t access, uint64_t bytes);
   size_t pins = 0;  // operations in flight that refer to the region
@@ -44,7 +47,7 @@ class Mr final : public Object<Mr, fid_mr> {
  private:
   friend class MrTable;
   int raw_attr(const struct fi_mr_raw_attr *attr) const;
-  Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled);
+  Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled, uint64_t holder);
   ~Mr() = default;
 
   MrTable &table_;
@@ -52,6 +55,7 @@ class Mr final : public Object<Mr, fid_mr> {
   uint64_t length_ = 0;
   const uint64_t access_;
   const uint64_t fid_key_;
+  const uint64_t holder_;
   bool enabled_;
   bool endpoint_bound_ = false;
   Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
@@ -87,9 +91,9 @@ class MrTable {
     size_t count = 0;  // iovecs written
   };
   // Finds [address, address + length) of region `key` and writes where it lies to iov (room for
-  // `room` elements, iov_limit suffices).
+  // `room` elements, iov_limit suffices), for the peer of connection `holder`.
   Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
-                 size_t room);
+                 size_t room, uint64_t holder = 0);
 
   // Called for a pinned region before it closes: whoever pinned it must stop touching its memory
   // before this returns.
@@ -99,16 +103,23 @@ class MrTable {
   // fi_mr_map_raw: the key in a raw key that FI_GET_RAW_MR gave a peer. 0 or -FI_E...
   static int map_raw(const struct fi_mr_map_raw *map);
 
-  // fi_ops_mr
-  Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags);
+  // fi_ops_mr. With a `holder` (new_holder()) for the peer of one connection alone: enabled at once,
+  // and under a random key whatever the mode says. Such regions are a layer's, not an application's
+  // (weft/sdk/carrier.h), and an endpoint does not count accesses to them.
+  Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder = 0);
+  uint64_t new_holder() { return ++last_holder_; }  // with the engine's lock held
   size_t size() const { return regions_.size(); }
 
  private:
   friend class Mr;
-  uint64_t random_key() const;
+  uint64_t random_key();
 
   DomainContext &domain_;
   const Mode mode_;
+  uint64_t last_holder_ = 0;
+  // Random numbers that nobody used yet: the kernel is asked for many at a time.
+  std::array<uint64_t, 32> random_;
+  size_t random_left_ = 0;
   std::unordered_map<uint64_t, Mr *> regions_;
 };
 

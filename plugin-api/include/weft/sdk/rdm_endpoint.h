@@ -34,9 +34,13 @@ namespace weft::sdk {
 
 struct AtomicRequest;
 
+// The orders (FI_ORDER_...) of an endpoint opened with `info`.
+uint64_t order_of(const fi_info &info);
+
 struct RdmLimits {
   size_t tx_size = 1024, rx_size = 1024;  // operations, unless the application asks otherwise
-  size_t inject_size = 0;                 // bytes
+  size_t inject_size = 0;                 // bytes, unless the application asks for more
+  size_t max_inject_size = 0;             // that it may ask for; 0: no more
   uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
   size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
 };
@@ -89,12 +93,8 @@ class RdmEndpoint {
   Cq *tx_cq() const { return tx_cq_; }
   Cq *rx_cq() const { return receiver_.cq; }
   // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
-  bool tx_cq_full() const {
-    return tx_cq_ != nullptr && domain_.resource_management && tx_cq_->full();
-  }
-  bool rx_cq_full() const {
-    return receiver_.cq != nullptr && domain_.resource_management && receiver_.cq->full();
-  }
+  bool tx_cq_full() const { return tx_cq_ != nullptr && tx_cq_->holds_back(); }
+  bool rx_cq_full() const { return receiver_.cq != nullptr && receiver_.cq->holds_back(); }
 
   // ---- completions, with the lock held ----
   // A transfer that this endpoint started has ended. `flags` are those of the completion (FI_SEND |
@@ -134,7 +134,9 @@ class RdmEndpoint {
               const RdmLimits &limits);
   ~RdmEndpoint() = default;
 
-  // fi_ep_bind: 0 or -FI_E...; -FI_EOPBADSTATE once enabled.
+  // fi_ep_bind: 0 or -FI_E... Queues and counters that fi_enable does not need may come after it,
+  // and tell of what completes from then on, as programs expect of stock libfabric; address vectors
+  // and shared contexts may not (-FI_EOPBADSTATE).
   int bind_object(struct fid *fid, uint64_t flags);
   // fi_enable: what is missing, as fi_endpoint.3 (FI_ENABLE) lists it.
   Result<void> check_bindings() const;

@@ -161,8 +161,15 @@ class Receiver {
   // The endpoint goes down or closes: every receive that is posted fails with `err` (FI_ECANCELED).
   void fail_posted(int err);
 
-  // The receive that the message belongs to, off the queue; null: none is posted.
-  Receive *match(const Message &message);
+  // The receive that the message belongs to, off the queue; null: none is posted. `full`, for those
+  // who do not stop reading as a whole while the completion queue is full (cq.h): set, and nothing
+  // is taken, where a multi-receive buffer would take the message and there is no room to say so.
+  Receive *match(const Message &message, bool *full = nullptr);
+  // Whether match() would find one.
+  bool is_wanted(const Message &message) {
+    return matcher(message.tagged).find_posted(message.source, message.tagged ? message.tag : 0) !=
+           nullptr;
+  }
   // The bytes are in place: reports and forgets the receive. `err` 0 or FI_E...; truncation is
   // found here, from message.length and receive.length. `received` bytes were placed.
   void complete(Receive &receive, const Message &message, size_t received, int err);
@@ -218,7 +225,7 @@ class Receiver {
   Matcher &matcher(bool tagged) { return tagged ? queues_->tagged : queues_->untagged; }
   Receive *take(const RecvRequest &request, uint32_t source);
   Receive *take_part(Receive &buffer, uint64_t length);
-  Receive *take_posted(Matcher &matcher, const Message &message);
+  Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
   void fill(Receive &buffer, Matcher &matcher);
   void deliver(Unexpected &message, Receive &receive);
   void end(Receive &buffer);

@@ -7,7 +7,8 @@
 //   queue.wait(stalled) to be told
 //
 // In order of posting; tag matching is somebody else's. A multi-receive buffer stays at the front
-// until what is left of it is below the minimum. Called with the engine's lock held.
+// until what is left of it is below the minimum; until its last user is through it is nobody's to
+// release, on the queue or off it. Called with the engine's lock held.
 #ifndef WEFT_SDK_RECV_QUEUE_H
 #define WEFT_SDK_RECV_QUEUE_H
 
@@ -31,8 +32,9 @@ struct PostedRecv {
   size_t length = 0;    // bytes left in iov
   size_t capacity = 0;  // bytes as posted
   uint32_t count = 0;
-  uint32_t users = 0;   // multi-receive: messages that are being written into the buffer
-  bool popped = false;  // off the queue
+  uint32_t users = 0;      // multi-receive: messages that are being written into the buffer
+  bool popped = false;     // off the queue
+  bool cancelled = false;  // multi-receive: while it was in use; told when that is over
   iovec iov[kIovLimit];
 };
 
@@ -52,18 +54,20 @@ class RecvQueue {
 
   ssize_t post(const iovec *iov, size_t count, void *context, uint64_t flags) {
     if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    // Messages are put into one vector, one behind the other.
+    if (flags & FI_MULTI_RECV && (count != 1 || room_of(*iov) != iov->iov_len)) return -FI_EINVAL;
     size_t length = 0;
     for (size_t i = 0; i < count; ++i)
-      if (__builtin_add_overflow(length, iov[i].iov_len, &length)) return -FI_EINVAL;
+      if (__builtin_add_overflow(length, room_of(iov[i]), &length)) return -FI_EINVAL;
     PostedRecv *r = pool_.take();
     if (r == nullptr) return -FI_EAGAIN;
     r->next = nullptr;
     r->context = context;
     r->flags = flags;
     r->users = 0;
-    r->popped = false;
+    r->popped = r->cancelled = false;
     r->count = uint32_t(count);
-    std::copy_n(iov, count, r->iov);
+    for (size_t i = 0; i < count; ++i) r->iov[i] = {iov[i].iov_base, room_of(iov[i])};
     r->length = r->capacity = length;
     (tail_ != nullptr ? tail_->next : head_) = r;
     tail_ = r;
@@ -82,8 +86,10 @@ class RecvQueue {
     r->popped = true;
     return r;
   }
-  // Takes off the oldest with this context; null: none.
+  // Takes off the oldest with this context; null: none. What was posted without one cannot be named
+  // (fi_endpoint.3, fi_cancel).
   PostedRecv *remove(const void *context) {
+    if (context == nullptr) return nullptr;
     PostedRecv **link = &head_, *before = nullptr;
     for (; *link != nullptr; before = *link, link = &(*link)->next) {
       if ((*link)->context != context) continue;
@@ -108,6 +114,10 @@ class RecvQueue {
   void stop_waiting(RecvWaiter &waiter) { std::erase(waiters_, &waiter); }
 
  private:
+  // Programs post receives of memory that they do not have yet, and stock takes them (fabtests'
+  // fi_shared_ctx): nothing fits in there.
+  static size_t room_of(const iovec &v) { return v.iov_base != nullptr ? v.iov_len : 0; }
+
   void wake() {
     // In turn, while there is something for them; whoever needs more asks to wait again, behind the
     // others.

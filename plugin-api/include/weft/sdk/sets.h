@@ -11,18 +11,22 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace weft::sdk {
 
-class WaitSet final : public Object<WaitSet, fid_wait> {
+class WaitSet final : public Object<WaitSet, fid_wait>, private WaitObject::Listener {
  public:
   static Result<WaitSet *> open(const weft_instance *instance, struct fid *fabric,
                                 std::atomic<size_t> &children, const fi_wait_attr *attr);
-  // A queue opened with FI_WAIT_SET joins with its descriptor and leaves when it closes.
+  // A queue opened with FI_WAIT_SET joins with its wait object, and leaves when it closes. Nobody
+  // holds an engine's lock. Event queues have sources that come and go.
   static Result<void> check(struct fid_wait *set, const weft_instance *instance);
-  Result<void> join(struct fid *fid, int fd);
-  void leave(struct fid *fid);
+  Result<void> join(struct fid *fid, WaitSource source, WaitObject &wait);
+  void leave(struct fid *fid, WaitSource source);
+  void add_source(WaitSource source);  // counted
+  void remove_source(WaitSource source);
 
   int wait(int timeout);
   int close();
@@ -32,15 +36,16 @@ class WaitSet final : public Object<WaitSet, fid_wait> {
  private:
   WaitSet(const weft_instance *instance, std::atomic<size_t> &children);
   ~WaitSet() = default;
+  void on_notify() override;
+  int trywait_members();
+  int prepare();
 
   std::atomic<size_t> &children_;
-  std::mutex mutex_;
-  int epoll_ = -1;
-  struct Member {
-    struct fid *fid;
-    int fd;
-  };
-  std::vector<Member> members_;
+  // As an event queue's: the second is taken where members are notified.
+  std::mutex sources_mutex_, mutex_;
+  WaitObject wait_;
+  std::vector<std::pair<WaitSource, size_t>> sources_;
+  std::vector<struct fid *> members_;
 };
 
 class PollSet final : public Object<PollSet, fid_poll> {

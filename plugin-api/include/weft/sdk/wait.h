@@ -5,15 +5,23 @@
 //   WaitObject wait;
 //   WEFT_CHECK(wait.open(attr.wait_obj));
 //   wait.add_source({&engine, false});
-//   wait.notify();                     // something to read now; cheap when nobody ever waited
+//   wait.notify();                     // something to read now; cheap when nobody waits
 //   wait.clear();                      // nothing to read any more
 //
-// Descriptors come into being when somebody first waits, so that a process that only spins pays
-// nothing. It does not look at the queue: the owner tells it. The owner serializes all calls but
-// block(). One whose sources are not `held` has two locks, since an engine's lock is taken where
-// notify() is called and again inside of the calls about descriptors: one for notify(), clear(),
-// Waiter and prepare(), and one, taken before an engine's, for all others; there prepare() with
-// both comes first.
+//   WaitObject::Waiter waiter(wait);   // a blocking call
+//   waiter.looked();                   // found nothing: from here on notify() wakes this thread
+//   if (int rc = waiter.prepare(...); rc != 0) return rc;
+//   waiter.block(deadline.left_ms());  // without any lock
+//
+// A thread in a blocking call polls a descriptor of its own together with those of the sources, so
+// that ten thousand objects cost nothing and no set of epoll is in too many others. An object has a
+// descriptor only where the application asks for one (FI_GETWAIT): a set of its own event and the
+// sources' descriptors, or where an engine is in many such sets already, its event alone, which a
+// Relay writes. It does not look at the queue: the owner tells it. The owner serializes all calls
+// but block(). One whose sources are not `held` has two locks, since an engine's lock is taken
+// where notify() is called and again inside of the calls about descriptors: one for notify(),
+// clear(), looked() and a Waiter's life, and one, taken before an engine's, for all others. What
+// needs both says so.
 #ifndef WEFT_SDK_WAIT_H
 #define WEFT_SDK_WAIT_H
 
@@ -31,6 +39,7 @@
 namespace weft::sdk {
 
 class Engine;
+class Relay;
 
 struct WaitSource {
   Engine *engine = nullptr;
@@ -51,77 +60,101 @@ class WaitObject {
   // Whether the blocking calls of the API are allowed (fi_cq.3, fi_cq_sread).
   bool can_block() const { return type_ != FI_WAIT_NONE && type_ != FI_WAIT_SET; }
 
-  // False: somebody may be asleep already, and there is no descriptor to wake him by what happens
-  // there; notify() lets him find out.
+  // False: there is no descriptor to wake by what happens there; notify() lets who is asleep find
+  // out. So it does for threads in blocking calls (awaited()).
   bool add_source(WaitSource source);
-  void remove_source(WaitSource source);
+  void remove_source(WaitSource source);  // with both locks
 
   void notify() {
-    if (!live_) return;
-    ++changes_;
-    looked_ = 0;
-    if (!signalled_) raise();
+    if (!quiet_) return;
+    raise();
   }
-  // By a reader that does not sleep and found nothing. Threads that do sleep, and were woken, have
-  // still to look.
+  // By a reader that found nothing.
   void clear() {
-    if (signalled_ && waiters_ == 0) lower();
+    if (raised_ || !armed_.empty()) lower();
   }
+  bool awaited() const { return !waiters_.empty(); }
 
-  bool awaited() const { return waiters_ != 0; }
+  // What else hears of the first notify() after a clear(): the wait set that the object is in.
+  class Listener {
+   public:
+    virtual void on_notify() = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  void set_listener(Listener *listener) {
+    listener_ = listener;
+    quiet_ = true;
+  }
 
   // A thread in a blocking call, as long as that lasts.
   class Waiter {
    public:
-    explicit Waiter(WaitObject &object) : object_(object) { ++object_.waiters_; }
+    explicit Waiter(WaitObject &object);
     ~Waiter();
     Waiter(const Waiter &) = delete;
     Waiter &operator=(const Waiter &) = delete;
-    // What is here is not what this thread waits for: it will sleep until there is more. The last
-    // one to say so lowers the object.
+    // What is here is not what this thread waits for: it sleeps until there is more.
     void looked();
+    // Collects what block() polls; with the lock of sources. 0 or -FI_E...; the object's first
+    // failure is logged.
+    int prepare(const weft_instance *instance, enum fi_log_subsys subsys, const char *call);
+    // Sleeps until notify(), a source has something to do, or `timeout_ms` (negative: for ever) is
+    // over. No lock may be held.
+    void block(int timeout_ms);
 
    private:
+    friend class WaitObject;
+    struct Place;  // of the thread
+    static Place &place();
+
     WaitObject &object_;
-    uint64_t at_ = ~UINT64_C(0);  // changes_ when it looked
+    int event_ = -1;
+    bool quiet_ = false;   // has looked, and was not woken since
+    bool raised_ = false;  // the event was written
   };
 
-  int prepare();  // what notify() needs; 0 or -FI_E...
+  // What notify() needs for the descriptor; with both locks. 0 or -FI_E...
+  int prepare();
   // Makes the descriptor exist. Readable while notified or while a source has something to do.
-  // Negative: -FI_E...
+  // After prepare(). Negative: -FI_E...
   int fd();
-  // The same for a call of the API; the first failure is logged.
-  int fd_for(const weft_instance *instance, enum fi_log_subsys subsys, const char *call);
-  // fi_trywait: somebody is going to block on what control() gave. 0 or -FI_E...
+  // fi_trywait: somebody is going to block on what control() gave. 0 or -FI_E... After prepare();
+  // where the sources are many, arm_relays() follows, with both locks.
   int arm(const weft_instance *instance, enum fi_log_subsys subsys);
+  int arm_relays();
   // fi_control(FI_GETWAIT): int *, struct fi_wait_pollfd * or struct fi_mutex_cond *, by type;
-  // FI_GETWAITOBJ: enum fi_wait_obj *.
+  // FI_GETWAITOBJ: enum fi_wait_obj *. After prepare().
   int control(int command, void *arg);
-  // Sleeps until the descriptor (from fd()) is readable or `timeout_ms` (negative: for ever) is
-  // over. No lock may be held.
-  static void block(int fd, int timeout_ms);
 
  private:
   class Condition;
   struct Watched {
     WaitSource source;
-    int fd = -1;  // of the engine, as it is in the epoll set; negative: not yet
+    int fd = -1;             // of the engine; negative: not asked for yet
+    Relay *relay = nullptr;  // in place of being in the set
   };
 
   void raise();
   void lower();
+  static int find(const WaitSource &source);
   int watch(Watched &watched);
+  void unwatch(Watched &watched);
+  int said(const weft_instance *instance, enum fi_log_subsys subsys, const char *call, int rc);
 
   enum fi_wait_obj type_ = FI_WAIT_NONE;
-  bool live_ = false;  // prepared: somebody may be waiting
-  bool signalled_ = false;
-  bool complete_ = false;  // all sources are in the epoll set
+  bool quiet_ = false;     // somebody is to be told of the next notify()
+  bool raised_ = false;    // the event was written, or the listener told
+  bool complete_ = false;  // all sources are watched
   bool told_ = false;      // that there is no descriptor
-  unsigned waiters_ = 0, looked_ = 0;
-  uint64_t changes_ = 0;
   int event_ = -1;
   int epoll_ = -1;
+  uint64_t changes_ = 1;  // of the descriptors
   std::vector<Watched> sources_;
+  std::vector<Relay *> armed_;  // those that may write the event
+  std::vector<Waiter *> waiters_;
+  Listener *listener_ = nullptr;
   std::unique_ptr<Condition> condition_;
 };
 

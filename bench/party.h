@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// What the benchmarks of many processes stand on: a child process with a control connection, and
+// the objects of one process, FI_EP_RDM and tagged, over the public C API.
+//
+//   Child child([&](Control &control) { Party party(options, 1); ... control.Send(...); });
+//   child.control->Receive(options.timeout);
+//
+// Fork before anything of libfabric is touched. Between two processes there is FabricTransport.
+#ifndef WEFT_BENCH_PARTY_H_
+#define WEFT_BENCH_PARTY_H_
+
+#include <rdma/fi_tagged.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "control.h"
+#include "fabric.h"
+
+namespace weft::bench {
+
+struct PartyOptions {
+  std::string provider = "tcp;ofi_rxm";
+  size_t queue = 2048;  // entries of the completion queue
+  double timeout = 60;
+  uint64_t memory_mib = 2048;
+};
+
+inline void Must(const char *call, int64_t rc) {
+  if (rc != 0) Fail("%s: %s", call, fi_strerror(static_cast<int>(-rc)));
+}
+
+inline double Seconds(uint64_t since) {
+  return static_cast<double>(NowNs() - since) / 1e9;
+}
+
+// A benchmark must not take the machine along: an endpoint may cost more than there is.
+inline void CheckMemory(const PartyOptions &options) {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  const uint64_t mib = (resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE))) >> 20;
+  if (mib > options.memory_mib)
+    Fail("a process has %llu MiB of resident memory (--memory %llu)",
+         static_cast<unsigned long long>(mib), static_cast<unsigned long long>(options.memory_mib));
+}
+
+// One process's objects: a domain, an address vector, a completion queue, endpoints.
+class Party {
+ public:
+  Party(const PartyOptions &options, uint32_t endpoints) : options_(options) {
+    Info hints(fi_allocinfo());
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->caps = FI_TAGGED;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->domain_attr->mr_mode =
+        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->fabric_attr->prov_name = strdup(options.provider.c_str());
+    fi_info *found = nullptr;
+    const int rc =
+        fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE, hints.get(), &found);
+    if (rc != 0)
+      Fail("fi_getinfo: %s: no FI_EP_RDM of provider '%s'", fi_strerror(-rc),
+           options.provider.c_str());
+    info_.reset(found);
+    fid_fabric *fabric = nullptr;
+    Must("fi_fabric", fi_fabric(found->fabric_attr, &fabric, nullptr));
+    fabric_.reset(fabric);
+    fid_domain *domain = nullptr;
+    Must("fi_domain", fi_domain(fabric, found, &domain, nullptr));
+    domain_.reset(domain);
+    fi_cq_attr cq_attr = {};
+    cq_attr.format = FI_CQ_FORMAT_TAGGED;
+    cq_attr.wait_obj = FI_WAIT_NONE;
+    cq_attr.size = options.queue;
+    fid_cq *cq = nullptr;
+    Must("fi_cq_open", fi_cq_open(domain, &cq_attr, &cq, nullptr));
+    cq_.reset(cq);
+    fi_av_attr av_attr = {};
+    av_attr.type = FI_AV_TABLE;
+    fid_av *av = nullptr;
+    Must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
+    av_.reset(av);
+    for (uint32_t i = 0; i < endpoints; ++i) {
+      fid_ep *ep = nullptr;
+      Must("fi_endpoint", fi_endpoint(domain, found, &ep, nullptr));
+      endpoints_.emplace_back(ep);
+      Must("fi_ep_bind", fi_ep_bind(ep, &av->fid, 0));
+      Must("fi_ep_bind", fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+      Must("fi_enable", fi_enable(ep));
+      CheckMemory(options);
+    }
+  }
+  fid_ep *ep(size_t i) { return endpoints_[i].get(); }
+  fid_cq *cq() { return cq_.get(); }
+  std::string name() {
+    std::string bytes(256, '\0');
+    size_t length = bytes.size();
+    Must("fi_getname", fi_getname(&ep(0)->fid, bytes.data(), &length));
+    bytes.resize(length);
+    return bytes;
+  }
+  fi_addr_t Insert(const std::string &address) {
+    fi_addr_t to = FI_ADDR_UNSPEC;
+    if (fi_av_insert(av_.get(), address.data(), 1, &to, 0, nullptr) != 1)
+      Fail("fi_av_insert refused the address");
+    return to;
+  }
+  // Memory, registered where the provider wants that.
+  char *Allocate(size_t bytes) {
+    memory_.resize(bytes);
+    const auto mode = static_cast<uint64_t>(info_->domain_attr->mr_mode);
+    if ((mode & FI_MR_LOCAL) != 0) {
+      fid_mr *mr = nullptr;
+      Must("fi_mr_reg", fi_mr_reg(domain_.get(), memory_.data(), memory_.size(), FI_SEND | FI_RECV,
+                                  0, 1, 0, &mr, nullptr));
+      mr_.reset(mr);
+    }
+    return memory_.data();
+  }
+  void *desc() { return mr_ ? fi_mr_desc(mr_.get()) : nullptr; }
+  // How long closing every endpoint takes, and then the rest.
+  nlohmann::json Close() {
+    const uint64_t start = NowNs();
+    mr_.reset();
+    endpoints_.clear();
+    const double endpoints_s = Seconds(start);
+    cq_.reset();
+    av_.reset();
+    domain_.reset();
+    fabric_.reset();
+    return {{"endpoints_s", endpoints_s}, {"all_s", Seconds(start)}};
+  }
+
+ private:
+  const PartyOptions &options_;
+  Info info_;
+  Fid<fid_fabric> fabric_;
+  Fid<fid_domain> domain_;
+  Fid<fid_cq> cq_;
+  Fid<fid_av> av_;
+  std::vector<char> memory_;
+  Fid<fid_mr> mr_;
+  std::vector<Fid<fid_ep>> endpoints_;
+};
+
+// Progress until the parent says something; a look at that every now and then.
+template <class Turn>
+nlohmann::json Until(const PartyOptions &options, Control &control, Turn turn) {
+  for (uint32_t i = 0;; ++i) {
+    turn();
+    if (i % 4096 == 0) CheckMemory(options);
+    if (i % 64 == 0 && control.Readable()) return control.Receive(options.timeout);
+  }
+}
+
+// A child process and the way to it.
+struct Child {
+  pid_t pid = -1;
+  std::unique_ptr<Control> control;
+
+  Child(const std::function<void(Control &)> &body) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      Fail("socketpair: %s", strerror(errno));
+    const pid_t parent = getpid();
+    pid = fork();
+    if (pid < 0) Fail("fork: %s", strerror(errno));
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      close(ends[0]);
+      Control mine{Fd(ends[1])};
+      int status = 0;
+      try {
+        body(mine);
+      } catch (const std::exception &failure) {
+        status = 1;
+        try {
+          mine.Send({{"error", failure.what()}});
+        } catch (const std::exception &) {
+        }
+      }
+      fflush(stdout);
+      _exit(status);
+    }
+    close(ends[1]);
+    control = std::make_unique<Control>(Fd(ends[0]));
+  }
+  Child(Child &&other) noexcept
+      : pid(std::exchange(other.pid, -1)), control(std::move(other.control)) {}
+  ~Child() { Kill(); }
+  // Waits for its end, which must be a good one.
+  void Join(double seconds) {
+    const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
+    int status = 0;
+    pid_t got = 0;
+    while ((got = waitpid(pid, &status, WNOHANG)) == 0 && NowNs() < end) usleep(1000);
+    if (got == 0) Fail("a process does not end");
+    pid = -1;
+    if (status != 0) Fail("a process ended with status %#x", static_cast<unsigned>(status));
+  }
+  void Kill() {
+    if (pid <= 0) return;
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    pid = -1;
+  }
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_PARTY_H_

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// weft-patterns: what MPI's collective operations ask of a libfabric, without MPI: some processes,
+// often more than there are cores, that exchange tagged messages and yield their core while there
+// is nothing to do. The libfabric is whichever the loader finds (LD_LIBRARY_PATH). `bench/compare`
+// runs it beside stock (--suite ranks); the report has weft-bench's form.
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "control.h"
+#include "fabric.h"
+#include "party.h"
+
+namespace weft::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Options : PartyOptions {
+  std::string test = "alltoall";
+  std::string sizes = "8,1024,65536";
+  uint32_t ranks = 4;
+  double seconds = 0.2;
+  bool no_yield = false;
+  std::string json_file;
+};
+
+// One rank: an endpoint that knows all others.
+class Rank {
+ public:
+  Rank(const Options &options, uint32_t me, size_t largest)
+      : options_(options), party_(options, 1), me_(me), ranks_(options.ranks) {
+    // A place for what goes to each, and for what comes from each.
+    stride_ = (largest + 63) / 64 * 64;
+    memory_ = party_.Allocate(2 * stride_ * ranks_);
+    operations_.resize(2 * ranks_);
+  }
+  std::string name() { return party_.name(); }
+  void Meet(const json &addresses) {
+    for (const json &address : addresses) {
+      const auto bytes = address.get<std::vector<uint8_t>>();
+      peers_.push_back(party_.Insert(std::string(bytes.begin(), bytes.end())));
+    }
+  }
+  int Progress() {
+    fi_cq_tagged_entry entries[16];
+    const ssize_t n = fi_cq_read(party_.cq(), entries, 16);
+    if (n == -FI_EAVAIL) {
+      fi_cq_err_entry error = {};
+      fi_cq_readerr(party_.cq(), &error, 0);
+      Fail("rank %u: an operation failed: %s", me_, fi_strerror(error.err));
+    }
+    for (ssize_t i = 0; i < n; ++i) --pending_;
+    return static_cast<int>(std::max<ssize_t>(n, 0));
+  }
+  // As MPI waits where there are more processes than cores.
+  void WaitAll() {
+    for (uint32_t polls = 0; pending_ > 0; ++polls) {
+      if (Progress() == 0) {
+        if (!options_.no_yield) sched_yield();
+        if (polls % 4096 == 4095 && NowNs() > deadline_) Fail("rank %u waits in vain", me_);
+      }
+    }
+  }
+  void Run(const std::string &test, size_t size, uint64_t iterations) {
+    deadline_ = NowNs() + static_cast<uint64_t>(options_.timeout * 1e9);
+    for (uint64_t i = 0; i < iterations; ++i) {
+      if (test == "alltoall") {
+        for (uint32_t k = 1; k < ranks_; ++k) Receive((me_ + ranks_ - k) % ranks_, size, i);
+        for (uint32_t k = 1; k < ranks_; ++k) Send((me_ + k) % ranks_, size, i);
+        WaitAll();
+      } else if (test == "pairwise") {
+        for (uint32_t k = 1; k < ranks_; ++k) {
+          Receive((me_ + ranks_ - k) % ranks_, size, i);
+          Send((me_ + k) % ranks_, size, i);
+          WaitAll();
+        }
+      } else if (test == "allreduce") {
+        // Recursive doubling; ranks beyond the power of two stand aside.
+        uint32_t power = 1;
+        while (2 * power <= ranks_) power *= 2;
+        for (uint32_t mask = 1; mask < power && me_ < power; mask *= 2) {
+          const uint32_t peer = me_ ^ mask;
+          Receive(peer, size, i);
+          Send(peer, size, i);
+          WaitAll();
+          Add(peer, size);
+        }
+      } else {  // ring: what all have goes around once, in as many segments as there are ranks
+        const size_t segment = std::max<size_t>(1, size / ranks_);
+        const uint32_t next = (me_ + 1) % ranks_, last = (me_ + ranks_ - 1) % ranks_;
+        for (uint32_t step = 0; step + 1 < ranks_; ++step) {
+          Receive(last, segment, i);
+          Send(next, segment, i);
+          WaitAll();
+          Add(last, segment);
+        }
+      }
+    }
+  }
+  void Close() { party_.Close(); }
+  void set_deadline(double seconds) { deadline_ = NowNs() + static_cast<uint64_t>(seconds * 1e9); }
+
+ private:
+  char *out(uint32_t peer) { return memory_ + stride_ * peer; }
+  char *in(uint32_t peer) { return memory_ + stride_ * (ranks_ + peer); }
+  static uint64_t Tag(uint32_t from, uint64_t i) { return uint64_t(from) << 32 | (i & 0xffffffff); }
+  template <class Post>
+  void Retry(const char *call, Post post) {
+    for (;;) {
+      const ssize_t rc = post();
+      if (rc == 0) break;
+      if (rc != -FI_EAGAIN) Must(call, rc);
+      Progress();
+    }
+    ++pending_;
+  }
+  void Receive(uint32_t from, size_t size, uint64_t i) {
+    Retry("fi_trecv", [&] {
+      return fi_trecv(party_.ep(0), in(from), size, party_.desc(), peers_[from], Tag(from, i), 0,
+                      &operations_[from]);
+    });
+  }
+  void Send(uint32_t to, size_t size, uint64_t i) {
+    Retry("fi_tsend", [&] {
+      return fi_tsend(party_.ep(0), out(to), size, party_.desc(), peers_[to], Tag(me_, i),
+                      &operations_[ranks_ + to]);
+    });
+  }
+  // The operation of a reduction: what came is added to what goes on.
+  void Add(uint32_t from, size_t size) {
+    for (size_t at = 0; at + 8 <= size; at += 8) {
+      uint64_t a = 0, b = 0;
+      memcpy(&a, in(from) + at, 8);
+      memcpy(&b, out(me_) + at, 8);
+      a += b;
+      memcpy(out(me_) + at, &a, 8);
+    }
+  }
+
+  const Options &options_;
+  Party party_;
+  const uint32_t me_, ranks_;
+  std::vector<fi_addr_t> peers_;
+  std::vector<fi_context2> operations_;
+  size_t stride_ = 0;
+  char *memory_ = nullptr;
+  int pending_ = 0;
+  uint64_t deadline_ = 0;
+};
+
+std::vector<size_t> ParseSizes(const std::string &text) {
+  std::vector<size_t> sizes;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    char *rest = nullptr;
+    const unsigned long long size = strtoull(part.c_str(), &rest, 10);
+    if (part.empty() || *rest != '\0' || size < 1 || size > (64u << 20))
+      Fail("--sizes: '%s' is not a number of bytes from 1 to 67108864", part.c_str());
+    sizes.push_back(size);
+    begin = end + 1;
+  }
+  if (sizes.empty()) Fail("--sizes names no size");
+  return sizes;
+}
+
+void BeARank(const Options &options, Control &control, uint32_t me, size_t largest) {
+  Rank rank(options, me, largest);
+  const std::string name = rank.name();
+  const Library library = LoadedLibrary();
+  control.Send({{"address", std::vector<uint8_t>(name.begin(), name.end())},
+                {"library", {{"path", library.path}, {"version", library.version}}}});
+  rank.Meet(control.Receive(options.timeout).at("addresses"));
+  for (;;) {
+    // What others still wait for moves while this one waits for its orders.
+    const json order = Until(options, control, [&] {
+      if (rank.Progress() == 0) sched_yield();
+    });
+    const std::string what = order.at("do");
+    if (what == "end") break;
+    const uint64_t start = NowNs();
+    rank.Run(what, order.at("size"), order.at("iterations"));
+    control.Send({{"seconds", Seconds(start)}});
+  }
+  rank.Close();
+}
+
+int Main(int argc, char **argv) {
+  Options options;
+  CLI::App app(
+      "Patterns of MPI's collective operations without MPI, among processes of this host; the "
+      "libfabric\n"
+      "is the one that the loader finds (set LD_LIBRARY_PATH).\n");
+  app.option_defaults()->always_capture_default();
+  app.add_option("-t,--test", options.test,
+                 "alltoall: to all at once; pairwise: one after the other; allreduce: recursive "
+                 "doubling; ring: in segments")
+      ->check(CLI::IsMember({"alltoall", "pairwise", "allreduce", "ring"}));
+  app.add_option("-p,--provider", options.provider, "Provider: tcp, tcp;ofi_rxm, udp;ofi_rxd, ...");
+  app.add_option("-r,--ranks", options.ranks, "Processes")->check(CLI::Range(2, 64));
+  app.add_option("-S,--sizes", options.sizes,
+                 "Comma list of bytes (per pair; of the whole vector for allreduce and ring)");
+  app.add_option("--seconds", options.seconds, "Time per size")->check(CLI::Range(0.001, 60.0));
+  app.add_option("--timeout", options.timeout, "Seconds that any one step may take")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--memory", options.memory_mib,
+                 "MiB of resident memory that a process may have; beyond it the run ends");
+  app.add_flag("--no-yield", options.no_yield, "Ranks keep their core while they wait");
+  app.add_option("--json", options.json_file,
+                 "Write the figures to this file as JSON (- : stdout)");
+  CLI11_PARSE(app, argc, argv);
+  signal(SIGPIPE, SIG_IGN);
+  const std::vector<size_t> sizes = ParseSizes(options.sizes);
+  const size_t largest = *std::max_element(sizes.begin(), sizes.end());
+
+  std::vector<Child> ranks;
+  for (uint32_t me = 0; me < options.ranks; ++me)
+    ranks.emplace_back(
+        [&options, me, largest](Control &control) { BeARank(options, control, me, largest); });
+  json addresses = json::array();
+  json library;
+  for (Child &rank : ranks) {
+    const json opened = rank.control->Receive(options.timeout);
+    addresses.push_back(opened.at("address"));
+    library = opened.at("library");
+  }
+  for (Child &rank : ranks) rank.control->Send({{"addresses", addresses}});
+
+  json report = {{"program", "weft-patterns"}, {"format", 1},        {"provider", options.provider},
+                 {"ranks", options.ranks},     {"library", library}, {"peer_library", library},
+                 {"results", json::array()}};
+  FILE *out = options.json_file == "-" ? stderr : stdout;
+  fprintf(out, "library: %s\n%s, %u ranks, %s\n%9s %10s %12s\n", library.value("path", "?").c_str(),
+          options.provider.c_str(), options.ranks, options.test.c_str(), "bytes", "rounds", "us");
+  for (const size_t size : sizes) {
+    // How long `iterations` take, by the slowest rank.
+    const auto run = [&](uint64_t iterations) {
+      for (Child &rank : ranks)
+        rank.control->Send({{"do", options.test}, {"size", size}, {"iterations", iterations}});
+      double seconds = 0;
+      for (Child &rank : ranks)
+        seconds =
+            std::max(seconds, rank.control->Receive(options.timeout).at("seconds").get<double>());
+      return seconds;
+    };
+    uint64_t iterations = 8;
+    double seconds = run(iterations);
+    while (seconds < options.seconds / 4) {
+      iterations *= 4;
+      seconds = run(iterations);
+    }
+    iterations = std::max<uint64_t>(
+        8, static_cast<uint64_t>(static_cast<double>(iterations) * options.seconds / seconds));
+    seconds = run(iterations);
+    const double us = seconds * 1e6 / static_cast<double>(iterations);
+    fprintf(out, "%9zu %10llu %12.2f\n", size, static_cast<unsigned long long>(iterations), us);
+    report["results"].push_back({{"test", options.test},
+                                 {"size", size},
+                                 {"iterations", iterations},
+                                 {"value", us},
+                                 {"unit", "us"},
+                                 {"better", "lower"}});
+  }
+  for (Child &rank : ranks) rank.control->Send({{"do", "end"}});
+  for (Child &rank : ranks) rank.Join(options.timeout);
+  const std::string text = report.dump(2) + "\n";
+  if (options.json_file == "-") {
+    fputs(text.c_str(), stdout);
+  } else if (!options.json_file.empty()) {
+    std::ofstream file(options.json_file);
+    file << text;
+    file.close();
+    if (!file) Fail("cannot write the results to %s", options.json_file.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char **argv) {
+  try {
+    return weft::bench::Main(argc, argv);
+  } catch (const std::exception &failure) {
+    fprintf(stderr, "weft-patterns: %s\n", failure.what());
+    return 1;
+  }
+}

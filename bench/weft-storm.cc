@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// weft-storm: many endpoints, in a few processes, that all send to one at the same moment. It
+// prints how long that takes, what it costs in memory, what failed, and how long closing takes. It
+// speaks only the public C API: the library under test is whichever libfabric.so.1 the loader
+// finds, and it prints which one that was. `bench/storm` runs it on every stack, weft beside stock.
+
+#include <rdma/fi_tagged.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "control.h"
+#include "fabric.h"
+#include "memory.h"
+#include "party.h"
+
+namespace weft::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kReceives = 1024;  // posted at the one that everybody sends to
+constexpr uint64_t kTag = 0x73746f726d;
+
+struct Options : PartyOptions {
+  uint32_t endpoints = 1000;
+  uint32_t messages = 10;
+  uint32_t processes = 4;
+  size_t size = 64;
+  bool gone = false;
+  std::string json_file;
+};
+
+// The one that everybody sends to.
+void BeTheOne(const Options &options, Control &control) {
+  NeedFiles(3 * options.endpoints + 64);
+  Party party(options, 1);
+  const uint64_t total = uint64_t(options.endpoints) * options.messages;
+  char *memory = party.Allocate(kReceives * options.size);
+  std::vector<fi_context2> contexts(kReceives);
+  const auto post = [&](size_t i) {
+    const ssize_t rc = fi_trecv(party.ep(0), memory + i * options.size, options.size, party.desc(),
+                                FI_ADDR_UNSPEC, kTag, 0, &contexts[i]);
+    if (rc != 0 && rc != -FI_EAGAIN) Must("fi_trecv", rc);
+    return rc == 0;
+  };
+  std::deque<size_t> idle;
+  for (size_t i = 0; i < kReceives; ++i) {
+    if (!post(i)) idle.push_back(i);
+  }
+  const std::string name = party.name();
+  const uint64_t before = ResidentBytes();
+  control.Send(
+      {{"address", std::vector<uint8_t>(name.begin(), name.end())},
+       {"library", {{"path", LoadedLibrary().path}, {"version", LoadedLibrary().version}}}});
+  control.Receive(options.timeout);
+  const uint64_t start = NowNs();
+  std::vector<uint32_t> next(options.endpoints, 0);
+  uint64_t received = 0, wrong = 0;
+  bool told = false;
+  std::map<std::string, uint64_t> errors;
+  const auto turn = [&] {
+    fi_cq_tagged_entry entries[32];
+    const ssize_t n = fi_cq_read(party.cq(), entries, 32);
+    if (n == -FI_EAVAIL) {
+      fi_cq_err_entry error = {};
+      if (fi_cq_readerr(party.cq(), &error, 0) == 1) ++errors[fi_strerror(error.err)];
+    }
+    for (ssize_t i = 0; i < n; ++i) {
+      const auto at =
+          static_cast<size_t>(static_cast<fi_context2 *>(entries[i].op_context) - contexts.data());
+      uint32_t who = 0, number = 0;
+      memcpy(&who, memory + at * options.size, sizeof who);
+      memcpy(&number, memory + at * options.size + sizeof who, sizeof number);
+      // Each one's messages come once and in order.
+      if (entries[i].len != options.size || who >= options.endpoints || number != next[who]++)
+        ++wrong;
+      ++received;
+      idle.push_back(at);
+    }
+    while (!idle.empty() && post(idle.front())) idle.pop_front();
+    if (received == total && !told) {
+      told = true;
+      control.Send({{"seconds", Seconds(start)}, {"received", received}});
+    }
+  };
+  Until(options, control, turn);
+  const uint64_t after = ResidentBytes();
+  json report = {{"received", received},
+                 {"wrong", wrong},
+                 {"errors", errors},
+                 {"memory_per_peer", (double(after) - double(before)) / options.endpoints}};
+  report["close"] = party.Close();
+  control.Send(report);
+}
+
+// A part of the many.
+void BeMany(const Options &options, Control &control, uint32_t first, uint32_t count) {
+  NeedFiles(4 * count + 64);
+  const json start_with = control.Receive(options.timeout);
+  const auto bytes = start_with.at("address").get<std::vector<uint8_t>>();
+  const uint64_t before = ResidentBytes();
+  const uint64_t opening = NowNs();
+  Party party(options, count);
+  const fi_addr_t to = party.Insert(std::string(bytes.begin(), bytes.end()));
+  char *memory = party.Allocate(count * options.size);
+  const double open_s = Seconds(opening);
+  const uint64_t open_memory = ResidentBytes();
+  control.Send({{"ready", true}});
+  control.Receive(options.timeout);
+  struct Sender {
+    fi_context2 context;
+    uint32_t sent = 0;
+  };
+  std::vector<Sender> senders(count);
+  std::deque<uint32_t> due;
+  for (uint32_t i = 0; i < count; ++i) due.push_back(i);
+  std::map<std::string, uint64_t> errors;
+  uint32_t ended = 0;
+  const uint64_t start = NowNs();
+  bool told = false;
+  const auto turn = [&] {
+    for (size_t tries = due.size(); tries > 0; --tries) {
+      const uint32_t i = due.front();
+      due.pop_front();
+      const uint32_t who = first + i;
+      memcpy(memory + i * options.size, &who, sizeof who);
+      memcpy(memory + i * options.size + sizeof who, &senders[i].sent, sizeof senders[i].sent);
+      const ssize_t rc = fi_tsend(party.ep(i), memory + i * options.size, options.size,
+                                  party.desc(), to, kTag, &senders[i].context);
+      if (rc == -FI_EAGAIN) {
+        due.push_back(i);
+      } else if (rc != 0) {
+        ++errors[std::string("fi_tsend: ") + fi_strerror(static_cast<int>(-rc))];
+        ++ended;
+      }
+    }
+    fi_cq_tagged_entry entries[32];
+    const ssize_t n = fi_cq_read(party.cq(), entries, 32);
+    if (n == -FI_EAVAIL) {
+      fi_cq_err_entry error = {};
+      if (fi_cq_readerr(party.cq(), &error, 0) == 1) {
+        ++errors[fi_strerror(error.err)];
+        ++ended;
+      }
+    }
+    for (ssize_t k = 0; k < n; ++k) {
+      const auto i =
+          static_cast<uint32_t>(static_cast<Sender *>(entries[k].op_context) - senders.data());
+      if (++senders[i].sent == options.messages) {
+        ++ended;
+      } else {
+        due.push_back(i);
+      }
+    }
+    if (ended == count && !told) {
+      told = true;
+      control.Send({{"seconds", Seconds(start)}});
+    }
+  };
+  Until(options, control, turn);
+  uint64_t sent = 0;
+  for (const Sender &sender : senders) sent += sender.sent;
+  json report = {{"sent", sent},
+                 {"errors", errors},
+                 {"open_s", open_s},
+                 {"memory", double(ResidentBytes()) - double(before)},
+                 {"memory_open", double(open_memory) - double(before)}};
+  report["close"] = party.Close();
+  control.Send(report);
+}
+
+int Main(int argc, char **argv) {
+  Options options;
+  CLI::App app(
+      "Many endpoints, in a few processes, that all send to one at the same moment; the libfabric "
+      "is\n"
+      "the one that the loader finds (set LD_LIBRARY_PATH).\n");
+  app.option_defaults()->always_capture_default();
+  app.add_option("-p,--provider", options.provider, "Provider: tcp, tcp;ofi_rxm, udp;ofi_rxd, ...");
+  app.add_option("-n,--endpoints", options.endpoints, "Endpoints that send")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("-m,--messages", options.messages, "Messages of each, one in flight")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("-S,--size", options.size, "Bytes of a message")->check(CLI::Range(8, 1 << 20));
+  app.add_option("--processes", options.processes, "Processes that the endpoints are in")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--timeout", options.timeout, "Seconds that any one step may take")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--memory", options.memory_mib,
+                 "MiB of resident memory that a process may have; beyond it the run ends");
+  app.add_flag("--gone", options.gone, "The one process ends before the others close");
+  app.add_option("--json", options.json_file,
+                 "Write the figures to this file as JSON (- : stdout)");
+  CLI11_PARSE(app, argc, argv);
+  signal(SIGPIPE, SIG_IGN);
+  options.processes = std::min(options.processes, options.endpoints);
+  options.queue = std::max<size_t>(2 * kReceives, 2 * options.endpoints);
+
+  // Nothing of libfabric is touched before the forks.
+  Child one([&](Control &control) { BeTheOne(options, control); });
+  std::vector<Child> many;
+  for (uint32_t p = 0; p < options.processes; ++p) {
+    const uint32_t first = uint32_t(uint64_t(options.endpoints) * p / options.processes);
+    const uint32_t end = uint32_t(uint64_t(options.endpoints) * (p + 1) / options.processes);
+    many.emplace_back(
+        [&options, first, end](Control &control) { BeMany(options, control, first, end - first); });
+  }
+  const json opened = one.control->Receive(options.timeout);
+  for (Child &child : many) child.control->Send({{"address", opened.at("address")}});
+  for (Child &child : many) child.control->Receive(options.timeout);
+
+  json report = {{"program", "weft-storm"},        {"provider", options.provider},
+                 {"endpoints", options.endpoints}, {"messages", options.messages},
+                 {"size", options.size},           {"processes", options.processes},
+                 {"gone", options.gone},           {"library", opened.at("library")}};
+  // Everybody at once. Whoever has not ended when the time is over is asked what it has.
+  const uint64_t start = NowNs();
+  one.control->Send({{"do", "go"}});
+  for (Child &child : many) child.control->Send({{"do", "go"}});
+  const auto left = [&] { return std::max(0.0, options.timeout - Seconds(start)); };
+  bool finished = true;
+  for (Child &child : many) {
+    if (child.control->Readable(left())) {
+      child.control->Receive(1);
+    } else {
+      finished = false;
+    }
+  }
+  double seconds = Seconds(start);
+  // Without a failure, what was sent arrives; with one, what is still on its way gets a moment.
+  if (one.control->Readable(std::min(left(), 5.0))) {
+    const json all = one.control->Receive(1);
+    seconds = std::max(seconds, all.at("seconds").get<double>());
+  }
+  report["seconds"] = seconds;
+  report["finished"] = finished;
+
+  json errors = json::object();
+  const auto add_errors = [&](const json &from) {
+    for (const auto &[text, count] : from.items())
+      errors[text] = errors.value(text, uint64_t{0}) + count.get<uint64_t>();
+  };
+  if (options.gone) one.Kill();
+  const uint64_t closing = NowNs();
+  for (Child &child : many) child.control->Send({{"do", "close"}});
+  uint64_t sent = 0;
+  double memory = 0, memory_open = 0, open_s = 0, close_s = 0;
+  for (Child &child : many) {
+    const json theirs = child.control->Receive(options.timeout);
+    sent += theirs.at("sent").get<uint64_t>();
+    memory += theirs.at("memory").get<double>();
+    memory_open += theirs.at("memory_open").get<double>();
+    open_s = std::max(open_s, theirs.at("open_s").get<double>());
+    close_s = std::max(close_s, theirs.at("close").at("all_s").get<double>());
+    add_errors(theirs.at("errors"));
+  }
+  report["closing_s"] = Seconds(closing);
+  report["close_s"] = close_s;
+  report["open_s"] = open_s;
+  report["sent"] = sent;
+  report["memory_per_endpoint"] = memory / options.endpoints;
+  report["memory_per_endpoint_open"] = memory_open / options.endpoints;
+  if (!options.gone) {
+    one.control->Send({{"do", "close"}});
+    const json theirs = one.control->Receive(options.timeout);
+    report["received"] = theirs.at("received");
+    report["wrong"] = theirs.at("wrong");
+    report["memory_per_peer"] = theirs.at("memory_per_peer");
+    report["one_close_s"] = theirs.at("close").at("all_s");
+    add_errors(theirs.at("errors"));
+  }
+  report["errors"] = errors;
+
+  const bool good = finished && errors.empty() &&
+                    sent == uint64_t(options.endpoints) * options.messages &&
+                    (options.gone || (report.at("received") == sent && report.at("wrong") == 0));
+  report["good"] = good;
+  const bool to_stdout = options.json_file == "-";
+  FILE *out = to_stdout ? stderr : stdout;
+  fprintf(out, "library: %s\n%s: %u endpoints in %u processes, %u messages of %zu B each: %s\n",
+          opened.at("library").value("path", "?").c_str(), options.provider.c_str(),
+          options.endpoints, options.processes, options.messages, options.size,
+          good ? "all arrived" : "NOT ALL ARRIVED");
+  fprintf(out,
+          "  open %.3f s, all sent and received %.3f s, closing the many %.3f s, the one %.3f s\n",
+          open_s, seconds, report["closing_s"].get<double>(), report.value("one_close_s", 0.0));
+  fprintf(out,
+          "  resident memory: %.0f B per endpoint (%.0f when opened), %.0f B per peer at the one\n",
+          memory / options.endpoints, memory_open / options.endpoints,
+          report.value("memory_per_peer", 0.0));
+  for (const auto &[text, count] : errors.items())
+    fprintf(out, "  %llu x %s\n", static_cast<unsigned long long>(count.get<uint64_t>()),
+            text.c_str());
+  const std::string text = report.dump(2) + "\n";
+  if (to_stdout) {
+    fputs(text.c_str(), stdout);
+  } else if (!options.json_file.empty()) {
+    std::ofstream file(options.json_file);
+    file << text;
+    file.close();
+    if (!file) Fail("cannot write the results to %s", options.json_file.c_str());
+  }
+  return good ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char **argv) {
+  try {
+    return weft::bench::Main(argc, argv);
+  } catch (const std::exception &failure) {
+    fprintf(stderr, "weft-storm: %s\n", failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/api/why_file.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace weft {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "host";
+}
+
+}  // namespace
+
+WhyFile::WhyFile(std::string folder, std::string library_folder)
+    : folder_(std::move(folder)), library_folder_(std::move(library_folder)) {}
+
+void WhyFile::begin() noexcept {
+  write({});
+}
+
+void WhyFile::write(std::string_view line) noexcept try {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  if (pid_ != getpid()) {
+    pid_ = getpid();
+    text = process_line() + "\n";
+  }
+  if (!line.empty()) text.append(line).append("\n");
+  if (!text.empty()) append(text);
+} catch (...) {  // no memory: the line is lost, the program is not
+}
+
+void WhyFile::append(const std::string &text) {
+  if (folder_.empty() || folder_.front() != '/') return;
+  const std::string path = folder_ + "/" + host_name() + "." + std::to_string(pid_) + ".calls";
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (fd < 0) return;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  close(fd);
+}
+
+std::string WhyFile::process_line() const {
+  char program[PATH_MAX] = "";
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  nlohmann::ordered_json arguments = nlohmann::ordered_json::array();
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (size_t from = 0; from < all.size() && arguments.size() < 256;) {
+    const size_t end = std::min(all.find('\0', from), all.size());
+    arguments.push_back(all.substr(from, end - from));
+    from = end + 1;
+  }
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const nlohmann::ordered_json json = {
+      {"call", "process"},
+      {"pid", static_cast<int64_t>(pid_)},
+      {"parent", static_cast<int64_t>(getppid())},
+      {"host", host_name()},
+      {"time", static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9},
+      {"program", std::string(program, length > 0 ? static_cast<size_t>(length) : 0)},
+      {"arguments", std::move(arguments)},
+      {"library_folder", library_folder_}};
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace weft

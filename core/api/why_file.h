@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where a process writes down its fi_getinfo() and fi_fabric() calls for `weft why -- COMMAND`.
+//
+//   WhyFile file("/dev/shm/weft-1000/why-x8Kq1Z", "/usr/lib/x86_64-linux-gnu");   // of WEFT_WHY
+//   file.write(getinfo_record(...));      // appends a line to <folder>/<host>.<pid>.calls
+//
+// One file per process, so that processes, also forked ones, need not agree; opened for each line,
+// because programs close descriptors that they do not know. A file begins with a line about its
+// process, and has another where that process ran a new program. What cannot be written is lost,
+// and the program goes on. Not made where the program has raised privileges: then there is no
+// WEFT_WHY.
+#ifndef WEFT_CORE_API_WHY_FILE_H
+#define WEFT_CORE_API_WHY_FILE_H
+
+#include <sys/types.h>
+
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+class WhyFile {
+ public:
+  WhyFile(std::string folder, std::string library_folder);
+  void write(std::string_view line) noexcept;
+  // The line about the process, if it was not written yet.
+  void begin() noexcept;
+
+ private:
+  void append(const std::string &text);
+  std::string process_line() const;
+
+  const std::string folder_, library_folder_;
+  std::mutex mutex_;
+  pid_t pid_ = 0;  // that the first line is about
+};
+
+}  // namespace weft
+
+#endif

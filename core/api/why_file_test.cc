@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/api/why_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/api/process.h"
+#include "core/loader/test_folder.h"
+
+namespace weft {
+namespace {
+
+using Lines = std::vector<nlohmann::json>;
+
+// By file, that is by process.
+std::map<std::string, Lines> lines_in(const std::string &folder) {
+  std::map<std::string, Lines> all;
+  for (const auto &entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);)
+      all[entry.path()].push_back(nlohmann::json::parse(line));
+  }
+  return all;
+}
+
+TEST(WhyFile, BeginsWithTheProcess) {
+  const TestFolder folder;
+  WhyFile file(folder.path(), "/lib");
+  file.begin();
+  file.begin();
+  file.write(R"({"call": "getinfo"})");
+  const auto all = lines_in(folder.path());
+  ASSERT_EQ(all.size(), 1u);
+  const Lines &lines = all.begin()->second;
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["call"], "process");
+  EXPECT_EQ(lines[0]["pid"], getpid());
+  EXPECT_EQ(lines[0]["library_folder"], "/lib");
+  EXPECT_EQ(lines[1]["call"], "getinfo");
+  struct stat status;
+  ASSERT_EQ(stat(all.begin()->first.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(WhyFile, AForkedProcessHasAFileOfItsOwn) {
+  const TestFolder folder;
+  WhyFile file(folder.path(), "/lib");
+  file.write(R"({"of": "parent"})");
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int fd = 3; fd < 256; ++fd) close(fd);  // as daemons do
+    file.write(R"({"of": "child"})");
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  file.write(R"({"of": "parent"})");
+  const auto all = lines_in(folder.path());
+  ASSERT_EQ(all.size(), 2u);
+  for (const auto &[path, lines] : all) {
+    const bool of_child = lines[0]["pid"] == child;
+    ASSERT_EQ(lines.size(), of_child ? 2u : 3u);
+    EXPECT_EQ(lines[1]["of"], of_child ? "child" : "parent");
+    if (of_child) EXPECT_EQ(lines[0]["parent"], getpid());
+  }
+}
+
+TEST(WhyFile, WhatCannotBeWrittenIsLost) {
+  const TestFolder folder;
+  WhyFile("", "").write("{}");
+  WhyFile("relative", "").write("{}");
+  WhyFile(folder.at("none"), "").write("{}");
+  EXPECT_FALSE(std::filesystem::exists("relative"));
+  EXPECT_TRUE(lines_in(folder.path()).empty());
+}
+
+TEST(WhyFile, OnlyWhereItIsAskedFor) {
+  const TestFolder folder;
+  EXPECT_EQ(Process(Environment{{}, "/lib", false}).why, nullptr);
+  EXPECT_EQ(Process(Environment{{{"WEFT_WHY", ""}}, "/lib", false}).why, nullptr);
+  EXPECT_NE(Process(Environment{{{"WEFT_WHY", folder.path()}}, "/lib", false}).why, nullptr);
+  EXPECT_EQ(lines_in(folder.path()).size(), 1u);
+}
+
+}  // namespace
+}  // namespace weft

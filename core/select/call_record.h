@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One fi_getinfo() or fi_fabric() of a program as a line of JSON, for who listens (`weft why --
+// COMMAND`).
+//
+//   if (options.record) options.record(getinfo_record({version, node, service, flags, hints}, ret,
+//                                                     list, misses));
+//
+// Members are only ever added. Built only where somebody listens: none of it is on any other path.
+#ifndef WEFT_CORE_SELECT_CALL_RECORD_H
+#define WEFT_CORE_SELECT_CALL_RECORD_H
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/select/misses.h"
+
+namespace weft {
+
+struct Question {
+  uint32_t version = 0;
+  const char *node = nullptr, *service = nullptr;
+  uint64_t flags = 0;
+  const fi_info *hints = nullptr;
+};
+
+// What the hints ask for, in the order of the structs: {"ep_attr.type", "FI_EP_RDM"}. Members that
+// say nothing (0, NULL, FI_..._UNSPEC) are left out.
+std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints);
+
+// {"call": "getinfo", "thread", "version", "node", "service", "flags", "hints": {attribute: value},
+// "result", "error", "answers": [{"provider", "endpoint", "domain", "fabric", "source"}], "misses":
+// [{"candidate", "stage", "reason", "remedy"}]}
+std::string getinfo_record(const Question &question, int result, const fi_info *answers,
+                           const std::vector<Miss> &misses);
+
+// {"call": "fabric", "thread", "provider", "fabric", "stack": what stands in it, from the
+// application down, "result", "error": the reason in words}
+std::string fabric_record(std::string_view provider, std::string_view fabric,
+                          const std::vector<std::string> &stack, int result,
+                          const std::string &reason);
+
+}  // namespace weft
+
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/call_record.h"
+
+#include <gtest/gtest.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/base/info.h"
+
+namespace weft {
+namespace {
+
+struct FreeInfo {
+  void operator()(fi_info *info) const { free_info(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+TEST(CallRecord, HintsThatSayNothingAreLeftOut) {
+  const InfoPtr hints(alloc_info());
+  EXPECT_EQ(set_hints(*hints), Pairs{});
+  EXPECT_EQ(set_hints(fi_info{}), Pairs{}) << "no part at all";
+}
+
+TEST(CallRecord, HintsInTheOrderOfTheStructs) {
+  const InfoPtr hints(alloc_info());
+  hints->caps = FI_MSG | FI_TAGGED;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->ep_attr->max_msg_size = SIZE_MAX;
+  hints->tx_attr->size = 4096;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL;
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints->domain_attr->name = strdup("eth0");
+  hints->fabric_attr->prov_name = strdup("tcp");
+  hints->fabric_attr->prov_version = FI_VERSION(1, 2);
+  EXPECT_EQ(set_hints(*hints), (Pairs{{"caps", "FI_MSG, FI_TAGGED"},
+                                      {"tx_attr.size", "4096"},
+                                      {"ep_attr.type", "FI_EP_RDM"},
+                                      {"ep_attr.max_msg_size", "the largest"},
+                                      {"domain_attr.name", "\"eth0\""},
+                                      {"domain_attr.resource_mgmt", "FI_RM_ENABLED"},
+                                      {"domain_attr.mr_mode", "FI_MR_LOCAL"},
+                                      {"fabric_attr.prov_name", "\"tcp\""},
+                                      {"fabric_attr.prov_version", "1.2"}}));
+}
+
+TEST(CallRecord, IsJsonWhateverTheProgramSaid) {
+  const InfoPtr hints(alloc_info());
+  hints->fabric_attr->prov_name = strdup("\xff\xfe\"\n");
+  const std::string line = getinfo_record(
+      {FI_VERSION(1, 17), "\xff", nullptr, FI_SOURCE, hints.get()}, -FI_ENODATA, nullptr, {});
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto json = nlohmann::json::parse(line);
+  EXPECT_EQ(json["version"], "1.17");
+  EXPECT_EQ(json["flags"][0], "FI_SOURCE");
+  EXPECT_TRUE(json["service"].is_null());
+  EXPECT_EQ(json["answer_count"], 0);
+  EXPECT_FALSE(json["error"].is_null());
+}
+
+TEST(CallRecord, AnswersAreCountedAndBounded) {
+  InfoPtr first;
+  for (int i = 0; i < 100; ++i) {
+    InfoPtr one(alloc_info());
+    one->fabric_attr->prov_name = strdup("tcp");
+    one->next = first.release();
+    first = std::move(one);
+  }
+  const auto json = nlohmann::json::parse(getinfo_record({}, 0, first.get(), {}));
+  EXPECT_EQ(json["answer_count"], 100);
+  EXPECT_EQ(json["answers"].size(), 64u);
+  EXPECT_TRUE(json["error"].is_null());
+}
+
+}  // namespace
+}  // namespace weft

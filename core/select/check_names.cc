@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The names that a policy uses, held against the units that there are (policy.h).
+#include <strings.h>
+
+#include <algorithm>
+
+#include "core/base/nearest.h"
+#include "core/select/candidates.h"
+#include "core/select/policy.h"
+#include "core/select/stock_variables.h"
+
+namespace weft {
+namespace {
+
+bool same_word(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// The names in a policy held against those of the units that there are.
+class NameCheck {
+ public:
+  NameCheck(const std::vector<UnitInfo> &units, std::vector<Diagnostic> &found)
+      : units_(units), found_(found) {
+    for (const UnitInfo &unit : units) add_names(unit, known_);
+  }
+
+  // A unit may be installed elsewhere, so that its absence is a warning.
+  void unit(const std::string &name, const std::string &what, const std::string &where) {
+    word(name, what, where, known_, "unit", false);
+  }
+
+  void element(const StackElement &element, const std::string &what) {
+    const UnitInfo *unit = find(element.name);
+    const std::string kind(kind_of(element.kind));
+    if (unit == nullptr) {
+      std::vector<std::string> words;
+      for (const UnitInfo &one : units_) {
+        if (one.kind == element.kind) add_names(one, words);
+      }
+      word(element.name, what, element.where, words, kind, false);
+      return;
+    }
+    if (element.kind != 0 && unit->kind != element.kind)
+      found_.push_back({true, element.where,
+                        what + " names \"" + element.name + "\" as a " + kind + ", and it is a " +
+                            std::string(kind_of(unit->kind))});
+    for (const Setting &setting : element.params)
+      param(*unit, setting.key, setting.value, what + ": params", setting.where);
+  }
+
+  // Unlike a unit, which may be installed elsewhere, a parameter is there or it is a mistake.
+  void param(const UnitInfo &unit, const std::string &key, const std::string &value,
+             const std::string &what, const std::string &where) {
+    std::vector<std::string> words;
+    for (const ParamInfo &one : unit.params) words.push_back(one.name);
+    word(key, what, where, words, "parameter", true);
+    for (const ParamInfo &one : unit.params) {
+      if (one.name != key) continue;
+      const auto parsed = parse_param({one.type, one.name, one.minimum, one.maximum}, value);
+      if (!parsed) found_.push_back({true, where, what + "." + key + ": " + parsed.error().text});
+    }
+  }
+
+  void word(const std::string &name, const std::string &what, const std::string &where,
+            const std::vector<std::string> &words, const std::string &kind, bool error) {
+    if (std::any_of(words.begin(), words.end(),
+                    [&](const std::string &one) { return same_word(one, name); }))
+      return;
+    const std::string close = nearest(name, words);
+    found_.push_back({error, where,
+                      what + " names \"" + name + "\", and there is no such " + kind +
+                          (close.empty() ? "" : ": did you mean \"" + close + "\"?")});
+  }
+
+  const UnitInfo *find(const std::string &name) const { return find_unit(units_, name); }
+
+ private:
+  static void add_names(const UnitInfo &unit, std::vector<std::string> &words) {
+    words.push_back(unit.name);
+    if (!unit.ofi_name.empty() && unit.ofi_name != unit.name) words.push_back(unit.ofi_name);
+  }
+  static std::string_view kind_of(uint32_t kind) { return kind != 0 ? kind_name(kind) : "unit"; }
+
+  const std::vector<UnitInfo> &units_;
+  std::vector<Diagnostic> &found_;
+  std::vector<std::string> known_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units) {
+  std::vector<Diagnostic> found;
+  NameCheck check(units, found);
+  if (policy.enable) {
+    for (const auto &one : policy.enable->value)
+      check.unit(one.value, "providers.enable", one.origin.where);
+  }
+  for (const auto &one : policy.disable)
+    check.unit(one.value, "providers.disable", one.origin.where);
+  for (const RankRule &rule : policy.ranks) {
+    // Stacks and patterns fit what they fit.
+    if (!rule.provider.empty() && rule.provider.find_first_of("*?[;") == std::string::npos)
+      check.unit(rule.provider, "providers.rank", rule.origin.where);
+  }
+  for (const StackSpec &spec : policy.stacks) {
+    for (const StackElement &element : spec.elements) check.element(element, "stack " + spec.name);
+  }
+  if (policy.use) {
+    std::vector<std::string> stacks;
+    for (const StackSpec &spec : policy.stacks) stacks.push_back(spec.name);
+    for (const auto &one : policy.use->value)
+      check.word(one.value, "use", one.origin.where, stacks, "stack", true);
+  }
+  for (const auto &[key, value] : policy.params) {
+    if (const UnitInfo *unit = check.find(key.first))
+      check.param(*unit, key.second, value.value, "params." + key.first, value.origin.where);
+    else if (key.first != "?")  // stands for a name that is none, which was told
+      check.unit(key.first, "params", value.origin.where);
+  }
+  if (policy.filter) {
+    for (const FilterItem &item : policy.filter->items) {
+      for (const Word &word : item.units)
+        check.unit(
+            word.text,
+            "FI_PROVIDER=" + policy.filter->text + " (column " + std::to_string(word.column) + ")",
+            "environment FI_PROVIDER");
+    }
+  }
+  for (const auto &[variable, value] : policy.variables) {
+    // The longest prefix of a unit: FI_OFI_RXM_... is rxm's even if there were a unit "ofi".
+    const UnitInfo *owner = nullptr;
+    std::string prefix;
+    for (const UnitInfo &unit : units) {
+      for (const std::string &one : prefixes_of(unit)) {
+        if (variable.size() > one.size() && variable.compare(0, one.size(), one) == 0 &&
+            one.size() > prefix.size()) {
+          owner = &unit;
+          prefix = one;
+        }
+      }
+    }
+    if (owner == nullptr) continue;
+    std::vector<std::string> variables;
+    bool declared = false;
+    for (const ParamInfo &param : owner->params) {
+      variables.push_back(prefix + in_capitals(param.name));
+      if (variables.back() != variable) continue;
+      declared = true;
+      const auto parsed =
+          parse_param({param.type, param.name, param.minimum, param.maximum}, value);
+      if (!parsed)
+        found.push_back({true, "environment " + variable, variable + ": " + parsed.error().text});
+    }
+    if (declared) continue;
+    if (is_stock_variable(variable)) {
+      found.push_back({false, "environment " + variable,
+                       variable + " is a variable of stock libfabric that has no effect on " +
+                           owner->name + " here",
+                       true});
+      continue;
+    }
+    const std::string close = nearest(variable, variables);
+    found.push_back({false, "environment " + variable,
+                     variable + " is no parameter of " + owner->name +
+                         (close.empty() ? std::string() : ": did you mean " + close + "?")});
+  }
+  return found;
+}
+
+}  // namespace weft

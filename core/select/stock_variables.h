@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The variables that stock libfabric's providers read.
+//
+//   is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRESS")     // true
+//   is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRES")      // false: a slip
+//
+// Programs and job scripts set them for whatever libfabric they get, so one that a unit here has no
+// parameter for is not a mistake of whoever set it. Not for what a unit does have: its descriptor
+// says so.
+#ifndef WEFT_CORE_SELECT_STOCK_VARIABLES_H
+#define WEFT_CORE_SELECT_STOCK_VARIABLES_H
+
+#include <string_view>
+
+namespace weft {
+
+bool is_stock_variable(std::string_view variable);
+
+}  // namespace weft
+
+#endif

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Orders between kinds of operations (fi_endpoint.3, msg_order) that a protocol does not keep by
+// itself, kept for those who ask: the later operation waits, as behind a fence, where an earlier
+// one of such a kind may still be on its way to the same peer.
+//
+//   OrderKeeper keeper(info.tx_attr->msg_order, native);  // what is kept anyway
+//   if (keeper.must_wait(peer, OrderKind::kWrite)) op.fence = true;
+//   ... the operation has started ...
+//   keeper.started(peer, OrderKind::kWrite, op.fence);
+//
+// Whoever asks for no such order pays one branch, and no memory. It knows of no completion: a fence
+// behind what has ended already costs nothing.
+#ifndef WEFT_SDK_ORDER_H
+#define WEFT_SDK_ORDER_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace weft::sdk {
+
+enum class OrderKind : uint8_t { kSend, kRead, kWrite, kAtomic };
+inline constexpr size_t kOrderKinds = 4;
+
+constexpr uint8_t kinds(std::same_as<OrderKind> auto... kind) {
+  return uint8_t((0u | ... | (1u << unsigned(kind))));
+}
+
+// The earlier kinds that each kind is behind by itself.
+using OrderRules = std::array<uint8_t, kOrderKinds>;
+
+// What `order` (FI_ORDER_...) says each kind must be behind.
+constexpr OrderRules order_rules(uint64_t order) {
+  using enum OrderKind;
+  constexpr uint8_t reads = kinds(kRead, kAtomic), writes = kinds(kWrite, kAtomic);
+  const auto when = [order](uint64_t bit, uint8_t mask) {
+    return (order & bit) != 0 ? mask : uint8_t(0);
+  };
+  const uint8_t reading =
+      when(FI_ORDER_RAR, reads) | when(FI_ORDER_RAW, writes) | when(FI_ORDER_RAS, kinds(kSend));
+  const uint8_t writing =
+      when(FI_ORDER_WAR, reads) | when(FI_ORDER_WAW, writes) | when(FI_ORDER_WAS, kinds(kSend));
+  OrderRules rules{};
+  rules[size_t(kRead)] =
+      reading | when(FI_ORDER_RMA_RAR, kinds(kRead)) | when(FI_ORDER_RMA_RAW, kinds(kWrite));
+  rules[size_t(kWrite)] =
+      writing | when(FI_ORDER_RMA_WAR, kinds(kRead)) | when(FI_ORDER_RMA_WAW, kinds(kWrite));
+  rules[size_t(kAtomic)] =
+      reading | writing |
+      when(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW,
+           kinds(kAtomic));
+  rules[size_t(kSend)] =
+      when(FI_ORDER_SAR, reads) | when(FI_ORDER_SAW, writes) | when(FI_ORDER_SAS, kinds(kSend));
+  return rules;
+}
+
+class OrderKeeper {
+ public:
+  OrderKeeper(uint64_t order, const OrderRules &native) : rules_(order_rules(order)) {
+    for (size_t i = 0; i < kOrderKinds; ++i) {
+      rules_[i] &= uint8_t(~native[i]);
+      any_ |= rules_[i] != 0;
+    }
+  }
+  bool needed() const { return any_; }
+  // Whether anything has to wait for messages: then they end when they have arrived.
+  bool awaits_messages() const {
+    return ((rules_[size_t(OrderKind::kRead)] | rules_[size_t(OrderKind::kWrite)] |
+             rules_[size_t(OrderKind::kAtomic)]) &
+            kinds(OrderKind::kSend)) != 0;
+  }
+  bool must_wait(uint32_t peer, OrderKind kind) const {
+    return any_ && peer < since_.size() && (since_[peer] & rules_[size_t(kind)]) != 0;
+  }
+  // May throw std::bad_alloc: make_room() first.
+  void make_room(uint32_t peer) {
+    if (any_ && peer >= since_.size()) since_.resize(size_t(peer) + 1);
+  }
+  void started(uint32_t peer, OrderKind kind, bool fenced) {
+    if (!any_) return;
+    since_[peer] = uint8_t((fenced ? 0 : since_[peer]) | kinds(kind));
+  }
+
+ private:
+  OrderRules rules_;
+  bool any_ = false;
+  std::vector<uint8_t> since_;  // of each peer: kinds started since the last fence
+};
+
+}  // namespace weft::sdk
+
+#endif

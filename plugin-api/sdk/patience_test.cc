@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <gtest/gtest.h>
+#include <weft/sdk/patience.h>
+
+namespace weft::sdk {
+namespace {
+
+constexpr uint64_t kQuick = 1000, kSlow = 1'000'000;
+
+struct Application {
+  Patience patience;
+  uint64_t now = 1'000'000'000;
+  // Posts `count` that have company, and makes progress after `pause`. How many of them waited.
+  unsigned burst(uint64_t pause, unsigned count = 7) {
+    unsigned waited = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      waited += patience.may_wait();
+      patience.posted(now);
+      now += 50;
+    }
+    now += pause;
+    EXPECT_TRUE(patience.pending());
+    patience.progressed(now);
+    EXPECT_FALSE(patience.pending());
+    return waited;
+  }
+  unsigned bursts_until_patient() {
+    for (unsigned n = 0; n < 100'000; ++n) {
+      if (patience.may_wait()) return n;
+      burst(kQuick);
+    }
+    return ~0u;
+  }
+};
+
+TEST(Patience, NothingWaitsWithoutExperience) {
+  Application app;
+  EXPECT_EQ(app.burst(kQuick), 0u);
+}
+
+TEST(Patience, WhoComputesAfterEachBurstNeverWaits) {
+  Application app;
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(app.burst(kSlow), 0u);
+}
+
+TEST(Patience, WhoComesBackAtOnceIsWaitedFor) {
+  Application app;
+  EXPECT_EQ(app.bursts_until_patient(), Patience::kFirstProof);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(app.burst(kQuick), 7u);
+}
+
+TEST(Patience, OneMissEndsIt) {
+  Application app;
+  app.bursts_until_patient();
+  EXPECT_EQ(app.burst(kSlow), 7u);
+  EXPECT_EQ(app.burst(kSlow), 0u);
+  EXPECT_GT(app.bursts_until_patient(), Patience::kFirstProof);
+}
+
+// Some quick bursts, then one with a computation behind it, over and over: only the first few of
+// these pay for it.
+TEST(Patience, WhatComesAgainIsLearned) {
+  Application app;
+  unsigned delayed = 0;
+  for (int step = 0; step < 1000; ++step) {
+    for (int i = 0; i < 100; ++i) app.burst(kQuick);
+    delayed += app.burst(kSlow) != 0;
+  }
+  EXPECT_LE(delayed, 3u);
+}
+
+// A miss now and then (another process had the core) does not end the saving for good.
+TEST(Patience, RareMissesAreForgiven) {
+  Application app;
+  unsigned waited = 0, all = 0;
+  for (int step = 0; step < 50; ++step) {
+    for (int i = 0; i < 20'000; ++i, all += 7) waited += app.burst(kQuick);
+    app.burst(kSlow);
+  }
+  EXPECT_GT(waited, all / 10 * 9);
+}
+
+// Sending takes time itself, which is not the application's.
+TEST(Patience, SlowSendsAreNoComputation) {
+  Application app;
+  for (unsigned n = 0; n < Patience::kFirstProof; ++n) {
+    for (int i = 0; i < 60; ++i) {
+      app.now += 2000;
+      app.patience.posted(app.now);
+    }
+    app.patience.progressed(app.now + 100);
+  }
+  EXPECT_TRUE(app.patience.may_wait());
+}
+
+}  // namespace
+}  // namespace weft::sdk

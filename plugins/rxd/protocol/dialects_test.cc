@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Both dialects among simulated endpoints: who finds out what a peer speaks, what happens when a
+// process of the other kind takes over an address, and what strangers can say in stock's dialect,
+// which has no secrets.
+#include <gtest/gtest.h>
+
+#include "plugins/rxd/protocol/simulation.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1000 * kMillisecond;
+
+// A stock process at an address of the world, as far as short messages with node 0 need one.
+class StockPeer {
+ public:
+  static constexpr uint32_t kIndex = 5;
+
+  // `from`: the address that its datagrams come from.
+  StockPeer(World &world, size_t at) : StockPeer(world, at, at) {}
+  StockPeer(World &world, size_t at, size_t from) : world_(world), at_(at), from_(from) {
+    world.spy = [this](size_t from, size_t to, std::vector<uint8_t> &bytes) {
+      if (to != at_ || from != 0) return true;
+      if (!world_.chance(world_.weather.loss))
+        world_.after(world_.weather.delay, [this, copy = bytes] { hear(copy); });
+      return false;
+    };
+  }
+  ~StockPeer() { world_.spy = nullptr; }
+  StockPeer(const StockPeer &) = delete;
+
+  // Says who it is, and then a message, both until it has an answer.
+  void begin() {
+    if (their_ == 0) {
+      say({.type = stock::Type::kRts, .index = kIndex, .name = address_of(at_)}, {});
+    } else if (acknowledged == 0) {
+      if (id_ == SIZE_MAX) {
+        id_ = world_.operations.size();
+        world_.operations.push_back({.from = at_,
+                                     .life = world_.lives[at_],
+                                     .target_life = world_.lives[0],
+                                     .length = 100,
+                                     .ended = 1,
+                                     .bytes = std::vector<uint8_t>(100)});
+        for (size_t i = 0; i < 100; ++i) world_.operations[id_].bytes[i] = pattern(id_, i);
+      }
+      say({.type = stock::Type::kTagged,
+           .peer = their_,
+           .sequence = 0,
+           .is_inline = true,
+           .has_data = true,
+           .data = id_,
+           .size = 100,
+           .packets = 1},
+          world_.operations[id_].bytes);
+    } else {
+      return;
+    }
+    world_.after(5 * kMillisecond, [this] { begin(); });
+  }
+
+  size_t received = 0;  // messages
+  uint64_t acknowledged = 0;
+
+ private:
+  void say(const stock::Packet &packet, const std::vector<uint8_t> &payload) {
+    std::vector<uint8_t> bytes(stock::kMaxHeader);
+    bytes.resize(stock::encode(packet, std::span<uint8_t, stock::kMaxHeader>(bytes)));
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    if (world_.chance(world_.weather.loss)) return;
+    world_.after(world_.weather.delay, [this, bytes] { world_.arrive(from_, 0, bytes); });
+  }
+  void hear(const std::vector<uint8_t> &bytes) {
+    if (bytes.at(0) != stock::kVersion) {
+      EXPECT_EQ(bytes.at(1), uint8_t(stock::Type::kRts)) << "stock takes it for its own";
+      return;
+    }
+    const stock::Parsed parsed = stock::parse(bytes);
+    ASSERT_EQ(parsed.reject, stock::Reject::kNone);
+    const stock::Packet &p = parsed.packet;
+    if (p.type == stock::Type::kRts) {
+      their_ = uint32_t(p.index);
+      return say({.type = stock::Type::kCts, .peer = their_, .index = kIndex, .rts_index = p.index},
+                 {});
+    }
+    if (p.type == stock::Type::kCts) {
+      their_ = uint32_t(p.index);
+      return;
+    }
+    EXPECT_EQ(p.peer, kIndex) << "stock crashes if it knows no such peer";
+    if (p.type == stock::Type::kAck) {
+      acknowledged = p.sequence;
+      return;
+    }
+    if (p.sequence == received) ++received;
+    say({.type = stock::Type::kAck, .peer = their_, .sequence = received, .window = 128}, {});
+  }
+
+  World &world_;
+  const size_t at_, from_;
+  uint32_t their_ = 0;
+  size_t id_ = SIZE_MAX;
+};
+
+Settings patient_with_stock() {
+  Settings settings;
+  settings.checksum = Checksum::kOn;
+  settings.peer_timeout_ns = 300 * kSecond;
+  return settings;
+}
+
+// The address of a weft peer belongs to a stock process now, whoever of both finds out first.
+TEST(Dialects, AStockProcessAfterAWeftOne) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather.loss = unsigned(world.some(200));
+    Node &a = world.add(0, patient_with_stock());
+    Node &b = world.add(1, patient_with_stock());
+    for (int i = 0; i < 5; ++i) {
+      a.post(100, true);
+      b.post(100, true);
+      a.send(1, 100, {.delivery = true});
+      b.send(0, 100, {.delivery = true});
+    }
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 10 * kSecond));
+    world.check(true);
+    world.kill(1);
+    StockPeer stock(world, 1);
+    const size_t before = a.received.size();
+    if (seed % 2 == 0) {
+      a.post(100, true);
+      stock.begin();
+      ASSERT_TRUE(world.run_until([&] { return a.received.size() == before + 1; }, 5 * kSecond));
+    } else {
+      // What was on its way to the old one has failed; the next reaches the new one.
+      a.send(1, 100, {.transmit = true});
+      ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+      EXPECT_EQ(world.operations.back().err, FI_ECONNRESET);
+    }
+    const size_t received = stock.received;
+    a.send(1, 100, {.transmit = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    EXPECT_EQ(world.operations.back().err, 0);
+    EXPECT_EQ(stock.received, received + 1);
+  }
+}
+
+TEST(Dialects, AWeftProcessAfterAStockOne) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather.loss = unsigned(world.some(200));
+    Node &a = world.add(0, patient_with_stock());
+    world.add(1, patient_with_stock());  // so that the address has a place in the world
+    world.kill(1);
+    {
+      StockPeer stock(world, 1);
+      for (int i = 0; i < 3; ++i) a.send(1, 100, {.transmit = true});
+      ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 10 * kSecond));
+      EXPECT_EQ(stock.received, 3U);
+      world.run(100 * kMillisecond);
+    }
+    Node &b = world.add(1, patient_with_stock());
+    if (seed % 2 == 0) {
+      a.post(100, true);
+      b.send(0, 100, {.delivery = true});
+      ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+      EXPECT_EQ(world.operations.back().err, 0);
+    } else {
+      a.send(1, 100, {.transmit = true});
+      ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+      EXPECT_EQ(world.operations.back().err, FI_ECONNRESET);
+    }
+    b.post(100, true);
+    a.send(1, 100, {.delivery = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    EXPECT_EQ(world.operations.back().err, 0);
+    EXPECT_EQ(b.received.size(), 1U);
+  }
+}
+
+// Who only says that he is the peer, and stock, harms nobody: not even while the peer is silent.
+TEST(Dialects, ForgedWordsOfStock) {
+  World world(9);
+  world.weather.loss = 50;
+  Node &a = world.add(0, patient_with_stock());
+  Node &b = world.add(1, patient_with_stock());
+  const auto forge = [&](const stock::Packet &packet) {
+    std::vector<uint8_t> bytes(stock::kMaxHeader);
+    bytes.resize(stock::encode(packet, std::span<uint8_t, stock::kMaxHeader>(bytes)));
+    a.arrive(1, bytes);
+  };
+  const auto forge_all = [&] {
+    forge({.type = stock::Type::kRts, .index = 7, .name = address_of(1)});
+    for (uint64_t i = 1; i < 20; ++i) {
+      forge({.type = stock::Type::kCts, .peer = 1, .index = 7, .rts_index = i});
+      forge({.type = stock::Type::kCts, .peer = 1, .index = 7, .rts_index = world.random()});
+    }
+  };
+  b.post(20'000, true);
+  a.send(1, 20'000, {.delivery = true});
+  ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+  for (int i = 0; i < 200; ++i) {
+    a.post(20'000, true);
+    b.post(20'000, true);
+    a.send(1, 20'000, {.delivery = true});
+    b.send(0, 20'000, {.delivery = true});
+    world.after(world.some(kSecond), forge_all);
+  }
+  world.after(2 * kMillisecond, [&] { b.stops_after = b.received.size(); });
+  world.after(3 * kSecond, [&] {
+    b.stops_after = SIZE_MAX;
+    b.wake();
+  });
+  world.run(3 * kSecond);
+  EXPECT_FALSE(world.all_ended()) << "the peer was not silent";
+  EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, 10 * kSecond));
+  world.check(true);
+}
+
+// Numbers of conversations are small and in a row: what tells a stock peer from a stranger is where
+// his packets come from.
+TEST(Dialects, StrangersWhoGuessTheNumber) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather.loss = unsigned(world.some(100));
+    Node &a = world.add(0, patient_with_stock());
+    world.add(1, patient_with_stock());
+    world.kill(1);
+    StockPeer stock(world, 1);
+    const auto lie = [&] {
+      for (const stock::Type type : {stock::Type::kTagged, stock::Type::kAck, stock::Type::kAnswer,
+                                     stock::Type::kData, stock::Type::kRts, stock::Type::kCts}) {
+        stock::Packet p{.type = type, .peer = 1, .sequence = world.some(8)};
+        p.is_inline = true;
+        p.size = p.packets = 0;
+        p.id = p.index = uint32_t(1 + world.some(3));
+        p.rts_index = 1 + world.some(3);
+        p.name = address_of(1);
+        p.window = uint16_t(world.some(2) * 128);
+        p.packets = 1;
+        std::vector<uint8_t> bytes(stock::kMaxHeader);
+        bytes.resize(stock::encode(p, std::span<uint8_t, stock::kMaxHeader>(bytes)));
+        world.arrive(50, 0, bytes);  // from a port that nobody knows
+      }
+    };
+    a.send(1, 100, {.transmit = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, kSecond));
+    for (size_t i = 0; i < 300; ++i) world.after(world.some(200 * kMillisecond), lie);
+    for (size_t i = 0; i < 20; ++i)
+      world.after(world.some(200 * kMillisecond), [&] { a.send(1, 100, {.transmit = true}); });
+    world.run(200 * kMillisecond);
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 10 * kSecond));
+    for (const Operation &o : world.operations) EXPECT_EQ(o.err, 0);
+    EXPECT_EQ(stock.received, 21U);
+    a.post(100, true);
+    stock.begin();
+    ASSERT_TRUE(world.run_until([&] { return a.received.size() == 1; }, 5 * kSecond));
+    if (HasFailure()) return;
+  }
+}
+
+// A host with several addresses may answer from another one than it is reached at. Only the peer
+// can answer our question, so it is he.
+TEST(Dialects, AStockPeerWithAnotherSource) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather.loss = unsigned(world.some(100));
+    Node &a = world.add(0, patient_with_stock());
+    world.add(1, patient_with_stock());
+    world.kill(1);
+    StockPeer stock(world, 1, 60);
+    const auto he = [&] {
+      a.post(100, true);
+      stock.begin();
+      ASSERT_TRUE(world.run_until([&] { return a.received.size() == 1; }, 5 * kSecond));
+    };
+    if (seed % 2 == 0) he();
+    for (int i = 0; i < 5; ++i) a.send(1, 100, {.transmit = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    for (const Operation &o : world.operations) EXPECT_EQ(o.err, 0);
+    EXPECT_EQ(stock.received, 5U);
+    if (seed % 2 != 0) he();
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace weft::rxd

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The simulated network of fuzz_core.cc: links between an endpoint, its honest peer and the
+// attacker, and what is on its way. Nothing happens but by World::step(), one thing at a time, so
+// that an input decides in which order.
+#ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
+#define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
+
+#include <arpa/inet.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+class Side;
+
+struct Item {
+  enum class Kind { kPacket, kRead, kReply, kWrite, kClosed } kind;
+  std::vector<uint8_t> bytes;
+  RmaVector vector;
+  Token *token = nullptr;
+  int err = 0;
+};
+
+// One end of a connection. The attacker's have no side.
+struct Link {
+  struct Read {
+    Token *token;
+    std::vector<iovec> into;
+  };
+  Side *side = nullptr;
+  Connection *owner = nullptr;
+  Link *other = nullptr;
+  uint8_t who = 0;  // of the attacker's: which of his addresses; kThief: the honest peer's
+  bool open = true;
+  bool held = false;                       // takes no packets
+  size_t in_use = 0;                       // of its own buffers, where none are shared
+  std::deque<std::function<void()>> news;  // events, which know nothing of the order of packets
+  std::deque<Item> inbox;
+  std::deque<Token *> sent;
+  std::vector<Read> reads;
+};
+
+struct Request {
+  Link *from;
+  bool answered = false;
+};
+
+struct Buffer {
+  std::unique_ptr<uint8_t[]> bytes;
+  size_t length = 0;
+  Link *link = nullptr;  // of its own pool
+};
+
+inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002;
+inline constexpr size_t kNames = 3;          // of the attacker
+inline constexpr uint8_t kThief = 9;         // who says that he is the honest peer
+inline constexpr uint8_t kUntouched = 0x5c;  // in memory of receives
+inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
+inline constexpr size_t kRegionSize = 256;
+inline constexpr size_t kSharedBuffers = 16, kOwnBuffers = 8;
+
+inline sdk::SockAddr address_of(uint16_t port, bool low) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(port == kEndpoint ? 0x0a000002 : (low ? 0x0a000001 : 0x0a000003));
+  return sdk::SockAddr(in);
+}
+
+// Of honest messages; never what the attacker's bytes look like.
+inline uint8_t pattern(uint64_t id, size_t i) {
+  return uint8_t((id * 131 + i * 7 + (i >> 7)) & 0x7f);
+}
+inline uint8_t mark_of(uint8_t who) {
+  return uint8_t(0xa0 | who);
+}
+
+struct World {
+  std::deque<Link> links;
+  std::deque<std::function<void()>> events;  // on the way to who listens
+  Side *endpoint = nullptr, *honest = nullptr;
+  std::vector<Link *> calls;  // of the endpoint, to the attacker, who has not answered
+  std::vector<uint64_t> ids;  // of messages that the attacker saw
+  struct Ask {
+    Link *link;
+    Token *token;
+    size_t length;
+  };
+  std::vector<Ask> asks;  // reads of the attacker's memory that he has not answered
+  struct Return {
+    Side *side;
+    Token *token;
+    std::vector<iovec> into;
+  };
+  std::deque<Return> returns;  // of links that were closed
+  uint64_t now = 1'000'000;
+  bool low = false;     // the honest peer's address is below the endpoint's
+  bool mute = false;    // the attacker's links take nothing
+  bool scarce = false;  // no connection can be made with the attacker
+  unsigned stutter = 0, tries = 0;
+  size_t cursor = 0, turns = 0;
+
+  Link &make(Side *side, Connection *owner) {
+    links.emplace_back();
+    links.back().side = side;
+    links.back().owner = owner;
+    return links.back();
+  }
+  bool step();
+
+ private:
+  bool event();
+  bool come_back();
+  static bool sent(Link &link);
+};
+
+}  // namespace weft::rxm
+
+#endif

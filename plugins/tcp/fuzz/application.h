@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The application of the stateful fuzz target: what it posted and has not got back, in memory with
+// red zones, and what must hold of every completion.
+//
+//   Endpoint e{...};
+//   e.post_recv(input);  e.send(input, ...);            // as the input says
+//   e.drain(16);                                        // reads completions and checks each
+//
+// Each operation ends once, and none that does not exist. Its memory is freed when it has ended, so
+// that the address sanitizer sees whatever touches it later, and ends where the application said. A
+// message of the endpoint's friend, who runs the same code, arrives whole, once, where it belongs,
+// whatever strangers do: unless the application itself closed one of the two.
+#ifndef WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
+#define WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "plugins/tcp/wire/fuzz.h"
+
+namespace weft::tcp::fuzz {
+
+// The bytes that decide; zeros behind their end.
+class Input {
+ public:
+  Input(const uint8_t *data, size_t size) : at_(data), left_(size) {}
+  bool over() const { return left_ == 0; }
+  uint8_t u8() { return left_ != 0 ? (--left_, *at_++) : 0; }
+  uint16_t u16() { return uint16_t(u8() | u8() << 8); }
+  uint64_t u64() {
+    uint64_t value = 0;
+    for (int i = 0; i < 8; ++i) value |= uint64_t(u8()) << 8 * i;
+    return value;
+  }
+  // Mostly small, sometimes at a limit, sometimes large.
+  size_t length() {
+    static constexpr uint16_t kEdges[] = {0, 1, 64, 127, 128, 129, 255, 256, 257, 4095, 4096, 4097};
+    const uint8_t b = u8();
+    if (b < 128) return b;
+    if (b < 128 + 64) return kEdges[b % std::size(kEdges)];
+    if (b < 255) return size_t(b) * 40;
+    return 20000 + u16();
+  }
+
+ private:
+  const uint8_t *at_;
+  size_t left_;
+};
+
+// So many bytes and not one more, all of them `fill` at first.
+struct Memory {
+  explicit Memory(size_t n, uint8_t fill = kCanary) : bytes(new uint8_t[n]), size(n) {
+    std::fill_n(bytes.get(), n, fill);
+  }
+  static constexpr uint8_t kCanary = 0xca;
+  std::unique_ptr<uint8_t[]> bytes;
+  size_t size;
+};
+
+// In the remote CQ data of what friends send.
+inline constexpr uint64_t kFriendly = UINT64_C(0xf71e4d1e) << 32;
+
+class Endpoint;
+
+// A message between friends.
+struct Message {
+  Endpoint *from, *to;
+  size_t length;
+  bool tagged;
+  uint64_t tag;
+  bool ended = false;    // for its sender
+  bool arrived = false;  // or was discarded
+};
+
+// What two friends have in common.
+struct Friendship {
+  bool excused = false;  // one of them was closed: what is between them may fail
+  std::vector<Message> messages;
+};
+
+struct Region {
+  explicit Region(size_t n) : memory(n) {}
+  ~Region() {
+    if (mr != nullptr) FUZZ_CHECK(fi_close(&mr->fid) == 0);
+  }
+  Memory memory;
+  fid_mr *mr = nullptr;
+  std::map<size_t, uint32_t> writers;  // the last of each slot
+};
+
+struct Posted {
+  enum Kind : uint8_t { kRecv, kSend, kWrite, kRead, kLook };
+  Kind kind = kRecv;
+  bool multi = false, tagged = false, to_friend = false, owned_by_context = false;
+  uint64_t tag = 0, ignore = 0;
+  uint32_t id = 0;  // of the message, or of the write
+  size_t slot = 0;
+  bool deep = false;  // kWrite: completes when it is there
+  bool discards = false;
+  std::vector<Memory> parts;
+  std::vector<iovec> iov;
+  size_t length = 0;
+  std::map<uintptr_t, size_t> used;  // multi: what messages were placed into
+};
+
+using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
+
+// The receives of an endpoint, or those that several share.
+struct Receives {
+  PostedOps ops;
+  fid_ep *context = nullptr;  // a shared receive context; null: the endpoint's own
+};
+
+class Endpoint {
+ public:
+  fid_domain *domain = nullptr;
+  fid_ep *ep = nullptr;
+  fid_cq *cq = nullptr;
+  size_t cq_size = 0;
+  bool unconnected = false;
+  bool strict = true;  // operations with the friend do not fail
+  Receives own, *receives = &own;
+  PostedOps ops;  // all but receives
+  Endpoint *other = nullptr;
+  Friendship *friendship = nullptr;
+  fi_addr_t other_addr = FI_ADDR_UNSPEC;
+  Region *target = nullptr;  // of the friend
+  Region *region = nullptr;  // ours, for the friend
+  std::vector<uintptr_t> claims;
+  std::vector<uintptr_t> claim_kinds;  // whether tagged
+
+  fid_ep *receiver() { return receives->context != nullptr ? receives->context : ep; }
+  void post_recv(Input &in);
+  void post_any();  // what takes whatever comes
+  void look(Input &in);
+  void take_claims();
+  void send(Input &in, bool to_friend, fi_addr_t to);
+  void access(Input &in, bool to_friend, fi_addr_t to, uint64_t address, uint64_t key);
+  void cancel(uintptr_t context);
+  void cancel_all();
+  // At most `calls` reads of up to 64 entries. False: there was nothing.
+  bool drain(int calls);
+  // The endpoint is closed; what it had goes with it, and its queue is read empty.
+  void close();
+  size_t outstanding_with_friend() const;
+
+ private:
+  void completed(const fi_cq_tagged_entry &e, fi_addr_t source);
+  void failed(const fi_cq_err_entry &e);
+  void received(Posted &op, uint64_t flags, size_t length, void *buf, uint64_t data, uint64_t tag,
+                fi_addr_t source, bool truncated);
+  void end(PostedOps &ops, uintptr_t context);
+  Posted &add(PostedOps &to, Posted::Kind kind, uintptr_t &context);
+  void excuse_none(int error, const Posted &op);
+
+  std::set<uintptr_t> gone_;  // closed with us; completions that were reported before are read
+};
+
+}  // namespace weft::tcp::fuzz
+
+#endif

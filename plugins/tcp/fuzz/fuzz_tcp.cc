@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The tcp provider as a whole: an application with several endpoints, a friend that runs the same
+// code, and strangers that send anything, over sockets of one process in simulated time.
+//
+// Input: a byte of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, who
+// are in each other's address vectors. FI_EP_MSG: we listen; the friend and strangers connect; our
+// endpoints have receives of their own or a shared context. What must hold is in application.h; at
+// the end all that was posted between friends has ended and arrived, all objects close, and no
+// descriptor is left.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/base/info.h"
+#include "plugins/tcp/domain.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/fuzz/application.h"
+#include "plugins/tcp/fuzz/sockets.h"
+#include "plugins/tcp/fuzz/stranger.h"
+
+namespace weft::tcp::fuzz {
+namespace {
+
+// What the plugin wants of the core. Messages are formatted, and go nowhere.
+constexpr weft_core_services kCore = {
+    .struct_size = sizeof(weft_core_services),
+    .info_alloc = [] { return alloc_info(); },
+    .info_dup = [](const fi_info *info) { return dup_info(info); },
+    .info_free = [](fi_info *info) { free_info(info); },
+    .log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
+      return level == 0 || std::getenv("WEFT_FUZZ_LOG") != nullptr;
+    },
+    .log =
+        [](const weft_instance *, int32_t, int32_t, const char *, int32_t, const char *text) {
+          if (std::getenv("WEFT_FUZZ_LOG") != nullptr) std::fprintf(stderr, "%s\n", text);
+        },
+    .object_opened = [](struct fid *, struct fid *, weft_error *) -> int32_t { return 0; },
+    .object_closing = [](struct fid *) {},
+};
+
+// One process of the simulated world.
+struct Node {
+  weft_instance instance{};
+  uint8_t host = 0;
+  bool connected = false;  // FI_EP_MSG
+  size_t cq_size = 0;
+  fi_info *info = nullptr;
+  fid_fabric *fabric = nullptr;
+  fid_domain *domain = nullptr;
+  fid_av *av = nullptr;
+  fid_eq *eq = nullptr;
+  fid_pep *pep = nullptr;
+  Receives shared;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::unique_ptr<Region> region, open_region;
+
+  void open(const Settings &settings, bool msg, bool wants_shared);
+  void close();
+  std::unique_ptr<Region> make_region();
+  Endpoint &make(const fi_info *from);
+  sockaddr_in name(struct fid *fid) const;
+  void drain(int calls);
+};
+
+void must(int rc) {
+  FUZZ_CHECK(rc == 0);
+}
+
+void Node::open(const Settings &settings, bool msg, bool wants_shared) {
+  instance.magic = WEFT_INSTANCE_MAGIC;
+  instance.struct_size = sizeof instance;
+  instance.core = &kCore;
+  instance.stack = "tcp";
+  connected = msg;
+  info = alloc_info();
+  info->caps = FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ |
+               FI_REMOTE_WRITE | FI_MULTI_RECV;
+  if (!msg) info->caps |= FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
+  info->addr_format = FI_SOCKADDR_IN;
+  const sockaddr_in at = address_of(host, 0);
+  info->src_addr = std::malloc(sizeof at);
+  info->src_addrlen = sizeof at;
+  std::memcpy(info->src_addr, &at, sizeof at);
+  info->ep_attr->type = msg ? FI_EP_MSG : FI_EP_RDM;
+  if (wants_shared) info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  info->tx_attr->size = 16;
+  info->rx_attr->size = 32;
+  info->domain_attr->threading = FI_THREAD_SAFE;
+  info->domain_attr->data_progress = info->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  info->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  info->domain_attr->mr_mode = FI_MR_PROV_KEY;
+  fi_fabric_attr attr{};
+  attr.api_version = FI_VERSION(2, 6);
+  fabric = Fabric::open(&instance, settings, attr, nullptr).value();
+  must(fi_domain(fabric, info, &domain, nullptr));
+  if (wants_shared) {
+    fi_rx_attr rx{};
+    rx.size = 32;
+    must(fi_srx_context(domain, &rx, &shared.context, nullptr));
+  }
+  if (msg) {
+    fi_eq_attr eq_attr{};
+    must(fi_eq_open(fabric, &eq_attr, &eq, nullptr));
+  } else {
+    fi_av_attr av_attr{};
+    av_attr.type = FI_AV_TABLE;
+    must(fi_av_open(domain, &av_attr, &av, nullptr));
+  }
+  region = make_region();
+  open_region = make_region();
+}
+
+std::unique_ptr<Region> Node::make_region() {
+  auto made = std::make_unique<Region>(4096);
+  std::fill_n(made->memory.bytes.get(), 4096, uint8_t(Memory::kCanary - 1));
+  must(fi_mr_reg(domain, made->memory.bytes.get(), 4096,
+                 FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &made->mr,
+                 nullptr));
+  return made;
+}
+
+Endpoint &Node::make(const fi_info *from) {
+  endpoints.push_back(std::make_unique<Endpoint>());
+  Endpoint &e = *endpoints.back();
+  e.domain = domain;
+  e.unconnected = !connected;
+  e.region = region.get();
+  e.cq_size = cq_size;
+  fi_cq_attr attr{};
+  attr.format = FI_CQ_FORMAT_TAGGED;
+  attr.size = cq_size;
+  must(fi_cq_open(domain, &attr, &e.cq, nullptr));
+  must(fi_endpoint(domain, const_cast<fi_info *>(from), &e.ep, nullptr));
+  must(fi_ep_bind(e.ep, &e.cq->fid, FI_TRANSMIT | FI_RECV));
+  if (av != nullptr) must(fi_ep_bind(e.ep, &av->fid, 0));
+  if (eq != nullptr) must(fi_ep_bind(e.ep, &eq->fid, 0));
+  if (shared.context != nullptr) {
+    must(fi_ep_bind(e.ep, &shared.context->fid, 0));
+    e.receives = &shared;
+  }
+  must(fi_enable(e.ep));
+  return e;
+}
+
+sockaddr_in Node::name(struct fid *fid) const {
+  sockaddr_in in{};
+  size_t size = sizeof in;
+  must(fi_getname(fid, &in, &size));
+  return in;
+}
+
+void Node::drain(int calls) {
+  for (const auto &e : endpoints)
+    if (e->cq != nullptr) e->drain(calls);
+}
+
+void Node::close() {
+  for (const auto &e : endpoints) e->close();
+  for (const auto &e : endpoints)
+    if (e->cq != nullptr) must(fi_close(&e->cq->fid));
+  if (shared.context != nullptr) must(fi_close(&shared.context->fid));
+  if (pep != nullptr) must(fi_close(&pep->fid));
+  region.reset();
+  open_region.reset();
+  if (av != nullptr) must(fi_close(&av->fid));
+  must(fi_close(&domain->fid));
+  if (eq != nullptr) must(fi_close(&eq->fid));
+  must(fi_close(&fabric->fid));
+  free_info(info);
+}
+
+class World {
+ public:
+  explicit World(Input &in);
+  ~World();
+  void run();
+  void settle();
+
+ private:
+  static constexpr uint8_t kOwnHost = 1, kFriendHost = 2, kFirstStranger = 3;
+
+  void step();
+  void befriend(Endpoint &a, Endpoint &b);
+  Endpoint *some(uint8_t which);
+  void talk(Stranger &s);
+  void connect_stranger(Stranger &s);
+  void read_events(Node &node);
+  void answer(fi_info *request, bool is_friend);
+  void reopen(Node &node);
+  void remove_or_insert(uint8_t which);
+  void close_region(uint8_t which);
+
+  Input &in_;
+  bool msg_ = false, shared_ = false;
+  Settings settings_;
+  Node us_, them_;
+  Friendship friendship_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  std::vector<fi_addr_t> stranger_addrs_;
+  Known known_;
+  Endpoint *calling_ = nullptr;  // the friend's, while it is not accepted
+  uint8_t accepts_ = 0;
+};
+
+World::World(Input &in) : in_(in) {
+  const uint8_t how = in.u8(), sizes = in.u8();
+  reset_network(how);
+  msg_ = how & 1;
+  shared_ = how & 2;
+  set_send_buffer(how & 4 ? 4608 : 0);
+  settings_.connect_timeout_ns = 200'000'000'000;  // more than a run has
+  settings_.handshake_timeout_ns = 100'000'000;
+  settings_.close_linger_ms = 20;
+  settings_.backlog = 4096;
+  settings_.max_handshakes = 8;
+  settings_.tx_size = 16;
+  settings_.rx_size = 32;
+  settings_.max_saved_size = 256;
+  settings_.max_saved_per_peer = how & 8 ? 4096 : 65536;
+  settings_.max_saved = how & 8 ? 8192 : 262144;
+  settings_.max_connections = how & 0x10 ? 2 : 0;
+  settings_.max_unnamed_peers = 2 + (how >> 6);
+  us_.host = kOwnHost;
+  them_.host = kFriendHost;
+  us_.cq_size = 2u << (sizes & 7);
+  them_.cq_size = 256;
+  set_process(1000);
+  us_.open(settings_, msg_, shared_);
+  if (msg_) {
+    must(fi_passive_ep(us_.fabric, us_.info, &us_.pep, nullptr));
+    must(fi_pep_bind(us_.pep, &us_.eq->fid, 0));
+    must(fi_listen(us_.pep));
+  } else {
+    us_.make(us_.info);
+  }
+  set_process(2000);
+  them_.open(settings_, msg_, false);
+  for (uint8_t i = 0; i < 3; ++i)
+    strangers_.push_back(std::make_unique<Stranger>(kFirstStranger + i));
+  if (msg_) {
+    calling_ = &them_.make(them_.info);
+    const sockaddr_in at = us_.name(&us_.pep->fid);
+    must(fi_connect(calling_->ep, &at, "friend", 6));
+    for (int i = 0; i < 6; ++i) {
+      read_events(us_);
+      read_events(them_);
+    }
+    accepts_ = 0xff;
+  } else {
+    befriend(*us_.endpoints[0], them_.make(them_.info));
+    for (const auto &s : strangers_) {
+      const sockaddr_in at = address_of(s->host(), Stranger::kPort);
+      fi_addr_t addr = FI_ADDR_UNSPEC;
+      if (sizes & 0x10) FUZZ_CHECK(fi_av_insert(us_.av, &at, 1, &addr, 0, nullptr) == 1);
+      stranger_addrs_.push_back(addr);
+    }
+    for (const auto &e : us_.endpoints) e->strict = settings_.max_connections == 0;
+    for (const auto &e : them_.endpoints) e->strict = settings_.max_connections == 0;
+  }
+  known_.key = fi_mr_key(us_.open_region->mr);
+}
+
+World::~World() {
+  strangers_.clear();
+  them_.close();
+  us_.close();
+}
+
+void World::befriend(Endpoint &a, Endpoint &b) {
+  for (auto [one, other, node, there] :
+       {std::tuple{&a, &b, &us_, &them_}, std::tuple{&b, &a, &them_, &us_}}) {
+    one->other = other;
+    one->friendship = &friendship_;
+    one->target = there->region.get();
+    if (node->av != nullptr) {
+      const sockaddr_in at = there->name(&other->ep->fid);
+      FUZZ_CHECK(fi_av_insert(node->av, &at, 1, &one->other_addr, 0, nullptr) == 1);
+    }
+  }
+}
+
+// Half of the time of ours.
+Endpoint *World::some(uint8_t which) {
+  Node &node = which & 1 ? us_ : them_;
+  if (node.endpoints.empty()) return nullptr;
+  Endpoint *e = node.endpoints[(which >> 1) % node.endpoints.size()].get();
+  return e->ep != nullptr ? e : nullptr;
+}
+
+void World::connect_stranger(Stranger &s) {
+  const uint8_t how = in_.u8();
+  if (msg_) {
+    std::array<uint8_t, kMaxConnectSize> bytes;
+    const uint8_t private_data[] = {how};
+    const size_t n = encode_connect(ConnectType::kRequest, private_data, bytes);
+    s.connect(us_.name(&us_.pep->fid), s.host(),
+              {bytes.begin(), bytes.begin() + ptrdiff_t(how & 1 ? n : how % (n + 1))});
+  } else {
+    Endpoint *e = us_.endpoints[0].get();
+    if (e->ep == nullptr) return;
+    const sockaddr_in at = us_.name(&e->ep->fid);
+    // With its own name, our name, or the friend's, from its host or the friend's.
+    uint8_t from = s.host();
+    uint16_t port = Stranger::kPort;
+    if ((how & 3) == 1) port = ntohs(at.sin_port);
+    if ((how & 3) == 2) port = in_.u16();
+    if ((how & 3) == 3) {
+      Endpoint *other = them_.endpoints[0].get();
+      if (other->ep == nullptr) return;
+      from = kFriendHost;
+      port = ntohs(them_.name(&other->ep->fid).sin_port);
+      // Whoever comes before the friend did cannot be told from it.
+      if (std::ranges::none_of(friendship_.messages, [](const Message &m) { return m.arrived; }))
+        friendship_.excused = true;
+    }
+    auto first = Stranger::hello(how & 4 ? 0 : 1, port, uint32_t(how >> 4) + 2000 * (how >> 3 & 1));
+    if (how == 0xff) first[in_.u8() % first.size()] = in_.u8();
+    s.connect(at, from, std::move(first));
+  }
+  s.flush(SIZE_MAX);
+}
+
+void World::talk(Stranger &s) {
+  switch (in_.u8() % 12) {
+    case 0:
+      return connect_stranger(s);
+    case 1:
+      return s.flush(in_.u8());
+    case 2:
+      s.raw(in_);
+      return s.flush(SIZE_MAX);
+    case 3:
+      return s.read_all();
+    case 4: {
+      const uint8_t how = in_.u8();
+      if (how & 1) s.shut_down();
+      if (how & 2) s.hang_up();
+      if (how & 4) s.stop_listening();
+      return;
+    }
+    case 5:
+      s.listen();
+      return s.accept(in_);
+    case 6:
+      return s.frame(in_, msg_ ? EndpointKind::kMsg : EndpointKind::kRdm1, known_);
+    default:
+      s.frame(in_, msg_ ? EndpointKind::kMsg : EndpointKind::kRdm1, known_);
+      return s.flush(SIZE_MAX);
+  }
+}
+
+void World::answer(fi_info *request, bool is_friend) {
+  if (!(accepts_ & 1) && !is_friend) {
+    must(fi_reject(us_.pep, request->handle, nullptr, 0));
+    return;
+  }
+  if (us_.endpoints.size() >= 6) return;  // closed with the passive endpoint
+  if (shared_) request->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  Endpoint &e = us_.make(request);
+  must(fi_accept(e.ep, nullptr, 0));
+  if (is_friend && calling_ != nullptr) befriend(e, *std::exchange(calling_, nullptr));
+}
+
+void World::read_events(Node &node) {
+  if (node.eq == nullptr) return;
+  alignas(fi_eq_cm_entry) uint8_t bytes[sizeof(fi_eq_cm_entry) + 256];
+  auto &entry = *reinterpret_cast<fi_eq_cm_entry *>(bytes);
+  uint32_t event = 0;
+  const ssize_t n = fi_eq_read(node.eq, &event, bytes, sizeof bytes, 0);
+  if (n == -FI_EAVAIL) {
+    fi_eq_err_entry error{};
+    fi_eq_readerr(node.eq, &error, 0);
+  }
+  if (n < ssize_t(sizeof(fi_eq_cm_entry)) || event != FI_CONNREQ) return;
+  const std::string data(reinterpret_cast<char *>(entry.data), size_t(n) - sizeof(fi_eq_cm_entry));
+  answer(entry.info, data == "friend");
+  free_info(entry.info);
+}
+
+// The application starts again, at the same address where it has one.
+void World::reopen(Node &node) {
+  if (node.endpoints.empty()) return;
+  Endpoint &e = *node.endpoints[in_.u8() % node.endpoints.size()];
+  if (e.ep == nullptr) return;
+  if (node.connected) return e.close();
+  const sockaddr_in at = node.name(&e.ep->fid);
+  e.close();
+  set_process(int(1000 * (&node == &us_ ? 1 : 2)) + in_.u8() % 2);
+  fi_info *info = dup_info(node.info);
+  std::memcpy(info->src_addr, &at, sizeof at);
+  const fi_addr_t other = e.other_addr;
+  Endpoint *friend_of = e.other;
+  must(fi_close(&e.cq->fid));
+  node.endpoints.pop_back();
+  Endpoint &again = node.make(info);
+  free_info(info);
+  again.other_addr = other;
+  again.other = friend_of;
+  again.friendship = &friendship_;
+  again.target = (&node == &us_ ? them_ : us_).region.get();
+  friend_of->other = &again;
+}
+
+void World::remove_or_insert(uint8_t which) {
+  if (us_.av == nullptr) return;
+  const size_t i = which % strangers_.size();
+  fi_addr_t &addr = stranger_addrs_[i];
+  if (addr != FI_ADDR_UNSPEC) {
+    must(fi_av_remove(us_.av, &addr, 1, 0));
+    addr = FI_ADDR_UNSPEC;
+  } else {
+    const sockaddr_in at = address_of(strangers_[i]->host(), Stranger::kPort);
+    FUZZ_CHECK(fi_av_insert(us_.av, &at, 1, &addr, 0, nullptr) == 1);
+  }
+}
+
+void World::close_region(uint8_t which) {
+  if (which & 1) {
+    us_.open_region = us_.make_region();
+    known_.key = fi_mr_key(us_.open_region->mr);
+  } else {
+    // The friend may be in the middle of it.
+    friendship_.excused = true;
+    us_.region = us_.make_region();
+    for (const auto &e : us_.endpoints) e->region = us_.region.get();
+    for (const auto &e : them_.endpoints) e->target = us_.region.get();
+  }
+}
+
+void World::step() {
+  const uint8_t command = in_.u8();
+  if (command >= 128) return talk(*strangers_[(command & 0x7f) % strangers_.size()]);
+  const uint8_t which = in_.u8();
+  Endpoint *e = some(which);
+  switch (command % 20) {
+    case 0:
+    case 1:
+    case 2:
+      if (e != nullptr) e->post_recv(in_);
+      return;
+    case 3:
+    case 4:
+    case 5:
+      if (e != nullptr && e->other != nullptr) e->send(in_, true, e->other_addr);
+      return;
+    case 6:
+    case 7: {
+      // To strangers.
+      if (e == nullptr || !(which & 1)) return;
+      fi_addr_t to = FI_ADDR_UNSPEC;
+      if (e->unconnected) to = stranger_addrs_[in_.u8() % stranger_addrs_.size()];
+      if (e->unconnected && to == FI_ADDR_UNSPEC) return;
+      if (!e->unconnected && e->other != nullptr) return;
+      if (command % 20 == 6) return e->send(in_, false, to);
+      e->access(in_, false, to, 0, 1);
+      for (const auto &[context, op] : e->ops)
+        if (op->kind == Posted::kRead) known_.read_length = op->length;
+      return;
+    }
+    case 8:
+      if (e != nullptr && e->other != nullptr && e->target != nullptr)
+        e->access(in_, true, e->other_addr, 0, fi_mr_key(e->target->mr));
+      return;
+    case 9: {
+      if (e == nullptr || e->receives->ops.empty()) return;
+      auto at = e->receives->ops.begin();
+      std::advance(at, in_.u8() % e->receives->ops.size());
+      return e->cancel(at->first);
+    }
+    case 10:
+    case 11:
+      if (e != nullptr) e->drain(1 + (which >> 4));
+      return;
+    case 12:
+      us_.drain(1 << (which & 7));
+      return;
+    case 13:
+      them_.drain(1 << (which & 7));
+      return;
+    case 14:
+      if (e != nullptr) e->look(in_);
+      return;
+    case 15: {
+      if (e == nullptr) return;
+      size_t bytes = in_.u8();
+      fi_setopt(&e->receiver()->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &bytes, sizeof bytes);
+      return;
+    }
+    case 16:
+      accepts_ = which;
+      read_events(us_);
+      return read_events(them_);
+    case 17:
+      pass_time(uint64_t(which) * 1'000'000u);
+      return;
+    case 18:
+      switch (which >> 5) {
+        case 0:
+          return reopen(which & 1 ? us_ : them_);
+        case 1:
+          if (e == nullptr || e->unconnected) return;
+          friendship_.excused |= e->other != nullptr;
+          fi_shutdown(e->ep, 0);
+          return;
+        default:
+          return close_region(which);
+      }
+    default:
+      return remove_or_insert(which);
+  }
+}
+
+void World::run() {
+  for (int i = 0; i < 400 && !in_.over(); ++i) step();
+}
+
+// Strangers go; whatever friends still have to do with each other ends.
+void World::settle() {
+  for (const auto &s : strangers_) s->hang_up();
+  for (Node *node : {&us_, &them_})
+    for (const auto &e : node->endpoints)
+      if (e->ep != nullptr) e->cancel_all();
+  const auto done = [this] {
+    for (Node *node : {&us_, &them_})
+      for (const auto &e : node->endpoints)
+        if (e->ep != nullptr && e->outstanding_with_friend() != 0) return false;
+    return friendship_.excused ||
+           std::ranges::all_of(friendship_.messages, [](const Message &m) { return m.arrived; });
+  };
+  for (int round = 0; round < 300 && !done(); ++round) {
+    for (Node *node : {&us_, &them_}) {
+      read_events(*node);
+      for (const auto &e : node->endpoints) {
+        if (e->ep == nullptr) continue;
+        e->take_claims();
+        e->post_any();
+        e->drain(16);
+      }
+    }
+    pass_time(10'000'000);
+  }
+  if (!settings_.max_connections && !done()) {
+    for (size_t i = 0; i < friendship_.messages.size(); ++i) {
+      const Message &m = friendship_.messages[i];
+      if (!m.arrived || !m.ended)
+        std::fprintf(stderr, "message %zu %s, %zu bytes%s, tag %d:%s%s\n", i,
+                     m.from == us_.endpoints[0].get() ? "to the friend" : "from the friend",
+                     m.length, m.tagged ? ", tagged" : "", int(m.tag), m.ended ? "" : " not ended",
+                     m.arrived ? "" : " not arrived");
+    }
+    std::fprintf(stderr, "something between friends never ends\n");
+    std::abort();
+  }
+}
+
+// Of the first 64, a bit each.
+uint64_t open_descriptors() {
+  uint64_t open = 0;
+  for (int fd = 0; fd < 64; ++fd) open |= uint64_t(fcntl(fd, F_GETFD) >= 0) << fd;
+  return open;
+}
+
+}  // namespace
+}  // namespace weft::tcp::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  using namespace weft::tcp::fuzz;
+  const uint64_t before = open_descriptors();
+  {
+    Input in(data, size);
+    World world(in);
+    world.run();
+    world.settle();
+  }
+  FUZZ_CHECK(open_descriptors() == before);
+  return 0;
+}

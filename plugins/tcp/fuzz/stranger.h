@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A peer of the stateful fuzz target that sends what it likes: well-formed frames in any order,
+// damaged ones, bytes; whole, in pieces, or not to the end.
+//
+//   Stranger s(host);
+//   s.connect(target, as_host, hello);    // from any address of ours, with any name
+//   s.frame(input, knows);                // queued; flush() hands the kernel so many bytes of it
+//   s.flush(100);
+#ifndef WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
+#define WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "plugins/tcp/fuzz/application.h"
+#include "plugins/tcp/wire/connect_message.h"
+#include "plugins/tcp/wire/rdm_message.h"
+
+namespace weft::tcp::fuzz {
+
+// What a stranger may know of the endpoint that he talks to.
+struct Known {
+  uint64_t address = 0, key = 0;  // of a region of 4 KiB
+  size_t read_length = 0;         // of what the application read last
+};
+
+class Stranger {
+ public:
+  static constexpr uint16_t kPort = 7000;
+
+  explicit Stranger(uint8_t host) : host_(host) {}
+  ~Stranger() {
+    hang_up();
+    stop_listening();
+  }
+  Stranger(const Stranger &) = delete;
+  Stranger &operator=(const Stranger &) = delete;
+
+  uint8_t host() const { return host_; }
+  bool connected() const { return fd_ >= 0; }
+  void connect(const sockaddr_in &to, uint8_t from_host, std::vector<uint8_t> first);
+  void listen();
+  void accept(Input &in);  // one who connects to us, if there is one
+  void frame(Input &in, EndpointKind kind, const Known &known);
+  void raw(Input &in);
+  void flush(size_t bytes);
+  void read_all();
+  void shut_down();
+  void hang_up();
+  void stop_listening();
+
+  static std::vector<uint8_t> hello(uint8_t version, uint16_t port, uint32_t process);
+
+ private:
+  const uint8_t host_;
+  int fd_ = -1;
+  int listener_ = -1;
+  std::vector<uint8_t> out_;
+  std::map<uint8_t, uint64_t> announced_;
+};
+
+}  // namespace weft::tcp::fuzz
+
+#endif

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What is offered to those who ask (fi_getinfo.3, fi_endpoint.3): larger queues hold so many
+// operations, larger injects keep no buffer, and each order that is answered is kept.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+// ---- sizes ----
+
+// The largest of these that the stack answers to who asks for it.
+size_t largest(void (*set)(Options &, size_t), std::initializer_list<size_t> sizes) {
+  size_t best = 0;
+  for (const size_t size : sizes) {
+    Options options;
+    set(options, size);
+    if (find_info(options)) best = std::max(best, size);
+  }
+  return best;
+}
+
+TEST(Asked, AQueueOfSendsHoldsWhatItSays) {
+  const size_t size = largest([](Options &o, size_t n) { o.tx_size = n; }, {1024, 4096, 65536});
+  ASSERT_GE(size, 4096u);
+  Options options;
+  options.tx_size = size;
+  options.rx_size = 65536;
+  Net net(2, options);
+  ASSERT_GE(net[0].info->tx_attr->size, size);
+  // Nobody makes progress, so none of them ends, and all have a place.
+  char word = 'x';
+  size_t sent = 0;
+  ssize_t rc = 0;
+  for (; sent < size && rc == 0; ++sent)
+    rc = fi_tsend(net[0].ep, &word, 1, nullptr, net.at(0, 1), 1, &word);
+  EXPECT_EQ(rc, 0) << "send " << sent << " of " << size;
+  std::vector<char> in(sent);
+  for (char &c : in)
+    net.post([&] { return fi_trecv(net[1].ep, &c, 1, nullptr, FI_ADDR_UNSPEC, 1, 0, &c); });
+  for (size_t i = 0; i < sent; ++i) {
+    const Completion done = net.wait(net[1].rx_cq);
+    ASSERT_EQ(done.err, 0);
+    ASSERT_EQ(done.context, &in[i]);
+  }
+  for (size_t i = 0; i < sent; ++i) ASSERT_EQ(net.wait(net[0].tx_cq).err, 0);
+  EXPECT_TRUE(std::ranges::all_of(in, [](char c) { return c == 'x'; }));
+}
+
+TEST(Asked, AQueueOfReceivesHoldsWhatItSays) {
+  const size_t size = largest([](Options &o, size_t n) { o.rx_size = n; }, {1024, 8192, 65536});
+  ASSERT_GE(size, 8192u);
+  Options options;
+  options.rx_size = size;
+  Net net(2, options);
+  ASSERT_GE(net[1].info->rx_attr->size, size);
+  std::vector<uint32_t> in(size);
+  for (uint32_t &word : in)
+    ASSERT_EQ(fi_recv(net[1].ep, &word, sizeof word, nullptr, FI_ADDR_UNSPEC, &word), 0)
+        << &word - in.data();
+  constexpr size_t kSome = 3000;
+  for (uint32_t i = 0; i < kSome; ++i)
+    net.post([&] { return fi_inject(net[0].ep, &i, sizeof i, net.at(0, 1)); });
+  for (size_t i = 0; i < kSome; ++i) ASSERT_EQ(net.wait(net[1].rx_cq).context, &in[i]);
+  for (uint32_t i = 0; i < kSome; ++i) ASSERT_EQ(in[i], i);
+}
+
+class Inject : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Inject, ::testing::Values(128, 256, 1024, 1472, 4096, 16384));
+
+// The memory is the caller's again when the call returns, also while nothing can leave: the
+// messages to a peer that is not there yet wait.
+TEST_P(Inject, KeepsNoBuffer) {
+  const size_t size = GetParam();
+  Options options;
+  options.caps = FI_MSG | FI_TAGGED | FI_RMA;
+  Info hints = make_hints(options), found;
+  hints->tx_attr->inject_size = size;
+  if (try_info(found, "127.0.0.1", nullptr, FI_SOURCE, hints.get()) != 0)
+    GTEST_SKIP() << stack() << " does not offer to inject " << size;
+  EXPECT_GE(found->tx_attr->inject_size, size);
+  // As Node, with the answer to these hints.
+  struct Peer {
+    Handle<fid_fabric> fabric;
+    Handle<fid_domain> domain;
+    Handle<fid_av> av;
+    Handle<fid_cq> tx, rx;
+    Handle<fid_cntr> sent;
+    Handle<fid_ep> ep;
+    fi_addr_t other = FI_ADDR_NOTAVAIL;
+  } peers[2];
+  for (Peer &peer : peers) {
+    must(fi_fabric(found->fabric_attr, peer.fabric.out(), nullptr));
+    must(fi_domain(peer.fabric, found.get(), peer.domain.out(), nullptr));
+    fi_av_attr av{};
+    must(fi_av_open(peer.domain, &av, peer.av.out(), nullptr));
+    fi_cq_attr cq = Options::cq_attr();
+    must(fi_cq_open(peer.domain, &cq, peer.tx.out(), nullptr));
+    must(fi_cq_open(peer.domain, &cq, peer.rx.out(), nullptr));
+    fi_cntr_attr cntr{};
+    must(fi_cntr_open(peer.domain, &cntr, peer.sent.out(), nullptr));
+    must(fi_endpoint(peer.domain, found.get(), peer.ep.out(), nullptr));
+    must(fi_ep_bind(peer.ep, peer.av.fid(), 0));
+    must(fi_ep_bind(peer.ep, peer.tx.fid(), FI_TRANSMIT));
+    must(fi_ep_bind(peer.ep, peer.rx.fid(), FI_RECV));
+    must(fi_ep_bind(peer.ep, peer.sent.fid(), FI_SEND | FI_WRITE));
+    must(fi_enable(peer.ep));
+  }
+  for (int i : {0, 1}) {
+    const std::string name = address_of([&](char *buffer, size_t *length) {
+      return fi_getname(peers[1 - i].ep.fid(), buffer, length);
+    });
+    ASSERT_EQ(fi_av_insert(peers[i].av, name.data(), 1, &peers[i].other, 0, nullptr), 1);
+  }
+  const auto until = [&](const std::function<bool()> &predicate) {
+    const Deadline deadline;
+    while (!predicate()) {
+      if (deadline.passed()) return false;
+      for (Peer &peer : peers) fi_cntr_read(peer.sent);
+    }
+    return true;
+  };
+  std::vector<uint8_t> memory(size);
+  Handle<fid_mr> mr;
+  must(
+      fi_mr_reg(peers[1].domain, memory.data(), size, FI_REMOTE_WRITE, 0, 7, 0, mr.out(), nullptr));
+  const uint64_t at =
+      found->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? reinterpret_cast<uint64_t>(memory.data()) : 0;
+  std::vector<uint8_t> out(size);
+  EXPECT_EQ(fi_inject(peers[0].ep, out.data(), peers[0].ep ? size_t(1) << 40 : 0, peers[0].other),
+            -FI_EMSGSIZE);
+  constexpr unsigned kMessages = 20;
+  const auto send = [&](unsigned i) {
+    const std::vector<uint8_t> bytes = pattern(size, i);
+    out = bytes;
+    ssize_t rc = 0;
+    EXPECT_TRUE(until([&] {
+      rc = i % 4 == 3
+               ? fi_inject_write(peers[0].ep, out.data(), size, peers[0].other, at, fi_mr_key(mr))
+           : i % 4 == 2 ? fi_tinject(peers[0].ep, out.data(), size, peers[0].other, i)
+           : i % 4 == 1 ? fi_injectdata(peers[0].ep, out.data(), size, i, peers[0].other)
+                        : fi_inject(peers[0].ep, out.data(), size, peers[0].other);
+      return rc != -FI_EAGAIN;
+    }));
+    EXPECT_EQ(rc, 0) << error_text(rc);
+    std::ranges::fill(out, uint8_t(0xee));
+  };
+  // The receives first, or last: in both cases what is sent is what was there at the call.
+  for (const bool early : {false, true}) {
+    std::vector<std::vector<uint8_t>> in(kMessages, std::vector<uint8_t>(size));
+    const auto receive = [&] {
+      for (unsigned i = 0; i < kMessages; ++i) {
+        if (i % 4 == 3) continue;
+        must(i % 4 == 2
+                 ? fi_trecv(peers[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, i, 0, &in[i])
+                 : fi_recv(peers[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, &in[i]));
+      }
+    };
+    if (early) receive();
+    const uint64_t before = fi_cntr_read(peers[0].sent);
+    for (unsigned i = 0; i < kMessages; ++i) send(i);
+    if (!early) receive();
+    for (unsigned i = 0; i < kMessages; ++i) {
+      if (i % 4 == 3) continue;
+      std::optional<Done> done;
+      ASSERT_TRUE(until([&] { return (done = poll_cq(peers[1].rx)).has_value(); }));
+      EXPECT_EQ(done->err, 0);
+      EXPECT_EQ(done->len, size);
+    }
+    EXPECT_TRUE(until([&] { return fi_cntr_read(peers[0].sent) == before + kMessages; }));
+    for (unsigned i = 0; i < kMessages; ++i) {
+      if (i % 4 == 3) continue;
+      EXPECT_EQ(in[i], pattern(size, i)) << i;
+    }
+    EXPECT_TRUE(until([&] { return memory == pattern(size, kMessages - 1); }));
+    EXPECT_FALSE(poll_cq(peers[0].tx)) << "injects tell nothing";
+  }
+}
+
+// ---- persistent memory ----
+
+// What is committed is in the file, and its peer is told afterwards.
+TEST(Asked, ACommittedWriteIsInTheFile) {
+  constexpr uint64_t kCaps = FI_MSG | FI_RMA | FI_RMA_PMEM;
+  RDM_NEEDS(kCaps);
+  char path[] = "/tmp/weft-pmem-XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  unlink(path);
+  constexpr size_t kSize = 100'000;
+  ASSERT_EQ(ftruncate(file, kSize), 0);
+  auto *memory =
+      static_cast<uint8_t *>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  {
+    Options options;
+    options.caps = kCaps;
+    Net net(2, options);
+    fid_mr *mr = net[1].expose(memory, kSize, FI_REMOTE_WRITE, 3, FI_RMA_PMEM);
+    for (const size_t size : {size_t(1), size_t(5000), kSize - 7}) {
+      const std::vector<uint8_t> out = pattern(size, unsigned(size));
+      const iovec iov{const_cast<uint8_t *>(out.data()), size};
+      const fi_rma_iov to{net[1].base_of(memory) + 7, size, fi_mr_key(mr)};
+      const fi_msg_rma msg{.msg_iov = &iov,
+                           .iov_count = 1,
+                           .addr = net.at(0, 1),
+                           .rma_iov = &to,
+                           .rma_iov_count = 1,
+                           .context = &net};
+      net.post([&] { return fi_writemsg(net[0].ep, &msg, FI_COMMIT_COMPLETE | FI_COMPLETION); });
+      const Completion done = net.wait(net[0].tx_cq);
+      EXPECT_EQ(done.err, 0);
+      EXPECT_EQ(done.context, &net);
+      std::vector<uint8_t> in(size);
+      ASSERT_EQ(pread(file, in.data(), size, 7), ssize_t(size));
+      EXPECT_EQ(in, out) << "at its completion";
+    }
+  }
+  munmap(memory, kSize);
+  close(file);
+}
+
+// ---- orders ----
+
+constexpr uint64_t kKey = 5;
+constexpr size_t kLarge = 200'000;
+constexpr size_t kSizes[] = {8, 4000, 70'000, kLarge};
+
+// Two applications that asked for one order; the second's memory is at `memory`.
+class Order : public ::testing::Test {
+ protected:
+  // False: not offered.
+  bool open(uint64_t order, uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA) {
+    Options options;
+    options.caps = caps;
+    options.order = order;
+    if (!find_info(options)) return false;
+    net = std::make_unique<Net>(2, options);
+    mr = (*net)[1].expose(memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+    return true;
+  }
+  fid_ep *ep() { return (*net)[0].ep; }
+  fi_addr_t to() { return net->at(0, 1); }
+  uint64_t at(size_t offset = 0) { return (*net)[1].base_of(memory.data()) + offset; }
+  void write(const std::vector<uint8_t> &from, size_t offset = 0) {
+    net->post([&] {
+      return fi_write(ep(), from.data(), from.size(), nullptr, to(), at(offset), fi_mr_key(mr),
+                      nullptr);
+    });
+    ++posted;
+  }
+  void read(std::vector<uint8_t> &into, size_t offset = 0) {
+    net->post([&] {
+      return fi_read(ep(), into.data(), into.size(), nullptr, to(), at(offset), fi_mr_key(mr),
+                     nullptr);
+    });
+    ++posted;
+  }
+  void atomic(const uint64_t &value, enum fi_op op = FI_ATOMIC_WRITE) {
+    net->post([&] {
+      return fi_atomic(ep(), &value, 1, nullptr, to(), at(), fi_mr_key(mr), FI_UINT64, op, nullptr);
+    });
+    ++posted;
+  }
+  void fetch(uint64_t &result) {
+    net->post([&] {
+      return fi_fetch_atomic(ep(), nullptr, 1, nullptr, &result, nullptr, to(), at(), fi_mr_key(mr),
+                             FI_UINT64, FI_ATOMIC_READ, nullptr);
+    });
+    ++posted;
+  }
+  void finish() {
+    for (; posted != 0; --posted) ASSERT_EQ(net->wait((*net)[0].tx_cq).err, 0);
+  }
+  // It becomes so, which may be later than the completion, and stays so.
+  bool settles(const std::function<bool()> &predicate) {
+    if (!net->until(predicate)) return false;
+    net->settle();
+    return predicate();
+  }
+  uint64_t word() const {
+    uint64_t value;
+    std::memcpy(&value, memory.data(), sizeof value);
+    return value;
+  }
+
+  std::vector<uint8_t> memory = std::vector<uint8_t>(kLarge + 64);
+  std::unique_ptr<Net> net;
+  fid_mr *mr = nullptr;
+  size_t posted = 0;
+};
+
+#define ORDER_OPEN(...) \
+  if (!open(__VA_ARGS__)) GTEST_SKIP() << stack() << " does not offer it"
+
+TEST_F(Order, ReadAfterWrite) {
+  for (const uint64_t order : {FI_ORDER_RMA_RAW, FI_ORDER_RAW}) {
+    ORDER_OPEN(order);
+    for (unsigned round = 0; round < 40; ++round) {
+      const size_t size = kSizes[round % 4];
+      const std::vector<uint8_t> out = pattern(size, round);
+      std::vector<uint8_t> in(size);
+      write(out);
+      read(in);
+      finish();
+      ASSERT_EQ(in, out) << round;
+    }
+  }
+}
+
+TEST_F(Order, WriteAfterWrite) {
+  for (const uint64_t order : {FI_ORDER_RMA_WAW, FI_ORDER_WAW}) {
+    ORDER_OPEN(order);
+    for (unsigned round = 0; round < 40; ++round) {
+      const std::vector<uint8_t> first = pattern(kSizes[round % 4], round),
+                                 second = pattern(kSizes[(round + 2) % 4], round + 1000);
+      write(first);
+      write(second);
+      finish();
+      ASSERT_TRUE(settles([&] { return std::equal(second.begin(), second.end(), memory.begin()); }))
+          << round;
+    }
+  }
+}
+
+// What one peer reads while another thread counts up never goes back.
+TEST_F(Order, ReadAfterRead) {
+  for (const uint64_t order : {FI_ORDER_RMA_RAR, FI_ORDER_RAR}) {
+    ORDER_OPEN(order);
+    constexpr size_t kReads = 8;
+    std::atomic<bool> over{false};
+    auto *counter = reinterpret_cast<volatile uint64_t *>(memory.data());
+    std::thread counting([&] {
+      while (!over) *counter = *counter + 1;
+    });
+    for (unsigned round = 0; round < 50; ++round) {
+      std::vector<uint8_t> in[kReads];
+      for (size_t i = 0; i < kReads; ++i) {
+        in[i].resize(i % 2 == 0 ? kLarge : 8);
+        read(in[i]);
+      }
+      finish();
+      uint64_t last = 0;
+      for (const auto &bytes : in) {
+        uint64_t value;
+        std::memcpy(&value, bytes.data(), sizeof value);
+        EXPECT_GE(value, last);
+        last = value;
+      }
+    }
+    over = true;
+    counting.join();
+  }
+}
+
+TEST_F(Order, AtomicsAndAccesses) {
+  constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+  ORDER_OPEN(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW, kCaps);
+  for (unsigned round = 0; round < 100; ++round) {
+    const uint64_t first = round * 2 + 1, second = round * 2 + 2;
+    std::vector<uint8_t> bytes(kSizes[round % 4]), in(8);
+    uint64_t fetched = 0;
+    // A write is seen by the atomic behind it, an atomic by the read and the write behind it.
+    std::memcpy(bytes.data(), &first, 8);
+    write(bytes);
+    fetch(fetched);
+    atomic(second);
+    read(in);
+    finish();
+    uint64_t seen;
+    std::memcpy(&seen, in.data(), 8);
+    ASSERT_EQ(fetched, first) << round;
+    ASSERT_EQ(seen, second) << round;
+    atomic(first, FI_SUM);
+    write(bytes);
+    finish();
+    ASSERT_TRUE(settles([&] { return word() == first; })) << round << ": " << word();
+    write(bytes);
+    atomic(second);
+    finish();
+    ASSERT_TRUE(settles([&] { return word() == second; })) << round << ": " << word();
+  }
+}
+
+// A message that has a receive is there when what was written behind it is, and can be read.
+TEST_F(Order, AccessesBehindMessages) {
+  for (const uint64_t caps :
+       {uint64_t(FI_MSG | FI_TAGGED | FI_RMA), uint64_t(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)}) {
+    ORDER_OPEN(FI_ORDER_RAS | FI_ORDER_WAS, caps);
+    for (unsigned round = 0; round < 40; ++round) {
+      const size_t size = kSizes[round % 4];
+      const std::vector<uint8_t> out = pattern(size, round), flag(8, uint8_t(round + 1));
+      std::vector<uint8_t> in(size);
+      must(fi_trecv((*net)[1].ep, memory.data() + 64, size, nullptr, FI_ADDR_UNSPEC, round, 0,
+                    nullptr));
+      net->post([&] { return fi_tsend(ep(), out.data(), size, nullptr, to(), round, nullptr); });
+      ++posted;
+      if (round % 2 == 0) {
+        read(in, 64);
+        finish();
+        ASSERT_EQ(in, out) << round;
+      } else {
+        write(flag);
+        ASSERT_TRUE(net->until([&] { return memory[0] == flag[0]; }));
+        ASSERT_TRUE(std::equal(out.begin(), out.end(), memory.begin() + 64)) << round;
+        finish();
+      }
+      ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
+    }
+    // One that nobody has asked for yet must not stop what is behind it, where it can be saved.
+    const std::vector<uint8_t> out = pattern(100, 9), flag(8, 77);
+    std::vector<uint8_t> in(100);
+    if (stack() == "tcp") {
+      net->post([&] { return fi_tsend(ep(), out.data(), 100, nullptr, to(), 99, nullptr); });
+      ++posted;
+      write(flag);
+      ASSERT_TRUE(net->until([&] { return memory[0] == 77; }));
+      must(fi_trecv((*net)[1].ep, in.data(), 100, nullptr, FI_ADDR_UNSPEC, 99, 0, nullptr));
+      finish();
+      ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
+      ASSERT_EQ(in, out);
+    }
+  }
+}
+
+TEST_F(Order, MessagesBehindWrites) {
+  ORDER_OPEN(FI_ORDER_SAW | FI_ORDER_SAS);
+  for (unsigned round = 0; round < 40; ++round) {
+    const std::vector<uint8_t> out = pattern(kSizes[round % 4], round);
+    uint8_t note = 1, got = 0;
+    must(fi_recv((*net)[1].ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr));
+    write(out);
+    net->post([&] { return fi_send(ep(), &note, 1, nullptr, to(), nullptr); });
+    ++posted;
+    ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
+    ASSERT_TRUE(std::equal(out.begin(), out.end(), memory.begin())) << round;
+    finish();
+  }
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

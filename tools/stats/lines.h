@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Snapshots as lines for people: one per process, element, operation and peer.
+//
+//   for (const Line &line : lines_of(since(now, before), seconds))
+//   puts(duration_text(line.p50)...);
+//
+// What `weft stats` and `weft top` print, without the printing. For programs: output.h.
+#ifndef WEFT_TOOLS_STATS_LINES_H
+#define WEFT_TOOLS_STATS_LINES_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/stats/segment.h"
+
+namespace weft::stats {
+
+// Of an interval, or since counting began.
+struct Line {
+  uint64_t pid = 0;
+  std::string program, element, operation, peer;
+  double calls = 0, bytes = 0, again = 0, errors = 0;  // per second, or in all
+  double p50 = -1, p99 = -1;                           // ns; negative: nothing was measured
+};
+
+// The busiest first. `seconds` is what the counts are divided by; 1: totals.
+std::vector<Line> lines_of(const std::vector<Snapshot> &snapshots, double seconds);
+
+// What happened since an earlier look. A process that was not there yet began with nothing.
+std::vector<Snapshot> since(std::vector<Snapshot> now, const std::vector<Snapshot> &before);
+
+// 1234567 as "1.23M".
+std::string short_number(double value);
+// Nanoseconds as people say them: "850 ns", "23.6 µs", "143 ms", "12.5 s"; "-" for a negative one.
+std::string duration_text(double ns);
+
+}  // namespace weft::stats
+
+#endif

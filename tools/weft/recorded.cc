@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/recorded.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weft/runtime_dir.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace weft::cli {
+
+Result<std::unique_ptr<RunFolder>> RunFolder::create(const std::string &name) {
+  WEFT_TRY(std::string path, runtime_directory());
+  path += "/" + name + "-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
+    const int code = errno;
+    return fail(code, "%s: %s", path.c_str(), strerror(code));
+  }
+  return std::unique_ptr<RunFolder>(new RunFolder(path));
+}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::vector<std::string> RunFolder::files() const {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path_, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->is_regular_file(error)) found.push_back(it->path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Result<int> run_command(const std::vector<std::string> &command,
+                        const std::function<void()> &prepare) {
+  std::vector<char *> arguments;
+  for (const std::string &word : command) arguments.push_back(const_cast<char *>(word.c_str()));
+  arguments.push_back(nullptr);
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  const int code = errno;
+  if (child == 0) {
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    prepare();
+    execvp(arguments[0], arguments.data());
+    std::fprintf(stderr, "weft: %s: %s\n", arguments[0], strerror(errno));
+    _exit(127);
+  }
+  int raw = 0;
+  while (child > 0 && waitpid(child, &raw, 0) < 0 && errno == EINTR) {
+  }
+  // One that came meanwhile was for the command as well.
+  timespec now{};
+  while (sigtimedwait(&signals, nullptr, &now) > 0) {
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (child < 0) return fail(code, "fork: %s", strerror(code));
+  return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+}
+
+}  // namespace weft::cli

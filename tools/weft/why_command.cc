@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/why_command.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "tools/weft/child.h"
+#include "tools/weft/library.h"
+#include "tools/weft/recorded.h"
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+namespace fs = std::filesystem;
+namespace {
+
+// ---- what was written down ----
+
+// One object per program that ran: {"pid", ..., "calls": [...]}, in the order in which they began.
+Json read_processes(const std::vector<std::string> &files) {
+  std::vector<Json> processes;
+  for (const std::string &path : files) {
+    std::ifstream file(path);
+    bool begun = false;
+    for (std::string line; std::getline(file, line);) {
+      Json one = Json::parse(line, nullptr, false);
+      if (!one.is_object()) continue;  // the process was killed while it wrote
+      if (text_of(one, "call") == "process") {
+        one.erase("call");
+        one["calls"] = Json::array();
+        processes.push_back(std::move(one));
+        begun = true;
+      } else if (begun) {
+        processes.back()["calls"].push_back(std::move(one));
+      }
+    }
+  }
+  std::stable_sort(processes.begin(), processes.end(), [](const Json &a, const Json &b) {
+    const auto time = [](const Json &one) {
+      const auto at = one.find("time");
+      return at != one.end() && at->is_number() ? at->get<double>() : 0.0;
+    };
+    return time(a) < time(b);
+  });
+  Json list = Json::array();
+  for (Json &one : processes) list.push_back(std::move(one));
+  return list;
+}
+
+// ---- why there is nothing ----
+
+// The file that a command means, as execvp() finds it; empty: none.
+std::string find_program(const std::string &name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char *path = std::getenv("PATH");
+  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string file = (end == 0 ? "." : rest.substr(0, end)) + "/" + name;
+    if (access(file.c_str(), X_OK) == 0 && !fs::is_directory(file)) return file;
+    rest.erase(0, std::min(end + 1, rest.size()));
+  }
+  return {};
+}
+
+// The dynamic linker that a program names; empty: it is static or no ELF file at all.
+std::string interpreter_of(const std::string &file, bool &is_elf) {
+  std::ifstream in(file, std::ios::binary);
+  Elf64_Ehdr head{};
+  in.read(reinterpret_cast<char *>(&head), sizeof head);
+  is_elf = in.gcount() == sizeof head && std::memcmp(head.e_ident, ELFMAG, SELFMAG) == 0;
+  if (!is_elf || head.e_ident[EI_CLASS] != ELFCLASS64) return {};
+  for (unsigned i = 0; i < head.e_phnum && i < 256; ++i) {
+    Elf64_Phdr part{};
+    in.seekg(static_cast<std::streamoff>(head.e_phoff + uint64_t{i} * head.e_phentsize));
+    in.read(reinterpret_cast<char *>(&part), sizeof part);
+    if (in.gcount() != sizeof part) return {};
+    if (part.p_type != PT_INTERP || part.p_filesz == 0 || part.p_filesz > 4096) continue;
+    std::string name(part.p_filesz - 1, '\0');
+    in.seekg(static_cast<std::streamoff>(part.p_offset));
+    in.read(name.data(), static_cast<std::streamsize>(name.size()));
+    return in ? name : std::string();
+  }
+  return {};
+}
+
+// Why a command left no record, as far as its file tells. Nothing of it is run.
+std::string explain_nothing(const std::string &command, const std::string &library_path,
+                            const std::string &ours) {
+  const std::string file = find_program(command);
+  if (file.empty()) return "there is no program " + command;
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0) return file + ": " + std::strerror(errno);
+  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0)
+    return file + " runs with raised privileges: it heeds neither LD_LIBRARY_PATH nor WEFT_WHY";
+  bool is_elf = false;
+  const std::string interpreter = interpreter_of(file, is_elf);
+  if (!is_elf)
+    return file + " is a script, and no program that it started asked this libfabric.so.1";
+  if (interpreter.empty())
+    return file + " is linked statically: if it has a libfabric, it is its own";
+  const Result<ChildResult> listed = run_child(
+      {interpreter, "--list", file}, {{"LD_LIBRARY_PATH", library_path}}, std::chrono::seconds(20));
+  constexpr const char *kName = "libfabric.so.1 => ";
+  const size_t at = listed ? listed->out.find(kName) : std::string::npos;
+  if (at == std::string::npos)
+    return file +
+           " is not linked with libfabric, and nothing that it opened or started asked this "
+           "libfabric.so.1";
+  const size_t from = at + std::strlen(kName);
+  const std::string found = listed->out.substr(from, listed->out.find_first_of(" \n", from) - from);
+  std::error_code error;
+  if (fs::equivalent(found, ours, error)) return file + " ended before it asked anything";
+  return file + " runs on another libfabric, " + found +
+         ", which its RPATH or LD_PRELOAD puts before " + ours;
+}
+
+// ---- printing ----
+
+std::string number_of(const Json &json, const char *key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->dump() : "?";
+}
+
+std::string answer_text(const Json &answer) {
+  std::string text = text_of(answer, "provider");
+  for (const char *key : {"endpoint", "domain", "source"}) {
+    if (const std::string part = text_of(answer, key); !part.empty() && part != "FI_EP_UNSPEC")
+      text += " " + part;
+  }
+  return text;
+}
+
+constexpr size_t kLabel = 8, kIndent = 4;
+
+void print_getinfo(const Json &call, size_t number) {
+  std::string head = "fi_getinfo " + std::to_string(number) + ", API " + text_of(call, "version");
+  for (const char *key : {"node", "service"}) {
+    if (const std::string text = text_of(call, key); !text.empty())
+      head += std::string(", ") + key + " " + text;
+  }
+  for (const std::string &flag : texts_of(call, "flags")) head += ", " + flag;
+  const Json answers = call.value("answers", Json::array());
+  const bool good = !answers.empty();
+  const std::string result =
+      good ? number_of(call, "answer_count") + (answers.size() == 1 ? " answer" : " answers")
+           : text_of(call, "error");
+  std::printf("  %s: %s\n", head.c_str(),
+              emphasized(result, good ? Emphasis::kGood : Emphasis::kBad).c_str());
+  std::vector<std::string> hints;
+  const Json set = call.value("hints", Json::object());
+  for (const auto &[name, value] : set.items())
+    hints.push_back(name + " " + (value.is_string() ? value.get<std::string>() : value.dump()));
+  print_field("hints", hints.empty() ? "none" : joined(hints, "; "), kLabel, kIndent);
+  // Several of one stack differ in what a line has no room for.
+  std::vector<std::string> shown;
+  std::set<std::string> seen;
+  for (const Json &answer : answers) {
+    if (std::string text = answer_text(answer); seen.insert(text).second)
+      shown.push_back(std::move(text));
+  }
+  constexpr size_t kMost = 6;
+  for (size_t i = 0; i < std::min(shown.size(), kMost); ++i)
+    print_field(i == 0 ? "answers" : "", shown[i], kLabel, kIndent);
+  if (shown.size() > kMost)
+    print_field("", "and " + std::to_string(shown.size() - kMost) + " more", kLabel, kIndent);
+  bool first = true;
+  for (const Json &miss : call.value("misses", Json::array())) {
+    const std::string candidate = text_of(miss, "candidate"), remedy = text_of(miss, "remedy");
+    std::string reason = text_of(miss, "reason");
+    if (const size_t at = reason.find("hints."); at != std::string::npos) reason.erase(at, 6);
+    if (!candidate.empty() && !reason.starts_with(candidate + ": "))
+      reason = candidate + ": " + reason;
+    print_field(first ? "misses" : "", reason + (remedy.empty() ? "" : ": " + remedy), kLabel,
+                kIndent);
+    first = false;
+  }
+}
+
+void print_process(const Json &process, const std::string &ours) {
+  std::vector<std::string> words = texts_of(process, "arguments");
+  if (words.empty()) words = {text_of(process, "program")};
+  std::printf("%s\n", emphasized("process " + number_of(process, "pid") + ": " + joined(words, " "),
+                                 Emphasis::kStrong)
+                          .c_str());
+  if (const std::string folder = text_of(process, "library_folder");
+      !folder.empty() && folder != fs::path(ours).parent_path())
+    print_field("library", folder, kLabel, 2);
+  size_t number = 0;
+  const Json *opened = nullptr;
+  for (const Json &call : process["calls"]) {
+    if (text_of(call, "call") == "getinfo") print_getinfo(call, ++number);
+    if (text_of(call, "call") != "fabric") continue;
+    if (text_of(call, "error").empty())
+      opened = &call;
+    else
+      std::printf("  fi_fabric: %s\n", emphasized(text_of(call, "error"), Emphasis::kBad).c_str());
+  }
+  if (opened != nullptr)
+    std::printf("  opened at last: %s on %s: application > %s > wire\n",
+                emphasized(text_of(*opened, "provider"), Emphasis::kGood).c_str(),
+                text_of(*opened, "fabric").c_str(),
+                joined(texts_of(*opened, "stack"), " > ").c_str());
+  else if (number > 0)
+    std::printf("  opened nothing\n");
+}
+
+void print_processes(const Json &processes, const std::string &ours) {
+  size_t silent = 0;
+  bool first = true;
+  for (const Json &process : processes) {
+    if (process["calls"].empty()) {
+      ++silent;
+      continue;
+    }
+    if (!first) std::printf("\n");
+    first = false;
+    print_process(process, ours);
+  }
+  if (silent != 0)
+    std::printf("%s%zu process%s loaded the library and asked it nothing\n", first ? "" : "\n",
+                silent, silent == 1 ? "" : "es");
+}
+
+}  // namespace
+
+Result<int> why_command(const std::vector<std::string> &command, bool json) {
+  WEFT_TRY(const Library library, Library::open());
+  WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
+  // The library alone, not the folder that it is in: what else lies there must not be found sooner
+  // than it was.
+  const std::string links = folder->path() + "/lib";
+  std::error_code error;
+  fs::create_directory(links, error);
+  if (!error) fs::create_symlink(library.path(), links + "/libfabric.so.1", error);
+  if (error) return fail(error.value(), "%s: %s", links.c_str(), error.message().c_str());
+  const char *old = std::getenv("LD_LIBRARY_PATH");
+  const std::string path = links + (old != nullptr && *old != '\0' ? ":" + std::string(old) : "");
+
+  WEFT_TRY(const int status, run_command(command, [&] {
+             setenv("WEFT_WHY", folder->path().c_str(), 1);
+             setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+             // Our JSON has stdout for itself.
+             if (json) dup2(STDERR_FILENO, STDOUT_FILENO);
+           }));
+  const Json processes = read_processes(folder->files());
+  const std::string note =
+      processes.empty() && status != 127
+          ? "nothing was recorded: " + explain_nothing(command[0], path, library.path())
+          : std::string();
+  if (json) {
+    Json all = {{"command", command}, {"status", status}, {"processes", processes}};
+    all["note"] = note.empty() ? Json(nullptr) : Json(note);
+    print_json(all);
+    return status;
+  }
+  print_processes(processes, library.path());
+  if (!note.empty()) std::fprintf(stderr, "weft why: %s\n", note.c_str());
+  return status;
+}
+
+}  // namespace weft::cli
