@@ -125,7 +125,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_flush() override;
   // ---- OutletSink ----
   void on_sent(const Datagram &datagram, int error) override;
-  void on_stale_error() override { inlet_.read_errors(); }
+  void on_stale_error() override { inlet_.on_stale_error(); }
   // ---- InletSink ----
   uint32_t index_of(const sdk::SockAddr &source) override {
     if (last_index_ == sdk::Av::kNone || source != last_source_) {

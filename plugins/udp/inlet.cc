@@ -85,7 +85,7 @@ void Inlet::resume() {
 }
 
 void Inlet::on_event(uint32_t events) {
-  if (events & EPOLLERR && tells_errors_) read_errors();
+  if (events & EPOLLERR && tells_errors_) has_errors_ = true;
   if (events & EPOLLERR) {
     // Reading it takes it off the socket, so that nobody is woken by it again.
     int error = 0;
@@ -95,7 +95,11 @@ void Inlet::on_event(uint32_t events) {
       sink_.on_socket_error(error);
   }
   if (events & EPOLLOUT && wants_output_) sink_.on_writable();
-  if (events & EPOLLIN) read();
+  if (events & EPOLLIN || (has_errors_ && listening_)) {
+    read();
+  } else if (has_errors_) {
+    read_errors();
+  }
 }
 
 Result<void> Inlet::tell_errors() {
@@ -104,11 +108,15 @@ Result<void> Inlet::tell_errors() {
   return {};
 }
 
+// Once the socket was read empty: a peer's last word may have come before its port was closed.
+// While nothing is read nobody knows that, and the errors go: the next datagram brings another.
 void Inlet::read_errors() {
+  has_errors_ = false;
   char datagram[128];
   NetworkError error;
   for (size_t i = 0; i < kBatch && read_error(fd_.get(), datagram, error); ++i)
-    sink_.on_network_error(error, {datagram, std::min(error.length, sizeof datagram)});
+    if (listening_)
+      sink_.on_network_error(error, {datagram, std::min(error.length, sizeof datagram)});
 }
 
 void Inlet::read() {
@@ -125,10 +133,13 @@ void Inlet::read() {
 // Whether a failed read means that nothing is there. Other errors belong to no operation of ours.
 bool Inlet::is_empty(int error) {
   expect_ = 1;
-  if (error == EAGAIN || error == EWOULDBLOCK) return true;
+  if (error == EAGAIN || error == EWOULDBLOCK) {
+    if (has_errors_) read_errors();
+    return true;
+  }
   // The kernel answers with the error of a datagram that was sent: the queue says which.
   if (tells_errors_) {
-    read_errors();
+    has_errors_ = true;
   } else {
     sink_.on_socket_error(error);
   }

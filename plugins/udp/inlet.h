@@ -95,7 +95,7 @@ class Inlet final : public sdk::Handler {
   bool joins() const { return joins_; }
   Result<void> tell_errors();
   // Somebody else's call was answered with an error of the socket. Not every progress looks for it.
-  void read_errors();
+  void on_stale_error() { has_errors_ = true; }
 
   // ---- Handler ----
   void on_event(uint32_t events) override;
@@ -117,6 +117,7 @@ class Inlet final : public sdk::Handler {
   void read_one();
   void read_many();
   void read_joined();
+  void read_errors();
   void watch_run(size_t count);
   void start_joining(size_t segment);
   void adapt(size_t asked, ssize_t got);
@@ -139,12 +140,13 @@ class Inlet final : public sdk::Handler {
   bool listening_ = false;  // asks the engine for input
   bool wants_output_ = false;
   bool tells_errors_ = false;
-  bool may_join_;         // may turn UDP_GRO on
-  bool joins_ = false;    // it is on
-  bool joined_ = false;   // the last reads found joined messages
-  unsigned singles_ = 0;  // reads since the last joined message
-  size_t expect_ = 1;     // datagrams to ask for
-  size_t segment_ = 0;    // foreseen
+  bool has_errors_ = false;  // the queue of errors is to be read
+  bool may_join_;            // may turn UDP_GRO on
+  bool joins_ = false;       // it is on
+  bool joined_ = false;      // the last reads found joined messages
+  unsigned singles_ = 0;     // reads since the last joined message
+  size_t expect_ = 1;        // datagrams to ask for
+  size_t segment_ = 0;       // foreseen
   std::deque<Held> held_;
 };
 

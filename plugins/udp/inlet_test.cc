@@ -110,9 +110,11 @@ class InletTest : public ::testing::Test, public InletSink {
   void on_socket_error(int error) override { ADD_FAILURE() << strerror(error); }
   void on_network_error(const NetworkError &error, std::span<const char> datagram) override {
     errors_.push_back({error, {datagram.begin(), datagram.end()}});
+    received_before_error_ = received_.size();
   }
 
   std::vector<std::pair<NetworkError, Bytes>> errors_;
+  size_t received_before_error_ = 0;
   sdk::Engine engine_{false};
   sdk::RecvQueue queue_{4096};
   std::unique_ptr<Inlet::Scratch> scratch_ = std::make_unique<Inlet::Scratch>();
@@ -148,6 +150,33 @@ TEST_F(InletTest, TellsWhatTheNetworkSays) {
   EXPECT_TRUE(std::equal(errors_[0].second.begin(), errors_[0].second.end(), bytes.begin()));
   progress();
   expect(hello);
+}
+
+// A peer may say its last word and close its port before we look: its word comes first, however
+// many calls the kernel answers with the error.
+TEST_F(InletTest, TellsItAfterWhatCameBefore) {
+  ASSERT_TRUE(inlet_.tell_errors());
+  sdk::SockAddr nobody;
+  {
+    TestSocket gone;
+    nobody = gone.name();
+  }
+  for (const unsigned many : {1u, 3u, 100u}) {
+    errors_.clear();
+    for (unsigned i = 0; i < many; ++i) peer_.send(name_, pattern(50, i));
+    for (unsigned i = 0; i < 4; ++i) {
+      char byte = 0;
+      // The one after an error may be refused for it.
+      while (::sendto(inlet_.fd(), &byte, 1, 0, nobody.c(), nobody.size()) < 0)
+        ASSERT_EQ(errno, ECONNREFUSED);
+    }
+    if (many == 3) inlet_.on_stale_error();
+    post_many(many + 10, 200);
+    for (int i = 0; i < 1000 && errors_.size() < 4; ++i) engine_.progress();
+    EXPECT_EQ(errors_.size(), 4u);
+    EXPECT_EQ(received_before_error_, many);
+    for (unsigned i = 0; i < many; ++i) expect(pattern(50, i));
+  }
 }
 
 TEST_F(InletTest, ReadsOneByOne) {
