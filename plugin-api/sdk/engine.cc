@@ -74,7 +74,7 @@ void Engine::remove(Handler &handler) {
   if (handler.index_ < 0) return;
   if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, 0);
   if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, 0);
-  if (hot_ == &handler) hot_ = nullptr;
+  if (hot_ == &handler) hot_ = nullptr, alone_ = 0;
   for (int i = 0; i < event_count_; ++i)
     if (events_[i].data.ptr == &handler) events_[i].data.ptr = nullptr;
   const auto index = size_t(handler.index_);
@@ -159,11 +159,11 @@ void Engine::poll_direct() {
   for (size_t i = 0; i < handlers_.size(); ++i) handlers_[i]->index_ = int(i);
 }
 
-// Who had input last is asked first, which saves asking the set where one peer sends all there is. If
-// he has nothing the set is asked at once: whoever gives up his core after a look in vain would come
-// back several times before he saw what is there. False: he had nothing, or it is the others' turn.
+// Where all input comes from one peer it is asked first, which saves asking the set. If it has
+// nothing the set is asked at once: whoever gives up its core after a look in vain would come back
+// several times before it saw what is there. False: it had nothing, or it is the others' turn.
 bool Engine::poll_hot() {
-  if (hot_ == nullptr || (hot_->want_ & EPOLLIN) == 0 || ++skipped_ % 4 == 0) return false;
+  if (alone_ < kAlone || (hot_->want_ & EPOLLIN) == 0 || ++skipped_ % 4 == 0) return false;
   input_ = false;
   hot_->on_event(EPOLLIN);
   return input_;
@@ -174,7 +174,10 @@ void Engine::poll_set(int epoll) {
   for (int i = 0; i < event_count_; ++i) {
     auto *handler = static_cast<Handler *>(events_[i].data.ptr);
     if (handler == nullptr) continue;  // the timer, the wake-up, or removed meanwhile
-    if (events_[i].events & EPOLLIN) hot_ = handler;
+    if (events_[i].events & EPOLLIN) {
+      alone_ = handler == hot_ ? std::min(alone_ + 1, kAlone) : 0;
+      hot_ = handler;
+    }
     handler->on_event(events_[i].events);
   }
   event_count_ = 0;

@@ -210,7 +210,9 @@ class Engine {
   std::set<std::pair<uint64_t, Handler *>> deadlines_;
   epoll_event events_[64];
   int event_count_ = 0;
-  Handler *hot_ = nullptr;  // the last one that had input
+  static constexpr unsigned kAlone = 8;
+  Handler *hot_ = nullptr;  // the last one that had input,
+  unsigned alone_ = 0;      // and how often in a row, up to kAlone
   unsigned skipped_ = 0;
   bool input_ = false;
   uint64_t rounds_ = 0;
