@@ -538,7 +538,7 @@ void PeerStream::end(int error) {
 void Peer::wait(RdmOperation &op) {
   pending.push(op);
   const uint64_t timeout = endpoint.settings().connect_timeout_ns;
-  try_again(link.want(timeout != 0 ? sdk::now_ns() : 0, timeout), FI_ECONNREFUSED);
+  try_again(link.want(sdk::now_ns(), timeout), FI_ECONNREFUSED);
 }
 
 void Peer::try_again(PeerLink::Next next, int error) {
@@ -793,7 +793,7 @@ void Attempt::on_answer() {
 void Attempt::on_deadline() {
   Peer &peer = peer_;
   if (socket_ < 0) {
-    const PeerLink::Next next = peer.link.on_retry(!peer.pending.empty());
+    const PeerLink::Next next = peer.link.on_retry(sdk::now_ns(), !peer.pending.empty());
     if (next == PeerLink::Next::kConnect) return peer.try_again(next, FI_ECONNREFUSED);
     peer.attempt.reset();
     peer.endpoint.check(peer);

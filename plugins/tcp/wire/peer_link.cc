@@ -5,8 +5,9 @@
 
 namespace weft::tcp {
 
-PeerLink::Next PeerLink::begin() {
+PeerLink::Next PeerLink::begin(uint64_t now) {
   state_ = State::kAttempt;
+  begun_at_ = now;
   return Next::kConnect;
 }
 
@@ -15,7 +16,7 @@ PeerLink::Next PeerLink::want(uint64_t now, uint64_t timeout) {
     case State::kIdle:
       pauses_ = hang_ups_ = 0;
       deadline_ = timeout != 0 ? now + timeout : 0;
-      return begin();
+      return begin(now);
     case State::kBackoff:
       return Next::kWait;
     default:
@@ -59,18 +60,21 @@ PeerLink::Next PeerLink::on_refused(uint64_t now, Refusal refusal, bool wanted) 
   if (!wanted) return Next::kNothing;
   if (refusal == Refusal::kUnreachable) return Next::kFail;
   if (refusal == Refusal::kHungUp && deadline_ == 0 && ++hang_ups_ > kHangUps) return Next::kFail;
-  const uint64_t pause =
-      std::min(kFirstPauseNs << std::min<unsigned>(pauses_, 16), kLongestPauseNs);
+  uint64_t pause = std::min(kFirstPauseNs << std::min<unsigned>(pauses_, 16), kLongestPauseNs);
   if (deadline_ != 0 && now + pause >= deadline_) return Next::kFail;
+  // What the peer may ask now needs no longer than what we asked.
+  const uint64_t trip = std::min(now - begun_at_, kLongestTripNs);
+  if (refusal == Refusal::kRejected && (deadline_ == 0 || now + trip < deadline_))
+    pause = std::max(pause, trip);
   if (pauses_ < 16) ++pauses_;
   retry_at_ = now + pause;
   state_ = State::kBackoff;
   return Next::kWait;
 }
 
-PeerLink::Next PeerLink::on_retry(bool wanted) {
+PeerLink::Next PeerLink::on_retry(uint64_t now, bool wanted) {
   if (state_ != State::kBackoff) return Next::kNothing;
-  if (wanted) return begin();
+  if (wanted) return begin(now);
   state_ = State::kIdle;
   return Next::kNothing;
 }

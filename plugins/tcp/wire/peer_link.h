@@ -8,7 +8,7 @@
 //
 //   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
 //   if (d.drop_attempt) close(attempt);
-//   if (d.challenge) ask_the_owner_of(peer_address);                      // on_accepted(): he has
+//   if (d.challenge) ask_the_owner_of(peer_address);                      // on_accepted(): it has
 //   spoken d.accept ? accept(stranger) : reject(stranger);
 //
 //   switch (link.on_refused(now, PeerLink::Refusal::kRejected)) {           // our attempt failed
@@ -20,12 +20,13 @@
 // two requests that cross one is rejected by one side and dropped by the other. It does not say
 // what to do with operations, nor which bytes to send (rdm_message.h).
 //
-// Anybody on the peer's host can call himself by the peer's port. Where there is a stream, a
+// Anybody on the peer's host can call itself by the peer's port. Where there is a stream, a
 // request of another process is a restart of the peer or an impostor, and its word does not count:
 // it is rejected. If the stream is found to be over, on_lost() comes first, and the request is
 // looked at again. Else a request of ours goes to the peer's address: a peer that has the stream
 // rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
-// then that is the stream. He who was rejected asks again.
+// then that is the stream. Whoever was rejected asks again, not before a request of the other side
+// could be here: while both ask, one of them rejects.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
@@ -49,7 +50,7 @@ class PeerLink {
     kFail,     // no stream: what waits for one fails
   };
   enum class Refusal : uint8_t {
-    kRejected,     // by a reject: the peer thinks that there is a stream, or will connect himself
+    kRejected,     // by a reject: the peer thinks that there is a stream, or will connect itself
     kHungUp,       // the end of the stream instead of an answer: perhaps too many came at once
     kUnreachable,  // no TCP connection, a timeout, or an answer that is none
   };
@@ -67,26 +68,27 @@ class PeerLink {
 
   // A stream is needed. `timeout` is for all attempts until there is one; 0: no limit.
   Next want(uint64_t now, uint64_t timeout);
-  // A peer's request came in. `peer` is his address compared with ours.
+  // A peer's request came in. `peer` is its address compared with ours.
   Decision on_request(std::strong_ordering peer, uint32_t process);
   // Our attempt was accepted.
   void on_accepted(uint32_t process);
   // Our attempt ended otherwise. `wanted`: something still waits for a stream.
   Next on_refused(uint64_t now, Refusal refusal, bool wanted);
-  Next on_retry(bool wanted);
+  Next on_retry(uint64_t now, bool wanted);
   // The stream is gone, for whatever reason.
   void on_lost();
 
  private:
   static constexpr uint64_t kFirstPauseNs = 1'000'000, kLongestPauseNs = 100'000'000;
+  static constexpr uint64_t kLongestTripNs = 1'000'000'000;
   static constexpr unsigned kHangUps = 12;  // that are waited out where there is no limit of time
 
-  Next begin();
+  Next begin(uint64_t now);
 
   State state_ = State::kIdle;
   uint8_t pauses_ = 0, hang_ups_ = 0;
   uint32_t process_ = 0;
-  uint64_t retry_at_ = 0, deadline_ = 0;
+  uint64_t begun_at_ = 0, retry_at_ = 0, deadline_ = 0;
 };
 
 }  // namespace weft::tcp

@@ -110,7 +110,7 @@ TEST(PeerLink, ARejectIsTriedAgainLaterAndLater) {
     EXPECT_LE(pause, 100'000'000u);
     last = pause;
     now = link.retry_at();
-    ASSERT_EQ(link.on_retry(true), Next::kConnect);
+    ASSERT_EQ(link.on_retry(now, true), Next::kConnect);
     ++attempts;
     ASSERT_LT(attempts, 100);
   }
@@ -127,7 +127,7 @@ TEST(PeerLink, WhatCannotBeReachedFailsAtOnce) {
   EXPECT_EQ(link.state(), State::kIdle);
 }
 
-// Who hangs up may only be busy: he is asked for as long as the time allows, later and later.
+// Who hangs up may only be busy: it is asked for as long as the time allows, later and later.
 TEST(PeerLink, AHangUpIsTriedAgainUntilTheTimeIsOver) {
   for (const uint64_t timeout : {uint64_t(1'000'000'000), uint64_t(30'000'000'000), uint64_t(0)}) {
     PeerLink link;
@@ -137,7 +137,7 @@ TEST(PeerLink, AHangUpIsTriedAgainUntilTheTimeIsOver) {
     while (link.on_refused(now, Refusal::kHungUp, true) == Next::kWait) {
       ASSERT_GT(link.retry_at(), now);
       now = link.retry_at();
-      ASSERT_EQ(link.on_retry(true), Next::kConnect);
+      ASSERT_EQ(link.on_retry(now, true), Next::kConnect);
       ASSERT_LT(++attempts, 1000u);
     }
     EXPECT_EQ(link.state(), State::kIdle);
@@ -156,12 +156,12 @@ TEST(PeerLink, NothingIsTriedForNobody) {
   EXPECT_EQ(link.on_refused(0, Refusal::kRejected, false), Next::kNothing);
   EXPECT_EQ(link.state(), State::kIdle);
   link = in_state(State::kBackoff);
-  EXPECT_EQ(link.on_retry(false), Next::kNothing);
+  EXPECT_EQ(link.on_retry(0, false), Next::kNothing);
   EXPECT_EQ(link.state(), State::kIdle);
   // Late news of an attempt that lost is no news.
   link = in_state(State::kUp);
   EXPECT_EQ(link.on_refused(0, Refusal::kRejected, true), Next::kNothing);
-  EXPECT_EQ(link.on_retry(true), Next::kNothing);
+  EXPECT_EQ(link.on_retry(0, true), Next::kNothing);
   EXPECT_EQ(link.state(), State::kUp);
   link.on_lost();
   EXPECT_EQ(link.state(), State::kIdle);
@@ -176,6 +176,7 @@ struct Wire {
     Kind kind;
     uint32_t process = 0;
     int value = 0;
+    uint64_t at = 0;  // arrives
   };
   int ends[2];                      // nodes: [0] asked for it
   std::deque<Packet> to[2];         // towards ends[i]
@@ -194,12 +195,13 @@ class Network {
     Peer &peer = nodes_[size_t(from)].peers[to];
     const int value = next_value_++;
     peer.pending.push_back(value);
-    begin(from, to, peer.link.want(now_, kTimeout));
+    begin(from, to, peer.link.want(now_, timeout_));
     flush(from, to);
   }
 
-  // One thing happens, at random. False: nothing is left to happen.
+  // One thing happens, at random or what is next. False: nothing is left to happen.
   bool step() {
+    if (trip_ns_ != 0) return step_in_time();
     std::vector<std::pair<WirePtr, int>> packets;
     for (const WirePtr &wire : wires_)
       for (int side : {0, 1})
@@ -222,7 +224,7 @@ class Network {
     const WirePtr wire = wires_[random_.below(wires_.size())];
     for (int side : {0, 1}) {
       wire->to[side].clear();
-      if (!wire->closed[side]) wire->to[side].push_back({Wire::kEnd});
+      if (!wire->closed[side]) put(*wire, side, {Wire::kEnd});
     }
   }
 
@@ -241,12 +243,17 @@ class Network {
     wire->ends[0] = as;
     wire->ends[1] = to;
     wire->impostor = true;
-    wire->to[1].push_back({Wire::kRequest, 1 + uint32_t(random_.below(50))});
+    put(*wire, 1, {Wire::kRequest, 1 + uint32_t(random_.below(50))});
     wires_.push_back(wire);
     return wire;
   }
   // Packets are faster than any pause.
   void be_near() { near_ = true; }
+  // All packets need this time one way.
+  void be_far(uint64_t trip_ns) {
+    trip_ns_ = trip_ns;
+    timeout_ = 30'000'000'000;
+  }
   WirePtr stream(int from, int to) { return nodes_[size_t(from)].peers[to].stream; }
 
   void run_until_quiet() {
@@ -278,7 +285,6 @@ class Network {
   size_t wires() const { return wires_.size(); }
 
  private:
-  static constexpr uint64_t kTimeout = 2'000'000'000;
   struct Peer {
     PeerLink link;
     WirePtr attempt, stream, probe;
@@ -290,6 +296,28 @@ class Network {
     std::vector<WirePtr> extra;  // second ends of connections to itself
   };
 
+  // A request follows the two packets with which TCP begins.
+  void put(Wire &wire, int side, Wire::Packet packet) {
+    packet.at = now_ + trip_ns_ * (packet.kind == Wire::kRequest ? 3 : 1);
+    wire.to[side].push_back(packet);
+  }
+  bool step_in_time() {
+    WirePtr first;
+    int side = 0;
+    for (const WirePtr &wire : wires_) {
+      for (int s : {0, 1}) {
+        if (wire->to[s].empty()) continue;
+        if (first != nullptr && first->to[side].front().at <= wire->to[s].front().at) continue;
+        first = wire;
+        side = s;
+      }
+    }
+    if (first == nullptr || first->to[side].front().at > next_retry()) return tick();
+    now_ = std::max(now_, first->to[side].front().at);
+    deliver(first, side);
+    return true;
+  }
+
   void begin(int from, int to, Next next) {
     Peer &peer = nodes_[size_t(from)].peers[to];
     if (next == Next::kFail) give_up(peer);
@@ -297,7 +325,7 @@ class Network {
     auto wire = std::make_shared<Wire>();
     wire->ends[0] = from;
     wire->ends[1] = to;
-    wire->to[1].push_back({Wire::kRequest, nodes_[size_t(from)].process});
+    put(*wire, 1, {Wire::kRequest, nodes_[size_t(from)].process});
     wires_.push_back(wire);
     peer.attempt = wire;
   }
@@ -311,7 +339,7 @@ class Network {
     if (peer.stream == nullptr) return;
     const int there = peer.stream->ends[0] == from ? 1 : 0;
     while (!peer.pending.empty()) {
-      peer.stream->to[there].push_back({Wire::kData, 0, peer.pending.front()});
+      put(*peer.stream, there, {Wire::kData, 0, peer.pending.front()});
       peer.pending.pop_front();
       ++settled_;
     }
@@ -319,7 +347,7 @@ class Network {
   void close(const WirePtr &wire, int side) {
     wire->closed[side] = true;
     wire->to[side].clear();
-    if (!wire->closed[1 - side]) wire->to[1 - side].push_back({Wire::kEnd});
+    if (!wire->closed[1 - side]) put(*wire, 1 - side, {Wire::kEnd});
   }
 
   void deliver(const WirePtr &wire, int side) {
@@ -341,23 +369,23 @@ class Network {
             close_stream(peer, me);
             close_probe(peer);
             peer.link.on_lost();
-            begin(me, other, wanted ? peer.link.want(now_, kTimeout) : Next::kNothing);
+            begin(me, other, wanted ? peer.link.want(now_, timeout_) : Next::kNothing);
             d = peer.link.on_request(other <=> me, packet.process);
           } else if (peer.probe == nullptr) {
             peer.probe = std::make_shared<Wire>();
             peer.probe->ends[0] = me;
             peer.probe->ends[1] = other;
-            peer.probe->to[1].push_back({Wire::kRequest, node.process});
+            put(*peer.probe, 1, {Wire::kRequest, node.process});
             wires_.push_back(peer.probe);
           }
         }
         if (!d.accept) {
-          wire->to[1 - side].push_back({Wire::kReject});
+          put(*wire, 1 - side, {Wire::kReject});
           close(wire, side);
           return;
         }
         if (d.drop_attempt) close_attempt(peer, me);
-        wire->to[1 - side].push_back({Wire::kAccept, node.process});
+        put(*wire, 1 - side, {Wire::kAccept, node.process});
         if (d.second) {
           node.extra.push_back(wire);
         } else {
@@ -399,7 +427,7 @@ class Network {
         } else {
           std::erase(node.extra, wire);
         }
-        if (!wire->closed[1 - side]) wire->to[1 - side].push_back({Wire::kEnd});
+        if (!wire->closed[1 - side]) put(*wire, 1 - side, {Wire::kEnd});
         return;
       case Wire::kData:
         return;
@@ -417,18 +445,22 @@ class Network {
     if (peer.stream != nullptr) close(peer.stream, peer.stream->ends[0] == me ? 0 : 1);
     peer.stream = nullptr;
   }
+  uint64_t next_retry() const {
+    uint64_t at = UINT64_MAX;
+    for (const Node &node : nodes_)
+      for (const auto &[to, peer] : node.peers)
+        if (peer.link.state() == State::kBackoff) at = std::min(at, peer.link.retry_at());
+    return at;
+  }
   // Time goes to the next retry. False: nobody waits.
   bool tick() {
-    uint64_t at = UINT64_MAX;
-    for (Node &node : nodes_)
-      for (auto &[to, peer] : node.peers)
-        if (peer.link.state() == State::kBackoff) at = std::min(at, peer.link.retry_at());
+    const uint64_t at = next_retry();
     if (at == UINT64_MAX) return false;
     now_ = std::max(now_, at);
     for (size_t from = 0; from < nodes_.size(); ++from)
       for (auto &[to, peer] : nodes_[from].peers)
         if (peer.link.state() == State::kBackoff && peer.link.retry_at() <= now_)
-          begin(int(from), to, peer.link.on_retry(!peer.pending.empty()));
+          begin(int(from), to, peer.link.on_retry(now_, !peer.pending.empty()));
     return true;
   }
 
@@ -437,6 +469,7 @@ class Network {
   int next_value_ = 0, settled_ = 0, failed_ = 0;
   uint64_t now_ = 0;
   bool near_ = false;
+  uint64_t trip_ns_ = 0, timeout_ = 2'000'000'000;
   std::vector<Node> nodes_;
   std::vector<WirePtr> wires_;
 };
@@ -516,6 +549,24 @@ TEST(PeerLinkNetwork, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
       EXPECT_NE(network.stream(1 - as, as), impostor);
       EXPECT_EQ(network.failed(), 0);
       if (HasFailure()) FAIL() << "seed " << seed << " as " << as;
+    }
+  }
+}
+
+// Whichever of the two asks again must not be asking always when the other asks back.
+TEST(PeerLinkNetwork, ThePeerItselfGetsItsPlaceHoweverFarItIs) {
+  for (const uint64_t ms : {1, 10, 49, 51, 75, 100, 150, 300}) {
+    for (int as : {0, 1}) {
+      Network network(2, ms);
+      const WirePtr impostor = network.claim(as, 1 - as);
+      network.run_until_quiet();
+      ASSERT_EQ(network.stream(1 - as, as), impostor) << "nobody was there to be asked";
+      network.be_far(ms * 1'000'000);
+      network.send(as, 1 - as);
+      network.run_until_quiet();
+      network.check();
+      EXPECT_EQ(network.failed(), 0);
+      if (HasFailure()) FAIL() << ms << " ms, as " << as;
     }
   }
 }
