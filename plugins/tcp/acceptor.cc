@@ -74,7 +74,7 @@ void Acceptor::on_event(uint32_t) {
     next_look_ = now + pause_ns_;
   }
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    if (strangers_.size() >= max_strangers_) return hold();
+    if (!has_room()) return hold();
     const int fd = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       const int error = errno;
@@ -95,11 +95,17 @@ void Acceptor::on_event(uint32_t) {
 }
 
 // Nobody is refused because many come at once: those behind wait in the kernel's backlog until one
-// of these has finished, or its deadline has passed.
+// of these has finished, its deadline has passed, or the client has room.
 void Acceptor::hold() {
   stats_.add(Stat::kAcceptsHeld);
-  held_ = true;
+  full_ = true;
   engine_.change(*this, 0, 0);
+}
+
+void Acceptor::go_on() {
+  if (!full_ || !has_room()) return;
+  full_ = false;
+  engine_.change(*this, EPOLLIN, EPOLLIN);
 }
 
 void Acceptor::accept_failed(int error) {
@@ -117,19 +123,15 @@ void Acceptor::accept_failed(int error) {
 }
 
 void Acceptor::on_deadline() {
-  if (!held_) engine_.change(*this, EPOLLIN, EPOLLIN);
+  if (!full_) engine_.change(*this, EPOLLIN, EPOLLIN);
 }
 
 void Acceptor::Stranger::on_event(uint32_t) {
-  read();
-}
-
-bool Acceptor::Stranger::read() {
   if (exchange_ != nullptr) {
     int error = 0;
     switch (advance(socket_, *exchange_, error)) {
       case Progress::kWaits:
-        return true;
+        return;
       case Progress::kDone:
         exchange_.reset();
         break;
@@ -137,38 +139,31 @@ bool Acceptor::Stranger::read() {
         WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
                   KeyExchange::text(*exchange_->rejected()));
         say_no();
-        acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
-        return false;
+        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
       case Progress::kFailed:
-        acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
-        return false;
+        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
     }
   }
   for (;;) {
     const std::span<uint8_t> space = reader_.space();
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (n <= 0) {
-      acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
-      return false;
-    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
     reader_.on_read(size_t(n));
     if (auto refusal = reader_.rejected()) {
       WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s", text(*refusal));
-      acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
-      return false;
+      return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
     }
     if (!reader_.done()) continue;
     const ConnectReader request = reader_;
     Acceptor &acceptor = acceptor_;
-    acceptor.client_.on_request(acceptor.forget(*this), request);
-    return false;
+    return acceptor.client_.on_request(acceptor.forget(*this), request);
   }
 }
 
 // To who knows nothing of keys. The end of the connection alone would be taken for the sign of a
-// crowd, and he would come again.
+// crowd, and it would come again.
 void Acceptor::Stranger::say_no() {
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kReject, {}, message);
@@ -180,16 +175,15 @@ void Acceptor::Stranger::say_no() {
   [[maybe_unused]] const ssize_t unread = ::recv(socket_, rest, sizeof rest, MSG_DONTWAIT);
 }
 
-// The deadline is the stranger's. He met it if his request is there, and nobody looked meanwhile.
 void Acceptor::Stranger::on_deadline() {
-  if (read()) acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
+  acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
 }
 
 int Acceptor::forget(Stranger &stranger) {
   engine_.remove(stranger);
   const int fd = stranger.socket_;
   strangers_.erase(stranger.self_);
-  if (std::exchange(held_, false)) engine_.change(*this, EPOLLIN, EPOLLIN);
+  go_on();
   return fd;
 }
 

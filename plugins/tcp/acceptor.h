@@ -6,8 +6,8 @@
 //   WEFT_CHECK(acceptor.bind(local));  WEFT_CHECK(acceptor.listen(backlog));
 //   void on_request(int fd, const ConnectReader &request) override;      // the socket is yours now
 //
-// A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else he sends
-// closes his socket and adds one to a counter. Those for whom there is no place wait in the
+// A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else it sends
+// closes its socket and adds one to a counter. Those for whom there is no place wait in the
 // kernel's backlog. Out of descriptors, it stops accepting for a moment and says so, with the
 // numbers. It answers no request. All with the engine's lock held.
 #ifndef WEFT_PLUGINS_TCP_ACCEPTOR_H
@@ -30,6 +30,9 @@ class Acceptor final : public sdk::Handler {
  public:
   class Client {
    public:
+    // Whether one more request may come in, beside `unfinished` others. Who said no calls go_on()
+    // when there is room.
+    virtual bool takes_more(size_t) { return true; }
     // A request is complete. The descriptor is the client's, the reader is not.
     virtual void on_request(int fd, const ConnectReader &request) = 0;
     // accept() failed for a reason that lasts, said once until it works again.
@@ -62,12 +65,14 @@ class Acceptor final : public sdk::Handler {
   void close();
   // The socket, bound and not listening: the caller's from now on. -1: there is none.
   int release();
+  // The client has room again.
+  void go_on();
 
   void on_event(uint32_t events) override;
   void on_deadline() override;
 
  private:
-  // Somebody who connected and has not finished his request.
+  // Somebody who connected and has not finished its request.
   class Stranger final : public sdk::Handler {
    public:
     Stranger(Acceptor &acceptor, int fd)
@@ -79,19 +84,21 @@ class Acceptor final : public sdk::Handler {
 
    private:
     friend class Acceptor;
-    bool read();  // false: gone, with his request or without
     void say_no();
 
     Acceptor &acceptor_;
     int socket_;
-    std::unique_ptr<KeyExchange> exchange_;  // until he has shown his key
+    std::unique_ptr<KeyExchange> exchange_;  // until it has shown its key
     ConnectReader reader_{ConnectRole::kPassive};
     std::list<Stranger>::iterator self_;
   };
 
+  bool has_room() {
+    return strangers_.size() < max_strangers_ && client_.takes_more(strangers_.size());
+  }
   void hold();
   void accept_failed(int error);
-  int forget(Stranger &stranger);  // gives his socket back
+  int forget(Stranger &stranger);  // gives its socket back
   void dismiss(Stranger &stranger, Stat why);
 
   const weft_instance *const instance_;
@@ -106,7 +113,7 @@ class Acceptor final : public sdk::Handler {
   sdk::SockAddr name_;
   int socket_ = -1;
   bool listening_ = false;
-  bool held_ = false;  // as many strangers as there may be
+  bool full_ = false;  // as many strangers as there may be
   bool failure_told_ = false;
   std::list<Stranger> strangers_;
 };

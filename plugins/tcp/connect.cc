@@ -88,7 +88,7 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
   state_ = State::kConnecting;
   engine_.add(*this, fd, EPOLLOUT, EPOLLOUT);
   if (const uint64_t timeout = domain_.fabric().settings().connect_timeout_ns; timeout != 0)
-    engine_.set_deadline(*this, sdk::now_ns() + timeout);
+    engine_.set_deadline(*this, connect_deadline_ = sdk::now_ns() + timeout);
   return {};
 }
 
@@ -101,6 +101,7 @@ void Endpoint::on_connecting() {
   if (error != 0) return connect_failed(error, {}, error);
   local_ = socket_name(socket_).value_or(local_);
   apply_peer_settings(socket_, domain_.fabric().settings());
+  give_time();
   exchange_ = keys_.exchange(ConnectRole::kActive);
   if (exchange_ == nullptr) return request();
   state_ = State::kProving;
@@ -117,7 +118,7 @@ void Endpoint::prove() {
   const bool refused = progress == Progress::kRefused;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
             refused ? KeyExchange::text(*exchange->rejected())
-                    : "the connection ended before the peer had shown our auth_key: has he one?");
+                    : "the connection ended before the peer had shown our auth_key: has it one?");
   connect_failed(refused ? FI_EACCES : error, {}, FI_EACCES);
 }
 
@@ -129,8 +130,16 @@ void Endpoint::request() {
     return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
   connect_data_ = {};
   state_ = State::kRequested;
+  give_time();
   watch();
   on_requested();
+}
+
+// After a step that was made late, because nobody looked: the peer has not had its time.
+void Endpoint::give_time() {
+  const uint64_t now = sdk::now_ns();
+  if (connect_deadline_ != 0 && now >= connect_deadline_)
+    engine_.set_deadline(*this, now + kLateAnswerNs);
 }
 
 void Endpoint::on_requested() {
@@ -185,8 +194,6 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
 
 void Endpoint::on_deadline() {
   if (state_ < State::kConnecting || state_ > State::kRequested) return;
-  if (is_ready(socket_, state_ == State::kConnecting ? POLLOUT : POLLIN))
-    return engine_.set_deadline(*this, sdk::now_ns() + kLateLookNs);
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
             "is a firewall between?",
@@ -228,7 +235,7 @@ int Endpoint::shutdown(uint64_t flags) {
   sdk::Guard guard(engine_.lock());
   if (state_ != State::kConnected) return not_connected();
   flush_output();
-  // Both sides hear that it is over: whoever shuts down may wait for that before he closes.
+  // Both sides hear that it is over: whoever shuts down may wait for that before it closes.
   disconnect(FI_ECANCELED, true);
   return 0;
 }

@@ -206,8 +206,8 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
       [](struct fid_ep *fid, int held) -> int {
         Endpoint &ep = *Endpoint::from(fid);
         sdk::Guard guard(ep.engine_.lock());
-        ep.held_ = held != 0;
-        if (!ep.held_ && ep.state_ == State::kConnected) ep.continue_stalled();
+        ep.messages_held_ = held != 0;
+        if (!ep.messages_held_ && ep.state_ == State::kConnected) ep.continue_stalled();
         return 0;
       },
   };
@@ -388,7 +388,7 @@ void Endpoint::finish_recv(sdk::PostedRecv *r) {
 }
 
 Verdict Endpoint::take_message(const FrameHeader &header, Target &target) {
-  if (held_) return Verdict::kStall;
+  if (messages_held_) return Verdict::kStall;
   sdk::PostedRecv *r = find_recv(header.payload_size);
   if (r == nullptr) return Verdict::kStall;
   current_recv_ = r;

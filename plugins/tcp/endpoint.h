@@ -159,7 +159,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // Output.
   // An operation for a transfer that starts; null: `rc` says why not.
   Operation *take_operation(ssize_t &rc);
-  // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
+  // FI_RM_ENABLED: who does not read its completions cannot cause more of them.
   static bool has_no_room(const sdk::Cq *cq) { return cq != nullptr && cq->holds_back(); }
 
   // Input.
@@ -182,6 +182,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void prove();
   void request();
   void on_requested();
+  void give_time();
   void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
   // `cause` says more than `error` does: FI_ECONNRESET, the peer hung up in place of an answer.
   void connect_failed(int error, std::string private_data, int cause);
@@ -209,7 +210,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   size_t min_multi_recv_ = kMinMultiRecv;
   // What a layer above calls this endpoint (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
-  bool held_ = false;  // takes no messages
+  bool messages_held_ = false;
   uint64_t holder_ = 0;  // of regions that are for our peer alone
 
   sdk::Pool<Operation> tx_ops_;
@@ -228,6 +229,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Keys keys_;
   std::unique_ptr<KeyExchange> exchange_;  // the same, kProving
   std::vector<uint8_t> connect_data_;
+  uint64_t connect_deadline_ = 0;  // 0: none
 };
 
 }  // namespace weft::tcp

@@ -52,12 +52,13 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
 }
 
 ConnectRequest *Fabric::take(fid_t handle) {
-  for (ConnectRequest *request : requests_) {
-    if (request->base() != handle) continue;
-    requests_.erase(request);
-    return request;
-  }
-  return nullptr;
+  // Anything may be passed in: it is looked for before it is looked at.
+  const auto at = requests_.find(ConnectRequest::from(handle));
+  if (at == requests_.end()) return nullptr;
+  ConnectRequest *request = *at;
+  requests_.erase(at);
+  for (PassiveEndpoint *pep : passive_) pep->on_request_gone();
+  return request;
 }
 
 void Fabric::drop_requests_of(struct fid *pep) {
@@ -66,6 +67,7 @@ void Fabric::drop_requests_of(struct fid *pep) {
     delete request;
     return true;
   });
+  for (PassiveEndpoint *other : passive_) other->on_request_gone();
 }
 
 PassiveEndpoint *Fabric::find_passive(fid_t handle) const {

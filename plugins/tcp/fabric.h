@@ -63,6 +63,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   // none of ours).
   ConnectRequest *take(fid_t handle);
   void drop_requests_of(struct fid *pep);
+  size_t requests() const { return requests_.size(); }
   // The same of passive endpoints, which give their address to an endpoint (fi_endpoint.3).
   void remember(PassiveEndpoint *pep) { passive_.insert(pep); }
   void forget(PassiveEndpoint *pep) { passive_.erase(pep); }

@@ -31,7 +31,7 @@ class Keys {
 
 enum class Progress : uint8_t {
   kWaits,    // for the peer
-  kDone,     // he has the key; all that we had to say is sent
+  kDone,     // it has the key; all that we had to say is sent
   kRefused,  // exchange.rejected() says why
   kFailed,   // the socket: `error`; FI_ECONNREFUSED: the peer closed it
 };

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/socket.h"
@@ -128,8 +129,20 @@ Result<void> PassiveEndpoint::start_listening() {
     acceptor_.close();
     return listening;
   }
+  max_requests_ = std::max<size_t>(descriptor_limit() / 2, 1);
   local_ = acceptor_.name();
   return {};
+}
+
+// Each of them has a descriptor, also while nobody reads the event queue.
+bool PassiveEndpoint::takes_more(size_t unfinished) {
+  if (fabric_.requests() + unfinished < max_requests_) return true;
+  if (fabric_.requests() >= max_requests_ && !std::exchange(crowd_told_, true))
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "%zu connection requests at %s wait for fi_accept or fi_reject, half of what `ulimit "
+              "-n` allows: the next ones wait in the kernel",
+              fabric_.requests(), local_.to_string().c_str());
+  return false;
 }
 
 void PassiveEndpoint::on_accept_failure(int error, const std::string &reason) {

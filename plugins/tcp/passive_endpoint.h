@@ -41,6 +41,8 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
     int fd = -1;
   };
   Result<Address> give_address();
+  // One of the fabric's requests was answered. The same.
+  void on_request_gone() { acceptor_.go_on(); }
 
  private:
   PassiveEndpoint(Fabric &fabric, sdk::InfoList info, void *context);
@@ -48,6 +50,7 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
 
   Result<void> start_listening();
   // Acceptor::Client
+  bool takes_more(size_t unfinished) override;
   void on_request(int fd, const ConnectReader &request) override;
   void on_accept_failure(int error, const std::string &reason) override;
 
@@ -57,6 +60,8 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   sdk::Eq *eq_ = nullptr;
   int backlog_;
   bool taken_ = false;  // an endpoint has its address
+  bool crowd_told_ = false;
+  size_t max_requests_ = 0;  // of the fabric, that nobody answered yet
   Acceptor acceptor_;
 };
 

@@ -610,7 +610,6 @@ void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) 
 }
 
 void Peer::stream_ended(PeerStream &which) {
-  --streams;
   if (leaving == &which) leaving = nullptr;
   if (stream == &which) {
     stream = nullptr;
@@ -655,7 +654,7 @@ Result<void> Attempt::connect() {
   const Settings &settings = peer_.endpoint.settings();
   const std::string to = peer_.address.to_string();
   WEFT_TRY(const int fd, open_socket(peer_.address.family(), settings));
-  // The peer knows us by the address that he sees, so it must be the endpoint's.
+  // The peer knows us by the address that it sees, so it must be the endpoint's.
   sdk::SockAddr from = peer_.endpoint.name();
   if (!from.is_any() && from.family() == peer_.address.family()) {
     from.set_port(0);
@@ -675,8 +674,8 @@ Result<void> Attempt::connect() {
   answer_ = ConnectReader(ConnectRole::kActive);
   sdk::Engine &engine = peer_.endpoint.engine();
   engine.add(*this, fd, EPOLLOUT, EPOLLOUT);
-  engine.set_deadline(
-      *this, probe_ ? sdk::now_ns() + settings.handshake_timeout_ns : peer_.link.deadline());
+  deadline_ = probe_ ? sdk::now_ns() + settings.handshake_timeout_ns : peer_.link.deadline();
+  engine.set_deadline(*this, deadline_);
   return {};
 }
 
@@ -709,6 +708,17 @@ void Attempt::on_event(uint32_t) {
   on_connected();
 }
 
+short Attempt::awaited() const {
+  return requested_ || exchange_ != nullptr ? POLLIN : POLLOUT;
+}
+
+// After a step that was made late, because nobody looked: the peer has not had its time.
+void Attempt::give_time() {
+  const uint64_t now = sdk::now_ns();
+  if (deadline_ != 0 && now >= deadline_)
+    peer_.endpoint.engine().set_deadline(*this, now + kLateAnswerNs);
+}
+
 void Attempt::on_connected() {
   Peer &peer = peer_;
   int error = 0;
@@ -718,6 +728,7 @@ void Attempt::on_connected() {
   if (error != 0)
     return failed(
         error == ECONNRESET ? PeerLink::Refusal::kHungUp : PeerLink::Refusal::kUnreachable, error);
+  give_time();
   exchange_ = peer.endpoint.keys().exchange(ConnectRole::kActive);
   if (exchange_ == nullptr) return request();
   peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
@@ -732,7 +743,7 @@ void Attempt::prove() {
   if (progress == Progress::kDone) return request();
   const bool refused = progress == Progress::kRefused;
   warn(refused ? KeyExchange::text(*exchange->rejected())
-               : "the connection ended before the peer had shown our auth_key: has he one?");
+               : "the connection ended before the peer had shown our auth_key: has it one?");
   failed(PeerLink::Refusal::kUnreachable, refused ? FI_EACCES : error);
 }
 
@@ -746,6 +757,7 @@ void Attempt::request() {
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
   requested_ = true;
+  give_time();
   peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
   on_answer();
 }
@@ -769,7 +781,7 @@ void Attempt::on_answer() {
     // A reject that says nothing is for good; all others repeat the request (wire sheet, 10.2).
     if (!answer_.private_bytes().empty())
       return failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
-    warn("refused: has he an auth_key that we lack?");
+    warn("refused: has it an auth_key that we lack?");
     return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
   }
   const auto hello = parse_hello(answer_.private_bytes());
@@ -799,8 +811,6 @@ void Attempt::on_deadline() {
     peer.endpoint.check(peer);
     return;
   }
-  if (is_ready(socket_, requested_ || exchange_ != nullptr ? POLLIN : POLLOUT))
-    return peer.endpoint.engine().set_deadline(*this, sdk::now_ns() + kLateLookNs);
   if (probe_) return failed(PeerLink::Refusal::kUnreachable, FI_ETIMEDOUT);
   WEFT_WARN(peer.endpoint.instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "

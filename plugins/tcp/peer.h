@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What an FI_EP_RDM endpoint keeps about one peer, from the first use on: how to get a stream to
-// him (Peer, Attempt), and the stream while there is one (PeerStream).
+// it (Peer, Attempt), and the stream while there is one (PeerStream).
 //
 //   Peer *peer = endpoint.peer_at(index);
 //   peer->launch(*op);                  // now, or when there is a stream; connects if need be
@@ -82,9 +82,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Nothing is on its way in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
-  // The last word from here: what the peer still sends is taken, until he ends too. `hurry`: for as
+  // The last word from here: what the peer still sends is taken, until it ends too. `hurry`: for as
   // long as a handshake may take.
-  void say_goodbye(bool hurry = false);
+  void say_goodbye(bool hurry);
   // Looks whether the peer's side is closed, and ends the stream if so.
   bool is_over();
   // Somebody says that the peer was restarted: the kernel asks its host, which knows.
@@ -185,11 +185,13 @@ class Attempt final : public sdk::Handler {
   void wait_until(uint64_t at_ns);
   bool connecting() const { return socket_ >= 0; }
   int socket() const { return socket_; }
+  short awaited() const;  // by poll(): POLLIN or POLLOUT
 
   void on_event(uint32_t events) override;
   void on_deadline() override;
 
  private:
+  void give_time();
   void on_connected();
   void prove();
   void request();
@@ -201,6 +203,7 @@ class Attempt final : public sdk::Handler {
   const bool probe_;
   int socket_ = -1;
   bool requested_ = false;
+  uint64_t deadline_ = 0;                  // 0: none
   std::unique_ptr<KeyExchange> exchange_;  // until both have shown their key
   ConnectReader answer_{ConnectRole::kActive};
 };
@@ -237,7 +240,7 @@ class Peer {
   const sdk::SockAddr address;
   bool is_named() const { return source < sdk::Matcher::kFirstUnnamed; }
 
-  uint32_t source;                // index in the address vector, or a number of his own
+  uint32_t source;                // index in the address vector, or a number of its own
   std::vector<uint32_t> indices;  // that lead here
   PeerLink link;
   PeerStream *stream = nullptr;   // what is sent goes there

@@ -89,7 +89,7 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
-  // Who does not say what he wants gets an endpoint that needs no connection, as from stock.
+  // Who does not say what it wants gets an endpoint that needs no connection, as from stock.
   for (enum fi_ep_type type : {FI_EP_RDM, FI_EP_MSG})
     for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, type, query));
   return list;

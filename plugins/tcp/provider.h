@@ -57,7 +57,7 @@ inline constexpr weft_param kAll[] = {
                     0, INT64_MAX),
     sdk::size_param("max_saved_per_peer", "32M",
                     "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "
-                    "posted; beyond that his connection is not read",
+                    "posted; beyond that its connection is not read",
                     0, INT64_MAX),
     sdk::size_param("max_saved", "512M",
                     "the same of all peers of an endpoint; of those that are not in its address "

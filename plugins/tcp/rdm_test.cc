@@ -4,6 +4,7 @@
 // remains when a peer goes.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,92 +17,20 @@
 #include <set>
 #include <thread>
 
-#include "tests/conformance/rdm_harness.h"
+#include "plugins/tcp/test_node.h"
+#include "plugins/tcp/wire/connect_message.h"
+#include "plugins/tcp/wire/rdm_message.h"
 
 namespace weft::conformance {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
-
 using rdm::Completion, rdm::Options;
-
-Options defaults() {
-  Options options;
-  options.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE | FI_DIRECTED_RECV;
-  options.threading = FI_THREAD_SAFE;
-  options.progress = FI_PROGRESS_MANUAL;
-  options.one_cq = true;
-  return options;
-}
-
-// At the address of one who is gone; port 0: at any.
-Options defaults_at(const sockaddr_in &address) {
-  Options options = defaults();
-  if (address.sin_port != 0) options.service = std::to_string(ntohs(address.sin_port));
-  return options;
-}
-
-// An application with one endpoint, whose completions are taken by context.
-class Node : public rdm::Node {
- public:
-  explicit Node(const Options &options = defaults()) : rdm::Node(options), cq(tx_cq) {
-    const std::string bytes = rdm::Node::name();
-    std::memcpy(&name, bytes.data(), std::min(bytes.size(), sizeof name));
-  }
-
-  fi_addr_t insert(const sockaddr_in &address) {
-    return rdm::Node::insert({reinterpret_cast<const char *>(&address), sizeof address});
-  }
-  fi_addr_t insert(const Node &peer) { return insert(peer.name); }
-
-  // Reads what there is.
-  void progress() {
-    while (const auto completion = rdm::poll(cq)) done.push_back(*completion);
-  }
-  std::optional<Completion> take(const void *context) {
-    for (auto i = done.begin(); i != done.end(); ++i) {
-      if (i->context != context) continue;
-      const Completion completion = *i;
-      done.erase(i);
-      return completion;
-    }
-    return {};
-  }
-
-  fid_cq *const cq;
-  sockaddr_in name{};
-  std::deque<Completion> done;
-};
-
-using Nodes = std::initializer_list<Node *>;
-
-bool until(Nodes nodes, const std::function<bool()> &predicate,
-           std::chrono::milliseconds time = kPatience) {
-  for (const Deadline deadline(time); !deadline.passed();) {
-    if (predicate()) return true;
-    for (Node *node : nodes) node->progress();
-  }
-  return predicate();
-}
-
-// The completion of `context` at `node`, while all make progress.
-Completion wait(Node &node, const void *context, Nodes nodes, const char *file = __builtin_FILE(),
-                int line = __builtin_LINE()) {
-  std::optional<Completion> entry;
-  if (!until(nodes, [&] { return (entry = node.take(context)).has_value(); }))
-    throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": no completion");
-  return *entry;
-}
-
-void *mark(size_t n) {
-  return reinterpret_cast<void *>(n + 1);
-}
 
 // ---- exchange ----
 
 class RdmModes : public ::testing::TestWithParam<int> {};
 
-// Everybody sends to everybody, himself too, before anybody has made any progress.
+// Everybody sends to everybody, itself too, before anybody has made any progress.
 TEST_P(RdmModes, EverybodyToEverybodyAtOnce) {
   Options options = defaults();
   if (GetParam() == 1) options.threading = FI_THREAD_DOMAIN;
@@ -506,7 +435,7 @@ TEST(Rdm, AMessageBeyondTheLimitsWaitsForASharedReceive) {
   }
 }
 
-// The data of an announced message comes behind what the receiver has no more room for. He who
+// The data of an announced message comes behind what the receiver has no more room for. Whoever
 // waits for it must get it.
 TEST(Rdm, AnAnnouncedMessageOvertakesWhatHasNoPlace) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=40K", "FI_TCP_TX_SIZE=2000"})) return;
@@ -563,7 +492,7 @@ TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
   EXPECT_EQ(got.len, 99u);
   EXPECT_EQ(got.source, a_at_b);
 
-  // Removed, he is a stranger again; his index is another's.
+  // Removed, it is a stranger again; its index is another's.
   must(fi_av_remove(b.av, const_cast<fi_addr_t *>(&c_at_b), 1, 0));
   Node d;
   const fi_addr_t d_at_b = b.insert(d);
@@ -716,7 +645,7 @@ TEST(Rdm, WhatWaitsForAStreamIsBounded) {
   EXPECT_EQ(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, nullptr), -FI_EAGAIN);
   EXPECT_FALSE(until(
       {&a}, [&] { return !a.done.empty(); }, std::chrono::milliseconds(20)));
-  // He goes away: all of them fail, and only then is there room.
+  // It goes away: all of them fail, and only then is there room.
   ::close(mute);
   for (size_t i = 0; i < 16; ++i) EXPECT_NE(wait(a, mark(i), {&a}).err, 0);
   must(fi_tsend(a.ep, out.data(), 10, nullptr, to, 1, mark(20)));
@@ -825,8 +754,8 @@ TEST(Rdm, ConnectionsBeyondTheLimitAreClosedAndMadeAgain) {
   EXPECT_GE(most, 2u * 3);
 }
 
-// Kill one of four in the middle of traffic: the others are told about him only, go on among
-// themselves, and reach him when he is back.
+// Kill one of four in the middle of traffic: the others are told about it only, go on among
+// themselves, and reach it when it is back.
 TEST(Rdm, KilledInTheMiddleOfTraffic) {
   if (!in_fresh_process()) return;
   enum : uint64_t { kGo = 1 };
@@ -859,7 +788,7 @@ TEST(Rdm, KilledInTheMiddleOfTraffic) {
       must(fi_tsend(node->ep, out.data(), kSize, nullptr, index, 1, mark(1)));
       EXPECT_EQ(wait(*node, mark(1), {&a, &b}).err, 0);
     }
-    // Nobody receives these: they are in flight when he dies.
+    // Nobody receives these: they are in flight when it dies.
     for (size_t i = 0; i < 5; ++i)
       must(fi_tsend(node->ep, out.data(), kSize, nullptr, index, 2, mark(2)));
   }
@@ -933,7 +862,7 @@ TEST(Rdm, RandomTrafficAndRestarts) {
       auto *receive = static_cast<Receive *>(e.context);
       ASSERT_TRUE(receive->posted);
       receive->posted = false;
-      if (e.err != 0) continue;  // his sender went away in the middle
+      if (e.err != 0) continue;  // its sender went away in the middle
       ++arrived;
       // The tag says what it is: where in the source it begins, and how long it is.
       ASSERT_EQ(e.len, e.tag >> 8);
@@ -1000,6 +929,57 @@ TEST(Rdm, RandomTrafficAndRestarts) {
   EXPECT_TRUE(over);
   EXPECT_GT(arrived, 500u);
   EXPECT_LT(failed, arrived);
+}
+
+// ---- time ----
+
+TEST(Rdm, AComputationMayTakeLongerThanTheTimeToConnect) {
+  if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=50"})) return;
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  const Bytes out = pattern(100, 1);
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 1, mark(1)));
+  for (const Deadline computation(std::chrono::milliseconds(100)); !computation.passed();) {
+  }
+  EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+}
+
+// A peer that is busy hangs up, and is asked again: also by one that closes.
+TEST(Rdm, WhatIsInjectedWaitsForAnotherTry) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  must(::bind(fd, reinterpret_cast<sockaddr *>(&at), sizeof at));
+  must(::listen(fd, 8));
+  must(::getsockname(fd, reinterpret_cast<sockaddr *>(&at), &size));
+  std::string heard;
+  std::thread peer([&] {
+    const auto next = [&] {
+      pollfd p{fd, POLLIN, 0};
+      return ::poll(&p, 1, 5000) > 0 ? ::accept(fd, nullptr, nullptr) : -1;
+    };
+    ::close(next());
+    const int again = next();
+    if (again < 0) return;
+    std::array<uint8_t, tcp::kMaxConnectSize> accept;
+    const size_t n = tcp::encode_connect(
+        tcp::ConnectType::kAccept,
+        tcp::encode_hello({.version = tcp::answer_to(tcp::kRdmVersion), .port = 1}), accept);
+    char bytes[4096];
+    ssize_t got = ::recv(again, bytes, tcp::kConnectHeaderSize + tcp::kHelloSize, MSG_WAITALL);
+    ::send(again, accept.data(), n, MSG_NOSIGNAL);
+    while ((got = ::recv(again, bytes, sizeof bytes, 0)) > 0) heard.append(bytes, size_t(got));
+    ::close(again);
+  });
+  {
+    Node a;
+    must(fi_tinject(a.ep, "the last word", 13, a.insert(at), 1));
+  }
+  peer.join();
+  ::close(fd);
+  EXPECT_NE(heard.find("the last word"), std::string::npos);
 }
 
 }  // namespace

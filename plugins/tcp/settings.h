@@ -27,7 +27,7 @@ struct Settings {
   std::vector<std::string> interfaces;  // patterns; empty: all
   std::string auth_key_file;            // the key of who is opened without one; empty: none
   uint64_t connect_timeout_ns = 0;      // from fi_connect to the peer's answer; 0: none
-  uint64_t handshake_timeout_ns = 0;    // for a stranger to finish his request
+  uint64_t handshake_timeout_ns = 0;    // for a stranger to finish its request
   int close_linger_ms = 0;              // how long fi_close waits for injected data to leave
   int backlog = 0;
   size_t max_handshakes = 0;  // strangers that may be in the middle of their request
@@ -52,7 +52,7 @@ enum class Stat {
   kConnectionsAccepted,
   kConnectionsRefusedVersion,  // a connection message that is not ours: a port scan, another
                                // protocol
-  kConnectionsRefusedTimeout,  // a stranger that never finished his request
+  kConnectionsRefusedTimeout,  // a stranger that never finished its request
   kConnectionsRefusedKey,      // a stranger without our auth_key
   kAcceptsHeld,                // as many unfinished requests as allowed: the next ones waited
   kAcceptFailures,             // EMFILE and the like

@@ -2,7 +2,6 @@
 #include "plugins/tcp/socket.h"
 
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,11 +10,6 @@
 #include <cstring>
 
 namespace weft::tcp {
-
-bool is_ready(int fd, short events) {
-  pollfd p{fd, events, 0};
-  return ::poll(&p, 1, 0) > 0;
-}
 
 std::string descriptor_error(int error) {
   if (error == EMFILE) {

@@ -24,11 +24,8 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = fa
 using sdk::socket_name;
 using sdk::socket_peer;
 
-// Whether there is something to read, or room to write (POLLIN, POLLOUT): at a deadline it may be
-// that nobody looked, and what came in time counts.
-bool is_ready(int fd, short events);
-// How much later such a deadline is.
-inline constexpr uint64_t kLateLookNs = 1'000'000'000;
+// What a peer has for its next answer if its last one was looked at too late.
+inline constexpr uint64_t kLateAnswerNs = 1'000'000'000;
 
 // "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror
 // otherwise.

@@ -49,7 +49,7 @@
 
 namespace weft::tcp {
 
-inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe him
+inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe it
 
 // FI_COMMIT_COMPLETE: what lies in a mapped file is on its medium when this returns (FI_RMA_PMEM);
 // of other memory it is none of our business.

@@ -149,15 +149,19 @@ void UnconnectedEndpoint::linger() {
   for (;;) {
     engine_.progress();
     waiting.clear();
+    bool will_connect = false;
     for (PeerStream *stream : streams_)
       if (stream->drains()) waiting.push_back({stream->socket(), POLLOUT, 0});
-    for (auto &[address, peer] : peers_)
-      if (!peer->pending.empty() && peer->attempt != nullptr && peer->attempt->connecting())
-        waiting.push_back({peer->attempt->socket(), POLLIN, 0});
+    for (auto &[address, peer] : peers_) {
+      if (peer->pending.empty() || peer->attempt == nullptr) continue;
+      will_connect = true;
+      if (peer->attempt->connecting())
+        waiting.push_back({peer->attempt->socket(), peer->attempt->awaited(), 0});
+    }
     const uint64_t now = sdk::now_ns();
-    if (waiting.empty() || now >= end) return;
-    // The engine does the work; this only waits until there may be some. A peer who has to connect
-    // to us instead is no descriptor of these, hence the bound.
+    if ((waiting.empty() && !will_connect) || now >= end) return;
+    // The engine does the work; this only waits until there may be some. A peer that is asked again
+    // later, or has to connect to us instead, is no descriptor of these, hence the bound.
     ::poll(waiting.data(), nfds_t(waiting.size()),
            int(std::min<uint64_t>((end - now) / 1'000'000u + 1, 10)));
   }
@@ -205,7 +209,6 @@ Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t in
     if (source == sdk::Av::kNone)
       source = sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff);
     place = std::make_unique<Peer>(*this, address, source);
-    if (!place->is_named()) ++unnamed_;
   }
   return place.get();
 }
@@ -230,19 +233,23 @@ void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
   peer.source = source;
   if (peer.is_named() == was_named) return;
   if (was_named) {
-    ++unnamed_;
+    unnamed_streams_ += peer.streams;
     unnamed_bytes_ += peer.arrived_bytes;
   } else {
-    --unnamed_;
+    unnamed_streams_ -= peer.streams;
     unnamed_bytes_ -= peer.arrived_bytes;
   }
 }
 
-// Somebody who comes by himself. Null: there is no room for him now.
+// Somebody who comes unasked. Null: there is no room for it now. Of a peer that has gone only its
+// messages are left: when it comes back it needs a place as others do.
 Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
+  const bool full = unnamed_streams_ >= max_unnamed_;
   const auto known = peers_.find(address);
-  if (known != peers_.end()) return known->second.get();
-  const bool full = unnamed_ >= max_unnamed_;
+  if (known != peers_.end()) {
+    Peer &peer = *known->second;
+    if (!full || peer.is_named() || peer.streams != 0) return &peer;
+  }
   const uint32_t index = names_sources_ || full ? av()->find(address) : sdk::Av::kNone;
   if (index != sdk::Av::kNone) return peer_at(index);
   if (full) {
@@ -259,8 +266,8 @@ void UnconnectedEndpoint::make_room_for_a_stranger() {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
               "%zu peers that are not in the address vector are connected, and more come: those "
               "idle for longest are closed (max_unnamed_peers, and half of `ulimit -n`)",
-              unnamed_);
-  if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle, /*hurry=*/true);
+              unnamed_streams_);
+  if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle);
 }
 
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
@@ -268,7 +275,7 @@ void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &ad
   try {
     peer_at(index);
   } catch (const std::bad_alloc &) {
-    // He keeps the number that he has until somebody sends to him.
+    // It keeps the number that it has until somebody sends to it.
   }
 }
 
@@ -298,7 +305,6 @@ void UnconnectedEndpoint::clean_up() {
     std::erase(idle_, peer);
     if (!peer->is_idle()) continue;
     for (uint32_t index : peer->indices) table_.set(index, nullptr);
-    if (!peer->is_named()) --unnamed_;
     peers_.erase(peer->address);
   }
 }
@@ -329,8 +335,9 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, ByteOrder order
   stream->place = streams_.size();
   streams_.push_back(stream.get());
   ++peer.streams;
+  if (!peer.is_named()) ++unnamed_streams_;
   if (settings().max_connections != 0 && streams_.size() > settings().max_connections) {
-    if (PeerStream *idle = longest_idle(/*unnamed_only=*/false)) close_idle(*idle, false);
+    if (PeerStream *idle = longest_idle(/*unnamed_only=*/false)) close_idle(*idle);
   }
   return stream.release();
 }
@@ -340,6 +347,8 @@ void UnconnectedEndpoint::bury(PeerStream &stream) {
   streams_[stream.place]->place = stream.place;
   streams_.pop_back();
   std::erase(stalled_, &stream);
+  --stream.peer().streams;
+  if (!stream.peer().is_named()) --unnamed_streams_;
   buried_.emplace_back(&stream);
   engine_.mark_dirty(*this);
 }
@@ -356,13 +365,14 @@ PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
   return oldest;
 }
 
-void UnconnectedEndpoint::close_idle(PeerStream &stream, bool hurry) {
+// Somebody whom nobody named keeps no place by not ending, too.
+void UnconnectedEndpoint::close_idle(PeerStream &stream) {
   Peer &peer = stream.peer();
   peer.stream = nullptr;
   peer.probe.reset();
   peer.leaving = &stream;
   peer.link.on_lost();
-  stream.say_goodbye(hurry);
+  stream.say_goodbye(/*hurry=*/!peer.is_named());
 }
 
 void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
@@ -498,7 +508,8 @@ Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload, bool urgent) {
   saved->bytes = reinterpret_cast<char *>(saved + 1);
   ++peer.saved;
   count_claimed(*saved, cost);
-  count_arrived(*saved, sizeof(Saved));
+  // A peer that nobody named may be there only for this.
+  count_arrived(*saved, sizeof(Saved) + (peer.is_named() ? 0 : sizeof(Peer)));
   return saved;
 }
 
@@ -613,7 +624,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   Peer *peer = incoming_peer(*remote);
   if (peer == nullptr) return reject(true);
   if (peer->leaving != nullptr) {
-    // What he sent on the old stream comes first; he asks again.
+    // What it sent on the old stream comes first; it asks again.
     peer->leaving->read_out();
     if (peer->leaving != nullptr) return reject(true);
   }

@@ -133,7 +133,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void look_again() { engine_.mark_dirty(*this); }  // at what is stalled
   PeerStream *make_stream(Peer &peer, int fd, ByteOrder order, EndpointKind kind);
   void bury(PeerStream &stream);
-  void check(Peer &peer);  // forgets him later, if nothing is left to remember
+  void check(Peer &peer);  // forgets it later, if nothing is left to remember
   void drop_region(const sdk::Mr &mr);
 
   // ---- ReceiverSink ----
@@ -158,7 +158,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void set_source(Peer &peer, uint32_t source);
   PeerStream *longest_idle(bool unnamed_only) const;
   void make_room_for_a_stranger();
-  void close_idle(PeerStream &stream, bool hurry);
+  void close_idle(PeerStream &stream);
   void resume_stalled();
   void linger();
   void clean_up();
@@ -184,7 +184,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   uint32_t next_unnamed_ = 0;
   uint64_t saved_bytes_ = 0;    // that arrived
   uint64_t unnamed_bytes_ = 0;  // of these, those of peers that are not in the address vector
-  size_t unnamed_ = 0, max_unnamed_ = 0;  // such peers
+  size_t unnamed_streams_ = 0, max_unnamed_ = 0;  // connections with such peers
   bool refusal_told_ = false;
   PeerTable table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;

@@ -21,7 +21,7 @@
 
 namespace weft::tcp::fuzz {
 
-// What a stranger may know of the endpoint that he talks to.
+// What a stranger may know of the endpoint that it talks to.
 struct Known {
   uint64_t address = 0, key = 0;  // of a region of 4 KiB
   size_t read_length = 0;         // of what the application read last

@@ -30,7 +30,7 @@ class KeyExchange {
  public:
   enum class Refusal : uint8_t {
     kNoKey,     // the peer began with something else
-    kOtherKey,  // his code is wrong
+    kOtherKey,  // its code is wrong
   };
   static const char *text(Refusal refusal) noexcept;
 

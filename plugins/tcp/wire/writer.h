@@ -63,7 +63,7 @@ class SendItem {
   }
 
   std::span<const iovec> vectors() const { return {head_.split.iov, count_}; }  // from add()
-  // The header was set for a peer of our byte order, before it was known that he has the other.
+  // The header was set for a peer of our byte order, before it was known that it has the other.
   void set_order(ByteOrder order) {
     if (order == ByteOrder::kNative) return;
     const auto header = parse_header({head_.bytes, head_.bytes[detail::kHeaderSizeAt]},

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Passive endpoints among strangers, and connections of those who look late.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "plugins/tcp/test_stranger.h"
+#include "tests/conformance/harness.h"
+
+namespace weft::conformance {
+namespace {
+
+sockaddr_in address_of(const Listener &listener) {
+  const std::string bytes = listener.address();
+  sockaddr_in in{};
+  std::memcpy(&in, bytes.data(), std::min(bytes.size(), sizeof in));
+  return in;
+}
+
+// Who looks whether there is something, and does not read it.
+TEST(Listen, RequestsThatNobodyReadsWaitInTheKernel) {
+  if (!in_fresh_process()) return;
+  limit_descriptors(256);
+  Options options;
+  options.eq = Options::eq_attr(FI_WAIT_FD);
+  Side side(options);
+  side.open(options_info(options).get());
+  Listener listener(side);
+  constexpr int kCount = 400;
+  Crowd crowd(address_of(listener), kCount, [](int) { return std::string(); });
+  fid *fids[] = {side.eq.fid()};
+  const auto look = [&] { fi_trywait(side.fabric, fids, 1); };
+  ASSERT_TRUE(until(
+      [&] {
+        look();
+        return crowd.is_there();
+      },
+      {}));
+  for (int i = 0; i < 100; ++i) look();
+  EXPECT_LT(count_descriptors(), 200);
+  // In the end all of them are read, and answered.
+  int requests = 0;
+  EXPECT_TRUE(until(
+      [&] {
+        while (const auto event = poll_eq(side.eq)) {
+          EXPECT_EQ(event->type, uint32_t(FI_CONNREQ)) << event->err;
+          if (event->type != FI_CONNREQ) return false;
+          ++requests;
+          must(fi_reject(listener.pep, event->info->handle, nullptr, 0));
+        }
+        return requests == kCount;
+      },
+      {&side}))
+      << requests;
+}
+
+// The time to connect is the peer's. That nobody here looked at its answer is not its fault.
+TEST(Connect, AComputationMayTakeLongerThanTheTimeToConnect) {
+  if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=50"})) return;
+  Side active, passive;
+  for (Side *side : {&active, &passive}) side->open(options_info({}).get());
+  Listener listener(passive);
+  active.make_endpoint(active.info.get());
+  must(fi_connect(active.ep, listener.address().data(), nullptr, 0));
+  for (const Deadline computation(std::chrono::milliseconds(100)); !computation.passed();) {
+  }
+  const Event request = next_request(passive, {&active, &passive});
+  passive.make_endpoint(request.info.get());
+  must(fi_accept(passive.ep, nullptr, 0));
+  EXPECT_EQ(wait_event(active.eq, {&active, &passive}).type, uint32_t(FI_CONNECTED));
+}
+
+}  // namespace
+}  // namespace weft::conformance

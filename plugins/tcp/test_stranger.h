@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Raw sockets that say what they like to an endpoint of tcp, one by one or in a crowd.
+//
+//   Stranger stranger(address, hello(port, process));   // FI_EP_RDM; "": FI_EP_MSG
+//   stranger.message(8, 8);
+//   Crowd crowd(address, 600, [](int i) { return hello(uint16_t(1 + i), 1); });
+//
+// Not for peers that keep to the protocol.
+#ifndef WEFT_PLUGINS_TCP_TEST_STRANGER_H
+#define WEFT_PLUGINS_TCP_TEST_STRANGER_H
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weft::conformance {
+
+template <class T>
+std::string little(T value) {
+  return {reinterpret_cast<const char *>(&value), sizeof value};
+}
+template <class T>
+std::string big(T value) {
+  const std::string bytes = little(value);
+  return {bytes.rbegin(), bytes.rend()};
+}
+
+// Of the process behind a port of this host.
+inline std::string hello(uint16_t port, uint32_t process) {
+  return std::string("\1\0", 2) + big(port) + big(process);
+}
+
+class Stranger {
+ public:
+  // Connects, and asks with this private data.
+  Stranger(const sockaddr_in &to, const std::string &data) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd_ < 0 || ::connect(fd_, reinterpret_cast<const sockaddr *>(&to), sizeof to) != 0)
+      throw std::runtime_error(std::string("connect: ") + strerror(errno));
+    say(std::string("\3\0", 2) + big(uint16_t(data.size())) + std::string(20, '\0') +
+        little(uint64_t(1)) + data);
+  }
+  ~Stranger() { ::close(fd_); }
+  Stranger(const Stranger &) = delete;
+  Stranger &operator=(const Stranger &) = delete;
+
+  void say(const std::string &bytes) {
+    [[maybe_unused]] const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // A message of which `sent` bytes come.
+  void message(uint64_t length, size_t sent) {
+    say(std::string("\3\0\0\0\0\0\20\0", 8) + little(uint64_t(16 + length)) +
+        std::string(sent, 'x'));
+  }
+  // What it was answered, if it was: 1 accept, 6 reject, 0 the end.
+  std::optional<int> answer() {
+    uint8_t bytes[40];
+    const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0) return {};
+    return n < 2 ? 0 : bytes[1];
+  }
+
+ private:
+  int fd_;
+};
+
+// How many descriptors this process may have; more than may be had: so many.
+inline void limit_descriptors(rlim_t count) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min(count, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A process that holds many connections, none of which says more than its request.
+class Crowd {
+ public:
+  Crowd(const sockaddr_in &to, int count, const std::function<std::string(int)> &data) {
+    int ready[2];
+    if (::pipe(ready) != 0 || ::pipe(end_) != 0) throw std::runtime_error("pipe");
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(end_[1]);
+      limit_descriptors(4096);
+      for (int i = 0; i < count; ++i) {
+        try {
+          new Stranger(to, data(i));  // until the process ends
+        } catch (const std::exception &) {
+          break;
+        }
+      }
+      char byte = 'x';
+      [[maybe_unused]] ssize_t n = ::write(ready[1], &byte, 1);
+      n = ::read(end_[0], &byte, 1);
+      _exit(0);
+    }
+    ::close(ready[1]);
+    ::close(end_[0]);
+    ready_ = ready[0];
+  }
+  ~Crowd() {
+    ::close(end_[1]);
+    ::close(ready_);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+  }
+  Crowd(const Crowd &) = delete;
+  Crowd &operator=(const Crowd &) = delete;
+  bool is_there() const {
+    pollfd p{ready_, POLLIN, 0};
+    return ::poll(&p, 1, 0) > 0;
+  }
+
+ private:
+  int end_[2], ready_ = -1;
+  pid_t child_ = -1;
+};
+
+}  // namespace weft::conformance
+
+#endif
