@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       }
       case 6:
         now = std::max(now, link.retry_at());
-        FUZZ_CHECK((link.on_retry(argument != 0) == Next::kConnect) ==
+        FUZZ_CHECK((link.on_retry(now, argument != 0) == Next::kConnect) ==
                    (before == State::kBackoff && argument != 0));
         break;
       default:
