@@ -152,7 +152,7 @@ void Core::unlist(Peer &peer) {
   --unnamed_;
 }
 
-// Whether nothing is lost with it. A stock peer that has talked to us remembers his numbers for
+// Whether nothing is lost with it. A stock peer that has talked to us remembers its numbers for
 // ever, and could not begin again.
 bool Core::may_go(const Peer &peer) const {
   return peer.conversation != nullptr && !peer.losing && peer.first == nullptr && peer.saved == 0 &&
@@ -288,7 +288,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     }
   }
   if (peer->conversation != nullptr && !peer->losing) {
-    if (peer->weft == nullptr && op.kind == TxOp::Kind::kAtomic &&
+    if (peer->weft == nullptr && peer->proven && op.kind == TxOp::Kind::kAtomic &&
         !sdk::stock_executes(op.op, op.datatype))
       return -FI_EOPNOTSUPP;
     peer->conversation->start(op);
@@ -533,7 +533,7 @@ void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> data
     }
     return;
   }
-  // He may be about to begin; but we do not wait for that when we go.
+  // It may be about to begin; but we do not wait for that when we go.
   if (!asked || !parting_) return;
   peer.state = State::kIdle;
   peer.cookie = 0;

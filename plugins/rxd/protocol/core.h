@@ -66,9 +66,9 @@ struct Pools;
 struct Peer {
   sdk::SockAddr address;
   Path *path = nullptr;
-  uint32_t number = 0;        // ours for him, >= 1: connection number, stock's index
+  uint32_t number = 0;        // ours for it, >= 1: connection number, stock's index
   uint32_t index = kNoIndex;  // in the address vector
-  uint32_t saved = 0;         // messages of his that nobody wants yet
+  uint32_t saved = 0;         // messages of the peer that nobody wants yet
   std::unique_ptr<Conversation> conversation;
   // ---- Core's ----
   State state = State::kIdle;
@@ -78,13 +78,13 @@ struct Peer {
   uint32_t cookie = 0;                      // of the present connection, or the one to come
   uint32_t attempts = 0;
   uint32_t question = 0;    // a random number that is in our RTS
-  bool doubt = false;       // asks who is at the address, and whether he knows the conversation
+  bool doubt = false;       // asks who is at the address, and whether it knows the conversation
   bool wants_idle = false;  // is in Core::idle_
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
-  bool proven = false;  // of stock: he has sent a packet with our number
-  bool roams = false;   // of stock: he has answered our question from another address than his
+  bool proven = false;  // of stock: it has answered our question, or used our number
+  bool roams = false;   // of stock: it has answered our question from another address than its own
   bool has_token = false;
   int err = 0;
   uint64_t asked_at = 0;    // the first RTS
@@ -142,7 +142,7 @@ class Core {
   // ---- operations ----
   TxOp *take();
   void give(TxOp &op);  // one that was not started
-  // Copies what op.iov has into the operation: the caller's memory is his again.
+  // Copies what op.iov has into the operation: the caller may use its memory again.
   void own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0, or -FI_E...: nothing
   // happened and the operation is still the caller's.
@@ -204,7 +204,7 @@ class Core {
   bool waits_for_answers() const { return waits_; }
   void count_unanswered() { ++unanswered_; }
   Statistics &count() { return statistics_; }
-  // How the receiver knows the peer: his index, or a number of one who has none.
+  // How the receiver knows the peer: its index, or a number of one who has none.
   uint32_t source_of(const Peer &peer) const {
     return peer.index != kNoIndex ? peer.index : sdk::Matcher::kFirstUnnamed + peer.number;
   }
@@ -227,8 +227,8 @@ class Core {
   // The conversation is over: when its call has returned it is told to end with `err`, and goes.
   // With `requeue` operations that were not started begin again by a handshake; without, they fail.
   void lose(Peer &peer, int err, bool requeue);
-  // Is the peer still who he was, and does he know the connection? He is asked by a handshake,
-  // until trust() is said, which costs nothing, or he says no, or somebody answers who speaks
+  // Is the peer still who it was, and does it know the connection? It is asked by a handshake,
+  // until trust() is said, which costs nothing, or it says no, or somebody answers who speaks
   // otherwise.
   void doubt(Peer &peer);
   void trust(Peer &peer) {
@@ -237,8 +237,8 @@ class Core {
     peer.ask_at = 0;
   }
 
-  // The index in our RTS to him, which comes back in CTS and challenge. Its upper half is a number
-  // that only he can know who receives at his address.
+  // The index in our RTS to it, which comes back in CTS and challenge. Its upper half is a number
+  // that only who receives at its address can know.
   static uint64_t index_of(const Peer &peer) { return uint64_t{peer.question} << 32 | peer.number; }
 
   // Executes an atomic of a peer: 0 or FI_E... `result` gets what was there before, `result_size`
@@ -308,7 +308,7 @@ class Core {
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
   void become_weft(Peer &peer, const wire::Part &theirs);
-  bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer);
+  bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven);
   bool on_weft(std::span<const uint8_t> bytes, Buffer &buffer);
   bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
   // Whether stock's packet may be of the peer: it has no secret, so whoever has another address is

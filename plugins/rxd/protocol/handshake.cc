@@ -192,9 +192,9 @@ void Core::become_weft(Peer &peer, const wire::Part &theirs) {
   converse(peer, std::move(made), weft);
 }
 
-bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer) {
+bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven) {
   converse(peer, make_stock_conversation(*this, peer), nullptr);
-  peer.proven = false;
+  peer.proven = proven;
   const bool kept = peer.conversation->on_packet(bytes, buffer);
   start_waiting(peer);
   return kept;
@@ -301,7 +301,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (made_at == 0) {
     // An earlier life of this endpoint made it, or it is too old, or an RTS was damaged. Whoever
-    // still wants to connect must not try in vain until he asks anew of himself.
+    // still wants to connect must not try in vain until it asks anew of itself.
     ++statistics_.rejected;
     return answer_with_challenge(*from, connect.name, connect.index);
   }
@@ -314,8 +314,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     return send_accept(*peer, connect.index);
   }
   if ((theirs.flags & kPartVerify) != 0) {
-    // He asks about a connection that is not known here. While we connect ourselves that will tell
-    // him: perhaps he is who took our connect already.
+    // It asks about a connection that is not known here. While we connect ourselves that will tell
+    // it: perhaps it is who took our connect already.
     if (peer != nullptr && (peer->state == State::kAsking || peer->state == State::kConnecting))
       return;
     uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
@@ -332,8 +332,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (down_ || parting_) return;
   if (peer != nullptr && peer->state == State::kTalking) {
-    // He has begun anew; or this one is late, because it is older than the connection. If he still
-    // means it, he says so with a new token.
+    // It has begun anew; or this one is late, because it is older than the connection. If it still
+    // means it, it says so with a new token.
     if (made_at < peer->settled_at)
       return answer_with_challenge(*from, connect.name, connect.index);
     lose(*peer, FI_ECONNRESET, true);
@@ -367,8 +367,8 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   lose(peer, FI_ECONNRESET, true);
 }
 
-// A packet that would be the peer's if it came from his address. Perhaps he sends from another one
-// than he is reached at: if he answers our question from there too, it is he.
+// A packet that would be the peer's if it came from its address. Perhaps it sends from another one
+// than it is reached at: if it answers our question from there too, it is the peer.
 void Core::on_other_source(Peer &peer, const Path *from) {
   ++statistics_.strangers;
   if (from == nullptr && may_answer(carrier_.now_ns())) doubt(peer);
@@ -410,7 +410,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
   if (type == stock::Type::kCts) {
     Peer *peer = peer_of(uint32_t(p.rts_index));
     if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
-    // Only who receives at his address can know the question.
+    // Only who receives at its address can know the question.
     peer->roams = from != peer->path;
     if (peer->weft != nullptr) {
       if (!peer->doubt) return false;
@@ -419,16 +419,19 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       peer->losing = peer->requeue = true;
       peer->err = FI_ECONNRESET;
       end_conversation(*peer);
-      return become_stock(*peer, bytes, buffer);
+      return become_stock(*peer, bytes, buffer, true);
     }
-    if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
+    if (peer->conversation != nullptr) {
+      peer->proven = true;
+      return peer->conversation->on_packet(bytes, buffer);
+    }
     if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
-    return become_stock(*peer, bytes, buffer);
+    return become_stock(*peer, bytes, buffer, true);
   }
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer == nullptr && from != nullptr) {
-    ++statistics_.strangers;  // he says the name of somebody else
+    ++statistics_.strangers;  // it says the name of somebody else
     return false;
   }
   if (peer != nullptr && !is_of(*peer, from)) {
@@ -460,7 +463,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     if (peer == nullptr) return false;
     unproven_.push_back(peer->number);
   }
-  return become_stock(*peer, bytes, buffer);
+  return become_stock(*peer, bytes, buffer, false);
 }
 
 }  // namespace weft::rxd

@@ -192,7 +192,8 @@ uint64_t StockConversation::limit() const {
 
 // Sends what the window lets out, from the cursor on.
 void StockConversation::output() {
-  if (lost_) {
+  // Anybody can say a name, and an index that is not ours: stock may not survive such a packet.
+  if (lost_ || !peer_.proven) {
     if (waiting_.first != nullptr && !asking_) {
       asking_ = true;
       asked_ = false;
@@ -301,7 +302,7 @@ void StockConversation::ask_later() {
   ask_at_ = core_.carrier().now_ns() + wait;
 }
 
-// A message that the peer has: he drops it, and says what he expects.
+// A message that the peer has: it drops that, and says what it expects.
 void StockConversation::ping() {
   stock::Packet p;
   p.peer = index_;
@@ -351,7 +352,7 @@ void StockConversation::measure(uint64_t rtt) {
 
 void StockConversation::set_timer() {
   uint64_t at = 0;
-  if (lost_) {
+  if (lost_ || asking_) {
     if (asking_) at = ask_at_;
   } else if (cursor_ != acked_) {
     const uint64_t now = core_.carrier().now_ns();
@@ -365,7 +366,7 @@ void StockConversation::set_timer() {
 }
 
 void StockConversation::on_deadline(uint64_t now) {
-  if (lost_) {
+  if (lost_ || asking_) {
     if (!asking_) return;
     if (now - asked_at_ >= core_.settings().peer_timeout_ns) {
       asking_ = false;
@@ -454,6 +455,7 @@ void StockConversation::take_back() {
   }
   taken_back_ = std::max(taken_back_, highest_);
   next_ = highest_ = acked_;
+  hurried_ = kNoNumber;
   rewind();
 }
 
@@ -463,9 +465,9 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
     return;
   }
   if (p.sequence > highest_ && p.sequence <= taken_back_)
-    // Whether it was what has these numbers now that he took cannot be told.
+    // Whether it took what has these numbers now cannot be told.
     return give_up(FI_ECONNRESET,
-                   "met a stock peer who took what he had refused: what is outstanding fails");
+                   "met a stock peer who took what it had refused: what is outstanding fails");
   if (p.sequence > highest_)
     return give_up(FI_ECONNREFUSED,
                    "met a stock peer who remembers an earlier life of this address; use another "
@@ -479,7 +481,9 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
   if (cursor_ == acked_) return;
   if (p.window == 0) return on_refused(now);
   const uint64_t age = uint64_t(us(now) - sent_us_[acked_ % kInFlight]) * 1000;
-  if (++same_ < kSame || age < srtt_) return;
+  // What is repeated is answered by more of them, if it was not lost: so only once.
+  if (++same_ < kSame || age < srtt_ || hurried_ == acked_) return;
+  hurried_ = acked_;
   threshold_ = std::max(congestion_ / 2, kLeastWindow);
   congestion_ = threshold_;
   rewind();
@@ -566,7 +570,7 @@ void StockConversation::fail_all(int err) {
   refusals_ = 0;
 }
 
-// The peer is gone, as far as one can see. What he has got of what was sent is not known, and
+// The peer is gone, as far as one can see. What it has got of what was sent is not known, and
 // is asked for when there is something to say again.
 void StockConversation::give_up(int err, const char *why) {
   const std::string text = std::string("rxd ") + why + ": " + peer_.address.to_string();

@@ -7,12 +7,12 @@
 //   peer.conversation->on_packet(rts_or_cts, buffer);
 //   peer.conversation->start(op);
 //
-// What a stock peer sees is what he expects of his like; ours alone is when to repeat: after a
+// What a stock peer sees is what it expects of its like; ours alone is when to repeat: after a
 // measured time and at three acknowledgements of the same number. Stock acknowledges data in the
-// middle of a message only now and then; so we ask, by a message that he has already.
+// middle of a message only now and then; so we ask, by a message that it has already.
 //
 // A stock peer remembers the numbers of an address for ever. So does this: after the peer was given
-// up, it stays, asks for his number when there is something to say again, and goes on from it.
+// up, it stays, asks for its number when there is something to say again, and goes on from it.
 // Not for peers who speak weft's protocol, and not for the first packet to somebody unknown: Core.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
@@ -59,8 +59,9 @@ class StockConversation final : public Conversation {
  private:
   static constexpr uint32_t kInFlight = 128;  // packets; a power of two
   static constexpr size_t kMaxOwed = 256;     // answers that a peer can make us owe
+  static constexpr uint64_t kNoNumber = UINT64_MAX;
 
-  // What a read or an atomic of the peer brings him.
+  // What a read or an atomic of the peer brings it.
   struct Answer {
     Answer *next = nullptr;
     uint32_t id = 0;
@@ -154,29 +155,30 @@ class StockConversation final : public Conversation {
 
   Core &core_;
   Peer &peer_;
-  uint32_t index_ = 0;  // the peer's for us
+  uint32_t index_ = 0;  // the peer's for us; only said to be, until it has proven itself
 
   Queue waiting_;
   Items items_;
-  size_t at_ = 0;          // the item of cursor_
-  uint64_t acked_ = 0;     // what the peer expects
-  uint64_t cursor_ = 0;    // what is sent next
-  uint64_t next_ = 0;      // not given to anything yet
-  uint64_t highest_ = 0;   // never sent yet, as what it stands for now
+  size_t at_ = 0;            // the item of cursor_
+  uint64_t acked_ = 0;       // what the peer expects
+  uint64_t cursor_ = 0;      // what is sent next
+  uint64_t next_ = 0;        // not given to anything yet
+  uint64_t highest_ = 0;     // never sent yet, as what it stands for now
   uint64_t taken_back_ = 0;  // below it, numbers stood for something else
-  uint64_t measured_ = 0;  // below it, packets were sent more than once
-  uint64_t pinged_ = 0;    // below it, an acknowledgement was asked for
+  uint64_t measured_ = 0;    // below it, packets were sent more than once
+  uint64_t pinged_ = 0;      // below it, an acknowledgement was asked for
   // The last time that a number was sent; a peer to whom nothing was sent has none.
   std::unique_ptr<uint32_t[]> sent_us_;
   uint32_t window_ = stock::kWindow;  // the peer's
   uint32_t congestion_ = 64;          // packets
   uint32_t threshold_ = kInFlight;
-  uint32_t same_ = 0;  // acknowledgements of the same number
+  uint32_t same_ = 0;             // acknowledgements of the same number
+  uint64_t hurried_ = kNoNumber;  // that was repeated for their sake
   uint32_t backoff_ = 0;
   uint64_t srtt_ = 0, rttvar_ = 0;
   uint64_t since_ = 0;    // something is outstanding
   uint64_t heard_ = 0;    // of the peer
-  uint64_t talked_ = 0;   // the first time that he used our index
+  uint64_t talked_ = 0;   // the first time that it used our index
   uint64_t refused_ = 0;  // the first time that a request was not accepted; 0: it was
   uint32_t refusals_ = 0;
 
@@ -193,9 +195,9 @@ class StockConversation final : public Conversation {
   bool refuses_ = false;  // what is expected was not accepted
   bool rebase_ = false;   // the peer remembers numbers that we do not know
 
-  bool lost_ = false;  // given up: his number must be asked for
+  bool lost_ = false;  // given up: its number must be asked for
   bool asking_ = false;
-  bool asked_ = false;  // he has answered the RTS
+  bool asked_ = false;  // it has answered the RTS
   uint64_t asked_at_ = 0, ask_at_ = 0;
   uint32_t attempts_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "plugins/rxd/protocol/stock.h"
 
@@ -13,7 +14,7 @@ namespace weft::rxd {
 namespace {
 
 constexpr uint32_t kTell = 32;  // packets that are taken without an acknowledgement
-// An RTS this long after the peer has begun to talk is not a late one: he has begun anew.
+// An RTS this long after the peer has begun to talk is not a late one: it has begun anew.
 constexpr uint64_t kLate = 1'000'000'000;
 
 }  // namespace
@@ -36,10 +37,13 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     return false;
   }
   if (index_ == 0) return false;
+  // It has proven itself before it answered our question.
+  const bool begins = !lost_ && std::exchange(asking_, false);
   if (!asking_) core_.trust(peer_);
   if (talked_ == 0) talked_ = now;
   if (p.type == stock::Type::kAck) {
     on_acknowledgement(p, now);
+    if (begins) output();
     return false;
   }
   if (rebase_ && p.type <= stock::Type::kCompare) {
@@ -49,6 +53,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   if (p.sequence != expected_) {
     ++core_.count().duplicates;
     owe_acknowledgement();
+    if (begins) output();
     return false;
   }
   const Verdict verdict = take(p);
@@ -79,10 +84,15 @@ void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
   const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
   if (anew) restarted();
   if (uint32_t(p.index) == 0) return;  // not an index that a packet could carry
-  index_ = uint32_t(p.index);
+  // What the peer itself has said counts more than what is said in its name.
+  if (index_ == 0 || !peer_.proven) {
+    index_ = uint32_t(p.index);
+  } else if (index_ != uint32_t(p.index)) {
+    core_.doubt(peer_);
+  }
   stock::Packet cts;
   cts.type = stock::Type::kCts;
-  cts.peer = index_;
+  cts.peer = uint32_t(p.index);
   cts.rts_index = p.index;
   cts.index = peer_.number;
   send_packet(cts);
@@ -93,11 +103,12 @@ void StockConversation::on_cts(const stock::Packet &p) {
   if (p.index > UINT32_MAX) return;
   index_ = uint32_t(p.index);
   core_.trust(peer_);
-  if (asking_) {
+  if (lost_ && asking_) {
     asked_ = true;
     ping();
     return;
   }
+  if (!lost_) asking_ = false;
   output();
 }
 
@@ -105,23 +116,26 @@ void StockConversation::on_cts(const stock::Packet &p) {
 void StockConversation::restarted() {
   fail_all(FI_ECONNRESET);
   acked_ = cursor_ = next_ = highest_ = taken_back_ = measured_ = pinged_ = 0;
+  hurried_ = kNoNumber;
   window_ = stock::kWindow;
   expected_ = 0;
   talked_ = 0;
   unacknowledged_ = 0;
   owes_ = refuses_ = rebase_ = lost_ = asking_ = false;
+  peer_.proven = false;
   core_.trust(peer_);
 }
 
-// What the peer expects, after he was given up.
+// What the peer expects, after it was given up.
 void StockConversation::on_number(uint64_t number) {
   if (number < acked_) {
-    expected_ = 0;  // he has begun anew
+    expected_ = 0;  // it has begun anew
   } else if (number > highest_) {
-    rebase_ = expected_ == 0;  // he has an older memory than we
+    rebase_ = expected_ == 0;  // it has an older memory than we
   }
   acked_ = cursor_ = next_ = pinged_ = measured_ = number;
   highest_ = taken_back_ = number;
+  hurried_ = kNoNumber;
   lost_ = asking_ = false;
   window_ = stock::kWindow;
   output();
@@ -133,7 +147,7 @@ StockConversation::Verdict StockConversation::take(const stock::Packet &p) {
   const bool more = p.type == stock::Type::kData || p.type == stock::Type::kAnswer;
   // A peer that begins something else has forgotten the rest.
   if (!more && arriving_.kind != Arriving::Kind::kNone) return Verdict::kNotNow;
-  // He repeats what would be reported to nobody, and hears that we are here.
+  // It repeats what would be reported to nobody, and hears that we are here.
   const bool reports = p.type == stock::Type::kMessage || p.type == stock::Type::kTagged ||
                        p.type == stock::Type::kWrite || p.type == stock::Type::kData;
   if (reports && core_.full()) return Verdict::kNotNow;

@@ -661,7 +661,7 @@ TEST(Stock, ThePeerIsNotThere) {
   EXPECT_EQ(c.got[0].tag, 4u);
 }
 
-// The peer was only out of reach: his numbers go on where they were, in both directions.
+// The peer was only out of reach: its numbers go on where they were, in both directions.
 TEST(Stock, ThePeerComesBack) {
   Net net(9);
   Settings settings;
@@ -697,7 +697,7 @@ TEST(Stock, ThePeerComesBack) {
   EXPECT_EQ(a.got.back().tag, 5u);
 }
 
-// Who does not read what was reported to him is there all the same, and takes acknowledgements.
+// Who does not read what was reported to it is there all the same, and takes acknowledgements.
 TEST(Stock, NobodyReadsWhatWasReported) {
   Net net(11);
   Settings settings;
@@ -1107,7 +1107,7 @@ TEST_F(StockCaptures, WeBegin) {
 }
 
 // A request that is refused for long is given up, and what stands behind it gets its number. Who
-// then acknowledges the numbers as they were before is wrong, or has taken what he had refused:
+// then acknowledges the numbers as they were before is wrong, or has taken what it had refused:
 // what is outstanding fails, and nothing else happens.
 TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
@@ -1124,6 +1124,7 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
     return id;
   };
   const size_t refused = send(), behind = send(), third = send();
+  node.take(ack(0));  // nothing goes to one that has only said a name
   while (!node.ended(refused)) {
     ASSERT_FALSE(next().empty());
     node.take(ack(0, 0));
@@ -1135,7 +1136,7 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   net.run([&] { return node.ended(behind) && node.ended(third); }, 5 * kS);
   EXPECT_EQ(node.done[behind].err, FI_ECONNRESET);
   EXPECT_EQ(node.done[third].err, FI_ECONNRESET);
-  // The peer is asked who he is and what he expects, and it goes on from there.
+  // The peer is asked who it is and what it expects, and it goes on from there.
   Bytes question;
   do {
     question = next();
@@ -1149,6 +1150,37 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   node.take(ack(4));
   net.run([&] { return node.ended(later); }, 5 * kS);
   EXPECT_EQ(node.done[later].err, 0);
+}
+
+// A peer that is behind answers everything in its socket with the number that it waits for. What is
+// repeated for that is answered the same way: it must not be for ever.
+TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
+  const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
+  meet();
+  Bytes body(100 * stock::kSegment, 'x');
+  size_t id;
+  TxOp &op = node.make(id);
+  op.kind = TxOp::Kind::kMessage;
+  op.iov[0] = {body.data(), body.size()};
+  op.count = 1;
+  op.length = body.size();
+  ASSERT_EQ(node.core().start(op, 0x85b0 - 5000, &peer), 0);
+  for (int i = 0; i < 300; ++i) {
+    node.take(ack(0));
+    net.run_for(10 * kUs);
+  }
+  EXPECT_EQ(node.core().statistics().timeouts, 0U);
+  EXPECT_GT(node.core().statistics().repeated, 0U);
+  EXPECT_LE(node.core().statistics().repeated, 128U);
+  // It was behind, and takes all of it now.
+  uint64_t expected = 0;
+  while (!node.ended(id)) {
+    const Bytes packet = next();
+    ASSERT_FALSE(packet.empty());
+    expected += stock::parse(packet).packet.sequence == expected;
+    node.take(ack(uint8_t(expected)));
+  }
+  EXPECT_EQ(node.done[id].err, 0);
 }
 
 // Every packet of a peer, cut or changed anywhere: nothing but drops and answers.
