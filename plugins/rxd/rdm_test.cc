@@ -59,7 +59,7 @@ Options with_wait(enum fi_wait_obj wait) {
   return options;
 }
 
-// The reader sleeps; the protocol's timers repeat what is not answered, and wake him at the end.
+// The reader sleeps; the protocol's timers repeat what is not answered, and wake it at the end.
 TEST(Rxd, WhoSleepsInAQueueLearnsThatNobodyAnswers) {
   Mute mute;
   Node node(with_wait(FI_WAIT_FD));
@@ -96,7 +96,7 @@ TEST(Rxd, AThreadOfItsOwnRepeatsToo) {
   EXPECT_GE(mute.heard(), 4u);
 }
 
-// Who is bound to all addresses tells peers one by which they reach him.
+// Who is bound to all addresses tells peers one by which they reach it.
 TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
   uint16_t port;
   {

@@ -51,7 +51,7 @@ inline constexpr weft_param kAll[] = {
                     0, int64_t(1) << 40),
     sdk::int_param("peer_timeout_ms", "120000",
                    "milliseconds without an answer after which a peer is given up, and what is "
-                   "outstanding to him fails with FI_ETIMEDOUT",
+                   "outstanding to it fails with FI_ETIMEDOUT",
                    100, 86400000),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for what was sent to arrive", 0, 600000),

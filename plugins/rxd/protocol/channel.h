@@ -81,7 +81,7 @@ class Channel {
   // ---- sending ----
   // The largest datagram that is sent from now on.
   void set_datagram(uint32_t bytes) { congestion_.set_datagram(bytes); }
-  // The peer is on this host: only his limit holds packets back, and loss. Whether he answers late
+  // The peer is on this host: only its limit holds packets back, and loss. Whether it answers late
   // depends on who else runs.
   void set_direct() { congestion_.set_direct(); }
   bool direct() const { return congestion_.direct(); }
@@ -129,7 +129,7 @@ class Channel {
   uint64_t window() const { return congestion_.window(); }
   const RoundTrip &round_trip() const { return trip_; }
   uint32_t timeouts() const { return timeouts_; }  // in a row, without a word of the peer
-  // Since when the peer owes an acknowledgement and nothing was heard of him; 0: he owes none.
+  // Since when the peer owes an acknowledgement and nothing was heard of it; 0: it owes none.
   // heard() says that something valid came.
   uint64_t silent_since() const;
   void heard(uint64_t now) { heard_at_ = now; }

@@ -414,7 +414,7 @@ TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
   flow.start();
   world.run(world.now() + 100 * kSecond, [&] { return flow.arrived() > 5000; });
   const uint64_t window = flow.sender().window(), repeats = flow.repeats;
-  // The reader is away for 20 ms; all waits in his socket.
+  // The reader is away for 20 ms; all waits in its socket.
   const uint64_t back_at = world.now() + 20 * kMs;
   flow.read_nothing_until(back_at);
   world.run(back_at - 1, [] { return false; });

@@ -50,7 +50,7 @@ class Congestion {
 
   explicit Congestion(uint32_t datagram);
   void set_datagram(uint32_t bytes);
-  // The path has no queue but the reader's socket: delay says when he runs, and nothing of a path.
+  // The path has no queue but the reader's socket: delay says when it runs, and nothing of a path.
   // The window is as large as can be, until much is lost.
   void set_direct();
   bool direct() const { return direct_; }

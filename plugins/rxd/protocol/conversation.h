@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A conversation with one peer, in the dialect that he speaks: weft's (docs/rxd-protocol.md) or
+// A conversation with one peer, in the dialect that it speaks: weft's (docs/rxd-protocol.md) or
 // that of stock libfabric. Core makes it when it knows which, gives it operations and packets, and
 // lets it go when it has ended.
 //

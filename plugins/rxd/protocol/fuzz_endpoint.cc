@@ -19,7 +19,7 @@ constexpr uint16_t kTarget = 1, kWeft = 2, kStock = World::kStock, kFirstStrange
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 
-// Says what the input says, and remembers of what he heard what a liar needs.
+// Says what the input says, and remembers of what it heard what a liar needs.
 class Liar final : public Stranger {
  public:
   Liar(World &world, uint16_t number) : world_(world), number_(number) { world.add(number, *this); }

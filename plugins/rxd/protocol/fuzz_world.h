@@ -9,8 +9,8 @@
 //   world.run(1'000'000);              // ns: datagrams travel, deadlines pass
 //   world.check_rest();                // all has ended, of honest ones well
 //
-// Who is a `Stranger` has no core: what is sent to his address is handed to him, and he says what
-// he likes. Memory that a datagram is made of is read at the flush, and what was received is spoilt
+// Who is a `Stranger` has no core: what is sent to its address is handed to it, and it says what
+// it likes. Memory that a datagram is made of is read at the flush, and what was received is spoilt
 // when it is given back. Not for losses and restarts: those are simulation.h's.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_FUZZ_WORLD_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_FUZZ_WORLD_H

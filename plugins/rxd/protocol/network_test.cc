@@ -281,8 +281,8 @@ TEST(Network, ForgedWordsOfTheNetwork) {
   }
 }
 
-// Who does not read what was reported to him is no reason to give him up, and gives nobody up: what
-// he sends arrives, and all the rest when he reads.
+// Who does not read what was reported to it is no reason to give it up, and gives nobody up: what
+// it sends arrives, and all the rest when it reads.
 TEST(Network, WhoDoesNotReadHisCompletions) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);

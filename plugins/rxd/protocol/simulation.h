@@ -11,8 +11,8 @@
 //   world.check();
 //
 // Memory that a datagram is sent from is read at the flush and no earlier, and buffers that came
-// are spoilt as soon as they are given back: who touches memory that is not his any more is found.
-// Not for time as a clock shows it: what a call costs is not in it.
+// are spoilt as soon as they are given back: who touches memory that it does not have any more is
+// found. Not for time as a clock shows it: what a call costs is not in it.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
 

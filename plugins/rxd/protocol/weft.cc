@@ -74,7 +74,7 @@ bool WeftConversation::busy() const {
          kept_ != nullptr;
 }
 
-// When the peer is asked whether he is there, because we wait and he owes us no acknowledgement
+// When the peer is asked whether it is there, because we wait and it owes us no acknowledgement
 // that would tell.
 uint64_t WeftConversation::wait_deadline() const {
   if (channel_.outstanding() != 0) return 0;
@@ -206,7 +206,7 @@ void WeftConversation::part() {
   pump();
 }
 
-// Whether he hears it or not, he finds out: his next packet is of no connection here.
+// Whether it hears it or not, it finds out: its next packet is of no connection here.
 void WeftConversation::dismiss() {
   send_alone(wire::PacketKind::kClose, core_.carrier().now_ns());
 }

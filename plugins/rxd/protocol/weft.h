@@ -29,7 +29,7 @@ inline constexpr uint64_t kPrefix = 65536;
 // Bytes that are asked for ahead of what has arrived, at least.
 inline constexpr uint64_t kMinPullWindow = 256 << 10;
 
-// What a peer makes us owe him, until it is in a packet; data that he reads until they have
+// What a peer makes us owe it, until it is in a packet; data that it reads until they have
 // arrived.
 struct Answer {
   enum class Kind : uint8_t { kDone, kResult, kRead };
@@ -250,7 +250,7 @@ class WeftConversation final : public Conversation {
   uint32_t pulls_ = 0;       // messages with wants_pull
   uint32_t pulled_ = 0;      // messages that are coming
   uint32_t next_id_ = 0, their_next_id_ = 0;
-  // Credit: ours, and his. Messages, and bytes that nobody asked for.
+  // Credit: ours, and the peer's. Messages, and bytes that nobody asked for.
   uint64_t started_ = 0, may_start_ = kFirstMessages;
   uint64_t unasked_ = 0, may_send_ = uint64_t{kFirstCredit} << 10;
   uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;

@@ -146,7 +146,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     return false;
   }
   if (arrival == Channel::Arrival::kOutside) return false;
-  // He owes us the time to answer what he asked already.
+  // It owes us the time to answer what it asked already.
   if (ordered && owed_ >= kMaxOwed) return false;
   if (bytes.size() > seen_) {
     seen_ = uint32_t(bytes.size());

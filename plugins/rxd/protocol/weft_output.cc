@@ -498,7 +498,7 @@ int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool
     const ssize_t n = core_.resolve({a.vectors, a.count}, FI_REMOTE_READ, p.offset, p.length,
                                     iov + 1, kMaxPieces);
     if (n < 0) {
-      // The region was closed meanwhile. If the peer has not got these data yet, he gets this.
+      // The region was closed meanwhile. If the peer has not got these data yet, it gets this.
       wire::Writer w({p.bytes + OutPacket::kHead + p.last, wire::kDataFrameSize});
       w.done({.status = FI_EACCES, .id = a.id});
       p.used = uint16_t(p.last + w.size());

@@ -36,7 +36,7 @@ namespace weft::rxd::wire {
 
 inline constexpr uint8_t kMagic = 0xF7;
 // To a stock process, who may have a weft peer's address since a moment ago, this is an RTS of
-// another version, which he drops. Of other types he does not look at the version, and goes on.
+// another version, which it drops. Of other types it does not look at the version, and goes on.
 inline constexpr uint8_t kGuard = 9;
 inline constexpr size_t kHeaderSize = 24;
 inline constexpr size_t kChecksumAt = 20;  // in the header
