@@ -34,7 +34,8 @@ inline constexpr weft_param kAll[] = {
                    "milliseconds that fi_close waits for injected data to leave", 0, 600000),
     sdk::int_param(
         "backlog", "4096",
-        "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn)",
+        "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn), "
+        "also while as many requests wait for an answer as half of `ulimit -n` says",
         1, 65535),
     sdk::int_param("max_handshakes", "1024",
                    "incoming connections that may be in the middle of their request; those behind "
@@ -68,8 +69,9 @@ inline constexpr weft_param kAll[] = {
                    "are closed; 0: no limit",
                    0, 1000000),
     sdk::int_param("max_unnamed_peers", "32768",
-                   "FI_EP_RDM: peers of an endpoint that are not in its address vector, at most "
-                   "half of what `ulimit -n` says; those idle for longest make room",
+                   "FI_EP_RDM: connections of an endpoint with peers that are not in its address "
+                   "vector, at most half of what `ulimit -n` says; those idle for longest make "
+                   "room",
                    1, 1000000),
     sdk::int_param("port_low_range", "0",
                    "first port for listeners whose address names none; 0: any", 0, 65535),
