@@ -247,8 +247,9 @@ uint32_t Av::lowest_free() {
   return uint32_t(chunks_.size()) * kChunk;
 }
 
-// The entry must be free. Throws bad_alloc, then nothing happened.
-void Av::set(uint32_t index, const SockAddr &address) {
+// The entry must be free. Throws bad_alloc, then nothing happened. Users are told last: they may
+// report what came from this address at once.
+void Av::set(uint32_t index, const SockAddr &address, const fi_addr_t *id) {
   const uint32_t number = index / kChunk, place = index % kChunk;
   if (reverse_ != nullptr) reverse_->reserve(1);
   while (number >= chunks_.size()) {
@@ -258,17 +259,22 @@ void Av::set(uint32_t index, const SockAddr &address) {
     room_[at / 64] |= uint64_t(1) << at % 64;
     room_from_ = std::min(room_from_, at / 64);
   }
-  Chunk *chunk = chunks_[number];
-  if (address.family() == AF_INET6) {
-    Wide *wide = widen(number);
-    chunk = wide;
+  const bool v6 = address.family() == AF_INET6;
+  if (v6) {
+    widen(number);
+  } else if (chunks_[number] == nullptr) {
+    chunks_[number] = new Narrow;
+  }
+  Chunk *const chunk = chunks_[number];
+  if (id != nullptr) ids(number);  // the memory for them, before anything has happened
+  if (v6) {
+    Wide *wide = static_cast<Wide *>(chunk);
     const uint8_t tag = scope_tag(*wide, in6(address).sin6_scope_id);
     Slot6 &slot = wide->slots[place];
     std::memcpy(slot.ip, &in6(address).sin6_addr, sizeof slot.ip);
     std::memcpy(slot.port, &in6(address).sin6_port, sizeof slot.port);
     slot.tag = tag;
   } else {
-    if (chunk == nullptr) chunk = chunks_[number] = new Narrow;
     const auto fill = [&](auto &slot) {
       std::memcpy(slot.ip, &in(address).sin_addr, 4);
       std::memcpy(slot.port, &in(address).sin_port, sizeof slot.port);
@@ -279,6 +285,7 @@ void Av::set(uint32_t index, const SockAddr &address) {
     else
       fill(static_cast<Narrow *>(chunk)->slots[place]);
   }
+  if (id != nullptr) ids(number)[place] = *id;
   if (place == chunk->low) ++chunk->low;
   if (++chunk->used == kChunk) room_[number / 64] &= ~(uint64_t(1) << number % 64);
   end_ = std::max(end_, index + 1);
@@ -297,7 +304,7 @@ void Av::clear(uint32_t index) {
     static_cast<Wide *>(chunk)->slots[place].tag = kFree;
   else
     static_cast<Narrow *>(chunk)->slots[place].tag = kFree;
-  if (chunk->ids != nullptr) chunk->ids[place] = index;
+  if (chunk->ids != nullptr) chunk->ids[place] = without_id(index);
   chunk->low = std::min(chunk->low, uint8_t(place));
   room_[number / 64] |= uint64_t(1) << number % 64;
   room_from_ = std::min(room_from_, size_t(number / 64));
@@ -307,14 +314,14 @@ void Av::clear(uint32_t index) {
   destroy(chunk);
 }
 
-void Av::set_id(uint32_t index, fi_addr_t id) {
-  Chunk *chunk = chunks_[index / kChunk];
-  if (chunk->ids == nullptr) {
-    chunk->ids.reset(new fi_addr_t[kChunk]);
-    for (uint32_t i = 0; i < kChunk; ++i) chunk->ids[i] = index / kChunk * kChunk + i;
+fi_addr_t *Av::ids(uint32_t number) {
+  Chunk &chunk = *chunks_[number];
+  if (chunk.ids == nullptr) {
+    chunk.ids.reset(new fi_addr_t[kChunk]);
+    for (uint32_t i = 0; i < kChunk; ++i) chunk.ids[i] = without_id(number * kChunk + i);
     has_ids_ = true;
   }
-  chunk->ids[index % kChunk] = id;
+  return chunk.ids.get();
 }
 
 // 0 or FI_E...: the address at the lowest free index, in the shared file too.
@@ -323,8 +330,7 @@ int Av::add(const SockAddr &address, const fi_addr_t *id, uint32_t &index) {
   if (index >= (file_ != nullptr ? AvFile::kMaxEntries : kNone - kChunk)) return FI_ENOSPC;
   int error = 0;
   try {
-    set(index, address);
-    if (id != nullptr) set_id(index, *id);
+    set(index, address, id);
     if (file_ == nullptr) return 0;
     if (const auto written = file_->write(index, address); !written) error = written.error().code;
   } catch (const std::bad_alloc &) {
@@ -363,7 +369,9 @@ Av::Av(DomainContext &domain, uint32_t addr_format, const fi_av_attr &attr, void
       map_(raw(attr.type) == FI_AV_MAP),
       async_(attr.flags & FI_EVENT),
       read_only_(attr.flags & FI_READ),
-      index_mask_(attr.rx_ctx_bits == 0 ? ~fi_addr_t(0) : ~fi_addr_t(0) >> attr.rx_ctx_bits) {
+      only_ids_(attr.flags & FI_AV_USER_ID),
+      index_mask_(attr.rx_ctx_bits == 0 ? ~fi_addr_t(0) : ~fi_addr_t(0) >> attr.rx_ctx_bits),
+      has_ids_(only_ids_) {
   fill_tables(*this);
 }
 
@@ -384,6 +392,10 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
                 "fi_av_attr.flags %#llx: only FI_EVENT, FI_READ, FI_SYMMETRIC and FI_AV_USER_ID "
                 "are known",
                 (unsigned long long)attr->flags);
+  if (attr->flags & FI_AV_USER_ID && !domain.user_ids)
+    return fail(FI_EBADFLAGS,
+                "fi_av_attr.flags has FI_AV_USER_ID, but fi_domain was called without it in "
+                "domain_attr->caps or caps");
   // An index has 32 bits; an fi_addr_t has room for as many more.
   if (attr->rx_ctx_bits < 0 || attr->rx_ctx_bits > 32)
     return fail(FI_EINVAL, "fi_av_attr.rx_ctx_bits is %d; 0 to 32 can be reserved",
@@ -445,7 +457,10 @@ int Av::bind(struct fid *fid, uint64_t flags) {
 // ---- inserting ----
 
 int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context) {
-  if (flags & ~uint64_t(FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID)) return -FI_EBADFLAGS;
+  const uint64_t known = FI_MORE | FI_SYNC_ERR | (domain_.user_ids ? FI_AV_USER_ID : 0);
+  if (flags & ~known) return -FI_EBADFLAGS;
+  // There fi_av_set_user_id says them (fi_av.3).
+  if (flags & FI_AV_USER_ID && only_ids_) return -FI_EINVAL;
   if (flags & FI_SYNC_ERR && async_) return -FI_EBADFLAGS;
   if (read_only_) return -FI_EACCES;
   if (count > INT_MAX) return -FI_EINVAL;  // more than can be returned
@@ -698,10 +713,11 @@ const char *Av::straddr(const void *addr, char *buf, size_t *len) {
 
 int Av::set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags) {
   if (flags != 0) return -FI_EBADFLAGS;
+  if (!only_ids_) return -FI_EINVAL;  // of vectors opened with FI_AV_USER_ID (fi_av.3)
   Guard guard(domain_.engine->lock());
   const uint32_t index = index_of(fi_addr);
   if (index == kNone) return -FI_EINVAL;
-  set_id(index, user_id);
+  ids(index / kChunk)[index % kChunk] = user_id;
   return 0;
 }
 

@@ -100,6 +100,7 @@ sockaddr_in6 v6(uint32_t number, uint32_t scope = 0, uint16_t port = 7471) {
 class Vector {
  public:
   explicit Vector(uint32_t format = FI_SOCKADDR_IN, fi_av_attr attr = {}) : format_(format) {
+    domain.context.user_ids = true;
     EXPECT_EQ(open_av(domain.context, format, &attr, &c, &mark), 0);
     if (c == nullptr) std::abort();
     av = Av::from(c);
@@ -130,6 +131,10 @@ class Vector {
     return av->find(address);
   }
   uint32_t find(const sockaddr_in &address) { return find(SockAddr(address)); }
+  fi_addr_t reported(uint32_t index) {
+    Guard guard(domain.engine.lock());
+    return av->reported(index);
+  }
   uint32_t index_of(fi_addr_t address) {
     Guard guard(domain.engine.lock());
     return av->index_of(address);
@@ -214,7 +219,7 @@ TEST(AvOpen, RefusesWhatItDoesNotKnow) {
 TEST(AvOpen, SymmetricAndExpectedCountsAreHints) {
   TestDomain domain;
   fi_av_attr attr{};
-  attr.flags = FI_SYMMETRIC | FI_AV_USER_ID;
+  attr.flags = FI_SYMMETRIC;
   attr.count = SIZE_MAX;
   attr.ep_per_node = SIZE_MAX;
   EXPECT_EQ(try_open(domain, attr), 0);
@@ -516,28 +521,131 @@ TEST(AvUserId, TakesThePlaceOfTheAddress) {
   const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
   fi_addr_t out[] = {1000, 2000, 3000};
   ASSERT_EQ(fi_av_insert(v.c, peers, 1, out, 0, nullptr), 1);
-  {
-    Guard guard(v.domain.engine.lock());
-    EXPECT_EQ(v.av->reported(0), 0u);
-  }
+  EXPECT_EQ(v.reported(0), 0u);
   ASSERT_EQ(fi_av_insert(v.c, peers + 1, 2, out + 1, FI_AV_USER_ID, nullptr), 2);
   EXPECT_THAT(out, ElementsAre(0, 1, 2));
-  {
-    Guard guard(v.domain.engine.lock());
-    EXPECT_EQ(v.av->reported(0), 0u);
-    EXPECT_EQ(v.av->reported(1), 2000u);
-    EXPECT_EQ(v.av->reported(2), 3000u);
-    EXPECT_EQ(v.av->reported(3), kNotAvailable);
-    EXPECT_EQ(v.av->reported(Av::kNone), kNotAvailable);
-  }
-  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, 0), 0);
-  EXPECT_EQ(fi_av_set_user_id(v.c, 3, 17, 0), -FI_EINVAL);
-  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, 1), -FI_EBADFLAGS);
+  EXPECT_EQ(v.reported(0), 0u);
+  EXPECT_EQ(v.reported(1), 2000u);
+  EXPECT_EQ(v.reported(2), 3000u);
+  EXPECT_EQ(v.reported(3), kNotAvailable);
+  EXPECT_EQ(v.reported(Av::kNone), kNotAvailable);
+  EXPECT_EQ(fi_av_set_user_id(v.c, 1, 17, 0), -FI_EINVAL) << "the vector was not opened for it";
   v.remove(1);
   v.insert(v4(9));
+  EXPECT_EQ(v.reported(1), 1u) << "it went with the entry";
+  EXPECT_EQ(v.reported(2), 3000u);
+}
+
+TEST(AvUserId, EveryWayToInsertTakesThem) {
+  Vector v(FI_SOCKADDR);
+  fi_addr_t one = 500;
+  ASSERT_EQ(fi_av_insertsvc(v.c, "127.0.0.1", "7000", &one, FI_AV_USER_ID, nullptr), 1);
+  EXPECT_EQ(one, 0u);
+  fi_addr_t four[] = {601, 602, 603, 604};
+  ASSERT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 2, "7000", 2, four, FI_AV_USER_ID, nullptr), 4);
+  EXPECT_THAT(four, ElementsAre(1, 2, 3, 4));
+  // Narrow entries become wide ones, and keep what they are called.
+  fi_addr_t wide = 700;
+  const sockaddr_in6 six = v6(1, 3);
+  ASSERT_EQ(fi_av_insert(v.c, &six, 1, &wide, FI_AV_USER_ID, nullptr), 1);
+  std::vector<fi_addr_t> said;
+  for (uint32_t i = 0; i < 6; ++i) said.push_back(v.reported(i));
+  EXPECT_THAT(said, ElementsAre(500, 601, 602, 603, 604, 700));
+  // One of three is no peer: it gets neither a place nor an id.
+  const sockaddr_in some[] = {v4(1), v4(2, 0), v4(3)};
+  fi_addr_t out[] = {801, 802, 803};
+  int errors[] = {-1, -1, -1};
+  ASSERT_EQ(fi_av_insert(v.c, some, 3, out, FI_SYNC_ERR | FI_AV_USER_ID, errors), 2);
+  EXPECT_THAT(out, ElementsAre(6, kNotAvailable, 7));
+  EXPECT_THAT(errors, ElementsAre(0, FI_EADDRNOTAVAIL, 0));
+  EXPECT_EQ(v.reported(6), 801u);
+  EXPECT_EQ(v.reported(7), 803u);
+}
+
+TEST(AvUserId, AnEntryOfAVectorForThemHasNoNameWithoutOne) {
+  fi_av_attr attr{};
+  attr.flags = FI_AV_USER_ID;
+  Vector v(FI_SOCKADDR_IN, attr);
+  for (uint32_t i = 0; i < 200; ++i) ASSERT_EQ(v.insert(v4(i + 1)), i);
+  EXPECT_EQ(v.reported(0), kNotAvailable);
+  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, 0), 0);
+  EXPECT_EQ(v.reported(0), 17u);
+  EXPECT_EQ(v.reported(1), kNotAvailable);
+  EXPECT_EQ(v.reported(150), kNotAvailable);
+  EXPECT_EQ(fi_av_set_user_id(v.c, 200, 17, 0), -FI_EINVAL) << "no such entry";
+  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 17, FI_AUTH_KEY), -FI_EBADFLAGS);
+  v.remove(0);
+  v.insert(v4(1));
+  EXPECT_EQ(v.reported(0), kNotAvailable) << "it went with the entry";
+  // fi_av.3, FI_AV_USER_ID of insertions: not where fi_av_set_user_id says them.
+  const sockaddr_in one = v4(300);
+  fi_addr_t out = 5;
+  EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, FI_AV_USER_ID, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsvc(v.c, "127.0.0.1", "1", &out, FI_AV_USER_ID, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_av_insertsym(v.c, "127.0.0.1", 1, "1", 1, &out, FI_AV_USER_ID, nullptr), -FI_EINVAL);
+  EXPECT_EQ(out, 5u);
+}
+
+TEST(AvUserId, AreRefusedWhereTheDomainHasNoneOfThem) {
+  Vector v;
+  v.domain.context.user_ids = false;
+  const sockaddr_in one = v4(1);
+  fi_addr_t out = 5;
+  EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, FI_AV_USER_ID, nullptr), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_av_insertsvc(v.c, "127.0.0.1", "1", &out, FI_AV_USER_ID, nullptr), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_av_insertsym(v.c, "127.0.0.1", 1, "1", 1, &out, FI_AV_USER_ID, nullptr),
+            -FI_EBADFLAGS);
+  EXPECT_EQ(out, 5u);
+  EXPECT_EQ(v.av->count(), 0u);
+  fi_av_attr attr{};
+  attr.flags = FI_AV_USER_ID;
+  EXPECT_EQ(try_open(v.domain, attr), -FI_EBADFLAGS);
+  EXPECT_THAT(v.domain.instance.log(), ElementsAre(HasSubstr("fi_domain was called without it")));
+  v.domain.context.user_ids = true;
+  EXPECT_EQ(try_open(v.domain, attr), 0);
+}
+
+// What an endpoint learns of a new entry may complete a receive at once, and its completion says
+// the id.
+TEST(AvUserId, IsThereWhenUsersHearOfTheEntry) {
+  Vector v;
+  struct Asks final : AvUser {
+    explicit Asks(Av &av) : av_(av) {}
+    void on_av_removed(uint32_t) override {}
+    void on_av_inserted(uint32_t index, const SockAddr &) override {
+      said.push_back(av_.reported(index));
+    }
+    Av &av_;
+    std::vector<fi_addr_t> said;
+  } user(*v.av);
+  {
+    Guard guard(v.domain.engine.lock());
+    v.av->add_user(user, true);
+  }
+  const sockaddr_in peers[] = {v4(1), v4(2)};
+  fi_addr_t out[] = {1000, 2000};
+  ASSERT_EQ(fi_av_insert(v.c, peers, 2, out, FI_AV_USER_ID, nullptr), 2);
+  EXPECT_THAT(user.said, ElementsAre(1000, 2000));
   Guard guard(v.domain.engine.lock());
-  EXPECT_EQ(v.av->reported(0), 17u);
-  EXPECT_EQ(v.av->reported(1), 1u) << "it went with the entry";
+  v.av->remove_user(user);
+}
+
+// Each process has its own: the file of a shared vector keeps none.
+TEST(AvUserId, OfASharedVectorIsTheProcesssOwn) {
+  const std::string name = "ids-" + std::to_string(getpid());
+  fi_av_attr attr{};
+  attr.name = name.c_str();
+  Vector mine(FI_SOCKADDR_IN, attr), theirs(FI_SOCKADDR_IN, attr);
+  const sockaddr_in peers[] = {v4(1), v4(2)};
+  fi_addr_t out[] = {1000, 2000};
+  ASSERT_EQ(fi_av_insert(mine.c, peers, 2, out, FI_AV_USER_ID, nullptr), 2);
+  EXPECT_EQ(theirs.index_of(1), 1u);
+  EXPECT_EQ(theirs.reported(1), 1u);
+  ASSERT_EQ(theirs.remove(1), 0);
+  ASSERT_EQ(theirs.insert(v4(3)), 1u);
+  EXPECT_EQ(mine.lookup(1), "10.0.0.3:7471");
+  EXPECT_EQ(mine.reported(0), 1000u);
+  EXPECT_EQ(mine.reported(1), 1u) << "of another peer";
 }
 
 TEST(AvRxCtxBits, AreCutOff) {
@@ -747,8 +855,12 @@ class AvModel : public testing::TestWithParam<int> {};
 
 TEST_P(AvModel, DoesTheSameAsAMap) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
-  Vector v(FI_SOCKADDR);
+  fi_av_attr attr{};
+  const bool only_ids = GetParam() % 3 == 1;
+  attr.flags = only_ids ? FI_AV_USER_ID : 0;
+  Vector v(FI_SOCKADDR, attr);
   std::map<uint32_t, SockAddr> model;
+  std::map<uint32_t, fi_addr_t> ids;
   const uint32_t variety = GetParam() % 2 == 0 ? 40 : 4000;  // few: many duplicates
   const uint32_t crowd = GetParam() % 3 == 0 ? 3000 : 300;
   const auto some_address = [&]() -> SockAddr {
@@ -767,7 +879,13 @@ TEST_P(AvModel, DoesTheSameAsAMap) {
         if (index != lowest) break;
         ++lowest;
       }
-      ASSERT_EQ(v.insert(address), lowest);
+      if (only_ids || random() % 2 == 0) {
+        ASSERT_EQ(v.insert(address), lowest);
+      } else {
+        fi_addr_t out = ids[lowest] = uint64_t(random()) << 32 | random();
+        ASSERT_EQ(fi_av_insert(v.c, address.c(), 1, &out, FI_AV_USER_ID, nullptr), 1);
+        ASSERT_EQ(out, lowest);
+      }
       model[lowest] = address;
     } else if (what < 90) {
       fi_addr_t index = random() % (crowd * 2);
@@ -777,6 +895,12 @@ TEST_P(AvModel, DoesTheSameAsAMap) {
       }
       ASSERT_EQ(fi_av_remove(v.c, &index, 1, 0), model.contains(uint32_t(index)) ? 0 : -FI_EINVAL);
       model.erase(uint32_t(index));
+      ids.erase(uint32_t(index));
+    } else if (only_ids && what < 95) {
+      const uint32_t index = random() % (crowd * 2);
+      const bool there = model.contains(index);
+      ASSERT_EQ(fi_av_set_user_id(v.c, index, step, 0), there ? 0 : -FI_EINVAL);
+      if (there) ids[index] = fi_addr_t(step);
     } else if (step > 500) {  // the reverse index begins in the middle
       const SockAddr address = some_address();
       const auto it =
@@ -791,6 +915,11 @@ TEST_P(AvModel, DoesTheSameAsAMap) {
       ASSERT_EQ(v.av->index_of(index), it == model.end() ? Av::kNone : index);
       ASSERT_EQ(v.av->address(index),
                 it == model.end() ? std::nullopt : std::optional<SockAddr>(it->second));
+      if (it == model.end()) continue;
+      const auto id = ids.find(index);
+      ASSERT_EQ(v.av->reported(index), id != ids.end() ? id->second
+                                       : only_ids      ? kNotAvailable
+                                                       : index);
     }
   }
 }
@@ -801,7 +930,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, AvModel, testing::Range(0, 12));
 template <class Address>
 void expect_compact(uint32_t format, Address (*make)(uint32_t), double per_peer) {
   constexpr uint32_t kPeers = 1'000'000;
-  Vector v(format);
+  fi_av_attr attr{};
+  attr.flags = FI_AV_USER_ID;
+  Vector v(format, attr);
   std::vector<Address> peers;
   peers.reserve(kPeers);
   for (uint32_t i = 0; i < kPeers; ++i) peers.push_back(make(i + 1));
@@ -1008,7 +1139,7 @@ TEST(AvShared, ReadersOnlyRead) {
   EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT) << "it must exist";
   Vector a(FI_SOCKADDR_IN, named(name.text));
   a.insert(v4(1));
-  Vector b(FI_SOCKADDR_IN, named(name.text, FI_READ));
+  Vector b(FI_SOCKADDR_IN, named(name.text, FI_READ | FI_AV_USER_ID));
   EXPECT_EQ(b.lookup(0), "10.0.0.1:7471");
   a.insert(v4(2));
   a.remove(0);

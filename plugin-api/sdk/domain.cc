@@ -14,6 +14,7 @@ DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
   shared_.api_version = settings.api_version;
   shared_.resource_management = settings.resource_management;
   shared_.default_cq_size = settings.default_cq_size;
+  shared_.user_ids = settings.user_ids;
 }
 
 int DomainCore::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {

@@ -53,6 +53,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
       .locked = !unconnected || threaded || attr.threading != FI_THREAD_DOMAIN,
       .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
       .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
+      .user_ids = sdk::asks_user_ids(info),
       .mr = {.virtual_addresses = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0,
              .provider_keys = basic || (attr.mr_mode & FI_MR_PROV_KEY) != 0,
              .enable_needed = !basic && (attr.mr_mode & FI_MR_RMA_EVENT) != 0,

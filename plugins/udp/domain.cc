@@ -30,6 +30,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
       .locked = threaded || attr.threading != FI_THREAD_DOMAIN,
       .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
       .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
+      .user_ids = sdk::asks_user_ids(info),
       .mr = sdk::MrTable::Mode::of(attr.mr_mode),
   };
   Domain *domain = nullptr;

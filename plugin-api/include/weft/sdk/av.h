@@ -11,8 +11,12 @@
 //
 // An fi_addr_t is the index of its entry, in either type of vector; indices are dense, stable, and
 // used again after a removal, lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16 more
-// once somebody asked for find(), and 8 more if FI_AV_USER_ID is used. What endpoints keep about
+// once somebody asked for find(), and 8 more where there are user ids. What endpoints keep about
 // their peers is theirs: they are told (AvUser) when a peer is removed.
+//
+// User ids (fi_av.3, USER IDENTIFIERS FOR ADDRESSES) stand in for the index in completions, and
+// nowhere else. They are for domains opened with FI_AV_USER_ID, and of this process alone, also in
+// a vector that is shared.
 //
 // A vector with a name is shared between processes of one user through a file in /dev/shm, of which
 // each keeps its own compact copy; the file goes with the last that has it open. It is looked at in
@@ -90,11 +94,13 @@ class Av final : public Object<Av, fid_av> {
     if (reverse_ != nullptr && !twice_) return index;
     return index != kNone ? find(*get(index)) : kNone;
   }
-  // What completions report as the source: the index, or what FI_AV_USER_ID said.
+  // What completions report as the source: the index, or the user's id for it.
   fi_addr_t reported(uint32_t index) const {
     if (index >= end_) return FI_ADDR_NOTAVAIL;
-    const Chunk *chunk = has_ids_ ? chunks_[index / kChunk] : nullptr;
-    return chunk != nullptr && chunk->ids != nullptr ? chunk->ids[index % kChunk] : index;
+    if (!has_ids_) return index;
+    const Chunk *chunk = chunks_[index / kChunk];
+    return chunk != nullptr && chunk->ids != nullptr ? chunk->ids[index % kChunk]
+                                                     : without_id(index);
   }
   uint32_t capacity() const { return end_; }  // all indices are below
   size_t count() const { return count_; }     // entries
@@ -202,9 +208,11 @@ class Av final : public Object<Av, fid_av> {
   static uint8_t scope_tag(Wide &chunk, uint32_t scope);
   Wide *widen(uint32_t number);
   uint32_t lowest_free();
-  void set(uint32_t index, const SockAddr &address);
+  void set(uint32_t index, const SockAddr &address, const fi_addr_t *id = nullptr);
   void clear(uint32_t index);
-  void set_id(uint32_t index, fi_addr_t id);
+  // The ids of a chunk that is there.
+  fi_addr_t *ids(uint32_t number);
+  fi_addr_t without_id(uint32_t index) const { return only_ids_ ? FI_ADDR_NOTAVAIL : index; }
   int add(const SockAddr &address, const fi_addr_t *id, uint32_t &index);
 
   int check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context);
@@ -228,6 +236,7 @@ class Av final : public Object<Av, fid_av> {
   const bool map_;        // FI_AV_MAP
   const bool async_;      // FI_EVENT
   const bool read_only_;  // FI_READ
+  const bool only_ids_;   // FI_AV_USER_ID: an entry without an id has no name in completions
   const fi_addr_t index_mask_;
   Eq *eq_ = nullptr;
   std::vector<Chunk *> chunks_;  // null: no entry
@@ -235,7 +244,7 @@ class Av final : public Object<Av, fid_av> {
   size_t room_from_ = 0;         // all words below are 0
   uint32_t end_ = 0;
   size_t count_ = 0;
-  bool has_ids_ = false;
+  bool has_ids_;
   std::unique_ptr<Reverse> reverse_;
   bool twice_ = false;  // reverse_ met an address a second time
   std::vector<std::pair<AvUser *, bool>> av_users_;

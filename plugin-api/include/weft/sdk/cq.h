@@ -46,6 +46,7 @@ struct DomainContext {
   uint32_t api_version = 0;         // of the fabric
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
+  bool user_ids = false;            // FI_AV_USER_ID: its address vectors can have them
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
   std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
 };

@@ -42,8 +42,15 @@ struct DomainSettings {
   bool locked = true;
   bool resource_management = true;
   size_t default_cq_size = 1024;
+  bool user_ids = false;  // FI_AV_USER_ID
   MrTable::Mode mr;
 };
+
+// Whether fi_domain asks for user ids in its address vectors, as a capability of the domain (since
+// 1.20) or of endpoints.
+inline bool asks_user_ids(const fi_info &info) {
+  return ((info.caps | info.domain_attr->caps) & FI_AV_USER_ID) != 0;
+}
 
 class DomainCore {
  public:

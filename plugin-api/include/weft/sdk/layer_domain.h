@@ -144,6 +144,7 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
             .locked = locked(info),
             .resource_management = info.domain_attr->resource_mgmt != FI_RM_DISABLED,
             .default_cq_size = options.tx_size + options.rx_size,
+            .user_ids = asks_user_ids(info),
             .mr = regions};
   }
   Result<void> open_inner(const fi_info &info) {
