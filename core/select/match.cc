@@ -126,6 +126,15 @@ uint64_t returned_caps(const fi_info *hints, const fi_info &offer) {
   return with_modifiers(wanted, offer.caps) | (offer.caps & free_caps);
 }
 
+// The same of the domain, of which capabilities of endpoints want what is a domain's, too.
+uint64_t returned_domain_caps(const fi_info *hints, const fi_info &offer) {
+  const uint64_t offered = offer.domain_attr->caps;
+  const uint64_t own =
+      hints != nullptr && hints->domain_attr != nullptr ? hints->domain_attr->caps : 0;
+  const uint64_t wanted = wanted_caps(hints) | own;
+  return wanted == 0 ? offered : offered & (wanted | kFreeSecondary);
+}
+
 // Whether peers reach memory of an endpoint with these capabilities.
 bool is_target(uint64_t caps) {
   return (caps & (FI_RMA | FI_ATOMIC)) != 0 &&
@@ -806,6 +815,7 @@ const Refusal &Match::hardest() const {
 bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer) {
   (void)flags;
   const uint64_t caps = returned_caps(hints, offer);
+  offer.domain_attr->caps = returned_domain_caps(hints, offer);
   const fi_tx_attr tx_offer = *offer.tx_attr;
   const fi_rx_attr rx_offer = *offer.rx_attr;
   offer.caps = caps;

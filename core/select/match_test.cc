@@ -250,12 +250,12 @@ INSTANTIATE_TEST_SUITE_P(
               SET(domain_attr->resource_mgmt, FI_RM_ENABLED), "FI_RM_ENABLED wanted"},
         Field{"hints.domain_attr.av_type", SET(domain_attr->av_type, FI_AV_TABLE),
               SET(domain_attr->av_type, FI_AV_MAP), "FI_AV_MAP wanted, FI_AV_TABLE offered"},
-        NUMBER(domain_attr->cq_data_size, 4, 8),
-        NUMBER(domain_attr->cq_cnt, 1000, 1001), NUMBER(domain_attr->ep_cnt, 2000, 2001),
-        NUMBER(domain_attr->tx_ctx_cnt, 3000, 3001), NUMBER(domain_attr->rx_ctx_cnt, 4000, 4001),
-        NUMBER(domain_attr->max_ep_tx_ctx, 2, 3), NUMBER(domain_attr->max_ep_rx_ctx, 1, 2),
-        NUMBER(domain_attr->max_ep_stx_ctx, 0, 1), NUMBER(domain_attr->max_ep_srx_ctx, 16, 17),
-        NUMBER(domain_attr->cntr_cnt, 64, 65), NUMBER(domain_attr->mr_iov_limit, 1, 2),
+        NUMBER(domain_attr->cq_data_size, 4, 8), NUMBER(domain_attr->cq_cnt, 1000, 1001),
+        NUMBER(domain_attr->ep_cnt, 2000, 2001), NUMBER(domain_attr->tx_ctx_cnt, 3000, 3001),
+        NUMBER(domain_attr->rx_ctx_cnt, 4000, 4001), NUMBER(domain_attr->max_ep_tx_ctx, 2, 3),
+        NUMBER(domain_attr->max_ep_rx_ctx, 1, 2), NUMBER(domain_attr->max_ep_stx_ctx, 0, 1),
+        NUMBER(domain_attr->max_ep_srx_ctx, 16, 17), NUMBER(domain_attr->cntr_cnt, 64, 65),
+        NUMBER(domain_attr->mr_iov_limit, 1, 2),
         Field{"hints.domain_attr.caps", SET(domain_attr->caps, FI_LOCAL_COMM),
               SET(domain_attr->caps, FI_SHARED_AV), "FI_SHARED_AV wanted"},
         NUMBER(domain_attr->auth_key_size, 0, 9),
@@ -556,6 +556,26 @@ INSTANTIATE_TEST_SUITE_P(
                  FI_MSG | FI_SEND | FI_RECV | FI_MULTI_RECV, FI_MSG | FI_SEND,
                  FI_MSG | FI_RECV | FI_MULTI_RECV}),
     [](const auto &info) { return "n" + std::to_string(info.index); });
+
+TEST(Narrow, CapsOfADomainAreWhatIsAskedOfItOrOfItsEndpoints) {
+  const auto domain_caps = [](uint64_t caps, uint64_t domain) {
+    const InfoPtr wanted = hints();
+    wanted->caps = caps;
+    wanted->domain_attr->caps = domain;
+    const InfoPtr offered = offer();
+    offered->caps |= FI_AV_USER_ID;
+    offered->domain_attr->caps |= FI_AV_USER_ID;
+    EXPECT_EQ(match_info(kNow, 0, wanted.get(), *offered).reason, "");
+    EXPECT_TRUE(narrow_info(kNow, 0, wanted.get(), *offered));
+    return offered->domain_attr->caps;
+  };
+  constexpr uint64_t kFree = FI_LOCAL_COMM | FI_REMOTE_COMM;
+  EXPECT_EQ(domain_caps(0, 0), kFree | FI_AV_USER_ID) << "nothing is asked: all that is offered";
+  EXPECT_EQ(domain_caps(FI_MSG, 0), kFree);
+  EXPECT_EQ(domain_caps(FI_MSG, FI_AV_USER_ID), kFree | FI_AV_USER_ID);
+  EXPECT_EQ(domain_caps(FI_MSG | FI_AV_USER_ID, 0), kFree | FI_AV_USER_ID);
+  EXPECT_EQ(domain_caps(0, FI_LOCAL_COMM), kFree);
+}
 
 TEST(Narrow, DefaultsAndWishes) {
   const InfoPtr plain = narrowed(hints());
