@@ -70,6 +70,18 @@ TEST(Software, SaysWhatThePathAndTheOfferSay) {
       << "the protocol's to say";
 }
 
+// Where completions name sources, what they are called is a matter of the domain, too.
+TEST(Software, UserIdsAreTheDomainsAsWell) {
+  Entry entry;
+  const IpPath path{"eth0", "10.1.0.0/16", SockAddr::any(AF_INET), {}, 1500};
+  const uint64_t receive = kReceive | FI_AV_USER_ID;
+  ASSERT_TRUE(fill_software_info(
+      entry.info, path, {},
+      {.type = FI_EP_RDM, .version = 1, .transmit_caps = kTransmit, .receive_caps = receive}));
+  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_AV_USER_ID));
+  EXPECT_EQ(entry.info.caps & FI_AV_USER_ID, uint64_t(FI_AV_USER_ID));
+}
+
 TEST(Software, ProgressIsThatOfWhoAsks) {
   for (const bool automatic : {false, true}) {
     Entry hints, entry;

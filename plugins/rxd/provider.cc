@@ -93,6 +93,8 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
   for (fi_info *info = list.front(); info != nullptr; info = info->next) {
     *info->tx_attr = {};  // nothing of the inner endpoint is seen through ours
     *info->rx_attr = {};
+    // Nothing is needed: regions are this layer's. Random keys for those who can live with them.
+    sdk::fill_software_domain(*info->domain_attr, query, FI_MR_PROV_KEY);
     sdk::offer_rdm(*info,
                    {.protocol = FI_PROTO_RXD,
                     .order = kOrder,
@@ -112,8 +114,6 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     ep.max_order_waw_size = SIZE_MAX;
     if (const uint64_t order = info->tx_attr->msg_order; order & (FI_ORDER_WAR | FI_ORDER_RMA_WAR))
       ep.max_order_war_size = SIZE_MAX;
-    // Nothing is needed: regions are this layer's. Random keys for those who can live with them.
-    sdk::fill_software_domain(*info->domain_attr, query, FI_MR_PROV_KEY);
     info->domain_attr->cq_data_size = sizeof(uint64_t);
     if (query.hints != nullptr) WEFT_CHECK(sdk::copy_auth_keys(*info, *query.hints));
     for (size_t size : {ep.auth_key_size, info->domain_attr->auth_key_size})

@@ -132,6 +132,28 @@ TEST(DgramMsg, SourcesAreNamedByTheAddressVector) {
   }
 }
 
+TEST(DgramMsg, SourcesAreNamedByTheIdsOfTheUser) {
+  DGRAM_NEEDS(FI_MSG | FI_SOURCE | FI_AV_USER_ID, "FI_AV_USER_ID");
+  Options options;
+  options.caps |= FI_SOURCE | FI_AV_USER_ID;
+  Net net(1, options);
+  PlainSocket known, other;
+  const std::string addresses = known.name() + other.name();
+  fi_addr_t names[] = {UINT64_C(0xfeed00000001), UINT64_C(0xfeed00000002)};
+  ASSERT_EQ(fi_av_insert(net[0].av, addresses.data(), 1, names, FI_AV_USER_ID, nullptr), 1);
+  names[1] = net[0].insert(other.name());
+  Bytes in(100);
+  const Bytes out = pattern(33, 1);
+  for (PlainSocket *socket : {&known, &other}) {
+    must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+    ASSERT_EQ(socket->send(net[0].name(), out), 0);
+    const fi_addr_t expected = socket == &known ? UINT64_C(0xfeed00000001) : names[1];
+    EXPECT_EQ(net.wait(net[0].rx_cq).source, expected);
+  }
+  must(fi_send(net[0].ep, out.data(), out.size(), nullptr, names[0], nullptr));
+  EXPECT_EQ(known.receive(), out) << "calls take the address";
+}
+
 TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {
   covers("FI_SOURCE");
   Net net;

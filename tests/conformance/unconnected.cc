@@ -30,6 +30,7 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
     attr.type = options.av_type != FI_AV_UNSPEC              ? options.av_type
                 : info->domain_attr->av_type != FI_AV_UNSPEC ? info->domain_attr->av_type
                                                              : FI_AV_TABLE;
+    attr.flags = options.av_flags;
     must(fi_av_open(domain, &attr, av.out(), nullptr));
   } else {
     info.reset(fi_dupinfo(found.get()));
