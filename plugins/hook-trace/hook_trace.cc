@@ -622,6 +622,7 @@ class HookTrace {
   }
   int av_open(const weft_hook_link &link, fid_domain *parent, fi_av_attr *attr, fid_av **made,
               void *context) {
+    if (attr != nullptr) note_user_ids(link, attr->flags);
     return open(link, Op::av_open, made, context,
                 [&] { return link.next.domain->av_open(parent, attr, made, context); });
   }
@@ -790,6 +791,7 @@ class HookTrace {
   }
   int av_insert(const weft_hook_link &link, fid_av *av, const void *addr, size_t count,
                 fi_addr_t *peers, uint64_t flags, void *context) {
+    note_user_ids(link, flags);
     const int rc =
         call(link, Op::av_insert, {.size = count, .flags = flags, .context = context},
              [&] { return link.next.av->insert(av, addr, count, peers, flags, context); });
@@ -798,6 +800,7 @@ class HookTrace {
   }
   int av_insertsvc(const weft_hook_link &link, fid_av *av, const char *node, const char *service,
                    fi_addr_t *peers, uint64_t flags, void *context) {
+    note_user_ids(link, flags);
     const int rc = call(link, Op::av_insertsvc, {.flags = flags, .context = context}, [&] {
       return link.next.av->insertsvc(av, node, service, peers, flags, context);
     });
@@ -807,6 +810,7 @@ class HookTrace {
   int av_insertsym(const weft_hook_link &link, fid_av *av, const char *node, size_t nodes,
                    const char *service, size_t services, fi_addr_t *peers, uint64_t flags,
                    void *context) {
+    note_user_ids(link, flags);
     const int rc = call(link, Op::av_insertsym,
                         {.size = nodes * services, .flags = flags, .context = context}, [&] {
                           return link.next.av->insertsym(av, node, nodes, service, services, peers,
@@ -1052,6 +1056,7 @@ class HookTrace {
     format = seen.cq_format.load(kRelaxed);
     const size_t size = entry_size(format);
     if (seen.ops.has(Op::completion)) {
+      const bool names_sources = sources != nullptr && !seen.store->hides_sources();
       const auto *entry = static_cast<const uint8_t *>(buf);
       for (ssize_t i = 0; i < n; ++i, entry += size) {
         // All formats begin alike (fi_cq.3).
@@ -1067,7 +1072,7 @@ class HookTrace {
           const auto &tagged = *reinterpret_cast<const fi_cq_tagged_entry *>(entry);
           note.tag = (tagged.flags & FI_TAGGED) != 0 ? tagged.tag : tagged.data;
         }
-        if (sources != nullptr) note.peer = short_peer(sources[i]);
+        if (names_sources) note.peer = short_peer(sources[i]);
         slot->write(note);
       }
     }
@@ -1233,6 +1238,10 @@ class HookTrace {
   void note_connected(struct fid *fid) const {
     if (seen_of(fid) == nullptr) return;
     note_addresses(hook_link<HookTrace>(fid), fid);
+  }
+  // Which vectors a queue hears of is not known here, so that one with ids hides all sources.
+  static void note_user_ids(const weft_hook_link &link, uint64_t flags) {
+    if ((flags & FI_AV_USER_ID) != 0) object_state<HookTrace>(link).store->hide_sources();
   }
   static void note_peers(const weft_hook_link &link, fid_av *av, const fi_addr_t *peers,
                          size_t count) {

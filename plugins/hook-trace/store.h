@@ -153,6 +153,9 @@ class Store {
   void close_object(ObjectEntry *entry);
   void add_address(uint32_t av, uint32_t peer, const char *text);
   bool wants_addresses() const;
+  // Completions name sources by ids of the user from now on, which tell nobody who they are.
+  void hide_sources() { hides_sources_.store(true, std::memory_order_relaxed); }
+  bool hides_sources() const { return hides_sources_.load(std::memory_order_relaxed); }
 
   const std::string &path() const { return path_; }
   const FileHeader &header() const { return *header_; }
@@ -182,6 +185,7 @@ class Store {
   bool watches_errors_ = false;
   bool stop_at_error_ = false;
   std::atomic<int32_t> left_{0};  // records before the stop
+  std::atomic<bool> hides_sources_{false};
 
   FileHeader *header_ = nullptr;
   uint8_t *bytes_ = nullptr;

@@ -127,7 +127,7 @@ TEST_P(RdmUserId, CallsTakeTheAddress) {
   const fi_addr_t a = net->at(kTarget, kA), b = net->at(kTarget, kB);
   give_id(kTarget, kA, b);
   give_id(kTarget, kB, a);
-  std::vector<uint8_t> from_a(100), from_b(100), out_a = pattern(100, 1), out_b = pattern(100, 2);
+  std::vector<uint8_t> from_a(100), from_b(200), out_a = pattern(100, 1), out_b = pattern(200, 2);
   receive((*net)[kTarget].ep, from_a, true, a);
   receive((*net)[kTarget].ep, from_b, true, b);
   send(kB, out_b);

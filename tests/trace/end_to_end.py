@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """end_to_end: weft-bench under `weft trace`, over connected and unconnected endpoints, and what is left behind.
 
-    end_to_end.py --bin build/release/bin --lib build/release/lib
+    end_to_end.py --bin build/release/bin --lib build/release/lib --program build/release/tests/conformance_rdm_user_id_test
 
 The report must agree with the benchmark about what the benchmark measured: a half round trip within 10 %.
 """
@@ -180,12 +180,21 @@ class Trace(unittest.TestCase):
                                capture_output=True, text=True, timeout=60)
         self.assertIn('ops: "tsned" is neither', wrong.stdout)
 
+    def test_ids_that_the_user_gave_are_taken_for_nobodys_address(self):
+        # Each of two peers has the other's fi_addr_t for an id.
+        trace = self.work / "ids.trace"
+        self.run_weft("trace", "record", "-o", trace, "--", OPTIONS.program,
+                      "--gtest_filter=*RdmUserId.CallsTakeTheAddress/Table", WEFT_TEST_STACK="tcp", WEFT_TEST_REQUIRED="1")
+        process, = self.report(trace)["processes"]
+        self.assertEqual(sum(pair["send_to_receive_ns"]["count"] for pair in process["pairs"]), 4)
+
 
 def main():
     global OPTIONS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
     parser.add_argument("--lib", required=True)
+    parser.add_argument("--program", required=True)
     OPTIONS, rest = parser.parse_known_args()
     OPTIONS.bin, OPTIONS.lib = os.path.realpath(OPTIONS.bin), os.path.realpath(OPTIONS.lib)
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
