@@ -126,11 +126,16 @@ class Walk {
       return with_remedy(
           reject(Stage::kTrust, "cannot look at the folder %s: %s", at_.c_str(), strerror(errno)),
           "check the path and its permissions");
-    const bool was_shared = std::exchange(shared_, (status.st_mode & S_IWOTH) != 0);
+    const bool was_shared = std::exchange(shared_, is_shared(status));
     folder_ = std::move(folder);
     status_ = status;
     if (!rules_.secure && is_above_library()) return {};
     return judge(status, at_, was_shared, place);
+  }
+
+  static bool is_shared(const struct stat &status) {
+    const mode_t mode = status.st_mode;
+    return (mode & S_IWOTH) != 0 || ((mode & S_IWGRP) != 0 && (mode & S_ISVTX) != 0);
   }
 
   bool is_above_library() const {
@@ -211,7 +216,7 @@ class Walk {
     if (shared_ && status.st_nlink > 1)
       return with_remedy(
           reject(Stage::kTrust,
-                 "the file has %lu names and lies in a folder where everybody can give it one more",
+                 "the file has %lu names and lies in a folder where others can give it one more",
                  static_cast<unsigned long>(status.st_nlink)),
           "move the plugin to a folder of your own");
     return judge(status, at, shared_, Place::kPlugins);
@@ -260,7 +265,7 @@ class Walk {
   Descriptor folder_;  // where the walk is, and its path and status
   std::string at_;
   struct stat status_ {};
-  bool shared_ = false;  // everybody can put something there
+  bool shared_ = false;  // others can put something there, and not take away what is there
   int links_ = 0;
 };
 

@@ -10,14 +10,13 @@
 // are trusted, so that its path may be given to dlopen(). The rules:
 //
 //   - A regular file. File, links and folders belong to root, to the user of this process, or to
-//   who
-//     owns the folder of libfabric.so.1, whose code runs already.
-//   - Others can write to none of them. A sticky folder (/tmp) may be on the way and may hold
-//     plugins; what lies in it must belong to root or the user of this process, and a file must
-//     have one name only: everybody can put a hard link there.
-//   - A group may write where the owner is the user of this process, who then decided so; and to
-//   the
-//     folders above the plugin's own where that user is in the group and not root.
+//     the owner of the folder of libfabric.so.1, whose code runs already.
+//   - Others can write to none of them. A sticky folder to which everybody (/tmp) or a group can
+//     write may be on the way and may hold plugins; what lies in it must belong to root or the user
+//     of this process, and a file must have one name only: others can put a hard link there.
+//   - A group may write where the owner is the user of this process, who then decided so; and,
+//   where
+//     that user is in the group and not root, to the folders above the plugin's own.
 //   - Folders above that of libfabric.so.1 are not judged: whoever can exchange those has exchanged
 //     this code.
 //   - `secure` (AT_SECURE): all of it belongs to root, and only root can write.

@@ -59,11 +59,13 @@ TEST_F(FileTrust, OthersMayNotWriteToFileOrFolder) {
   EXPECT_FALSE(check_trusted_folder(folder_.at("sub"), {})) << "a folder above";
 }
 
-// Everybody can put a name of any file into such a folder.
-TEST_F(FileTrust, AHardLinkInAFolderOfEverybodyIsNobodysWord) {
-  chmod(folder_.at("sub").c_str(), 01777);
+// Others can put a name of any file into such a folder.
+TEST_F(FileTrust, AHardLinkInASharedFolderIsNobodysWord) {
   ASSERT_EQ(link(file_.c_str(), folder_.at("sub/y.so").c_str()), 0);
-  expect_refused({}, "has 2 names", "a folder of your own");
+  for (const mode_t shared : {01777, 01775}) {
+    chmod(folder_.at("sub").c_str(), shared);
+    expect_refused({}, "has 2 names", "a folder of your own");
+  }
   chmod(folder_.at("sub").c_str(), 0755);
   EXPECT_TRUE(check_trust(file_, {}));
 }

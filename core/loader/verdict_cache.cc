@@ -33,8 +33,10 @@ VerdictCache::VerdictCache(std::string path, TrustRules rules, Clock clock)
       clock_(clock ? std::move(clock) : Clock([] { return int64_t{std::time(nullptr)}; })) {}
 
 bool VerdictCache::is_due(const PluginRecord &record) const {
-  return record.verdict == Verdict::kQuarantined && record.retry_at > 0 &&
-         clock_() >= record.retry_at;
+  if (record.verdict != Verdict::kQuarantined || record.retry_at <= 0) return false;
+  const int64_t now = clock_();
+  // A time that nobody waits for was set by a clock that was wrong.
+  return now >= record.retry_at || record.retry_at - now > kLastRetry;
 }
 
 void VerdictCache::load() {

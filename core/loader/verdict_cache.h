@@ -2,8 +2,9 @@
 // Remembers what probes found, and the quarantine list, in one file per user (or system).
 //
 //   VerdictCache cache("/home/ann/.cache/weft/quarantine", {});
-//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);     // null: never
-//   probed, or the file changed since cache.remember(record); // writes through, manifest left out
+//   // null: never probed, or the file changed since
+//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);
+//   cache.remember(record);  // writes through, manifest left out
 //
 // A quarantine that may be the machine's fault (Rejection::passing) ends after a minute, and after
 // twice the time with each failure that follows, up to a day: is_due() then says that the file
@@ -34,6 +35,7 @@ class VerdictCache {
   // `path` empty: an empty cache that forgets everything.
   VerdictCache(std::string path, TrustRules rules, Clock clock = {});
 
+  // Good until the next call that is not const.
   const PluginRecord *find(const std::string &library, const FileStamp &stamp);
   bool is_due(const PluginRecord &record) const;
   std::vector<PluginRecord> all();

@@ -99,6 +99,17 @@ TEST_F(Cache, AQuarantineThatMayPassIsTriedAgainLater) {
   EXPECT_TRUE(due());
 }
 
+TEST_F(Cache, AClockThatWasWrongKeepsNothingOut) {
+  int64_t now = INT64_C(4'000'000'000);
+  const auto cache = [&] { return VerdictCache(file_, {}, [&] { return now; }); };
+  ASSERT_TRUE(cache().remember(passing("/a.so")));
+  now = 1'800'000'000;
+  VerdictCache later = cache();
+  const PluginRecord *known = later.find("/a.so", {10, 99});
+  ASSERT_NE(known, nullptr);
+  EXPECT_TRUE(later.is_due(*known));
+}
+
 TEST_F(Cache, OtherQuarantinesStayUntilTheFileChanges) {
   const std::string plugin = folder_.write("x.so", "first");
   PluginRecord record = verdict(plugin, Verdict::kQuarantined);
