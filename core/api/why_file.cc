@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
@@ -31,32 +32,30 @@ void WhyFile::begin() noexcept {
 void WhyFile::write(std::string_view line) noexcept try {
   const std::lock_guard lock(mutex_);
   std::string text;
-  if (pid_ != getpid()) {
-    pid_ = getpid();
-    text = process_line() + "\n";
-  }
+  const pid_t pid = getpid();
+  if (begun_ != pid) text = process_line(pid) + "\n";
   if (!line.empty()) text.append(line).append("\n");
-  if (!text.empty()) append(text);
+  if (!text.empty() && append(pid, text)) begun_ = pid;
 } catch (...) {  // no memory: the line is lost, the program is not
 }
 
-void WhyFile::append(const std::string &text) {
-  if (folder_.empty() || folder_.front() != '/') return;
-  const std::string path = folder_ + "/" + host_name() + "." + std::to_string(pid_) + ".calls";
+bool WhyFile::append(pid_t pid, std::string_view text) const {
+  if (folder_.empty() || folder_.front() != '/') return false;
+  const std::string path = folder_ + "/" + host_name() + "." + std::to_string(pid) + ".calls";
   const int fd =
       open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  if (fd < 0) return;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd, rest.data(), rest.size());
+  if (fd < 0) return false;
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) break;
-    rest.remove_prefix(static_cast<size_t>(written));
+    text.remove_prefix(static_cast<size_t>(written));
   }
   close(fd);
+  return text.empty();
 }
 
-std::string WhyFile::process_line() const {
+std::string WhyFile::process_line(pid_t pid) const {
   char program[PATH_MAX] = "";
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
   nlohmann::ordered_json arguments = nlohmann::ordered_json::array();
@@ -71,7 +70,7 @@ std::string WhyFile::process_line() const {
   clock_gettime(CLOCK_REALTIME, &now);
   const nlohmann::ordered_json json = {
       {"call", "process"},
-      {"pid", static_cast<int64_t>(pid_)},
+      {"pid", static_cast<int64_t>(pid)},
       {"parent", static_cast<int64_t>(getppid())},
       {"host", host_name()},
       {"time", static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9},

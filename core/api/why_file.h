@@ -28,12 +28,12 @@ class WhyFile {
   void begin() noexcept;
 
  private:
-  void append(const std::string &text);
-  std::string process_line() const;
+  bool append(pid_t pid, std::string_view text) const;
+  std::string process_line(pid_t pid) const;
 
   const std::string folder_, library_folder_;
   std::mutex mutex_;
-  pid_t pid_ = 0;  // that the first line is about
+  pid_t begun_ = 0;  // the process whose first line is written
 };
 
 }  // namespace weft

@@ -68,7 +68,9 @@ TEST(WhyFile, AForkedProcessHasAFileOfItsOwn) {
     const bool of_child = lines[0]["pid"] == child;
     ASSERT_EQ(lines.size(), of_child ? 2u : 3u);
     EXPECT_EQ(lines[1]["of"], of_child ? "child" : "parent");
-    if (of_child) EXPECT_EQ(lines[0]["parent"], getpid());
+    if (of_child) {
+      EXPECT_EQ(lines[0]["parent"], getpid());
+    }
   }
 }
 
@@ -79,6 +81,21 @@ TEST(WhyFile, WhatCannotBeWrittenIsLost) {
   WhyFile(folder.at("none"), "").write("{}");
   EXPECT_FALSE(std::filesystem::exists("relative"));
   EXPECT_TRUE(lines_in(folder.path()).empty());
+}
+
+// Lines without the one about their process would be nobody's.
+TEST(WhyFile, BeginsWithTheProcessHoweverLate) {
+  const TestFolder folder;
+  WhyFile file(folder.at("later"), "/lib");
+  file.write(R"({"of": "before"})");
+  ASSERT_EQ(mkdir(folder.at("later").c_str(), 0700), 0);
+  file.write(R"({"of": "after"})");
+  const auto all = lines_in(folder.at("later"));
+  ASSERT_EQ(all.size(), 1u);
+  const Lines &lines = all.begin()->second;
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["call"], "process");
+  EXPECT_EQ(lines[1]["of"], "after");
 }
 
 TEST(WhyFile, OnlyWhereItIsAskedFor) {
