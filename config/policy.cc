@@ -281,9 +281,10 @@ class PolicyReader {
     read_map(node, "'params'", {}, "params: {tcp: {key: value}}", diag_,
              [&](const Node &key, const Node &value) {
                // The unit is copied to each of its settings, so no name of any length may get
-               // there.
+               // there: those of a bad one are checked and left out.
+               std::vector<Setting> none;
                const bool good = check_name(key, "the unit", diag_);
-               settings(value, good ? key.text : "?", policy_.params);
+               settings(value, good ? key.text : "?", good ? policy_.params : none);
              });
   }
 

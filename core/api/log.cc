@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "core/api/no_ops.h"
 #include "core/base/nearest.h"
 
 namespace weft {
@@ -78,23 +79,6 @@ const char *index_name(const T &names, int index) {
   return index >= 0 && static_cast<size_t>(index) < std::size(names) ? names[index].data() : "?";
 }
 
-int no_bind(struct fid *, struct fid *, uint64_t) {
-  return -FI_ENOSYS;
-}
-int no_control(struct fid *, int, void *) {
-  return -FI_ENOSYS;
-}
-int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
-  return -FI_ENOSYS;
-}
-int import_tostr(const struct fid *fid, char *buf, size_t len) {
-  std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
-  return 0;
-}
-int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
-  return -FI_ENOSYS;
-}
-
 bool same_calls(const fi_ops_log &a, const fi_ops_log &b) {
   return a.size == b.size && a.enabled == b.enabled && a.ready == b.ready && a.log == b.log;
 }
@@ -114,7 +98,7 @@ Log::Log(const Environment &environment, Sink sink)
                    .bind = no_bind,
                    .control = no_control,
                    .ops_open = no_ops_open,
-                   .tostr = import_tostr,
+                   .tostr = plain_tostr,
                    .ops_set = no_ops_set},
                   this} {
   read_level(environment);
@@ -300,9 +284,9 @@ int Log::import(struct fid_logging *logging) noexcept try {
     return -FI_EINVAL;
   // A table of an older release is shorter: what lies behind it is not read.
   fi_ops_log calls{};
-  calls.size = std::min(logging->ops->size, sizeof calls);
-  std::memcpy(&calls, logging->ops, calls.size);
-  calls.size = std::min(logging->ops->size, sizeof calls);
+  const size_t size = std::min(logging->ops->size, sizeof calls);
+  std::memcpy(&calls, logging->ops, size);
+  calls.size = size;
   const std::lock_guard lock(mutex_);
   auto copy = std::find_if(copies_.begin(), copies_.end(),
                            [&](const fi_ops_log &one) { return same_calls(one, calls); });

@@ -11,9 +11,9 @@
 // wrong. Programs compare their stderr, and so do their tests.
 //
 // A line looks as stock libfabric's:
-// libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text Thread-safe; lines
-// of different threads do not mix. Not for results: what a caller is told by a return value is not
-// logged.
+//   libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text
+// Thread-safe; lines of different threads do not mix. Not for results: what a caller is told by a
+// return value is not logged.
 #ifndef WEFT_CORE_API_LOG_H
 #define WEFT_CORE_API_LOG_H
 

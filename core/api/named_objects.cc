@@ -5,7 +5,6 @@
 #include <rdma/fi_ext.h>
 #include <weft/diagnosis.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "core/api/no_ops.h"
 #include "core/api/process.h"
 #include "core/base/tostr.h"
 #include "core/control/requests.h"
@@ -34,22 +34,6 @@ int close_named(struct fid *fid) {
   delete container_of(fid, NamedObject, fid);
   return 0;
 }
-int no_bind(struct fid *, struct fid *, uint64_t) {
-  return -FI_ENOSYS;
-}
-int no_control(struct fid *, int, void *) {
-  return -FI_ENOSYS;
-}
-int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
-  return -FI_ENOSYS;
-}
-int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
-  return -FI_ENOSYS;
-}
-int named_tostr(const struct fid *fid, char *buf, size_t len) {
-  std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
-  return 0;
-}
 
 // ---- "logging"
 // ------------------------------------------------------------------------------------
@@ -66,7 +50,7 @@ fi_ops logging_ops = {
     .bind = logging_bind,
     .control = no_control,
     .ops_open = no_ops_open,
-    .tostr = named_tostr,
+    .tostr = plain_tostr,
     .ops_set = no_ops_set,
 };
 
@@ -174,7 +158,7 @@ fi_ops weft_ops = {
     .bind = no_bind,
     .control = no_control,
     .ops_open = weft_ops_open,
-    .tostr = named_tostr,
+    .tostr = plain_tostr,
     .ops_set = no_ops_set,
 };
 

@@ -11,6 +11,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "core/base/tostr.h"
@@ -59,13 +60,26 @@ std::string address_text(const void *addr, size_t length) {
   return std::to_string(length) + " bytes";
 }
 
+// What is set, one struct after the other.
 class Hints {
  public:
   using List = std::vector<std::pair<std::string, std::string>>;
+  struct Number {
+    const char *name;
+    uint64_t value;
+  };
 
-  void text(const char *name, std::string value) { list_.emplace_back(name, std::move(value)); }
-  void number(const char *name, uint64_t value) {
-    if (value != 0) text(name, value == SIZE_MAX ? "the largest" : std::to_string(value));
+  // The members that follow are of this struct: "tx_attr."
+  void of(const char *prefix) { prefix_ = prefix; }
+  void text(const char *name, std::string value) {
+    list_.emplace_back(prefix_ + name, std::move(value));
+  }
+  void numbers(std::initializer_list<Number> members) {
+    for (const auto &[name, value] : members)
+      if (value != 0) text(name, value == SIZE_MAX ? "the largest" : std::to_string(value));
+  }
+  void bits(const char *name, uint64_t value) {
+    if (value != 0) text(name, hex(value));
   }
   void string(const char *name, const char *value) {
     if (value != nullptr) text(name, "\"" + std::string(value) + "\"");
@@ -83,90 +97,104 @@ class Hints {
   List take() { return std::move(list_); }
 
  private:
+  std::string prefix_;
   List list_;
 };
 
-void add_tx(Hints &set, const fi_tx_attr &tx) {
-  set.named("tx_attr.caps", tx.caps, FI_TYPE_CAPS);
-  set.named("tx_attr.mode", tx.mode, FI_TYPE_MODE);
-  set.named("tx_attr.op_flags", tx.op_flags, FI_TYPE_OP_FLAGS);
-  set.named("tx_attr.msg_order", tx.msg_order, FI_TYPE_MSG_ORDER);
-  set.named("tx_attr.comp_order", tx.comp_order, FI_TYPE_MSG_ORDER);
-  set.number("tx_attr.inject_size", tx.inject_size);
-  set.number("tx_attr.size", tx.size);
-  set.number("tx_attr.iov_limit", tx.iov_limit);
-  set.number("tx_attr.rma_iov_limit", tx.rma_iov_limit);
-  if (tx.tclass != 0) set.text("tx_attr.tclass", hex(tx.tclass));
+// A member of `attr` with its name.
+#define MEMBER(member) #member, attr.member
+
+// What fi_tx_attr and fi_rx_attr have both.
+template <class Attr>
+void add_common(Hints &set, const Attr &attr) {
+  set.named(MEMBER(caps), FI_TYPE_CAPS);
+  set.named(MEMBER(mode), FI_TYPE_MODE);
+  set.named(MEMBER(op_flags), FI_TYPE_OP_FLAGS);
+  set.named(MEMBER(msg_order), FI_TYPE_MSG_ORDER);
+  set.named(MEMBER(comp_order), FI_TYPE_MSG_ORDER);
 }
 
-void add_rx(Hints &set, const fi_rx_attr &rx) {
-  set.named("rx_attr.caps", rx.caps, FI_TYPE_CAPS);
-  set.named("rx_attr.mode", rx.mode, FI_TYPE_MODE);
-  set.named("rx_attr.op_flags", rx.op_flags, FI_TYPE_OP_FLAGS);
-  set.named("rx_attr.msg_order", rx.msg_order, FI_TYPE_MSG_ORDER);
-  set.named("rx_attr.comp_order", rx.comp_order, FI_TYPE_MSG_ORDER);
-  set.number("rx_attr.total_buffered_recv", rx.total_buffered_recv);
-  set.number("rx_attr.size", rx.size);
-  set.number("rx_attr.iov_limit", rx.iov_limit);
+void add_tx(Hints &set, const fi_tx_attr &attr) {
+  set.of("tx_attr.");
+  add_common(set, attr);
+  set.numbers(
+      {{MEMBER(inject_size)}, {MEMBER(size)}, {MEMBER(iov_limit)}, {MEMBER(rma_iov_limit)}});
+  set.bits(MEMBER(tclass));
 }
 
-void add_ep(Hints &set, const fi_ep_attr &ep) {
-  set.named("ep_attr.type", ep.type, FI_TYPE_EP_TYPE);
-  set.named("ep_attr.protocol", ep.protocol, FI_TYPE_PROTOCOL);
-  set.number("ep_attr.protocol_version", ep.protocol_version);
-  set.number("ep_attr.max_msg_size", ep.max_msg_size);
-  set.number("ep_attr.msg_prefix_size", ep.msg_prefix_size);
-  set.number("ep_attr.max_order_raw_size", ep.max_order_raw_size);
-  set.number("ep_attr.max_order_war_size", ep.max_order_war_size);
-  set.number("ep_attr.max_order_waw_size", ep.max_order_waw_size);
-  if (ep.mem_tag_format != 0) set.text("ep_attr.mem_tag_format", hex(ep.mem_tag_format));
-  set.number("ep_attr.tx_ctx_cnt", ep.tx_ctx_cnt);
-  set.number("ep_attr.rx_ctx_cnt", ep.rx_ctx_cnt);
-  set.number("ep_attr.auth_key_size", ep.auth_key_size);
+void add_rx(Hints &set, const fi_rx_attr &attr) {
+  set.of("rx_attr.");
+  add_common(set, attr);
+  set.numbers({{MEMBER(total_buffered_recv)}, {MEMBER(size)}, {MEMBER(iov_limit)}});
 }
 
-void add_domain(Hints &set, const fi_domain_attr &domain) {
-  set.present("domain_attr.domain", domain.domain);
-  set.string("domain_attr.name", domain.name);
-  set.named("domain_attr.threading", domain.threading, FI_TYPE_THREADING);
-  set.named("domain_attr.control_progress", domain.control_progress, FI_TYPE_PROGRESS);
-  set.named("domain_attr.data_progress", domain.data_progress, FI_TYPE_PROGRESS);
-  if (domain.resource_mgmt != FI_RM_UNSPEC)
-    set.text("domain_attr.resource_mgmt",
-             domain.resource_mgmt == FI_RM_ENABLED ? "FI_RM_ENABLED" : "FI_RM_DISABLED");
-  set.named("domain_attr.av_type", domain.av_type, FI_TYPE_AV_TYPE);
-  set.named("domain_attr.mr_mode", domain.mr_mode, FI_TYPE_MR_MODE);
-  set.number("domain_attr.mr_key_size", domain.mr_key_size);
-  set.number("domain_attr.cq_data_size", domain.cq_data_size);
-  set.number("domain_attr.cq_cnt", domain.cq_cnt);
-  set.number("domain_attr.ep_cnt", domain.ep_cnt);
-  set.number("domain_attr.tx_ctx_cnt", domain.tx_ctx_cnt);
-  set.number("domain_attr.rx_ctx_cnt", domain.rx_ctx_cnt);
-  set.number("domain_attr.max_ep_tx_ctx", domain.max_ep_tx_ctx);
-  set.number("domain_attr.max_ep_rx_ctx", domain.max_ep_rx_ctx);
-  set.number("domain_attr.max_ep_stx_ctx", domain.max_ep_stx_ctx);
-  set.number("domain_attr.max_ep_srx_ctx", domain.max_ep_srx_ctx);
-  set.number("domain_attr.cntr_cnt", domain.cntr_cnt);
-  set.number("domain_attr.mr_iov_limit", domain.mr_iov_limit);
-  set.named("domain_attr.caps", domain.caps, FI_TYPE_CAPS);
-  set.named("domain_attr.mode", domain.mode, FI_TYPE_MODE);
-  set.number("domain_attr.auth_key_size", domain.auth_key_size);
-  set.number("domain_attr.max_err_data", domain.max_err_data);
-  set.number("domain_attr.mr_cnt", domain.mr_cnt);
-  if (domain.tclass != 0) set.text("domain_attr.tclass", hex(domain.tclass));
-  set.number("domain_attr.max_ep_auth_key", domain.max_ep_auth_key);
-  set.number("domain_attr.max_group_id", domain.max_group_id);
-  set.number("domain_attr.max_cntr_value", domain.max_cntr_value);
-  set.number("domain_attr.max_err_cntr_value", domain.max_err_cntr_value);
+void add_ep(Hints &set, const fi_ep_attr &attr) {
+  set.of("ep_attr.");
+  set.named(MEMBER(type), FI_TYPE_EP_TYPE);
+  set.named(MEMBER(protocol), FI_TYPE_PROTOCOL);
+  set.numbers({{MEMBER(protocol_version)},
+               {MEMBER(max_msg_size)},
+               {MEMBER(msg_prefix_size)},
+               {MEMBER(max_order_raw_size)},
+               {MEMBER(max_order_war_size)},
+               {MEMBER(max_order_waw_size)}});
+  set.bits(MEMBER(mem_tag_format));
+  set.numbers({{MEMBER(tx_ctx_cnt)}, {MEMBER(rx_ctx_cnt)}, {MEMBER(auth_key_size)}});
 }
 
-void add_fabric(Hints &set, const fi_fabric_attr &fabric) {
-  set.present("fabric_attr.fabric", fabric.fabric);
-  set.string("fabric_attr.name", fabric.name);
-  set.string("fabric_attr.prov_name", fabric.prov_name);
-  if (fabric.prov_version != 0)
-    set.text("fabric_attr.prov_version", version_text(fabric.prov_version));
+void add_domain(Hints &set, const fi_domain_attr &attr) {
+  set.of("domain_attr.");
+  set.present(MEMBER(domain));
+  set.string(MEMBER(name));
+  set.named(MEMBER(threading), FI_TYPE_THREADING);
+  set.named(MEMBER(control_progress), FI_TYPE_PROGRESS);
+  set.named(MEMBER(data_progress), FI_TYPE_PROGRESS);
+  if (attr.resource_mgmt != FI_RM_UNSPEC)
+    set.text("resource_mgmt",
+             attr.resource_mgmt == FI_RM_ENABLED ? "FI_RM_ENABLED" : "FI_RM_DISABLED");
+  set.named(MEMBER(av_type), FI_TYPE_AV_TYPE);
+  set.named(MEMBER(mr_mode), FI_TYPE_MR_MODE);
+  set.numbers({{MEMBER(mr_key_size)},
+               {MEMBER(cq_data_size)},
+               {MEMBER(cq_cnt)},
+               {MEMBER(ep_cnt)},
+               {MEMBER(tx_ctx_cnt)},
+               {MEMBER(rx_ctx_cnt)},
+               {MEMBER(max_ep_tx_ctx)},
+               {MEMBER(max_ep_rx_ctx)},
+               {MEMBER(max_ep_stx_ctx)},
+               {MEMBER(max_ep_srx_ctx)},
+               {MEMBER(cntr_cnt)},
+               {MEMBER(mr_iov_limit)}});
+  set.named(MEMBER(caps), FI_TYPE_CAPS);
+  set.named(MEMBER(mode), FI_TYPE_MODE);
+  set.numbers({{MEMBER(auth_key_size)}, {MEMBER(max_err_data)}, {MEMBER(mr_cnt)}});
+  set.bits(MEMBER(tclass));
+  set.numbers({{MEMBER(max_ep_auth_key)},
+               {MEMBER(max_group_id)},
+               {MEMBER(max_cntr_value)},
+               {MEMBER(max_err_cntr_value)}});
 }
+
+void add_fabric(Hints &set, const fi_fabric_attr &attr) {
+  set.of("fabric_attr.");
+  set.present(MEMBER(fabric));
+  set.string(MEMBER(name));
+  set.string(MEMBER(prov_name));
+  if (attr.prov_version != 0) set.text("prov_version", version_text(attr.prov_version));
+}
+
+void add_info(Hints &set, const fi_info &attr) {
+  set.of("");
+  set.named(MEMBER(caps), FI_TYPE_CAPS);
+  set.named(MEMBER(mode), FI_TYPE_MODE);
+  set.named(MEMBER(addr_format), FI_TYPE_ADDR_FORMAT);
+  set.address(MEMBER(src_addr), attr.src_addrlen);
+  set.address(MEMBER(dest_addr), attr.dest_addrlen);
+  set.present(MEMBER(handle));
+}
+
+#undef MEMBER
 
 // Names and addresses are the program's: they need not be UTF-8.
 std::string dump(const ordered_json &json) {
@@ -191,17 +219,13 @@ ordered_json answer_json(const fi_info &info) {
 
 std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints) {
   Hints set;
-  set.named("caps", hints.caps, FI_TYPE_CAPS);
-  set.named("mode", hints.mode, FI_TYPE_MODE);
-  set.named("addr_format", hints.addr_format, FI_TYPE_ADDR_FORMAT);
-  set.address("src_addr", hints.src_addr, hints.src_addrlen);
-  set.address("dest_addr", hints.dest_addr, hints.dest_addrlen);
-  set.present("handle", hints.handle);
+  add_info(set, hints);
   if (hints.tx_attr != nullptr) add_tx(set, *hints.tx_attr);
   if (hints.rx_attr != nullptr) add_rx(set, *hints.rx_attr);
   if (hints.ep_attr != nullptr) add_ep(set, *hints.ep_attr);
   if (hints.domain_attr != nullptr) add_domain(set, *hints.domain_attr);
   if (hints.fabric_attr != nullptr) add_fabric(set, *hints.fabric_attr);
+  set.of("");
   set.present("nic", hints.nic);
   return set.take();
 }
@@ -237,7 +261,8 @@ std::string getinfo_record(const Question &question, int result, const fi_info *
     json["misses"].push_back({{"candidate", miss.candidate},
                               {"stage", std::string(stage_name(miss.stage))},
                               {"reason", miss.reason},
-                              {"remedy", miss.remedy}});
+                              {"remedy", miss.remedy},
+                              {"text", text_of(miss)}});
   return dump(json);
 }
 

@@ -33,8 +33,8 @@ struct Question {
 std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints);
 
 // {"call": "getinfo", "thread", "version", "node", "service", "flags", "hints": {attribute: value},
-// "result", "error", "answers": [{"provider", "endpoint", "domain", "fabric", "source"}], "misses":
-// [{"candidate", "stage", "reason", "remedy"}]}
+// "result", "error", "answers": [{"provider", "endpoint", "domain", "fabric", "source"}],
+// "answer_count", "misses": [{"candidate", "stage", "reason", "remedy", "text": all in one line}]}
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
                            const std::vector<Miss> &misses);
 

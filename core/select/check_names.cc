@@ -114,7 +114,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
   for (const auto &[key, value] : policy.params) {
     if (const UnitInfo *unit = check.find(key.first))
       check.param(*unit, key.second, value.value, "params." + key.first, value.origin.where);
-    else if (key.first != "?")  // stands for a name that is none, which was told
+    else
       check.unit(key.first, "params", value.origin.where);
   }
   if (policy.filter) {

@@ -3,9 +3,10 @@
 // application then gets.
 //
 //   Match match = match_info(version, flags, hints, offer);
-//   if (!match.accepted) record(match.reason);  // "hints.domain_attr.mr_mode lacks FI_MR_LOCAL,
-//   which is required here" else narrow_info(version, flags, hints, offer);   // the offer becomes
-//   the returned fi_info
+//   if (!match.accepted)
+//     record(match.reason);  // "hints.tx_attr.size 4096 is above 1024"
+//   else
+//     narrow_info(version, flags, hints, offer);  // the offer becomes the returned fi_info
 //
 // Pure functions of their arguments, after fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_mr(3).
 // An offer states the most that a provider can do, so: caps, op_flags, orders, limits and counts
@@ -29,15 +30,14 @@
 namespace weft {
 
 // One hint that does not fit. `distance` says how far it is from what is offered: 1 for a limit
-// that is too low, more for what an application can do less about, most for another kind of
-// endpoint.
+// that is too low, more for what an application can do less about, most for another provider.
 struct Refusal {
   std::string text;  // "hints.tx_attr.size 4096 is above 1024"
   uint32_t distance = 0;
 };
 
-// By the attribute that a text names first, "hints.tx_attr.size ...", as those of layers that quote
-// what is beneath them do too; 0: it names none.
+// The distance by the attribute that a text names first: "hints.tx_attr.size ..." and "tcp:
+// hints.tx_attr.size ...", as layers quote what is beneath them; 0: it names none.
 uint32_t distance_of_refusal(std::string_view text);
 
 struct Match {

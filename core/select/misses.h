@@ -3,8 +3,8 @@
 //
 //   Misses misses;
 //   misses.add({"tcp", Stage::kHints, "hints.tx_attr.size 4096 is above 1024", "", 1});
-//   for (const Miss &miss : misses.sorted()) log(text_of(miss));     // "tcp: tx_attr.size 4096 is
-//   ..."
+//   for (const Miss &miss : misses.sorted())
+//     log(text_of(miss));                     // "tcp: tx_attr.size 4096 is above 1024"
 //
 // The decision record (core/base/decision.h) tells everything about every candidate; this is the
 // short answer. A candidate has one miss: the nearest of those that were added.
@@ -25,7 +25,7 @@ struct Miss {
   Stage stage = Stage::kHints;
   std::string reason;
   std::string remedy;     // may be empty
-  uint32_t distance = 0;  // of the hints; of other stages distance_of_stage()
+  uint32_t distance = 0;  // Match::distance() of the hints; of other stages distance_of_stage()
 };
 
 // Where a candidate fell otherwise than by its hints.

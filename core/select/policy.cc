@@ -242,7 +242,7 @@ class Merger {
     return false;
   }
 
-  // Of a file that is left out, for who asks for all that is wrong with it.
+  // Of a file that is left out: who asks for all that is wrong with it is told of its names too.
   void keep_names(const weft_policy &read, bool system) {
     Policy &part = policy_.flawed.emplace_back();
     part.stacks = policy_.stacks;  // `use` may name those of weaker files

@@ -98,7 +98,8 @@ struct Policy {
   std::vector<Sourced<std::string>> final_keys;  // dotted
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
-  std::vector<Policy> flawed;  // files with errors, as far as they could be read: their names only
+  std::vector<Policy> flawed;  // files with errors, each as far as it could be read: not obeyed,
+                               // only held against the names that there are
   std::string refusal;  // FI_PROVIDER or FI_HOOK cannot be understood: nothing may be chosen, and
                         // this is why
 };
@@ -109,7 +110,7 @@ struct PolicySources {
   std::map<std::string, std::string> environment;  // FI_*; FI_CONFIG names a file
   std::string reader_library;                      // weft-config.so, opened only if there is a file
   const weft_config_reader *reader = nullptr;      // instead of it
-  std::string library_folder;                      // of libfabric.so.1, for what it must pass
+  std::string library_folder;                      // of libfabric.so.1 (file_trust.h)
   bool secure = false;
 };
 

@@ -53,13 +53,8 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   info.mode = 0;
   info.handle = nullptr;
 
-  const fi_tx_attr no_tx{};
-  const fi_rx_attr no_rx{};
-  const fi_info *hints = query.hints;
-  const fi_tx_attr &asked_tx =
-      hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : no_tx;
-  const fi_rx_attr &asked_rx =
-      hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : no_rx;
+  const fi_tx_attr asked_tx = tx_hints(query.hints);
+  const fi_rx_attr asked_rx = rx_hints(query.hints);
   const uint64_t order =
       offer.order | (offer.order_if_asked & (asked_tx.msg_order | asked_rx.msg_order));
 

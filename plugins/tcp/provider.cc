@@ -28,13 +28,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                       .receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps,
                                       .mr_mode = FI_MR_PROV_KEY}));
 
-  const fi_tx_attr no_tx{};
-  const fi_rx_attr no_rx{};
-  const fi_info *hints = query.hints;
-  const fi_tx_attr &asked_tx =
-      hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : no_tx;
-  const fi_rx_attr &asked_rx =
-      hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : no_rx;
+  const fi_tx_attr asked_tx = sdk::tx_hints(query.hints);
+  const fi_rx_attr asked_rx = sdk::rx_hints(query.hints);
   // A message that was only announced is fetched when it is wanted: what is behind it may be done,
   // and complete, first. For who asks for more, messages are not announced.
   const uint64_t behind_messages = FI_ORDER_RAS | FI_ORDER_WAS;

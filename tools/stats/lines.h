@@ -2,7 +2,7 @@
 // Snapshots as lines for people: one per process, element, operation and peer.
 //
 //   for (const Line &line : lines_of(since(now, before), seconds))
-//   puts(duration_text(line.p50)...);
+//     puts(duration_text(line.p50).c_str());
 //
 // What `weft stats` and `weft top` print, without the printing. For programs: output.h.
 #ifndef WEFT_TOOLS_STATS_LINES_H

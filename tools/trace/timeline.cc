@@ -309,12 +309,12 @@ class Pairing {
   }
 
  private:
-  using Key = std::tuple<size_t, uint64_t, uint32_t>;  // process, endpoint, peer
+  using Key = std::tuple<size_t, uint64_t, uint32_t>;  // process, endpoint or vector, peer
 
   // Beside 20 for each span: more than any honest trace needs, and a few seconds.
   static constexpr uint64_t kSteps = 20'000'000;
 
-  bool take_steps(uint64_t steps) const {
+  bool take_steps(uint64_t steps) {
     const bool enough = steps <= steps_left_;
     steps_left_ -= enough ? steps : steps_left_;
     return enough;
@@ -376,9 +376,9 @@ class Pairing {
     return found != addresses_.end() ? *found->second : std::string();
   }
 
-  // What an endpoint received from one address, and from nobody knows whom, in time.
+  // What an endpoint received from one address or from one that is not known, in order of time.
   std::vector<size_t> received_from(const std::map<std::string, std::vector<size_t>> &sources,
-                                    const std::string &address) const {
+                                    const std::string &address) {
     static const std::vector<size_t> kNothing;
     const auto of = [&](const std::string &name) -> const std::vector<size_t> & {
       const auto found = sources.find(name);
@@ -455,7 +455,7 @@ class Pairing {
   // Where the beginnings of two sequences are gone: the last send before the first receive that is
   // there is taken for its own, if nothing then is received before it is sent.
   bool align(const std::vector<size_t> &sent, const std::vector<size_t> &got, size_t &skip_sent,
-             size_t &skip_got) const {
+             size_t &skip_got) {
     const auto sent_at = [&](size_t k) { return timeline_.spans[sent[k]].begin_ns; };
     const auto got_at = [&](size_t k) { return timeline_.spans[got[k]].end_ns; };
     while (skip_got < got.size() && got_at(skip_got) + kSlack < sent_at(0)) ++skip_got;
@@ -476,7 +476,7 @@ class Pairing {
   }
 
   Timeline &timeline_;
-  mutable uint64_t steps_left_;
+  uint64_t steps_left_;
   std::map<Key, const std::string *> addresses_;  // process, address vector, peer
   // By port, which the two names of one address share.
   std::unordered_map<std::string, std::vector<std::pair<size_t, const ObjectInfo *>>> targets_;

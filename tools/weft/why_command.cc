@@ -177,13 +177,7 @@ void print_getinfo(const Json &call, size_t number) {
     print_field("", "and " + std::to_string(shown.size() - kMost) + " more", kLabel, kIndent);
   bool first = true;
   for (const Json &miss : call.value("misses", Json::array())) {
-    const std::string candidate = text_of(miss, "candidate"), remedy = text_of(miss, "remedy");
-    std::string reason = text_of(miss, "reason");
-    if (const size_t at = reason.find("hints."); at != std::string::npos) reason.erase(at, 6);
-    if (!candidate.empty() && !reason.starts_with(candidate + ": "))
-      reason = candidate + ": " + reason;
-    print_field(first ? "misses" : "", reason + (remedy.empty() ? "" : ": " + remedy), kLabel,
-                kIndent);
+    print_field(first ? "misses" : "", text_of(miss, "text"), kLabel, kIndent);
     first = false;
   }
 }

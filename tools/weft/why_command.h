@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft why -- COMMAND: what a program asked of fi_getinfo(), what it got and missed, what it
+// weft why -- COMMAND: what a program asked of fi_getinfo(), what it got and missed, and what it
 // opened.
 //
 //   WEFT_TRY(const int status, why_command({"fi_pingpong", "-p", "tpc"}, json));

@@ -134,6 +134,14 @@ inline Result<void> copy_auth_keys(fi_info &to, const fi_info &from) {
   return {};
 }
 
+// What hints say of transmits and of receives; all zero where there are none.
+inline fi_tx_attr tx_hints(const fi_info *hints) {
+  return hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : fi_tx_attr{};
+}
+inline fi_rx_attr rx_hints(const fi_info *hints) {
+  return hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : fi_rx_attr{};
+}
+
 // What is offered of something of which applications may ask for more than is usual: what they ask
 // for, up to `most`.
 inline size_t offered_size(size_t usual, size_t asked, size_t most) {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Operations of a fid that has none of its own (struct fi_ops is full, so that no caller has to
+// look).
+//
+//   fi_ops ops = {.size = sizeof(fi_ops), .close = close_mine, .bind = no_bind, .control =
+//   no_control,
+//                 .ops_open = no_ops_open, .tostr = plain_tostr, .ops_set = no_ops_set};
+//
+// Not for objects of plugins: those have the SDK's.
+#ifndef WEFT_CORE_API_NO_OPS_H
+#define WEFT_CORE_API_NO_OPS_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
+
+#include <cstdio>
+
+namespace weft {
+
+inline int no_bind(struct fid *, struct fid *, uint64_t) {
+  return -FI_ENOSYS;
+}
+inline int no_control(struct fid *, int, void *) {
+  return -FI_ENOSYS;
+}
+inline int no_ops_open(struct fid *, const char *, uint64_t, void **, void *) {
+  return -FI_ENOSYS;
+}
+inline int no_ops_set(struct fid *, const char *, uint64_t, void *, void *) {
+  return -FI_ENOSYS;
+}
+inline int plain_tostr(const struct fid *fid, char *buf, size_t len) {
+  std::snprintf(buf, len, "fid: %p\n", static_cast<const void *>(fid));
+  return 0;
+}
+
+}  // namespace weft
+
+#endif
