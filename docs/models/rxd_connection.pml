@@ -31,7 +31,7 @@
 #ifdef ONE_COOKIE
 #define PAIR true
 #else
-#define PAIR (a == his[me])
+#define PAIR (a == theirs[me])
 #endif
 // A connect whose token is of an earlier life of the endpoint, or older than its connection, is answered by a challenge. If it
 // is dropped, who was given a token and then met a new life of the peer repeats in vain: with SILENT, Spin shows how.
@@ -61,7 +61,7 @@ byte fresh;  // the last connection number that somebody took
 // ---- of each side ----
 mtype:phase phase[2] = IDLE;
 byte instance[2], age[2];  // of the endpoint; of its connection: counts those that were made
-byte mine[2], his[2], his_instance[2];
+byte mine[2], theirs[2], their_instance[2];
 byte token_instance[2], token_age[2];
 bool doubts[2];
 bool closing[2];
@@ -112,8 +112,8 @@ inline forget() {
   phase[me] = IDLE;
   asked[me] = false;
   mine[me] = 0;
-  his[me] = 0;
-  his_instance[me] = 0;
+  theirs[me] = 0;
+  their_instance[me] = 0;
   doubts[me] = false;
   tries[me] = 0;
   next_number[me] = 0;
@@ -132,7 +132,7 @@ inline end_conversation() {
 }
 
 inline send_data() {
-  out!DATA, his[me], mine[me], op[me], 0, next_number[me], 0
+  out!DATA, theirs[me], mine[me], op[me], 0, next_number[me], 0
 }
 
 // There is something to say: on the connection, or by a handshake.
@@ -151,10 +151,10 @@ inline go_on() {
   fi
 }
 
-inline connected(his_i, his_c) {
+inline connected(their_i, their_c) {
   phase[me] = UP;
-  his_instance[me] = his_i;
-  his[me] = his_c;
+  their_instance[me] = their_i;
+  theirs[me] = their_c;
   age[me]++;
   doubts[me] = false;
   tries[me] = 0;
@@ -207,17 +207,17 @@ inline take() {
      :: c != instance[me] && !closing[me] -> REFUSE  // a token of an earlier life
      :: c == instance[me] && !closing[me] ->
         if
-        :: phase[me] == UP && his_instance[me] == a && his[me] == b ->
+        :: phase[me] == UP && their_instance[me] == a && theirs[me] == b ->
            out!ACCEPT, b, instance[me], mine[me], 0, 0, 0
         :: else ->
            if
-           :: e && (phase[me] == ASKING || phase[me] == CONNECTING)  // our connect will tell him
+           :: e && (phase[me] == ASKING || phase[me] == CONNECTING)  // our connect will tell it
            :: e && phase[me] != ASKING && phase[me] != CONNECTING ->
-              out!RESET, b, 0, 0, 0, 0, 0                  // he verifies what we do not know
+              out!RESET, b, 0, 0, 0, 0, 0                  // it verifies what we do not know
            :: !e && phase[me] == UP && d != age[me] -> REFUSE  // older than what we have
            :: !e && !(phase[me] == UP && d != age[me]) ->
               if
-              :: phase[me] == UP -> end_conversation()  // he was restarted, or forgot us
+              :: phase[me] == UP -> end_conversation()  // it was restarted, or forgot us
               :: else
               fi;
               if
@@ -234,8 +234,8 @@ inline take() {
      :: mine[me] != to || mine[me] == 0 || closing[me]
      :: mine[me] == to && mine[me] != 0 && !closing[me] ->
         if
-        :: phase[me] == UP && his[me] == b -> heard()
-        :: phase[me] == UP && his[me] != b -> end_conversation()  // he has begun anew meanwhile
+        :: phase[me] == UP && theirs[me] == b -> heard()
+        :: phase[me] == UP && theirs[me] != b -> end_conversation()  // it has begun anew meanwhile
         :: else -> connected(a, b)
         fi
      fi
@@ -250,7 +250,7 @@ inline take() {
            assert(executed[b] == 1)
         :: d < expected[me]
         fi;
-        out!ACK, his[me], mine[me], 0, 0, expected[me], 0
+        out!ACK, theirs[me], mine[me], 0, 0, expected[me], 0
      :: else
      fi
   :: phase[me] != DEAD && kind == ACK ->
@@ -278,7 +278,7 @@ inline take() {
         :: sent[me] && d > next_number[me] -> assert(executed[op[me]] == 1); finish()
         :: else
         fi;
-        out!CLOSED, his[me], mine[me], 0, 0, 0, 0;
+        out!CLOSED, theirs[me], mine[me], 0, 0, 0, 0;
         end_conversation();
         if
         :: closing[me] -> phase[me] = DEAD
@@ -301,7 +301,7 @@ inline repeat() {
   :: closing[me] ->
      if
      :: tries[me] > BYES -> forget(); phase[me] = DEAD
-     :: else -> out!CLOSE, his[me], mine[me], 0, 0, expected[me], 0
+     :: else -> out!CLOSE, theirs[me], mine[me], 0, 0, expected[me], 0
      fi
   :: !closing[me] && tries[me] > GONE ->
      sent[me] = op[me] != 0;  // what waits fails too
@@ -354,7 +354,7 @@ end:
           closing[me] = true;
           tries[me] = 0;
           if
-          :: phase[me] == UP -> out!CLOSE, his[me], mine[me], 0, 0, expected[me], 0
+          :: phase[me] == UP -> out!CLOSE, theirs[me], mine[me], 0, 0, expected[me], 0
           :: else -> phase[me] = DEAD
           fi
        :: me == 1 && !restarted ->  // the process is killed, and begins again at the same address
