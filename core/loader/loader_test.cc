@@ -59,6 +59,15 @@ class LoaderTest : public testing::Test {
     strict.unprobed_allow = false;
     return strict;
   }
+  // One that takes longer than anybody waits.
+  LoaderOptions with_a_slow_probe() {
+    LoaderOptions slow = options();
+    slow.probe_program =
+        folder_.write("slow", "#!/bin/bash\nprintf 'at\\tinit\\n' >&3\nsleep 100\n");
+    chmod(slow.probe_program.c_str(), 0755);
+    slow.probe_budget = std::chrono::milliseconds(200);
+    return slow;
+  }
   void install(const std::string &plugin = TOY_PLUGIN) {
     folder_.copy(plugin, "weft/toy.so");
     manifest();
@@ -481,13 +490,7 @@ TEST_F(LoaderTest, AQuarantinedPluginIsNotLoadedThoughItsIndexIsGood) {
 TEST_F(LoaderTest, AQuarantineThatMayPassEnds) {
   NEEDS_PROBE();
   install();
-  const std::string library = folder_.at("weft/toy.so");
-  const std::string slow =
-      folder_.write("slow", "#!/bin/bash\nprintf 'at\\tinit\\n' >&3\nsleep 100\n");
-  chmod(slow.c_str(), 0755);
-  LoaderOptions impatient = options();
-  impatient.probe_program = slow;
-  impatient.probe_budget = std::chrono::milliseconds(200);
+  const LoaderOptions impatient = with_a_slow_probe();
   const auto loads = [](const LoaderOptions &with) {
     Loader loader(with);
     DecisionRecord why;
@@ -524,12 +527,7 @@ TEST_F(LoaderTest, AQuarantineThatMayPassEnds) {
 TEST_F(LoaderTest, AnIndexHasNoQuarantineThatMayPass) {
   NEEDS_PROBE();
   install();
-  const std::string slow =
-      folder_.write("slow", "#!/bin/bash\nprintf 'at\\tinit\\n' >&3\nsleep 100\n");
-  chmod(slow.c_str(), 0755);
-  LoaderOptions impatient = options();
-  impatient.probe_program = slow;
-  impatient.probe_budget = std::chrono::milliseconds(200);
+  const LoaderOptions impatient = with_a_slow_probe();
   ASSERT_TRUE(Loader::refresh(impatient, folder_.at("weft")));
   Loader loader(options());
   DecisionRecord why;

@@ -63,6 +63,7 @@ Info make_hints(const Options &options) {
   hints->domain_attr->resource_mgmt = options.resource_mgmt;
   hints->domain_attr->av_type = options.av_type;
   hints->tx_attr->size = options.tx_size;
+  hints->tx_attr->inject_size = options.inject_size;
   hints->rx_attr->size = options.rx_size;
   hints->tx_attr->op_flags = options.tx_op_flags;
   hints->rx_attr->op_flags = options.rx_op_flags;
@@ -339,6 +340,16 @@ std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts) {
     at = end;
   }
   return iov;
+}
+
+void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer) {
+  const iovec iov{buffer.data(), buffer.size()};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.addr = FI_ADDR_UNSPEC;
+  message.context = &buffer;
+  must(fi_recvmsg(ep, &message, FI_MULTI_RECV));
 }
 
 ssize_t receives_left(fid_ep *ep) {

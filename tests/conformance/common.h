@@ -76,7 +76,7 @@ class Handle {
     return *this;
   }
   ~Handle() { reset(); }
-  // Another's object, which stays his to close.
+  // An object of somebody else, who closes it.
   static Handle lent(T *object) {
     Handle handle(object);
     handle.is_lent_ = true;
@@ -125,6 +125,7 @@ struct Options {
   enum fi_av_type av_type = FI_AV_UNSPEC;
   uint64_t av_flags = 0;            // of fi_av_open
   size_t tx_size = 0, rx_size = 0;  // 0: the provider's
+  size_t inject_size = 0;           // the same
   size_t max_msg_size = 0;          // the same
   uint64_t tx_op_flags = 0, rx_op_flags = 0;
   uint64_t order = 0;  // msg_order of both directions
@@ -249,6 +250,9 @@ std::string address_of(Call call) {
   must(call(buffer, &size));
   return {buffer, size};
 }
+
+// A buffer for many messages of anybody (FI_MULTI_RECV), which is its own context.
+void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer);
 
 // fi_rx_size_left, which is deprecated and still there.
 ssize_t receives_left(fid_ep *ep);

@@ -163,7 +163,7 @@ TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {
   EXPECT_EQ(net.wait(net[1].rx_cq).source, FI_ADDR_NOTAVAIL);
 }
 
-// A stranger's datagram is received; whose it is, is not known, until he is inserted.
+// A stranger's datagram is received; whose it is, is not known until the stranger is inserted.
 TEST(DgramMsg, AnUnknownSourceIsReceivedAllTheSame) {
   DGRAM_NEEDS(FI_MSG | FI_SOURCE, "FI_SOURCE");
   Options options;

@@ -132,10 +132,10 @@ TEST(DgramMulticast, SeveralGroupsAreKeptApart) {
   MULTICAST_NEEDED;
   Net net(2, with_multicast());
   const uint16_t port = free_port();
-  std::vector<Handle<fid_mc>> mine, his;
+  std::vector<Handle<fid_mc>> mine, theirs;
   for (unsigned i = 0; i < 4; ++i) {
     mine.push_back(join(net[0], group_name(10 + i, port), FI_SEND));
-    if (i % 2 == 0) his.push_back(join(net[1], group_name(10 + i, port)));
+    if (i % 2 == 0) theirs.push_back(join(net[1], group_name(10 + i, port)));
   }
   std::vector<Bytes> in(4, Bytes(10));
   for (auto &buffer : in)

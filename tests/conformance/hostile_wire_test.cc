@@ -300,7 +300,7 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   EXPECT_LE(count_descriptors(), descriptors + 35 + 10 + 12);
   EXPECT_EQ(counted("connections_refused_timeout"), 0u);
   for (auto &stranger : strangers) EXPECT_FALSE(stranger->ended());
-  // Some leave, the time of the others runs out, and then it is his turn.
+  // Some leave, the time of the others runs out, and then it is the turn of the honest peer.
   for (int i = 0; i < 5; ++i) strangers[size_t(i)].reset();
   const Event request = next_request(pair.b, {&pair.b, &active});
   EXPECT_EQ(counted("connections_refused_version"), 5u);
@@ -310,14 +310,14 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   EXPECT_EQ(wait_event(active.eq, {&pair.b, &active}).err, FI_ECONNREFUSED);
 }
 
-// The time is for the stranger. He whose request has come is not sent away because nobody looked.
+// The time is for the stranger: one whose request has come is not sent away because nobody looked.
 TEST(HostileWireLimits, ARequestThatCameInTimeCountsHoweverLateItIsRead) {
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=50"})) return;
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
   Stranger stranger(pair.listener->address());
-  // Accepted: his time begins. The descriptor is the sign.
+  // Accepted: its time begins. The descriptor is the sign.
   const int descriptors = count_descriptors();
   ASSERT_TRUE(pair.until([&] { return count_descriptors() > descriptors; }));
   stranger.say(hello(3, 0, 5, "hello"));
@@ -331,7 +331,7 @@ TEST(HostileWireLimits, ARequestThatCameInTimeCountsHoweverLateItIsRead) {
 
 // ---- in a connection ----
 
-// A stranger who made a connection, and the endpoint that serves him.
+// A stranger that made a connection, and the endpoint that serves it.
 class HostileFrames : public HostileWire {
  protected:
   void SetUp() override {
@@ -565,7 +565,7 @@ TEST_F(HostileFrames, TheEndInTheMiddleOfAPayload) {
 }
 
 TEST_F(HostileFrames, ReadsWhoseAnswersNobodyTakes) {
-  // Each request makes us owe 2 KiB. What we owe is bounded, whatever he asks for.
+  // Each request makes us owe 2 KiB. What we owe is bounded, whatever the peer asks for.
   const std::string request = frame(2, 0, 0, vector_of(0, 2048, 0xc0de), 1);
   std::string many;
   for (int i = 0; i < 1000; ++i) many += request;

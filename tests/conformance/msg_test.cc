@@ -273,15 +273,6 @@ Options multi_recv_options() {
   return options;
 }
 
-void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer) {
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.context = &buffer;
-  must(fi_recvmsg(ep, &message, FI_MULTI_RECV));
-}
-
 TEST(MsgMultiRecv, PacksManyMessagesAndReleasesTheBuffer) {
   Pair pair(multi_recv_options());
   size_t least = 256;
@@ -700,12 +691,7 @@ TEST(Msg, CancelOfABufferThatIsBeingFilledWaits) {
   Pair pair(options);
   constexpr size_t kSize = 8 << 20;
   std::vector<uint8_t> buffer(2 * kSize), out = pattern(kSize, 3);
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.context = &buffer;
-  must(fi_recvmsg(pair.b.ep, &message, FI_MULTI_RECV));
+  post_multi(pair.b.ep, buffer);
   must(fi_send(pair.a.ep, out.data(), kSize, nullptr, 0, nullptr));
   for (const Deadline deadline; buffer[1] != out[1] && !deadline.passed();) pair.b.progress();
   EXPECT_EQ(fi_cancel(pair.b.ep.fid(), &buffer), 0);

@@ -362,7 +362,7 @@ TEST_P(Threads, EndpointsOfOneDomainOpenAndCloseUnderTraffic) {
   EXPECT_GT(exchanged, 0);
 }
 
-TEST(ThreadDomain, WhoSerializesByHimselfNeedsNoLocks) {
+TEST(ThreadDomain, WhoSerializesItsCallsNeedsNoLocks) {
   Options options;
   options.threading = FI_THREAD_DOMAIN;
   Pair pair(options);

@@ -84,74 +84,32 @@ TEST_P(Inject, KeepsNoBuffer) {
   const size_t size = GetParam();
   Options options;
   options.caps = FI_MSG | FI_TAGGED | FI_RMA;
-  Info hints = make_hints(options), found;
-  hints->tx_attr->inject_size = size;
-  if (try_info(found, "127.0.0.1", nullptr, FI_SOURCE, hints.get()) != 0)
-    GTEST_SKIP() << stack() << " does not offer to inject " << size;
-  EXPECT_GE(found->tx_attr->inject_size, size);
-  // As Node, with the answer to these hints.
-  struct Peer {
-    Handle<fid_fabric> fabric;
-    Handle<fid_domain> domain;
-    Handle<fid_av> av;
-    Handle<fid_cq> tx, rx;
-    Handle<fid_cntr> sent;
-    Handle<fid_ep> ep;
-    fi_addr_t other = FI_ADDR_NOTAVAIL;
-  } peers[2];
-  for (Peer &peer : peers) {
-    must(fi_fabric(found->fabric_attr, peer.fabric.out(), nullptr));
-    must(fi_domain(peer.fabric, found.get(), peer.domain.out(), nullptr));
-    fi_av_attr av{};
-    must(fi_av_open(peer.domain, &av, peer.av.out(), nullptr));
-    fi_cq_attr cq = Options::cq_attr();
-    must(fi_cq_open(peer.domain, &cq, peer.tx.out(), nullptr));
-    must(fi_cq_open(peer.domain, &cq, peer.rx.out(), nullptr));
-    fi_cntr_attr cntr{};
-    must(fi_cntr_open(peer.domain, &cntr, peer.sent.out(), nullptr));
-    must(fi_endpoint(peer.domain, found.get(), peer.ep.out(), nullptr));
-    must(fi_ep_bind(peer.ep, peer.av.fid(), 0));
-    must(fi_ep_bind(peer.ep, peer.tx.fid(), FI_TRANSMIT));
-    must(fi_ep_bind(peer.ep, peer.rx.fid(), FI_RECV));
-    must(fi_ep_bind(peer.ep, peer.sent.fid(), FI_SEND | FI_WRITE));
-    must(fi_enable(peer.ep));
-  }
-  for (int i : {0, 1}) {
-    const std::string name = address_of([&](char *buffer, size_t *length) {
-      return fi_getname(peers[1 - i].ep.fid(), buffer, length);
-    });
-    ASSERT_EQ(fi_av_insert(peers[i].av, name.data(), 1, &peers[i].other, 0, nullptr), 1);
-  }
-  const auto until = [&](const std::function<bool()> &predicate) {
-    const Deadline deadline;
-    while (!predicate()) {
-      if (deadline.passed()) return false;
-      for (Peer &peer : peers) fi_cntr_read(peer.sent);
-    }
-    return true;
-  };
-  std::vector<uint8_t> memory(size);
-  Handle<fid_mr> mr;
-  must(
-      fi_mr_reg(peers[1].domain, memory.data(), size, FI_REMOTE_WRITE, 0, 7, 0, mr.out(), nullptr));
-  const uint64_t at =
-      found->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? reinterpret_cast<uint64_t>(memory.data()) : 0;
-  std::vector<uint8_t> out(size);
-  EXPECT_EQ(fi_inject(peers[0].ep, out.data(), size_t(1) << 40, peers[0].other), -FI_EMSGSIZE);
+  options.inject_size = size;
+  if (!find_info(options)) GTEST_SKIP() << stack() << " does not offer to inject " << size;
+  std::vector<uint8_t> memory(size), out(size);
+  Net net(2, options, [](Node &node) { node.count(FI_SEND | FI_WRITE); });
+  EXPECT_GE(net[0].info->tx_attr->inject_size, size);
+  fid_ep *ep = net[0].ep;
+  fid_cntr *sent = net[0].counters[0];
+  fid_mr *mr = net[1].expose(memory.data(), size, FI_REMOTE_WRITE, 7);
+  const uint64_t at = net[1].base_of(memory.data());
+  const fi_addr_t to = net.at(0, 1);
+  EXPECT_EQ(fi_inject(ep, out.data(), size_t(1) << 40, to), -FI_EMSGSIZE);
   constexpr unsigned kMessages = 20;
   const auto send = [&](unsigned i) {
-    const std::vector<uint8_t> bytes = pattern(size, i);
-    out = bytes;
-    ssize_t rc = 0;
-    EXPECT_TRUE(until([&] {
-      rc = i % 4 == 3
-               ? fi_inject_write(peers[0].ep, out.data(), size, peers[0].other, at, fi_mr_key(mr))
-           : i % 4 == 2 ? fi_tinject(peers[0].ep, out.data(), size, peers[0].other, i)
-           : i % 4 == 1 ? fi_injectdata(peers[0].ep, out.data(), size, i, peers[0].other)
-                        : fi_inject(peers[0].ep, out.data(), size, peers[0].other);
-      return rc != -FI_EAGAIN;
-    }));
-    EXPECT_EQ(rc, 0) << error_text(rc);
+    out = pattern(size, i);
+    net.post([&] {
+      switch (i % 4) {
+        case 0:
+          return fi_inject(ep, out.data(), size, to);
+        case 1:
+          return fi_injectdata(ep, out.data(), size, i, to);
+        case 2:
+          return fi_tinject(ep, out.data(), size, to, i);
+        default:
+          return fi_inject_write(ep, out.data(), size, to, at, fi_mr_key(mr));
+      }
+    });
     std::ranges::fill(out, uint8_t(0xee));
   };
   // The receives first, or last: in both cases what is sent is what was there at the call.
@@ -161,28 +119,27 @@ TEST_P(Inject, KeepsNoBuffer) {
       for (unsigned i = 0; i < kMessages; ++i) {
         if (i % 4 == 3) continue;
         must(i % 4 == 2
-                 ? fi_trecv(peers[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, i, 0, &in[i])
-                 : fi_recv(peers[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, &in[i]));
+                 ? fi_trecv(net[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, i, 0, &in[i])
+                 : fi_recv(net[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, &in[i]));
       }
     };
     if (early) receive();
-    const uint64_t before = fi_cntr_read(peers[0].sent);
+    const uint64_t before = fi_cntr_read(sent);
     for (unsigned i = 0; i < kMessages; ++i) send(i);
     if (!early) receive();
     for (unsigned i = 0; i < kMessages; ++i) {
       if (i % 4 == 3) continue;
-      std::optional<Done> done;
-      ASSERT_TRUE(until([&] { return (done = poll_cq(peers[1].rx)).has_value(); }));
-      EXPECT_EQ(done->err, 0);
-      EXPECT_EQ(done->len, size);
+      const Completion done = net.wait(net[1].rx_cq);
+      EXPECT_EQ(done.err, 0);
+      EXPECT_EQ(done.len, size);
     }
-    EXPECT_TRUE(until([&] { return fi_cntr_read(peers[0].sent) == before + kMessages; }));
+    net.wait_count(sent, before + kMessages);
     for (unsigned i = 0; i < kMessages; ++i) {
       if (i % 4 == 3) continue;
       EXPECT_EQ(in[i], pattern(size, i)) << i;
     }
-    EXPECT_TRUE(until([&] { return memory == pattern(size, kMessages - 1); }));
-    EXPECT_FALSE(poll_cq(peers[0].tx)) << "injects tell nothing";
+    EXPECT_TRUE(net.until([&] { return memory == pattern(size, kMessages - 1); }));
+    EXPECT_FALSE(poll_cq(net[0].tx_cq)) << "injects tell nothing";
   }
 }
 

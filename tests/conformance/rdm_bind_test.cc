@@ -102,6 +102,7 @@ TEST(Bind, CountersMayFollowAfterEnable) {
 }
 
 TEST(Bind, QueuesMayFollowWhereCountersAreEnough) {
+  covers("life cycle");
   Options options;
   Net net(0, options);
   const Info info = find_info(options, FI_SOURCE);
@@ -599,6 +600,7 @@ void AnyOrder::run() {
 }
 
 TEST(Bind, AnyOrder) {
+  covers("life cycle");
   UNCONNECTED_NEEDS(Options(), kEverything, "FI_RMA_EVENT");
   const char *one = getenv("WEFT_TEST_SEED");
   const unsigned begin = one != nullptr ? unsigned(atoi(one)) : 1;

@@ -15,15 +15,6 @@ class RdmMultiRecv : public ::testing::Test {
     options.caps = FI_MSG | FI_MULTI_RECV;
     return options;
   }
-  static void post(Node &node, std::vector<uint8_t> &buffer) {
-    iovec iov{buffer.data(), buffer.size()};
-    fi_msg message{};
-    message.msg_iov = &iov;
-    message.iov_count = 1;
-    message.addr = FI_ADDR_UNSPEC;
-    message.context = &buffer;
-    must(fi_recvmsg(node.ep, &message, FI_MULTI_RECV | FI_COMPLETION));
-  }
   static void send(Net &net, std::vector<uint8_t> &out) {
     net.post(
         [&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out); });
@@ -44,7 +35,7 @@ TEST_F(RdmMultiRecv, MessagesFillABufferUntilTooLittleIsLeft) {
     SCOPED_TRACE(size);
     std::vector<uint8_t> buffer(size * 5 +
                                 63);  // after five messages less than the minimum is left
-    post(net[1], buffer);
+    post_multi(net[1].ep, buffer);
     const size_t expected = (buffer.size() - 64) / size + 1;
     size_t used = 0;
     for (size_t i = 0; i < expected; ++i) {
@@ -75,7 +66,7 @@ TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 100); });
   std::vector<std::vector<uint8_t>> buffers(4, std::vector<uint8_t>(1000));
-  for (auto &buffer : buffers) post(net[1], buffer);
+  for (auto &buffer : buffers) post_multi(net[1].ep, buffer);
   size_t released = 0, messages = 0;
   for (unsigned i = 0; i < 40; ++i) {
     std::vector<uint8_t> out = pattern(100, i);
@@ -109,7 +100,7 @@ TEST_F(RdmMultiRecv, UnexpectedMessagesGoIntoOneBuffer) {
     net.post([&] { return fi_inject(net[0].ep, bytes.data(), bytes.size(), net.at(0, 1)); });
   net.settle();
   std::vector<uint8_t> buffer(1 << 16);
-  post(net[1], buffer);
+  post_multi(net[1].ep, buffer);
   for (unsigned i = 0; i < 20; ++i) {
     const Completion got = net.wait(net[1].rx_cq);
     ASSERT_EQ(got.err, 0);
@@ -127,7 +118,7 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
   options.rx_cq.size = kQueue;
   Net net(2, options);
   std::vector<uint8_t> buffer(1 << 20);
-  post(net[1], buffer);
+  post_multi(net[1].ep, buffer);
   size_t sent = 0, received = 0;
   for (int quiet = 0; quiet < 500 && sent < kMessages; ++quiet) {
     while (sent < kMessages && fi_inject(net[0].ep, nullptr, 0, net.at(0, 1)) == 0) {
@@ -153,7 +144,7 @@ TEST_F(RdmMultiRecv, CancelGivesTheBufferBack) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
   std::vector<uint8_t> buffer(1000), out = pattern(10, 1), in(10);
-  post(net[1], buffer);
+  post_multi(net[1].ep, buffer);
   send(net, out);
   EXPECT_EQ(net.wait(net[1].rx_cq).len, 10u);
   EXPECT_EQ(fi_cancel(net[1].ep.fid(), &buffer), 0);

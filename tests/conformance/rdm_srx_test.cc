@@ -176,13 +176,7 @@ TEST_F(RdmSrx, AMultiReceiveBufferTakesTheMessagesOfAll) {
   std::vector<uint8_t> buffer(1000);
   size_t minimum = 100;
   must(fi_setopt(&srx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &minimum, sizeof minimum));
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.addr = FI_ADDR_UNSPEC;
-  message.context = &buffer;
-  must(fi_recvmsg(srx, &message, FI_MULTI_RECV | FI_COMPLETION));
+  post_multi(srx, buffer);
   size_t told_end = 0;
   for (int i = 0; i < 10; ++i) {
     const size_t to = i % 2 == 0 ? kA : kB;

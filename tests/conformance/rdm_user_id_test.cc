@@ -223,13 +223,7 @@ TEST_P(RdmUserId, MessagesInAMultiReceiveBufferAreOfTheirIds) {
   give_id(kTarget, kA, kId);
   give_id(kTarget, kB, kOtherId);
   std::vector<uint8_t> buffer(100000);
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.addr = FI_ADDR_UNSPEC;
-  message.context = &buffer;
-  must(fi_recvmsg((*net)[kTarget].ep, &message, FI_MULTI_RECV | FI_COMPLETION));
+  post_multi((*net)[kTarget].ep, buffer);
   for (unsigned i = 0; i < 6; ++i) {
     const size_t from = i % 2 == 0 ? kA : kB;
     std::vector<uint8_t> out = pattern(500 + i, i);

@@ -46,6 +46,7 @@ fi_cq_attr cq_attr(enum fi_wait_obj wait, fid_wait *set = nullptr) {
 // Two applications; the second waits.
 class Many : public ::testing::Test {
  protected:
+  void SetUp() override { covers("wait objects"); }
   // A message to the second, sent by a thread of its own while the caller sleeps.
   template <class Wait>
   void wake(Wait wait) {
@@ -279,6 +280,7 @@ TEST_F(Many, APollSetTakesThemAll) {
 
 // What a domain has besides does not stand in the way of who waits.
 TEST(ManyEndpoints, OfOneDomainDoNotHinderWhoWaits) {
+  covers("wait objects");
   Options options;
   options.rx_cq.wait_obj = FI_WAIT_FD;
   Net net(2, options);

@@ -158,12 +158,7 @@ TEST(Srx, OrderOfEachSenderIsKept) {
 TEST(Srx, MultiReceiveBuffersAreShared) {
   Hub h(FI_MULTI_RECV);
   std::vector<uint8_t> buffer(8192);
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.context = &buffer;
-  must(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV));
+  post_multi(h.hub->srx, buffer);
   std::map<std::string, int> sent, received;
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < kCallers; ++i) {
@@ -216,12 +211,7 @@ TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
   Hub h(FI_MULTI_RECV);
   constexpr size_t kSize = 8 << 20;
   std::vector<uint8_t> buffer(2 * kSize), out = pattern(kSize, 3);
-  const iovec iov{buffer.data(), buffer.size()};
-  fi_msg message{};
-  message.msg_iov = &iov;
-  message.iov_count = 1;
-  message.context = &buffer;
-  must(fi_recvmsg(h.hub->srx, &message, FI_MULTI_RECV));
+  post_multi(h.hub->srx, buffer);
   must(fi_send(h.callers[0]->ep, out.data(), kSize, nullptr, 0, nullptr));
   // Until the first byte of it is there; the rest waits for its sender to go on.
   for (const Deadline deadline; buffer[1] != out[1] && !deadline.passed();) h.hub->progress();
