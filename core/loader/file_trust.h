@@ -17,8 +17,8 @@
 //   - A group may write where the owner is the user of this process, who then decided so; and,
 //   where
 //     that user is in the group and not root, to the folders above the plugin's own.
-//   - Folders above that of libfabric.so.1 are not judged: whoever can exchange those has exchanged
-//     this code.
+//   - The folder of libfabric.so.1 and those above it are not judged: whoever can write there can
+//     exchange this code.
 //   - `secure` (AT_SECURE): all of it belongs to root, and only root can write.
 //
 // Against an attacker who is already this user it protects nothing.

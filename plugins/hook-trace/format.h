@@ -150,6 +150,7 @@ inline constexpr uint32_t kNotMeasured = 0xffffffff;
 //   posts         bytes                fi_addr_t  tag, remote address    of the call  op_context
 //                                                 of RMA, else CQ data
 //   completion    bytes, as reported   source     tag, else CQ data      reported     op_context
+//                                      (kNoPeer where it may be an id of FI_AV_USER_ID)
 //   completion_error: the same, result = -err
 //   reads         entries taken        -          ticks of the first     how many     what it was
 //                                                 read in vain           were in vain asked for

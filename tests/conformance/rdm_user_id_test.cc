@@ -119,6 +119,34 @@ TEST_P(RdmUserId, SavedMessagesAreOfTheId) {
   }
 }
 
+// The id is that of the entry at the completion; an entry of somebody else has no part in it.
+TEST_P(RdmUserId, ASavedMessageIsOfTheEntryThatItsSenderHasThen) {
+  open();
+  Node &target = (*net)[kTarget];
+  give_id(kTarget, kA, kId);
+  std::vector<uint8_t> out = pattern(3000, 1), in(3000);
+  send(kA, out);
+  net->settle();
+  give_id(kTarget, kA, kOtherId);
+  receive(target.ep, in);
+  EXPECT_EQ(told().source, kOtherId);
+  EXPECT_EQ(net->wait((*net)[kA].tx_cq).err, 0);
+
+  send(kA, out);
+  net->settle();
+  fi_addr_t names[] = {net->at(kTarget, kA), net->at(kTarget, kB)};
+  must(fi_av_remove(target.av, names, 2, 0));
+  const std::string other = (*net)[kB].name();
+  fi_addr_t place = kId;
+  ASSERT_EQ(fi_av_insert(target.av, other.data(), 1, &place, FI_AV_USER_ID, nullptr), 1);
+  ASSERT_EQ(place, names[0]) << "where the sender was";
+  receive(target.ep, in);
+  EXPECT_EQ(told().source, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(net->wait((*net)[kA].tx_cq).err, 0);
+  EXPECT_EQ(source_of(kB), kId);
+}
+
 // Each is called by the address of the other: whoever takes an id for an address finds the wrong
 // one.
 TEST_P(RdmUserId, CallsTakeTheAddress) {
