@@ -48,7 +48,7 @@ struct Settings {
   size_t max_stock_peers = 1024;     // that have not proven their address
   size_t max_unnamed_peers = 32768;  // that are not in the address vector
   bool stock_peers = true;           // answer them, and try them
-  uint32_t handshake_rate = 10'000;  // answers to strangers, a second
+  uint32_t handshake_rate = 1000;    // answers to strangers who prove nothing, a second
   std::string auth_key;
 };
 
@@ -304,6 +304,7 @@ class Core {
   void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
   bool may_answer(uint64_t now);  // the rate of answers to strangers
+  void is_no_stranger();          // the one that was answered
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);

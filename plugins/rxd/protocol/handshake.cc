@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/protocol/weft.h"
@@ -61,6 +62,11 @@ bool Core::may_answer(uint64_t now) {
     answers_ = 0;
   }
   return answers_++ < settings_.handshake_rate;
+}
+
+// Who proves that it receives at its address does not count: newcomers may be as many as they like.
+void Core::is_no_stranger() {
+  if (answers_ != 0) --answers_;
 }
 
 // ---- what we send ----
@@ -347,6 +353,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     if (peer == nullptr) return;
   }
   if (peer->state == State::kIdle) new_cookie(*peer);
+  is_no_stranger();
   become_weft(*peer, theirs);
   send_accept(*peer, connect.index);
   start_waiting(*peer);
@@ -356,6 +363,7 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   const wire::Part &theirs = accept.part;
   if (peer.losing || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) return;
   if (peer.state == State::kConnecting) {
+    is_no_stranger();
     become_weft(peer, theirs);
     return start_waiting(peer);
   }
@@ -392,7 +400,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       on_other_source(*peer, from);
       return false;
     }
-    peer->proven = true;
+    if (!std::exchange(peer->proven, true)) is_no_stranger();
     heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
