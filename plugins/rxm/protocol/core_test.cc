@@ -20,6 +20,7 @@
 
 #include "plugin-api/sdk/test_allocations.h"
 #include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_seeds.h"
 #include "plugins/rxm/protocol/test_atomic.h"
 
 namespace weft::rxm {
@@ -1409,18 +1410,22 @@ uint64_t most_kept(const Play &run) {
 
 // Whoever is received from goes on, whatever others send, and how many they are; nothing grows
 // beyond its bound; in the end everything has arrived, in order.
-TEST_P(ManySeeds, HastyPeersHoldUpNobody) {
-  Script script = script_of(GetParam());
-  const size_t honest = 1 + size_t(GetParam()) % 3, hasty = 1 + size_t(GetParam()) / 3 % 15;
+void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
+  const size_t honest = 1 + seed % 3, hasty = 1 + seed / 3 % 15;
+  const bool strangers = seed % 2 != 0;
+  Script script = script_of(int(seed % 1000));
   script.peers = 1 + honest + hasty;
-  Play run(unsigned(GetParam()), script);
+  scenario.add("%zu honest peers, %zu hasty ones%s%s%s", honest, hasty,
+               strangers ? ", not in the address vector" : "", script.write ? ", write" : "",
+               script.credits ? ", credits" : "");
+  Play run(unsigned(seed), script);
   Node &target = *run.nodes[0];
-  if (GetParam() % 2 != 0)
+  if (strangers)
     for (size_t n = 1 + honest; n < script.peers; ++n) target.forget(n);
   static constexpr size_t kSizes[] = {0, 1, 100, 448, 512, 513, 2048, 2049, 5000};
   const auto length = [&] { return kSizes[run.world.some(std::size(kSizes))]; };
   std::vector<size_t> wanted;
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const size_t n = 1 + run.world.some(script.peers - 1);
     const size_t id = run.sent.size();
     if (n > honest) {
@@ -1447,6 +1452,11 @@ TEST_P(ManySeeds, HastyPeersHoldUpNobody) {
   EXPECT_LE(target.core().unexpected_bytes(), most_kept(run));
   receive_all(run);
   expect_everything_arrived_in_order(run);
+}
+
+TEST(Crowd, HastyPeersHoldUpNobody) {
+  sdk::run_seeds("Crowd.HastyPeersHoldUpNobody", {.usual = 100, .sanitized = 20},
+                 crowd_with_hasty_peers);
 }
 
 // Where the carrier cannot hold anybody the limits are the same, and all wait.
