@@ -201,7 +201,9 @@ class Receiver : private Handler {
   void rename_source(uint32_t from, uint32_t to);
 
   // Of all endpoints that share a context, if this is or shares one.
-  size_t posted() const { return queues_->tagged.posted() + queues_->untagged.posted(); }
+  size_t posted() const {
+    return queues_->tagged.posted() + queues_->untagged.posted() + (queues_->filling != nullptr);
+  }
   // Saved messages, those that are claimed too.
   size_t unexpected() const {
     return queues_->tagged.arrived() + queues_->untagged.arrived() + queues_->claimed_count;
