@@ -132,7 +132,7 @@ bool AvFile::is_named() const {
 }
 
 AvFile::~AvFile() {
-  // Who gets the lock for himself is the last one. Its share goes first, so that of several who
+  // Who gets the lock for itself is the last one. Its share goes first, so that of several who
   // leave at the same time one gets it.
   if (linked_) {
     set_lock(fd_, kOpenByte, F_UNLCK);

@@ -11,7 +11,7 @@
 // the first, and starts with an empty vector; the last one takes the name away. Another lock orders
 // the writers. Contents are what another process wrote: they are parsed, record by record, and
 // nothing else is believed. The file must belong to the caller's user, who alone may open it; who
-// may open it may also cut it short, and thereby end the others, as he can with kill(2).
+// may open it may also cut it short, and thereby end the others, as with kill(2).
 // It keeps no addresses: that is the vector's.
 #ifndef WEFT_SDK_AV_FILE_H
 #define WEFT_SDK_AV_FILE_H

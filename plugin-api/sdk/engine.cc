@@ -2,8 +2,6 @@
 #include <weft/sdk/engine.h>
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -12,8 +10,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "quiet_thread.h"
 
 namespace weft::sdk {
 
@@ -395,20 +394,12 @@ Result<void> Engine::start_thread() {
     // From here on whoever stages output wakes the thread: it may be asleep as soon as it exists.
     threaded_ = true;
   }
-  // Signals belong to the application's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   stop_ = false;
-  Result<void> started;
-  try {
-    thread_ = std::thread([this, epoll] { run(epoll); });
-  } catch (const std::system_error &error) {
+  if (const int rc = start_quiet_thread(thread_, [this, epoll] { run(epoll); }); rc != 0) {
     threaded_ = false;
-    started = fail(FI_EAGAIN, "progress thread: %s (see `ulimit -u`)", error.what());
+    return fail(-rc, "progress thread: the system gives no more threads (see `ulimit -u`)");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
+  return {};
 }
 
 void Engine::run(int epoll) {

@@ -339,7 +339,7 @@ TEST(EngineDeadline, NotBeforeItsTime) {
   EXPECT_GE(called, at);
 }
 
-// Whoever computes between two calls is late himself: what came in time counts.
+// Whoever computes between two calls is late itself: what came in time counts.
 TEST(EngineDeadline, WhatCameBeforeItIsSeenFirst) {
   EngineOf e(1);
   std::string order;
@@ -641,7 +641,7 @@ TEST(EngineThread, SleepsWhileAHandlerWaitsForItsNextTurn) {
   const uint64_t end = now_ns() + 30 * kMs;
   while (now_ns() < end) sched_yield();
   EXPECT_LE(rounds() - before, 1u);
-  // And whoever asks for him from elsewhere is heard.
+  // And whoever asks for it from elsewhere is heard.
   const int flushes = e[0].flushes();
   e[0].signal();
   EXPECT_TRUE(eventually([&] { return e[0].flushes() > flushes; }));

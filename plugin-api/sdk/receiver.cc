@@ -59,6 +59,7 @@ void Receiver::share(Receiver &context) {
 }
 
 void Receiver::leave() {
+  forget_filling();
   if (!shares()) return;
   const auto give_up = [this](Receive &r) {
     if (r.taker_ == this) complete(r, {.tagged = r.tagged}, 0, FI_ECANCELED);
@@ -122,19 +123,31 @@ ssize_t Receiver::post(const RecvRequest &q) {
     if (Av *names = speaker().av) source = names->peer_of(q.src);
     if (source == Matcher::kAnySource) return -FI_EINVAL;
   }
+  if (!go_on_filling()) return -FI_EAGAIN;
   if (q.flags & kLookFlags) return look(q, source);
   if (!is_valid(q)) return -FI_EINVAL;
   Receive *r = take(q, source);
   if (r == nullptr) return -FI_EAGAIN;
-  Matcher &m = matcher(q.tagged);
   if (q.flags & FI_MULTI_RECV) {
-    fill(*r, m);
-  } else if (Matcher::Arrived *a = m.find_arrived(source, r->tag, r->ignore)) {
-    m.remove(*a);
-    deliver(static_cast<Unexpected &>(*a), *r);
-  } else {
-    m.post(*r);
+    r->users = 1;  // until what was saved is in it: what is delivered may complete at once
+    r->at = 0;
+    r->err = 0;
+    r->open = true;
+    fill(*r);
+    return 0;
   }
+  Matcher &m = matcher(q.tagged);
+  auto *saved = static_cast<Unexpected *>(m.find_arrived(source, r->tag, r->ignore));
+  if (saved == nullptr) {
+    m.post(*r);
+    return 0;
+  }
+  if (saved->receiver_->must_wait(q.flags)) {
+    queues_->receives.give(r);
+    return -FI_EAGAIN;
+  }
+  m.remove(*saved);
+  deliver(*saved, *r);
   return 0;
 }
 
@@ -167,21 +180,22 @@ Receive *Receiver::take_part(Receive &b, uint64_t length) {
   return part;
 }
 
-// What was saved goes first, then the buffer is posted. Until then it has one user more, since
-// what is delivered may complete at once.
-void Receiver::fill(Receive &b, Matcher &m) {
-  b.users = 1;
-  b.at = 0;
-  b.err = 0;
-  b.open = true;
+// What was saved goes first, as fast as its completions are read; then the buffer is posted.
+void Receiver::fill(Receive &b) {
+  Matcher &m = matcher(b.tagged);
   while (b.open) {
-    Matcher::Arrived *a = m.find_arrived(b.source, b.tag, b.ignore);
-    if (a == nullptr) break;
-    auto &message = static_cast<Unexpected &>(*a);
-    Receive *part = take_part(b, message.message.length);
+    auto *message = static_cast<Unexpected *>(m.find_arrived(b.source, b.tag, b.ignore));
+    if (message == nullptr) break;
+    const Receiver &to = *message->receiver_;
+    if (to.must_wait(b.flags)) {
+      queues_->filling = &b;
+      engine_ = &to.cq->engine();
+      return engine_->mark_dirty(*this);  // it is flushed when somebody has read
+    }
+    Receive *part = take_part(b, message->message.length);
     if (part == nullptr) break;
-    m.remove(*a);
-    deliver(message, *part);
+    m.remove(*message);
+    deliver(*message, *part);
   }
   --b.users;
   if (b.open) {
@@ -189,6 +203,26 @@ void Receiver::fill(Receive &b, Matcher &m) {
   } else if (b.users == 0) {
     end(b);
   }
+}
+
+bool Receiver::go_on_filling() {
+  if (queues_->filling == nullptr) return true;
+  fill(*std::exchange(queues_->filling, nullptr));
+  return queues_->filling == nullptr;
+}
+
+void Receiver::on_flush() {
+  if (queues_->filling == nullptr || !go_on_filling()) return;
+  if (sink_ != nullptr) {
+    sink_->on_shared_receive();
+  } else {
+    tell_users();
+  }
+}
+
+void Receiver::forget_filling() {
+  own_.filling = nullptr;
+  if (Engine *engine = std::exchange(engine_, nullptr)) engine->remove(*this);
 }
 
 // The buffer is the application's again.
@@ -228,6 +262,11 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
       return part;
     }
   }
+  // One that takes it is not posted yet: what was saved goes first.
+  const Receive *b = queues_->filling;
+  if (b != nullptr && full != nullptr && b->tagged == message.tagged &&
+      Matcher::accepts(*b, message.source, tag))
+    *full = true;
   return nullptr;
 }
 
@@ -388,9 +427,12 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     u = find();
   }
   if (u == nullptr) {
+    const Cq *to = speaker().cq;  // an error, which is reported whatever the flags say
+    if (to != nullptr && to->holds_back()) return -FI_EAGAIN;
     report_none(q);
     return 0;
   }
+  if (u->receiver_->must_wait(q.flags)) return -FI_EAGAIN;
   if (!peek && !drop) {
     r = take(q, source);
     if (r == nullptr) return -FI_EAGAIN;  // no memory; it stays claimed
@@ -454,7 +496,9 @@ ssize_t Receiver::cancel(const void *context) {
     fail(static_cast<Receive &>(*p), FI_ECANCELED);
     return 0;
   }
-  return -FI_ENOENT;
+  if (queues_->filling == nullptr || queues_->filling->context != context) return -FI_ENOENT;
+  fail_filling(FI_ECANCELED);
+  return 0;
 }
 
 void Receiver::fail_posted(int err) {
@@ -465,6 +509,13 @@ void Receiver::fail_posted(int err) {
       fail(static_cast<Receive &>(*p), err);
     }
   }
+  if (queues_->filling != nullptr) fail_filling(err);
+}
+
+void Receiver::fail_filling(int err) {
+  Receive &b = *std::exchange(queues_->filling, nullptr);
+  --b.users;
+  fail(b, err);
 }
 
 }  // namespace weft::sdk

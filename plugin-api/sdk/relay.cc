@@ -2,16 +2,15 @@
 #include <weft/sdk/relay.h>
 
 #include <poll.h>
-#include <pthread.h>
 #include <rdma/fi_errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <new>
-#include <system_error>
+
+#include "quiet_thread.h"
 
 namespace weft::sdk {
 
@@ -30,18 +29,7 @@ Relay::~Relay() {
 int Relay::start() {
   if (control_ < 0) control_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (control_ < 0) return -errno;
-  // Signals belong to the application's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int rc = 0;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error &) {
-    rc = -FI_EAGAIN;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return rc;
+  return start_quiet_thread(thread_, [this] { run(); });
 }
 
 int Relay::arm(int source, int target) {

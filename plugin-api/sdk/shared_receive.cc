@@ -101,6 +101,7 @@ int SharedReceiveContext::close() {
   {
     Guard guard(lock());
     if (users.load() != 0) return -FI_EBUSY;
+    receiver_.leave();
     std::erase(domain_.shared_receives, this);
   }
   retire();

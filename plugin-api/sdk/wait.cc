@@ -2,7 +2,6 @@
 #include <weft/sdk/wait.h>
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -15,9 +14,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "quiet_thread.h"
 
 namespace weft::sdk {
 
@@ -63,18 +63,7 @@ int WaitObject::Condition::arm(int fd) {
 int WaitObject::Condition::start(int fd) {
   if (control_ < 0) control_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (control_ < 0) return -errno;
-  // Signals belong to the application's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int rc = 0;
-  try {
-    thread_ = std::thread([this, fd] { run(fd); });
-  } catch (const std::system_error &) {
-    rc = -FI_EAGAIN;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return rc;
+  return start_quiet_thread(thread_, [this, fd] { run(fd); });
 }
 
 void WaitObject::Condition::run(int fd) {

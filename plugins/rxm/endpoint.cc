@@ -35,7 +35,7 @@ constexpr sdk::OrderRules kNativeOrder = {
     sdk::kinds(OrderKind::kRead, OrderKind::kWrite), sdk::kinds(OrderKind::kWrite),
     sdk::kinds(OrderKind::kAtomic, OrderKind::kWrite)};
 
-// Of what is injected the caller's memory is his again when the call returns, which the inner
+// Of what is injected the caller has its memory back when the call returns, which the inner
 // provider sees to where it is over then. One that is reported must be waited for.
 void take_flags(TxOp &op, uint64_t flags) {
   op.flags = flags;

@@ -335,10 +335,10 @@ void Lower::release(Buffer &buffer) {
   upper_.core().on_reposted(*owner, 1);
 }
 
-void Lower::hold(Link &link, bool held) {
-  if (link.ops == nullptr) return;
+bool Lower::hold(Link &link, bool held) {
+  if (link.ops == nullptr || link.ops->hold(link.ep, held) != 0) return false;
   link.held = held;
-  link.ops->hold(link.ep, held);
+  return true;
 }
 
 Registration *Lower::expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
@@ -440,7 +440,7 @@ bool Lower::read_completions() {
   return false;
 }
 
-// What a peer sent before he hung up is received first: it may still be in the stream, behind what
+// What a peer sent before it hung up is received first: it may still be in the stream, behind what
 // there was no buffer for.
 void Lower::end_links() {
   if (shares_ && posted_ == 0) return;

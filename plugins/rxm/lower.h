@@ -31,7 +31,7 @@ struct Link {
   const weft_carrier_ops *ops = nullptr;  // of the inner provider, where it has them
   Connection *owner = nullptr;            // null: closed, and told of nothing any more
   uint32_t place = 0;                     // in Lower::numbers_
-  unsigned ended = 0;                     // polls since the peer hung up; 0: he has not
+  unsigned ended = 0;                     // polls since the peer hung up; 0: it has not
   bool held = false;                      // takes no packets
   std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, where none are shared
   std::vector<Buffer> buffers;
@@ -92,7 +92,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void release(Buffer &buffer) override;
   bool buffers_low() const override { return !shares_ || free_.size() < pool_.size() / 4; }
   size_t buffers_left() const override { return shares_ ? free_.size() + posted_ : kOwn; }
-  void hold(Link &link, bool held) override;
+  bool hold(Link &link, bool held) override;
   Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                        int &err) override;
   void conceal(Registration &registration) override;

@@ -155,7 +155,7 @@ TEST(Rxm, StrangersAreToldByTheirAddress) {
   sockaddr_in from;
   std::memcpy(&from, got.err_data.data(), sizeof from);
   EXPECT_EQ(from.sin_port, a.name.sin_port);
-  // What he sends after he was inserted is his.
+  // What it sends after it was inserted is its own.
   const fi_addr_t index = b.insert(from);
   must(fi_recv(b.ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(3)));
   must(fi_send(a.ep, in.data(), 10, nullptr, to, mark(4)));
@@ -182,8 +182,8 @@ TEST(Rxm, NobodyThereIsRefusedAndTheNextSendTriesAgain) {
   EXPECT_EQ(wait(a, mark(3), {&a, &back}).err, 0);
 }
 
-// Kill one of three in the middle of traffic: the others hear of him only, go on, and reach him
-// when he is back at his address.
+// Kill one of three in the middle of traffic: the others hear of it only, go on, and reach it
+// when it is back at its address.
 TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
@@ -238,7 +238,7 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
                      .context = mark(30),
                      .data = 0};
     must(fi_sendmsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
-    EXPECT_EQ(wait(a, mark(30), {&a, &b}).err, 0) << "he has it";
+    EXPECT_EQ(wait(a, mark(30), {&a, &b}).err, 0) << "it is there";
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
@@ -327,7 +327,7 @@ size_t open_files() {
   return count;
 }
 
-// With a limit of one everybody gives up the connection that he used before, while its peer may
+// With a limit of one everybody gives up the connection that it used before, while its peer may
 // be sending.
 TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
   const char *limit = std::getenv("FI_OFI_RXM_MAX_CONNECTIONS");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What one peer does to an endpoint is nobody else's problem: who sends more than is received, and
-// who says that he is somebody else. Over tcp, with real connections.
+// who says that it is somebody else. Over tcp, with real connections.
 #include <arpa/inet.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>

@@ -68,8 +68,8 @@ class Carrier {
   static constexpr size_t kOwn = SIZE_MAX;
   virtual size_t buffers_left() const = 0;
   // While a link is held no more packets are taken from it, but for those that have a buffer
-  // already. Where the carrier cannot, it goes on.
-  virtual void hold(Link &link, bool held) = 0;
+  // already. False: the carrier cannot, and it goes on.
+  virtual bool hold(Link &link, bool held) = 0;
 
   // ---- memory ----
   // Makes `iov` readable or writable for the peer of `link`. Null: `err`.

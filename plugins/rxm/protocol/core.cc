@@ -22,6 +22,8 @@ constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 constexpr uint64_t kKeptForCredits = 1;  // the last credit carries a credit packet
 constexpr uint64_t kInvalidKey = UINT64_MAX;
+constexpr size_t kMostReserve = 8;
+constexpr size_t kKeptResult = 256;  // bytes of memory that an answer keeps for the next
 
 // Bytes in network order, address before port (wire sheet, 2.4).
 int compare(const sdk::SockAddr &a, const sdk::SockAddr &b) {
@@ -56,6 +58,7 @@ Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
     : carrier_(carrier),
       owner_(owner),
       settings_(settings),
+      reserve_(std::clamp<size_t>(settings.receive_count / 16, 1, kMostReserve)),
       ops_(settings.tx_size),
       segments_(SIZE_MAX),
       controls_(SIZE_MAX),
@@ -105,11 +108,19 @@ Connection *Core::make(const sdk::SockAddr &address, bool own) {
   return c;
 }
 
+// Whether messages of others may be saved under its name.
+bool Core::has_others(const Connection &c) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&c](const Connection *other) {
+    return other != nullptr && other != &c && other->address_ == c.address_;
+  });
+}
+
 void Core::reap() {
   for (size_t i = 0; i < unused_.size();) {
     Connection &c = *unused_[i];
     const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.controls_ == 0 &&
-                        c.flights_ == 0 && c.kept_ == 0 && !c.contested_;
+                        c.flights_ == 0 && c.kept_ == 0 && !c.contested_ &&
+                        !(c.shares_name_ && has_others(c));
     // With the last of its messages it comes here again.
     if (!unused && c.state_ == State::kIdle && c.kept_ == 0) {
       ++i;
@@ -187,6 +198,7 @@ void Core::connect(Connection &c) {
   c.link_ = carrier_.connect(c, c.address_, data, err);
   if (c.link_ != nullptr) {
     strangers_ += is_stranger(c);
+    if (must_wait(c)) hold(c);
     return;
   }
   drop_link(c, err);
@@ -234,9 +246,13 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       }
       const int order = compare(peer, own);
       if (order < 0) return refuse(request, RejectReason::kAlready);
-      if (order == 0) return accept(*make(peer, true), request, *theirs);  // it is ourselves
+      if (order == 0) {
+        c->shares_name_ = true;
+        return accept(*make(peer, true), request, *theirs);
+      }
       drop_controls(*c);
       close_link(*c);
+      lose_messages(*c, FI_ECONNABORTED);  // packets may have come before the connection was told
       c->agreed_ = false;
       c->state_ = State::kIdle;
       return accept(*c, request, *theirs);
@@ -396,7 +412,7 @@ void Core::contest(Connection &c) {
   if (c.contested_ || c.rival_ != nullptr || down_) return;
   c.contested_ = true;
   contested_.push_back(&c);
-  // So that the requester knows that he has to wait before we ask. More and more seldom: it costs
+  // So that the requester knows that it has to wait before we ask. More and more seldom: it costs
   // the owner something.
   c.contest_at_ = carrier_.now_ns() +
                   std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.contests_++, 16));
@@ -419,14 +435,43 @@ void Core::ask_owner(Connection &c) {
 void Core::replace(Connection &rival) {
   Connection &old = *std::exchange(rival.rival_, nullptr);
   old.rival_ = nullptr;
-  const uint32_t source = source_of(old), index = old.index_;
+  const uint32_t index = old.index_;
   by_address_.find(rival.address_)->second = &rival;
   if (index != kNoIndex) set_connection(index, &rival);
   rename(rival, index, false);
   rename(old, kNoIndex, true);
-  if (source_of(rival) != source) owner_.receiver().rename_source(source, source_of(rival));
+  rival.shares_name_ = true;
+  adopt(rival);
   drop_link(old, FI_ECONNRESET);
   fail_queue(old, FI_ECONNRESET);
+  if (must_wait(rival)) hold(rival);
+}
+
+// What is saved under its name is its own from now on, and counts as kept by it: who comes again
+// may not keep any more.
+void Core::adopt(Connection &c) {
+  owner_.receiver().visit_unexpected(source_of(c), [&](sdk::Unexpected &unexpected) {
+    auto &m = static_cast<RxMessage &>(unexpected);
+    Connection &before = *m.from;
+    if (&before == &c) return;
+    const auto buffers = size_t(std::count_if(
+        m.parts.begin(), m.parts.end(), [](const auto &part) { return part.buffer != nullptr; }));
+    before.buffers_ -= buffers;
+    before.charged_ -= m.charged;
+    if (is_stranger(before)) {
+      strangers_buffers_ -= buffers;
+      strangers_charged_ -= m.charged;
+    }
+    m.from = &c;
+    ++c.kept_;
+    c.buffers_ += buffers;
+    c.charged_ += m.charged;
+    if (is_stranger(c)) {
+      strangers_buffers_ += buffers;
+      strangers_charged_ += m.charged;
+    }
+    if (--before.kept_ == 0 && before.state_ == State::kIdle) note_unused(before);
+  });
 }
 
 void Core::arm() {
@@ -502,22 +547,21 @@ void Core::drop_link(Connection &c, int err) {
   }
   c.state_ = State::kIdle;
   c.attempts_ = 0;
-  c.credits_ = 1;
-  c.reposted_ = 0;
   note_unused(c);
   for (TxOp *op = c.first_; op != nullptr; op = op->next)
     if (op->form == TxOp::Form::kRendezvous) undescribe(*op);
   drop_controls(c);
   if (c.link_ != nullptr) close_link(c);
   while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
-  for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
-    while (m != nullptr) lose(*std::exchange(m, m->following), err);
+  lose_messages(c, err);
 }
 
 void Core::close_link(Connection &c) {
   if (std::exchange(c.held_, false)) std::erase(held_, &c);
   strangers_ -= is_stranger(c);
   c.heard_ = false;
+  c.credits_ = 1;
+  c.reposted_ = 0;
   bool idle = c.flights_ == 0 && c.controls_ == 0;
   for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
     idle = m->tokens == 0;
@@ -530,7 +574,6 @@ void Core::drop_controls(Connection &c) {
     c.control_ = control->next;
     free_control(*control);
   }
-  c.owed_ = 0;
 }
 
 void Core::fail_queue(Connection &c, int err) {
@@ -792,14 +835,12 @@ bool Core::flush(Connection &c) {
   if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
-    const uint64_t owed = control->more.size();
     const ssize_t rc = send_control(c, *control);
     if (rc == -FI_EAGAIN) return false;
     if (rc != 0) {
       on_closed(c, int(-rc));
       return true;
     }
-    c.owed_ -= owed;
     c.control_ = control->next;
     if (c.control_ == nullptr) c.control_last_ = nullptr;
   }
@@ -1105,6 +1146,7 @@ void Core::reset(Control &control, PacketType type, uint64_t id) {
   control.kind = Token::Kind::kControl;
   control.next = nullptr;
   control.more.clear();
+  control.owed = 0;
   control.length = kHeaderSize;
   control.header = header_of(type, 0);
   control.header.message = id;
@@ -1124,7 +1166,10 @@ Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
 }
 
 void Core::free_control(Control &control) {
-  --control.connection->controls_;
+  Connection &c = *control.connection;
+  --c.controls_;
+  c.owed_ -= control.owed;
+  if (control.more.capacity() > kKeptResult) std::vector<uint8_t>().swap(control.more);
   controls_.give(&control);
 }
 
@@ -1133,7 +1178,10 @@ void Core::answer(Connection &c, PacketType type, uint64_t id) {
 }
 
 void Core::queue_control(Connection &c, Control &control) {
-  if (c.state_ == State::kConnected && c.control_ == nullptr) {
+  control.owed = control.more.size();
+  c.owed_ += control.owed;
+  const bool too_much = c.owed_ > settings_.owed_limit / (is_stranger(c) ? kStrangersPart : 1);
+  if (!too_much && c.state_ == State::kConnected && c.control_ == nullptr) {
     const ssize_t rc = send_control(c, control);
     if (rc == 0) return;
     if (rc != -FI_EAGAIN) {
@@ -1144,9 +1192,7 @@ void Core::queue_control(Connection &c, Control &control) {
   }
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
   c.control_last_ = &control;
-  c.owed_ += control.more.size();
-  if (c.owed_ > settings_.owed_limit / (is_stranger(c) ? kStrangersPart : 1))
-    fail_peer(c, "more atomics than it takes results of");
+  if (too_much) fail_peer(c, "more atomics than it takes results of");
 }
 
 ssize_t Core::send_control(Connection &c, Control &control) {

@@ -69,7 +69,7 @@ struct TxOp : Token {
   bool answer = false;       // ends by a packet of the peer
   bool counted = false;      // in Connection::flights_
   bool writing = false;      // rendezvous: the peer said where to
-  bool inject = false;       // the caller's memory is his again when the call returns
+  bool inject = false;       // the caller has its memory back when the call returns
   uint8_t count = 0;         // iov
   uint8_t vector_count = 0;  // vectors
   uint8_t exposed = 0;       // registrations
@@ -115,6 +115,7 @@ struct Control : Token {
   Connection *connection = nullptr;
   size_t length = 0;
   std::vector<uint8_t> more;  // of an atomic's result
+  uint64_t owed = 0;          // of it, counted in Connection::owed_
   WireHeader header;
   union {
     WireVectors wire;
@@ -190,21 +191,22 @@ class Connection {
   // Not found by address: the passive half of a connection to ourselves, a rival, or what a rival
   // has replaced.
   bool own_ = false;
-  bool blocked_ = false;  // in Core::blocked_
+  bool shares_name_ = false;  // with such
+  bool blocked_ = false;      // in Core::blocked_
   bool flow_control_ = false;
   bool retry_ = false;   // in Core::retrying_
   bool unused_ = false;  // in Core::unused_
   // The end of an idle connection, agreed with a weft peer. Operations wait for what follows.
   bool asked_ = false;   // we asked for it
-  bool agreed_ = false;  // he did, and we send nothing more
+  bool agreed_ = false;  // the peer did, and we send nothing more
   uint8_t level_ = 0;    // of the peer's extensions
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
   TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
   Control *control_ = nullptr, *control_last_ = nullptr;
-  uint64_t owed_ = 0;    // bytes of results among them
   size_t controls_ = 0;  // of it: queued, or at the carrier
+  uint64_t owed_ = 0;    // bytes of results in them
   size_t segments_ = 0;  // at the carrier
   // What it made us keep.
   size_t kept_ = 0;       // messages
@@ -267,7 +269,7 @@ class Core {
   // the receiver has it.
   void prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery);
   void prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
-  // Copies what it sends into the operation: the caller's memory is his again, and the operation
+  // Copies what it sends into the operation: the caller has its memory back, and the operation is
   // one that comes back from the carrier.
   void own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0, or -FI_E...: nothing
@@ -293,9 +295,9 @@ class Core {
                   bool hung_up = false);
   void on_closed(Connection &connection, int err);
   Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
-  // How the receiver knows who is at the other end: his index, or a number of an unnamed sender.
+  // How the receiver knows who is at the other end: its index, or a number of an unnamed sender.
   uint32_t source_of(const Connection &c) const;
-  // Of an unnamed sender; null: gone, or he has a name.
+  // Of an unnamed sender; null: gone, or it has a name.
   const sdk::SockAddr *address_of(uint32_t source) const {
     if (source < sdk::Matcher::kFirstUnnamed) return nullptr;
     const Connection *c = find(source - sdk::Matcher::kFirstUnnamed);
@@ -350,6 +352,7 @@ class Core {
   void rename(Connection &c, uint32_t index, bool own);
   static bool is_stranger(const Connection &c) { return c.index_ == kNoIndex && !c.own_; }
   void note_unused(Connection &c);
+  bool has_others(const Connection &c) const;
   void reap();
   void touch(Connection &c) { c.last_use_ = ++uses_; }
   void connect(Connection &c);
@@ -361,6 +364,7 @@ class Core {
   void contest(Connection &c);
   void ask_owner(Connection &c);
   void replace(Connection &rival);
+  void adopt(Connection &c);
   void arm();
   void drop_link(Connection &c, int err);
   void close_link(Connection &c);
@@ -428,9 +432,7 @@ class Core {
   void charge(RxMessage &m, uint64_t bytes);
   bool may_charge(const Connection &c, uint64_t bytes) const;
   bool takes_too_much(const Connection &c) const;
-  bool must_wait(const Connection &c) const {
-    return takes_too_much(c) && !may_charge(c, sizeof(RxMessage) + settings_.eager_limit);
-  }
+  bool must_wait(const Connection &c) const;
   void hold(Connection &c);
   void hold_greedy(Connection &c);
   void release_held();
@@ -441,11 +443,13 @@ class Core {
   void fetch(RxMessage &m);
   void on_read(RxMessage &m, int err);
   void lose(RxMessage &m, int err);
+  void lose_messages(Connection &c, int err);
   sdk::Message message_of(Connection &c, const Packet &p) const;
 
   Carrier &carrier_;
   Owner &owner_;
   const Settings settings_;
+  const size_t reserve_;  // buffers that nobody keeps a message in
   sdk::SockAddr own_;
   sdk::Pool<TxOp> ops_;
   std::vector<TxOp *> op_slots_;

@@ -13,12 +13,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <set>
 
 #include "plugin-api/sdk/test_allocations.h"
 #include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_seeds.h"
+#include "plugins/rxm/protocol/test_atomic.h"
 
 namespace weft::rxm {
 
@@ -83,6 +86,8 @@ struct World {
   const Node *mute = nullptr;  // its calls are put off
   const Node *slow = nullptr;  // what is sent to it stays at the carrier
   bool silent = false;         // nobody hears of a death
+  bool holds = true;           // a carrier can hold links
+  uint64_t slow_news = 0;      // how much later than its packets a connection may be told of
   std::vector<std::function<void()>> put_off;
   unsigned segments = 0, partings = 0, acknowledged = 0;
 };
@@ -184,22 +189,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     const uint64_t id = sent_.size();
     sent_.push_back({.from = number_, .to = to, .message = false, .bytes = {}});
     op->context = reinterpret_cast<void *>(id + 1);
-    uint64_t one = 1;
-    const fi_ioc operand{&one, 1};
-    fi_ioc out{result, 1};
-    const fi_rma_ioc target{0, 1, key};
-    core_->prepare_atomic(*op,
-                          {.kind = sdk::AtomicKind::kFetch,
-                           .datatype = FI_UINT64,
-                           .op = FI_SUM,
-                           .operands = &operand,
-                           .operand_count = 1,
-                           .results = &out,
-                           .result_count = 1,
-                           .rma = &target,
-                           .rma_count = 1,
-                           .elements = 1},
-                          8);
+    prepare_fetch_add(*core_, *op, result, key);
     go(*op, to, id);
   }
   // An atomic that stock peers do not know: nothing of it arrives there.
@@ -224,20 +214,58 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
                           16);
     go(*op, to, id);
   }
-  void post(size_t length, bool tagged) {
+  void post(size_t length, bool tagged, std::optional<uint64_t> tag = {}) {
     memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
     const iovec iov{memory_.back()->data(), length};
     const size_t context = memory_.size();
     ASSERT_EQ(receiver_.post({.tagged = tagged,
                               .iov = &iov,
                               .count = 1,
-                              .ignore = ~UINT64_C(0),
+                              .tag = tag.value_or(0),
+                              .ignore = tag ? 0 : ~UINT64_C(0),
                               .context = reinterpret_cast<void *>(context)}),
               0);
   }
-  void forget_everybody() { known_ = false; }
+  // The address vector.
+  void forget_everybody() { all_known_ = false; }
+  bool knows(size_t n) const { return all_known_ && !unknown_.contains(n); }
+  void forget(size_t n) {
+    if (unknown_.insert(n).second) core_->forget(uint32_t(n));
+  }
+  void introduce(size_t n) {
+    if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), address_of(n));
+  }
   size_t saved() const { return receiver_.unexpected(); }
-  // A request of somebody who says that he is `port`, and nothing else.
+  // Anything, to whoever is at the other end.
+  void say(const std::vector<uint8_t> &bytes) {
+    for (const auto &link : world_.links) {
+      if (link->node != this || link->owner == nullptr || !link->open) continue;
+      Link *to = link->other;
+      deliver_to(*to, [to, bytes] { return to->owner == nullptr || to->node->take(*to, bytes); });
+      return;
+    }
+    FAIL() << "nobody is there";
+  }
+  void discard_saved() {
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      receiver_.forget(m);
+      discard(m);
+    });
+  }
+  size_t memory_of_saved() {  // places for parts of messages
+    size_t n = 0;
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [&n](sdk::Unexpected &m) {
+      n += static_cast<RxMessage &>(m).parts.capacity();
+    });
+    return n;
+  }
+  // A message is saved under the name of who is there to have it, and of nobody else later on.
+  void expect_named() {
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      EXPECT_EQ(m.message.source, core_->source_of(*static_cast<RxMessage &>(m).from));
+    });
+  }
+  // A request of somebody who says that it is `port`, and nothing else.
   void knock(uint16_t port, uint32_t process) {
     world_.links.push_back(std::make_unique<Link>());
     Link &link = *world_.links.back();
@@ -305,10 +333,15 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       tell_closed(*from, false);
     }
     const std::vector<uint8_t> bytes = said(data, 8);
-    deliver_to(*from, [from, bytes] {
+    const auto connected = [from, bytes] {
       if (from->owner != nullptr) from->node->core().on_connected(*from->owner, bytes);
       return true;
-    });
+    };
+    if (world_.slow_news != 0) {
+      world_.after(1 + world_.some(world_.slow_news), connected);
+    } else {
+      deliver_to(*from, connected);
+    }
     world_.after(1 + world_.some(20), [link] {
       if (link->owner != nullptr) link->node->core().on_connected(*link->owner, {});
     });
@@ -433,12 +466,14 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   bool buffers_low() const override { return core_->settings().credits || free_.size() < 6; }
   size_t buffers_left() const override { return core_->settings().credits ? kOwn : free_.size(); }
-  void hold(Link &link, bool held) override {
+  bool hold(Link &link, bool held) override {
+    if (!world_.holds) return false;
     link.held = held;
-    if (held) return;
+    if (held) return true;
     world_.after(0, [&link] {
       if (link.node != nullptr) pump(link);
     });
+    return true;
   }
   Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                        int &err) override {
@@ -482,7 +517,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::SockAddr &address) override {
-    return known_ ? uint32_t(address.port() - 5000) : kNoIndex;
+    const size_t n = address.port() - 5000u;
+    return knows(n) ? uint32_t(n) : kNoIndex;
   }
   void warn(const char *text) override {
     if (!allow_warnings) ADD_FAILURE() << text;
@@ -534,6 +570,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   };
 
   void go(TxOp &op, size_t to, uint64_t id) {
+    introduce(to);
     const sdk::SockAddr address = address_of(to);
     const int rc = core_->start(op, uint32_t(to), &address);
     if (rc == 0) return;
@@ -671,7 +708,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   std::vector<Buffer *> free_;
   std::map<uint64_t, Region> regions_;
   uint64_t last_key_ = 100, deadline_ = 0;
-  bool known_ = true;
+  bool all_known_ = true;
+  std::set<size_t> unknown_;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
 
  public:
@@ -689,7 +727,9 @@ struct Script {
   bool stock = false;  // every other one is no weft peer
   size_t max_controls = 1 << 16, max_segments = 512, max_strangers = SIZE_MAX;
   uint64_t owed_limit = 1 << 20;
+  size_t inject_limit = 128;
   uint64_t connect_timeout_ns = 60'000'000;
+  bool names = false;  // address vectors change, and nobody hears of some deaths
 };
 
 class Play {
@@ -702,9 +742,10 @@ class Play {
     settings_.unexpected_limit = 20000;
     settings_.connect_timeout_ns = script.connect_timeout_ns;
     settings_.credits = script.credits;
-    if (script.credits) settings_.receive_count = 8;
+    settings_.receive_count = script.credits ? 8 : 12;
     settings_.max_connections = script.max_connections;
     settings_.owed_limit = script.owed_limit;
+    settings_.inject_limit = script.inject_limit;
     settings_.max_controls = script.max_controls;
     settings_.max_segments = script.max_segments;
     settings_.max_strangers = script.max_strangers;
@@ -725,8 +766,19 @@ class Play {
     *nodes[i]->alive_ = false;
     for (Sent &s : sent) s.gone = s.gone || (s.from == i && s.ended == 0);
     broken += nodes[i]->broken;
+    world.silent = script_.names && world.chance(50);
     nodes[i].reset();
+    world.silent = false;
   }
+  // At last everybody hears of those who died in silence.
+  void tell_of_the_dead() {
+    for (size_t i = 0; i < world.links.size(); ++i) {
+      Link &link = *world.links[i];
+      if (link.owner == nullptr || link.other == nullptr || link.other->open) continue;
+      if (std::exchange(link.open, false)) link.node->core().on_closed(*link.owner, FI_ECONNRESET);
+    }
+  }
+  const Settings &settings() const { return settings_; }
   void act() {
     const size_t who = world.some(nodes.size());
     if (nodes[who] == nullptr) {
@@ -746,6 +798,9 @@ class Play {
       node.add(world.some(nodes.size()), &results_.back(), Node::kCounterKey);
     } else if (what < 92 && script_.failures) {
       stop(who);
+    } else if (what < 96 && script_.names) {
+      const size_t whom = world.some(nodes.size());
+      node.knows(whom) ? node.forget(whom) : node.introduce(whom);
     }
   }
   void turn() {
@@ -753,6 +808,7 @@ class Play {
       if (node == nullptr) continue;
       node->core().poll();
       node->reap();
+      node->expect_named();
     }
   }
   // Until nothing happens any more.
@@ -791,7 +847,12 @@ void play(Play &run, int actions) {
 // Those who have not been asked for keep nobody waiting: everything gets a receive in the end.
 void receive_all(Play &run) {
   run.settle();
-  for (size_t n = 0; n < 40; ++n) {
+  const auto waits = [&run] {
+    return std::ranges::any_of(run.nodes, [](const auto &node) {
+      return node != nullptr && (node->saved() != 0 || node->core().in_flight() != 0);
+    });
+  };
+  for (size_t n = 0; n < 400 && (n < 40 || waits()); ++n) {
     for (auto &node : run.nodes) {
       if (node == nullptr) continue;
       for (int k = 0; k < 5; ++k) {
@@ -938,6 +999,53 @@ TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
   }
 }
 
+// Names in the address vector come and go, with peers whose death nobody hears of.
+TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
+  Script script = script_of(GetParam());
+  script.failures = script.names = true;
+  Play run(unsigned(GetParam()), script);
+  play(run, 600);
+  run.tell_of_the_dead();
+  receive_all(run);
+  expect_nothing_left(run);
+}
+
+// A link that gives way to another takes along what came by it, also if nobody had said yet that it
+// was there.
+TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
+  Play run(1, {.failures = true});
+  const auto pass = [&run](uint64_t ticks) {
+    for (const uint64_t end = run.world.now + ticks;
+         !run.world.events.empty() && run.world.events.top().at <= end;)
+      run.world.step(), run.turn();
+  };
+  run.world.slow_news = UINT64_C(1) << 40;
+  run.nodes[0]->send(1, 10, true, 0);
+  pass(1000);
+  // The first segment of a message, and no more.
+  WireHeader h = header_of(PacketType::kSegment, 0);
+  h.op = uint8_t(PacketOp::kTagged);
+  h.message = UINT64_C(1) << 32;  // as the first operation of every endpoint
+  h.size = 1500;
+  h.segment_size = 512;
+  h.control_data = uint64_t(SegmentKind::kFirst);
+  std::vector<uint8_t> bytes(sizeof h + 512);
+  std::memcpy(bytes.data(), &h, sizeof h);
+  run.nodes[1]->say(bytes);
+  pass(1000);
+  ASSERT_EQ(run.nodes[0]->saved(), 1u);
+  run.world.silent = true;
+  run.stop(1);
+  run.start(1);
+  run.world.slow_news = 0;
+  for (auto &node : run.nodes) node->allow_warnings = false;
+  run.nodes[1]->send(0, 1500, true, 0);
+  pass(10'000);
+  EXPECT_EQ(run.sent[1].ended, 1);
+  EXPECT_EQ(run.sent[1].err, 0);
+  EXPECT_EQ(run.nodes[0]->saved(), 2u) << "what was begun, and will fail, and the other one";
+}
+
 TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
   Script script = script_of(GetParam());
   script.peers = 6;
@@ -1034,6 +1142,64 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
     EXPECT_EQ(failed, limit == 400 ? 60u : 0u);
     expect_nothing_left(run);
   }
+}
+
+// Also what the carrier has and does not get rid of.
+TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
+  for (const uint64_t limit : {UINT64_C(32), UINT64_C(1) << 20}) {
+    Play run(1, {.failures = true, .owed_limit = limit, .inject_limit = 64});
+    run.world.eagain = 0;
+    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+    run.settle();
+    run.world.slow = run.nodes[0].get();
+    std::deque<uint64_t> results(8);
+    for (uint64_t &result : results) run.nodes[0]->add(1, &result, Node::kCounterKey);
+    run.settle();
+    size_t failed = 0;
+    for (const Sent &s : run.sent) failed += s.err != 0;
+    EXPECT_EQ(failed != 0, limit == 32);
+    run.world.slow = nullptr;
+    for (const auto &sent : run.world.put_off) sent();
+    run.settle();
+    expect_nothing_left(run);
+  }
+}
+
+// A message of many parts leaves no memory to the next one, which counts for less.
+TEST(Core, WhatAMessageWasInIsGivenBack) {
+  Play run(1, {.failures = true});
+  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[1]->post(5000, true);
+  run.settle();
+  constexpr size_t kSegments = 40;
+  const auto say = [&run](WireHeader h, size_t payload) {
+    std::vector<uint8_t> bytes(sizeof h + payload);
+    std::memcpy(bytes.data(), &h, sizeof h);
+    run.nodes[0]->say(bytes);
+  };
+  for (size_t i = 0; i < kSegments; ++i) {
+    WireHeader h = header_of(PacketType::kSegment, 0);
+    h.op = uint8_t(PacketOp::kTagged);
+    h.size = kSegments;
+    h.segment_size = 1;
+    h.segment_number = uint32_t(i);
+    h.control_data = uint64_t(i == 0               ? SegmentKind::kFirst
+                              : i == kSegments - 1 ? SegmentKind::kLast
+                                                   : SegmentKind::kMiddle);
+    say(h, 1);
+  }
+  run.settle();
+  ASSERT_EQ(run.nodes[1]->saved(), 1u);
+  ASSERT_GE(run.nodes[1]->memory_of_saved(), kSegments);
+  run.nodes[1]->discard_saved();
+  WireHeader h = header_of(PacketType::kEager, 0);
+  h.op = uint8_t(PacketOp::kTagged);
+  h.size = 1;
+  say(h, 1);
+  run.settle();
+  ASSERT_EQ(run.nodes[1]->saved(), 1u);
+  EXPECT_LT(run.nodes[1]->memory_of_saved(), kSegments / 2);
 }
 
 // Whether the connection is there already, or the operation waits for it and the peer turns out to
@@ -1231,6 +1397,125 @@ TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {
   for (uint32_t i = 2; i < 2000; ++i) core.forget(i);
   EXPECT_EQ(sdk::allocations(), before);
   EXPECT_EQ(core.objects(), 1u);
+}
+
+// ---- those who send more than is received ----
+
+// What may be kept beyond the limit for copies: of each peer one packet, with which it is told to
+// wait.
+uint64_t most_kept(const Play &run) {
+  return run.settings().unexpected_limit +
+         run.nodes.size() * (sizeof(RxMessage) + run.settings().eager_limit);
+}
+
+// Whoever is received from goes on, whatever others send, and how many they are; nothing grows
+// beyond its bound; in the end everything has arrived, in order.
+void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
+  const size_t honest = 1 + seed % 3, hasty = 1 + seed / 3 % 15;
+  const bool strangers = seed % 2 != 0;
+  Script script = script_of(int(seed % 1000));
+  script.peers = 1 + honest + hasty;
+  scenario.add("%zu honest peers, %zu hasty ones%s%s%s", honest, hasty,
+               strangers ? ", not in the address vector" : "", script.write ? ", write" : "",
+               script.credits ? ", credits" : "");
+  Play run(unsigned(seed), script);
+  Node &target = *run.nodes[0];
+  if (strangers)
+    for (size_t n = 1 + honest; n < script.peers; ++n) target.forget(n);
+  static constexpr size_t kSizes[] = {0, 1, 100, 448, 512, 513, 2048, 2049, 5000};
+  const auto length = [&] { return kSizes[run.world.some(std::size(kSizes))]; };
+  std::vector<size_t> wanted;
+  for (int i = 0; i < 1000; ++i) {
+    const size_t n = 1 + run.world.some(script.peers - 1);
+    const size_t id = run.sent.size();
+    if (n > honest) {
+      run.nodes[n]->send(0, length(), true, 0);
+    } else if (run.world.chance(20)) {
+      if (run.nodes[n]->core().in_flight() == run.settings().tx_size) continue;
+      const bool late = run.world.chance(50);
+      if (!late) target.post(5000, true, id);
+      run.nodes[n]->send(0, length(), true, 0);
+      for (uint64_t k = late ? run.world.some(200) : 0; k-- > 0 && run.world.step();) run.turn();
+      if (late) target.post(5000, true, id);
+      wanted.push_back(id);
+    }
+    for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
+    run.turn();
+    ASSERT_LE(target.core().unexpected_bytes(), most_kept(run));
+    ASSERT_TRUE(script.credits || target.buffers_left() != 0) << "nobody is read";
+  }
+  run.settle();
+  for (const size_t id : wanted) {
+    EXPECT_EQ(run.sent[id].arrived, 1) << id << " of " << run.sent[id].from << " has starved";
+    EXPECT_EQ(run.sent[id].ended, 1);
+  }
+  EXPECT_LE(target.core().unexpected_bytes(), most_kept(run));
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Crowd, HastyPeersHoldUpNobody) {
+  sdk::run_seeds("Crowd.HastyPeersHoldUpNobody", {.usual = 100, .sanitized = 20},
+                 crowd_with_hasty_peers);
+}
+
+// Where the carrier cannot hold anybody the limits are the same, and all wait.
+TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
+  Script script = script_of(GetParam());
+  script.credits = false;
+  Play run(unsigned(GetParam()), script);
+  run.world.holds = false;
+  for (int i = 0; i < 600; ++i) {
+    run.nodes[1 + run.world.some(script.peers - 1)]->send(0, run.world.some(512), true, 0);
+    for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
+    run.turn();
+    ASSERT_LE(run.nodes[0]->core().unexpected_bytes(), run.settings().unexpected_limit);
+  }
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+// Who comes again and again is who it was, whether its end is heard of, and whoever connects.
+TEST(Core, WhoComesAgainHasNoMoreToSend) {
+  for (const bool silent : {false, true}) {
+    for (const bool calls : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (silent ? "silent " : "") << (calls ? "called" : ""));
+      Play run(1, {.failures = true, .connect_timeout_ns = 1'000'000'000});
+      Node &target = *run.nodes[0];
+      for (int round = 0; round < 30; ++round) {
+        if (calls) target.send(1, 10, true, 0);
+        for (int i = 0; i < 40; ++i) {
+          if (!calls || i > 0) run.nodes[1]->send(0, 500, true, 0);
+          for (int k = 0; k < 3 && run.world.step(); ++k) run.turn();
+        }
+        run.settle();
+        ASSERT_LE(target.core().unexpected_bytes(), most_kept(run)) << round;
+        run.world.silent = silent;
+        run.stop(1);
+        run.world.silent = false;
+        run.settle();
+        run.start(1);
+      }
+    }
+  }
+}
+
+// Those who are not in the address vector leave the others their part, also with what they
+// announced before they died.
+TEST(Core, WhatTheDeadAnnouncedCounts) {
+  Play run(1, {.failures = true});
+  Node &target = *run.nodes[0];
+  target.forget(1);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 20; ++i) run.nodes[1]->send(0, 5000, true, 0);
+    run.settle();
+    run.stop(1);
+    run.settle();
+    run.start(1);
+  }
+  EXPECT_NE(target.saved(), 0u);
+  EXPECT_LE(target.core().unexpected_bytes(),
+            run.settings().unexpected_limit / 2 + sizeof(RxMessage) + 512);
 }
 
 TEST(Core, WhatNobodyWantsIsBounded) {

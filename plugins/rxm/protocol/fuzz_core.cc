@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The whole protocol under an attack, with state: an endpoint whose application posts, sends,
 // reads, writes, cancels, looks, and changes its address vector; an attacker with three addresses
-// of his own, who connects as anybody, answers or does not, and says any bytes in any order; and an
-// honest peer in the same endpoint, who must not notice. The carrier between them has real memory:
-// it writes where it was told to for as long as it was allowed to.
+// of its own, which connects as anybody, answers or does not, and says any bytes in any order; and
+// an honest peer in the same endpoint, who must not notice. The carrier between them has real
+// memory: it writes where it was told to for as long as it was allowed to.
 //
 // What must hold, whatever the input says:
 // * every operation and every receive ends once, and its memory is the application's from then on;
 // * a receive that succeeds has every byte of its message, and nothing else is written anywhere;
-// * a message is from whom it says that it is;
+// * a message is from whom it says that it is, as long as it waits for a receive;
+// * no more is kept of what nobody receives than may be;
 // * all between the endpoint and the honest peer arrives once, unspoilt and in order;
 // * nothing is left over.
 #include "plugins/rxm/protocol/fuzz_side.h"
@@ -78,6 +79,7 @@ class Play {
   explicit Play(fuzz::Input &input) : input_(input) {
     const uint8_t how = input.byte();
     settings_.eager_limit = 512;
+    settings_.receive_count = kSharedBuffers;
     settings_.sar_limit = 2048;
     settings_.rendezvous_write = (how & 1) != 0;
     settings_.credits = (how & 2) != 0;
@@ -158,8 +160,15 @@ class Play {
   void poll() {
     endpoint_->core().poll();
     endpoint_->reap();
-    FUZZ_CHECK(endpoint_->core().strangers() <= settings_.max_strangers + endpoint_->removed,
+    const Core &core = endpoint_->core();
+    FUZZ_CHECK(core.strangers() <= settings_.max_strangers + endpoint_->removed,
                "too many strangers");
+    // Beyond the limit of each the one packet with which it is told to wait.
+    FUZZ_CHECK(
+        core.unexpected_bytes() <= settings_.unexpected_limit +
+                                       core.objects() * (sizeof(RxMessage) + settings_.eager_limit),
+        "more is kept than may be");
+    endpoint_->expect_named();
     if (honest_ == nullptr) return;
     honest_->core().poll();
     honest_->reap();
@@ -178,8 +187,8 @@ class Play {
         continue;
       }
       uint64_t at = endpoint_->deadline();
-      if (const uint64_t his = honest_ != nullptr ? honest_->deadline() : 0; his != 0)
-        at = at != 0 ? std::min(at, his) : his;
+      if (const uint64_t other = honest_ != nullptr ? honest_->deadline() : 0; other != 0)
+        at = at != 0 ? std::min(at, other) : other;
       pass(at > world_.now ? at - world_.now : 1000);
       if (at == 0) ++idle;
     }
@@ -260,8 +269,8 @@ class Play {
 
   // ---- the attacker ----
   uint8_t someone() { return uint8_t(1 + input_.byte() % kNames); }
-  // Of his ends, one that the endpoint still has.
-  Link *his(uint8_t which) {
+  // Of the attacker's ends, one that the endpoint still has.
+  Link *an_end(uint8_t which) {
     size_t n = 0;
     const auto lives = [](const Link &l) {
       return l.side == nullptr && l.who != 0 && l.open && l.other != nullptr &&
@@ -294,7 +303,7 @@ class Play {
     if ((how & 16) != 0) {
       const uint8_t at = input_.byte();
       bytes[at % bytes.size()] = input_.byte();
-      // The port says who he is.
+      // The port says who it is.
       std::memcpy(bytes.data() + 4, &port, sizeof port);
     }
     world_.events.push_back([this, &link, bytes] {
@@ -332,7 +341,7 @@ class Play {
   void deliver(Link &link, std::vector<uint8_t> bytes) {
     if (bytes.size() > kHeaderSize + settings_.eager_limit)
       bytes.resize(kHeaderSize + settings_.eager_limit);
-    // His payload says who he is.
+    // The payload says who it is.
     if (bytes.size() > kHeaderSize && bytes[1] <= 1)
       for (size_t i = kHeaderSize; i < bytes.size(); ++i) bytes[i] = mark_of(link.who);
     link.other->inbox.push_back(
@@ -344,7 +353,7 @@ class Play {
     return world_.ids[which % world_.ids.size()];
   }
   void say() {
-    Link *link = his(input_.byte());
+    Link *link = an_end(input_.byte());
     const uint8_t what = input_.byte();
     if (what == 255) {  // as it is
       const auto raw = input_.take(input_.byte());
@@ -431,7 +440,7 @@ class Play {
   // The next of a message in segments, as it should be.
   void say_segment() {
     const uint8_t how = input_.byte();
-    Link *link = his(how / 16);
+    Link *link = an_end(how / 16);
     if (link == nullptr) return;
     Run &run = runs_[link];
     if (run.at == run.length) run = {++run.id, 600 + length() % 2000, 0, 0};
@@ -464,7 +473,7 @@ class Play {
   }
   // Memory of the endpoint, by any key that there is.
   void reach() {
-    Link *link = his(input_.byte());
+    Link *link = an_end(input_.byte());
     const std::vector<uint64_t> keys = endpoint_->keys();
     const uint8_t how = input_.byte();
     if (link == nullptr || keys.empty()) return;
@@ -478,7 +487,7 @@ class Play {
   }
   void hang_up() {
     const uint8_t how = input_.byte();
-    if (Link *link = his(how / 2)) end(*link, (how & 1) != 0);
+    if (Link *link = an_end(how / 2)) end(*link, (how & 1) != 0);
   }
   static void end(Link &link, bool reset) {
     link.open = false;
@@ -486,7 +495,7 @@ class Play {
     link.other->inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
   }
 
-  // His addresses come and go in the vector, and get each other's places there.
+  // Its addresses come and go in the vector, and get each other's places there.
   void change_names() {
     const uint8_t how = input_.byte();
     if ((how & 1) != 0) return endpoint_->remove(1 + how / 2 % 4);
@@ -510,7 +519,7 @@ class Play {
     }
     endpoint_->expect_arrived(0);
     honest_->expect_arrived(0);
-    // Now he leaves, and whoever waited for him is told.
+    // Now the attacker leaves, and whoever waited for it is told.
     for (size_t i = 0; i < world_.links.size(); ++i) {
       Link &link = world_.links[i];
       if (link.side == nullptr && link.other != nullptr && link.other->owner != nullptr)

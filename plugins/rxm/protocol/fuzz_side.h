@@ -4,7 +4,6 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 
-#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
@@ -16,6 +15,7 @@
 #include <optional>
 
 #include "plugins/rxm/protocol/fuzz_world.h"
+#include "plugins/rxm/protocol/test_atomic.h"
 #include "tests/fuzz/world.h"
 
 namespace weft::rxm {
@@ -147,22 +147,7 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
     if (op == nullptr) return;
     Sent s{.to = to, .length = 8, .kind = Sent::Kind::kAtomic};
     s.bytes = memory.lend(8, kUntouched);
-    uint64_t one = 1;
-    const fi_ioc operand{&one, 1};
-    fi_ioc out{s.bytes, 1};
-    const fi_rma_ioc target{0, 1, kCounterKey};
-    core_->prepare_atomic(*op,
-                          {.kind = sdk::AtomicKind::kFetch,
-                           .datatype = FI_UINT64,
-                           .op = FI_SUM,
-                           .operands = &operand,
-                           .operand_count = 1,
-                           .results = &out,
-                           .result_count = 1,
-                           .rma = &target,
-                           .rma_count = 1,
-                           .elements = 1},
-                          8);
+    prepare_fetch_add(*core_, *op, s.bytes, kCounterKey);
     go(*op, s, to);
   }
   void post(fi_addr_t source, bool tagged, size_t length, bool multi, bool pieces) {
@@ -293,6 +278,12 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   uint64_t deadline() const { return deadline_; }
   bool idle() const { return core_->in_flight() == 0 && receiver_.unexpected() == 0; }
   size_t unexpected() const { return receiver_.unexpected(); }
+  void expect_named() {
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      FUZZ_CHECK(m.message.source == core_->source_of(*static_cast<RxMessage &>(m).from),
+                 "a message is saved under a name that may become another's");
+    });
+  }
   bool full() const { return memory.blocks() > kManyBlocks; }
   Core &core() { return *core_; }
 
@@ -433,7 +424,7 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
     link.other = from;
     from->other = &link;
     link.news.push_back([&link] { link.side->core().on_connected(*link.owner, {}); });
-    if (from->side == nullptr) {  // the attacker does not care for what he is told
+    if (from->side == nullptr) {  // the attacker does not care for what it is told
       if (!from->open)
         link.inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
       return &link;
@@ -535,9 +526,10 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   }
   bool buffers_low() const override { return !shares_ || buffers_ > kSharedBuffers * 3 / 4; }
   size_t buffers_left() const override { return shares_ ? kSharedBuffers - buffers_ : kOwn; }
-  void hold(Link &link, bool held) override {
+  bool hold(Link &link, bool held) override {
     FUZZ_CHECK(link.owner != nullptr && link.held != held, "a link was held twice");
     link.held = held;
+    return true;
   }
   Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                        int &) override {
@@ -706,7 +698,7 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
     if (restarted && who == 0) return;  // of the last one, or in its name while there was none
     const uint8_t mark = who != kNobody || n == 0 ? mark_of(who) : at[0];
     for (size_t i = 0; i < n; ++i) {
-      // Who says that he has written need not have done it.
+      // Who says that it has written need not have done so.
       if (writes_ && at[i] == kUntouched) continue;
       FUZZ_CHECK(at[i] >> 4 == 0xa, "a success without the bytes");
       FUZZ_CHECK(writes_ || at[i] == mark, "a message of somebody else");

@@ -35,7 +35,7 @@ struct Link {
   Side *side = nullptr;
   Connection *owner = nullptr;
   Link *other = nullptr;
-  uint8_t who = 0;  // of the attacker's: which of his addresses; kThief: the honest peer's
+  uint8_t who = 0;  // of the attacker's: which of its addresses; kThief: the honest peer's
   bool open = true;
   bool held = false;                       // takes no packets
   size_t in_use = 0;                       // of its own buffers, where none are shared
@@ -58,7 +58,7 @@ struct Buffer {
 
 inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002;
 inline constexpr size_t kNames = 3;          // of the attacker
-inline constexpr uint8_t kThief = 9;         // who says that he is the honest peer
+inline constexpr uint8_t kThief = 9;         // who says that it is the honest peer
 inline constexpr uint8_t kUntouched = 0x5c;  // in memory of receives
 inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
 inline constexpr size_t kRegionSize = 256;
@@ -84,14 +84,14 @@ struct World {
   std::deque<Link> links;
   std::deque<std::function<void()>> events;  // on the way to who listens
   Side *endpoint = nullptr, *honest = nullptr;
-  std::vector<Link *> calls;  // of the endpoint, to the attacker, who has not answered
+  std::vector<Link *> calls;  // of the endpoint, to the attacker, which has not answered
   std::vector<uint64_t> ids;  // of messages that the attacker saw
   struct Ask {
     Link *link;
     Token *token;
     size_t length;
   };
-  std::vector<Ask> asks;  // reads of the attacker's memory that he has not answered
+  std::vector<Ask> asks;  // reads of the attacker's memory that it has not answered
   struct Return {
     Side *side;
     Token *token;

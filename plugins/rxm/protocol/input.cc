@@ -16,16 +16,16 @@ using sdk::scatter;
 using sdk::slice;
 namespace {
 constexpr size_t kMaxUnfinished = 64;  // messages in segments, of one connection
-}
+constexpr size_t kKeptParts = 8;       // that a message keeps memory of for the next
+}  // namespace
 
 uint32_t Core::source_of(const Connection &c) const {
-  if (c.index_ != kNoIndex) return c.index_;
+  const Connection *named = &c;
   if (c.own_) {
-    const auto it = by_address_.find(c.address_);
-    if (it != by_address_.end() && it->second->index_ != kNoIndex) return it->second->index_;
+    if (const auto it = by_address_.find(c.address_); it != by_address_.end()) named = it->second;
   }
-  // A sender who is inserted later gets what he sent.
-  return sdk::Matcher::kFirstUnnamed + c.slot_;
+  // A sender that is inserted later gets what it sent.
+  return named->index_ != kNoIndex ? named->index_ : sdk::Matcher::kFirstUnnamed + named->slot_;
 }
 
 sdk::Message Core::message_of(Connection &c, const Packet &p) const {
@@ -83,7 +83,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
       return false;
     case PacketType::kWriteDone:
       for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
-        // Only of one for which he has a target: others are being read, and may be written to.
+        // Only of one for which it has a target: others are being read, and may be written to.
         if (m->id != p.message || m->exposed == 0) continue;
         finish(*m, 0);
         return false;
@@ -165,6 +165,7 @@ void Core::drop_parts(RxMessage &m) {
     carrier_.release(*part.buffer);
   }
   m.parts.clear();
+  if (m.parts.capacity() > kKeptParts) std::vector<RxMessage::Part>().swap(m.parts);
   unexpected_ -= m.charged;
   c.charged_ -= m.charged;
   if (is_stranger(c)) strangers_charged_ -= m.charged;
@@ -188,23 +189,32 @@ bool Core::may_charge(const Connection &c, uint64_t bytes) const {
   return c.charged_ + bytes <= 3 * (limit - unexpected_);
 }
 
-// It has as many buffers as are left for all others. Strangers count as one.
+// It has as many buffers as are left for all others, or those are the reserve. Strangers count as
+// one.
 bool Core::takes_too_much(const Connection &c) const {
   const size_t left = carrier_.buffers_left();
   if (left == Carrier::kOwn) return false;
-  return is_stranger(c) ? strangers_buffers_ != 0 && strangers_buffers_ >= left
-                        : c.buffers_ != 0 && c.buffers_ >= left;
+  return (is_stranger(c) ? strangers_buffers_ : c.buffers_) + reserve_ >= left;
+}
+
+// It is past its share. Whose messages are all received may send more, however much is kept of
+// others. A connection with receives of its own is in nobody's way.
+bool Core::must_wait(const Connection &c) const {
+  if (carrier_.buffers_left() == Carrier::kOwn) return false;
+  const uint64_t charged = is_stranger(c) ? strangers_charged_ : c.charged_;
+  const size_t buffers = is_stranger(c) ? strangers_buffers_ : c.buffers_;
+  if (charged != 0 && !may_charge(c, 0)) return true;
+  return (charged != 0 || buffers != 0) && takes_too_much(c) &&
+         !may_charge(c, sizeof(RxMessage) + settings_.eager_limit);
 }
 
 void Core::hold(Connection &c) {
-  if (c.held_ || c.link_ == nullptr) return;
+  if (c.held_ || c.link_ == nullptr || !carrier_.hold(*c.link_, true)) return;
   c.held_ = true;
   held_.push_back(&c);
-  carrier_.hold(*c.link_, true);
 }
 
 void Core::hold_greedy(Connection &c) {
-  if (!must_wait(c)) return;
   if (!is_stranger(c)) return hold(c);
   for (Connection *stranger : slots_)
     if (stranger != nullptr && is_stranger(*stranger)) hold(*stranger);
@@ -213,8 +223,7 @@ void Core::hold_greedy(Connection &c) {
 void Core::release_held() {
   for (size_t i = 0; i < held_.size();) {
     Connection &c = *held_[i];
-    const bool over = c.charged_ != 0 && !may_charge(c, 0);
-    if (over || must_wait(c)) {
+    if (must_wait(c)) {
       ++i;
       continue;
     }
@@ -246,10 +255,12 @@ void Core::unlist(RxMessage &m) {
 bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
   Connection &c = *m.from;
-  const bool scarce = bytes.empty() || carrier_.buffers_low() || takes_too_much(c);
-  // What a held connection still brings was read before it was held: it is at most what the buffers
-  // took, and may not keep those that are left for others.
-  if (scarce && (c.held_ || may_charge(c, cost))) {
+  const bool greedy = takes_too_much(c), within = may_charge(c, cost);
+  const bool scarce = bytes.empty() || carrier_.buffers_low() || greedy;
+  if (greedy && !within) hold_greedy(c);
+  // What a held connection still brings was read before it was held, but for this one packet: it is
+  // at most what the buffers took, and may not keep those that are left for others.
+  if (scarce && (c.held_ || within)) {
     std::unique_ptr<uint8_t[]> copy(bytes.empty() ? nullptr
                                                   : new (std::nothrow) uint8_t[bytes.size()]);
     if (copy != nullptr || bytes.empty()) {
@@ -261,12 +272,11 @@ bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
       return false;
     }
   }
-  // Past the limit buffers are kept, also for what needs none. Who has too many of them has to
-  // wait; when there are no more, all do.
+  // Past the limit buffers are kept, also for what needs none. Where the carrier cannot hold
+  // anybody all have to wait when there are no more.
   m.parts.push_back({&buffer, nullptr, bytes.data(), bytes.size()});
   ++c.buffers_;
   if (is_stranger(c)) ++strangers_buffers_;
-  hold_greedy(c);
   return true;
 }
 
@@ -470,11 +480,11 @@ void Core::lose(RxMessage &m, int err) {
   if (m.receive == nullptr) {
     // It keeps its place among the messages: others of the peer that came whole are behind it, and
     // whoever receives it is told. It still counts, so that dying peers cannot pile them up.
-    if (unexpected_ + sizeof(RxMessage) > settings_.unexpected_limit) {
+    drop_parts(m);
+    if (!may_charge(*m.from, sizeof(RxMessage))) {
       owner_.receiver().forget(m);
       return free_message(m);
     }
-    drop_parts(m);
     while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
     unlist(m);
     m.form = RxMessage::Form::kWhole;
@@ -494,6 +504,11 @@ void Core::lose(RxMessage &m, int err) {
   }
   if (m.form == RxMessage::Form::kRendezvous) m.received = 0;
   finish(m, err);
+}
+
+void Core::lose_messages(Connection &c, int err) {
+  for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
+    while (m != nullptr) lose(*std::exchange(m, m->following), err);
 }
 
 // ---- answers to what we sent ----

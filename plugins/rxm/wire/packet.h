@@ -41,7 +41,7 @@ enum class PacketType : uint8_t {
   kAtomicResponse = 5,  //
   kCredit = 6,          // more packets may be sent
   kWriteTarget = 7,     // where a rendezvous' sender shall write
-  kWriteDone = 8,       // and that he has
+  kWriteDone = 8,       // and that it has
   kPart = 64,           // between weft peers: about the end of an idle connection
 };
 

@@ -12,7 +12,8 @@
 // operations that its endpoints let be posted. So the rule for all providers: an entry that a peer
 // causes and that uses up no posted operation (a message into a multi-receive buffer, a remote
 // write with data) is written only where holds_back() said no before the peer's bytes were taken;
-// else they stay where they are. A handler that has to wait marks itself dirty, and is flushed when
+// else they stay where they are. So does what a call would complete at once (receiver.h): it gets
+// -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when
 // there is room; a provider that stops reading while a queue is full keeps the rule for all that it
 // reads. Under FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says
 // FI_EOVERRUN for ever (fi_cq.3, NOTES). It knows nothing of operations and matches nothing.

@@ -325,6 +325,10 @@ class Matcher {
     rename(from, to, [](const Arrived &) { return true; });
   }
 
+  // Whether the receive takes a message of that source and tag.
+  static bool accepts(const Posted &p, uint32_t source, uint64_t tag) {
+    return ((p.tag ^ tag) & ~p.ignore) == 0 && (p.source == kAnySource || p.source == source);
+  }
   size_t posted() const { return posted_; }
   size_t arrived() const { return arrived_; }
   // Entries that the find functions looked at so far: what long queues cost.
@@ -335,9 +339,6 @@ class Matcher {
   // indices until none is left: at most so many insertions more than if all always were.
   static constexpr size_t kFew = 4;
 
-  static bool accepts(const Posted &p, uint32_t source, uint64_t tag) {
-    return ((p.tag ^ tag) & ~p.ignore) == 0 && (p.source == kAnySource || p.source == source);
-  }
   void index(Posted &entry) {
     if (entry.ignore != 0) return wild_.push_back(entry);
     exact_.insert(entry);

@@ -92,7 +92,7 @@ class RdmEndpoint {
   Eq *eq() const { return eq_; }
   Cq *tx_cq() const { return tx_cq_; }
   Cq *rx_cq() const { return receiver_.cq; }
-  // FI_RM_ENABLED: who does not read his completions cannot cause more of them.
+  // FI_RM_ENABLED: who does not read its completions cannot cause more of them.
   bool tx_cq_full() const { return tx_cq_ != nullptr && tx_cq_->holds_back(); }
   bool rx_cq_full() const { return receiver_.cq != nullptr && receiver_.cq->holds_back(); }
 

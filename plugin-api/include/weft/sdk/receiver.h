@@ -16,7 +16,9 @@
 //
 // Called with the engine's lock held; post() and cancel(), which the endpoint calls, too. Sources
 // are indices of the address vector, or from Matcher::kFirstUnnamed on: the sender is not in it.
-// Room in the completion queue is the endpoint's business, as are its state, its capabilities
+// What a call would report at once waits for room in the completion queue (cq.h): post() says
+// -FI_EAGAIN, and a multi-receive buffer takes what was saved as the queue is read. Room for what
+// arrives later is the endpoint's business, as are its state, its capabilities
 // (FI_TAGGED_MULTI_RECV), and to make progress before an FI_PEEK.
 //
 // Every endpoint has a receiver, and so has a shared receive context (shared_receive.h), which has
@@ -93,7 +95,8 @@ class ReceiverSink {
   virtual void deliver(Unexpected &message, Receive &receive) = 0;
   // Nobody will ever want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
   virtual void discard(Unexpected &message) = 0;
-  // A receive was posted to the shared receive context: a message that waits for one may go on.
+  // There is a receive that the endpoint has not posted just now, of a shared receive context or
+  // one that had to wait for room in the completion queue: a message that waits for one may go on.
   virtual void on_shared_receive() {}
   // Under FI_SOURCE_ERR: the raw address of a sender that has none in the vector (its sockaddr).
   virtual std::string source_address(const Message &message) {
@@ -122,7 +125,7 @@ struct ReceiverSettings {
   bool source_err = false;  // FI_SOURCE_ERR: an unknown source is an error entry with its address
 };
 
-class Receiver {
+class Receiver : private Handler {
  public:
   Receiver(ReceiverSink &sink, const ReceiverSettings &settings);  // an endpoint's
   explicit Receiver(const ReceiverSettings &settings);             // a shared receive context's
@@ -142,7 +145,7 @@ class Receiver {
   // From now on receives are those of `context`, until leave(): before the first message.
   void share(Receiver &context);
   // The endpoint closes: what it still has of the context's receives is given up, and reported by
-  // nobody; its messages are gone already.
+  // nobody; its messages are gone already. Receives of its own are forgotten.
   void leave();
   // Of a context: whether an endpoint with this address vector may share it (they all have one).
   bool takes(const Av *vector) const {
@@ -151,9 +154,10 @@ class Receiver {
   // Of a context, after a post: whoever of the endpoints waited for a receive goes on.
   void tell_users();
 
-  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted; -FI_EOPNOTSUPP: receives
-  // are posted to the shared context. What was peeked at or discarded counts as a completion, but
-  // not in the counter: nothing was received.
+  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted, or it would complete at
+  // once and there is no room to say so; -FI_EOPNOTSUPP: receives are posted to the shared context.
+  // What was peeked at or discarded counts as a completion, but not in the counter: nothing was
+  // received.
   ssize_t post(const RecvRequest &request);
   // fi_cancel: 0, or -FI_ENOENT if no receive with this context is posted (a completion with
   // FI_ECANCELED follows a 0; of a multi-receive buffer when its last message has completed).
@@ -197,7 +201,9 @@ class Receiver {
   void rename_source(uint32_t from, uint32_t to);
 
   // Of all endpoints that share a context, if this is or shares one.
-  size_t posted() const { return queues_->tagged.posted() + queues_->untagged.posted(); }
+  size_t posted() const {
+    return queues_->tagged.posted() + queues_->untagged.posted() + (queues_->filling != nullptr);
+  }
   // Saved messages, those that are claimed too.
   size_t unexpected() const {
     return queues_->tagged.arrived() + queues_->untagged.arrived() + queues_->claimed_count;
@@ -214,6 +220,9 @@ class Receiver {
     Pool<Receive> parts;  // of multi-receive buffers: as many as there are messages being received
     Unexpected *claimed = nullptr;
     size_t claimed_count = 0;
+    // A multi-receive buffer that takes what was saved and has to wait for room in a completion
+    // queue. Nothing else is posted meanwhile, so all that is posted is older.
+    Receive *filling = nullptr;
     size_t min_multi_recv = 64;
     std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
     size_t turn = 0;                // who of them is told of a receive first
@@ -226,7 +235,16 @@ class Receiver {
   Receive *take(const RecvRequest &request, uint32_t source);
   Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
-  void fill(Receive &buffer, Matcher &matcher);
+  void fill(Receive &buffer);
+  bool go_on_filling();  // false: there is no room yet
+  void fail_filling(int err);
+  void forget_filling();
+  void on_event(uint32_t) override {}
+  void on_flush() override;
+  // Whether there is no room to report what a call with these flags asks for.
+  bool must_wait(uint64_t flags) const {
+    return cq != nullptr && reports(flags) && cq->holds_back();
+  }
   void deliver(Unexpected &message, Receive &receive);
   void end(Receive &buffer);
   void fail(Receive &receive, int err);
@@ -240,7 +258,8 @@ class Receiver {
   ReceiverSink *const sink_;  // null: a context
   const ReceiverSettings settings_;
   Queues own_;
-  Queues *queues_ = &own_;  // its own, or the context's
+  Queues *queues_ = &own_;    // its own, or the context's
+  Engine *engine_ = nullptr;  // that is to call on_flush()
 };
 
 }  // namespace weft::sdk

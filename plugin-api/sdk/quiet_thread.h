@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A thread of the SDK's own: signals belong to the application's threads.
+//
+//   if (const int rc = start_quiet_thread(thread_, [this] { run(); }); rc != 0) return rc;
+#ifndef WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
+#define WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
+
+#include <pthread.h>
+#include <rdma/fi_errno.h>
+#include <signal.h>
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace weft::sdk {
+
+// 0, or -FI_EAGAIN: there may be no more threads.
+template <class F>
+int start_quiet_thread(std::thread &thread, F run) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int rc = 0;
+  try {
+    thread = std::thread(std::move(run));
+  } catch (const std::system_error &) {
+    rc = -FI_EAGAIN;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return rc;
+}
+
+}  // namespace weft::sdk
+
+#endif

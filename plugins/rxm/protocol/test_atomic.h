@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Atomics as simulated applications make them.
+#ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
+#define WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
+
+#include <rdma/fi_atomic.h>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+// Adds one to what `key` is the key of; the result is what was there before.
+inline void prepare_fetch_add(Core &core, TxOp &op, void *result, uint64_t key) {
+  uint64_t one = 1;
+  const fi_ioc operand{&one, 1};
+  fi_ioc out{result, 1};
+  const fi_rma_ioc target{0, 1, key};
+  core.prepare_atomic(op,
+                      {.kind = sdk::AtomicKind::kFetch,
+                       .datatype = FI_UINT64,
+                       .op = FI_SUM,
+                       .operands = &operand,
+                       .operand_count = 1,
+                       .results = &out,
+                       .result_count = 1,
+                       .rma = &target,
+                       .rma_count = 1,
+                       .elements = 1},
+                      sizeof one);
+}
+
+}  // namespace weft::rxm
+
+#endif
