@@ -529,15 +529,7 @@ TEST(EqFiles, NoDescriptorIsAnError) {
   Queue queue(attr_of(FI_WAIT_FD));
   {
     NoMoreFiles none;
-    // A thread needs one for all of its calls: this one may have it already.
-    // Not std::thread, whose start the sanitizers check through a descriptor.
-    pthread_t other;
-    const auto body = [](void *q) -> void * {
-      EXPECT_EQ(static_cast<Queue *>(q)->sread(), -FI_EMFILE);
-      return nullptr;
-    };
-    ASSERT_EQ(pthread_create(&other, nullptr, body, &queue), 0);
-    pthread_join(other, nullptr);
+    none.in_another_thread([&] { EXPECT_EQ(queue.sread(), -FI_EMFILE); });
     EXPECT_EQ(queue.eq->trywait(), -FI_EMFILE);
     queue.write(1);
     EXPECT_EQ(queue.sread(), 1);

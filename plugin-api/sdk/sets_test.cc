@@ -118,7 +118,7 @@ TEST(WaitSetOpen, DescriptorsAreMadeWhenTheyAreNeeded) {
   NoMoreFiles none;
   int fd = -1;
   EXPECT_EQ(fi_control(set->base(), FI_GETWAIT, &fd), -FI_EMFILE);
-  std::thread([&] { EXPECT_EQ(fi_wait(set->c(), 1000), -FI_EMFILE); }).join();
+  none.in_another_thread([&] { EXPECT_EQ(fi_wait(set->c(), 1000), -FI_EMFILE); });
   stage.push(*cq);
   EXPECT_EQ(fi_wait(set->c(), 1000), 0);
 }

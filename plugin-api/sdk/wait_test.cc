@@ -478,11 +478,10 @@ TEST(WaitObjectFiles, IsAnErrorThatIsLoggedOnce) {
   const size_t before = open_files();
   {
     NoMoreFiles none;
-    // A thread needs one for all of its calls: this one may have it already.
-    std::thread([&] {
+    none.in_another_thread([&] {
       WaitObject::Waiter waiter(wait);
       EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "fi_cq_sread"), -EMFILE);
-    }).join();
+    });
     EXPECT_EQ(wait.arm(instance.c(), FI_LOG_CQ), -EMFILE);
     int fd = -1;
     EXPECT_EQ(wait.control(FI_GETWAIT, &fd), -EMFILE);
