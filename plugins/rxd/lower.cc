@@ -302,11 +302,6 @@ uint64_t Lower::now_ns() {
   return sdk::now_ns();
 }
 
-bool Lower::progress_is_near() {
-  domain_.engine().posted();
-  return domain_.engine().may_wait();
-}
-
 // Deadlines move with each acknowledgement, nearly always to later ones: the engine's stays, and
 // looks again when it has passed.
 void Lower::set_deadline(uint64_t at_ns) {

@@ -61,9 +61,6 @@ class Carrier {
 
   // ---- time and chance ----
   virtual uint64_t now_ns() = 0;                  // never goes back
-  // Whether the next progress comes within microseconds, as far as anybody can know: then output
-  // that has company may wait for it.
-  virtual bool progress_is_near() { return true; }
   virtual void set_deadline(uint64_t at_ns) = 0;  // Core::on_deadline() then; 0: none
   virtual void random(std::span<uint8_t> out) = 0;
 

@@ -41,12 +41,11 @@ void WeftConversation::start(TxOp &op) {
 }
 
 // Whether a short message of a stream waits a moment for the next one, to leave in one packet with
-// it: a system call costs more than ten of them. Not where its application may be about to compute
-// (weft/sdk/patience.h), and not one whose end nobody asks for: who sends it may never make progress
-// again.
+// it: a system call costs more than ten of them. Not one whose end nobody asks for: who sends it
+// may never make progress again.
 bool WeftConversation::gathers(const TxOp &op) {
   if (op.kind != TxOp::Kind::kMessage || !op.report || op.length > kCopied ||
-      channel_.outstanding() < kStream || !core_.carrier().progress_is_near())
+      channel_.outstanding() < kStream)
     return false;
   gathered_ += uint32_t(op.length) + kMessageHead;
   if (gathered_ + overhead() >= std::min<size_t>(datagram_, OutPacket::kFrames)) return false;
