@@ -22,7 +22,7 @@ namespace weft::sdk {
 
 class Patience {
  public:
-  static constexpr uint64_t kSoonNs = 20'000;                    // how late progress may come
+  static constexpr uint64_t kSoonNs = 50'000;                    // how late progress may come
   static constexpr uint32_t kFirstProof = 8, kMostProof = 1024;  // bursts
   static constexpr uint32_t kForgive = 256;  // good bursts before a miss that counts for nothing
 
