@@ -356,9 +356,10 @@ class Core {
   std::vector<Due> heap_;
   uint64_t deadline_ = 0;      // as the carrier was told
   uint64_t answers_from_ = 0;  // the second that `answers_` counts in
-  uint32_t answers_ = 0;
-  uint32_t depth_ = 0;  // calls into the core, one in the other
-  uint32_t batch_ = 0;  // datagrams since on_idle()
+  uint32_t answers_ = 0;       // to those who have proven nothing yet
+  uint32_t proven_ = 0;        // to the others
+  uint32_t depth_ = 0;         // calls into the core, one in the other
+  uint32_t batch_ = 0;         // datagrams since on_idle()
   bool unflushed_ = false;
   size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;

@@ -364,6 +364,31 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
   EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
 }
 
+// Who proves itself does not count for the rate, up to ten times of it: no more, or who comes and
+// goes without end would lift it for those who forge.
+TEST(Core, WhoProvesItselfIsLetInBeyondTheRate) {
+  constexpr uint32_t kRate = 20, kVisitors = 15 * kRate;
+  Wire wire(1 << 14);
+  Settings settings = quick();
+  settings.handshake_rate = kRate;
+  settings.peer_timeout_ns = 60'000 * kMillisecond;
+  End hub(wire, 0, settings);
+  Settings patient = quick();
+  patient.peer_timeout_ns = 60'000 * kMillisecond;
+  char text[64] = "a visitor";
+  std::vector<std::unique_ptr<End>> visitors;
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    visitors.push_back(std::make_unique<End>(wire, 1 + i, patient));
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text, false), 0);
+    wire.pass(kMillisecond / 10);
+  }
+  EXPECT_GT(hub.core().peers(), 5 * kRate);
+  EXPECT_LE(hub.core().peers(), 10 * kRate);
+  wire.pass(5000 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), kVisitors);
+  for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
+}
+
 // Ten times as many visitors as there may be, with real handshakes: memory is bounded, and neither
 // the transfer beside them nor who has something outstanding notices.
 TEST(Core, VisitorsBeyondTheLimitMakeRoom) {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
+constexpr uint32_t kMostProven = 10;  // times handshake_rate: answers in all
 constexpr uint64_t kTokenLife = 10 * kSecond;
 constexpr uint32_t kLastPause = 200;  // ms
 constexpr uint32_t kFewest = 5;       // questions before a peer is given up: we may have been away
@@ -60,13 +61,21 @@ bool Core::may_answer(uint64_t now) {
   if (now - answers_from_ >= kSecond) {
     answers_from_ = now;
     answers_ = 0;
+    proven_ = 0;
   }
-  return answers_++ < settings_.handshake_rate;
+  // Who comes and goes proves itself again and again: that must not let others in without end.
+  if (answers_ >= settings_.handshake_rate ||
+      answers_ + proven_ >= kMostProven * settings_.handshake_rate)
+    return false;
+  ++answers_;
+  return true;
 }
 
-// Who proves that it receives at its address does not count: newcomers may be as many as they like.
+// Who proves that it receives at its address does not count, so that a crowd is let in at once.
 void Core::is_no_stranger() {
-  if (answers_ != 0) --answers_;
+  if (answers_ == 0) return;
+  --answers_;
+  ++proven_;
 }
 
 // ---- what we send ----
