@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -37,6 +38,29 @@ struct PartyOptions {
   size_t queue = 2048;  // entries of the completion queue
   double timeout = 60;
   uint64_t memory_mib = 2048;
+  std::string json_file;
+
+  // The options that all of these programs have.
+  void AddTo(CLI::App &app) {
+    app.add_option("-p,--provider", provider, "Provider: tcp, tcp;ofi_rxm, udp;ofi_rxd, ...");
+    app.add_option("--timeout", timeout, "Seconds that any one step may take")
+        ->check(CLI::Range(0.1, 3600.0));
+    app.add_option("--memory", memory_mib,
+                   "MiB of resident memory that a process may have; beyond it the run ends");
+    app.add_option("--json", json_file, "Write the figures to this file as JSON (- : stdout)");
+  }
+  void Write(const nlohmann::json &report) const {
+    if (json_file.empty()) return;
+    const std::string text = report.dump(2) + "\n";
+    if (json_file == "-") {
+      fputs(text.c_str(), stdout);
+      return;
+    }
+    std::ofstream file(json_file);
+    file << text;
+    file.close();
+    if (!file) Fail("cannot write the results to %s", json_file.c_str());
+  }
 };
 
 inline void Must(const char *call, int64_t rc) {

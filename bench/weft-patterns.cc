@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -33,7 +32,6 @@ struct Options : PartyOptions {
   uint32_t ranks = 4;
   double seconds = 0.2;
   bool no_yield = false;
-  std::string json_file;
 };
 
 // One rank: an endpoint that knows all others.
@@ -208,18 +206,12 @@ int Main(int argc, char **argv) {
                  "alltoall: to all at once; pairwise: one after the other; allreduce: recursive "
                  "doubling; ring: in segments")
       ->check(CLI::IsMember({"alltoall", "pairwise", "allreduce", "ring"}));
-  app.add_option("-p,--provider", options.provider, "Provider: tcp, tcp;ofi_rxm, udp;ofi_rxd, ...");
+  options.AddTo(app);
   app.add_option("-r,--ranks", options.ranks, "Processes")->check(CLI::Range(2, 64));
   app.add_option("-S,--sizes", options.sizes,
                  "Comma list of bytes (per pair; of the whole vector for allreduce and ring)");
   app.add_option("--seconds", options.seconds, "Time per size")->check(CLI::Range(0.001, 60.0));
-  app.add_option("--timeout", options.timeout, "Seconds that any one step may take")
-      ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--memory", options.memory_mib,
-                 "MiB of resident memory that a process may have; beyond it the run ends");
   app.add_flag("--no-yield", options.no_yield, "Ranks keep their core while they wait");
-  app.add_option("--json", options.json_file,
-                 "Write the figures to this file as JSON (- : stdout)");
   CLI11_PARSE(app, argc, argv);
   signal(SIGPIPE, SIG_IGN);
   const std::vector<size_t> sizes = ParseSizes(options.sizes);
@@ -275,15 +267,7 @@ int Main(int argc, char **argv) {
   }
   for (Child &rank : ranks) rank.control->Send({{"do", "end"}});
   for (Child &rank : ranks) rank.Join(options.timeout);
-  const std::string text = report.dump(2) + "\n";
-  if (options.json_file == "-") {
-    fputs(text.c_str(), stdout);
-  } else if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
-    file << text;
-    file.close();
-    if (!file) Fail("cannot write the results to %s", options.json_file.c_str());
-  }
+  options.Write(report);
   return 0;
 }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <CLI/CLI.hpp>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,7 +37,6 @@ struct Options : PartyOptions {
   uint32_t processes = 4;
   size_t size = 64;
   bool gone = false;
-  std::string json_file;
 };
 
 // The one that everybody sends to.
@@ -187,7 +185,7 @@ int Main(int argc, char **argv) {
       "is\n"
       "the one that the loader finds (set LD_LIBRARY_PATH).\n");
   app.option_defaults()->always_capture_default();
-  app.add_option("-p,--provider", options.provider, "Provider: tcp, tcp;ofi_rxm, udp;ofi_rxd, ...");
+  options.AddTo(app);
   app.add_option("-n,--endpoints", options.endpoints, "Endpoints that send")
       ->check(CLI::Range(1, 100000));
   app.add_option("-m,--messages", options.messages, "Messages of each, one in flight")
@@ -195,13 +193,7 @@ int Main(int argc, char **argv) {
   app.add_option("-S,--size", options.size, "Bytes of a message")->check(CLI::Range(8, 1 << 20));
   app.add_option("--processes", options.processes, "Processes that the endpoints are in")
       ->check(CLI::Range(1, 256));
-  app.add_option("--timeout", options.timeout, "Seconds that any one step may take")
-      ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--memory", options.memory_mib,
-                 "MiB of resident memory that a process may have; beyond it the run ends");
   app.add_flag("--gone", options.gone, "The one process ends before the others close");
-  app.add_option("--json", options.json_file,
-                 "Write the figures to this file as JSON (- : stdout)");
   CLI11_PARSE(app, argc, argv);
   signal(SIGPIPE, SIG_IGN);
   options.processes = std::min(options.processes, options.endpoints);
@@ -302,15 +294,7 @@ int Main(int argc, char **argv) {
   for (const auto &[text, count] : errors.items())
     fprintf(out, "  %llu x %s\n", static_cast<unsigned long long>(count.get<uint64_t>()),
             text.c_str());
-  const std::string text = report.dump(2) + "\n";
-  if (to_stdout) {
-    fputs(text.c_str(), stdout);
-  } else if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
-    file << text;
-    file.close();
-    if (!file) Fail("cannot write the results to %s", options.json_file.c_str());
-  }
+  options.Write(report);
   return good ? 0 : 3;
 }
 
