@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "control.h"
+#include "distance.h"
 #include "patterns.h"
 #include "raw.h"
 
@@ -214,6 +216,20 @@ TEST(Raw, ReportsAClosedPeerAndAStreamOutOfStep) {
       EXPECT_NE(wait(transport).find("closed"), std::string::npos);
     }
   }
+}
+
+TEST(SharedLine, MeasuresARoundTripAndEndsWithoutAnswer) {
+  SharedLine asks;
+  SharedLine answers(Fd(dup(asks.fd())));
+  for (int i = 0; i < 2; ++i) {
+    std::thread other([&] { answers.Answer(60); });
+    const double ns = asks.Ask(60);
+    other.join();
+    EXPECT_GT(ns, 1);  // no two threads are nearer than that
+    EXPECT_LT(ns, 1e9);
+  }
+  EXPECT_THROW(answers.Answer(0.01), Error);
+  EXPECT_THROW(asks.Ask(0.01), Error);
 }
 
 TEST(Watch, EndsASpinThatGetsNowhere) {

@@ -28,6 +28,7 @@
 
 #include "bench.h"
 #include "control.h"
+#include "distance.h"
 #include "fabric.h"
 #include "memory.h"
 #include "patterns.h"
@@ -66,7 +67,7 @@ struct Options {
   bool more = false;
   bool inject = false;
   uint16_t port = 47747;
-  int listen_fd = -1;
+  int listen_fd = -1, line_fd = -1;
   int cpu = -1;
   std::string cpus;
   double timeout = 60;
@@ -295,8 +296,8 @@ json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double ti
 
 class Server {
  public:
-  Server(Fd connection, double timeout)
-      : control_(std::move(connection)), watch_(&control_), timeout_(timeout) {}
+  Server(Fd connection, double timeout, SharedLine *line)
+      : control_(std::move(connection)), watch_(&control_), timeout_(timeout), line_(line) {}
 
   void Serve() {
     try {
@@ -333,6 +334,8 @@ class Server {
       Memory(request);
     } else if (what == "run") {
       Run(SpecFromJson(request), request);
+    } else if (what == "distance" && line_ != nullptr) {
+      line_->Answer(timeout_);
     } else {
       Fail("the peer asks for '%s', which this weft-bench does not know", what.c_str());
     }
@@ -422,6 +425,7 @@ class Server {
   Control control_;
   Watch watch_;
   double timeout_;
+  SharedLine *line_;  // null: the client is on another host
   Engine engine_;
 };
 
@@ -441,8 +445,8 @@ void ExpectLibrary(const std::string &directory, const std::string &path) {
 
 class Client {
  public:
-  Client(Fd connection, const Options &options)
-      : options_(options), control_(std::move(connection)), watch_(&control_) {}
+  Client(Fd connection, const Options &options, SharedLine *line)
+      : options_(options), control_(std::move(connection)), watch_(&control_), line_(line) {}
 
   // Appends to report["results"] and prints a line for each.
   void RunTests(const std::vector<Test> &tests, json *report) {
@@ -591,8 +595,18 @@ class Client {
     Calibrate(&spec);
     uint64_t waited_ns = 0;
     Samples samples;
+    const double before = DistanceNs();
     Execute(spec, &samples, &waited_ns);
-    return Describe(spec, &samples, waited_ns);
+    const double after = DistanceNs();
+    json result = Describe(spec, &samples, waited_ns);
+    if (line_ != nullptr) result["distance_ns"] = std::max(before, after);
+    return result;
+  }
+
+  double DistanceNs() {
+    if (line_ == nullptr) return 0;
+    control_.Send({{"do", "distance"}});
+    return line_->Ask(options_.timeout);
   }
 
   // Warms everything up and finds how many iterations fill the time that was asked for.
@@ -750,6 +764,7 @@ class Client {
   const Options &options_;
   Control control_;
   Watch watch_;
+  SharedLine *line_;  // null: no way to measure the distance
   Engine engine_;
 };
 
@@ -758,7 +773,7 @@ class Client {
 // This program once more, as the server, in a process of its own with a library of its own.
 class LocalPeer {
  public:
-  LocalPeer(const Options &options, int cpu) {
+  LocalPeer(const Options &options, int cpu, const SharedLine *line) {
     Fd listener = Listen("127.0.0.1", 0);
     port_ = LocalPort(listener.get());
     const pid_t parent = getpid();
@@ -772,11 +787,14 @@ class LocalPeer {
       setenv("LD_LIBRARY_PATH", options.server_library_path.c_str(), 1);
     }
     fcntl(listener.get(), F_SETFD, 0);
+    if (line != nullptr) fcntl(line->fd(), F_SETFD, 0);
     const std::string fd = std::to_string(listener.get());
+    const std::string line_fd = std::to_string(line != nullptr ? line->fd() : -1);
     const std::string cpu_text = std::to_string(cpu);
     const std::string timeout = std::to_string(options.timeout);
     execl(self.c_str(), "weft-bench", "--server", "--listen-fd", fd.c_str(), "--cpu",
-          cpu_text.c_str(), "--timeout", timeout.c_str(), static_cast<char *>(nullptr));
+          cpu_text.c_str(), "--timeout", timeout.c_str(), "--line-fd", line_fd.c_str(),
+          static_cast<char *>(nullptr));
     dprintf(STDERR_FILENO, "weft-bench: cannot start the peer: %s\n", strerror(errno));
     _exit(127);
   }
@@ -847,6 +865,8 @@ void RunStartup(const Options &options, json *report) {
 
 int RunServerMode(const Options &options) {
   PinTo(options.cpu);
+  std::optional<SharedLine> line;
+  if (options.line_fd >= 0) line.emplace(Fd(options.line_fd));
   Fd listener = options.listen_fd >= 0 ? Fd(options.listen_fd) : Listen("", options.port);
   if (options.listen_fd < 0) {
     fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
@@ -858,7 +878,7 @@ int RunServerMode(const Options &options) {
     const double patience = options.listen_fd >= 0 ? options.timeout : 1e8;
     Fd connection = AcceptOne(listener.get(), patience);
     try {
-      Server(std::move(connection), options.timeout).Serve();
+      Server(std::move(connection), options.timeout, line ? &*line : nullptr).Serve();
     } catch (const std::exception &failure) {
       if (!options.keep) throw;
       fprintf(stderr, "%s: %s\n", g_name, failure.what());
@@ -885,13 +905,17 @@ void RunClientMode(const Options &options, const std::vector<Test> &tests, bool 
   }
   if (tests.empty() && !memory) return;
 
+  // Two that share a CPU would wait for each other's time slices.
+  std::optional<SharedLine> line;
+  if (options.local && cpus[0] != cpus[1]) line.emplace();
+  SharedLine *const shared = line ? &*line : nullptr;
   std::optional<LocalPeer> peer;
-  if (options.local) peer.emplace(options, cpus[1]);
+  if (options.local) peer.emplace(options, cpus[1], shared);
   std::optional<Client> client;
   try {
     client.emplace(Dial(options.local ? "127.0.0.1" : options.host,
                         options.local ? peer->port() : options.port, options.timeout),
-                   options);
+                   options, shared);
     PinTo(cpus[0]);
     client->RunTests(tests, report);
     if (memory) client->RunMemory(report);
@@ -968,6 +992,7 @@ int Main(int argc, char **argv) {
   app.add_option("--json", options.json_file,
                  "Write the results to this file as JSON (- : stdout)");
   app.add_option("--listen-fd", options.listen_fd)->group("");
+  app.add_option("--line-fd", options.line_fd)->group("");
   CLI11_PARSE(app, argc, argv);
 
   options.fabric.rdm = options.endpoint == "rdm";

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How far apart two CPUs are: the time that a cache line takes from one to the other and back.
+//
+// The host of a virtual machine moves its CPUs. Two that were threads of one core a second ago may
+// be in different sockets now, and whatever they exchange takes several times as long. Nothing in
+// the guest tells, so both sides of --local measure it, before and after each size.
+//
+//   one side: double ns = line.Ask(seconds);      the other: line.Answer(seconds);
+#ifndef BENCH_DISTANCE_H_
+#define BENCH_DISTANCE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "control.h"
+
+namespace weft::bench {
+
+// One cache line in memory that two processes share.
+class SharedLine {
+ public:
+  SharedLine();                    // makes the memory
+  explicit SharedLine(Fd shared);  // the memory of an inherited fd()
+  ~SharedLine();
+  SharedLine(const SharedLine &) = delete;
+  SharedLine &operator=(const SharedLine &) = delete;
+
+  int fd() const { return fd_.get(); }
+
+  // Nanoseconds of a round trip while nothing interrupts. Both throw an Error if the other side is
+  // silent for `seconds`.
+  double Ask(double seconds);
+  void Answer(double seconds);
+
+ private:
+  void Map();
+  void Await(uint64_t value, uint64_t deadline_ns) const;
+
+
+  Fd fd_;
+  std::atomic<uint64_t> *ball_ = nullptr;  // odd: it is with the side that answers
+};
+
+}  // namespace weft::bench
+
+#endif
