@@ -26,9 +26,13 @@ SharedLine::SharedLine() : fd_(memfd_create("weft-bench-line", MFD_CLOEXEC)) {
   Map();
 }
 
-SharedLine::SharedLine(Fd shared) : fd_(std::move(shared)) { Map(); }
+SharedLine::SharedLine(Fd shared) : fd_(std::move(shared)) {
+  Map();
+}
 
-SharedLine::~SharedLine() { munmap(ball_, kBytes); }
+SharedLine::~SharedLine() {
+  munmap(ball_, kBytes);
+}
 
 void SharedLine::Map() {
   void *memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);

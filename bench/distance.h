@@ -36,7 +36,6 @@ class SharedLine {
   void Map();
   void Await(uint64_t value, uint64_t deadline_ns) const;
 
-
   Fd fd_;
   std::atomic<uint64_t> *ball_ = nullptr;  // odd: it is with the side that answers
 };
