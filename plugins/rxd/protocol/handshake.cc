@@ -424,6 +424,11 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     return false;
   }
   if (has_key() || !settings_.stock_peers) return false;
+  // What comes after it must carry the index.
+  if (uint32_t(p.index) == 0 || (type == stock::Type::kCts && p.index > UINT32_MAX)) {
+    ++statistics_.rejected;
+    return false;
+  }
   if (type == stock::Type::kCts) {
     Peer *peer = peer_of(uint32_t(p.rts_index));
     if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;

@@ -204,7 +204,6 @@ void StockConversation::output() {
     }
     return set_timer();
   }
-  if (index_ == 0) return;
   if (sent_us_ == nullptr && (waiting_.first != nullptr || answers_ != nullptr)) {
     sent_us_.reset(new (std::nothrow) uint32_t[kInFlight]());
     if (sent_us_ == nullptr) return core_.want_room(peer_);

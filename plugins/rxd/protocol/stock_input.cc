@@ -36,7 +36,6 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     on_cts(p);
     return false;
   }
-  if (index_ == 0) return false;
   // It has proven itself before it answered our question.
   const bool begins = !lost_ && std::exchange(asking_, false);
   if (!asking_) core_.trust(peer_);
@@ -83,7 +82,6 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
 void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
   const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
   if (anew) restarted();
-  if (uint32_t(p.index) == 0) return;  // not an index that a packet could carry
   // What the peer itself has said counts more than what is said in its name.
   if (index_ == 0 || !peer_.proven) {
     index_ = uint32_t(p.index);
@@ -100,7 +98,6 @@ void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
 }
 
 void StockConversation::on_cts(const stock::Packet &p) {
-  if (p.index > UINT32_MAX) return;
   index_ = uint32_t(p.index);
   core_.trust(peer_);
   if (lost_ && asking_) {
