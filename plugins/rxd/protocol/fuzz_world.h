@@ -111,12 +111,15 @@ class World {
   weft::fuzz::Domain domain;
 
  private:
+  bool goes_on(uint16_t from, std::span<const uint8_t> bytes);
+
   struct Event {
     uint64_t at, number;
     std::function<void()> run;
     bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
   };
   uint64_t numbers = 0;
+  uint32_t stock_number_ = 0;  // what kStock calls the endpoint that it talks with
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
 };
 
@@ -633,6 +636,27 @@ inline Node &World::add(uint16_t number, const Settings &settings) {
   return *(nodes[number] = std::make_unique<Node>(*this, number, settings));
 }
 
+// Stock takes no RTS for a new beginning: it answers, and goes on. True: that was it.
+inline bool World::goes_on(uint16_t from, std::span<const uint8_t> bytes) {
+  const stock::Parsed parsed = stock::parse(bytes);
+  if (parsed.reject != stock::Reject::kNone) return false;
+  const stock::Packet &p = parsed.packet;
+  if (from == kStock) {
+    if (p.type == stock::Type::kRts || p.type == stock::Type::kCts)
+      stock_number_ = uint32_t(p.index);
+    return false;
+  }
+  if (p.type != stock::Type::kRts || stock_number_ == 0) return false;
+  std::vector<uint8_t> answer(stock::kMaxHeader);
+  answer.resize(stock::encode({.type = stock::Type::kCts,
+                               .peer = uint32_t(p.index),
+                               .index = stock_number_,
+                               .rts_index = p.index},
+                              std::span<uint8_t, stock::kMaxHeader>(answer)));
+  carry(kStock, from, std::move(answer));
+  return true;
+}
+
 inline void World::carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes) {
   if (std::getenv("TRACE") != nullptr)
     std::fprintf(stderr, "%.3f ms: %d to %d: %zu bytes, %02x %02x %02x %02x\n", double(now) / 1e6,
@@ -644,6 +668,7 @@ inline void World::carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes)
     std::fill_n(bytes.begin() + 8, 8, uint8_t{0});
   if (const auto stranger = strangers.find(to); stranger != strangers.end())
     return stranger->second->hear(std::move(bytes));
+  if ((from == kStock || to == kStock) && goes_on(from, bytes)) return;
   if (honest(from) && honest(to) && losses != 0) {
     --losses;
     return;

@@ -52,6 +52,10 @@ bool is_link_error(ssize_t rc) {
   }
 }
 
+uint64_t pause_after(uint32_t attempts) {
+  return std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(attempts, 16));
+}
+
 }  // namespace
 
 Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
@@ -392,9 +396,7 @@ void Core::wait_for_other(Connection &c) {
   c.state_ = State::kWaiting;
   const uint64_t now = carrier_.now_ns();
   if (c.attempts_ == 0) c.started_at_ = now;
-  const uint64_t pause =
-      std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.attempts_, 16));
-  c.retry_at_ = now + pause;
+  c.retry_at_ = now + pause_after(c.attempts_);
   c.retry_ = true;
   retrying_.push_back(&c);
   arm();
@@ -412,10 +414,10 @@ void Core::contest(Connection &c) {
   if (c.contested_ || c.rival_ != nullptr || down_) return;
   c.contested_ = true;
   contested_.push_back(&c);
-  // So that the requester knows that it has to wait before we ask. More and more seldom: it costs
-  // the owner something.
-  c.contest_at_ = carrier_.now_ns() +
-                  std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(c.contests_++, 16));
+  // In the middle of the requester's pause: it knows by then that it has to wait, and does not ask
+  // again just now. Two requests that cross are refused both. More and more seldom: it costs the
+  // owner something.
+  c.contest_at_ = carrier_.now_ns() + pause_after(c.contests_++) / 2;
   arm();
 }
 

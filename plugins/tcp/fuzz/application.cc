@@ -322,6 +322,24 @@ void Endpoint::received(Posted &op, uint64_t flags, size_t length, void *buf, ui
   FUZZ_CHECK(bytes_are(op, from, from + length, IsPattern{id}));
 }
 
+Posted &Endpoint::receive_of(uintptr_t context) {
+  if (const auto found = receives->ops.find(context); found != receives->ops.end())
+    return *found->second;
+  const auto found = receives->given_back.find(context);
+  FUZZ_CHECK(found != receives->given_back.end() && found->second->teller != this);
+  return *found->second;
+}
+
+void Endpoint::end_receive(uintptr_t context) {
+  const auto found = receives->ops.find(context);
+  FUZZ_CHECK(found != receives->ops.end());  // a buffer is given back once
+  if (found->second->multi && receives->context != nullptr) {
+    found->second->teller = this;
+    receives->given_back.emplace(context, std::move(found->second));
+  }
+  receives->ops.erase(found);
+}
+
 void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
   const auto context = reinterpret_cast<uintptr_t>(e.op_context);
   if (context == 0) {
@@ -344,9 +362,7 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
     }
     return end(ops, context);
   }
-  const auto found = receives->ops.find(context);
-  FUZZ_CHECK(found != receives->ops.end());
-  Posted &op = *found->second;
+  Posted &op = receive_of(context);
   if (op.kind == Posted::kLook) {
     if (op.discards && unconnected && other != nullptr && source == other_addr &&
         !friendship->excused) {
@@ -360,9 +376,9 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
     }
     return end(receives->ops, context);
   }
-  if (op.multi && e.flags == FI_MULTI_RECV) return end(receives->ops, context);
+  if (op.multi && e.flags == FI_MULTI_RECV) return end_receive(context);
   received(op, e.flags, e.len, e.buf, e.data, e.tag, source, false);
-  if (!op.multi || e.flags & FI_MULTI_RECV) end(receives->ops, context);
+  if (!op.multi || e.flags & FI_MULTI_RECV) end_receive(context);
 }
 
 void Endpoint::failed(const fi_cq_err_entry &e) {
@@ -378,9 +394,7 @@ void Endpoint::failed(const fi_cq_err_entry &e) {
     if (op.to_friend && op.kind == Posted::kSend) friendship->messages[op.id].ended = true;
     return end(ops, context);
   }
-  const auto found = receives->ops.find(context);
-  FUZZ_CHECK(found != receives->ops.end());
-  Posted &op = *found->second;
+  Posted &op = receive_of(context);
   if (op.kind == Posted::kLook) return end(receives->ops, context);
   if (e.err == FI_ETRUNC) {
     FUZZ_CHECK(e.olen != 0);
@@ -390,7 +404,7 @@ void Endpoint::failed(const fi_cq_err_entry &e) {
     std::fprintf(stderr, "a message of the friend fails: %d\n", e.err);
     std::abort();
   }
-  if (!op.multi || e.flags & FI_MULTI_RECV) end(receives->ops, context);
+  if (!op.multi || e.flags & FI_MULTI_RECV) end_receive(context);
 }
 
 bool Endpoint::drain(int calls) {

@@ -100,6 +100,8 @@ struct Region {
   std::map<size_t, uint32_t> writers;  // the last of each slot
 };
 
+class Endpoint;
+
 struct Posted {
   enum Kind : uint8_t { kRecv, kSend, kWrite, kRead, kLook };
   Kind kind = kRecv;
@@ -113,6 +115,7 @@ struct Posted {
   std::vector<iovec> iov;
   size_t length = 0;
   std::map<uintptr_t, size_t> used;  // multi: what messages were placed into
+  const Endpoint *teller = nullptr;  // that the buffer was given back
 };
 
 using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
@@ -121,6 +124,9 @@ using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
 struct Receives {
   PostedOps ops;
   fid_ep *context = nullptr;  // a shared receive context; null: the endpoint's own
+  // Multi-receive buffers of a shared context that were given back. What was received before is
+  // perhaps still in the queues of other endpoints than the one that told.
+  PostedOps given_back;
 };
 
 class Endpoint {
@@ -162,6 +168,8 @@ class Endpoint {
   void received(Posted &op, uint64_t flags, size_t length, void *buf, uint64_t data, uint64_t tag,
                 fi_addr_t source, bool truncated);
   void end(PostedOps &ops, uintptr_t context);
+  Posted &receive_of(uintptr_t context);
+  void end_receive(uintptr_t context);
   Posted &add(PostedOps &to, Posted::Kind kind, uintptr_t &context);
   void excuse_none(int error, const Posted &op);
 
