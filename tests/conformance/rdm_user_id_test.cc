@@ -82,6 +82,7 @@ TEST_P(RdmUserId, GetinfoOffersThemToWhoAsks) {
   const Info asked = find_info(options());
   EXPECT_TRUE(asked->caps & FI_AV_USER_ID);
   EXPECT_TRUE(asked->domain_attr->caps & FI_AV_USER_ID);
+  EXPECT_FALSE(asked->rx_attr->caps & FI_AV_USER_ID) << "it is the domain's";
   Options plain;
   plain.av_type = GetParam();
   const Info other = find_info(plain);
