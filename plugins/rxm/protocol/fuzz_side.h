@@ -309,7 +309,7 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   }
   bool poke(const Link &by, const RmaVector &v, const uint8_t *bytes) {
     uint8_t *at = reach(by, v, FI_REMOTE_WRITE);
-    if (at != nullptr) std::memcpy(at, bytes, v.length);
+    if (at != nullptr && v.length != 0) std::memcpy(at, bytes, v.length);
     return at != nullptr;
   }
   std::vector<uint64_t> keys() const {
