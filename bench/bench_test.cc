@@ -222,7 +222,7 @@ TEST(SharedLine, MeasuresARoundTripAndEndsWithoutAnswer) {
   SharedLine asks;
   SharedLine answers(Fd(dup(asks.fd())));
   for (int i = 0; i < 2; ++i) {
-    std::thread other([&] { answers.Answer(60); });
+    std::jthread other([&] { answers.Answer(60); });
     const double ns = asks.Ask(60);
     other.join();
     EXPECT_GT(ns, 1);  // no two threads are nearer than that

@@ -424,7 +424,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     return false;
   }
   if (has_key() || !settings_.stock_peers) return false;
-  // What comes after it must carry the index.
+  // Every later packet to this peer carries the index, in 32 bits. 0 is none.
   if (uint32_t(p.index) == 0 || (type == stock::Type::kCts && p.index > UINT32_MAX)) {
     ++statistics_.rejected;
     return false;

@@ -83,7 +83,7 @@ void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
   const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
   if (anew) restarted();
   // What the peer itself has said counts more than what is said in its name.
-  if (index_ == 0 || !peer_.proven) {
+  if (!peer_.proven) {
     index_ = uint32_t(p.index);
   } else if (index_ != uint32_t(p.index)) {
     core_.doubt(peer_);

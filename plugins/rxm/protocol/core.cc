@@ -414,9 +414,8 @@ void Core::contest(Connection &c) {
   if (c.contested_ || c.rival_ != nullptr || down_) return;
   c.contested_ = true;
   contested_.push_back(&c);
-  // In the middle of the requester's pause: it knows by then that it has to wait, and does not ask
-  // again just now. Two requests that cross are refused both. More and more seldom: it costs the
-  // owner something.
+  // In the middle of the requester's pause: requests of both sides that cross are both refused.
+  // Each time later than the time before, because it costs the owner something.
   c.contest_at_ = carrier_.now_ns() + pause_after(c.contests_++) / 2;
   arm();
 }

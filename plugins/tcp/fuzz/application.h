@@ -115,7 +115,7 @@ struct Posted {
   std::vector<iovec> iov;
   size_t length = 0;
   std::map<uintptr_t, size_t> used;  // multi: what messages were placed into
-  const Endpoint *teller = nullptr;  // that the buffer was given back
+  const Endpoint *teller = nullptr;  // multi: the endpoint whose queue gave the buffer back
 };
 
 using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
@@ -124,8 +124,8 @@ using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
 struct Receives {
   PostedOps ops;
   fid_ep *context = nullptr;  // a shared receive context; null: the endpoint's own
-  // Multi-receive buffers of a shared context that were given back. What was received before is
-  // perhaps still in the queues of other endpoints than the one that told.
+  // Multi-receive buffers of a shared context that one endpoint's queue gave back. Messages that
+  // came before may still be in the queues of the others.
   PostedOps given_back;
 };
 
