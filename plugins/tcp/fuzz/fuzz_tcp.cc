@@ -530,14 +530,15 @@ void World::settle() {
     return friendship_.excused ||
            std::ranges::all_of(friendship_.messages, [](const Message &m) { return m.arrived; });
   };
-  for (int round = 0; round < 300 && !done(); ++round) {
+  // What strangers sent before may come first, a message a round.
+  for (int idle = 0; idle < 300 && !done(); ++idle) {
     for (Node *node : {&us_, &them_}) {
       read_events(*node);
       for (const auto &e : node->endpoints) {
         if (e->ep == nullptr) continue;
         e->take_claims();
         e->post_any();
-        e->drain(16);
+        if (e->drain(16)) idle = 0;
       }
     }
     pass_time(10'000'000);
