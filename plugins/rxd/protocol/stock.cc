@@ -19,6 +19,7 @@ constexpr uint64_t kAskAfter = 1000 * kMs;  // without a word, of one who owes s
 // A request that the peer does not accept may get its resources soon, or never.
 constexpr uint64_t kRefusedFor = 1000 * kMs;
 constexpr uint32_t kRefusals = 8;
+constexpr uint32_t kFewest = 5;  // tries before a peer is given up: we may have been away
 constexpr uint32_t kSame = 3;  // acknowledgements of one number: what it names is lost
 constexpr uint32_t kLeastWindow = 8;
 constexpr uint64_t kDoubtAfter = 100 * kMs;  // of silence: somebody else may be there
@@ -367,7 +368,7 @@ void StockConversation::set_timer() {
 void StockConversation::on_deadline(uint64_t now) {
   if (lost_ || asking_) {
     if (!asking_) return;
-    if (now - asked_at_ >= core_.settings().peer_timeout_ns) {
+    if (now - asked_at_ >= core_.settings().peer_timeout_ns && attempts_ > kFewest) {
       asking_ = false;
       core_.trust(peer_);
       while (TxOp *op = waiting_.first) {
@@ -382,11 +383,11 @@ void StockConversation::on_deadline(uint64_t now) {
     return set_timer();
   }
   const uint64_t quiet = now - std::min(now, std::max(heard_, since_));
+  const bool gone = quiet >= core_.settings().peer_timeout_ns && tries_ >= kFewest;
   if (cursor_ != acked_) {
     const uint64_t age = uint64_t(us(now) - sent_us_[acked_ % kInFlight]) * 1000;
     if (age + 1000 < time_out()) return set_timer();
-    if (quiet >= core_.settings().peer_timeout_ns)
-      return give_up(FI_ETIMEDOUT, "gave up a stock peer, who did not answer");
+    if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer, who did not answer");
     if (refused_ != 0 && refusals_ >= kRefusals && now - refused_ >= kRefusedFor) {
       TxOp *op = items_[0].op;
       items_.pop();
@@ -397,6 +398,7 @@ void StockConversation::on_deadline(uint64_t now) {
     }
     ++core_.count().timeouts;
     ++backoff_;
+    ++tries_;
     if (quiet >= kDoubtAfter) core_.doubt(peer_);
     threshold_ = std::max(congestion_ / 2, kLeastWindow);
     congestion_ = 2;
@@ -404,10 +406,10 @@ void StockConversation::on_deadline(uint64_t now) {
     return output();
   }
   if (!waits()) return;
-  if (quiet >= core_.settings().peer_timeout_ns)
-    return give_up(FI_ETIMEDOUT, "gave up a stock peer, of whom more was to come");
+  if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer, of whom more was to come");
   ask_at_ = now;
   if (quiet >= kAskAfter + kDoubtAfter) core_.doubt(peer_);
+  ++tries_;
   ping();
   set_timer();
 }

@@ -179,6 +179,7 @@ class StockConversation final : public Conversation {
   uint64_t since_ = 0;    // something is outstanding
   uint64_t heard_ = 0;    // of the peer
   uint64_t talked_ = 0;   // the first time that it used our index
+  uint32_t tries_ = 0;    // without a word of it since
   uint64_t refused_ = 0;  // the first time that a request was not accepted; 0: it was
   uint32_t refusals_ = 0;
 

@@ -28,6 +28,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   const stock::Packet &p = parsed.packet;
   const uint64_t now = core_.carrier().now_ns();
   heard_ = now;
+  tries_ = 0;
   if (p.type == stock::Type::kRts) {
     on_rts(p, now);
     return false;

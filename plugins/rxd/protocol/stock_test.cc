@@ -697,6 +697,26 @@ TEST(Stock, ThePeerComesBack) {
   EXPECT_EQ(a.got.back().tag, 5u);
 }
 
+// The time that we were away, in a debugger or in a long computation, is not the peer's silence.
+TEST(Stock, WeComeBack) {
+  Net net(10);
+  Settings settings;
+  settings.peer_timeout_ns = 1 * kS;
+  Node a(net, 1, settings), b(net, 2, settings);
+  meet(net, a, 2);
+  Bytes in(10), out = pattern_of(1, 10), more(50'000);
+  b.post(in, true);
+  net.cut = true;
+  const size_t sent = a.send(2, out, true, 3);
+  const size_t read = a.access(TxOp::Kind::kRead, 2, more, 0);
+  net.now += 10 * kS;
+  net.cut = false;
+  ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
+  EXPECT_EQ(a.done[sent].err, 0);
+  EXPECT_EQ(a.done[read].err, 0);
+  EXPECT_EQ(a.warnings, 0u);
+}
+
 // Who does not read what was reported to it is there all the same, and takes acknowledgements.
 TEST(Stock, NobodyReadsWhatWasReported) {
   Net net(11);
