@@ -243,6 +243,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       stop_waiting(*c);
       return accept(*c, request, *theirs);
     case State::kConnecting: {
+      if (c->disputed_) return refuse(request, RejectReason::kAlready);
       sdk::SockAddr own = own_;
       if (own.is_any()) {
         own = to;
@@ -263,7 +264,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
     }
     case State::kAccepting:
     case State::kConnected:
-      if (c->agreed_) {  // nothing more comes by the old one
+      if (c->agreed_ && c->rival_ == nullptr) {  // nothing more comes by the old one
         drop_link(*c, FI_ECONNABORTED);
         return accept(*c, request, *theirs);
       }
@@ -354,6 +355,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     if (c.rival_ != nullptr) replace(c);
   }
   c.state_ = State::kConnected;
+  c.disputed_ = false;
   c.attempts_ = 0;
   ++connected_;
   if (c.agreed_) ++leaving_;
@@ -376,6 +378,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
   for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
     receives = receives || !m->over;
   if (later && c.rival_ == nullptr && !receives) {
+    c.disputed_ = false;
     drop_controls(c);
     close_link(c);
     return wait_for_other(c);
@@ -434,8 +437,15 @@ void Core::ask_owner(Connection &c) {
 
 // The rival is accepted: it gets the other's place. Of that nothing more will come.
 void Core::replace(Connection &rival) {
-  Connection &old = *std::exchange(rival.rival_, nullptr);
-  old.rival_ = nullptr;
+  Connection &old = *rival.rival_;
+  inherit(rival, old);
+  drop_link(old, FI_ECONNRESET);
+  fail_queue(old, FI_ECONNRESET);
+}
+
+// The rival is the connection with that address from now on.
+void Core::inherit(Connection &rival, Connection &old) {
+  old.rival_ = rival.rival_ = nullptr;
   const uint32_t index = old.index_;
   by_address_.find(rival.address_)->second = &rival;
   if (index != kNoIndex) set_connection(index, &rival);
@@ -443,8 +453,6 @@ void Core::replace(Connection &rival) {
   rename(old, kNoIndex, true);
   rival.shares_name_ = true;
   adopt(rival);
-  drop_link(old, FI_ECONNRESET);
-  fail_queue(old, FI_ECONNRESET);
   if (must_wait(rival)) hold(rival);
 }
 
@@ -539,13 +547,16 @@ void Core::drop_link(Connection &c, int err) {
   c.asked_ = c.agreed_ = false;
   c.level_ = 0;
   stop_waiting(c);
-  if (Connection *other = std::exchange(c.rival_, nullptr)) {
-    other->rival_ = nullptr;
-    if (!c.own_) {  // it ended by itself; who was told to wait is asked all the same
-      drop_link(*other, err);
-      contest(c);
+  if (Connection *other = c.rival_) {
+    if (c.own_) {
+      other->rival_ = c.rival_ = nullptr;
+    } else {
+      // It ended by itself. The owner, who was asked, may have accepted that already, and talks.
+      inherit(*other, c);
+      other->disputed_ = true;
     }
   }
+  c.disputed_ = false;
   c.state_ = State::kIdle;
   c.attempts_ = 0;
   note_unused(c);
@@ -632,8 +643,13 @@ void Core::stay(Connection &c) {
 
 // The connection is over and nothing is lost: what has waited for that goes by a new one.
 void Core::part(Connection &c, int err) {
+  Connection *heir = c.rival_;
   drop_link(c, err);
-  if (c.first_ != nullptr) connect(c);
+  if (c.first_ == nullptr) return;
+  if (heir == nullptr) return connect(c);
+  for (TxOp *op = c.first_; op != nullptr; op = op->next) op->connection = heir;
+  heir->first_ = std::exchange(c.first_, nullptr);
+  heir->last_ = std::exchange(c.last_, nullptr);
 }
 
 void Core::fail_peer(Connection &c, const char *what) {

@@ -231,6 +231,7 @@ class Connection {
   uint32_t contests_ = 0;
   uint64_t contest_at_ = 0;
   Connection *rival_ = nullptr;  // which asks; the rival's: what it may replace
+  bool disputed_ = false;        // was a rival, until what it might have replaced ended
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
 };
 
@@ -364,6 +365,7 @@ class Core {
   void contest(Connection &c);
   void ask_owner(Connection &c);
   void replace(Connection &rival);
+  void inherit(Connection &rival, Connection &old);
   void adopt(Connection &c);
   void arm();
   void drop_link(Connection &c, int err);
