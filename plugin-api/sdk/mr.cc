@@ -156,7 +156,8 @@ uint64_t MrTable::random_key() {
   uint64_t key;
   do {
     if (random_left_ == 0) {
-      // Never blocks once the system is up; a key that a stranger can guess is worse than a failure.
+      // Never blocks once the system is up; a key that a stranger can guess is worse than a
+      // failure.
       if (getrandom(random_.data(), sizeof random_, 0) != ssize_t(sizeof random_))
         return FI_KEY_NOTAVAIL;
       random_left_ = random_.size();
@@ -202,8 +203,8 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
     const auto [place, added] = regions_.try_emplace(key);
     if (!added)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    const bool enabled = holder != 0 || (!mode_.endpoint_needed &&
-                                         !(mode_.enable_needed && (flags & FI_RMA_EVENT)));
+    const bool enabled =
+        holder != 0 || (!mode_.endpoint_needed && !(mode_.enable_needed && (flags & FI_RMA_EVENT)));
     try {
       mr = place->second = new Mr(*this, attr, key, enabled, holder);
     } catch (const std::bad_alloc &) {

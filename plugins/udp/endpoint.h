@@ -37,7 +37,8 @@ namespace weft::udp {
 class Group;
 
 inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_SEND | FI_MULTICAST;
-inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_AV_USER_ID;
+inline constexpr uint64_t kReceiveCaps =
+    FI_MSG | FI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_AV_USER_ID;
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,

@@ -656,11 +656,9 @@ inline bool World::goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> 
   if (p.type == stock::Type::kRts || p.type == stock::Type::kCts) own = uint32_t(p.index);
   if (p.type != stock::Type::kRts || others == 0) return false;
   std::vector<uint8_t> answer(stock::kMaxHeader);
-  answer.resize(stock::encode({.type = stock::Type::kCts,
-                               .peer = uint32_t(p.index),
-                               .index = others,
-                               .rts_index = p.index},
-                              std::span<uint8_t, stock::kMaxHeader>(answer)));
+  answer.resize(stock::encode(
+      {.type = stock::Type::kCts, .peer = uint32_t(p.index), .index = others, .rts_index = p.index},
+      std::span<uint8_t, stock::kMaxHeader>(answer)));
   carry(to, from, std::move(answer));
   return true;
 }

@@ -103,9 +103,9 @@ class MrTable {
   // fi_mr_map_raw: the key in a raw key that FI_GET_RAW_MR gave a peer. 0 or -FI_E...
   static int map_raw(const struct fi_mr_map_raw *map);
 
-  // fi_ops_mr. With a `holder` (new_holder()) for the peer of one connection alone: enabled at once,
-  // and under a random key whatever the mode says. Such regions are a layer's, not an application's
-  // (weft/sdk/carrier.h), and an endpoint does not count accesses to them.
+  // fi_ops_mr. With a `holder` (new_holder()) for the peer of one connection alone: enabled at
+  // once, and under a random key whatever the mode says. Such regions are a layer's, not an
+  // application's (weft/sdk/carrier.h), and an endpoint does not count accesses to them.
   Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder = 0);
   uint64_t new_holder() { return ++last_holder_; }  // with the engine's lock held
   size_t size() const { return regions_.size(); }
