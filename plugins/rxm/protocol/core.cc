@@ -243,7 +243,8 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       stop_waiting(*c);
       return accept(*c, request, *theirs);
     case State::kConnecting: {
-      if (c->disputed_) return refuse(request, RejectReason::kAlready);
+      // What was heard of it says that ours is accepted.
+      if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready);
       sdk::SockAddr own = own_;
       if (own.is_any()) {
         own = to;
@@ -255,12 +256,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
         c->shares_name_ = true;
         return accept(*make(peer, true), request, *theirs);
       }
-      drop_controls(*c);
-      close_link(*c);
-      lose_messages(*c, FI_ECONNABORTED);  // packets may have come before the connection was told
-      c->agreed_ = false;
-      c->state_ = State::kIdle;
-      return accept(*c, request, *theirs);
+      return accept_beside(*c, request, *theirs);
     }
     case State::kAccepting:
     case State::kConnected:
@@ -274,6 +270,18 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       refuse(request, RejectReason::kAlready);
       return contest(*c);
   }
+}
+
+// Both ask at once, and the peer's request counts. Ours goes on as a rival, because the requester
+// may be somebody else on the peer's host: the peer itself refuses ours.
+void Core::accept_beside(Connection &attempt, Request &request, const ConnectData &data) {
+  Connection &c = *make(attempt.address_, true);
+  inherit(c, attempt);
+  hand_over(attempt, c);
+  c.rival_ = &attempt;
+  attempt.rival_ = &c;
+  accept(c, request, data);
+  if (c.state_ == State::kIdle && c.rival_ != nullptr) inherit(attempt, c);
 }
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {
@@ -647,9 +655,13 @@ void Core::part(Connection &c, int err) {
   drop_link(c, err);
   if (c.first_ == nullptr) return;
   if (heir == nullptr) return connect(c);
-  for (TxOp *op = c.first_; op != nullptr; op = op->next) op->connection = heir;
-  heir->first_ = std::exchange(c.first_, nullptr);
-  heir->last_ = std::exchange(c.last_, nullptr);
+  hand_over(c, *heir);
+}
+
+void Core::hand_over(Connection &from, Connection &to) {
+  for (TxOp *op = from.first_; op != nullptr; op = op->next) op->connection = &to;
+  to.first_ = std::exchange(from.first_, nullptr);
+  to.last_ = std::exchange(from.last_, nullptr);
 }
 
 void Core::fail_peer(Connection &c, const char *what) {

@@ -357,6 +357,7 @@ class Core {
   void reap();
   void touch(Connection &c) { c.last_use_ = ++uses_; }
   void connect(Connection &c);
+  void accept_beside(Connection &attempt, Request &request, const ConnectData &data);
   void accept(Connection &c, Request &request, const ConnectData &data);
   bool make_room();
   void refuse(Request &request, RejectReason reason);
@@ -366,6 +367,7 @@ class Core {
   void ask_owner(Connection &c);
   void replace(Connection &rival);
   void inherit(Connection &rival, Connection &old);
+  void hand_over(Connection &from, Connection &to);  // what is queued, where nothing is
   void adopt(Connection &c);
   void arm();
   void drop_link(Connection &c, int err);
