@@ -613,8 +613,12 @@ void Peer::stream_ended(PeerStream &which) {
   if (leaving == &which) leaving = nullptr;
   if (stream == &which) {
     stream = nullptr;
-    probe.reset();
     link.on_lost();
+    if (probe != nullptr && attempt == nullptr) {
+      // The peer may have accepted that already, and talks.
+      attempt = std::move(probe);
+      return attempt->become_attempt();
+    }
     if (!pending.empty()) {
       const uint64_t timeout = endpoint.settings().connect_timeout_ns;
       try_again(link.want(sdk::now_ns(), timeout), FI_ECONNREFUSED);
@@ -622,6 +626,12 @@ void Peer::stream_ended(PeerStream &which) {
     }
   }
   endpoint.check(*this);
+}
+
+void Peer::yield() {
+  if (attempt == nullptr || !attempt->connecting() || probe != nullptr) return attempt.reset();
+  probe = std::move(attempt);
+  probe->become_probe();
 }
 
 void Peer::challenge(bool may_connect) {
@@ -677,6 +687,19 @@ Result<void> Attempt::connect() {
   deadline_ = probe_ ? sdk::now_ns() + settings.handshake_timeout_ns : peer_.link.deadline();
   engine.set_deadline(*this, deadline_);
   return {};
+}
+
+void Attempt::become_probe() {
+  probe_ = true;
+  deadline_ = sdk::now_ns() + peer_.endpoint.settings().handshake_timeout_ns;
+  peer_.endpoint.engine().set_deadline(*this, deadline_);
+}
+
+void Attempt::become_attempt() {
+  probe_ = false;
+  peer_.link.want(sdk::now_ns(), peer_.endpoint.settings().connect_timeout_ns);
+  deadline_ = peer_.link.deadline();
+  peer_.endpoint.engine().set_deadline(*this, deadline_);
 }
 
 void Attempt::wait_until(uint64_t at_ns) {

@@ -186,6 +186,8 @@ class Attempt final : public sdk::Handler {
   bool connecting() const { return socket_ >= 0; }
   int socket() const { return socket_; }
   short awaited() const;  // by poll(): POLLIN or POLLOUT
+  void become_probe();
+  void become_attempt();
 
   void on_event(uint32_t events) override;
   void on_deadline() override;
@@ -200,7 +202,7 @@ class Attempt final : public sdk::Handler {
   void warn(const char *what) const;
 
   Peer &peer_;
-  const bool probe_;
+  bool probe_;
   int socket_ = -1;
   bool requested_ = false;
   uint64_t deadline_ = 0;                  // 0: none
@@ -227,6 +229,9 @@ class Peer {
   void fail_pending(int error);
   void attempt_failed(PeerLink::Refusal refusal, int error);
   void stream_ended(PeerStream &which);
+  // A request that crossed ours is accepted. Ours goes on as a question: the requester may be
+  // somebody else on the peer's host, and the peer itself rejects ours.
+  void yield();
   // Another process than the one at the other end of the stream says that it is this peer.
   void challenge(bool may_connect);
   // The one who listens at the peer's address accepted a connection of ours: it is the peer, and

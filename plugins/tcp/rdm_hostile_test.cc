@@ -109,6 +109,39 @@ TEST(RdmIdentity, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
   EXPECT_EQ(in, out);
 }
 
+TEST(RdmIdentity, AnImpostorCrossesARequestToThePeer) {
+  Node one, other;
+  Node &low = ntohs(one.name.sin_port) < ntohs(other.name.sin_port) ? one : other;
+  Node &high = &low == &one ? other : one;
+  const Bytes out = pattern(100, 1);
+  must(fi_tsend(low.ep, out.data(), out.size(), nullptr, low.insert(high), 77, mark(9)));
+  for (int i = 0; i < 100; ++i) low.progress();
+  Stranger impostor(low.name, hello(ntohs(high.name.sin_port), uint32_t(getpid()) + 1));
+  EXPECT_EQ(answer(impostor, {&low}), 1) << "a request of the higher address counts";
+  Link back(high, low);
+  for (int i = 0; i < 5; ++i) back.expect_good();
+}
+
+TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
+  for (int i = 0; i < 20; ++i) {
+    Node a, b;
+    a.insert(b);
+    auto impostor = std::make_unique<Stranger>(
+        a.name, hello(ntohs(b.name.sin_port), uint32_t(getpid()) + 1));
+    EXPECT_EQ(answer(*impostor, {&a}), 1);
+    // Its request makes a ask; b accepts that, and talks.
+    Link back(b, a);
+    const Bytes out = pattern(100, 1);
+    Bytes in(100);
+    must(fi_trecv(a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
+    must(fi_tsend(b.ep, out.data(), out.size(), nullptr, back.address, 5, mark(2)));
+    until({&a, &b}, [&] { return !b.done.empty(); }, std::chrono::milliseconds(i));
+    impostor.reset();
+    EXPECT_EQ(result(b, mark(2), {&a, &b}), 0);
+    EXPECT_EQ(result(a, mark(1), {&a, &b}), 0);
+  }
+}
+
 // ---- crowds ----
 
 std::string by_number(int i) {

@@ -640,7 +640,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     reject(true);
     return check(*peer);
   }
-  if (!decision.second) peer->attempt.reset();
+  if (!decision.second) peer->yield();
   RdmHello answer = this->hello(hello->port);
   answer.version = answer_to(hello->version);
   std::array<uint8_t, kMaxConnectSize> message;

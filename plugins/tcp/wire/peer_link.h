@@ -7,7 +7,7 @@
 //   stream
 //
 //   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
-//   if (d.drop_attempt) close(attempt);
+//   if (d.drop_attempt) make_a_question_of(attempt);                      // see below
 //   if (d.challenge) ask_the_owner_of(peer_address);                      // on_accepted(): it has
 //   spoken d.accept ? accept(stranger) : reject(stranger);
 //
@@ -26,7 +26,9 @@
 // looked at again. Else a request of ours goes to the peer's address: a peer that has the stream
 // rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
 // then that is the stream. Whoever was rejected asks again, not before a request of the other side
-// could be here: while both ask, one of them rejects.
+// could be here: while both ask, one of them rejects. An attempt of ours that lost to a request goes
+// on as such a question, and so does a question as an attempt if the stream ends: the peer may have
+// accepted it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
@@ -56,7 +58,7 @@ class PeerLink {
   };
   struct Decision {
     bool accept = false;        // else: reject
-    bool drop_attempt = false;  // close our own attempt: the peer's wins
+    bool drop_attempt = false;  // the peer's attempt wins
     bool challenge = false;     // another process calls itself the peer; see below
     bool second = false;        // a connection to ourselves: accept, but the attempt goes on
   };
