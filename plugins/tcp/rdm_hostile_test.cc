@@ -126,8 +126,8 @@ TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
   for (int i = 0; i < 20; ++i) {
     Node a, b;
     a.insert(b);
-    auto impostor = std::make_unique<Stranger>(
-        a.name, hello(ntohs(b.name.sin_port), uint32_t(getpid()) + 1));
+    auto impostor =
+        std::make_unique<Stranger>(a.name, hello(ntohs(b.name.sin_port), uint32_t(getpid()) + 1));
     EXPECT_EQ(answer(*impostor, {&a}), 1);
     // Its request makes a ask; b accepts that, and talks.
     Link back(b, a);
@@ -135,7 +135,8 @@ TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
     Bytes in(100);
     must(fi_trecv(a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
     must(fi_tsend(b.ep, out.data(), out.size(), nullptr, back.address, 5, mark(2)));
-    until({&a, &b}, [&] { return !b.done.empty(); }, std::chrono::milliseconds(i));
+    until(
+        {&a, &b}, [&] { return !b.done.empty(); }, std::chrono::milliseconds(i));
     impostor.reset();
     EXPECT_EQ(result(b, mark(2), {&a, &b}), 0);
     EXPECT_EQ(result(a, mark(1), {&a, &b}), 0);

@@ -26,9 +26,9 @@
 // looked at again. Else a request of ours goes to the peer's address: a peer that has the stream
 // rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
 // then that is the stream. Whoever was rejected asks again, not before a request of the other side
-// could be here: while both ask, one of them rejects. An attempt of ours that lost to a request goes
-// on as such a question, and so does a question as an attempt if the stream ends: the peer may have
-// accepted it already.
+// could be here: while both ask, one of them rejects. An attempt of ours that lost to a request
+// goes on as such a question, and so does a question as an attempt if the stream ends: the peer may
+// have accepted it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
