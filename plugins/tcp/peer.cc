@@ -20,12 +20,11 @@ namespace weft::tcp {
 
 // ---- the stream to a peer ----
 
-PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, ByteOrder order,
-                       EndpointKind kind)
-    : Stream(ep.domain()), ep_(ep), peer_(peer), kind_(kind) {
+PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, const Terms &terms)
+    : Stream(ep.domain()), ep_(ep), peer_(peer), terms_(terms) {
   socket_ = fd;
-  order_ = order;
-  reader_.start(kind, order);
+  order_ = terms.order;
+  reader_.start(terms.kind, terms.order);
   last_used_ = engine_.rounds();
   engine_.add(*this, fd, EPOLLIN, EPOLLRDHUP | EPOLLET);
 }
@@ -79,13 +78,24 @@ void PeerStream::complete(Operation &op, int error) {
   ep_.finish(rdm, error);
 }
 
+bool PeerStream::may_send_unasked(uint64_t length) const {
+  if (terms_.kind != EndpointKind::kRdm1 || !ep_.announces()) return true;
+  if (length > ep_.settings().max_saved_size) return false;
+  return length <= kSentUnasked || (terms_.says_when_full && !announces_all_);
+}
+
 // The beginning of a transfer whose turn has come. False: not now.
 bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
-  if (!op.tagged || kind_ != EndpointKind::kRdm1 || !ep_.announces() ||
-      op.stage != RdmOperation::kWhole || op.length <= ep_.settings().max_saved_size ||
-      op.copied != nullptr)
+  if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
+  if (may_send_unasked(op.length)) {
+    if (op.length <= kSentUnasked) return true;
+    // What is queued here cannot be announced any more when the peer says that it keeps much.
+    if (unasked_ != 0 && unasked_ + op.length > kOftenUnasked) return false;
+    unasked_ += op.length;
+    op.stage = RdmOperation::kLong;
     return true;
+  }
   if (free_numbers_.empty()) {
     if (announced_.size() == kSlots) return false;  // until one of them is through
     announced_.push_back(nullptr);
@@ -113,12 +123,21 @@ bool PeerStream::prepare(Operation &base) {
 
 bool PeerStream::begun(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
-  if (op.stage != RdmOperation::kAnnounce) return false;
-  op.stage = RdmOperation::kAnnounced;
-  return true;
+  if (op.stage == RdmOperation::kAnnounce) {
+    op.stage = RdmOperation::kAnnounced;
+    return true;
+  }
+  if (op.stage == RdmOperation::kLong) {
+    unasked_ -= op.length;
+    if (!held_.empty()) release_held();
+  }
+  return false;
 }
 
 Verdict PeerStream::take_clear(const FrameHeader &header) {
+  if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore)
+    return terms_.says_when_full ? Verdict::kAccept
+                                 : refuse("says what it did not say that it would");
   const size_t slot = header.op_data - 1u;
   if (slot >= announced_.size() || announced_[slot] == nullptr ||
       announced_[slot]->stage != RdmOperation::kAnnounced)
@@ -127,6 +146,10 @@ Verdict PeerStream::take_clear(const FrameHeader &header) {
 }
 
 void PeerStream::end_clear(const FrameHeader &header) {
+  if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore) {
+    announces_all_ = header.op_data == kAnnounceAll;
+    return;
+  }
   RdmOperation &op = *announced_[header.op_data - 1u];
   op.stage = RdmOperation::kData;
   FrameHeader data;
@@ -226,6 +249,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   if (saving_ == nullptr) return stall();
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   fill(*saving_, header.payload_size);
+  say_how_full();
   return Verdict::kAccept;
 }
 
@@ -310,16 +334,28 @@ void PeerStream::fetch(Saved &saved) {
   ask(saved.number);
 }
 
+void PeerStream::say_how_full() {
+  if (!open_ || leaving_ || !terms_.says_when_full || owes_too_much()) return;
+  const bool full = ep_.is_full(peer_, said_full_);
+  if (full != said_full_ && clear(full ? kAnnounceAll : kAnnounceNoMore)) said_full_ = full;
+}
+
 void PeerStream::ask(uint8_t number) {
+  if (!clear(number)) return;  // no memory: the message never comes
+  ++asked_;
+  say_how_full();
+}
+
+bool PeerStream::clear(uint8_t context) {
   Operation *op = ep_.control_ops().take();
-  if (op == nullptr) return;  // no memory: the message never comes
+  if (op == nullptr) return false;
   FrameHeader header;
   header.op = Op::kClearToSend;
-  header.op_data = number;
+  header.op_data = context;
   op->kind = Operation::kClear;
   op->set_header(header, order_);
-  ++asked_;
   queue_control(*op);
+  return true;
 }
 
 Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
@@ -462,7 +498,10 @@ void PeerStream::ended() {
   if (!leaving_ && peer_.stream == this && order_ == ByteOrder::kNative && reader_.idle() &&
       !writer_.inside_frame() && !answers_outstanding() &&
       free_numbers_.size() == announced_.size()) {
-    take_back([this](Operation &op) { peer_.pending.push(op); });
+    take_back([this](Operation &op) {
+      static_cast<RdmOperation &>(op).stage = RdmOperation::kWhole;
+      peer_.pending.push(op);
+    });
   }
   end(FI_ECONNRESET);
 }
@@ -583,9 +622,9 @@ void Peer::attempt_failed(PeerLink::Refusal refusal, int error) {
   if (pending.empty()) endpoint.check(*this);
 }
 
-void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) {
+void Peer::open_stream(int fd, const Terms &terms, bool second) {
   apply_peer_settings(fd, endpoint.settings());
-  PeerStream *opened = endpoint.make_stream(*this, fd, order, kind);
+  PeerStream *opened = endpoint.make_stream(*this, fd, terms);
   if (opened == nullptr) {
     ::close(fd);
     if (second) return;
@@ -595,6 +634,7 @@ void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) 
   }
   if (second) return;  // answers to ourselves
   stream = opened;
+  stream->say_how_full();
   OperationList waiting = std::exchange(pending, {});
   while (!waiting.empty()) {
     auto &op = static_cast<RdmOperation &>(*waiting.pop());
@@ -602,7 +642,7 @@ void Peer::open_stream(int fd, ByteOrder order, EndpointKind kind, bool second) 
       wait(op);
       continue;
     }
-    op.set_order(order);
+    op.set_order(terms.order);
     op.more = true;
     stream->launch(op);
   }
@@ -648,11 +688,11 @@ void Peer::challenge(bool may_connect) {
   if (!started) probe.reset();  // the claim is repeated, if it is true
 }
 
-void Peer::confirmed(int fd, ByteOrder order, EndpointKind kind, uint32_t process) {
+void Peer::confirmed(int fd, const Terms &terms, uint32_t process) {
   // Not a loss that leads to a new attempt: the new stream is here.
   if (PeerStream *old = std::exchange(stream, nullptr)) old->end(FI_ECONNRESET);
   link.on_accepted(process);
-  open_stream(fd, order, kind, false);
+  open_stream(fd, terms, false);
 }
 
 Attempt::~Attempt() {
@@ -812,17 +852,16 @@ void Attempt::on_answer() {
     warn(text(hello.error()));
     return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
   }
-  const ByteOrder order = answer_.header().order;
+  const Terms terms = terms_of(answer_.header().order, hello->version, hello->features);
   peer.endpoint.engine().remove(*this);
   const int fd = std::exchange(socket_, -1);
-  const EndpointKind kind = kind_of_answer(hello->version);
   if (probe_) {
     peer.probe.reset();  // this
-    return peer.confirmed(fd, order, kind, hello->process);
+    return peer.confirmed(fd, terms, hello->process);
   }
   peer.link.on_accepted(hello->process);
   peer.attempt.reset();  // this
-  peer.open_stream(fd, order, kind, false);
+  peer.open_stream(fd, terms, false);
 }
 
 void Attempt::on_deadline() {

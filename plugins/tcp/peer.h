@@ -31,10 +31,11 @@ class Peer;
 class PeerStream;
 class UnconnectedEndpoint;
 
-// A transfer of the application's. A long tagged message is announced first, and sent when the
-// peer has a receive for it; its payload is in `result` until then.
+// A transfer of the application's. A long tagged message (kLong) is sent as it is, with few at a
+// time on their way; or, if it is too long for that, or the peer keeps much, it is announced first,
+// and sent when the peer has a receive for it; its payload is in `result` until then.
 struct RdmOperation final : Operation {
-  enum Stage : uint8_t { kWhole, kAnnounce, kAnnounced, kData };
+  enum Stage : uint8_t { kWhole, kLong, kAnnounce, kAnnounced, kData };
   Stage stage = kWhole;
   uint8_t number = 0;  // of the rendezvous
   bool tagged = false;
@@ -63,7 +64,7 @@ struct Saved final : sdk::Unexpected {
 
 class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
  public:
-  PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, ByteOrder order, EndpointKind kind);
+  PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, const Terms &terms);
   ~PeerStream() = default;
 
   Peer &peer() { return peer_; }
@@ -79,6 +80,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   }
   // The receive that an announced message goes to; null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
+  // Tells the peer if what we keep has become much, or is no longer.
+  void say_how_full();
   // Nothing is on its way in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
@@ -149,15 +152,20 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void filled();
   bool may_fill() const;
   void look_whether_it_can_end();
+  bool may_send_unasked(uint64_t length) const;
   void ask(uint8_t number);
+  bool clear(uint8_t context);
   void unlink(Saved &announced);
   void fetch(Saved &announced);
 
   UnconnectedEndpoint &ep_;
   Peer &peer_;
-  const EndpointKind kind_;
+  const Terms terms_;
   bool open_ = true;
-  bool leaving_ = false;  // our half is closed
+  bool leaving_ = false;        // our half is closed
+  bool announces_all_ = false;  // what is long: the peer keeps much
+  bool said_full_ = false;      // it does so for our sake
+  uint64_t unasked_ = 0;        // bytes of long messages that are not at the kernel yet
   uint64_t last_used_ = 0;
   // What the frame that is being received is for.
   sdk::Receive *current_ = nullptr;
@@ -224,7 +232,7 @@ class Peer {
   }
   void wait(RdmOperation &op);
   // Takes over a socket on which the connection messages were exchanged.
-  void open_stream(int fd, ByteOrder order, EndpointKind kind, bool second);
+  void open_stream(int fd, const Terms &terms, bool second);
   void try_again(PeerLink::Next next, int error);
   void fail_pending(int error);
   void attempt_failed(PeerLink::Refusal refusal, int error);
@@ -236,7 +244,7 @@ class Peer {
   void challenge(bool may_connect);
   // The one who listens at the peer's address accepted a connection of ours: it is the peer, and
   // whoever had its place is not.
-  void confirmed(int fd, ByteOrder order, EndpointKind kind, uint32_t process);
+  void confirmed(int fd, const Terms &terms, uint32_t process);
   bool is_idle() const {
     return streams == 0 && saved == 0 && pending.empty() && attempt == nullptr && probe == nullptr;
   }

@@ -52,9 +52,10 @@ inline constexpr weft_param kAll[] = {
                       "congestion control between processes of one host, where nothing is gained "
                       "by pacing (bbr halves the bandwidth); "
                       "system: the kernel's default"),
-    sdk::size_param("max_saved_size", "64K",
+    sdk::size_param("max_saved_size", "8M",
                     "FI_EP_RDM: bytes of a tagged message that is sent before the receiver asks "
-                    "for it",
+                    "for it; at most 64K to a receiver who says that it keeps much already, or "
+                    "cannot say so",
                     0, INT64_MAX),
     sdk::size_param("max_saved_per_peer", "32M",
                     "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "

@@ -85,7 +85,7 @@ Stats &UnconnectedEndpoint::stats() {
 }
 
 RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
-  return {.port = port, .process = process_};
+  return {.features = kSaysWhenFull, .port = port, .process = process_};
 }
 
 int UnconnectedEndpoint::setname(void *addr, size_t len) {
@@ -314,8 +314,7 @@ void UnconnectedEndpoint::on_flush() {
   if (!stalled_.empty()) resume_stalled();
 }
 
-PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, ByteOrder order,
-                                             EndpointKind kind) {
+PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &terms) {
   std::unique_ptr<PeerStream> stream;
   try {
     // All that burying it will need, so that it cannot fail.
@@ -326,7 +325,7 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, ByteOrder order
     have_room(streams_, n);
     have_room(stalled_, n);
     have_room(buried_, buried_.size() + n);
-    stream = std::make_unique<PeerStream>(*this, peer, fd, order, kind);
+    stream = std::make_unique<PeerStream>(*this, peer, fd, terms);
   } catch (const std::bad_alloc &) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",
               peer.address.to_string().c_str());
@@ -484,6 +483,13 @@ bool UnconnectedEndpoint::has_room(const Peer &peer, uint64_t extra) const {
   return saved_bytes_ < limit + extra && (peer.is_named() || unnamed_bytes_ < limit / 2 + extra);
 }
 
+bool UnconnectedEndpoint::is_full(const Peer &peer, bool was_full) const {
+  const Settings &s = settings();
+  const uint64_t parts = was_full ? 8 : 4;
+  return peer.saved_bytes > s.max_saved_per_peer / parts || saved_bytes_ > s.max_saved / parts ||
+         std::min(s.max_saved_size, kOftenUnasked) > s.max_saved_per_peer / 4;
+}
+
 void UnconnectedEndpoint::count_claimed(Saved &saved, uint64_t bytes) {
   saved.claimed += bytes;
   saved.peer->saved_bytes += bytes;
@@ -533,6 +539,7 @@ void UnconnectedEndpoint::release(Saved *saved) {
   if (saved->bytes != reinterpret_cast<char *>(saved + 1)) std::free(saved->bytes);
   saved->~Saved();
   std::free(saved);
+  if (peer.stream != nullptr) peer.stream->say_how_full();
   // Somebody's message may have room now. Not at once: our caller is in the middle of something.
   if (!stalled_.empty()) engine_.mark_dirty(*this);
   if (peer.saved == 0) check(peer);
@@ -643,6 +650,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   if (!decision.second) peer->yield();
   RdmHello answer = this->hello(hello->port);
   answer.version = answer_to(hello->version);
+  answer.features &= hello->features;
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
@@ -657,7 +665,8 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     return check(*peer);
   }
   stats().add(Stat::kConnectionsAccepted);
-  peer->open_stream(fd, request.header().order, kind_of_answer(answer.version), decision.second);
+  peer->open_stream(fd, terms_of(request.header().order, answer.version, hello->features),
+                    decision.second);
 }
 
 }  // namespace weft::tcp

@@ -5,7 +5,9 @@
 // Flow control: a message that nobody has posted a receive for is saved, as long as the limits
 // allow (max_saved_per_peer, max_saved); beyond them the stream is not read until a receive is
 // posted. Tagged messages above max_saved_size are only announced to peers who know that, and cost
-// the receiver nothing. Streams that were not used for longest are closed beyond max_connections.
+// the receiver nothing; so are those above kSentUnasked to a peer who says that it keeps much
+// already, or cannot say so. Streams that were not used for longest are closed beyond
+// max_connections.
 #ifndef WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 
@@ -38,6 +40,9 @@ inline constexpr uint64_t kRdmReceiveCaps =
 
 inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;
+// Bytes of a tagged message that nobody needs to ask for; and of what peers send unasked, if
+// nothing else is said.
+inline constexpr uint64_t kSentUnasked = 64 << 10, kOftenUnasked = 8 << 20;
 
 // Pointers by a small number, in chunks that come into being where one is set.
 class PeerTable {
@@ -124,6 +129,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // what is behind it must come through.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
   bool make_room(Saved &announced);  // for its bytes
+  // So much is kept that the peer shall announce long messages, of which many may be on their way.
+  bool is_full(const Peer &peer, bool was_full) const;
   void count_arrived(Saved &saved, uint64_t bytes);
   // For more bytes of the peer's messages; of those who are in the address vector there are some
   // that nobody else gets.
@@ -131,7 +138,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
   void look_again() { engine_.mark_dirty(*this); }  // at what is stalled
-  PeerStream *make_stream(Peer &peer, int fd, ByteOrder order, EndpointKind kind);
+  PeerStream *make_stream(Peer &peer, int fd, const Terms &terms);
   void bury(PeerStream &stream);
   void check(Peer &peer);  // forgets it later, if nothing is left to remember
   void drop_region(const sdk::Mr &mr);

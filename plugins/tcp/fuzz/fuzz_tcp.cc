@@ -316,7 +316,8 @@ void World::connect_stranger(Stranger &s) {
       if (std::ranges::none_of(friendship_.messages, [](const Message &m) { return m.arrived; }))
         friendship_.excused = true;
     }
-    auto first = Stranger::hello(how & 4 ? 0 : 1, port, uint32_t(how >> 4) + 2000 * (how >> 3 & 1));
+    auto first = Stranger::hello(how & 4 ? 0 : 1, how & 0x20 ? kSaysWhenFull : 0, port,
+                                 uint32_t(how >> 4) + 2000 * (how >> 3 & 1));
     if (how == 0xff) first[in_.u8() % first.size()] = in_.u8();
     s.connect(at, from, std::move(first));
   }

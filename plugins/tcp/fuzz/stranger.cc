@@ -10,9 +10,10 @@
 
 namespace weft::tcp::fuzz {
 
-std::vector<uint8_t> Stranger::hello(uint8_t version, uint16_t port, uint32_t process) {
+std::vector<uint8_t> Stranger::hello(uint8_t version, uint8_t features, uint16_t port,
+                                     uint32_t process) {
   std::array<uint8_t, kMaxConnectSize> bytes;
-  const RdmHello hello{.version = version, .port = port, .process = process};
+  const RdmHello hello{.version = version, .features = features, .port = port, .process = process};
   const size_t n = encode_connect(ConnectType::kRequest, encode_hello(hello), bytes);
   return {bytes.begin(), bytes.begin() + ptrdiff_t(n)};
 }
@@ -45,8 +46,10 @@ void Stranger::accept(Input &in) {
   const uint8_t how = in.u8();
   if ((how & 3) == 3) return hang_up();
   std::array<uint8_t, kMaxConnectSize> bytes;
-  const RdmHello hello{
-      .version = uint8_t(how & 4 ? 0 : 0x81), .port = kPort, .process = uint32_t(how >> 4)};
+  const RdmHello hello{.version = uint8_t(how & 4 ? 0 : 0x81),
+                       .features = uint8_t(how & 0x10 ? kSaysWhenFull : 0),
+                       .port = kPort,
+                       .process = uint32_t(how >> 4)};
   const size_t n = encode_connect((how & 3) == 2 ? ConnectType::kReject : ConnectType::kAccept,
                                   encode_hello(hello), bytes);
   out_.assign(bytes.begin(), bytes.begin() + ptrdiff_t(how & 8 ? n / 2 : n));
@@ -95,6 +98,7 @@ void Stranger::frame(Input &in, EndpointKind kind, const Known &known) {
       break;
     case Op::kClearToSend:
       h.op_data = uint8_t(1 + (what >> 3));
+      if (how & 8) h.op_data = how & 0x10 ? kAnnounceAll : kAnnounceNoMore;
       h.flags = 0;
       payload = 0;
       break;

@@ -52,7 +52,8 @@ class Stranger {
   void hang_up();
   void stop_listening();
 
-  static std::vector<uint8_t> hello(uint8_t version, uint16_t port, uint32_t process);
+  static std::vector<uint8_t> hello(uint8_t version, uint8_t features, uint16_t port,
+                                    uint32_t process);
 
  private:
   const uint8_t host_;

@@ -109,7 +109,8 @@ std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder
   if ((header.flags & ~known_flags) != 0) return Reject::kFlags;
 
   if (rule.context) {
-    if (header.op_data == 0 || header.op_data > kMaxRendezvous) return Reject::kOpData;
+    const bool names_none = header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore;
+    if (names_none && header.op != Op::kClearToSend) return Reject::kOpData;
   } else if (header.op_data != 0 && !header.is_ack()) {
     return Reject::kOpData;
   }

@@ -47,4 +47,9 @@ EndpointKind kind_of_answer(uint8_t answered) noexcept {
   return answered == (kRdmVersion | kAnsweredBit) ? EndpointKind::kRdm1 : EndpointKind::kRdm0;
 }
 
+Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept {
+  const EndpointKind kind = kind_of_answer(answered);
+  return {order, kind, kind == EndpointKind::kRdm1 && (features & kSaysWhenFull) != 0};
+}
+
 }  // namespace weft::tcp

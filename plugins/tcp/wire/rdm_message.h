@@ -29,10 +29,13 @@ inline constexpr size_t kHelloSize = 8;
 inline constexpr uint8_t kRdmVersion = 1;         // the highest that we speak
 inline constexpr uint8_t kAnsweredBit = 0x80;     // in an accept: "the version was looked at"
 inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to me"
+// Feature, of weft: "I say when I keep too much, and listen to that" (kAnnounceAll). Counts only in
+// what speaks protocol 1: older peers echo what they do not know.
+inline constexpr uint8_t kSaysWhenFull = 0x80;
 
 struct RdmHello {
   uint8_t version = 0;   // request: the highest of the sender; accept: see answer_to()
-  uint8_t features = 0;  // none of ours; kCannotBeCalled of peers since libfabric 2.2
+  uint8_t features = 0;  // kCannotBeCalled: of peers since libfabric 2.2; kSaysWhenFull
   uint16_t port = 0;     // on which the requester listens; an accept repeats it
   uint32_t process = 0;  // of the sender of this message
   bool operator==(const RdmHello &) const = default;
@@ -54,6 +57,15 @@ uint8_t answer_to(uint8_t requested) noexcept;
 // What an answer means, to both sides. A responder of the first protocol echoes the request's byte:
 // without the bit it agrees to nothing.
 EndpointKind kind_of_answer(uint8_t answered) noexcept;
+
+// What is spoken on a stream.
+struct Terms {
+  ByteOrder order = ByteOrder::kNative;
+  EndpointKind kind = EndpointKind::kRdm0;
+  bool says_when_full = false;  // the peer does, and so may we
+};
+// By the version of the answer, and the features of the peer's message.
+Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept;
 
 }  // namespace weft::tcp
 
