@@ -80,8 +80,7 @@ void PeerStream::complete(Operation &op, int error) {
 
 bool PeerStream::may_send_unasked(uint64_t length) const {
   if (terms_.kind != EndpointKind::kRdm1 || !ep_.announces()) return true;
-  if (length > ep_.settings().max_saved_size) return false;
-  return length <= kSentUnasked || (terms_.says_when_full && !announces_all_);
+  return length <= std::min(ep_.settings().max_saved_size, sends_long_ ? kLongest : kSentUnasked);
 }
 
 // The beginning of a transfer whose turn has come. False: not now.
@@ -89,9 +88,9 @@ bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
   if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
   if (may_send_unasked(op.length)) {
-    if (op.length <= kSentUnasked) return true;
-    // What is queued here cannot be announced any more when the peer says that it keeps much.
-    if (unasked_ != 0 && unasked_ + op.length > kOftenUnasked) return false;
+    if (op.length <= kSentUnasked || !sends_long_) return true;
+    // What is queued here cannot be announced any more when the peer says that it is full.
+    if (unasked_ != 0 && unasked_ + op.length > kLongest) return false;
     unasked_ += op.length;
     op.stage = RdmOperation::kLong;
     return true;
@@ -147,7 +146,8 @@ Verdict PeerStream::take_clear(const FrameHeader &header) {
 
 void PeerStream::end_clear(const FrameHeader &header) {
   if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore) {
-    announces_all_ = header.op_data == kAnnounceAll;
+    sends_long_ = header.op_data == kAnnounceNoMore;
+    if (sends_long_ && !held_.empty()) release_held();
     return;
   }
   RdmOperation &op = *announced_[header.op_data - 1u];
@@ -249,7 +249,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   if (saving_ == nullptr) return stall();
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   fill(*saving_, header.payload_size);
-  say_how_full();
+  if (has_room_) say_whether_full();
   return Verdict::kAccept;
 }
 
@@ -334,16 +334,18 @@ void PeerStream::fetch(Saved &saved) {
   ask(saved.number);
 }
 
-void PeerStream::say_how_full() {
+void PeerStream::say_whether_full() {
   if (!open_ || leaving_ || !terms_.says_when_full || owes_too_much()) return;
-  const bool full = ep_.is_full(peer_, said_full_);
-  if (full != said_full_ && clear(full ? kAnnounceAll : kAnnounceNoMore)) said_full_ = full;
+  const bool room = ep_.may_send_long(peer_, has_room_, has_share_);
+  if (room == has_room_ || !clear(room ? kAnnounceNoMore : kAnnounceAll)) return;
+  has_room_ = room;
+  if (room && !std::exchange(has_share_, true)) ep_.take_share();
 }
 
 void PeerStream::ask(uint8_t number) {
   if (!clear(number)) return;  // no memory: the message never comes
   ++asked_;
-  say_how_full();
+  say_whether_full();
 }
 
 bool PeerStream::clear(uint8_t context) {
@@ -630,11 +632,10 @@ void Peer::open_stream(int fd, const Terms &terms, bool second) {
     if (second) return;
     link.on_lost();
     fail_pending(FI_ENOMEM);
-    return endpoint.check(*this);
+    return reconnect();
   }
   if (second) return;  // answers to ourselves
   stream = opened;
-  stream->say_how_full();
   OperationList waiting = std::exchange(pending, {});
   while (!waiting.empty()) {
     auto &op = static_cast<RdmOperation &>(*waiting.pop());
@@ -654,18 +655,19 @@ void Peer::stream_ended(PeerStream &which) {
   if (stream == &which) {
     stream = nullptr;
     link.on_lost();
-    if (probe != nullptr && attempt == nullptr) {
-      // The peer may have accepted that already, and talks.
-      attempt = std::move(probe);
-      return attempt->become_attempt();
-    }
-    if (!pending.empty()) {
-      const uint64_t timeout = endpoint.settings().connect_timeout_ns;
-      try_again(link.want(sdk::now_ns(), timeout), FI_ECONNREFUSED);
-      return;
-    }
+    return reconnect();
   }
   endpoint.check(*this);
+}
+
+void Peer::reconnect() {
+  if (probe != nullptr) {
+    // The peer may have accepted that already, and talks.
+    attempt = std::move(probe);
+    return attempt->become_attempt();
+  }
+  if (pending.empty()) return endpoint.check(*this);
+  try_again(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns), FI_ECONNREFUSED);
 }
 
 void Peer::yield() {
@@ -718,6 +720,7 @@ Result<void> Attempt::connect() {
     ::close(fd);
     return fail(error, "connect to %s: %s", to.c_str(), strerror(error));
   }
+  if (socket_ >= 0) wait_until(0);  // another attempt by the same object
   socket_ = fd;
   requested_ = false;
   exchange_.reset();

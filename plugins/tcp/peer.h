@@ -80,8 +80,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   }
   // The receive that an announced message goes to; null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
-  // Tells the peer if what we keep has become much, or is no longer.
-  void say_how_full();
+  // Tells the peer if what we keep for its sake has become much, or is no longer.
+  void say_whether_full();
+  bool has_share() const { return has_share_; }
   // Nothing is on its way in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
@@ -162,10 +163,11 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   Peer &peer_;
   const Terms terms_;
   bool open_ = true;
-  bool leaving_ = false;        // our half is closed
-  bool announces_all_ = false;  // what is long: the peer keeps much
-  bool said_full_ = false;      // it does so for our sake
-  uint64_t unasked_ = 0;        // bytes of long messages that are not at the kernel yet
+  bool leaving_ = false;     // our half is closed
+  bool sends_long_ = false;  // without an announcement: the peer has room
+  bool has_room_ = false;    // what it heard of us
+  bool has_share_ = false;   // of what may be saved
+  uint64_t unasked_ = 0;     // bytes of long messages that are not at the kernel yet
   uint64_t last_used_ = 0;
   // What the frame that is being received is for.
   sdk::Receive *current_ = nullptr;
@@ -237,6 +239,8 @@ class Peer {
   void fail_pending(int error);
   void attempt_failed(PeerLink::Refusal refusal, int error);
   void stream_ended(PeerStream &which);
+  // There is no stream, or none any more: connects, if somebody needs one or has been asked.
+  void reconnect();
   // A request that crossed ours is accepted. Ours goes on as a question: the requester may be
   // somebody else on the peer's host, and the peer itself rejects ours.
   void yield();

@@ -54,8 +54,7 @@ inline constexpr weft_param kAll[] = {
                       "system: the kernel's default"),
     sdk::size_param("max_saved_size", "8M",
                     "FI_EP_RDM: bytes of a tagged message that is sent before the receiver asks "
-                    "for it; at most 64K to a receiver who says that it keeps much already, or "
-                    "cannot say so",
+                    "for it; at most 8M, and 64K until the receiver has said that it has room",
                     0, INT64_MAX),
     sdk::size_param("max_saved_per_peer", "32M",
                     "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "

@@ -226,12 +226,86 @@ TEST(Rdm, MoreThanIsKeptBackwards) {
       ASSERT_TRUE(std::equal(in.begin(), in.end(), out.begin() + ptrdiff_t(i))) << i;
     }
     for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
-    // When all is received long messages come unasked again: nobody needs to look for the end.
+    // When all is received long messages come unasked again: nobody waits for the receiver.
     must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, 99, mark(99)));
-    EXPECT_TRUE(until({&a, &b}, [&] { return !a.done.empty(); }));
-    EXPECT_EQ(wait(a, mark(99), {&a}).err, 0);
+    EXPECT_EQ(wait(a, mark(99), {&a, &b}).err, 0);
     must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 99, 0, mark(99)));
     EXPECT_EQ(wait(b, mark(99), {&a, &b}).len, kSize);
+  }
+}
+
+// The receiver has said that it has room; then it is away for a while, or there are many senders,
+// or it keeps less than one message.
+TEST(Rdm, MoreThanIsKeptAfterARest) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kCount = 64, kSize = 1 << 20;
+  const Bytes out = pattern(kSize, 3);
+  Bytes in(kSize);
+  for (int times = 0; times < 20; ++times) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+    must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, 1, mark(0)));
+    EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, kSize);
+    EXPECT_EQ(wait(a, mark(0), {&a, &b}).err, 0);
+  }
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, i, mark(i)));
+  until(
+      {&a}, [] { return false; }, std::chrono::milliseconds(50));
+  EXPECT_FALSE(a.done.empty()) << "nothing was sent unannounced";
+  for (size_t i = kCount; i-- > 0;) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
+  }
+}
+
+TEST(Rdm, ManySendMoreThanIsKept) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED=64M"})) return;
+  constexpr size_t kPeers = 6, kCount = 20, kSize = 1 << 20;
+  Node b;
+  std::vector<std::unique_ptr<Node>> peers;
+  std::vector<fi_addr_t> to, from;
+  const Bytes out = pattern(kSize, 3);
+  Bytes in(kSize);
+  const auto receive = [&](size_t peer, size_t tag) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, from[peer], tag, 0, mark(1000)));
+    std::optional<Completion> got;
+    for (const Deadline deadline(kPatience); !got && !deadline.passed();) {
+      for (const auto &p : peers) p->progress();
+      b.progress();
+      got = b.take(mark(1000));
+    }
+    ASSERT_TRUE(got) << "peer " << peer << " tag " << tag;
+    EXPECT_EQ(got->len, kSize);
+  };
+  for (size_t k = 0; k < kPeers; ++k) {
+    peers.push_back(std::make_unique<Node>());
+    to.push_back(peers[k]->insert(b));
+    from.push_back(b.insert(*peers[k]));
+  }
+  // One of each first: some are told that there is room for more.
+  for (size_t k = 0; k < kPeers; ++k) {
+    must(fi_tsend(peers[k]->ep, out.data(), kSize, nullptr, to[k], 99, mark(99)));
+    receive(k, 99);
+  }
+  for (size_t k = 0; k < kPeers; ++k)
+    for (size_t i = 0; i < kCount; ++i)
+      must(fi_tsend(peers[k]->ep, out.data(), kSize, nullptr, to[k], i, mark(i)));
+  for (size_t k = kPeers; k-- > 0;)
+    for (size_t i = kCount; i-- > 0;) receive(k, i);
+}
+
+TEST(Rdm, LongerThanWhatIsKept) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=4M"})) return;
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kSize = 6 << 20;
+  const Bytes out = pattern(kSize, 3);
+  Bytes in(kSize);
+  for (size_t i = 0; i < 3; ++i) must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, i, mark(i)));
+  for (size_t i = 3; i-- > 0;) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
   }
 }
 

@@ -347,6 +347,7 @@ void UnconnectedEndpoint::bury(PeerStream &stream) {
   streams_.pop_back();
   std::erase(stalled_, &stream);
   --stream.peer().streams;
+  shares_ -= stream.has_share();
   if (!stream.peer().is_named()) --unnamed_streams_;
   buried_.emplace_back(&stream);
   engine_.mark_dirty(*this);
@@ -483,11 +484,13 @@ bool UnconnectedEndpoint::has_room(const Peer &peer, uint64_t extra) const {
   return saved_bytes_ < limit + extra && (peer.is_named() || unnamed_bytes_ < limit / 2 + extra);
 }
 
-bool UnconnectedEndpoint::is_full(const Peer &peer, bool was_full) const {
+bool UnconnectedEndpoint::may_send_long(const Peer &peer, bool could, bool has_share) const {
   const Settings &s = settings();
-  const uint64_t parts = was_full ? 8 : 4;
-  return peer.saved_bytes > s.max_saved_per_peer / parts || saved_bytes_ > s.max_saved / parts ||
-         std::min(s.max_saved_size, kOftenUnasked) > s.max_saved_per_peer / 4;
+  if (s.max_saved_per_peer / 4 < std::min(s.max_saved_size, kLongest)) return false;
+  if (!has_share && shares_ >= s.max_saved / std::max<uint64_t>(s.max_saved_per_peer, 1))
+    return false;
+  const uint64_t parts = could ? 4 : 8;
+  return peer.saved_bytes <= s.max_saved_per_peer / parts && saved_bytes_ <= s.max_saved / parts;
 }
 
 void UnconnectedEndpoint::count_claimed(Saved &saved, uint64_t bytes) {
@@ -539,7 +542,7 @@ void UnconnectedEndpoint::release(Saved *saved) {
   if (saved->bytes != reinterpret_cast<char *>(saved + 1)) std::free(saved->bytes);
   saved->~Saved();
   std::free(saved);
-  if (peer.stream != nullptr) peer.stream->say_how_full();
+  if (peer.stream != nullptr && peer.stream->has_share()) peer.stream->say_whether_full();
   // Somebody's message may have room now. Not at once: our caller is in the middle of something.
   if (!stalled_.empty()) engine_.mark_dirty(*this);
   if (peer.saved == 0) check(peer);
@@ -650,22 +653,18 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   if (!decision.second) peer->yield();
   RdmHello answer = this->hello(hello->port);
   answer.version = answer_to(hello->version);
-  answer.features &= hello->features;
+  answer.features = hello->features & kSaysWhenFull ? kSaysWhenFullToo : 0;
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone.
     ::close(fd);
-    if (!decision.second) {
-      peer->link.on_lost();
-      if (!peer->pending.empty())
-        peer->try_again(peer->link.want(sdk::now_ns(), settings().connect_timeout_ns),
-                        FI_ECONNREFUSED);
-    }
-    return check(*peer);
+    if (decision.second) return check(*peer);
+    peer->link.on_lost();
+    return peer->reconnect();
   }
   stats().add(Stat::kConnectionsAccepted);
-  peer->open_stream(fd, terms_of(request.header().order, answer.version, hello->features),
+  peer->open_stream(fd, terms_of(request.header().order, answer.version, answer.features),
                     decision.second);
 }
 

@@ -4,10 +4,9 @@
 //
 // Flow control: a message that nobody has posted a receive for is saved, as long as the limits
 // allow (max_saved_per_peer, max_saved); beyond them the stream is not read until a receive is
-// posted. Tagged messages above max_saved_size are only announced to peers who know that, and cost
-// the receiver nothing; so are those above kSentUnasked to a peer who says that it keeps much
-// already, or cannot say so. Streams that were not used for longest are closed beyond
-// max_connections.
+// posted. Tagged messages above kSentUnasked are only announced to peers who know that, and cost
+// the receiver nothing; up to max_saved_size they go out at once where the peer has said that it
+// has room for them. Streams that were not used for longest are closed beyond max_connections.
 #ifndef WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 
@@ -40,9 +39,9 @@ inline constexpr uint64_t kRdmReceiveCaps =
 
 inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;
-// Bytes of a tagged message that nobody needs to ask for; and of what peers send unasked, if
-// nothing else is said.
-inline constexpr uint64_t kSentUnasked = 64 << 10, kOftenUnasked = 8 << 20;
+// Bytes of a tagged message that is sent unasked; and if the peer has room for long ones, of one
+// such, and of those that are queued.
+inline constexpr uint64_t kSentUnasked = 64 << 10, kLongest = 8 << 20;
 
 // Pointers by a small number, in chunks that come into being where one is set.
 class PeerTable {
@@ -129,8 +128,11 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // what is behind it must come through.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
   bool make_room(Saved &announced);  // for its bytes
-  // So much is kept that the peer shall announce long messages, of which many may be on their way.
-  bool is_full(const Peer &peer, bool was_full) const;
+  // Whether the peer may send long messages unannounced: there is room for all that may be on their
+  // way before it hears that it may not any more. Each peer that may has a share of max_saved, as
+  // large as max_saved_per_peer, until its stream ends.
+  bool may_send_long(const Peer &peer, bool could, bool has_share) const;
+  void take_share() { ++shares_; }
   void count_arrived(Saved &saved, uint64_t bytes);
   // For more bytes of the peer's messages; of those who are in the address vector there are some
   // that nobody else gets.
@@ -191,6 +193,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   uint32_t next_unnamed_ = 0;
   uint64_t saved_bytes_ = 0;    // that arrived
   uint64_t unnamed_bytes_ = 0;  // of these, those of peers that are not in the address vector
+  uint64_t shares_ = 0;
   size_t unnamed_streams_ = 0, max_unnamed_ = 0;  // connections with such peers
   bool refusal_told_ = false;
   PeerTable table_;

@@ -316,6 +316,7 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
     return;
   }
   refuse(request, RejectReason::kRefused);
+  if (c.rival_ != nullptr) return part(c, err);  // our own request goes on
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -337,6 +338,7 @@ bool Core::make_room() {
     }
   }
   if (silent != nullptr) {
+    if (Connection *rival = silent->rival_) drop_link(*rival, FI_ECONNABORTED);
     drop_link(*silent, FI_ECONNABORTED);
     return true;
   }
@@ -391,6 +393,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
     close_link(c);
     return wait_for_other(c);
   }
+  if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // as in accept()
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -446,8 +449,10 @@ void Core::ask_owner(Connection &c) {
 // The rival is accepted: it gets the other's place. Of that nothing more will come.
 void Core::replace(Connection &rival) {
   Connection &old = *rival.rival_;
+  const bool fresh = old.state_ != State::kConnected || old.asked_ || old.agreed_;
   inherit(rival, old);
   drop_link(old, FI_ECONNRESET);
+  if (fresh) return hand_over(old, rival);  // nothing of it has gone the other way
   fail_queue(old, FI_ECONNRESET);
 }
 
@@ -460,6 +465,7 @@ void Core::inherit(Connection &rival, Connection &old) {
   rename(rival, index, false);
   rename(old, kNoIndex, true);
   rival.shares_name_ = true;
+  old.shares_name_ = false;
   adopt(rival);
   if (must_wait(rival)) hold(rival);
 }
@@ -806,11 +812,13 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     if (rc != -FI_EAGAIN) {
       // The link is dead, and this operation the first to find out: all before it are lost, itself
       // is not.
+      Connection *heir = c->own_ ? nullptr : c->rival_;
       drop_link(*c, int(-rc));
       if (op.offset != 0) {
         end(op, int(-rc));
         return 0;
       }
+      if (heir != nullptr) op.connection = c = heir;
     }
   }
   enqueue(*c, op);

@@ -44,8 +44,7 @@ inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged onl
 inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement
 inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
 // Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull): the sender
-// of this keeps much that nobody has received, and wants long messages to be announced; or not any
-// more.
+// of this wants long messages to be announced, as they are at first; or has room for them.
 inline constexpr uint8_t kAnnounceAll = 255, kAnnounceNoMore = 0;
 
 enum class Op : uint8_t {

@@ -49,7 +49,8 @@ EndpointKind kind_of_answer(uint8_t answered) noexcept {
 
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept {
   const EndpointKind kind = kind_of_answer(answered);
-  return {order, kind, kind == EndpointKind::kRdm1 && (features & kSaysWhenFull) != 0};
+  const bool agreed = (features & (kSaysWhenFull | kSaysWhenFullToo)) == kSaysWhenFullToo;
+  return {order, kind, kind == EndpointKind::kRdm1 && agreed};
 }
 
 }  // namespace weft::tcp

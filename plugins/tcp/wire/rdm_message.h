@@ -29,9 +29,10 @@ inline constexpr size_t kHelloSize = 8;
 inline constexpr uint8_t kRdmVersion = 1;         // the highest that we speak
 inline constexpr uint8_t kAnsweredBit = 0x80;     // in an accept: "the version was looked at"
 inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to me"
-// Feature, of weft: "I say when I keep too much, and listen to that" (kAnnounceAll). Counts only in
-// what speaks protocol 1: older peers echo what they do not know.
-inline constexpr uint8_t kSaysWhenFull = 0x80;
+// Feature of weft, in a request and in the answer to it: "I say when I have room for long messages
+// (kAnnounceNoMore) and when not (kAnnounceAll), and listen to that". Two bits, because there are
+// peers that echo what they do not know.
+inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
 
 struct RdmHello {
   uint8_t version = 0;   // request: the highest of the sender; accept: see answer_to()
@@ -62,9 +63,9 @@ EndpointKind kind_of_answer(uint8_t answered) noexcept;
 struct Terms {
   ByteOrder order = ByteOrder::kNative;
   EndpointKind kind = EndpointKind::kRdm0;
-  bool says_when_full = false;  // the peer does, and so may we
+  bool says_when_full = false;  // both sides do
 };
-// By the version of the answer, and the features of the peer's message.
+// By the version and the features of the answer.
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept;
 
 }  // namespace weft::tcp
