@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Two who say that they are the same peer: an endpoint over a carrier whose every answer the test
+// gives, so that requests cross, claims are false, and links end at the worst moment. The ordinary
+// life of connections is core_test.cc's; any order of everything, fuzz_core.cc's.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rdma/fi_errno.h>
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/test_instance.h"
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+struct Link {
+  Connection *owner;
+};
+struct Request {
+  bool accepted = false;
+};
+struct Buffer {};
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint16_t kPeer = 5001;  // its address is above ours
+constexpr uint32_t kPeerProcess = 2, kThief = 66;
+
+sdk::SockAddr address_of(uint16_t port) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return sdk::SockAddr(in);
+}
+
+class Endpoint final : public Carrier, public Owner, public sdk::ReceiverSink {
+ public:
+  explicit Endpoint(size_t max_strangers = SIZE_MAX, size_t max_connections = 0)
+      : receiver_(*this, {.size = 64}) {
+    fi_cq_attr attr{};
+    attr.format = FI_CQ_FORMAT_TAGGED;
+    cq_ = *sdk::Cq::open(domain_.context, &attr, nullptr);
+    receiver_.cq = cq_;
+    Settings settings;
+    settings.process = 1;
+    settings.max_strangers = max_strangers;
+    settings.max_connections = max_connections;
+    core_ = std::make_unique<Core>(*this, *this, settings);
+    core_->set_own_address(address_of(5000));
+  }
+  ~Endpoint() {
+    core_->abandon();
+    core_.reset();
+    fi_close(cq_->base());
+  }
+
+  Core &core() { return *core_; }
+  void send(uint16_t to) {
+    TxOp *op = core_->take();
+    ASSERT_NE(op, nullptr);
+    op->length = sizeof bytes_;
+    op->iov[0] = {bytes_, sizeof bytes_};
+    op->count = 1;
+    core_->prepare_message(*op, true, false, false);
+    const sdk::SockAddr address = address_of(to);
+    ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
+  }
+  // Somebody asks for a connection. The link that it gets; null: none.
+  Link *asked_by(uint16_t port, uint32_t process) {
+    Request request;
+    core_->on_request(request, address_of(1), address_of(5000),
+                      encode(ConnectData{.port = port,
+                                         .eager_limit = core_->settings().eager_limit,
+                                         .receive_count = 64,
+                                         .level = kLevel,
+                                         .process = process}));
+    return request.accepted ? newest() : nullptr;
+  }
+  void connected(Link &link) { core_->on_connected(*link.owner, {}); }
+  void accepts(Link &ours, uint32_t process) {
+    core_->on_connected(
+        *ours.owner, encode(AcceptData{.process = process, .receive_count = 64, .level = kLevel}));
+  }
+  void refuses(Link &ours) {
+    core_->on_refused(*ours.owner, FI_ECONNREFUSED, encode(RejectReason::kAlready));
+  }
+  void hangs_up(Link &link) { core_->on_refused(*link.owner, FI_ECONNRESET, {}, true); }
+  void closes(Link &link) { core_->on_closed(*link.owner, FI_ECONNRESET); }
+  // What was sent is told to be sent.
+  void sent() {
+    for (Token *token : std::exchange(tokens_, {})) core_->on_sent(*token, 0);
+  }
+  void pass(uint64_t ns) {
+    now_ += ns;
+    for (int i = 0; i < 20 && deadline_ != 0 && deadline_ <= now_; ++i) core_->on_deadline();
+    core_->poll();
+  }
+  Link *newest() { return &links_.back(); }
+  Link &link(size_t i) { return links_[i]; }
+  size_t links() const { return links_.size(); }
+
+  bool known = true;           // those who ask are in the address vector
+  bool accepts_none = false;   // the carrier has no room
+  int answer = 0;              // of the carrier, to a send
+  std::vector<int> completed;  // errors
+
+  // ---- Carrier ----
+  Link *connect(Connection &owner, const sdk::SockAddr &, std::span<const uint8_t>,
+                int &) override {
+    return &links_.emplace_back(Link{&owner});
+  }
+  Link *accept(Connection &owner, Request &request, std::span<const uint8_t>, int &err) override {
+    if (accepts_none) {
+      err = FI_ENOMEM;
+      return nullptr;
+    }
+    request.accepted = true;
+    return &links_.emplace_back(Link{&owner});
+  }
+  void reject(Request &, std::span<const uint8_t>) override {}
+  void close(Link &link, bool) override { link.owner = nullptr; }
+  ssize_t send(Link &, const iovec *, size_t, uint64_t, Token *token) override {
+    if (answer != 0) return answer;
+    if (token != nullptr) tokens_.push_back(token);
+    return 0;
+  }
+  ssize_t read(Link &, const iovec *, size_t, const RmaVector *, size_t, uint64_t,
+               Token *) override {
+    return -FI_EAGAIN;
+  }
+  ssize_t write(Link &, const iovec *, size_t, const RmaVector *, size_t, uint64_t, uint64_t,
+                Token *) override {
+    return -FI_EAGAIN;
+  }
+  void release(Buffer &) override {}
+  bool buffers_low() const override { return false; }
+  size_t buffers_left() const override { return 64; }
+  bool hold(Link &, bool) override { return true; }
+  Registration *expose(Link &, const iovec &, uint64_t, RmaVector &, int &err) override {
+    err = FI_ENOMEM;
+    return nullptr;
+  }
+  void conceal(Registration &) override {}
+  ssize_t resolve(const RmaVector &, uint64_t, iovec *, size_t) override { return -FI_EACCES; }
+  uint64_t now_ns() override { return now_; }
+  void set_deadline(uint64_t at) override { deadline_ = at; }
+  // ---- Owner ----
+  void on_done(TxOp &, int err) override { completed.push_back(err); }
+  sdk::Receiver &receiver() override { return receiver_; }
+  uint32_t index_of(const sdk::SockAddr &address) override {
+    return known ? uint32_t(address.port() - kPeer) : kNoIndex;
+  }
+  void warn(const char *) override {}
+  void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
+  // ---- ReceiverSink ----
+  void deliver(sdk::Unexpected &, sdk::Receive &) override {}
+  void discard(sdk::Unexpected &) override {}
+
+ private:
+  sdk::TestDomain domain_;
+  sdk::Cq *cq_ = nullptr;
+  sdk::Receiver receiver_;
+  std::unique_ptr<Core> core_;
+  std::deque<Link> links_;
+  std::vector<Token *> tokens_;
+  uint64_t now_ = 1'000'000, deadline_ = 0;
+  char bytes_[16] = {};
+};
+
+TEST(Rivals, WhoCrossesAndHangsUpFailsNothing) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *thief = e.asked_by(kPeer, kThief);
+  ASSERT_NE(thief, nullptr);
+  e.hangs_up(*thief);
+  EXPECT_TRUE(e.completed.empty());
+  e.accepts(e.link(0), kPeerProcess);
+  e.sent();
+  EXPECT_EQ(e.completed, std::vector{0});
+}
+
+TEST(Rivals, NoRoomForWhoCrossesFailsNothing) {
+  Endpoint e;
+  e.send(kPeer);
+  e.accepts_none = true;
+  EXPECT_EQ(e.asked_by(kPeer, kThief), nullptr);
+  EXPECT_TRUE(e.completed.empty());
+  e.accepts(e.link(0), kPeerProcess);
+  e.sent();
+  EXPECT_EQ(e.completed, std::vector{0});
+}
+
+TEST(Rivals, NothingIsLeftWhenAllHasEnded) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *thief = e.asked_by(kPeer, kThief);
+  ASSERT_NE(thief, nullptr);
+  e.connected(*thief);
+  e.sent();
+  e.accepts(e.link(0), kPeerProcess);
+  EXPECT_EQ(thief->owner, nullptr) << "the peer has its place";
+  e.closes(e.link(0));
+  e.pass(kSecond);
+  EXPECT_EQ(e.core().objects(), 0u);
+}
+
+TEST(Rivals, WhoClaimsItsOwnPlaceAgainAndAgainHasOne) {
+  Endpoint e;
+  e.known = false;
+  Link *now = e.asked_by(7000, 1000);
+  ASSERT_NE(now, nullptr);
+  e.connected(*now);
+  for (uint32_t i = 1; i <= 50; ++i) {
+    EXPECT_EQ(e.asked_by(7000, 1000 + i), nullptr);
+    e.pass(10 * kSecond);
+    ASSERT_NE(e.newest(), now) << "it is asked";
+    now = e.newest();
+    e.accepts(*now, 1000 + i);
+    e.core().poll();
+    EXPECT_EQ(e.core().objects(), 1u);
+  }
+}
+
+TEST(Rivals, WhatFindsADeadLinkGoesWhereItsPlaceWent) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *thief = e.asked_by(kPeer, kThief);
+  ASSERT_NE(thief, nullptr);
+  e.connected(*thief);
+  e.sent();
+  e.answer = -FI_ENOTCONN;
+  e.send(kPeer);
+  e.answer = 0;
+  e.accepts(e.link(0), kPeerProcess);
+  e.sent();
+  EXPECT_EQ(e.completed, (std::vector{0, 0}));
+  EXPECT_EQ(e.links(), 2u) << "nobody is asked twice";
+}
+
+TEST(Rivals, WhatWaitsForTheNextConnectionIsNotFailed) {
+  Endpoint e(SIZE_MAX, 1);
+  e.send(kPeer);
+  Link *accepted = e.asked_by(kPeer, kPeerProcess);
+  ASSERT_NE(accepted, nullptr);
+  e.connected(*accepted);
+  e.sent();
+  e.send(kPeer + 1);  // the connection with the peer is asked to part
+  e.send(kPeer);
+  e.accepts(e.link(0), kPeerProcess);
+  e.sent();
+  EXPECT_EQ(e.completed, (std::vector{0, 0}));
+}
+
+TEST(Rivals, StrangersWithRivalsAreAsManyAsOthers) {
+  Endpoint e(2);
+  e.known = false;
+  for (const uint16_t port : {7000, 7001}) {
+    Link *link = e.asked_by(port, 10);
+    ASSERT_NE(link, nullptr);
+    e.connected(*link);
+  }
+  for (const uint16_t port : {7000, 7001}) EXPECT_EQ(e.asked_by(port, 11), nullptr);
+  e.pass(10 * kSecond);
+  EXPECT_EQ(e.links(), 4u) << "both are asked";
+  for (uint16_t port = 7002; port < 7010; ++port) {
+    e.asked_by(port, 10);
+    EXPECT_LE(e.core().strangers(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace weft::rxm
