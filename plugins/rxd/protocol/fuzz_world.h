@@ -214,7 +214,8 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   }
   void wake() {
     if (std::exchange(woken_, true)) return;
-    world_.after(2000, [this] { progress(); });
+    // Who waits for the network looks less often, so that such an input does not take seconds.
+    world_.after(full ? 100'000 : 2000, [this] { progress(); });
   }
   void progress();
   size_t left() const { return receiver_.left(); }
