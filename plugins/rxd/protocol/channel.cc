@@ -259,9 +259,9 @@ void Channel::lose(uint16_t place) {
 }
 
 uint64_t Channel::timeout() const {
-  const uint64_t once = trip_.known()
-                            ? std::max(trip_.smoothed() + 4 * trip_.variation(), kMinTimeout)
-                            : kFirstTimeout;
+  const uint64_t once = trip_.known() ? std::clamp(trip_.smoothed() + 4 * trip_.variation(),
+                                                   kMinTimeout, kLongestTrip)
+                                      : kFirstTimeout;
   return std::max(once, std::min(once << std::min(timeouts_, 8u), kMaxTimeout));
 }
 

@@ -174,6 +174,8 @@ class Channel {
   static constexpr uint32_t kAcknowledgeEvery = 16;  // packets
   static constexpr uint64_t kMinTimeout = 1'000'000, kFirstTimeout = 10'000'000,
                             kMaxTimeout = 200'000'000;
+  // Whatever the round trip seems to be: somebody may have been away, or lie.
+  static constexpr uint64_t kLongestTrip = 2'000'000'000;
   static constexpr uint64_t kMinPatience = 50'000;
   static constexpr uint64_t kMaxSample = 60'000'000'000;
   static constexpr uint32_t kPlaces = 3;

@@ -508,6 +508,16 @@ TEST(ChannelRules, RoundTripIsTheEchos) {
   EXPECT_LT(s.channel.round_trip().smoothed(), 100 * kUs);
 }
 
+// A peer that was away, or says so, is not waited for as long again.
+TEST(ChannelRules, ALongRoundTripMakesNoLongTimeout) {
+  Sender s;
+  s.know(50 * kSecond);
+  s.send();
+  EXPECT_LE(s.channel.deadline(), s.now + 2 * kSecond);
+  s.now = s.channel.deadline();
+  EXPECT_TRUE(s.channel.on_deadline(s.now));
+}
+
 TEST(ChannelRules, LostIsWhatThreeLaterOnesOvertook) {
   Sender s;
   s.know(100 * kUs);
