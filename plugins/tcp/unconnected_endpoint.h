@@ -193,7 +193,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   uint32_t next_unnamed_ = 0;
   uint64_t saved_bytes_ = 0;    // that arrived
   uint64_t unnamed_bytes_ = 0;  // of these, those of peers that are not in the address vector
-  uint64_t shares_ = 0;
+  uint64_t shares_ = 0;         // of max_saved, that peers have: may_send_long()
   size_t unnamed_streams_ = 0, max_unnamed_ = 0;  // connections with such peers
   bool refusal_told_ = false;
   PeerTable table_;

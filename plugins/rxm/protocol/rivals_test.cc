@@ -86,9 +86,6 @@ class Endpoint final : public Carrier, public Owner, public sdk::ReceiverSink {
     core_->on_connected(
         *ours.owner, encode(AcceptData{.process = process, .receive_count = 64, .level = kLevel}));
   }
-  void refuses(Link &ours) {
-    core_->on_refused(*ours.owner, FI_ECONNREFUSED, encode(RejectReason::kAlready));
-  }
   void hangs_up(Link &link) { core_->on_refused(*link.owner, FI_ECONNRESET, {}, true); }
   void closes(Link &link) { core_->on_closed(*link.owner, FI_ECONNRESET); }
   // What was sent is told to be sent.
@@ -172,16 +169,21 @@ class Endpoint final : public Carrier, public Owner, public sdk::ReceiverSink {
   char bytes_[16] = {};
 };
 
+// What was queued goes by our own request, when the peer accepts that.
+void expect_sent_by(Endpoint &e, Link &ours) {
+  EXPECT_TRUE(e.completed.empty());
+  e.accepts(ours, kPeerProcess);
+  e.sent();
+  EXPECT_EQ(e.completed, std::vector{0});
+}
+
 TEST(Rivals, WhoCrossesAndHangsUpFailsNothing) {
   Endpoint e;
   e.send(kPeer);
   Link *thief = e.asked_by(kPeer, kThief);
   ASSERT_NE(thief, nullptr);
   e.hangs_up(*thief);
-  EXPECT_TRUE(e.completed.empty());
-  e.accepts(e.link(0), kPeerProcess);
-  e.sent();
-  EXPECT_EQ(e.completed, std::vector{0});
+  expect_sent_by(e, e.link(0));
 }
 
 TEST(Rivals, NoRoomForWhoCrossesFailsNothing) {
@@ -189,10 +191,7 @@ TEST(Rivals, NoRoomForWhoCrossesFailsNothing) {
   e.send(kPeer);
   e.accepts_none = true;
   EXPECT_EQ(e.asked_by(kPeer, kThief), nullptr);
-  EXPECT_TRUE(e.completed.empty());
-  e.accepts(e.link(0), kPeerProcess);
-  e.sent();
-  EXPECT_EQ(e.completed, std::vector{0});
+  expect_sent_by(e, e.link(0));
 }
 
 TEST(Rivals, NothingIsLeftWhenAllHasEnded) {

@@ -8,8 +8,8 @@
 //
 //   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
 //   if (d.drop_attempt) make_a_question_of(attempt);                      // see below
-//   if (d.challenge) ask_the_owner_of(peer_address);                      // on_accepted(): it has
-//   spoken d.accept ? accept(stranger) : reject(stranger);
+//   if (d.challenge) ask_the_owner_of(peer_address);                      // it answers
+//   on_accepted() d.accept ? accept(stranger) : reject(stranger);
 //
 //   switch (link.on_refused(now, PeerLink::Refusal::kRejected)) {           // our attempt failed
 //     case kWait: call on_retry() at link.retry_at();  case kFail: fail what waits for the stream;
@@ -27,8 +27,8 @@
 // rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
 // then that is the stream. Whoever was rejected asks again, not before a request of the other side
 // could be here: while both ask, one of them rejects. An attempt of ours that lost to a request
-// goes on as such a question, and so does a question as an attempt if the stream ends: the peer may
-// have accepted it already.
+// goes on as such a question. If the stream ends while a question is open, the question goes on as
+// the attempt: the peer may have accepted it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
