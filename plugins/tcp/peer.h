@@ -196,6 +196,10 @@ class Attempt final : public sdk::Handler {
   bool connecting() const { return socket_ >= 0; }
   int socket() const { return socket_; }
   short awaited() const;  // by poll(): POLLIN or POLLOUT
+  // The answer, if it is here.
+  void look() {
+    if (requested_) on_answer();
+  }
   void become_probe();
   void become_attempt();
 

@@ -149,6 +149,28 @@ TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
   }
 }
 
+// What it accepted is read only when its second process asks.
+TEST(RdmIdentity, ThePeerAcceptsAndIsRestarted) {
+  Node a;
+  Host host(ntohs(a.name.sin_port));
+  fi_addr_t peer = FI_ADDR_NOTAVAIL;
+  must(fi_av_insert(a.av, &host.address(), 1, &peer, 0, nullptr) - 1);
+  const Bytes out = pattern(8, 1);
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, peer, 77, mark(9)));
+  for (int i = 0; i < 100; ++i) a.progress();
+  Stranger second(a.name);
+  for (int i = 0; i < 100; ++i) a.progress();
+  second.say(request(hello(host.port(), 2)));
+  ASSERT_TRUE(host.accept_and_die(1));
+  EXPECT_EQ(answer(second, {&a}), 1);
+  for (int i = 0; i < 3; ++i) {
+    Bytes in(8);
+    must(fi_recv(a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, mark(1)));
+    second.message(8, 8);
+    EXPECT_EQ(result(a, mark(1), {&a}), 0);
+  }
+}
+
 // ---- crowds ----
 
 std::string by_number(int i) {

@@ -42,15 +42,23 @@ inline std::string hello(uint16_t port, uint32_t process) {
   return std::string("\1\0", 2) + big(port) + big(process);
 }
 
+inline std::string connect_message(char type, const std::string &data) {
+  return std::string{3, type} + big(uint16_t(data.size())) + std::string(20, '\0') +
+         little(uint64_t(1)) + data;
+}
+inline std::string request(const std::string &data) {
+  return connect_message(0, data);
+}
+
 class Stranger {
  public:
   // Connects, and asks with this private data.
-  Stranger(const sockaddr_in &to, const std::string &data) {
+  Stranger(const sockaddr_in &to, const std::string &data) : Stranger(to) { say(request(data)); }
+  // Only connects.
+  explicit Stranger(const sockaddr_in &to) {
     fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd_ < 0 || ::connect(fd_, reinterpret_cast<const sockaddr *>(&to), sizeof to) != 0)
       throw std::runtime_error(std::string("connect: ") + strerror(errno));
-    say(std::string("\3\0", 2) + big(uint16_t(data.size())) + std::string(20, '\0') +
-        little(uint64_t(1)) + data);
   }
   ~Stranger() { ::close(fd_); }
   Stranger(const Stranger &) = delete;
@@ -74,6 +82,44 @@ class Stranger {
 
  private:
   int fd_;
+};
+
+// Listens, at a port above another.
+class Host {
+ public:
+  explicit Host(uint16_t above) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (uint16_t port = 65535; port > above; --port) {
+      address_.sin_port = htons(port);
+      if (::bind(fd_, reinterpret_cast<const sockaddr *>(&address_), sizeof address_) == 0 &&
+          ::listen(fd_, 8) == 0)
+        return;
+    }
+    throw std::runtime_error("no port to listen at");
+  }
+  ~Host() { ::close(fd_); }
+  Host(const Host &) = delete;
+  Host &operator=(const Host &) = delete;
+
+  const sockaddr_in &address() const { return address_; }
+  uint16_t port() const { return ntohs(address_.sin_port); }
+  // Accepts the request that is here as this process, and ends.
+  bool accept_and_die(uint32_t process) {
+    const int fd = ::accept(fd_, nullptr, nullptr);
+    char bytes[200];
+    const bool asked = fd >= 0 && ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0;
+    const std::string answer = connect_message(1, hello(port(), process));
+    const bool answered =
+        asked && ::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) == ssize_t(answer.size());
+    ::close(fd);
+    return answered;
+  }
+
+ private:
+  int fd_;
+  sockaddr_in address_{};
 };
 
 // How many descriptors this process may have; more than may be had: so many.

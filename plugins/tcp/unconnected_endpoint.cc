@@ -638,6 +638,12 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     peer->leaving->read_out();
     if (peer->leaving != nullptr) return reject(true);
   }
+  if (peer->attempt != nullptr) {
+    // Who accepted that, and died, had the address before this one.
+    peer->attempt->look();
+    peer = incoming_peer(*remote);
+    if (peer == nullptr) return reject(true);
+  }
   PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
   if (decision.challenge && peer->stream != nullptr) {
     if (peer->stream->is_over()) {

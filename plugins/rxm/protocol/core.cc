@@ -17,6 +17,7 @@ namespace {
 
 // What strangers may make us owe them, as a part of what others may.
 constexpr size_t kStrangersPart = 16;
+constexpr uint64_t kDoubtNs = 100'000'000;      // how long the end of a link may take to get here
 constexpr uint64_t kSilenceNs = 1'000'000'000;  // of a stranger, before it has to make room
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
@@ -280,6 +281,7 @@ void Core::accept_beside(Connection &attempt, Request &request, const ConnectDat
   hand_over(attempt, c);
   c.rival_ = &attempt;
   attempt.rival_ = &c;
+  attempt.crossed_ = true;
   accept(c, request, data);
   if (c.state_ == State::kIdle && c.rival_ != nullptr) inherit(attempt, c);
 }
@@ -362,10 +364,15 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     c.peer_process_ = theirs->process;
     c.level_ = theirs->level;
     c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
+    if (c.rival_ != nullptr && c.crossed_) return doubt(c);
     if (c.rival_ != nullptr) replace(c);
   }
+  establish(c);
+}
+
+void Core::establish(Connection &c) {
   c.state_ = State::kConnected;
-  c.disputed_ = false;
+  c.disputed_ = c.crossed_ = false;
   c.attempts_ = 0;
   ++connected_;
   if (c.agreed_) ++leaving_;
@@ -444,6 +451,15 @@ void Core::ask_owner(Connection &c) {
   rival.rival_ = &c;
   c.rival_ = &rival;
   connect(rival);
+}
+
+// Accepted, but by whom? The owner, while the requester lied; or by one who had the address before
+// the requester, and is dead. Then the link ends.
+void Core::doubt(Connection &attempt) {
+  attempt.accepted_ = true;
+  if (!std::exchange(attempt.contested_, true)) contested_.push_back(&attempt);
+  attempt.contest_at_ = carrier_.now_ns() + kDoubtNs;
+  arm();
 }
 
 // The rival is accepted: it gets the other's place. Of that nothing more will come.
@@ -540,7 +556,12 @@ void Core::on_deadline() {
     if (!std::exchange(c->contested_, false)) continue;
     std::erase(contested_, c);
     note_unused(*c);
-    ask_owner(*c);
+    if (!std::exchange(c->accepted_, false)) {
+      ask_owner(*c);
+    } else {
+      if (c->rival_ != nullptr) replace(*c);
+      establish(*c);
+    }
   }
   arm();
 }
@@ -570,7 +591,11 @@ void Core::drop_link(Connection &c, int err) {
       other->disputed_ = true;
     }
   }
-  c.disputed_ = false;
+  if (std::exchange(c.accepted_, false)) {
+    c.contested_ = false;
+    std::erase(contested_, &c);
+  }
+  c.disputed_ = c.crossed_ = false;
   c.state_ = State::kIdle;
   c.attempts_ = 0;
   note_unused(c);

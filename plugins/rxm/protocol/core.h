@@ -232,6 +232,8 @@ class Connection {
   uint64_t contest_at_ = 0;
   Connection *rival_ = nullptr;  // which asks; the rival's: what it may replace
   bool disputed_ = false;        // was a rival, until what it might have replaced ended
+  // Our request, when the other one came; and it is accepted, until contest_at_ perhaps in vain.
+  bool crossed_ = false, accepted_ = false;
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
 };
 
@@ -363,8 +365,10 @@ class Core {
   void refuse(Request &request, RejectReason reason);
   void wait_for_other(Connection &c);
   void stop_waiting(Connection &c);
+  void establish(Connection &c);
   void contest(Connection &c);
   void ask_owner(Connection &c);
+  void doubt(Connection &attempt);
   void replace(Connection &rival);
   void inherit(Connection &rival, Connection &old);
   void hand_over(Connection &from, Connection &to);  // what is queued, where nothing is

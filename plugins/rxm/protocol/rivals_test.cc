@@ -202,6 +202,7 @@ TEST(Rivals, NothingIsLeftWhenAllHasEnded) {
   e.connected(*thief);
   e.sent();
   e.accepts(e.link(0), kPeerProcess);
+  e.pass(kSecond);
   EXPECT_EQ(thief->owner, nullptr) << "the peer has its place";
   e.closes(e.link(0));
   e.pass(kSecond);
@@ -251,8 +252,44 @@ TEST(Rivals, WhatWaitsForTheNextConnectionIsNotFailed) {
   e.send(kPeer + 1);  // the connection with the peer is asked to part
   e.send(kPeer);
   e.accepts(e.link(0), kPeerProcess);
+  e.pass(kSecond);
   e.sent();
   EXPECT_EQ(e.completed, (std::vector{0, 0}));
+}
+
+// The peer's first process accepted, and has died since; its second one asked before we looked.
+TEST(Rivals, WhoAcceptedAndDiedTakesNobodysPlace) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *second = e.asked_by(kPeer, kPeerProcess + 1);
+  ASSERT_NE(second, nullptr);
+  e.connected(*second);
+  e.sent();
+  e.accepts(e.link(0), kPeerProcess);
+  e.closes(e.link(0));
+  e.pass(kSecond);
+  EXPECT_NE(second->owner, nullptr);
+  e.send(kPeer);
+  e.sent();
+  EXPECT_EQ(e.completed, (std::vector{0, 0}));
+  EXPECT_EQ(e.links(), 2u);
+}
+
+TEST(Rivals, WhoCrossesAndGoesWhileThePeerIsInDoubtLeavesItsPlace) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *thief = e.asked_by(kPeer, kThief);
+  ASSERT_NE(thief, nullptr);
+  e.connected(*thief);
+  e.accepts(e.link(0), kPeerProcess);
+  e.closes(*thief);
+  e.send(kPeer);
+  e.pass(kSecond);
+  e.sent();
+  EXPECT_EQ(e.links(), 2u) << "nobody is asked twice";
+  e.closes(e.link(0));
+  e.pass(kSecond);
+  EXPECT_EQ(e.core().objects(), 0u);
 }
 
 TEST(Rivals, StrangersWithRivalsAreAsManyAsOthers) {

@@ -27,8 +27,9 @@
 // rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
 // then that is the stream. Whoever was rejected asks again, not before a request of the other side
 // could be here: while both ask, one of them rejects. An attempt of ours that lost to a request
-// goes on as such a question. If the stream ends while a question is open, the question goes on as
-// the attempt: the peer may have accepted it already.
+// goes on as such a question; what it was answered before counts first, because who accepted it may
+// have died before the other one asked. If the stream ends while a question is open, the question
+// goes on as the attempt: the peer may have accepted it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
