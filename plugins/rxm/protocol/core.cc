@@ -589,6 +589,10 @@ void Core::drop_link(Connection &c, int err) {
       // It ended by itself. The owner, who was asked, may have accepted that already, and talks.
       inherit(*other, c);
       other->disputed_ = true;
+      if (other->accepted_) {  // nobody is there any more to be in doubt about
+        other->contest_at_ = carrier_.now_ns();
+        arm();
+      }
     }
   }
   if (std::exchange(c.accepted_, false)) {
