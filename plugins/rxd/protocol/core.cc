@@ -93,6 +93,8 @@ Peer *Core::make(const sdk::SockAddr &address, int &err) {
     peer->number = free_slots_.back() + 1;
     free_slots_.pop_back();
     slots_[peer->number - 1] = made.release();
+    // From the beginning: who guesses the number of one that was never asked must not answer.
+    new_question(*peer);
     peer->index = owner_.index_of(address);
     if (peer->index != kNoIndex) {
       set_peer(peer->index, peer);
