@@ -5,12 +5,12 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_eq.h>
 #include <sys/random.h>
-#include <weft/sdk/carrier.h>
 #include <weft/sdk/interfaces.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <string_view>
@@ -96,9 +96,9 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   if (rc != 0)
     return fail(-rc, "the inner endpoint at %s cannot be enabled (its log says why)",
                 local.to_string().c_str());
-  weft_datagram_ops *ops = nullptr;
-  if (fi_open_ops(&ep_->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) == 0)
-    ops->tell_unreachable(ep_);
+  if (fi_open_ops(&ep_->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_), nullptr) != 0)
+    ops_ = nullptr;
+  if (ops_ != nullptr) ops_->tell_unreachable(ep_);
   char name[256];
   size_t length = sizeof name;
   rc = fi_getname(&ep_->fid, name, &length);
@@ -199,6 +199,14 @@ bool Lower::is_local(const sdk::SockAddr &peer) {
 }
 
 // ---- datagrams ----
+
+// Without the operation the provider goes on, and what it says is not read.
+void Lower::name_sources(bool wanted) {
+  if (!names_) return;
+  reads_ = wanted;
+  if (ops_ != nullptr && ops_->size > offsetof(weft_datagram_ops, name_sources))
+    ops_->name_sources(ep_, wanted);
+}
 
 int Lower::send(Path &to, const iovec *iov, size_t count, bool more) {
   if (staged_.present) {
@@ -374,8 +382,9 @@ void Lower::read_completions() {
   fi_addr_t sources[kBatch];
   for (int batch = 0; batch < kBatches; ++batch) {
     const size_t most = std::min(kBatch, posted_);
+    const bool named = reads_;
     const ssize_t n =
-        names_ ? fi_cq_readfrom(cq_, entries, kBatch, sources) : fi_cq_read(cq_, entries, kBatch);
+        named ? fi_cq_readfrom(cq_, entries, kBatch, sources) : fi_cq_read(cq_, entries, kBatch);
     if (n == -FI_EAVAIL) {
       read_failure();
       continue;
@@ -396,7 +405,7 @@ void Lower::read_completions() {
       came_ = true;
       const size_t length = std::min(entries[i].len, room_);
       recent_size_ = std::max(length, recent_size_ - recent_size_ / 16);
-      const Path *from = names_ ? path_of(sources[i]) : nullptr;
+      const Path *from = named ? path_of(sources[i]) : nullptr;
       if (!upper_.core().on_datagram({buffer.bytes, length}, buffer, from))
         free_.push_back(&buffer);
     }

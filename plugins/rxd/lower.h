@@ -14,6 +14,7 @@
 #define WEFT_PLUGINS_RXD_LOWER_H
 
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/inner_wait.h>
 
@@ -63,6 +64,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void close(Path &path) override;
   bool is_local(const sdk::SockAddr &peer) override;
   bool names_sources() const override { return names_; }
+  void name_sources(bool wanted) override;
   int send(Path &to, const iovec *iov, size_t count, bool more) override;
   void flush() override;
   size_t max_datagram() const override { return size_; }
@@ -114,11 +116,13 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;
   bool names_ = false;   // the provider says where datagrams come from
+  bool reads_ = false;   // and is asked for it
   bool prompt_ = false;  // memory is free when a call without FI_MORE has returned
   fid_cq *cq_ = nullptr;
   sdk::InnerWait cq_wait_;
   fid_av *av_ = nullptr;
   fid_ep *ep_ = nullptr;
+  weft_datagram_ops *ops_ = nullptr;  // null: the provider has none
   // The last datagram that came with `more` waits here for the next one, or for flush(): the call
   // that makes the provider send all of them is then one that sends.
   Staged staged_;

@@ -415,11 +415,18 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (flags != 0) return -FI_EBADFLAGS;
   if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
   static const weft_datagram_ops datagram = {.size = sizeof(weft_datagram_ops),
-                                             .tell_unreachable = [](struct fid_ep *ep) {
-                                               Endpoint &self = *Endpoint::from(ep);
-                                               sdk::Guard guard(self.lock());
-                                               return self.tell_unreachable();
-                                             }};
+                                             .tell_unreachable =
+                                                 [](struct fid_ep *ep) {
+                                                   Endpoint &self = *Endpoint::from(ep);
+                                                   sdk::Guard guard(self.lock());
+                                                   return self.tell_unreachable();
+                                                 },
+                                             .name_sources =
+                                                 [](struct fid_ep *ep, int named) {
+                                                   Endpoint &self = *Endpoint::from(ep);
+                                                   sdk::Guard guard(self.lock());
+                                                   return self.name_sources(named != 0);
+                                                 }};
   *ops = const_cast<weft_datagram_ops *>(&datagram);
   return 0;
 }
@@ -432,6 +439,15 @@ int Endpoint::tell_unreachable() {
     return -done.error().code;
   }
   outlet_.expect_errors();
+  return 0;
+}
+
+int Endpoint::name_sources(bool named) {
+  if (!(caps() & FI_SOURCE) || caps() & FI_SOURCE_ERR) return -FI_EOPNOTSUPP;
+  names_sources_ = named;
+  inlet_.name_sources(named);
+  for (Group *group : groups_)
+    if (group != nullptr && group->inlet() != nullptr) group->inlet()->name_sources(named);
   return 0;
 }
 

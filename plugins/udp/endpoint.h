@@ -94,7 +94,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &domain() { return udp_domain_; }
   sdk::RecvQueue &posted() { return queue_; }
   InletSink &sink() { return *this; }
-  bool names_sources() const { return (caps() & (FI_SOURCE | FI_SOURCE_ERR)) != 0; }
+  bool names_sources() const {
+    return names_sources_ && (caps() & (FI_SOURCE | FI_SOURCE_ERR)) != 0;
+  }
   void forget(Group &group);
 
  private:
@@ -113,6 +115,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void finish_batch();
   void update_output();
   int tell_unreachable();
+  int name_sources(bool named);
   void explain_failure(const sdk::SockAddr &to, int error);
 
   // ---- ReceiverSink: nothing is ever saved ----
@@ -152,6 +155,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free
   bool explained_broadcast_ = false;
   bool tells_unreachable_ = false;
+  bool names_sources_ = true;  // nobody has said that it is not needed
   // The sender of the last datagram, who often sends the next one too.
   sdk::SockAddr last_source_;
   uint32_t last_index_ = sdk::Av::kNone;

@@ -151,6 +151,10 @@ void Inlet::adapt(size_t asked, ssize_t got) {
   expect_ = size_t(got) == asked ? std::min(2 * asked, most) : std::max<size_t>(size_t(got), 1);
 }
 
+uint32_t Inlet::index_of(const sdk::SockAddr &source) {
+  return names_ ? sink_.index_of(source) : sdk::Av::kNone;
+}
+
 void *Inlet::name_buffer(size_t i) {
   return const_cast<sockaddr *>(scratch_.sources[i].c());
 }
@@ -185,7 +189,7 @@ void Inlet::read_one() {
   adapt(1, 1);
   const sdk::SockAddr &source = scratch_.sources[0];
   const auto length = size_t(n);
-  deliver(std::min(length, r.length), length, names_ ? sink_.index_of(source) : 0, source);
+  deliver(std::min(length, r.length), length, index_of(source), source);
 }
 
 void Inlet::read_many() {
@@ -226,7 +230,7 @@ void Inlet::read_many() {
     const size_t length = m.msg_len;
     if (m.msg_hdr.msg_controllen == 0 && !holds) {
       const size_t room = queue_.front()->length;
-      deliver(std::min(length, room), length, names_ ? sink_.index_of(source) : 0, source);
+      deliver(std::min(length, room), length, index_of(source), source);
       continue;
     }
     const size_t segment = segment_of(m.msg_hdr, length);
@@ -237,7 +241,7 @@ void Inlet::read_many() {
       stats_.add(Stat::kCoalesced);
     }
     if (!holds && segment >= length && length <= queue_.front()->length) {
-      deliver(length, length, names_ ? sink_.index_of(source) : 0, source);
+      deliver(length, length, index_of(source), source);
       continue;
     }
     // From here on no receive is given out until all that lies in them has been saved.
@@ -306,11 +310,11 @@ void Inlet::read_joined() {
   }
   if (!joined_) adapt(1, 1);
   if (segment >= length && length <= room) {
-    deliver(length, length, names_ ? sink_.index_of(source) : 0, source);
+    deliver(length, length, index_of(source), source);
     return;
   }
   if (segment == segment_ && slices != 0) {
-    const uint32_t index = names_ ? sink_.index_of(source) : 0;
+    const uint32_t index = index_of(source);
     size_t at = 0;
     for (; slices != 0 && at < length; --slices) {
       const size_t piece = std::min(segment, length - at);
@@ -358,7 +362,7 @@ void Inlet::hold(const iovec *iov, size_t count, size_t skip, size_t length, siz
     Held &held = held_.emplace_back();
     held.bytes.resize(length);
     held.segment = segment;
-    held.source = source;
+    if (names_) held.source = source;
     held.is_empty_datagram = length == 0;
   } catch (const std::bad_alloc &) {
     // Datagrams may be lost; those of this message are.
@@ -373,7 +377,7 @@ void Inlet::hold(const iovec *iov, size_t count, size_t skip, size_t length, siz
 void Inlet::deliver_held() {
   while (!held_.empty()) {
     Held &held = held_.front();
-    const uint32_t index = names_ ? sink_.index_of(held.source) : 0;
+    const uint32_t index = index_of(held.source);
     while (held.at < held.bytes.size() || held.is_empty_datagram) {
       sdk::PostedRecv *const r = queue_.front();
       if (r == nullptr) return;

@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/av.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/recv_queue.h>
 
@@ -84,6 +85,8 @@ class Inlet final : public sdk::Handler {
 
   // With the engine's lock held, all of these.
   void open(UniqueFd fd, bool names_sources);
+  // Sources are read from now on, or not: then the index is Av::kNone.
+  void name_sources(bool named) { names_ = named; }
   void listen();  // from now on it is read
   void close();
   int fd() const { return fd_.get(); }
@@ -127,6 +130,7 @@ class Inlet final : public sdk::Handler {
   void hold(const iovec *iov, size_t count, size_t skip, size_t length, size_t segment,
             const sdk::SockAddr &source);
   void deliver_held();
+  uint32_t index_of(const sdk::SockAddr &source);
   void *name_buffer(size_t i);
 
   InletSink &sink_;

@@ -99,10 +99,12 @@ class InletTest : public ::testing::Test, public InletSink {
   }
 
   // ---- InletSink ----
-  uint32_t index_of(const sdk::SockAddr &) override { return 7; }
+  uint32_t index_of(const sdk::SockAddr &source) override {
+    return source.family() == AF_UNSPEC ? sdk::Av::kNone : 7;
+  }
   void on_received(sdk::PostedRecv &r, size_t placed, size_t length, uint32_t index,
                    const sdk::SockAddr &source) override {
-    EXPECT_EQ(index, 7u);
+    EXPECT_EQ(index, index_);
     received_.push_back({static_cast<Buffer *>(r.context), placed, length, source});
     queue_.release(&r);
   }
@@ -125,6 +127,7 @@ class InletTest : public ::testing::Test, public InletSink {
   std::deque<Received> received_;
   std::vector<Buffer *> buffers_;
   int writable_ = 0;
+  uint32_t index_ = 7;  // of all that comes
 };
 
 // That nobody has a port: which, and what the datagram began with. What comes from others is not
@@ -281,6 +284,29 @@ TEST_F(InletTest, KeepsWhatFindsNoReceive) {
   progress();
   expect_cut(run, 800);
   expect(pattern(5, 5));
+}
+
+// What was read without its source has none later either, least of all that of somebody else.
+TEST_F(InletTest, NamesSourcesWhileItIsAsked) {
+  make_it_join(800);
+  const Bytes run = pattern(800 * 10, 9);
+  inlet_.name_sources(false);
+  index_ = sdk::Av::kNone;
+  const auto come = [&](size_t count) {
+    progress();
+    EXPECT_EQ(received_.size(), count);
+    received_.clear();
+  };
+  post_many(3, 1000);
+  peer_.send_cut(name_, run, 800);
+  come(3);
+  inlet_.name_sources(true);
+  post_many(7, 1000);
+  come(7);
+  index_ = 7;
+  post_many(1, 1000);
+  peer_.send(name_, pattern(5, 5));
+  come(1);
 }
 
 TEST_F(InletTest, CutsIntoReceivesThatAreTooShort) {

@@ -38,8 +38,10 @@ class Carrier {
   virtual void close(Path &path) = 0;
   // Whether the address is of this host: what goes there is not damaged on its way.
   virtual bool is_local(const sdk::SockAddr &peer) = 0;
-  // Whether Core::on_datagram() is told where each datagram comes from.
+  // Whether Core::on_datagram() can be told where datagrams come from. It is told so for those that
+  // are read after name_sources(true), which comes first of all, until name_sources(false).
   virtual bool names_sources() const = 0;
+  virtual void name_sources(bool wanted) = 0;
 
   // ---- datagrams ----
   // Sends the pieces as one datagram. 0: taken; -FI_EAGAIN: nothing was taken, Core::poll() tries

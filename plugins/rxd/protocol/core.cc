@@ -45,6 +45,7 @@ Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
   carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
   carrier_.random({reinterpret_cast<uint8_t *>(&veil_), sizeof veil_});
   carrier_.random(secret_);
+  carrier_.name_sources(false);
   if (has_key()) handshake_key_ = wire::handshake_key(settings_.auth_key);
 }
 
@@ -465,6 +466,7 @@ void Core::end_conversation(Peer &peer) {
   peer.doubt = false;
   peer.deadline = 0;
   peer.ask_at = 0;
+  update_sources(peer);
   // Operations that come from now on queue up behind those that are given back.
   Conversation::Queue unsent;
   if (over != nullptr) over->end(peer.err, peer.requeue ? &unsent : nullptr);
@@ -540,6 +542,7 @@ void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> data
   peer.state = State::kIdle;
   peer.cookie = 0;
   peer.ask_at = 0;
+  update_sources(peer);
   fail_waiting(peer, FI_ECONNREFUSED);
   free_if_unused(peer);
 }

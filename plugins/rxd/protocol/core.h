@@ -83,8 +83,9 @@ struct Peer {
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
-  bool proven = false;  // of stock: it has answered our question, or used our number
-  bool roams = false;   // of stock: it has answered our question from another address than its own
+  bool by_source = false;  // counts in Core::by_source_
+  bool proven = false;     // of stock: it has answered our question, or used our number
+  bool roams = false;  // of stock: it has answered our question from another address than its own
   bool has_token = false;
   int err = 0;
   uint64_t asked_at = 0;    // the first RTS
@@ -159,7 +160,8 @@ class Core {
   const sdk::SockAddr *address_of(uint32_t source) const;
 
   // ---- from the carrier ----
-  // True: the buffer is kept. `from`: the open path to who sent it; null: there is none.
+  // True: the buffer is kept. `from`: the open path to who sent it; null: there is none, or its
+  // source was not read.
   bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
   // The network says that nobody receives at the address of a datagram that began with `datagram`.
   // Whoever may have forged that does not know the question in our RTS.
@@ -235,6 +237,7 @@ class Core {
     if (!peer.doubt) return;
     peer.doubt = false;
     peer.ask_at = 0;
+    update_sources(peer);
   }
 
   // The index in our RTS to it, which comes back in CTS and challenge. Its upper half is a number
@@ -315,8 +318,9 @@ class Core {
   // Whether stock's packet may be of the peer: it has no secret, so whoever has another address is
   // somebody else.
   bool is_of(const Peer &peer, const Path *from) const {
-    return peer.roams || from == peer.path || !carrier_.names_sources();
+    return peer.roams || from == peer.path || by_source_ == 0 || !carrier_.names_sources();
   }
+  void update_sources(Peer &peer);
   void on_other_source(Peer &peer, const Path *from);
   void answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
                              uint64_t index);
@@ -349,6 +353,8 @@ class Core {
   std::deque<uint32_t> unproven_;               // numbers of stock peers, the oldest first
   Peer *oldest_ = nullptr, *newest_ = nullptr;  // of those without an index
   size_t unnamed_ = 0;
+  size_t by_source_ =
+      0;  // peers whose answers may be stock's: sources are read while there are some
   std::vector<uint32_t> free_slots_;
   std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
   std::vector<std::unique_ptr<Chunk>> by_index_;

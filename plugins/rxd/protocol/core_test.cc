@@ -140,6 +140,7 @@ class End final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
   bool names_sources() const override { return false; }
+  void name_sources(bool) override {}
   int send(Path &to, const iovec *iov, size_t count, bool) override {
     if (wire_.tail - wire_.head == wire_.ring.size()) return -FI_EAGAIN;
     Buffer &b = wire_.ring[wire_.tail++ % wire_.ring.size()];

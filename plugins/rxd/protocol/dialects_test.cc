@@ -288,6 +288,54 @@ TEST(Dialects, StrangersWhoGuessTheNumber) {
   }
 }
 
+// To read where datagrams come from has its price: weft peers among themselves do not pay it.
+TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.weather.loss = unsigned(world.some(100));
+    Settings settings = patient_with_stock();
+    settings.peer_timeout_ns = 3 * kSecond;
+    Node &a = world.add(0, settings);
+    EXPECT_FALSE(a.names());
+    Node &b = world.add(1, patient_with_stock());
+    a.post(100, true);
+    b.post(100, true);
+    a.send(1, 100, {.delivery = true});
+    EXPECT_TRUE(a.names()) << "stock may be there";
+    EXPECT_FALSE(b.names());
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    b.send(0, 100, {.delivery = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    EXPECT_FALSE(a.names());
+    EXPECT_FALSE(b.names());
+    // Somebody who is not there.
+    a.send(9, 100, {.transmit = true});
+    EXPECT_TRUE(a.names());
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 60 * kSecond));
+    EXPECT_NE(world.operations.back().err, 0);
+    EXPECT_FALSE(a.names());
+    // A stock process takes the address of the weft one, and is followed by a weft one.
+    world.kill(1);
+    {
+      StockPeer stock(world, 1);
+      a.post(100, true);
+      stock.begin();
+      ASSERT_TRUE(world.run_until([&] { return a.received.size() == 2; }, 5 * kSecond));
+      EXPECT_TRUE(a.names());
+    }
+    Node &c = world.add(1, patient_with_stock());
+    a.post(100, true);
+    c.send(0, 100, {.delivery = true});
+    ASSERT_TRUE(world.run_until([&] { return a.received.size() == 3; }, 5 * kSecond));
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
+    world.run(kSecond);
+    EXPECT_FALSE(a.names());
+    EXPECT_FALSE(c.names());
+    if (HasFailure()) return;
+  }
+}
+
 // A host with several addresses may answer from another one than it is reached at. Only the peer
 // can answer our question, so it is the peer.
 TEST(Dialects, AStockPeerWithAnotherSource) {

@@ -181,6 +181,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
   bool names_sources() const override { return false; }
+  void name_sources(bool) override {}
   int send(Path &, const iovec *iov, size_t count, bool) override {
     if (full) return -FI_EAGAIN;
     last_.clear();

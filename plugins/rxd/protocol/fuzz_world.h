@@ -238,6 +238,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
   bool names_sources() const override { return true; }
+  void name_sources(bool wanted) override { named_ = wanted; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
     if (full) {
       refused_at_ = world_.now;
@@ -375,6 +376,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   size_t paths_ = 0;
   int idle_ = 0;
   bool woken_ = false;
+  bool named_ = true;        // the core wants to know sources
   uint64_t refused_at_ = 0;  // by the network
 };
 
@@ -616,6 +618,7 @@ inline void Node::progress() {
   woken_ = false;
   core_->set_full(cq_->full());
   const bool came = !inbox_.empty();
+  const bool named = named_;  // all of this was read at once
   while (!inbox_.empty()) {
     auto buffer = std::make_unique<Buffer>();
     const uint16_t from = inbox_.front().first;
@@ -623,7 +626,7 @@ inline void Node::progress() {
     inbox_.pop_front();
     Buffer *b = buffer.get();
     buffers_[b] = std::move(buffer);
-    if (!core_->on_datagram(b->bytes, *b, path_to(from))) buffers_.erase(b);
+    if (!core_->on_datagram(b->bytes, *b, named ? path_to(from) : nullptr)) buffers_.erase(b);
     settle();
   }
   if (!came) core_->on_idle();

@@ -128,9 +128,20 @@ void Core::send_accept(Peer &peer, uint64_t index) {
   send_handshake(*peer.path, bytes, writer.size(), has_key());
 }
 
+// Only stock's packets are told apart by where they come from, and to read that has its price. So
+// sources are read before stock is asked, and as long as it may talk.
+void Core::update_sources(Peer &peer) {
+  const bool wanted = peer.state == State::kAsking || peer.state == State::kConnecting ||
+                      peer.doubt || (peer.conversation != nullptr && peer.weft == nullptr);
+  if (wanted == peer.by_source) return;
+  peer.by_source = wanted;
+  if (wanted ? by_source_++ == 0 : --by_source_ == 0) carrier_.name_sources(wanted);
+}
+
 void Core::ask(Peer &peer) {
   const uint64_t now = carrier_.now_ns();
   peer.state = State::kAsking;
+  update_sources(peer);
   peer.has_token = false;
   peer.attempts = 0;
   peer.asked_at = now;
@@ -147,6 +158,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
     if (peer.state == State::kTalking) return;  // the conversation has its own patience
     peer.state = State::kIdle;
     peer.cookie = 0;
+    update_sources(peer);
     if (has_key()) {
       owner_.warn("a peer does not answer: it may be down, or have another auth_key");
       fail_waiting(peer, FI_EACCES);
@@ -168,6 +180,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
 void Core::doubt(Peer &peer) {
   if (peer.doubt || peer.state != State::kTalking) return;
   peer.doubt = true;
+  update_sources(peer);
   new_question(peer);
   peer.has_token = false;
   peer.attempts = 0;
@@ -187,6 +200,7 @@ void Core::converse(Peer &peer, std::unique_ptr<Conversation> conversation,
   peer.settled_at = carrier_.now_ns();
   peer.conversation = std::move(conversation);
   peer.weft = weft;
+  update_sources(peer);
 }
 
 void Core::start_waiting(Peer &peer) {

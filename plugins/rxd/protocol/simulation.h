@@ -204,6 +204,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
 
   Core &core() { return *core_; }
+  bool names() const { return named_; }  // the core wants to know sources
   size_t number() const { return number_; }
   uint32_t life() const { return life_; }
   size_t warnings = 0;
@@ -350,6 +351,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     core_->set_full(full);
     if (std::exchange(overdue_, false)) core_->on_deadline();
     const bool came = !inbox_.empty();
+    const bool named = named_;  // all of this was read at once
     while (!inbox_.empty()) {
       auto buffer = std::make_unique<Buffer>();
       const size_t from = inbox_.front().first;
@@ -357,7 +359,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
       inbox_.pop_front();
       Buffer *b = buffer.get();
       buffers_[b] = std::move(buffer);
-      if (!core_->on_datagram(b->bytes, *b, path_to(from))) release(*b);
+      if (!core_->on_datagram(b->bytes, *b, named ? path_to(from) : nullptr)) release(*b);
     }
     // A read that found nothing is one that comes later, if it comes.
     if (!came) core_->on_idle();
@@ -382,6 +384,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   bool is_local(const sdk::SockAddr &) override { return false; }
   bool names_sources() const override { return true; }
+  void name_sources(bool wanted) override { named_ = wanted; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
     if (world_.chance(world_.eagain)) {
       if (!std::exchange(retries_, true))
@@ -582,6 +585,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   size_t paths_ = 0;
   int idle_ = 0;  // times that progress found nothing
   bool woken_ = false, retries_ = false;
+  bool named_ = true;
   bool overdue_ = false;  // a deadline has passed while it made no progress
 };
 

@@ -262,6 +262,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
   }
   bool is_local(const sdk::SockAddr &) override { return true; }
   bool names_sources() const override { return false; }
+  void name_sources(bool) override {}
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
     if (net_.chance(net_.eagain)) {
       net_.after(50 * kUs, [this, alive = alive_] {

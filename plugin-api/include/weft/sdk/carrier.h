@@ -40,6 +40,11 @@ typedef struct weft_datagram_ops {
   // port), src_addr the destination, err_data as many bytes of the datagram as came back. What
   // says so may be forged: believe it if the bytes are such as only the way to the peer has seen.
   int (*tell_unreachable)(struct fid_ep *ep);
+  // An endpoint with FI_SOURCE reads where each datagram comes from, which has its price. With
+  // `named` 0 it does not any more, until the next call: fi_cq_readfrom says FI_ADDR_NOTAVAIL for
+  // what it reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR.
+  // Providers of before do not have it: `size` says so.
+  int (*name_sources)(struct fid_ep *ep, int named);
 } weft_datagram_ops;
 
 #endif
