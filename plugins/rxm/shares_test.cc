@@ -82,6 +82,7 @@ class Claimant {
     Info hints = make_hints(FI_MSG);
     hints->ep_attr->type = FI_EP_MSG;
     hints->addr_format = FI_SOCKADDR_IN;
+    std::free(hints->fabric_attr->prov_name);
     hints->fabric_attr->prov_name = strdup("tcp");
     Info info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get(), FI_VERSION(2, 0));
     must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));

@@ -51,11 +51,11 @@ TEST_F(RdmAlias, InheritsTheFlagsOfTheOtherSide) {
 
 // One endpoint, two completion modes.
 TEST_F(RdmAlias, ReportsByItsOwnFlags) {
+  std::vector<uint8_t> in(4), in2(4), out = pattern(4, 1), out2 = pattern(4, 2);
   Net net(2, selective());
   Handle<fid_ep> loud, loud_receiver;
   must(fi_ep_alias(net[0].ep, loud.out(), FI_TRANSMIT | FI_COMPLETION));
   must(fi_ep_alias(net[1].ep, loud_receiver.out(), FI_RECV | FI_COMPLETION));
-  std::vector<uint8_t> in(4), in2(4), out = pattern(4, 1), out2 = pattern(4, 2);
   must(fi_recv(net[1].ep, in.data(), 4, nullptr, FI_ADDR_UNSPEC, &in));
   must(fi_recv(loud_receiver, in2.data(), 4, nullptr, FI_ADDR_UNSPEC, &in2));
   net.post([&] { return fi_send(net[0].ep, out.data(), 4, nullptr, net.at(0, 1), &out); });
@@ -69,6 +69,8 @@ TEST_F(RdmAlias, ReportsByItsOwnFlags) {
 TEST_F(RdmAlias, IsTheSameEndpoint) {
   Options options;
   options.caps = FI_MSG | FI_TAGGED | FI_RMA;
+  std::vector<uint8_t> in(50000), out = pattern(50000, 1);
+  std::vector<uint8_t> memory(100);
   Net net(2, options);
   Handle<fid_ep> alias;
   must(fi_ep_alias(net[1].ep, alias.out(), FI_RECV));
@@ -80,7 +82,6 @@ TEST_F(RdmAlias, IsTheSameEndpoint) {
   EXPECT_EQ(alias->fid.fclass, size_t(FI_CLASS_EP));
   EXPECT_EQ(alias->fid.context, net[1].ep->fid.context);
   const ssize_t left = receives_left(alias);
-  std::vector<uint8_t> in(50000), out = pattern(50000, 1);
   must(fi_trecv(alias, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
   EXPECT_EQ(receives_left(net[1].ep), left - 1) << "one queue of receives";
   must(fi_cancel(net[1].ep.fid(), &in));
@@ -91,7 +92,6 @@ TEST_F(RdmAlias, IsTheSameEndpoint) {
   EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
   EXPECT_EQ(in, out);
   net.wait(net[0].tx_cq);
-  std::vector<uint8_t> memory(100);
   fid_mr *mr = net[0].expose(memory.data(), memory.size(), FI_REMOTE_WRITE, 5);
   net.post([&] {
     return fi_write(alias, out.data(), memory.size(), nullptr, net.at(1, 0),

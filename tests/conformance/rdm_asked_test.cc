@@ -61,9 +61,9 @@ TEST(Asked, AQueueOfReceivesHoldsWhatItSays) {
   ASSERT_GE(size, 8192u);
   Options options;
   options.rx_size = size;
+  std::vector<uint32_t> in(size);
   Net net(2, options);
   ASSERT_GE(net[1].info->rx_attr->size, size);
-  std::vector<uint32_t> in(size);
   for (uint32_t &word : in)
     ASSERT_EQ(fi_recv(net[1].ep, &word, sizeof word, nullptr, FI_ADDR_UNSPEC, &word), 0)
         << &word - in.data();

@@ -75,11 +75,11 @@ TEST_P(RdmAv, ATableNumbersItsEntriesFromZero) {
 TEST_P(RdmAv, ATableNeedsNoArrayOfNames) {
   AV_NEEDED();
   if (GetParam() != FI_AV_TABLE) GTEST_SKIP() << "of tables only";
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(1, options());
   Node other(options());
   const std::string address = other.name();
   ASSERT_EQ(fi_av_insert(net[0].av, address.data(), 1, nullptr, 0, nullptr), 1);
-  std::vector<uint8_t> out = pattern(64, 1), in(64);
   must(fi_recv(other.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] {
     other.progress();
@@ -92,6 +92,7 @@ TEST_P(RdmAv, ATableNeedsNoArrayOfNames) {
 
 TEST_P(RdmAv, InsertsvcResolvesNames) {
   AV_NEEDED();
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(2, options());
   const std::string address = net[1].name();
   sockaddr_in parsed;
@@ -100,7 +101,6 @@ TEST_P(RdmAv, InsertsvcResolvesNames) {
   ASSERT_EQ(fi_av_insertsvc(net[0].av, "127.0.0.1", std::to_string(ntohs(parsed.sin_port)).c_str(),
                             &name, 0, nullptr),
             1);
-  std::vector<uint8_t> out = pattern(64, 1), in(64);
   must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
@@ -168,9 +168,9 @@ TEST_P(RdmAv, TheSourceOfAStrangerIsNotAvailable) {
   Options wanted = options();
   wanted.caps |= FI_SOURCE;
   Node target(wanted);
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(1, wanted);
   const fi_addr_t to = net[0].insert(target.name());
-  std::vector<uint8_t> out = pattern(64, 1), in(64);
   must(fi_recv(target.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] {
     target.progress();
@@ -191,9 +191,9 @@ TEST_P(RdmAv, TheAddressOfAStrangerComesWithTheError) {
   Options wanted = options();
   wanted.caps |= FI_SOURCE | FI_SOURCE_ERR;
   Node target(wanted);
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(1, wanted);
   const fi_addr_t to = net[0].insert(target.name());
-  std::vector<uint8_t> out = pattern(64, 1), in(64);
   must(fi_recv(target.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] {
     target.progress();
@@ -218,10 +218,10 @@ TEST_P(RdmAv, TheAddressOfAStrangerComesWithTheError) {
 // The one who was inserted a thousand times over is still one peer per name.
 TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   AV_NEEDED();
-  Net net(4, options());
   std::string addresses;
-  for (uint16_t port = 1; port <= 2000; ++port) addresses += loopback(port);
   std::vector<fi_addr_t> names(2000);
+  Net net(4, options());
+  for (uint16_t port = 1; port <= 2000; ++port) addresses += loopback(port);
   EXPECT_EQ(fi_av_insert(net[0].av, addresses.data(), 2000, names.data(), 0, nullptr), 2000);
   for (size_t to : {1, 2, 3}) net.exchange(0, to);
   EXPECT_EQ(fi_av_remove(net[0].av, names.data(), 2000, 0), 0);
@@ -231,14 +231,14 @@ TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
 TEST_P(RdmAv, NobodyThereIsAnError) {
   AV_NEEDED();
   covers("errors of dead peers");
-  Net net(2, options());
   std::string gone;
+  std::vector<uint8_t> out(64);
+  Net net(2, options());
   {
     Node brief(options());
     gone = brief.name();
   }
   const fi_addr_t name = net[0].insert(gone);
-  std::vector<uint8_t> out(64);
   // Either the call says so, or the completion does.
   const ssize_t rc =
       net.attempt([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });

@@ -32,10 +32,10 @@ TEST_P(RdmCqFormat, EntriesHaveTheSizeOfTheirFormat) {
   covers(fi_tostr(&GetParam(), FI_TYPE_CQ_FORMAT));
   Options options;
   options.rx_cq.format = GetParam();
+  std::vector<uint8_t> out = pattern(50, 1);
   Net net(2, options);
   constexpr size_t kCount = 5;
   std::vector<std::vector<uint8_t>> in(kCount, std::vector<uint8_t>(100));
-  std::vector<uint8_t> out = pattern(50, 1);
   for (size_t i = 0; i < kCount; ++i) trecv(net[1], in[i], i);
   for (size_t i = 0; i < kCount; ++i) {
     net.post([&] {
@@ -76,8 +76,8 @@ TEST(RdmCompletion, ASelectiveQueueTellsOnlyWhatAsks) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
   options.tx_cq_flags = options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
-  Net net(2, options);
   std::vector<uint8_t> out = pattern(100, 1), in(100);
+  Net net(2, options);
   for (bool ask : {false, true, false}) {
     const iovec to{in.data(), in.size()}, from{out.data(), out.size()};
     fi_msg_tagged receive{};
@@ -108,8 +108,8 @@ TEST(RdmCompletion, ASelectiveQueueTellsEveryError) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
   options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
-  Net net(2, options);
   std::vector<uint8_t> out = pattern(100, 1), in(10);
+  Net net(2, options);
   const iovec to{in.data(), in.size()};
   fi_msg_tagged receive{};
   receive.msg_iov = &to;
@@ -130,8 +130,8 @@ TEST(RdmCompletion, OpFlagsAskForAll) {
   Options options;
   options.tx_cq_flags = FI_SELECTIVE_COMPLETION;
   options.tx_op_flags = FI_COMPLETION;
-  Net net(2, options);
   std::vector<uint8_t> out = pattern(100, 1), in(100);
+  Net net(2, options);
   trecv(net[1], in);
   net.post([&] { return tsend(net, out); });
   EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);

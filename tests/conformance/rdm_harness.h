@@ -3,6 +3,7 @@
 // usual for this kind. Where fi_getinfo does not offer the stack, every test of the program is
 // skipped, unless WEFT_TEST_REQUIRED is set: then it fails.
 //
+//   std::vector<uint8_t> out(100);                       // what is sent may be read until fi_close
 //   Net net(2);                                          // two applications, default options
 //   net.exchange(0, 1);                                  // a tagged message
 #ifndef WEFT_TESTS_CONFORMANCE_RDM_HARNESS_H

@@ -134,9 +134,9 @@ TEST(RdmLife, ARegionKeepsItsDomainBusy) {
 // fi_endpoint.3: outstanding operations are discarded without a completion.
 TEST(RdmLife, CloseDiscardsWhatIsOutstanding) {
   covers("life cycle");
+  std::vector<std::vector<uint8_t>> in(20, std::vector<uint8_t>(200000)), out = in;
   Net net(2);
   net.exchange(0, 1);
-  std::vector<std::vector<uint8_t>> in(20, std::vector<uint8_t>(200000)), out = in;
   for (size_t i = 0; i < 20; ++i) {
     must(fi_trecv(net[0].ep, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in[i]));
     net.post([&] {

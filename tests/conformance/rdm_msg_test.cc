@@ -55,9 +55,9 @@ TEST(RdmMsg, RecvvAndRecvmsgScatter) {
 
 TEST(RdmMsg, MoreVectorsThanTheLimitAreRefused) {
   RDM_NEEDS(FI_MSG);
+  std::vector<uint8_t> bytes(64);
   Net net;
   net.exchange(0, 1);  // so that no refusal stands for a connection that is still being made
-  std::vector<uint8_t> bytes(64);
   auto iov = cut(bytes, net[0].info->tx_attr->iov_limit + 1);
   EXPECT_LT(fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), nullptr), 0);
   iov = cut(bytes, net[0].info->rx_attr->iov_limit + 1);
@@ -108,8 +108,8 @@ TEST(RdmMsg, LargeUnexpectedMessagesWaitInOrder) {
   RDM_NEEDS(FI_MSG);
   Options options;
   options.order = FI_ORDER_SAS;
-  Net net(2, options);
   std::vector<std::vector<uint8_t>> out;
+  Net net(2, options);
   const size_t sizes[] = {10, 300000, 17000, 0, 140000, 5000, 1 << 20, 64};
   for (size_t i = 0; i < 24; ++i) out.push_back(pattern(sizes[i % std::size(sizes)], unsigned(i)));
   for (auto &bytes : out) net.post([&] { return kSend.send(net, bytes); });
@@ -173,8 +173,8 @@ TEST(RdmMsg, AnEndpointSendsToItself) {
 
 TEST(RdmMsg, MessagesAndTaggedMessagesDoNotMix) {
   RDM_NEEDS(FI_MSG | FI_TAGGED);
-  Net net;
   std::vector<uint8_t> plain(64), tagged(64), out = pattern(64, 1), out2 = pattern(64, 2);
+  Net net;
   must(fi_recv(net[1].ep, plain.data(), 64, nullptr, FI_ADDR_UNSPEC, &plain));
   must(fi_trecv(net[1].ep, tagged.data(), 64, nullptr, FI_ADDR_UNSPEC, 0, ~0ull, &tagged));
   net.post([&] { return fi_tsend(net[0].ep, out.data(), 64, nullptr, net.at(0, 1), 0, &out); });

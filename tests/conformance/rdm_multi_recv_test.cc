@@ -64,8 +64,8 @@ TEST_F(RdmMultiRecv, MessagesFillABufferUntilTooLittleIsLeft) {
 
 TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
-  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 100); });
   std::vector<std::vector<uint8_t>> buffers(4, std::vector<uint8_t>(1000));
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 100); });
   for (auto &buffer : buffers) post_multi(net[1].ep, buffer);
   size_t released = 0, messages = 0;
   for (unsigned i = 0; i < 40; ++i) {
@@ -93,13 +93,13 @@ TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
 
 TEST_F(RdmMultiRecv, UnexpectedMessagesGoIntoOneBuffer) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
-  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
   std::vector<std::vector<uint8_t>> out;
+  std::vector<uint8_t> buffer(1 << 16);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
   for (unsigned i = 0; i < 20; ++i) out.push_back(pattern(60, i));
   for (auto &bytes : out)
     net.post([&] { return fi_inject(net[0].ep, bytes.data(), bytes.size(), net.at(0, 1)); });
   net.settle();
-  std::vector<uint8_t> buffer(1 << 16);
   post_multi(net[1].ep, buffer);
   for (unsigned i = 0; i < 20; ++i) {
     const Completion got = net.wait(net[1].rx_cq);
@@ -116,8 +116,9 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
   constexpr size_t kQueue = 32, kMessages = 20000, kSlack = 512;  // what was read at once
   Options options = with_multi_recv();
   options.rx_cq.size = kQueue;
-  Net net(2, options);
   std::vector<uint8_t> buffer(1 << 20);
+  std::vector<fi_cq_tagged_entry> entries(kMessages);
+  Net net(2, options);
   post_multi(net[1].ep, buffer);
   size_t sent = 0, received = 0;
   for (int quiet = 0; quiet < 500 && sent < kMessages; ++quiet) {
@@ -128,7 +129,6 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
     // Progress, without a look at the queue.
     for (size_t i : {0, 1}) fi_cq_read(net[i].tx_cq, nullptr, 0);
   }
-  std::vector<fi_cq_tagged_entry> entries(kMessages);
   const ssize_t n = fi_cq_read(net[1].rx_cq, entries.data(), entries.size());
   ASSERT_GT(n, 0);
   EXPECT_LE(size_t(n), kQueue + kSlack);
@@ -142,8 +142,8 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
 
 TEST_F(RdmMultiRecv, CancelGivesTheBufferBack) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
-  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
   std::vector<uint8_t> buffer(1000), out = pattern(10, 1), in(10);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });
   post_multi(net[1].ep, buffer);
   send(net, out);
   EXPECT_EQ(net.wait(net[1].rx_cq).len, 10u);

@@ -171,10 +171,10 @@ TEST(RdmManual, CountersMakeProgress) {
   options.progress = FI_PROGRESS_MANUAL;
   fid_cntr *counters[2];
   int i = 0;
+  std::vector<uint8_t> out = pattern(30000, 1), in(30000);
   Net net(2, options, [&](Node &node) { counters[i++] = node.count(FI_RECV | FI_SEND); });
   net.set_asleep(0, true);
   net.set_asleep(1, true);
-  std::vector<uint8_t> out = pattern(30000, 1), in(30000);
   must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
   const auto both = [&] { return fi_cntr_read(counters[0]) + fi_cntr_read(counters[1]); };
   net.post([&] {
@@ -193,9 +193,9 @@ TEST(RdmManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
   constexpr size_t kBurst = 8;
   Options options;
   options.progress = FI_PROGRESS_MANUAL;
+  std::vector<std::array<uint8_t, 64>> in(kBurst), out(kBurst);
   Net net(2, options);
   net.exchange(0, 1);
-  std::vector<std::array<uint8_t, 64>> in(kBurst), out(kBurst);
   const auto post = [&](uint64_t seed) {
     for (size_t i = 0; i < kBurst; ++i)
       must(fi_trecv(net[1].ep, in[i].data(), 64, nullptr, FI_ADDR_UNSPEC, seed, 0, &in[i]));

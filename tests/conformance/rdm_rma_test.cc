@@ -484,8 +484,8 @@ TEST(RdmRma, ManyAtOnce) {
 
 TEST(RdmRma, AnEndpointReachesItsOwnMemory) {
   RDM_NEEDS(FI_RMA);
-  Net net(1, with_rma());
   std::vector<uint8_t> window(70000), out = pattern(70000, 1), in(70000);
+  Net net(1, with_rma());
   fid_mr *region =
       net[0].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
   const uint64_t at = net[0].base_of(window.data()), key = fi_mr_key(region);

@@ -184,8 +184,8 @@ TEST(RdmTagged, OnlyBitsThatAreNotIgnoredMustMatch) {
 // Receives are matched in the order in which they were posted, exact and wild ones alike.
 TEST(RdmTagged, TheFirstPostedReceiveThatMatchesWins) {
   RDM_NEEDS(FI_TAGGED);
-  Net net;
   std::vector<std::vector<uint8_t>> in(6, std::vector<uint8_t>(8));
+  Net net;
   receive(net[1], in[0], 1);
   receive(net[1], in[1], 0, ~uint64_t(0));
   receive(net[1], in[2], 1);
@@ -207,8 +207,8 @@ TEST(RdmTagged, UnexpectedMessagesAreTakenOldestFirst) {
   RDM_NEEDS(FI_TAGGED);
   Options options;
   options.order = FI_ORDER_SAS;
-  Net net(2, options);
   std::vector<std::vector<uint8_t>> out;
+  Net net(2, options);
   for (unsigned i = 0; i < 6; ++i) out.push_back(pattern(i % 2 ? 30000 : 30, i));
   for (unsigned i = 0; i < 6; ++i) send(net, 0, 1, out[i], i % 3);
   net.settle();
@@ -296,8 +296,8 @@ TEST(RdmTagged, TruncationIsAnErrorOfThatReceiveOnly) {
 
 TEST(RdmTagged, CancelEndsOneReceive) {
   RDM_NEEDS(FI_TAGGED);
-  Net net;
   std::vector<uint8_t> a(8), b(8), out = pattern(8, 1);
+  Net net;
   receive(net[1], a, 1);
   receive(net[1], b, 1);
   EXPECT_EQ(fi_cancel(net[1].ep.fid(), &a), 0);
@@ -336,10 +336,10 @@ INSTANTIATE_TEST_SUITE_P(Bytes, RdmPeek, ::testing::Values(0, 10, 5000, 20000, 3
 TEST_P(RdmPeek, NothingToSeeIsNoMsg) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
-  Net net;
   std::vector<uint8_t> out(GetParam()), in(GetParam());
-  send(net, 0, 1, out, 8);
   fi_context context;
+  Net net;
+  send(net, 0, 1, out, 8);
   must(look(net, 9, FI_PEEK, &context));
   const Completion got = net.wait(net[1].rx_cq);
   EXPECT_EQ(got.err, FI_ENOMSG);
@@ -352,9 +352,9 @@ TEST_P(RdmPeek, NothingToSeeIsNoMsg) {
 TEST_P(RdmPeek, WhoOnlyPeeksMakesProgress) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
+  std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
   Net net;
   net.exchange(0, 1, 8);
-  std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
   send(net, 0, 1, out, 8);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (bool found = false; !found;) {
@@ -374,10 +374,10 @@ TEST_P(RdmPeek, WhoOnlyPeeksMakesProgress) {
 TEST_P(RdmPeek, APeekTellsTheMetaDataAndLeavesTheMessage) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
-  Net net;
   std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
-  net.post([&] { return kForms[3].send(net, out); });
   fi_context context;
+  Net net;
+  net.post([&] { return kForms[3].send(net, out); });
   for (int i = 0; i < 2; ++i) {
     const Completion seen = find(net, kTag, FI_PEEK, &context);
     EXPECT_EQ(seen.len, out.size());
@@ -394,12 +394,12 @@ TEST_P(RdmPeek, APeekTellsTheMetaDataAndLeavesTheMessage) {
 TEST_P(RdmPeek, AClaimedMessageIsForItsClaimantOnly) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_CLAIM");
-  Net net;
   std::vector<uint8_t> first = pattern(GetParam(), 1), second = pattern(GetParam(), 2);
   std::vector<uint8_t> in(GetParam()), claimed(GetParam());
+  fi_context context;
+  Net net;
   send(net, 0, 1, first, 4);
   send(net, 0, 1, second, 4);
-  fi_context context;
   EXPECT_EQ(find(net, 4, FI_PEEK | FI_CLAIM, &context).len, first.size());
   receive(net[1], in, 4);
   EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
@@ -417,12 +417,12 @@ TEST_P(RdmPeek, AClaimedMessageIsForItsClaimantOnly) {
 TEST_P(RdmPeek, ADiscardedMessageIsGone) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_DISCARD");
-  Net net;
   std::vector<uint8_t> first = pattern(GetParam(), 1), second = pattern(GetParam(), 2);
   std::vector<uint8_t> in(GetParam());
+  fi_context context;
+  Net net;
   send(net, 0, 1, first, 4);
   send(net, 0, 1, second, 4);
-  fi_context context;
   EXPECT_EQ(find(net, 4, FI_PEEK | FI_DISCARD, &context).err, 0);
   receive(net[1], in, 4);
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
@@ -434,11 +434,11 @@ TEST_P(RdmPeek, ADiscardedMessageIsGone) {
 TEST_P(RdmPeek, AClaimedMessageCanBeDiscarded) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_CLAIM, FI_DISCARD");
-  Net net;
   std::vector<uint8_t> first = pattern(GetParam(), 1), second = pattern(GetParam(), 2);
   std::vector<uint8_t> in(GetParam());
-  send(net, 0, 1, first, 4);
   fi_context context;
+  Net net;
+  send(net, 0, 1, first, 4);
   find(net, 4, FI_PEEK | FI_CLAIM, &context);
   must(look(net, 4, FI_CLAIM | FI_DISCARD, &context));
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);

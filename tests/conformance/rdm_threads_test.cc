@@ -140,6 +140,7 @@ TEST_P(RdmThreads, CancelRacesWithArrival) {
 
 TEST_P(RdmThreads, RmaFromManyThreads) {
   THREADS_NEEDED(FI_RMA);
+  std::vector<std::vector<uint8_t>> out;
   Net net(2, options(FI_RMA));
   constexpr size_t kEach = 50, kSize = 1000;
   std::vector<uint8_t> window(kThreads * kSize);
@@ -155,7 +156,6 @@ TEST_P(RdmThreads, RmaFromManyThreads) {
     if (n == -FI_EAVAIL) ++bad;
     net[1].progress();
   };
-  std::vector<std::vector<uint8_t>> out;
   for (size_t i = 0; i < kThreads; ++i) out.push_back(pattern(kSize, unsigned(i)));
   run(kThreads, [&](size_t thread) {
     for (size_t i = 0; i < kEach; ++i) {
@@ -180,6 +180,8 @@ TEST_P(RdmThreads, BlockedReadersShareAQueue) {
   THREADS_NEEDED(0);
   Options wanted = options();
   wanted.rx_cq.wait_obj = FI_WAIT_UNSPEC;
+  std::vector<std::thread> readers;
+  std::vector<uint8_t> out = pattern(64, 1);
   Net net(2, wanted);
   net.exchange(0, 1);
   constexpr size_t kCount = 200;
@@ -189,7 +191,6 @@ TEST_P(RdmThreads, BlockedReadersShareAQueue) {
   net.set_asleep(1, true);
   std::atomic<size_t> received{0};
   const Deadline deadline;
-  std::vector<std::thread> readers;
   for (size_t i = 0; i < kThreads; ++i) {
     readers.emplace_back([&] {
       while (received < kCount && !deadline.passed()) {
@@ -198,7 +199,6 @@ TEST_P(RdmThreads, BlockedReadersShareAQueue) {
       }
     });
   }
-  std::vector<uint8_t> out = pattern(64, 1);
   for (size_t i = 0; i < kCount; ++i)
     net.post([&] { return fi_tinject(net[0].ep, out.data(), 64, net.at(0, 1), 5); });
   EXPECT_TRUE(net.until([&] { return received == kCount; }));

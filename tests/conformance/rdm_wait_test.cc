@@ -283,13 +283,13 @@ TEST(ManyEndpoints, OfOneDomainDoNotHinderWhoWaits) {
   covers("wait objects");
   Options options;
   options.rx_cq.wait_obj = FI_WAIT_FD;
+  std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(2, options);
   constexpr size_t kEndpoints = 120;
   for (size_t i = 0; i < kEndpoints; ++i) net.add(options, {}, &net[1]);
   Loop loop;
   for (size_t i = 1; i < net.size(); ++i) loop.add(net[i].rx_cq.fid(), i);
   const size_t last = net.size() - 1;
-  std::vector<uint8_t> out = pattern(64, 1), in(64);
   must(fi_recv(net[last].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   for (size_t i = 1; i < net.size(); ++i) net.set_asleep(i, true);
   std::atomic<bool> over{false};

@@ -4,6 +4,9 @@
 // which has no secrets.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/wire/stock.h"
 
@@ -30,7 +33,7 @@ class StockPeer {
     world.spy = [this](size_t from, size_t to, std::vector<uint8_t> &bytes) {
       if (to != at_ || from != 0) return true;
       if (!world_.chance(world_.weather.loss))
-        world_.after(world_.weather.delay, [this, copy = bytes] { hear(copy); });
+        after(world_.weather.delay, [this, copy = bytes] { hear(copy); });
       return false;
     };
   }
@@ -64,7 +67,7 @@ class StockPeer {
     } else {
       return;
     }
-    world_.after(5 * kMillisecond, [this] { begin(); });
+    after(5 * kMillisecond, [this] { begin(); });
   }
 
   size_t received = 0;  // messages
@@ -75,7 +78,13 @@ class StockPeer {
     std::vector<uint8_t> bytes = bytes_of(packet);
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     if (world_.chance(world_.weather.loss)) return;
-    world_.after(world_.weather.delay, [this, bytes] { world_.arrive(from_, 0, bytes); });
+    after(world_.weather.delay, [this, bytes] { world_.arrive(from_, 0, bytes); });
+  }
+  // Unless the process has ended by then.
+  void after(uint64_t ns, std::function<void()> what) {
+    world_.after(ns, [alive = std::weak_ptr<bool>(alive_), what = std::move(what)] {
+      if (!alive.expired()) what();
+    });
   }
   void hear(const std::vector<uint8_t> &bytes) {
     if (bytes.at(0) != stock::kVersion) {
@@ -107,6 +116,7 @@ class StockPeer {
   const size_t at_, from_;
   uint32_t their_ = 0;
   size_t id_ = SIZE_MAX;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>();
 };
 
 Settings patient_with_stock() {
