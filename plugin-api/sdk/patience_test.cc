@@ -38,6 +38,14 @@ TEST(Patience, NothingWaitsWithoutExperience) {
   EXPECT_EQ(app.burst(kQuick), 0u);
 }
 
+TEST(Patience, WhoExpectsTheBestIsPatientUntilTheFirstMiss) {
+  Application app{.patience = Patience(true)};
+  EXPECT_EQ(app.burst(kQuick), 7u);
+  EXPECT_EQ(app.burst(kSlow), 7u);
+  EXPECT_EQ(app.burst(kQuick), 0u);
+  EXPECT_LT(app.bursts_until_patient(), 100u);
+}
+
 TEST(Patience, WhoComputesAfterEachBurstNeverWaits) {
   Application app;
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(app.burst(kSlow), 0u);

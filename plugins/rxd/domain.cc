@@ -20,7 +20,12 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
                void *context)
     : LayerDomain(fabric, regions_of(info.domain_attr->mr_mode), info, std::move(inner_info),
                   context),
-      auth_key_(std::move(auth_key)) {}
+      auth_key_(std::move(auth_key)) {
+  // Only what follows others that are on their way waits at all (WeftConversation::gathers). And
+  // who begins with a datagram for each short message has its peer join them (udp's inlet.h), at a
+  // price for all that comes later.
+  engine().expect_progress();
+}
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));

@@ -310,6 +310,15 @@ uint64_t Lower::now_ns() {
   return sdk::now_ns();
 }
 
+bool Lower::progress_is_near() {
+  domain_.engine().posted();
+  return domain_.engine().may_wait();
+}
+
+void Lower::sent_before_progress() {
+  domain_.engine().sent();
+}
+
 // Deadlines move with each acknowledgement, nearly always to later ones: the engine's stays, and
 // looks again when it has passed.
 void Lower::set_deadline(uint64_t at_ns) {

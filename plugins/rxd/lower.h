@@ -73,6 +73,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool buffers_low() const override { return free_.size() < pool_.size() / 4; }
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
   uint64_t now_ns() override;
+  bool progress_is_near() override;
+  void sent_before_progress() override;
   void set_deadline(uint64_t at_ns) override;
   void random(std::span<uint8_t> out) override;
 

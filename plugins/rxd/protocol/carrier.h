@@ -62,7 +62,12 @@ class Carrier {
   virtual ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) = 0;
 
   // ---- time and chance ----
-  virtual uint64_t now_ns() = 0;                  // never goes back
+  virtual uint64_t now_ns() = 0;  // never goes back
+  // Whether output that has company may wait for the next progress: it comes within microseconds,
+  // as far as experience tells.
+  virtual bool progress_is_near() { return true; }
+  // What waited went out without it, because it was enough.
+  virtual void sent_before_progress() {}
   virtual void set_deadline(uint64_t at_ns) = 0;  // Core::on_deadline() then; 0: none
   virtual void random(std::span<uint8_t> out) = 0;
 

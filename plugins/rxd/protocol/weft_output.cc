@@ -41,15 +41,21 @@ void WeftConversation::start(TxOp &op) {
 }
 
 // Whether a short message of a stream waits a moment for the next one, to leave in one packet with
-// it: a system call costs more than ten of them. Not one whose end nobody asks for: who sends it
-// may never make progress again.
+// it: a system call costs more than ten of them. Not where its application may be about to compute
+// (weft/sdk/patience.h), and not one whose end nobody asks for: who sends it may never make
+// progress again.
 bool WeftConversation::gathers(const TxOp &op) {
   if (op.kind != TxOp::Kind::kMessage || !op.report || op.length > kCopied ||
       channel_.outstanding() < kStream)
     return false;
+  Carrier &carrier = core_.carrier();
+  if (gather_until_ == 0 && !carrier.progress_is_near()) return false;
   gathered_ += uint32_t(op.length) + kMessageHead;
-  if (gathered_ + overhead() >= std::min<size_t>(datagram_, OutPacket::kFrames)) return false;
-  if (gather_until_ == 0) gather_until_ = core_.carrier().now_ns() + kGatherTime;
+  if (gathered_ + overhead() >= std::min<size_t>(datagram_, OutPacket::kFrames)) {
+    carrier.sent_before_progress();
+    return false;
+  }
+  if (gather_until_ == 0) gather_until_ = carrier.now_ns() + kGatherTime;
   return true;
 }
 

@@ -142,6 +142,8 @@ class Engine {
     if (patience_.wants_time()) patience_.posted(now_ns());
   }
   void sent() { patience_.sent(); }  // what waited went out because it was enough
+  // Before anything is posted: progress is expected to be near until it was not.
+  void expect_progress() { patience_ = Patience(true); }
 
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();

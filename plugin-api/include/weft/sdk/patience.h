@@ -7,11 +7,11 @@
 //   patience.posted(now);        // it could have waited, or does
 //   patience.progressed(now);    // what was posted since the last time goes out now
 //
-// It begins without patience. A few bursts in a row that progress followed within microseconds make
-// it patient; the first that it did not ends that, and the more often that happens the more bursts
-// it wants to see. It knows no clock: progress without a burst (pending()) costs nothing. One for
-// all that shares the progress. It is not for output that nobody waits for: that goes at once
-// anyway.
+// It begins without patience, if it is not told otherwise. A few bursts in a row that progress
+// followed within microseconds make it patient; the first that it did not ends that, and the more
+// often that happens the more bursts it wants to see. It knows no clock: progress without a burst
+// (pending()) costs nothing. One for all that shares the progress. It is not for output that nobody
+// waits for: that goes at once anyway.
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 
@@ -22,6 +22,9 @@ namespace weft::sdk {
 
 class Patience {
  public:
+  // `patient`: of whom it expects the best, until the first miss.
+  explicit Patience(bool patient = false) : patient_(patient) {}
+
   static constexpr uint64_t kSoonNs = 50'000;                    // how late progress may come
   static constexpr uint32_t kFirstProof = 8, kMostProof = 1024;  // bursts
   static constexpr uint32_t kForgive = 256;  // good bursts before a miss that counts for nothing
@@ -56,7 +59,7 @@ class Patience {
   uint64_t since_ = 0;  // 0: nothing that had company was posted since the last progress
   uint64_t good_ = 0;   // bursts in a row
   uint32_t proof_ = kFirstProof;
-  bool patient_ = false;
+  bool patient_;
 };
 
 }  // namespace weft::sdk
