@@ -13,9 +13,10 @@ namespace {
 TEST(Relay, WritesOnceWhenTheSourceIsReadable) {
   const size_t before = open_files();
   {
+    Event source, a, b;  // closed when the relay writes no more
+    const size_t events = open_files();
     Relay relay;
-    EXPECT_EQ(open_files(), before) << "nothing before somebody waits";
-    Event source, a, b;
+    EXPECT_EQ(open_files(), events) << "nothing before somebody waits";
     ASSERT_EQ(relay.arm(source.fd(), a.fd()), 0);
     ASSERT_EQ(relay.arm(source.fd(), b.fd()), 0);
     ASSERT_EQ(relay.arm(source.fd(), b.fd()), 0) << "twice is once";
@@ -42,6 +43,7 @@ TEST(Relay, WhatIsForgottenIsNotWritten) {
     source.signal();
     EXPECT_TRUE(readable(b.fd(), kPatienceMs));
     EXPECT_FALSE(readable(a.fd()));
+    relay.forget(b.fd());
   }
 }
 

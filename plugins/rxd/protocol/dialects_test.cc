@@ -320,7 +320,9 @@ TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
     EXPECT_FALSE(a.names());
     EXPECT_FALSE(b.names());
     // Somebody who is not there.
-    a.send(9, 100, {.transmit = true});
+    world.add(2, patient_with_stock());
+    world.kill(2);
+    a.send(2, 100, {.transmit = true});
     EXPECT_TRUE(a.names());
     ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 60 * kSecond));
     EXPECT_NE(world.operations.back().err, 0);
