@@ -339,7 +339,8 @@ TEST(Snapshot, GarbageIsRefusedNotBelieved) {
 // Ends the test if what it calls does not come back, and says what was being tried.
 class Deadline {
  public:
-  explicit Deadline(unsigned seconds) {
+  // For each step that it says.
+  explicit Deadline(unsigned seconds) : seconds_(seconds) {
     struct sigaction action {};
     action.sa_handler = [](int) {
       (void)!::write(STDERR_FILENO, doing, strnlen(doing, sizeof doing));
@@ -347,16 +348,17 @@ class Deadline {
       abort();
     };
     sigaction(SIGALRM, &action, nullptr);
-    alarm(seconds);
   }
   ~Deadline() { alarm(0); }
-  static void says(const char *what, size_t place, uint64_t value) {
+  void says(const char *what, size_t place, uint64_t value) const {
+    alarm(seconds_);
     std::snprintf(doing, sizeof doing, "%s: %zu is %llu", what, place,
                   static_cast<unsigned long long>(value));
   }
 
  private:
   static inline char doing[128] = "";
+  const unsigned seconds_;
 };
 
 void use(const std::vector<uint8_t> &bytes) {
@@ -398,7 +400,7 @@ TEST(Snapshot, AFieldMayHoldAnyNumber) {
         const uint64_t all = width == 4 ? UINT32_MAX : UINT64_MAX;
         for (const uint64_t value : {uint64_t{0}, uint64_t{1}, all, all - 1, all - 40, all / 2,
                                      all / 2 + 1, uint64_t{1} << 20}) {
-          Deadline::says(part.what, at, value);
+          deadline.says(part.what, at, value);
           std::vector<uint8_t> bad = good;
           std::memcpy(bad.data() + part.from + at, &value, width);
           use(bad);
@@ -451,7 +453,7 @@ TEST(Timeline, WhatCannotBePairedInTimeIsLeftOut) {
   }
   thread.written = thread.records.size();
   const Deadline deadline(100);
-  Deadline::says("endpoints of one address", kMany, 0);
+  deadline.says("endpoints of one address", kMany, 0);
   const std::vector<Snapshot> one{process};
   const Timeline timeline = build_timeline(one);
   EXPECT_GT(timeline.pairs_left_out[0], 0u);
@@ -474,7 +476,7 @@ TEST(Report, ManyProcessesTakeNoLongerThanTheirRecords) {
     thread.written = thread.records.size();
   }
   const Deadline deadline(100);
-  Deadline::says("processes", processes.size(), 0);
+  deadline.says("processes", processes.size(), 0);
   const Timeline timeline = build_timeline(processes);
   EXPECT_EQ(timeline.spans.size(), 100 * processes.size());
   EXPECT_EQ(make_report(timeline)["processes"].size(), processes.size());
