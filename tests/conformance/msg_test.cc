@@ -374,7 +374,7 @@ TEST(MsgMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
   EXPECT_LE(size_t(n), kQueue);
   size_t received = size_t(n);
   EXPECT_TRUE(pair.until([&] {
-    if (const auto done = poll_cq(pair.b.rx_cq)) received += done->err == 0;
+    while (const auto done = poll_cq(pair.b.rx_cq)) received += done->err == 0;
     return received == sent;
   })) << received
       << " of " << sent;
