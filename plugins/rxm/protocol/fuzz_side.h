@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint of fuzz_core.cc with its application, which knows of every buffer whose it is, and of
+// An endpoint of core_fuzz.cc with its application, which knows of every buffer whose it is, and of
 // every operation and receive how often it ended. As a carrier it moves bytes between real memory.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The simulated network of fuzz_core.cc: links between an endpoint, its honest peer and the
+// The simulated network of core_fuzz.cc: links between an endpoint, its honest peer and the
 // attacker, and what is on its way. Nothing happens but by World::step(), one thing at a time, so
 // that an input decides in which order.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H

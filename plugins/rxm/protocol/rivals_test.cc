@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Two who say that they are the same peer: an endpoint over a carrier whose every answer the test
 // gives, so that requests cross, claims are false, and links end at the worst moment. The ordinary
-// life of connections is core_test.cc's; any order of everything, fuzz_core.cc's.
+// life of connections is core_test.cc's; any order of everything, core_fuzz.cc's.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>

@@ -6,7 +6,7 @@
 // must not notice: each of their messages arrives once, in order, with its bytes, and ends well.
 // When the strangers fall silent everything that was started ends.
 //
-//   rxd_protocol_fuzz_endpoint corpus/      // TRACE=1: what is sent, and what is warned of
+//   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: what is sent, and what is warned of
 #include "plugins/rxd/protocol/fuzz_world.h"
 #include "plugins/rxd/protocol/weft.h"
 
