@@ -16,11 +16,11 @@
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/index_table.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
-#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -42,33 +42,6 @@ inline constexpr uint64_t kUrgentExtra = 64 << 20;
 // Bytes of a tagged message that is sent unasked; and if the peer has room for long ones, of one
 // such, and of those that are queued.
 inline constexpr uint64_t kSentUnasked = 64 << 10, kLongest = 8 << 20;
-
-// Pointers by a small number, in chunks that come into being where one is set.
-class PeerTable {
- public:
-  Peer *at(uint32_t index) const {
-    const size_t chunk = index / kChunk;
-    return chunk < chunks_.size() && chunks_[chunk] != nullptr ? (*chunks_[chunk])[index % kChunk]
-                                                               : nullptr;
-  }
-  void set(uint32_t index, Peer *peer) {
-    const size_t chunk = index / kChunk;
-    if (chunk >= chunks_.size()) {
-      if (peer == nullptr) return;
-      chunks_.resize(chunk + 1);
-    }
-    if (chunks_[chunk] == nullptr) {
-      if (peer == nullptr) return;
-      chunks_[chunk] = std::make_unique<Chunk>();
-    }
-    (*chunks_[chunk])[index % kChunk] = peer;
-  }
-
- private:
-  static constexpr size_t kChunk = 256;
-  using Chunk = std::array<Peer *, kChunk>;
-  std::vector<std::unique_ptr<Chunk>> chunks_;
-};
 
 class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep>,
                                   public sdk::RdmEndpoint,
@@ -196,7 +169,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   uint64_t shares_ = 0;         // of max_saved, that peers have: may_send_long()
   size_t unnamed_streams_ = 0, max_unnamed_ = 0;  // connections with such peers
   bool refusal_told_ = false;
-  PeerTable table_;
+  sdk::IndexTable<Peer> table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
   std::vector<PeerStream *> streams_;
   std::vector<PeerStream *> stalled_;

@@ -60,19 +60,6 @@ Core::~Core() {
 
 // ---- peers ----
 
-void Core::set_peer(uint32_t index, Peer *peer) {
-  const size_t chunk = index / kChunk;
-  if (chunk >= by_index_.size()) {
-    if (peer == nullptr) return;
-    by_index_.resize(chunk + 1);
-  }
-  if (by_index_[chunk] == nullptr) {
-    if (peer == nullptr) return;
-    by_index_[chunk] = std::make_unique<Chunk>();
-  }
-  (*by_index_[chunk])[index % kChunk] = peer;
-}
-
 Peer *Core::make(const sdk::SockAddr &address, int &err) {
   try {
     auto made = std::make_unique<Peer>();
@@ -98,7 +85,7 @@ Peer *Core::make(const sdk::SockAddr &address, int &err) {
     new_question(*peer);
     peer->index = owner_.index_of(address);
     if (peer->index != kNoIndex) {
-      set_peer(peer->index, peer);
+      by_index_.set(peer->index, peer);
     } else {
       unname(*peer);
     }
@@ -114,7 +101,7 @@ void Core::free(Peer &peer) {
   if (peer.wants_room) std::erase(blocked_, &peer);
   if (peer.losing) std::erase(losing_, &peer);
   if (peer.index != kNoIndex) {
-    set_peer(peer.index, nullptr);
+    by_index_.set(peer.index, nullptr);
   } else {
     unlist(peer);
   }
@@ -134,7 +121,7 @@ void Core::free_if_unused(Peer &peer) {
 void Core::name(Peer &peer, uint32_t index) {
   const uint32_t before = source_of(peer);
   if (peer.index == kNoIndex) unlist(peer);
-  set_peer(index, &peer);
+  by_index_.set(index, &peer);
   peer.index = index;
   if (peer.saved != 0) owner_.receiver().rename_source(before, index);
 }
@@ -187,15 +174,15 @@ bool Core::admits(const sdk::SockAddr &newcomer) {
 }
 
 void Core::forget(uint32_t index) {
-  Peer *peer = peer_at(index);
+  Peer *peer = by_index_.at(index);
   if (peer == nullptr) return;
   const Leave leave(*this);
-  set_peer(index, nullptr);
+  by_index_.set(index, nullptr);
   peer->index = kNoIndex;
   // The same address may stand in the vector once more.
   if (const uint32_t other = owner_.index_of(peer->address);
-      other != kNoIndex && other != index && peer_at(other) == nullptr) {
-    set_peer(other, peer);
+      other != kNoIndex && other != index && by_index_.at(other) == nullptr) {
+    by_index_.set(other, peer);
     peer->index = other;
   } else {
     unname(*peer);
@@ -213,7 +200,7 @@ void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
 
 const sdk::SockAddr *Core::address_of(uint32_t source) const {
   const Peer *peer = source < sdk::Matcher::kFirstUnnamed
-                         ? peer_at(source)
+                         ? by_index_.at(source)
                          : peer_of(source - sdk::Matcher::kFirstUnnamed);
   return peer != nullptr ? &peer->address : nullptr;
 }
@@ -225,7 +212,7 @@ size_t Core::notes() const {
 }
 
 Core::Pair Core::pair_with(uint32_t index) const {
-  const Peer *peer = peer_at(index);
+  const Peer *peer = by_index_.at(index);
   if (peer == nullptr || peer->weft == nullptr) return {};
   return {peer->number ^ veil_, peer->weft->theirs().connection, peer->weft->cookie()};
 }
@@ -276,7 +263,7 @@ void Core::end(TxOp &op, int err) {
 int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
   if (down_ || parting_) return -FI_EOPBADSTATE;
   const Leave leave(*this);
-  Peer *peer = peer_at(index);
+  Peer *peer = by_index_.at(index);
   if (peer == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
     const auto it = by_address_.find(*address);

@@ -13,6 +13,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
+#include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
 
 #include <array>
@@ -149,7 +150,7 @@ class Core {
   // happened and the operation is still the caller's.
   int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
   // Whether start() can do without the address.
-  bool knows(uint32_t index) const { return peer_at(index) != nullptr; }
+  bool knows(uint32_t index) const { return by_index_.at(index) != nullptr; }
   void forget(uint32_t index);                                   // removed from the address vector
   void introduce(uint32_t index, const sdk::SockAddr &address);  // inserted
 
@@ -259,8 +260,6 @@ class Core {
 
  private:
   friend class WeftConversation;
-  static constexpr size_t kChunk = 256;
-  using Chunk = std::array<Peer *, kChunk>;
   struct Due {
     uint64_t at;
     uint32_t slot;
@@ -268,11 +267,6 @@ class Core {
   };
   struct Leave;  // ends conversations that were lost, flushes, arms
 
-  Peer *peer_at(uint32_t index) const {
-    const size_t chunk = index / kChunk;
-    if (chunk >= by_index_.size() || by_index_[chunk] == nullptr) return nullptr;
-    return (*by_index_[chunk])[index % kChunk];
-  }
   Peer *peer_of(uint32_t number) const {
     return number != 0 && number <= slots_.size() ? slots_[number - 1] : nullptr;
   }
@@ -280,7 +274,6 @@ class Core {
     Peer *peer = peer_of(number);
     return peer != nullptr && peer->cookie == cookie && cookie != 0 ? peer : nullptr;
   }
-  void set_peer(uint32_t index, Peer *peer);
   Peer *make(const sdk::SockAddr &address, int &err);
   void name(Peer &peer, uint32_t index);
   void unname(Peer &peer);
@@ -357,7 +350,7 @@ class Core {
       0;  // peers whose answers may be stock's: sources are read while there are some
   std::vector<uint32_t> free_slots_;
   std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
-  std::vector<std::unique_ptr<Chunk>> by_index_;
+  sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;
   uint64_t deadline_ = 0;      // as the carrier was told

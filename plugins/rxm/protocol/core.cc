@@ -81,19 +81,6 @@ Core::~Core() {
 
 // ---- connections ----
 
-void Core::set_connection(uint32_t index, Connection *connection) {
-  const size_t chunk = index / kChunk;
-  if (chunk >= peers_.size()) {
-    if (connection == nullptr) return;
-    peers_.resize(chunk + 1);
-  }
-  if (peers_[chunk] == nullptr) {
-    if (connection == nullptr) return;
-    peers_[chunk] = std::make_unique<Chunk>();
-  }
-  (*peers_[chunk])[index % kChunk] = connection;
-}
-
 Connection *Core::make(const sdk::SockAddr &address, bool own) {
   auto made = std::make_unique<Connection>();
   Connection *c = made.get();
@@ -136,7 +123,7 @@ void Core::reap() {
     unused_.pop_back();
     if (!unused) continue;
     if (c.blocked_) std::erase(blocked_, &c);
-    if (c.index_ != kNoIndex) set_connection(c.index_, nullptr);
+    if (c.index_ != kNoIndex) peers_.set(c.index_, nullptr);
     if (!c.own_) by_address_.erase(c.address_);
     slots_[c.slot_] = nullptr;
     free_slots_.push_back(c.slot_);
@@ -145,9 +132,9 @@ void Core::reap() {
 }
 
 void Core::forget(uint32_t index) {
-  Connection *c = connection_at(index);
+  Connection *c = peers_.at(index);
   if (c == nullptr) return;
-  set_connection(index, nullptr);
+  peers_.set(index, nullptr);
   // Whoever gets the index next has not sent what this one did.
   rename(*c, kNoIndex, c->own_);
 }
@@ -160,7 +147,7 @@ void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
 }
 
 void Core::name(Connection &c, uint32_t index) {
-  set_connection(index, &c);
+  peers_.set(index, &c);
   rename(c, index, c.own_);
 }
 
@@ -477,7 +464,7 @@ void Core::inherit(Connection &rival, Connection &old) {
   old.rival_ = rival.rival_ = nullptr;
   const uint32_t index = old.index_;
   by_address_.find(rival.address_)->second = &rival;
-  if (index != kNoIndex) set_connection(index, &rival);
+  if (index != kNoIndex) peers_.set(index, &rival);
   rename(rival, index, false);
   rename(old, kNoIndex, true);
   rival.shares_name_ = true;
@@ -825,7 +812,7 @@ void Core::own_data(TxOp &op) {
 
 int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
   if (op.inject && op.form == TxOp::Form::kRendezvous) own_data(op);
-  Connection *c = connection_at(index);
+  Connection *c = peers_.at(index);
   if (c == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
     const auto it = by_address_.find(*address);

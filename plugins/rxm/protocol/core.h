@@ -15,6 +15,7 @@
 
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
 #include <weft/sdk/transfer.h>
@@ -279,7 +280,7 @@ class Core {
   // happened and the operation is still the caller's.
   int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
   // Whether start() can do without the address.
-  bool knows(uint32_t index) const { return connection_at(index) != nullptr; }
+  bool knows(uint32_t index) const { return peers_.at(index) != nullptr; }
   void forget(uint32_t index);                                   // removed from the address vector
   void introduce(uint32_t index, const sdk::SockAddr &address);  // inserted
 
@@ -341,15 +342,6 @@ class Core {
   const Settings &settings() const { return settings_; }
 
  private:
-  static constexpr size_t kChunk = 256;
-  using Chunk = std::array<Connection *, kChunk>;
-
-  Connection *connection_at(uint32_t index) const {
-    const size_t chunk = index / kChunk;
-    if (chunk >= peers_.size() || peers_[chunk] == nullptr) return nullptr;
-    return (*peers_[chunk])[index % kChunk];
-  }
-  void set_connection(uint32_t index, Connection *connection);
   Connection *make(const sdk::SockAddr &address, bool own);
   void name(Connection &c, uint32_t index);
   void rename(Connection &c, uint32_t index, bool own);
@@ -464,7 +456,7 @@ class Core {
   sdk::Pool<Segment> segments_;
   sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;
-  std::vector<std::unique_ptr<Chunk>> peers_;  // by index of the address vector
+  sdk::IndexTable<Connection> peers_;  // by index of the address vector
   std::unordered_map<sdk::SockAddr, Connection *, sdk::SockAddrHash> by_address_;
   std::vector<Connection *> slots_;
   std::vector<uint32_t> free_slots_;
