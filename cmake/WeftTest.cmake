@@ -1,26 +1,52 @@
-# weft_add_test(NAME SOURCES... LIBS... [OPTIMISED]): a GoogleTest program that ctest runs as NAME. OPTIMISED is for simulations,
-# which do most of their work in the test itself.
-# weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
-# LLVMFuzzerTestOneInput runs once over every file of the corpus, as an ordinary test.
+# Tests and their labels. Every test has exactly one of these labels (tools/check looks).
+#   unit         one part of weft by itself, and the commands of tools/
+#   conformance  what a stack promises, over the C API (also with hooks, and the tests of one plugin that need a whole stack)
+#   simulation   protocols in simulated time, from seeds
+#   client       real programs: Open MPI, Debian's tools
+#   interop      against peers on stock libfabric
+#   host         several hosts, as network namespaces
+#   fuzz         the fuzz targets over their corpora
+# Besides, a test of one stack has the label stack.NAME (stack.tcp+ofi_rxm), and those of abi and hooks have these labels.
+
+# weft_label(LABELS... TESTS names...): labels for tests of add_test(), or more of them.
+function(weft_label)
+  cmake_parse_arguments(L "" "" "TESTS" ${ARGN})
+  foreach(test IN LISTS L_TESTS)
+    set_property(TEST ${test} APPEND PROPERTY LABELS ${L_UNPARSED_ARGUMENTS})
+  endforeach()
+endfunction()
+
+# weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds]): a GoogleTest program that ctest
+# runs as NAME. The label is conformance for what stands on weft_conformance, else unit. A simulation does most of its work in the test
+# itself, and in protocols that are headers: it is optimised. Other tests are not: that halves the time to compile them, and what they
+# test is optimised as ever.
 function(weft_add_test name)
-  cmake_parse_arguments(T "OPTIMISED" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT;LABEL" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
+  if(NOT T_LABEL)
+    set(T_LABEL unit)
+    if(weft_conformance IN_LIST T_LIBS)
+      set(T_LABEL conformance)
+    endif()
+  endif()
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(NOT WEFT_SANITIZE AND NOT T_OPTIMISED)  # half the time to compile; what they test is optimised as ever
+  if(NOT WEFT_SANITIZE AND NOT T_LABEL STREQUAL simulation)
     target_compile_options(${name} PRIVATE -O0)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS ${T_LABEL})
 endfunction()
 
+# weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
+# LLVMFuzzerTestOneInput runs once over every file of the corpus, as an ordinary test.
 function(weft_add_fuzz name)
   cmake_parse_arguments(F "" "CORPUS" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
@@ -40,7 +66,7 @@ function(weft_add_fuzz name)
   else()
     add_test(NAME ${name} COMMAND ${name} ${F_CORPUS})
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
   set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_TARGETS ${name})
   set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_CORPORA ${F_CORPUS})
 endfunction()
@@ -63,4 +89,25 @@ function(weft_finish_fuzz)
               -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${found} ${corpus})
   endforeach()
   add_custom_target(fuzz-60s ${commands} DEPENDS ${targets} USES_TERMINAL VERBATIM)
+endfunction()
+
+# The target `programs`: the library, the plugins and the tools, without the tests. Called once, at the end.
+function(weft_finish_programs)
+  set(folders ${PROJECT_SOURCE_DIR})
+  set(programs)
+  while(folders)
+    list(POP_FRONT folders folder)
+    get_property(inner DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    list(APPEND folders ${inner})
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target IN LISTS targets)
+      get_target_property(type ${target} TYPE)
+      get_target_property(output ${target} RUNTIME_OUTPUT_DIRECTORY)
+      get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
+      if(type MATCHES "^(EXECUTABLE|MODULE_LIBRARY|SHARED_LIBRARY)$" AND NOT output MATCHES "/(tests|fuzz)$" AND NOT excluded)
+        list(APPEND programs ${target})
+      endif()
+    endforeach()
+  endwhile()
+  add_custom_target(programs DEPENDS ${programs})
 endfunction()
