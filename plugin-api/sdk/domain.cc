@@ -5,6 +5,17 @@
 
 namespace weft::sdk {
 
+DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, size_t default_cq_size,
+                                  const MrTable::Mode &mr) {
+  return {.api_version = api_version,
+          .locked = needs_lock(info),
+          .resource_management = info.domain_attr->resource_mgmt != FI_RM_DISABLED,
+          .default_cq_size = default_cq_size,
+          // As a capability of the domain (since 1.20) or of endpoints.
+          .user_ids = ((info.caps | info.domain_attr->caps) & FI_AV_USER_ID) != 0,
+          .mr = mr};
+}
+
 DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
                        const DomainSettings &settings)
     : engine_(settings.locked), regions_(shared_, settings.mr) {

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/progress.h>
 #include <weft/sdk/software.h>
 
 namespace weft::sdk {
 namespace {
 
 constexpr size_t kManyObjects = 1 << 20;  // as many as memory and descriptors allow
-
-// Manual progress costs nothing; the thread of automatic progress is for those who ask.
-enum fi_progress progress(enum fi_progress wanted) {
-  return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
-}
 
 }  // namespace
 
@@ -44,8 +40,8 @@ void fill_software_domain(fi_domain_attr &domain, const GetinfoQuery &query, int
                                      : none;
   domain.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
   domain.threading = FI_THREAD_SAFE;
-  domain.control_progress = progress(wanted.control_progress);
-  domain.data_progress = progress(wanted.data_progress);
+  domain.control_progress = offered_progress(wanted.control_progress);
+  domain.data_progress = offered_progress(wanted.data_progress);
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;  // either
   // The old words for all of the bits mean something by themselves.

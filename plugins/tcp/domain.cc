@@ -6,6 +6,7 @@
 #include <weft/sdk/ops.h>
 
 #include <new>
+#include <utility>
 
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
@@ -41,24 +42,18 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
-  const fi_domain_attr &attr = *info.domain_attr;
-  const bool basic = attr.mr_mode == FI_MR_BASIC;
-  const bool threaded =
-      attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO;
+  const int mr_mode = info.domain_attr->mr_mode;
+  const bool basic = mr_mode == FI_MR_BASIC;
   const bool unconnected = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM;
-  sdk::DomainSettings settings{
-      .api_version = fabric.api_version(),
-      // Event queues belong to the fabric: whoever reads one makes progress for connected
-      // endpoints, whatever the domain's threading level says. Unconnected ones have no events.
-      .locked = !unconnected || threaded || attr.threading != FI_THREAD_DOMAIN,
-      .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
-      .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
-      .user_ids = sdk::asks_user_ids(info),
-      .mr = {.virtual_addresses = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0,
-             .provider_keys = basic || (attr.mr_mode & FI_MR_PROV_KEY) != 0,
-             .enable_needed = !basic && (attr.mr_mode & FI_MR_RMA_EVENT) != 0,
-             .iov_limit = 1},
-  };
+  auto settings = sdk::DomainSettings::of(
+      info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size,
+      {.virtual_addresses = basic || (mr_mode & FI_MR_VIRT_ADDR) != 0,
+       .provider_keys = basic || (mr_mode & FI_MR_PROV_KEY) != 0,
+       .enable_needed = !basic && (mr_mode & FI_MR_RMA_EVENT) != 0,
+       .iov_limit = 1});
+  // Event queues belong to the fabric: a thread that reads one makes progress for connected
+  // endpoints, whatever the domain's threading level says. Unconnected endpoints have no events.
+  if (!unconnected) settings.locked = true;
   WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
   Domain *domain = nullptr;
   try {
@@ -67,13 +62,9 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     return fail(FI_ENOMEM, "no memory for a domain");
   }
   domain->keys_ = keys;
-  Result<void> opened;
-  if (threaded) opened = domain->engine().start_thread();
-  if (opened) opened = domain->publish(fabric.base());
-  if (!opened) {
-    domain->engine().stop_thread();
+  if (auto started = start(*domain, info, fabric.base()); !started) {
     delete domain;
-    return tl::unexpected(opened.error());
+    return tl::unexpected(std::move(started).error());
   }
   fabric.children.fetch_add(1);
   return domain;

@@ -5,6 +5,7 @@
 #include <weft/sdk/ops.h>
 
 #include <new>
+#include <utility>
 
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
@@ -22,30 +23,18 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
-  const fi_domain_attr &attr = *info.domain_attr;
-  const bool threaded =
-      attr.data_progress == FI_PROGRESS_AUTO || attr.control_progress == FI_PROGRESS_AUTO;
-  const sdk::DomainSettings settings{
-      .api_version = fabric.api_version(),
-      .locked = threaded || attr.threading != FI_THREAD_DOMAIN,
-      .resource_management = attr.resource_mgmt != FI_RM_DISABLED,
-      .default_cq_size = fabric.settings().tx_size + fabric.settings().rx_size,
-      .user_ids = sdk::asks_user_ids(info),
-      .mr = sdk::MrTable::Mode::of(attr.mr_mode),
-  };
+  const auto settings = sdk::DomainSettings::of(
+      info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size,
+      sdk::MrTable::Mode::of(info.domain_attr->mr_mode));
   Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, info, context);
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
-  Result<void> opened;
-  if (threaded) opened = domain->engine().start_thread();
-  if (opened) opened = domain->publish(fabric.base());
-  if (!opened) {
-    domain->engine().stop_thread();
+  if (auto started = start(*domain, info, fabric.base()); !started) {
     delete domain;
-    return tl::unexpected(opened.error());
+    return tl::unexpected(std::move(started).error());
   }
   fabric.children.fetch_add(1);
   return domain;

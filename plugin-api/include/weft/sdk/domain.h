@@ -19,6 +19,7 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
+#include <weft/sdk/progress.h>
 
 namespace weft::sdk {
 
@@ -44,13 +45,11 @@ struct DomainSettings {
   size_t default_cq_size = 1024;
   bool user_ids = false;  // FI_AV_USER_ID
   MrTable::Mode mr;
-};
 
-// Whether fi_domain asks for user ids in its address vectors, as a capability of the domain (since
-// 1.20) or of endpoints.
-inline bool asks_user_ids(const fi_info &info) {
-  return ((info.caps | info.domain_attr->caps) & FI_AV_USER_ID) != 0;
-}
+  // What fi_domain asks for with `info`.
+  static DomainSettings of(const fi_info &info, uint32_t api_version, size_t default_cq_size,
+                           const MrTable::Mode &mr);
+};
 
 class DomainCore {
  public:
@@ -80,6 +79,16 @@ class DomainCore {
   // fi_domain_bind: an event queue for registrations.
   int bind_eq(struct fid *fid, uint64_t flags);
   void unbind();  // in close, when it is certain to succeed
+  // The last part of opening `domain`, for a domain that was opened with `info`: its thread, if it
+  // needs one, and its announcement to the core as a child of `fabric`. On an error no thread runs.
+  template <class D>
+  static Result<void> start(D &domain, const fi_info &info, struct fid *fabric) {
+    Result<void> started;
+    if (needs_thread(info)) started = domain.engine().start_thread();
+    if (started) started = domain.publish(fabric);
+    if (!started) domain.engine().stop_thread();
+    return started;
+  }
 
  private:
   Engine engine_;

@@ -115,13 +115,11 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
   // if it fails.
   static Result<D *> start(D *domain, const fi_info &info) {
     Result<void> done = domain->open_inner(info);
-    if (done && threaded(info)) done = domain->engine().start_thread();
-    if (done) done = domain->publish(domain->fabric_.base());
+    if (done) done = DomainCore::start(*domain, info, domain->fabric_.base());
     if (done) {
       domain->fabric_.children.fetch_add(1);
       return domain;
     }
-    domain->engine().stop_thread();
     if (domain->inner_ != nullptr) fi_close(&domain->inner_->fid);
     delete domain;
     return tl::unexpected(std::move(done).error());
@@ -130,26 +128,15 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
  private:
   D &self() { return static_cast<D &>(*this); }
 
-  static bool threaded(const fi_info &info) {
-    return info.domain_attr->data_progress == FI_PROGRESS_AUTO ||
-           info.domain_attr->control_progress == FI_PROGRESS_AUTO;
-  }
-  static bool locked(const fi_info &info) {
-    return threaded(info) || info.domain_attr->threading != FI_THREAD_DOMAIN;
-  }
   static DomainSettings settings_for(const F &fabric, const MrTable::Mode &regions,
                                      const fi_info &info) {
     const auto &options = fabric.layer().options();
-    return {.api_version = fabric.api_version(),
-            .locked = locked(info),
-            .resource_management = info.domain_attr->resource_mgmt != FI_RM_DISABLED,
-            .default_cq_size = options.tx_size + options.rx_size,
-            .user_ids = asks_user_ids(info),
-            .mr = regions};
+    return DomainSettings::of(info, fabric.api_version(), options.tx_size + options.rx_size,
+                              regions);
   }
   Result<void> open_inner(const fi_info &info) {
     fi_info *inner = inner_info_.front();
-    inner->domain_attr->threading = locked(info) ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+    inner->domain_attr->threading = needs_lock(info) ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
     if (const int rc = fi_domain(fabric_.inner(), inner, &inner_, nullptr); rc != 0)
       return fail(-rc, "fi_domain: the inner provider has no domain %s for it", name_.c_str());
     return {};
