@@ -46,10 +46,10 @@ struct TxOp {
   uint8_t count = 0, vector_count = 0;
   void *context = nullptr;
   uint64_t cq_flags = 0, length = 0, data = 0, tag = 77;
-  iovec iov[sdk::Receive::kIovLimit];
+  iovec iov[sdk::kIovLimit];
   struct {
     uint64_t address, length, key;
-  } vectors[sdk::Receive::kIovLimit];
+  } vectors[sdk::kIovLimit];
 };
 
 struct Saved : sdk::Unexpected {};

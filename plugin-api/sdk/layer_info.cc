@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <rdma/fi_domain.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/layer_info.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/levels.h>
+#include <weft/sdk/progress.h>
 
 namespace weft::sdk {
 namespace {
 
-constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+constexpr uint64_t kOfferedLevels = kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
 constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
 constexpr size_t kManySharedReceives = 65536;
-
-enum fi_progress progress_of(enum fi_progress wanted) {
-  return wanted == FI_PROGRESS_AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
-}
 
 }  // namespace
 
@@ -61,12 +59,12 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   fi_tx_attr &tx = *info.tx_attr;
   tx.caps = kRdmTransmitCaps;
   tx.mode = 0;
-  tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
+  tx.op_flags = FI_COMPLETION | FI_INJECT | kOfferedLevels;
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;
   tx.inject_size = offered_size(offer.inject_size, asked_tx.inject_size, offer.max_inject_size);
   tx.size = offered_size(offer.tx_size, asked_tx.size, kMaxLayerQueue);
-  tx.iov_limit = Receive::kIovLimit;
+  tx.iov_limit = kIovLimit;
   tx.rma_iov_limit = offer.rma_iov_limit;
 
   fi_rx_attr &rx = *info.rx_attr;
@@ -76,7 +74,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   rx.msg_order = order;
   rx.comp_order = FI_ORDER_NONE;
   rx.size = offered_size(offer.rx_size, asked_rx.size, kMaxLayerQueue);
-  rx.iov_limit = Receive::kIovLimit;
+  rx.iov_limit = kIovLimit;
 
   fi_ep_attr &ep = *info.ep_attr;
   ep.type = FI_EP_RDM;
@@ -91,8 +89,9 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   fi_domain_attr &domain = *info.domain_attr;
   domain.threading = FI_THREAD_SAFE;
   domain.control_progress =
-      progress_of(asked != nullptr ? asked->control_progress : FI_PROGRESS_UNSPEC);
-  domain.data_progress = progress_of(asked != nullptr ? asked->data_progress : FI_PROGRESS_UNSPEC);
+      offered_progress(asked != nullptr ? asked->control_progress : FI_PROGRESS_UNSPEC);
+  domain.data_progress =
+      offered_progress(asked != nullptr ? asked->data_progress : FI_PROGRESS_UNSPEC);
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
   domain.caps = domain_caps | (kRdmReceiveCaps & FI_AV_USER_ID);

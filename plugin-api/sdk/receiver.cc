@@ -25,7 +25,7 @@ uint64_t flags_of(const Message &m) {
 }
 
 bool is_valid(const RecvRequest &q) {
-  if (q.count > Receive::kIovLimit || (q.count != 0 && q.iov == nullptr)) return false;
+  if (q.count > kIovLimit || (q.count != 0 && q.iov == nullptr)) return false;
   if (q.flags & FI_MULTI_RECV && q.count != 1) return false;
   size_t length = 0;
   for (size_t i = 0; i < q.count; ++i) {

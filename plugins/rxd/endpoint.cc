@@ -140,7 +140,7 @@ void Endpoint::on_done(TxOp &op, int err) {
 // Counters that are bound to the regions themselves (fi_mr_bind).
 void Endpoint::count_regions(uint64_t access, std::span<const RmaVector> where) {
   for (const RmaVector &vector : where) {
-    iovec ignored[sdk::Receive::kIovLimit];
+    iovec ignored[sdk::kIovLimit];
     const sdk::MrTable::Access found = domain().regions().resolve(
         vector.key, vector.address, vector.length, access, ignored, std::size(ignored));
     if (found.mr != nullptr) found.mr->count_remote(access, vector.length);

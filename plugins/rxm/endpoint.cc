@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <unistd.h>
+#include <weft/sdk/levels.h>
 
 #include <algorithm>
 
@@ -42,8 +43,7 @@ void take_flags(TxOp &op, uint64_t flags) {
   op.inject = flags & FI_INJECT;
 }
 bool outlives_call(const TxOp &op) {
-  return op.inject &&
-         (op.report || op.flags & sdk::RdmEndpoint::kLevelFlags & ~uint64_t(FI_INJECT_COMPLETE));
+  return op.inject && (op.report || op.flags & sdk::kRemoteLevels);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <weft/sdk/alias.h>
 #include <weft/sdk/carrier.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
@@ -287,8 +288,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
     header.flags |= kFlagRemoteData;
     header.data = r.data;
   }
-  op->wait_ack =
-      (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
+  op->wait_ack = (r.flags & sdk::kRemoteLevels) != 0;
   if (op->wait_ack) header.flags |= kFlagDelivery;
   op->kind = Operation::kSend;
   op->flags = FI_SEND | FI_MSG;

@@ -18,6 +18,7 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_queue.h>
@@ -47,8 +48,7 @@ inline constexpr uint64_t kTransmitCaps =
 inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ |
                                          FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                          FI_RMA_PMEM;
-inline constexpr uint64_t kLevelFlags =
-    FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+inline constexpr uint64_t kLevelFlags = sdk::kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE);
 inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 

@@ -26,6 +26,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/iov.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
@@ -108,8 +110,7 @@ struct Operation : SendItem {
     header.rma_count = uint8_t(r.rma_count);
     for (size_t i = 0; i < r.rma_count; ++i)
       header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
-    wait_ack = r.write &&
-               (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE)) != 0;
+    wait_ack = r.write && (r.flags & sdk::kRmaRemoteLevels) != 0;
     if (wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
     if (r.write) header.payload_size = r.length;
     if (r.write && (r.flags & FI_REMOTE_CQ_DATA) != 0) {

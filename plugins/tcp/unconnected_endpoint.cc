@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/alias.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -415,8 +416,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
     header.flags |= kFlagRemoteData;
     header.data = r.data;
   }
-  op->wait_ack = (r.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE |
-                             FI_COMMIT_COMPLETE)) != 0;
+  op->wait_ack = (r.flags & sdk::kRemoteLevels) != 0;
   if (op->wait_ack) header.flags |= kFlagDelivery;
   op->kind = Operation::kSend;
   op->flags = FI_SEND | (r.tagged ? FI_TAGGED : FI_MSG);

@@ -340,7 +340,7 @@ void Endpoint::explain_failure(const sdk::SockAddr &to, int error) {
 
 ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (r.flags & ~kRecvFlags) return -FI_EBADFLAGS;
-  for (size_t i = 0; i < r.count && i < kIovLimit && r.iov != nullptr; ++i)
+  for (size_t i = 0; i < r.count && i < sdk::kIovLimit && r.iov != nullptr; ++i)
     if (r.iov[i].iov_base == nullptr && r.iov[i].iov_len != 0) return -FI_EINVAL;
   const ssize_t rc = queue_.post(r.iov, r.count, r.context, r.flags);
   if (rc != 0) return rc;

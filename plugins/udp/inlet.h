@@ -23,6 +23,7 @@
 #include <weft/sdk/address.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/recv_queue.h>
 
 #include <array>

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/iov.h>
 
 #include <array>
 #include <cstddef>
@@ -30,11 +31,9 @@
 
 namespace weft::udp {
 
-inline constexpr size_t kIovLimit = 4;
-
 struct Datagram {
   sdk::SockAddr to;
-  iovec iov[kIovLimit];
+  iovec iov[sdk::kIovLimit];
   uint32_t count = 0;
   bool report = false;
   size_t length = 0;
@@ -65,7 +64,7 @@ class Outlet {
   struct Scratch {
     std::array<mmsghdr, kCapacity> messages;
     std::array<size_t, kCapacity> datagrams;  // of each message
-    std::array<iovec, kCapacity * kIovLimit> iov;
+    std::array<iovec, kCapacity * sdk::kIovLimit> iov;
     alignas(cmsghdr) std::array<char, kCapacity * CMSG_SPACE(sizeof(uint16_t))> control;
   };
 

@@ -59,14 +59,14 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   tx.comp_order = FI_ORDER_STRICT;
   tx.inject_size = max_msg_size;
   tx.size = settings_.tx_size;
-  tx.iov_limit = kIovLimit;
+  tx.iov_limit = sdk::kIovLimit;
 
   fi_rx_attr &rx = *info->rx_attr;
   rx.op_flags = FI_COMPLETION;
   rx.msg_order = FI_ORDER_NONE;
   rx.comp_order = FI_ORDER_STRICT;
   rx.size = settings_.rx_size;
-  rx.iov_limit = kIovLimit;
+  rx.iov_limit = sdk::kIovLimit;
 
   fi_ep_attr &ep = *info->ep_attr;
   ep.protocol = FI_PROTO_UDP;

@@ -6,6 +6,7 @@
 #include <rdma/fi_atomic.h>
 #include <sys/uio.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/receiver.h>
 
 #include <cstdint>
@@ -46,9 +47,9 @@ struct TxOp {
   uint64_t length = 0;    // bytes of iov; of an atomic: operands, then compares
   uint64_t data = 0;
   uint64_t tag = 0;
-  iovec iov[sdk::Receive::kIovLimit];
+  iovec iov[sdk::kIovLimit];
   RmaVector vectors[kMaxVectors];  // lengths in bytes, also of an atomic
-  fi_ioc results[sdk::Receive::kIovLimit];
+  fi_ioc results[sdk::kIovLimit];
   // ---- of the conversation ----
   TxOp *next = nullptr;
   TxOp *previous = nullptr;

@@ -4,6 +4,7 @@
 
 #include <rdma/fi_errno.h>
 #include <weft/sdk/iov.h>
+#include <weft/sdk/levels.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -936,11 +937,10 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
   if (op.form != TxOp::Form::kEager && c.level_ == 0) suit_stock(op);
   op.header.connection = c.peer_slot_;
   const uint64_t more = op.flags & FI_MORE;
-  const uint64_t level =
-      op.flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE);
+  const uint64_t level = op.flags & sdk::kRmaRemoteLevels;
   switch (op.form) {
     case TxOp::Form::kEager: {
-      iovec iov[1 + sdk::Receive::kIovLimit];
+      iovec iov[1 + sdk::kIovLimit];
       size_t count = 1;
       if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
         iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
@@ -1053,7 +1053,7 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
       s->header.control_data = uint64_t(op.offset == 0 ? SegmentKind::kFirst
                                         : last         ? SegmentKind::kLast
                                                        : SegmentKind::kMiddle);
-      iovec iov[1 + sdk::Receive::kIovLimit] = {{&s->header, kHeaderSize}};
+      iovec iov[1 + sdk::kIovLimit] = {{&s->header, kHeaderSize}};
       size_t count = 1 + slice(op.iov, op.count, op.offset, n, iov + 1);
       if (count > settings_.iov_limit) {
         s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);

@@ -16,6 +16,7 @@
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
 #include <weft/sdk/index_table.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
 #include <weft/sdk/transfer.h>
@@ -90,10 +91,10 @@ struct TxOp : Token {
   uint8_t next_vector = 0;
   uint64_t data = 0;
   uint64_t tag = 0;
-  iovec iov[sdk::Receive::kIovLimit];
+  iovec iov[sdk::kIovLimit];
   RmaVector vectors[kMaxVectors];
   Registration *registrations[kMaxVectors];
-  fi_ioc results[sdk::Receive::kIovLimit];
+  fi_ioc results[sdk::kIovLimit];
   std::unique_ptr<uint8_t[]> bounce;  // what is too long for `bytes` and must be in one piece
   WireHeader header;                  // and right behind it:
   union {

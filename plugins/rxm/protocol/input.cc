@@ -425,7 +425,7 @@ void Core::fetch(RxMessage &m) {
     const RmaVector &vector = m.vectors[m.next_vector];
     const uint64_t n = std::min<uint64_t>(vector.length, want - m.received);
     if (n != 0) {
-      iovec iov[sdk::Receive::kIovLimit];
+      iovec iov[sdk::kIovLimit];
       const size_t count = slice(r.iov, r.count, m.received, n, iov);
       const RmaVector from{vector.address, n, vector.key};
       ssize_t rc = -FI_EAGAIN;
@@ -542,7 +542,7 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
     const RmaVector &vector = op.vectors[op.next_vector];
     const uint64_t n = std::min<uint64_t>(vector.length, op.target - op.written);
     if (n != 0) {
-      iovec iov[sdk::Receive::kIovLimit];
+      iovec iov[sdk::kIovLimit];
       const size_t count = slice(op.iov, op.count, op.written, n, iov);
       const RmaVector to{vector.address, n, vector.key};
       ++op.tokens;

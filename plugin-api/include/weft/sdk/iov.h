@@ -18,6 +18,9 @@
 
 namespace weft::sdk {
 
+// Vectors of memory in one operation, local or remote (iov_limit, rma_iov_limit).
+inline constexpr size_t kIovLimit = 4;
+
 // Calls visit(uint8_t *, size_t) for each piece of [offset, offset + n) of the vectors.
 template <class F>
 void pieces(const iovec *iov, size_t count, uint64_t offset, uint64_t n, F visit) {

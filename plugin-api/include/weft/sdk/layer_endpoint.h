@@ -40,6 +40,7 @@
 
 #include <weft/sdk/alias.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/layer_domain.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
@@ -106,9 +107,9 @@ concept LayerParts =
   { op.data } -> std::same_as<uint64_t &>;
   { op.tag } -> std::same_as<uint64_t &>;
   { op.count } -> std::same_as<uint8_t &>;
-  op.iov[Receive::kIovLimit - 1] = iovec{};
+  op.iov[kIovLimit - 1] = iovec{};
   { op.vector_count } -> std::same_as<uint8_t &>;
-  op.vectors[Receive::kIovLimit - 1] = {0, 0, 0};  // address, length, key
+  op.vectors[kIovLimit - 1] = {0, 0, 0};  // address, length, key
 };
 
 template <class E, LayerParts Parts>

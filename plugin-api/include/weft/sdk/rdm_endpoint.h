@@ -26,6 +26,7 @@
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/options.h>
 #include <weft/sdk/receiver.h>
 #include <weft/sdk/shared_receive.h>
@@ -47,12 +48,8 @@ struct RdmLimits {
 
 class RdmEndpoint {
  public:
-  static constexpr size_t kIovLimit = 4;
   // In flags, among us: this call reports nothing (fi_inject and its like).
   static constexpr uint64_t kSilent = UINT64_C(1) << 63;
-  static constexpr uint64_t kLevelFlags = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
-                                          FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE |
-                                          FI_COMMIT_COMPLETE;
   static constexpr uint64_t kSendFlags =
       FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | FI_TAGGED | kLevelFlags;
   static constexpr uint64_t kReadFlags = FI_COMPLETION | FI_MORE | FI_FENCE | kLevelFlags;

@@ -31,6 +31,7 @@
 #include <sys/uio.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/match.h>
 #include <weft/sdk/pool.h>
 
@@ -57,7 +58,6 @@ class Receiver;
 // A receive that a message was matched with. `iov` is where the bytes go; a message longer than
 // `length` is truncated: the protocol places `length` bytes and drops the rest.
 struct Receive : Matcher::Posted {
-  static constexpr size_t kIovLimit = 4;
   void *context = nullptr;
   uint64_t flags = 0;  // of the call
   size_t length = 0;   // bytes of iov

@@ -14,6 +14,7 @@
 
 #include <rdma/fi_endpoint.h>
 #include <sys/uio.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/pool.h>
 
 #include <algorithm>
@@ -22,8 +23,6 @@
 #include <vector>
 
 namespace weft::sdk {
-
-constexpr size_t kIovLimit = 4;
 
 struct PostedRecv {
   PostedRecv *next = nullptr;

@@ -23,6 +23,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/recv_ops.h>
 
@@ -288,7 +289,7 @@ class TransferOps : public ReceiveOps<E> {
     fi_rma_ioc rma;
     Vectors(const fi_ioc *v, size_t n, uint64_t addr, uint64_t key)
         : iov(v), count(n), rma{addr, 0, key} {
-      if (v != nullptr && n <= RdmEndpoint::kIovLimit)
+      if (v != nullptr && n <= kIovLimit)
         for (size_t i = 0; i < n; ++i) rma.count += v[i].count;
     }
     AtomicRequest request(AtomicKind kind, fi_addr_t dest, int datatype, int op, uint64_t flags,
@@ -321,7 +322,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t many(bool tagged, const iovec *iov, size_t count, fi_addr_t dest, uint64_t tag,
                uint64_t data, uint64_t flags, void *context) {
-    if (count > RdmEndpoint::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
     SendRequest request{.tagged = tagged,
                         .iov = iov,
                         .count = count,
@@ -361,7 +362,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t rma_many(bool write, const iovec *iov, size_t count, fi_addr_t dest, uint64_t addr,
                    uint64_t key, uint64_t flags, void *context) {
-    if (count > RdmEndpoint::kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+    if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
     uint64_t length;
     if (!add_up(iov, count, length)) return -FI_EMSGSIZE;
     const fi_rma_iov rma{addr, length, key};
@@ -378,9 +379,8 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t rma_msg(bool write, const fi_msg_rma *msg, uint64_t flags, uint64_t known) {
     if (msg == nullptr) return -FI_EINVAL;
     if (flags & ~known) return -FI_EBADFLAGS;
-    if (msg->iov_count > RdmEndpoint::kIovLimit ||
-        (msg->iov_count != 0 && msg->msg_iov == nullptr) || msg->rma_iov == nullptr ||
-        msg->rma_iov_count == 0 || msg->rma_iov_count > RdmEndpoint::kIovLimit)
+    if (msg->iov_count > kIovLimit || (msg->iov_count != 0 && msg->msg_iov == nullptr) ||
+        msg->rma_iov == nullptr || msg->rma_iov_count == 0 || msg->rma_iov_count > kIovLimit)
       return -FI_EINVAL;
     RmaRequest request{.write = write,
                        .iov = msg->msg_iov,
