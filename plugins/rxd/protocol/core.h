@@ -62,6 +62,9 @@ enum class State : uint8_t {
 
 class WeftConversation;
 struct Pools;
+namespace stock {
+struct Packet;
+}
 
 // One that we talk to, or want to. Conversations use what stands first.
 struct Peer {
@@ -265,7 +268,18 @@ class Core {
     uint32_t slot;
     bool operator<(const Due &other) const { return at > other.at; }  // for a heap: first on top
   };
-  struct Leave;  // ends conversations that were lost, flushes, arms
+  // Calls into the core may nest (a receive that is posted delivers messages): what was put off is
+  // done when the outermost one ends.
+  struct Leave {
+    explicit Leave(Core &c) : core(c) { ++core.depth_; }
+    ~Leave() {
+      if (core.depth_ == 1) core.leave();
+      --core.depth_;
+    }
+    Leave(const Leave &) = delete;
+    Leave &operator=(const Leave &) = delete;
+    Core &core;
+  };
 
   Peer *peer_of(uint32_t number) const {
     return number != 0 && number <= slots_.size() ? slots_[number - 1] : nullptr;
@@ -308,6 +322,11 @@ class Core {
   bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven);
   bool on_weft(std::span<const uint8_t> bytes, Buffer &buffer);
   bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
+  bool on_cts(const stock::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
+              const Path *from);
+  bool on_rts(const stock::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
+              const Path *from);
+  Peer *make_unproven(const sdk::SockAddr &name);
   // Whether stock's packet may be of the peer: it has no secret, so whoever has another address is
   // somebody else.
   bool is_of(const Peer &peer, const Path *from) const {

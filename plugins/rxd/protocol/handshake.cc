@@ -443,27 +443,53 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     ++statistics_.rejected;
     return false;
   }
-  if (type == stock::Type::kCts) {
-    Peer *peer = peer_of(uint32_t(p.rts_index));
-    if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
-    // Only who receives at its address can know the question.
-    peer->roams = from != peer->path;
-    if (peer->weft != nullptr) {
-      if (!peer->doubt) return false;
-      // A stock endpoint has the address now, so the weft peer is no more. The number in our
-      // question is what the new one knows us by.
-      peer->losing = peer->requeue = true;
-      peer->err = FI_ECONNRESET;
-      end_conversation(*peer);
-      return become_stock(*peer, bytes, buffer, true);
-    }
-    if (peer->conversation != nullptr) {
-      peer->proven = true;
-      return peer->conversation->on_packet(bytes, buffer);
-    }
-    if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
+  return type == stock::Type::kCts ? on_cts(p, bytes, buffer, from)
+                                   : on_rts(p, bytes, buffer, from);
+}
+
+bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer &buffer,
+                  const Path *from) {
+  Peer *peer = peer_of(uint32_t(p.rts_index));
+  if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
+  // Only who receives at its address can know the question.
+  peer->roams = from != peer->path;
+  if (peer->weft != nullptr) {
+    if (!peer->doubt) return false;
+    // A stock endpoint has the address now, so the weft peer is no more. The number in our
+    // question is what the new one knows us by.
+    peer->losing = peer->requeue = true;
+    peer->err = FI_ECONNRESET;
+    end_conversation(*peer);
     return become_stock(*peer, bytes, buffer, true);
   }
+  if (peer->conversation != nullptr) {
+    peer->proven = true;
+    return peer->conversation->on_packet(bytes, buffer);
+  }
+  if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
+  return become_stock(*peer, bytes, buffer, true);
+}
+
+// A peer of whom only an RTS is known. There are max_stock_peers such; the oldest makes room.
+Peer *Core::make_unproven(const sdk::SockAddr &name) {
+  while (unproven_.size() >= settings_.max_stock_peers) {
+    Peer *oldest = peer_of(unproven_.front());
+    unproven_.pop_front();
+    if (oldest == nullptr || oldest->proven || oldest->weft != nullptr ||
+        oldest->conversation == nullptr || oldest->losing || oldest->conversation->busy())
+      continue;
+    lose(*oldest, FI_ECONNRESET, true);
+    end_lost();
+  }
+  int err = 0;
+  Peer *peer = admits(name) ? make(name, err) : nullptr;
+  if (peer == nullptr) return nullptr;
+  unproven_.push_back(peer->number);
+  return peer;
+}
+
+bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer &buffer,
+                  const Path *from) {
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer == nullptr && from != nullptr) {
@@ -484,21 +510,8 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
   }
   if (down_ || parting_ || !may_answer(carrier_.now_ns())) return false;
-  if (peer == nullptr) {
-    while (unproven_.size() >= settings_.max_stock_peers) {
-      Peer *oldest = peer_of(unproven_.front());
-      unproven_.pop_front();
-      if (oldest == nullptr || oldest->proven || oldest->weft != nullptr ||
-          oldest->conversation == nullptr || oldest->losing || oldest->conversation->busy())
-        continue;
-      lose(*oldest, FI_ECONNRESET, true);
-      end_lost();
-    }
-    int err = 0;
-    if (admits(p.name)) peer = make(p.name, err);
-    if (peer == nullptr) return false;
-    unproven_.push_back(peer->number);
-  }
+  if (peer == nullptr) peer = make_unproven(p.name);
+  if (peer == nullptr) return false;
   return become_stock(*peer, bytes, buffer, false);
 }
 

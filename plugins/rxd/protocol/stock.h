@@ -60,6 +60,9 @@ class StockConversation final : public Conversation {
   static constexpr uint32_t kInFlight = 128;  // packets; a power of two
   static constexpr size_t kMaxOwed = 256;     // answers that a peer can make us owe
   static constexpr uint64_t kNoNumber = UINT64_MAX;
+  static constexpr uint64_t kMs = 1'000'000;
+  static constexpr uint64_t kAskAfter = 1000 * kMs;  // without a word, of one who owes something
+  static constexpr uint32_t kLeastWindow = 8;
 
   // What a read or an atomic of the peer brings it.
   struct Answer {
@@ -129,6 +132,8 @@ class StockConversation final : public Conversation {
   void owe_acknowledgement();
   void set_timer();
   uint64_t time_out() const;
+  // Since the first packet that is not acknowledged was sent, the last time.
+  uint64_t age_of_first(uint64_t now) const;
   bool waits() const { return arriving_.kind != Arriving::Kind::kNone || awaited_count_ != 0; }
 
   // ---- what arrives ----

@@ -288,6 +288,45 @@ bool FrameReader::next() {
   return reject_ == Reject::kNone;
 }
 
+namespace {
+
+constexpr uint8_t kMessageFlags = kTagged | kRemoteData | kWantsDone | kAnnounced;
+
+// The fields of a message frame at `at`, `have` bytes before the end of the packet, with `n` bytes
+// of payload. `size`: of the frame without its payload.
+Reject read_message(const uint8_t *at, size_t have, size_t n, MessageFrame &frame, size_t &size) {
+  const uint8_t flags = at[1];
+  frame.tagged = (flags & kTagged) != 0;
+  frame.has_data = (flags & kRemoteData) != 0;
+  frame.wants_done = (flags & kWantsDone) != 0;
+  frame.announced = (flags & kAnnounced) != 0;
+  size = message_size(frame);
+  if (have < size) return Reject::kShort;
+  const uint8_t *field = at + 8;
+  if (frame.tagged) {
+    frame.tag = load<uint64_t>(field);
+    field += 8;
+  }
+  if (frame.has_data) {
+    frame.data = load<uint64_t>(field);
+    field += 8;
+  }
+  frame.total = frame.announced ? load<uint64_t>(field) : n;
+  return frame.total < n || frame.total > kMessageLimit ? Reject::kTotal : Reject::kNone;
+}
+
+// The same of a write frame.
+Reject read_write(const uint8_t *at, size_t have, size_t n, WriteFrame &frame, size_t &size) {
+  frame.has_data = load<uint32_t>(at + 8) != 0;
+  frame.total = load<uint64_t>(at + 16);
+  size = write_size(frame.has_data, at[1]);
+  if (have < size) return Reject::kShort;
+  if (frame.has_data) frame.data = load<uint64_t>(at + 24);
+  return frame.total < n || frame.total > kMessageLimit ? Reject::kTotal : Reject::kNone;
+}
+
+}  // namespace
+
 Reject FrameReader::take() {
   const uint8_t *at = rest_.data();
   const size_t have = rest_.size();
@@ -303,29 +342,11 @@ Reject FrameReader::take() {
   vectors_ = {};
   switch (kind_) {
     case FrameKind::kMessage: {
-      const uint8_t flags = at[1];
-      if ((flags & ~(kTagged | kRemoteData | kWantsDone | kAnnounced)) != 0) {
-        return Reject::kFrameFlags;
-      }
+      if ((at[1] & ~kMessageFlags) != 0) return Reject::kFrameFlags;
       auto &frame = frame_.emplace<MessageFrame>();
-      frame.tagged = (flags & kTagged) != 0;
-      frame.has_data = (flags & kRemoteData) != 0;
-      frame.wants_done = (flags & kWantsDone) != 0;
-      frame.announced = (flags & kAnnounced) != 0;
       frame.id = id_;
-      size = message_size(frame);
-      if (have < size) return Reject::kShort;
-      const uint8_t *field = at + 8;
-      if (frame.tagged) {
-        frame.tag = load<uint64_t>(field);
-        field += 8;
-      }
-      if (frame.has_data) {
-        frame.data = load<uint64_t>(field);
-        field += 8;
-      }
-      frame.total = frame.announced ? load<uint64_t>(field) : n;
-      if (frame.total < n || frame.total > kMessageLimit) return Reject::kTotal;
+      const Reject reject = read_message(at, have, n, frame, size);
+      if (reject != Reject::kNone) return reject;
       break;
     }
     case FrameKind::kData: {
@@ -361,17 +382,12 @@ Reject FrameReader::take() {
     case FrameKind::kWrite: {
       if (at[1] > kVectorLimit) return Reject::kVectors;
       if (have < write_size(false, 0)) return Reject::kShort;
-      const uint32_t flags = load<uint32_t>(at + 8);
-      if ((flags & ~kWriteData) != 0) return Reject::kFrameFlags;
+      if ((load<uint32_t>(at + 8) & ~kWriteData) != 0) return Reject::kFrameFlags;
       auto &frame = frame_.emplace<WriteFrame>();
-      frame.has_data = flags != 0;
       frame.id = id_;
-      frame.total = load<uint64_t>(at + 16);
-      size = write_size(frame.has_data, at[1]);
-      if (have < size) return Reject::kShort;
-      if (frame.has_data) frame.data = load<uint64_t>(at + 24);
+      const Reject reject = read_write(at, have, n, frame, size);
+      if (reject != Reject::kNone) return reject;
       vectors_ = {at + write_size(frame.has_data, 0), at[1]};
-      if (frame.total < n || frame.total > kMessageLimit) return Reject::kTotal;
       break;
     }
     case FrameKind::kAtomic: {

@@ -335,9 +335,9 @@ TEST(Frames, MessagesInEveryForm) {
   }
 }
 
-TEST(Frames, ManyInOnePacket) {
+// A packet with a frame of each kind but messages, and two writes.
+void write_frames(const Bytes &payload, Bytes &bytes) {
   const RmaVector vectors[] = {{1, 2, 3}, {4, 5, 6}};
-  const Bytes payload = counting(8, 1);
   Page page;
   ASSERT_TRUE(page.writer.header(kHeader));
   ASSERT_TRUE(page.writer.data({.answers = true, .id = 1, .offset = 1000}, payload.size()));
@@ -356,7 +356,13 @@ TEST(Frames, ManyInOnePacket) {
   ASSERT_TRUE(page.writer.result({.status = 5, .id = 8}, payload.size()));
   ASSERT_TRUE(page.writer.payload(payload));
   ASSERT_TRUE(page.writer.ping());
-  const Bytes bytes = page.written();
+  bytes = page.written();
+}
+
+TEST(Frames, ManyInOnePacket) {
+  const Bytes payload = counting(8, 1);
+  Bytes bytes;
+  write_frames(payload, bytes);
   const auto packet = parse(bytes);
   ASSERT_TRUE(packet);
   FrameReader reader(*packet);
@@ -411,6 +417,11 @@ TEST(Frames, ManyInOnePacket) {
   ASSERT_EQ(reader.kind(), FrameKind::kPing);
   EXPECT_FALSE(reader.next());
   EXPECT_EQ(reader.reject(), Reject::kNone);
+}
+
+TEST(Frames, CutAnywhere) {
+  Bytes bytes;
+  write_frames(counting(8, 1), bytes);
   // Wherever it is cut, it is a whole number of frames or short.
   const Bytes frames(bytes.begin() + kHeaderSize, bytes.end());
   size_t whole = 0;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The peers of a core: made at their first use, found by address, by index and by number, freed when
+// nothing needs them, and which of them makes room for a newcomer.
+#include <rdma/fi_errno.h>
+
+#include <memory>
+#include <new>
+
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/weft.h"
+
+namespace weft::rxd {
+namespace {
+
+// Peers that are looked at to find one who makes room: a newcomer must not cost more.
+constexpr int kLooks = 64;
+
+}  // namespace
+
+Peer *Core::make(const sdk::SockAddr &address, int &err) {
+  try {
+    auto made = std::make_unique<Peer>();
+    made->address = address;
+    made->path = carrier_.open(address, err);
+    if (made->path == nullptr) return nullptr;
+    Peer *peer = made.get();
+    if (free_slots_.empty()) {
+      free_slots_.reserve(slots_.size() + 1);
+      slots_.push_back(nullptr);
+      free_slots_.push_back(uint32_t(slots_.size() - 1));
+    }
+    try {
+      by_address_.emplace(address, peer);
+    } catch (const std::bad_alloc &) {
+      carrier_.close(*made->path);
+      throw;
+    }
+    peer->number = free_slots_.back() + 1;
+    free_slots_.pop_back();
+    slots_[peer->number - 1] = made.release();
+    // From the beginning: who guesses the number of one that was never asked must not answer.
+    new_question(*peer);
+    peer->index = owner_.index_of(address);
+    if (peer->index != kNoIndex) {
+      by_index_.set(peer->index, peer);
+    } else {
+      unname(*peer);
+    }
+    return peer;
+  } catch (const std::bad_alloc &) {
+    err = FI_ENOMEM;
+    return nullptr;
+  }
+}
+
+void Core::free(Peer &peer) {
+  if (peer.wants_idle) std::erase(idle_, &peer);
+  if (peer.wants_room) std::erase(blocked_, &peer);
+  if (peer.losing) std::erase(losing_, &peer);
+  if (peer.index != kNoIndex) {
+    by_index_.set(peer.index, nullptr);
+  } else {
+    unlist(peer);
+  }
+  by_address_.erase(peer.address);
+  slots_[peer.number - 1] = nullptr;
+  free_slots_.push_back(peer.number - 1);
+  carrier_.close(*peer.path);
+  delete &peer;
+}
+
+void Core::free_if_unused(Peer &peer) {
+  if (peer.state == State::kIdle && peer.conversation == nullptr && peer.first == nullptr &&
+      peer.saved == 0 && !peer.losing)
+    free(peer);
+}
+
+void Core::name(Peer &peer, uint32_t index) {
+  const uint32_t before = source_of(peer);
+  if (peer.index == kNoIndex) unlist(peer);
+  by_index_.set(index, &peer);
+  peer.index = index;
+  if (peer.saved != 0) owner_.receiver().rename_source(before, index);
+}
+
+// The newest of those without an index.
+void Core::unname(Peer &peer) {
+  peer.newer = nullptr;
+  peer.older = newest_;
+  (newest_ != nullptr ? newest_->newer : oldest_) = &peer;
+  newest_ = &peer;
+  ++unnamed_;
+}
+
+void Core::unlist(Peer &peer) {
+  (peer.older != nullptr ? peer.older->newer : oldest_) = peer.newer;
+  (peer.newer != nullptr ? peer.newer->older : newest_) = peer.older;
+  peer.older = peer.newer = nullptr;
+  --unnamed_;
+}
+
+// Whether nothing is lost with it. A stock peer that has talked to us remembers its numbers for
+// ever, and could not begin again.
+bool Core::may_go(const Peer &peer) const {
+  return peer.conversation != nullptr && !peer.losing && peer.first == nullptr && peer.saved == 0 &&
+         (peer.weft != nullptr || !peer.proven) && !peer.conversation->busy();
+}
+
+// Whether a newcomer may become an object. Those whom the application named always may; of the
+// others there are max_unnamed_peers, and who was idle longest makes room.
+bool Core::admits(const sdk::SockAddr &newcomer) {
+  if (unnamed_ < settings_.max_unnamed_peers || owner_.index_of(newcomer) != kNoIndex) return true;
+  Peer *next = oldest_;
+  for (int looks = 0; next != nullptr && looks < kLooks; ++looks) {
+    Peer &peer = *next;
+    next = peer.newer;
+    if (!may_go(peer)) {
+      heard_of(peer);  // others are looked at the next time
+      continue;
+    }
+    if (peer.weft != nullptr) peer.weft->dismiss();
+    lose(peer, FI_ECONNRESET, true);
+    end_lost();
+    if (unnamed_ < settings_.max_unnamed_peers) return true;
+  }
+  if (statistics_.refused++ == 0)
+    owner_.warn(
+        "a peer is refused: max_unnamed_peers that are not in the address vector have something "
+        "outstanding; raise it, or insert the addresses of peers");
+  return false;
+}
+
+void Core::forget(uint32_t index) {
+  Peer *peer = by_index_.at(index);
+  if (peer == nullptr) return;
+  const Leave leave(*this);
+  by_index_.set(index, nullptr);
+  peer->index = kNoIndex;
+  // The same address may stand in the vector once more.
+  if (const uint32_t other = owner_.index_of(peer->address);
+      other != kNoIndex && other != index && by_index_.at(other) == nullptr) {
+    by_index_.set(other, peer);
+    peer->index = other;
+  } else {
+    unname(*peer);
+  }
+  if (peer->saved != 0) owner_.receiver().rename_source(index, source_of(*peer));
+}
+
+void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+  if (by_address_.empty()) return;
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index != kNoIndex) return;
+  const Leave leave(*this);
+  name(*it->second, index);
+}
+
+const sdk::SockAddr *Core::address_of(uint32_t source) const {
+  const Peer *peer = source < sdk::Matcher::kFirstUnnamed
+                         ? by_index_.at(source)
+                         : peer_of(source - sdk::Matcher::kFirstUnnamed);
+  return peer != nullptr ? &peer->address : nullptr;
+}
+
+}  // namespace weft::rxd

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Packets that cannot be processed yet, because others are missing before them or because nobody reads
+// the completions that they would bring: kept, and taken when they can.
+#include <algorithm>
+#include <utility>
+
+#include "plugins/rxd/protocol/weft.h"
+
+namespace weft::rxd {
+namespace {
+
+constexpr uint32_t kMaxKept = 256;  // packets that came too early
+
+}  // namespace
+
+// Whether it may end a receive, or report a write.
+bool WeftConversation::reports(const wire::Packet &packet) {
+  if (packet.header.has(wire::kFlagOrdered)) return true;
+  wire::FrameReader frames(packet);
+  while (frames.next())
+    if (frames.kind() == wire::FrameKind::kData && !frames.data().answers) return true;
+  return false;
+}
+
+bool WeftConversation::keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer,
+                            bool answered) {
+  if (kept_count_ == kMaxKept || core_.carrier().buffers_low()) return false;
+  Kept *k = pools_.kept.take();
+  if (k == nullptr) return false;
+  k->number = number;
+  k->bytes = bytes;
+  k->buffer = &buffer;
+  k->answered = answered;
+  Kept **at = &kept_;
+  while (*at != nullptr && (*at)->number < number) at = &(*at)->next;
+  k->next = *at;
+  *at = k;
+  ++kept_count_;
+  return true;
+}
+
+void WeftConversation::take_kept() {
+  stalled_ = false;
+  for (Kept **at = &kept_; *at != nullptr;) {
+    Kept *k = *at;
+    // It was looked at when it came; the bytes are the same.
+    const auto packet = wire::parse(k->bytes);
+    const bool ordered = packet->header.has(wire::kFlagOrdered);
+    const bool due = k->number < channel_.next();
+    if (ordered ? !due : !begun_here(*packet)) {
+      if (due) {
+        fail("data of an operation that was never begun");
+        return;
+      }
+      at = &k->next;
+      continue;
+    }
+    if (core_.full() && reports(*packet)) {
+      stalled_ = true;
+      core_.want_room(peer_);
+      for (; k != nullptr; k = k->next)
+        if (!std::exchange(k->answered, true) && !process(*wire::parse(k->bytes), Frames::kAnswers))
+          return;
+      return;
+    }
+    *at = k->next;
+    --kept_count_;
+    const bool goes_on = process(*packet, k->answered ? Frames::kOthers : Frames::kAll);
+    core_.carrier().release(*k->buffer);
+    pools_.kept.give(k);
+    if (!goes_on) return;
+    if (ordered) at = &kept_;  // others may have waited for what began here
+  }
+}
+
+// Perhaps somebody has read what was reported.
+void WeftConversation::resume() {
+  if (core_.full()) return core_.want_room(peer_);
+  take_kept();
+  end_settled();
+  // The peer may wait for room, or credit.
+  if (!peer_.losing) send_acknowledgement(core_.carrier().now_ns());
+}
+
+}  // namespace weft::rxd
