@@ -20,25 +20,18 @@
 #ifndef WEFT_PLUGINS_TCP_STREAM_H
 #define WEFT_PLUGINS_TCP_STREAM_H
 
-#include <poll.h>
 #include <rdma/fi_errno.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
-#include <weft/sdk/recv_queue.h>
-#include <weft/sdk/transfer.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <concepts>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -46,114 +39,13 @@
 
 #include "plugins/tcp/domain.h"
 #include "plugins/tcp/fabric.h"
+#include "plugins/tcp/operation.h"
 #include "plugins/tcp/wire/reader.h"
 #include "plugins/tcp/wire/writer.h"
 
 namespace weft::tcp {
 
 inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe it
-
-// FI_COMMIT_COMPLETE: what lies in a mapped file is on its medium when this returns (FI_RMA_PMEM);
-// of other memory it is none of our business.
-inline void make_persistent(const iovec &iov) {
-  const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(iov.iov_base) & ~(page - 1);
-  const uintptr_t end = reinterpret_cast<uintptr_t>(iov.iov_base) + iov.iov_len;
-  if (iov.iov_len != 0) msync(reinterpret_cast<void *>(begin), end - begin, MS_SYNC);
-}
-
-// One operation on its way: queued, or sent and waiting for the peer's answer.
-struct Operation : SendItem {
-  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
-  Kind kind = kSend;
-  bool report = false;  // a completion is wanted
-  bool wait_ack = false;
-  bool fence = false;
-  bool rendezvous = false;  // FI_EP_RDM: announced, and sent when the peer asks for it
-  uint8_t result_count = 0, pin_count = 0;
-  uint64_t flags = 0;  // of the completion
-  uint64_t length = 0;
-  void *context = nullptr;
-  char *copied = nullptr;         // an injected payload that did not fit behind its header
-  iovec result[sdk::kIovLimit];   // kRead: where the response goes
-  sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
-  Operation *next_response = nullptr;
-
-  bool is_control() const { return kind >= kAck; }
-  bool waits() const { return wait_ack || rendezvous || kind == kRead; }
-
-  // The payload behind the header. A small one is copied: one vector is cheaper for the kernel than
-  // two. False: no memory.
-  bool place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject) {
-    if (bytes <= room()) {
-      for (size_t i = 0; i < vectors; ++i) copy(iov[i].iov_base, iov[i].iov_len);
-      return true;
-    }
-    if (!inject) {
-      for (size_t i = 0; i < vectors; ++i) add(iov[i].iov_base, iov[i].iov_len);
-      return true;
-    }
-    copied = static_cast<char *>(std::malloc(bytes));
-    if (copied == nullptr) return false;
-    char *at = copied;
-    for (size_t i = 0; i < vectors; ++i) {
-      if (iov[i].iov_len != 0) std::memcpy(at, iov[i].iov_base, iov[i].iov_len);
-      at += iov[i].iov_len;
-    }
-    add(copied, bytes);
-    return true;
-  }
-  // A remote access, its frame too. False: no memory.
-  bool prepare(const sdk::RmaRequest &r, ByteOrder order) {
-    FrameHeader header;
-    header.op = r.write ? Op::kWrite : Op::kReadRequest;
-    header.rma_count = uint8_t(r.rma_count);
-    for (size_t i = 0; i < r.rma_count; ++i)
-      header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
-    wait_ack = r.write && (r.flags & sdk::kRmaRemoteLevels) != 0;
-    if (wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
-    if (r.write) header.payload_size = r.length;
-    if (r.write && (r.flags & FI_REMOTE_CQ_DATA) != 0) {
-      header.flags |= kFlagRemoteData;
-      header.data = r.data;
-    }
-    kind = r.write ? kWrite : kRead;
-    flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
-    report = r.report;
-    fence = r.flags & FI_FENCE;
-    context = r.context;
-    length = r.length;
-    pin_count = 0;
-    result_count = 0;
-    set_header(header, order);
-    if (r.write) return place(r.iov, r.count, r.length, r.flags & FI_INJECT);
-    result_count = uint8_t(r.count);
-    std::copy_n(r.iov, r.count, result);
-    return true;
-  }
-  void drop_copy() {
-    if (copied != nullptr) std::free(std::exchange(copied, nullptr));
-  }
-};
-
-struct OperationList {  // by SendItem::next
-  Operation *first = nullptr, *last = nullptr;
-  bool empty() const { return first == nullptr; }
-  void push(Operation &op) {
-    op.next = nullptr;
-    if (first == nullptr) {
-      first = &op;
-    } else {
-      last->next = &op;
-    }
-    last = &op;
-  }
-  Operation *pop() {
-    Operation *op = first;
-    first = static_cast<Operation *>(op->next);
-    return op;
-  }
-};
 
 template <class Owner>
 class Stream {
@@ -561,111 +453,8 @@ void Stream<Owner>::continue_stalled() {
   owner().watch();
 }
 
-// ---- a peer's access to memory ----
-
-template <class Owner>
-Verdict Stream<Owner>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
-                                  sdk::MrReject reject) {
-  domain_.fabric().stats().add(Stat::kRmaRejected);
-  WEFT_WARN(owner().instance(), FI_LOG_EP_DATA,
-            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
-            "protocol has no negative answer",
-            header.op == Op::kWrite ? "write" : "read", owner().peer_name().c_str(),
-            (unsigned long long)vector.length, (unsigned long long)vector.address,
-            (unsigned long long)vector.key, text_of(reject));
-  return Verdict::kReject;
-}
-
-template <class Owner>
-Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
-  if (header.has_data() && owner().no_room_to_report()) {
-    wait_for_room();
-    return Verdict::kStall;
-  }
-  for (size_t i = 0; i < header.rma_count; ++i) {
-    const RmaVector &v = header.rma[i];
-    iovec iov;
-    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov,
-                                                  1, owner().holder());
-    if (access.mr == nullptr) {
-      unpin_incoming();
-      return refuse_rma(header, v, access.reject);
-    }
-    ++access.mr->pins;
-    incoming_[incoming_count_++] = access.mr;
-    if (access.count != 0) target.add(iov.iov_base, iov.iov_len);
-  }
-  return Verdict::kAccept;
-}
-
-template <class Owner>
-void Stream<Owner>::end_write(const FrameHeader &header) {
-  bool counts = true;
-  if (header.flags & kFlagCommit) {
-    for (size_t i = 0; i < header.rma_count; ++i) {
-      const RmaVector &v = header.rma[i];
-      iovec iov;
-      const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
-                                                    &iov, 1, owner().holder());
-      if (access.count != 0) make_persistent(iov);
-    }
-  }
-  for (size_t i = 0; i < incoming_count_; ++i) {
-    incoming_[i]->count_remote(FI_REMOTE_WRITE, header.rma[i].length);
-    counts &= incoming_[i]->holder() == 0;
-  }
-  unpin_incoming();
-  owner().written(header, counts);
-}
-
-template <class Owner>
-Verdict Stream<Owner>::take_read(const FrameHeader &header) {
-  Operation *op = owes_too_much() ? nullptr : owner().control_ops().take();
-  if (op == nullptr) return refuse("reads none of the answers that it asked for");
-  FrameHeader response;
-  response.op = Op::kReadResponse;
-  response.payload_size = header.rma_length();
-  op->kind = Operation::kResponse;
-  op->pin_count = 0;
-  op->set_header(response, order_);
-  for (size_t i = 0; i < header.rma_count; ++i) {
-    const RmaVector &v = header.rma[i];
-    iovec iov;
-    const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov,
-                                                  1, owner().holder());
-    if (access.mr == nullptr) {
-      for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
-      owner().control_ops().give(op);
-      return refuse_rma(header, v, access.reject);
-    }
-    ++access.mr->pins;
-    op->pins[op->pin_count++] = access.mr;
-    if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
-  }
-  bool counts = true;
-  for (size_t i = 0; i < op->pin_count; ++i) {
-    op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
-    counts &= op->pins[i]->holder() == 0;
-  }
-  if (counts) owner().was_read(response.payload_size);
-  op->next_response = nullptr;
-  (first_response_ != nullptr ? last_response_->next_response : first_response_) = op;
-  last_response_ = op;
-  queue_control(*op);
-  return Verdict::kAccept;
-}
-
-template <class Owner>
-bool Stream<Owner>::uses(const sdk::Mr &mr) const {
-  const auto in = [&mr](sdk::Mr *const *list, size_t count) {
-    return std::find(list, list + count, &mr) != list + count;
-  };
-  if (in(incoming_, incoming_count_)) return true;
-  for (const Operation *op = first_response_; op != nullptr; op = op->next_response)
-    if (in(op->pins, op->pin_count)) return true;
-  return false;
-}
-
 }  // namespace weft::tcp
+
+#include "plugins/tcp/stream_memory.h"
 
 #endif

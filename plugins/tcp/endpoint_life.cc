@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An endpoint's life: opening, binding, options, closing. Its tables and its data path are in
+// endpoint.cc, connecting is in connect.cc.
+#include <poll.h>
+#include <weft/sdk/carrier.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/options.h>
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include "plugins/tcp/endpoint.h"
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/passive_endpoint.h"
+#include "plugins/tcp/shared_receive.h"
+#include "plugins/tcp/socket.h"
+
+namespace weft::tcp {
+
+Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
+  if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
+    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG",
+                int(info.ep_attr->type));
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
+                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > kMaxQueueSize)
+      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
+  sdk::SockAddr local;
+  if (info.src_addr != nullptr) {
+    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+  }
+  std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
+                                                     [](Endpoint *e) { delete e; });
+  ep->local_ = local;
+  WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
+                               domain.fabric().api_version()));
+  if (info.handle != nullptr) {
+    sdk::Guard guard(domain.fabric().engine().lock());
+    if (PassiveEndpoint *pep = domain.fabric().find_passive(info.handle)) {
+      WEFT_TRY(const PassiveEndpoint::Address address, pep->give_address());
+      ep->local_ = address.local;
+      ep->bound_.reset(address.fd);
+    } else {
+      ep->request_.reset(domain.fabric().take(info.handle));
+      if (ep->request_ == nullptr)
+        return fail(
+            FI_EINVAL,
+            "fi_endpoint: info->handle is neither a connection request that still waits for "
+            "an answer nor a passive endpoint of this fabric");
+      ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
+      ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
+    }
+  }
+  WEFT_CHECK(ep->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  sdk::Guard guard(domain.engine().lock());
+  domain.endpoints().push_back(ep.get());
+  return ep.release();
+}
+
+int Endpoint::bind(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  switch (fid->fclass) {
+    case FI_CLASS_EQ: {
+      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
+      if (!sdk::Eq::is_mine(fid, FI_CLASS_EQ, instance()) || flags != 0) return -FI_EINVAL;
+      if (eq_ != nullptr) return -FI_EBUSY;
+      eq_ = sdk::Eq::from(fid);
+      eq_->users.fetch_add(1);
+      eq_->add_source(engine_);
+      return 0;
+    }
+    // These also later, for what completes from then on.
+    case FI_CLASS_CQ: {
+      sdk::Guard guard(engine_.lock());
+      return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
+    }
+    case FI_CLASS_CNTR: {
+      sdk::Guard guard(engine_.lock());
+      return bindings_.bind_cntr(fid, flags,
+                                 {{FI_SEND, cntrs_[kCntrSend]},
+                                  {FI_RECV, cntrs_[kCntrRecv]},
+                                  {FI_READ, cntrs_[kCntrRead]},
+                                  {FI_WRITE, cntrs_[kCntrWrite]},
+                                  {FI_REMOTE_READ, cntrs_[kCntrRemoteRead]},
+                                  {FI_REMOTE_WRITE, cntrs_[kCntrRemoteWrite]}});
+    }
+    case FI_CLASS_SRX_CTX: {
+      // One of this domain's, and not one for unconnected endpoints.
+      sdk::Guard guard(engine_.lock());
+      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
+      const auto &all = domain_.shared_receives();
+      const auto at = std::ranges::find(all, fid, &SharedReceive::base);
+      if (at == all.end()) return -FI_EINVAL;
+      if (srx_ != nullptr) return -FI_EBUSY;
+      bindings_.hold((*at)->users);
+      srx_ = *at;
+      return 0;
+    }
+    case FI_CLASS_MR:
+      return 0;  // regions belong to the domain
+    default:
+      return -FI_EINVAL;
+  }
+}
+
+Result<void> Endpoint::enable() {
+  if (state_ != State::kOpen) return {};
+  if (eq_ == nullptr)
+    return fail(FI_ENOEQ,
+                "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
+  const bool counts_tx = cntrs_[kCntrSend] || cntrs_[kCntrRead] || cntrs_[kCntrWrite];
+  if (tx_cq_ == nullptr && !counts_tx && caps_ & (FI_MSG | FI_RMA))
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
+  if (rx_cq_ == nullptr && !cntrs_[kCntrRecv] && caps_ & FI_MSG)
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  WEFT_CHECK(sdk::check_shared_receive(wants_shared_, srx_ != nullptr));
+  state_ = State::kEnabled;
+  return {};
+}
+
+int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_CARRIER_OPS) return -FI_ENOSYS;
+  static const weft_carrier_ops carrier = {
+      sizeof(weft_carrier_ops),
+      [](struct fid_ep *fid, fi_addr_t source) -> int {
+        Endpoint &ep = *Endpoint::from(fid);
+        sdk::Guard guard(ep.engine_.lock());
+        if (ep.state_ > State::kEnabled) return -FI_EOPBADSTATE;
+        ep.source_ = source;
+        return 0;
+      },
+      [](struct fid_ep *fid, const iovec *iov, uint64_t access, struct fid_mr **mr) -> int {
+        return Endpoint::from(fid)->expose(*iov, access, mr);
+      },
+      [](struct fid_ep *fid, int held) -> int {
+        Endpoint &ep = *Endpoint::from(fid);
+        sdk::Guard guard(ep.engine_.lock());
+        ep.messages_held_ = held != 0;
+        if (!ep.messages_held_ && ep.state_ == State::kConnected) ep.continue_stalled();
+        return 0;
+      },
+  };
+  *ops = const_cast<weft_carrier_ops *>(&carrier);
+  return 0;
+}
+
+int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
+  sdk::MrTable &regions = domain_.regions();
+  {
+    sdk::Guard guard(engine_.lock());
+    if (holder_ == 0) holder_ = regions.new_holder();
+  }
+  const fi_mr_attr attr{.mr_iov = &iov, .iov_count = 1, .access = access};
+  return sdk::finish(instance(), FI_LOG_MR, regions.reg(attr, 0, holder_), mr);
+}
+
+int Endpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
+  // Before the lock: an event queue takes it while it makes progress.
+  if (eq_ != nullptr) eq_->remove_source(engine_);
+  retire();
+  {
+    sdk::Guard guard(engine_.lock());
+    if (state_ == State::kConnected) {
+      flush_output();
+      // What was injected is the endpoint's to deliver; give the socket a moment to take it.
+      uint64_t left = uint64_t(domain_.fabric().settings().close_linger_ms);
+      const uint64_t start = sdk::now_ns();
+      while (state_ == State::kConnected && !writer_.empty()) {
+        const uint64_t spent = (sdk::now_ns() - start) / 1'000'000u;
+        if (spent >= left) break;
+        pollfd p{socket_, POLLOUT, 0};
+        if (::poll(&p, 1, int(left - spent)) <= 0) break;
+        flush_output();
+      }
+    }
+    // Outstanding operations are dropped: their completions could name an endpoint that is gone
+    // (fi_endpoint.3, fi_close).
+    tx_cq_ = rx_cq_ = nullptr;
+    std::fill(std::begin(cntrs_), std::end(cntrs_), nullptr);
+    disconnect(FI_ECANCELED, false);
+    std::erase(domain_.endpoints(), this);
+    bindings_.release();
+  }
+  if (eq_ != nullptr) {
+    eq_->forget(base());
+    eq_->users.fetch_sub(1);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+int Endpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  sdk::Guard guard(engine_.lock());
+  switch (name) {
+    case FI_OPT_MIN_MULTI_RECV:
+      return sdk::get_option(min_multi_recv(), value, length);
+    case FI_OPT_CM_DATA_SIZE:
+      return sdk::get_option(kPrivateDataSize, value, length);
+    case FI_OPT_TX_SIZE:
+      return sdk::get_option(tx_ops_.limit(), value, length);
+    case FI_OPT_RX_SIZE:
+      return sdk::get_option(recv_queue().limit(), value, length);
+    case FI_OPT_MAX_MSG_SIZE:
+    case FI_OPT_MAX_RMA_SIZE:
+      return sdk::get_option(kMaxMessageSize, value, length);
+    case FI_OPT_INJECT_MSG_SIZE:
+    case FI_OPT_INJECT_RMA_SIZE:
+      return sdk::get_option(kInjectSize, value, length);
+    default:
+      return -FI_ENOPROTOOPT;
+  }
+}
+
+int Endpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  sdk::Guard guard(engine_.lock());
+  return sdk::set_option(min_multi_recv_, value, length);
+}
+
+}  // namespace weft::tcp

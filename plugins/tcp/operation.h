@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Operation: a frame of a stream on its way, with what its completion needs: an operation of the
+// application, or an answer to the peer.
+//
+//   Operation *op = ops.take();
+//   if (!op->prepare(rma_request, order)) ...no memory...
+//   op->set_header(header, order);   op->place(iov, count, length, flags & FI_INJECT);
+//
+// How operations are queued and completed is in stream.h.
+#ifndef WEFT_PLUGINS_TCP_OPERATION_H
+#define WEFT_PLUGINS_TCP_OPERATION_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/iov.h>
+#include <weft/sdk/levels.h>
+#include <weft/sdk/mr.h>
+#include <weft/sdk/transfer.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "plugins/tcp/wire/writer.h"
+
+namespace weft::tcp {
+
+// One operation on its way: queued, or sent and waiting for the peer's answer.
+struct Operation : SendItem {
+  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
+  Kind kind = kSend;
+  bool report = false;  // a completion is wanted
+  bool wait_ack = false;
+  bool fence = false;
+  bool rendezvous = false;  // FI_EP_RDM: announced, and sent when the peer asks for it
+  uint8_t result_count = 0, pin_count = 0;
+  uint64_t flags = 0;  // of the completion
+  uint64_t length = 0;
+  void *context = nullptr;
+  char *copied = nullptr;         // an injected payload that did not fit behind its header
+  iovec result[sdk::kIovLimit];   // kRead: where the response goes
+  sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
+  Operation *next_response = nullptr;
+
+  bool is_control() const { return kind >= kAck; }
+  bool waits() const { return wait_ack || rendezvous || kind == kRead; }
+
+  // The payload behind the header. A small one is copied: one vector is cheaper for the kernel than
+  // two. False: no memory.
+  bool place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject) {
+    if (bytes <= room()) {
+      for (size_t i = 0; i < vectors; ++i) copy(iov[i].iov_base, iov[i].iov_len);
+      return true;
+    }
+    if (!inject) {
+      for (size_t i = 0; i < vectors; ++i) add(iov[i].iov_base, iov[i].iov_len);
+      return true;
+    }
+    copied = static_cast<char *>(std::malloc(bytes));
+    if (copied == nullptr) return false;
+    char *at = copied;
+    for (size_t i = 0; i < vectors; ++i) {
+      if (iov[i].iov_len != 0) std::memcpy(at, iov[i].iov_base, iov[i].iov_len);
+      at += iov[i].iov_len;
+    }
+    add(copied, bytes);
+    return true;
+  }
+  // A remote access, its frame too. False: no memory.
+  bool prepare(const sdk::RmaRequest &r, ByteOrder order) {
+    FrameHeader header;
+    header.op = r.write ? Op::kWrite : Op::kReadRequest;
+    header.rma_count = uint8_t(r.rma_count);
+    for (size_t i = 0; i < r.rma_count; ++i)
+      header.rma[i] = {r.rma[i].addr, r.rma[i].len, r.rma[i].key};
+    wait_ack = r.write && (r.flags & sdk::kRmaRemoteLevels) != 0;
+    if (wait_ack) header.flags |= r.flags & FI_COMMIT_COMPLETE ? kFlagCommit : kFlagDelivery;
+    if (r.write) header.payload_size = r.length;
+    if (r.write && (r.flags & FI_REMOTE_CQ_DATA) != 0) {
+      header.flags |= kFlagRemoteData;
+      header.data = r.data;
+    }
+    kind = r.write ? kWrite : kRead;
+    flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
+    report = r.report;
+    fence = r.flags & FI_FENCE;
+    context = r.context;
+    length = r.length;
+    pin_count = 0;
+    result_count = 0;
+    set_header(header, order);
+    if (r.write) return place(r.iov, r.count, r.length, r.flags & FI_INJECT);
+    result_count = uint8_t(r.count);
+    std::copy_n(r.iov, r.count, result);
+    return true;
+  }
+  void drop_copy() {
+    if (copied != nullptr) std::free(std::exchange(copied, nullptr));
+  }
+};
+
+struct OperationList {  // by SendItem::next
+  Operation *first = nullptr, *last = nullptr;
+  bool empty() const { return first == nullptr; }
+  void push(Operation &op) {
+    op.next = nullptr;
+    if (first == nullptr) {
+      first = &op;
+    } else {
+      last->next = &op;
+    }
+    last = &op;
+  }
+  Operation *pop() {
+    Operation *op = first;
+    first = static_cast<Operation *>(op->next);
+    return op;
+  }
+};
+
+}  // namespace weft::tcp
+
+#endif

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The messages, remote accesses and announcements of a stream. Its end is in peer_stream_end.cc.
+#include "plugins/tcp/peer_stream.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugins/tcp/peer.h"
+#include "plugins/tcp/unconnected_endpoint.h"
+
+namespace weft::tcp {
+
+PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, const Terms &terms)
+    : Stream(ep.domain()), ep_(ep), peer_(peer), terms_(terms) {
+  socket_ = fd;
+  order_ = terms.order;
+  reader_.start(terms.kind, terms.order);
+  last_used_ = engine_.rounds();
+  engine_.add(*this, fd, EPOLLIN, EPOLLRDHUP | EPOLLET);
+}
+
+const weft_instance *PeerStream::instance() const {
+  return ep_.instance();
+}
+
+std::string PeerStream::peer_name() const {
+  return peer_.address.to_string();
+}
+
+sdk::Pool<Operation> &PeerStream::control_ops() {
+  return ep_.control_ops();
+}
+
+void PeerStream::launch(RdmOperation &op) {
+  last_used_ = engine_.rounds();
+  start(op, op.length, op.more, op.report);
+  if (open_ && stalled() && is_urgent()) ep_.look_again();
+}
+
+void PeerStream::watch() {
+  if (!open_) return;
+  const uint32_t want = (starved_    ? uint32_t(EPOLLRDHUP)
+                         : stalled() ? 0
+                                     : uint32_t(EPOLLIN)) |
+                        (want_out_ ? uint32_t(EPOLLOUT) : 0);
+  engine_.change(*this, want, EPOLLRDHUP | EPOLLET);
+}
+
+void PeerStream::on_event(uint32_t events) {
+  if (open_ && events & EPOLLOUT && want_out_) flush_output();
+  if (open_ && starved_) return look_whether_it_can_end();
+  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
+}
+
+void PeerStream::on_flush() {
+  if (open_) retry_after_full_queue();
+  if (open_ && !leaving_) flush_output();
+}
+
+void PeerStream::complete(Operation &op, int error) {
+  answered(op);
+  auto &rdm = static_cast<RdmOperation &>(op);
+  if (rdm.stage != RdmOperation::kWhole && rdm.number != 0) {
+    announced_[rdm.number - 1u] = nullptr;
+    free_numbers_.push_back(rdm.number);
+    if (open_ && error == 0 && !held_.empty()) release_held();
+  }
+  ep_.finish(rdm, error);
+}
+
+bool PeerStream::may_send_unasked(uint64_t length) const {
+  if (terms_.kind != EndpointKind::kRdm1 || !ep_.announces()) return true;
+  return length <= std::min(ep_.settings().max_saved_size, sends_long_ ? kLongest : kSentUnasked);
+}
+
+// The beginning of a transfer whose turn has come. False: not now.
+bool PeerStream::prepare(Operation &base) {
+  auto &op = static_cast<RdmOperation &>(base);
+  if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
+  if (may_send_unasked(op.length)) {
+    if (op.length <= kSentUnasked || !sends_long_) return true;
+    // What is queued here cannot be announced any more when the peer says that it is full.
+    if (unasked_ != 0 && unasked_ + op.length > kLongest) return false;
+    unasked_ += op.length;
+    op.stage = RdmOperation::kLong;
+    return true;
+  }
+  if (free_numbers_.empty()) {
+    if (announced_.size() == kSlots) return false;  // until one of them is through
+    announced_.push_back(nullptr);
+    free_numbers_.reserve(announced_.capacity());
+    free_numbers_.push_back(uint8_t(announced_.size()));
+  }
+  const std::span<const iovec> payload = op.vectors();
+  op.result_count = uint8_t(payload.size());
+  std::ranges::copy(payload, op.result);
+  op.number = free_numbers_.back();
+  free_numbers_.pop_back();
+  announced_[op.number - 1u] = &op;
+  op.stage = RdmOperation::kAnnounce;
+  op.rendezvous = true;
+  FrameHeader header;
+  header.op = Op::kReadyToSend;
+  header.op_data = op.number;
+  header.flags = op.wire_flags;
+  header.data = op.data;
+  header.tag = op.tag;
+  header.rendezvous_length = op.length;
+  op.set_header(header, order_);
+  return true;
+}
+
+bool PeerStream::begun(Operation &base) {
+  auto &op = static_cast<RdmOperation &>(base);
+  if (op.stage == RdmOperation::kAnnounce) {
+    op.stage = RdmOperation::kAnnounced;
+    return true;
+  }
+  if (op.stage == RdmOperation::kLong) {
+    unasked_ -= op.length;
+    if (!held_.empty()) release_held();
+  }
+  return false;
+}
+
+Verdict PeerStream::take_clear(const FrameHeader &header) {
+  if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore)
+    return terms_.says_when_full ? Verdict::kAccept
+                                 : refuse("says what it did not say that it would");
+  const size_t slot = header.op_data - 1u;
+  if (slot >= announced_.size() || announced_[slot] == nullptr ||
+      announced_[slot]->stage != RdmOperation::kAnnounced)
+    return refuse("asks for a message that was not announced");
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_clear(const FrameHeader &header) {
+  if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore) {
+    sends_long_ = header.op_data == kAnnounceNoMore;
+    if (sends_long_ && !held_.empty()) release_held();
+    return;
+  }
+  RdmOperation &op = *announced_[header.op_data - 1u];
+  op.stage = RdmOperation::kData;
+  FrameHeader data;
+  data.op = Op::kRendezvousData;
+  data.op_data = op.number;
+  data.flags = op.wire_flags;
+  data.payload_size = op.length;
+  op.set_header(data, order_);
+  for (size_t i = 0; i < op.result_count; ++i) op.add(op.result[i].iov_base, op.result[i].iov_len);
+  writer_.push(op);
+  engine_.mark_dirty(*this);
+}
+
+// ---- what is saved ----
+
+// The payload of the frame that begins goes there. What a header says is the peer's own affair;
+// what has arrived is everybody's.
+void PeerStream::fill(Saved &saved, uint64_t payload) {
+  filling_ = &saved;
+  fill_size_ = payload;
+  filled_ = 0;
+}
+
+void PeerStream::filled() {
+  ep_.count_arrived(*std::exchange(filling_, nullptr), fill_size_ - filled_);
+}
+
+bool PeerStream::may_fill() const {
+  return filling_->dropped || filling_->receive != nullptr ||
+         ep_.has_room(peer_, is_urgent() ? kUrgentExtra : 0) ||
+         ep_.receiver().is_wanted(saving_ != nullptr ? last_message_ : filling_->message);
+}
+
+// After each read. False: what comes next stays in the socket.
+bool PeerStream::go_on_reading() {
+  if (filling_ == nullptr) return true;
+  const uint64_t arrived = fill_size_ - reader_.direct_left();
+  ep_.count_arrived(*filling_, arrived - filled_);
+  filled_ = arrived;
+  if (may_fill()) return true;
+  starved_ = true;
+  ep_.stalled(*this);
+  watch();
+  return false;
+}
+
+void PeerStream::resume() {
+  if (!open_) return;
+  if (starved_) {
+    if (!may_fill()) return ep_.stalled(*this);
+    starved_ = false;
+    watch();
+  } else if (stalled()) {
+    continue_stalled();
+  }
+}
+
+// A peer that has gone keeps nobody's room: if the rest of the message is not in the socket, it
+// never will be.
+void PeerStream::look_whether_it_can_end() {
+  pollfd p{socket_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
+  int there = 0;
+  if (::ioctl(socket_, FIONREAD, &there) != 0) there = 0;
+  if (uint64_t(there) < reader_.direct_left()) return end(FI_ECONNRESET);
+  starved_ = false;  // all of it is there
+  watch();
+}
+
+sdk::Message PeerStream::message_of(const FrameHeader &header) const {
+  return {.tagged = header.op != Op::kMessage,
+          .has_data = header.has_data(),
+          .source = peer_.source,
+          .tag = header.tag,
+          .data = header.data,
+          .length = header.op == Op::kReadyToSend ? header.rendezvous_length : header.payload_size};
+}
+
+Verdict PeerStream::stall() {
+  ep_.stalled(*this);
+  return Verdict::kStall;
+}
+
+Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
+  last_message_ = message_of(header);
+  bool full = false;
+  if (sdk::Receive *r = ep_.receiver().match(last_message_, &full)) {
+    current_ = r;
+    fit_ = target.fit({r->iov, r->count}, header.payload_size);
+    return Verdict::kAccept;
+  }
+  if (full) {
+    wait_for_room();
+    return Verdict::kStall;
+  }
+  saving_ = ep_.save(peer_, header.payload_size, is_urgent());
+  if (saving_ == nullptr) return stall();
+  if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
+  fill(*saving_, header.payload_size);
+  if (has_room_) say_whether_full();
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_message(const FrameHeader &header) {
+  if (current_ != nullptr) {
+    ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_, 0);
+  } else {
+    // Only now, that all of it is here, may it be found by a receive.
+    filled();
+    Saved *saved = std::exchange(saving_, nullptr);
+    saved->message = message_of(header);
+    if (sdk::Receive *r = ep_.receiver().match(saved->message)) {
+      ep_.deliver(*saved, *r);
+    } else {
+      ep_.receiver().save(*saved);
+    }
+  }
+}
+
+Verdict PeerStream::take_announcement(const FrameHeader &header) {
+  const size_t slot = header.op_data - 1u;
+  if (slot < expected_.size() && expected_[slot].used)
+    return refuse("announces two messages by one number");
+  if (owes_too_much()) return refuse("reads none of the answers that it asked for");
+  last_message_ = message_of(header);
+  bool full = false;
+  current_ = ep_.receiver().match(last_message_, &full);
+  if (current_ != nullptr) return Verdict::kAccept;
+  if (full) {
+    wait_for_room();
+    return Verdict::kStall;
+  }
+  saving_ = ep_.save(peer_, 0, is_urgent());
+  return saving_ != nullptr ? Verdict::kAccept : stall();
+}
+
+void PeerStream::end_announcement(const FrameHeader &header) {
+  const size_t slot = header.op_data - 1u;
+  if (slot >= expected_.size()) expected_.resize(slot + 1);
+  Expected &expected = expected_[slot];
+  if (current_ != nullptr) {
+    expected = {.used = true,
+                .asked = true,
+                .receive = std::exchange(current_, nullptr),
+                .message = last_message_};
+    return ask(header.op_data);
+  }
+  expected = {.used = true};
+  Saved *saved = std::exchange(saving_, nullptr);
+  saved->stage = Saved::kAnnounced;
+  saved->message = last_message_;
+  saved->stream = this;
+  saved->number = header.op_data;
+  saved->next = unanswered_;
+  if (unanswered_ != nullptr) unanswered_->previous = saved;
+  unanswered_ = saved;
+  ++unanswered_count_;
+  ep_.receiver().save(*saved);
+  if (unanswered_count_ > kFetchFrom) fetch(*saved);
+}
+
+void PeerStream::unlink(Saved &saved) {
+  (saved.previous != nullptr ? saved.previous->next : unanswered_) = saved.next;
+  if (saved.next != nullptr) saved.next->previous = saved.previous;
+  --unanswered_count_;
+}
+
+void PeerStream::ask_for(Saved &saved, sdk::Receive *receive) {
+  expected_[saved.number - 1u] = {
+      .used = true, .asked = true, .receive = receive, .message = saved.message};
+  unlink(saved);
+  ask(saved.number);
+}
+
+// A peer who may announce no more cannot say what our application is waiting for.
+void PeerStream::fetch(Saved &saved) {
+  if (!ep_.make_room(saved)) return;
+  expected_[saved.number - 1u] = {
+      .used = true, .asked = true, .saved = &saved, .message = saved.message};
+  unlink(saved);
+  saved.stage = Saved::kFetching;
+  ask(saved.number);
+}
+
+void PeerStream::say_whether_full() {
+  if (!open_ || leaving_ || !terms_.says_when_full || owes_too_much()) return;
+  const bool room = ep_.may_send_long(peer_, has_room_, has_share_);
+  if (room == has_room_ || !clear(room ? kAnnounceNoMore : kAnnounceAll)) return;
+  has_room_ = room;
+  if (room && !std::exchange(has_share_, true)) ep_.take_share();
+}
+
+void PeerStream::ask(uint8_t number) {
+  if (!clear(number)) return;  // no memory: the message never comes
+  ++asked_;
+  say_whether_full();
+}
+
+bool PeerStream::clear(uint8_t context) {
+  Operation *op = ep_.control_ops().take();
+  if (op == nullptr) return false;
+  FrameHeader header;
+  header.op = Op::kClearToSend;
+  header.op_data = context;
+  op->kind = Operation::kClear;
+  op->set_header(header, order_);
+  queue_control(*op);
+  return true;
+}
+
+Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
+  const size_t slot = header.op_data - 1u;
+  if (slot >= expected_.size() || !expected_[slot].asked)
+    return refuse("sends a message that was not asked for");
+  const Expected &expected = expected_[slot];
+  if (expected.message.length != header.payload_size)
+    return refuse("sends a message with another length than announced");
+  if (expected.saved != nullptr) {
+    target.add(expected.saved->bytes, header.payload_size);
+    fill(*expected.saved, header.payload_size);
+  } else if (expected.receive == nullptr) {
+    target.discard = header.payload_size;
+  } else {
+    fit_ = target.fit({expected.receive->iov, expected.receive->count}, header.payload_size);
+  }
+  return Verdict::kAccept;
+}
+
+void PeerStream::end_rendezvous(const FrameHeader &header) {
+  if (filling_ != nullptr) filled();
+  const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
+  if (asked_ != 0) --asked_;
+  if (expected.receive != nullptr)
+    ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
+  if (Saved *saved = expected.saved) {
+    saved->stage = Saved::kHere;
+    if (saved->dropped) {
+      ep_.release(saved);
+    } else if (saved->receive != nullptr) {
+      ep_.deliver(*saved, *saved->receive);
+    }
+  }
+}
+
+Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
+  last_payload_ = header.payload_size;
+  last_used_ = engine_.rounds();
+  if (header.wants_ack() && owes_too_much())
+    return refuse("reads none of the answers that it asked for");
+  if (leaving_ && (header.wants_ack() || header.op == Op::kReadRequest))
+    return refuse("asks for an answer on a connection that is being closed for want of use");
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) return take_ack();
+      [[fallthrough]];
+    case Op::kTagged:
+      return take_message(header, target);
+    case Op::kReadRequest:
+      return take_read(header);
+    case Op::kReadResponse:
+      return take_response(header, target);
+    case Op::kWrite:
+      return take_write(header, target);
+    case Op::kReadyToSend:
+      return take_announcement(header);
+    case Op::kClearToSend:
+      return take_clear(header);
+    case Op::kRendezvousData:
+      return take_rendezvous(header, target);
+  }
+  return Verdict::kReject;
+}
+
+void PeerStream::on_frame_end(const FrameHeader &header) {
+  switch (header.op) {
+    case Op::kMessage:
+      if (header.is_ack()) return end_ack();
+      [[fallthrough]];
+    case Op::kTagged:
+      end_message(header);
+      break;
+    case Op::kReadRequest:
+      return;
+    case Op::kReadResponse:
+      return end_response();
+    case Op::kWrite:
+      end_write(header);
+      break;
+    case Op::kReadyToSend:
+      return end_announcement(header);  // acknowledged when the message is here
+    case Op::kClearToSend:
+      return end_clear(header);
+    case Op::kRendezvousData:
+      end_rendezvous(header);
+      break;
+  }
+  if (header.wants_ack()) queue_ack();
+}
+
+bool PeerStream::no_room_to_report() const {
+  return ep_.rx_cq_full();
+}
+
+void PeerStream::written(const FrameHeader &header, bool) {
+  ep_.count_remote(FI_REMOTE_WRITE, header.payload_size);
+  if (header.has_data()) ep_.report_remote_write(header.payload_size, header.data, peer_.source);
+}
+
+void PeerStream::was_read(uint64_t bytes) {
+  ep_.count_remote(FI_REMOTE_READ, bytes);
+}
+
+}  // namespace weft::tcp

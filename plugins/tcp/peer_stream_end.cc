@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How the stream to a peer ends: it may be idle, the peer or the socket may have ended it, or the
+// endpoint does; what was on its way fails.
+#include <poll.h>
+#include <sys/socket.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/tcp/peer.h"
+#include "plugins/tcp/peer_stream.h"
+#include "plugins/tcp/socket.h"
+#include "plugins/tcp/unconnected_endpoint.h"
+
+namespace weft::tcp {
+
+bool PeerStream::is_idle() const {
+  if (leaving_ || !writer_.empty() || !held_.empty() || answers_outstanding() || !reader_.idle() ||
+      unanswered_ != nullptr || free_numbers_.size() != announced_.size())
+    return false;
+  if (std::ranges::any_of(expected_, [](const Expected &e) { return e.used; })) return false;
+  char byte;
+  return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+void PeerStream::say_goodbye(bool hurry) {
+  leaving_ = true;
+  ::shutdown(socket_, SHUT_WR);
+  if (hurry) engine_.set_deadline(*this, sdk::now_ns() + ep_.settings().handshake_timeout_ns);
+}
+
+void PeerStream::on_deadline() {
+  end(FI_ECONNRESET);
+}
+
+bool PeerStream::is_over() {
+  pollfd p{socket_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return false;
+  // What came before the end counts.
+  while (open_ && !stalled() && !starved_) receive();
+  if (open_) end(FI_ECONNRESET);
+  return true;
+}
+
+void PeerStream::ask_whether_alive() {
+  keep_alive(socket_);
+}
+
+void PeerStream::ended() {
+  // A peer that had no use for the stream any more, or one that is gone: what was not begun yet
+  // can go another way, and will find out.
+  if (!leaving_ && peer_.stream == this && order_ == ByteOrder::kNative && reader_.idle() &&
+      !writer_.inside_frame() && !answers_outstanding() &&
+      free_numbers_.size() == announced_.size()) {
+    take_back([this](Operation &op) {
+      static_cast<RdmOperation &>(op).stage = RdmOperation::kWhole;
+      peer_.pending.push(op);
+    });
+  }
+  end(FI_ECONNRESET);
+}
+
+void PeerStream::failed(int error, const char *doing) {
+  // A peer that closed with unread bytes resets the connection: nothing to tell beyond its end.
+  if (error != FI_ECONNRESET)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
+  end(error);
+}
+
+void PeerStream::rejected(Reject reject) {
+  ep_.stats().add(Stat::kFramesRejected);
+  // A frame that the endpoint itself refused was logged there, with what was wrong about it.
+  if (reject != Reject::kRefused)
+    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
+              peer_name().c_str(), text(reject));
+  end(FI_EPROTO);
+}
+
+void PeerStream::drop_region(const sdk::Mr &mr) {
+  if (!open_ || !uses(mr)) return;
+  WEFT_WARN(
+      instance(), FI_LOG_MR,
+      "region with key %#llx is closed while %s still reads or writes it: the connection is closed",
+      (unsigned long long)mr.key(), peer_name().c_str());
+  end(FI_ECONNABORTED);
+}
+
+void PeerStream::end(int error) {
+  if (!open_) return;
+  open_ = false;
+  filling_ = nullptr;
+  engine_.remove(*this);
+  close_socket();
+  if (!leaving_ && error != FI_ECANCELED) ep_.stats().add(Stat::kConnectionsLost);
+  fail_operations(error);
+  for (size_t i = 0; i < announced_.size(); ++i)
+    if (announced_[i] != nullptr) complete(*announced_[i], error);
+  sdk::Receiver &receiver = ep_.receiver();
+  if (current_ != nullptr)
+    receiver.complete(*std::exchange(current_, nullptr), last_message_, 0, error);
+  if (saving_ != nullptr) ep_.release(std::exchange(saving_, nullptr));
+  const auto drop = [&](Saved *saved) {
+    if (saved->receive != nullptr) {
+      receiver.complete(*saved->receive, saved->message, 0, error);
+    } else if (!saved->dropped) {
+      // It keeps its place among the messages: others of the peer that came whole are behind it,
+      // and whoever receives it is told.
+      saved->stage = Saved::kHere;
+      saved->stream = nullptr;
+      saved->error = error;
+      return;
+    }
+    ep_.release(saved);
+  };
+  for (Expected &e : expected_) {
+    if (e.receive != nullptr) receiver.complete(*e.receive, e.message, 0, error);
+    if (e.saved != nullptr) drop(e.saved);
+    e = {};
+  }
+  // Nobody can fetch these any more.
+  while (Saved *saved = unanswered_) {
+    unlink(*saved);
+    drop(saved);
+  }
+  ep_.bury(*this);
+  peer_.stream_ended(*this);
+}
+
+}  // namespace weft::tcp

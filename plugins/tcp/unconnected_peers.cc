@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The peers of an unconnected endpoint: their names and limits, their streams, and the connections
+// that they ask for.
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "plugins/tcp/fabric.h"
+#include "plugins/tcp/socket.h"
+#include "plugins/tcp/unconnected_endpoint.h"
+
+namespace weft::tcp {
+
+Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t index) {
+  auto &place = peers_[address];
+  if (place == nullptr) {
+    uint32_t source = index;
+    if (source == sdk::Av::kNone)
+      source = sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff);
+    place = std::make_unique<Peer>(*this, address, source);
+  }
+  return place.get();
+}
+
+void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
+  const bool was_named = peer.is_named();
+  peer.source = source;
+  if (peer.is_named() == was_named) return;
+  if (was_named) {
+    unnamed_streams_ += peer.streams;
+    unnamed_bytes_ += peer.arrived_bytes;
+  } else {
+    unnamed_streams_ -= peer.streams;
+    unnamed_bytes_ -= peer.arrived_bytes;
+  }
+}
+
+// Somebody who comes unasked. Null: there is no room for it now. Of a peer that has gone only its
+// messages are left: when it comes back it needs a place as others do.
+Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
+  const bool full = unnamed_streams_ >= max_unnamed_;
+  const auto known = peers_.find(address);
+  if (known != peers_.end()) {
+    Peer &peer = *known->second;
+    if (!full || peer.is_named() || peer.streams != 0) return &peer;
+  }
+  const uint32_t index = names_sources_ || full ? av()->find(address) : sdk::Av::kNone;
+  if (index != sdk::Av::kNone) return peer_at(index);
+  if (full) {
+    make_room_for_a_stranger();
+    return nullptr;
+  }
+  return find_or_add(address, sdk::Av::kNone);
+}
+
+// Who was refused asks again.
+void UnconnectedEndpoint::make_room_for_a_stranger() {
+  stats().add(Stat::kPeersRefused);
+  if (!std::exchange(refusal_told_, true))
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "%zu peers that are not in the address vector are connected, and more come: those "
+              "idle for longest are closed (max_unnamed_peers, and half of `ulimit -n`)",
+              unnamed_streams_);
+  if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle);
+}
+
+void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
+  if (peers_.empty() || !peers_.contains(address)) return;
+  try {
+    peer_at(index);
+  } catch (const std::bad_alloc &) {
+    // It keeps the number that it has until somebody sends to it.
+  }
+}
+
+void UnconnectedEndpoint::on_av_removed(uint32_t index) {
+  Peer *peer = table_.at(index);
+  if (peer == nullptr) return;
+  table_.set(index, nullptr);
+  std::erase(peer->indices, index);
+  if (peer->source != index) return;
+  set_source(*peer, peer->indices.empty()
+                        ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
+                        : *std::ranges::min_element(peer->indices));
+  receiver().rename_source(index, peer->source);
+}
+
+PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &terms) {
+  std::unique_ptr<PeerStream> stream;
+  try {
+    // All that burying it will need, so that it cannot fail.
+    const auto have_room = [](auto &list, size_t n) {
+      if (list.capacity() < n) list.reserve(2 * n);
+    };
+    const size_t n = streams_.size() + 1;
+    have_room(streams_, n);
+    have_room(stalled_, n);
+    have_room(buried_, buried_.size() + n);
+    stream = std::make_unique<PeerStream>(*this, peer, fd, terms);
+  } catch (const std::bad_alloc &) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",
+              peer.address.to_string().c_str());
+    return nullptr;
+  }
+  stream->place = streams_.size();
+  streams_.push_back(stream.get());
+  ++peer.streams;
+  if (!peer.is_named()) ++unnamed_streams_;
+  if (settings().max_connections != 0 && streams_.size() > settings().max_connections) {
+    if (PeerStream *idle = longest_idle(/*unnamed_only=*/false)) close_idle(*idle);
+  }
+  return stream.release();
+}
+
+void UnconnectedEndpoint::bury(PeerStream &stream) {
+  streams_[stream.place] = streams_.back();
+  streams_[stream.place]->place = stream.place;
+  streams_.pop_back();
+  std::erase(stalled_, &stream);
+  --stream.peer().streams;
+  shares_ -= stream.has_share();
+  if (!stream.peer().is_named()) --unnamed_streams_;
+  buried_.emplace_back(&stream);
+  engine_.mark_dirty(*this);
+}
+
+// The one that was not used for longest, of those that nothing is happening on, but for the newest.
+PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
+  PeerStream *oldest = nullptr;
+  for (PeerStream *stream : streams_) {
+    if (stream->peer().stream != stream) continue;
+    if (unnamed_only ? stream->peer().is_named() : stream == streams_.back()) continue;
+    if (oldest != nullptr && stream->last_used() >= oldest->last_used()) continue;
+    if (stream->is_idle()) oldest = stream;
+  }
+  return oldest;
+}
+
+// Somebody whom nobody named keeps no place by not ending, too.
+void UnconnectedEndpoint::close_idle(PeerStream &stream) {
+  Peer &peer = stream.peer();
+  peer.stream = nullptr;
+  peer.probe.reset();
+  peer.leaving = &stream;
+  peer.link.on_lost();
+  stream.say_goodbye(/*hurry=*/!peer.is_named());
+}
+
+void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
+  for (size_t i = streams_.size(); i-- > 0;) {
+    streams_[i]->drop_region(mr);
+    i = std::min(i, streams_.size());
+  }
+}
+
+// ---- connections that others ask for ----
+
+void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
+  const auto reject = [&](bool answer) {
+    if (answer) {
+      std::array<uint8_t, kMaxConnectSize> message;
+      const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
+      // A requester that is gone needs no answer.
+      [[maybe_unused]] const ssize_t sent =
+          ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+      ::shutdown(fd, SHUT_WR);
+    }
+    ::close(fd);
+  };
+  const auto hello = parse_hello(request.private_bytes());
+  auto remote = socket_peer(fd);
+  if (!hello || !remote) {
+    stats().add(Stat::kConnectionsRefusedVersion);
+    if (!hello)
+      WEFT_INFO(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s", text(hello.error()));
+    return reject(false);
+  }
+  remote->set_port(hello->port);
+  // The name by which the peer knows us, if we listen everywhere.
+  sdk::SockAddr own = acceptor_.name();
+  if (own.is_any()) {
+    own = socket_name(fd).value_or(own);
+    own.set_port(acceptor_.name().port());
+  }
+  Peer *peer = incoming_peer(*remote);
+  if (peer == nullptr) return reject(true);
+  if (peer->leaving != nullptr) {
+    // What it sent on the old stream comes first; it asks again.
+    peer->leaving->read_out();
+    if (peer->leaving != nullptr) return reject(true);
+  }
+  if (peer->attempt != nullptr) {
+    // Who accepted that, and died, had the address before this one.
+    peer->attempt->look();
+    peer = incoming_peer(*remote);
+    if (peer == nullptr) return reject(true);
+  }
+  PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
+  if (decision.challenge && peer->stream != nullptr) {
+    if (peer->stream->is_over()) {
+      decision = peer->link.on_request(*remote <=> own, hello->process);
+    } else {
+      peer->challenge(!(hello->features & kCannotBeCalled));
+    }
+  }
+  if (!decision.accept) {
+    reject(true);
+    return check(*peer);
+  }
+  if (!decision.second) peer->yield();
+  RdmHello answer = this->hello(hello->port);
+  answer.version = answer_to(hello->version);
+  answer.features = hello->features & kSaysWhenFull ? kSaysWhenFullToo : 0;
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
+  if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
+    // The requester is gone.
+    ::close(fd);
+    if (decision.second) return check(*peer);
+    peer->link.on_lost();
+    return peer->reconnect();
+  }
+  stats().add(Stat::kConnectionsAccepted);
+  peer->open_stream(fd, terms_of(request.header().order, answer.version, answer.features),
+                    decision.second);
+}
+
+}  // namespace weft::tcp
