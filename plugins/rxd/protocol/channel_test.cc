@@ -7,9 +7,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <random>
 #include <vector>
+
+#include "plugin-api/sdk/test_time.h"
 
 namespace weft::rxd {
 namespace {
@@ -19,42 +20,24 @@ constexpr uint32_t kDatagram = 1472;
 
 // ---- a network in simulated time ----
 
-class World {
+class World : public sdk::TestTime {
  public:
-  explicit World(uint64_t seed) : random_(seed) {}
-  uint64_t now() const { return now_; }
+  explicit World(uint64_t seed) : TestTime(kSecond), random_(seed) {}
   void at(uint64_t time, std::function<void()> what) {
-    events_.push({std::max(time, now_), count_++, std::move(what)});
+    after(std::max(time, now) - now, std::move(what));
   }
   // Runs until `done`, or until there is nothing left, or the time is over.
   template <class F>
   bool run(uint64_t until, F done) {
-    while (!done()) {
-      if (events_.empty() || events_.top().time > until) {
-        now_ = until;
-        return false;
-      }
-      auto event = std::move(const_cast<Event &>(events_.top()));
-      events_.pop();
-      now_ = event.time;
-      event.what();
-    }
-    return true;
+    if (run_until(done, until - now)) return true;
+    now = until;
+    return false;
   }
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   uint64_t up_to(uint64_t n) { return std::uniform_int_distribution<uint64_t>(0, n)(random_); }
 
  private:
-  struct Event {
-    uint64_t time, order;
-    std::function<void()> what;
-    bool operator<(const Event &other) const {
-      return time != other.time ? time > other.time : order > other.order;
-    }
-  };
-  std::priority_queue<Event> events_;
   std::mt19937_64 random_;
-  uint64_t now_ = kSecond, count_ = 0;
 };
 
 struct LinkSettings {
@@ -79,7 +62,7 @@ class Link {
     }
     ++waiting_;
     most_waiting = std::max(most_waiting, waiting_);
-    busy_until_ = std::max(busy_until_, world_.now()) +
+    busy_until_ = std::max(busy_until_, world_.now) +
                   static_cast<uint64_t>(static_cast<double>(size) / settings_.rate);
     bytes += size;
     world_.at(busy_until_, [this] { --waiting_; });
@@ -150,13 +133,13 @@ class Flow {
   wire::Header header(uint64_t number, bool ask) const {
     return {.flags = ask ? wire::kFlagAsk : uint16_t{0},
             .sequence = static_cast<uint32_t>(number),
-            .time = Channel::clock(world_.now())};
+            .time = Channel::clock(world_.now)};
   }
   void transmit(uint64_t number, bool ask) {
     there_.send(size_, [this, h = header(number, ask)] { arrive(h); });
   }
   void pump() {
-    const uint64_t now = world_.now();
+    const uint64_t now = world_.now;
     for (Channel::Lost lost; sender_.next_lost(lost, now);) {
       ASSERT_EQ(static_cast<Packet *>(lost.packet)->number, lost.number);
       ASSERT_EQ(static_cast<Packet *>(lost.packet)->acknowledged, 0);
@@ -181,19 +164,19 @@ class Flow {
       if (timer_ != at) return;
       timer_ = 0;
       const uint64_t due = sender_.deadline();
-      if (due != 0 && due <= world_.now() && sender_.on_deadline(world_.now())) ++timeouts;
+      if (due != 0 && due <= world_.now && sender_.on_deadline(world_.now)) ++timeouts;
       pump();
     });
   }
   void arrive(const wire::Header &h) {
-    const uint64_t now = world_.now();
+    const uint64_t now = world_.now;
     uint64_t read_at = std::max(now, deaf_until_);
     if (period_ != 0) read_at = (read_at + period_ - 1) / period_ * period_;
     inbox_.push_back(h);
     if (inbox_.size() == 1) world_.at(read_at, [this] { read(); });
   }
   void read() {
-    const uint64_t now = world_.now();
+    const uint64_t now = world_.now;
     while (!inbox_.empty()) {
       const wire::Header h = inbox_.front();
       inbox_.pop_front();
@@ -220,11 +203,11 @@ class Flow {
   }
   void acknowledge() {
     wire::Acknowledgement ack;
-    receiver_.fill(ack, world_.now());
+    receiver_.fill(ack, world_.now);
     receiver_.acknowledged();
     ++acks;
     back_.send(wire::kHeaderSize + ack.size(), [this, ack] {
-      const uint64_t now = world_.now();
+      const uint64_t now = world_.now;
       if (sender_.silent_since() != 0) {
         longest_silence = std::max(longest_silence, now - sender_.silent_since());
       }
@@ -265,7 +248,7 @@ TEST_P(Delivery, EveryPacketExactlyOnce) {
     Flow flow(world, there, back, 3000);
     if (seed % 2 == 0) flow.keep_at_most(64);
     flow.start();
-    ASSERT_TRUE(world.run(world.now() + 100 * kSecond, [&] { return flow.done(); }));
+    ASSERT_TRUE(world.run(world.now + 100 * kSecond, [&] { return flow.done(); }));
     flow.check();
     EXPECT_EQ(flow.pool().in_use(), 0u);  // idle channels have no memory in use
     // Seconds of silence are what stock's users know.
@@ -309,9 +292,9 @@ double utilisation(const LinkSettings &link, uint32_t size, uint64_t packets, ui
   flow->read_every(period);
   flow->start();
   uint64_t from = 0, had = 0, offered = 0, overflowed = 0;
-  EXPECT_TRUE(world->run(world->now() + 100 * kSecond, [&] {
+  EXPECT_TRUE(world->run(world->now + 100 * kSecond, [&] {
     if (from == 0 && flow->arrived() >= packets / 5) {
-      from = world->now();
+      from = world->now;
       had = flow->arrived();
       offered = there->offered;
       overflowed = there->overflowed;
@@ -321,7 +304,7 @@ double utilisation(const LinkSettings &link, uint32_t size, uint64_t packets, ui
   flow->overflowed = static_cast<double>(there->overflowed - overflowed) /
                      static_cast<double>(there->offered - offered);
   return static_cast<double>((flow->arrived() - had) * size) /
-         static_cast<double>(world->now() - from) / link.rate;
+         static_cast<double>(world->now - from) / link.rate;
 }
 
 struct Path {
@@ -369,12 +352,12 @@ TEST(Pauses, ReadersThatDoNotRun) {
   Link there(world, {.queue = 3000}), back(world, {});
   Flow flow(world, there, back, 2'000'000);
   flow.start();
-  const uint64_t begin = world.now(), on = 4 * kMs, off = 12 * kMs;
+  const uint64_t begin = world.now, on = 4 * kMs, off = 12 * kMs;
   std::function<void()> stall = [&] {
-    flow.read_nothing_until(world.now() + off / 2 + world.up_to(off));
-    world.at(world.now() + on + off, stall);
+    flow.read_nothing_until(world.now + off / 2 + world.up_to(off));
+    world.at(world.now + on + off, stall);
   };
-  world.at(world.now() + kMs, stall);
+  world.at(world.now + kMs, stall);
   world.run(begin + kSecond, [] { return false; });
   // A quarter of the link.
   EXPECT_GE(static_cast<double>(flow.arrived() * kDatagram) / kSecond, 0.5 * 1.25 * 4 / 16);
@@ -390,7 +373,7 @@ TEST_P(Fairness, TwoFlowsShare) {
     Link there(world, link), back(world, link);
     Flow first(world, there, back, 2'000'000), second(world, there, back, 2'000'000);
     first.start();
-    const uint64_t from = world.now() + GetParam();
+    const uint64_t from = world.now + GetParam();
     world.at(from, [&] { second.start(); });
     const uint64_t settled = from + 50 * kMs, end = settled + 100 * kMs;
     world.run(settled, [] { return false; });
@@ -412,10 +395,10 @@ TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
   Link there(world, {.queue = 512}), back(world, {});
   Flow flow(world, there, back, 20000);
   flow.start();
-  world.run(world.now() + 100 * kSecond, [&] { return flow.arrived() > 5000; });
+  world.run(world.now + 100 * kSecond, [&] { return flow.arrived() > 5000; });
   const uint64_t window = flow.sender().window(), repeats = flow.repeats;
   // The reader is away for 20 ms; all waits in its socket.
-  const uint64_t back_at = world.now() + 20 * kMs;
+  const uint64_t back_at = world.now + 20 * kMs;
   flow.read_nothing_until(back_at);
   world.run(back_at - 1, [] { return false; });
   EXPECT_GE(flow.timeouts, 3u);
@@ -423,7 +406,7 @@ TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
   world.run(back_at + 2 * kMs, [] { return false; });
   EXPECT_GE(flow.sender().window(), window / 4);
   EXPECT_EQ(flow.sender().timeouts(), 0u);
-  ASSERT_TRUE(world.run(world.now() + kSecond, [&] { return flow.done(); }));
+  ASSERT_TRUE(world.run(world.now + kSecond, [&] { return flow.done(); }));
   flow.check();
 }
 
@@ -432,18 +415,18 @@ TEST(Pauses, PartitionsHealWithinTheLongestTimeOut) {
   Link there(world, {}), back(world, {});
   Flow flow(world, there, back, 20000);
   flow.start();
-  world.run(world.now() + 100 * kSecond, [&] { return flow.arrived() > 1000; });
+  world.run(world.now + 100 * kSecond, [&] { return flow.arrived() > 1000; });
   there.set_loss(1);
-  world.run(world.now() + 3 * kSecond, [] { return false; });
+  world.run(world.now + 3 * kSecond, [] { return false; });
   // 1, 2, 4 ... 200, 200 ... ms.
   EXPECT_GE(flow.timeouts, 15u);
   EXPECT_LE(flow.timeouts, 30u);
   EXPECT_NE(flow.sender().silent_since(), 0u);
-  EXPECT_GE(world.now() - flow.sender().silent_since(), 2900 * kMs);
+  EXPECT_GE(world.now - flow.sender().silent_since(), 2900 * kMs);
   there.set_loss(0);
   const uint64_t had = flow.arrived();
-  ASSERT_TRUE(world.run(world.now() + 201 * kMs, [&] { return flow.arrived() > had; }));
-  ASSERT_TRUE(world.run(world.now() + kSecond, [&] { return flow.done(); }));
+  ASSERT_TRUE(world.run(world.now + 201 * kMs, [&] { return flow.arrived() > had; }));
+  ASSERT_TRUE(world.run(world.now + kSecond, [&] { return flow.done(); }));
   flow.check();
 }
 

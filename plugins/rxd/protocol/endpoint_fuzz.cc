@@ -343,11 +343,11 @@ class Test {
     Node &honest = *world_.node(kStock);
     (begins ? honest : target_).start({.to = begins ? kTarget : kStock, .length = 8});
     receive(0);
-    world_.run(10 * kMillisecond);
+    world_.run_for(10 * kMillisecond);
     FUZZ_CHECK(world_.letters[0].arrived == 1, "the first message has not arrived");
     while (!input_.empty() && steps_++ < 300) {
       step();
-      world_.run((input_.byte() & 7) * 20'000);
+      world_.run_for((input_.byte() & 7) * 20'000);
     }
     settle();
   }
@@ -400,7 +400,7 @@ class Test {
         liar.answers = !liar.answers;
         break;
       case 13:
-        world_.run(uint64_t(input_.byte()) * 2 * kMillisecond);
+        world_.run_for(uint64_t(input_.byte()) * 2 * kMillisecond);
         break;
       case 14:
         post();
@@ -420,7 +420,7 @@ class Test {
       case 19:
         // By the book, because a fuzzer takes long to find it.
         liar.ask();
-        world_.run(kMillisecond);
+        world_.run_for(kMillisecond);
         liar.connect(input_);
         break;
     }
@@ -560,10 +560,10 @@ class Test {
         receive(unwanted_.front());
         unwanted_.erase(unwanted_.begin());
       }
-      world_.run(kSecond / 2);
+      world_.run_for(kSecond / 2);
       if (target_.left() == 0) target_.cancel(0);
     }
-    world_.run(20 * kSecond);
+    world_.run_for(20 * kSecond);
     for (const uint16_t number : {kTarget, kWeft, kStock}) world_.node(number)->check_rest();
     for (const Letter &letter : world_.letters)
       FUZZ_CHECK(letter.arrived == 1 || letter.failed,

@@ -6,7 +6,7 @@
 //   Node &a = world.add(1, settings), &b = world.add(2, settings);
 //   b.post({.from = 1, .length = 100});
 //   a.start({.to = 2, .length = 100});
-//   world.run(1'000'000);              // ns: datagrams travel, deadlines pass
+//   world.run_for(1'000'000);              // ns: datagrams travel, deadlines pass
 //   world.check_rest();                // all has ended, of honest ones well
 //
 // Who is a `Stranger` has no core: what is sent to its address is handed to it, and it says what
@@ -23,13 +23,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <utility>
 #include <vector>
 
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/wire/stock.h"
 #include "tests/fuzz/world.h"
@@ -75,11 +74,11 @@ struct Letter {
   bool failed = false;  // it may not have got out
 };
 
-class World {
+class World : public sdk::TestTime {
  public:
   static constexpr uint16_t kStock = 3;  // takes part as if it were stock: its RTS have no mark
 
-  World() = default;
+  World() : TestTime(1'000'000'000) {}
   ~World();
   Node &add(uint16_t number, const Settings &settings);
   void add(uint16_t number, Stranger &stranger) { strangers[number] = &stranger; }
@@ -87,24 +86,10 @@ class World {
     const auto it = nodes.find(number);
     return it != nodes.end() ? it->second.get() : nullptr;
   }
-  void after(uint64_t delay, std::function<void()> run) {
-    events.push({now + delay, ++numbers, std::move(run)});
-  }
-  void run(uint64_t time) {
-    const uint64_t end = now + time;
-    while (!events.empty() && events.top().at <= end) {
-      Event event = std::move(const_cast<Event &>(events.top()));
-      events.pop();
-      now = std::max(now, event.at);
-      event.run();
-    }
-    now = end;
-  }
   // `from` is where it comes from, whatever it says.
   void carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes);
   static bool honest(uint16_t number) { return number <= kStock; }
 
-  uint64_t now = 1'000'000'000;
   unsigned losses = 0;  // datagrams among the honest that are lost next
   std::vector<Letter> letters;
   std::map<uint16_t, std::unique_ptr<Node>> nodes;
@@ -114,15 +99,8 @@ class World {
  private:
   bool goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> bytes);
 
-  struct Event {
-    uint64_t at, number;
-    std::function<void()> run;
-    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
-  };
-  uint64_t numbers = 0;
   // What kStock calls the endpoint that it talks with, and that endpoint it; 0: not said yet.
   uint32_t stock_number_ = 0, number_there_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
 };
 
 // One endpoint with its application.

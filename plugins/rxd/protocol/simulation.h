@@ -29,7 +29,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <set>
 #include <string>
@@ -37,6 +36,7 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/wire/packet.h"
 #include "plugins/rxd/wire/stock.h"
@@ -87,9 +87,9 @@ struct Operation {
   std::vector<uint8_t> bytes;
 };
 
-class World {
+class World : public sdk::TestTime {
  public:
-  explicit World(uint64_t seed) : random(seed) {}
+  explicit World(uint64_t seed) : TestTime(1'000'000'000), random(seed) {}
   ~World();
 
   Node &add(size_t number, const Settings &settings);
@@ -97,27 +97,6 @@ class World {
   void kill(size_t number);
   Node *node(size_t number) { return number < nodes.size() ? nodes[number].get() : nullptr; }
 
-  void after(uint64_t delay, std::function<void()> run) {
-    events.push({now + delay, ++numbers, std::move(run)});
-  }
-  bool step() {
-    if (events.empty()) return false;
-    Event event = std::move(const_cast<Event &>(events.top()));
-    events.pop();
-    now = std::max(now, event.at);
-    event.run();
-    return true;
-  }
-  // False: the time is over, or nothing happens any more.
-  template <class F>
-  bool run_until(F over, uint64_t most) {
-    const uint64_t end = now + most;
-    for (uint64_t steps = 0; !over(); ++steps) {
-      if (events.empty() || events.top().at > end) return false;
-      step();
-    }
-    return true;
-  }
   void run(uint64_t time) {
     run_until([] { return false; }, time);
   }
@@ -134,7 +113,6 @@ class World {
   bool chance(unsigned of_a_thousand) { return random() % 1000 < of_a_thousand; }
 
   std::mt19937_64 random;
-  uint64_t now = 1'000'000'000;
   Weather weather;
   std::map<std::pair<size_t, size_t>, Weather> ways;  // where it is another
   std::set<std::pair<size_t, size_t>> cut;            // no datagram passes
@@ -150,15 +128,6 @@ class World {
   uint64_t datagrams = 0;
   // Every datagram that a node sends; may change it. False: it is lost.
   std::function<bool(size_t from, size_t to, std::vector<uint8_t> &bytes)> spy;
-
- private:
-  struct Event {
-    uint64_t at, number;
-    std::function<void()> run;
-    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
-  };
-  uint64_t numbers = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
 };
 
 inline sdk::TestDomain &test_domain() {

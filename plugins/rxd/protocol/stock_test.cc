@@ -15,12 +15,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 
 namespace weft::rxd {
@@ -56,39 +56,16 @@ Bytes pattern_of(uint64_t id, size_t n) {
 
 class Node;
 
-struct Net {
-  explicit Net(unsigned seed) : random(seed) {}
-  struct Event {
-    uint64_t at, number;
-    std::function<void()> run;
-    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
-  };
-  void after(uint64_t delay, std::function<void()> run) {
-    events.push({now + delay, ++numbers, std::move(run)});
-  }
+struct Net : sdk::TestTime {
+  explicit Net(unsigned seed) : TestTime(kS), random(seed) {}
   bool chance(unsigned percent) { return random() % 100 < percent; }
   void carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes bytes);
   // Until `done`, or the time is over: false.
   bool run(const std::function<bool()> &done, uint64_t limit = 60 * kS) {
-    const uint64_t end = now + limit;
-    while (!done()) {
-      if (events.empty() || events.top().at > end) return false;
-      Event event = std::move(const_cast<Event &>(events.top()));
-      events.pop();
-      now = std::max(now, event.at);
-      event.run();
-    }
-    return true;
-  }
-  void run_for(uint64_t time) {
-    bool over = false;
-    after(time, [&over] { over = true; });
-    run([&over] { return over; }, time + 1);
+    return run_until(done, limit);
   }
 
   std::mt19937_64 random;
-  uint64_t now = kS, numbers = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::map<uint16_t, Node *> nodes;
   std::map<uint16_t, uint64_t> busy;  // until when the way to a port is
   std::deque<Bytes> strange;          // what went to nobody: the test's

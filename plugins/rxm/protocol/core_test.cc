@@ -14,13 +14,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <set>
 
 #include "plugin-api/sdk/test_allocations.h"
 #include "plugin-api/sdk/test_instance.h"
 #include "plugin-api/sdk/test_seeds.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxm/protocol/test_atomic.h"
 
 namespace weft::rxm {
@@ -54,30 +54,12 @@ struct Buffer {
 
 namespace {
 
-struct World {
-  explicit World(unsigned seed) : random(seed) {}
-  struct Event {
-    uint64_t at, number;
-    std::function<void()> run;
-    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
-  };
-  void after(uint64_t delay, std::function<void()> run) {
-    events.push({now + delay, ++numbers, std::move(run)});
-  }
+struct World : sdk::TestTime {
+  explicit World(unsigned seed) : TestTime(1), random(seed) {}
   uint64_t some(uint64_t limit) { return random() % limit; }
   bool chance(unsigned percent) { return random() % 100 < percent; }
-  bool step() {
-    if (events.empty()) return false;
-    Event event = std::move(const_cast<Event &>(events.top()));
-    events.pop();
-    now = std::max(now, event.at);
-    event.run();
-    return true;
-  }
 
   std::mt19937_64 random;
-  uint64_t now = 1, numbers = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::vector<std::unique_ptr<Link>> links;
   std::map<uint16_t, Node *> listening;
   unsigned eagain = 10;        // percent of calls
@@ -1015,8 +997,7 @@ TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
 TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
   Play run(1, {.failures = true});
   const auto pass = [&run](uint64_t ticks) {
-    for (const uint64_t end = run.world.now + ticks;
-         !run.world.events.empty() && run.world.events.top().at <= end;)
+    for (const uint64_t end = run.world.now + ticks; run.world.next() <= end;)
       run.world.step(), run.turn();
   };
   run.world.slow_news = UINT64_C(1) << 40;

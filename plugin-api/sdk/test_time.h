@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Simulated time for tests: a clock that moves from event to event.
+//
+//   struct Network : TestTime {
+//     explicit Network(uint64_t begin) : TestTime(begin) {}
+//   };
+//   network.after(15'000, [&] { node.receive(packet); });  // ns
+//   EXPECT_TRUE(network.run_until([&] { return node.is_done(); }, 1'000'000'000));
+//
+// Events at the same time happen in the order in which they were made. Not thread-safe.
+#ifndef WEFT_PLUGIN_API_SDK_TEST_TIME_H
+#define WEFT_PLUGIN_API_SDK_TEST_TIME_H
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace weft::sdk {
+
+class TestTime {
+ public:
+  explicit TestTime(uint64_t begin) : now(begin) {}
+
+  void after(uint64_t delay, std::function<void()> run) {
+    events_.push({now + delay, ++numbers_, std::move(run)});
+  }
+  // The next event happens. False: there is none.
+  bool step() {
+    if (events_.empty()) return false;
+    Event event = std::move(const_cast<Event &>(events_.top()));
+    events_.pop();
+    now = std::max(now, event.at);
+    event.run();
+    return true;
+  }
+  // When the next event happens; UINT64_MAX: there is none.
+  uint64_t next() const { return events_.empty() ? UINT64_MAX : events_.top().at; }
+  // Events happen until `over` holds. False: there are none within `most` ns; the clock stands at
+  // the last one.
+  template <class F>
+  bool run_until(F over, uint64_t most) {
+    const uint64_t end = now + most;
+    while (!over()) {
+      if (events_.empty() || next() > end) return false;
+      step();
+    }
+    return true;
+  }
+  // All events of the next `time` ns; the clock stands at their end.
+  void run_for(uint64_t time) {
+    const uint64_t end = now + time;
+    run_until([] { return false; }, time);
+    now = end;
+  }
+
+  uint64_t now;  // ns; a test may move it on
+
+ private:
+  struct Event {
+    uint64_t at, number;
+    std::function<void()> run;
+    bool operator>(const Event &o) const { return at != o.at ? at > o.at : number > o.number; }
+  };
+  uint64_t numbers_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+}  // namespace weft::sdk
+
+#endif
