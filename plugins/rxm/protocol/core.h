@@ -16,23 +16,21 @@
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
 #include <weft/sdk/index_table.h>
-#include <weft/sdk/iov.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
 #include <weft/sdk/transfer.h>
 
-#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "plugins/rxm/protocol/carrier.h"
+#include "plugins/rxm/protocol/connection.h"
+#include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
 
 namespace weft::rxm {
-
-inline constexpr uint32_t kNoIndex = UINT32_MAX;
 
 struct Settings {
   uint32_t process = 0;
@@ -55,188 +53,6 @@ struct Settings {
   size_t max_strangers = SIZE_MAX;
   size_t max_controls = 1 << 16;
   size_t max_segments = 512;  // at the carrier, of one connection
-};
-
-// Bytes of payload or operands that fit beside the header in an operation.
-inline constexpr size_t kInlineSize = 160;
-
-// One operation of the application.
-struct TxOp : Token {
-  enum class Form : uint8_t { kEager, kSegments, kRendezvous, kRead, kWrite, kAtomic };
-  Form form = Form::kEager;
-  bool report = true;
-  bool fence = false;
-  bool queued = false;
-  bool sent = false;         // all of it was handed to the carrier
-  bool answer = false;       // ends by a packet of the peer
-  bool counted = false;      // in Connection::flights_
-  bool writing = false;      // rendezvous: the peer said where to
-  bool inject = false;       // the caller has its memory back when the call returns
-  uint8_t count = 0;         // iov
-  uint8_t vector_count = 0;  // vectors
-  uint8_t exposed = 0;       // registrations
-  uint8_t result_count = 0;
-  uint32_t slot = kNoIndex, generation = 0;
-  uint32_t tokens = 0;  // at the carrier
-  int err = 0;
-  TxOp *next = nullptr;
-  Connection *connection = nullptr;
-  TxOp *previous = nullptr, *following = nullptr;  // in Connection::waiting
-  void *context = nullptr;
-  uint64_t flags = 0;     // of the carrier's call
-  uint64_t cq_flags = 0;  // of the completion
-  uint64_t length = 0;
-  uint64_t offset = 0;               // kSegments: bytes handed out
-  uint64_t written = 0, target = 0;  // kRendezvous, `writing`: bytes
-  uint8_t next_vector = 0;
-  uint64_t data = 0;
-  uint64_t tag = 0;
-  iovec iov[sdk::kIovLimit];
-  RmaVector vectors[kMaxVectors];
-  Registration *registrations[kMaxVectors];
-  fi_ioc results[sdk::kIovLimit];
-  std::unique_ptr<uint8_t[]> bounce;  // what is too long for `bytes` and must be in one piece
-  WireHeader header;                  // and right behind it:
-  union {
-    uint8_t bytes[kInlineSize];
-    WireVectors wire;
-  };
-  TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members alone
-};
-
-// A packet of a segmented message on its way.
-struct Segment : Token {
-  TxOp *op = nullptr;
-  std::unique_ptr<uint8_t[]> copy;
-  WireHeader header;
-};
-
-// A packet that answers a peer.
-struct Control : Token {
-  Control *next = nullptr;
-  Connection *connection = nullptr;
-  size_t length = 0;
-  std::vector<uint8_t> more;  // of an atomic's result
-  uint64_t owed = 0;          // of it, counted in Connection::owed_
-  WireHeader header;
-  union {
-    WireVectors wire;
-    uint8_t status[kAtomicStatusSize];
-  };
-  Control() {}  // NOLINT(modernize-use-equals-default)
-};
-
-// A message that is arriving, or waits to be wanted.
-struct RxMessage : sdk::Unexpected, Token {
-  enum class Form : uint8_t { kWhole, kSegments, kRendezvous };
-  struct Part {
-    Buffer *buffer;  // kept, or null: `copy` has the bytes
-    std::unique_ptr<uint8_t[]> copy;
-    const uint8_t *bytes;
-    size_t length;
-  };
-  Form form = Form::kWhole;
-  bool discarded = false;  // nobody wants it, but more of it is coming
-  bool over = false;       // lost, and waits for its tokens
-  bool waits = false;      // in Core::fetching_
-  uint8_t count = 0, next_vector = 0;
-  uint8_t exposed = 0;
-  int err = 0;
-  uint32_t tokens = 0;
-  uint32_t next_segment = 0;
-  Connection *from = nullptr;        // where it came from, which lives as long as it does
-  Connection *connection = nullptr;  // the same, while more of it is to come
-  RxMessage *previous = nullptr, *following = nullptr;  // of the connection
-  sdk::Receive *receive = nullptr;
-  uint64_t id = 0;
-  uint64_t received = 0;  // bytes that came; of a rendezvous: that were asked for
-  uint64_t charged = 0;   // bytes of copies, counted against Settings::unexpected_limit
-  std::vector<Part> parts;
-  RmaVector vectors[kMaxVectors];
-  Registration *registrations[kMaxVectors];
-};
-
-enum class State : uint8_t {
-  kIdle,        // no connection, nothing under way
-  kConnecting,  // our request is out
-  kWaiting,     // the peer said that there is another connection: it comes, or we try again
-  kAccepting,   // we accepted the peer's
-  kConnected,
-};
-
-class Connection {
- public:
-  const sdk::SockAddr &address() const { return address_; }
-  uint32_t slot() const { return slot_; }
-  uint32_t index() const { return index_; }
-  State state() const { return state_; }
-
- private:
-  friend class Core;
-  template <class T, T *T::*kPrevious, T *T::*kNext>
-  struct List {
-    T *first = nullptr;
-    void add(T &t) {
-      t.*kPrevious = nullptr;
-      t.*kNext = first;
-      if (first != nullptr) first->*kPrevious = &t;
-      first = &t;
-    }
-    void remove(T &t) {
-      (t.*kPrevious != nullptr ? t.*kPrevious->*kNext : first) = t.*kNext;
-      if (t.*kNext != nullptr) t.*kNext->*kPrevious = t.*kPrevious;
-    }
-  };
-
-  sdk::SockAddr address_;
-  State state_ = State::kIdle;
-  // Not found by address: the passive half of a connection to ourselves, a rival, or what a rival
-  // has replaced.
-  bool own_ = false;
-  bool shares_name_ = false;  // with such
-  bool blocked_ = false;      // in Core::blocked_
-  bool flow_control_ = false;
-  bool retry_ = false;   // in Core::retrying_
-  bool unused_ = false;  // in Core::unused_
-  // The end of an idle connection, agreed with a weft peer. Operations wait for what follows.
-  bool asked_ = false;   // we asked for it
-  bool agreed_ = false;  // the peer did, and we send nothing more
-  uint8_t level_ = 0;    // of the peer's extensions
-  uint32_t slot_ = 0, index_ = kNoIndex;
-  uint32_t peer_slot_ = 0, peer_process_ = 0;
-  Link *link_ = nullptr;
-  TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
-  Control *control_ = nullptr, *control_last_ = nullptr;
-  size_t controls_ = 0;  // of it: queued, or at the carrier
-  uint64_t owed_ = 0;    // bytes of results in them
-  size_t segments_ = 0;  // at the carrier
-  // What it made us keep.
-  size_t kept_ = 0;       // messages
-  size_t buffers_ = 0;    // that they are in
-  uint64_t charged_ = 0;  // bytes of copies
-  bool held_ = false;     // in Core::held_
-  bool heard_ = false;    // something came
-  List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;
-  using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
-  Messages messages_;    // rendezvous
-  Messages unfinished_;  // in segments, the last of which has not come
-  size_t unfinished_count_ = 0;
-  Messages &list_of(const RxMessage &m) {
-    return m.form == RxMessage::Form::kSegments ? unfinished_ : messages_;
-  }
-  size_t flights_ = 0;  // operations in in_flight_
-  uint32_t attempts_ = 0;
-  uint64_t started_at_ = 0, retry_at_ = 0;
-  // Another process said that it is at this address. Whoever really is, is asked: by a connection
-  // that we make.
-  bool contested_ = false;  // in Core::contested_: shall be asked
-  uint32_t contests_ = 0;
-  uint64_t contest_at_ = 0;
-  Connection *rival_ = nullptr;  // which asks; the rival's: what it may replace
-  bool disputed_ = false;        // was a rival, until what it might have replaced ended
-  // Our request, when the other one came; and it is accepted, until contest_at_ perhaps in vain.
-  bool crossed_ = false, accepted_ = false;
-  uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
 };
 
 // What the protocol tells the endpoint.
@@ -356,6 +172,7 @@ class Core {
   void accept(Connection &c, Request &request, const ConnectData &data);
   bool make_room();
   void refuse(Request &request, RejectReason reason);
+  static uint64_t pause_after(uint32_t attempts);
   void wait_for_other(Connection &c);
   void stop_waiting(Connection &c);
   void establish(Connection &c);
@@ -389,7 +206,11 @@ class Core {
   void block(Connection &c);
   bool flush(Connection &c);  // false: must wait
   ssize_t transmit(Connection &c, TxOp &op);
+  ssize_t transmit_eager(Connection &c, TxOp &op);
   ssize_t transmit_segments(Connection &c, TxOp &op);
+  ssize_t transmit_rendezvous(Connection &c, TxOp &op);
+  ssize_t transmit_access(Connection &c, TxOp &op);
+  ssize_t transmit_atomic(Connection &c, TxOp &op);
   static void suit_stock(TxOp &op);
   ssize_t describe(Connection &c, TxOp &op);
   void undescribe(TxOp &op);
@@ -424,6 +245,8 @@ class Core {
   void take_atomic(Connection &c, const Packet &p);
   void take_response(Connection &c, const Packet &p);
   void take_target(Connection &c, const Packet &p);
+  void take_read_done(Connection &c, const Packet &p);
+  void take_write_done(Connection &c, const Packet &p);
   void take_part(Connection &c, const Packet &p);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);

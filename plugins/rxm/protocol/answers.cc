@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Packets that answer a peer, and operations that wait for the answer of one.
+#include <rdma/fi_errno.h>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+namespace {
+
+// What strangers may make us owe them, as a part of what others may.
+constexpr size_t kStrangersPart = 16;
+constexpr size_t kKeptResult = 256;  // bytes of memory that an answer keeps for the next
+
+}  // namespace
+
+void Core::reset(Control &control, PacketType type, uint64_t id) {
+  control.kind = Token::Kind::kControl;
+  control.next = nullptr;
+  control.more.clear();
+  control.owed = 0;
+  control.length = kHeaderSize;
+  control.header = header_of(type, 0);
+  control.header.message = id;
+}
+
+Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
+  const size_t most = settings_.max_controls / (is_stranger(c) ? kStrangersPart : 1);
+  Control *control = c.controls_ < most ? controls_.take() : nullptr;
+  if (control == nullptr) {
+    fail_peer(c, "more that asks for an answer than it reads answers");
+    return nullptr;
+  }
+  control->connection = &c;
+  ++c.controls_;
+  reset(*control, type, id);
+  return control;
+}
+
+void Core::free_control(Control &control) {
+  Connection &c = *control.connection;
+  --c.controls_;
+  c.owed_ -= control.owed;
+  if (control.more.capacity() > kKeptResult) std::vector<uint8_t>().swap(control.more);
+  controls_.give(&control);
+}
+
+void Core::answer(Connection &c, PacketType type, uint64_t id) {
+  if (Control *control = new_control(c, type, id)) queue_control(c, *control);
+}
+
+void Core::queue_control(Connection &c, Control &control) {
+  control.owed = control.more.size();
+  c.owed_ += control.owed;
+  const bool too_much = c.owed_ > settings_.owed_limit / (is_stranger(c) ? kStrangersPart : 1);
+  if (!too_much && c.state_ == State::kConnected && c.control_ == nullptr) {
+    const ssize_t rc = send_control(c, control);
+    if (rc == 0) return;
+    if (rc != -FI_EAGAIN) {
+      free_control(control);
+      return on_closed(c, int(-rc));
+    }
+    block(c);
+  }
+  (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
+  c.control_last_ = &control;
+  if (too_much) fail_peer(c, "more atomics than it takes results of");
+}
+
+ssize_t Core::send_control(Connection &c, Control &control) {
+  control.header.connection = c.peer_slot_;
+  const iovec iov[2] = {{&control.header, control.length},
+                        {control.more.data(), control.more.size()}};
+  const size_t total = control.length + control.more.size();
+  const size_t count = control.more.empty() ? 1 : 2;
+  if (total <= settings_.inject_limit) {
+    const ssize_t rc = packet(c, iov, count, FI_INJECT, nullptr);
+    // The queue's link is read before the object is taken again.
+    if (rc == 0) free_control(control);
+    return rc;
+  }
+  return packet(c, iov, count, FI_COMPLETION, &control);
+}
+
+// The carrier has it, and the peer owes an answer.
+void Core::await(Connection &c, TxOp &op) {
+  depart(c, op);
+  op.sent = op.answer = true;
+  c.in_flight_.add(op);
+}
+
+TxOp *Core::awaited(Connection &c, uint64_t id) {
+  const auto slot = uint32_t(id);
+  if (slot >= op_slots_.size()) return nullptr;
+  TxOp *op = op_slots_[slot];
+  return op->answer && op->connection == &c && id_of(*op) == id ? op : nullptr;
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Atomics: ours on their way out, and those of peers.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
+  op.form = TxOp::Form::kAtomic;
+  op.header = header_of(PacketType::kAtomic, 0);
+  op.header.op = uint8_t(request.kind == sdk::AtomicKind::kWrite   ? PacketOp::kAtomic
+                         : request.kind == sdk::AtomicKind::kFetch ? PacketOp::kFetch
+                                                                   : PacketOp::kCompare);
+  op.header.message = id_of(op);
+  op.header.atomic.datatype = uint8_t(request.datatype);
+  op.header.atomic.operation = uint8_t(request.op);
+  op.header.atomic.vectors = uint8_t(request.rma_count);
+  std::memset(op.bytes, 0, kAtomicVectorsSize);
+  for (size_t i = 0; i < request.rma_count; ++i) {
+    const RmaVector v{request.rma[i].addr, request.rma[i].count, request.rma[i].key};
+    std::memcpy(op.bytes + i * sizeof v, &v, sizeof v);
+  }
+  const size_t bytes = size_t(request.elements) * element;
+  const size_t operands = request.op != FI_ATOMIC_READ ? bytes : 0;
+  const size_t compares = request.compare_count != 0 ? bytes : 0;
+  uint8_t *out = op.bytes + kAtomicVectorsSize;
+  if (operands + compares > kInlineSize - kAtomicVectorsSize) {
+    op.bounce = std::make_unique_for_overwrite<uint8_t[]>(operands + compares);
+    out = op.bounce.get();
+  }
+  if (operands != 0)
+    sdk::ioc_gather(out, operands, request.operands, request.operand_count, element);
+  if (compares != 0)
+    sdk::ioc_gather(out + operands, compares, request.compares, request.compare_count, element);
+  op.header.size = kAtomicVectorsSize + operands + compares;
+  op.length = bytes;
+  op.count = 0;
+  op.result_count = uint8_t(request.result_count);
+  std::copy_n(request.results, request.result_count, op.results);
+}
+
+ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
+  if (c.level_ == 0 && !sdk::stock_executes(op.header.atomic.operation, op.header.atomic.datatype))
+    return -FI_EOPNOTSUPP;
+  const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
+  iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
+  if (op.bounce == nullptr) iov[0].iov_len += operands;
+  const uint64_t flags = (op.flags & FI_MORE) | FI_COMPLETION;
+  ++op.tokens;
+  if (const ssize_t rc = packet(c, iov, op.bounce == nullptr ? 1 : 2, flags, &op); rc != 0) {
+    --op.tokens;
+    return rc;
+  }
+  await(c, op);
+  return 0;
+}
+
+void Core::take_response(Connection &c, const Packet &p) {
+  TxOp *op = awaited(c, p.message);
+  if (op == nullptr || op->form != TxOp::Form::kAtomic)
+    return fail_peer(c, "an answer to an atomic that does not exist");
+  if (p.status != 0) return end(*op, p.status < 0 ? -p.status : FI_EIO);
+  const bool fetches = op->header.op != uint8_t(PacketOp::kAtomic);
+  if (p.payload.size() != (fetches ? op->length : 0))
+    return fail_peer(c, "an atomic's result of another length");
+  if (fetches)
+    sdk::ioc_scatter(op->results, op->result_count, element_size(op->header.atomic.datatype),
+                     p.payload.data(), p.payload.size());
+  end(*op, 0);
+}
+
+void Core::take_atomic(Connection &c, const Packet &p) {
+  const sdk::AtomicKind kind = p.op == PacketOp::kAtomic  ? sdk::AtomicKind::kWrite
+                               : p.op == PacketOp::kFetch ? sdk::AtomicKind::kFetch
+                                                          : sdk::AtomicKind::kCompare;
+  const size_t element = element_size(p.datatype);
+  Control *control = new_control(c, PacketType::kAtomicResponse, p.message);
+  if (control == nullptr) return;
+  control->header.op = uint8_t(p.op);
+  control->header.atomic.datatype = p.datatype;
+  control->header.atomic.operation = p.operation;
+  int32_t status = 0;
+  RmaVector where[kMaxVectors];
+  iovec iov[kMaxVectors][kMaxVectors];
+  size_t counts[kMaxVectors] = {};
+  const uint64_t access = sdk::atomic_access(kind, p.operation);
+  const bool fetches = kind != sdk::AtomicKind::kWrite;
+  if (!sdk::atomic_valid(kind, p.operation, p.datatype)) {
+    status = -FI_EOPNOTSUPP;
+  } else if (fetches && p.size + kAtomicStatusSize > settings_.eager_limit) {
+    status = -FI_EMSGSIZE;
+  } else {
+    // All or nothing: the last vector may be the bad one.
+    for (size_t i = 0; i < p.count && status == 0; ++i) {
+      where[i] = p.vectors[i];
+      where[i].length *= element;
+      const ssize_t n = carrier_.resolve(where[i], access, iov[i], kMaxVectors);
+      if (n < 0) {
+        status = -FI_EACCES;
+      } else {
+        counts[i] = size_t(n);
+      }
+    }
+  }
+  if (status == 0) {
+    if (fetches) control->more.resize(p.size);
+    size_t at = 0;
+    for (size_t i = 0; i < p.count; ++i) {
+      const uint8_t *operand = p.payload.empty() ? nullptr : p.payload.data() + at;
+      const uint8_t *compare = p.compare.empty() ? nullptr : p.compare.data() + at;
+      sdk::atomic_execute_v(kind, p.operation, p.datatype, iov[i], counts[i], operand, compare,
+                            fetches ? control->more.data() + at : nullptr);
+      at += where[i].length;
+    }
+    owner_.on_remote_atomic(access, {where, p.count});
+  }
+  encode_status(status, uint32_t(control->more.size()), control->status);
+  control->length += kAtomicStatusSize;
+  control->header.size = kAtomicStatusSize + control->more.size();
+  queue_control(c, *control);
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers, and the connections with them: how they are found, begin and end. Rivals for the same
+// address are in rivals.cc, the end of idle connections in parting.cc.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+namespace {
+
+constexpr uint64_t kSilenceNs = 1'000'000'000;  // of a stranger, before it has to make room
+constexpr uint64_t kFirstRetryNs = 1'000'000;
+constexpr uint64_t kLastRetryNs = 500'000'000;
+
+// Bytes in network order, address before port (wire sheet, 2.4).
+int compare(const sdk::SockAddr &a, const sdk::SockAddr &b) {
+  const auto bytes = [](const sdk::SockAddr &x) -> std::pair<const void *, size_t> {
+    if (x.family() == AF_INET)
+      return {&reinterpret_cast<const sockaddr_in *>(x.c())->sin_addr, sizeof(in_addr)};
+    return {&reinterpret_cast<const sockaddr_in6 *>(x.c())->sin6_addr, sizeof(in6_addr)};
+  };
+  if (a.family() != b.family()) return a.family() < b.family() ? -1 : 1;
+  const auto [at, size] = bytes(a);
+  if (const int order = std::memcmp(at, bytes(b).first, size); order != 0) return order;
+  return int(a.port()) - int(b.port());
+}
+
+}  // namespace
+
+Connection *Core::make(const sdk::SockAddr &address, bool own) {
+  auto made = std::make_unique<Connection>();
+  Connection *c = made.get();
+  c->address_ = address;
+  c->own_ = own;
+  if (free_slots_.empty()) {
+    free_slots_.reserve(slots_.size() + 1);
+    c->slot_ = uint32_t(slots_.size());
+    slots_.push_back(c);
+  } else {
+    c->slot_ = free_slots_.back();
+    free_slots_.pop_back();
+    slots_[c->slot_] = c;
+  }
+  made.release();
+  if (!own) by_address_.emplace(address, c);
+  return c;
+}
+
+// Whether messages of others may be saved under its name.
+bool Core::has_others(const Connection &c) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&c](const Connection *other) {
+    return other != nullptr && other != &c && other->address_ == c.address_;
+  });
+}
+
+void Core::note_unused(Connection &c) {
+  if (c.unused_) return;
+  c.unused_ = true;
+  unused_.push_back(&c);
+}
+
+void Core::reap() {
+  for (size_t i = 0; i < unused_.size();) {
+    Connection &c = *unused_[i];
+    const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.controls_ == 0 &&
+                        c.flights_ == 0 && c.kept_ == 0 && !c.contested_ &&
+                        !(c.shares_name_ && has_others(c));
+    // With the last of its messages it comes here again.
+    if (!unused && c.state_ == State::kIdle && c.kept_ == 0) {
+      ++i;
+      continue;
+    }
+    c.unused_ = false;
+    unused_[i] = unused_.back();
+    unused_.pop_back();
+    if (!unused) continue;
+    if (c.blocked_) std::erase(blocked_, &c);
+    if (c.index_ != kNoIndex) peers_.set(c.index_, nullptr);
+    if (!c.own_) by_address_.erase(c.address_);
+    slots_[c.slot_] = nullptr;
+    free_slots_.push_back(c.slot_);
+    delete &c;
+  }
+}
+
+void Core::forget(uint32_t index) {
+  Connection *c = peers_.at(index);
+  if (c == nullptr) return;
+  peers_.set(index, nullptr);
+  // Whoever gets the index next has not sent what this one did.
+  rename(*c, kNoIndex, c->own_);
+}
+
+void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+  if (by_address_.empty()) return;
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index_ != kNoIndex) return;
+  name(*it->second, index);
+}
+
+void Core::name(Connection &c, uint32_t index) {
+  peers_.set(index, &c);
+  rename(c, index, c.own_);
+}
+
+// What came from it, and what is still coming, is from `index` now; kNoIndex: from a stranger.
+void Core::rename(Connection &c, uint32_t index, bool own) {
+  const uint32_t before = source_of(c);
+  if (is_stranger(c)) {
+    strangers_ -= c.link_ != nullptr;
+    strangers_buffers_ -= c.buffers_;
+    strangers_charged_ -= c.charged_;
+  }
+  c.index_ = index;
+  c.own_ = own;
+  if (is_stranger(c)) {
+    strangers_ += c.link_ != nullptr;
+    strangers_buffers_ += c.buffers_;
+    strangers_charged_ += c.charged_;
+  }
+  const uint32_t now = source_of(c);
+  if (before == now) return;
+  for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
+    for (; m != nullptr; m = m->following)
+      if (m->receive != nullptr && m->message.source == before) m->message.source = now;
+  owner_.receiver().rename_source(before, now);
+}
+
+void Core::connect(Connection &c) {
+  if (c.attempts_++ == 0) c.started_at_ = carrier_.now_ns();
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
+  const ConnectBytes data =
+      encode(ConnectData{.port = own_.port(),
+                         .flow_control = settings_.credits ? FlowControl::kOn : FlowControl::kOff,
+                         .eager_limit = settings_.eager_limit,
+                         .receive_count = settings_.receive_count,
+                         .level = kLevel,
+                         .process = settings_.process,
+                         .index = c.slot_});
+  c.state_ = State::kConnecting;
+  int err = 0;
+  c.link_ = carrier_.connect(c, c.address_, data, err);
+  if (c.link_ != nullptr) {
+    strangers_ += is_stranger(c);
+    if (must_wait(c)) hold(c);
+    return;
+  }
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::refuse(Request &request, RejectReason reason) {
+  carrier_.reject(request, encode(reason));
+}
+
+void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
+                      std::span<const uint8_t> data) {
+  const auto theirs = parse_connect(data);
+  char text[200];
+  if (!theirs || theirs->eager_limit != settings_.eager_limit) {
+    if (!theirs) {
+      std::snprintf(text, sizeof text, "a connection of %s is refused: %s",
+                    from.to_string().c_str(), text_of(theirs.error()));
+    } else {
+      std::snprintf(text, sizeof text,
+                    "a connection of %s is refused: its eager limit is %u, ours %u: give both "
+                    "sides the same FI_OFI_RXM_BUFFER_SIZE",
+                    from.to_string().c_str(), theirs->eager_limit, settings_.eager_limit);
+    }
+    owner_.warn(text);
+    return refuse(request, RejectReason::kRefused);
+  }
+  if (down_) return refuse(request, RejectReason::kRefused);
+  sdk::SockAddr peer = from;
+  peer.set_port(theirs->port);
+  const auto it = by_address_.find(peer);
+  Connection *c = it != by_address_.end() ? it->second : nullptr;
+  if (c == nullptr) return accept(*make(peer, false), request, *theirs);
+  switch (c->state_) {
+    case State::kIdle:
+      return accept(*c, request, *theirs);
+    case State::kWaiting:
+      stop_waiting(*c);
+      return accept(*c, request, *theirs);
+    case State::kConnecting: {
+      // What was heard of it says that ours is accepted.
+      if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready);
+      sdk::SockAddr own = own_;
+      if (own.is_any()) {
+        own = to;
+        own.set_port(own_.port());
+      }
+      const int order = compare(peer, own);
+      if (order < 0) return refuse(request, RejectReason::kAlready);
+      if (order == 0) {
+        c->shares_name_ = true;
+        return accept(*make(peer, true), request, *theirs);
+      }
+      return accept_beside(*c, request, *theirs);
+    }
+    case State::kAccepting:
+    case State::kConnected:
+      if (c->agreed_ && c->rival_ == nullptr) {  // nothing more comes by the old one
+        drop_link(*c, FI_ECONNABORTED);
+        return accept(*c, request, *theirs);
+      }
+      if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
+      // The peer was started again, or somebody on its host would like to have its place. Who it
+      // is, is what the owner of the address says; the requester waits meanwhile.
+      refuse(request, RejectReason::kAlready);
+      return contest(*c);
+  }
+}
+
+void Core::accept(Connection &c, Request &request, const ConnectData &data) {
+  if (is_stranger(c)) {
+    if (const uint32_t index = owner_.index_of(c.address_); index != kNoIndex) name(c, index);
+  }
+  if (is_stranger(c) && c.first_ == nullptr && strangers_ >= settings_.max_strangers &&
+      !make_room()) {
+    c.state_ = State::kIdle;
+    note_unused(c);
+    return refuse(request, RejectReason::kAlready);  // it asks again
+  }
+  if (std::exchange(c.contested_, false)) std::erase(contested_, &c);
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
+  const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
+  c.peer_slot_ = data.index;
+  c.peer_process_ = data.process;
+  c.level_ = data.level;
+  c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
+  const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
+                                               .index = c.slot_,
+                                               .receive_count = settings_.receive_count,
+                                               .level = kLevel,
+                                               .flow_control = flow});
+  int err = 0;
+  c.state_ = State::kAccepting;
+  c.link_ = carrier_.accept(c, request, answer, err);
+  if (c.link_ != nullptr) {
+    strangers_ += is_stranger(c);
+    c.started_at_ = carrier_.now_ns();
+    if (must_wait(c)) hold(c);
+    return;
+  }
+  refuse(request, RejectReason::kRefused);
+  if (c.rival_ != nullptr) return part(c, err);  // our own request goes on
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+// There are as many strangers as there may be. The one that has been silent for longest goes; of
+// those who have spoken one that is idle is asked to, and the newcomer asks again. False: not yet.
+bool Core::make_room() {
+  const uint64_t now = carrier_.now_ns();
+  Connection *silent = nullptr, *idle = nullptr;
+  for (Connection *c : slots_) {
+    if (c == nullptr || c->link_ == nullptr || !is_stranger(*c) || c->first_ != nullptr) continue;
+    if (!c->heard_) {
+      if (now - c->started_at_ >= kSilenceNs &&
+          (silent == nullptr || c->started_at_ < silent->started_at_))
+        silent = c;
+    } else if (c->state_ == State::kConnected && c->level_ != 0 && !c->asked_ && !c->agreed_ &&
+               !busy(*c) && (idle == nullptr || c->last_use_ < idle->last_use_)) {
+      idle = c;
+    }
+  }
+  if (silent != nullptr) {
+    if (Connection *rival = silent->rival_) drop_link(*rival, FI_ECONNABORTED);
+    drop_link(*silent, FI_ECONNABORTED);
+    return true;
+  }
+  if (idle != nullptr) ask_to_part(*idle);
+  return false;
+}
+
+void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
+  if (c.state_ != State::kConnecting && c.state_ != State::kAccepting) return;
+  if (c.state_ == State::kConnecting) {
+    const auto theirs = parse_accept(data);
+    if (!theirs) {
+      char text[200];
+      std::snprintf(text, sizeof text, "the answer of %s is not understood: %s",
+                    c.address_.to_string().c_str(), text_of(theirs.error()));
+      owner_.warn(text);
+      drop_link(c, FI_EPROTO);
+      return fail_queue(c, FI_EPROTO);
+    }
+    c.peer_slot_ = theirs->index;
+    c.peer_process_ = theirs->process;
+    c.level_ = theirs->level;
+    c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
+    if (c.rival_ != nullptr && c.crossed_) return doubt(c);
+    if (c.rival_ != nullptr) replace(c);
+  }
+  establish(c);
+}
+
+void Core::establish(Connection &c) {
+  c.state_ = State::kConnected;
+  c.disputed_ = c.crossed_ = false;
+  c.attempts_ = 0;
+  ++connected_;
+  if (c.agreed_) ++leaving_;
+  touch(c);
+  if (settings_.max_connections != 0) close_idle(settings_.max_connections);
+  if (c.flow_control_ && settings_.receive_count > 1) {
+    c.reposted_ += settings_.receive_count - 1;
+  }
+  if (!flush(c)) block(c);
+}
+
+void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, bool hung_up) {
+  const bool parting = c.asked_ || c.agreed_;
+  if (c.state_ != State::kConnecting && (!hung_up || parting || c.state_ != State::kAccepting))
+    return on_closed(c, err);
+  // Neither is an answer that lasts: another connection comes, or the peer was too busy for us. A
+  // rival has what it asked for; and what came by this connection already ends with it.
+  const bool later = hung_up || parse_reject(data) == RejectReason::kAlready;
+  bool receives = c.unfinished_.first != nullptr;
+  for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
+    receives = receives || !m->over;
+  if (later && c.rival_ == nullptr && !receives) {
+    c.disputed_ = false;
+    drop_controls(c);
+    close_link(c);
+    return wait_for_other(c);
+  }
+  if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // as in accept()
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+void Core::on_closed(Connection &c, int err) {
+  if (c.asked_ || c.agreed_) return part(c, err);
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+uint64_t Core::pause_after(uint32_t attempts) {
+  return std::min(kLastRetryNs, kFirstRetryNs << std::min<uint32_t>(attempts, 16));
+}
+
+void Core::wait_for_other(Connection &c) {
+  // The other connection may be one that the peer has not noticed the end of: then nothing comes,
+  // and asking again helps.
+  c.state_ = State::kWaiting;
+  const uint64_t now = carrier_.now_ns();
+  if (c.attempts_ == 0) c.started_at_ = now;
+  c.retry_at_ = now + pause_after(c.attempts_);
+  c.retry_ = true;
+  retrying_.push_back(&c);
+  arm();
+}
+
+void Core::stop_waiting(Connection &c) {
+  if (!c.retry_) return;
+  c.retry_ = false;
+  std::erase(retrying_, &c);
+}
+
+// The connection is over. What the peer still owes an answer for fails here; what is at the carrier
+// when it comes back.
+void Core::drop_link(Connection &c, int err) {
+  if (c.state_ == State::kConnected) {
+    --connected_;
+    if (c.asked_ || c.agreed_) --leaving_;
+  }
+  c.asked_ = c.agreed_ = false;
+  c.level_ = 0;
+  stop_waiting(c);
+  if (Connection *other = c.rival_) {
+    if (c.own_) {
+      other->rival_ = c.rival_ = nullptr;
+    } else {
+      // It ended by itself. The owner, who was asked, may have accepted that already, and talks.
+      inherit(*other, c);
+      other->disputed_ = true;
+      if (other->accepted_) {  // nobody is there any more to be in doubt about
+        other->contest_at_ = carrier_.now_ns();
+        arm();
+      }
+    }
+  }
+  if (std::exchange(c.accepted_, false)) {
+    c.contested_ = false;
+    std::erase(contested_, &c);
+  }
+  c.disputed_ = c.crossed_ = false;
+  c.state_ = State::kIdle;
+  c.attempts_ = 0;
+  note_unused(c);
+  for (TxOp *op = c.first_; op != nullptr; op = op->next)
+    if (op->form == TxOp::Form::kRendezvous) undescribe(*op);
+  drop_controls(c);
+  if (c.link_ != nullptr) close_link(c);
+  while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
+  lose_messages(c, err);
+}
+
+void Core::close_link(Connection &c) {
+  if (std::exchange(c.held_, false)) std::erase(held_, &c);
+  strangers_ -= is_stranger(c);
+  c.heard_ = false;
+  c.credits_ = 1;
+  c.reposted_ = 0;
+  bool idle = c.flights_ == 0 && c.controls_ == 0;
+  for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
+    idle = m->tokens == 0;
+  carrier_.close(*std::exchange(c.link_, nullptr), idle);
+}
+
+void Core::drop_controls(Connection &c) {
+  while (c.control_ != nullptr) {
+    Control *control = c.control_;
+    c.control_ = control->next;
+    free_control(*control);
+  }
+}
+
+void Core::fail_queue(Connection &c, int err) {
+  TxOp *op = c.first_;
+  c.first_ = c.last_ = nullptr;
+  while (op != nullptr) {
+    TxOp *next = op->next;
+    op->queued = false;
+    end(*op, err);
+    op = next;
+  }
+}
+
+void Core::hand_over(Connection &from, Connection &to) {
+  for (TxOp *op = from.first_; op != nullptr; op = op->next) op->connection = &to;
+  to.first_ = std::exchange(from.first_, nullptr);
+  to.last_ = std::exchange(from.last_, nullptr);
+}
+
+void Core::fail_peer(Connection &c, const char *what) {
+  char text[240];
+  std::snprintf(text, sizeof text, "%s sent %s: the connection is closed",
+                c.address_.to_string().c_str(), what);
+  owner_.warn(text);
+  drop_link(c, FI_EPROTO);
+  fail_queue(c, FI_EPROTO);
+}
+
+}  // namespace weft::rxm

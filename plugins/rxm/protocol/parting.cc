@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The end of idle connections, agreed with a weft peer (docs/rxm-extensions.md): nothing is on its
+// way, or waits for an answer.
+#include <rdma/fi_errno.h>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+// Leaves no more than `most` connections of those that can be spared. To close one alone would lose
+// what the peer is sending at that moment, and stock peers have no word for it: theirs stay.
+void Core::close_idle(size_t most) {
+  while (connected_ - leaving_ > most) {
+    Connection *oldest = nullptr;
+    for (Connection *c : slots_) {
+      if (c == nullptr || c->state_ != State::kConnected || c->level_ == 0 || c->asked_ ||
+          c->agreed_ || busy(*c))
+        continue;
+      if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
+    }
+    if (oldest == nullptr || !ask_to_part(*oldest)) return;
+  }
+}
+
+bool Core::ask_to_part(Connection &c) {
+  Control *control = controls_.take();
+  if (control == nullptr) return false;
+  control->connection = &c;
+  ++c.controls_;
+  reset(*control, PacketType::kPart, 0);
+  control->header.control_data = uint64_t(Parting::kAsk);
+  if (send_control(c, *control) != 0) {
+    free_control(*control);
+    return false;
+  }
+  c.asked_ = true;
+  ++leaving_;
+  return true;
+}
+
+// Two who ask each other at once both get an answer, and whoever was agreed with closes. After an
+// agreement nothing is sent: it is the last packet, so that what comes before it has been read when
+// the connection ends.
+void Core::take_part(Connection &c, const Packet &p) {
+  if (p.parting != Parting::kAsk && !c.asked_)
+    return fail_peer(c, "an answer to what it was not asked");
+  switch (p.parting) {
+    case Parting::kAsk: {
+      if (c.agreed_) return fail_peer(c, "the same question twice");
+      const bool agrees = !busy(c);
+      Control *control = new_control(c, PacketType::kPart, 0);
+      if (control == nullptr) return;
+      control->header.control_data = uint64_t(agrees ? Parting::kAgree : Parting::kStay);
+      if (agrees) {
+        if (c.state_ == State::kConnected && !c.asked_) ++leaving_;
+        c.agreed_ = true;
+      } else {
+        touch(c);
+      }
+      return queue_control(c, *control);
+    }
+    case Parting::kAgree:
+      return part(c, FI_ECONNABORTED);
+    case Parting::kStay:
+      return stay(c);
+  }
+}
+
+// The peer needs the connection.
+void Core::stay(Connection &c) {
+  c.asked_ = false;
+  if (c.agreed_) return;
+  --leaving_;
+  touch(c);
+  if (c.first_ != nullptr) block(c);
+}
+
+// The connection is over and nothing is lost: what has waited for that goes by a new one.
+void Core::part(Connection &c, int err) {
+  Connection *heir = c.rival_;
+  drop_link(c, err);
+  if (c.first_ == nullptr) return;
+  if (heir == nullptr) return connect(c);
+  hand_over(c, *heir);
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Large messages, of which first only the announcement goes: the receiver reads them, or says where
+// the sender shall write them.
+#include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
+
+#include <algorithm>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+using sdk::slice;
+
+namespace {
+
+constexpr uint64_t kInvalidKey = UINT64_MAX;
+
+}  // namespace
+
+// ---- sender ----
+
+ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
+  if (const ssize_t rc = describe(c, op); rc != 0) return rc;
+  const iovec iov{&op.header, kHeaderSize + kVectorListSize};
+  ++op.tokens;
+  if (const ssize_t rc = packet(c, &iov, 1, (op.flags & FI_MORE) | FI_COMPLETION, &op); rc != 0) {
+    --op.tokens;
+    if (rc != -FI_EAGAIN) undescribe(op);
+    return rc;
+  }
+  await(c, op);
+  return 0;
+}
+
+// Makes the memory of a rendezvous readable and writes the vectors behind the header.
+ssize_t Core::describe(Connection &c, TxOp &op) {
+  if (op.vector_count != 0) return 0;  // done already, and the carrier had no room
+  RmaVector vectors[kMaxVectors];
+  uint8_t count = 0;
+  for (size_t i = 0; i < std::max<size_t>(op.count, 1); ++i) {
+    iovec iov = i < op.count ? op.iov[i] : iovec{};
+    if (iov.iov_len == 0 && (op.length != 0 || i != 0)) continue;
+    const size_t length = iov.iov_len;
+    // A region of no bytes cannot be had: the header stands in for it.
+    if (length == 0) iov = {&op.header, 1};
+    if (settings_.rendezvous_write) {
+      vectors[count++] = {0, length, kInvalidKey};
+      continue;
+    }
+    int err = 0;
+    Registration *r = carrier_.expose(*c.link_, iov, FI_REMOTE_READ, vectors[count], err);
+    if (r == nullptr) {
+      conceal_all(op);
+      return -err;
+    }
+    op.registrations[op.exposed++] = r;
+    vectors[count++].length = length;
+  }
+  encode_vectors({vectors, count}, op.wire);
+  op.vector_count = count;
+  return 0;
+}
+
+// What was described is for the peer of one link alone.
+void Core::undescribe(TxOp &op) {
+  conceal_all(op);
+  op.vector_count = 0;
+}
+
+void Core::conceal_all(TxOp &op) {
+  while (op.exposed != 0) carrier_.conceal(*op.registrations[--op.exposed]);
+}
+
+void Core::take_read_done(Connection &c, const Packet &p) {
+  TxOp *op = awaited(c, p.message);
+  if (op == nullptr || op->form != TxOp::Form::kRendezvous)
+    return fail_peer(c, "an answer to a rendezvous that does not exist");
+  end(*op, 0);
+}
+
+void Core::take_target(Connection &c, const Packet &p) {
+  TxOp *op = awaited(c, p.message);
+  if (op == nullptr || op->form != TxOp::Form::kRendezvous || op->writing)
+    return fail_peer(c, "a target for a rendezvous that does not exist");
+  uint64_t room = 0;
+  for (size_t i = 0; i < p.count; ++i) room += p.vectors[i].length;
+  std::copy_n(p.vectors, p.count, op->vectors);
+  op->vector_count = p.count;
+  op->writing = true;
+  op->written = 0;
+  op->target = std::min<uint64_t>(room, op->length);
+  op->next_vector = 0;
+  if (continue_write(c, *op) == 0) return;
+  writes_.push_back(op);
+}
+
+// Writes to where the peer said, then says so. -FI_EAGAIN: later.
+ssize_t Core::continue_write(Connection &c, TxOp &op) {
+  while (op.written < op.target) {
+    const RmaVector &vector = op.vectors[op.next_vector];
+    const uint64_t n = std::min<uint64_t>(vector.length, op.target - op.written);
+    if (n != 0) {
+      iovec iov[sdk::kIovLimit];
+      const size_t count = slice(op.iov, op.count, op.written, n, iov);
+      const RmaVector to{vector.address, n, vector.key};
+      ++op.tokens;
+      const ssize_t rc = carrier_.write(*c.link_, iov, count, &to, 1, 0, FI_COMPLETION, &op);
+      if (rc != 0) --op.tokens;
+      if (rc == -FI_EAGAIN) return rc;
+      if (rc != 0) {
+        on_closed(c, int(-rc));
+        return 0;
+      }
+      op.written += n;
+    }
+    ++op.next_vector;
+  }
+  const uint64_t id = id_of(op);
+  end(op, 0);
+  answer(c, PacketType::kWriteDone, id);
+  return 0;
+}
+
+void Core::resume_writes() {
+  // Each once; a connection that ends meanwhile takes its own off the list.
+  for (size_t turns = writes_.size(); turns != 0 && !writes_.empty(); --turns) {
+    TxOp *op = writes_.front();
+    writes_.erase(writes_.begin());
+    if (continue_write(*op->connection, *op) != 0) writes_.push_back(op);
+  }
+}
+
+// ---- receiver ----
+
+bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
+  const sdk::Message message = message_of(c, p);
+  RxMessage *m = new_message(&c, RxMessage::Form::kRendezvous, message);
+  if (m == nullptr) return false;
+  m->id = p.message;
+  m->count = p.count;
+  std::copy_n(p.vectors, p.count, m->vectors);
+  m->receive = owner_.receiver().match(message);
+  if (m->receive != nullptr) {
+    fetch(*m);
+    return false;
+  }
+  const bool kept = keep(*m, {}, buffer);
+  owner_.receiver().save(*m);
+  return kept;
+}
+
+// Brings the bytes of a rendezvous that was matched: reads them, or says where to write them.
+void Core::fetch(RxMessage &m) {
+  Connection &c = *m.connection;
+  const sdk::Receive &r = *m.receive;
+  const uint64_t want = std::min<uint64_t>(m.message.length, r.length);
+  if (settings_.rendezvous_write && want != 0) {
+    RmaVector vectors[kMaxVectors];
+    size_t count = 0;
+    for (size_t i = 0; i < r.count; ++i) {
+      if (r.iov[i].iov_len == 0) continue;
+      int err = 0;
+      Registration *registration =
+          carrier_.expose(*c.link_, r.iov[i], FI_REMOTE_WRITE, vectors[count], err);
+      if (registration == nullptr) return lose_peer(m, err);
+      m.registrations[m.exposed++] = registration;
+      vectors[count++].length = r.iov[i].iov_len;
+    }
+    m.received = want;
+    Control *control = new_control(c, PacketType::kWriteTarget, m.id);
+    if (control == nullptr) return;  // that ended the connection, and this message
+    encode_vectors({vectors, count}, control->wire);
+    control->length += kVectorListSize;
+    return queue_control(c, *control);
+  }
+  while (m.received < want) {
+    const RmaVector &vector = m.vectors[m.next_vector];
+    const uint64_t n = std::min<uint64_t>(vector.length, want - m.received);
+    if (n != 0) {
+      iovec iov[sdk::kIovLimit];
+      const size_t count = slice(r.iov, r.count, m.received, n, iov);
+      const RmaVector from{vector.address, n, vector.key};
+      ssize_t rc = -FI_EAGAIN;
+      ++m.tokens;
+      if (c.state_ == State::kConnected)
+        rc = carrier_.read(*c.link_, iov, count, &from, 1, FI_COMPLETION, &m);
+      if (rc != 0) --m.tokens;
+      if (rc == -FI_EAGAIN) {
+        m.waits = true;
+        fetching_.push_back(&m);
+        return;
+      }
+      if (rc != 0) return lose_peer(m, int(-rc));
+      m.received += n;
+    }
+    ++m.next_vector;
+  }
+  if (m.tokens == 0) fetched(m);
+}
+
+void Core::resume_fetches() {
+  // Each once; a connection that ends meanwhile takes its own off the list.
+  for (size_t turns = fetching_.size(); turns != 0 && !fetching_.empty(); --turns) {
+    RxMessage *m = fetching_.front();
+    fetching_.erase(fetching_.begin());
+    m->waits = false;
+    fetch(*m);
+  }
+}
+
+void Core::on_read(RxMessage &m, int err) {
+  --m.tokens;
+  if (err != 0 && m.err == 0) m.err = err;
+  if (m.tokens != 0) return;
+  const uint64_t want = std::min<uint64_t>(m.message.length, m.receive->length);
+  if (m.over) {
+    m.received = 0;
+    return finish(m, m.err);
+  }
+  if (m.err != 0) return lose_peer(m, m.err);
+  if (m.received == want && !m.waits) fetched(m);
+}
+
+void Core::fetched(RxMessage &m) {
+  Connection &c = *m.connection;
+  const uint64_t id = m.id;
+  finish(m, 0);
+  answer(c, PacketType::kReadDone, id);
+}
+
+void Core::take_write_done(Connection &c, const Packet &p) {
+  for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
+    // Only of one for which it has a target: others are being read, and may be written to.
+    if (m->id == p.message && m->exposed != 0) return finish(*m, 0);
+  }
+  fail_peer(c, "the end of a write that was not asked for");
+}
+
+// The bytes cannot be had. There is no way to tell the sender but to end the connection.
+void Core::lose_peer(RxMessage &m, int err) {
+  Connection &c = *m.connection;
+  drop_link(c, err);
+  fail_queue(c, err);
+}
+
+}  // namespace weft::rxm

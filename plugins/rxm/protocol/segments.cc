@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages of several packets, in both directions.
+#include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
+
+#include <algorithm>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+using sdk::gather;
+using sdk::slice;
+
+namespace {
+
+constexpr size_t kMaxUnfinished = 64;  // messages in segments, of one connection
+
+}  // namespace
+
+ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
+  const uint64_t level = op.flags & FI_TRANSMIT_COMPLETE;
+  while (op.offset < op.length) {
+    Segment *s = c.segments_ < settings_.max_segments ? segments_.take() : nullptr;
+    ssize_t rc = -FI_EAGAIN;
+    const auto n = size_t(std::min<uint64_t>(op.length - op.offset, settings_.eager_limit));
+    const bool last = op.offset + n == op.length;
+    if (s != nullptr) {
+      s->kind = Token::Kind::kSegment;
+      s->op = &op;
+      ++c.segments_;
+      s->header = op.header;
+      s->header.segment_size = uint16_t(n);
+      s->header.segment_number = uint32_t(op.offset / settings_.eager_limit);
+      s->header.control_data = uint64_t(op.offset == 0 ? SegmentKind::kFirst
+                                        : last         ? SegmentKind::kLast
+                                                       : SegmentKind::kMiddle);
+      iovec iov[1 + sdk::kIovLimit] = {{&s->header, kHeaderSize}};
+      size_t count = 1 + slice(op.iov, op.count, op.offset, n, iov + 1);
+      if (count > settings_.iov_limit) {
+        s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);
+        gather(s->copy.get(), op.iov, op.count, op.offset, n);
+        iov[1] = {s->copy.get(), n};
+        count = 2;
+      }
+      ++op.tokens;
+      rc = packet(c, iov, count, FI_COMPLETION | level | (last ? op.flags & FI_MORE : FI_MORE), s);
+      if (rc != 0) {
+        --op.tokens;
+        free_segment(*s);
+      }
+    }
+    // A message that began cannot be taken back: without the rest of it the connection is over.
+    if (rc != 0) return op.offset == 0 || rc == -FI_EAGAIN ? rc : -FI_ECONNABORTED;
+    depart(c, op);
+    op.offset += n;
+  }
+  op.sent = true;
+  return 0;
+}
+
+void Core::free_segment(Segment &s) {
+  s.copy.reset();
+  --s.op->connection->segments_;
+  segments_.give(&s);
+}
+
+bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
+  // The id is free again after the last segment, whether or not the message was received by then.
+  RxMessage *m = c.unfinished_.first;
+  while (m != nullptr && m->id != p.message) m = m->following;
+  const bool first = p.segment == SegmentKind::kFirst;
+  if (first != (m == nullptr)) {
+    fail_peer(c, first ? "the first segment of a message twice" : "a segment without the first");
+    return false;
+  }
+  bool kept = false;
+  if (first) {
+    // Whoever sends one sends all of it before the next.
+    if (c.unfinished_count_ == kMaxUnfinished) {
+      fail_peer(c, "more messages in segments at once than anybody does");
+      return false;
+    }
+    const sdk::Message message = message_of(c, p);
+    m = new_message(&c, RxMessage::Form::kSegments, message);
+    if (m == nullptr) return false;
+    ++c.unfinished_count_;
+    m->id = p.message;
+    m->receive = owner_.receiver().match(message);
+    if (m->receive == nullptr) owner_.receiver().save(*m);
+  } else if (p.segment_number != m->next_segment || p.size != m->message.length) {
+    fail_peer(c, "a segment out of order");
+    return false;
+  }
+  if (p.payload.size() > m->message.length - m->received ||
+      (p.segment == SegmentKind::kLast) != (m->received + p.payload.size() == m->message.length)) {
+    fail_peer(c, "segments that are not as long as their message");
+    return false;
+  }
+  if (m->receive != nullptr) {
+    place(*m, m->received, p.payload);
+  } else if (!m->discarded) {
+    kept = keep(*m, p.payload, buffer);
+  }
+  m->received += p.payload.size();
+  ++m->next_segment;
+  if (p.segment != SegmentKind::kLast) return kept;
+  if (m->receive != nullptr) {
+    finish(*m, 0);
+  } else if (m->discarded) {
+    free_message(*m);
+  } else {
+    unlist(*m);
+  }
+  return kept;
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Operations on their way out, until they end: the whole way of a small message, in one file.
+#include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
+#include <weft/sdk/levels.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+using sdk::gather;
+
+namespace {
+
+constexpr uint64_t kKeptForCredits = 1;  // the last credit carries a credit packet
+
+// Errors of a call that say that the link is gone, not that the operation is wrong.
+bool is_link_error(ssize_t rc) {
+  switch (-rc) {
+    case FI_ENOTCONN:
+    case FI_ESHUTDOWN:
+    case FI_ECONNRESET:
+    case FI_ECONNABORTED:
+    case EPIPE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+TxOp *Core::take() {
+  TxOp *op = ops_.take();
+  if (op == nullptr) return nullptr;
+  if (op->slot == kNoIndex) {
+    op->slot = uint32_t(op_slots_.size());
+    op_slots_.push_back(op);
+  }
+  ++op->generation;
+  op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
+  op->report = true;
+  op->exposed = 0;
+  op->tokens = 0;
+  op->err = 0;
+  op->offset = 0;
+  op->flags = 0;
+  op->vector_count = 0;
+  op->result_count = 0;
+  return op;
+}
+
+void Core::give(TxOp &op) {
+  op.bounce.reset();
+  ops_.give(&op);
+}
+
+void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) {
+  PacketType type;
+  if (!delivery && op.length <= settings_.eager_limit) {
+    op.form = TxOp::Form::kEager;
+    type = PacketType::kEager;
+  } else if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX) {
+    op.form = TxOp::Form::kSegments;
+    type = PacketType::kSegment;
+  } else {
+    op.form = TxOp::Form::kRendezvous;
+    type = PacketType::kRendezvous;
+  }
+  op.header = header_of(type, 0);
+  op.header.op = uint8_t(tagged ? PacketOp::kTagged : PacketOp::kMessage);
+  op.header.size = op.length;
+  if (has_data) {
+    op.header.flags = kFlagRemoteData;
+    op.header.data = op.data;
+  }
+  if (tagged) op.header.tag = op.tag;
+  if (type != PacketType::kEager) op.header.message = id_of(op);
+}
+
+void Core::own_data(TxOp &op) {
+  uint8_t *to = op.bytes;
+  // A rendezvous has its vectors there.
+  if (op.form == TxOp::Form::kRendezvous || op.length > sizeof op.bytes) {
+    op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+    to = op.bounce.get();
+  }
+  gather(to, op.iov, op.count, 0, op.length);
+  op.iov[0] = {to, size_t(op.length)};
+  op.count = 1;
+  op.inject = false;
+}
+
+int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
+  if (op.inject && op.form == TxOp::Form::kRendezvous) own_data(op);
+  Connection *c = peers_.at(index);
+  if (c == nullptr) {
+    if (address == nullptr) return -FI_EINVAL;
+    const auto it = by_address_.find(*address);
+    c = it != by_address_.end() ? it->second : make(*address, false);
+    if (c->index_ == kNoIndex) name(*c, index);
+  }
+  op.connection = c;
+  const bool leaves = c->asked_ || c->agreed_;
+  if (c->state_ == State::kConnected && c->first_ == nullptr && !leaves) {
+    const ssize_t rc = transmit(*c, op);
+    if (rc == 0) return 0;
+    if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
+    if (rc != -FI_EAGAIN) {
+      // The link is dead, and this operation the first to find out: all before it are lost, itself
+      // is not.
+      Connection *heir = c->own_ ? nullptr : c->rival_;
+      drop_link(*c, int(-rc));
+      if (op.offset != 0) {
+        end(op, int(-rc));
+        return 0;
+      }
+      if (heir != nullptr) op.connection = c = heir;
+    }
+  }
+  enqueue(*c, op);
+  if (c->state_ == State::kConnected) {
+    if (!leaves) block(*c);
+  } else if (c->state_ == State::kIdle) {
+    connect(*c);
+  }
+  return 0;
+}
+
+void Core::enqueue(Connection &c, TxOp &op) {
+  if (op.inject && !(op.count == 1 && op.iov[0].iov_base == op.bytes)) {
+    own_data(op);
+    op.inject = true;
+  }
+  op.queued = true;
+  op.next = nullptr;
+  (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
+  c.last_ = &op;
+}
+
+void Core::block(Connection &c) {
+  if (c.blocked_) return;
+  c.blocked_ = true;
+  blocked_.push_back(&c);
+}
+
+void Core::resume() {
+  resuming_.swap(blocked_);
+  for (Connection *c : resuming_) c->blocked_ = false;
+  for (size_t i = 0; i < resuming_.size(); ++i) {
+    Connection &c = *resuming_[i];
+    if (c.state_ == State::kConnected && !flush(c)) block(c);
+  }
+  resuming_.clear();
+}
+
+// Everything that waits, in order. False: the carrier has no room.
+bool Core::flush(Connection &c) {
+  if (owes_credits(c) && !send_credits(c)) return false;
+  while (c.control_ != nullptr) {
+    Control *control = c.control_;
+    const ssize_t rc = send_control(c, *control);
+    if (rc == -FI_EAGAIN) return false;
+    if (rc != 0) {
+      on_closed(c, int(-rc));
+      return true;
+    }
+    c.control_ = control->next;
+    if (c.control_ == nullptr) c.control_last_ = nullptr;
+  }
+  if (c.asked_ || c.agreed_) return true;
+  while (c.first_ != nullptr) {
+    TxOp &op = *c.first_;
+    const ssize_t rc = transmit(c, op);
+    if (rc == -FI_EAGAIN) return false;
+    if (is_link_error(rc)) {
+      on_closed(c, int(-rc));
+      return true;
+    }
+    // What was sent at once may have ended, but its `next` is not touched until it is taken again.
+    if (c.first_ != &op) return true;
+    c.first_ = op.next;
+    if (c.first_ == nullptr) c.last_ = nullptr;
+    op.queued = false;
+    if (rc != 0) {
+      end(op, int(-rc));
+    } else {
+      settle(op);
+    }
+  }
+  return true;
+}
+
+ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+  if (c.flow_control_) {
+    if (c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
+    const ssize_t rc = carrier_.send(*c.link_, iov, count, flags, token);
+    if (rc == 0) --c.credits_;
+    return rc;
+  }
+  return carrier_.send(*c.link_, iov, count, flags, token);
+}
+
+ssize_t Core::transmit(Connection &c, TxOp &op) {
+  if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
+  if (settings_.max_connections != 0) touch(c);
+  if (op.form != TxOp::Form::kEager && c.level_ == 0) suit_stock(op);
+  op.header.connection = c.peer_slot_;
+  switch (op.form) {
+    case TxOp::Form::kEager:
+      return transmit_eager(c, op);
+    case TxOp::Form::kSegments:
+      return transmit_segments(c, op);
+    case TxOp::Form::kRendezvous:
+      return transmit_rendezvous(c, op);
+    case TxOp::Form::kRead:
+    case TxOp::Form::kWrite:
+      return transmit_access(c, op);
+    case TxOp::Form::kAtomic:
+      return transmit_atomic(c, op);
+  }
+  return -FI_EINVAL;
+}
+
+// A message of one packet.
+ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
+  iovec iov[1 + sdk::kIovLimit];
+  size_t count = 1;
+  if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
+    iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
+  } else {
+    iov[0] = {&op.header, kHeaderSize};
+    if (op.length != 0) {
+      if (op.count < settings_.iov_limit) {
+        for (size_t i = 0; i < op.count; ++i) iov[count++] = op.iov[i];
+      } else {
+        if (op.bounce == nullptr) {
+          op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+          gather(op.bounce.get(), op.iov, op.count, 0, op.length);
+        }
+        iov[count++] = {op.bounce.get(), size_t(op.length)};
+      }
+    }
+  }
+  const bool fits = kHeaderSize + op.length <= settings_.inject_limit;
+  const uint64_t passed = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+  const uint64_t flags = passed | (fits ? FI_INJECT : 0);
+  if (op.inject) {  // over when the carrier has it: nobody asks
+    if (const ssize_t rc = packet(c, iov, count, flags, nullptr); rc != 0) return rc;
+    op.sent = true;
+    if (!op.queued) settle(op);
+    return 0;
+  }
+  ++op.tokens;
+  if (const ssize_t rc = packet(c, iov, count, flags | FI_COMPLETION, &op); rc != 0) {
+    --op.tokens;
+    return rc;
+  }
+  depart(c, op);
+  op.sent = true;
+  return 0;
+}
+
+// Remote memory access, which the carrier does itself.
+ssize_t Core::transmit_access(Connection &c, TxOp &op) {
+  const bool write = op.form == TxOp::Form::kWrite;
+  uint64_t flags = op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels);
+  if (op.inject) flags |= FI_INJECT;
+  if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA && c.credits_ <= kKeptForCredits)
+    return -FI_EAGAIN;
+  Token *token = op.inject ? nullptr : &op;
+  if (token != nullptr) {
+    flags |= FI_COMPLETION;
+    ++op.tokens;
+  }
+  const ssize_t rc =
+      write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.vector_count, op.data,
+                             flags, token)
+            : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.vector_count, flags, token);
+  if (rc != 0) {
+    if (token != nullptr) --op.tokens;
+    return rc;
+  }
+  if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA) --c.credits_;
+  if (token != nullptr) depart(c, op);
+  op.sent = true;
+  if (token == nullptr && !op.queued) settle(op);
+  return 0;
+}
+
+// Forms of messages that stock peers do not finish.
+void Core::suit_stock(TxOp &op) {
+  if (op.form == TxOp::Form::kSegments) {
+    // 1.17, where the message was probed and claimed.
+    op.form = TxOp::Form::kRendezvous;
+    op.header.type = uint8_t(PacketType::kRendezvous);
+  } else if (op.form == TxOp::Form::kRendezvous && op.length == 0) {
+    // Nothing to read is nothing to answer. The carrier says when the packet is there, and there is
+    // no more to a message of no bytes.
+    op.form = TxOp::Form::kEager;
+    op.header.type = uint8_t(PacketType::kEager);
+    op.flags |= FI_DELIVERY_COMPLETE;
+  }
+}
+
+// The operation's part of the protocol is over; it is reported when the carrier has given
+// everything back.
+void Core::end(TxOp &op, int err) {
+  if (op.answer) {
+    op.answer = false;
+    op.connection->in_flight_.remove(op);
+    if (op.writing) std::erase(writes_, &op);
+  }
+  op.sent = true;
+  if (op.err == 0) op.err = err;
+  settle(op);
+}
+
+void Core::settle(TxOp &op) {
+  if (!op.sent || op.answer || op.tokens != 0 || op.queued) return;
+  if (op.counted) {
+    op.counted = false;
+    Connection &c = *op.connection;
+    if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fence may wait
+  }
+  if (op.exposed != 0) conceal_all(op);
+  owner_.on_done(op, op.err);
+  give(op);
+}
+
+void Core::on_sent(Token &token, int err) {
+  switch (token.kind) {
+    case Token::Kind::kOp: {
+      auto &op = static_cast<TxOp &>(token);
+      --op.tokens;
+      if (err != 0 && op.answer) return end(op, err);
+      if (err != 0 && op.err == 0) op.err = err;
+      return settle(op);
+    }
+    case Token::Kind::kSegment: {
+      auto &s = static_cast<Segment &>(token);
+      TxOp &op = *s.op;
+      free_segment(s);
+      --op.tokens;
+      if (err != 0 && op.err == 0) op.err = err;
+      return settle(op);
+    }
+    case Token::Kind::kControl:
+      return free_control(static_cast<Control &>(token));
+    case Token::Kind::kMessage:
+      return on_read(static_cast<RxMessage &>(token), err);
+  }
+}
+
+bool Core::owes_credits(const Connection &c) const {
+  return c.flow_control_ && !c.agreed_ && c.reposted_ >= std::max(1u, settings_.receive_count / 2);
+}
+
+void Core::on_reposted(Connection &c, uint32_t count) {
+  if (!c.flow_control_) return;
+  c.reposted_ += count;
+  if (c.state_ == State::kConnected && owes_credits(c) && !send_credits(c)) block(c);
+}
+
+// False: the carrier has no room.
+bool Core::send_credits(Connection &c) {
+  if (c.credits_ == 0) return true;  // goes out when the peer has granted some
+  WireHeader header = header_of(PacketType::kCredit, c.peer_slot_);
+  header.control_data = c.reposted_;
+  header.op = uint8_t(PacketOp::kAtomic);  // as stock fills it
+  const iovec iov{&header, sizeof header};
+  const ssize_t rc = carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr);
+  if (rc != 0) return rc != -FI_EAGAIN;  // a dead link is noticed by what it says itself
+  --c.credits_;
+  c.reposted_ = 0;
+  return true;
+}
+
+}  // namespace weft::rxm
