@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/child.h"
 
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -41,7 +43,7 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
     const std::string text = *entry;
     if (added.find(text.substr(0, text.find('='))) == added.end()) all.push_back(text);
   }
-  for (const auto &[name, value] : added) all.push_back(name + "=" + value);
+  for (const auto &[name, value] : added) all.push_back(absl::StrCat(name, "=", value));
   return all;
 }
 
@@ -87,19 +89,19 @@ Result<ChildResult> run_child(const std::vector<std::string> &command,
                 std::strerror(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  const absl::Cleanup destroy_actions = [&] { posix_spawn_file_actions_destroy(&actions); };
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out.end(1), 1);
   posix_spawn_file_actions_adddup2(&actions, err.end(1), 2);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
+  const absl::Cleanup destroy_attributes = [&] { posix_spawnattr_destroy(&attributes); };
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&attributes, 0);
   std::vector<std::string> arguments = command, variables = merged_environment(environment);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, command[0].c_str(), &actions, &attributes,
                                 pointers(arguments).data(), pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
     return fail(error, "cannot run %s: %s: reinstall weft", command[0].c_str(),
                 std::strerror(error));

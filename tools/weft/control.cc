@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/control.h"
 
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+#include <absl/time/time.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +16,6 @@
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -21,19 +25,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Descriptor {
-  explicit Descriptor(int fd) : fd(fd) {}
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor &) = delete;
-  Descriptor &operator=(const Descriptor &) = delete;
-  int fd;
-};
-
 Result<std::string> socket_of(pid_t pid) {
   WEFT_TRY(const std::string folder, runtime_directory());
-  return folder + "/" + std::to_string(pid) + ".sock";
+  return absl::StrCat(folder, "/", pid, ".sock");
 }
 
 bool lives(pid_t pid) {
@@ -49,12 +43,13 @@ Result<std::string> round_trip(pid_t pid, const std::string &request) {
     return fail(FI_EINVAL, "%s is too long for a socket: set WEFT_RUNTIME_DIR, here and there",
                 path.c_str());
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval patience = {.tv_sec = Control::kPatience.count(), .tv_usec = 0};
-  if (connection.fd < 0) return fail(errno, "socket: %s", std::strerror(errno));
-  setsockopt(connection.fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  setsockopt(connection.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (::connect(connection.fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
+  const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connection < 0) return fail(errno, "socket: %s", std::strerror(errno));
+  const absl::Cleanup close_connection = [connection] { close(connection); };
+  const timeval patience = absl::ToTimeval(Control::kPatience);
+  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  if (::connect(connection, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
     const int code = errno;
     if (!lives(pid)) return fail(FI_ENOENT, "there is no process %d", int(pid));
     if (code == ENOENT || code == ECONNREFUSED)
@@ -66,26 +61,25 @@ Result<std::string> round_trip(pid_t pid, const std::string &request) {
   }
   ucred peer = {};
   socklen_t size = sizeof peer;
-  if (getsockopt(connection.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-      peer.uid != geteuid())
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
     return fail(FI_EACCES, "%s is served by user %u, not by you", path.c_str(), unsigned(peer.uid));
 
   std::string_view left = request;
   while (!left.empty()) {
-    const ssize_t put = send(connection.fd, left.data(), left.size(), MSG_NOSIGNAL);
+    const ssize_t put = send(connection, left.data(), left.size(), MSG_NOSIGNAL);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) return fail(errno, "process %d does not listen any more", int(pid));
     left.remove_prefix(size_t(put));
   }
-  shutdown(connection.fd, SHUT_WR);
+  shutdown(connection, SHUT_WR);
   std::string answer;
   char piece[16384];
   while (true) {
-    const ssize_t got = recv(connection.fd, piece, sizeof piece, 0);
+    const ssize_t got = recv(connection, piece, sizeof piece, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       return fail(FI_ETIMEDOUT, "process %d did not answer within %d s: it may be stopped",
-                  int(pid), int(Control::kPatience.count()));
+                  int(pid), int(absl::ToInt64Seconds(Control::kPatience)));
     if (got == 0) return answer;
     answer.append(piece, size_t(got));
   }
@@ -160,9 +154,10 @@ Result<std::vector<ControlProcess>> control_processes() {
   std::error_code error;
   for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
+    absl::string_view number = name;
     pid_t pid = 0;
-    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (bad != std::errc() || pid <= 0 || std::string_view(end) != ".sock") continue;
+    if (!absl::ConsumeSuffix(&number, ".sock") || !absl::SimpleAtoi(number, &pid) || pid <= 0)
+      continue;
     if (!lives(pid)) {
       (void)unlink(entry.path().c_str());
       continue;

@@ -11,10 +11,10 @@
 #ifndef WEFT_TOOLS_WEFT_CONTROL_H
 #define WEFT_TOOLS_WEFT_CONTROL_H
 
+#include <absl/time/time.h>
 #include <sys/types.h>
 #include <weft/result.h>
 
-#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -32,7 +32,7 @@ struct HookPlace {
 
 class Control {
  public:
-  static constexpr std::chrono::seconds kPatience{10};
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
 
   // Asks for nothing but a sign of life. Errors: no such process, none of ours, it does not listen
   // (no fabric open, control denied, not on weft), it does not answer.

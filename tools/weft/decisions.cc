@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/decisions.h"
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
-#include <cstdio>
 
 namespace weft::cli {
 namespace {
@@ -66,8 +68,8 @@ void print_candidates(const std::vector<Candidate> &candidates) {
     const Decision &last = candidate.last();
     table.add({candidate.name, last.stage, candidate.verdict(), last.reason},
               candidate.chosen() ? Emphasis::kGood : Emphasis::kNone);
-    if (!last.rule.empty()) table.note("rule: " + last.rule);
-    if (!last.remedy.empty()) table.note("remedy: " + last.remedy);
+    if (!last.rule.empty()) table.note(absl::StrCat("rule: ", last.rule));
+    if (!last.remedy.empty()) table.note(absl::StrCat("remedy: ", last.remedy));
   }
   table.print();
 }
@@ -77,23 +79,22 @@ void print_candidate(const Candidate &candidate) {
   const Emphasis emphasis = candidate.chosen() ? Emphasis::kGood
                             : last.accepted    ? Emphasis::kStrong
                                                : Emphasis::kBad;
-  std::printf("%s: %s\n", candidate.name.c_str(),
-              emphasized(candidate.verdict(), emphasis).c_str());
+  absl::PrintF("%s: %s\n", candidate.name, emphasized(candidate.verdict(), emphasis));
   constexpr size_t kWidth = 8;
-  print_field("stage",
-              last.stage + " (" + std::to_string(place_of(last.stage) + 1) + " of " +
-                  std::to_string(stages().size()) + ")",
-              kWidth, 2);
+  print_field(
+      "stage",
+      absl::StrCat(last.stage, " (", place_of(last.stage) + 1, " of ", stages().size(), ")"),
+      kWidth, 2);
   print_field("reason", last.reason, kWidth, 2);
   if (!last.rule.empty()) print_field("rule", last.rule, kWidth, 2);
   if (!last.remedy.empty()) print_field("remedy", last.remedy, kWidth, 2);
   if (candidate.decisions.size() < 2) return;
-  std::printf("\n");
+  absl::PrintF("\n");
   Table table({"STAGE", "VERDICT", "REASON"});
   for (const Decision &decision : candidate.decisions) {
     table.add({decision.stage, decision.accepted ? "yes" : "no", decision.reason});
-    if (!decision.rule.empty()) table.note("rule: " + decision.rule);
-    if (!decision.remedy.empty()) table.note("remedy: " + decision.remedy);
+    if (!decision.rule.empty()) table.note(absl::StrCat("rule: ", decision.rule));
+    if (!decision.remedy.empty()) table.note(absl::StrCat("remedy: ", decision.remedy));
   }
   table.print(2);
 }

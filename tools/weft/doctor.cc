@@ -2,10 +2,11 @@
 // weft doctor: gathers the facts that doctor_judge.cc judges.
 #include "tools/weft/doctor.h"
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -95,11 +96,6 @@ Facts::Folder look_at(const std::string &path, const std::string &origin) {
   return folder;
 }
 
-Json array_of(const Json &object, const char *key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_array() ? *found : Json::array();
-}
-
 Result<Facts> gather(const Library &library, uint64_t ranks) {
   Facts facts;
   facts.ranks = ranks;
@@ -131,8 +127,8 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
     if (const Result<Json> why = library.why("")) {
       std::vector<std::string> reasons;
       for (const Candidate &candidate : by_candidate(*why))
-        reasons.push_back(candidate.name + ": " + candidate.last().reason);
-      if (!reasons.empty()) facts.no_domain_reason = joined(reasons, "; ");
+        reasons.push_back(absl::StrCat(candidate.name, ": ", candidate.last().reason));
+      if (!reasons.empty()) facts.no_domain_reason = absl::StrJoin(reasons, "; ");
     }
   }
   if (const Result<Json> explained = library.explain("tcp"))
@@ -181,9 +177,9 @@ Result<int> run(const Options &options) {
               : finding.state == State::kWarn ? Emphasis::kDoubtful
                                               : Emphasis::kBad);
     if (finding.check == "interfaces")
-      for (const std::string &line : facts.interfaces) table.note("tcp: " + line);
-    if (!finding.cause.empty()) table.note("cause: " + finding.cause);
-    if (!finding.remedy.empty()) table.note("remedy: " + finding.remedy);
+      for (const std::string &line : facts.interfaces) table.note(absl::StrCat("tcp: ", line));
+    if (!finding.cause.empty()) table.note(absl::StrCat("cause: ", finding.cause));
+    if (!finding.remedy.empty()) table.note(absl::StrCat("remedy: ", finding.remedy));
   }
   table.print();
   return status;

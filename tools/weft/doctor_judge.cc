@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 
 #include "tools/weft/doctor.h"
@@ -11,7 +14,7 @@ namespace {
 constexpr uint64_t kOwnDescriptors = 64;
 
 std::string number(uint64_t value) {
-  return value == UINT64_MAX ? "unlimited" : std::to_string(value);
+  return value == UINT64_MAX ? "unlimited" : absl::StrCat(value);
 }
 
 // What one would write: 1000 rather than 947.
@@ -23,28 +26,28 @@ uint64_t rounded(uint64_t value) {
 
 Finding judge_files(const Facts &facts) {
   const uint64_t need = facts.ranks + kOwnDescriptors;
-  Finding finding{
-      .check = "open files",
-      .finding = "soft limit " + number(facts.fd_soft) + ", hard limit " + number(facts.fd_hard),
-      .cause = {},
-      .remedy = {}};
+  Finding finding{.check = "open files",
+                  .finding = absl::StrCat("soft limit ", number(facts.fd_soft), ", hard limit ",
+                                          number(facts.fd_hard)),
+                  .cause = {},
+                  .remedy = {}};
   if (facts.fd_soft >= need) {
-    finding.finding += ": enough for " + std::to_string(facts.ranks) + " peers over tcp";
+    absl::StrAppend(&finding.finding, ": enough for ", facts.ranks, " peers over tcp");
     return finding;
   }
-  finding.cause = "a process with " + std::to_string(facts.ranks) + " peers over tcp needs about " +
-                  std::to_string(need) + " descriptors";
+  finding.cause = absl::StrCat("a process with ", facts.ranks, " peers over tcp needs about ", need,
+                               " descriptors");
   const std::string wanted = number(rounded(need));
   if (facts.fd_hard >= need) {
     finding.state = State::kWarn;
-    finding.remedy = "ulimit -n " + number(std::min(rounded(need), facts.fd_hard)) +
-                     "  (in the job script, before the program starts)";
+    finding.remedy = absl::StrCat("ulimit -n ", number(std::min(rounded(need), facts.fd_hard)),
+                                  "  (in the job script, before the program starts)");
   } else {
     finding.state = State::kFail;
-    finding.remedy = "as root: echo '* - nofile " + wanted +
-                     "' > /etc/security/limits.d/90-fabric.conf, and log in again (under systemd: "
-                     "LimitNOFILE=" +
-                     wanted + ")";
+    finding.remedy = absl::StrCat(
+        "as root: echo '* - nofile ", wanted,
+        "' > /etc/security/limits.d/90-fabric.conf, and log in again (under systemd: LimitNOFILE=",
+        wanted, ")");
   }
   return finding;
 }
@@ -58,15 +61,14 @@ Finding judge_queue(const Facts &facts, const char *key, const std::optional<uin
   }
   finding.finding = number(*value);
   if (*value >= facts.ranks) {
-    finding.finding +=
-        ": enough for " + std::to_string(facts.ranks) + " peers that connect at once";
+    absl::StrAppend(&finding.finding, ": enough for ", facts.ranks, " peers that connect at once");
     return finding;
   }
   finding.state = State::kWarn;
-  finding.cause = std::string(what) + " when " + std::to_string(facts.ranks) +
-                  " peers connect at once; they try again after 1 s or more";
-  finding.remedy = "sysctl -w " + std::string(key) + "=" +
-                   number(std::max<uint64_t>(rounded(facts.ranks), 4096));
+  finding.cause = absl::StrCat(what, " when ", facts.ranks,
+                               " peers connect at once; they try again after 1 s or more");
+  finding.remedy =
+      absl::StrCat("sysctl -w ", key, "=", number(std::max<uint64_t>(rounded(facts.ranks), 4096)));
   return finding;
 }
 
@@ -77,16 +79,15 @@ Finding judge_ports(const Facts &facts) {
                   .remedy = {}};
   if (!facts.port_low || !facts.port_high || *facts.port_high < *facts.port_low) return finding;
   const uint64_t ports = *facts.port_high - *facts.port_low + 1;
-  finding.finding =
-      number(*facts.port_low) + " to " + number(*facts.port_high) + ", " + number(ports) + " ports";
+  finding.finding = absl::StrCat(*facts.port_low, " to ", *facts.port_high, ", ", ports, " ports");
   // A connection in TIME_WAIT keeps its port, so a job that follows another needs as many again.
   const uint64_t need = 2 * facts.ranks;
   if (ports >= need) return finding;
   finding.state = ports < facts.ranks ? State::kFail : State::kWarn;
-  finding.cause = std::to_string(facts.ranks) +
-                  " connections, and those of the job before that "
-                  "are still closing, need about " +
-                  std::to_string(need) + " ports";
+  finding.cause = absl::StrCat(facts.ranks,
+                               " connections, and those of the job before that are still closing, "
+                               "need about ",
+                               need, " ports");
   finding.remedy = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
   return finding;
 }
@@ -100,11 +101,12 @@ Finding judge_interfaces(const Facts &facts) {
     finding.remedy = "`weft why` tells what stopped each candidate";
     return finding;
   }
-  for (const Facts::Domain &domain : facts.domains) {
-    const std::string text =
-        domain.name + (domain.address.empty() ? "" : " (" + domain.address + ")");
-    finding.finding += (finding.finding.empty() ? "in order of preference: " : ", ") + text;
-  }
+  const auto name = [](std::string *out, const Facts::Domain &domain) {
+    absl::StrAppend(out, domain.name);
+    if (!domain.address.empty()) absl::StrAppend(out, " (", domain.address, ")");
+  };
+  finding.finding =
+      absl::StrCat("in order of preference: ", absl::StrJoin(facts.domains, ", ", name));
   if (std::all_of(facts.domains.begin(), facts.domains.end(),
                   [](const Facts::Domain &domain) { return domain.loopback; })) {
     finding.state = State::kWarn;
@@ -122,22 +124,22 @@ void judge_folders(const Facts &facts, std::vector<Finding> &findings) {
     if (!folder.exists) {
       finding.state = State::kWarn;
       finding.finding += " does not exist";
-      finding.cause = folder.origin + " names it";
+      finding.cause = absl::StrCat(folder.origin, " names it");
       finding.remedy = "make it, or take it out there";
       findings.push_back(std::move(finding));
       continue;
     }
     if (folder.world_writable) {
       finding.state = State::kFail;
-      finding.finding = folder.world_writable_path + " can be written by everybody";
+      finding.finding = absl::StrCat(folder.world_writable_path, " can be written by everybody");
       finding.cause =
           "anybody on this host could put code into every program that uses libfabric; "
           "weft refuses to load from there";
-      finding.remedy = "chmod o-w '" + folder.world_writable_path + "'";
+      finding.remedy = absl::StrCat("chmod o-w '", folder.world_writable_path, "'");
       findings.push_back(std::move(finding));
       continue;
     }
-    const std::string refresh = "weft plugin refresh '" + folder.path + "'";
+    const std::string refresh = absl::StrCat("weft plugin refresh '", folder.path, "'");
     if (folder.index_damaged || folder.index_stale) {
       finding.state = State::kWarn;
       finding.finding += folder.index_damaged ? "/plugins.idx is damaged"
@@ -169,8 +171,9 @@ std::vector<Finding> judge(const Facts &facts) {
   findings.push_back(judge_interfaces(facts));
   judge_folders(facts, findings);
   for (const Facts::Quarantined &one : facts.quarantined)
-    findings.push_back({State::kWarn, "quarantine", one.library + " is not used", one.reason,
-                        "repair or replace it, then: weft plugin check '" + one.library + "'"});
+    findings.push_back(
+        {State::kWarn, "quarantine", absl::StrCat(one.library, " is not used"), one.reason,
+         absl::StrCat("repair or replace it, then: weft plugin check '", one.library, "'")});
   if (facts.quarantined.empty())
     findings.push_back({State::kOk, "quarantine", "no plugin is in it", "", ""});
   for (const Facts::Diagnostic &one : facts.diagnostics)

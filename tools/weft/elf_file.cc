@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/elf_file.h"
 
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
 #include <fcntl.h>
 #include <gelf.h>
 #include <link.h>
@@ -18,16 +23,8 @@
 namespace weft::cli {
 namespace {
 
-struct File {
-  int fd;
-  ~File() {
-    if (fd >= 0) close(fd);
-  }
-};
-
 std::string name_at(Elf *elf, size_t section, size_t offset) {
-  const char *name = elf_strptr(elf, section, offset);
-  return name != nullptr ? name : "";
+  return std::string(absl::NullSafeStringView(elf_strptr(elf, section, offset)));
 }
 
 bool binds(const GElf_Sym &symbol) {
@@ -60,10 +57,11 @@ std::string dynamic_linker() {
 }  // namespace
 
 Result<ElfFacts> read_elf(const std::string &path) {
-  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) return fail(errno, "%s: %s", path.c_str(), std::strerror(errno));
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return fail(errno, "%s: %s", path.c_str(), std::strerror(errno));
+  const absl::Cleanup close_file = [file] { close(file); };
   elf_version(EV_CURRENT);
-  const std::unique_ptr<Elf, decltype(&elf_end)> elf(elf_begin(file.fd, ELF_C_READ, nullptr),
+  const std::unique_ptr<Elf, decltype(&elf_end)> elf(elf_begin(file, ELF_C_READ, nullptr),
                                                      &elf_end);
   GElf_Ehdr header;
   if (elf == nullptr || elf_kind(elf.get()) != ELF_K_ELF ||
@@ -114,31 +112,23 @@ Result<Missing> try_linking(const std::string &path) {
                      {{"LD_TRACE_LOADED_OBJECTS", "1"}, {"LD_WARN", "yes"}, {"LD_BIND_NOW", "yes"}},
                      std::chrono::seconds(30)));
   Missing missing;
-  const auto add = [](std::vector<std::string> &list, std::string name) {
-    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(std::move(name));
+  const auto add = [](std::vector<std::string> &list, absl::string_view name) {
+    if (std::find(list.begin(), list.end(), name) == list.end()) list.emplace_back(name);
   };
-  constexpr std::string_view kUndefined = "undefined symbol: ", kNotFound = " => not found";
-  std::string_view rest = result.out;
-  std::string errors = result.err;
-  for (const std::string_view text : {std::string_view(result.out), std::string_view(errors)}) {
-    rest = text;
-    while (!rest.empty()) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      while (!line.empty() && (line.front() == '\t' || line.front() == ' ')) line.remove_prefix(1);
-      if (line.starts_with(kUndefined)) {
-        line.remove_prefix(kUndefined.size());
-        // "name, version V (file)" or "name (file)": the file is in the way only if it is another.
-        add(missing.symbols, std::string(line.substr(0, line.find_first_of(", \t"))));
-      } else if (const size_t at = line.find(kNotFound); at != std::string_view::npos) {
-        add(missing.libraries, std::string(line.substr(0, at)));
+  for (const std::string *text : {&result.out, &result.err}) {
+    for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+      line = absl::StripLeadingAsciiWhitespace(line);
+      if (absl::ConsumePrefix(&line, "undefined symbol: ")) {
+        // "name, version V (file)" or "name (file)".
+        add(missing.symbols, line.substr(0, line.find_first_of(", \t")));
+      } else if (const size_t at = line.find(" => not found"); at != absl::string_view::npos) {
+        add(missing.libraries, line.substr(0, at));
       }
     }
   }
   if (result.status != 0 && missing.libraries.empty() && missing.symbols.empty())
     return fail(FI_EINVAL, "the dynamic linker refuses it: %s",
-                errors.substr(0, errors.find('\n')).c_str());
+                result.err.substr(0, result.err.find('\n')).c_str());
   return missing;
 }
 

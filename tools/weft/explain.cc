@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft explain: a stack from the application to the wire, and what each of its units found here.
-#include <algorithm>
-#include <cstdio>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
 #include <memory>
 
 #include "tools/weft/command.h"
@@ -31,9 +32,9 @@ Result<int> run(const Options &options) {
   Result<Json> answer = library.explain(options.stack);
   if (!answer) {
     if (options.json) print_json({{"stack", options.stack}, {"error", answer.error().text}});
-    std::fprintf(stderr, "weft explain: %s\n", answer.error().text.c_str());
+    absl::FPrintF(stderr, "weft explain: %s\n", answer.error().text);
     if (!options.stack.empty())
-      std::fprintf(stderr, "`weft why '%s'` tells more\n", options.stack.c_str());
+      absl::FPrintF(stderr, "`weft why '%s'` tells more\n", options.stack);
     return kExitNo;
   }
   const Json units = units_by_name(library);
@@ -47,26 +48,27 @@ Result<int> run(const Options &options) {
     print_json(*answer);
     return kExitOk;
   }
-  std::printf("%s\n", emphasized(text_of(*answer, "stack"), Emphasis::kStrong).c_str());
+  absl::PrintF("%s\n", emphasized(text_of(*answer, "stack"), Emphasis::kStrong));
   print_field("from", text_of(*answer, "origin"), 4, 2);
-  std::printf("\napplication\n");
+  absl::PrintF("\napplication\n");
   for (const Json &element : elements) {
     const std::string name = text_of(element, "unit");
     const Json unit = units.value(name, Json::object());
     std::string title = name;
-    if (const std::string kind = text_of(unit, "kind"); !kind.empty()) title = kind + " " + name;
+    if (const std::string kind = text_of(unit, "kind"); !kind.empty())
+      title = absl::StrCat(kind, " ", name);
     if (const std::string ofi = text_of(unit, "ofi_name"); !ofi.empty() && ofi != name)
-      title += " (" + ofi + ")";
-    std::printf("  |\n  %s\n", emphasized(title, Emphasis::kStrong).c_str());
+      absl::StrAppend(&title, " (", ofi, ")");
+    absl::PrintF("  |\n  %s\n", emphasized(title, Emphasis::kStrong));
     if (const std::string summary = text_of(unit, "summary"); !summary.empty())
       print_field("", summary, 0, 2);
     if (const std::string file = text_of(unit, "library"); !file.empty())
-      print_field("", "from " + file + ", " + text_of(unit, "maturity"), 0, 2);
+      print_field("", absl::StrCat("from ", file, ", ", text_of(unit, "maturity")), 0, 2);
     const std::vector<std::string> lines = texts_of(element, "lines");
     if (lines.empty()) print_field("", "(has nothing to say about this machine)", 0, 2);
     for (const std::string &line : lines) print_field("-", line, 1, 4);
   }
-  std::printf("  |\nwire\n");
+  absl::PrintF("  |\nwire\n");
   return kExitOk;
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/hints.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <netdb.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <sys/socket.h>
 
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "tools/weft/library.h"
@@ -43,15 +46,16 @@ std::vector<Named> enum_names(fi_type type) {
 }
 
 // "FI_EP_MSG", "EP_MSG" and "msg" are one, given the prefix "FI_EP_".
-std::string bare(std::string_view word, std::string_view prefix) {
-  const std::string text = lower(word), whole = lower(prefix);
+std::string bare(absl::string_view word, absl::string_view prefix) {
+  const std::string text = absl::AsciiStrToLower(word), whole = absl::AsciiStrToLower(prefix);
   for (const std::string &front : {whole, whole.substr(whole.find('_') + 1), std::string("fi_")})
-    if (!front.empty() && text.starts_with(front)) return text.substr(front.size());
+    if (absl::string_view rest = text; !front.empty() && absl::ConsumePrefix(&rest, front))
+      return std::string(rest);
   return text;
 }
 
-Result<uint64_t> value_of(std::string_view word, const std::vector<Named> &names,
-                          std::string_view prefix, const char *what) {
+Result<uint64_t> value_of(absl::string_view word, const std::vector<Named> &names,
+                          absl::string_view prefix, const char *what) {
   std::vector<std::string> known;
   for (const Named &named : names) {
     const std::string name = bare(named.name, prefix);
@@ -64,21 +68,17 @@ Result<uint64_t> value_of(std::string_view word, const std::vector<Named> &names
     return fail(FI_EINVAL, "unknown %s '%.*s': did you mean '%s'?", what,
                 static_cast<int>(word.size()), word.data(), close.c_str());
   return fail(FI_EINVAL, "unknown %s '%.*s'; known: %s", what, static_cast<int>(word.size()),
-              word.data(), joined(known, " ").c_str());
+              word.data(), absl::StrJoin(known, " ").c_str());
 }
 
-Result<uint64_t> bits_of(std::string_view text, const std::vector<Named> &names, const char *what) {
+Result<uint64_t> bits_of(const std::string &text, const std::vector<Named> &names,
+                         const char *what) {
   uint64_t bits = 0;
-  for (;;) {
-    const size_t end = text.find_first_of("|,");
-    std::string_view word = text.substr(0, end);
-    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
-    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
-    WEFT_TRY(const uint64_t bit, value_of(word, names, "FI_", what));
+  for (const absl::string_view word : absl::StrSplit(text, absl::ByAnyChar("|,"))) {
+    WEFT_TRY(const uint64_t bit, value_of(absl::StripAsciiWhitespace(word), names, "FI_", what));
     bits |= bit;
-    if (end == std::string_view::npos) return bits;
-    text.remove_prefix(end + 1);
   }
+  return bits;
 }
 
 void set(char **member, const std::string &value) {

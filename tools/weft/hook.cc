@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft hook: hooks on the objects of processes that run.
-#include <cstdio>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
 #include <memory>
 
 #include "tools/weft/command.h"
@@ -27,9 +32,9 @@ Result<int> list_processes(const Options &options) {
     print_json(list);
     return kExitOk;
   }
-  if (processes.empty()) std::printf("no process of yours has a fabric of weft open\n");
+  if (processes.empty()) absl::PrintF("no process of yours has a fabric of weft open\n");
   Table table({"PID", "PROGRAM"});
-  for (const ControlProcess &one : processes) table.add({std::to_string(one.pid), one.program});
+  for (const ControlProcess &one : processes) table.add({absl::StrCat(one.pid), one.program});
   if (!table.empty()) table.print();
   return kExitOk;
 }
@@ -45,9 +50,9 @@ Result<int> list_objects(const Options &options) {
   for (const Json &object : objects) {
     const std::vector<std::string> hooks = texts_of(object, "hooks");
     const uint64_t parent = object.value("parent", uint64_t(0));
-    table.add({std::to_string(object.value("id", uint64_t(0))), text_of(object, "class"),
-               parent != 0 ? std::to_string(parent) : "-", text_of(object, "element"),
-               hooks.empty() ? "-" : joined(hooks, ", ")},
+    table.add({absl::StrCat(object.value("id", uint64_t(0))), text_of(object, "class"),
+               parent != 0 ? absl::StrCat(parent) : "-", text_of(object, "element"),
+               hooks.empty() ? "-" : absl::StrJoin(hooks, ", ")},
               hooks.empty() ? Emphasis::kNone : Emphasis::kStrong);
   }
   table.print();
@@ -59,20 +64,18 @@ void tell(const Options &options, const char *done, const std::vector<uint64_t> 
     print_json({{"pid", options.pid}, {"hook", options.hook}, {"objects", objects}});
     return;
   }
-  std::vector<std::string> ids;
-  for (const uint64_t id : objects) ids.push_back(std::to_string(id));
-  std::printf("%s %s process %d (object %s and what is opened from it)\n", options.hook.c_str(),
-              done, int(options.pid), joined(ids, ", ").c_str());
+  absl::PrintF("%s %s process %d (object %s and what is opened from it)\n", options.hook, done,
+               options.pid, absl::StrJoin(objects, ", "));
 }
 
 Result<int> attach(const Options &options) {
   std::vector<std::pair<std::string, std::string>> params;
   for (const std::string &text : options.params) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos)
+    std::pair<std::string, std::string> param = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (param.first.empty() || !absl::StrContains(text, '='))
       return fail(FI_EINVAL, "'%s' is no parameter: write KEY=VALUE; `weft plugin list` has them",
                   text.c_str());
-    params.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    params.push_back(std::move(param));
   }
   WEFT_TRY(const Control control, Control::connect(options.pid));
   WEFT_TRY(const std::vector<uint64_t> objects,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft info: what a program would get here and now.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "tools/weft/command.h"
@@ -28,7 +30,7 @@ struct Offer {
 };
 
 std::string or_empty(const char *text) {
-  return text != nullptr ? text : "";
+  return std::string(absl::NullSafeStringView(text));
 }
 
 std::vector<Offer> offers_of(const fi_info *list) {
@@ -60,9 +62,9 @@ std::vector<Offer> offers_of(const fi_info *list) {
 
 // "tcp (msg) on eth0, 10.0.0.2"
 std::string summary(const Offer &offer) {
-  std::string text = offer.stack + " (" + offer.type + ") on " + offer.domain;
+  std::string text = absl::StrCat(offer.stack, " (", offer.type, ") on ", offer.domain);
   if (!offer.addresses.empty() && offer.addresses.front() != offer.domain)
-    text += ", " + offer.addresses.front();
+    absl::StrAppend(&text, ", ", offer.addresses.front());
   return text;
 }
 
@@ -100,27 +102,27 @@ Result<int> run(const Options &options) {
     print_json(json);
     return offers.empty() ? kExitNo : kExitOk;
   }
-  print_field(
-      "library",
-      library.path() + " (weft " WEFT_VERSION ", libfabric API " + version_text(fi_version()) + ")",
-      8);
+  print_field("library",
+              absl::StrCat(library.path(), " (weft " WEFT_VERSION ", libfabric API ",
+                           version_text(fi_version()), ")"),
+              8);
   print_field("plugins", library.plugin_folder(), 8);
   if (offers.empty()) {
-    print_field("chosen", std::string("nothing: ") + fi_strerror(-found.ret), 8);
+    print_field("chosen", absl::StrCat("nothing: ", fi_strerror(-found.ret)), 8);
     if (!candidates.empty()) {
-      std::printf("\n");
+      absl::PrintF("\n");
       print_candidates(candidates);
     }
     return kExitNo;
   }
   print_field("chosen", summary(offers.front()), 8);
   if (!reason.empty()) print_field("because", reason, 8);
-  std::printf("\nWhat fi_getinfo() gives, best first:\n");
+  absl::PrintF("\nWhat fi_getinfo() gives, best first:\n");
   Table table({"STACK", "TYPE", "DOMAIN", "PROTOCOL", "ADDRESSES"});
   for (const Offer &offer : offers)
-    table.add(
-        {offer.stack, offer.type, offer.domain, offer.protocol, joined(offer.addresses, ", ")},
-        &offer == &offers.front() ? Emphasis::kGood : Emphasis::kNone);
+    table.add({offer.stack, offer.type, offer.domain, offer.protocol,
+               absl::StrJoin(offer.addresses, ", ")},
+              &offer == &offers.front() ? Emphasis::kGood : Emphasis::kNone);
   table.print();
   return kExitOk;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/library.h"
 
+#include <absl/strings/str_cat.h>
 #include <dlfcn.h>
 #include <rdma/fi_ext.h>
 
@@ -55,7 +56,7 @@ std::string Library::plugin_folder() const {
 }
 
 std::string Library::probe_program() const {
-  return plugin_folder() + "/weft-probe";
+  return absl::StrCat(plugin_folder(), "/weft-probe");
 }
 
 Result<Json> Library::parsed(const char *question, int ret, char *text) const {
@@ -93,7 +94,7 @@ Result<Json> Library::config() const {
 #undef WEFT_ASK
 
 std::string version_text(uint32_t version) {
-  return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
+  return absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
 }
 
 uint32_t api_version() {

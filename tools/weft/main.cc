@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft: asks the libfabric of this machine what it gives a program, and why.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -26,7 +30,7 @@ const CLI::App *typed(const CLI::App &app) {
 std::string full_name(const CLI::App *command) {
   return command->get_parent() == nullptr
              ? command->get_name()
-             : full_name(command->get_parent()) + " " + command->get_name();
+             : absl::StrCat(full_name(command->get_parent()), " ", command->get_name());
 }
 
 std::vector<std::string> words_of(const CLI::App &command, bool option) {
@@ -37,8 +41,8 @@ std::vector<std::string> words_of(const CLI::App &command, bool option) {
     return words;
   }
   for (const CLI::Option *one : command.get_options()) {
-    for (const std::string &name : one->get_lnames()) words.push_back("--" + name);
-    for (const std::string &name : one->get_snames()) words.push_back("-" + name);
+    for (const std::string &name : one->get_lnames()) words.push_back(absl::StrCat("--", name));
+    for (const std::string &name : one->get_snames()) words.push_back(absl::StrCat("-", name));
   }
   return words;
 }
@@ -51,22 +55,20 @@ std::string misfit(const CLI::App &app) {
     if (one != "--" && word.empty()) word = one;
   const std::string name = full_name(command);
   if (word.empty()) {
-    return name + ": a subcommand is missing: " + joined(words_of(*command, false), ", ") + "\n";
+    return absl::StrCat(
+        name, ": a subcommand is missing: ", absl::StrJoin(words_of(*command, false), ", "), "\n");
   }
   const bool option = word.size() > 1 && word[0] == '-';
   const std::string bare = word.substr(0, word.find('='));
   const std::vector<std::string> words = words_of(*command, option);
   const std::string close = nearest_word(bare, words);
-  std::string text = name + ": unknown " +
-                     (option          ? "option"
-                      : words.empty() ? "argument"
-                                      : "subcommand") +
-                     " '" + bare + "'";
+  const char *kind = option ? "option" : words.empty() ? "argument" : "subcommand";
+  std::string advice;
   if (!close.empty())
-    text += ": did you mean '" + close + "'?";
+    advice = absl::StrCat(": did you mean '", close, "'?");
   else if (!words.empty())
-    text += "; known: " + joined(words, " ");
-  return text + "\n";
+    advice = absl::StrCat("; known: ", absl::StrJoin(words, " "));
+  return absl::StrCat(name, ": unknown ", kind, " '", bare, "'", advice, "\n");
 }
 
 int run(int argc, char **argv) {
@@ -99,14 +101,13 @@ int run(int argc, char **argv) {
     const bool explained =
         stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
     const std::string text =
-        explained ? misfit(app) : full_name(command) + ": " + error.what() + "\n";
-    std::fputs(text.c_str(), stderr);
-    std::fprintf(stderr, "`%s --help` lists what there is\n", full_name(command).c_str());
+        explained ? misfit(app) : absl::StrCat(full_name(command), ": ", error.what(), "\n");
+    absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", text, full_name(command));
     return kExitUsage;
   }
   const Result<int> status = action();
   if (status) return *status;
-  std::fprintf(stderr, "%s: %s\n", full_name(typed(app)).c_str(), status.error().text.c_str());
+  absl::FPrintF(stderr, "%s: %s\n", full_name(typed(app)), status.error().text);
   return kExitUsage;
 }
 
@@ -117,7 +118,7 @@ int main(int argc, char **argv) {
   try {
     return weft::cli::run(argc, argv);
   } catch (const std::exception &error) {  // no memory, above all
-    std::fprintf(stderr, "weft: %s\n", error.what());
+    absl::FPrintF(stderr, "weft: %s\n", error.what());
     return weft::cli::kExitUsage;
   }
 }

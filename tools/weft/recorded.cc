@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/recorded.h"
 
+#include <absl/strings/str_cat.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ namespace weft::cli {
 
 Result<std::unique_ptr<RunFolder>> RunFolder::create(const std::string &name) {
   WEFT_TRY(std::string path, runtime_directory());
-  path += "/" + name + "-XXXXXX";
+  absl::StrAppend(&path, "/", name, "-XXXXXX");
   if (mkdtemp(path.data()) == nullptr) {
     const int code = errno;
     return fail(code, "%s: %s", path.c_str(), strerror(code));

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/text.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdio>
 #include <cstdlib>
 
 namespace weft::cli {
@@ -40,7 +42,7 @@ std::string padded(std::string_view text, size_t width) {
 std::string harmless(std::string_view text) {
   std::string out(text);
   for (char &c : out)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+    if (absl::ascii_iscntrl(c)) c = ' ';
   return out;
 }
 
@@ -60,7 +62,7 @@ std::string emphasized(std::string_view text, Emphasis emphasis) {
                      : emphasis == Emphasis::kGood     ? "\033[32m"
                      : emphasis == Emphasis::kDoubtful ? "\033[33m"
                                                        : "\033[31m";
-  return code + std::string(text) + "\033[0m";
+  return absl::StrCat(code, std::string(text), "\033[0m");
 }
 
 size_t terminal_width() {
@@ -75,15 +77,14 @@ size_t terminal_width() {
 std::vector<std::string> wrapped(std::string_view text, size_t width) {
   if (width == 0) return {std::string(text)};
   std::vector<std::string> lines(1);
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  if (text.ends_with(' ')) text.remove_suffix(1);
+  const std::vector<std::string> words = absl::StrSplit(std::string(text), ' ');
+  for (const std::string &word : words) {
     std::string &line = lines.back();
     if (line.empty()) {
       line = word;
     } else if (width_of(line) + 1 + width_of(word) <= width) {
-      line += " " + std::string(word);
+      absl::StrAppend(&line, " ", word);
     } else {
       lines.emplace_back(word);
     }
@@ -96,8 +97,8 @@ void print_field(std::string_view label, std::string_view text, size_t label_wid
   bool first = true;
   for (const std::string &line : wrapped(harmless(text), room(blank.size()))) {
     const std::string start =
-        first ? std::string(indent, ' ') + padded(label, label_width) + "  " : blank;
-    std::printf("%s%s\n", start.c_str(), line.c_str());
+        first ? absl::StrCat(std::string(indent, ' '), padded(label, label_width), "  ") : blank;
+    absl::PrintF("%s%s\n", start, line);
     first = false;
   }
 }
@@ -124,26 +125,26 @@ void Table::print(size_t indent) const {
 
   const std::string margin(indent, ' ');
   std::string line = margin;
-  for (size_t i = 0; i < last; ++i) line += padded(heads_[i], widths[i]) + "  ";
-  std::printf("%s\n", emphasized(line + heads_[last], Emphasis::kStrong).c_str());
+  for (size_t i = 0; i < last; ++i) absl::StrAppend(&line, padded(heads_[i], widths[i]), "  ");
+  absl::PrintF("%s\n", emphasized(line + heads_[last], Emphasis::kStrong));
   for (const Row &row : rows_) {
     line = margin;
-    for (size_t i = 0; i < last; ++i) line += padded(row.cells[i], widths[i]) + "  ";
+    for (size_t i = 0; i < last; ++i) absl::StrAppend(&line, padded(row.cells[i], widths[i]), "  ");
     bool first = true;
     for (const std::string &part : wrapped(row.cells[last], room(last_column))) {
-      std::string whole = first ? line + part : std::string(last_column, ' ') + part;
-      while (!whole.empty() && whole.back() == ' ') whole.pop_back();
-      std::printf("%s\n", emphasized(whole, row.emphasis).c_str());
+      std::string whole = absl::StrCat(first ? line : std::string(last_column, ' '), part);
+      absl::StripTrailingAsciiWhitespace(&whole);
+      absl::PrintF("%s\n", emphasized(whole, row.emphasis));
       first = false;
     }
     for (const std::string &note : row.notes)
       for (const std::string &part : wrapped(note, room(indent + 4)))
-        std::printf("%s    %s\n", margin.c_str(), part.c_str());
+        absl::PrintF("%s    %s\n", margin, part);
   }
 }
 
 void print_json(const Json &json) {
-  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  absl::PrintF("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string text_of(const Json &object, std::string_view key) {
@@ -171,28 +172,19 @@ std::vector<std::string> texts_of(const Json &object, std::string_view key) {
   return texts;
 }
 
-std::string joined(const std::vector<std::string> &parts, std::string_view separator) {
-  std::string out;
-  for (const std::string &part : parts) {
-    if (!out.empty()) out += separator;
-    out += part;
-  }
-  return out;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char &c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
+Json array_of(const Json &object, std::string_view key) {
+  if (!object.is_object()) return Json::array();
+  const auto found = object.find(std::string(key));
+  return found != object.end() && found->is_array() ? *found : Json::array();
 }
 
 std::string nearest_word(std::string_view typed, const std::vector<std::string> &known) {
-  const std::string word = lower(typed);
+  const std::string word = absl::AsciiStrToLower(std::string(typed));
   if (word.empty() || word.size() > 64) return {};
   std::string best;
   size_t best_cost = std::clamp<size_t>(word.size() / 3, 1, 3) + 1;
   for (const std::string &candidate : known) {
-    const std::string other = lower(candidate);
+    const std::string other = absl::AsciiStrToLower(candidate);
     // Cost of turning the first i letters of `word` into the first j of `other`.
     std::vector<std::vector<size_t>> cost(word.size() + 1, std::vector<size_t>(other.size() + 1));
     for (size_t i = 0; i <= word.size(); ++i) {

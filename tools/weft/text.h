@@ -62,8 +62,7 @@ void print_json(const Json &json);
 std::string text_of(const Json &object, std::string_view key);
 bool flag_of(const Json &object, std::string_view key);
 std::vector<std::string> texts_of(const Json &object, std::string_view key);
-std::string joined(const std::vector<std::string> &parts, std::string_view separator);
-std::string lower(std::string_view text);
+Json array_of(const Json &object, std::string_view key);
 
 // The known word that was probably meant; empty: nothing is close.
 std::string nearest_word(std::string_view word, const std::vector<std::string> &known);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft why: the decision record of one unit or stack, or of all candidates of a fi_getinfo(); or
 // those of a command that it runs.
-#include <cstdio>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
 #include <memory>
 
 #include "tools/weft/command.h"
@@ -28,16 +30,17 @@ void explain_absence(const Library &library, const std::string &name, Json &deci
     for (const Json &folder : (*plugins)["folders"]) folders.push_back(text_of(folder, "path"));
   decision["searched"] = folders;
   const std::string known = text_of(decision, "remedy");
-  decision["remedy"] =
+  decision["remedy"] = absl::StrCat(
       "install a plugin that has it in one of the folders searched, or name its "
-      "folder in FI_PROVIDER_PATH or plugins.path" +
-      (known.empty() ? "" : "; " + known);
+      "folder in FI_PROVIDER_PATH or plugins.path",
+      known.empty() ? "" : "; ", known);
   const Result<Json> config = library.config();
   if (!config || !config->contains("values")) return;
   for (const Json &value : (*config)["values"])
     if (text_of(value, "key") == "providers.disable" && text_of(value, "value") == name)
-      decision["reason"] = text_of(decision, "reason") + "; and providers.disable names it at " +
-                           text_of(value, "origin");
+      decision["reason"] =
+          absl::StrCat(text_of(decision, "reason"), "; and providers.disable names it at ",
+                       text_of(value, "origin"));
 }
 
 Result<int> run(const Options &options) {
@@ -55,10 +58,11 @@ Result<int> run(const Options &options) {
   }
   const std::vector<Candidate> candidates = by_candidate(decisions);
   if (candidates.empty()) {
-    std::printf("%s\n", options.name.empty()
-                            ? "no candidates: no plugin offers a provider; `weft doctor` looks for "
-                              "the cause"
-                            : "nothing was decided about this name");
+    absl::PrintF("%s\n",
+                 options.name.empty()
+                     ? "no candidates: no plugin offers a provider; `weft doctor` looks for "
+                       "the cause"
+                     : "nothing was decided about this name");
     return kExitOk;
   }
   if (options.name.empty()) {
@@ -66,7 +70,7 @@ Result<int> run(const Options &options) {
     return kExitOk;
   }
   for (const Candidate &candidate : candidates) {
-    if (&candidate != &candidates.front()) std::printf("\n");
+    if (&candidate != &candidates.front()) absl::PrintF("\n");
     print_candidate(candidate);
   }
   for (const std::string &folder : texts_of(decisions[0], "searched"))

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/why_command.h"
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +12,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -64,12 +67,10 @@ Json read_processes(const std::vector<std::string> &files) {
 std::string find_program(const std::string &name) {
   if (name.find('/') != std::string::npos) return name;
   const char *path = std::getenv("PATH");
-  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    const std::string file = (end == 0 ? "." : rest.substr(0, end)) + "/" + name;
+  for (const absl::string_view folder :
+       absl::StrSplit(path != nullptr ? path : "/usr/bin:/bin", ':')) {
+    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", name);
     if (access(file.c_str(), X_OK) == 0 && !fs::is_directory(file)) return file;
-    rest.erase(0, std::min(end + 1, rest.size()));
   }
   return {};
 }
@@ -99,31 +100,35 @@ std::string interpreter_of(const std::string &file, bool &is_elf) {
 std::string explain_nothing(const std::string &command, const std::string &library_path,
                             const std::string &ours) {
   const std::string file = find_program(command);
-  if (file.empty()) return "there is no program " + command;
+  if (file.empty()) return absl::StrCat("there is no program ", command);
   struct stat status {};
-  if (stat(file.c_str(), &status) != 0) return file + ": " + std::strerror(errno);
+  if (stat(file.c_str(), &status) != 0) return absl::StrCat(file, ": ", std::strerror(errno));
   if ((status.st_mode & (S_ISUID | S_ISGID)) != 0)
-    return file + " runs with raised privileges: it heeds neither LD_LIBRARY_PATH nor WEFT_WHY";
+    return absl::StrCat(
+        file, " runs with raised privileges: it heeds neither LD_LIBRARY_PATH nor WEFT_WHY");
   bool is_elf = false;
   const std::string interpreter = interpreter_of(file, is_elf);
   if (!is_elf)
-    return file + " is a script, and no program that it started asked this libfabric.so.1";
+    return absl::StrCat(file,
+                        " is a script, and no program that it started asked this libfabric.so.1");
   if (interpreter.empty())
-    return file + " is linked statically: if it has a libfabric, it is its own";
+    return absl::StrCat(file, " is linked statically: if it has a libfabric, it is its own");
   const Result<ChildResult> listed = run_child(
       {interpreter, "--list", file}, {{"LD_LIBRARY_PATH", library_path}}, std::chrono::seconds(20));
   constexpr const char *kName = "libfabric.so.1 => ";
   const size_t at = listed ? listed->out.find(kName) : std::string::npos;
   if (at == std::string::npos)
-    return file +
-           " is not linked with libfabric, and nothing that it opened or started asked this "
-           "libfabric.so.1";
+    return absl::StrCat(
+        file,
+        " is not linked with libfabric, and nothing that it opened or started asked this "
+        "libfabric.so.1");
   const size_t from = at + std::strlen(kName);
   const std::string found = listed->out.substr(from, listed->out.find_first_of(" \n", from) - from);
   std::error_code error;
-  if (fs::equivalent(found, ours, error)) return file + " ended before it asked anything";
-  return file + " runs on another libfabric, " + found +
-         ", which its RPATH or LD_PRELOAD puts before " + ours;
+  if (fs::equivalent(found, ours, error))
+    return absl::StrCat(file, " ended before it asked anything");
+  return absl::StrCat(file, " runs on another libfabric, ", found,
+                      ", which its RPATH or LD_PRELOAD puts before ", ours);
 }
 
 // ---- printing ----
@@ -137,7 +142,7 @@ std::string answer_text(const Json &answer) {
   std::string text = text_of(answer, "provider");
   for (const char *key : {"endpoint", "domain", "source"}) {
     if (const std::string part = text_of(answer, key); !part.empty() && part != "FI_EP_UNSPEC")
-      text += " " + part;
+      absl::StrAppend(&text, " ", part);
   }
   return text;
 }
@@ -145,24 +150,25 @@ std::string answer_text(const Json &answer) {
 constexpr size_t kLabel = 8, kIndent = 4;
 
 void print_getinfo(const Json &call, size_t number) {
-  std::string head = "fi_getinfo " + std::to_string(number) + ", API " + text_of(call, "version");
+  std::string head = absl::StrCat("fi_getinfo ", number, ", API ", text_of(call, "version"));
   for (const char *key : {"node", "service"}) {
     if (const std::string text = text_of(call, key); !text.empty())
-      head += std::string(", ") + key + " " + text;
+      absl::StrAppend(&head, ", ", key, " ", text);
   }
-  for (const std::string &flag : texts_of(call, "flags")) head += ", " + flag;
+  for (const std::string &flag : texts_of(call, "flags")) absl::StrAppend(&head, ", ", flag);
   const Json answers = call.value("answers", Json::array());
   const bool good = !answers.empty();
-  const std::string result =
-      good ? number_of(call, "answer_count") + (answers.size() == 1 ? " answer" : " answers")
-           : text_of(call, "error");
-  std::printf("  %s: %s\n", head.c_str(),
-              emphasized(result, good ? Emphasis::kGood : Emphasis::kBad).c_str());
+  const std::string result = good ? absl::StrCat(number_of(call, "answer_count"),
+                                                 answers.size() == 1 ? " answer" : " answers")
+                                  : text_of(call, "error");
+  absl::PrintF("  %s: %s\n", head,
+               emphasized(result, good ? Emphasis::kGood : Emphasis::kBad).c_str());
   std::vector<std::string> hints;
   const Json set = call.value("hints", Json::object());
   for (const auto &[name, value] : set.items())
-    hints.push_back(name + " " + (value.is_string() ? value.get<std::string>() : value.dump()));
-  print_field("hints", hints.empty() ? "none" : joined(hints, "; "), kLabel, kIndent);
+    hints.push_back(
+        absl::StrCat(name, " ", value.is_string() ? value.get<std::string>() : value.dump()));
+  print_field("hints", hints.empty() ? "none" : absl::StrJoin(hints, "; "), kLabel, kIndent);
   // Several of one stack differ in what a line has no room for.
   std::vector<std::string> shown;
   std::set<std::string> seen;
@@ -174,7 +180,7 @@ void print_getinfo(const Json &call, size_t number) {
   for (size_t i = 0; i < std::min(shown.size(), kMost); ++i)
     print_field(i == 0 ? "answers" : "", shown[i], kLabel, kIndent);
   if (shown.size() > kMost)
-    print_field("", "and " + std::to_string(shown.size() - kMost) + " more", kLabel, kIndent);
+    print_field("", absl::StrCat("and ", shown.size() - kMost, " more"), kLabel, kIndent);
   bool first = true;
   for (const Json &miss : call.value("misses", Json::array())) {
     print_field(first ? "misses" : "", text_of(miss, "text"), kLabel, kIndent);
@@ -185,9 +191,9 @@ void print_getinfo(const Json &call, size_t number) {
 void print_process(const Json &process, const std::string &ours) {
   std::vector<std::string> words = texts_of(process, "arguments");
   if (words.empty()) words = {text_of(process, "program")};
-  std::printf("%s\n", emphasized("process " + number_of(process, "pid") + ": " + joined(words, " "),
-                                 Emphasis::kStrong)
-                          .c_str());
+  absl::PrintF("%s\n", emphasized(absl::StrCat("process ", number_of(process, "pid"), ": ",
+                                               absl::StrJoin(words, " ")),
+                                  Emphasis::kStrong));
   if (const std::string folder = text_of(process, "library_folder");
       !folder.empty() && folder != fs::path(ours).parent_path())
     print_field("library", folder, kLabel, 2);
@@ -199,15 +205,14 @@ void print_process(const Json &process, const std::string &ours) {
     if (text_of(call, "error").empty())
       opened = &call;
     else
-      std::printf("  fi_fabric: %s\n", emphasized(text_of(call, "error"), Emphasis::kBad).c_str());
+      absl::PrintF("  fi_fabric: %s\n", emphasized(text_of(call, "error"), Emphasis::kBad));
   }
   if (opened != nullptr)
-    std::printf("  opened at last: %s on %s: application > %s > wire\n",
-                emphasized(text_of(*opened, "provider"), Emphasis::kGood).c_str(),
-                text_of(*opened, "fabric").c_str(),
-                joined(texts_of(*opened, "stack"), " > ").c_str());
+    absl::PrintF("  opened at last: %s on %s: application > %s > wire\n",
+                 emphasized(text_of(*opened, "provider"), Emphasis::kGood),
+                 text_of(*opened, "fabric"), absl::StrJoin(texts_of(*opened, "stack"), " > "));
   else if (number > 0)
-    std::printf("  opened nothing\n");
+    absl::PrintF("  opened nothing\n");
 }
 
 void print_processes(const Json &processes, const std::string &ours) {
@@ -218,13 +223,13 @@ void print_processes(const Json &processes, const std::string &ours) {
       ++silent;
       continue;
     }
-    if (!first) std::printf("\n");
+    if (!first) absl::PrintF("\n");
     first = false;
     print_process(process, ours);
   }
   if (silent != 0)
-    std::printf("%s%zu process%s loaded the library and asked it nothing\n", first ? "" : "\n",
-                silent, silent == 1 ? "" : "es");
+    absl::PrintF("%s%d process%s loaded the library and asked it nothing\n", first ? "" : "\n",
+                 silent, silent == 1 ? "" : "es");
 }
 
 }  // namespace
@@ -234,13 +239,14 @@ Result<int> why_command(const std::vector<std::string> &command, bool json) {
   WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
   // The library alone, not the folder that it is in: what else lies there must not be found sooner
   // than it was.
-  const std::string links = folder->path() + "/lib";
+  const std::string links = absl::StrCat(folder->path(), "/lib");
   std::error_code error;
   fs::create_directory(links, error);
-  if (!error) fs::create_symlink(library.path(), links + "/libfabric.so.1", error);
+  if (!error) fs::create_symlink(library.path(), absl::StrCat(links, "/libfabric.so.1"), error);
   if (error) return fail(error.value(), "%s: %s", links.c_str(), error.message().c_str());
   const char *old = std::getenv("LD_LIBRARY_PATH");
-  const std::string path = links + (old != nullptr && *old != '\0' ? ":" + std::string(old) : "");
+  const std::string path =
+      absl::StrCat(links, old != nullptr && *old != '\0' ? ":" : "", absl::NullSafeStringView(old));
 
   WEFT_TRY(const int status, run_command(command, [&] {
              setenv("WEFT_WHY", folder->path().c_str(), 1);
@@ -249,10 +255,10 @@ Result<int> why_command(const std::vector<std::string> &command, bool json) {
              if (json) dup2(STDERR_FILENO, STDOUT_FILENO);
            }));
   const Json processes = read_processes(folder->files());
-  const std::string note =
-      processes.empty() && status != 127
-          ? "nothing was recorded: " + explain_nothing(command[0], path, library.path())
-          : std::string();
+  const std::string note = processes.empty() && status != 127
+                               ? absl::StrCat("nothing was recorded: ",
+                                              explain_nothing(command[0], path, library.path()))
+                               : std::string();
   if (json) {
     Json all = {{"command", command}, {"status", status}, {"processes", processes}};
     all["note"] = note.empty() ? Json(nullptr) : Json(note);
@@ -260,7 +266,7 @@ Result<int> why_command(const std::vector<std::string> &command, bool json) {
     return status;
   }
   print_processes(processes, library.path());
-  if (!note.empty()) std::fprintf(stderr, "weft why: %s\n", note.c_str());
+  if (!note.empty()) absl::FPrintF(stderr, "weft why: %s\n", note);
   return status;
 }
 

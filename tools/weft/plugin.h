@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The subcommands of weft plugin. plugin.cc adds them to the command line.
+//
+//   PluginOptions options;
+//   options.file = "/opt/frobco/frob.so";
+//   WEFT_TRY(const int status, check_plugin(options));
+//
+// weft-probe runs the code of a plugin, never this program.
+#ifndef WEFT_TOOLS_WEFT_PLUGIN_H
+#define WEFT_TOOLS_WEFT_PLUGIN_H
+
+#include <weft/result.h>
+
+#include <chrono>
+#include <string>
+
+namespace weft::cli {
+
+struct PluginOptions {
+  bool json = false;
+  bool verbose = false;  // list
+  std::string file;      // check
+  std::string budget;    // check: milliseconds, as text
+  std::string folder;    // refresh: empty: all folders
+  std::string clear;     // quarantine: the file to take out
+};
+
+// The results are exit statuses.
+Result<int> list_plugins(const PluginOptions &options);
+Result<int> check_plugin(const PluginOptions &options);
+Result<int> refresh_plugins(const PluginOptions &options);
+Result<int> quarantine_plugins(const PluginOptions &options);
+
+// Time limit for a run of weft-probe. Longer than any budget that weft-probe accepts.
+inline constexpr std::chrono::minutes kProbeLimit{11};
+
+// The absolute path, without "." and "..".
+std::string tidy_path(const std::string &path);
+
+}  // namespace weft::cli
+
+#endif
