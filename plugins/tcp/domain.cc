@@ -98,7 +98,8 @@ int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) 
                                      .max_size = kMaxQueueSize,
                                      .min_multi_recv = kRdmMinMultiRecv},
                                     ep, context);
-  return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceiveContext::open(*this, attr, context),
+                     ep);
 }
 
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {

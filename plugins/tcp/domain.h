@@ -19,7 +19,7 @@ namespace weft::tcp {
 
 class Endpoint;
 class Fabric;
-class SharedReceive;
+class SharedReceiveContext;
 class UnconnectedEndpoint;
 
 inline constexpr size_t kStagingSize = 64 * 1024;
@@ -39,8 +39,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   uint8_t *staging() { return staging_.get(); }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
-  std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }    // the same
-  std::vector<SharedReceive *> &shared_receives() { return shared_receives_; }  // the same
+  std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }           // the same
+  std::vector<SharedReceiveContext *> &shared_receives() { return shared_receives_; }  // the same
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
@@ -63,7 +63,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   std::unique_ptr<uint8_t[]> staging_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
-  std::vector<SharedReceive *> shared_receives_;
+  std::vector<SharedReceiveContext *> shared_receives_;
 };
 
 }  // namespace weft::tcp

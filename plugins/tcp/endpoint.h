@@ -37,7 +37,7 @@
 namespace weft::tcp {
 
 class ConnectRequest;
-class SharedReceive;
+class SharedReceiveContext;
 
 inline constexpr size_t kMinMultiRecv = 64;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr size_t kMaxQueueSize = 1 << 20;
@@ -60,7 +60,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
-  SharedReceive *shared_receive() const { return srx_; }
+  SharedReceiveContext *shared_receive() const { return srx_; }
   void cancel(sdk::PostedRecv &r);
   // The region closes: let go of it.
   void drop_region(sdk::Mr &mr);
@@ -120,7 +120,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
 
-  // What the stream asks of its owner.
+  // What Stream asks of its Upper.
   bool open() const { return state_ == State::kConnected; }
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   std::string peer_name() const { return peer_.to_string(); }
@@ -200,7 +200,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool shutdown_told_ = false;
   sdk::Cq *tx_cq_ = nullptr, *rx_cq_ = nullptr;
   sdk::Eq *eq_ = nullptr;
-  SharedReceive *srx_ = nullptr;
+  SharedReceiveContext *srx_ = nullptr;
   sdk::Cntr *cntrs_[kCntrCount] = {};
   sdk::Bindings bindings_;
   uint64_t tx_flags_, rx_flags_;  // of calls that take none

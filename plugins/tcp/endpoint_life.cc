@@ -91,7 +91,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       sdk::Guard guard(engine_.lock());
       if (state_ != State::kOpen) return -FI_EOPBADSTATE;
       const auto &all = domain_.shared_receives();
-      const auto at = std::ranges::find(all, fid, &SharedReceive::base);
+      const auto at = std::ranges::find(all, fid, &SharedReceiveContext::base);
       if (at == all.end()) return -FI_EINVAL;
       if (srx_ != nullptr) return -FI_EBUSY;
       bindings_.hold((*at)->users);

@@ -14,9 +14,9 @@
 
 namespace weft::tcp {
 
-class SharedReceive final : public sdk::Object<SharedReceive, fid_ep> {
+class SharedReceiveContext final : public sdk::Object<SharedReceiveContext, fid_ep> {
  public:
-  static Result<SharedReceive *> open(Domain &domain, const fi_rx_attr *attr, void *context);
+  static Result<SharedReceiveContext *> open(Domain &domain, const fi_rx_attr *attr, void *context);
 
   sdk::RecvQueue &queue() { return queue_; }
   size_t min_multi_recv() const { return min_multi_recv_; }
@@ -38,8 +38,8 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep> {
   int control(int command, void *arg);
 
  private:
-  SharedReceive(Domain &domain, uint64_t op_flags, size_t size, void *context);
-  ~SharedReceive() = default;
+  SharedReceiveContext(Domain &domain, uint64_t op_flags, size_t size, void *context);
+  ~SharedReceiveContext() = default;
 
   Domain &domain_;
   sdk::RecvQueue queue_;
