@@ -54,20 +54,20 @@ struct TxOp {
 
 struct Saved : sdk::Unexpected {};
 
-class Owner {
- public:
-  virtual void on_done(TxOp &op, int err) = 0;
-  virtual sdk::Receiver &receiver() = 0;
-  virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
-  virtual void warn(const char *text) = 0;
-
- protected:
-  ~Owner() = default;
-};
-
 class Core {
  public:
-  Core(Notes &notes, Owner &owner) : owner_(owner), notes_(notes) {}
+  class Upper {
+   public:
+    virtual void on_done(TxOp &op, int err) = 0;
+    virtual sdk::Receiver &receiver() = 0;
+    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    virtual void warn(const char *text) = 0;
+
+   protected:
+    ~Upper() = default;
+  };
+
+  Core(Notes &notes, Upper &upper) : upper_(upper), notes_(notes) {}
 
   TxOp *take() {
     for (size_t i = 0; i < kTxSize; ++i) {
@@ -87,7 +87,7 @@ class Core {
   bool knows(uint32_t index) const { return known_ == index; }
   size_t in_flight() const { return size_t(taken_[0]) + size_t(taken_[1]); }
   void end(TxOp &op, int err) {
-    owner_.on_done(op, err);
+    upper_.on_done(op, err);
     give(op);
   }
   void forget(uint32_t index) { notes_.push_back("forget " + std::to_string(index)); }
@@ -99,13 +99,13 @@ class Core {
   const sdk::SockAddr *address_of(uint32_t source) const {
     return source == sdk::Matcher::kFirstUnnamed ? &stranger_ : nullptr;
   }
-  Owner &owner() { return owner_; }
+  Upper &upper() { return upper_; }
 
   int refuse = 0;
   TxOp *last = nullptr;  // that was started
 
  private:
-  Owner &owner_;
+  Upper &upper_;
   Notes &notes_;
   std::array<TxOp, kTxSize> ops_;
   bool taken_[kTxSize] = {};
@@ -177,7 +177,6 @@ class Lower final : public sdk::Poller, public sdk::Handler {
 struct Parts {
   using Domain = layer_test::Domain;
   using Core = layer_test::Core;
-  using Owner = layer_test::Owner;
   using Lower = layer_test::Lower;
   using Operation = TxOp;
   using Message = Saved;
@@ -446,8 +445,8 @@ TEST_F(LayerEndpoint, TheCoreHearsOfTheAddressVector) {
   fi_addr_t index = FI_ADDR_NOTAVAIL;
   ASSERT_EQ(fi_av_insert(av_->c(), &peer, 1, &index, 0, nullptr), 1);
   ASSERT_EQ(index, 2u);
-  EXPECT_EQ(core().owner().index_of(address(1002)), 2u);
-  EXPECT_EQ(core().owner().index_of(address(1003)), sdk::Av::kNone);
+  EXPECT_EQ(core().upper().index_of(address(1002)), 2u);
+  EXPECT_EQ(core().upper().index_of(address(1003)), sdk::Av::kNone);
   ASSERT_EQ(fi_av_remove(av_->c(), &index, 1, 0), 0);
   EXPECT_THAT(domain.notes, ElementsAre("introduce 2: 1002", "forget 2"));
 }
@@ -457,7 +456,7 @@ TEST_F(LayerEndpoint, WhatNobodyWantedIsGivenBackBeforeTheCarrierCloses) {
   Saved wanted, unwanted;
   for (Saved *message : {&wanted, &unwanted}) {
     message->message = {.source = 0, .length = 1};
-    core().owner().receiver().save(*message);
+    core().upper().receiver().save(*message);
   }
   ASSERT_EQ(fi_recv(ep->c(), bytes_, 1, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
   EXPECT_THAT(domain.notes, ElementsAre("deliver"));

@@ -18,7 +18,6 @@ namespace weft::rxd {
 struct Parts {
   using Domain = rxd::Domain;
   using Core = rxd::Core;
-  using Owner = rxd::Owner;
   using Lower = rxd::Lower;
   using Operation = TxOp;
   using Message = Incoming;
@@ -48,7 +47,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   ssize_t launch(const Request &request, Fill fill);
   void count_regions(uint64_t access, std::span<const RmaVector> where);
 
-  // Owner
+  // Core::Upper
   void on_done(TxOp &op, int err) override;
   void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
                        std::span<const RmaVector> where) override;

@@ -15,7 +15,6 @@ namespace weft::rxm {
 struct Parts {
   using Domain = rxm::Domain;
   using Core = rxm::Core;
-  using Owner = rxm::Owner;
   using Lower = rxm::Lower;
   using Operation = TxOp;
   using Message = RxMessage;
@@ -42,7 +41,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   void end();
   void shut() { lower_.shut(); }
 
-  // Owner
+  // Core::Upper
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
   void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) override;
   // Lower::Upper

@@ -96,7 +96,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
 
-  // What the stream asks of its owner.
+  // What Stream asks of its Upper.
   const weft_instance *instance() const;
   std::string peer_name() const;
   sdk::Pool<Operation> &control_ops();

@@ -15,8 +15,8 @@
 // messages are read many at a time into the domain's staging buffer, large payloads straight into
 // the application's. Everything with the lock of the domain's engine held.
 //
-// What the owner adds: connecting, which receive a message belongs to, completions. After anything
-// here that can end the connection the owner is asked open(). It is not for the connection message.
+// Upper, the class above, adds: connecting, which receive a message belongs to, completions. After
+// each call that can end the connection Stream asks it open(). Not for the connection message.
 #ifndef WEFT_PLUGINS_TCP_STREAM_H
 #define WEFT_PLUGINS_TCP_STREAM_H
 
@@ -47,7 +47,7 @@ namespace weft::tcp {
 
 inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe it
 
-template <class Owner>
+template <class Upper>
 class Stream {
  public:
   int socket() const { return socket_; }
@@ -72,7 +72,7 @@ class Stream {
     // Waiting for the next progress is safe only where somebody is bound to make it: the one who
     // wants this completion.
     if (more) {
-      engine_.mark_dirty(owner());
+      engine_.mark_dirty(upper());
     } else if (!report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
                burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
       burst_round_ = engine_.rounds();
@@ -80,7 +80,7 @@ class Stream {
       flush_output();
     } else if (engine_.may_wait()) {
       engine_.posted();
-      engine_.mark_dirty(owner());
+      engine_.mark_dirty(upper());
     } else {
       flush_output();
       engine_.posted();
@@ -96,11 +96,11 @@ class Stream {
       submit(*held_.pop());
       released = true;
     }
-    if (released) engine_.mark_dirty(owner());
+    if (released) engine_.mark_dirty(upper());
   }
   bool may_start(Operation &op) {
     if (op.fence && answers_outstanding()) return false;
-    if constexpr (requires { owner().prepare(op); }) return owner().prepare(op);
+    if constexpr (requires { upper().prepare(op); }) return upper().prepare(op);
     return true;
   }
   bool answers_outstanding() const { return awaiting_ != 0; }
@@ -130,10 +130,10 @@ class Stream {
   void queue_control(Operation &op) {
     ++owed_;
     writer_.push_control(op);
-    engine_.mark_dirty(owner());
+    engine_.mark_dirty(upper());
   }
   void queue_ack() {
-    Operation *op = owner().control_ops().take();
+    Operation *op = upper().control_ops().take();
     if (op == nullptr) return;  // no memory: the peer's operation never completes
     FrameHeader header;
     header.op_data = kOpDataAck;
@@ -145,7 +145,7 @@ class Stream {
     return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
   }
   void end_ack() {
-    owner().complete(*acks_.pop(), 0);
+    upper().complete(*acks_.pop(), 0);
     if (!held_.empty()) release_held();
   }
   Verdict take_response(const FrameHeader &header, Target &target) {
@@ -156,7 +156,7 @@ class Stream {
     return Verdict::kAccept;
   }
   void end_response() {
-    owner().complete(*reads_.pop(), 0);
+    upper().complete(*reads_.pop(), 0);
     if (!held_.empty()) release_held();
   }
 
@@ -170,7 +170,7 @@ class Stream {
   // The completion queue is full: the frame stalls, and is looked at again from on_flush().
   void wait_for_room() {
     cq_stalled_ = true;
-    engine_.mark_dirty(owner());
+    engine_.mark_dirty(upper());
   }
   void retry_after_full_queue() {
     if (!std::exchange(cq_stalled_, false)) return;
@@ -182,8 +182,8 @@ class Stream {
   void receive();
   void continue_stalled();
   Verdict refuse(const char *what) {
-    WEFT_WARN(owner().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
-              owner().peer_name().c_str(), what);
+    WEFT_WARN(upper().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
+              upper().peer_name().c_str(), what);
     return Verdict::kReject;
   }
 
@@ -209,7 +209,7 @@ class Stream {
   OperationList acks_;   // sent, in the order in which the acknowledgements will come
   OperationList reads_;  // sent, in the order of the responses
   OperationList held_;   // behind a fence
-  Reader<Owner> reader_{EndpointKind::kMsg, ByteOrder::kNative};
+  Reader<Upper> reader_{EndpointKind::kMsg, ByteOrder::kNative};
   std::vector<uint8_t> stash_;  // read but not consumed, while stalled
 
  private:
@@ -224,8 +224,8 @@ class Stream {
   static constexpr size_t kSmallStaging = 4096;
   static constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
 
-  Owner &owner() { return static_cast<Owner &>(*this); }
-  const Owner &owner() const { return static_cast<const Owner &>(*this); }
+  Upper &upper() { return static_cast<Upper &>(*this); }
+  const Upper &upper() const { return static_cast<const Upper &>(*this); }
 
   void on_sent(Operation &op);
   bool receive_in_order(size_t room);
@@ -256,8 +256,8 @@ class Stream {
 
 // ---- output ----
 
-template <class Owner>
-void Stream<Owner>::flush_output() {
+template <class Upper>
+void Stream<Upper>::flush_output() {
   burst_items_ = 0;
   burst_bytes_ = 0;
   while (!writer_.empty()) {
@@ -286,40 +286,40 @@ void Stream<Owner>::flush_output() {
       const int error = errno;
       if (error == EINTR) continue;
       if (error != EAGAIN && error != EWOULDBLOCK && error != ENOBUFS) {
-        owner().failed(error == EPIPE ? FI_ECONNRESET : error, "send to");
+        upper().failed(error == EPIPE ? FI_ECONNRESET : error, "send to");
         return;
       }
       writer_.on_sent(0, [](SendItem &) {});
       want_out_ = true;
-      owner().watch();
+      upper().watch();
       return;
     }
     writer_.on_sent(size_t(sent),
                     [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
     if (uint64_t(sent) < total) {
       want_out_ = true;
-      owner().watch();
+      upper().watch();
       return;
     }
   }
   if (want_out_) {
     want_out_ = false;
-    owner().watch();
+    upper().watch();
   }
 }
 
-template <class Owner>
-void Stream<Owner>::on_sent(Operation &op) {
+template <class Upper>
+void Stream<Upper>::on_sent(Operation &op) {
   switch (op.kind) {
     case Operation::kSend:
     case Operation::kWrite:
-      if constexpr (requires { owner().begun(op); }) {
-        if (owner().begun(op)) return;  // more of it is to come
+      if constexpr (requires { upper().begun(op); }) {
+        if (upper().begun(op)) return;  // more of it is to come
       }
       if (op.wait_ack) {
         acks_.push(op);
       } else {
-        owner().complete(op, 0);
+        upper().complete(op, 0);
       }
       return;
     case Operation::kRead:
@@ -333,28 +333,28 @@ void Stream<Owner>::on_sent(Operation &op) {
     case Operation::kAck:
     case Operation::kClear:
       --owed_;
-      owner().control_ops().give(&op);
+      upper().control_ops().give(&op);
       return;
   }
 }
 
-template <class Owner>
-void Stream<Owner>::fail_operations(int error) {
+template <class Upper>
+void Stream<Upper>::fail_operations(int error) {
   // What was sent comes first: it was posted first.
-  while (!acks_.empty()) owner().complete(*acks_.pop(), error);
-  while (!reads_.empty()) owner().complete(*reads_.pop(), error);
+  while (!acks_.empty()) upper().complete(*acks_.pop(), error);
+  while (!reads_.empty()) upper().complete(*reads_.pop(), error);
   writer_.drain([this, error](SendItem &item) {
     auto &op = static_cast<Operation &>(item);
     if (op.is_control()) {
       on_sent(op);
     } else {
-      owner().complete(op, error);
+      upper().complete(op, error);
     }
   });
   while (!held_.empty()) {
     Operation *op = held_.pop();
     if (op->waits()) ++awaiting_;
-    owner().complete(*op, error);
+    upper().complete(*op, error);
   }
   unpin_incoming();
   stash_ = {};
@@ -362,14 +362,14 @@ void Stream<Owner>::fail_operations(int error) {
 
 // ---- input ----
 
-template <class Owner>
-void Stream<Owner>::receive() {
-  for (int turn = 0; turn < kReadsPerTurn && owner().open() && !reader_.stalled(); ++turn) {
+template <class Upper>
+void Stream<Upper>::receive() {
+  for (int turn = 0; turn < kReadsPerTurn && upper().open() && !reader_.stalled(); ++turn) {
     const bool large = last_payload_ >= kLargePayload;
     const bool more =
         receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize);
-    if constexpr (requires { owner().go_on_reading(); }) {
-      if (owner().open() && !owner().go_on_reading()) return;
+    if constexpr (requires { upper().go_on_reading(); }) {
+      if (upper().open() && !upper().go_on_reading()) return;
     }
     if (!more) return;
   }
@@ -377,8 +377,8 @@ void Stream<Owner>::receive() {
 
 // What is left of the current payload goes to its place, what follows to the staging buffer. False:
 // the socket is empty, or over.
-template <class Owner>
-bool Stream<Owner>::receive_in_order(size_t room) {
+template <class Upper>
+bool Stream<Upper>::receive_in_order(size_t room) {
   uint8_t *staging = domain_.staging();
   iovec iov[kMaxTargetVectors + 1];
   size_t count = 0;
@@ -392,15 +392,15 @@ bool Stream<Owner>::receive_in_order(size_t room) {
   const ssize_t n = read_socket(iov, count);
   if (n <= 0) return false;
   const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
-  if (placed != 0) reader_.on_direct(placed, owner());
-  if (size_t(n) > placed && owner().open()) feed(staging, size_t(n) - placed);
+  if (placed != 0) reader_.on_direct(placed, upper());
+  if (size_t(n) > placed && upper().open()) feed(staging, size_t(n) - placed);
   // Less than there was room for: the socket is empty.
   return uint64_t(n) == direct + room;
 }
 
 // Positive, or the socket is empty (-1) or the connection over (0).
-template <class Owner>
-ssize_t Stream<Owner>::read_socket(const iovec *iov, size_t count) {
+template <class Upper>
+ssize_t Stream<Upper>::read_socket(const iovec *iov, size_t count) {
   for (;;) {
     const ssize_t n = count == 1 ? ::recv(socket_, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
                                  : ::readv(socket_, iov, int(count));
@@ -412,45 +412,45 @@ ssize_t Stream<Owner>::read_socket(const iovec *iov, size_t count) {
     if (n < 0 && error == EINTR) continue;
     if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return -1;
     if (n == 0) {
-      owner().ended();
+      upper().ended();
     } else {
-      owner().failed(error, "receive from");
+      upper().failed(error, "receive from");
     }
     return 0;
   }
 }
 
-template <class Owner>
-void Stream<Owner>::feed(const uint8_t *bytes, size_t count) {
+template <class Upper>
+void Stream<Upper>::feed(const uint8_t *bytes, size_t count) {
   size_t used = 0;
   if (!reader_.stalled()) {
-    used = reader_.on_bytes({bytes, count}, owner());
-    if (!owner().open()) return;
-    if (auto reject = reader_.rejected()) return owner().rejected(*reject);
+    used = reader_.on_bytes({bytes, count}, upper());
+    if (!upper().open()) return;
+    if (auto reject = reader_.rejected()) return upper().rejected(*reject);
     if (!reader_.stalled()) return;
-    owner().watch();
+    upper().watch();
   }
   stash_.insert(stash_.end(), bytes + used, bytes + count);
 }
 
-template <class Owner>
-void Stream<Owner>::continue_stalled() {
-  reader_.resume(owner());
-  if (!owner().open()) return;
-  if (auto reject = reader_.rejected()) return owner().rejected(*reject);
+template <class Upper>
+void Stream<Upper>::continue_stalled() {
+  reader_.resume(upper());
+  if (!upper().open()) return;
+  if (auto reject = reader_.rejected()) return upper().rejected(*reject);
   if (reader_.stalled()) return;
   if (!stash_.empty()) {
     // feed() may stash again.
     std::vector<uint8_t> bytes;
     bytes.swap(stash_);
     feed(bytes.data(), bytes.size());
-    if (!owner().open()) return;
+    if (!upper().open()) return;
     if (stash_.empty()) {
       bytes.clear();
       stash_.swap(bytes);  // keep the memory: whoever stalls once stalls again
     }
   }
-  owner().watch();
+  upper().watch();
 }
 
 }  // namespace weft::tcp

@@ -22,22 +22,22 @@ inline void make_persistent(const iovec &iov) {
   if (iov.iov_len != 0) msync(reinterpret_cast<void *>(begin), end - begin, MS_SYNC);
 }
 
-template <class Owner>
-Verdict Stream<Owner>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
+template <class Upper>
+Verdict Stream<Upper>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
                                   sdk::MrReject reject) {
   domain_.fabric().stats().add(Stat::kRmaRejected);
-  WEFT_WARN(owner().instance(), FI_LOG_EP_DATA,
+  WEFT_WARN(upper().instance(), FI_LOG_EP_DATA,
             "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
             "protocol has no negative answer",
-            header.op == Op::kWrite ? "write" : "read", owner().peer_name().c_str(),
+            header.op == Op::kWrite ? "write" : "read", upper().peer_name().c_str(),
             (unsigned long long)vector.length, (unsigned long long)vector.address,
             (unsigned long long)vector.key, text_of(reject));
   return Verdict::kReject;
 }
 
-template <class Owner>
-Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
-  if (header.has_data() && owner().no_room_to_report()) {
+template <class Upper>
+Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
+  if (header.has_data() && upper().no_room_to_report()) {
     wait_for_room();
     return Verdict::kStall;
   }
@@ -45,7 +45,7 @@ Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
     const RmaVector &v = header.rma[i];
     iovec iov;
     const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov,
-                                                  1, owner().holder());
+                                                  1, upper().holder());
     if (access.mr == nullptr) {
       unpin_incoming();
       return refuse_rma(header, v, access.reject);
@@ -57,15 +57,15 @@ Verdict Stream<Owner>::take_write(const FrameHeader &header, Target &target) {
   return Verdict::kAccept;
 }
 
-template <class Owner>
-void Stream<Owner>::end_write(const FrameHeader &header) {
+template <class Upper>
+void Stream<Upper>::end_write(const FrameHeader &header) {
   bool counts = true;
   if (header.flags & kFlagCommit) {
     for (size_t i = 0; i < header.rma_count; ++i) {
       const RmaVector &v = header.rma[i];
       iovec iov;
       const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
-                                                    &iov, 1, owner().holder());
+                                                    &iov, 1, upper().holder());
       if (access.count != 0) make_persistent(iov);
     }
   }
@@ -74,12 +74,12 @@ void Stream<Owner>::end_write(const FrameHeader &header) {
     counts &= incoming_[i]->holder() == 0;
   }
   unpin_incoming();
-  owner().written(header, counts);
+  upper().written(header, counts);
 }
 
-template <class Owner>
-Verdict Stream<Owner>::take_read(const FrameHeader &header) {
-  Operation *op = owes_too_much() ? nullptr : owner().control_ops().take();
+template <class Upper>
+Verdict Stream<Upper>::take_read(const FrameHeader &header) {
+  Operation *op = owes_too_much() ? nullptr : upper().control_ops().take();
   if (op == nullptr) return refuse("reads none of the answers that it asked for");
   FrameHeader response;
   response.op = Op::kReadResponse;
@@ -91,10 +91,10 @@ Verdict Stream<Owner>::take_read(const FrameHeader &header) {
     const RmaVector &v = header.rma[i];
     iovec iov;
     const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov,
-                                                  1, owner().holder());
+                                                  1, upper().holder());
     if (access.mr == nullptr) {
       for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
-      owner().control_ops().give(op);
+      upper().control_ops().give(op);
       return refuse_rma(header, v, access.reject);
     }
     ++access.mr->pins;
@@ -106,7 +106,7 @@ Verdict Stream<Owner>::take_read(const FrameHeader &header) {
     op->pins[i]->count_remote(FI_REMOTE_READ, header.rma[i].length);
     counts &= op->pins[i]->holder() == 0;
   }
-  if (counts) owner().was_read(response.payload_size);
+  if (counts) upper().was_read(response.payload_size);
   op->next_response = nullptr;
   (first_response_ != nullptr ? last_response_->next_response : first_response_) = op;
   last_response_ = op;
@@ -114,8 +114,8 @@ Verdict Stream<Owner>::take_read(const FrameHeader &header) {
   return Verdict::kAccept;
 }
 
-template <class Owner>
-bool Stream<Owner>::uses(const sdk::Mr &mr) const {
+template <class Upper>
+bool Stream<Upper>::uses(const sdk::Mr &mr) const {
   const auto in = [&mr](sdk::Mr *const *list, size_t count) {
     return std::find(list, list + count, &mr) != list + count;
   };

@@ -21,9 +21,9 @@ constexpr uint32_t kBatch = 32;
 
 }  // namespace
 
-Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
+Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
     : carrier_(carrier),
-      owner_(owner),
+      upper_(upper),
       settings_(settings),
       ops_(settings.tx_size),
       inbox_(*this, settings.unexpected_limit),
@@ -94,7 +94,7 @@ void Core::own_data(TxOp &op) {
 
 void Core::end(TxOp &op, int err) {
   flush();
-  owner_.on_done(op, err);
+  upper_.on_done(op, err);
   give(op);
 }
 
@@ -229,7 +229,7 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
     at += vectors[i].length;
   }
   if (fetches) result_size = total;
-  owner_.on_remote_atomic(access, total, vectors);
+  upper_.on_remote_atomic(access, total, vectors);
   return 0;
 }
 

@@ -4,8 +4,8 @@
 //
 //   TxOp *op = core.take();                       // null: tx_size are in flight
 //   ... fill it in ...
-//   int rc = core.start(*op, av_index, &address); // owner.on_done(*op, err) follows a 0
-//   core.on_datagram(bytes, buffer, from);        // messages end in the owner's sdk::Receiver
+//   int rc = core.start(*op, av_index, &address); // upper.on_done(*op, err) follows a 0
+//   core.on_datagram(bytes, buffer, from);        // messages end in upper.receiver()
 //
 // A peer is an object only from its first use on; one that was only inserted costs nothing here.
 // Everything is called with one lock held. Not for completion queues, address vectors, or how bytes
@@ -100,28 +100,6 @@ struct Peer {
   std::array<uint8_t, wire::kTokenSize> token{};
 };
 
-// What the protocol tells the endpoint.
-class Owner {
- public:
-  // The operation has ended; it goes back to the core when this returns.
-  virtual void on_done(TxOp &op, int err) = 0;
-  virtual sdk::Receiver &receiver() = 0;
-  // The lowest index of an address in the vector; kNoIndex: none.
-  virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
-  // A peer wrote here, or read (counters; `has_data`: a completion). `source` as in sdk::Message,
-  // `where` as the peer said.
-  virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
-                               std::span<const RmaVector> where) = 0;
-  virtual void on_remote_read(uint64_t length, std::span<const RmaVector> where) = 0;
-  virtual void on_remote_atomic(uint64_t access, uint64_t length,
-                                std::span<const RmaVector> where) = 0;
-  // Something that an operator should hear of, once per event.
-  virtual void warn(const char *text) = 0;
-
- protected:
-  ~Owner() = default;
-};
-
 // Counted for tests, and for who asks why it is slow.
 struct Statistics {
   uint64_t packets_sent = 0, packets_received = 0;
@@ -135,7 +113,29 @@ struct Statistics {
 
 class Core {
  public:
-  Core(Carrier &carrier, Owner &owner, const Settings &settings);
+  // What the core tells the endpoint above it.
+  class Upper {
+   public:
+    // The operation has ended; it goes back to the core when this returns.
+    virtual void on_done(TxOp &op, int err) = 0;
+    virtual sdk::Receiver &receiver() = 0;
+    // The lowest index of an address in the vector; kNoIndex: none.
+    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    // A peer wrote here, or read (counters; `has_data`: a completion). `source` as in sdk::Message,
+    // `where` as the peer said.
+    virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
+                                 std::span<const RmaVector> where) = 0;
+    virtual void on_remote_read(uint64_t length, std::span<const RmaVector> where) = 0;
+    virtual void on_remote_atomic(uint64_t access, uint64_t length,
+                                  std::span<const RmaVector> where) = 0;
+    // Something that an operator should hear of, once per event.
+    virtual void warn(const char *text) = 0;
+
+   protected:
+    ~Upper() = default;
+  };
+
+  Core(Carrier &carrier, Upper &upper, const Settings &settings);
   ~Core();
   Core(const Core &) = delete;
   Core &operator=(const Core &) = delete;
@@ -204,7 +204,7 @@ class Core {
 
   // ---- for conversations ----
   Carrier &carrier() { return carrier_; }
-  Owner &owner() { return owner_; }
+  Upper &upper() { return upper_; }
   Inbox &inbox() { return inbox_; }
   bool full() const { return full_; }
   bool waits_for_answers() const { return waits_; }
@@ -349,7 +349,7 @@ class Core {
   bool has_key() const { return !settings_.auth_key.empty(); }
 
   Carrier &carrier_;
-  Owner &owner_;
+  Upper &upper_;
   const Settings settings_;
   Statistics statistics_;
   sdk::Pool<TxOp> ops_;

@@ -45,7 +45,7 @@ sdk::SockAddr address_of(uint16_t n) {
   return sdk::SockAddr(in);
 }
 
-class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
+class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   Target() : receiver_(*this, {.size = 64}), region_(4096) {
     Settings settings;
@@ -211,7 +211,7 @@ class Target final : public Carrier, public Owner, public sdk::ReceiverSink {
   void random(std::span<uint8_t> out) override {
     for (uint8_t &byte : out) byte = uint8_t((chance_ = chance_ * 1664525 + 1013904223) >> 24);
   }
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &, int) override {}
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::SockAddr &address) override { return address.port(); }

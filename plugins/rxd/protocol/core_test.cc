@@ -71,7 +71,7 @@ struct Wire {
   void pass(uint64_t ns);
 };
 
-class End final : public Carrier, public Owner, public sdk::ReceiverSink {
+class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   End(Wire &wire, uint32_t number, const Settings &settings)
       : wire_(wire), number_(number), receiver_(*this, {.size = 4096}) {

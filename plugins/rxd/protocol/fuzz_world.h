@@ -104,7 +104,10 @@ class World : public sdk::TestTime {
 };
 
 // One endpoint with its application.
-class Node final : public Carrier, public Owner, public sdk::ReceiverSink, public sdk::AvUser {
+class Node final : public Carrier,
+                   public Core::Upper,
+                   public sdk::ReceiverSink,
+                   public sdk::AvUser {
  public:
   static constexpr uint64_t kWritable = 7, kReadable = 8, kCounter = 9;
   static constexpr size_t kRegion = 1 << 14;
@@ -273,7 +276,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   void random(std::span<uint8_t> out) override {
     for (uint8_t &byte : out) byte = uint8_t((chance_ = chance_ * 1664525 + 1013904223) >> 24);
   }
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::SockAddr &address) override { return av_->find(address); }

@@ -160,7 +160,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
     peer.cookie = 0;
     update_sources(peer);
     if (has_key()) {
-      owner_.warn("a peer does not answer: it may be down, or have another auth_key");
+      upper_.warn("a peer does not answer: it may be down, or have another auth_key");
       fail_waiting(peer, FI_EACCES);
     } else {
       fail_waiting(peer, FI_ETIMEDOUT);

@@ -11,7 +11,7 @@ namespace weft::rxd {
 
 bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8_t> payload,
                   Incoming *&m, bool &lost) {
-  sdk::Receiver &receiver = core_.owner().receiver();
+  sdk::Receiver &receiver = core_.upper().receiver();
   lost = false;
   m = nullptr;
   if (sdk::Receive *r = receiver.match(message)) {
@@ -78,12 +78,12 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
                        uint32_t id) {
   Incoming *m = make(peer, conversation, message, id);
   if (m == nullptr) return nullptr;
-  m->receive = core_.owner().receiver().match(message);
+  m->receive = core_.upper().receiver().match(message);
   if (m->receive != nullptr) return m;
   m->saved = true;
   ++peer.saved;
   charge(*m, sizeof(Incoming));
-  core_.owner().receiver().save(*m);
+  core_.upper().receiver().save(*m);
   return m;
 }
 
@@ -91,7 +91,7 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
                        uint32_t id, sdk::Receive &matched) {
   Incoming *m = make(peer, conversation, message, id);
   if (m == nullptr) {
-    core_.owner().receiver().complete(matched, message, 0, FI_ENOMEM);
+    core_.upper().receiver().complete(matched, message, 0, FI_ENOMEM);
     return nullptr;
   }
   m->receive = &matched;
@@ -160,7 +160,7 @@ void Inbox::finish(Incoming &m, int err) {
   const auto received =
       err != 0 ? size_t(0) : size_t(std::min<uint64_t>(m.message.length, r->length));
   drop(m);
-  core_.owner().receiver().complete(*r, message, received, err);
+  core_.upper().receiver().complete(*r, message, received, err);
 }
 
 void Inbox::orphan(Incoming &m, int err) {
@@ -174,7 +174,7 @@ void Inbox::orphan(Incoming &m, int err) {
     m.room = 0;
     charge(m, sizeof(Incoming));
     if (bytes_ > limit_) {  // dying peers cannot pile them up
-      core_.owner().receiver().forget(m);
+      core_.upper().receiver().forget(m);
       return drop(m);
     }
   }

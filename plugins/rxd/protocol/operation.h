@@ -23,7 +23,7 @@ inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compare
 class Conversation;
 struct Peer;
 
-// One operation of the application, from start() until Owner::on_done().
+// One operation of the application, from start() until Core::Upper::on_done().
 struct TxOp {
   enum class Kind : uint8_t { kMessage, kRead, kWrite, kAtomic };
   // ---- filled in by the endpoint ----

@@ -40,7 +40,7 @@ Peer *Core::make(const sdk::SockAddr &address, int &err) {
     slots_[peer->number - 1] = made.release();
     // From the beginning: who guesses the number of one that was never asked must not answer.
     new_question(*peer);
-    peer->index = owner_.index_of(address);
+    peer->index = upper_.index_of(address);
     if (peer->index != kNoIndex) {
       by_index_.set(peer->index, peer);
     } else {
@@ -80,7 +80,7 @@ void Core::name(Peer &peer, uint32_t index) {
   if (peer.index == kNoIndex) unlist(peer);
   by_index_.set(index, &peer);
   peer.index = index;
-  if (peer.saved != 0) owner_.receiver().rename_source(before, index);
+  if (peer.saved != 0) upper_.receiver().rename_source(before, index);
 }
 
 // The newest of those without an index.
@@ -109,7 +109,7 @@ bool Core::may_go(const Peer &peer) const {
 // Whether a newcomer may become an object. Those whom the application named always may; of the
 // others there are max_unnamed_peers, and who was idle longest makes room.
 bool Core::admits(const sdk::SockAddr &newcomer) {
-  if (unnamed_ < settings_.max_unnamed_peers || owner_.index_of(newcomer) != kNoIndex) return true;
+  if (unnamed_ < settings_.max_unnamed_peers || upper_.index_of(newcomer) != kNoIndex) return true;
   Peer *next = oldest_;
   for (int looks = 0; next != nullptr && looks < kLooks; ++looks) {
     Peer &peer = *next;
@@ -124,7 +124,7 @@ bool Core::admits(const sdk::SockAddr &newcomer) {
     if (unnamed_ < settings_.max_unnamed_peers) return true;
   }
   if (statistics_.refused++ == 0)
-    owner_.warn(
+    upper_.warn(
         "a peer is refused: max_unnamed_peers that are not in the address vector have something "
         "outstanding; raise it, or insert the addresses of peers");
   return false;
@@ -137,14 +137,14 @@ void Core::forget(uint32_t index) {
   by_index_.set(index, nullptr);
   peer->index = kNoIndex;
   // The same address may stand in the vector once more.
-  if (const uint32_t other = owner_.index_of(peer->address);
+  if (const uint32_t other = upper_.index_of(peer->address);
       other != kNoIndex && other != index && by_index_.at(other) == nullptr) {
     by_index_.set(other, peer);
     peer->index = other;
   } else {
     unname(*peer);
   }
-  if (peer->saved != 0) owner_.receiver().rename_source(index, source_of(*peer));
+  if (peer->saved != 0) upper_.receiver().rename_source(index, source_of(*peer));
 }
 
 void Core::introduce(uint32_t index, const sdk::SockAddr &address) {

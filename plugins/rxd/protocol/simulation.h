@@ -136,7 +136,7 @@ inline sdk::TestDomain &test_domain() {
 }
 
 // One incarnation of an endpoint, with its application.
-class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
+class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   static constexpr uint64_t kKey = 77, kReadOnly = 78, kCounter = 79;
   static constexpr size_t kRegion = 1 << 20;
@@ -421,7 +421,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     for (uint8_t &byte : out) byte = uint8_t(world_.random());
   }
 
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override {
     Operation &o = world_.operations[size_t(op.context) - 1];
     ++o.ended;

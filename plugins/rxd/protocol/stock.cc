@@ -146,7 +146,7 @@ void StockConversation::fail_all(int err) {
 // is asked for when there is something to say again.
 void StockConversation::give_up(int err, const char *why) {
   const std::string text = std::string("rxd ") + why + ": " + peer_.address.to_string();
-  core_.owner().warn(text.c_str());
+  core_.upper().warn(text.c_str());
   fail_all(err);
   next_ = cursor_ = pinged_ = acked_;
   lost_ = true;

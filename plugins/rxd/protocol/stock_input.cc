@@ -182,7 +182,7 @@ StockConversation::Verdict StockConversation::take_message(const stock::Packet &
   Incoming *m = nullptr;
   if (inbox.bytes() >= inbox.limit()) {
     // Only what is wanted. The peer repeats the rest.
-    sdk::Receive *receive = core_.owner().receiver().match(message);
+    sdk::Receive *receive = core_.upper().receiver().match(message);
     if (receive == nullptr) return Verdict::kNotNow;
     m = inbox.begin(peer_, this, message, 0, *receive);
     if (m == nullptr) return Verdict::kTaken;  // without memory; its receive has failed
@@ -235,7 +235,7 @@ StockConversation::Verdict StockConversation::take_read(const stock::Packet &p) 
   if (answer == nullptr) return Verdict::kRefused;
   (last_answer_ != nullptr ? last_answer_->next : answers_) = answer;
   last_answer_ = answer;
-  core_.owner().on_remote_read(p.size, {answer->vectors, answer->count});
+  core_.upper().on_remote_read(p.size, {answer->vectors, answer->count});
   return Verdict::kTaken;
 }
 
@@ -248,7 +248,7 @@ StockConversation::Verdict StockConversation::take_write(const stock::Packet &p)
   if (!p.payload.empty() && core_.write_to({p.vectors, p.count}, 0, p.payload) != 0)
     return Verdict::kRefused;
   if (p.packets == 1) {
-    core_.owner().on_remote_write(core_.source_of(peer_), p.size, p.has_data, p.data,
+    core_.upper().on_remote_write(core_.source_of(peer_), p.size, p.has_data, p.data,
                                   {p.vectors, p.count});
     return Verdict::kTaken;
   }
@@ -317,7 +317,7 @@ StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) 
   const Arriving done = a;
   a = {};
   if (done.kind == Arriving::Kind::kWrite) {
-    core_.owner().on_remote_write(core_.source_of(peer_), done.size, done.has_data, done.data,
+    core_.upper().on_remote_write(core_.source_of(peer_), done.size, done.has_data, done.data,
                                   {done.vectors, done.count});
   } else if (done.message != nullptr) {
     core_.inbox().finish(*done.message, 0);

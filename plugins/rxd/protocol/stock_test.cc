@@ -88,7 +88,7 @@ struct Got {
 // other at once without their marks would wait for ever.
 void meet(Net &net, Node &a, size_t b);
 
-class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
+class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   Node(Net &net, size_t number, Settings settings = {})
       : memory(64 << 10), net_(net), number_(number), receiver_(*this, {.size = 4096}) {
@@ -289,7 +289,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     for (uint8_t &byte : out) byte = uint8_t(net_.random());
   }
 
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override {
     Done &d = done.at(reinterpret_cast<size_t>(op.context) - 1);
     ++d.times;

@@ -53,7 +53,7 @@ bool WeftConversation::take_read(uint32_t id, const wire::VectorView &view) {
   a->count = uint8_t(count);
   a->length = length;
   std::copy_n(vectors, count, a->vectors);
-  core_.owner().on_remote_read(length, {a->vectors, count});
+  core_.upper().on_remote_read(length, {a->vectors, count});
   return true;
 }
 
@@ -75,13 +75,13 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
   }
   if (status != 0) return owe(f.id, status);
   if (payload.size() == length) {
-    core_.owner().on_remote_write(core_.source_of(peer_), length, f.has_data, f.data,
+    core_.upper().on_remote_write(core_.source_of(peer_), length, f.has_data, f.data,
                                   {vectors, count});
     return owe(f.id, 0);
   }
   Remote *r = pools_.remotes.take();
   if (r == nullptr) {
-    core_.owner().warn("no memory for a write");
+    core_.upper().warn("no memory for a write");
     core_.lose(peer_, FI_ENOMEM, true);
     return false;
   }
@@ -105,7 +105,7 @@ bool WeftConversation::finish(Remote &r, uint16_t status) {
   --owed_;
   const uint32_t id = r.id;
   if (status == 0)
-    core_.owner().on_remote_write(core_.source_of(peer_), r.length, r.has_data, r.data,
+    core_.upper().on_remote_write(core_.source_of(peer_), r.length, r.has_data, r.data,
                                   {r.vectors, r.count});
   pools_.remotes.give(&r);
   return owe(id, status);

@@ -25,7 +25,7 @@ bool WeftConversation::fail(const char *what) {
   char text[200];
   std::snprintf(text, sizeof text, "the connection with %s ends: it sent %s",
                 peer_.address.to_string().c_str(), what);
-  core_.owner().warn(text);
+  core_.upper().warn(text);
   core_.lose(peer_, FI_ECONNRESET, true);
   return false;
 }
@@ -307,7 +307,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
       return !f.wants_done || owe(f.id, 0, false);
     }
     if (lost) {
-      core_.owner().warn("no memory for a message that came");
+      core_.upper().warn("no memory for a message that came");
       core_.lose(peer_, FI_ENOMEM, true);
       return false;
     }
@@ -324,7 +324,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
   }
   Incoming *m = core_.inbox().begin(peer_, this, message, f.id);
   if (m == nullptr) {
-    core_.owner().warn("no memory for a message that came");
+    core_.upper().warn("no memory for a message that came");
     core_.lose(peer_, FI_ENOMEM, true);
     return false;
   }
@@ -527,7 +527,7 @@ bool WeftConversation::take_done(const wire::DoneFrame &f) {
 Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id, bool counts) {
   Answer *a = pools_.answers.take();
   if (a == nullptr) {
-    core_.owner().warn("no memory for an answer");
+    core_.upper().warn("no memory for an answer");
     core_.lose(peer_, FI_ENOMEM, true);
     return nullptr;
   }

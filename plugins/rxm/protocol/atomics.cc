@@ -116,7 +116,7 @@ void Core::take_atomic(Connection &c, const Packet &p) {
                             fetches ? control->more.data() + at : nullptr);
       at += where[i].length;
     }
-    owner_.on_remote_atomic(access, {where, p.count});
+    upper_.on_remote_atomic(access, {where, p.count});
   }
   encode_status(status, uint32_t(control->more.size()), control->status);
   control->length += kAtomicStatusSize;

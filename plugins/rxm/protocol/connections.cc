@@ -128,7 +128,7 @@ void Core::rename(Connection &c, uint32_t index, bool own) {
   for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
     for (; m != nullptr; m = m->following)
       if (m->receive != nullptr && m->message.source == before) m->message.source = now;
-  owner_.receiver().rename_source(before, now);
+  upper_.receiver().rename_source(before, now);
 }
 
 void Core::connect(Connection &c) {
@@ -172,7 +172,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
                     "sides the same FI_OFI_RXM_BUFFER_SIZE",
                     from.to_string().c_str(), theirs->eager_limit, settings_.eager_limit);
     }
-    owner_.warn(text);
+    upper_.warn(text);
     return refuse(request, RejectReason::kRefused);
   }
   if (down_) return refuse(request, RejectReason::kRefused);
@@ -219,7 +219,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   if (is_stranger(c)) {
-    if (const uint32_t index = owner_.index_of(c.address_); index != kNoIndex) name(c, index);
+    if (const uint32_t index = upper_.index_of(c.address_); index != kNoIndex) name(c, index);
   }
   if (is_stranger(c) && c.first_ == nullptr && strangers_ >= settings_.max_strangers &&
       !make_room()) {
@@ -287,7 +287,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
       char text[200];
       std::snprintf(text, sizeof text, "the answer of %s is not understood: %s",
                     c.address_.to_string().c_str(), text_of(theirs.error()));
-      owner_.warn(text);
+      upper_.warn(text);
       drop_link(c, FI_EPROTO);
       return fail_queue(c, FI_EPROTO);
     }
@@ -444,7 +444,7 @@ void Core::fail_peer(Connection &c, const char *what) {
   char text[240];
   std::snprintf(text, sizeof text, "%s sent %s: the connection is closed",
                 c.address_.to_string().c_str(), what);
-  owner_.warn(text);
+  upper_.warn(text);
   drop_link(c, FI_EPROTO);
   fail_queue(c, FI_EPROTO);
 }

@@ -14,9 +14,9 @@ constexpr size_t kMostReserve = 8;
 
 }  // namespace
 
-Core::Core(Carrier &carrier, Owner &owner, const Settings &settings)
+Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
     : carrier_(carrier),
-      owner_(owner),
+      upper_(upper),
       settings_(settings),
       reserve_(std::clamp<size_t>(settings.receive_count / 16, 1, kMostReserve)),
       ops_(settings.tx_size),
@@ -81,7 +81,7 @@ void Core::on_deadline() {
                     "(ofi_rxm connect_timeout_ms)",
                     c->address_.to_string().c_str(), c->attempts_,
                     (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
-      owner_.warn(text);
+      upper_.warn(text);
       drop_link(*c, FI_ETIMEDOUT);
       fail_queue(*c, FI_ETIMEDOUT);
     } else {

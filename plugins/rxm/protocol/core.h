@@ -4,8 +4,8 @@
 //
 //   TxOp *op = core.take();                       // null: tx_size are in flight
 //   fill_send(*op, ...);
-//   core.start(*op, av_index);                    // owner.on_done(*op, err) follows
-//   core.on_packet(*connection, bytes, buffer);   // messages end in the owner's sdk::Receiver
+//   core.start(*op, av_index);                    // upper.on_done(*op, err) follows
+//   core.on_packet(*connection, bytes, buffer);   // messages end in upper.receiver()
 //
 // A connection is an object only while there is something to say: a peer that was only inserted
 // costs nothing here. Everything is called with one lock held. What it may hold because of others
@@ -55,27 +55,27 @@ struct Settings {
   size_t max_segments = 512;  // at the carrier, of one connection
 };
 
-// What the protocol tells the endpoint.
-class Owner {
- public:
-  // The operation has ended; it goes back to the core when this returns.
-  virtual void on_done(TxOp &op, int err) = 0;
-  virtual sdk::Receiver &receiver() = 0;
-  // The lowest index of an address in the vector; kNoIndex: none.
-  virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
-  // Something that an operator should hear of, once per event.
-  virtual void warn(const char *text) = 0;
-  // An atomic changed or read this memory, lengths in bytes (counters of the endpoint and of
-  // regions).
-  virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
-
- protected:
-  ~Owner() = default;
-};
-
 class Core {
  public:
-  Core(Carrier &carrier, Owner &owner, const Settings &settings);
+  // What the core tells the endpoint above it.
+  class Upper {
+   public:
+    // The operation has ended; it goes back to the core when this returns.
+    virtual void on_done(TxOp &op, int err) = 0;
+    virtual sdk::Receiver &receiver() = 0;
+    // The lowest index of an address in the vector; kNoIndex: none.
+    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    // Something that an operator should hear of, once per event.
+    virtual void warn(const char *text) = 0;
+    // An atomic changed or read this memory, lengths in bytes (counters of the endpoint and of
+    // regions).
+    virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
+
+   protected:
+    ~Upper() = default;
+  };
+
+  Core(Carrier &carrier, Upper &upper, const Settings &settings);
   ~Core();
   Core(const Core &) = delete;
   Core &operator=(const Core &) = delete;
@@ -271,7 +271,7 @@ class Core {
   sdk::Message message_of(Connection &c, const Packet &p) const;
 
   Carrier &carrier_;
-  Owner &owner_;
+  Upper &upper_;
   const Settings settings_;
   const size_t reserve_;  // buffers that nobody keeps a message in
   sdk::SockAddr own_;

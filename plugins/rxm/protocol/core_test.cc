@@ -99,7 +99,7 @@ sdk::SockAddr address_of(size_t n) {
 }  // namespace
 
 // One incarnation of a peer.
-class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
+class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent,
        bool stock)
@@ -491,7 +491,7 @@ class Node final : public Carrier, public Owner, public sdk::ReceiverSink {
     });
   }
 
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override {
     Sent &record = sent_[reinterpret_cast<uint64_t>(op.context) - 1];
     EXPECT_EQ(++record.ended, 1);

@@ -21,7 +21,10 @@
 namespace weft::rxm {
 
 // An endpoint and its application.
-class Side final : public Carrier, public Owner, public sdk::ReceiverSink, public sdk::AvUser {
+class Side final : public Carrier,
+                   public Core::Upper,
+                   public sdk::ReceiverSink,
+                   public sdk::AvUser {
  public:
   Side(World &world, uint16_t port, const Settings &settings)
       : world_(world),
@@ -561,7 +564,7 @@ class Side final : public Carrier, public Owner, public sdk::ReceiverSink, publi
   uint64_t now_ns() override { return world_.now; }
   void set_deadline(uint64_t at) override { deadline_ = at; }
 
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override {
     Sent &s = sent.at(reinterpret_cast<uint64_t>(op.context) - 1);
     FUZZ_CHECK(++s.ended == 1, "an operation ended twice");

@@ -98,7 +98,7 @@ sdk::Message Core::message_of(Connection &c, const Packet &p) const {
 
 bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
                       Buffer &buffer) {
-  sdk::Receiver &receiver = owner_.receiver();
+  sdk::Receiver &receiver = upper_.receiver();
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
     if (r->count == 1 && n > 0) {  // memcpy takes no null pointers, not even for no bytes
@@ -190,7 +190,7 @@ void Core::finish(RxMessage &m, int err) {
   const sdk::Message message = m.message;
   const size_t received = size_t(std::min<uint64_t>(m.received, r->length));
   free_message(m);
-  owner_.receiver().complete(*r, message, received, err);
+  upper_.receiver().complete(*r, message, received, err);
 }
 
 // Saves what nobody wants yet. True: in the buffer that it came in.
@@ -267,7 +267,7 @@ void Core::lose(RxMessage &m, int err) {
     // whoever receives it is told. It still counts, so that dying peers cannot pile them up.
     drop_parts(m);
     if (!may_charge(*m.from, sizeof(RxMessage))) {
-      owner_.receiver().forget(m);
+      upper_.receiver().forget(m);
       return free_message(m);
     }
     while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);

@@ -140,13 +140,13 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
   m->id = p.message;
   m->count = p.count;
   std::copy_n(p.vectors, p.count, m->vectors);
-  m->receive = owner_.receiver().match(message);
+  m->receive = upper_.receiver().match(message);
   if (m->receive != nullptr) {
     fetch(*m);
     return false;
   }
   const bool kept = keep(*m, {}, buffer);
-  owner_.receiver().save(*m);
+  upper_.receiver().save(*m);
   return kept;
 }
 

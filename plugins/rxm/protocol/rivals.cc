@@ -86,7 +86,7 @@ void Core::inherit(Connection &rival, Connection &old) {
 // What is saved under its name is its own from now on, and counts as kept by it: who comes again
 // may not keep any more.
 void Core::adopt(Connection &c) {
-  owner_.receiver().visit_unexpected(source_of(c), [&](sdk::Unexpected &unexpected) {
+  upper_.receiver().visit_unexpected(source_of(c), [&](sdk::Unexpected &unexpected) {
     auto &m = static_cast<RxMessage &>(unexpected);
     Connection &before = *m.from;
     if (&before == &c) return;

@@ -38,7 +38,7 @@ sdk::SockAddr address_of(uint16_t port) {
   return sdk::SockAddr(in);
 }
 
-class Endpoint final : public Carrier, public Owner, public sdk::ReceiverSink {
+class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   explicit Endpoint(size_t max_strangers = SIZE_MAX, size_t max_connections = 0)
       : receiver_(*this, {.size = 64}) {
@@ -146,7 +146,7 @@ class Endpoint final : public Carrier, public Owner, public sdk::ReceiverSink {
   ssize_t resolve(const RmaVector &, uint64_t, iovec *, size_t) override { return -FI_EACCES; }
   uint64_t now_ns() override { return now_; }
   void set_deadline(uint64_t at) override { deadline_ = at; }
-  // ---- Owner ----
+  // ---- Core::Upper ----
   void on_done(TxOp &, int err) override { completed.push_back(err); }
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::SockAddr &address) override {

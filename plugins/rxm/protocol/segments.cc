@@ -86,8 +86,8 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
     if (m == nullptr) return false;
     ++c.unfinished_count_;
     m->id = p.message;
-    m->receive = owner_.receiver().match(message);
-    if (m->receive == nullptr) owner_.receiver().save(*m);
+    m->receive = upper_.receiver().match(message);
+    if (m->receive == nullptr) upper_.receiver().save(*m);
   } else if (p.segment_number != m->next_segment || p.size != m->message.length) {
     fail_peer(c, "a segment out of order");
     return false;

@@ -327,7 +327,7 @@ void Core::settle(TxOp &op) {
     if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fence may wait
   }
   if (op.exposed != 0) conceal_all(op);
-  owner_.on_done(op, op.err);
+  upper_.on_done(op, op.err);
   give(op);
 }
 

@@ -5,9 +5,8 @@
 //
 //   struct Parts {
 //     using Domain = ...;             // a LayerDomain (layer_domain.h)
-//     using Core = ...;               // the protocol, without a socket or a clock
-//     using Owner = ...;              // what the core tells the endpoint
-//     using Lower = ...;              // its carrier, and a Poller and Handler of the engine
+//     using Core = ...;               // the protocol, without sockets or clock; tells Core::Upper
+//     using Lower = ...;              // its carrier, a Poller and Handler; tells Lower::Upper
 //     using Operation = ...;          // of the application
 //     using Message = ...;            // that nobody wanted when it came: an Unexpected
 //   };
@@ -63,13 +62,14 @@ Result<SockAddr> local_address(const fi_info &info, const fi_info &inner);
 template <class P>
 concept LayerParts =
     std::constructible_from<typename P::Lower, typename P::Domain &, typename P::Lower::Upper &> &&
-    requires(typename P::Core &core, const typename P::Core &settled, typename P::Owner &owner,
-             typename P::Lower &lower, typename P::Lower::Upper &upper, typename P::Operation &op,
+    requires(typename P::Core &core, const typename P::Core &settled,
+             typename P::Core::Upper &core_upper, typename P::Lower &lower,
+             typename P::Lower::Upper &lower_upper, typename P::Operation &op,
              typename P::Message &message, Receive &receive, const SockAddr &address,
              uint32_t index, const char *text) {
-  // The operations of the application: take() says null when tx_size are in flight, give() gets
-  // back what was not started. start() returns 0, upon which Owner::on_done() follows, or -FI_E...;
-  // it needs the address (else null) of a peer that it does not know yet.
+  // The operations of the application. take() returns null while tx_size are in flight; give()
+  // takes one back that was not started. start() returns 0, and Core::Upper::on_done() follows, or
+  // -FI_E...; it needs the address of a peer that the core does not know yet, else null.
   { core.take() } -> std::same_as<typename P::Operation *>;
   core.give(op);
   { core.start(op, index, &address) } -> std::same_as<int>;
@@ -85,15 +85,15 @@ concept LayerParts =
 
   // What the core tells. LayerEndpoint implements these but on_done(); what else there is, is the
   // endpoint's.
-  owner.on_done(op, 0);
-  { owner.receiver() } -> std::same_as<Receiver &>;
-  { owner.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
-  owner.warn(text);
+  core_upper.on_done(op, 0);
+  { core_upper.receiver() } -> std::same_as<Receiver &>;
+  { core_upper.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
+  core_upper.warn(text);
 
-  // Upper is an interface: while it is full, what arrives must wait. wait() sleeps until there may
-  // be something to do, or until then, and lets the lock go meanwhile.
-  { upper.core() } -> std::same_as<typename P::Core &>;
-  { upper.is_full() } -> std::same_as<bool>;
+  // While Lower::Upper is full, what arrives must wait. wait() sleeps until there may be something
+  // to do, or until the given time (ns), and lets the lock go meanwhile.
+  { lower_upper.core() } -> std::same_as<typename P::Core &>;
+  { lower_upper.is_full() } -> std::same_as<bool>;
   lower.on_poll();
   lower.wait(uint64_t{});
   lower.shut();
@@ -118,7 +118,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
                       public TransferOps<E>,
                       public ReceiverSink,
                       public AvUser,
-                      public Parts::Owner,
+                      public Parts::Core::Upper,
                       public Parts::Lower::Upper {
  public:
   using Domain = typename Parts::Domain;
@@ -379,7 +379,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   void on_av_inserted(uint32_t index, const SockAddr &address) override {
     core_->introduce(index, address);
   }
-  // Owner
+  // Core::Upper
   uint32_t index_of(const SockAddr &address) override { return av()->find(address); }
   void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
   // Lower::Upper
