@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the application of a fuzzed endpoint does and checks, and the network between endpoints.
+#include "plugins/rxd/protocol/fuzz_world.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace weft::rxd::fuzz {
+
+Node::~Node() {
+  core_->shut_down(FI_ECANCELED);
+  receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+    receiver_.forget(m);
+    core_->discard(static_cast<Incoming &>(m));
+  });
+  reap();
+  FUZZ_CHECK(core_->inbox().in_use() == 0, "messages are left over");
+  FUZZ_CHECK(core_->inbox().bytes() == 0, "bytes of messages are left over");
+  FUZZ_CHECK(core_->in_flight() == 0, "operations are left over");
+  FUZZ_CHECK(core_->notes() == 0, "notes about packets or answers are left over");
+  FUZZ_CHECK(operations_.empty(), "operations have not ended");
+  FUZZ_CHECK(buffers_.empty(), "datagrams are left over");
+  FUZZ_CHECK(receives_.size() == receiver_.posted(), "receives are lost");
+  core_.reset();
+  FUZZ_CHECK(paths_ == 0, "paths are left over");
+  for (auto &[id, receive] : receives_) memory_.take_back(receive.memory);
+  while (!regions_.empty()) close_region(regions_.begin()->first);
+  FUZZ_CHECK(memory_.lent() == 0, "memory is left over");
+  av_->remove_user(*this);
+  fi_close(av_->base());
+  fi_close(cq_->base());
+}
+
+void Node::start(const Start &s) {
+  if (memory_.blocks() > 400) return;
+  TxOp *op = core_->take();
+  if (op == nullptr) return;
+  const uint64_t id = ++ids_;
+  Operation made{.start = s, .memory = memory_.lend(s.length, uint8_t(id))};
+  op->kind = s.kind;
+  op->context = context_of(id);
+  op->length = s.length;
+  op->tagged = s.tagged;
+  op->tag = s.tag;
+  op->delivery = s.delivery;
+  op->transmit = s.transmit;
+  op->fence = s.fence;
+  op->more = s.more;
+  const size_t half = s.length / 3;
+  op->iov[0] = {made.memory, half};
+  op->iov[1] = {made.memory + half, s.length - half};
+  op->count = 2;
+  switch (s.kind) {
+    case TxOp::Kind::kMessage:
+      if (!World::honest(s.to)) break;
+      made.letter = world_.letters.size();
+      op->has_data = true;
+      op->data = op->tag = made.letter;
+      op->tagged = true;
+      for (size_t i = 0; i < s.length; ++i) made.memory[i] = pattern(made.letter, i);
+      break;
+    case TxOp::Kind::kRead:
+    case TxOp::Kind::kWrite:
+      op->vectors[0] = {s.at, half, s.key};
+      op->vectors[1] = {s.at + half, s.length - half, s.key};
+      op->vector_count = 2;
+      break;
+    case TxOp::Kind::kAtomic:
+      op->atomic = s.fetches ? sdk::AtomicKind::kFetch : sdk::AtomicKind::kWrite;
+      op->datatype = FI_UINT64;
+      op->op = FI_SUM;
+      op->length = 8;
+      std::memset(op->bytes, 1, 8);
+      op->iov[0] = {op->bytes, 8};
+      op->count = 1;
+      op->vectors[0] = {s.at, 8, s.key};
+      op->vector_count = 1;
+      if (s.fetches) {
+        made.results = memory_.lend(8, 0);
+        op->results[0] = {made.results, 1};
+        op->result_count = 1;
+      }
+      break;
+  }
+  if (s.inject && s.kind != TxOp::Kind::kRead && s.length <= 4096) core_->own_data(*op);
+  if (made.letter != UINT64_MAX)
+    world_.letters.push_back({.from = number_, .to = s.to, .length = s.length});
+  // The end may come before start() returns.
+  operations_.emplace(id, made);
+  const sdk::SockAddr address = address_of(s.to);
+  name(s.to, true);
+  const int rc = core_->start(*op, av_->find(address), &address);
+  settle();
+  wake();
+  idle_ = 0;
+  if (rc == 0) return;
+  FUZZ_CHECK(!World::honest(s.to), "an operation to an honest peer could not be started");
+  core_->give(*op);
+  operations_.erase(id);
+  memory_.take_back(made.memory);
+  if (made.results != nullptr) memory_.take_back(made.results);
+}
+
+void Node::on_done(TxOp &op, int err) {
+  const auto it = operations_.find(id_of(op.context));
+  FUZZ_CHECK(it != operations_.end(), "an operation ended that was not under way");
+  const Operation &o = it->second;
+  if (World::honest(o.start.to)) {
+    // Whom the network took nothing from for long gives up.
+    const bool excused = err == FI_ETIMEDOUT && world_.now - refused_at_ < 500'000'000;
+    FUZZ_CHECK(err == 0 || err == FI_ECANCELED || excused || o.start.key == kWritable,
+               "an operation between honest peers failed");
+    if (excused && o.letter != UINT64_MAX) world_.letters[o.letter].failed = true;
+    if (o.start.kind == TxOp::Kind::kRead && o.start.key == kReadable && err == 0)
+      for (size_t i = 0; i < o.start.length; ++i)
+        FUZZ_CHECK(o.memory[i] == pattern(o.start.to, o.start.at + i),
+                   "a read brought other bytes");
+    if (o.letter != UINT64_MAX && o.start.delivery && err == 0)
+      FUZZ_CHECK(op.length == o.start.length, "a message has another length");
+  }
+  memory_.take_back(o.memory);
+  if (o.results != nullptr) memory_.take_back(o.results);
+  operations_.erase(it);
+}
+
+void Node::post(const Post &p) {
+  if (memory_.blocks() > 400) return;
+  if (p.from != 0) name(p.from, true);
+  const fi_addr_t from = p.from == 0 ? FI_ADDR_UNSPEC : fi_addr_t(av_->find(address_of(p.from)));
+  const uint64_t id = ++ids_;
+  Receive made{.post = p, .memory = memory_.lend(p.length, 0x5c)};
+  const size_t half = p.split ? p.length / 2 : p.length;
+  const iovec iov[] = {{made.memory, half}, {made.memory + half, p.length - half}};
+  receives_.emplace(id, made);
+  const ssize_t rc = receiver_.post({.tagged = p.tagged,
+                                     .iov = iov,
+                                     .count = size_t(p.split ? 2 : 1),
+                                     .src = from,
+                                     .tag = p.tag,
+                                     .ignore = p.ignore,
+                                     .flags = p.multi ? uint64_t(FI_MULTI_RECV) : 0,
+                                     .context = context_of(id)});
+  if (rc != 0) end_receive(id);
+  settle();
+  wake();
+  if (reads) reap();
+}
+
+void Node::look(uint64_t flags) {
+  const uint64_t id = ++ids_;
+  const ssize_t rc = receiver_.post({.flags = FI_PEEK | flags, .context = context_of(id)});
+  if (rc == 0) looks_[id] = flags;
+  settle();
+  if (reads) reap();
+}
+
+void Node::claim(size_t length) {
+  if (claims_.empty()) return;
+  const uint64_t id = claims_.front();
+  if (length == 0) {
+    const ssize_t rc = receiver_.post({.flags = FI_CLAIM | FI_DISCARD, .context = context_of(id)});
+    if (rc == -FI_EAGAIN) return;  // there is no room to say so
+    FUZZ_CHECK(rc == 0, "a message that was claimed is not there");
+    looks_[id] = FI_DISCARD;
+  } else {
+    Receive made{.post = {.length = length}, .memory = memory_.lend(length, 0x5c)};
+    const iovec iov{made.memory, length};
+    receives_.emplace(id, made);
+    const ssize_t rc =
+        receiver_.post({.iov = &iov, .count = 1, .flags = FI_CLAIM, .context = context_of(id)});
+    if (rc != 0) return end_receive(id);
+  }
+  claims_.pop_front();
+  settle();
+  if (reads) reap();
+}
+
+void Node::cancel(size_t which) {
+  std::vector<uint64_t> all;
+  for (const auto &[id, r] : receives_)
+    if (r.post.from == 0 || !World::honest(r.post.from)) all.push_back(id);
+  if (all.empty()) return;
+  receiver_.cancel(context_of(all[which % all.size()]));
+  settle();
+  if (reads) reap();
+}
+
+void Node::end_receive(uint64_t id) {
+  const auto it = receives_.find(id);
+  memory_.take_back(it->second.memory);
+  receives_.erase(it);
+}
+
+void Node::received(const fi_cq_tagged_entry &e, fi_addr_t) {
+  const uint64_t id = id_of(e.op_context);
+  if (const auto look = looks_.find(id); look != looks_.end()) {
+    if ((look->second & FI_CLAIM) != 0) claims_.push_back(id);
+    looks_.erase(look);
+    return;
+  }
+  const auto it = receives_.find(id);
+  FUZZ_CHECK(it != receives_.end(), "a receive was reported that was not posted");
+  Receive &r = it->second;
+  FUZZ_CHECK(e.len <= r.post.length - r.at, "more was received than there is room");
+  const uint8_t *at = r.memory + r.at;
+  if (e.buf != nullptr && r.post.multi) at = static_cast<const uint8_t *>(e.buf);
+  FUZZ_CHECK(e.len == 0 || (at >= r.memory && at + e.len <= r.memory + r.post.length),
+             "a message lies outside of its buffer");
+  if (World::honest(r.post.from) && r.post.from != 0) {
+    FUZZ_CHECK(e.data < world_.letters.size(), "a message that nobody sent");
+    Letter &letter = world_.letters[e.data];
+    FUZZ_CHECK(++letter.arrived == 1, "a message came twice");
+    FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of somebody else");
+    FUZZ_CHECK(e.len == std::min(letter.length, r.post.length), "a message of another length");
+    for (size_t i = 0; i < e.len; ++i)
+      FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of other bytes");
+  }
+  if (!r.post.multi || (e.flags & FI_MULTI_RECV) != 0) end_receive(id);
+}
+
+void Node::reap() {
+  fi_cq_tagged_entry e{};
+  fi_addr_t from = 0;
+  for (;;) {
+    const ssize_t n = cq_->readfrom(&e, 1, &from);
+    if (n == 1) {
+      received(e, from);
+      continue;
+    }
+    if (n != -FI_EAVAIL) return;
+    fi_cq_err_entry err{};
+    FUZZ_CHECK(cq_->readerr(&err, 0) == 1, "an error that is not there");
+    const uint64_t id = id_of(err.op_context);
+    if (looks_.erase(id) != 0) continue;
+    const auto it = receives_.find(id);
+    FUZZ_CHECK(it != receives_.end(), "a receive failed that was not posted");
+    FUZZ_CHECK(!World::honest(it->second.post.from) || it->second.post.from == 0 ||
+                   err.err == FI_ECANCELED || err.err == FI_ETRUNC,
+               "a receive from an honest peer failed");
+    if (!it->second.post.multi || (err.flags & FI_MULTI_RECV) != 0) end_receive(id);
+  }
+}
+
+void Node::progress() {
+  woken_ = false;
+  core_->set_full(cq_->full());
+  const bool came = !inbox_.empty();
+  const bool named = named_;  // all of this was read at once
+  while (!inbox_.empty()) {
+    auto buffer = std::make_unique<Buffer>();
+    const uint16_t from = inbox_.front().first;
+    buffer->bytes = std::move(inbox_.front().second);
+    inbox_.pop_front();
+    Buffer *b = buffer.get();
+    buffers_[b] = std::move(buffer);
+    if (!core_->on_datagram(b->bytes, *b, named ? path_to(from) : nullptr)) buffers_.erase(b);
+    settle();
+  }
+  if (!came) core_->on_idle();
+  core_->poll();
+  settle();
+  if (reads) reap();
+  idle_ = came || cq_->full() || full ? 0 : idle_ + 1;
+  if (idle_ < 5) wake();
+}
+
+void Node::check_rest() {
+  FUZZ_CHECK(operations_.empty(), "an operation never ends");
+}
+
+World::~World() {
+  nodes.clear();
+}
+
+Node &World::add(uint16_t number, const Settings &settings) {
+  return *(nodes[number] = std::make_unique<Node>(*this, number, settings));
+}
+
+// Stock takes no RTS for a new beginning: it answers, and goes on; nor does it ask again whom it
+// talks with, as the endpoint does that stands for it here. True: that was it.
+bool World::goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> bytes) {
+  const stock::Parsed parsed = stock::parse(bytes);
+  if (parsed.reject != stock::Reject::kNone) return false;
+  const stock::Packet &p = parsed.packet;
+  uint32_t &own = from == kStock ? stock_number_ : number_there_;
+  const uint32_t others = from == kStock ? number_there_ : stock_number_;
+  if (p.type == stock::Type::kRts || p.type == stock::Type::kCts) own = uint32_t(p.index);
+  if (p.type != stock::Type::kRts || others == 0) return false;
+  std::vector<uint8_t> answer(stock::kMaxHeader);
+  answer.resize(stock::encode(
+      {.type = stock::Type::kCts, .peer = uint32_t(p.index), .index = others, .rts_index = p.index},
+      std::span<uint8_t, stock::kMaxHeader>(answer)));
+  carry(to, from, std::move(answer));
+  return true;
+}
+
+void World::carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes) {
+  if (std::getenv("TRACE") != nullptr)
+    std::fprintf(stderr, "%.3f ms: %d to %d: %zu bytes, %02x %02x %02x %02x\n", double(now) / 1e6,
+                 from, to, bytes.size(), bytes[0], bytes.size() > 1 ? bytes[1] : 0,
+                 bytes.size() > 2 ? bytes[2] : 0, bytes.size() > 3 ? bytes[3] : 0);
+  // Nobody who hears it takes it for the word of a weft endpoint.
+  if ((from == kStock || to == kStock) && bytes.size() >= 16 && bytes[0] == stock::kVersion &&
+      bytes[1] == uint8_t(stock::Type::kRts))
+    std::fill_n(bytes.begin() + 8, 8, uint8_t{0});
+  if (const auto stranger = strangers.find(to); stranger != strangers.end())
+    return stranger->second->hear(std::move(bytes));
+  if ((from == kStock || to == kStock) && goes_on(from, to, bytes)) return;
+  if (honest(from) && honest(to) && losses != 0) {
+    --losses;
+    return;
+  }
+  after(honest(from) ? 10'000 : 1000, [this, from, to, bytes = std::move(bytes)]() mutable {
+    if (Node *n = node(to)) n->arrive(from, std::move(bytes));
+  });
+}
+
+}  // namespace weft::rxd::fuzz

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The world of simulation.h: time, the weather of the network, and what applications have started. A
+// World carries datagrams between nodes in simulated time, in an order that its seed determines.
+//
+//   world.after(20'000, [&] { ... });               // ns
+//   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
+//
+// Not to be included alone: simulation.h has the nodes.
+#ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_WORLD_H
+#define WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_WORLD_H
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugin-api/sdk/test_time.h"
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/wire/packet.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd {
+
+class Node;
+
+struct Path {
+  sdk::SockAddr to;
+};
+struct Buffer {
+  std::vector<uint8_t> bytes;
+  bool kept = false;
+};
+
+// What happens to datagrams; of a thousand, or ns.
+struct Weather {
+  unsigned loss = 0, doubled = 0, damaged = 0;
+  uint64_t delay = 20'000, jitter = 0;
+  size_t path_mtu = SIZE_MAX;  // larger ones are lost
+};
+
+inline sdk::SockAddr address_of(size_t n) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(uint16_t(1000 + n));
+  in.sin_addr.s_addr = htonl(0x0a000001);
+  return sdk::SockAddr(in);
+}
+
+inline uint8_t pattern(uint64_t id, size_t i) {
+  return uint8_t(id * 131 + i * 7 + (i >> 8) * 3 + 1);
+}
+
+// Settings of endpoints that speak weft's dialect only and wait long for each other.
+inline Settings patient() {
+  Settings settings;
+  settings.stock_peers = false;
+  settings.checksum = Checksum::kOn;
+  settings.peer_timeout_ns = 300'000'000'000;
+  return settings;
+}
+
+// An operation that an application started.
+struct Operation {
+  size_t from = 0, to = 0;
+  uint32_t life = 0, target_life = 0;  // incarnations of both when it started
+  TxOp::Kind kind = TxOp::Kind::kMessage;
+  bool tagged = false;
+  bool sure = false;  // it ends well only when it has arrived
+  bool gone = false;  // its endpoint died before it ended
+  size_t length = 0;
+  int ended = 0, err = 0;
+  int arrived = 0;     // complete receives
+  uint64_t value = 0;  // what an atomic fetched
+  std::vector<uint8_t> bytes;
+};
+
+class World : public sdk::TestTime {
+ public:
+  explicit World(uint64_t seed) : TestTime(1'000'000'000), random(seed) {}
+  ~World();
+
+  Node &add(size_t number, const Settings &settings);
+  // The process ends without a word; another one may be add()ed at its address.
+  void kill(size_t number);
+  Node *node(size_t number) { return number < nodes.size() ? nodes[number].get() : nullptr; }
+
+  void run(uint64_t time) {
+    run_until([] { return false; }, time);
+  }
+  bool all_ended() const {
+    return std::all_of(operations.begin(), operations.end(),
+                       [](const Operation &o) { return o.ended != 0 || o.gone; });
+  }
+  void carry(size_t from, const sdk::SockAddr &to, std::vector<uint8_t> bytes);
+  void arrive(size_t from, size_t to, const std::vector<uint8_t> &bytes);
+  // What must hold at any end. `all_well`: nothing may have failed.
+  void check(bool all_well);
+
+  uint64_t some(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
+  bool chance(unsigned of_a_thousand) { return random() % 1000 < of_a_thousand; }
+
+  std::mt19937_64 random;
+  Weather weather;
+  std::map<std::pair<size_t, size_t>, Weather> ways;  // where it is another
+  std::set<std::pair<size_t, size_t>> cut;            // no datagram passes
+  std::deque<Operation> operations;
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<uint32_t> lives;
+  unsigned eagain = 20;  // of a thousand sends
+  unsigned low = 0;      // of a thousand times buffers are low
+  unsigned told = 0;     // of a thousand datagrams to nobody, that the network says so
+  unsigned full = 0;     // of a thousand rounds that nobody has read what was reported
+  size_t datagram = 1472;
+  size_t window = 212992;
+  uint64_t datagrams = 0;
+  // Every datagram that a node sends; may change it. False: it is lost.
+  std::function<bool(size_t from, size_t to, std::vector<uint8_t> &bytes)> spy;
+};
+
+// What a datagram says, for who follows a seed (TRACE=1).
+inline std::string text_of(const std::vector<uint8_t> &bytes) {
+  constexpr const char *kKinds[] = {"?",     "challenge",   "connect", "accept",
+                                    "data",  "acknowledge", "probe",   "probed",
+                                    "reset", "close",       "closed"};
+  char text[300];
+  const auto packet = wire::parse(bytes);
+  if (!packet) {
+    const stock::Parsed parsed = stock::parse(bytes);
+    if (parsed.reject != stock::Reject::kNone) return "nonsense";
+    const stock::Packet &p = parsed.packet;
+    std::snprintf(text, sizeof text, "stock %d%s: index %llx, %llx; to %u, sequence %llu",
+                  int(p.type), p.marked ? " (marked)" : "", (unsigned long long)p.index,
+                  (unsigned long long)p.rts_index, p.peer, (unsigned long long)p.sequence);
+    return text;
+  }
+  const wire::Header &h = packet->header;
+  int n = std::snprintf(text, sizeof text, "%s to %08x pair %08x sequence %u%s%s",
+                        kKinds[std::min<size_t>(size_t(h.kind), std::size(kKinds) - 1)], h.to,
+                        h.cookie, h.sequence, h.has(wire::kFlagOrdered) ? ", ordered" : "",
+                        h.has(wire::kFlagAsk) ? ", asks" : "");
+  const auto add_part = [&](const wire::Part &part) {
+    n += std::snprintf(text + n, sizeof text - size_t(n),
+                       "; instance %llx connection %08x cookie %08x flags %u",
+                       (unsigned long long)part.instance, part.connection, part.cookie, part.flags);
+  };
+  if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) add_part(connect->part);
+  if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) add_part(accept->part);
+  if (h.has(wire::kFlagAcknowledgement))
+    std::snprintf(text + n, sizeof text - size_t(n), "; next %u limit %u",
+                  packet->acknowledgement.next, packet->acknowledgement.limit);
+  return text;
+}
+
+}  // namespace weft::rxd
+
+#endif
