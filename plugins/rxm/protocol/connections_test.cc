@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How connections begin, are shared, and end, among simulated peers.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "plugin-api/sdk/test_allocations.h"
+#include "plugins/rxm/protocol/test_play.h"
+
+namespace weft::rxm {
+namespace {
+
+// Peers that hang up in place of an answer, because many come at once, cost time and nothing else.
+TEST_P(Seeds, NobodyIsRefusedBecauseManyCome) {
+  Script script = script_of(GetParam());
+  script.connect_timeout_ns = 30'000'000'000;
+  script.max_connections = size_t(GetParam() % 3);
+  Play run(unsigned(GetParam()), script);
+  run.world.crowd = 60;
+  play(run, 500);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Core, WhoAlwaysHangsUpIsGivenUpWhenTheTimeIsOver) {
+  Play run(1, Script{});
+  run.nodes[0]->allow_warnings = true;
+  run.world.crowd = 100;
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[0].ended, 1);
+  EXPECT_EQ(run.sent[0].err, FI_ETIMEDOUT);
+  EXPECT_GE(run.nodes[0]->now_ns(), 60'000'000u);
+  EXPECT_LE(run.nodes[0]->now_ns(), 200'000'000u);
+}
+
+// Whatever the peer is sending at the moment in which an idle connection is closed arrives.
+TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
+  Script script = script_of(GetParam());
+  script.peers = size_t(3 + GetParam() % 5);
+  script.max_connections = size_t(1 + GetParam() % 3);
+  Play run(unsigned(GetParam()), script);
+  play(run, 300);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+  if (script.peers > script.max_connections + 1) {
+    EXPECT_NE(run.world.partings, 0u);
+  }
+}
+
+// A link that gives way to another takes along what came by it, also if nobody had said yet that it
+// was there.
+TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
+  Play run(1, {.failures = true});
+  const auto pass = [&run](uint64_t ticks) {
+    for (const uint64_t end = run.world.now + ticks; run.world.next() <= end;)
+      run.world.step(), run.turn();
+  };
+  run.world.slow_news = UINT64_C(1) << 40;
+  run.nodes[0]->send(1, 10, true, 0);
+  pass(1000);
+  // The first segment of a message, and no more.
+  WireHeader h = header_of(PacketType::kSegment, 0);
+  h.op = uint8_t(PacketOp::kTagged);
+  h.message = UINT64_C(1) << 32;  // as the first operation of every endpoint
+  h.size = 1500;
+  h.segment_size = 512;
+  h.control_data = uint64_t(SegmentKind::kFirst);
+  std::vector<uint8_t> bytes(sizeof h + 512);
+  std::memcpy(bytes.data(), &h, sizeof h);
+  run.nodes[1]->say(bytes);
+  pass(1000);
+  ASSERT_EQ(run.nodes[0]->saved(), 1u);
+  run.world.silent = true;
+  run.stop(1);
+  run.start(1);
+  run.world.slow_news = 0;
+  for (auto &node : run.nodes) node->allow_warnings = false;
+  run.nodes[1]->send(0, 1500, true, 0);
+  pass(10'000);
+  EXPECT_EQ(run.sent[1].ended, 1);
+  EXPECT_EQ(run.sent[1].err, 0);
+  EXPECT_EQ(run.nodes[0]->saved(), 2u) << "what was begun, and will fail, and the other one";
+}
+
+TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
+  Script script = script_of(GetParam());
+  script.peers = 6;
+  script.max_connections = 2;
+  Play run(unsigned(GetParam()), script);
+  for (int round = 0; round < 12; ++round) {
+    Node &node = *run.nodes[0];
+    const size_t to = 1 + size_t(round) % 5;
+    run.nodes[to]->post(5000, true);
+    node.send(to, 100, true, 0);
+    run.settle();
+    EXPECT_LE(node.core().connections(), 2u);
+    EXPECT_EQ(run.sent.back().err, 0);
+    EXPECT_EQ(run.sent.back().arrived, 1);
+  }
+  expect_nothing_left(run);
+}
+
+TEST_P(Seeds, BothConnectAtOnceAndOneConnectionStays) {
+  Play run(unsigned(GetParam()), Script{});
+  for (size_t n = 0; n < 2; ++n) {
+    run.nodes[n]->post(5000, true);
+    run.nodes[n]->send(1 - n, 100, true, 0);
+  }
+  run.settle();
+  for (const Sent &s : run.sent) {
+    EXPECT_EQ(s.err, 0);
+    EXPECT_EQ(s.arrived, 1);
+  }
+  for (size_t n = 0; n < 2; ++n) {
+    EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+    EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+  }
+}
+
+TEST(Core, AnEndpointReachesItself) {
+  Play run(1, Script{});
+  run.nodes[0]->post(5000, true);
+  run.nodes[0]->send(0, 3000, true, 0);
+  run.nodes[0]->post(5000, false);
+  run.nodes[0]->send(0, 10, false, 1);
+  run.settle();
+  for (const Sent &s : run.sent) {
+    EXPECT_EQ(s.err, 0);
+    EXPECT_EQ(s.arrived, 1);
+  }
+}
+
+TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
+  Play run(1, Script{});
+  run.stop(1);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[0].ended, 1);
+  EXPECT_EQ(run.sent[0].err, FI_ECONNREFUSED);
+  EXPECT_EQ(run.nodes[0]->core().objects(), 0u) << "a peer that is gone costs nothing";
+}
+
+TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
+  Play run(1, {.failures = true});
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  run.stop(0);
+  run.start(0);  // the other end has not heard of it yet
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.sent[1].err, 0);
+  EXPECT_EQ(run.sent[1].arrived, 1);
+  EXPECT_EQ(run.nodes[1]->core().connections(), 1u);
+}
+
+// Peers that nobody inserted share a number of connections, and all are served.
+TEST_P(Seeds, StrangersTakeTurns) {
+  Script script{.peers = size_t(4 + GetParam() % 4), .max_strangers = size_t(1 + GetParam() % 3)};
+  script.connect_timeout_ns = 30'000'000'000;
+  Play run(unsigned(GetParam()), script);
+  run.nodes[0]->forget_everybody();
+  for (int round = 0; round < 5; ++round) {
+    for (size_t n = 1; n < script.peers; ++n) {
+      run.nodes[0]->post(5000, true);
+      run.nodes[n]->send(0, 100, true, 0);
+    }
+    run.settle();
+    EXPECT_LE(run.nodes[0]->core().strangers(), script.max_strangers);
+  }
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Core, StrangersWhoSayNothingMakeRoom) {
+  Play run(1, {.max_strangers = 2, .connect_timeout_ns = 30'000'000'000});
+  run.nodes[0]->forget_everybody();
+  for (uint16_t n = 0; n < 10; ++n) {
+    run.nodes[0]->knock(uint16_t(6000 + n), n);
+    run.settle();
+    EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
+  }
+  run.nodes[0]->post(5000, true);
+  run.nodes[1]->send(0, 100, true, 0);
+  run.settle();
+  expect_everything_arrived_in_order(run);
+  EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
+}
+
+// Whose an address is, says who listens there.
+TEST(Core, AFalseClaimToAnAddressChangesNothing) {
+  for (const size_t target : {0, 1}) {  // whose address is above, and below, the other's
+    for (const bool stock : {false, true}) {
+      Play run(1, {.failures = true, .stock = stock});
+      const auto talk = [&run] {
+        for (const size_t n : {0, 1}) {
+          run.nodes[1 - n]->post(5000, true);
+          run.nodes[n]->send(1 - n, 600, true, 0);
+        }
+        run.settle();
+      };
+      talk();
+      for (uint32_t process = 7; process < 12; ++process) {
+        run.nodes[target]->knock(address_of(1 - target).port(), process);
+        talk();
+      }
+      expect_everything_arrived_in_order(run);
+      for (const size_t n : {0, 1}) {
+        EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+        EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+      }
+    }
+  }
+}
+
+TEST(Core, APeerThatDiedUnheardIsReplacedWhenItComesBack) {
+  for (const size_t victim : {0, 1}) {
+    for (const bool stock : {false, true}) {
+      Play run(1, {.failures = true, .stock = stock, .connect_timeout_ns = 1'000'000'000});
+      run.nodes[1 - victim]->post(5000, true);
+      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.settle();
+      run.world.silent = true;
+      run.stop(victim);
+      run.start(victim);
+      run.world.silent = false;
+      run.nodes[1 - victim]->post(5000, true);
+      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.settle();
+      run.nodes[victim]->post(5000, true);
+      run.nodes[1 - victim]->send(victim, 10, true, 0);
+      run.settle();
+      expect_everything_arrived_in_order(run);
+      for (const size_t n : {0, 1}) {
+        EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+        EXPECT_EQ(run.nodes[n]->core().objects(), 1u);
+      }
+    }
+  }
+}
+
+TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {
+  Play run(1, Script{});
+  run.nodes[1]->post(5000, true);
+  run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  Core &core = run.nodes[0]->core();
+  const size_t before = sdk::allocations();
+  for (uint32_t i = 2; i < 2000; ++i) core.introduce(i, address_of(i));
+  EXPECT_EQ(sdk::allocations(), before);
+  for (uint32_t i = 2; i < 2000; ++i) core.forget(i);
+  EXPECT_EQ(sdk::allocations(), before);
+  EXPECT_EQ(core.objects(), 1u);
+}
+
+}  // namespace
+}  // namespace weft::rxm

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What one peer can make us keep or owe, among simulated peers, and what that costs the others.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+#include "plugin-api/sdk/test_seeds.h"
+#include "plugins/rxm/protocol/test_play.h"
+
+namespace weft::rxm {
+namespace {
+
+TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
+  for (const uint64_t limit : {UINT64_C(400), UINT64_C(1) << 20}) {
+    Play run(1, {.failures = true, .owed_limit = limit});
+    run.world.eagain = 0;
+    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+    run.settle();
+    std::deque<uint64_t> results(60);
+    for (uint64_t &result : results) run.nodes[0]->add(1, &result, Node::kCounterKey);
+    // The answers do not get out while the requests come in.
+    run.world.mute = run.nodes[1].get();
+    run.settle();
+    run.world.mute = nullptr;
+    run.settle();
+    size_t failed = 0;
+    for (const Sent &s : run.sent) {
+      EXPECT_EQ(s.ended, 1);
+      failed += s.err != 0;
+    }
+    // Beyond 50 results of 8 bytes the connection ends.
+    EXPECT_EQ(failed, limit == 400 ? 60u : 0u);
+    expect_nothing_left(run);
+  }
+}
+
+// Also what the carrier has and does not get rid of.
+TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
+  for (const uint64_t limit : {UINT64_C(32), UINT64_C(1) << 20}) {
+    Play run(1, {.failures = true, .owed_limit = limit, .inject_limit = 64});
+    run.world.eagain = 0;
+    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+    run.settle();
+    run.world.slow = run.nodes[0].get();
+    std::deque<uint64_t> results(8);
+    for (uint64_t &result : results) run.nodes[0]->add(1, &result, Node::kCounterKey);
+    run.settle();
+    size_t failed = 0;
+    for (const Sent &s : run.sent) failed += s.err != 0;
+    EXPECT_EQ(failed != 0, limit == 32);
+    run.world.slow = nullptr;
+    for (const auto &sent : run.world.put_off) sent();
+    run.settle();
+    expect_nothing_left(run);
+  }
+}
+
+// A message of many parts leaves no memory to the next one, which counts for less.
+TEST(Core, WhatAMessageWasInIsGivenBack) {
+  Play run(1, {.failures = true});
+  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[1]->post(5000, true);
+  run.settle();
+  constexpr size_t kSegments = 40;
+  const auto say = [&run](WireHeader h, size_t payload) {
+    std::vector<uint8_t> bytes(sizeof h + payload);
+    std::memcpy(bytes.data(), &h, sizeof h);
+    run.nodes[0]->say(bytes);
+  };
+  for (size_t i = 0; i < kSegments; ++i) {
+    WireHeader h = header_of(PacketType::kSegment, 0);
+    h.op = uint8_t(PacketOp::kTagged);
+    h.size = kSegments;
+    h.segment_size = 1;
+    h.segment_number = uint32_t(i);
+    h.control_data = uint64_t(i == 0               ? SegmentKind::kFirst
+                              : i == kSegments - 1 ? SegmentKind::kLast
+                                                   : SegmentKind::kMiddle);
+    say(h, 1);
+  }
+  run.settle();
+  ASSERT_EQ(run.nodes[1]->saved(), 1u);
+  ASSERT_GE(run.nodes[1]->memory_of_saved(), kSegments);
+  run.nodes[1]->discard_saved();
+  WireHeader h = header_of(PacketType::kEager, 0);
+  h.op = uint8_t(PacketOp::kTagged);
+  h.size = 1;
+  say(h, 1);
+  run.settle();
+  ASSERT_EQ(run.nodes[1]->saved(), 1u);
+  EXPECT_LT(run.nodes[1]->memory_of_saved(), kSegments / 2);
+}
+
+// Nobody waits as long as there is room for copies, whoever sends how many.
+TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
+  Play run(1, Script{});
+  run.world.eagain = 0;
+  for (int i = 0; i < 30; ++i) run.nodes[0]->send(1, 10, true, 0);
+  run.settle();
+  EXPECT_EQ(run.nodes[1]->saved(), 30u);
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+// One that takes no answers, and one that takes no segments, are nobody else's problem.
+TEST(Core, AnswersToOnePeerLeaveRoomForThoseToOthers) {
+  Play run(1, {.peers = 3, .failures = true, .max_controls = 50});
+  run.world.eagain = 0;
+  for (const size_t n : {0, 2}) {
+    run.nodes[n]->send(1, 10, true, 0);
+    run.nodes[1]->post(5000, true);
+  }
+  run.settle();
+  std::deque<uint64_t> results(80);
+  for (size_t i = 0; i < results.size(); ++i)
+    run.nodes[i % 2 * 2]->add(1, &results[i], Node::kCounterKey);
+  run.world.mute = run.nodes[1].get();
+  run.settle();
+  run.world.mute = nullptr;
+  run.settle();
+  for (const Sent &s : run.sent) EXPECT_EQ(s.err, 0);
+  EXPECT_EQ(run.nodes[1]->counter, 80u);
+  expect_nothing_left(run);
+}
+
+TEST(Core, SegmentsToOnePeerLeaveRoomForThoseToOthers) {
+  Play run(1, {.peers = 3, .max_segments = 4});
+  run.world.eagain = 0;
+  run.world.slow = run.nodes[1].get();
+  run.nodes[0]->send(1, 2048, true, 0);
+  run.nodes[0]->send(1, 2048, true, 0);
+  run.nodes[0]->send(2, 2048, true, 0);
+  for (const size_t n : {1, 1, 2}) run.nodes[n]->post(5000, true);
+  run.settle();
+  EXPECT_EQ(run.sent[2].ended, 1);
+  EXPECT_EQ(run.sent[2].arrived, 1);
+  EXPECT_EQ(run.sent[1].ended, 0);
+  run.world.slow = nullptr;
+  for (const auto &sent : run.world.put_off) sent();
+  run.settle();
+  expect_everything_arrived_in_order(run);
+}
+
+// What may be kept beyond the limit for copies: of each peer one packet, with which it is told to
+// wait.
+uint64_t most_kept(const Play &run) {
+  return run.settings().unexpected_limit +
+         run.nodes.size() * (sizeof(RxMessage) + run.settings().eager_limit);
+}
+
+// Whoever is received from goes on, whatever others send, and how many they are; nothing grows
+// beyond its bound; in the end everything has arrived, in order.
+void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
+  const size_t honest = 1 + seed % 3, hasty = 1 + seed / 3 % 15;
+  const bool strangers = seed % 2 != 0;
+  Script script = script_of(int(seed % 1000));
+  script.peers = 1 + honest + hasty;
+  scenario.add("%zu honest peers, %zu hasty ones%s%s%s", honest, hasty,
+               strangers ? ", not in the address vector" : "", script.write ? ", write" : "",
+               script.credits ? ", credits" : "");
+  Play run(unsigned(seed), script);
+  Node &target = *run.nodes[0];
+  if (strangers)
+    for (size_t n = 1 + honest; n < script.peers; ++n) target.forget(n);
+  static constexpr size_t kSizes[] = {0, 1, 100, 448, 512, 513, 2048, 2049, 5000};
+  const auto length = [&] { return kSizes[run.world.some(std::size(kSizes))]; };
+  std::vector<size_t> wanted;
+  for (int i = 0; i < 1000; ++i) {
+    const size_t n = 1 + run.world.some(script.peers - 1);
+    const size_t id = run.sent.size();
+    if (n > honest) {
+      run.nodes[n]->send(0, length(), true, 0);
+    } else if (run.world.chance(20)) {
+      if (run.nodes[n]->core().in_flight() == run.settings().tx_size) continue;
+      const bool late = run.world.chance(50);
+      if (!late) target.post(5000, true, id);
+      run.nodes[n]->send(0, length(), true, 0);
+      for (uint64_t k = late ? run.world.some(200) : 0; k-- > 0 && run.world.step();) run.turn();
+      if (late) target.post(5000, true, id);
+      wanted.push_back(id);
+    }
+    for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
+    run.turn();
+    ASSERT_LE(target.core().unexpected_bytes(), most_kept(run));
+    ASSERT_TRUE(script.credits || target.buffers_left() != 0) << "nobody is read";
+  }
+  run.settle();
+  for (const size_t id : wanted) {
+    EXPECT_EQ(run.sent[id].arrived, 1) << id << " of " << run.sent[id].from << " has starved";
+    EXPECT_EQ(run.sent[id].ended, 1);
+  }
+  EXPECT_LE(target.core().unexpected_bytes(), most_kept(run));
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+TEST(Crowd, HastyPeersHoldUpNobody) {
+  sdk::run_seeds("Crowd.HastyPeersHoldUpNobody", {.usual = 100, .sanitized = 20},
+                 crowd_with_hasty_peers);
+}
+
+// Where the carrier cannot hold anybody the limits are the same, and all wait.
+TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
+  Script script = script_of(GetParam());
+  script.credits = false;
+  Play run(unsigned(GetParam()), script);
+  run.world.holds = false;
+  for (int i = 0; i < 600; ++i) {
+    run.nodes[1 + run.world.some(script.peers - 1)]->send(0, run.world.some(512), true, 0);
+    for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
+    run.turn();
+    ASSERT_LE(run.nodes[0]->core().unexpected_bytes(), run.settings().unexpected_limit);
+  }
+  receive_all(run);
+  expect_everything_arrived_in_order(run);
+}
+
+// Who comes again and again is who it was, whether its end is heard of, and whoever connects.
+TEST(Core, WhoComesAgainHasNoMoreToSend) {
+  for (const bool silent : {false, true}) {
+    for (const bool calls : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (silent ? "silent " : "") << (calls ? "called" : ""));
+      Play run(1, {.failures = true, .connect_timeout_ns = 1'000'000'000});
+      Node &target = *run.nodes[0];
+      for (int round = 0; round < 30; ++round) {
+        if (calls) target.send(1, 10, true, 0);
+        for (int i = 0; i < 40; ++i) {
+          if (!calls || i > 0) run.nodes[1]->send(0, 500, true, 0);
+          for (int k = 0; k < 3 && run.world.step(); ++k) run.turn();
+        }
+        run.settle();
+        ASSERT_LE(target.core().unexpected_bytes(), most_kept(run)) << round;
+        run.world.silent = silent;
+        run.stop(1);
+        run.world.silent = false;
+        run.settle();
+        run.start(1);
+      }
+    }
+  }
+}
+
+// Those who are not in the address vector leave the others their part, also with what they
+// announced before they died.
+TEST(Core, WhatTheDeadAnnouncedCounts) {
+  Play run(1, {.failures = true});
+  Node &target = *run.nodes[0];
+  target.forget(1);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 20; ++i) run.nodes[1]->send(0, 5000, true, 0);
+    run.settle();
+    run.stop(1);
+    run.settle();
+    run.start(1);
+  }
+  EXPECT_NE(target.saved(), 0u);
+  EXPECT_LE(target.core().unexpected_bytes(),
+            run.settings().unexpected_limit / 2 + sizeof(RxMessage) + 512);
+}
+
+TEST(Core, WhatNobodyWantsIsBounded) {
+  Play run(1, Script{});
+  for (int i = 0; i < 60; ++i) {
+    run.nodes[0]->send(1, 500, true, 0);
+    run.settle();
+    EXPECT_LE(run.nodes[1]->core().unexpected_bytes(), 20000u);
+  }
+  EXPECT_LT(run.sent.back().arrived, 1);
+  receive_all(run);
+  for (const Sent &s : run.sent) EXPECT_EQ(s.arrived, 1);
+}
+
+}  // namespace
+}  // namespace weft::rxm

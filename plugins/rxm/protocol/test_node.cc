@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/rxm/protocol/test_node.h"
+
+#include <gtest/gtest.h>
+
+#include "plugins/rxm/protocol/test_atomic.h"
+
+namespace weft::rxm {
+
+Node::Node(World &world, size_t number, uint32_t process, const Settings &base,
+           std::vector<Sent> &sent, bool stock)
+    : world_(world), number_(number), stock_(stock), sent_(sent), receiver_(*this, {.size = 4096}) {
+  fi_cq_attr attr{};
+  attr.format = FI_CQ_FORMAT_TAGGED;
+  attr.size = 64;
+  cq_ = *sdk::Cq::open(domain_.context, &attr, nullptr);
+  receiver_.cq = cq_;
+  Settings settings = base;
+  settings.process = process;
+  if (stock) settings.max_connections = 0;
+  core_ = std::make_unique<Core>(*this, *this, settings);
+  core_->set_own_address(address_of(number));
+  buffers_.resize(12);
+  for (Buffer &b : buffers_) free_.push_back(&b);
+  world.listening[address_of(number).port()] = this;
+}
+
+Node::~Node() {
+  world_.listening.erase(address_of(number_).port());
+  core_->abandon();
+  receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+    receiver_.forget(m);
+    core_->discard(static_cast<RxMessage &>(m));
+  });
+  for (auto &link : world_.links) {
+    if (link->node != this) continue;
+    link->node = nullptr;
+    link->owner = nullptr;
+    link->pending.clear();
+    if (std::exchange(link->open, false) && !world_.silent) tell_closed(*link, true);
+  }
+  EXPECT_EQ(core_->unexpected_bytes(), 0u);
+  core_.reset();
+  EXPECT_TRUE(regions_.empty()) << "registrations left over";
+  fi_close(cq_->base());
+}
+
+void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
+  TxOp *op = core_->take();
+  if (op == nullptr) return;
+  const uint64_t id = sent_.size();
+  Sent record{.from = number_, .to = to, .tagged = tagged, .length = length, .bytes = {}};
+  record.bytes.resize(length);
+  for (size_t i = 0; i < length; ++i) record.bytes[i] = pattern(id, i);
+  sent_.push_back(std::move(record));
+  op->context = reinterpret_cast<void *>(id + 1);
+  op->length = length;
+  op->tag = id;
+  op->data = id;  // untagged messages are known by it
+  op->inject = kind == 1 && length <= 64;
+  op->fence = kind == 2;
+  uint8_t *bytes = sent_[id].bytes.data();
+  const size_t half = kind == 3 ? length / 2 : length;
+  op->iov[0] = {bytes, half};
+  op->iov[1] = {bytes + half, length - half};
+  op->count = kind == 3 ? 2 : 1;
+  core_->prepare_message(*op, tagged, true, kind == 4);
+  go(*op, to, id);
+}
+
+void Node::add(size_t to, uint64_t *result, uint64_t key) {
+  TxOp *op = core_->take();
+  if (op == nullptr) return;
+  const uint64_t id = sent_.size();
+  sent_.push_back({.from = number_, .to = to, .message = false, .bytes = {}});
+  op->context = reinterpret_cast<void *>(id + 1);
+  prepare_fetch_add(*core_, *op, result, key);
+  go(*op, to, id);
+}
+
+void Node::add_wide(size_t to, uint64_t key) {
+  TxOp *op = core_->take();
+  if (op == nullptr) return;
+  const uint64_t id = sent_.size();
+  sent_.push_back({.from = number_, .to = to, .message = false, .bytes = {}});
+  op->context = reinterpret_cast<void *>(id + 1);
+  uint8_t one[16] = {1};
+  const fi_ioc operand{one, 1};
+  const fi_rma_ioc target{0, 1, key};
+  core_->prepare_atomic(*op,
+                        {.kind = sdk::AtomicKind::kWrite,
+                         .datatype = FI_UINT128,
+                         .op = FI_SUM,
+                         .operands = &operand,
+                         .operand_count = 1,
+                         .rma = &target,
+                         .rma_count = 1,
+                         .elements = 1},
+                        16);
+  go(*op, to, id);
+}
+
+void Node::post(size_t length, bool tagged, std::optional<uint64_t> tag) {
+  memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
+  const iovec iov{memory_.back()->data(), length};
+  const size_t context = memory_.size();
+  ASSERT_EQ(receiver_.post({.tagged = tagged,
+                            .iov = &iov,
+                            .count = 1,
+                            .tag = tag.value_or(0),
+                            .ignore = tag ? 0 : ~UINT64_C(0),
+                            .context = reinterpret_cast<void *>(context)}),
+            0);
+}
+
+void Node::say(const std::vector<uint8_t> &bytes) {
+  for (const auto &link : world_.links) {
+    if (link->node != this || link->owner == nullptr || !link->open) continue;
+    Link *to = link->other;
+    deliver_to(*to, [to, bytes] { return to->owner == nullptr || to->node->take(*to, bytes); });
+    return;
+  }
+  FAIL() << "nobody is there";
+}
+
+void Node::discard_saved() {
+  receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+    receiver_.forget(m);
+    discard(m);
+  });
+}
+
+size_t Node::memory_of_saved() {
+  size_t n = 0;
+  receiver_.visit_unexpected(sdk::Matcher::kAnySource, [&n](sdk::Unexpected &m) {
+    n += static_cast<RxMessage &>(m).parts.capacity();
+  });
+  return n;
+}
+
+void Node::expect_named() {
+  receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+    EXPECT_EQ(m.message.source, core_->source_of(*static_cast<RxMessage &>(m).from));
+  });
+}
+
+void Node::knock(uint16_t port, uint32_t process) {
+  world_.links.push_back(std::make_unique<Link>());
+  Link &link = *world_.links.back();
+  const ConnectBytes bytes = encode(
+      ConnectData{.port = port, .eager_limit = core_->settings().eager_limit, .process = process});
+  Request request{this, &link, false};
+  core_->on_request(request, address_of(number_), address_of(number_), bytes);
+  EXPECT_TRUE(request.answered);
+}
+
+void Node::reap() {
+  fi_cq_tagged_entry e{};
+  for (;;) {
+    const ssize_t n = cq_->read(&e, 1);
+    if (n == 1) {
+      note(e.data, size_t(e.op_context), e.len);
+    } else if (n == -FI_EAVAIL) {
+      fi_cq_err_entry err{};
+      ASSERT_EQ(cq_->readerr(&err, 0), 1);
+      if (err.err == FI_ETRUNC) {
+        EXPECT_EQ(err.len + err.olen, sent_[err.data].length);
+        note(err.data, size_t(err.op_context), err.len);
+      } else {
+        ++broken;
+      }
+    } else {
+      return;
+    }
+  }
+}
+
+void Node::on_done(TxOp &op, int err) {
+  Sent &record = sent_[reinterpret_cast<uint64_t>(op.context) - 1];
+  EXPECT_EQ(++record.ended, 1);
+  record.err = err;
+}
+
+uint32_t Node::index_of(const sdk::SockAddr &address) {
+  const size_t n = address.port() - 5000u;
+  return knows(n) ? uint32_t(n) : kNoIndex;
+}
+
+void Node::go(TxOp &op, size_t to, uint64_t id) {
+  introduce(to);
+  const sdk::SockAddr address = address_of(to);
+  const int rc = core_->start(op, uint32_t(to), &address);
+  if (rc == 0) return;
+  sent_[id].ended = 1;
+  sent_[id].err = -rc;
+  core_->give(op);
+}
+
+void Node::note(uint64_t id, size_t receive, size_t length) {
+  Sent &s = sent_.at(id);
+  EXPECT_EQ(s.to, number_);
+  EXPECT_EQ(++s.arrived, 1);
+  received.emplace_back(receive, id);
+  const std::vector<uint8_t> &bytes = *memory_[receive - 1];
+  for (size_t i = 0; i < length; ++i) ASSERT_EQ(bytes[i], pattern(id, i)) << id << " at " << i;
+}
+
+}  // namespace weft::rxm

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One simulated peer of core_test: an endpoint's protocol, the application above it and the carrier
+// beneath it.
+#ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_NODE_H
+#define WEFT_PLUGINS_RXM_PROTOCOL_TEST_NODE_H
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "plugin-api/sdk/test_instance.h"
+#include "plugins/rxm/protocol/test_world.h"
+
+namespace weft::rxm {
+
+// One incarnation of a peer.
+class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
+ public:
+  Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent,
+       bool stock);
+  ~Node();
+
+  // ---- the application ----
+  void send(size_t to, size_t length, bool tagged, unsigned kind);
+  void add(size_t to, uint64_t *result, uint64_t key);
+  // An atomic that stock peers do not know: nothing of it arrives there.
+  void add_wide(size_t to, uint64_t key);
+  void post(size_t length, bool tagged, std::optional<uint64_t> tag = {});
+  // The address vector.
+  void forget_everybody() { all_known_ = false; }
+  bool knows(size_t n) const { return all_known_ && !unknown_.contains(n); }
+  void forget(size_t n) {
+    if (unknown_.insert(n).second) core_->forget(uint32_t(n));
+  }
+  void introduce(size_t n) {
+    if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), address_of(n));
+  }
+  size_t saved() const { return receiver_.unexpected(); }
+  // Anything, to whoever is at the other end.
+  void say(const std::vector<uint8_t> &bytes);
+  void discard_saved();
+  size_t memory_of_saved();  // places for parts of messages
+  // A message is saved under the name of who is there to have it, and of nobody else later on.
+  void expect_named();
+  // A request of somebody who says that it is `port`, and nothing else.
+  void knock(uint16_t port, uint32_t process);
+  // Completions: which message came in which receive.
+  void reap();
+
+  Core &core() { return *core_; }
+  size_t broken = 0;                                  // receives that failed half-way
+  std::vector<std::pair<size_t, uint64_t>> received;  // receive, message
+  uint64_t counter = 0;                               // what atomics change
+  alignas(16) uint8_t wide[16] = {};                  // the same
+  static constexpr uint64_t kCounterKey = 7, kWideKey = 8;
+
+  // ---- Carrier ----
+  Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+                int &err) override;
+  Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
+               int &err) override;
+  void reject(Request &request, std::span<const uint8_t> data) override;
+  void close(Link &link, bool idle) override;
+  ssize_t send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) override;
+  ssize_t read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t n,
+               uint64_t, Token *token) override;
+  ssize_t write(Link &link, const iovec *iov, size_t count, const RmaVector *to_vector, size_t n,
+                uint64_t, uint64_t, Token *token) override;
+  void release(Buffer &buffer) override;
+  bool buffers_low() const override { return core_->settings().credits || free_.size() < 6; }
+  size_t buffers_left() const override { return core_->settings().credits ? kOwn : free_.size(); }
+  bool hold(Link &link, bool held) override;
+  Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
+                       int &err) override;
+  void conceal(Registration &registration) override {
+    EXPECT_EQ(regions_.erase(reinterpret_cast<uint64_t>(&registration)), 1u);
+  }
+  ssize_t resolve(const RmaVector &vector, uint64_t, iovec *iov, size_t) override;
+  uint64_t now_ns() override { return world_.now * 1000; }
+  void set_deadline(uint64_t at) override;
+
+  // ---- Core::Upper ----
+  void on_done(TxOp &op, int err) override;
+  sdk::Receiver &receiver() override { return receiver_; }
+  uint32_t index_of(const sdk::SockAddr &address) override;
+  void warn(const char *text) override {
+    if (!allow_warnings) ADD_FAILURE() << text;
+  }
+  void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
+  bool allow_warnings = false;
+
+  // ---- sdk::ReceiverSink ----
+  void deliver(sdk::Unexpected &m, sdk::Receive &r) override {
+    core_->deliver(static_cast<RxMessage &>(m), r);
+  }
+  void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
+
+ private:
+  // Stock peers never finish a rendezvous of no bytes, and an atomic that they do not know ends
+  // them.
+  static void expect_understood(const std::vector<uint8_t> &bytes);
+  // They use the id of a message in segments again after the last one.
+  static void reuse_ids(Link &link, std::vector<uint8_t> &bytes);
+
+  struct Region {
+    iovec iov;
+    uint64_t access;
+    const Link *link;  // whose peer alone may reach it
+  };
+
+  void go(TxOp &op, size_t to, uint64_t id);
+  void note(uint64_t id, size_t receive, size_t length);
+  // What the peer is told while connecting. A stock peer's has no mark at `at`, where it counts its
+  // receives.
+  std::vector<uint8_t> said(std::span<const uint8_t> data, size_t at) const;
+  Link *make(Connection &owner);
+  void arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes);
+  ssize_t admit(Link &link);
+  static void give_back(Link &link, Token &token);
+  // In the order in which it was sent.
+  void deliver_to(Link &to, std::function<bool()> what);
+  static void pump(Link &link);
+  void tell_closed(Link &link, bool reset);
+  bool take(Link &link, const std::vector<uint8_t> &bytes);
+  bool peek(const Link &by, const RmaVector &v, uint64_t access, std::vector<uint8_t> &out);
+  bool poke(const Link &by, const RmaVector &v, const std::vector<uint8_t> &bytes);
+
+  World &world_;
+  const size_t number_;
+  const bool stock_;
+  std::vector<Sent> &sent_;
+  sdk::TestDomain domain_;
+  sdk::Cq *cq_ = nullptr;
+  sdk::Receiver receiver_;
+  std::unique_ptr<Core> core_;
+  std::vector<Buffer> buffers_;
+  std::vector<Buffer *> free_;
+  std::map<uint64_t, Region> regions_;
+  uint64_t last_key_ = 100, deadline_ = 0;
+  bool all_known_ = true;
+  std::set<size_t> unknown_;
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
+
+ public:
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace weft::rxm
+
+#endif

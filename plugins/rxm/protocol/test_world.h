@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The simulated network of core_test: links with a time of their own, over which packets take as
+// long as a seed says.
+#ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
+#define WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
+
+#include <arpa/inet.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "plugin-api/sdk/test_time.h"
+#include "plugins/rxm/protocol/core.h"
+
+namespace weft::rxm {
+
+class Node;
+
+struct Link {
+  Node *node = nullptr;
+  Connection *owner = nullptr;
+  Link *other = nullptr;
+  bool open = true;
+  bool busy = false;
+  bool held = false;                        // takes no packets
+  size_t in_use = 0;                        // of its own buffers, where none are shared
+  uint64_t last_arrival = 0;                // of what was sent by the other end
+  std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
+  std::multiset<Token *> pending;
+  std::map<uint64_t, uint64_t> segmented;  // ids of unfinished messages, as a stock peer says them
+};
+
+struct Request {
+  Node *target = nullptr;
+  Link *from = nullptr;
+  bool answered = false;
+};
+
+struct Buffer {
+  std::vector<uint8_t> bytes;
+  Link *link = nullptr;  // of its own pool
+};
+
+struct World : sdk::TestTime {
+  explicit World(unsigned seed) : TestTime(1), random(seed) {}
+  uint64_t some(uint64_t limit) { return random() % limit; }
+  bool chance(unsigned percent) { return random() % 100 < percent; }
+
+  std::mt19937_64 random;
+  std::vector<std::unique_ptr<Link>> links;
+  std::map<uint16_t, Node *> listening;
+  unsigned eagain = 10;        // percent of calls
+  unsigned faults = 0;         // percent of calls that need resources
+  unsigned crowd = 0;          // percent of requests that get the end of the connection as answer
+  const Node *mute = nullptr;  // its calls are put off
+  const Node *slow = nullptr;  // what is sent to it stays at the carrier
+  bool silent = false;         // nobody hears of a death
+  bool holds = true;           // a carrier can hold links
+  uint64_t slow_news = 0;      // how much later than its packets a connection may be told of
+  std::vector<std::function<void()>> put_off;
+  unsigned segments = 0, partings = 0, acknowledged = 0;
+};
+
+struct Sent {
+  size_t from = 0, to = 0;
+  bool message = true, tagged = false;
+  bool gone = false;  // the sender died before it ended
+  size_t length = 0;
+  int ended = 0, err = 0;
+  int arrived = 0;
+  std::vector<uint8_t> bytes;
+};
+
+inline uint8_t pattern(uint64_t id, size_t i) {
+  return uint8_t(id * 131 + i * 7 + (i >> 8));
+}
+
+inline sdk::SockAddr address_of(size_t n) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(uint16_t(5000 + n));
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return sdk::SockAddr(in);
+}
+
+}  // namespace weft::rxm
+
+#endif
