@@ -119,6 +119,13 @@ struct World {
   static bool sent(Link &link);
 };
 
+// The attacker's or a dead peer's end of a link is closed.
+inline void end_link(Link &link, bool reset) {
+  link.open = false;
+  if (reset) link.other->inbox.clear();  // overtakes what was said
+  link.other->inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
+}
+
 }  // namespace weft::rxm
 
 #endif
