@@ -48,6 +48,97 @@ bool same_ip(const SockAddr &a, const SockAddr &b) {
   return a.same_prefix(b, a.family() == AF_INET ? 32 : 128);
 }
 
+// The addresses that the call and its hints name.
+struct Asked {
+  std::vector<SockAddr> sources, dests;
+};
+Result<Asked> asked_addresses(const GetinfoQuery &query, uint32_t format) {
+  Asked asked;
+  const fi_info *hints = query.hints;
+  if (query.node != nullptr || query.service != nullptr) {
+    const bool source = query.flags & FI_SOURCE;
+    WEFT_TRY(auto found, resolve(query.node, query.service,
+                                 {.family = family_of(format),
+                                  .numeric = (query.flags & FI_NUMERICHOST) != 0,
+                                  .local = source}));
+    (source ? asked.sources : asked.dests) = std::move(found);
+  }
+  if (hints != nullptr && hints->src_addr != nullptr && asked.sources.empty()) {
+    WEFT_TRY(const SockAddr address, read_address(format, hints->src_addr, hints->src_addrlen));
+    asked.sources.push_back(address);
+  }
+  if (hints != nullptr && hints->dest_addr != nullptr && asked.dests.empty()) {
+    WEFT_TRY(const SockAddr address, read_address(format, hints->dest_addr, hints->dest_addrlen));
+    asked.dests.push_back(address);
+  }
+  return asked;
+}
+
+// Collects the paths over the interfaces that may be used, or the reason why there is none.
+class PathFinder {
+ public:
+  PathFinder(const InterfaceRanking &ranking, const IpPathSettings &settings, int family)
+      : ranking_(ranking), settings_(settings), family_(family) {}
+
+  void add(const SockAddr &source, const SockAddr &dest) {
+    if (family_ != AF_UNSPEC && source.family() != family_) return;
+    if (source.is_any()) {
+      if (source.port() == 0 && dest.size() == 0) return;  // every interface has its own entry
+      paths_.push_back({settings_.provider, settings_.fabric, source, dest, smallest_mtu()});
+      return;
+    }
+    if (const Interface *interface = interface_with(source)) {
+      paths_.push_back({interface->name, network_name(*interface), source, dest, interface->mtu});
+      return;
+    }
+    why_not_ = "no interface that may be used has the address " + source.ip();
+    for (const RankedInterface &i : ranking_.left_out)
+      if (same_ip(i.interface.address, source)) why_not_ = i.text();
+  }
+  void add_to(const SockAddr &dest, const std::vector<SockAddr> &sources) {
+    if (!sources.empty()) {
+      for (const SockAddr &source : sources)
+        if (source.family() == dest.family()) add(source, dest);
+    } else if (auto source = route_source(dest)) {
+      add(*source, dest);
+    } else {
+      why_not_ = "there is no route to " + dest.ip();
+    }
+  }
+  Result<std::vector<IpPath>> take() {
+    if (!paths_.empty()) return std::move(paths_);
+    return fail(
+        FI_ENODATA, "%s",
+        why_not_.empty() ? "no interface has an address of the wanted family" : why_not_.c_str());
+  }
+
+ private:
+  // Of all interfaces: a packet must fit whichever it leaves by.
+  unsigned smallest_mtu() const {
+    unsigned mtu = 0;
+    for (const RankedInterface &i : ranking_.used)
+      if (i.interface.mtu != 0 && (mtu == 0 || i.interface.mtu < mtu)) mtu = i.interface.mtu;
+    return mtu;
+  }
+  // Null: none has the address. 127.0.0.2 is no interface's address, yet every host has it.
+  const Interface *interface_with(const SockAddr &source) const {
+    for (const RankedInterface &i : ranking_.used)
+      if (same_ip(i.interface.address, source)) return &i.interface;
+    for (const RankedInterface &i : ranking_.used) {
+      const SockAddr &own = i.interface.address;
+      if (own.is_loopback() && source.is_loopback() && own.family() == source.family())
+        return &i.interface;
+    }
+    return nullptr;
+  }
+
+  const InterfaceRanking &ranking_;
+  const IpPathSettings &settings_;
+  const int family_;
+  std::vector<IpPath> paths_;
+  std::string why_not_;
+};
+
 }  // namespace
 
 Result<InterfaceRanking> usable_interfaces(const std::vector<std::string> &patterns) {
@@ -57,89 +148,26 @@ Result<InterfaceRanking> usable_interfaces(const std::vector<std::string> &patte
 }
 
 Result<std::vector<IpPath>> ip_paths(const GetinfoQuery &query, const IpPathSettings &settings) {
-  const fi_info *hints = query.hints;
-  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
+  const uint32_t format =
+      query.hints != nullptr ? query.hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
   if (format != FI_FORMAT_UNSPEC && !is_socket_format(format))
     return fail(FI_ENODATA,
                 "hints.addr_format %u: %s has FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and "
                 "FI_ADDR_STR",
                 format, settings.provider);
-  const int family = family_of(format);
   WEFT_TRY(const InterfaceRanking ranking, usable_interfaces(settings.interfaces));
   if (ranking.used.empty()) return fail(FI_ENODATA, "%s", ranking.nothing.c_str());
+  WEFT_TRY(const Asked asked, asked_addresses(query, format));
 
-  std::vector<SockAddr> sources, dests;
-  if (query.node != nullptr || query.service != nullptr) {
-    const bool source = query.flags & FI_SOURCE;
-    WEFT_TRY(auto found, resolve(query.node, query.service,
-                                 {.family = family,
-                                  .numeric = (query.flags & FI_NUMERICHOST) != 0,
-                                  .local = source}));
-    (source ? sources : dests) = std::move(found);
-  }
-  if (hints != nullptr && hints->src_addr != nullptr && sources.empty()) {
-    WEFT_TRY(const SockAddr address, read_address(format, hints->src_addr, hints->src_addrlen));
-    sources.push_back(address);
-  }
-  if (hints != nullptr && hints->dest_addr != nullptr && dests.empty()) {
-    WEFT_TRY(const SockAddr address, read_address(format, hints->dest_addr, hints->dest_addrlen));
-    dests.push_back(address);
-  }
-
-  std::vector<IpPath> paths;
-  std::string why_not;
-  const auto add = [&](const SockAddr &source, const SockAddr &dest) {
-    if (family != AF_UNSPEC && source.family() != family) return;
-    if (source.is_any()) {
-      if (source.port() == 0 && dest.size() == 0) return;  // every interface has its own entry
-      // Whichever it leaves by, it must fit.
-      unsigned mtu = 0;
-      for (const RankedInterface &i : ranking.used)
-        if (i.interface.mtu != 0 && (mtu == 0 || i.interface.mtu < mtu)) mtu = i.interface.mtu;
-      paths.push_back({settings.provider, settings.fabric, source, dest, mtu});
-      return;
-    }
-    // 127.0.0.2 is no interface's address, yet every host has it.
-    const auto has_it = [&](const RankedInterface &i, bool loopback) {
-      const SockAddr &own = i.interface.address;
-      return loopback ? own.is_loopback() && source.is_loopback() && own.family() == source.family()
-                      : same_ip(own, source);
-    };
-    for (bool loopback : {false, true}) {
-      for (const RankedInterface &i : ranking.used) {
-        if (!has_it(i, loopback)) continue;
-        paths.push_back(
-            {i.interface.name, network_name(i.interface), source, dest, i.interface.mtu});
-        return;
-      }
-    }
-    why_not = "no interface that may be used has the address " + source.ip();
-    for (const RankedInterface &i : ranking.left_out)
-      if (same_ip(i.interface.address, source)) why_not = i.text();
-  };
-  if (!dests.empty()) {
-    for (const SockAddr &dest : dests) {
-      if (!sources.empty()) {
-        for (const SockAddr &source : sources)
-          if (source.family() == dest.family()) add(source, dest);
-        continue;
-      }
-      if (auto source = route_source(dest)) {
-        add(*source, dest);
-      } else {
-        why_not = "there is no route to " + dest.ip();
-      }
-    }
-  } else if (!sources.empty()) {
-    for (const SockAddr &source : sources) add(source, {});
+  PathFinder finder(ranking, settings, family_of(format));
+  if (!asked.dests.empty()) {
+    for (const SockAddr &dest : asked.dests) finder.add_to(dest, asked.sources);
+  } else if (!asked.sources.empty()) {
+    for (const SockAddr &source : asked.sources) finder.add(source, {});
   } else {
-    for (const RankedInterface &i : ranking.used) add(i.interface.address, {});
+    for (const RankedInterface &i : ranking.used) finder.add(i.interface.address, {});
   }
-  if (paths.empty())
-    return fail(
-        FI_ENODATA, "%s",
-        why_not.empty() ? "no interface has an address of the wanted family" : why_not.c_str());
-  return paths;
+  return finder.take();
 }
 
 Result<void> set_path(fi_info &info, const IpPath &path, const fi_info *hints) {
