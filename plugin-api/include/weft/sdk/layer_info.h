@@ -15,7 +15,7 @@
 
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/info_list.h>
-#include <weft/sdk/unit.h>
+#include <weft/sdk/provider.h>
 
 namespace weft::sdk {
 

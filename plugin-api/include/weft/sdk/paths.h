@@ -11,7 +11,7 @@
 #define WEFT_SDK_PATHS_H
 
 #include <weft/sdk/interfaces.h>
-#include <weft/sdk/unit.h>
+#include <weft/sdk/provider.h>
 
 #include <string>
 #include <vector>

@@ -45,38 +45,19 @@
 
 #include <weft/plugin.h>
 #include <weft/result.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/info_list.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/boundary.h>
+#include <weft/sdk/hook.h>
 #include <weft/sdk/params.h>
+#include <weft/sdk/provider.h>
+#include <weft/sdk/unit_info.h>
 
 #include <array>
-#include <atomic>
-#include <concepts>
-#include <cstdarg>
-#include <cstdio>
-#include <exception>
-#include <memory>
 #include <span>
 #include <string_view>
 
 namespace weft::sdk {
 
-// What a unit says of itself; see weft_unit for the meaning of each.
-struct UnitInfo {
-  const char *name = nullptr;
-  const char *ofi_name = nullptr;
-  const char *summary = nullptr;
-  uint32_t version = 0;
-  uint32_t needs_ep = 0;  // layers
-  uint32_t offers_ep = 0;
-  int32_t rank = 500;
-  uint32_t maturity = WEFT_MATURITY_EXPERIMENTAL;
-  uint32_t security = 0;
-  std::span<const char *const> devices = {};
-  std::span<const weft_param> params = {};
-};
-
+// What a plugin says of itself; see weft_plugin_desc.
 struct PluginInfo {
   const char *name = nullptr;
   const char *vendor = nullptr;
@@ -91,400 +72,7 @@ struct PluginInfo {
   void (*fini)(void *state) = nullptr;
 };
 
-// The arguments of fi_getinfo. Everything but api_version and flags may be null.
-struct GetinfoQuery {
-  uint32_t api_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
-  const char *node = nullptr;
-  const char *service = nullptr;
-  uint64_t flags = 0;
-  const struct fi_info *hints = nullptr;
-};
-
-// The provider beneath a layer.
-class Inner {
- public:
-  Inner(const weft_core_services *core, const weft_provider *provider)
-      : core_(core), provider_(provider) {}
-
-  // Filtered by the hints, as fi_getinfo does it. Never an empty list: that is FI_ENODATA.
-  Result<InfoList> getinfo(const GetinfoQuery &query) const;
-  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context) const;
-
- private:
-  const weft_core_services *core_;
-  const weft_provider *provider_;
-};
-
-// Where explain() puts its lines.
-class LineSink {
- public:
-  LineSink(void (*line)(void *arg, const char *text), void *arg) : line_(line), arg_(arg) {}
-  __attribute__((format(printf, 2, 3))) void operator()(const char *format, ...) const;
-
- private:
-  void (*line_)(void *arg, const char *text);
-  void *arg_;
-};
-
-// ---- what a class must have ----
-
-// `P(args...)` or `P::create(args...)`.
-template <class P, class... Args>
-concept Creatable = std::constructible_from<P, Args...> || requires(Args... args) {
-  { P::create(args...) } -> std::same_as<Result<std::unique_ptr<P>>>;
-};
-
-template <class U>
-concept HasInfo = requires {
-  { U::info } -> std::same_as<const UnitInfo &>;
-};
-template <class P>
-concept HasGetinfo = requires(P &p, const GetinfoQuery &query) {
-  { p.getinfo(query) } -> std::same_as<Result<InfoList>>;
-};
-template <class P>
-concept HasFabric = requires(P &p, const fi_fabric_attr &attr, void *context) {
-  { p.fabric(attr, context) } -> std::same_as<Result<fid_fabric *>>;
-};
-
-template <class P>
-concept Layer =
-    HasInfo<P> && HasGetinfo<P> && HasFabric<P> && Creatable<P, const weft_instance *, Inner>;
-template <class P>
-concept Provider =
-    HasInfo<P> && HasGetinfo<P> && HasFabric<P> && !Layer<P> && Creatable<P, const weft_instance *>;
-
-// ---- hooks ----
-
 namespace unit_detail {
-
-// The place in weft_fid_header.links that the core gave to a hook class.
-template <class H>
-inline std::atomic<uint32_t> hook_slot{0};
-
-template <class H>
-const weft_hook_link &link_of(const struct fid *fid) {
-  weft_hook_link **links = __atomic_load_n(&header_of(fid)->links_core, __ATOMIC_ACQUIRE);
-  return *links[hook_slot<H>.load(std::memory_order_relaxed)];
-}
-
-inline const struct fid *base_of(const struct fid *fid) {
-  return fid;
-}
-template <class Fid>
-const struct fid *base_of(const Fid *fid) {
-  return &fid->fid;
-}
-
-}  // namespace unit_detail
-
-namespace ops_detail {
-
-template <class H, class R, class First, class... Args>
-struct HookOp<H, R (*)(First, Args...)> {
-  using Member = R (H::*)(const weft_hook_link &, First, Args...);
-
-  template <class Call>
-  static R call(First fid, Args... args) noexcept {
-    const weft_hook_link &link = unit_detail::link_of<H>(unit_detail::base_of(fid));
-    return guarded<R>(
-        [&]() -> R { return Call{}(*static_cast<H *>(link.hook_state), link, fid, args...); });
-  }
-};
-
-#define WEFT_HOOK_OP_(op, object_member, member)                                      \
-  {                                                                                   \
-    using Op = ops_detail::HookOp<T, decltype(table.op)>;                             \
-    if constexpr (requires { static_cast<typename Op::Member>(&T::member); }) {       \
-      auto caller = [](T &hook, const weft_hook_link &link, auto... args) {           \
-        return hook.member(link, args...);                                            \
-      };                                                                              \
-      table.op = &Op::template call<decltype(caller)>;                                \
-    } else {                                                                          \
-      static_assert(                                                                  \
-          !requires { &T::member; },                                                  \
-          "the hook's member `" #member "` must have the result of the op `" #op      \
-          "` and its parameters, with `const weft_hook_link &` in front of the fid"); \
-    }                                                                                 \
-  }
-#define WEFT_HOOK_TABLE_(name, NAME)                                     \
-  template <class T>                                                     \
-  constexpr fi_ops##name make_overlay##name() {                          \
-    fi_ops##name table{};                                                \
-    table.size = sizeof table;                                           \
-    NAME(WEFT_HOOK_OP_)                                                  \
-    return table;                                                        \
-  }                                                                      \
-  template <class T>                                                     \
-  inline constexpr fi_ops##name overlay##name = make_overlay##name<T>(); \
-  template <class T>                                                     \
-  constexpr bool names##name() {                                         \
-    bool any = false;                                                    \
-    NAME(WEFT_HOOK_NAMES_)                                               \
-    return any;                                                          \
-  }                                                                      \
-  template <class T>                                                     \
-  constexpr const fi_ops##name *used##name() {                           \
-    if constexpr (names##name<T>()) {                                    \
-      return &overlay##name<T>;                                          \
-    } else {                                                             \
-      return nullptr;                                                    \
-    }                                                                    \
-  }
-#define WEFT_HOOK_NAMES_(op, object_member, member) \
-  any = any || requires {                           \
-    &T::member;                                     \
-  };
-
-WEFT_HOOK_TABLE_(, WEFT_FID_OPS)
-WEFT_HOOK_TABLE_(_fabric, WEFT_FABRIC_OPS)
-WEFT_HOOK_TABLE_(_domain, WEFT_DOMAIN_OPS)
-WEFT_HOOK_TABLE_(_mr, WEFT_MR_OPS)
-WEFT_HOOK_TABLE_(_ep, WEFT_EP_OPS)
-WEFT_HOOK_TABLE_(_cm, WEFT_CM_OPS)
-WEFT_HOOK_TABLE_(_msg, WEFT_MSG_OPS)
-WEFT_HOOK_TABLE_(_rma, WEFT_RMA_OPS)
-WEFT_HOOK_TABLE_(_tagged, WEFT_TAGGED_OPS)
-WEFT_HOOK_TABLE_(_atomic, WEFT_ATOMIC_OPS)
-WEFT_HOOK_TABLE_(_collective, WEFT_COLLECTIVE_OPS)
-WEFT_HOOK_TABLE_(_cq, WEFT_CQ_OPS)
-WEFT_HOOK_TABLE_(_eq, WEFT_EQ_OPS)
-WEFT_HOOK_TABLE_(_cntr, WEFT_CNTR_OPS)
-WEFT_HOOK_TABLE_(_av, WEFT_AV_OPS)
-WEFT_HOOK_TABLE_(_wait, WEFT_WAIT_OPS)
-WEFT_HOOK_TABLE_(_poll, WEFT_POLL_OPS)
-
-#undef WEFT_HOOK_TABLE_
-#undef WEFT_HOOK_NAMES_
-#undef WEFT_HOOK_OP_
-
-}  // namespace ops_detail
-
-// The ops that a class names.
-template <class H>
-constexpr weft_op_tables hook_overlay() {
-  using namespace ops_detail;
-  return {.struct_size = sizeof(weft_op_tables),
-          .fid = used<H>(),
-          .fabric = used_fabric<H>(),
-          .domain = used_domain<H>(),
-          .mr = used_mr<H>(),
-          .ep = used_ep<H>(),
-          .cm = used_cm<H>(),
-          .msg = used_msg<H>(),
-          .rma = used_rma<H>(),
-          .tagged = used_tagged<H>(),
-          .atomic = used_atomic<H>(),
-          .collective = used_collective<H>(),
-          .cq = used_cq<H>(),
-          .eq = used_eq<H>(),
-          .cntr = used_cntr<H>(),
-          .av = used_av<H>(),
-          .wait = used_wait<H>(),
-          .poll = used_poll<H>()};
-}
-template <class H>
-constexpr bool hook_names_an_op() {
-  using namespace ops_detail;
-  return names<H>() || names_fabric<H>() || names_domain<H>() || names_mr<H>() || names_ep<H>() ||
-         names_cm<H>() || names_msg<H>() || names_rma<H>() || names_tagged<H>() ||
-         names_atomic<H>() || names_collective<H>() || names_cq<H>() || names_eq<H>() ||
-         names_cntr<H>() || names_av<H>() || names_wait<H>() || names_poll<H>();
-}
-
-template <class H>
-concept Hook = HasInfo<H> && !requires {
-  &H::getinfo;
-}
-&&!requires {
-  &H::fabric;
-}
-&&hook_names_an_op<H>() && (Creatable<H, const weft_instance *> || std::default_initializable<H>);
-
-// The link of an object that the hook is attached to, for code that is not an op of the hook: an op
-// has it as its argument.
-template <class H>
-const weft_hook_link &hook_link(const struct fid *fid) {
-  return unit_detail::link_of<H>(fid);
-}
-// What attach() returned for the object that the link ties to the hook.
-template <class H>
-typename H::ObjectState &object_state(const weft_hook_link &link) {
-  return *static_cast<typename H::ObjectState *>(link.object_state);
-}
-
-// ---- the C side ----
-
-namespace unit_detail {
-
-// A sentence that a unit returned, as the C boundary wants it: a code of 0 or below would read as
-// success.
-int32_t report(const Error &error, weft_error *why) noexcept;
-int32_t report(int code, const char *text, weft_error *why) noexcept;
-// What is being handled, for use in a catch (...).
-int32_t report_exception(weft_error *why) noexcept;
-
-// Runs a function that returns a Result<void>.
-template <class Body>
-int32_t boundary(weft_error *why, Body body) noexcept {
-  try {
-    Result<void> result = body();
-    return result ? 0 : report(result.error(), why);
-  } catch (...) {
-    return report_exception(why);
-  }
-}
-
-template <class P, class... Args>
-Result<std::unique_ptr<P>> make(Args... args) {
-  if constexpr (requires { P::create(args...); }) {
-    return P::create(args...);
-  } else if constexpr (std::constructible_from<P, Args...>) {
-    return std::make_unique<P>(args...);
-  } else {
-    return std::make_unique<P>();
-  }
-}
-
-template <class P>
-int32_t getinfo(void *self, uint32_t api_version, const char *node, const char *service,
-                uint64_t flags, const struct fi_info *hints, struct fi_info **info,
-                weft_error *why) noexcept {
-  return boundary(why, [&]() -> Result<void> {
-    WEFT_TRY(InfoList list, static_cast<P *>(self)->getinfo(
-                                GetinfoQuery{api_version, node, service, flags, hints}));
-    if (list.empty()) return fail(FI_ENODATA, "%s has nothing to offer here", P::info.name);
-    *info = list.release();
-    return {};
-  });
-}
-
-template <class P>
-int32_t fabric(void *self, struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context,
-               weft_error *why) noexcept {
-  return boundary(why, [&]() -> Result<void> {
-    if (attr == nullptr || fabric == nullptr) {
-      return fail(FI_EINVAL, "%s: fi_fabric needs attributes and a place for the fabric",
-                  P::info.name);
-    }
-    WEFT_TRY(*fabric, static_cast<P *>(self)->fabric(*attr, context));
-    return {};
-  });
-}
-
-template <class P>
-int32_t explain(void *self, void (*line)(void *arg, const char *text), void *arg,
-                weft_error *why) noexcept {
-  return boundary(
-      why, [&]() -> Result<void> { return static_cast<P *>(self)->explain(LineSink(line, arg)); });
-}
-
-template <class P>
-void destroy(void *self) noexcept {
-  delete static_cast<P *>(self);
-}
-
-template <class P>
-constexpr weft_provider_ops make_provider_ops() {
-  weft_provider_ops ops{.struct_size = sizeof ops,
-                        .getinfo = &getinfo<P>,
-                        .fabric = &fabric<P>,
-                        .destroy = &destroy<P>};
-  if constexpr (requires { &P::explain; }) {
-    static_assert(
-        requires(P & p, const LineSink &line) {
-          { p.explain(line) } -> std::same_as<Result<void>>;
-        },
-        "explain must be `Result<void> explain(const LineSink &line)`");
-    ops.explain = &explain<P>;
-  }
-  return ops;
-}
-template <class P>
-inline constexpr weft_provider_ops provider_ops = make_provider_ops<P>();
-
-template <class P>
-int32_t create(const weft_instance *instance, weft_provider *provider, weft_error *why) noexcept {
-  return boundary(why, [&]() -> Result<void> {
-    WEFT_TRY(std::unique_ptr<P> made, make<P>(instance));
-    *provider = {&provider_ops<P>, made.release()};
-    return {};
-  });
-}
-
-template <class P>
-int32_t wrap(const weft_instance *instance, const weft_provider *inner, weft_provider *provider,
-             weft_error *why) noexcept {
-  return boundary(why, [&]() -> Result<void> {
-    WEFT_TRY(std::unique_ptr<P> made, make<P>(instance, Inner(instance->core, inner)));
-    *provider = {&provider_ops<P>, made.release()};
-    return {};
-  });
-}
-
-template <class H>
-int32_t create_hook(const weft_instance *instance, void **state, weft_error *why) noexcept {
-  return boundary(why, [&]() -> Result<void> {
-    hook_slot<H>.store(instance->hook_slot, std::memory_order_relaxed);
-    WEFT_TRY(std::unique_ptr<H> made, make<H>(instance));
-    *state = made.release();
-    return {};
-  });
-}
-
-template <class H>
-int32_t attach(void *hook, struct fid *fid, void **object, weft_error *why) noexcept {
-  bool wanted = true;
-  const int32_t rc = boundary(why, [&]() -> Result<void> {
-    WEFT_TRY(std::unique_ptr<typename H::ObjectState> made, static_cast<H *>(hook)->attach(fid));
-    wanted = made != nullptr;
-    *object = made.release();
-    return {};
-  });
-  return rc != 0 ? rc : (wanted ? 0 : 1);
-}
-
-template <class H>
-void release(void *, void *object) noexcept {
-  delete static_cast<typename H::ObjectState *>(object);
-}
-
-template <class U>
-inline constexpr weft_provider_unit provider_unit{.struct_size = sizeof(weft_provider_unit),
-                                                  .create = &create<U>};
-template <class U>
-inline constexpr weft_layer_unit layer_unit{.struct_size = sizeof(weft_layer_unit),
-                                            .wrap = &wrap<U>};
-
-template <class H>
-inline constexpr weft_op_tables overlay = hook_overlay<H>();
-
-template <class H>
-constexpr weft_hook_unit make_hook_unit() {
-  weft_hook_unit unit{.struct_size = sizeof unit,
-                      .overlay = &overlay<H>,
-                      .create = &create_hook<H>,
-                      .destroy = &destroy<H>};
-  if constexpr (requires { &H::attach; }) {
-    static_assert(
-        requires(H & h, struct fid * fid) {
-          { h.attach(fid) } -> std::same_as<Result<std::unique_ptr<typename H::ObjectState>>>;
-        },
-        "attach must be `Result<std::unique_ptr<ObjectState>> attach(fid *fid)`, with ObjectState "
-        "a "
-        "public type of the hook");
-    unit.attach = &attach<H>;
-    unit.release = &release<H>;
-  } else {
-    static_assert(
-        !requires { typename H::ObjectState; },
-        "a hook with an ObjectState needs `Result<std::unique_ptr<ObjectState>> "
-        "attach(fid *fid)` to make one");
-  }
-  return unit;
-}
-template <class H>
-inline constexpr weft_hook_unit hook_unit = make_hook_unit<H>();
 
 template <class U>
 constexpr auto make_param_pointers() {
@@ -517,7 +105,7 @@ constexpr bool params_are_named(std::span<const weft_param> params) {
 }
 
 template <class U>
-constexpr weft_unit make_unit() {
+constexpr void check_info() {
   static_assert(HasInfo<U>,
                 "a unit needs `static constexpr weft::sdk::UnitInfo info{...}`, public");
   constexpr const UnitInfo &info = U::info;
@@ -535,7 +123,12 @@ constexpr weft_unit make_unit() {
   static_assert(
       params_are_named(info.params),
       "every entry of info.params needs a name of its own, of a-z, 0-9 and '_', and a help");
+}
 
+template <class U>
+constexpr weft_unit make_unit() {
+  check_info<U>();
+  constexpr const UnitInfo &info = U::info;
   weft_unit unit{.magic = WEFT_UNIT_MAGIC,
                  .struct_size = sizeof unit,
                  .version = info.version,
