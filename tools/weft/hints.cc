@@ -13,37 +13,15 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/weft/library.h"
+#include "tools/names.h"
 #include "tools/weft/text.h"
 
 namespace weft::cli {
 namespace {
 
-struct Named {
-  std::string name;  // "FI_EP_MSG"
-  uint64_t value;
-};
-
-// The library knows the names of its values, so no table here can get out of step with it.
-template <class T>
-std::vector<Named> bit_names(fi_type type) {
-  std::vector<Named> names;
-  for (unsigned bit = 0; bit < 64; ++bit) {
-    const uint64_t value = uint64_t{1} << bit;
-    if (std::string name = name_of(static_cast<T>(value), type); name.starts_with("FI_"))
-      names.push_back({std::move(name), value});
-  }
-  return names;
-}
-
-template <class T>
-std::vector<Named> enum_names(fi_type type) {
-  std::vector<Named> names;
-  for (uint64_t value = 0; value < 64; ++value)
-    if (std::string name = name_of(static_cast<T>(value), type); name.starts_with("FI_"))
-      names.push_back({std::move(name), value});
-  return names;
-}
+using tools::bit_names;
+using tools::enum_names;
+using tools::Named;
 
 // "FI_EP_MSG", "EP_MSG" and "msg" are one, given the prefix "FI_EP_".
 std::string bare(absl::string_view word, absl::string_view prefix) {
@@ -140,14 +118,14 @@ Result<Offers> ask(const HintOptions &options) {
   };
   Offers offers;
   fi_info *list = nullptr;
-  offers.ret = fi_getinfo(api_version(), or_null(options.node), or_null(options.service), 0,
+  offers.ret = fi_getinfo(tools::api_version(), or_null(options.node), or_null(options.service), 0,
                           hints.get(), &list);
   if (offers.ret == 0) offers.list.reset(list);
   return offers;
 }
 
 std::string ep_type_word(fi_ep_type type) {
-  return bare(name_of(type, FI_TYPE_EP_TYPE), "FI_EP_");
+  return bare(tools::name_of(type, FI_TYPE_EP_TYPE), "FI_EP_");
 }
 
 std::string source_address(const fi_info &info) {
@@ -160,8 +138,8 @@ std::string source_address(const fi_info &info) {
                             NI_NUMERICHOST) == 0)
     return host;
   // Other formats: as the library prints them, in a line of their own.
-  const char *text = fi_tostr(&info, FI_TYPE_INFO);
-  const std::string whole = text != nullptr ? text : "", label = "src_addr: ";
+  const std::string whole(absl::NullSafeStringView(fi_tostr(&info, FI_TYPE_INFO)));
+  const std::string label = "src_addr: ";
   const size_t at = whole.find(label);
   if (at == std::string::npos) return {};
   const size_t begin = at + label.size();

@@ -31,13 +31,6 @@ struct Offers {
 // An error where a word is unknown; that nothing matches is an answer.
 Result<Offers> ask(const HintOptions &options);
 
-// "FI_EP_MSG" and the like, from the library itself.
-template <class T>
-std::string name_of(T value, fi_type type) {
-  const char *text = fi_tostr(&value, type);
-  return text != nullptr ? text : "";
-}
-
 // "msg" of FI_EP_MSG
 std::string ep_type_word(fi_ep_type type);
 // The address an entry would use, without its port: "10.0.0.2"; empty: none.

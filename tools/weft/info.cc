@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tools/names.h"
 #include "tools/weft/command.h"
 #include "tools/weft/decisions.h"
 #include "tools/weft/hints.h"
@@ -40,12 +41,12 @@ std::vector<Offer> offers_of(const fi_info *list) {
     if (info->fabric_attr != nullptr) {
       offer.stack = or_empty(info->fabric_attr->prov_name);
       offer.fabric = or_empty(info->fabric_attr->name);
-      offer.version = version_text(info->fabric_attr->prov_version);
+      offer.version = tools::version_text(info->fabric_attr->prov_version);
     }
     if (info->domain_attr != nullptr) offer.domain = or_empty(info->domain_attr->name);
     if (info->ep_attr != nullptr) {
       offer.type = ep_type_word(info->ep_attr->type);
-      offer.protocol = name_of(info->ep_attr->protocol, FI_TYPE_PROTOCOL);
+      offer.protocol = tools::name_of(info->ep_attr->protocol, FI_TYPE_PROTOCOL);
     }
     auto same = std::find_if(offers.begin(), offers.end(), [&](const Offer &other) {
       return other.stack == offer.stack && other.type == offer.type &&
@@ -78,7 +79,7 @@ Json library_json(const Library &library) {
   return {{"path", library.path()},
           {"weft", WEFT_VERSION},
           {"version", or_empty(fi_tostr("", FI_TYPE_VERSION))},
-          {"api", version_text(fi_version())},
+          {"api", tools::version_text(fi_version())},
           {"plugins", library.plugin_folder()}};
 }
 
@@ -104,7 +105,7 @@ Result<int> run(const Options &options) {
   }
   print_field("library",
               absl::StrCat(library.path(), " (weft " WEFT_VERSION ", libfabric API ",
-                           version_text(fi_version()), ")"),
+                           tools::version_text(fi_version()), ")"),
               8);
   print_field("plugins", library.plugin_folder(), 8);
   if (offers.empty()) {

@@ -5,9 +5,10 @@
 #include <dlfcn.h>
 #include <rdma/fi_ext.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+
+#include "tools/names.h"
 
 namespace weft::cli {
 namespace fs = std::filesystem;
@@ -37,10 +38,12 @@ Result<Library> Library::open() {
     return fail(FI_ENOSYS,
                 "%s is a libfabric %s that is not weft's (fi_open: %s): it cannot be asked. Put "
                 "weft's folder first in LD_LIBRARY_PATH, or unset that",
-                library.path_.c_str(), version_text(fi_version()).c_str(), fi_strerror(-ret));
+                library.path_.c_str(), tools::version_text(fi_version()).c_str(),
+                fi_strerror(-ret));
   };
   struct fid *object = nullptr;
-  if (const int ret = fi_open(api_version(), WEFT_DIAGNOSIS, nullptr, 0, 0, &object, nullptr);
+  if (const int ret =
+          fi_open(tools::api_version(), WEFT_DIAGNOSIS, nullptr, 0, 0, &object, nullptr);
       ret != 0)
     return not_weft(ret);
   library.object_.reset(object);
@@ -92,13 +95,5 @@ Result<Json> Library::config() const {
 }
 
 #undef WEFT_ASK
-
-std::string version_text(uint32_t version) {
-  return absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
-}
-
-uint32_t api_version() {
-  return std::min<uint32_t>(fi_version(), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION));
-}
 
 }  // namespace weft::cli

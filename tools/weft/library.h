@@ -46,11 +46,6 @@ class Library {
   weft_diagnosis_ops *ops_ = nullptr;
 };
 
-// "2.6"
-std::string version_text(uint32_t version);
-// The version to pass to fi_getinfo(): a library refuses one that is newer than itself.
-uint32_t api_version();
-
 }  // namespace weft::cli
 
 #endif

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fi_info: asks fi_getinfo which fabric interfaces there are and prints the answer. Options and the
+// plain output are those of fi_info(1), so that scripts which grep it go on working; --json is for
+// new ones.
+#include "tools/fi_info/lists.h"
+#include "tools/fi_info/options.h"
+
+int main(int argc, char **argv) {
+  using namespace weft::info;
+  Options options;
+  if (const std::optional<int> status = parse_command_line(argc, argv, options)) return *status;
+  if (options.env) return list_environment(options);
+  if (options.list) return list_providers(options);
+  return list_interfaces(options);
+}
