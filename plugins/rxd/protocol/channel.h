@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Channel: the packets of one connection between weft peers, seen as numbers and times: which were
-// acknowledged, which are lost, how many may be on their way, when to repeat, what to acknowledge
-// (docs/rxd-protocol.md, sections 5, 6 and 8). It does not know what is in a packet.
+// Channel: the packets of one connection between weft peers, as numbers and times: which ones are
+// acknowledged or lost, how many may be in flight, when to retransmit, what to acknowledge
+// (docs/rxd-protocol.md, sections 5, 6 and 8). It does not know the content of packets.
 //
 //   SentPool pool(SIZE_MAX, 1);                            // one per endpoint
 //   Channel channel(pool, 1472);
@@ -26,9 +26,9 @@
 //     channel.acknowledged();
 //   }
 //
-// No socket, no clock; all times in ns. Memory of packets in flight comes from a pool that channels
-// share and goes back at once, so that an idle channel has none. Not for messages and credits: the
-// two fields of the acknowledgement that count them are the caller's.
+// No socket, no clock; all times in ns. The memory for packets in flight comes from a pool that all
+// channels share, and goes back at once, so an idle channel has none. Not for messages and credits:
+// the caller fills these two fields of the acknowledgement.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 
@@ -46,17 +46,17 @@ namespace weft::rxd {
 
 inline constexpr uint32_t kWindow = 1024;  // packets
 
-// Channel's notes of packets that were sent.
+// Channel's record of a packet that was sent.
 struct SentPacket {
   enum class State : uint8_t { kFlying, kLost, kArrived };
   void *packet;
-  uint64_t sent_at;        // the last time
-  uint32_t transmission;   // the how manieth of the channel that was
+  uint64_t sent_at;        // time of the last transmission
+  uint32_t transmission;   // serial number of the last transmission in this channel
   uint32_t size;           // bytes of the datagram
   uint16_t before, after;  // neighbours in the list of its state
   State state;
   bool repeated;
-  bool taken_for_lost;  // once; not by a time-out
+  bool taken_for_lost;  // at least once, and not by a timeout
 };
 struct SentChunk {
   static constexpr uint32_t kCount = 32;
@@ -66,23 +66,23 @@ using SentPool = sdk::Pool<SentChunk>;
 
 class Channel {
  public:
-  // `limit`: numbers that the peer welcomes, as its part of the handshake says.
+  // `limit`: the peer takes numbers below this at first, from its part of the handshake.
   Channel(SentPool &pool, uint32_t datagram, uint32_t limit = 4);
   ~Channel();
   Channel(const Channel &) = delete;
   Channel &operator=(const Channel &) = delete;
 
-  // What goes into the time field of a packet that leaves now; never 0.
+  // The time field of a packet that leaves now; never 0.
   static uint32_t clock(uint64_t now) {
     const auto us = static_cast<uint32_t>(now / 1000);
     return us != 0 ? us : 1;
   }
 
   // ---- sending ----
-  // The largest datagram that is sent from now on.
+  // The largest datagram from now on.
   void set_datagram(uint32_t bytes) { congestion_.set_datagram(bytes); }
-  // The peer is on this host: only its limit holds packets back, and loss. Whether it answers late
-  // depends on who else runs.
+  // The peer is on this host: only its limit and loss hold packets back. Delay is ignored, because
+  // it depends on which processes run.
   void set_direct() { congestion_.set_direct(); }
   bool direct() const { return congestion_.direct(); }
   void raise_limit(uint32_t limit);
@@ -90,17 +90,17 @@ class Channel {
   enum class Gate : uint8_t {
     kOpen,
     kPace,    // later: deadline() says when
-    kWindow,  // when an acknowledgement has come
+    kWindow,  // after an acknowledgement
   };
-  // Whether a new datagram of that size may leave. What is lost goes first: call next_lost()
-  // before.
+  // Whether a new datagram of that size may leave. Lost packets go first: call next_lost() before.
   Gate gate(size_t size, uint64_t now);
   uint64_t next_number() const { return end_; }
-  // The datagram has left, or counts as lost; after gate() said kOpen. `packet` comes back once.
+  // The datagram has left, or counts as lost; after gate() returned kOpen. Returns its number.
+  // `packet` is handed back once.
   uint64_t sent(size_t size, uint64_t now, void *packet);
 
-  // What must be sent again. True: `out` may leave now. The same one is named until sent_again(),
-  // or until its acknowledgement comes after all.
+  // The next packet to retransmit. True: `out` may leave now. It stays the next one until
+  // sent_again(), or until its acknowledgement arrives.
   struct Lost {
     uint64_t number = 0;
     void *packet = nullptr;
@@ -110,60 +110,61 @@ class Channel {
   bool has_lost() const { return lost_.first != kNone; }
   void sent_again(uint64_t number, uint64_t now);
 
-  // What has arrived is handed to `each(void *packet)`, in the order of numbers, once; `each` must
-  // not call the channel. False: it acknowledges what was never sent, and nothing was done.
+  // Hands the packets that have arrived to `each(void *packet)`, in the order of numbers, once;
+  // `each` must not call the channel. False: the acknowledgement names packets that were never
+  // sent, and nothing was done.
   template <class F>
   bool on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now, F each);
-  // When on_deadline() should be called; 0: never. Covers the pace that kept something back.
+  // When on_deadline() should be called; 0: never. Includes the time when the pace permits packets.
   uint64_t deadline() const;
-  // True: it was a time-out, and one or two packets are to be repeated whatever the window.
+  // True: a timeout; next_lost() now names one or two packets regardless of the window.
   bool on_deadline(uint64_t now);
-  // Hands back what was not acknowledged, in the order of numbers, and forgets it.
+  // Hands back the packets that were not acknowledged, in the order of numbers, and forgets them.
   template <class F>
   void abandon(F each);
 
   size_t outstanding() const { return end_ - base_ - arrived_early_; }  // packets
   // Every number below has arrived at the peer.
   uint64_t settled() const { return base_; }
-  uint64_t in_flight() const { return in_flight_; }  // bytes, without what is lost
+  uint64_t in_flight() const { return in_flight_; }  // bytes, without lost packets
   uint64_t window() const { return congestion_.window(); }
   const RoundTrip &round_trip() const { return trip_; }
-  uint32_t timeouts() const { return timeouts_; }  // in a row, without a word of the peer
-  // Since when the peer owes an acknowledgement and nothing was heard of it; 0: it owes none.
-  // heard() says that something valid came.
+  uint32_t timeouts() const { return timeouts_; }  // in a row, without an acknowledgement
+  // Since when the peer owes an acknowledgement and has sent nothing; 0: it owes none. heard()
+  // reports a valid packet of the peer.
   uint64_t silent_since() const;
   void heard(uint64_t now) { heard_at_ = now; }
 
   // ---- receiving ----
   enum class Arrival : uint8_t {
-    kInOrder,    // the next one
-    kEarly,      // others are missing before it
+    kInOrder,    // the next number
+    kEarly,      // numbers before it are missing
     kDuplicate,  // call duplicate()
-    kOutside,    // above what was welcome: drop it
+    kOutside,    // at or above the limit: drop it
   };
   uint64_t number_of(uint32_t sequence) const { return wire::extend(sequence, next_); }
   Arrival look(uint64_t number) const;
-  // Takes a packet in: kInOrder or kEarly, and processed or kept. Not called for one that there is
-  // no room for: it will come again.
+  // Accepts a packet that is kInOrder or kEarly, and that the caller processes or keeps. Not called
+  // if the caller has no room for it: the sender will retransmit it.
   void accept(uint64_t number, const wire::Header &header, uint64_t now);
   void duplicate(const wire::Header &header, uint64_t now);
   // All numbers below were accepted.
   uint64_t next() const { return next_; }
 
-  // How many packets above next() are welcome: 4 to kWindow. What was promised stays.
+  // How many packets above next() are accepted: 4 to kWindow. A limit that was sent is not reduced.
   void set_share(uint32_t packets);
-  uint32_t limit() const { return static_cast<uint32_t>(limit_); }  // as promised last
+  uint32_t limit() const { return static_cast<uint32_t>(limit_); }  // the last one
 
   enum class Owed : uint8_t {
     kNothing,
-    kSome,  // with the next packet; or when there is nothing more to read
-    kSoon,  // at the end of what is being read
+    kSome,  // with the next packet, or when there is nothing more to read
+    kSoon,  // at the end of the batch that is being read
     kNow,
   };
   Owed owed() const { return owed_; }
-  // All but messages and credit.
+  // Fills in all fields except messages and credit.
   void fill(wire::Acknowledgement &ack, uint64_t now);
-  // The acknowledgement filled last has left.
+  // The acknowledgement that was filled last has left.
   void acknowledged() {
     owed_ = Owed::kNothing;
     unacknowledged_ = 0;
@@ -174,7 +175,8 @@ class Channel {
   static constexpr uint32_t kAcknowledgeEvery = 16;  // packets
   static constexpr uint64_t kMinTimeout = 1'000'000, kFirstTimeout = 10'000'000,
                             kMaxTimeout = 200'000'000;
-  // Whatever the round trip seems to be: somebody may have been away, or lie.
+  // Limit of the timeout's base: a measured round trip may be wrong, because a process did not run
+  // or because the peer lies.
   static constexpr uint64_t kLongestTrip = 2'000'000'000;
   static constexpr uint64_t kMinPatience = 50'000;
   static constexpr uint64_t kMaxSample = 60'000'000'000;
@@ -185,13 +187,13 @@ class Channel {
   struct List {
     uint16_t first = kNone, last = kNone;
   };
-  // Bits of numbers, at number % kWindow.
+  // One bit per number, at number % kWindow.
   class Bits {
    public:
     bool has(uint64_t number) const { return (words_[word(number)] >> (number % 64) & 1) != 0; }
     void set(uint64_t number) { words_[word(number)] |= uint64_t{1} << (number % 64); }
     void clear(uint64_t number) { words_[word(number)] &= ~(uint64_t{1} << (number % 64)); }
-    // Those of number to number + 63.
+    // The bits of number to number + 63.
     uint64_t from(uint64_t number) const {
       const unsigned shift = number % 64;
       const uint64_t low = words_[word(number)] >> shift;
@@ -202,14 +204,14 @@ class Channel {
     static size_t word(uint64_t number) { return number % kWindow / 64; }
     std::array<uint64_t, kWindow / 64> words_{};
   };
-  // What one acknowledgement has told so far.
+  // What one acknowledgement has brought so far.
   struct News {
     uint64_t now;
     uint64_t rtt;      // 0: unknown
-    uint64_t sent_by;  // what made the peer acknowledge had left by then; if rtt is known
+    uint64_t sent_by;  // when the packet that caused it had left; if rtt is known
     uint64_t bytes = 0;
     uint32_t packets = 0;
-    uint32_t found = 0;  // that had been taken for lost
+    uint32_t found = 0;  // packets that had been declared lost
   };
 
   SentPacket &at(uint64_t number) {
@@ -243,29 +245,29 @@ class Channel {
   uint64_t peer_limit_;
   uint64_t in_flight_ = 0;
   uint64_t last_sent_at_ = 0;
-  uint64_t waiting_since_ = 0;  // something is outstanding
+  uint64_t waiting_since_ = 0;  // since when packets are outstanding
   uint64_t heard_at_ = 0;
-  uint64_t loss_at_ = 0;       // when the next one is taken for lost; 0: none
-  uint64_t timed_out_at_ = 0;  // the first of a row of time-outs
+  uint64_t loss_at_ = 0;       // when the next packet is declared lost; 0: none
+  uint64_t timed_out_at_ = 0;  // the first of a row of timeouts
   RoundTrip trip_;
   Congestion congestion_;
-  List flying_, lost_;          // by transmission; by when they were lost
-  uint32_t arrived_early_ = 0;  // packets at or above base_
+  List flying_, lost_;          // in the order of transmissions; in the order of numbers
+  uint32_t arrived_early_ = 0;  // packets at or above base_ that have arrived
   uint32_t transmissions_ = 0;
   uint32_t latest_ = 0;      // one more than the latest transmission that is known to have arrived
-  uint32_t round_ends_ = 0;  // with the acknowledgement of this transmission
+  uint32_t round_ends_ = 0;  // the round ends when this transmission is acknowledged
   uint32_t timeouts_ = 0;
-  uint8_t urgent_ = 0;       // repetitions that need no window
-  uint8_t reordering_ = 0;   // how patient we have become
-  uint64_t held_until_ = 0;  // what the pace keeps back, or want of memory; 0: nothing
+  uint8_t urgent_ = 0;       // retransmissions that ignore the window
+  uint8_t reordering_ = 0;   // how often the thresholds for loss were doubled
+  uint64_t held_until_ = 0;  // the pace, or lack of memory, holds packets until then; 0: nothing
 
   // ---- receiving ----
   Bits received_;  // above next_
   uint64_t next_ = 0;
   uint64_t highest_ = 0;  // one more than the highest number that came
-  uint64_t limit_ = 4;    // promised
+  uint64_t limit_ = 4;    // the last one that was set; numbers below it are accepted
   uint64_t arrived_at_ = 0;
-  uint32_t time_ = 0;  // of the packet that came last
+  uint32_t time_ = 0;  // time field of the packet that was sent last, of those that arrived
   uint32_t share_ = 4;
   uint32_t unacknowledged_ = 0;  // packets
   Owed owed_ = Owed::kNothing;
@@ -290,7 +292,7 @@ bool Channel::on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now,
     const uint64_t start = next + 1 + 64 * w;
     if (start + 64 <= base_) continue;
     uint64_t news_bits = ack.bitmap[w] & ~arrived_.from(start);
-    if (start < base_) news_bits &= ~uint64_t{0} << (base_ - start);  // an old one
+    if (start < base_) news_bits &= ~uint64_t{0} << (base_ - start);  // an old acknowledgement
     for (; news_bits != 0; news_bits &= news_bits - 1) {
       const uint64_t number = start + static_cast<unsigned>(std::countr_zero(news_bits));
       arrived_.set(number);

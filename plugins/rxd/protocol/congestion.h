@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many bytes may be on their way to a peer, and how quickly they leave: by the delay that they
-// cause (docs/rxd-protocol.md, section 8).
+// Congestion: how many bytes may be in flight to a peer, and how quickly they leave, judged by the
+// delay that they cause (docs/rxd-protocol.md, section 8).
 //
 //   RoundTrip trip;
 //   Congestion congestion(1472);
@@ -10,7 +10,7 @@
 //   congestion.on_acknowledged(bytes, rtt, trip, now);
 //   if (a_round_is_over) congestion.on_round(trip, now);
 //
-// Arithmetic only; all times in ns. Not for what was lost or when to repeat it (channel.h).
+// Arithmetic only; all times in ns. Not for finding losses or for retransmission (channel.h).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CONGESTION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CONGESTION_H
 
@@ -20,10 +20,11 @@
 
 namespace weft::rxd {
 
-// The time that a packet and its acknowledgement take: smoothed (RFC 6298), and the least of late.
+// The round trip of a packet and its acknowledgement: smoothed (RFC 6298), and the least one of the
+// last 5 to 10 s.
 class RoundTrip {
  public:
-  // Each of two halves of the memory of the least one.
+  // Half of the time for which the least round trip is remembered.
   static constexpr uint64_t kHalf = 5'000'000'000;
 
   void sample(uint64_t rtt, uint64_t now);
@@ -46,42 +47,42 @@ class RoundTrip {
 class Congestion {
  public:
   static constexpr uint64_t kMaxWindow = 16 << 20;  // bytes
-  static constexpr uint64_t kBurst = 64 << 10;      // bytes, that leave without a pace
+  static constexpr uint64_t kBurst = 64 << 10;      // bytes that leave without a pace
 
   explicit Congestion(uint32_t datagram);
   void set_datagram(uint32_t bytes);
-  // The path has no queue but the reader's socket: delay says when it runs, and nothing of a path.
-  // The window is as large as can be, until much is lost.
+  // The path has no queue but the reader's socket: delay shows only when the reader runs. The
+  // window is the largest, until much is lost.
   void set_direct();
   bool direct() const { return direct_; }
 
   uint64_t window() const { return drain_rounds_ != 0 ? drain_window_ : window_; }
   bool doubles() const { return doubles_; }
-  // When the next datagram may leave; in the past: now.
+  // When the next datagram may leave; a time in the past means now.
   uint64_t pace_at() const { return pace_at_; }
 
   void on_sent(size_t bytes, uint64_t now) {
     if (interval_ == 0) return;
     pace_at_ = std::max(pace_at_, now > slack_ ? now - slack_ : 0) + ((bytes * interval_) >> 16);
   }
-  // The window kept something back.
+  // The window held a packet back.
   void on_limited() { limited_ = true; }
-  // `rtt`: of this acknowledgement; 0: it told none.
+  // `rtt`: of this acknowledgement; 0: unknown.
   void on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt, const RoundTrip &trip);
   void on_lost(uint32_t packets);
-  // They came late, and were not lost.
+  // Packets that were declared lost have arrived late.
   void on_found(uint32_t packets) { lost_ -= std::min(lost_, packets); }
-  // A packet that was sent after the last call was acknowledged.
+  // Once per round trip: a packet that was sent after the last call was acknowledged.
   void on_round(const RoundTrip &trip);
-  // Most of what was on its way is lost.
+  // Half of the packets in flight or more are lost after a timeout.
   void on_collapse();
-  // What delay may be, as the window is now.
+  // The largest delay that is allowed with the present window.
   uint64_t target(const RoundTrip &trip) const;
 
  private:
   uint64_t floor() const { return 2 * uint64_t{datagram_}; }
-  // The path is left empty for a round: only then do all flows on it see how short it is, and a
-  // late one does not take the queue of the others for a part of the path.
+  // Keeps the path's queue empty for a round. Only then do all flows see how short the path is, and
+  // a flow that began late does not take the others' queue for a part of the path.
   void drain(const RoundTrip &trip);
   void shrink(double factor);
   void set_pace(const RoundTrip &trip);
@@ -91,18 +92,18 @@ class Congestion {
   uint64_t pace_at_ = 0;
   uint64_t interval_ = 0;  // ns per 64 KiB; 0: no pace yet
   uint64_t slack_ = 0;     // ns that the pace may be behind
-  uint64_t growth_ = 0;    // bytes acknowledged that have not made the window grow yet
+  uint64_t growth_ = 0;    // acknowledged bytes that have not made the window grow yet
   // ---- of this round ----
-  uint64_t delay_ = UINT64_MAX;  // the least of it
+  uint64_t delay_ = UINT64_MAX;  // the least one
   uint32_t samples_ = 0;
   uint32_t datagram_;
   uint16_t above_ = 0, below_ = 0;        // rounds in a row above the target, and not above
-  uint32_t acknowledged_ = 0, lost_ = 0;  // packets, of late
-  uint8_t drain_rounds_ = 0;              // to come
-  uint8_t deaf_rounds_ = 0;               // whose losses are of before the window was cut
+  uint32_t acknowledged_ = 0, lost_ = 0;  // packets, of about the last 512
+  uint8_t drain_rounds_ = 0;              // rounds for which the queue is still kept empty
+  uint8_t deaf_rounds_ = 0;               // rounds whose losses happened before the window was cut
   bool direct_ = false;
   bool doubles_ = true;
-  bool overshot_ = false;  // it doubled until packets were lost
+  bool overshot_ = false;  // the window doubled until packets were lost
   bool limited_ = false, was_limited_ = false;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A conversation with one peer, in the dialect that it speaks: weft's (docs/rxd-protocol.md) or
-// that of stock libfabric. Core makes it when it knows which, gives it operations and packets, and
-// lets it go when it has ended.
+// A conversation with one peer, in the peer's dialect: weft's (docs/rxd-protocol.md) or that of
+// stock libfabric. Core makes it when it knows the dialect, gives it operations and packets, and
+// destroys it after its end.
 //
 //   peer.conversation->start(op);
 //   kept = peer.conversation->on_packet(bytes, buffer);
 //
-// Everything with the engine's lock held. A conversation that finds that it is over says so by
-// Core::lose(); when the call that it is in has returned, Core ends and destroys it.
+// All calls are made with the engine's lock held. A conversation that finds that it is over calls
+// Core::lose(); after the current call has returned, Core ends and destroys it.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CONVERSATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CONVERSATION_H
 
@@ -26,33 +26,33 @@ class Conversation {
  public:
   virtual ~Conversation() = default;
 
-  // Takes the operation, and sends what may be sent now.
+  // Takes the operation, and sends the packets that may leave now.
   virtual void start(TxOp &op) = 0;
   // A datagram of the peer. True: the buffer is kept, and released later.
   virtual bool on_packet(std::span<const uint8_t> bytes, Buffer &buffer) = 0;
-  // The carrier has nothing more to read now: what waits to be said (acknowledgements, pulls) goes.
+  // The carrier has nothing more to read now: waiting acknowledgements and pulls are sent.
   virtual void on_idle() = 0;
-  // The carrier, or the pace, lets packets out again.
+  // The carrier has room again, or the pace permits packets again.
   virtual void on_room() = 0;
   virtual void on_deadline(uint64_t now) = 0;
-  // An unexpected message of this peer is wanted now (message.receive is set), or will never be.
+  // An unexpected message of this peer got a receive (message.receive is set), or was discarded.
   virtual void fetch(Incoming &message) = 0;
   virtual void discard(Incoming &message) = 0;
-  // The conversation is over: operations that were started fail with `err`, messages that are not
-  // whole too; those that were not started go back to `unsent`, in order, unless it is null: then
-  // they fail as well.
+  // The conversation is over: started operations and incomplete messages fail with `err`.
+  // Operations that were not started go back to `unsent`, in order; if it is null, they fail too.
   struct Queue {
     TxOp *first = nullptr, *last = nullptr;
   };
   virtual void end(int err, Queue *unsent) = 0;
-  // fi_close: says good-bye. Then parted() when nothing is outstanding and the peer knows.
+  // fi_close: sends close to the peer. parted() is true when nothing is outstanding and the peer
+  // has answered.
   virtual void part() = 0;
   virtual bool parted() const = 0;
-  // Whether something is outstanding or waits.
+  // Whether anything is outstanding or waits.
   virtual bool busy() const = 0;
 };
 
-// In the dialect of stock libfabric; the RTS or CTS that made it necessary comes by on_packet().
+// In stock libfabric's dialect. The RTS or CTS that caused it is passed to on_packet() next.
 std::unique_ptr<Conversation> make_stock_conversation(Core &core, Peer &peer);
 
 }  // namespace weft::rxd

@@ -1,15 +1,15 @@
-// SPDX-License-Identifier: BSD-2-Clause
-// Core: the protocol of one rxd endpoint, without a socket, a clock or a thread. It knows the
-// peers, finds out what they speak at the first packet, and gives each a conversation.
+// SPDX-License-Identifier: BSD-2-Clause Core: the protocol of one rxd endpoint, without a socket, a
+// clock or a thread. It keeps the peers, finds out at the first packet which protocol a peer
+// speaks, and gives each peer a conversation.
 //
 //   TxOp *op = core.take();                       // null: tx_size are in flight
 //   ... fill it in ...
 //   int rc = core.start(*op, av_index, &address); // upper.on_done(*op, err) follows a 0
 //   core.on_datagram(bytes, buffer, from);        // messages end in upper.receiver()
 //
-// A peer is an object only from its first use on; one that was only inserted costs nothing here.
-// Everything is called with one lock held. Not for completion queues, address vectors, or how bytes
-// travel.
+// A peer becomes an object at its first use; an address that was only inserted costs nothing here.
+// All calls are made with one lock held. Not for completion queues, address vectors, or the
+// transport of datagrams.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
@@ -30,13 +30,13 @@
 namespace weft::rxd {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
-inline constexpr size_t kMaxPieces = 16;            // of memory, of a remote access
-inline constexpr uint64_t kPartingNs = 60'000'000;  // that a good-bye may take
-// What a connection begins with, in each direction: messages, and KiB that nobody asked for.
+inline constexpr size_t kMaxPieces = 16;            // pieces of memory of one remote access
+inline constexpr uint64_t kPartingNs = 60'000'000;  // longest wait for the answers to close
+// Credit at the beginning of a connection, in each direction: messages, and KiB of unasked payload.
 inline constexpr uint32_t kFirstMessages = 64;
 inline constexpr uint32_t kFirstCredit = 64;
 inline constexpr uint32_t kPartVerify = 2;  // wire::Part::flags: asks whether the pair is known
-inline constexpr uint32_t kSmallestDatagram = 512;  // bytes, that a peer must take
+inline constexpr uint32_t kSmallestDatagram = 512;  // bytes that every peer must accept
 
 enum class Checksum : uint8_t { kAuto, kOn, kOff };
 
@@ -44,19 +44,19 @@ struct Settings {
   size_t tx_size = 1024;         // operations in flight
   size_t first_datagram = 1472;  // bytes, to stock peers and at first
   Checksum checksum = Checksum::kAuto;
-  uint64_t unexpected_limit = 64 << 20;  // bytes of messages that nobody wants yet
+  uint64_t unexpected_limit = 64 << 20;  // bytes of unexpected messages
   uint64_t peer_timeout_ns = 10'000'000'000;
-  size_t max_stock_peers = 1024;     // that have not proven their address
-  size_t max_unnamed_peers = 32768;  // that are not in the address vector
-  bool stock_peers = true;           // answer them, and try them
-  uint32_t handshake_rate = 1000;    // answers to strangers who prove nothing, a second
+  size_t max_stock_peers = 1024;     // stock peers that have not proven their address
+  size_t max_unnamed_peers = 32768;  // peers that are not in the address vector
+  bool stock_peers = true;           // answer stock peers, and speak their protocol
+  uint32_t handshake_rate = 1000;    // answers per second to peers that have not proven an address
   std::string auth_key;
 };
 
 enum class State : uint8_t {
   kIdle,        // no conversation
-  kAsking,      // our RTS is out
-  kConnecting,  // it was a challenge that came back: our connect is out
+  kAsking,      // our RTS was sent
+  kConnecting,  // the peer answered with a challenge; our connect was sent
   kTalking,     // there is a conversation
 };
 
@@ -66,49 +66,49 @@ namespace stock {
 struct Packet;
 }
 
-// One that we talk to, or want to. Conversations use what stands first.
+// A peer that this endpoint talks to or wants to talk to. Conversations use the first members only.
 struct Peer {
   sdk::SockAddr address;
   Path *path = nullptr;
-  uint32_t number = 0;        // ours for it, >= 1: connection number, stock's index
+  uint32_t number = 0;        // our number for the peer, >= 1: connection number, stock's index
   uint32_t index = kNoIndex;  // in the address vector
-  uint32_t saved = 0;         // messages of the peer that nobody wants yet
+  uint32_t saved = 0;         // unexpected messages of the peer
   std::unique_ptr<Conversation> conversation;
   // ---- Core's ----
   State state = State::kIdle;
-  WeftConversation *weft = nullptr;         // `conversation`, if that is what it is
-  Peer *older = nullptr, *newer = nullptr;  // of those without an index, by when they were heard of
-  TxOp *first = nullptr, *last = nullptr;   // wait for the handshake
-  uint32_t cookie = 0;                      // of the present connection, or the one to come
+  WeftConversation *weft = nullptr;         // `conversation`, if it is a WeftConversation
+  Peer *older = nullptr, *newer = nullptr;  // peers without an index, by the last packet's time
+  TxOp *first = nullptr, *last = nullptr;   // operations that wait for the handshake
+  uint32_t cookie = 0;                      // of the present connection, or of the next one
   uint32_t attempts = 0;
   uint32_t question = 0;    // a random number that is in our RTS
-  bool doubt = false;       // asks who is at the address, and whether it knows the conversation
+  bool doubt = false;       // the peer is being re-verified: Core::doubt()
   bool wants_idle = false;  // is in Core::idle_
   bool wants_room = false;  // is in Core::blocked_
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
   bool by_source = false;  // counts in Core::by_source_
-  bool proven = false;     // of stock: it has answered our question, or used our number
-  bool roams = false;  // of stock: it has answered our question from another address than its own
+  bool proven = false;     // a stock peer has answered our question, or used our number
+  bool roams = false;  // a stock peer has answered our question from another address than its own
   bool has_token = false;
   int err = 0;
-  uint64_t asked_at = 0;    // the first RTS
-  uint64_t ask_at = 0;      // the next one, or the next connect; 0: none
-  uint64_t settled_at = 0;  // the connection was made
+  uint64_t asked_at = 0;    // when the first RTS was sent
+  uint64_t ask_at = 0;      // when the next RTS or connect is sent; 0: never
+  uint64_t settled_at = 0;  // when the connection was made
   uint64_t deadline = 0;    // of the conversation
-  uint64_t armed = 0;       // in the heap
+  uint64_t armed = 0;       // time of the peer's entry in the heap; 0: none
   std::array<uint8_t, wire::kTokenSize> token{};
 };
 
-// Counted for tests, and for who asks why it is slow.
+// Counters for tests and for performance analysis.
 struct Statistics {
   uint64_t packets_sent = 0, packets_received = 0;
   uint64_t repeated = 0;    // packets sent again
-  uint64_t duplicates = 0;  // packets that had come already
+  uint64_t duplicates = 0;  // packets received more than once
   uint64_t timeouts = 0;
-  uint64_t rejected = 0;   // that do not parse, or whose checksum or MAC is wrong
-  uint64_t strangers = 0;  // of no connection
-  uint64_t refused = 0;    // for whom there was no room (Settings::max_unnamed_peers)
+  uint64_t rejected = 0;   // packets that do not parse, or whose checksum or MAC is wrong
+  uint64_t strangers = 0;  // packets of no connection
+  uint64_t refused = 0;    // newcomers without room (Settings::max_unnamed_peers)
 };
 
 class Core {
@@ -119,16 +119,16 @@ class Core {
     // The operation has ended; it goes back to the core when this returns.
     virtual void on_done(TxOp &op, int err) = 0;
     virtual sdk::Receiver &receiver() = 0;
-    // The lowest index of an address in the vector; kNoIndex: none.
+    // The lowest index of an address in the address vector; kNoIndex: none.
     virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
-    // A peer wrote here, or read (counters; `has_data`: a completion). `source` as in sdk::Message,
-    // `where` as the peer said.
+    // A peer wrote to this endpoint's memory, or read it (for counters; `has_data`: for a
+    // completion too). `source` as in sdk::Message, `where` as the peer named it.
     virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
                                  std::span<const RmaVector> where) = 0;
     virtual void on_remote_read(uint64_t length, std::span<const RmaVector> where) = 0;
     virtual void on_remote_atomic(uint64_t access, uint64_t length,
                                   std::span<const RmaVector> where) = 0;
-    // Something that an operator should hear of, once per event.
+    // Something that an operator should know, once per event.
     virtual void warn(const char *text) = 0;
 
    protected:
@@ -140,17 +140,17 @@ class Core {
   Core(const Core &) = delete;
   Core &operator=(const Core &) = delete;
 
-  // The address that peers know this endpoint by; before the first operation.
+  // The address by which peers know this endpoint. Set before the first operation.
   void set_own_address(const sdk::SockAddr &address) { own_ = address; }
   const sdk::SockAddr &own_address() const { return own_; }
 
   // ---- operations ----
   TxOp *take();
-  void give(TxOp &op);  // one that was not started
-  // Copies what op.iov has into the operation: the caller may use its memory again.
+  void give(TxOp &op);  // takes back an operation that was not started
+  // Copies the bytes of op.iov into the operation: the caller may reuse its memory.
   void own_data(TxOp &op);
-  // Starts the operation toward `index`, whose address is `address`. 0, or -FI_E...: nothing
-  // happened and the operation is still the caller's.
+  // Starts the operation toward `index`, whose address is `address`. 0; or -FI_E...: nothing
+  // happened, and the operation still belongs to the caller.
   int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
   // Whether start() can do without the address.
   bool knows(uint32_t index) const { return by_index_.at(index) != nullptr; }
@@ -160,45 +160,46 @@ class Core {
   // ---- from the receiver's sink ----
   void deliver(Incoming &message, sdk::Receive &receive);
   void discard(Incoming &message);
-  // The raw address of an unnamed source (FI_SOURCE_ERR).
+  // The raw address of a source that is not in the address vector (FI_SOURCE_ERR).
   const sdk::SockAddr *address_of(uint32_t source) const;
 
   // ---- from the carrier ----
-  // True: the buffer is kept. `from`: the open path to who sent it; null: there is none, or its
+  // True: the buffer is kept. `from`: the open path to the sender; null: there is none, or the
   // source was not read.
   bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
-  // The network says that nobody receives at the address of a datagram that began with `datagram`.
-  // Whoever may have forged that does not know the question in our RTS.
+  // The network reports that no process receives at `to`, and shows the first bytes of the
+  // datagram. A forged report cannot contain the question of our RTS.
   void on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> datagram);
-  void on_idle();  // nothing more to read, until later
-  // Before each round: nobody reads what was reported. What would report more waits then, and all
-  // else goes on: acknowledgements, answers, what the application itself asked for.
+  void on_idle();  // there is nothing more to read for now
+  // Set before each round: `full` means that the application does not read its completions. Then
+  // packets that would add completions wait, and everything else goes on: acknowledgements,
+  // answers, the application's own operations.
   void set_full(bool full) { full_ = full; }
-  // Each progress: what waited for room or for its pace.
+  // Called by each progress: sends what waited for room in the carrier or for its pace.
   void poll() {
     if (!blocked_.empty()) resume();
   }
-  void on_deadline();  // the one of Carrier::set_deadline has passed
+  void on_deadline();  // the time of Carrier::set_deadline() has come
 
   // ---- the end ----
-  // Says good-bye to all peers once what was sent has arrived. `waits`: until they have answered it
-  // (kPartingNs at most), and else once.
+  // Sends close to all peers once they have acknowledged everything. `waits`: for their answers,
+  // kPartingNs at most; otherwise close is sent once.
   void part(bool waits = true);
-  bool parted() const;                               // that is done, or there is nothing to say
-  size_t unanswered() const { return unanswered_; }  // good-byes
-  // Everything is over: operations fail with `err`, nothing more is sent.
+  bool parted() const;                               // part() has finished with all peers
+  size_t unanswered() const { return unanswered_; }  // close packets without an answer
+  // The end: operations fail with `err`, nothing more is sent.
   void shut_down(int err);
 
   size_t in_flight() const { return ops_.in_use(); }
-  size_t peers() const { return slots_.size() - free_slots_.size(); }  // objects
+  size_t peers() const { return slots_.size() - free_slots_.size(); }  // peers that are objects
   size_t unnamed_peers() const { return unnamed_; }
-  // What both ends of a connection agree on: their numbers, and the sum of their cookies.
+  // The identity of a connection at both ends: their numbers, and the sum of their cookies.
   struct Pair {
     uint32_t ours = 0, theirs = 0, cookie = 0;
     bool operator==(const Pair &) const = default;
   };
-  Pair pair_with(uint32_t index) const;  // zeros: there is none
-  size_t notes() const;  // of all conversations, about packets, answers and writes: in use
+  Pair pair_with(uint32_t index) const;  // zeros: there is no connection
+  size_t notes() const;  // objects in use for packets, answers and writes, of all conversations
   const Statistics &statistics() const { return statistics_; }
   const Settings &settings() const { return settings_; }
 
@@ -210,32 +211,31 @@ class Core {
   bool waits_for_answers() const { return waits_; }
   void count_unanswered() { ++unanswered_; }
   Statistics &count() { return statistics_; }
-  // How the receiver knows the peer: its index, or a number of one who has none.
+  // How sdk::Receiver knows the peer: its index, or a number beyond all indexes if it has none.
   uint32_t source_of(const Peer &peer) const {
     return peer.index != kNoIndex ? peer.index : sdk::Matcher::kFirstUnnamed + peer.number;
   }
-  // Carrier::send() with what is sent in one call of the core in one batch: memory must stay until
-  // the call is over (or flush()). -FI_EAGAIN as there.
+  // Carrier::send(). All datagrams of one call into the core form a batch: their memory must stay
+  // unchanged until the call is over, or until flush(). -FI_EAGAIN as there.
   int send(Peer &peer, const iovec *iov, size_t count);
   void flush() {
     if (!unflushed_) return;
     unflushed_ = false;
     carrier_.flush();
   }
-  // Reports the operation, which must be off all lists, and takes it back.
+  // Reports the end of the operation, which must be off all lists, and takes it back.
   void end(TxOp &op, int err);
-  // Conversation::on_deadline() at that time, or a little later; 0: never.
+  // Asks for Conversation::on_deadline() at that time or a little later; 0: never.
   void set_deadline(Peer &peer, uint64_t at_ns);
-  // Conversation::on_idle() when nothing more can be read, or before a block.
+  // Asks for Conversation::on_idle() when there is nothing more to read, or before a blocking call.
   void want_idle(Peer &peer);
-  // Conversation::on_room() at the next poll().
+  // Asks for Conversation::on_room() at the next poll().
   void want_room(Peer &peer);
-  // The conversation is over: when its call has returned it is told to end with `err`, and goes.
-  // With `requeue` operations that were not started begin again by a handshake; without, they fail.
+  // The conversation is over. When its call has returned, Core ends it with `err` and destroys it.
+  // With `requeue`, operations that were not started wait for a new handshake; otherwise they fail.
   void lose(Peer &peer, int err, bool requeue);
-  // Is the peer still who it was, and does it know the connection? It is asked by a handshake,
-  // until trust() is said, which costs nothing, or it says no, or somebody answers who speaks
-  // otherwise.
+  // Re-verify the peer by a handshake: whether it is the same process and knows the connection.
+  // Lasts until trust() (which costs nothing), a reset, or an answer in the other protocol.
   void doubt(Peer &peer);
   void trust(Peer &peer) {
     if (!peer.doubt) return;
@@ -244,20 +244,20 @@ class Core {
     update_sources(peer);
   }
 
-  // The index in our RTS to it, which comes back in CTS and challenge. Its upper half is a number
-  // that only who receives at its address can know.
+  // The index in our RTS to the peer, which comes back in CTS and challenge. Only a process that
+  // receives at the peer's address can know the upper half.
   static uint64_t index_of(const Peer &peer) { return uint64_t{peer.question} << 32 | peer.number; }
 
-  // Executes an atomic of a peer: 0 or FI_E... `result` gets what was there before, `result_size`
-  // bytes; one that would need more is refused.
+  // Executes an atomic of a peer: 0 or FI_E... The previous values go to `result`, `result_size`
+  // bytes; an atomic that needs more room is refused.
   uint16_t execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
                    std::span<const RmaVector> vectors, std::span<const uint8_t> operands,
                    std::span<const uint8_t> compares, std::span<uint8_t> result,
                    size_t &result_size);
-  // Bytes to, or from, the vectors of a remote access at `offset`: 0 or FI_E...
+  // Writes bytes to the vectors of a remote access, at `offset`: 0 or FI_E...
   uint16_t write_to(std::span<const RmaVector> vectors, uint64_t offset,
                     std::span<const uint8_t> bytes);
-  // The pieces of memory that are [offset, offset + n) of the vectors: how many, or -FI_E...
+  // Finds the memory of [offset, offset + n) of the vectors: the number of pieces, or -FI_E...
   ssize_t resolve(std::span<const RmaVector> vectors, uint64_t access, uint64_t offset, uint64_t n,
                   iovec *iov, size_t room);
 
@@ -268,8 +268,8 @@ class Core {
     uint32_t slot;
     bool operator<(const Due &other) const { return at > other.at; }  // for a heap: first on top
   };
-  // Calls into the core may nest (a receive that is posted delivers messages): what was put off is
-  // done when the outermost one ends.
+  // Calls into the core may nest (posting a receive delivers messages). When the outermost call
+  // ends, leave() ends lost conversations, flushes, and sets the deadline.
   struct Leave {
     explicit Leave(Core &c) : core(c) { ++core.depth_; }
     ~Leave() {
@@ -313,8 +313,8 @@ class Core {
   void new_cookie(Peer &peer);
   void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
-  bool may_answer(uint64_t now);  // the rate of answers to strangers
-  void is_no_stranger();          // the one that was answered
+  bool may_answer(uint64_t now);  // limits the rate of answers to strangers
+  void is_no_stranger();          // the peer that was answered has proven its address
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
@@ -327,8 +327,8 @@ class Core {
   bool on_rts(const stock::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
               const Path *from);
   Peer *make_unproven(const sdk::SockAddr &name);
-  // Whether stock's packet may be of the peer: it has no secret, so whoever has another address is
-  // somebody else.
+  // Whether a packet in stock's format may come from the peer. Such packets have no secret, so
+  // their source address must be the peer's.
   bool is_of(const Peer &peer, const Path *from) const {
     return peer.roams || from == peer.path || by_source_ == 0 || !carrier_.names_sources();
   }
@@ -357,31 +357,31 @@ class Core {
   sdk::SockAddr own_;
   std::unique_ptr<Pools> pools_;  // of weft conversations
   uint64_t instance_ = 0;
-  uint32_t veil_ = 0;     // over the numbers that others put into `to`: a stranger cannot tell them
-  uint32_t pulling_ = 0;  // conversations in which long messages are coming
+  uint32_t veil_ = 0;     // hides connection numbers (`to`) from outsiders
+  uint32_t pulling_ = 0;  // conversations in which long messages are arriving
   wire::TokenMaker::Secret secret_{};
   wire::Key handshake_key_{};
   std::vector<Peer *> slots_;
   std::deque<uint32_t> unproven_;               // numbers of stock peers, the oldest first
-  Peer *oldest_ = nullptr, *newest_ = nullptr;  // of those without an index
+  Peer *oldest_ = nullptr, *newest_ = nullptr;  // peers without an index
   size_t unnamed_ = 0;
   size_t by_source_ =
-      0;  // peers whose answers may be stock's: sources are read while there are some
+      0;  // peers that may answer in stock's format: sources are read while there are any
   std::vector<uint32_t> free_slots_;
   std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;
-  uint64_t deadline_ = 0;      // as the carrier was told
-  uint64_t answers_from_ = 0;  // the second that `answers_` counts in
-  uint32_t answers_ = 0;       // to those who have proven nothing yet
-  uint32_t proven_ = 0;        // to the others
-  uint32_t depth_ = 0;         // calls into the core, one in the other
+  uint64_t deadline_ = 0;      // last given to the carrier
+  uint64_t answers_from_ = 0;  // begin of the second that `answers_` and `proven_` count
+  uint32_t answers_ = 0;       // to peers that have not proven their address
+  uint32_t proven_ = 0;        // to peers that then proved it
+  uint32_t depth_ = 0;         // nested calls into the core
   uint32_t batch_ = 0;         // datagrams since on_idle()
   bool unflushed_ = false;
   size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;
-  bool waits_ = true;  // for the answers to a good-bye
+  bool waits_ = true;  // for the answers to close
 };
 
 }  // namespace weft::rxd

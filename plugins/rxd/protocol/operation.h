@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What both dialects work on: operations that the application started, and messages that arrive.
+// The objects that both dialects work on: operations that the application started (TxOp), and
+// messages that arrive (Incoming).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
 
@@ -30,16 +31,17 @@ struct TxOp {
   Kind kind = Kind::kMessage;
   bool tagged = false;
   bool has_data = false;
-  // When a message ends: when it is in the peer's memory (FI_DELIVERY_COMPLETE); when all of it was
-  // acknowledged (FI_TRANSMIT_COMPLETE); else as soon as the caller's memory is not needed any
-  // more, which of a short one is a copy's and of a long one the acknowledgement's time.
+  // When a message ends. `delivery`: when it is in the peer's memory (FI_DELIVERY_COMPLETE).
+  // `transmit`: when all of it was acknowledged (FI_TRANSMIT_COMPLETE). Otherwise as soon as the
+  // caller's memory is free: a short message when it was copied into a packet that has left, a long
+  // one when it was acknowledged.
   bool delivery = false, transmit = false;
-  bool fence = false;  // begins when all before it, to this peer, have ended
-  bool more = false;   // FI_MORE: need not leave before the next one, or progress
+  bool fence = false;  // begins when all earlier operations to this peer have ended
+  bool more = false;   // FI_MORE: may wait for the next operation or for progress
   bool report = true;
   sdk::AtomicKind atomic = sdk::AtomicKind::kWrite;
   uint8_t datatype = 0, op = 0;
-  uint8_t count = 0;         // of iov: what is sent, or where a read goes
+  uint8_t count = 0;         // of iov: the bytes to send, or the destination of a read
   uint8_t vector_count = 0;  // of vectors
   uint8_t result_count = 0;  // of results
   void *context = nullptr;
@@ -53,49 +55,49 @@ struct TxOp {
   // ---- of the conversation ----
   TxOp *next = nullptr;
   TxOp *previous = nullptr;
-  TxOp *ready = nullptr;   // the next one that may send more
-  TxOp *beside = nullptr;  // another one that begins in the same packet
+  TxOp *ready = nullptr;   // the next operation that may send more
+  TxOp *beside = nullptr;  // another operation that begins in the same packet
   bool is_ready = false;
   bool announced = false;
-  bool counted = false;  // among those that the peer is to answer
+  bool counted = false;  // in the conversation's count of operations that the peer must answer
   bool copied = false;   // its bytes are in the packet
   uint32_t id = 0;
   bool started = false;   // its first packet has left
-  bool acked = false;     // all that it sends was acknowledged
-  bool answered = false;  // done, result, or all data of a read
-  uint16_t status = 0;    // FI_E..., as the peer said
-  uint32_t packets = 0;   // with bytes of it that are not acknowledged
+  bool acked = false;     // all its packets were acknowledged
+  bool answered = false;  // done, result, or all data of a read have arrived
+  uint16_t status = 0;    // FI_E..., from the peer
+  uint32_t packets = 0;   // packets with bytes of it that are not acknowledged
   uint64_t sent = 0;      // bytes handed to the carrier once
   uint64_t allowed = 0;   // bytes that may be sent (pulled, or unasked)
   uint64_t received = 0;  // bytes of an answer
   uint64_t charged = 0;   // bytes that count against the peer's credit
-  // What must outlive the call: FI_INJECT, small messages, operands.
+  // Bytes that must outlive the call: FI_INJECT, small messages, operands.
   std::unique_ptr<uint8_t[]> copy;
   uint8_t bytes[kInlineSize];
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members alone
 };
 
-// A message that is arriving, or waits to be wanted (message.length is its whole length).
+// A message that is arriving, or that waits for a receive (message.length is its whole length).
 struct Incoming : sdk::Unexpected {
-  Conversation *conversation = nullptr;  // null: it needs its peer no more; all of it is here
-  Peer *peer = nullptr;                  // whose it is, also when the conversation is over
-  Incoming *previous = nullptr, *following = nullptr;  // of the conversation: not all arrived
-  sdk::Receive *receive = nullptr;                     // null: not wanted yet
+  Conversation *conversation = nullptr;  // null: the message does not need its peer any more
+  Peer *peer = nullptr;                  // the sender, also after the conversation has ended
+  Incoming *previous = nullptr, *following = nullptr;  // the conversation's incomplete messages
+  sdk::Receive *receive = nullptr;                     // null: no receive was found yet
   uint32_t id = 0;
-  bool saved = false;       // the receiver has it
-  bool announced = false;   // what comes after the first packets is asked for
-  bool discarded = false;   // nobody wants it, but more of it is coming
-  bool wants_pull = false;  // the sender is to be told `limit`
-  bool wants_done = false;  // the sender wants to be told
+  bool saved = false;       // sdk::Receiver keeps it as unexpected
+  bool announced = false;   // the receiver pulls the data after the first packets
+  bool discarded = false;   // the application discarded it, but more of it is arriving
+  bool wants_pull = false;  // `limit` must be sent to the sender
+  bool wants_done = false;  // the sender asked for `done`
   uint64_t arrived = 0;     // bytes, each counted once
   uint64_t limit = 0;       // data below this offset was asked for
-  uint64_t target = 0;      // bytes that will come: length, or less of one that is cut
+  uint64_t target = 0;      // bytes that will arrive: the length, or less if it is truncated
   uint64_t first = 0;       // bytes of the first packet (stock: where the segments begin)
-  int err = 0;              // it ends with
-  uint64_t unasked = 0;     // bytes that count against the peer's credit until it is wanted
-  uint8_t *kept = nullptr;  // what came before it was wanted, from offset 0: `bytes` or `copy`
+  int err = 0;              // status at its end
+  uint64_t unasked = 0;     // bytes that count against the peer's credit until it has a receive
+  uint8_t *kept = nullptr;  // bytes that came before the receive, from offset 0: `bytes` or `copy`
   uint64_t room = 0;        // bytes at `kept`
-  uint64_t charged = 0;     // bytes, counted against Settings::unexpected_limit
+  uint64_t charged = 0;     // bytes that count against Settings::unexpected_limit
   std::unique_ptr<uint8_t[]> copy;
   uint8_t bytes[kInlineSize];
   Incoming() {}  // NOLINT(modernize-use-equals-default): leaves `bytes` alone

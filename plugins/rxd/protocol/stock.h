@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// StockConversation: a conversation with an endpoint of stock libfabric, in its dialect: packets
-// with numbers of which only the next one is taken, acknowledgements that name it, no selective
-// repetition, no word for errors.
+// StockConversation: a conversation with an endpoint of stock libfabric, in its dialect. Packets
+// have numbers, and the receiver takes only the next one. Acknowledgements name that number. There
+// is no selective retransmission and no message for errors.
 //
 //   peer.conversation = make_stock_conversation(core, peer);
 //   peer.conversation->on_packet(rts_or_cts, buffer);
 //   peer.conversation->start(op);
 //
-// What a stock peer sees is what it expects of its like; ours alone is when to repeat: after a
-// measured time and at three acknowledgements of the same number. Stock acknowledges data in the
-// middle of a message only now and then; so we ask, by a message that it has already.
+// A stock peer sees what it expects from another stock endpoint. Only the times of retransmission
+// are ours: after a measured timeout, and after three acknowledgements of the same number. Stock
+// seldom acknowledges data in the middle of a message, so we cause an acknowledgement by repeating
+// a packet that the peer has already.
 //
-// A stock peer remembers the numbers of an address for ever. So does this: after the peer was given
-// up, it stays, asks for its number when there is something to say again, and goes on from it.
-// Not for peers who speak weft's protocol, and not for the first packet to somebody unknown: Core.
+// A stock peer remembers the numbers of an address for ever. So does this class: it stays after the
+// peer was given up, asks for the expected number when there is a new operation, and continues from
+// it. Not for peers that speak weft's protocol, nor for the first packet to an unknown peer (Core).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
 
@@ -61,21 +62,21 @@ class StockConversation final : public Conversation {
   static constexpr size_t kMaxOwed = 256;     // answers that a peer can make us owe
   static constexpr uint64_t kNoNumber = UINT64_MAX;
   static constexpr uint64_t kMs = 1'000'000;
-  static constexpr uint64_t kAskAfter = 1000 * kMs;  // without a word, of one who owes something
+  static constexpr uint64_t kAskAfter = 1000 * kMs;  // silence of a peer that owes us data
   static constexpr uint32_t kLeastWindow = 8;
 
-  // What a read or an atomic of the peer brings it.
+  // The answer to a read or an atomic of the peer.
   struct Answer {
     Answer *next = nullptr;
     uint32_t id = 0;
     uint8_t count = 0;
     uint64_t size = 0;
-    RmaVector vectors[stock::kVectorLimit];  // read when it is sent
+    RmaVector vectors[stock::kVectorLimit];  // this memory is read when the answer is sent
     std::unique_ptr<uint8_t[]> result;       // of an atomic
   };
-  // What has numbers in our stream: [first, first + packets).
+  // An operation or an answer with its numbers in our stream: [first, first + packets).
   struct Item {
-    TxOp *op = nullptr;  // one of the two
+    TxOp *op = nullptr;  // this or `answer`
     Answer *answer = nullptr;
     uint64_t first = 0;
     uint64_t packets = 0;
@@ -97,7 +98,7 @@ class StockConversation final : public Conversation {
     std::vector<Item> ring_;
     size_t at_ = 0, size_ = 0;
   };
-  // What comes in several packets; at most one at a time.
+  // A message or write of the peer that comes in several packets; at most one at a time.
   struct Arriving {
     enum class Kind : uint8_t { kNone, kMessage, kWrite } kind = Kind::kNone;
     bool has_data = false;
@@ -132,7 +133,7 @@ class StockConversation final : public Conversation {
   void owe_acknowledgement();
   void set_timer();
   uint64_t time_out() const;
-  // Since the first packet that is not acknowledged was sent, the last time.
+  // Time since the last transmission of the first packet that is not acknowledged, ns.
   uint64_t age_of_first(uint64_t now) const;
   bool waits() const { return arriving_.kind != Arriving::Kind::kNone || awaited_count_ != 0; }
 
@@ -160,32 +161,32 @@ class StockConversation final : public Conversation {
 
   Core &core_;
   Peer &peer_;
-  uint32_t index_ = 0;  // the peer's for us; only said to be, until it has proven itself
+  uint32_t index_ = 0;  // the peer's number for us; not verified until the peer has proven itself
 
   Queue waiting_;
   Items items_;
-  size_t at_ = 0;            // the item of cursor_
-  uint64_t acked_ = 0;       // what the peer expects
-  uint64_t cursor_ = 0;      // what is sent next
-  uint64_t next_ = 0;        // not given to anything yet
-  uint64_t highest_ = 0;     // never sent yet, as what it stands for now
-  uint64_t taken_back_ = 0;  // below it, numbers stood for something else
-  uint64_t measured_ = 0;    // below it, packets were sent more than once
-  uint64_t pinged_ = 0;      // below it, an acknowledgement was asked for
-  // The last time that a number was sent; a peer to whom nothing was sent has none.
+  size_t at_ = 0;            // index of the item of cursor_
+  uint64_t acked_ = 0;       // the number that the peer expects
+  uint64_t cursor_ = 0;      // the number that is sent next
+  uint64_t next_ = 0;        // the first number that no item has
+  uint64_t highest_ = 0;     // the first number that was never sent for its present item
+  uint64_t taken_back_ = 0;  // numbers below it may have been sent for other items
+  uint64_t measured_ = 0;    // numbers below it may have been sent more than once
+  uint64_t pinged_ = 0;      // an acknowledgement was asked for all numbers below it
+  // Time of the last transmission of each number, in us; null until something is sent.
   std::unique_ptr<uint32_t[]> sent_us_;
   uint32_t window_ = stock::kWindow;  // the peer's
   uint32_t congestion_ = 64;          // packets
   uint32_t threshold_ = kInFlight;
-  uint32_t same_ = 0;             // acknowledgements of the same number
-  uint64_t hurried_ = kNoNumber;  // that was repeated for their sake
+  uint32_t same_ = 0;             // acknowledgements in a row of the same number
+  uint64_t hurried_ = kNoNumber;  // the number that was retransmitted because of them
   uint32_t backoff_ = 0;
   uint64_t srtt_ = 0, rttvar_ = 0;
-  uint64_t since_ = 0;    // something is outstanding
-  uint64_t heard_ = 0;    // of the peer
-  uint64_t talked_ = 0;   // the first time that it used our index
-  uint32_t tries_ = 0;    // without a word of it since
-  uint64_t refused_ = 0;  // the first time that a request was not accepted; 0: it was
+  uint64_t since_ = 0;    // since when packets are outstanding, or the last progress of the peer
+  uint64_t heard_ = 0;    // time of the peer's last packet
+  uint64_t talked_ = 0;   // time of the first packet with our index
+  uint32_t tries_ = 0;    // timeouts and questions since the peer's last packet
+  uint64_t refused_ = 0;  // when the request at the head was first refused; 0: it was not
   uint32_t refusals_ = 0;
 
   Answer *answers_ = nullptr, *last_answer_ = nullptr;
@@ -198,12 +199,12 @@ class StockConversation final : public Conversation {
   Arriving arriving_;
   uint32_t unacknowledged_ = 0;  // packets taken since the last acknowledgement
   bool owes_ = false;
-  bool refuses_ = false;  // what is expected was not accepted
+  bool refuses_ = false;  // we refused the expected packet
   bool rebase_ = false;   // the peer remembers numbers that we do not know
 
-  bool lost_ = false;  // given up: its number must be asked for
+  bool lost_ = false;  // given up: the expected number must be asked for
   bool asking_ = false;
-  bool asked_ = false;  // it has answered the RTS
+  bool asked_ = false;  // the peer has answered the RTS
   uint64_t asked_at_ = 0, ask_at_ = 0;
   uint32_t attempts_ = 0;
 };

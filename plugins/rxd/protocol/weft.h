@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// WeftConversation: what two weft peers say to each other once they are connected
-// (docs/rxd-protocol.md, sections 4 to 9): operations become frames in packets, packets that are
-// lost leave again, what comes is put into its order, messages are pulled as they are wanted.
+// WeftConversation: the protocol between two connected weft peers (docs/rxd-protocol.md, sections 4
+// to 9). Operations become frames in packets, lost packets are retransmitted, arriving packets are
+// put in order, large messages are pulled by their receiver.
 //
 //   auto conversation = std::make_unique<WeftConversation>(core, peer, ours, theirs);
 //   conversation->start(op);                  // weft_output.cc
 //   conversation->on_packet(bytes, buffer);   // weft_input.cc
 //
-// Which packets are lost, and when one may leave, is Channel's. A packet is built once, in memory
-// of a pool that it keeps until it is acknowledged; long payload stays where the user, or the
-// region that a peer reads, has it. Nothing is allocated but what those pools grow by.
+// Channel decides which packets are lost and when a packet may leave. A packet is built once, in
+// memory of a pool, which it keeps until it is acknowledged. Long payload stays in the user's
+// memory or in the region that a peer reads. Only the growth of the pools allocates memory.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
 
@@ -24,23 +24,23 @@
 
 namespace weft::rxd {
 
-// Bytes of a message that may go unasked, credit permitting.
+// Bytes of a message that may be sent unasked, credit permitting.
 inline constexpr uint64_t kPrefix = 65536;
-// Bytes that are asked for ahead of what has arrived, at least.
+// The pull window, at least: bytes that are asked for beyond those that have arrived.
 inline constexpr uint64_t kMinPullWindow = 256 << 10;
 
-// What a peer makes us owe it, until it is in a packet; data that it reads until they have
-// arrived.
+// An answer that we owe the peer, until it is in a packet; for data that the peer reads, until they
+// have arrived.
 struct Answer {
   enum class Kind : uint8_t { kDone, kResult, kRead };
   Answer *next = nullptr;
   Kind kind = Kind::kDone;
-  bool failed = false;  // kRead: the memory is not there any more
+  bool failed = false;  // kRead: the memory region was closed
   bool counts = false;  // in owed_
   uint8_t count = 0;    // vectors
   uint16_t status = 0;
   uint32_t id = 0;
-  uint32_t packets = 0;  // with data of it that are not acknowledged
+  uint32_t packets = 0;  // packets with data of it that are not acknowledged
   uint64_t length = 0;   // bytes
   uint64_t sent = 0;
   struct Bytes {
@@ -50,7 +50,7 @@ struct Answer {
   RmaVector vectors[kMaxVectors];
 };
 
-// A write of the peer's of which more comes.
+// A write of the peer of which more data will come.
 struct Remote {
   Remote *next = nullptr;
   uint32_t id = 0;
@@ -61,13 +61,13 @@ struct Remote {
   RmaVector vectors[kMaxVectors];
 };
 
-// A datagram that came before what it follows.
+// A datagram that cannot be processed yet.
 struct Kept {
   Kept *next = nullptr;
   uint64_t number = 0;
   std::span<const uint8_t> bytes;
   Buffer *buffer = nullptr;
-  bool answered = false;  // what it answers was taken; the rest is kept
+  bool answered = false;  // the answers in it were processed; the rest waits
 };
 
 // A packet that was sent and not acknowledged, or waits to be sent.
@@ -75,23 +75,23 @@ struct OutPacket {
   static constexpr size_t kHead = wire::kHeaderSize + wire::kAcknowledgementSize;
   static constexpr size_t kFrames = 1472 - kHead;  // bytes
   TxOp *began = nullptr;                           // operations that begin here, by TxOp::beside
-  TxOp *source = nullptr;                          // whose payload follows the frames
-  Answer *answer = nullptr;                        // or this one's
+  TxOp *source = nullptr;                          // the operation whose payload follows the frames
+  Answer *answer = nullptr;                        // or the answer whose payload follows
   uint64_t offset = 0;                             // of the payload
   uint32_t length = 0;
   uint16_t used = 0;  // bytes of frames
   uint16_t last = 0;  // where the frame of the payload begins
   bool ordered = false;
-  bool asks = false;  // an operation ends when it is acknowledged
+  bool asks = false;  // an operation ends when the packet is acknowledged
   uint8_t mac[wire::kMacSize];
-  // Header, acknowledgement, frames; without acknowledgement the header stands in its place.
+  // Header, acknowledgement, frames; without an acknowledgement the header takes its place.
   uint8_t bytes[kHead + kFrames];
   OutPacket() {}  // NOLINT(modernize-use-equals-default): leaves `bytes` alone
 };
 
-// Memory of all conversations of a core.
+// Memory that all conversations of a core share.
 struct Pools {
-  // Packets that are not kept: acknowledgements, probes. They must last until a flush.
+  // Packets that are not kept: acknowledgements, probes. They must stay until a flush.
   static constexpr size_t kScratch = 64;
   struct Scratch {
     uint8_t bytes[wire::kMaxHead + 8 + wire::kMacSize];
@@ -114,17 +114,17 @@ class WeftConversation final : public Conversation {
   WeftConversation(const WeftConversation &) = delete;
   WeftConversation &operator=(const WeftConversation &) = delete;
 
-  // Packets that are welcome at first: what `limit` of our part says.
+  // The first `limit` of our part: packets that we accept at the beginning.
   static uint32_t first_limit(Core &core);
   const wire::Part &theirs() const { return theirs_; }
-  // What stands in the cookie field of our packets, and of the peer's: it names both ends, so that
-  // a packet of a connection that only one of them has in common with this one is none of ours.
+  // The cookie field of both sides' packets. It names both ends: a packet of a connection that
+  // shares only one end with this one does not match.
   uint32_t cookie() const { return cookie_; }
   // The peer has answered the handshake once more.
   void heard();
-  // Good-bye at once, to a peer with whom nothing is outstanding.
+  // Sends close at once, to a peer with which nothing is outstanding.
   void dismiss();
-  // A message that the peer's credit was charged for is out of the way.
+  // A message that was charged to the peer's credit got a receive, or was discarded.
   void consumed(const Incoming &message);
 
   void start(TxOp &op) override;
@@ -225,17 +225,17 @@ class WeftConversation final : public Conversation {
   std::unique_ptr<wire::Key> key_;
   const bool checksum_, authentic_;
   bool parting_ = false, parted_ = false, ended_ = false;
-  bool data_turn_ = false;  // data go before new operations
+  bool data_turn_ = false;  // in this packet data go before new operations
   bool wants_ping_ = false;
   bool starved_ = false;      // an operation waits for credit
-  bool tell_credit_ = false;  // the peer may wait for it
-  bool stalled_ = false;      // packets are kept until somebody reads what was reported
+  bool tell_credit_ = false;  // the peer may wait for new credit
+  bool stalled_ = false;      // packets are kept until the application reads its completions
   uint8_t probe_ = 0, probe_tries_ = 0, close_tries_ = 0, asked_ = 0;
-  uint32_t datagram_, largest_;   // bytes: now, perhaps
-  uint32_t seen_;                 // bytes, the largest that came
+  uint32_t datagram_, largest_;   // bytes: in use now, the largest that a probe may find
+  uint32_t seen_;                 // bytes of the largest datagram that arrived
   uint32_t probing_ = 0;          // bytes
-  OutPacket *pending_ = nullptr;  // built, and the carrier did not take it
-  // Operations, in order: those that have begun, and from unsent_ on the others.
+  OutPacket *pending_ = nullptr;  // built, but the carrier did not take it
+  // Operations, in order: those that have begun, then from unsent_ on those that have not.
   TxOp *first_ = nullptr, *last_ = nullptr, *unsent_ = nullptr;
   TxOp *ready_ = nullptr, *ready_last_ = nullptr;
   TxOp *settled_ = nullptr, *settled_last_ = nullptr;  // to be reported
@@ -245,18 +245,18 @@ class WeftConversation final : public Conversation {
   Remote *remotes_ = nullptr;
   Kept *kept_ = nullptr;
   uint32_t kept_count_ = 0;
-  uint32_t owed_ = 0;        // operations of the peer that wait for us; not messages
-  uint32_t unanswered_ = 0;  // of ours, that wait for the peer; not messages
+  uint32_t owed_ = 0;        // remote accesses of the peer that we have not answered
+  uint32_t unanswered_ = 0;  // our remote accesses that the peer has not answered
   uint32_t pulls_ = 0;       // messages with wants_pull
-  uint32_t pulled_ = 0;      // messages that are coming
+  uint32_t pulled_ = 0;      // messages with a receive that are arriving
   uint32_t next_id_ = 0, their_next_id_ = 0;
-  // Credit: ours, and the peer's. Messages, and bytes that nobody asked for.
+  // Credit, ours and then the peer's: messages, and bytes of unasked payload.
   uint64_t started_ = 0, may_start_ = kFirstMessages;
   uint64_t unasked_ = 0, may_send_ = uint64_t{kFirstCredit} << 10;
   uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;
   uint64_t held_ = 0, wanted_bytes_ = 0, granted_kib_ = kFirstCredit;
-  uint64_t told_ = kFirstMessages, told_kib_ = kFirstCredit;  // what the peer may know of
-  uint32_t gathered_ = 0;  // bytes of messages that wait for others to go with
+  uint64_t told_ = kFirstMessages, told_kib_ = kFirstCredit;  // as last sent to the peer
+  uint32_t gathered_ = 0;  // bytes of short messages that wait to share a packet
   // Times in ns.
   uint64_t gather_until_ = 0;
   uint64_t heard_at_ = 0, ask_at_ = 0, probe_at_ = 0, close_at_ = 0;
