@@ -110,6 +110,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void on_deadline() override;
 
  private:
+  static constexpr uint32_t kOwnReceives = 32;  // posted per connection where none are shared
+
   Result<void> open_objects();
   Result<void> listen(const sdk::SockAddr &local);
   Link *make_link(Connection &owner, fi_info *info, int &err);

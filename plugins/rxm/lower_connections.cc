@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The part of Lower that opens, accepts and closes connections of the inner provider, and reads its
+// event queue. Data and progress are in lower.cc.
+#include <rdma/fi_eq.h>
+
+#include <algorithm>
+#include <new>
+
+#include "plugins/rxm/lower.h"
+
+namespace weft::rxm {
+namespace {
+
+constexpr size_t kPrivateData = 256;
+constexpr unsigned kPollsToEnd = 64;  // where the inner provider does not say that a link is over
+
+sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
+  if (addr == nullptr) return {};
+  return sdk::read_address(format, addr, length).value_or(sdk::SockAddr());
+}
+
+}  // namespace
+
+// A request that waits for an answer within one call.
+struct Request {
+  fi_info *info;
+  bool answered;
+};
+
+Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
+  std::unique_ptr<Link> link(new (std::nothrow) Link);
+  if (link == nullptr) {
+    err = FI_ENOMEM;
+    return nullptr;
+  }
+  link->owner = &owner;
+  links_.reserve(links_.size() + 1);
+  closing_.reserve(links_.size() + 1);
+  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link.get());
+  if (rc != 0) {
+    err = -rc;
+    return nullptr;
+  }
+  links_.push_back(link.get());
+  Link *made = link.release();
+  if (free_numbers_.empty()) {
+    numbers_.emplace_back();
+    free_numbers_.reserve(numbers_.size());
+    free_numbers_.push_back(uint32_t(numbers_.size() - 1));
+  }
+  made->place = free_numbers_.back();
+  free_numbers_.pop_back();
+  Number &number = numbers_[made->place];
+  number.link = made;
+  ++number.uses;
+  weft_carrier_ops *ops = nullptr;
+  if (fi_open_ops(&made->ep->fid, WEFT_CARRIER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) ==
+      0)
+    ops->identify(made->ep, uint64_t(number.uses) << 32 | made->place);
+  if (ops != nullptr && ops->size >= sizeof *ops) made->ops = ops;
+  rc = fi_ep_bind(made->ep, &eq_->fid, 0);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
+  if (rc == 0 && srx_ != nullptr) rc = fi_ep_bind(made->ep, &srx_->fid, 0);
+  if (rc == 0 && remote_write_ != nullptr)
+    rc = fi_ep_bind(made->ep, &remote_write_->fid, FI_REMOTE_WRITE);
+  if (rc == 0 && remote_read_ != nullptr)
+    rc = fi_ep_bind(made->ep, &remote_read_->fid, FI_REMOTE_READ);
+  if (rc == 0) rc = fi_enable(made->ep);
+  if (rc == 0 && srx_ == nullptr) {
+    made->memory = std::make_unique_for_overwrite<uint8_t[]>(kOwnReceives * packet_size());
+    made->buffers.resize(kOwnReceives);
+    for (size_t i = 0; i < made->buffers.size() && rc == 0; ++i) {
+      made->buffers[i] = {made, made->memory.get() + i * packet_size()};
+      rc = post(made->buffers[i]);
+    }
+  }
+  if (rc == 0) return made;
+  err = -rc;
+  destroy(*made);
+  return nullptr;
+}
+
+void Lower::destroy(Link &link) {
+  fi_close(&link.ep->fid);
+  numbers_[link.place].link = nullptr;
+  free_numbers_.push_back(link.place);
+  std::erase(links_, &link);
+  std::erase(closing_, &link);
+  delete &link;
+}
+
+Link *Lower::connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+                     int &err) {
+  Link *link = make_link(owner, active_.front(), err);
+  if (link == nullptr) return nullptr;
+  char name[256];
+  size_t length = sizeof name;
+  int rc = sdk::write_address(peer, addr_format_, name, &length);
+  if (rc == 0) rc = fi_connect(link->ep, name, data.data(), data.size());
+  if (rc == 0) {
+    ++connecting_;
+    return link;
+  }
+  err = -rc;
+  destroy(*link);
+  return nullptr;
+}
+
+Link *Lower::accept(Connection &owner, Request &request, std::span<const uint8_t> data, int &err) {
+  Link *link = make_link(owner, request.info, err);
+  if (link == nullptr) return nullptr;
+  request.answered = true;
+  if (const int rc = fi_accept(link->ep, data.data(), data.size()); rc != 0) {
+    err = -rc;
+    destroy(*link);
+    return nullptr;
+  }
+  ++connecting_;
+  return link;
+}
+
+void Lower::reject(Request &request, std::span<const uint8_t> data) {
+  if (std::exchange(request.answered, true)) return;
+  fi_reject(pep_, request.info->handle, data.data(), data.size());
+}
+
+void Lower::close(Link &link, bool idle) {
+  if (std::exchange(link.owner, nullptr) == nullptr) return;
+  if (link.ended != 0) --ended_;
+  connecting_ = 0;  // at worst the events of the others are seen a little later
+  // A packet of it may just be looked at, in memory that would go with it where none is shared.
+  if (idle && shares_) return destroy(link);
+  // Operations come back as failures; their completions are read before the endpoint goes.
+  if (!idle) fi_shutdown(link.ep, 0);
+  closing_.push_back(&link);
+}
+
+// Endpoints whose last completions have been read.
+void Lower::bury() {
+  while (!closing_.empty()) destroy(*closing_.back());
+}
+
+// ---- events ----
+
+void Lower::read_events() {
+  alignas(fi_eq_cm_entry) char bytes[sizeof(fi_eq_cm_entry) + kPrivateData];
+  auto &entry = *reinterpret_cast<fi_eq_cm_entry *>(bytes);
+  for (int i = 0; i < 64; ++i) {
+    uint32_t event = 0;
+    const ssize_t n = fi_eq_read(eq_, &event, bytes, sizeof bytes, 0);
+    if (n == -FI_EAVAIL) {
+      read_event_failure();
+      continue;
+    }
+    if (n < ssize_t(sizeof entry)) return;
+    const size_t more = size_t(n) - sizeof entry;
+    const std::span<const uint8_t> data(reinterpret_cast<const uint8_t *>(entry.data), more);
+    if (event == FI_CONNREQ) {
+      on_connreq(entry, more);
+      continue;
+    }
+    auto *link = static_cast<Link *>(entry.fid->context);
+    if (link == nullptr || link->owner == nullptr) continue;
+    if (event == FI_CONNECTED) {
+      if (connecting_ != 0) --connecting_;
+      upper_.core().on_connected(*link->owner, data);
+    } else if (event == FI_SHUTDOWN) {
+      if (link->ended++ == 0) ++ended_;
+    }
+  }
+}
+
+void Lower::on_connreq(const fi_eq_cm_entry &entry, size_t size) {
+  Request request{entry.info, false};
+  const sdk::SockAddr from =
+      address_of(entry.info->addr_format, entry.info->dest_addr, entry.info->dest_addrlen);
+  const sdk::SockAddr to =
+      address_of(entry.info->addr_format, entry.info->src_addr, entry.info->src_addrlen);
+  if (from.size() != 0) {
+    upper_.core().on_request(request, from, to,
+                             {reinterpret_cast<const uint8_t *>(entry.data), size});
+  }
+  if (!request.answered) fi_reject(pep_, entry.info->handle, nullptr, 0);
+  domain_.instance()->core->info_free(entry.info);
+}
+
+void Lower::read_event_failure() {
+  char data[kPrivateData];
+  fi_eq_err_entry entry{};
+  entry.err_data = data;
+  entry.err_data_size = sizeof data;
+  if (fi_eq_readerr(eq_, &entry, 0) < 0 || entry.fid == nullptr) return;
+  if (entry.fid == &pep_->fid) return;  // the inner provider logged it, and goes on
+  auto *link = static_cast<Link *>(entry.fid->context);
+  if (link == nullptr || link->owner == nullptr) return;
+  if (connecting_ != 0) --connecting_;
+  const size_t size = std::min(entry.err_data_size, sizeof data);
+  const int err = entry.err != 0 ? entry.err : FI_ECONNREFUSED;
+  const bool hung_up = (err == FI_ECONNREFUSED || err == FI_ECONNRESET) && size == 0 &&
+                       entry.prov_errno == FI_ECONNRESET;
+  upper_.core().on_refused(*link->owner, err, {static_cast<const uint8_t *>(entry.err_data), size},
+                           hung_up);
+}
+
+// What a peer sent before it hung up is received first: it may still be in the stream, behind what
+// there was no buffer for.
+void Lower::end_links() {
+  if (shares_ && posted_ == 0) return;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link &link = *links_[i];
+    if (link.ended == 0 || link.owner == nullptr || link.held) continue;
+    char name[256];
+    size_t length = sizeof name;
+    if (++link.ended < kPollsToEnd && fi_getpeer(link.ep, name, &length) == 0) continue;
+    upper_.core().on_closed(*link.owner, FI_ECONNRESET);
+  }
+}
+
+}  // namespace weft::rxm
