@@ -80,6 +80,10 @@ std::set<std::string> mapped() {
 
 }  // namespace
 
+namespace {
+const char *g_part = "";  // which part of the program runs
+}
+
 void fail(const char *format, ...) {
   int on = 0;
   int rank = -1;
@@ -90,7 +94,7 @@ void fail(const char *format, ...) {
   va_start(arguments, format);
   std::vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
-  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, text);
+  std::fprintf(stderr, "rank %d: FAILED: %s%s%s\n", rank, g_part, *g_part != 0 ? ": " : "", text);
   std::fflush(stderr);
   if (on) MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
@@ -165,6 +169,13 @@ Session::Session(int argc, char **argv, int thread_level) {
       fail("unknown option '%s'; there are --quick and --seed N", argv[i]);
     }
   }
+}
+
+void Session::run(const char *name, void (*part)(Session &)) {
+  g_part = name;
+  part(*this);
+  MPI_Barrier(MPI_COMM_WORLD);
+  g_part = "";
 }
 
 int Session::finish() {

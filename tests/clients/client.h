@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What the MPI programs here share: a session that ends in an account of what carried the messages,
-// data that tell where they belong, and failing with words.
+// What the parts of mpi_client share: a session that ends in an account of what carried the
+// messages, data that tell where they belong, and failing with words.
 //
-//   int main(int argc, char **argv) {
-//     client::Session session(argc, argv);
+//   void client::run_mine(Session &session) {   // declared in parts.h, named in mpi_client.cc
 //     client::Block out(100), in(100);
 //     out.fill(client::seed(session.rank(), 1));
 //     ...
 //     in.expect(100, client::seed(peer, 1), "the first message");
-//     return session.finish();
 //   }
 //
 // Not for programs that may not depend on MPI, and not a test framework: the first fault ends all
@@ -97,6 +95,9 @@ class Session {
   int size() const { return size_; }
   bool quick() const { return quick_; }
   std::uint64_t seed() const { return seed_; }
+
+  /// Runs one part and waits for the other ranks. What fails meanwhile says its name.
+  void run(const char *name, void (*part)(Session &));
 
   /// Counts payload that must have come over a wire; finish() holds the sockets to it.
   void moved(std::size_t bytes) { moved_ += bytes; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -463,8 +464,7 @@ void overlapping(Session &session) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_collectives(Session &session) {
   std::vector<int> counts = {0, 1, 3, 170, 2050};
   if (session.quick()) {
     counts.push_back(20000);
@@ -483,5 +483,4 @@ int main(int argc, char **argv) {
     MPI_Comm_free(&half);
   }
   overlapping(session);
-  return session.finish();
 }

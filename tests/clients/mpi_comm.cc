@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -173,8 +174,7 @@ void topologies(Session &session) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_comm(Session &session) {
   use(session, MPI_COMM_WORLD, "MPI_COMM_WORLD");
   use(session, MPI_COMM_SELF, "MPI_COMM_SELF");
   for (int i = 0; i < (session.quick() ? 3 : 30); ++i) {
@@ -183,5 +183,4 @@ int main(int argc, char **argv) {
     across(session);
     topologies(session);
   }
-  return session.finish();
 }

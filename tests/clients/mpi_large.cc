@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -176,8 +177,7 @@ void all_types(Session &session, int scale) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_large(Session &session) {
   const std::size_t mega = std::size_t{1} << 20;
   // The full length always; by all pairs at once only if there is time.
   if (!session.quick() || session.rank() < 2) contiguous(session, 64 * mega);
@@ -185,5 +185,4 @@ int main(int argc, char **argv) {
   together(session, session.quick() ? 2 * mega : 16 * mega, 4);
   all_types(session, 1);
   all_types(session, session.quick() ? 5 : 50);
-  return session.finish();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -339,8 +340,7 @@ void strided(Session &session, Window &window) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_onesided(Session &session) {
   const std::size_t bytes = std::size_t{3} << 20;
   for (int kind = 0; kind < 3; ++kind) {
     Window window(kind, bytes);
@@ -361,5 +361,4 @@ int main(int argc, char **argv) {
     atomics(session, window);
     strided(session, window);
   }
-  return session.finish();
 }

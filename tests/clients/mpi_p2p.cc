@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -309,12 +310,10 @@ void wild_cards(Session &session) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_p2p(Session &session) {
   modes(session);
   sendrecv(session);
   order(session);
   MPI_Barrier(MPI_COMM_WORLD);  // those of the next would match the wild cards of this
   wild_cards(session);
-  return session.finish();
 }

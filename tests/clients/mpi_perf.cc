@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -62,8 +63,7 @@ double bandwidth(const client::Session &session, int length, int rounds) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  client::Session session(argc, argv);
+void client::run_perf(Session &session) {
   EXPECT(session.size() == 2, "mpi_perf is for 2 ranks, not %d", session.size());
   const double us = latency(session, 8, session.quick() ? 1000 : 20000);
   const double mbps = bandwidth(session, 1 << 20, session.quick() ? 10 : 100);
@@ -71,5 +71,4 @@ int main(int argc, char **argv) {
     std::printf("latency_us_8 %.3f\nbandwidth_MBps_1M %.1f\n", us, mbps);
     std::fflush(stdout);
   }
-  return session.finish();
 }

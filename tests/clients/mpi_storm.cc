@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -187,8 +188,7 @@ void cancel(Session &session) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv);
+void client::run_storm(Session &session) {
   const int total =
       session.quick() ? 800 : 1900;  // sends of each rank, and as many receives: stock takes 2048
   for (int round = 0; round < (session.quick() ? 1 : 2) * static_cast<int>(kWays); ++round) {
@@ -198,5 +198,4 @@ int main(int argc, char **argv) {
     storm(session, round, std::max(1, total / (slow ? 2 : 1) / session.size()));
   }
   cancel(session);
-  return session.finish();
 }

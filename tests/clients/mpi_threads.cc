@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/clients/client.h"
+#include "tests/clients/parts.h"
 
 namespace {
 
@@ -132,12 +133,10 @@ void blocked(Session &session, int rounds) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
-  Session session(argc, argv, MPI_THREAD_MULTIPLE);
+void client::run_threads(Session &session) {
   const int rounds = session.quick() ? 8 : 300;
   by_tag(session, rounds);
   matched_probes(session, rounds);
   own_communicators(session, rounds);
   blocked(session, rounds);
-  return session.finish();
 }
