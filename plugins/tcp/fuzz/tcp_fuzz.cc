@@ -183,6 +183,8 @@ class World {
   static constexpr uint8_t kOwnHost = 1, kFriendHost = 2, kFirstStranger = 3;
 
   void step();
+  void post_to_stranger(uint8_t which, bool message);
+  void disturb(uint8_t which);
   void befriend(Endpoint &a, Endpoint &b);
   Endpoint *some(uint8_t which);
   void talk(Stranger &s);
@@ -431,6 +433,33 @@ void World::close_region(uint8_t which) {
   }
 }
 
+void World::post_to_stranger(uint8_t which, bool message) {
+  Endpoint *e = some(which);
+  fi_addr_t to = FI_ADDR_UNSPEC;
+  if (e->unconnected) to = stranger_addrs_[in_.u8() % stranger_addrs_.size()];
+  if (e->unconnected && to == FI_ADDR_UNSPEC) return;
+  if (!e->unconnected && e->other != nullptr) return;
+  if (message) return e->send(in_, false, to);
+  e->access(in_, false, to, 0, 1);
+  for (const auto &[context, op] : e->ops)
+    if (op->kind == Posted::kRead) known_.read_length = op->length;
+}
+
+void World::disturb(uint8_t which) {
+  Endpoint *e = some(which);
+  switch (which >> 5) {
+    case 0:
+      return reopen(which & 1 ? us_ : them_);
+    case 1:
+      if (e == nullptr || e->unconnected) return;
+      friendship_.excused |= e->other != nullptr;
+      fi_shutdown(e->ep, 0);
+      return;
+    default:
+      return close_region(which);
+  }
+}
+
 void World::step() {
   const uint8_t command = in_.u8();
   if (command >= 128) return talk(*strangers_[(command & 0x7f) % strangers_.size()]);
@@ -448,19 +477,9 @@ void World::step() {
       if (e != nullptr && e->other != nullptr) e->send(in_, true, e->other_addr);
       return;
     case 6:
-    case 7: {
-      // To strangers.
-      if (e == nullptr || !(which & 1)) return;
-      fi_addr_t to = FI_ADDR_UNSPEC;
-      if (e->unconnected) to = stranger_addrs_[in_.u8() % stranger_addrs_.size()];
-      if (e->unconnected && to == FI_ADDR_UNSPEC) return;
-      if (!e->unconnected && e->other != nullptr) return;
-      if (command % 20 == 6) return e->send(in_, false, to);
-      e->access(in_, false, to, 0, 1);
-      for (const auto &[context, op] : e->ops)
-        if (op->kind == Posted::kRead) known_.read_length = op->length;
+    case 7:
+      if (e != nullptr && which & 1) post_to_stranger(which, command % 20 == 6);
       return;
-    }
     case 8:
       if (e != nullptr && e->other != nullptr && e->target != nullptr)
         e->access(in_, true, e->other_addr, 0, fi_mr_key(e->target->mr));
@@ -498,17 +517,7 @@ void World::step() {
       pass_time(uint64_t(which) * 1'000'000u);
       return;
     case 18:
-      switch (which >> 5) {
-        case 0:
-          return reopen(which & 1 ? us_ : them_);
-        case 1:
-          if (e == nullptr || e->unconnected) return;
-          friendship_.excused |= e->other != nullptr;
-          fi_shutdown(e->ep, 0);
-          return;
-        default:
-          return close_region(which);
-      }
+      return disturb(which);
     default:
       return remove_or_insert(which);
   }
