@@ -23,7 +23,7 @@ Result<void> Acceptor::bind(const sdk::SockAddr &local) {
   WEFT_TRY(const int fd, open_socket(local.family(), settings_));
   Result<void> bound;
   if (local.port() == 0 && settings_.port_low != 0) {
-    // From the range that a firewall lets through, the first that is free.
+    // The first free port of the range, which is the one that a firewall lets through.
     for (unsigned port = settings_.port_low; port <= settings_.port_high; ++port) {
       sdk::SockAddr candidate = local;
       candidate.set_port(uint16_t(port));
@@ -49,7 +49,7 @@ Result<void> Acceptor::listen(int backlog) {
     return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
   }
   listening_ = true;
-  // Most descriptors are for those who have said who they are.
+  // Most descriptors are for peers whose request is complete.
   max_strangers_ = std::clamp<size_t>(descriptor_limit() / 4, 1, settings_.max_handshakes);
   name_ = socket_name(socket_).value_or(name_);
   engine_.add(*this, socket_, EPOLLIN, EPOLLIN);
@@ -78,7 +78,7 @@ void Acceptor::on_event(uint32_t) {
     const int fd = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       const int error = errno;
-      // These are about one connection that is gone already, or nothing at all (accept(2)).
+      // No connection waits, or one connection is gone already (accept(2)).
       if (error == EAGAIN || error == EWOULDBLOCK) return;
       if (error == EINTR || error == ECONNABORTED || error == EPROTO) continue;
       return accept_failed(error);
@@ -94,8 +94,8 @@ void Acceptor::on_event(uint32_t) {
   }
 }
 
-// Nobody is refused because many come at once: those behind wait in the kernel's backlog until one
-// of these has finished, its deadline has passed, or the client has room.
+// A crowd is not refused. Further connections wait in the kernel's backlog until a stranger has
+// finished, its deadline has passed, or the client has room.
 void Acceptor::hold() {
   stats_.add(Stat::kAcceptsHeld);
   full_ = true;
@@ -110,8 +110,8 @@ void Acceptor::go_on() {
 
 void Acceptor::accept_failed(int error) {
   stats_.add(Stat::kAcceptFailures);
-  // The connection stays in the kernel's backlog. Polling it on and on would only burn the
-  // processor.
+  // The connection stays in the kernel's backlog. Polling it without a pause would only waste CPU
+  // time.
   engine_.change(*this, 0, 0);
   engine_.set_deadline(*this, sdk::now_ns() + kAcceptPauseNs);
   if (failure_told_) return;
@@ -162,15 +162,15 @@ void Acceptor::Stranger::on_event(uint32_t) {
   }
 }
 
-// To who knows nothing of keys. The end of the connection alone would be taken for the sign of a
-// crowd, and it would come again.
+// A reject for a requester without keys. It would take the end of the connection alone for a sign
+// of overload, and try again.
 void Acceptor::Stranger::say_no() {
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kReject, {}, message);
   [[maybe_unused]] const ssize_t sent =
       ::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket_, SHUT_WR);
-  // What is unread when a socket closes makes a reset of its end.
+  // Unread bytes at close() would reset the connection.
   uint8_t rest[kMaxConnectSize];
   [[maybe_unused]] const ssize_t unread = ::recv(socket_, rest, sizeof rest, MSG_DONTWAIT);
 }

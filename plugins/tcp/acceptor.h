@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Acceptor: a listening socket, and strangers who are in the middle of their connection request: of
-// a passive endpoint, or of an FI_EP_RDM endpoint.
+// Acceptor: a listening socket, and the strangers whose connection request is not complete yet. A
+// passive endpoint has one, and so has an FI_EP_RDM endpoint.
 //
 //   Acceptor acceptor(engine, settings, stats, *this);
 //   WEFT_CHECK(acceptor.bind(local));  WEFT_CHECK(acceptor.listen(backlog));
-//   void on_request(int fd, const ConnectReader &request) override;      // the socket is yours now
+//   void on_request(int fd, const ConnectReader &request) override;  // the client owns the socket
 //
-// A stranger has a deadline, a place among a bounded number, and 288 bytes; whatever else it sends
-// closes its socket and adds one to a counter. Those for whom there is no place wait in the
-// kernel's backlog. Out of descriptors, it stops accepting for a moment and says so, with the
-// numbers. It answers no request. All with the engine's lock held.
+// A stranger has a deadline and 288 bytes for its request, and the number of strangers is bounded.
+// A stranger that sends anything else loses its socket, and a counter goes up. Beyond the bound
+// strangers wait in the kernel's backlog. Without free descriptors the acceptor pauses and logs the
+// limits. It does not answer requests. All calls need the engine's lock.
 #ifndef WEFT_PLUGINS_TCP_ACCEPTOR_H
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
@@ -30,20 +30,20 @@ class Acceptor final : public sdk::Handler {
  public:
   class Client {
    public:
-    // Whether one more request may come in, beside `unfinished` others. Who said no calls go_on()
-    // when there is room.
+    // Whether one more request may come in, beside `unfinished` others. After a false the client
+    // calls go_on() when there is room.
     virtual bool takes_more(size_t) { return true; }
-    // A request is complete. The descriptor is the client's, the reader is not.
+    // A request is complete. The client owns the descriptor, not the reader.
     virtual void on_request(int fd, const ConnectReader &request) = 0;
-    // accept() failed for a reason that lasts, said once until it works again.
+    // accept() failed for a lasting reason. Called once until it succeeds again.
     virtual void on_accept_failure(int error, const std::string &reason) = 0;
 
    protected:
     ~Client() = default;
   };
 
-  // `pause_ns`: how long after a look in vain the next one may wait. A reader who spins would pay
-  // for a system call each time; a new connection can wait for microseconds.
+  // `pause_ns`: at least so long between two looks for connections. An application that spins would
+  // pay for a system call each time, and a new connection can wait for microseconds.
   Acceptor(const weft_instance *instance, sdk::Engine &engine, const Settings &settings,
            Stats &stats, Client &client, uint64_t pause_ns)
       : instance_(instance),
@@ -54,16 +54,16 @@ class Acceptor final : public sdk::Handler {
         pause_ns_(pause_ns) {}
   ~Acceptor() { close(); }
 
-  // Strangers must show that they have the key. Before listen().
+  // Strangers must prove that they have the key. Call it before listen().
   void set_keys(Keys keys) { keys_ = std::move(keys); }
-  // Takes the address; from then on name() is final. Again with another address: moves there.
+  // Binds the socket; from then on name() is final. A second call moves to another address.
   Result<void> bind(const sdk::SockAddr &local);
   Result<void> listen(int backlog);  // after bind()
   bool bound() const { return socket_ >= 0; }
   bool listening() const { return listening_; }
   const sdk::SockAddr &name() const { return name_; }
   void close();
-  // The socket, bound and not listening: the caller's from now on. -1: there is none.
+  // Gives the socket, bound and not listening, to the caller. -1: there is none.
   int release();
   // The client has room again.
   void go_on();
@@ -72,7 +72,7 @@ class Acceptor final : public sdk::Handler {
   void on_deadline() override;
 
  private:
-  // Somebody who connected and has not finished its request.
+  // A connection whose request is not complete.
   class Stranger final : public sdk::Handler {
    public:
     Stranger(Acceptor &acceptor, int fd)
@@ -88,7 +88,7 @@ class Acceptor final : public sdk::Handler {
 
     Acceptor &acceptor_;
     int socket_;
-    std::unique_ptr<KeyExchange> exchange_;  // until it has shown its key
+    std::unique_ptr<KeyExchange> exchange_;  // until it has proved its key
     ConnectReader reader_{ConnectRole::kPassive};
     std::list<Stranger>::iterator self_;
   };
@@ -98,7 +98,7 @@ class Acceptor final : public sdk::Handler {
   }
   void hold();
   void accept_failed(int error);
-  int forget(Stranger &stranger);  // gives its socket back
+  int forget(Stranger &stranger);  // returns its socket
   void dismiss(Stranger &stranger, Stat why);
 
   const weft_instance *const instance_;
@@ -113,7 +113,7 @@ class Acceptor final : public sdk::Handler {
   sdk::SockAddr name_;
   int socket_ = -1;
   bool listening_ = false;
-  bool full_ = false;  // as many strangers as there may be
+  bool full_ = false;  // accepts no more until go_on()
   bool failure_told_ = false;
   std::list<Stranger> strangers_;
 };

@@ -25,7 +25,7 @@ Result<void> Attempt::connect() {
   const Settings &settings = peer_.endpoint.settings();
   const std::string to = peer_.address.to_string();
   WEFT_TRY(const int fd, open_socket(peer_.address.family(), settings));
-  // The peer knows us by the address that it sees, so it must be the endpoint's.
+  // The peer identifies us by the source address, so it must be the endpoint's.
   sdk::SockAddr from = peer_.endpoint.name();
   if (!from.is_any() && from.family() == peer_.address.family()) {
     from.set_port(0);
@@ -39,7 +39,7 @@ Result<void> Attempt::connect() {
     ::close(fd);
     return fail(error, "connect to %s: %s", to.c_str(), strerror(error));
   }
-  if (socket_ >= 0) wait_until(0);  // another attempt by the same object
+  if (socket_ >= 0) wait_until(0);  // the object has a socket of an earlier try
   socket_ = fd;
   requested_ = false;
   exchange_.reset();
@@ -74,13 +74,14 @@ void Attempt::wait_until(uint64_t at_ns) {
 void Attempt::failed(PeerLink::Refusal refusal, int error) {
   Peer &peer = peer_;
   if (!probe_) return peer.attempt_failed(refusal, error);
-  // Whoever is at the peer's address has a stream with us, or nobody is there: all stays as it is.
+  // A probe: the process at the peer's address has a stream with us, or there is none. Nothing
+  // changes.
   peer.probe.reset();  // this
   peer.endpoint.check(peer);
 }
 
 void Attempt::warn(const char *what) const {
-  if (probe_) return;  // nobody wants it
+  if (probe_) return;  // the application did not ask for it
   WEFT_WARN(peer_.endpoint.instance(), FI_LOG_EP_CTRL, "connect to %s: %s",
             peer_.address.to_string().c_str(), what);
 }
@@ -97,7 +98,7 @@ short Attempt::awaited() const {
   return requested_ || exchange_ != nullptr ? POLLIN : POLLOUT;
 }
 
-// After a step that was made late, because nobody looked: the peer has not had its time.
+// After a step that we made late, for want of progress: the peer gets time for its next answer.
 void Attempt::give_time() {
   const uint64_t now = sdk::now_ns();
   if (deadline_ != 0 && now >= deadline_)
@@ -109,7 +110,7 @@ void Attempt::on_connected() {
   int error = 0;
   socklen_t size = sizeof error;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  // A reset is the answer of one who is there, and too busy.
+  // A reset comes from a host that is up, but too busy.
   if (error != 0)
     return failed(
         error == ECONNRESET ? PeerLink::Refusal::kHungUp : PeerLink::Refusal::kUnreachable, error);
@@ -128,7 +129,7 @@ void Attempt::prove() {
   if (progress == Progress::kDone) return request();
   const bool refused = progress == Progress::kRefused;
   warn(refused ? KeyExchange::text(*exchange->rejected())
-               : "the connection ended before the peer had shown our auth_key: has it one?");
+               : "the connection ended before the peer proved our auth_key: does it have one?");
   failed(PeerLink::Refusal::kUnreachable, refused ? FI_EACCES : error);
 }
 
@@ -138,7 +139,7 @@ void Attempt::request() {
   hello.version = kRdmVersion;
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kRequest, encode_hello(hello), message);
-  // An empty socket takes it whole; stock reads it by one call.
+  // An empty socket takes the message whole. Stock libfabric reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return failed(PeerLink::Refusal::kHungUp, FI_ECONNRESET);
   requested_ = true;
@@ -163,10 +164,11 @@ void Attempt::on_answer() {
     if (answer_.done()) break;
   }
   if (answer_.header().type == ConnectType::kReject) {
-    // A reject that says nothing is for good; all others repeat the request (wire sheet, 10.2).
+    // A reject without private data is final; every other reject repeats the request (wire sheet,
+    // 10.2).
     if (!answer_.private_bytes().empty())
       return failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
-    warn("refused: has it an auth_key that we lack?");
+    warn("refused: does it have an auth_key that we lack?");
     return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
   }
   const auto hello = parse_hello(answer_.private_bytes());

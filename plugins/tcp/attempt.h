@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Attempt: connecting to a peer of an FI_EP_RDM endpoint: TCP, keys, request, answer.
+// Attempt: connects to a peer of an FI_EP_RDM endpoint: TCP, key exchange, request, answer.
 //
-//   attempt = std::make_unique<Attempt>(peer);   attempt->connect();
+//   peer.attempt = std::make_unique<Attempt>(peer);
+//   Result<void> started = peer.attempt->connect();
 //
-// It tells the peer how it ended: Peer::open_stream(), attempt_failed() or, of a probe, confirmed().
-// Everything with the lock of the domain's engine held.
+// The end of an attempt is a call of Peer::open_stream() or attempt_failed(). All calls need the
+// lock of the domain's engine. Whether to connect, and again, is decided in wire/peer_link.h.
 #ifndef WEFT_PLUGINS_TCP_ATTEMPT_H
 #define WEFT_PLUGINS_TCP_ATTEMPT_H
 
@@ -21,7 +22,9 @@ namespace weft::tcp {
 
 class Peer;
 
-// Connecting to a peer, from the first try to the last; or once, to ask who is there (`probe`).
+// All tries to connect to a peer, with the pauses between them. Or a probe: one try that asks
+// whether the process at the peer's address accepts us while we have a stream; then
+// Peer::confirmed() is called, and in every other case nothing changes.
 class Attempt final : public sdk::Handler {
  public:
   explicit Attempt(Peer &peer, bool probe = false) : peer_(peer), probe_(probe) {}
@@ -30,8 +33,8 @@ class Attempt final : public sdk::Handler {
   void wait_until(uint64_t at_ns);
   bool connecting() const { return socket_ >= 0; }
   int socket() const { return socket_; }
-  short awaited() const;  // by poll(): POLLIN or POLLOUT
-  // The answer, if it is here.
+  short awaited() const;  // for poll(): POLLIN or POLLOUT
+  // Reads the answer, if it has arrived.
   void look() {
     if (requested_) on_answer();
   }
@@ -55,7 +58,7 @@ class Attempt final : public sdk::Handler {
   int socket_ = -1;
   bool requested_ = false;
   uint64_t deadline_ = 0;                  // 0: none
-  std::unique_ptr<KeyExchange> exchange_;  // until both have shown their key
+  std::unique_ptr<KeyExchange> exchange_;  // until both sides have proved their key
   ConnectReader answer_{ConnectRole::kActive};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connecting, accepting and ending: the control side of an endpoint (fi_cm.3).
+// The control side of a connected endpoint (fi_cm.3): connecting, accepting, ending.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -59,7 +59,7 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
   if (request_ != nullptr)
     return fail(
         FI_EOPBADSTATE,
-        "this endpoint was made for a connection request: it is fi_accept'ed, not connected");
+        "this endpoint was opened for a connection request: call fi_accept, not fi_connect");
   if (state_ > State::kEnabled)
     return fail(FI_EISCONN, "the endpoint is connected or connecting already");
   WEFT_CHECK(enable());
@@ -117,15 +117,16 @@ void Endpoint::prove() {
   if (progress == Progress::kDone) return request();
   const bool refused = progress == Progress::kRefused;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
-            refused ? KeyExchange::text(*exchange->rejected())
-                    : "the connection ended before the peer had shown our auth_key: has it one?");
+            refused
+                ? KeyExchange::text(*exchange->rejected())
+                : "the connection ended before the peer proved our auth_key: does it have one?");
   connect_failed(refused ? FI_EACCES : error, {}, FI_EACCES);
 }
 
 void Endpoint::request() {
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
-  // An empty socket takes it whole; stock reads it by one call.
+  // An empty socket takes the message whole. Stock libfabric reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
   connect_data_ = {};
@@ -135,7 +136,7 @@ void Endpoint::request() {
   on_requested();
 }
 
-// After a step that was made late, because nobody looked: the peer has not had its time.
+// After a step that we made late, for want of progress: the peer gets time for its next answer.
 void Endpoint::give_time() {
   const uint64_t now = sdk::now_ns();
   if (connect_deadline_ != 0 && now >= connect_deadline_)
@@ -199,7 +200,7 @@ void Endpoint::on_deadline() {
             "is a firewall between?",
             peer_.to_string().c_str(),
             state_ == State::kConnecting ? "no connection"
-            : state_ == State::kProving  ? "the peer did not show that it has our auth_key"
+            : state_ == State::kProving  ? "the peer did not prove our auth_key"
                                          : "the peer did not answer the request",
             (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
   connect_failed(FI_ETIMEDOUT, {}, FI_ETIMEDOUT);
@@ -219,7 +220,7 @@ int Endpoint::accept(const void *param, size_t len) {
   const size_t n =
       encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
   if (::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
-    // The requester is gone. That is an event of the connection, not of this call (fi_cm.3).
+    // The requester is gone. The event queue reports that, not this call (fi_cm.3).
     connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
     return 0;
   }
@@ -235,14 +236,14 @@ int Endpoint::shutdown(uint64_t flags) {
   sdk::Guard guard(engine_.lock());
   if (state_ != State::kConnected) return not_connected();
   flush_output();
-  // Both sides hear that it is over: whoever shuts down may wait for that before it closes.
+  // Both sides get FI_SHUTDOWN: the caller may wait for it before fi_close.
   disconnect(FI_ECANCELED, true);
   return 0;
 }
 
 void Endpoint::rejected(Reject reject) {
   domain_.fabric().stats().add(Stat::kFramesRejected);
-  // A frame that the endpoint itself refused was logged there, with what was wrong about it.
+  // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
               peer_name().c_str(), text(reject));
@@ -250,7 +251,7 @@ void Endpoint::rejected(Reject reject) {
 }
 
 void Endpoint::failed(int error, const char *doing) {
-  // A peer that closed with unread bytes resets the connection: nothing to tell beyond its end.
+  // A peer that closes with unread bytes resets the connection. That needs no warning.
   if (error != FI_ECONNRESET)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
   disconnect(error, true);

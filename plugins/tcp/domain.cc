@@ -27,8 +27,8 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
   c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
   c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
-  // A frame that is on its way from or to the region cannot be finished without its memory, nor
-  // skipped: its connection ends.
+  // A frame in flight from or to the region cannot be finished without its memory, nor skipped. So
+  // its connection ends.
   regions().on_close = [this](sdk::Mr &mr) {
     for (Endpoint *endpoint : endpoints_) {
       if (mr.pins == 0) break;
@@ -79,8 +79,8 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
   if (!engine().lock().needed()) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
               "fi_endpoint: this domain was opened for FI_EP_RDM under FI_THREAD_DOMAIN, and a "
-              "connected endpoint is moved on by readers of event queues, too: open a domain of "
-              "its own with the info of the endpoint");
+              "threads that read event queues make progress for connected endpoints, too: open "
+              "another domain with the info of the endpoint");
     return -FI_EINVAL;
   }
   return sdk::finish(instance(), FI_LOG_EP_CTRL, Endpoint::open(*this, *info, context), ep);
@@ -88,8 +88,8 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
 
 int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
   if (ep == nullptr) return -FI_EINVAL;
-  // The call does not say for which kind of endpoint: what the domain was opened for does, and what
-  // only one kind has.
+  // The call does not name the kind of endpoint. The kind that the domain was opened for decides,
+  // and capabilities that only one kind has.
   constexpr uint64_t kUnconnectedOnly = kRdmReceiveCaps & ~kReceiveCaps;
   if (is_unconnected_ || (attr != nullptr && attr->caps & kUnconnectedOnly))
     return sdk::open_shared_receive(shared(), attr,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The domain of the tcp provider: endpoints, and one staging buffer for what they all receive.
+// The domain of the tcp provider: endpoints, and the staging buffer into which they all receive.
 #ifndef WEFT_PLUGINS_TCP_DOMAIN_H
 #define WEFT_PLUGINS_TCP_DOMAIN_H
 
@@ -24,7 +24,7 @@ class UnconnectedEndpoint;
 
 inline constexpr size_t kStagingSize = 64 * 1024;
 
-// For an endpoint without a capability: every op of its table declines.
+// The op tables of missing capabilities: every op returns -FI_ENOSYS.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
@@ -34,8 +34,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   Fabric &fabric() { return fabric_; }
-  const Keys &keys() const { return keys_; }  // of endpoints without their own
-  // Small messages of all endpoints are read into this, many at a time; used within one call only.
+  const Keys &keys() const { return keys_; }  // for endpoints without their own
+  // Small messages of all endpoints are read into this buffer, many at a time. It is used within
+  // one call only.
   uint8_t *staging() { return staging_.get(); }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint's op tables, its data path and its events. Opening, binding, options and closing are in
-// endpoint_life.cc, connecting is in connect.cc.
+// An endpoint's op tables, its data path and its events. Opening, binding, options and closing are
+// in endpoint_life.cc, connecting is in connect.cc.
 #include "plugins/tcp/endpoint.h"
 
 #include <poll.h>
@@ -17,13 +17,13 @@
 namespace weft::tcp {
 namespace {
 
-// Memory of so many is had at first: layers have many endpoints, most of them idle.
+// Operations allocated at first. Few, because layers have many endpoints, most of them idle.
 constexpr size_t kOpsAtOnce = 2;
 constexpr size_t kControlsAtOnce = 2;
 
 }  // namespace
 
-// ---- life ----
+// ---- tables ----
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
@@ -85,7 +85,7 @@ Operation *Endpoint::take_operation(ssize_t &rc) {
   if (state_ == State::kConnected) {
     if (has_no_room(tx_cq_)) return nullptr;
     if (Operation *op = tx_ops_.take()) return op;
-    // Staged injects hold their items; whoever only injects never makes progress.
+    // Queued injects hold operations, and an application that only injects makes no progress.
     flush_output();
     if (state_ == State::kConnected) return tx_ops_.take();
   }
@@ -184,12 +184,12 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
       return nullptr;
     }
     if (!(r->flags & FI_MULTI_RECV)) return queue.pop();
-    if (no_room_to_report()) {  // nothing limits how many messages it takes
+    if (no_room_to_report()) {  // it may take any number of messages
       wait_for_room();
       return nullptr;
     }
-    // A buffer that others already wrote to and that is too short for this one is given back; the
-    // next is tried.
+    // A partly used buffer that is too short for this message goes back to the application, and the
+    // next one is tried.
     if (payload <= r->length || r->length == r->capacity) return r;
     queue.pop();
     if (r->users == 0) finish_recv(r);
@@ -197,7 +197,7 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
 }
 
 void Endpoint::finish_recv(sdk::PostedRecv *r) {
-  // No other flag: the entry is about the buffer, not about a message (fi_cq.3, FI_MULTI_RECV).
+  // No other flag: the entry stands for the buffer, not for a message (fi_cq.3, FI_MULTI_RECV).
   if (rx_cq_ != nullptr) rx_cq_->push({.context = r->context, .flags = FI_MULTI_RECV});
   recv_queue().release(r);
 }
@@ -301,8 +301,7 @@ void Endpoint::on_frame_end(const FrameHeader &header) {
   if (header.wants_ack()) queue_ack();
 }
 
-// Off the queue. A multi-receive buffer that is in use is not the application's before its last
-// user is through.
+// `r` is off the queue. A multi-receive buffer in use is reported when its last message has ended.
 void Endpoint::cancel(sdk::PostedRecv &r) {
   r.cancelled = true;
   if (r.users != 0) return;
@@ -371,8 +370,8 @@ void Endpoint::on_event(uint32_t events) {
   }
 }
 
-// Nothing may be read: the frame at the front has no receive. But whoever waits for FI_SHUTDOWN
-// must hear of it.
+// Nothing may be read, because the frame at the front has no receive. If the peer has closed,
+// reports FI_SHUTDOWN all the same.
 void Endpoint::hang_up_while_stalled() {
   if (shutdown_told_) return;
   pollfd p{socket_, POLLRDHUP, 0};
@@ -393,8 +392,8 @@ void Endpoint::on_flush() {
 ssize_t Endpoint::cancel(void *context) {
   sdk::Guard guard(engine_.lock());
   sdk::PostedRecv *r = own_recvs_.remove(context);
-  // What is not found was completed, is being received, or is a transmit, which is not taken back
-  // once it is in the stream's order.
+  // Not found: the operation has completed, is being received, or is a transmit. Transmits keep
+  // their place in the stream and cannot be cancelled.
   if (r == nullptr) return -FI_ENOENT;
   cancel(*r);
   return 0;

@@ -2,9 +2,11 @@
 // A connected endpoint (FI_EP_MSG) over one TCP stream: the thin part around the state machines of
 // wire/.
 //
-// Everything happens under the lock of the domain's engine. How bytes get on and off the socket is
-// in stream.h. Whoever has no receive posted stops being read; that is the only flow control that
-// the wire has.
+//   WEFT_TRY(Endpoint *ep, Endpoint::open(domain, info, context));
+//
+// Everything happens under the lock of the domain's engine. Sending and receiving on the socket is
+// in stream.h. The endpoint stops reading when a message has no posted receive. The wire format has
+// no other flow control. Not for unconnected endpoints: unconnected_endpoint.h.
 #ifndef WEFT_PLUGINS_TCP_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_ENDPOINT_H
 
@@ -62,19 +64,19 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   SharedReceiveContext *shared_receive() const { return srx_; }
   void cancel(sdk::PostedRecv &r);
-  // The region closes: let go of it.
+  // The region closes: ends the connection if a frame in flight uses it.
   void drop_region(sdk::Mr &mr);
 
   // ---- for TransferOps ----
   sdk::Lock &lock() { return engine_.lock(); }
-  static constexpr bool enabled() { return true; }  // start() has more to say
+  static constexpr bool enabled() { return true; }  // start() checks the state
   uint64_t tx_flags() const { return tx_flags_; }
   uint64_t rx_flags() const { return rx_flags_; }
   bool reports(uint64_t flags) const {
     return (flags & sdk::RdmEndpoint::kSilent) == 0 &&
            (!tx_selective_ || (flags & FI_COMPLETION) != 0);
   }
-  static constexpr bool offers(uint64_t, uint64_t) { return true; }  // the tables know
+  static constexpr bool offers(uint64_t, uint64_t) { return true; }  // set_tables() decides
   static ssize_t check_length(uint64_t length, uint64_t flags) {
     return length > (flags & FI_INJECT ? kInjectSize : kMaxMessageSize) ? -FI_EMSGSIZE : 0;
   }
@@ -120,7 +122,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
 
-  // What Stream asks of its Upper.
+  // ---- for Stream ----
   bool open() const { return state_ == State::kConnected; }
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   std::string peer_name() const { return peer_.to_string(); }
@@ -136,13 +138,13 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
  private:
   enum class State : uint8_t {
-    kOpen,        // binding
+    kOpen,        // objects may be bound
     kEnabled,     // receives may be posted
-    kConnecting,  // TCP
-    kProving,     // that both have the key
-    kRequested,   // our request is out
+    kConnecting,  // TCP's handshake
+    kProving,     // key exchange
+    kRequested,   // our request is sent
     kConnected,
-    kDisconnected,  // over: by either side, or it failed
+    kDisconnected,  // ended by either side, or failed
   };
   enum CntrKind {
     kCntrSend,
@@ -157,9 +159,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ~Endpoint();
 
   // Output.
-  // An operation for a transfer that starts; null: `rc` says why not.
+  // An operation for a new transfer; null: the error is in `rc`.
   Operation *take_operation(ssize_t &rc);
-  // FI_RM_ENABLED: who does not read its completions cannot cause more of them.
+  // FI_RM_ENABLED: an application that does not read its completions cannot cause more of them.
   static bool has_no_room(const sdk::Cq *cq) { return cq != nullptr && cq->holds_back(); }
 
   // Input.
@@ -184,10 +186,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_requested();
   void give_time();
   void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
-  // `cause` says more than `error` does: FI_ECONNRESET, the peer hung up in place of an answer.
+  // `cause` becomes prov_errno, and may be more exact than `error`: FI_ECONNRESET says that the
+  // peer closed the connection instead of answering.
   void connect_failed(int error, std::string private_data, int cause);
-  // Ends the connection: closes the socket, completes everything with `error`, and tells the event
-  // queue if `event`.
+  // Ends the connection: closes the socket, completes all operations with `error`, and reports
+  // FI_SHUTDOWN if `event`.
   void disconnect(int error, bool event);
   void drop_socket();
   void flush_operations(int error);
@@ -203,31 +206,31 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   SharedReceiveContext *srx_ = nullptr;
   sdk::Cntr *cntrs_[kCntrCount] = {};
   sdk::Bindings bindings_;
-  uint64_t tx_flags_, rx_flags_;  // of calls that take none
+  uint64_t tx_flags_, rx_flags_;  // for calls without flags
   const uint64_t caps_;
   const uint32_t addr_format_;
-  const bool wants_shared_;  // receives come from a context that must be bound
+  const bool wants_shared_;  // a shared receive context must be bound
   size_t min_multi_recv_ = kMinMultiRecv;
-  // What a layer above calls this endpoint (weft/sdk/carrier.h).
+  // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
   bool messages_held_ = false;
-  uint64_t holder_ = 0;  // of regions that are for our peer alone
+  uint64_t holder_ = 0;  // of regions for this peer only
 
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
 
   sdk::RecvQueue own_recvs_;
-  // The message that is being received.
+  // The receive of the current message.
   sdk::PostedRecv *current_recv_ = nullptr;
-  char *current_base_ = nullptr;  // multi-receive: where its payload goes
-  uint64_t current_fit_ = 0;      // bytes of it that fit
+  char *current_base_ = nullptr;  // multi-receive: where the payload goes
+  uint64_t current_fit_ = 0;      // payload bytes that fit
 
   sdk::SockAddr local_, peer_;
-  sdk::UniqueFd bound_;                      // a passive endpoint's, that holds local_
+  sdk::UniqueFd bound_;                      // a passive endpoint's socket, bound to local_
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
   std::unique_ptr<ConnectReader> answer_;    // active side, while connecting
   Keys keys_;
-  std::unique_ptr<KeyExchange> exchange_;  // the same, kProving
+  std::unique_ptr<KeyExchange> exchange_;  // active side, kProving
   std::vector<uint8_t> connect_data_;
   uint64_t connect_deadline_ = 0;  // 0: none
 };

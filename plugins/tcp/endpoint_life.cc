@@ -71,7 +71,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
       eq_->add_source(engine_);
       return 0;
     }
-    // These also later, for what completes from then on.
+    // Allowed after fi_enable too, for later completions.
     case FI_CLASS_CQ: {
       sdk::Guard guard(engine_.lock());
       return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
@@ -87,7 +87,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
                                   {FI_REMOTE_WRITE, cntrs_[kCntrRemoteWrite]}});
     }
     case FI_CLASS_SRX_CTX: {
-      // One of this domain's, and not one for unconnected endpoints.
+      // It must belong to this domain, and not be one for unconnected endpoints.
       sdk::Guard guard(engine_.lock());
       if (state_ != State::kOpen) return -FI_EOPBADSTATE;
       const auto &all = domain_.shared_receives();
@@ -160,14 +160,14 @@ int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
 
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
-  // Before the lock: an event queue takes it while it makes progress.
+  // Before the lock: an event queue takes the lock while it makes progress.
   if (eq_ != nullptr) eq_->remove_source(engine_);
   retire();
   {
     sdk::Guard guard(engine_.lock());
     if (state_ == State::kConnected) {
       flush_output();
-      // What was injected is the endpoint's to deliver; give the socket a moment to take it.
+      // Injected data must still be delivered: give the socket time to take it.
       uint64_t left = uint64_t(domain_.fabric().settings().close_linger_ms);
       const uint64_t start = sdk::now_ns();
       while (state_ == State::kConnected && !writer_.empty()) {

@@ -52,7 +52,7 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
 }
 
 ConnectRequest *Fabric::take(fid_t handle) {
-  // Anything may be passed in: it is looked for before it is looked at.
+  // The application may pass anything, so it is looked up before it is used.
   const auto at = requests_.find(ConnectRequest::from(handle));
   if (at == requests_.end()) return nullptr;
   ConnectRequest *request = *at;
@@ -85,8 +85,8 @@ int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) 
   if (eq == nullptr) return -FI_EINVAL;
   auto opened = sdk::Eq::open(instance(), base(), children, attr, context);
   if (opened) {
-    // A request that nobody reads takes its socket along when the passive endpoint closes; only the
-    // info is ours to free.
+    // The socket of an unread request is closed with its passive endpoint. Only the info is freed
+    // here.
     (*opened)->drop_request = [](fi_info *info, const weft_instance *owner) {
       owner->core->info_free(info);
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabric of the tcp provider: event queues, passive endpoints, and the connection requests that
-// wait for an answer.
+// The fabric of the tcp provider: event queues, passive endpoints, and connection requests without
+// an answer.
 //
-// Its engine moves listening sockets and half-done handshakes on; established connections belong to
-// the engine of their domain.
+// Its engine makes the progress of listening sockets and unfinished handshakes. Connections belong
+// to the engine of their domain.
 #ifndef WEFT_PLUGINS_TCP_FABRIC_H
 #define WEFT_PLUGINS_TCP_FABRIC_H
 
@@ -23,7 +23,7 @@ namespace weft::tcp {
 
 class Fabric;
 
-// A socket whose request was read and that waits for fi_accept or fi_reject: the fi_info.handle of
+// A socket with a complete request that waits for fi_accept or fi_reject: the fi_info.handle of
 // FI_CONNREQ.
 struct ConnectRequestFid {
   struct fid fid;
@@ -31,9 +31,9 @@ struct ConnectRequestFid {
 class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFid> {
  public:
   ConnectRequest(Fabric &fabric, struct fid *pep, int fd, ByteOrder order);
-  ~ConnectRequest();  // closes the socket, if it still has it
-  int close();  // fi_close of a handle: neither accepted nor rejected, the requester sees the end
-                // of the stream
+  ~ConnectRequest();  // closes the socket, if it still has one
+  // fi_close of the handle, without an answer: the requester sees the end of the stream.
+  int close();
 
   int fd;
   const ByteOrder order;
@@ -57,14 +57,14 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
-  // Handles that applications may pass in. With the engine's lock held.
+  // Handles that applications may pass in. These calls need the engine's lock.
   void remember(ConnectRequest *request) { requests_.insert(request); }
-  // Takes the request back if it is one that still waits; null otherwise (a handle used twice, or
-  // none of ours).
+  // Removes the request and returns it. Null if the handle is no waiting request: it was used
+  // already, or is not ours.
   ConnectRequest *take(fid_t handle);
   void drop_requests_of(struct fid *pep);
   size_t requests() const { return requests_.size(); }
-  // The same of passive endpoints, which give their address to an endpoint (fi_endpoint.3).
+  // The same for passive endpoints, which give their address to an endpoint (fi_endpoint.3).
   void remember(PassiveEndpoint *pep) { passive_.insert(pep); }
   void forget(PassiveEndpoint *pep) { passive_.erase(pep); }
   PassiveEndpoint *find_passive(fid_t handle) const;

@@ -20,7 +20,7 @@ Result<Keys> Keys::of(const fi_info &info, const Keys *inherited, const Settings
 Progress advance(int fd, KeyExchange &exchange, int &error) {
   for (;;) {
     if (const auto output = exchange.output(); !output.empty()) {
-      // A socket on which nothing else was sent takes it whole.
+      // Nothing else was sent on this socket, so it takes the output whole.
       const ssize_t n = ::send(fd, output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n != ssize_t(output.size())) {
         error = n < 0 ? errno : FI_ECONNRESET;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The authorization key of an endpoint, and a socket on which two of them show theirs.
+// Keys: the authorization key of an endpoint, and the exchange by which two endpoints prove theirs.
 //
 //   WEFT_TRY(const Keys keys, Keys::of(info, &domain.keys(), settings, api_version));
 //   if (auto exchange = keys.exchange(ConnectRole::kActive))        // null: there is no key
@@ -16,7 +16,8 @@ namespace weft::tcp {
 
 class Keys {
  public:
-  // What is opened with `info`: its own key, else `inherited`, else that of the settings.
+  // The key of an object opened with `info`: its own key, else `inherited`, else that of the
+  // settings.
   static Result<Keys> of(const fi_info &info, const Keys *inherited, const Settings &settings,
                          uint32_t api_version);
 
@@ -31,9 +32,9 @@ class Keys {
 
 enum class Progress : uint8_t {
   kWaits,    // for the peer
-  kDone,     // it has the key; all that we had to say is sent
+  kDone,     // the peer has the key, and our side is sent
   kRefused,  // exchange.rejected() says why
-  kFailed,   // the socket: `error`; FI_ECONNREFUSED: the peer closed it
+  kFailed,   // the socket failed with `error`; FI_ECONNREFUSED: the peer closed it
 };
 Progress advance(int fd, KeyExchange &exchange, int &error);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Operation: a frame of a stream on its way, with what its completion needs: an operation of the
-// application, or an answer to the peer.
+// Operation: a frame to send on a stream, with the data for its completion. It is an operation of
+// the application or an answer to the peer.
 //
 //   Operation *op = ops.take();
 //   if (!op->prepare(rma_request, order)) ...no memory...
@@ -25,14 +25,14 @@
 
 namespace weft::tcp {
 
-// One operation on its way: queued, or sent and waiting for the peer's answer.
+// An operation in flight: queued, or sent and waiting for the peer's answer.
 struct Operation : SendItem {
   enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
   Kind kind = kSend;
   bool report = false;  // a completion is wanted
   bool wait_ack = false;
   bool fence = false;
-  bool rendezvous = false;  // FI_EP_RDM: announced, and sent when the peer asks for it
+  bool rendezvous = false;  // FI_EP_RDM: announced first; the peer asks for the data
   uint8_t result_count = 0, pin_count = 0;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
@@ -45,8 +45,8 @@ struct Operation : SendItem {
   bool is_control() const { return kind >= kAck; }
   bool waits() const { return wait_ack || rendezvous || kind == kRead; }
 
-  // The payload behind the header. A small one is copied: one vector is cheaper for the kernel than
-  // two. False: no memory.
+  // Puts the payload behind the header. A small one is copied, because one vector costs the kernel
+  // less than two. False: no memory.
   bool place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject) {
     if (bytes <= room()) {
       for (size_t i = 0; i < vectors; ++i) copy(iov[i].iov_base, iov[i].iov_len);
@@ -66,7 +66,7 @@ struct Operation : SendItem {
     add(copied, bytes);
     return true;
   }
-  // A remote access, its frame too. False: no memory.
+  // Fills in a remote access and encodes its frame. False: no memory.
   bool prepare(const sdk::RmaRequest &r, ByteOrder order) {
     FrameHeader header;
     header.op = r.write ? Op::kWrite : Op::kReadRequest;

@@ -84,7 +84,7 @@ int PassiveEndpoint::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   sdk::Guard guard(fabric_.engine().lock());
   if (acceptor_.listening() || taken_) return -FI_EOPBADSTATE;
-  // Held from here on, for whichever side of a connection it will be (fi_endpoint.3).
+  // Bound from here on, for either side of a connection (fi_endpoint.3).
   if (auto bound = acceptor_.bind(*address); !bound) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
     return -bound.error().code;
@@ -134,7 +134,7 @@ Result<void> PassiveEndpoint::start_listening() {
   return {};
 }
 
-// Each of them has a descriptor, also while nobody reads the event queue.
+// Each request has a descriptor, even if the application does not read the event queue.
 bool PassiveEndpoint::takes_more(size_t unfinished) {
   if (fabric_.requests() + unfinished < max_requests_) return true;
   if (fabric_.requests() >= max_requests_ && !std::exchange(crowd_told_, true))
@@ -191,7 +191,7 @@ int PassiveEndpoint::reject(fid_t handle, const void *param, size_t len) {
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n =
       encode_connect(ConnectType::kReject, {static_cast<const uint8_t *>(param), len}, message);
-  // A requester that is gone needs no answer.
+  // An answer to a requester that is gone may be lost.
   [[maybe_unused]] const ssize_t sent =
       ::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(request->fd, SHUT_WR);

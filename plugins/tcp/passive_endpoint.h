@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A passive endpoint (fi_passive_ep): listens (acceptor.h), and turns requests into events.
+// A passive endpoint (fi_passive_ep): listens (acceptor.h), and reports requests as events.
 #ifndef WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 
@@ -33,15 +33,15 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
 
-  // An endpoint takes the address over, with the socket that holds it (-1: it holds none yet); from
-  // then on this one can only be closed. Fails while it listens, or when it was taken already. With
-  // the engine's lock held.
+  // Gives the address to an endpoint, with the socket that is bound to it (-1: none yet).
+  // Afterwards the passive endpoint can only be closed. Fails while it listens, and the second
+  // time. Needs the engine's lock.
   struct Address {
     sdk::SockAddr local;
     int fd = -1;
   };
   Result<Address> give_address();
-  // One of the fabric's requests was answered. The same.
+  // One of the fabric's requests was answered. Needs the engine's lock.
   void on_request_gone() { acceptor_.go_on(); }
 
  private:
@@ -59,9 +59,9 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   sdk::SockAddr local_;
   sdk::Eq *eq_ = nullptr;
   int backlog_;
-  bool taken_ = false;  // an endpoint has its address
+  bool taken_ = false;  // an endpoint took its address
   bool crowd_told_ = false;
-  size_t max_requests_ = 0;  // of the fabric, that nobody answered yet
+  size_t max_requests_ = 0;  // requests of the fabric without an answer
   Acceptor acceptor_;
 };
 

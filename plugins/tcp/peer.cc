@@ -26,7 +26,7 @@ void Peer::try_again(PeerLink::Next next, int error) {
       if (attempt != nullptr) attempt->wait_until(link.retry_at());
       return;
     case PeerLink::Next::kConnect: {
-      // What is there of an earlier attempt may be our caller.
+      // An existing attempt may be our caller, so it is used again.
       Result<void> started;
       try {
         if (attempt == nullptr) attempt = std::make_unique<Attempt>(*this);
@@ -46,15 +46,14 @@ void Peer::try_again(PeerLink::Next next, int error) {
 }
 
 void Peer::fail_pending(int error) {
-  // One that is completed may make room for another: those that come meanwhile are not for this
-  // failure.
+  // A completion may let the application post again. New operations do not fail with these.
   OperationList failed = std::exchange(pending, {});
   while (!failed.empty()) endpoint.finish(static_cast<RdmOperation &>(*failed.pop()), error);
 }
 
 void Peer::attempt_failed(PeerLink::Refusal refusal, int error) {
   const PeerLink::Next next = link.on_refused(sdk::now_ns(), refusal, !pending.empty());
-  // A retry needs the object, as a clock.
+  // A retry needs the object, for its deadline.
   if (next != PeerLink::Next::kWait) attempt.reset();
   try_again(next, error);
   if (pending.empty()) endpoint.check(*this);
@@ -70,12 +69,12 @@ void Peer::open_stream(int fd, const Terms &terms, bool second) {
     fail_pending(FI_ENOMEM);
     return reconnect();
   }
-  if (second) return;  // answers to ourselves
+  if (second) return;  // the second end of a connection to ourselves
   stream = opened;
   OperationList waiting = std::exchange(pending, {});
   while (!waiting.empty()) {
     auto &op = static_cast<RdmOperation &>(*waiting.pop());
-    if (stream == nullptr) {  // gone already
+    if (stream == nullptr) {  // it ended meanwhile
       wait(op);
       continue;
     }
@@ -98,7 +97,7 @@ void Peer::stream_ended(PeerStream &which) {
 
 void Peer::reconnect() {
   if (probe != nullptr) {
-    // The peer may have accepted that already, and talks.
+    // The peer may have accepted the probe already, and use it.
     attempt = std::move(probe);
     return attempt->become_attempt();
   }
@@ -123,11 +122,11 @@ void Peer::challenge(bool may_connect) {
   } catch (const std::bad_alloc &) {
     started = fail(FI_ENOMEM, "no memory");
   }
-  if (!started) probe.reset();  // the claim is repeated, if it is true
+  if (!started) probe.reset();  // a true claim is repeated
 }
 
 void Peer::confirmed(int fd, const Terms &terms, uint32_t process) {
-  // Not a loss that leads to a new attempt: the new stream is here.
+  // stream is null during end(), so that the loss starts no new attempt.
   if (PeerStream *old = std::exchange(stream, nullptr)) old->end(FI_ECONNRESET);
   link.on_accepted(process);
   open_stream(fd, terms, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The messages, remote accesses and announcements of a stream. Its end is in peer_stream_end.cc.
+// Messages, remote accesses and announcements on a stream. Its end is in peer_stream_end.cc.
 #include "plugins/tcp/peer_stream.h"
 
 #include <poll.h>
@@ -76,20 +76,23 @@ bool PeerStream::may_send_unasked(uint64_t length) const {
   return length <= std::min(ep_.settings().max_saved_size, sends_long_ ? kLongest : kSentUnasked);
 }
 
-// The beginning of a transfer whose turn has come. False: not now.
+// Chooses how the transfer at the front of the queue is sent, and encodes an announcement if
+// needed.
+// False: it must wait.
 bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
   if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
   if (may_send_unasked(op.length)) {
     if (op.length <= kSentUnasked || !sends_long_) return true;
-    // What is queued here cannot be announced any more when the peer says that it is full.
+    // A queued message can no longer become an announcement if the peer says that it has no room,
+    // so few bytes are queued.
     if (unasked_ != 0 && unasked_ + op.length > kLongest) return false;
     unasked_ += op.length;
     op.stage = RdmOperation::kLong;
     return true;
   }
   if (free_numbers_.empty()) {
-    if (announced_.size() == kSlots) return false;  // until one of them is through
+    if (announced_.size() == kSlots) return false;  // until one of them has ended
     announced_.push_back(nullptr);
     free_numbers_.reserve(announced_.capacity());
     free_numbers_.push_back(uint8_t(announced_.size()));
@@ -156,10 +159,10 @@ void PeerStream::end_clear(const FrameHeader &header) {
   engine_.mark_dirty(*this);
 }
 
-// ---- what is saved ----
+// ---- saved messages ----
 
-// The payload of the frame that begins goes there. What a header says is the peer's own affair;
-// what has arrived is everybody's.
+// The payload of the current frame goes to `saved`. The announced length counts for the peer's
+// limit only; arrived bytes count for the limits of all peers.
 void PeerStream::fill(Saved &saved, uint64_t payload) {
   filling_ = &saved;
   fill_size_ = payload;
@@ -176,7 +179,7 @@ bool PeerStream::may_fill() const {
          ep_.receiver().is_wanted(saving_ != nullptr ? last_message_ : filling_->message);
 }
 
-// After each read. False: what comes next stays in the socket.
+// Called after each read. False: further bytes stay in the socket.
 bool PeerStream::go_on_reading() {
   if (filling_ == nullptr) return true;
   const uint64_t arrived = fill_size_ - reader_.direct_left();
@@ -200,15 +203,15 @@ void PeerStream::resume() {
   }
 }
 
-// A peer that has gone keeps nobody's room: if the rest of the message is not in the socket, it
-// never will be.
+// A peer that has gone must not hold room: if the rest of the message is not in the socket, it will
+// never come, and the stream ends.
 void PeerStream::look_whether_it_can_end() {
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
   int there = 0;
   if (::ioctl(socket_, FIONREAD, &there) != 0) there = 0;
   if (uint64_t(there) < reader_.direct_left()) return end(FI_ECONNRESET);
-  starved_ = false;  // all of it is there
+  starved_ = false;  // the whole message is there
   watch();
 }
 
@@ -250,7 +253,7 @@ void PeerStream::end_message(const FrameHeader &header) {
   if (current_ != nullptr) {
     ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_, 0);
   } else {
-    // Only now, that all of it is here, may it be found by a receive.
+    // Receives may find it only when it is whole.
     filled();
     Saved *saved = std::exchange(saving_, nullptr);
     saved->message = message_of(header);
@@ -317,7 +320,8 @@ void PeerStream::ask_for(Saved &saved, sdk::Receive *receive) {
   ask(saved.number);
 }
 
-// A peer who may announce no more cannot say what our application is waiting for.
+// Fetches an announced message without a receive. A peer that has used all rendezvous numbers could
+// not announce the message that our application is waiting for.
 void PeerStream::fetch(Saved &saved) {
   if (!ep_.make_room(saved)) return;
   expected_[saved.number - 1u] = {
@@ -432,7 +436,7 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
       end_write(header);
       break;
     case Op::kReadyToSend:
-      return end_announcement(header);  // acknowledged when the message is here
+      return end_announcement(header);  // acknowledged with its data
     case Op::kClearToSend:
       return end_clear(header);
     case Op::kRendezvousData:

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The stream to one peer of an FI_EP_RDM endpoint (PeerStream), the transfers of the application
-// that it carries (RdmOperation), and the messages that it received before there was a receive for
-// them (Saved).
+// PeerStream: the stream between an FI_EP_RDM endpoint and one peer. RdmOperation: a transfer of
+// the application on it. Saved: a message that arrived before its receive was posted.
 //
-//   stream->launch(*op);                              // sends, or announces a long tagged message
-//   Verdict PeerStream::on_header(header, target)     // by the Reader: where the payload goes
+//   stream->launch(*op);                    // sends, or announces a long tagged message
+//   stream->end(FI_ECONNRESET);             // its operations fail; the endpoint frees it later
 //
-// Everything with the lock of the domain's engine held. How a stream comes into being is in peer.h.
+// All calls need the lock of the domain's engine. Not for connecting: peer.h, attempt.h.
 #ifndef WEFT_PLUGINS_TCP_PEER_STREAM_H
 #define WEFT_PLUGINS_TCP_PEER_STREAM_H
 
@@ -25,9 +24,10 @@ class Peer;
 class PeerStream;
 class UnconnectedEndpoint;
 
-// A transfer of the application's. A long tagged message (kLong) is sent as it is, with few at a
-// time on their way; or, if it is too long for that, or the peer keeps much, it is announced first,
-// and sent when the peer has a receive for it; its payload is in `result` until then.
+// A transfer of the application. While the peer has room, a long tagged message is sent without an
+// announcement (kLong), with a limit on the bytes queued. If it is too long for that, or the peer
+// has no room, it is announced first and sent when the peer asks for it; `result` holds its payload
+// vectors until then.
 struct RdmOperation final : Operation {
   enum Stage : uint8_t { kWhole, kLong, kAnnounce, kAnnounced, kData };
   Stage stage = kWhole;
@@ -38,22 +38,22 @@ struct RdmOperation final : Operation {
   uint64_t tag = 0, data = 0;
 };
 
-// A message that nobody had posted a receive for: its bytes, or its announcement. Where many are
-// announced some are fetched unasked, while the limits allow it, so that the peer does not run out
-// of numbers.
+// A message without a receive: its bytes, or its announcement. If a peer has announced many, the
+// endpoint fetches some within the limits before there is a receive, so that the peer does not run
+// out of rendezvous numbers.
 struct Saved final : sdk::Unexpected {
   enum Stage : uint8_t { kHere, kAnnounced, kFetching };
   Stage stage = kHere;
   uint8_t number = 0;    // of the rendezvous
-  bool dropped = false;  // kFetching: nobody wants it any more
-  int error = 0;         // kHere: why it cannot be had
+  bool dropped = false;  // kFetching: the application discarded it
+  int error = 0;         // kHere: the bytes will never come; the error of its receive
   Peer *peer = nullptr;
-  uint64_t claimed = 0;                        // bytes that it will have: of the peer's limit
-  uint64_t cost = 0;                           // bytes that are here: of the endpoint's limits
-  char *bytes = nullptr;                       // kHere, kFetching
-  PeerStream *stream = nullptr;                // not kHere
-  sdk::Receive *receive = nullptr;             // kFetching: who waits for it
-  Saved *next = nullptr, *previous = nullptr;  // kAnnounced: by the same stream
+  uint64_t claimed = 0;             // bytes when it is whole; counts for the peer's limit
+  uint64_t cost = 0;                // bytes that arrived; counts for the endpoint's limits
+  char *bytes = nullptr;            // kHere, kFetching
+  PeerStream *stream = nullptr;     // not kHere
+  sdk::Receive *receive = nullptr;  // kFetching: the receive that waits for it
+  Saved *next = nullptr, *previous = nullptr;  // kAnnounced: others of the stream
 };
 
 class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
@@ -72,20 +72,21 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void read_out() {
     if (open_ && !stalled() && !starved_) receive();
   }
-  // The receive that an announced message goes to; null: it is dropped when it comes.
+  // Asks the peer for an announced message. `receive` null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
-  // Tells the peer if what we keep for its sake has become much, or is no longer.
+  // Tells the peer when we have no more room for its long messages, or have room again.
   void say_whether_full();
   bool has_share() const { return has_share_; }
-  // Nothing is on its way in either direction.
+  // Nothing is in flight in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
-  // The last word from here: what the peer still sends is taken, until it ends too. `hurry`: for as
-  // long as a handshake may take.
+  // Closes our half. The stream receives until the peer closes its half; with `hurry` at most for
+  // handshake_timeout_ms.
   void say_goodbye(bool hurry);
-  // Looks whether the peer's side is closed, and ends the stream if so.
+  // Ends the stream and returns true if the peer has closed its side.
   bool is_over();
-  // Somebody says that the peer was restarted: the kernel asks its host, which knows.
+  // Another process claims to be the peer: has the kernel ask the peer's host whether the
+  // connection still exists.
   void ask_whether_alive();
   void end(int error);
   void drop_region(const sdk::Mr &mr);
@@ -96,7 +97,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
 
-  // What Stream asks of its Upper.
+  // ---- for Stream ----
   const weft_instance *instance() const;
   std::string peer_name() const;
   sdk::Pool<Operation> &control_ops();
@@ -121,13 +122,14 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
 
  private:
   static constexpr size_t kSlots = kMaxRendezvous;
-  static constexpr size_t kFetchFrom = kSlots / 2;  // announcements that wait for a receive
-  // A message that was announced.
+  static constexpr size_t kFetchFrom = kSlots / 2;  // announcements without a receive
+  // A message that the peer announced.
   struct Expected {
     bool used = false;
     bool asked = false;
-    sdk::Receive *receive = nullptr;  // where it goes, or
-    Saved *saved = nullptr;           // there; neither: it is dropped
+    // Where the message goes; both null: it is dropped.
+    sdk::Receive *receive = nullptr;
+    Saved *saved = nullptr;
     sdk::Message message;
   };
 
@@ -140,7 +142,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end_announcement(const FrameHeader &header);
   void end_clear(const FrameHeader &header);
   void end_rendezvous(const FrameHeader &header);
-  // Something that this side waits for is behind what has no place.
+  // This side waits for data or an answer that may be behind a message without room.
   bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
   Verdict stall();
   void fill(Saved &saved, uint64_t payload);
@@ -158,25 +160,26 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   const Terms terms_;
   bool open_ = true;
   bool leaving_ = false;     // our half is closed
-  bool sends_long_ = false;  // without an announcement: the peer has room
-  bool has_room_ = false;    // what it heard of us
-  bool has_share_ = false;   // of what may be saved
-  uint64_t unasked_ = 0;     // bytes of long messages that are not at the kernel yet
+  bool sends_long_ = false;  // the peer has room: long messages go without an announcement
+  bool has_room_ = false;    // the same the other way: what we told the peer last
+  bool has_share_ = false;   // of max_saved
+  uint64_t unasked_ = 0;     // bytes of kLong operations that are still queued
   uint64_t last_used_ = 0;
-  // What the frame that is being received is for.
+  // Where the current frame goes: a receive, or a saved message.
   sdk::Receive *current_ = nullptr;
   Saved *saving_ = nullptr;
   uint64_t fit_ = 0;
-  Saved *filling_ = nullptr;  // where its payload goes, if it is saved; how long that is, and how
-  uint64_t fill_size_ = 0, filled_ = 0;  // much of it is counted
-  bool starved_ = false;                 // there is no room for the rest of it
+  Saved *filling_ = nullptr;  // the saved message that the payload goes to
+  // Of the payload: its length, and how many bytes count_arrived() was told of.
+  uint64_t fill_size_ = 0, filled_ = 0;
+  bool starved_ = false;  // there is no room for the rest of the payload
   sdk::Message last_message_;
 
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
   std::vector<uint8_t> free_numbers_;
   std::vector<Expected> expected_;  // the peer's, by number - 1
-  uint32_t asked_ = 0;              // of those, how many are on their way
-  Saved *unanswered_ = nullptr;     // announcements that nobody posted a receive for
+  uint32_t asked_ = 0;              // how many of them we asked for
+  Saved *unanswered_ = nullptr;     // announcements without a receive
   size_t unanswered_count_ = 0;
 };
 

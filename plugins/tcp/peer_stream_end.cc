@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the stream to a peer ends: it may be idle, the peer or the socket may have ended it, or the
-// endpoint does; what was on its way fails.
+// How the stream to a peer ends, by the peer, by an error or by the endpoint, and whether it may.
 #include <poll.h>
 #include <sys/socket.h>
 #include <weft/sdk/log.h>
@@ -39,7 +38,7 @@ void PeerStream::on_deadline() {
 bool PeerStream::is_over() {
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return false;
-  // What came before the end counts.
+  // Read what the peer sent before it closed.
   while (open_ && !stalled() && !starved_) receive();
   if (open_) end(FI_ECONNRESET);
   return true;
@@ -50,8 +49,8 @@ void PeerStream::ask_whether_alive() {
 }
 
 void PeerStream::ended() {
-  // A peer that had no use for the stream any more, or one that is gone: what was not begun yet
-  // can go another way, and will find out.
+  // The peer closed an idle stream, or is gone. Operations of which nothing was sent go to the next
+  // stream; if the peer is gone, they fail there.
   if (!leaving_ && peer_.stream == this && order_ == ByteOrder::kNative && reader_.idle() &&
       !writer_.inside_frame() && !answers_outstanding() &&
       free_numbers_.size() == announced_.size()) {
@@ -64,7 +63,7 @@ void PeerStream::ended() {
 }
 
 void PeerStream::failed(int error, const char *doing) {
-  // A peer that closed with unread bytes resets the connection: nothing to tell beyond its end.
+  // A peer that closes with unread bytes resets the connection. That needs no warning.
   if (error != FI_ECONNRESET)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
   end(error);
@@ -72,7 +71,7 @@ void PeerStream::failed(int error, const char *doing) {
 
 void PeerStream::rejected(Reject reject) {
   ep_.stats().add(Stat::kFramesRejected);
-  // A frame that the endpoint itself refused was logged there, with what was wrong about it.
+  // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
               peer_name().c_str(), text(reject));
@@ -106,8 +105,7 @@ void PeerStream::end(int error) {
     if (saved->receive != nullptr) {
       receiver.complete(*saved->receive, saved->message, 0, error);
     } else if (!saved->dropped) {
-      // It keeps its place among the messages: others of the peer that came whole are behind it,
-      // and whoever receives it is told.
+      // The message keeps its place in front of later ones that came whole. Its receive will fail.
       saved->stage = Saved::kHere;
       saved->stream = nullptr;
       saved->error = error;
@@ -120,7 +118,7 @@ void PeerStream::end(int error) {
     if (e.saved != nullptr) drop(e.saved);
     e = {};
   }
-  // Nobody can fetch these any more.
+  // Announced messages whose data can no longer be fetched.
   while (Saved *saved = unanswered_) {
     unlink(*saved);
     drop(saved);

@@ -19,8 +19,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    enum fi_ep_type type, const sdk::GetinfoQuery &query) const {
   const bool connected = type == FI_EP_MSG;
   WEFT_TRY(fi_info *const info, list.add());
-  // Nothing is needed of regions. Random keys are safer than chosen ones, so an application that
-  // can live with them gets them.
+  // No mr_mode is needed. Random keys are safer than chosen ones, so applications that can use them
+  // get them.
   WEFT_CHECK(sdk::fill_software_info(*info, path, query,
                                      {.type = type,
                                       .version = TcpProvider::info.version,
@@ -30,8 +30,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
 
   const fi_tx_attr asked_tx = sdk::tx_hints(query.hints);
   const fi_rx_attr asked_rx = sdk::rx_hints(query.hints);
-  // A message that was only announced is fetched when it is wanted: what is behind it may be done,
-  // and complete, first. For who asks for more, messages are not announced.
+  // An announced message is fetched when it has a receive; operations behind it may be executed,
+  // and complete, first. If the hints ask for these orders, messages are not announced.
   const uint64_t behind_messages = FI_ORDER_RAS | FI_ORDER_WAS;
   const uint64_t order =
       FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
@@ -41,7 +41,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   fi_tx_attr &tx = *info->tx_attr;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = order;
-  tx.comp_order = FI_ORDER_NONE;  // a read completes behind the sends that were posted after it
+  tx.comp_order = FI_ORDER_NONE;  // sends posted after a read may complete before it
   tx.inject_size = connected ? kInjectSize
                              : sdk::offered_size(kInjectSize, asked_tx.inject_size, kMaxInjectSize);
   tx.size = sdk::offered_size(settings_.tx_size, asked_tx.size, kMaxRdmQueue);
@@ -57,12 +57,13 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
 
   fi_ep_attr &ep = *info->ep_attr;
   ep.protocol = connected ? FI_PROTO_SOCK_TCP : FI_PROTO_XNET;
-  // As stock says it; no address space holds more than kMaxMessageSize.
+  // The value of stock libfabric; no address space holds more than kMaxMessageSize.
   ep.max_msg_size = SIZE_MAX;
   ep.max_order_raw_size = SIZE_MAX;
   ep.max_order_waw_size = SIZE_MAX;
   if (!connected) ep.protocol_version = kRdmVersion;
-  // Every bit a field of its own. The same as FI_TAG_BITS to who knows that; others count the bits.
+  // Every bit is a field of its own. Programs that know FI_TAG_BITS take it for that; others count
+  // the bits.
   if (!connected) ep.mem_tag_format = 0xaaaaaaaaaaaaaaaa;
   ep.auth_key_size = sdk::kMaxAuthKey;
 
@@ -84,7 +85,7 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
-  // Who does not say what it wants gets an endpoint that needs no connection, as from stock.
+  // Without a type in the hints FI_EP_RDM comes first, as from stock libfabric.
   for (enum fi_ep_type type : {FI_EP_RDM, FI_EP_MSG})
     for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, type, query));
   return list;

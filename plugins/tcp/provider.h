@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The tcp provider: what it offers on this host, as seen by fi_getinfo.
+// The tcp provider: its parameters, and what fi_getinfo says that it offers on this host.
 #ifndef WEFT_PLUGINS_TCP_PROVIDER_H
 #define WEFT_PLUGINS_TCP_PROVIDER_H
 
@@ -32,15 +32,16 @@ inline constexpr weft_param kAll[] = {
                    "milliseconds for an incoming connection to complete its request", 1, 86400000),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for injected data to leave", 0, 600000),
+    sdk::int_param("backlog", "4096",
+                   "connections that the kernel holds for a passive endpoint, at most "
+                   "net.core.somaxconn; they "
+                   "also wait there while half of `ulimit -n` requests have no answer yet",
+                   1, 65535),
     sdk::int_param(
-        "backlog", "4096",
-        "connections that the kernel holds for a passive endpoint (capped by net.core.somaxconn), "
-        "also while as many requests wait for an answer as half of `ulimit -n` says",
-        1, 65535),
-    sdk::int_param("max_handshakes", "1024",
-                   "incoming connections that may be in the middle of their request; those behind "
-                   "wait in the kernel (backlog)",
-                   1, 1000000),
+        "max_handshakes", "1024",
+        "incoming connections with an incomplete request; further ones wait in the kernel "
+        "(backlog)",
+        1, 1000000),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
     sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
@@ -49,29 +50,27 @@ inline constexpr weft_param kAll[] = {
     sdk::size_param("send_buffer", "0", "bytes of SO_SNDBUF; 0: the kernel adapts it", 0, 1 << 30),
     sdk::size_param("recv_buffer", "0", "bytes of SO_RCVBUF; 0: the kernel adapts it", 0, 1 << 30),
     sdk::string_param("local_congestion", "reno",
-                      "congestion control between processes of one host, where nothing is gained "
-                      "by pacing (bbr halves the bandwidth); "
-                      "system: the kernel's default"),
+                      "congestion control between processes of one host, where pacing only costs "
+                      "(bbr halves the bandwidth); system: the kernel's default"),
     sdk::size_param("max_saved_size", "8M",
                     "FI_EP_RDM: bytes of a tagged message that is sent before the receiver asks "
                     "for it; at most 8M, and 64K until the receiver has said that it has room",
                     0, INT64_MAX),
     sdk::size_param("max_saved_per_peer", "32M",
-                    "FI_EP_RDM: bytes of messages of one peer that are kept until a receive is "
+                    "FI_EP_RDM: bytes of one peer's messages that are saved until a receive is "
                     "posted; beyond that its connection is not read",
                     0, INT64_MAX),
     sdk::size_param("max_saved", "512M",
-                    "the same of all peers of an endpoint; of those that are not in its address "
-                    "vector, half of it",
+                    "the same for all peers of an endpoint; those that are not in its address "
+                    "vector get half of it",
                     0, INT64_MAX),
     sdk::int_param("max_connections", "0",
-                   "FI_EP_RDM: connections of an endpoint beyond which those unused for longest "
-                   "are closed; 0: no limit",
+                   "FI_EP_RDM: connections of an endpoint; beyond that the one unused for longest "
+                   "is closed; 0: no limit",
                    0, 1000000),
     sdk::int_param("max_unnamed_peers", "32768",
                    "FI_EP_RDM: connections of an endpoint with peers that are not in its address "
-                   "vector, at most half of what `ulimit -n` says; those idle for longest make "
-                   "room",
+                   "vector, at most half of `ulimit -n`; the one idle for longest makes room",
                    1, 1000000),
     sdk::int_param("port_low_range", "0",
                    "first port for listeners whose address names none; 0: any", 0, 65535),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What can be set about the tcp provider, and what it counts.
+// The settings of the tcp provider, and its counters.
 //
 //   Settings settings = Settings::from(instance);
 //   stats.add(Stat::kFramesRejected);
@@ -18,31 +18,32 @@
 namespace weft::tcp {
 
 inline constexpr size_t kInjectSize = 128;
-inline constexpr size_t kMaxInjectSize =
-    16384;                                     // FI_EP_RDM, to those who ask: the bytes are copied
-inline constexpr size_t kMaxRdmQueue = 65536;  // the same: operations in flight, receives
+// FI_EP_RDM, if the hints ask for it: bytes of an inject, which are copied; and operations in
+// flight, or receives.
+inline constexpr size_t kMaxInjectSize = 16384;
+inline constexpr size_t kMaxRdmQueue = 65536;
 inline constexpr size_t kPrivateDataSize = 256;
 
 struct Settings {
   std::vector<std::string> interfaces;  // patterns; empty: all
-  std::string auth_key_file;            // the key of who is opened without one; empty: none
+  std::string auth_key_file;            // key of objects opened without one; empty: none
   uint64_t connect_timeout_ns = 0;      // from fi_connect to the peer's answer; 0: none
   uint64_t handshake_timeout_ns = 0;    // for a stranger to finish its request
   int close_linger_ms = 0;              // how long fi_close waits for injected data to leave
   int backlog = 0;
-  size_t max_handshakes = 0;  // strangers that may be in the middle of their request
+  size_t max_handshakes = 0;  // strangers with an incomplete request
   size_t tx_size = 0, rx_size = 0;
   bool nodelay = true;
   int send_buffer = 0, recv_buffer = 0;  // SO_SNDBUF, SO_RCVBUF; 0: the kernel tunes them
-  std::string local_congestion;          // TCP_CONGESTION between processes of one host; empty: the
-                                         // kernel's default
+  // TCP_CONGESTION between processes of one host; empty: the kernel's default.
+  std::string local_congestion;
   // FI_EP_RDM:
-  uint64_t max_saved_size = 0;           // bytes of a tagged message that is sent unasked
-  uint64_t max_saved_per_peer = 0;       // bytes of messages without a receive, of one peer
+  uint64_t max_saved_size = 0;           // bytes of a tagged message without an announcement
+  uint64_t max_saved_per_peer = 0;       // bytes of saved messages, of one peer
   uint64_t max_saved = 0;                // the same, of all peers of an endpoint
   size_t max_connections = 0;            // per endpoint; 0: no limit
-  size_t max_unnamed_peers = 0;          // that are not in the address vector, per endpoint
-  uint16_t port_low = 0, port_high = 0;  // of listeners whose address names no port; 0: any
+  size_t max_unnamed_peers = 0;          // not in the address vector, per endpoint
+  uint16_t port_low = 0, port_high = 0;  // of listeners without a given port; 0: any
 
   static Settings from(const weft_instance *instance);
 };
@@ -50,17 +51,16 @@ struct Settings {
 // Counted per fabric; read through WEFT_COUNTERS_OPS (weft/plugin.h).
 enum class Stat {
   kConnectionsAccepted,
-  kConnectionsRefusedVersion,  // a connection message that is not ours: a port scan, another
-                               // protocol
-  kConnectionsRefusedTimeout,  // a stranger that never finished its request
+  kConnectionsRefusedVersion,  // no connection message of ours: a port scan, another protocol
+  kConnectionsRefusedTimeout,  // a stranger did not finish its request
   kConnectionsRefusedKey,      // a stranger without our auth_key
-  kAcceptsHeld,                // as many unfinished requests as allowed: the next ones waited
+  kAcceptsHeld,                // at the limit of unfinished requests: further ones waited
   kAcceptFailures,             // EMFILE and the like
-  kFramesRejected,             // a peer sent what the protocol does not allow
-  kRmaRejected,                // a peer asked for memory that it may not touch
+  kFramesRejected,             // a peer violated the protocol
+  kRmaRejected,                // a peer asked for memory without the right to it
   kConnectionsLost,
-  kIdentitiesDisputed,  // somebody said that it is a peer to whom we are connected
-  kPeersRefused,        // max_unnamed_peers
+  kIdentitiesDisputed,  // a process claimed to be a connected peer
+  kPeersRefused,        // at max_unnamed_peers
   kCount,
 };
 

@@ -74,14 +74,14 @@ ssize_t SharedReceiveContext::cancel(void *context) {
   sdk::Guard guard(domain_.engine().lock());
   sdk::PostedRecv *r = queue_.remove(context);
   if (r == nullptr) return -FI_ENOENT;
-  // Receives of a shared context report to the queue of the endpoint that takes them; one that
-  // nobody took has none but those of the endpoints bound: the first of them tells.
+  // A receive reports to the completion queue of the endpoint that takes it. This one was not
+  // taken, so the first bound endpoint reports it.
   for (Endpoint *endpoint : domain_.endpoints()) {
     if (endpoint->shared_receive() != this) continue;
     endpoint->cancel(*r);
     return 0;
   }
-  queue_.release(r);  // no endpoint, so nobody uses it
+  queue_.release(r);  // no endpoint is bound
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A shared receive context (fi_srx_context): receives that whichever endpoint needs one first
-// takes.
+// A shared receive context of connected endpoints (fi_srx_context). Each message takes the first
+// receive.
 #ifndef WEFT_PLUGINS_TCP_SHARED_RECEIVE_H
 #define WEFT_PLUGINS_TCP_SHARED_RECEIVE_H
 

@@ -44,7 +44,8 @@ void apply_peer_settings(int fd, const Settings &settings) {
     const auto local = socket_name(fd);
     if (!local || !local->same_prefix(*peer, peer->family() == AF_INET6 ? 128 : 32)) return;
   }
-  // A kernel without it, or that reserves it for root, keeps its default: slower, not wrong.
+  // A kernel without the algorithm, or that reserves it for root, keeps its default. That is
+  // slower, but correct.
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, settings.local_congestion.data(),
              socklen_t(settings.local_congestion.size()));
 }
@@ -75,7 +76,8 @@ Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens) {
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   }
   if (::bind(fd, address.c(), address.size()) == 0) {
-    // What a listener accepts inherits this, and would keep the next one from the port for a while.
+    // Accepted sockets inherit this. Without it they would block the port for the next listener for
+    // a while.
     if (listens) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     return {};
   }

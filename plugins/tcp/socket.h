@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The few things the tcp provider asks of the socket API, with errors that name the limit that was
-// hit.
+// The socket calls of the tcp provider, with errors that name the limit that was reached.
 #ifndef WEFT_PLUGINS_TCP_SOCKET_H
 #define WEFT_PLUGINS_TCP_SOCKET_H
 
@@ -17,14 +16,14 @@ namespace weft::tcp {
 // A non-blocking stream socket with the settings applied.
 Result<int> open_socket(int family, const Settings &settings);
 void apply_settings(int fd, const Settings &settings);
-// Settings that depend on where the peer is; for a socket that is connected.
+// Settings that depend on the peer's address; for a connected socket.
 void apply_peer_settings(int fd, const Settings &settings);
-// `listens`: for a listener, whose port is settled at once; else it may be when it connects.
+// `listens`: a listener needs its port at once; else the kernel may choose it at connect().
 Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = false);
 using sdk::socket_name;
 using sdk::socket_peer;
 
-// What a peer has for its next answer if its last one was looked at too late.
+// Time for a peer's next answer if we read its last one too late.
 inline constexpr uint64_t kLateAnswerNs = 1'000'000'000;
 
 // "Too many open files: 1024 of 1024 are in use; raise `ulimit -n`" for EMFILE and ENFILE; strerror
@@ -34,8 +33,8 @@ std::string descriptor_error(int error);
 // How many descriptors this process may have open.
 size_t descriptor_limit();
 
-// Has the kernel ask the other host within seconds whether the connection still exists there: one
-// that was started again answers that it does not, whatever process asks from there.
+// Has the kernel ask the other host, within seconds, whether the connection still exists. The host
+// of a peer that was restarted answers that it does not.
 void keep_alive(int fd);
 
 }  // namespace weft::tcp

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stream: one TCP connection that carries frames, and the operations in flight on it: what a
-// connected endpoint (FI_EP_MSG) and the connection to one peer of an unconnected one (FI_EP_RDM)
-// have in common.
+// Stream: one TCP connection that carries frames, and the operations in flight on it. A connected
+// endpoint (FI_EP_MSG) is one, and so is each connection of an unconnected endpoint (FI_EP_RDM).
 //
 //   class Endpoint final : public sdk::Handler, public Stream<Endpoint> {
 //     Verdict on_header(const FrameHeader &header, Target &target) { ... take_write(...) ... }
@@ -9,14 +8,15 @@
 //   };
 //   op->set_header(header, order());   start(*op, length, flags & FI_MORE, report);
 //
-// Output: the first operation after a progress goes out at once. Those that follow in the same
-// breath wait for the next progress and leave together by one system call, if progress has been
-// coming at once lately (weft/sdk/patience.h); else each goes out at once, too. Input: small
-// messages are read many at a time into the domain's staging buffer, large payloads straight into
-// the application's. Everything with the lock of the domain's engine held.
+// Output: the first operation after a progress goes out at once. If progress has been frequent
+// lately (weft/sdk/patience.h), the operations that follow wait for the next progress and leave
+// together by one system call. Otherwise each goes out at once.
+// Input: small messages are read many at a time into the domain's staging buffer, large payloads
+// straight into the application's buffers.
 //
-// Upper, the class above, adds: connecting, which receive a message belongs to, completions. After
-// each call that can end the connection Stream asks it open(). Not for the connection message.
+// Upper, the class above, adds connecting, matching of receives, and completions. After each call
+// that can end the connection Stream asks it open(). All calls need the lock of the domain's engine.
+// Not for the connection message.
 #ifndef WEFT_PLUGINS_TCP_STREAM_H
 #define WEFT_PLUGINS_TCP_STREAM_H
 
@@ -45,7 +45,7 @@
 
 namespace weft::tcp {
 
-inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that a peer may make us owe it
+inline constexpr size_t kMaxControlItems = 1 << 16;  // answers that we may owe one peer
 
 template <class Upper>
 class Stream {
@@ -61,7 +61,7 @@ class Stream {
 
   // ---- output ----
 
-  // The operation's frame is encoded. `more`: others follow at once.
+  // Sends the operation, whose frame is encoded. `more`: further operations follow at once.
   void start(Operation &op, uint64_t length, bool more, bool report) {
     if (!held_.empty() || !may_start(op)) {
       held_.push(op);
@@ -69,8 +69,8 @@ class Stream {
     }
     burst_bytes_ += length;
     submit(op);
-    // Waiting for the next progress is safe only where somebody is bound to make it: the one who
-    // wants this completion.
+    // Waiting for the next progress is safe only if the application wants this completion: then it
+    // must make progress.
     if (more) {
       engine_.mark_dirty(upper());
     } else if (!report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
@@ -108,7 +108,8 @@ class Stream {
     if (op.waits()) --awaiting_;
   }
   void flush_output();
-  // Hands what was not begun back: take(Operation &), in order. Not inside a frame.
+  // Calls take(Operation &), in order, for the operations of which nothing was sent. Not inside a
+  // frame.
   template <class Take>
   void take_back(Take &&take) {
     writer_.drain([&](SendItem &item) {
@@ -121,7 +122,7 @@ class Stream {
     });
     while (!held_.empty()) take(*held_.pop());
   }
-  // Every operation of the stream fails, in the order of posting, and what it has of regions goes.
+  // Fails every operation of the stream, in the order of posting, and releases its regions.
   void fail_operations(int error);
 
   // ---- answers ----
@@ -165,9 +166,9 @@ class Stream {
   Verdict take_write(const FrameHeader &header, Target &target);
   void end_write(const FrameHeader &header);
   Verdict take_read(const FrameHeader &header);
-  // Whether a frame that is on its way refers to the region.
+  // Whether a frame in flight refers to the region.
   bool uses(const sdk::Mr &mr) const;
-  // The completion queue is full: the frame stalls, and is looked at again from on_flush().
+  // The completion queue is full: the frame stalls until a retry from on_flush().
   void wait_for_room() {
     cq_stalled_ = true;
     engine_.mark_dirty(upper());
@@ -187,8 +188,8 @@ class Stream {
     return Verdict::kReject;
   }
 
-  // Closes the socket without a reset overtaking what was sent last: what is unread would cause
-  // one, and is read first.
+  // Closes the socket. Unread bytes would cause a reset, which could overtake the last bytes sent,
+  // so they are read first.
   void close_socket() {
     if (socket_ < 0) return;
     ::shutdown(socket_, SHUT_WR);
@@ -208,19 +209,20 @@ class Stream {
   Writer writer_;
   OperationList acks_;   // sent, in the order in which the acknowledgements will come
   OperationList reads_;  // sent, in the order of the responses
-  OperationList held_;   // behind a fence
+  OperationList held_;   // wait for a fence, or until Upper can prepare() them
   Reader<Upper> reader_{EndpointKind::kMsg, ByteOrder::kNative};
   std::vector<uint8_t> stash_;  // read but not consumed, while stalled
 
  private:
   static constexpr size_t kGather = 64;               // vectors of one sendmsg
-  static constexpr uint64_t kBurstBytes = 64 * 1024;  // staged output that waits for no progress
+  static constexpr uint64_t kBurstBytes = 64 * 1024;  // of queued output go out without a progress
   static constexpr uint32_t kBurstItems = 48;
   static constexpr size_t kCoalesce = 4608;  // bytes that are copied together for one send()
-  static constexpr uint64_t kDirectMin =
-      4096;  // what is left of a payload to be read straight into its place
-  static constexpr uint64_t kLargePayload =
-      16 * 1024;  // after one of these another is likely: stage little before its header is known
+  // At least so much of a payload must be left to read it straight into its place.
+  static constexpr uint64_t kDirectMin = 4096;
+  // After a payload of this size another is likely: only kSmallStaging bytes are staged until its
+  // header is known.
+  static constexpr uint64_t kLargePayload = 16 * 1024;
   static constexpr size_t kSmallStaging = 4096;
   static constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
 
@@ -237,19 +239,19 @@ class Stream {
   }
   Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
 
-  uint64_t burst_round_ = ~UINT64_C(0);  // the engine's round in which a send last went out at once
+  uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
   uint32_t owed_ = 0;    // answers queued
   size_t awaiting_ = 0;  // operations submitted that wait for an answer of the peer
-  // On their way out of somebody's regions, in the order in which they leave.
+  // Read responses in flight, in the order in which they leave.
   Operation *first_response_ = nullptr, *last_response_ = nullptr;
 
  protected:
   uint64_t last_payload_ = 0;
 
  private:
-  // Regions that the frame which is being received goes to.
+  // Regions into which the current frame is received.
   sdk::Mr *incoming_[kMaxRmaVectors] = {};
   uint8_t incoming_count_ = 0;
 };
@@ -269,7 +271,7 @@ void Stream<Upper>::flush_output() {
     for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
     uint8_t together[kCoalesce];
     if (message.msg_iovlen > 1 && total <= sizeof together) {
-      // One small copy costs less than what the kernel does for each vector.
+      // A small copy costs less than the kernel's work for each vector.
       size_t at = 0;
       for (size_t i = 0; i < message.msg_iovlen; ++i) {
         std::memcpy(together + at, iov[i].iov_base, iov[i].iov_len);
@@ -314,7 +316,7 @@ void Stream<Upper>::on_sent(Operation &op) {
     case Operation::kSend:
     case Operation::kWrite:
       if constexpr (requires { upper().begun(op); }) {
-        if (upper().begun(op)) return;  // more of it is to come
+        if (upper().begun(op)) return;  // not its last frame
       }
       if (op.wait_ack) {
         acks_.push(op);
@@ -340,7 +342,7 @@ void Stream<Upper>::on_sent(Operation &op) {
 
 template <class Upper>
 void Stream<Upper>::fail_operations(int error) {
-  // What was sent comes first: it was posted first.
+  // Operations that were sent come first: they were posted first.
   while (!acks_.empty()) upper().complete(*acks_.pop(), error);
   while (!reads_.empty()) upper().complete(*reads_.pop(), error);
   writer_.drain([this, error](SendItem &item) {
@@ -375,8 +377,8 @@ void Stream<Upper>::receive() {
   }
 }
 
-// What is left of the current payload goes to its place, what follows to the staging buffer. False:
-// the socket is empty, or over.
+// Reads the rest of the current payload into its place, and further bytes into the staging buffer.
+// False: the socket is empty, or the connection is over.
 template <class Upper>
 bool Stream<Upper>::receive_in_order(size_t room) {
   uint8_t *staging = domain_.staging();
@@ -394,11 +396,11 @@ bool Stream<Upper>::receive_in_order(size_t room) {
   const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
   if (placed != 0) reader_.on_direct(placed, upper());
   if (size_t(n) > placed && upper().open()) feed(staging, size_t(n) - placed);
-  // Less than there was room for: the socket is empty.
+  // Fewer bytes than there was room for: the socket is empty.
   return uint64_t(n) == direct + room;
 }
 
-// Positive, or the socket is empty (-1) or the connection over (0).
+// The bytes read; -1: the socket is empty; 0: the connection is over.
 template <class Upper>
 ssize_t Stream<Upper>::read_socket(const iovec *iov, size_t count) {
   for (;;) {
@@ -447,7 +449,7 @@ void Stream<Upper>::continue_stalled() {
     if (!upper().open()) return;
     if (stash_.empty()) {
       bytes.clear();
-      stash_.swap(bytes);  // keep the memory: whoever stalls once stalls again
+      stash_.swap(bytes);  // keep the memory for the next stall
     }
   }
   upper().watch();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The part of Stream by which a peer reads and writes the regions of the domain. stream.h includes
-// it.
+// The part of Stream that executes a peer's reads and writes of memory regions. Included by
+// stream.h.
 #ifndef WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 #define WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 
@@ -13,8 +13,8 @@
 
 namespace weft::tcp {
 
-// FI_COMMIT_COMPLETE: what lies in a mapped file is on its medium when this returns (FI_RMA_PMEM);
-// of other memory it is none of our business.
+// FI_COMMIT_COMPLETE (FI_RMA_PMEM): writes the part of a mapped file to its medium. Does nothing
+// for other memory.
 inline void make_persistent(const iovec &iov) {
   const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(iov.iov_base) & ~(page - 1);

@@ -21,7 +21,7 @@
 namespace weft::tcp {
 namespace {
 
-// How long a look for new connections may wait where somebody spins on other sockets.
+// How long new connections may wait while the application spins on other sockets.
 constexpr uint64_t kLookPauseNs = 20'000;
 
 bool wants_sources(const fi_info &info) {
@@ -105,7 +105,7 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
   return 0;
 }
 
-// The port is settled by whoever asks first: this, or fi_enable.
+// This call or fi_enable binds the socket, whichever comes first.
 int UnconnectedEndpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(engine_.lock());
   if (!acceptor_.bound()) {
@@ -143,8 +143,8 @@ ssize_t UnconnectedEndpoint::tx_size_left() {
   return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
 }
 
-// What was injected is the endpoint's to deliver: sockets and peers that are about to take it get a
-// moment.
+// Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full
+// and for peers that are being connected.
 void UnconnectedEndpoint::linger() {
   const uint64_t end = sdk::now_ns() + uint64_t(settings().close_linger_ms) * 1'000'000u;
   std::vector<pollfd> waiting;
@@ -162,8 +162,8 @@ void UnconnectedEndpoint::linger() {
     }
     const uint64_t now = sdk::now_ns();
     if ((waiting.empty() && !will_connect) || now >= end) return;
-    // The engine does the work; this only waits until there may be some. A peer that is asked again
-    // later, or has to connect to us instead, is no descriptor of these, hence the bound.
+    // The engine does the work; poll() only waits until there may be some. A retry, or a peer that
+    // connects to us instead, is none of these descriptors, hence the 10 ms.
     ::poll(waiting.data(), nfds_t(waiting.size()),
            int(std::min<uint64_t>((end - now) / 1'000'000u + 1, 10)));
   }
@@ -175,7 +175,7 @@ int UnconnectedEndpoint::close() {
   {
     sdk::Guard guard(engine_.lock());
     if (enabled()) linger();
-    // What is outstanding is dropped: its completions could name an endpoint that is gone
+    // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).
     const bool was_enabled = enabled();
     detach();
@@ -225,7 +225,7 @@ void UnconnectedEndpoint::check(Peer &peer) {
   engine_.mark_dirty(*this);
 }
 
-// Nobody is inside of any of these now.
+// Called when no stream or peer is on the stack.
 void UnconnectedEndpoint::clean_up() {
   buried_.clear();
   while (!idle_.empty()) {
@@ -248,7 +248,7 @@ RdmOperation *UnconnectedEndpoint::take_operation() {
   if (tx_cq_full()) return nullptr;
   RdmOperation *op = tx_ops_.take();
   if (op == nullptr) {
-    // Staged injects hold their items; whoever only injects never makes progress.
+    // Queued injects hold operations, and an application that only injects makes no progress.
     for (PeerStream *stream : std::vector(streams_)) stream->flush();
     op = tx_ops_.take();
     if (op == nullptr) return nullptr;
@@ -376,7 +376,7 @@ Saved *UnconnectedEndpoint::save(Peer &peer, uint64_t payload, bool urgent) {
   saved->bytes = reinterpret_cast<char *>(saved + 1);
   ++peer.saved;
   count_claimed(*saved, cost);
-  // A peer that nobody named may be there only for this.
+  // An unnamed peer may exist only for this message.
   count_arrived(*saved, sizeof(Saved) + (peer.is_named() ? 0 : sizeof(Peer)));
   return saved;
 }
@@ -402,7 +402,7 @@ void UnconnectedEndpoint::release(Saved *saved) {
   saved->~Saved();
   std::free(saved);
   if (peer.stream != nullptr && peer.stream->has_share()) peer.stream->say_whether_full();
-  // Somebody's message may have room now. Not at once: our caller is in the middle of something.
+  // A stalled message may have room now. Later, because our caller is not finished.
   if (!stalled_.empty()) engine_.mark_dirty(*this);
   if (peer.saved == 0) check(peer);
 }
@@ -442,7 +442,7 @@ void UnconnectedEndpoint::discard(sdk::Unexpected &message) {
     saved.dropped = true;
     return;
   }
-  // There is no way to say no: what was announced is fetched and dropped.
+  // The protocol has no refusal: an announced message is fetched and dropped.
   if (saved.stage == Saved::kAnnounced) saved.stream->ask_for(saved, nullptr);
   release(&saved);
 }
@@ -455,7 +455,7 @@ std::string UnconnectedEndpoint::source_address(const sdk::Message &message) {
 }
 
 void UnconnectedEndpoint::resume_stalled() {
-  // Those that find no place this time either come back to the list.
+  // Streams that still have no room put themselves back into the list.
   std::vector<PeerStream *> waiting;
   waiting.swap(stalled_);
   for (PeerStream *stream : waiting) stream->resume();

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An unconnected endpoint (FI_EP_RDM): a listening socket whose address is the endpoint's name, and
-// a stream to every peer that it has to do with (peer.h).
+// a stream to every peer in use (peer.h).
 //
-// Flow control: a message that nobody has posted a receive for is saved, as long as the limits
-// allow (max_saved_per_peer, max_saved); beyond them the stream is not read until a receive is
-// posted. Tagged messages above kSentUnasked are only announced to peers who know that, and cost
-// the receiver nothing; up to max_saved_size they go out at once where the peer has said that it
-// has room for them. Streams that were not used for longest are closed beyond max_connections.
+//   auto ep = UnconnectedEndpoint::open(domain, info, context);
+//
+// Flow control: a message without a posted receive is saved within the limits (max_saved_per_peer,
+// max_saved). Beyond them its stream is not read until a receive is posted. Tagged messages above
+// kSentUnasked are only announced, to peers that know announcements, and take no memory at the
+// receiver. If the peer has said that it has room, messages up to max_saved_size go out at once.
+// Beyond max_connections the stream that was idle for longest is closed.
 #ifndef WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_UNCONNECTED_ENDPOINT_H
 
@@ -39,8 +41,8 @@ inline constexpr uint64_t kRdmReceiveCaps =
 
 inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;
-// Bytes of a tagged message that is sent unasked; and if the peer has room for long ones, of one
-// such, and of those that are queued.
+// Bytes of a tagged message that is sent without an announcement: always; and if the peer has room
+// for long messages. The latter also limits the sum of those that are queued.
 inline constexpr uint64_t kSentUnasked = 64 << 10, kLongest = 8 << 20;
 
 class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep>,
@@ -97,25 +99,25 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   RdmHello hello(uint16_t port) const;
   const Keys &keys() const { return keys_; }
   void finish(RdmOperation &op, int error);
-  // Memory for a message that has no receive; null: over the limits, or there is none. `urgent`:
-  // what is behind it must come through.
+  // Memory for a message without a receive; null: over the limits, or no memory. `urgent`: this
+  // side waits for data behind it, so the limits are higher by kUrgentExtra.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
-  bool make_room(Saved &announced);  // for its bytes
-  // Whether the peer may send long messages unannounced: there is room for all that may be on their
-  // way before it hears that it may not any more. Each peer that may has a share of max_saved, as
-  // large as max_saved_per_peer, until its stream ends.
+  bool make_room(Saved &announced);  // memory for its bytes; false as above
+  // Whether the peer may send long messages without announcements. There must be room for all that
+  // it can send before it reads that it may no longer. Until its stream ends such a peer has a
+  // share of max_saved, max_saved_per_peer bytes.
   bool may_send_long(const Peer &peer, bool could, bool has_share) const;
   void take_share() { ++shares_; }
   void count_arrived(Saved &saved, uint64_t bytes);
-  // For more bytes of the peer's messages; of those who are in the address vector there are some
-  // that nobody else gets.
+  // For more bytes of the peer's messages. Peers outside the address vector get half of max_saved
+  // at most.
   bool has_room(const Peer &peer, uint64_t extra) const;
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
-  void look_again() { engine_.mark_dirty(*this); }  // at what is stalled
+  void look_again() { engine_.mark_dirty(*this); }  // at stalled streams
   PeerStream *make_stream(Peer &peer, int fd, const Terms &terms);
   void bury(PeerStream &stream);
-  void check(Peer &peer);  // forgets it later, if nothing is left to remember
+  void check(Peer &peer);  // frees it later, if it is idle
   void drop_region(const sdk::Mr &mr);
 
   // ---- ReceiverSink ----
@@ -147,8 +149,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
 
   // Acceptor::Client
   void on_request(int fd, const ConnectReader &request) override;
-  void on_accept_failure(int, const std::string &) override {}  // was logged
-  // Handler: of no descriptor
+  void on_accept_failure(int, const std::string &) override {}  // logged already
+  // Handler, without a descriptor
   void on_event(uint32_t) override {}
   void on_flush() override;
 
@@ -164,17 +166,18 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   const bool names_sources_;
   const bool announces_;  // long tagged messages
   uint32_t next_unnamed_ = 0;
-  uint64_t saved_bytes_ = 0;    // that arrived
-  uint64_t unnamed_bytes_ = 0;  // of these, those of peers that are not in the address vector
-  uint64_t shares_ = 0;         // of max_saved, that peers have: may_send_long()
-  size_t unnamed_streams_ = 0, max_unnamed_ = 0;  // connections with such peers
+  // "Unnamed" peers are not in the address vector.
+  uint64_t saved_bytes_ = 0;    // arrived bytes of saved messages
+  uint64_t unnamed_bytes_ = 0;  // of these, from unnamed peers
+  uint64_t shares_ = 0;         // of max_saved, given to peers: may_send_long()
+  size_t unnamed_streams_ = 0, max_unnamed_ = 0;
   bool refusal_told_ = false;
   sdk::IndexTable<Peer> table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
   std::vector<PeerStream *> streams_;
   std::vector<PeerStream *> stalled_;
-  std::vector<std::unique_ptr<PeerStream>> buried_;  // may still be on the stack
-  std::vector<Peer *> idle_;                         // to look at
+  std::vector<std::unique_ptr<PeerStream>> buried_;  // ended, perhaps still on the stack
+  std::vector<Peer *> idle_;                         // may be freed
 };
 
 }  // namespace weft::tcp

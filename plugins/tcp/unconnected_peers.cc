@@ -39,8 +39,8 @@ void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
   }
 }
 
-// Somebody who comes unasked. Null: there is no room for it now. Of a peer that has gone only its
-// messages are left: when it comes back it needs a place as others do.
+// The peer for an incoming request. Null: there is no room now. A known peer without a stream, of
+// which only messages are left, needs a place like a new one.
 Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
   const bool full = unnamed_streams_ >= max_unnamed_;
   const auto known = peers_.find(address);
@@ -57,7 +57,7 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
   return find_or_add(address, sdk::Av::kNone);
 }
 
-// Who was refused asks again.
+// The refused peer will ask again.
 void UnconnectedEndpoint::make_room_for_a_stranger() {
   stats().add(Stat::kPeersRefused);
   if (!std::exchange(refusal_told_, true))
@@ -73,7 +73,7 @@ void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &ad
   try {
     peer_at(index);
   } catch (const std::bad_alloc &) {
-    // It keeps the number that it has until somebody sends to it.
+    // It stays unnamed until the application sends to it.
   }
 }
 
@@ -92,7 +92,7 @@ void UnconnectedEndpoint::on_av_removed(uint32_t index) {
 PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &terms) {
   std::unique_ptr<PeerStream> stream;
   try {
-    // All that burying it will need, so that it cannot fail.
+    // Memory that bury() will need, so that it cannot fail.
     const auto have_room = [](auto &list, size_t n) {
       if (list.capacity() < n) list.reserve(2 * n);
     };
@@ -128,7 +128,7 @@ void UnconnectedEndpoint::bury(PeerStream &stream) {
   engine_.mark_dirty(*this);
 }
 
-// The one that was not used for longest, of those that nothing is happening on, but for the newest.
+// The idle stream that was unused for longest. If named ones count too, the newest does not.
 PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
   PeerStream *oldest = nullptr;
   for (PeerStream *stream : streams_) {
@@ -140,7 +140,7 @@ PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
   return oldest;
 }
 
-// Somebody whom nobody named keeps no place by not ending, too.
+// An unnamed peer must not hold its place by not closing its side, so it is hurried.
 void UnconnectedEndpoint::close_idle(PeerStream &stream) {
   Peer &peer = stream.peer();
   peer.stream = nullptr;
@@ -157,14 +157,14 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
   }
 }
 
-// ---- connections that others ask for ----
+// ---- requests of peers ----
 
 void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   const auto reject = [&](bool answer) {
     if (answer) {
       std::array<uint8_t, kMaxConnectSize> message;
       const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
-      // A requester that is gone needs no answer.
+      // An answer to a requester that is gone may be lost.
       [[maybe_unused]] const ssize_t sent =
           ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
       ::shutdown(fd, SHUT_WR);
@@ -180,7 +180,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     return reject(false);
   }
   remote->set_port(hello->port);
-  // The name by which the peer knows us, if we listen everywhere.
+  // If we listen on all addresses: the one by which the peer knows us.
   sdk::SockAddr own = acceptor_.name();
   if (own.is_any()) {
     own = socket_name(fd).value_or(own);
@@ -189,12 +189,12 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   Peer *peer = incoming_peer(*remote);
   if (peer == nullptr) return reject(true);
   if (peer->leaving != nullptr) {
-    // What it sent on the old stream comes first; it asks again.
+    // Its messages on the old stream come first. It will ask again.
     peer->leaving->read_out();
     if (peer->leaving != nullptr) return reject(true);
   }
   if (peer->attempt != nullptr) {
-    // Who accepted that, and died, had the address before this one.
+    // A process that accepted our attempt, and died, had the address before this requester.
     peer->attempt->look();
     peer = incoming_peer(*remote);
     if (peer == nullptr) return reject(true);

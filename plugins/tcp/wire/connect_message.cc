@@ -21,8 +21,7 @@ const char *text(ConnectRefusal refusal) noexcept {
              "libfabric";
     case ConnectRefusal::kType:
       return "the connection message is of a type that is not expected here: the peer is broken, "
-             "or connects where "
-             "it should answer";
+             "or connects where it should answer";
     case ConnectRefusal::kPrivateSize:
       return "more than 256 bytes of private data: give fi_connect, fi_accept or fi_reject at most "
              "256 at the peer";
@@ -43,7 +42,7 @@ tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const
   header.private_size =
       static_cast<uint16_t>(bytes[kPrivateSizeAt] << 8 | bytes[kPrivateSizeAt + 1]);
   if (header.private_size > kMaxPrivateSize) return tl::unexpected(ConnectRefusal::kPrivateSize);
-  // A reject has no probe, and no frames follow it.
+  // A reject has no byte order probe, and no frames follow it.
   if (header.type != ConnectType::kReject &&
       detail::load<uint64_t>(bytes.data() + kProbeAt, false) != 1) {
     header.order = ByteOrder::kNetwork;

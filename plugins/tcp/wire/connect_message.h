@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The connection message of the tcp provider: request, accept or reject, each with up to 256 bytes
-// of private data. It is the first thing in each direction of a stream; data frames (frame.h)
-// follow.
+// of private data. It comes first in each direction of a stream; data frames (frame.h) follow.
 //
-//   ConnectReader reader(ConnectRole::kPassive);          // we wait for a request
+//   ConnectReader reader(ConnectRole::kPassive);           // we wait for a request
 //   while (!reader.done() && !reader.rejected()) {
-//     std::span<uint8_t> space = reader.space();           // never more than the message still
-//     needs ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
+//     std::span<uint8_t> space = reader.space();           // never beyond the message
+//     ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
 //     reader.on_read(n);
 //   }
 //   reader.header().order, reader.private_bytes();
 //
 //   uint8_t answer[kMaxConnectSize];
-//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);  // to be sent by one
-//   call: stock reads once
+//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);
+//   send(fd, answer, n, 0);                                // one call: stock libfabric reads once
 //
-// Not for the meaning of the private data, nor for who wins when both sides connect.
+// Not for the meaning of the private data (rdm_message.h), nor for crossing requests (peer_link.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 #define WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 
@@ -36,13 +35,13 @@ inline constexpr size_t kMaxConnectSize = kConnectHeaderSize + kMaxPrivateSize;
 
 enum class ConnectType : uint8_t { kRequest = 0, kAccept = 1, kReject = 6 };
 
-// Who reads: the passive side takes requests only, the active side accepts and rejects.
+// The reader's side. The passive side reads a request, the active side an accept or a reject.
 enum class ConnectRole : uint8_t { kPassive, kActive };
 
 enum class ConnectRefusal : uint8_t {
   kTruncated,    // parse_connect_header() was given fewer than 32 bytes; never from a stream
   kVersion,      // not 3
-  kType,         // unknown, or not one that this side waits for
+  kType,         // unknown, or not for this side
   kPrivateSize,  // above 256
 };
 
@@ -50,8 +49,8 @@ const char *text(ConnectRefusal refusal) noexcept;
 
 struct ConnectHeader {
   ConnectType type = ConnectType::kRequest;
-  ByteOrder order =
-      ByteOrder::kNative;     // of the data frames in both directions; means nothing in a reject
+  // Of the data frames in both directions; means nothing in a reject.
+  ByteOrder order = ByteOrder::kNative;
   uint16_t private_size = 0;  // 0..256
   bool operator==(const ConnectHeader &) const = default;
 };
@@ -60,24 +59,23 @@ struct ConnectHeader {
 tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const uint8_t> bytes,
                                                                  ConnectRole role) noexcept;
 
-// Writes header and private data to `out`, returns their length; 0 if there are more than
-// kMaxPrivateSize bytes of private data. `order` other than kNative plays a peer of the other byte
-// order (tests).
+// Writes header and private data to `out` and returns their length; 0 if there are more than
+// kMaxPrivateSize bytes of private data. Tests pass kNetwork to act as a peer of the other byte
+// order.
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
                       std::span<uint8_t, kMaxConnectSize> out,
                       ByteOrder order = ByteOrder::kNative) noexcept;
 
-// Collects one connection message from a stream that may cut it anywhere, and takes no byte beyond
-// it.
+// Collects one connection message from a stream, in any pieces, and takes no byte beyond it.
 class ConnectReader {
  public:
   explicit ConnectReader(ConnectRole role) : role_(role) {}
 
-  // Where the next bytes belong, and at most how many: empty once done or rejected.
+  // The place for the next bytes; empty when done or rejected.
   std::span<uint8_t> space() { return {bytes_.data() + have_, need_ - have_}; }
   // `n` bytes were put at the front of space().
   void on_read(size_t n);
-  // The same for bytes that lie elsewhere. Returns how many were taken.
+  // The same for bytes in other memory. Returns the number of bytes taken.
   size_t on_bytes(std::span<const uint8_t> bytes);
 
   bool done() const { return header_ && have_ == need_; }

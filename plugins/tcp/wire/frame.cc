@@ -13,7 +13,7 @@ constexpr uint8_t kRdm1Only = bit(EndpointKind::kRdm1);
 constexpr uint8_t kRdm = kRdm1Only | bit(EndpointKind::kRdm0);
 constexpr uint8_t kAll = kRdm | bit(EndpointKind::kMsg) | bit(EndpointKind::kMsgTagged);
 
-// What an op may carry. The extension follows in the order of the columns.
+// What an op may carry. The header's extension has the fields in the order of the columns.
 struct OpRule {
   uint8_t kinds;
   uint16_t flags;
@@ -34,7 +34,7 @@ constexpr std::array<OpRule, 8> kRules = {{
     {kRdm1Only, kFlagRemoteData | kFlagDelivery, 0, false, true, true},           // kRendezvousData
 }};
 
-// Rendezvous data repeats the flags of its ready-to-send, but the data itself was there.
+// Rendezvous data repeats the flags of its ready-to-send, which carried the remote CQ data.
 constexpr bool data_in_extension(Op op, uint16_t flags) {
   return op != Op::kRendezvousData && (flags & kFlagRemoteData) != 0;
 }
@@ -138,7 +138,7 @@ std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder
   if (data_in_extension(header.op, header.flags)) header.data = word();
   if (rule.words > 0 || tagged_message) header.tag = word();
   if (rule.words > 1) header.rendezvous_length = word();
-  uint64_t total = kMinHeaderSize;  // so that the frame of a read response can be counted, too
+  uint64_t total = kMinHeaderSize;  // the frame size of the read response must fit, too
   for (size_t i = 0; i < header.rma_count; ++i) {
     header.rma[i].address = word();
     header.rma[i].length = word();

@@ -2,19 +2,21 @@
 // The data frames of the tcp provider: a typed header, and the two functions that turn it into
 // bytes and back.
 //
-//   FrameHeader header;                            // a 100-byte message that wants an
-//   acknowledgement header.op = Op::kMessage; header.flags = kFlagDelivery; header.payload_size =
-//   100; uint8_t bytes[kMaxHeaderSize]; size_t n = encode_header(header, ByteOrder::kNative,
-//   /*id=*/0, bytes);
+//   FrameHeader header;                            // a 100-byte message to be acknowledged
+//   header.op = Op::kMessage;
+//   header.flags = kFlagDelivery;
+//   header.payload_size = 100;
+//   uint8_t bytes[kMaxHeaderSize];
+//   size_t n = encode_header(header, ByteOrder::kNative, /*id=*/0, bytes);
 //
 //   auto parsed = parse_header({bytes, n}, ByteOrder::kNative, EndpointKind::kMsg);
 //   if (!parsed) log(text(parsed.error()));
 //
-// parse_header() is total: for any bytes it answers with a header whose every field can be relied
-// upon, or with the reason why not. It is as strict as stock peers are regular, and no stricter:
-// the version byte, the id byte and stale rma counts pass. It knows no connection: whether a key is
-// valid or a rendezvous context exists is asked elsewhere (reader.h brings headers and payload out
-// of a stream, connect_message.h has the message that comes before all frames).
+// parse_header() is total: for any bytes it returns a header with valid fields only, or a reason.
+// It accepts all that stock peers send: it does not check the version byte, the id byte and stale
+// rma counts. It knows no connection. Others check whether a key is valid or a rendezvous context
+// exists.
+// Not for payloads (reader.h), nor for the message in front of all frames (connect_message.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_FRAME_H
 #define WEFT_PLUGINS_TCP_WIRE_FRAME_H
 
@@ -38,13 +40,14 @@ static_assert(kMaxHeaderSize == 120);
 
 inline constexpr uint16_t kFlagRemoteData = 0x0001;  // 8 bytes of remote CQ data in the header
 inline constexpr uint16_t kFlagDelivery = 0x0004;    // acknowledge when the payload is in place
-inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when the payload is persistent
+inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when it is persistent
 inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged only: op 0 has a tag
 
 inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement
 inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
-// Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull): the sender
-// of this wants long messages to be announced, as they are at first; or has room for them.
+// Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull).
+// kAnnounceAll:
+// announce long messages, as at the beginning. kAnnounceNoMore: there is room for them.
 inline constexpr uint8_t kAnnounceAll = 255, kAnnounceNoMore = 0;
 
 enum class Op : uint8_t {
@@ -58,16 +61,16 @@ enum class Op : uint8_t {
   kRendezvousData = 7,
 };
 
-// What the peer may send on this connection.
+// The operations that the peer may send on this connection.
 enum class EndpointKind : uint8_t {
   kMsg,        // ops 0, 2, 3, 4
-  kMsgTagged,  // the same, and kFlagTagged: below ofi_rxm, toward libfabric up to 1.19 with dynamic
+  kMsgTagged,  // the same, and kFlagTagged: below ofi_rxm, from libfabric up to 1.19 with dynamic
                // receive buffers
   kRdm0,       // ops 0 to 4
   kRdm1,       // ops 0 to 7
 };
 
-// Order of the multi-byte fields of data frames; the payload is never touched.
+// Order of the multi-byte fields of data frames. Payloads are never swapped.
 enum class ByteOrder : uint8_t {
   kNative,   // the peer has our order
   kNetwork,  // the peer has the other one: both send big endian
@@ -76,16 +79,16 @@ enum class ByteOrder : uint8_t {
 enum class Reject : uint8_t {
   kTruncated,       // parse_header() was given fewer bytes than the header has; never from a stream
   kHeaderSize,      // below 16 or above 120
-  kHeaderMismatch,  // not what op, flags and rma count ask for
+  kHeaderMismatch,  // the header size does not fit op, flags and rma count
   kOp,              // unknown
   kOpNotAllowed,    // known, but not on this kind of endpoint
   kFlags,           // a flag that this op does not have
-  kOpData,          // neither 0 nor what the op defines
+  kOpData,          // neither 0 nor a value that the op defines
   kRmaCount,        // not 1..4
   kRmaOverflow,     // the lengths of the vectors exceed 64 bits
   kFrameSize,       // the frame is smaller than its header
   kPayloadMismatch,    // a write whose payload is not the sum of its vectors
-  kUnexpectedPayload,  // of an op that has none
+  kUnexpectedPayload,  // the op has no payload
   kRefused,            // Reader: the sink refused the frame
   kTarget,             // Reader: the sink's target is not the size of the payload
 };
@@ -104,19 +107,19 @@ struct RmaVector {
 struct FrameHeader {
   Op op = Op::kMessage;
   uint8_t op_data = 0;      // kOpDataAck, or the rendezvous context
-  uint8_t rma_count = 0;    // valid entries of rma; 0 but for kReadRequest and kWrite
-  uint8_t header_size = 0;  // set by parse_header(); encode_header() works it out
-  uint16_t flags = 0;       // 0 for read responses: what peers send there means nothing
-  uint64_t size = 0;        // header and payload; as header_size
+  uint8_t rma_count = 0;    // valid entries of rma; 0 except for kReadRequest and kWrite
+  uint8_t header_size = 0;  // set by parse_header(); encode_header() computes it
+  uint16_t flags = 0;       // 0 for read responses, whose flags mean nothing
+  uint64_t size = 0;        // header and payload; computed as header_size
   uint64_t payload_size = 0;
   uint64_t data = 0;               // if has_data()
   uint64_t tag = 0;                // kTagged, kReadyToSend, kMessage with kFlagTagged
   uint64_t rendezvous_length = 0;  // kReadyToSend: length of the message to come
-  // The first rma_count are set. The others are not: zeroing them costs more than parsing a
-  // message.
+  // The first rma_count entries are set. The others are not: to clear them costs more than to parse
+  // a message.
   std::array<RmaVector, kMaxRmaVectors> rma;
 
-  // Not defaulted: FrameHeader() would then clear rma after all.
+  // Not defaulted: then FrameHeader() would clear rma.
   FrameHeader() {}  // NOLINT(modernize-use-equals-default)
 
   bool is_ack() const { return op == Op::kMessage && op_data == kOpDataAck; }
@@ -130,21 +133,19 @@ struct FrameHeader {
   std::span<const RmaVector> vectors() const { return {rma.data(), rma_count}; }
 };
 
-// The bytes that the header at the front of `bytes` occupies: 16..120, or 0 while there are fewer
-// than 16 bytes to tell by.
+// The size of the header at the front of `bytes`: 16..120, or 0 if there are fewer than 16 bytes.
 inline tl::expected<size_t, Reject> parse_prefix(std::span<const uint8_t> bytes) noexcept;
 
-// `bytes` begins with a whole header (parse_prefix() says how long); what follows is not looked at.
+// `bytes` begins with a whole header of the size that parse_prefix() returned; the rest is ignored.
 inline tl::expected<FrameHeader, Reject> parse_header(std::span<const uint8_t> bytes,
                                                       ByteOrder order, EndpointKind kind) noexcept;
 
-// Writes the header to `out` and returns its length, at most kMaxHeaderSize. The caller fills op,
-// flags, op_data, payload_size and what they imply; rma_count is at most 4.
+// Writes the header to `out` and returns its length, at most kMaxHeaderSize. The caller sets op,
+// flags, op_data, payload_size and the fields that they need; rma_count is at most 4.
 inline size_t encode_header(const FrameHeader &header, ByteOrder order, uint8_t id,
                             uint8_t *out) noexcept;
 
-// --- Implementation of the inline functions
-// -------------------------------------------------------------------------
+// ---- implementation of the inline functions ----
 
 namespace detail {
 
@@ -176,14 +177,14 @@ inline void store(uint8_t *at, T value, bool swap) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// The first 8 bytes as one word: all that is not ignored in the header of a plain message without
-// flags.
+// The first 8 bytes as one word: a mask without the ignored bytes, and the masked value of a plain
+// message without flags.
 inline constexpr auto kPlainMask =
     std::bit_cast<uint64_t>(std::array<uint8_t, 8>{0, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0});
 inline constexpr auto kPlain =
     std::bit_cast<uint64_t>(std::array<uint8_t, 8>{0, 0, 0, 0, 0, 0, kMinHeaderSize, 0});
 
-// All headers but the plain one. Fills `header`, or says why not.
+// For all headers except the plain one. Fills `header`, or returns a reason.
 std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder order,
                                        EndpointKind kind, FrameHeader &header) noexcept;
 size_t encode_extension(const FrameHeader &header, bool swap, uint8_t *out) noexcept;

@@ -16,7 +16,7 @@ constexpr const char *kPassiveLabel = "weft tcp passive 1";
 const char *KeyExchange::text(Refusal refusal) noexcept {
   switch (refusal) {
     case Refusal::kNoKey:
-      return "the peer does not show that it has an auth_key, as this endpoint demands";
+      return "the peer does not prove an auth_key, which this endpoint requires";
     case Refusal::kOtherKey:
       return "the peer has another auth_key";
   }
@@ -61,7 +61,7 @@ bool KeyExchange::peer_shows(const char *who, const uint8_t *at) const {
 void KeyExchange::on_read(size_t n) {
   have_ += n;
   if (role_ == ConnectRole::kPassive && !greeted_) {
-    // Who begins with something else is told from the first bytes.
+    // A peer without a key is recognized by its first bytes.
     if (std::memcmp(in_.data(), kMagic, std::min(have_, kMagicSize)) != 0)
       return refuse(Refusal::kNoKey);
     if (have_ < need_) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How two endpoints with an authorization key show each other that they have it, before the
-// connection message. Nothing of the key travels, and nothing that was seen can be used again.
+// KeyExchange: two endpoints prove to each other that they have the same authorization key, before
+// the connection message. The key itself is not sent, and a recorded exchange cannot be replayed.
 //
 //   active side                                passive side
 //   "weft-key", nonce A            24 bytes →
@@ -14,7 +14,7 @@
 //   } while (!exchange.done() && !exchange.rejected());
 //   ... send what output() still has; the connection message follows ...
 //
-// The stream behind it is as it was: this says who connects, not that nobody is in between.
+// It does not protect the stream behind it: an attacker between the two can still change that.
 #ifndef WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 #define WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 
@@ -29,17 +29,17 @@ namespace weft::tcp {
 class KeyExchange {
  public:
   enum class Refusal : uint8_t {
-    kNoKey,     // the peer began with something else
+    kNoKey,     // the peer sent something else
     kOtherKey,  // its code is wrong
   };
   static const char *text(Refusal refusal) noexcept;
 
   KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac);
 
-  // Where the next bytes belong; empty once done or rejected.
+  // The place for the next bytes; empty when done or rejected.
   std::span<uint8_t> space() { return {in_.data() + have_, need_ - have_}; }
   void on_read(size_t n);
-  // What is to be sent now.
+  // The bytes to send now.
   std::span<const uint8_t> output() const { return {out_.data(), out_size_}; }
   void sent() { out_size_ = 0; }
   bool done() const { return done_; }  // the peer has the key

@@ -37,8 +37,8 @@ PeerLink::Decision PeerLink::on_request(std::strong_ordering peer, uint32_t proc
       decision.drop_attempt = true;
       break;
     case State::kUp:
-      // With the same process behind it the stream that we have is as good; if it is dying, we will
-      // see its end soon, and the peer asks again.
+      // If the process is the same, the stream that we have will do. If that is about to end, we
+      // will see it soon, and the peer asks again.
       decision.challenge = process != process_;
       return decision;
     default:
@@ -62,7 +62,7 @@ PeerLink::Next PeerLink::on_refused(uint64_t now, Refusal refusal, bool wanted) 
   if (refusal == Refusal::kHungUp && deadline_ == 0 && ++hang_ups_ > kHangUps) return Next::kFail;
   uint64_t pause = std::min(kFirstPauseNs << std::min<unsigned>(pauses_, 16), kLongestPauseNs);
   if (deadline_ != 0 && now + pause >= deadline_) return Next::kFail;
-  // What the peer may ask now needs no longer than what we asked.
+  // A request that the peer sends now arrives within the time that our attempt took.
   const uint64_t trip = std::min(now - begun_at_, kLongestTripNs);
   if (refusal == Refusal::kRejected && (deadline_ == 0 || now + trip < deadline_))
     pause = std::max(pause, trip);

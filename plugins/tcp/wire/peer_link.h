@@ -1,35 +1,39 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// PeerLink: how two FI_EP_RDM endpoints come to exactly one stream between them, whoever connects
-// first, both at once, again after a restart, or in vain. A state machine without sockets or clock:
-// one per peer.
+// PeerLink: the rules by which two FI_EP_RDM endpoints get exactly one stream between them, even if
+// both connect at once, one restarts, or a connection fails. A state machine without sockets or
+// clock, one per peer.
 //
-//   if (link.want(now) == PeerLink::Next::kConnect) start_connecting();     // a send needs a
-//   stream
+//   if (link.want(now, timeout) == PeerLink::Next::kConnect) start_connecting();  // for a send
 //
 //   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
-//   if (d.drop_attempt) make_a_question_of(attempt);                      // see below
-//   if (d.challenge) ask_the_owner_of(peer_address);                      // it answers
-//   on_accepted() d.accept ? accept(stranger) : reject(stranger);
+//   if (d.drop_attempt) make_probe_of(attempt);         // see below
+//   if (d.challenge) probe(peer_address);               // if it is accepted: on_accepted()
+//   d.accept ? accept(request) : reject(request);
 //
-//   switch (link.on_refused(now, PeerLink::Refusal::kRejected)) {           // our attempt failed
+//   switch (link.on_refused(now, PeerLink::Refusal::kRejected, wanted)) {   // our attempt failed
 //     case kWait: call on_retry() at link.retry_at();  case kFail: fail what waits for the stream;
 //   }
 //
-// "Attempt" is a connection that we asked for and that was not answered yet; "stream" one that was
-// accepted by either side. Both sides run the same rules over the same two addresses, so that of
-// two requests that cross one is rejected by one side and dropped by the other. It does not say
-// what to do with operations, nor which bytes to send (rdm_message.h).
+// An attempt is a connection that we asked for, without an answer yet. A stream is a connection
+// that one side accepted. Both sides apply the same rules to the same two addresses. So if two
+// requests cross, the same one loses: its receiver rejects it, and its sender drops it. Not for
+// operations, nor for the bytes to send (rdm_message.h).
 //
-// Anybody on the peer's host can call itself by the peer's port. Where there is a stream, a
-// request of another process is a restart of the peer or an impostor, and its word does not count:
-// it is rejected. If the stream is found to be over, on_lost() comes first, and the request is
-// looked at again. Else a request of ours goes to the peer's address: a peer that has the stream
-// rejects it; one that was restarted, or whose place an impostor has, is there to accept it, and
-// then that is the stream. Whoever was rejected asks again, not before a request of the other side
-// could be here: while both ask, one of them rejects. An attempt of ours that lost to a request
-// goes on as such a question; what it was answered before counts first, because who accepted it may
-// have died before the other one asked. If the stream ends while a question is open, the question
-// goes on as the attempt: the peer may have accepted it already.
+// Any process on the peer's host can name the peer's port. While there is a stream, a request of
+// another process comes from a restarted peer or from an impostor, and is rejected:
+// - If the stream turns out to be over, the caller calls on_lost() and then on_request() again.
+// - Otherwise the caller sends a probe, a request of ours, to the peer's address. A peer that has
+// the
+//   stream rejects it. A peer that was restarted, or whose place an impostor has, accepts it, and the
+//   accepted probe replaces the stream.
+// - A side whose request was rejected asks again, but not before a request of the other side can
+// have
+//   arrived: while both ask, one of them rejects.
+// - An attempt that lost to a request goes on as a probe. If it was answered before the request,
+// that
+//   answer is read first: the process that accepted it may have died before the requester started.
+// - If the stream ends during a probe, the probe goes on as the attempt: the peer may have accepted
+//   it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 #define WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H
 
@@ -42,26 +46,26 @@ class PeerLink {
  public:
   enum class State : uint8_t {
     kIdle,
-    kAttempt,  // our request is on its way
-    kBackoff,  // it was refused in a way that does not last: again at retry_at()
-    kUp,
+    kAttempt,  // our request has no answer yet
+    kBackoff,  // it was refused for a passing reason: again at retry_at()
+    kUp,       // there is a stream
   };
   enum class Next : uint8_t {
     kNothing,
     kConnect,  // begin an attempt
     kWait,     // call on_retry() at retry_at()
-    kFail,     // no stream: what waits for one fails
+    kFail,     // no stream: the waiting operations fail
   };
   enum class Refusal : uint8_t {
     kRejected,     // by a reject: the peer thinks that there is a stream, or will connect itself
-    kHungUp,       // the end of the stream instead of an answer: perhaps too many came at once
-    kUnreachable,  // no TCP connection, a timeout, or an answer that is none
+    kHungUp,       // the connection ended without an answer: the peer may be overloaded
+    kUnreachable,  // no TCP connection, a timeout, or an invalid answer
   };
   struct Decision {
     bool accept = false;        // else: reject
     bool drop_attempt = false;  // the peer's attempt wins
-    bool challenge = false;     // another process calls itself the peer; see below
-    bool second = false;        // a connection to ourselves: accept, but the attempt goes on
+    bool challenge = false;     // another process claims to be the peer: probe
+    bool second = false;        // a connection to ourselves: accept, and the attempt goes on
   };
 
   State state() const { return state_; }
@@ -69,22 +73,22 @@ class PeerLink {
   uint64_t deadline() const { return deadline_; }  // of all attempts together; 0: none
   uint32_t process() const { return process_; }
 
-  // A stream is needed. `timeout` is for all attempts until there is one; 0: no limit.
+  // A stream is needed. `timeout` limits all attempts together; 0: no limit.
   Next want(uint64_t now, uint64_t timeout);
-  // A peer's request came in. `peer` is its address compared with ours.
+  // A peer's request arrived. `peer` is its address compared with ours.
   Decision on_request(std::strong_ordering peer, uint32_t process);
   // Our attempt was accepted.
   void on_accepted(uint32_t process);
-  // Our attempt ended otherwise. `wanted`: something still waits for a stream.
+  // Our attempt ended otherwise. `wanted`: operations wait for a stream.
   Next on_refused(uint64_t now, Refusal refusal, bool wanted);
   Next on_retry(uint64_t now, bool wanted);
-  // The stream is gone, for whatever reason.
+  // The stream is gone, for any reason.
   void on_lost();
 
  private:
   static constexpr uint64_t kFirstPauseNs = 1'000'000, kLongestPauseNs = 100'000'000;
   static constexpr uint64_t kLongestTripNs = 1'000'000'000;
-  static constexpr unsigned kHangUps = 12;  // that are waited out where there is no limit of time
+  static constexpr unsigned kHangUps = 12;  // tolerated if there is no time limit
 
   Next begin(uint64_t now);
 

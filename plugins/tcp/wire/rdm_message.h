@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What endpoints of type FI_EP_RDM say to each other in the private data of the connection message:
-// who they are, and which protocol they speak.
+// The private data that FI_EP_RDM endpoints put into the connection message: their identity, and
+// the protocol that they speak.
 //
 //   RdmHello hello{.version = kRdmVersion, .port = listening_port, .process = getpid()};
 //   auto bytes = encode_hello(hello);                               // goes into the request
@@ -8,10 +8,10 @@
 //   auto peer = parse_hello(reader.private_bytes());
 //   if (!peer) refuse(text(peer.error()));
 //   hello.version = answer_to(peer->version);                       // goes into the accept
-//   EndpointKind kind = kind_of_answer(answer.version);             // what both speak from now on
+//   EndpointKind kind = kind_of_answer(answer.version);             // spoken from now on
 //
-// A peer is named by the address that its stream comes from and the port in here, on which it
-// listens. Who wins when both connect is decided in peer_link.h.
+// A peer is identified by the source address of its stream and the port in its hello, on which it
+// listens. Not for crossing requests: peer_link.h.
 #ifndef WEFT_PLUGINS_TCP_WIRE_RDM_MESSAGE_H
 #define WEFT_PLUGINS_TCP_WIRE_RDM_MESSAGE_H
 
@@ -29,13 +29,13 @@ inline constexpr size_t kHelloSize = 8;
 inline constexpr uint8_t kRdmVersion = 1;         // the highest that we speak
 inline constexpr uint8_t kAnsweredBit = 0x80;     // in an accept: "the version was looked at"
 inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to me"
-// Feature of weft, in a request and in the answer to it: "I say when I have room for long messages
-// (kAnnounceNoMore) and when not (kAnnounceAll), and listen to that". Two bits, because there are
-// peers that echo what they do not know.
+// Feature of weft, in a request (kSaysWhenFull) and in the answer (kSaysWhenFullToo): this side
+// says when it has room for long messages (kAnnounceNoMore) and when not (kAnnounceAll), and obeys
+// the other side. Two bits, because some peers echo bits that they do not know.
 inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
 
 struct RdmHello {
-  uint8_t version = 0;   // request: the highest of the sender; accept: see answer_to()
+  uint8_t version = 0;   // request: the sender's highest; accept: see answer_to()
   uint8_t features = 0;  // kCannotBeCalled: of peers since libfabric 2.2; kSaysWhenFull
   uint16_t port = 0;     // on which the requester listens; an accept repeats it
   uint32_t process = 0;  // of the sender of this message
@@ -44,28 +44,28 @@ struct RdmHello {
 
 enum class HelloRefusal : uint8_t {
   kSize,  // not 8 bytes
-  kPort,  // 0: nobody can listen there
+  kPort,  // 0: no port to listen on
 };
 const char *text(HelloRefusal refusal) noexcept;
 
-// Total: any bytes give a hello or the reason why not.
+// Total: any bytes give a hello or a refusal.
 tl::expected<RdmHello, HelloRefusal> parse_hello(std::span<const uint8_t> bytes) noexcept;
 std::array<uint8_t, kHelloSize> encode_hello(const RdmHello &hello) noexcept;
 
-// The version byte of the accept for a request with this version byte. Requesters of the first
-// protocol do not know the bit, and get their 0 back.
+// The version byte of the accept for a request with this version byte. Requesters of protocol 0 do
+// not know kAnsweredBit, and get their 0 back.
 uint8_t answer_to(uint8_t requested) noexcept;
-// What an answer means, to both sides. A responder of the first protocol echoes the request's byte:
-// without the bit it agrees to nothing.
+// The protocol that both sides conclude from an answer. A responder of protocol 0 echoes the
+// request's byte: without kAnsweredBit it agrees to nothing.
 EndpointKind kind_of_answer(uint8_t answered) noexcept;
 
-// What is spoken on a stream.
+// The protocol of a stream.
 struct Terms {
   ByteOrder order = ByteOrder::kNative;
   EndpointKind kind = EndpointKind::kRdm0;
-  bool says_when_full = false;  // both sides do
+  bool says_when_full = false;  // agreed: see kSaysWhenFull
 };
-// By the version and the features of the answer.
+// From the version and the features of the answer.
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept;
 
 }  // namespace weft::tcp

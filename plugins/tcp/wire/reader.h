@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reader: the receive side of a data stream as a state machine. Bytes in whatever pieces go in;
-// headers come out to a sink, which says where each payload goes, and the payload is put there. No
-// socket, no clock, no allocation.
+// Reader: the receive side of a data stream as a state machine. Bytes go in, in any pieces. Headers
+// come out to a sink, which gives a target for each payload, and the reader puts the payload there.
+// No socket, no clock, no allocation.
 //
 //   struct Sink {
 //     Verdict on_header(const FrameHeader &header, Target &target) {
-//       if (no_buffer_posted) return Verdict::kStall;                  // asked again by resume()
+//       if (no_buffer_posted) return Verdict::kStall;                  // resume() asks again
 //       target.fit({&posted, 1}, header.payload_size);                 // truncates if it must
 //       return Verdict::kAccept;
 //     }
@@ -14,20 +14,19 @@
 //   Reader<Sink> reader(EndpointKind::kMsg, order);
 //
 //   ssize_t n = recv(fd, staging, sizeof staging, 0);
-//   size_t used = reader.on_bytes({staging, n}, sink);                 // keep the rest if it
-//   stalled
+//   size_t used = reader.on_bytes({staging, n}, sink);                 // stalled: keep the rest
 //
-// In the middle of a large payload the copy is saved by reading straight into the target, with the
-// staging buffer last to take what follows the payload:
+// In the middle of a large payload, read straight into the target to save a copy. The staging
+// buffer comes last, for the bytes behind the payload:
 //
 //   iov = reader.direct() + {staging};  n = readv(fd, iov, ...);
 //   size_t placed = std::min<uint64_t>(n, reader.direct_left());
 //   reader.on_direct(placed, sink);
 //   reader.on_bytes({staging, n - placed}, sink);
 //
-// The sink is never called again after a reject, and must not call the reader from its callbacks. A
-// reader belongs to one direction of one connection, and starts behind the connection message
-// (connect_message.h).
+// The reader never calls the sink after a reject. The sink must not call the reader from its
+// callbacks. A reader belongs to one direction of one connection, and starts behind the connection
+// message (connect_message.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_READER_H
 #define WEFT_PLUGINS_TCP_WIRE_READER_H
 
@@ -50,24 +49,24 @@ namespace weft::tcp {
 enum class Verdict : uint8_t {
   kAccept,  // the target is set
   kStall,   // no place for this frame now; the target is ignored
-  kReject,  // the frame must not be: the stream ends here
+  kReject,  // a violation of the protocol: the stream ends here
 };
 
 inline constexpr size_t kMaxTargetVectors = 4;
 
-// Where a payload goes: the vectors in order, then `discard` bytes that are dropped. Together they
-// must be exactly the payload. Empty when the sink is asked.
+// Where a payload goes: to the vectors in order; then `discard` bytes are dropped. The sum must be
+// the size of the payload. Empty when on_header() is called.
 struct Target {
   std::array<iovec, kMaxTargetVectors> iov;
   uint8_t count = 0;
   uint64_t discard = 0;
 
-  // Appends a vector. One beyond kMaxTargetVectors is left out, and the frame rejected for it.
+  // Appends a vector. One beyond kMaxTargetVectors is left out, and the frame will be rejected.
   void add(void *base, size_t length) {
     if (count < kMaxTargetVectors) iov[count++] = {base, length};
   }
-  // Sets the target to the front of `buffers`, the first kMaxTargetVectors of them, and discards
-  // what does not fit there. Returns the number of payload bytes that fit.
+  // Sets the target to the first kMaxTargetVectors of `buffers`, and discards the payload bytes
+  // that do not fit. Returns the number of bytes that fit.
   uint64_t fit(std::span<const iovec> buffers, uint64_t payload_size) {
     uint64_t left = payload_size;
     count = 0;
@@ -94,29 +93,28 @@ template <class Sink>
 class Reader {
  public:
   Reader(EndpointKind kind, ByteOrder order) : kind_(kind), order_(order) {}
-  // The order and the kind may be known only after the connection message: before the first byte.
+  // For owners that learn kind and order from the connection message. Before the first byte.
   void start(EndpointKind kind, ByteOrder order) { *this = Reader(kind, order); }
 
-  // Feeds received bytes and returns how many were consumed: fewer than given only after a stall or
-  // a reject.
+  // Feeds received bytes and returns how many were consumed: fewer only after a stall or a reject.
   size_t on_bytes(std::span<const uint8_t> bytes, Sink &sink);
 
-  // Inside a payload: what is left of its target, for readv(). Empty elsewhere, and once only
+  // Inside a payload: the rest of its target, for readv(). Otherwise empty, also when only
   // discard_left() remains.
   std::span<const iovec> direct() const {
     return {target_.iov.data() + at_, size_t(target_.count - at_)};
   }
   uint64_t direct_left() const { return direct_left_; }  // bytes in direct()
-  // Inside a payload: how many bytes behind direct() will be dropped.
+  // Inside a payload: the number of bytes behind direct() that will be dropped.
   uint64_t discard_left() const { return target_.discard; }
-  // `n` bytes, at most direct_left(), were placed into the front of direct(). n == 0 does nothing.
+  // `n` bytes, at most direct_left(), were put at the front of direct(). n == 0 does nothing.
   void on_direct(size_t n, Sink &sink);
 
-  // A header was read for which the sink had no place.
+  // The sink had no place for the last header.
   bool stalled() const { return state_ == State::kStalled; }
   const FrameHeader &stalled_header() const { return header_; }
-  // Asks the sink again; no effect unless stalled. Afterwards the bytes that on_bytes() left over
-  // can be fed, unless stalled() still.
+  // Asks the sink again; no effect unless stalled. If stalled() is false afterwards, feed the bytes
+  // that on_bytes() left over.
   void resume(Sink &sink);
 
   bool in_payload() const { return state_ == State::kPayload; }
@@ -136,7 +134,7 @@ class Reader {
   void end_payload();
   void fail(Reject reason);
 
-  // A header in pieces, or the header of the frame whose payload is in pieces: never both.
+  // A header that is not complete, or the header of a frame whose payload is not complete.
   union {
     uint8_t raw_[kMaxHeaderSize];
     FrameHeader header_{};
@@ -168,8 +166,7 @@ size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
     }
     if (state_ != State::kHeader) break;
 
-    if (have_ == 0 &&
-        rest.size() >= kMinHeaderSize) {  // the usual case: the header lies whole in front of us
+    if (have_ == 0 && rest.size() >= kMinHeaderSize) {  // the usual case: the header is whole
       const auto size = parse_prefix(rest);
       if (!size) {
         fail(size.error());
@@ -187,7 +184,7 @@ size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
       }
     }
 
-    // A header in pieces: first the part that tells its size, then the rest.
+    // A header in pieces: first the part that has its size, then the rest.
     const size_t need = have_ < kMinHeaderSize ? kMinHeaderSize : raw_[detail::kHeaderSizeAt];
     const size_t n = std::min(need - have_, rest.size());
     std::memcpy(raw_ + have_, rest.data(), n);
@@ -211,7 +208,7 @@ size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
   return used;
 }
 
-// `header` is not header_. Returns how much of the payload was taken from `rest`.
+// `header` is not header_. Returns the number of payload bytes taken from `rest`.
 template <class Sink>
 size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint8_t> rest,
                                  Sink &sink) {

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(); the
-// number of bytes that the socket took comes back, and the items that are gone with them are handed
-// back to their owner.
+// Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(). Told
+// the number of bytes that the socket took, it returns the items that were sent to their owner.
 //
 //   struct Operation : SendItem { void *context; };                   // memory of the caller
 //   operation->set_header(header, order);
-//   operation->add(buffer, length);                                   // or copy(): the buffer is
-//   free at once writer.push(*operation);
+//   operation->add(buffer, length);                                   // or copy()
+//   writer.push(*operation);
 //
 //   iovec iov[64];
 //   message.msg_iovlen = writer.gather(iov);  message.msg_iov = iov;
 //   ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete(static_cast<Operation &>(item));
-//   });
+//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete((Operation &)item); });
 //
-// Control items (acknowledgements, read responses, clear-to-send) go ahead of application items of
+// Control items (acknowledgements, read responses, clear-to-send) overtake application items of
 // which no byte was sent, never inside a frame. The writer numbers the frames (the id byte) in the
-// order in which they leave. Nothing may be pushed between gather() and its on_sent(); the callback
-// of on_sent() may push. The writer keeps no item after it has handed it back, and waits for no
-// acknowledgement: that is the owner's affair. Not for the connection message, which is no frame.
+// order of sending. Do not push between gather() and its on_sent(); the callback of on_sent() may
+// push. After the callback an item belongs to its owner again, who waits for acknowledgements. Not
+// for the connection message, which is no frame.
 #ifndef WEFT_PLUGINS_TCP_WIRE_WRITER_H
 #define WEFT_PLUGINS_TCP_WIRE_WRITER_H
 
@@ -37,24 +35,24 @@ namespace weft::tcp {
 
 inline constexpr size_t kMaxSendVectors = 4;
 
-// One frame to send, 200 bytes. Two forms share the memory: header and up to 4 vectors of user
-// memory, or header and a payload that was copied behind it (inject), which costs the kernel one
-// vector only. Whoever queues it owns it, and derives from it to say more.
+// One frame to send, 200 bytes. Two forms share the memory: a header and up to 4 vectors of user
+// memory, or a header and a payload copied behind it (inject), which is a single vector for the
+// kernel. The caller owns the item, and derives from it to add fields.
 class SendItem {
  public:
-  SendItem *next = nullptr;  // free for the owner's lists while the item is not queued
+  SendItem *next = nullptr;  // for the owner's lists while the item is not queued
 
-  // Begins the item anew.
+  // Starts a new frame.
   void set_header(const FrameHeader &header, ByteOrder order) {
     head_size_ = static_cast<uint8_t>(encode_header(header, order, 0, head_.bytes));
     count_ = 0;
   }
-  // Payload by reference: memory that stays as it is until the item is handed back. Empty vectors
-  // are left out. At most 4.
+  // Payload by reference: the memory must not change until the item comes back. Empty vectors are
+  // left out. At most 4.
   void add(const void *base, size_t length) {
     if (length != 0) head_.split.iov[count_++] = {const_cast<void *>(base), length};
   }
-  // How much payload copy() can still take; nothing after add().
+  // Bytes that copy() can still take; 0 after add().
   size_t room() const { return count_ == 0 ? sizeof head_.bytes - head_size_ : 0; }
   // Payload by value, at most room().
   void copy(const void *base, size_t length) {
@@ -63,7 +61,7 @@ class SendItem {
   }
 
   std::span<const iovec> vectors() const { return {head_.split.iov, count_}; }  // from add()
-  // The header was set for a peer of our byte order, before it was known that it has the other.
+  // Encodes a native header again, when the peer's byte order becomes known.
   void set_order(ByteOrder order) {
     if (order == ByteOrder::kNative) return;
     const auto header = parse_header({head_.bytes, head_.bytes[detail::kHeaderSizeAt]},
@@ -86,7 +84,7 @@ class SendItem {
       iovec iov[kMaxSendVectors];
     } split;
   } head_;
-  uint8_t head_size_ = 0;  // header and what was copied behind it
+  uint8_t head_size_ = 0;  // header and copied payload
   uint8_t count_ = 0;
 };
 static_assert(sizeof(SendItem) == 200);
@@ -101,11 +99,11 @@ class Writer {
   bool empty() const {
     return current_ == nullptr && control_.first == nullptr && application_.first == nullptr;
   }
-  // A frame is partly out: closing now would cut it.
+  // A frame is partly sent: closing now would cut it.
   bool inside_frame() const { return current_ != nullptr; }
 
-  // Fills `out` with as much of what is queued as its length permits, in the order of sending, and
-  // returns how many vectors were set.
+  // Fills `out` with as many queued bytes as it has vectors for, in the order of sending. Returns
+  // the number of vectors set.
   size_t gather(std::span<iovec> out);
   // The socket took `n` of the gathered bytes. Calls done(SendItem &) for every item of which that
   // was the last byte.
@@ -133,7 +131,7 @@ class Writer {
   };
 
   SendItem *current_ = nullptr;  // begun, in neither queue
-  uint64_t sent_ = 0;            // bytes of it that are out
+  uint64_t sent_ = 0;            // bytes of it that were sent
   Queue control_;
   Queue application_;
   uint8_t next_id_ = 0;  // of the first item that is not begun
@@ -160,7 +158,7 @@ inline size_t Writer::gather(std::span<iovec> out) {
       skip = 0;
     }
   };
-  // Ids are settled only when a frame begins: a control item may yet get in front of all others.
+  // An id is final only when its frame begins: a control item may still overtake all others.
   uint8_t id = next_id_;
   if (current_ != nullptr) put(*current_, sent_);
   for (SendItem *first : {control_.first, application_.first}) {
@@ -174,7 +172,7 @@ inline size_t Writer::gather(std::span<iovec> out) {
 
 template <class Done>
 void Writer::on_sent(size_t n, Done &&done) {
-  Queue finished;  // apart, so that `done` may push, or end the writer
+  Queue finished;  // collected first, so that `done` may push, or end the writer
   while (n != 0) {
     if (current_ == nullptr) {
       current_ = control_.first != nullptr ? control_.pop() : application_.pop();
