@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The domain of the udp provider: endpoints, and what their calls need while they last.
+// The domain of the udp provider: endpoints, and the scratch memory of their calls.
 #ifndef WEFT_PLUGINS_UDP_DOMAIN_H
 #define WEFT_PLUGINS_UDP_DOMAIN_H
 
@@ -18,7 +18,7 @@ namespace weft::udp {
 
 class Fabric;
 
-// For what no endpoint has: every op of its table declines.
+// The op tables of missing capabilities: every op returns -FI_ENOSYS.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Endpoint;
@@ -30,7 +30,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   Fabric &fabric() { return fabric_; }
-  // Used within one call only, with the lock held.
+  // For the time of one call, with the lock held.
   Inlet::Scratch &inlet_scratch() { return inlet_scratch_; }
   Outlet::Scratch &outlet_scratch() { return outlet_scratch_; }
 

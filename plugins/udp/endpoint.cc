@@ -93,7 +93,7 @@ Stats &Endpoint::stats() {
 
 Result<void> Endpoint::bind_to(const sdk::SockAddr &address) {
   WEFT_TRY(UniqueFd fd, open_socket(address.family(), settings()));
-  // A new port must not be looked for while the old one is held: it may be the same.
+  // Close the old socket first: the new port may be the same.
   inlet_.close();
   name_ = {};
   WEFT_CHECK(bind_socket(fd.get(), address));
@@ -121,7 +121,7 @@ int Endpoint::setname(void *addr, size_t len) {
   return 0;
 }
 
-// The port is settled by whoever asks first: this, or fi_enable.
+// This call or fi_enable binds the socket, whichever comes first.
 int Endpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(lock());
   if (inlet_.fd() < 0) {
@@ -162,8 +162,8 @@ int Endpoint::close() {
   retire();
   {
     sdk::Guard guard(lock());
-    // What is outstanding is dropped: its completions could name an endpoint that is gone, and its
-    // memory may be gone already. What was injected gets another try.
+    // Outstanding sends are dropped: their completions could name an endpoint that is gone, and
+    // their memory may be gone already. Injected datagrams get another try.
     const bool was_enabled = enabled();
     detach();
     outlet_.forget_borrowed();
@@ -225,7 +225,7 @@ const sdk::SockAddr *Endpoint::group_address(fi_addr_t dest) const {
   return &groups_[number]->address();
 }
 
-// Written where it is wanted: a batch has many of them.
+// Writes the address straight into `to`: a batch has many of them.
 bool Endpoint::find(const sdk::SendRequest &r, sdk::SockAddr &to) {
   if (r.dest >= kGroupBase) [[unlikely]] {
     const sdk::SockAddr *group = group_address(r.dest);
@@ -240,7 +240,7 @@ bool Endpoint::find(const sdk::SendRequest &r, sdk::SockAddr &to) {
   return true;
 }
 
-// A call that fails ends a batch as one that succeeds does.
+// A failed call ends a batch as a successful one does.
 ssize_t Endpoint::refuse(const sdk::SendRequest &r, ssize_t error) {
   if (!(r.flags & FI_MORE)) finish_batch();
   return error;
@@ -283,7 +283,7 @@ ssize_t Endpoint::send_now(const sdk::SendRequest &r) {
   return rc;
 }
 
-// A send that ends a batch, or comes while others wait. It stands in the outlet's next place.
+// A send that ends a batch, or comes while others wait. It is in the outlet's next place.
 ssize_t Endpoint::end_batch(const sdk::SockAddr &to, const sdk::SendRequest &r) {
   outlet_.push(false);
   const int rc = outlet_.flush_with_last();
@@ -299,14 +299,14 @@ ssize_t Endpoint::end_batch(const sdk::SockAddr &to, const sdk::SendRequest &r) 
   return rc;
 }
 
-// The memory of earlier sends is the application's again.
+// Gives the memory of earlier sends back to the application.
 void Endpoint::finish_batch() {
   if (outlet_.empty()) return;
   if (outlet_.flush() != 0) outlet_.keep();
   update_output();
 }
 
-// The socket says when it has room for what is left.
+// Asks for EPOLLOUT while datagrams are left.
 void Endpoint::update_output() {
   inlet_.want_output(!outlet_.empty());
 }
@@ -326,7 +326,7 @@ void Endpoint::on_sent(const Datagram &d, int error) {
              .err = error});
 }
 
-// Only what its number does not explain.
+// Explains errors whose number does not say enough.
 void Endpoint::explain_failure(const sdk::SockAddr &to, int error) {
   if (error != EACCES || explained_broadcast_) return;
   explained_broadcast_ = true;
@@ -358,7 +358,8 @@ void Endpoint::on_received(sdk::PostedRecv &r, size_t placed, size_t length, uin
   const int error = placed < length ? FI_ETRUNC : nameless ? FI_EADDRNOTAVAIL : 0;
   const fi_addr_t from =
       caps() & FI_SOURCE && index != sdk::Av::kNone ? av()->reported(index) : FI_ADDR_NOTAVAIL;
-  // One whom nobody knows is received all right: a note for the queue, not an error to count.
+  // A datagram of an unknown sender was received: an error entry for the queue, but not an error
+  // for the counter.
   if (rx.cntr != nullptr) {
     if (placed < length) {
       rx.cntr->add_error();
@@ -408,7 +409,7 @@ void Endpoint::on_socket_error(int error) {
             strerror(error));
 }
 
-// ---- what the network says ----
+// ---- for layers above (weft/sdk/carrier.h) ----
 
 int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
@@ -433,7 +434,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 
 int Endpoint::tell_unreachable() {
   tells_unreachable_ = true;
-  if (inlet_.fd() < 0) return 0;  // when there is a socket
+  if (inlet_.fd() < 0) return 0;  // done when there is a socket
   if (auto done = inlet_.tell_errors(); !done) {
     WEFT_INFO(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
     return -done.error().code;
@@ -451,7 +452,7 @@ int Endpoint::name_sources(bool named) {
   return 0;
 }
 
-// Only that nobody has the port: what else the network says may be over in a moment.
+// Reports only that the port has no socket. Other errors of the network may be over in a moment.
 void Endpoint::on_network_error(const NetworkError &error, std::span<const char> datagram) {
   if (!error.remote || error.error != ECONNREFUSED || tx_cq() == nullptr || tx_cq()->full()) return;
   const uint32_t index = av()->find(error.to);
@@ -477,13 +478,13 @@ int Endpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc, void *c
   if (flags & ~caps()) return -FI_EOPNOTSUPP;
   if (eq() == nullptr) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
-              "fi_join: no event queue is bound to the endpoint, and the end of the call is "
+              "fi_join: no event queue is bound to the endpoint, and FI_JOIN_COMPLETE is "
               "reported there (fi_cm.3): fi_ep_bind one before fi_enable");
     return -FI_ENOEQ;
   }
   if (!is_multicast(*address) || address->family() != name_.family()) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
-              "fi_join: %s is no group that an endpoint with the address %s can join",
+              "fi_join: %s is not a multicast group that an endpoint at %s can join",
               address->to_string().c_str(), name_.to_string().c_str());
     return -FI_EINVAL;
   }

@@ -2,17 +2,16 @@
 // A datagram endpoint (FI_EP_DGRAM): a UDP socket whose address is the endpoint's name. One send is
 // one datagram of exactly the application's bytes, so any UDP program is a peer.
 //
-// A send is complete when the kernel has the datagram, which is before the call returns. Those with
+// A send is complete when the kernel has the datagram, which is before the call returns. Sends with
 // FI_MORE are collected, up to Outlet::kCapacity, until a send without it, or the next progress.
 //
-// What a layer above may rely on: when a send without FI_MORE has returned 0, or has failed (with
-// anything but -FI_EBADFLAGS, and -FI_EINVAL for its pointers and counts: such a call changes
-// nothing), its memory and that of all earlier sends is no longer read. What the socket had no room
-// for is kept as a copy, and goes with the next progress; of a send that returns -FI_EAGAIN nothing
-// is kept.
+// A layer above may rely on this: when a send without FI_MORE has returned, its memory and that of
+// all earlier sends is no longer read. Exceptions are -FI_EBADFLAGS, and -FI_EINVAL for pointers
+// and counts: such a call changes nothing. Datagrams that the socket has no room for are copied,
+// and leave with the next progress. Nothing is kept of a send that returns -FI_EAGAIN.
 //
-// What is received goes straight from the kernel to the posted buffers (inlet.h). Where nothing is
-// posted the socket is not read: it keeps what arrives while its buffer lasts.
+// Received datagrams go straight from the kernel to the posted buffers (inlet.h). While nothing is
+// posted the socket is not read: its buffer keeps what arrives, as far as it has room.
 #ifndef WEFT_PLUGINS_UDP_ENDPOINT_H
 #define WEFT_PLUGINS_UDP_ENDPOINT_H
 
@@ -53,7 +52,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   // ---- for TransferOps ----
-  // Any flag is known that a datagram can honour; whether it arrived is none.
+  // All flags that a datagram can honour. FI_DELIVERY_COMPLETE is not one of them.
   static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_MULTICAST |
                                          FI_REMOTE_CQ_DATA | FI_INJECT_COMPLETE |
                                          FI_TRANSMIT_COMPLETE;
@@ -121,10 +120,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- ReceiverSink: nothing is ever saved ----
   void deliver(sdk::Unexpected &, sdk::Receive &) override {}
   void discard(sdk::Unexpected &) override {}
-  // ---- AvUser: only who sent last is remembered ----
+  // ---- AvUser: only the last sender is remembered ----
   void on_av_removed(uint32_t) override { last_index_ = sdk::Av::kNone; }
   void on_av_inserted(uint32_t, const sdk::SockAddr &) override { last_index_ = sdk::Av::kNone; }
-  // ---- Handler, of no descriptor ----
+  // ---- Handler, without a descriptor ----
   void on_event(uint32_t) override {}
   void on_flush() override;
   // ---- OutletSink ----
@@ -147,16 +146,16 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &udp_domain_;
   sdk::Engine &engine_;
   const uint32_t addr_format_;
-  sdk::SockAddr local_;  // asked for
-  sdk::SockAddr name_;   // bound to; AF_UNSPEC: not yet
+  sdk::SockAddr local_;  // the address asked for
+  sdk::SockAddr name_;   // the address bound to; AF_UNSPEC: not yet
   sdk::RecvQueue queue_;
   Inlet inlet_;
   Outlet outlet_;
   std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free
   bool explained_broadcast_ = false;
   bool tells_unreachable_ = false;
-  bool names_sources_ = true;  // nobody has said that it is not needed
-  // The sender of the last datagram, who often sends the next one too.
+  bool names_sources_ = true;  // until a layer above says otherwise
+  // The sender of the last datagram, which often sends the next one too.
   sdk::SockAddr last_source_;
   uint32_t last_index_ = sdk::Av::kNone;
 };

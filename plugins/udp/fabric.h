@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabric of the udp provider: domains, event queues, and what the provider counts.
+// The fabric of the udp provider: domains, event queues, and the counters of the provider.
 #ifndef WEFT_PLUGINS_UDP_FABRIC_H
 #define WEFT_PLUGINS_UDP_FABRIC_H
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A multicast group that an endpoint has joined (fi_join): where to send to it, and the socket that
-// its datagrams come in by.
+// A multicast group that an endpoint has joined (fi_join): its address, and the socket that
+// receives its datagrams.
 //
-//   fi_join(ep, &group, FI_RECV, &mc, context);       // FI_JOIN_COMPLETE follows on the event
-//   queue fi_close(&mc->fid);                               // leaves
+//   fi_join(ep, &group, FI_RECV, &mc, context);       // FI_JOIN_COMPLETE goes to the event queue
+//   fi_close(&mc->fid);                               // leaves the group
 //
-// A socket that is bound to an address of this host does not get what is sent to a group, so a
-// group has a socket of its own, bound to the group's address, unless the endpoint is bound to all
-// addresses and the group's port is its own. Sending needs no membership: a send-only member has
-// none. Not for collective groups.
+// A socket that is bound to an address of this host gets no datagrams of groups. So a group has a
+// socket of its own, bound to the group's address, unless the endpoint is bound to all addresses
+// and to the group's port. Sending needs no membership, so a send-only member has none. Not for
+// collective groups.
 #ifndef WEFT_PLUGINS_UDP_GROUP_H
 #define WEFT_PLUGINS_UDP_GROUP_H
 
@@ -24,12 +24,12 @@ namespace weft::udp {
 
 class Endpoint;
 
-// fi_addr_t of groups are kGroupBase plus a number: nothing that an address vector gives out.
+// The fi_addr_t of groups are kGroupBase plus a number. No address vector returns such values.
 inline constexpr fi_addr_t kGroupBase = UINT64_C(1) << 62;
 
 class Group final : public sdk::Object<Group, fid_mc> {
  public:
-  // With the lock held. `group` has a port.
+  // Needs the lock. `group` has a port.
   static Result<Group *> open(Endpoint &ep, const sdk::SockAddr &group, bool sends, bool receives,
                               size_t number, void *context);
 

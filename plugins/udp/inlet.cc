@@ -17,8 +17,7 @@ namespace weft::udp {
 namespace {
 
 constexpr size_t kControl = CMSG_SPACE(sizeof(int));
-// A run of equal datagrams in one read from which on joining them is worth its price, and how long
-// they must be.
+// UDP_GRO pays from so many datagrams of one size in one read, and from this size.
 constexpr size_t kRun = 8;
 constexpr size_t kRunLength = 32;
 // After so many reads without a joined message, messages are expected one by one again.
@@ -72,7 +71,7 @@ void Inlet::want_output(bool wanted) {
   update();
 }
 
-// What arrives stays in the socket.
+// Arriving datagrams stay in the socket.
 void Inlet::pause() {
   listening_ = false;
   update();
@@ -87,7 +86,7 @@ void Inlet::resume() {
 void Inlet::on_event(uint32_t events) {
   if (events & EPOLLERR && tells_errors_) has_errors_ = true;
   if (events & EPOLLERR) {
-    // Reading it takes it off the socket, so that nobody is woken by it again.
+    // Reading the error clears it, so that it wakes no thread again.
     int error = 0;
     socklen_t size = sizeof error;
     if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0 &&
@@ -108,8 +107,9 @@ Result<void> Inlet::tell_errors() {
   return {};
 }
 
-// Once the socket was read empty: a peer's last word may have come before its port was closed.
-// While nothing is read nobody knows that, and the errors go: the next datagram brings another.
+// Called when the socket was read empty: a peer's last datagram may have come before its port was
+// closed. While the socket is not read that is not known, and errors are dropped: the next datagram
+// that is sent brings a new one.
 void Inlet::read_errors() {
   has_errors_ = false;
   char datagram[128];
@@ -130,14 +130,14 @@ void Inlet::read() {
   }
 }
 
-// Whether a failed read means that nothing is there. Other errors belong to no operation of ours.
+// Whether a failed read means that the socket is empty. Other errors belong to no receive.
 bool Inlet::is_empty(int error) {
   expect_ = 1;
   if (error == EAGAIN || error == EWOULDBLOCK) {
     if (has_errors_) read_errors();
     return true;
   }
-  // The kernel answers with the error of a datagram that was sent: the queue says which.
+  // The error of a datagram that was sent; the error queue says of which.
   if (tells_errors_) {
     has_errors_ = true;
   } else {
@@ -244,14 +244,15 @@ void Inlet::read_many() {
       deliver(length, length, index_of(source), source);
       continue;
     }
-    // From here on no receive is given out until all that lies in them has been saved.
+    // From here on no receive is delivered until all data that lies in the receives has been
+    // copied.
     holds = true;
     hold(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen, 0, length, segment, source);
   }
   if (holds) deliver_held();
 }
 
-// The kernel says how long the segments are that it has joined; a single datagram has no note.
+// The kernel gives the segment size of a joined message; a single datagram has no control message.
 size_t Inlet::segment_of(const msghdr &message, size_t length) const {
   for (cmsghdr *c = CMSG_FIRSTHDR(&message); c != nullptr;
        c = CMSG_NXTHDR(const_cast<msghdr *>(&message), c)) {
@@ -263,8 +264,8 @@ size_t Inlet::segment_of(const msghdr &message, size_t length) const {
   return length;
 }
 
-// One message, that may be joined: its segments go straight to the receives, if they are as long as
-// those before.
+// Reads one message, which may be joined. Its segments go straight to the receives if they have the
+// expected size.
 void Inlet::read_joined() {
   iovec *const iov = scratch_.iov.data();
   size_t slices = 0, count = 0;
@@ -272,7 +273,7 @@ void Inlet::read_joined() {
   for (sdk::PostedRecv *r = queue_.front(); r != nullptr && slices < kSlices; r = r->next) {
     if (r->count != 1 || r->length < segment_) {
       if (slices != 0) break;
-      // Only for a datagram that comes alone.
+      // This receive is only for a single datagram.
       std::copy_n(r->iov, r->count, iov);
       count = r->count;
       room = r->length;
@@ -365,7 +366,7 @@ void Inlet::hold(const iovec *iov, size_t count, size_t skip, size_t length, siz
     if (names_) held.source = source;
     held.is_empty_datagram = length == 0;
   } catch (const std::bad_alloc &) {
-    // Datagrams may be lost; those of this message are.
+    // Datagrams may be lost, so this message is dropped.
     if (!held_.empty() && held_.back().segment == 0 && !held_.back().is_empty_datagram)
       held_.pop_back();
     stats_.add(Stat::kDropped);

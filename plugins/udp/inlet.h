@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Inlet: datagrams from a socket into posted receives, without a copy wherever the kernel lets one
-// say in advance where they go.
+// Inlet: datagrams from a socket into posted receives, without a copy where the target can be named
+// before the read.
 //
 //   Inlet inlet(sink, engine, queue, scratch, stats, offload);
 //   inlet.open(std::move(fd), /*names_sources=*/true);
 //   ... queue.post(...); inlet.on_posted();         // the socket is read while something is posted
 //   // progress: sink.on_received(receive, placed, length, source) for each datagram
 //
-// One datagram costs one system call: recvfrom while they come one by one, recvmmsg when the last
-// read found several. A run of equal ones, as senders with segmentation offload make it, turns on
-// UDP_GRO: then a read brings up to 64 KiB, which the kernel scatters into the receives at once if
-// they have room for segments of the size seen last. What does not come as foreseen (another size,
-// more segments than receives) is copied, and kept until there are receives. UDP_GRO is never
-// turned off again: what the kernel has joined already could not be told apart any more.
+// While datagrams come one by one, a read is one recvfrom. When the last read found several, it is
+// one recvmmsg. A run of datagrams of one size, as senders with segmentation offload make it, turns
+// UDP_GRO on. Then a read returns up to 64 KiB in segments. If the receives have room for segments
+// of the last size, the kernel scatters the segments into them. Segments of another size, or beyond
+// the receives, are copied and held until there are receives. UDP_GRO is never turned off: messages
+// that the kernel has joined already could not be separated any more.
 //
-// It knows no endpoint and no completion, and takes no lock.
+// Not for completions, and it takes no lock.
 #ifndef WEFT_PLUGINS_UDP_INLET_H
 #define WEFT_PLUGINS_UDP_INLET_H
 
@@ -40,16 +40,16 @@ namespace weft::udp {
 
 class InletSink {
  public:
-  // What completions will say of the sender; called once per message of the kernel.
+  // The sender's index for completions. Called once per message of the kernel.
   virtual uint32_t index_of(const sdk::SockAddr &source) = 0;
-  // `receive` is off the queue and the sink's to release. A datagram of `length` bytes came, the
-  // first `placed` of which are in it.
+  // A datagram of `length` bytes came, and the first `placed` bytes are in `receive`, which is off
+  // the queue. The sink releases it.
   virtual void on_received(sdk::PostedRecv &receive, size_t placed, size_t length, uint32_t index,
                            const sdk::SockAddr &source) = 0;
-  // The socket can take output again; only after want_output(true).
+  // The socket has room for output again; only after want_output(true).
   virtual void on_writable() = 0;
   virtual void on_socket_error(int error) = 0;
-  // What the network says of a datagram that was sent; only after tell_errors().
+  // The network's error for a datagram that was sent; only after tell_errors().
   virtual void on_network_error(const NetworkError &error, std::span<const char> datagram) = 0;
 
  protected:
@@ -63,14 +63,14 @@ class Inlet final : public sdk::Handler {
   static constexpr size_t kJoined = 65536;  // bytes of a joined message, at most
   static constexpr size_t kAreas = 16;      // joined messages per read
 
-  // What a read needs while it lasts; shared by all inlets of a domain.
+  // Memory for the time of one read, shared by all inlets of a domain.
   struct Scratch {
     std::array<mmsghdr, kBatch> messages;
     std::array<sdk::SockAddr, kBatch> sources;
     std::array<iovec, kAreas *(sdk::kIovLimit + 1) + kSlices> iov;
     alignas(cmsghdr) std::array<char, kBatch * CMSG_SPACE(sizeof(int))> control;
-    // Where joined messages go that no receive has room for: kAreas of kJoined bytes, of which the
-    // kernel gives what is touched. Comes into being with UDP_GRO.
+    // For joined messages without room in receives: kAreas of kJoined bytes, of which only touched
+    // pages take memory. Allocated with UDP_GRO.
     std::unique_ptr<char[]> areas;
   };
 
@@ -84,11 +84,11 @@ class Inlet final : public sdk::Handler {
         may_join_(offload) {}
   ~Inlet() { close(); }
 
-  // With the engine's lock held, all of these.
+  // All calls need the engine's lock.
   void open(UniqueFd fd, bool names_sources);
-  // Sources are read from now on, or not: then the index is Av::kNone.
+  // Whether sources are read from now on. Without them the index is Av::kNone.
   void name_sources(bool named) { names_ = named; }
-  void listen();  // from now on it is read
+  void listen();  // starts to read the socket
   void close();
   int fd() const { return fd_.get(); }
   void want_output(bool wanted);
@@ -98,14 +98,14 @@ class Inlet final : public sdk::Handler {
   }
   bool joins() const { return joins_; }
   Result<void> tell_errors();
-  // Somebody else's call was answered with an error of the socket. Not every progress looks for it.
+  // A call outside of the inlet returned an error of the socket: the error queue has something.
   void on_stale_error() { has_errors_ = true; }
 
   // ---- Handler ----
   void on_event(uint32_t events) override;
 
  private:
-  // A message that waits for receives: datagrams of `segment` bytes, but for the last.
+  // A message that waits for receives: datagrams of `segment` bytes; the last may be shorter.
   struct Held {
     std::vector<char> bytes;
     size_t at = 0;
@@ -145,13 +145,13 @@ class Inlet final : public sdk::Handler {
   bool listening_ = false;  // asks the engine for input
   bool wants_output_ = false;
   bool tells_errors_ = false;
-  bool has_errors_ = false;  // the queue of errors is to be read
+  bool has_errors_ = false;  // the error queue is to be read
   bool may_join_;            // may turn UDP_GRO on
   bool joins_ = false;       // it is on
   bool joined_ = false;      // the last reads found joined messages
   unsigned singles_ = 0;     // reads since the last joined message
   size_t expect_ = 1;        // datagrams to ask for
-  size_t segment_ = 0;       // foreseen
+  size_t segment_ = 0;       // expected segment size
   std::deque<Held> held_;
 };
 

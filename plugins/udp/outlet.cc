@@ -90,8 +90,8 @@ bool Outlet::push(bool copy) {
   return true;
 }
 
-// How many datagrams from `first` on the kernel can cut out of one message: of one destination and
-// one length, but for a shorter last one.
+// The number of datagrams from `first` on that can be one message for the kernel to cut: they have
+// one destination and one length; the last may be shorter.
 size_t Outlet::group_at(size_t first) {
   const Datagram &lead = at(first);
   const size_t segment = lead.length;
@@ -108,7 +108,7 @@ size_t Outlet::group_at(size_t first) {
   return n;
 }
 
-// Describes all that is waiting; the number of messages.
+// Builds the messages for all queued datagrams, and returns their number.
 size_t Outlet::build() {
   constexpr size_t kControl = CMSG_SPACE(sizeof(uint16_t));
   size_t messages = 0, vectors = 0;
@@ -142,8 +142,8 @@ size_t Outlet::build() {
   return messages;
 }
 
-// The kernel refused to cut a message: it goes again, one by one. Whether its size was the reason
-// shows when the first of them passes.
+// The kernel refused to cut a message: its datagrams go again, one by one. If the first of them
+// passes, the size was the reason.
 bool Outlet::give_up_segments(size_t group, int error) {
   if (group == 1) return false;
   switch (error) {
@@ -151,7 +151,7 @@ bool Outlet::give_up_segments(size_t group, int error) {
     case EOPNOTSUPP:
       largest_segment_ = 0;
       break;
-    case EINVAL:  // larger than the route's MTU; or something else is wrong
+    case EINVAL:  // larger than the route's MTU, or another reason
     case EMSGSIZE:
       suspect_ = at(head_).length;
       break;
@@ -163,7 +163,7 @@ bool Outlet::give_up_segments(size_t group, int error) {
 }
 
 int Outlet::run(const Datagram *own, int &own_error) {
-  size_t again = SIZE_MAX;  // what was tried twice
+  size_t again = SIZE_MAX;  // the datagram that was tried twice
   while (head_ != tail_) {
     const size_t messages = build();
     int sent;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Outlet: datagrams on their way into a socket. One alone goes out by one system call; those that
-// are announced with FI_MORE are collected, and leave by one sendmmsg, in which neighbours with one
-// destination and one size are a single message that the kernel cuts up (UDP_SEGMENT).
+// Outlet: sends datagrams. A single one goes out by one system call. Those with FI_MORE are
+// collected and leave by one sendmmsg. In it, neighbours with one destination and one size are a
+// single message that the kernel cuts into datagrams (UDP_SEGMENT).
 //
 //   Outlet outlet(sink, scratch, stats, offload);
 //   outlet.open(fd);
 //   if (!(flags & FI_MORE) && outlet.empty()) return outlet.send(peer, iov, count);   // 0, -errno
 //   if (Datagram *d = outlet.next()) { d->to = peer; ...; outlet.push(copy); }   // while !full()
 //   int rc = outlet.flush();                     // 0, or -FI_EAGAIN: the socket takes no more
-//   outlet.keep();                               // from now on it has copies of what is left
+//   outlet.keep();                               // copies the datagrams that are left
 //
-// Segments that do not fit the route's MTU, and devices that cannot cut, are found out by the
-// kernel's answer, and sent as they were. It knows no endpoint, takes no lock, and makes no
-// progress by itself.
+// If the kernel refuses to cut, because of the route's MTU or the device, the datagrams are sent
+// one by one. Not for completions; it takes no lock, and makes no progress by itself.
 #ifndef WEFT_PLUGINS_UDP_OUTLET_H
 #define WEFT_PLUGINS_UDP_OUTLET_H
 
@@ -38,16 +37,17 @@ struct Datagram {
   bool report = false;
   size_t length = 0;
   void *context = nullptr;
-  // A copy of the bytes, when iov is not the application's memory any more. Kept for the next one.
+  // A copy of the bytes, when iov is not the application's memory any more. Kept for the next
+  // datagram.
   std::unique_ptr<char[]> copy{};
   size_t copy_size = 0;
 };
 
 class OutletSink {
  public:
-  // `error`: 0, or the socket's errno. `datagram` is about to be forgotten.
+  // `error`: 0, or the socket's errno. `datagram` is valid during the call only.
   virtual void on_sent(const Datagram &datagram, int error) = 0;
-  // After expect_errors(): a call was answered with what belongs to an earlier datagram, perhaps.
+  // After expect_errors(): a call returned an error that may belong to an earlier datagram.
   virtual void on_stale_error() {}
 
  protected:
@@ -57,10 +57,10 @@ class OutletSink {
 class Outlet {
  public:
   static constexpr size_t kCapacity = 64;
-  // Bytes of the datagrams of one message to the kernel: what IPv4 and IPv6 can carry.
+  // At most so many bytes of datagrams in one message to the kernel: IPv4 and IPv6 can carry it.
   static constexpr size_t kMaxGroup = 65000;
 
-  // What a flush needs while it lasts; shared by all outlets of a domain.
+  // Memory for the time of one flush, shared by all outlets of a domain.
   struct Scratch {
     std::array<mmsghdr, kCapacity> messages;
     std::array<size_t, kCapacity> datagrams;  // of each message
@@ -72,32 +72,30 @@ class Outlet {
       : sink_(sink), scratch_(scratch), stats_(stats), largest_segment_(offload ? SIZE_MAX : 0) {}
 
   void open(int fd);
-  // The socket keeps errors of datagrams that left long ago, and answers the next call with them.
+  // The socket reports errors of earlier datagrams: the next call returns them.
   void expect_errors() { stale_errors_ = true; }
 
-  // At once: 0 or -errno.
+  // Sends at once: 0 or -errno.
   int send(const sdk::SockAddr &to, const iovec *iov, size_t count);
 
   bool empty() const { return head_ == tail_; }
   bool full() const { return tail_ - head_ == kCapacity; }
   size_t size() const { return tail_ - head_; }
 
-  // The place of the next datagram, to be filled in but for `copy`; null: no memory. Not while
-  // full().
+  // The place of the next datagram. Fill in all but `copy`. Null: no memory. Not while full().
   Datagram *next();
-  // Takes what was filled in; the sink will hear of it. `copy`: its bytes are the caller's again
-  // when this returns. False: no memory.
+  // Queues the datagram in next(); the sink gets its result. `copy`: the caller may reuse its bytes
+  // at once. False: no memory.
   bool push(bool copy);
-  // What fits goes out, oldest first. Datagrams that fail are reported and do not hold up others.
-  // 0: empty now; -FI_EAGAIN.
+  // Sends as much as the socket takes, oldest first. Failed datagrams are reported and do not delay
+  // others. 0: empty now; -FI_EAGAIN: some are left.
   int flush();
-  // The same; but the newest is the caller's, who is told its fate by the result: 0, -errno, or
-  // -FI_EAGAIN: it was not sent and is not in here any more.
+  // The same, but the result is that of the newest datagram: 0 or -errno. -FI_EAGAIN: it was not
+  // sent and is no longer queued.
   int flush_with_last();
-  // Whatever is left is read from copies from now on. What there is no memory for is dropped, with
-  // an error.
+  // Copies all queued datagrams. Without memory for a copy, the datagram is dropped and reported.
   void keep();
-  // Forgets, without a word, what it has no copy of: for the end, when the memory may be gone.
+  // Drops datagrams without a copy, and does not report them: at the end their memory may be gone.
   void forget_borrowed();
 
  private:
@@ -114,12 +112,14 @@ class Outlet {
   Stats &stats_;
   int fd_ = -1;
   bool stale_errors_ = false;
-  // Comes into being with the first FI_MORE.
+  // Allocated with the first FI_MORE.
   std::unique_ptr<std::array<Datagram, kCapacity>> ring_;
   size_t head_ = 0, tail_ = 0;
-  size_t largest_segment_;   // that the kernel was not seen to refuse
+  size_t largest_segment_;   // above it the kernel has refused to cut
   size_t singly_until_ = 0;  // datagrams before this place go one by one
-  size_t suspect_ = 0;  // a segment size that was refused: if one alone passes, it was the size
+  // A segment size that the kernel refused. If one such datagram passes alone, the size was the
+  // reason.
+  size_t suspect_ = 0;
 };
 
 }  // namespace weft::udp

@@ -14,8 +14,8 @@
 namespace weft::udp {
 namespace {
 
-// Bytes that a socket keeps until they are received, as the kernel grants them: it counts its own
-// needs in, and doubles for them what was asked.
+// Bytes of received datagrams that the kernel lets a socket keep. It reports twice the size asked
+// for, because it counts its own overhead.
 size_t receive_buffer(const Settings &settings) {
   const Result<UniqueFd> fd = open_socket(AF_INET, settings);
   int size = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The udp provider: what it offers on this host, as seen by fi_getinfo.
+// The udp provider: its parameters, and what fi_getinfo says that it offers on this host.
 //
-// max_msg_size is 1472, as of other libfabrics, or less where the interface's MTU is. Hints that
-// ask for more get what the interface carries: its MTU less the headers, up to what IP can.
+// max_msg_size is 1472, as in other libfabrics, or less if the interface's MTU is smaller. Hints
+// that ask for more get the interface's MTU less the headers, up to the limit of IP.
 #ifndef WEFT_PLUGINS_UDP_PROVIDER_H
 #define WEFT_PLUGINS_UDP_PROVIDER_H
 
@@ -36,8 +36,8 @@ inline constexpr weft_param kAll[] = {
                     "bytes of datagrams that a socket keeps until they are received (SO_RCVBUF), "
                     "as far as net.core.rmem_max permits; 0: the kernel's default",
                     0, 1 << 30),
-    // Answers to forged addresses of the own subnet stay in it for seconds, until nobody has
-    // answered the kernel's question who that is: what goes to others must fit beside them.
+    // Answers to forged addresses of the own subnet stay in this buffer for seconds, until the
+    // kernel's ARP requests time out. Datagrams to other peers must fit beside them.
     sdk::size_param("sendbuf_size", "4M",
                     "bytes of datagrams on their way out (SO_SNDBUF), as far as net.core.wmem_max "
                     "permits; 0: the kernel's default",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What can be set about the udp provider, and what it counts.
+// The settings of the udp provider, and its counters.
 //
 //   Settings settings = Settings::from(instance);
 //   stats.add(Stat::kTruncated);
 //
-// Not for what an application asks for: that is in its fi_info.
+// Not for the wishes of an application: those are in its fi_info.
 #ifndef WEFT_PLUGINS_UDP_SETTINGS_H
 #define WEFT_PLUGINS_UDP_SETTINGS_H
 
@@ -32,10 +32,10 @@ struct Settings {
 // Counted per fabric; read through WEFT_COUNTERS_OPS (weft/plugin.h).
 enum class Stat {
   kTruncated,       // longer than the receive posted for them
-  kDropped,         // arrived, but there was no memory to keep them
+  kDropped,         // arrived, but there was no memory to hold them
   kSocketErrors,    // that belong to no operation
-  kSegmentedSends,  // messages to the kernel that stood for several datagrams
-  kCoalesced,       // messages from the kernel that did
+  kSegmentedSends,  // messages to the kernel that held several datagrams
+  kCoalesced,       // messages from the kernel that held several datagrams
   kSendsPutOff,     // the socket had no room
   kCount,
 };

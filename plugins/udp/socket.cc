@@ -30,7 +30,7 @@ bool set(int fd, int level, int name, const T &value) {
   return setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
-// What sysctl net.core.{r,w}mem_max allows, or all of it for who may exceed that.
+// Privileged processes get the whole size, others at most sysctl net.core.{r,w}mem_max.
 void set_buffer(int fd, int size, int by_force, int as_permitted) {
   if (size != 0 && !set(fd, SOL_SOCKET, by_force, size)) set(fd, SOL_SOCKET, as_permitted, size);
 }
@@ -47,7 +47,7 @@ sockaddr_in6 ipv6(const sdk::SockAddr &address) {
   return in;
 }
 
-// The kernel's number of the interface that has the address; 0: it is any.
+// The kernel's number of the interface with the address; 0 for the any address.
 Result<unsigned> interface_of(const sdk::SockAddr &local) {
   if (local.is_any()) return 0u;
   if (const unsigned scope = ipv6(local).sin6_scope_id; scope != 0) return scope;
@@ -84,7 +84,7 @@ Result<UniqueFd> open_socket(int family, const Settings &settings) {
   }
   set_buffer(fd.get(), settings.recvbuf_size, SO_RCVBUFFORCE, SO_RCVBUF);
   set_buffer(fd.get(), settings.sendbuf_size, SO_SNDBUFFORCE, SO_SNDBUF);
-  // Membership is the socket's own: what other programs of this host joined is not for us.
+  // Only the socket's own memberships count, not those of other programs on this host.
   if (family == AF_INET) {
     set(fd.get(), IPPROTO_IP, IP_MULTICAST_ALL, 0);
     set(fd.get(), IPPROTO_IP, IP_MULTICAST_TTL, settings.multicast_hops);
@@ -157,7 +157,7 @@ Result<void> tell_errors(int fd) {
                                                : set(fd, IPPROTO_IP, IP_RECVERR, 1);
   if (done) return {};
   const int error = errno;
-  return fail(error, "the socket does not tell what the network says: %s", strerror(error));
+  return fail(error, "the socket cannot report errors of the network: %s", strerror(error));
 }
 
 bool read_error(int fd, std::span<char> datagram, NetworkError &out) {
@@ -188,7 +188,7 @@ bool read_error(int fd, std::span<char> datagram, NetworkError &out) {
 }
 
 void leave_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local) {
-  // The interface may be gone by now, and the membership with it.
+  // Errors are ignored: the interface may be gone by now, and the membership with it.
   if (group.family() == AF_INET) {
     set(fd, IPPROTO_IP, IP_DROP_MEMBERSHIP, request_of(group, local));
   } else if (const auto request = request6_of(group, local)) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The few things the udp provider asks of the socket API, with errors that name the limit that was
-// hit.
+// The socket calls of the udp provider, with errors that name the limit that was reached.
 //
 //   WEFT_TRY(UniqueFd fd, open_socket(AF_INET, settings));
 //   WEFT_CHECK(bind_socket(fd.get(), local));
@@ -22,8 +21,8 @@ namespace weft::udp {
 
 using sdk::UniqueFd;
 
-// A non-blocking datagram socket with the settings applied. One of IPv6 takes no IPv4, so that an
-// address has one form only.
+// A non-blocking datagram socket with the settings applied. An IPv6 socket takes no IPv4, so that
+// an address has one form only.
 Result<UniqueFd> open_socket(int family, const Settings &settings);
 Result<void> bind_socket(int fd, const sdk::SockAddr &address);
 
@@ -33,15 +32,15 @@ Result<void> send_groups_from(int fd, const sdk::SockAddr &local);
 // Membership of `group` on the interface that has the address `local` (any: the kernel chooses by
 // its routes; an IPv6 scope in the group comes first).
 Result<void> join_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
-// The socket keeps what the network says of datagrams that it sent, for read_error().
+// The socket keeps the network's errors for datagrams that it sent, for read_error().
 Result<void> tell_errors(int fd);
-// The next of them. False: there is none.
 struct NetworkError {
   int error = 0;        // errno
-  bool remote = false;  // said by ICMP, not by this host
-  sdk::SockAddr to;     // of the datagram
-  size_t length = 0;    // bytes of it that came back
+  bool remote = false;  // reported by ICMP, not by this host
+  sdk::SockAddr to;     // destination of the datagram
+  size_t length = 0;    // bytes of the datagram that came back
 };
+// The next of these errors. False: there is none.
 bool read_error(int fd, std::span<char> datagram, NetworkError &out);
 void leave_group(int fd, const sdk::SockAddr &group, const sdk::SockAddr &local);
 // Several sockets of this host may be bound to the group's address, and all get its datagrams.
