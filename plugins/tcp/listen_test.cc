@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Passive endpoints among strangers, and connections of those who look late.
+// Passive endpoints with many strangers, and applications that read events late.
 #include <unistd.h>
 
 #include <chrono>
@@ -18,8 +18,8 @@ sockaddr_in address_of(const Listener &listener) {
   return in;
 }
 
-// Who looks whether there is something, and does not read it.
-TEST(Listen, RequestsThatNobodyReadsWaitInTheKernel) {
+// The application looks for events, but does not read them.
+TEST(Listen, UnreadRequestsWaitInTheKernel) {
   if (!in_fresh_process()) return;
   limit_descriptors(256);
   Options options;
@@ -39,7 +39,7 @@ TEST(Listen, RequestsThatNobodyReadsWaitInTheKernel) {
       {}));
   for (int i = 0; i < 100; ++i) look();
   EXPECT_LT(count_descriptors(), 200);
-  // In the end all of them are read, and answered.
+  // In the end the application reads and answers all of them.
   int requests = 0;
   EXPECT_TRUE(until(
       [&] {
@@ -55,7 +55,8 @@ TEST(Listen, RequestsThatNobodyReadsWaitInTheKernel) {
       << requests;
 }
 
-// The time to connect is the peer's. That nobody here looked at its answer is not its fault.
+// The time limit for connecting is the peer's. It does not run out while the application makes no
+// progress.
 TEST(Connect, AComputationMayTakeLongerThanTheTimeToConnect) {
   if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=50"})) return;
   Side active, passive;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_RDM among strangers: who says that it is somebody else, who comes in crowds, who announces
-// much and sends nothing. Raw sockets speak to an endpoint that talks to honest peers meanwhile.
+// FI_EP_RDM and attackers: impostors, crowds of connections, announced bytes that never come. Raw
+// sockets attack an endpoint that exchanges messages with honest peers meanwhile.
 #include <arpa/inet.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace weft::conformance {
 namespace {
 
-// 0, or why it failed; -1: it never ended.
+// The error of the operation, or 0; -1: it never ended.
 int result(Node &node, const void *context, Nodes nodes,
            std::chrono::milliseconds time = kPatience) {
   std::optional<rdm::Completion> entry;
@@ -31,7 +31,7 @@ int answer(Stranger &stranger, Nodes nodes) {
 
 struct Link {
   explicit Link(Node &from, Node &to) : from(from), to(to), address(from.insert(to)) {}
-  // A message goes there, whole.
+  // A message arrives whole.
   void expect_good(size_t size = 5000) {
     const Bytes out = pattern(size, ++count);
     Bytes in(size);
@@ -46,7 +46,7 @@ struct Link {
   unsigned count = 0;
 };
 
-// A message that nobody has posted a receive for is kept, and that is acknowledged.
+// A message without a receive is saved and acknowledged.
 void expect_kept(Node &from, Node &to, size_t size) {
   const Bytes bytes = pattern(size, 1);
   const iovec iov{const_cast<uint8_t *>(bytes.data()), bytes.size()};
@@ -61,11 +61,11 @@ void expect_kept(Node &from, Node &to, size_t size) {
 
 // ---- names ----
 
-TEST(RdmIdentity, WhoOnlySaysSoTakesNobodysPlace) {
+TEST(RdmIdentity, AFalseClaimTakesNoPlace) {
   Node a, b;
   Link there(a, b), back(b, a);
   there.expect_good();
-  // Messages on their way in both directions, which must not notice.
+  // Messages in flight in both directions, which must not be disturbed.
   constexpr size_t kSize = 8 << 20;
   const Bytes out = pattern(kSize, 1);
   Bytes in_a(kSize), in_b(kSize);
@@ -97,10 +97,10 @@ TEST(RdmIdentity, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
   Node a, b;
   const fi_addr_t to_b = a.insert(b);
   Stranger impostor(a.name, hello(ntohs(b.name.sin_port), uint32_t(getpid()) + 1));
-  EXPECT_EQ(answer(impostor, {&a, &b}), 1) << "nobody else said that it is b";
+  EXPECT_EQ(answer(impostor, {&a, &b}), 1) << "b itself had not connected yet";
   Link back(b, a);
   for (int i = 0; i < 5; ++i) back.expect_good();
-  // And what goes to b reaches b.
+  // A message to b reaches b.
   const Bytes out = pattern(100, 1);
   Bytes in(100);
   must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
@@ -117,7 +117,7 @@ TEST(RdmIdentity, AnImpostorCrossesARequestToThePeer) {
   must(fi_tsend(low.ep, out.data(), out.size(), nullptr, low.insert(high), 77, mark(9)));
   for (int i = 0; i < 100; ++i) low.progress();
   Stranger impostor(low.name, hello(ntohs(high.name.sin_port), uint32_t(getpid()) + 1));
-  // The peer accepts, and talks, before the impostor's request is looked at.
+  // The peer accepts, and sends, before the impostor's request is read.
   const Bytes back = pattern(100, 2);
   Bytes in(100);
   must(fi_trecv(low.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
@@ -135,7 +135,7 @@ TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
     auto impostor =
         std::make_unique<Stranger>(a.name, hello(ntohs(b.name.sin_port), uint32_t(getpid()) + 1));
     EXPECT_EQ(answer(*impostor, {&a}), 1);
-    // Its request makes a ask; b accepts that, and talks.
+    // The request of b makes a probe; b accepts the probe, and sends.
     Link back(b, a);
     const Bytes out = pattern(100, 1);
     Bytes in(100);
@@ -149,7 +149,7 @@ TEST(RdmIdentity, TheImpostorGoesWhileThePeerIsAsked) {
   }
 }
 
-// What it accepted is read only when its second process asks.
+// The accept of the first process is read only when the second process sends its request.
 TEST(RdmIdentity, ThePeerAcceptsAndIsRestarted) {
   Node a;
   Host host(ntohs(a.name.sin_port));
@@ -177,7 +177,7 @@ std::string by_number(int i) {
   return hello(uint16_t(1 + i), 1);
 }
 
-TEST(RdmStrangers, ManyLeaveRoomForThoseInTheAddressVector) {
+TEST(RdmStrangers, StrangersLeaveDescriptorsForNamedPeers) {
   if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=500"})) return;
   limit_descriptors(256);
   Node a, b, c;
@@ -185,19 +185,19 @@ TEST(RdmStrangers, ManyLeaveRoomForThoseInTheAddressVector) {
   ASSERT_TRUE(until({&a, &b, &c}, [&] { return crowd.is_there(); }));
   until(
       {&a, &b, &c}, [] { return false; }, std::chrono::milliseconds(300));
-  // We reach others, and those that we know reach us.
+  // a reaches others, and peers in its address vector reach a.
   Link out(a, b);
   a.insert(c);
   Link in(c, a);
   out.expect_good();
   in.expect_good();
-  // A file can be opened, too.
+  // The process can still open a file.
   const int fd = ::dup(0);
   EXPECT_GE(fd, 0) << strerror(errno);
   ::close(fd);
 }
 
-TEST(RdmStrangers, WhoComesLaterFindsThePlaceOfTheIdle) {
+TEST(RdmStrangers, IdleStrangersMakeRoomForNewOnes) {
   if (!in_fresh_process({"FI_TCP_MAX_UNNAMED_PEERS=20", "FI_TCP_HANDSHAKE_TIMEOUT_MS=200"})) return;
   Node a, b;
   Crowd crowd(a.name, 100, by_number);
@@ -208,8 +208,8 @@ TEST(RdmStrangers, WhoComesLaterFindsThePlaceOfTheIdle) {
   in.expect_good();
 }
 
-// Who is sent away for want of use, and does not go.
-TEST(RdmStrangers, WhoDoesNotEndKeepsNoPlace) {
+// A stranger whose idle connection a closes, and that does not close its side.
+TEST(RdmStrangers, AStrangerThatDoesNotCloseKeepsNoPlace) {
   if (!in_fresh_process({"FI_TCP_MAX_UNNAMED_PEERS=4", "FI_TCP_MAX_CONNECTIONS=1",
                          "FI_TCP_HANDSHAKE_TIMEOUT_MS=200"}))
     return;
@@ -219,14 +219,14 @@ TEST(RdmStrangers, WhoDoesNotEndKeepsNoPlace) {
     strangers.push_back(std::make_unique<Stranger>(a.name, hello(port, 1)));
     EXPECT_EQ(answer(*strangers.back(), {&a}), 1);
   }
-  Link out(a, c);  // the last of them is sent away, too
+  Link out(a, c);  // a closes the last stranger's connection, too
   out.expect_good();
   Link in(b, a);  // a does not know b
   in.expect_good();
 }
 
-// Its messages are kept; a place among those who are connected is not.
-TEST(RdmStrangers, WhoLeftAMessageAndWentTakesNobodysPlace) {
+// Its message stays saved, but its connection no longer counts.
+TEST(RdmStrangers, AStrangerThatLeftAMessageHoldsNoConnection) {
   if (!in_fresh_process({"FI_TCP_MAX_UNNAMED_PEERS=4"})) return;
   Node a, b;
   const auto is_accepted = [&](uint16_t port) {
@@ -238,7 +238,7 @@ TEST(RdmStrangers, WhoLeftAMessageAndWentTakesNobodysPlace) {
     ASSERT_TRUE(until({&a}, [&] { return is_accepted(port); })) << port;
   Link in(b, a);  // a does not know b
   in.expect_good();
-  // They come back, all at once: that makes them no exception.
+  // They come back, all at once, and the limit still holds.
   std::vector<std::unique_ptr<Stranger>> again;
   for (uint16_t port = 1; port <= 20; ++port)
     again.push_back(std::make_unique<Stranger>(a.name, hello(port, 1)));
@@ -247,9 +247,9 @@ TEST(RdmStrangers, WhoLeftAMessageAndWentTakesNobodysPlace) {
   EXPECT_LE(accepted, 4U);
 }
 
-// ---- promises ----
+// ---- announced bytes ----
 
-TEST(RdmStrangers, WhatIsOnlyPromisedTakesNoRoom) {
+TEST(RdmStrangers, AnnouncedBytesTakeNoRoom) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED=1M", "FI_TCP_MAX_SAVED_PER_PEER=512K"})) return;
   Node a, b;
   std::vector<std::unique_ptr<Stranger>> strangers;
@@ -260,11 +260,11 @@ TEST(RdmStrangers, WhatIsOnlyPromisedTakesNoRoom) {
   }
   until(
       {&a}, [] { return false; }, std::chrono::milliseconds(50));
-  // Somebody whom a does not know either: its message is saved, and that is acknowledged.
+  // The message of another peer outside the address vector is saved and acknowledged.
   expect_kept(b, a, 60000);
 }
 
-TEST(RdmStrangers, WhatTheySendLeavesRoomForThoseInTheAddressVector) {
+TEST(RdmStrangers, StrangersLeaveRoomForMessagesOfNamedPeers) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED=1M", "FI_TCP_MAX_SAVED_PER_PEER=512K"})) return;
   Node a, b;
   a.insert(b);
@@ -272,13 +272,13 @@ TEST(RdmStrangers, WhatTheySendLeavesRoomForThoseInTheAddressVector) {
   for (uint16_t i = 0; i < 10; ++i) {
     strangers.push_back(std::make_unique<Stranger>(a.name, hello(uint16_t(1 + i), 1)));
     EXPECT_EQ(answer(*strangers.back(), {&a}), 1);
-    // Most of a message, and never the rest.
+    // Half of a message, and never the rest.
     strangers.back()->message(400'000, 200'000);
     until(
         {&a}, [] { return false; }, std::chrono::milliseconds(10));
   }
   expect_kept(b, a, 20000);
-  // What has gone keeps nobody's room: there is some for one who is not in the vector.
+  // Messages of peers that are gone hold no room: there is some for a peer outside the vector.
   strangers.clear();
   Node c;
   expect_kept(c, a, 20000);

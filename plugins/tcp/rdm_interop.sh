@@ -4,8 +4,8 @@
 # rdm_interop.sh LIB_DIR: Debian's unmodified fi_pingpong over FI_EP_RDM of tcp, on the library in LIB_DIR with itself (protocol 1),
 # and against the same program on Debian's libfabric1, whose provider `net` speaks protocol 0, in both roles; every size, data checked.
 #
-# In a network namespace of its own, so that fi_pingpong takes the address that is meant. Exits 77 (not run) where that, or the
-# program, cannot be had.
+# In a network namespace of its own, so that fi_pingpong takes the intended address. Exits 77 (not run) if that or the program is
+# missing.
 
 set -u
 weft_lib=$(realpath "${1:?usage: rdm_interop.sh LIB_DIR}") || exit 2
@@ -20,7 +20,7 @@ fi
 
 # shellcheck source=tests/interop/programs.sh
 . "$here/../../tests/interop/programs.sh"
-# Each side has its own provider, which no option of the program can say.
+# Each side has its own provider, which no option of the program can choose.
 environment() {
   if [ "$1" = weft ]; then
     echo "LD_LIBRARY_PATH=$weft_lib FI_PROVIDER=tcp"

@@ -35,7 +35,7 @@ sockaddr_in nobody() {
   return address;
 }
 
-TEST(Rdm, WhoIsNotThereFailsWhatIsSentToHimOnly) {
+TEST(Rdm, OnlySendsToAnAbsentPeerFail) {
   Node a, b;
   const fi_addr_t to_nobody = a.insert(nobody()), to_b = a.insert(b);
   const Bytes out = pattern(1000, 12);
@@ -56,7 +56,7 @@ TEST(Rdm, WhoIsNotThereFailsWhatIsSentToHimOnly) {
   }
 }
 
-TEST(Rdm, WhatWaitsForAStreamIsBounded) {
+TEST(Rdm, OperationsWaitingForAStreamAreBounded) {
   Options options = defaults();
   options.tx_size = 16;
   Node a(options);
@@ -114,7 +114,7 @@ TEST(Rdm, APeerThatComesBackAtItsAddressIsFoundAgain) {
   }
 }
 
-TEST(Rdm, ClosingDeliversWhatWasInjected) {
+TEST(Rdm, ClosingDeliversInjectedData) {
   Node b;
   Bytes in(100);
   constexpr size_t kCount = 50;
@@ -250,7 +250,7 @@ TEST(Rdm, AComputationMayTakeLongerThanTheTimeToConnect) {
 }
 
 // A busy peer closes the connection and is asked again, also by an endpoint that closes.
-TEST(Rdm, WhatIsInjectedWaitsForAnotherTry) {
+TEST(Rdm, InjectedDataWaitsForTheNextTry) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;

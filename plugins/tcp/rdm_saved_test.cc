@@ -107,7 +107,7 @@ TEST(Rdm, MoreLargeMessagesThanRendezvousNumbersBackwards) {
 }
 
 // More than the receiver saves: when it has saved much it says so, and gets announcements.
-TEST(Rdm, MoreThanIsKeptBackwards) {
+TEST(Rdm, MoreThanTheSavedLimitBackwards) {
   Node a, b;
   const fi_addr_t to = a.insert(b);
   constexpr size_t kCount = 64, kSize = 1 << 20;
@@ -132,7 +132,7 @@ TEST(Rdm, MoreThanIsKeptBackwards) {
 }
 
 // The receiver has said that it has room, then makes no progress for a while.
-TEST(Rdm, MoreThanIsKeptAfterARest) {
+TEST(Rdm, MoreThanTheSavedLimitAfterARest) {
   Node a, b;
   const fi_addr_t to = a.insert(b);
   constexpr size_t kCount = 64, kSize = 1 << 20;
@@ -156,7 +156,7 @@ TEST(Rdm, MoreThanIsKeptAfterARest) {
 }
 
 // The same with many senders.
-TEST(Rdm, ManySendMoreThanIsKept) {
+TEST(Rdm, ManySendMoreThanTheSavedLimit) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED=64M"})) return;
   constexpr size_t kPeers = 6, kCount = 20, kSize = 1 << 20;
   Node b;
@@ -193,7 +193,7 @@ TEST(Rdm, ManySendMoreThanIsKept) {
 }
 
 // The receiver saves less than one message.
-TEST(Rdm, LongerThanWhatIsKept) {
+TEST(Rdm, LongerThanTheSavedLimit) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=4M"})) return;
   Node a, b;
   const fi_addr_t to = a.insert(b);
@@ -319,7 +319,7 @@ TEST(Rdm, TooLongMessagesAreCutAndTheNextIsWhole) {
 
 // A receiver that posts nothing saves no more than its limit. The sender gets -FI_EAGAIN in the
 // end, other senders notice nothing, and all messages arrive when receives are posted.
-TEST(Rdm, WhatASlowReceiverKeepsIsBounded) {
+TEST(Rdm, ASlowReceiverSavesABoundedAmount) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=64K", "FI_TCP_MAX_SAVED=256K",
                          "FI_TCP_RECV_BUFFER=32K", "FI_TCP_SEND_BUFFER=32K"}))
     return;
@@ -397,7 +397,7 @@ TEST(Rdm, AMessageBeyondTheLimitsWaitsForASharedReceive) {
 
 // The data of an announced message comes behind messages that the receiver has no room for. It must
 // arrive all the same.
-TEST(Rdm, AnAnnouncedMessageOvertakesWhatHasNoPlace) {
+TEST(Rdm, AnAnnouncedMessageOvertakesMessagesWithoutRoom) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=40K", "FI_TCP_TX_SIZE=2000"})) return;
   Node a, b;
   const fi_addr_t to_b = a.insert(b), to_a = b.insert(a);

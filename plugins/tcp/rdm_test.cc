@@ -143,7 +143,7 @@ TEST(Rdm, ThreadsShareAnEndpoint) {
 
 // ---- names ----
 
-TEST(Rdm, AStrangerGetsANameWhenHeIsInserted) {
+TEST(Rdm, AStrangerGetsANameWhenItIsInserted) {
   Node a, b, c;
   const Bytes out = pattern(100, 8);
   Bytes in(100);

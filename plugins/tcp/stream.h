@@ -15,7 +15,7 @@
 // straight into the application's buffers.
 //
 // Upper, the class above, adds connecting, matching of receives, and completions. After each call
-// that can end the connection Stream asks it open(). All calls need the lock of the domain's engine.
+// that can end the connection Stream asks it open(). All calls need the domain engine's lock.
 // Not for the connection message.
 #ifndef WEFT_PLUGINS_TCP_STREAM_H
 #define WEFT_PLUGINS_TCP_STREAM_H

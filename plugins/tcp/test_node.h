@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of tcp's FI_EP_RDM stand on: applications whose completions are taken by context,
-// in any order.
+// Node: an application for the tests of tcp's FI_EP_RDM, whose completions are taken by context, in
+// any order.
 //
 //   Node a, b;
 //   const fi_addr_t to = a.insert(b);
 //   must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 1, mark(1)));
 //   EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
 //
-// What all stacks have in common is tested by tests/conformance.
+// Not for the common behaviour of all stacks: tests/conformance.
 #ifndef WEFT_PLUGINS_TCP_TEST_NODE_H
 #define WEFT_PLUGINS_TCP_TEST_NODE_H
 
@@ -32,7 +32,7 @@ inline rdm::Options defaults() {
   return options;
 }
 
-// At the address of one that is gone; port 0: at any.
+// At the address of an endpoint that is gone; port 0: at any port.
 inline rdm::Options defaults_at(const sockaddr_in &address) {
   rdm::Options options = defaults();
   if (address.sin_port != 0) options.service = std::to_string(ntohs(address.sin_port));
@@ -52,7 +52,7 @@ class Node : public rdm::Node {
   }
   fi_addr_t insert(const Node &peer) { return insert(peer.name); }
 
-  // Reads what there is.
+  // Reads all completions that are there.
   void progress() {
     while (const auto completion = rdm::poll(cq)) done.push_back(*completion);
   }

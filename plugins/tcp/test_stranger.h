@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Raw sockets that say what they like to an endpoint of tcp, one by one or in a crowd.
+// Raw sockets that send any bytes to an endpoint of tcp, one by one or in a crowd.
 //
 //   Stranger stranger(address, hello(port, process));   // FI_EP_RDM; "": FI_EP_MSG
 //   stranger.message(8, 8);
@@ -37,7 +37,7 @@ std::string big(T value) {
   return {bytes.rbegin(), bytes.rend()};
 }
 
-// Of the process behind a port of this host.
+// The hello of a process with this port on this host.
 inline std::string hello(uint16_t port, uint32_t process) {
   return std::string("\1\0", 2) + big(port) + big(process);
 }
@@ -67,12 +67,12 @@ class Stranger {
   void say(const std::string &bytes) {
     [[maybe_unused]] const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // A message of which `sent` bytes come.
+  // A message, of whose payload only `sent` bytes follow.
   void message(uint64_t length, size_t sent) {
     say(std::string("\3\0\0\0\0\0\20\0", 8) + little(uint64_t(16 + length)) +
         std::string(sent, 'x'));
   }
-  // What it was answered, if it was: 1 accept, 6 reject, 0 the end.
+  // The answer, if there is one: 1 accept, 6 reject, 0 the end of the connection.
   std::optional<int> answer() {
     uint8_t bytes[40];
     const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -84,7 +84,7 @@ class Stranger {
   int fd_;
 };
 
-// Listens, at a port above another.
+// A listener at a port above `above`.
 class Host {
  public:
   explicit Host(uint16_t above) {
@@ -105,7 +105,7 @@ class Host {
 
   const sockaddr_in &address() const { return address_; }
   uint16_t port() const { return ntohs(address_.sin_port); }
-  // Accepts the request that is here as this process, and ends.
+  // Accepts the request that has arrived, as this process, and closes the connection.
   bool accept_and_die(uint32_t process) {
     const int fd = ::accept(fd_, nullptr, nullptr);
     char bytes[200];
@@ -122,7 +122,7 @@ class Host {
   sockaddr_in address_{};
 };
 
-// How many descriptors this process may have; more than may be had: so many.
+// Limits the descriptors of this process, at most to the hard limit.
 inline void limit_descriptors(rlim_t count) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -130,7 +130,7 @@ inline void limit_descriptors(rlim_t count) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A process that holds many connections, none of which says more than its request.
+// A process that holds many connections and sends only a request on each.
 class Crowd {
  public:
   Crowd(const sockaddr_in &to, int count, const std::function<std::string(int)> &data) {

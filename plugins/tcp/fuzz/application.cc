@@ -13,7 +13,7 @@ void *as_context(uintptr_t number) {
   return reinterpret_cast<void *>(number);
 }
 
-// Most of the time goes here: without what counts branches.
+// Most of the time is spent here, so the branches are not instrumented.
 #if defined(__clang__)
 #define WEFT_FUZZ_PLAIN __attribute__((no_sanitize("coverage")))
 #else
@@ -211,7 +211,7 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
   if (how & 8) flags |= FI_DELIVERY_COMPLETE;
   if (how & 0x10) flags |= FI_MORE;
   if (how & 0x40) flags |= FI_FENCE;
-  // What friends send can be told by its data.
+  // Messages between friends are recognized by their data.
   if (to_friend || how & 0x80) flags |= FI_REMOTE_CQ_DATA;
   if (to_friend) friendship->messages.push_back({this, other, length, tagged, op.tag});
   ssize_t rc;
@@ -235,7 +235,7 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
   }
   if (rc == 0) {
     if (inject) {
-      op.parts.clear();  // the buffer is ours again
+      op.parts.clear();  // the buffer belongs to the application again
     }
     return;
   }
@@ -243,7 +243,7 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
   end(ops, context);
 }
 
-// Reads of the first half of a region, which nobody writes to; writes to slots of the other.
+// Reads of the first half of a region, which is never written, and writes to slots of the second.
 void Endpoint::access(Input &in, bool to_friend, fi_addr_t to, uint64_t address, uint64_t key) {
   const uint8_t how = in.u8();
   const bool write = how & 1;
@@ -277,7 +277,7 @@ void Endpoint::access(Input &in, bool to_friend, fi_addr_t to, uint64_t address,
 }
 
 void Endpoint::cancel(uintptr_t context) {
-  // 0: its completion comes, with FI_ECANCELED. Anything else: it goes on as if nothing had been.
+  // 0: its completion will have FI_ECANCELED. Otherwise the operation goes on unchanged.
   fi_cancel(&receiver()->fid, as_context(context));
 }
 
@@ -301,7 +301,7 @@ void Endpoint::received(Posted &op, uint64_t flags, size_t length, void *buf, ui
       const auto *base = static_cast<uint8_t *>(op.iov[0].iov_base);
       FUZZ_CHECK(buf >= base && static_cast<uint8_t *>(buf) + length <= base + op.length);
       from = size_t(static_cast<uint8_t *>(buf) - base);
-      // Nobody else has a byte of it.
+      // It overlaps no other message.
       for (const auto &[at, n] : op.used)
         FUZZ_CHECK(length == 0 || n == 0 || from + length <= at || at + n <= from);
       op.used[from] = std::max(op.used[from], length);
@@ -441,7 +441,7 @@ void Endpoint::close() {
   }
   claims.clear();
   claim_kinds.clear();
-  // What was reported before is still there, and nothing comes after.
+  // Earlier completions are still there, and no later ones come.
   while (drain(1)) {
   }
   gone_.clear();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The application of the stateful fuzz target: what it posted and has not got back, in memory with
-// red zones, and what must hold of every completion.
+// The application of the stateful fuzz target: its outstanding operations, in memory with red
+// zones, and the checks of every completion.
 //
 //   Endpoint e{...};
-//   e.post_recv(input);  e.send(input, ...);            // as the input says
+//   e.post_recv(input);  e.send(input, ...);            // the input chooses the arguments
 //   e.drain(16);                                        // reads completions and checks each
 //
-// Each operation ends once, and none that does not exist. Its memory is freed when it has ended, so
-// that the address sanitizer sees whatever touches it later, and ends where the application said. A
-// message of the endpoint's friend, who runs the same code, arrives whole, once, where it belongs,
-// whatever strangers do: unless the application itself closed one of the two.
+// Each operation ends once, and no unknown operation ends. Its memory has exactly the given size
+// and is freed when it has ended, so that the address sanitizer finds every later access. The
+// friend is an endpoint that runs the same code. Its messages arrive whole, once, and in the right
+// receive, whatever strangers do, unless the application itself closed one of the two endpoints.
 #ifndef WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 #define WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 
@@ -32,7 +32,7 @@
 
 namespace weft::tcp::fuzz {
 
-// The bytes that decide; zeros behind their end.
+// The input of the fuzz target; zeros behind its end.
 class Input {
  public:
   Input(const uint8_t *data, size_t size) : at_(data), left_(size) {}
@@ -59,7 +59,7 @@ class Input {
   size_t left_;
 };
 
-// So many bytes and not one more, all of them `fill` at first.
+// Exactly `n` bytes, with the value `fill` at first.
 struct Memory {
   explicit Memory(size_t n, uint8_t fill = kCanary) : bytes(new uint8_t[n]), size(n) {
     std::fill_n(bytes.get(), n, fill);
@@ -69,7 +69,7 @@ struct Memory {
   size_t size;
 };
 
-// In the remote CQ data of what friends send.
+// Marks the remote CQ data of messages between friends.
 inline constexpr uint64_t kFriendly = UINT64_C(0xf71e4d1e) << 32;
 
 class Endpoint;
@@ -84,9 +84,9 @@ struct Message {
   bool arrived = false;  // or was discarded
 };
 
-// What two friends have in common.
+// The state that two friends share.
 struct Friendship {
-  bool excused = false;  // one of them was closed: what is between them may fail
+  bool excused = false;  // one of them was closed: their operations may fail
   std::vector<Message> messages;
 };
 
@@ -109,23 +109,23 @@ struct Posted {
   uint64_t tag = 0, ignore = 0;
   uint32_t id = 0;  // of the message, or of the write
   size_t slot = 0;
-  bool deep = false;  // kWrite: completes when it is there
+  bool deep = false;  // kWrite: completes when the data is in place
   bool discards = false;
   std::vector<Memory> parts;
   std::vector<iovec> iov;
   size_t length = 0;
-  std::map<uintptr_t, size_t> used;  // multi: what messages were placed into
+  std::map<uintptr_t, size_t> used;  // multi: offset and length of the messages in it
   const Endpoint *teller = nullptr;  // multi: the endpoint whose queue gave the buffer back
 };
 
 using PostedOps = std::map<uintptr_t, std::unique_ptr<Posted>>;
 
-// The receives of an endpoint, or those that several share.
+// The receives of one endpoint, or of a shared context.
 struct Receives {
   PostedOps ops;
   fid_ep *context = nullptr;  // a shared receive context; null: the endpoint's own
-  // Multi-receive buffers of a shared context that one endpoint's queue gave back. Messages that
-  // came before may still be in the queues of the others.
+  // Multi-receive buffers of a shared context that one endpoint's queue gave back. Completions of
+  // earlier messages may still be in the queues of other endpoints.
   PostedOps given_back;
 };
 
@@ -149,16 +149,16 @@ class Endpoint {
 
   fid_ep *receiver() { return receives->context != nullptr ? receives->context : ep; }
   void post_recv(Input &in);
-  void post_any();  // what takes whatever comes
+  void post_any();  // receives that match every message
   void look(Input &in);
   void take_claims();
   void send(Input &in, bool to_friend, fi_addr_t to);
   void access(Input &in, bool to_friend, fi_addr_t to, uint64_t address, uint64_t key);
   void cancel(uintptr_t context);
   void cancel_all();
-  // At most `calls` reads of up to 64 entries. False: there was nothing.
+  // At most `calls` reads of up to 64 entries. False: there was no entry.
   bool drain(int calls);
-  // The endpoint is closed; what it had goes with it, and its queue is read empty.
+  // Closes the endpoint with its operations, and reads its queue empty.
   void close();
   size_t outstanding_with_friend() const;
 
@@ -173,7 +173,7 @@ class Endpoint {
   Posted &add(PostedOps &to, Posted::Kind kind, uintptr_t &context);
   void excuse_none(int error, const Posted &op);
 
-  std::set<uintptr_t> gone_;  // closed with us; completions that were reported before are read
+  std::set<uintptr_t> gone_;  // closed with the endpoint; earlier completions may still be read
 };
 
 }  // namespace weft::tcp::fuzz

@@ -36,7 +36,7 @@ struct Network {
   uint16_t next_port = 0;
   int process = 1;
   int send_buffer = 0;
-  std::set<int> refused;  // connect() failed, which a socket of TCP would say later
+  std::set<int> refused;  // connect() failed, which TCP would report later
 };
 Network net;
 
@@ -176,7 +176,7 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
   return 0;
 }
 
-// Nothing happens by itself: what is not ready now will not be before the time is over.
+// The process has one thread: a socket that is not ready now is not ready before the timeout.
 int __wrap_poll(pollfd *fds, nfds_t count, int timeout) {
   const int ready = __real_poll(fds, count, 0);
   if (ready == 0 && timeout != 0)

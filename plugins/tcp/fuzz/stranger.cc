@@ -113,7 +113,7 @@ void Stranger::frame(Input &in, EndpointKind kind, const Known &known) {
   const size_t n = encode_header(h, ByteOrder::kNative, 0, header);
   const uint8_t more = in.u8();
   if (more == 0xff) header[in.u8() % n] = in.u8();
-  // Some are sent many times.
+  // Some frames are sent many times.
   const size_t copies = more >= 0xf0 && payload <= 16 ? 16u << (more & 7) : 1;
   for (size_t i = 0; i < copies; ++i) {
     out_.insert(out_.end(), header, header + n);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A peer of the stateful fuzz target that sends what it likes: well-formed frames in any order,
-// damaged ones, bytes; whole, in pieces, or not to the end.
+// A peer of the stateful fuzz target that sends anything: well-formed frames in any order, damaged
+// frames, or any bytes; whole, in pieces, or incomplete.
 //
 //   Stranger s(host);
 //   s.connect(target, as_host, hello);    // from any address of ours, with any name
-//   s.frame(input, knows);                // queued; flush() hands the kernel so many bytes of it
+//   s.frame(input, knows);                // queued; flush() gives that many bytes to the kernel
 //   s.flush(100);
 #ifndef WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
 #define WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
@@ -21,10 +21,10 @@
 
 namespace weft::tcp::fuzz {
 
-// What a stranger may know of the endpoint that it talks to.
+// The facts that a stranger may know of the endpoint.
 struct Known {
   uint64_t address = 0, key = 0;  // of a region of 4 KiB
-  size_t read_length = 0;         // of what the application read last
+  size_t read_length = 0;         // of the last read of the application
 };
 
 class Stranger {
@@ -43,7 +43,7 @@ class Stranger {
   bool connected() const { return fd_ >= 0; }
   void connect(const sockaddr_in &to, uint8_t from_host, std::vector<uint8_t> first);
   void listen();
-  void accept(Input &in);  // one who connects to us, if there is one
+  void accept(Input &in);  // a connection of the endpoint, if there is one
   void frame(Input &in, EndpointKind kind, const Known &known);
   void raw(Input &in);
   void flush(size_t bytes);

@@ -2,11 +2,11 @@
 // The tcp provider as a whole: an application with several endpoints, a friend that runs the same
 // code, and strangers that send anything, over sockets of one process in simulated time.
 //
-// Input: a byte of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, who
-// are in each other's address vectors. FI_EP_MSG: we listen; the friend and strangers connect; our
-// endpoints have receives of their own or a shared context. What must hold is in application.h; at
-// the end all that was posted between friends has ended and arrived, all objects close, and no
-// descriptor is left.
+// Input: a byte of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, in
+// each other's address vectors. FI_EP_MSG: we listen; the friend and strangers connect; our
+// endpoints have their own receives or a shared context. The checks are in application.h. At the
+// end all operations between friends have ended, their messages have arrived, all objects close,
+// and no descriptor is left.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@
 namespace weft::tcp::fuzz {
 namespace {
 
-// What the plugin wants of the core. Messages are formatted, and go nowhere.
+// The core's services for the plugin. Log messages are formatted and dropped.
 constexpr weft_core_services kCore = {
     .struct_size = sizeof(weft_core_services),
     .info_alloc = [] { return alloc_info(); },
@@ -183,7 +183,7 @@ class World {
   static constexpr uint8_t kOwnHost = 1, kFriendHost = 2, kFirstStranger = 3;
 
   void step();
-  void post_to_stranger(uint8_t which, bool message);
+  void post_to_stranger(Endpoint &e, bool message);
   void disturb(uint8_t which);
   void befriend(Endpoint &a, Endpoint &b);
   Endpoint *some(uint8_t which);
@@ -203,7 +203,7 @@ class World {
   std::vector<std::unique_ptr<Stranger>> strangers_;
   std::vector<fi_addr_t> stranger_addrs_;
   Known known_;
-  Endpoint *calling_ = nullptr;  // the friend's, while it is not accepted
+  Endpoint *calling_ = nullptr;  // the friend's, until it is accepted
   uint8_t accepts_ = 0;
 };
 
@@ -213,7 +213,7 @@ World::World(Input &in) : in_(in) {
   msg_ = how & 1;
   shared_ = how & 2;
   set_send_buffer(how & 4 ? 4608 : 0);
-  settings_.connect_timeout_ns = 200'000'000'000;  // more than a run has
+  settings_.connect_timeout_ns = 200'000'000'000;  // longer than a run
   settings_.handshake_timeout_ns = 100'000'000;
   settings_.close_linger_ms = 20;
   settings_.backlog = 4096;
@@ -284,7 +284,7 @@ void World::befriend(Endpoint &a, Endpoint &b) {
   }
 }
 
-// Half of the time of ours.
+// One of our endpoints or of the friend's, as often.
 Endpoint *World::some(uint8_t which) {
   Node &node = which & 1 ? us_ : them_;
   if (node.endpoints.empty()) return nullptr;
@@ -304,7 +304,7 @@ void World::connect_stranger(Stranger &s) {
     Endpoint *e = us_.endpoints[0].get();
     if (e->ep == nullptr) return;
     const sockaddr_in at = us_.name(&e->ep->fid);
-    // With its own name, our name, or the friend's, from its host or the friend's.
+    // It names its own port, ours, any, or the friend's, and comes from its host or the friend's.
     uint8_t from = s.host();
     uint16_t port = Stranger::kPort;
     if ((how & 3) == 1) port = ntohs(at.sin_port);
@@ -314,7 +314,7 @@ void World::connect_stranger(Stranger &s) {
       if (other->ep == nullptr) return;
       from = kFriendHost;
       port = ntohs(them_.name(&other->ep->fid).sin_port);
-      // Whoever comes before the friend did cannot be told from it.
+      // Before the friend has connected, an impostor cannot be distinguished from it.
       if (std::ranges::none_of(friendship_.messages, [](const Message &m) { return m.arrived; }))
         friendship_.excused = true;
     }
@@ -383,7 +383,7 @@ void World::read_events(Node &node) {
   free_info(entry.info);
 }
 
-// The application starts again, at the same address where it has one.
+// The application starts again, at the same address if it has one.
 void World::reopen(Node &node) {
   if (node.endpoints.empty()) return;
   Endpoint &e = *node.endpoints[in_.u8() % node.endpoints.size()];
@@ -425,7 +425,7 @@ void World::close_region(uint8_t which) {
     us_.open_region = us_.make_region();
     known_.key = fi_mr_key(us_.open_region->mr);
   } else {
-    // The friend may be in the middle of it.
+    // The friend may be using the region.
     friendship_.excused = true;
     us_.region = us_.make_region();
     for (const auto &e : us_.endpoints) e->region = us_.region.get();
@@ -433,15 +433,14 @@ void World::close_region(uint8_t which) {
   }
 }
 
-void World::post_to_stranger(uint8_t which, bool message) {
-  Endpoint *e = some(which);
+void World::post_to_stranger(Endpoint &e, bool message) {
   fi_addr_t to = FI_ADDR_UNSPEC;
-  if (e->unconnected) to = stranger_addrs_[in_.u8() % stranger_addrs_.size()];
-  if (e->unconnected && to == FI_ADDR_UNSPEC) return;
-  if (!e->unconnected && e->other != nullptr) return;
-  if (message) return e->send(in_, false, to);
-  e->access(in_, false, to, 0, 1);
-  for (const auto &[context, op] : e->ops)
+  if (e.unconnected) to = stranger_addrs_[in_.u8() % stranger_addrs_.size()];
+  if (e.unconnected && to == FI_ADDR_UNSPEC) return;
+  if (!e.unconnected && e.other != nullptr) return;
+  if (message) return e.send(in_, false, to);
+  e.access(in_, false, to, 0, 1);
+  for (const auto &[context, op] : e.ops)
     if (op->kind == Posted::kRead) known_.read_length = op->length;
 }
 
@@ -478,7 +477,7 @@ void World::step() {
       return;
     case 6:
     case 7:
-      if (e != nullptr && which & 1) post_to_stranger(which, command % 20 == 6);
+      if (e != nullptr && which & 1) post_to_stranger(*e, command % 20 == 6);
       return;
     case 8:
       if (e != nullptr && e->other != nullptr && e->target != nullptr)
@@ -527,7 +526,7 @@ void World::run() {
   for (int i = 0; i < 400 && !in_.over(); ++i) step();
 }
 
-// Strangers go; whatever friends still have to do with each other ends.
+// Strangers close; all operations between friends end.
 void World::settle() {
   for (const auto &s : strangers_) s->hang_up();
   for (Node *node : {&us_, &them_})
@@ -540,7 +539,7 @@ void World::settle() {
     return friendship_.excused ||
            std::ranges::all_of(friendship_.messages, [](const Message &m) { return m.arrived; });
   };
-  // What strangers sent before may come first, a message a round.
+  // Earlier messages of strangers may come first, one per round.
   for (int idle = 0; idle < 300 && !done(); ++idle) {
     for (Node *node : {&us_, &them_}) {
       read_events(*node);
@@ -562,12 +561,12 @@ void World::settle() {
                      m.length, m.tagged ? ", tagged" : "", int(m.tag), m.ended ? "" : " not ended",
                      m.arrived ? "" : " not arrived");
     }
-    std::fprintf(stderr, "something between friends never ends\n");
+    std::fprintf(stderr, "an operation between friends never ends\n");
     std::abort();
   }
 }
 
-// Of the first 64, a bit each.
+// One bit for each of the first 64.
 uint64_t open_descriptors() {
   uint64_t open = 0;
   for (int fd = 0; fd < 64; ++fd) open |= uint64_t(fcntl(fd, F_GETFD) >= 0) << fd;

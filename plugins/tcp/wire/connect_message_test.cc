@@ -144,7 +144,7 @@ TEST(ConnectMessage, ShortIsTruncated) {
 
 TEST(ConnectMessage, RefusesBeforeThePrivateData) {
   Bytes bytes = encode(ConnectType::kRequest, pattern(50));
-  bytes[0] = 'G';  // somebody asks for a web page
+  bytes[0] = 'G';  // an HTTP request
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
     ConnectReader reader(ConnectRole::kPassive);
     const size_t first = reader.on_bytes({bytes.data(), cut});

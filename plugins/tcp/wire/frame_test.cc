@@ -198,7 +198,7 @@ TEST(Frame, EveryHeaderSurvivesTheRoundTrip) {
     expect_same(header, frame.header);
     EXPECT_EQ(header.header_size, header_size);
     EXPECT_EQ(header.size, bytes.size());
-    // One byte less is never enough, and no answer is made up from what lies behind.
+    // One byte less is an error, and the bytes behind are not read.
     for (size_t n = 0; n < header_size; ++n) {
       EXPECT_EQ(
           why_not(Bytes(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n)), kind, order),
@@ -208,7 +208,7 @@ TEST(Frame, EveryHeaderSurvivesTheRoundTrip) {
   }
 }
 
-// Whatever one byte of a good header becomes: it is refused, or it still means something whole.
+// A good header with one changed byte is refused, or is another valid header.
 TEST(Frame, EveryByteEveryValue) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
@@ -367,12 +367,12 @@ TEST(Frame, VectorsMustCoverTheWrite) {
   EXPECT_EQ(why_not(raw(4, 0, 0, 1, 40, 40 + 16, {0, 17, 1})), Reject::kPayloadMismatch);
   EXPECT_EQ(why_not(raw(4, 0, 0, 2, 64, 64 + 16, {0, 9, 1, 0, 7, 1})), std::nullopt);
   EXPECT_EQ(why_not(raw(4, 0, 0, 2, 64, 64 + 16, {0, 9, 1, 0, 8, 1})), Reject::kPayloadMismatch);
-  // A sum that wraps round to the payload.
+  // The sum of the lengths wraps around to the size of the payload.
   EXPECT_EQ(why_not(raw(4, 0, 0, 2, 64, 64 + 16, {0, UINT64_MAX, 1, 0, 17, 1})),
             Reject::kRmaOverflow);
   EXPECT_EQ(why_not(raw(2, 0, 0, 2, 64, 64, {0, UINT64_MAX / 2, 1, 0, UINT64_MAX / 2 + 2, 1})),
             Reject::kRmaOverflow);
-  // A read whose answer could not say its own size.
+  // A read whose response is too large for the size field.
   EXPECT_EQ(why_not(raw(2, 0, 0, 1, 40, 40, {0, UINT64_MAX - 16, 1})), std::nullopt);
   EXPECT_EQ(why_not(raw(2, 0, 0, 1, 40, 40, {0, UINT64_MAX - 15, 1})), Reject::kRmaOverflow);
 }

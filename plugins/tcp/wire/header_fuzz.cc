@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   FUZZ_CHECK(rma == (header->rma_count != 0));
   if (header->op == Op::kWrite) FUZZ_CHECK(header->rma_length() == header->payload_size);
 
-  // Encoding gives the bytes back, but for those that mean nothing.
+  // Encoding gives the same bytes, except for those without a meaning.
   std::vector<uint8_t> again(kMaxHeaderSize);
   again.resize(encode_header(*header, order, bytes[7], again.data()));
   FUZZ_CHECK(again.size() == header->header_size);

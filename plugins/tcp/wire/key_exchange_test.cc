@@ -38,7 +38,7 @@ class KeyExchangeTest : public ::testing::Test {
     }
     return used;
   }
-  // Until neither has anything to say.
+  // Until neither side has output.
   static void talk(KeyExchange &a, KeyExchange &b, size_t piece) {
     for (int turn = 0; turn < 4; ++turn) {
       give(b, take(a), piece);
@@ -73,13 +73,13 @@ TEST_F(KeyExchangeTest, WhoOnlyRepeatsIsRefused) {
   give(a, take(b), 100);
   const auto proof = take(a);
   ASSERT_TRUE(a.done());
-  // All that was seen, again.
+  // A replay of all recorded bytes.
   KeyExchange c = passive("secret");
   EXPECT_EQ(give(c, hello, 100), hello.size());
   (void)take(c);
   give(c, proof, 100);
   EXPECT_EQ(c.rejected(), KeyExchange::Refusal::kOtherKey);
-  // Its own code, sent back.
+  // The side's own code, sent back to it.
   KeyExchange d = passive("secret");
   give(d, hello, 100);
   const auto answer = take(d);
@@ -106,7 +106,7 @@ TEST_F(KeyExchangeTest, WhoHasNoKeyIsToldApartAtOnce) {
   KeyExchange b = passive("secret");
   EXPECT_EQ(give(b, {request.data(), n}, 1), 1u);
   EXPECT_EQ(b.rejected(), KeyExchange::Refusal::kNoKey);
-  // And the other way round: our greeting is no connection request.
+  // The other way round: the first bytes of the exchange are not a connection request.
   KeyExchange a = active("secret");
   EXPECT_EQ(parse_connect_header(a.output(), ConnectRole::kPassive).error(),
             ConnectRefusal::kTruncated);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reader behind Writer, over a simulated stream that takes and gives as many bytes as a seed says.
-// Every frame that was pushed must come out once and whole, in an order that the rules of priority
-// permit.
+// Writer and Reader over a simulated stream that takes and gives random numbers of bytes. Every
+// frame pushed must come out once and whole, in an order that the priorities permit.
 #include <deque>
 
 #include "reader.h"
@@ -17,7 +16,7 @@ struct Operation : SendItem {
   size_t number = 0;
   Frame frame;
   bool control = false;
-  size_t sent_before = 0;  // bytes that were out when it was pushed
+  size_t sent_before = 0;  // bytes sent before it was pushed
 };
 
 class Model {
@@ -107,7 +106,7 @@ class Model {
     }
     writer_.on_sent(taken, [this](SendItem &item) {
       done_.push_back(static_cast<Operation *>(&item));
-      item.next = &item;  // it is ours again
+      item.next = &item;  // the item belongs to the test again
     });
   }
 

@@ -23,15 +23,13 @@
 // another process comes from a restarted peer or from an impostor, and is rejected:
 // - If the stream turns out to be over, the caller calls on_lost() and then on_request() again.
 // - Otherwise the caller sends a probe, a request of ours, to the peer's address. A peer that has
-// the
-//   stream rejects it. A peer that was restarted, or whose place an impostor has, accepts it, and the
-//   accepted probe replaces the stream.
+//   the stream rejects it. A peer that was restarted, or whose place an impostor has, accepts it,
+//   and the accepted probe replaces the stream.
 // - A side whose request was rejected asks again, but not before a request of the other side can
-// have
-//   arrived: while both ask, one of them rejects.
+//   have arrived: while both ask, one of them rejects.
 // - An attempt that lost to a request goes on as a probe. If it was answered before the request,
-// that
-//   answer is read first: the process that accepted it may have died before the requester started.
+//   that answer is read first: the process that accepted it may have died before the requester
+//   started.
 // - If the stream ends during a probe, the probe goes on as the attempt: the peer may have accepted
 //   it already.
 #ifndef WEFT_PLUGINS_TCP_WIRE_PEER_LINK_H

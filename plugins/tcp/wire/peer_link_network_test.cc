@@ -368,7 +368,7 @@ TEST(PeerLinkNetwork, EverybodyToEverybody) {
   }
 }
 
-TEST(PeerLinkNetwork, WhoOnlySaysSoTakesNobodysPlace) {
+TEST(PeerLinkNetwork, AFalseClaimTakesNoPlace) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Network network(2, seed);
     network.send(int(seed % 2), int(1 - seed % 2));
@@ -395,7 +395,7 @@ TEST(PeerLinkNetwork, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
       Network network(2, seed);
       const WirePtr impostor = network.claim(as, 1 - as);
       network.run_until_quiet();
-      ASSERT_EQ(network.stream(1 - as, as), impostor) << "nobody was there to be asked";
+      ASSERT_EQ(network.stream(1 - as, as), impostor) << "there was no process to probe";
       network.be_near();
       network.send(as, 1 - as);
       network.run_until_quiet();
@@ -414,7 +414,7 @@ TEST(PeerLinkNetwork, ThePeerItselfGetsItsPlaceHoweverFarItIs) {
       Network network(2, ms);
       const WirePtr impostor = network.claim(as, 1 - as);
       network.run_until_quiet();
-      ASSERT_EQ(network.stream(1 - as, as), impostor) << "nobody was there to be asked";
+      ASSERT_EQ(network.stream(1 - as, as), impostor) << "there was no process to probe";
       network.be_far(ms * 1'000'000);
       network.send(as, 1 - as);
       network.run_until_quiet();

@@ -26,7 +26,7 @@ PeerLink in_state(State state, uint32_t process = 7) {
   return link;
 }
 
-TEST(PeerLink, IdleAcceptsWhoeverComes) {
+TEST(PeerLink, IdleAcceptsEveryRequest) {
   for (State state : {State::kIdle, State::kBackoff}) {
     for (Order order : kOrders) {
       PeerLink link = in_state(state);
@@ -64,7 +64,7 @@ TEST(PeerLink, CrossingRequestsAreDecidedByAddress) {
   }
 }
 
-TEST(PeerLink, SecondRequestsAreRejectedThoseOfAnotherProcessAskForTheOwner) {
+TEST(PeerLink, SecondRequestsAreRejectedAndThoseOfAnotherProcessCauseAProbe) {
   for (Order order : kOrders) {
     PeerLink link = in_state(State::kUp, 7);
     auto d = link.on_request(order, 7);
@@ -113,7 +113,7 @@ TEST(PeerLink, ARejectIsTriedAgainLaterAndLater) {
   EXPECT_EQ(link.want(now, 1'000'000'000), Next::kConnect);
 }
 
-TEST(PeerLink, WhatCannotBeReachedFailsAtOnce) {
+TEST(PeerLink, AnUnreachablePeerFailsAtOnce) {
   PeerLink link = in_state(State::kAttempt);
   EXPECT_EQ(link.on_refused(0, Refusal::kUnreachable, true), Next::kFail);
   EXPECT_EQ(link.state(), State::kIdle);
@@ -143,7 +143,7 @@ TEST(PeerLink, AHangUpIsTriedAgainUntilTheTimeIsOver) {
   }
 }
 
-TEST(PeerLink, NothingIsTriedForNobody) {
+TEST(PeerLink, NoRetryWithoutOperations) {
   PeerLink link = in_state(State::kAttempt);
   EXPECT_EQ(link.on_refused(0, Refusal::kRejected, false), Next::kNothing);
   EXPECT_EQ(link.state(), State::kIdle);

@@ -42,7 +42,7 @@ TEST(RdmMessage, AnythingElseIsRefusedWithAReason) {
 }
 
 TEST(RdmMessage, Negotiation) {
-  // Requester, responder, what both speak: the table of the wire sheet.
+  // Requester, responder, resulting protocol: the table of the wire sheet.
   EXPECT_EQ(answer_to(0), 0);
   EXPECT_EQ(answer_to(1), 0x81);
   EXPECT_EQ(kind_of_answer(0x81), EndpointKind::kRdm1);
@@ -51,7 +51,7 @@ TEST(RdmMessage, Negotiation) {
   for (unsigned byte = 0; byte < 256; ++byte) {
     const uint8_t answer = answer_to(uint8_t(byte));
     EXPECT_EQ(answer, byte == 0 ? 0 : 0x81) << byte;
-    // Who answers and who is answered conclude the same.
+    // Both sides conclude the same.
     EXPECT_EQ(kind_of_answer(answer), byte == 0 ? EndpointKind::kRdm0 : EndpointKind::kRdm1);
     EXPECT_EQ(kind_of_answer(uint8_t(byte)) == EndpointKind::kRdm1, byte == 0x81) << byte;
   }

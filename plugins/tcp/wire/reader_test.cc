@@ -27,7 +27,7 @@ Stream random_stream(Random &random, EndpointKind kind, ByteOrder order, size_t 
   return stream;
 }
 
-// One of every form that stock peers were seen to send.
+// One frame of every form that stock peers send.
 Bytes captured_stream() {
   Bytes stream;
   const auto add = [&stream](const char *capture, size_t payload = 0) {
@@ -96,7 +96,7 @@ TEST(Reader, StockPeerByteByByte) {
 
 TEST(Reader, StockPeerCutAnywhere) {
   const Bytes bytes = captured_stream();
-  // The last frames are long and dull: their beginnings suffice.
+  // The beginnings of the last, long frames suffice.
   for (size_t cut = 0; cut <= 1100; ++cut) {
     CollectingSink sink;
     CollectingReader reader(kRdm1, kNative);
@@ -196,7 +196,7 @@ TEST(Reader, StallsAtEveryHeaderAndTakesNothingMore) {
       EXPECT_TRUE(reader.direct().empty());
       EXPECT_EQ(reader.direct_left(), 0u);
       EXPECT_EQ(reader.discard_left(), 0u);
-      // Whatever is offered now stays where it is, and the sink is not asked.
+      // Bytes that are offered now are not consumed, and the sink is not called.
       const size_t asked = sink.asked;
       EXPECT_EQ(reader.on_bytes(std::span(bytes).subspan(at), sink), 0u);
       EXPECT_EQ(sink.asked, asked);
@@ -337,7 +337,7 @@ TEST(Reader, RejectsStopTheStreamWhereverItIsCut) {
     EXPECT_EQ(reader.rejected(), Reject::kOp);
     EXPECT_EQ(sink.frames.size(), 1u);
     EXPECT_EQ(sink.asked, 1u);
-    // For good.
+    // No later call changes that.
     EXPECT_EQ(reader.on_bytes(good, sink), 0u);
     reader.resume(sink);
     reader.on_direct(1, sink);
@@ -377,7 +377,7 @@ TEST(Reader, SinkMayRefuse) {
   }
 }
 
-// A target that is not the payload would put the stream out of step.
+// A target of another size than the payload would make the reader lose the frame boundary.
 TEST(Reader, TargetMustBeThePayload) {
   struct Liar {
     std::vector<size_t> lengths;
@@ -412,7 +412,7 @@ TEST(Reader, TargetMustBeThePayload) {
   EXPECT_EQ(check({4, 4, 4, 2, 2}, 0), Reject::kTarget);  // the fifth vector has no place
 }
 
-// The target of a sink that does not accept counts for nothing.
+// The target of a sink that does not accept is ignored.
 TEST(Reader, IgnoresTheTargetOfAStall) {
   struct Undecided {
     bool room = false;
@@ -471,7 +471,7 @@ TEST(Reader, StartsAnew) {
   EXPECT_EQ(sink.frames.size(), 1u);
 }
 
-// An endpoint that is its own sink holds its reader: the type is incomplete there.
+// An endpoint that is its own sink has a reader as a member, where its type is incomplete.
 struct Endpoint {
   Reader<Endpoint> reader{kRdm1, kNative};
   size_t frames = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of the wire core share: a seeded generator, random frames, the captured bytes of
-// stock peers, and a sink that collects frames into buffers of exactly the size that they need, so
-// that the address sanitizer sees a byte too many.
+// For the tests of wire/: a seeded generator, random frames, captured bytes of stock peers, and a
+// sink that collects frames into buffers of exactly their size, so that the address sanitizer finds
+// a byte too many.
 //
 //   Random random(seed);
 //   Frame frame = random_frame(random, EndpointKind::kRdm1, 100);
@@ -29,7 +29,7 @@ namespace weft::tcp::testing {
 
 using Bytes = std::vector<uint8_t>;
 
-// Numbers that are the same for one seed on every machine.
+// The numbers of a seed are the same on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
@@ -72,8 +72,8 @@ inline Bytes hex(std::string_view text) {
 
 struct Frame {
   FrameHeader header;
-  Bytes payload;         // what reached a target
-  uint64_t dropped = 0;  // how much of it did not
+  Bytes payload;         // the bytes in the target
+  uint64_t dropped = 0;  // the number of discarded bytes
 };
 
 inline void expect_same(const FrameHeader &a, const FrameHeader &b) {
@@ -238,8 +238,8 @@ class CollectingSink {
 
 using CollectingReader = Reader<CollectingSink>;
 
-// Gives `bytes` to the reader as an endpoint would: whenever it stalls, resumes it until it does
-// not. False after a reject.
+// Feeds `bytes` to the reader as an endpoint would, and resumes it after each stall. False after a
+// reject.
 inline bool feed(CollectingReader &reader, CollectingSink &sink, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     bytes = bytes.subspan(reader.on_bytes(bytes, sink));
@@ -250,7 +250,7 @@ inline bool feed(CollectingReader &reader, CollectingSink &sink, std::span<const
   return true;
 }
 
-// Puts bytes where direct() says, as readv() does. Returns how many fitted there.
+// Puts bytes into direct(), as readv() does. Returns how many fitted.
 inline size_t place(std::span<const iovec> direct, std::span<const uint8_t> bytes) {
   size_t used = 0;
   for (const iovec &iov : direct) {
@@ -261,8 +261,8 @@ inline size_t place(std::span<const iovec> direct, std::span<const uint8_t> byte
   return used;
 }
 
-// Stock peers on loopback, as the wire sheet has them: each a whole frame. The payloads that it
-// abbreviates are made up.
+// Whole frames of stock peers on loopback, from the wire sheet. Payloads that the sheet abbreviates
+// are made up.
 namespace captures {
 
 inline constexpr char kConnectRequest[] =

@@ -15,8 +15,8 @@
 // Control items (acknowledgements, read responses, clear-to-send) overtake application items of
 // which no byte was sent, never inside a frame. The writer numbers the frames (the id byte) in the
 // order of sending. Do not push between gather() and its on_sent(); the callback of on_sent() may
-// push. After the callback an item belongs to its owner again, who waits for acknowledgements. Not
-// for the connection message, which is no frame.
+// push. After the callback an item belongs to its owner again, which waits for acknowledgements.
+// Not for the connection message, which is no frame.
 #ifndef WEFT_PLUGINS_TCP_WIRE_WRITER_H
 #define WEFT_PLUGINS_TCP_WIRE_WRITER_H
 

@@ -35,7 +35,7 @@ Bytes joined(std::span<const iovec> vectors) {
   return bytes;
 }
 
-// What one sendmsg() with up to `vectors` vectors would be given.
+// The bytes of one sendmsg() with up to `vectors` vectors.
 Bytes gathered(Writer &writer, size_t vectors = 64) {
   std::vector<iovec> iov(vectors);
   const size_t n = writer.gather(iov);
@@ -127,8 +127,8 @@ TEST(Writer, BiggestItem) {
   EXPECT_EQ(Bytes(bytes.begin() + 120, bytes.end()), payload);
 }
 
-// Wherever the socket stops, the rest is what comes next, and an item is done with its last byte
-// and not before.
+// The socket may stop anywhere: the rest comes next, and an item is done with its last byte, not
+// earlier.
 TEST(Writer, StoppedAtEveryByteWithEveryNumberOfVectors) {
   const Bytes payload = hex("00 01 02 03 04 05 06 07 08 09 0a 0b");
   for (size_t vectors = 1; vectors <= 12; ++vectors) {
@@ -274,7 +274,7 @@ TEST(Writer, DrainHandsEverythingBackInOrder) {
   EXPECT_EQ(gathered(writer).size(), 16u);
 }
 
-// The written budget: per endpoint a reader and a writer, per operation in flight an item.
+// The documented memory: a reader and a writer per endpoint, an item per operation in flight.
 TEST(Memory, Budget) {
   EXPECT_LE(sizeof(Reader<CollectingSink>), 240u);
   EXPECT_LE(sizeof(Writer), 56u);
