@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What udp does for a layer above it beyond the C API (weft/sdk/carrier.h).
+// The calls of udp for layers above it, beyond the C API (weft/sdk/carrier.h).
 #include <weft/sdk/carrier.h>
 
 #include "tests/conformance/dgram_harness.h"

@@ -11,8 +11,8 @@
 namespace weft::udp {
 namespace {
 
-// A receive that a test has posted: the buffer is longer than what the inlet is told of, so that
-// whatever is written behind it shows.
+// A receive of a test. The buffer is longer than the receive, so that the test finds bytes written
+// behind its end.
 struct Buffer {
   explicit Buffer(size_t size) : bytes(size + 8, 0xee), size(size) {}
   Bytes bytes;
@@ -56,7 +56,7 @@ class InletTest : public ::testing::Test, public InletSink {
   void post_many(size_t count, size_t size) {
     for (size_t i = 0; i < count; ++i) post(size);
   }
-  // Until nothing comes any more: on loopback what was sent is there.
+  // Reads until the socket is empty. On loopback all sent datagrams are there.
   void progress() {
     size_t before;
     do {
@@ -78,7 +78,7 @@ class InletTest : public ::testing::Test, public InletSink {
       ASSERT_EQ(r.buffer->bytes[i], 0xee) << "behind the buffer";
     ASSERT_EQ(r.source, peer_.name());
   }
-  // Runs of equal datagrams until the inlet has the kernel join them.
+  // Sends runs of equal datagrams until the inlet has turned UDP_GRO on.
   void make_it_join(size_t segment) {
     for (int round = 0; round < 20 && !inlet_.joins(); ++round) {
       post_many(64, 2000);
@@ -127,11 +127,11 @@ class InletTest : public ::testing::Test, public InletSink {
   std::deque<Received> received_;
   std::vector<Buffer *> buffers_;
   int writable_ = 0;
-  uint32_t index_ = 7;  // of all that comes
+  uint32_t index_ = 7;  // of every sender
 };
 
-// That nobody has a port: which, and what the datagram began with. What comes from others is not
-// held up by it.
+// An error for a port without a socket has the port and the beginning of the datagram. It does not
+// delay datagrams of other senders.
 TEST_F(InletTest, TellsWhatTheNetworkSays) {
   ASSERT_TRUE(inlet_.tell_errors());
   sdk::SockAddr nobody;
@@ -155,8 +155,8 @@ TEST_F(InletTest, TellsWhatTheNetworkSays) {
   expect(hello);
 }
 
-// A peer may say its last word and close its port before we look: its word comes first, however
-// many calls the kernel answers with the error.
+// A peer may send its last datagram and close its port before the socket is read. The datagram is
+// delivered first, however many calls return the error.
 TEST_F(InletTest, TellsItAfterWhatCameBefore) {
   ASSERT_TRUE(inlet_.tell_errors());
   sdk::SockAddr nobody;
@@ -169,7 +169,7 @@ TEST_F(InletTest, TellsItAfterWhatCameBefore) {
     for (unsigned i = 0; i < many; ++i) peer_.send(name_, pattern(50, i));
     for (unsigned i = 0; i < 4; ++i) {
       char byte = 0;
-      // The one after an error may be refused for it.
+      // A send after an error may fail with that error.
       while (::sendto(inlet_.fd(), &byte, 1, 0, nobody.c(), nobody.size()) < 0)
         ASSERT_EQ(errno, ECONNREFUSED);
     }
@@ -286,7 +286,7 @@ TEST_F(InletTest, KeepsWhatFindsNoReceive) {
   expect(pattern(5, 5));
 }
 
-// What was read without its source has none later either, least of all that of somebody else.
+// A datagram that was read without its source gets no source later, least of all a wrong one.
 TEST_F(InletTest, NamesSourcesWhileItIsAsked) {
   make_it_join(800);
   const Bytes run = pattern(800 * 10, 9);
@@ -318,7 +318,7 @@ TEST_F(InletTest, CutsIntoReceivesThatAreTooShort) {
   expect_cut(run, 800);
 }
 
-// Everything mixed, from a seed: each datagram arrives once, in order, with its bytes.
+// Random input from a seed: each datagram arrives once, in order, with its bytes.
 class InletRandom : public InletTest, public ::testing::WithParamInterface<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, InletRandom, ::testing::Range(0u, 60u));
 

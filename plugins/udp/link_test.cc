@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What needs a link of its own, which link_test.sh makes: a socket that takes no more, and IPv6
-// multicast. Nobody answers for 10.99.0.2, so what is sent there waits in the socket's small send
-// buffer, until the address is given to the other end of the link. What leaves is seen there.
+// Tests with a network link of their own, which link_test.sh makes: full sockets, and IPv6
+// multicast.
+// No host has 10.99.0.2, so datagrams to it wait in the socket's small send buffer until the other
+// end of the link gets the address. The other end sees all that leaves.
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -53,7 +54,7 @@ class Stalled : public ::testing::Test {
   static void shell(const char *command) {
     if (std::system(command) != 0) throw std::runtime_error(std::string("failed: ") + command);
   }
-  // Somebody has the address now; all that waits goes.
+  // The other end has the address from now on; waiting datagrams leave.
   void release() {
     shell("ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:01 dev end0 nud permanent");
   }
@@ -77,7 +78,7 @@ class Stalled : public ::testing::Test {
     pollfd wait{wire, POLLIN, 0};
     return ::poll(&wait, 1, 0) == 0;
   }
-  // Until the socket is full: how many it took, each with its number.
+  // Sends numbered datagrams until the socket is full. Returns their count.
   unsigned fill() {
     Bytes bytes(64);
     for (unsigned i = 0;; ++i) {
@@ -119,8 +120,8 @@ TEST_F(Stalled, ASendThatFindsNoRoomIsNotTaken) {
   EXPECT_TRUE(is_quiet());
 }
 
-// What was taken with FI_MORE stays, as a copy from the end of the batch on; the send that ended it
-// is not taken.
+// Sends accepted with FI_MORE stay queued, as copies after the end of the batch. The send that
+// ended the batch is refused.
 TEST_F(Stalled, WhatWasAnnouncedStaysAndIsCopied) {
   const unsigned taken = fill();
   std::vector<Bytes> batch;
@@ -158,7 +159,7 @@ TEST_F(Stalled, ABatchTakesNoMoreThanItHolds) {
   EXPECT_EQ(send(bytes, 0, &bytes), 0);
 }
 
-// Who blocks for a completion is woken when there is room.
+// A thread that blocks for a completion wakes when there is room.
 TEST_F(Stalled, RoomWakesWhoWaits) {
   Options options;
   options.node = "10.99.0.1";
@@ -194,7 +195,7 @@ TEST_F(Stalled, RoomWakesWhoWaits) {
   EXPECT_EQ(entry.op_context, &bytes);
 }
 
-// fi_close with something left: it goes if it can, and is forgotten if not.
+// fi_close with queued datagrams: they leave if they can, and are dropped if not.
 TEST_F(Stalled, CloseForgetsWhatCannotGo) {
   fill();
   Bytes bytes = pattern(30, 1);

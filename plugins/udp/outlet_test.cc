@@ -47,8 +47,8 @@ class OutletTest : public ::testing::Test, public OutletSink {
   std::vector<std::pair<void *, int>> told_;
 };
 
-// The error of a datagram that left long ago is the kernel's answer to the next call: what that is
-// for goes out all the same.
+// The kernel reports the error of an earlier datagram in the next call. The datagram of that call
+// goes out all the same.
 TEST_F(OutletTest, ErrorsOfEarlierDatagramsLoseNothing) {
   ASSERT_TRUE(tell_errors(socket_.fd()));
   outlet_->expect_errors();
@@ -146,7 +146,7 @@ TEST_F(OutletTest, WithoutOffloadNothingIsCut) {
   EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 0u);
 }
 
-// One that fails is told, and holds up nobody.
+// A failed datagram is reported and does not delay others.
 TEST_F(OutletTest, AFailureIsThatDatagramsOnly) {
   const Bytes bytes = pattern(100, 1);
   const auto nowhere = *sdk::SockAddr::from_ip("255.255.255.255", 9);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A plain UDP socket as a peer in tests: any program.
+// A plain UDP socket as a peer in tests.
 //
 //   TestSocket peer;
 //   peer.send(to, bytes);                 // one datagram
-//   peer.send_cut(to, bytes, 1000);       // UDP_SEGMENT: as many as it takes
-//   std::optional<std::vector<uint8_t>> got = peer.receive();       // null: nothing is there
+//   peer.send_cut(to, bytes, 1000);       // several, cut by UDP_SEGMENT
+//   std::optional<std::vector<uint8_t>> got = peer.receive();       // null: no datagram
 #ifndef WEFT_PLUGINS_UDP_TEST_SOCKET_H
 #define WEFT_PLUGINS_UDP_TEST_SOCKET_H
 
@@ -26,7 +26,7 @@ namespace weft::udp {
 
 using Bytes = std::vector<uint8_t>;
 
-// Bytes that tell where in which datagram they belong.
+// Bytes that depend on the datagram and the position in it.
 inline Bytes pattern(size_t size, unsigned seed) {
   Bytes bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = uint8_t(i * 31 + (i >> 8) * 7 + seed * 13 + 1);
