@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An application with one endpoint over rxm, as the tests of this folder use it: several of them
-// live in one process, and whoever waits for one of them makes progress for all that it names.
+// Peer: an application with one endpoint over rxm, for the tests of this folder. Several live in
+// one process. wait() and until() make progress for all peers that the caller names.
 //
 //   Peer a, b;
 //   fi_trecv(b.ep, ..., &in);
 //   fi_tsend(a.ep, ..., a.insert(b), ...);
-//   Entry e = wait(b, &in, {&a, &b});      // throws when the time is over
+//   Entry e = wait(b, &in, {&a, &b});      // throws after a deadline
 //
 // Not for what every unconnected endpoint promises: that is in tests/conformance.
 #ifndef WEFT_PLUGINS_RXM_TEST_PEER_H

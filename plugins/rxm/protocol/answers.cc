@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packets that answer a peer, and operations that wait for the answer of one.
+// Answers to peers (Control), and operations that wait for the answer of a peer.
 #include <rdma/fi_errno.h>
 
 #include "plugins/rxm/protocol/core.h"
@@ -8,9 +8,9 @@ namespace weft::rxm {
 
 namespace {
 
-// What strangers may make us owe them, as a part of what others may.
+// A stranger gets this fraction of Settings::max_controls and Settings::owed_limit.
 constexpr size_t kStrangersPart = 16;
-constexpr size_t kKeptResult = 256;  // bytes of memory that an answer keeps for the next
+constexpr size_t kKeptResult = 256;  // bytes of result memory that a Control keeps in the pool
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
   const size_t most = settings_.max_controls / (is_stranger(c) ? kStrangersPart : 1);
   Control *control = c.controls_ < most ? controls_.take() : nullptr;
   if (control == nullptr) {
-    fail_peer(c, "more that asks for an answer than it reads answers");
+    fail_peer(c, "more requests than it takes answers for");
     return nullptr;
   }
   control->connection = &c;
@@ -64,7 +64,7 @@ void Core::queue_control(Connection &c, Control &control) {
   }
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
   c.control_last_ = &control;
-  if (too_much) fail_peer(c, "more atomics than it takes results of");
+  if (too_much) fail_peer(c, "more atomics than it takes results for");
 }
 
 ssize_t Core::send_control(Connection &c, Control &control) {
@@ -75,14 +75,14 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   const size_t count = control.more.empty() ? 1 : 2;
   if (total <= settings_.inject_limit) {
     const ssize_t rc = packet(c, iov, count, FI_INJECT, nullptr);
-    // The queue's link is read before the object is taken again.
+    // flush() reads control.next afterwards: the pool has not handed the object out again by then.
     if (rc == 0) free_control(control);
     return rc;
   }
   return packet(c, iov, count, FI_COMPLETION, &control);
 }
 
-// The carrier has it, and the peer owes an answer.
+// The carrier has the packet. The operation waits for the answer of the peer.
 void Core::await(Connection &c, TxOp &op) {
   depart(c, op);
   op.sent = op.answer = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomics: ours on their way out, and those of peers.
+// Atomics: those of the application, and those that peers ask us to execute.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ void Core::take_atomic(Connection &c, const Packet &p) {
   } else if (fetches && p.size + kAtomicStatusSize > settings_.eager_limit) {
     status = -FI_EMSGSIZE;
   } else {
-    // All or nothing: the last vector may be the bad one.
+    // Resolve all vectors before executing any: an atomic is executed completely or not at all.
     for (size_t i = 0; i < p.count && status == 0; ++i) {
       where[i] = p.vectors[i];
       where[i].length *= element;

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A peer that there is something to say to, and the connection with it. Only the Core changes one.
+// A peer and the connection with it. The Core makes a Connection when there is something to send to
+// a peer, or when a peer connects, and deletes it when it is idle and empty again.
+//
+//   const sdk::SockAddr &who = connection.address();
+//   if (connection.state() == State::kConnected) ...
+//
+// Only the Core changes it. Not for how bytes travel: that is the carrier's Link.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
@@ -10,18 +16,18 @@
 namespace weft::rxm {
 
 enum class State : uint8_t {
-  kIdle,        // no connection, nothing under way
-  kConnecting,  // our request is out
-  kWaiting,     // the peer said that there is another connection: it comes, or we try again
-  kAccepting,   // we accepted the peer's
+  kIdle,        // no link
+  kConnecting,  // our request is on its way
+  kWaiting,     // the peer refused for now: wait for its request, or retry later
+  kAccepting,   // we accepted the peer's request
   kConnected,
 };
 
 class Connection {
  public:
   const sdk::SockAddr &address() const { return address_; }
-  uint32_t slot() const { return slot_; }
-  uint32_t index() const { return index_; }
+  uint32_t slot() const { return slot_; }    // names it in packets to us
+  uint32_t index() const { return index_; }  // in the address vector; kNoIndex: not there
   State state() const { return state_; }
 
  private:
@@ -43,51 +49,52 @@ class Connection {
 
   sdk::SockAddr address_;
   State state_ = State::kIdle;
-  // Not found by address: the passive half of a connection to ourselves, a rival, or what a rival
-  // has replaced.
+  // Not in Core::by_address_: the passive half of a connection to ourselves, a rival, or a
+  // connection that its rival replaced.
   bool own_ = false;
-  bool shares_name_ = false;  // with such
+  bool shares_name_ = false;  // there is or was an `own_` connection with the same address
   bool blocked_ = false;      // in Core::blocked_
   bool flow_control_ = false;
   bool retry_ = false;   // in Core::retrying_
   bool unused_ = false;  // in Core::unused_
-  // The end of an idle connection, agreed with a weft peer. Operations wait for what follows.
-  bool asked_ = false;   // we asked for it
-  bool agreed_ = false;  // the peer did, and we send nothing more
-  uint8_t level_ = 0;    // of the peer's extensions
+  // The end of an idle connection, agreed with a weft peer. New operations wait for the next link.
+  bool asked_ = false;   // we asked the peer to part
+  bool agreed_ = false;  // we agreed to part, and send nothing more
+  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
-  TxOp *first_ = nullptr, *last_ = nullptr;  // not yet at the carrier
-  Control *control_ = nullptr, *control_last_ = nullptr;
-  size_t controls_ = 0;  // of it: queued, or at the carrier
-  uint64_t owed_ = 0;    // bytes of results in them
-  size_t segments_ = 0;  // at the carrier
-  // What it made us keep.
+  TxOp *first_ = nullptr, *last_ = nullptr;  // queue of operations that the carrier does not have
+  Control *control_ = nullptr, *control_last_ = nullptr;  // queue of answers
+  size_t controls_ = 0;                                   // answers queued or at the carrier
+  uint64_t owed_ = 0;                                     // bytes of atomics' results in them
+  size_t segments_ = 0;                                   // at the carrier
+  // Memory held for messages of this peer.
   size_t kept_ = 0;       // messages
-  size_t buffers_ = 0;    // that they are in
+  size_t buffers_ = 0;    // receive buffers that hold them
   uint64_t charged_ = 0;  // bytes of copies
-  bool held_ = false;     // in Core::held_
-  bool heard_ = false;    // something came
-  List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;
+  bool held_ = false;     // in Core::held_: the carrier takes no packets from it
+  bool heard_ = false;    // a packet arrived on this link
+  List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;  // operations that wait for an answer
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
-  Messages unfinished_;  // in segments, the last of which has not come
+  Messages unfinished_;  // in segments, before the last one
   size_t unfinished_count_ = 0;
   Messages &list_of(const RxMessage &m) {
     return m.form == RxMessage::Form::kSegments ? unfinished_ : messages_;
   }
-  size_t flights_ = 0;  // operations in in_flight_
+  size_t flights_ = 0;  // operations at the carrier, or waiting for an answer
   uint32_t attempts_ = 0;
   uint64_t started_at_ = 0, retry_at_ = 0;
-  // Another process said that it is at this address. Whoever really is, is asked: by a connection
-  // that we make.
-  bool contested_ = false;  // in Core::contested_: shall be asked
+  // Another process claimed this peer's address. The owner of the address decides: we connect to it
+  // by a rival.
+  bool contested_ = false;  // in Core::contested_: the owner is to be asked at contest_at_
   uint32_t contests_ = 0;
   uint64_t contest_at_ = 0;
-  Connection *rival_ = nullptr;  // which asks; the rival's: what it may replace
-  bool disputed_ = false;        // was a rival, until what it might have replaced ended
-  // Our request, when the other one came; and it is accepted, until contest_at_ perhaps in vain.
+  Connection *rival_ = nullptr;  // the rival of this connection; of a rival: the one it may replace
+  bool disputed_ = false;        // a former rival: the connection that it might replace has ended
+  // crossed_: our request crossed the peer's. accepted_: it was accepted, but the link may prove
+  // dead before contest_at_.
   bool crossed_ = false, accepted_ = false;
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers, and the connections with them: how they are found, begin and end. Rivals for the same
-// address are in rivals.cc, the end of idle connections in parting.cc.
+// Peers, and the connections with them: how a peer is found, how a connection begins and ends.
+// Competing claims to an address are in rivals.cc, the end of idle connections in parting.cc.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -13,11 +13,12 @@ namespace weft::rxm {
 
 namespace {
 
-constexpr uint64_t kSilenceNs = 1'000'000'000;  // of a stranger, before it has to make room
+constexpr uint64_t kSilenceNs = 1'000'000'000;  // then a silent stranger has to make room
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 
-// Bytes in network order, address before port (wire sheet, 2.4).
+// The order in which rxm compares addresses: bytes in network order, address before port. It
+// decides which request counts when both peers connect at once; stock peers use the same order.
 int compare(const sdk::SockAddr &a, const sdk::SockAddr &b) {
   const auto bytes = [](const sdk::SockAddr &x) -> std::pair<const void *, size_t> {
     if (x.family() == AF_INET)
@@ -51,7 +52,7 @@ Connection *Core::make(const sdk::SockAddr &address, bool own) {
   return c;
 }
 
-// Whether messages of others may be saved under its name.
+// Whether another connection has the same address: then messages of both may be saved under it.
 bool Core::has_others(const Connection &c) const {
   return std::any_of(slots_.begin(), slots_.end(), [&c](const Connection *other) {
     return other != nullptr && other != &c && other->address_ == c.address_;
@@ -70,7 +71,7 @@ void Core::reap() {
     const bool unused = c.state_ == State::kIdle && c.first_ == nullptr && c.controls_ == 0 &&
                         c.flights_ == 0 && c.kept_ == 0 && !c.contested_ &&
                         !(c.shares_name_ && has_others(c));
-    // With the last of its messages it comes here again.
+    // An idle connection that still keeps messages leaves the list; free_message() puts it back.
     if (!unused && c.state_ == State::kIdle && c.kept_ == 0) {
       ++i;
       continue;
@@ -92,7 +93,7 @@ void Core::forget(uint32_t index) {
   Connection *c = peers_.at(index);
   if (c == nullptr) return;
   peers_.set(index, nullptr);
-  // Whoever gets the index next has not sent what this one did.
+  // The next peer with this index must not get the messages of this one.
   rename(*c, kNoIndex, c->own_);
 }
 
@@ -108,7 +109,8 @@ void Core::name(Connection &c, uint32_t index) {
   rename(c, index, c.own_);
 }
 
-// What came from it, and what is still coming, is from `index` now; kNoIndex: from a stranger.
+// Messages of this connection, saved and arriving, have the source `index` from now on; kNoIndex:
+// that of a stranger.
 void Core::rename(Connection &c, uint32_t index, bool own) {
   const uint32_t before = source_of(c);
   if (is_stranger(c)) {
@@ -164,11 +166,11 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
   char text[200];
   if (!theirs || theirs->eager_limit != settings_.eager_limit) {
     if (!theirs) {
-      std::snprintf(text, sizeof text, "a connection of %s is refused: %s",
+      std::snprintf(text, sizeof text, "a connection from %s is refused: %s",
                     from.to_string().c_str(), text_of(theirs.error()));
     } else {
       std::snprintf(text, sizeof text,
-                    "a connection of %s is refused: its eager limit is %u, ours %u: give both "
+                    "a connection from %s is refused: its eager limit is %u, ours %u: give both "
                     "sides the same FI_OFI_RXM_BUFFER_SIZE",
                     from.to_string().c_str(), theirs->eager_limit, settings_.eager_limit);
     }
@@ -188,7 +190,7 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
       stop_waiting(*c);
       return accept(*c, request, *theirs);
     case State::kConnecting: {
-      // What was heard of it says that ours is accepted.
+      // A packet that arrived proves that the peer accepted our request.
       if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready);
       sdk::SockAddr own = own_;
       if (own.is_any()) {
@@ -205,13 +207,13 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
     }
     case State::kAccepting:
     case State::kConnected:
-      if (c->agreed_ && c->rival_ == nullptr) {  // nothing more comes by the old one
+      if (c->agreed_ && c->rival_ == nullptr) {  // the old link brings nothing more
         drop_link(*c, FI_ECONNABORTED);
         return accept(*c, request, *theirs);
       }
       if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
-      // The peer was started again, or somebody on its host would like to have its place. Who it
-      // is, is what the owner of the address says; the requester waits meanwhile.
+      // The peer was restarted, or another process on its host claims its address. The requester
+      // waits while we ask the owner of the address (rivals.cc).
       refuse(request, RejectReason::kAlready);
       return contest(*c);
   }
@@ -225,7 +227,7 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
       !make_room()) {
     c.state_ = State::kIdle;
     note_unused(c);
-    return refuse(request, RejectReason::kAlready);  // it asks again
+    return refuse(request, RejectReason::kAlready);  // the peer retries
   }
   if (std::exchange(c.contested_, false)) std::erase(contested_, &c);
   if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
@@ -254,8 +256,9 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   fail_queue(c, err);
 }
 
-// There are as many strangers as there may be. The one that has been silent for longest goes; of
-// those who have spoken one that is idle is asked to, and the newcomer asks again. False: not yet.
+// Makes room when the number of strangers is at its limit. Closes the connection that has been
+// silent for the longest time. If all have sent packets, asks the one that was idle for the longest
+// time to part, and returns false: the new stranger has to retry.
 bool Core::make_room() {
   const uint64_t now = carrier_.now_ns();
   Connection *silent = nullptr, *idle = nullptr;
@@ -285,7 +288,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     const auto theirs = parse_accept(data);
     if (!theirs) {
       char text[200];
-      std::snprintf(text, sizeof text, "the answer of %s is not understood: %s",
+      std::snprintf(text, sizeof text, "the answer of %s to a connection request is invalid: %s",
                     c.address_.to_string().c_str(), text_of(theirs.error()));
       upper_.warn(text);
       drop_link(c, FI_EPROTO);
@@ -319,8 +322,9 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
   const bool parting = c.asked_ || c.agreed_;
   if (c.state_ != State::kConnecting && (!hung_up || parting || c.state_ != State::kAccepting))
     return on_closed(c, err);
-  // Neither is an answer that lasts: another connection comes, or the peer was too busy for us. A
-  // rival has what it asked for; and what came by this connection already ends with it.
+  // `later`: the refusal is not final. Another connection is on its way, or the peer was too busy.
+  // A rival does not retry, because it has its answer. Nor does a connection on which messages are
+  // arriving already: they end with it.
   const bool later = hung_up || parse_reject(data) == RejectReason::kAlready;
   bool receives = c.unfinished_.first != nullptr;
   for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
@@ -331,7 +335,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
     close_link(c);
     return wait_for_other(c);
   }
-  if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // as in accept()
+  if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // like accept()
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -347,8 +351,8 @@ uint64_t Core::pause_after(uint32_t attempts) {
 }
 
 void Core::wait_for_other(Connection &c) {
-  // The other connection may be one that the peer has not noticed the end of: then nothing comes,
-  // and asking again helps.
+  // The peer may refuse us for the sake of a dead connection, whose end it has not noticed. Then no
+  // other connection comes, so retry.
   c.state_ = State::kWaiting;
   const uint64_t now = carrier_.now_ns();
   if (c.attempts_ == 0) c.started_at_ = now;
@@ -364,8 +368,8 @@ void Core::stop_waiting(Connection &c) {
   std::erase(retrying_, &c);
 }
 
-// The connection is over. What the peer still owes an answer for fails here; what is at the carrier
-// when it comes back.
+// Ends the connection. Operations that wait for an answer of the peer fail here; operations at the
+// carrier end when they come back. The queue stays, for the caller to fail or to hand over.
 void Core::drop_link(Connection &c, int err) {
   if (c.state_ == State::kConnected) {
     --connected_;
@@ -378,10 +382,11 @@ void Core::drop_link(Connection &c, int err) {
     if (c.own_) {
       other->rival_ = c.rival_ = nullptr;
     } else {
-      // It ended by itself. The owner, who was asked, may have accepted that already, and talks.
+      // This link ended by itself. The rival takes its place: the owner of the address may have
+      // accepted it already, and may be sending.
       inherit(*other, c);
       other->disputed_ = true;
-      if (other->accepted_) {  // nobody is there any more to be in doubt about
+      if (other->accepted_) {  // the claimant is gone, so there is no doubt
         other->contest_at_ = carrier_.now_ns();
         arm();
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of the endpoint's protocol: its beginning, its end, and what happens at a point in time.
+// Core: construction, the two ways to end it, and timeouts.
 #include "plugins/rxm/protocol/core.h"
 
 #include <rdma/fi_errno.h>
@@ -72,15 +72,16 @@ void Core::on_deadline() {
   for (Connection *c : due) {
     stop_waiting(*c);
     c->state_ = State::kIdle;
-    if (c->first_ == nullptr) {  // nobody needs it any more
+    if (c->first_ == nullptr) {  // no operation needs it any more
       note_unused(*c);
     } else if (now - c->started_at_ >= settings_.connect_timeout_ns) {
       char text[200];
-      std::snprintf(text, sizeof text,
-                    "no connection to %s: it put us off or hung up, %u times within %llu ms "
-                    "(ofi_rxm connect_timeout_ms)",
-                    c->address_.to_string().c_str(), c->attempts_,
-                    (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
+      std::snprintf(
+          text, sizeof text,
+          "no connection to %s: it postponed the connection or hung up, %u times within %llu ms "
+          "(ofi_rxm connect_timeout_ms)",
+          c->address_.to_string().c_str(), c->attempts_,
+          (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
       upper_.warn(text);
       drop_link(*c, FI_ETIMEDOUT);
       fail_queue(*c, FI_ETIMEDOUT);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The attacker of core_fuzz.cc: it connects to the endpoint under any name, answers or does not, and
-// sends any bytes, as the input says.
+// The attacker of core_fuzz.cc: it connects to the endpoint under any name, answers or does not,
+// and sends any bytes, as the input says.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 

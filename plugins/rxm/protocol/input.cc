@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packets that arrive, messages of one packet, and how much is kept of whom.
+// Arriving packets, messages of one packet, saved (unexpected) messages, and the limits on their
+// memory. Everything that a small message passes is in this file.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/iov.h>
 
@@ -15,12 +16,12 @@ using sdk::scatter;
 
 namespace {
 
-constexpr size_t kKeptParts = 8;  // that a message keeps memory of for the next
+constexpr size_t kKeptParts = 8;  // entries of RxMessage::parts that stay allocated in the pool
 
 }  // namespace
 
 bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buffer) {
-  if (c.state_ == State::kIdle) return false;  // the connection is over
+  if (c.state_ == State::kIdle) return false;  // the connection has ended
   const Parsed parsed = parse(bytes);
   if (parsed.reject != Reject::kNone) {
     fail_peer(c, text_of(parsed.reject));
@@ -47,7 +48,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
       return false;
     case PacketType::kCredit:
       if (p.credits > UINT32_MAX) {
-        fail_peer(c, "more credits than anybody has");
+        fail_peer(c, "an impossible number of credits");
         return false;
       }
       c.credits_ += p.credits;
@@ -83,7 +84,7 @@ uint32_t Core::source_of(const Connection &c) const {
   if (c.own_) {
     if (const auto it = by_address_.find(c.address_); it != by_address_.end()) named = it->second;
   }
-  // A sender that is inserted later gets what it sent.
+  // When a stranger is inserted later, rename() gives its messages to the new index.
   return named->index_ != kNoIndex ? named->index_ : sdk::Matcher::kFirstUnnamed + named->slot_;
 }
 
@@ -101,7 +102,7 @@ bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<cons
   sdk::Receiver &receiver = upper_.receiver();
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
-    if (r->count == 1 && n > 0) {  // memcpy takes no null pointers, not even for no bytes
+    if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
       std::memcpy(r->iov[0].iov_base, payload.data(), n);
     } else {
       scatter(r->iov, r->count, 0, payload.data(), n);
@@ -193,15 +194,16 @@ void Core::finish(RxMessage &m, int err) {
   upper_.receiver().complete(*r, message, received, err);
 }
 
-// Saves what nobody wants yet. True: in the buffer that it came in.
+// Saves bytes of an unexpected message. True: in the receive buffer; false: in a copy, or nothing
+// to save.
 bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
   Connection &c = *m.from;
   const bool greedy = takes_too_much(c), within = may_charge(c, cost);
   const bool scarce = bytes.empty() || carrier_.buffers_low() || greedy;
   if (greedy && !within) hold_greedy(c);
-  // What a held connection still brings was read before it was held, but for this one packet: it is
-  // at most what the buffers took, and may not keep those that are left for others.
+  // A held connection still brings the packets that the carrier has read already, at most as many
+  // as there are buffers. Copy them past the limit, to leave the free buffers to other peers.
   if (scarce && (c.held_ || within)) {
     std::unique_ptr<uint8_t[]> copy(bytes.empty() ? nullptr
                                                   : new (std::nothrow) uint8_t[bytes.size()]);
@@ -214,8 +216,8 @@ bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
       return false;
     }
   }
-  // Past the limit buffers are kept, also for what needs none. Where the carrier cannot hold
-  // anybody all have to wait when there are no more.
+  // Past the limit keep the buffer, even for a message without bytes: when no buffers are left, a
+  // carrier that cannot hold single links stops reading all of them.
   m.parts.push_back({&buffer, nullptr, bytes.data(), bytes.size()});
   ++c.buffers_;
   if (is_stranger(c)) ++strangers_buffers_;
@@ -245,11 +247,11 @@ void Core::deliver(RxMessage &m, sdk::Receive &receive) {
 void Core::discard(RxMessage &m) {
   drop_parts(m);
   if (m.form == RxMessage::Form::kSegments && m.connection != nullptr) {
-    m.discarded = true;  // the rest of it is still coming
+    m.discarded = true;  // more segments are coming
     return;
   }
   if (m.form == RxMessage::Form::kRendezvous && m.connection != nullptr && !down_) {
-    // There is no negative answer; whoever sent it waits for one.
+    // The sender waits for an answer, and a negative one does not exist.
     Connection &c = *m.connection;
     const uint64_t id = m.id;
     free_message(m);
@@ -258,13 +260,14 @@ void Core::discard(RxMessage &m) {
   free_message(m);
 }
 
-// The message's connection is over.
+// The connection of this message ended.
 void Core::lose(RxMessage &m, int err) {
-  if (m.over) return;  // lost with an earlier link, and waits for its tokens
+  if (m.over) return;  // lost with an earlier link; waits for its tokens
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
-    // It keeps its place among the messages: others of the peer that came whole are behind it, and
-    // whoever receives it is told. It still counts, so that dying peers cannot pile them up.
+    // Keep it as a failed message in its place in the order: complete messages of the peer are
+    // behind it, and the receive that matches it gets the error. It still counts against the limit,
+    // so that peers that come and die cannot fill the memory.
     drop_parts(m);
     if (!may_charge(*m.from, sizeof(RxMessage))) {
       upper_.receiver().forget(m);
@@ -278,7 +281,7 @@ void Core::lose(RxMessage &m, int err) {
     charge(m, sizeof(RxMessage));
     return;
   }
-  if (m.tokens != 0) {  // the carrier may still write to the receive's memory
+  if (m.tokens != 0) {  // reads may still write to the receive's memory
     m.over = true;
     if (m.err == 0) m.err = err;
     if (m.waits) {
@@ -303,7 +306,8 @@ void Core::charge(RxMessage &m, uint64_t bytes) {
   if (is_stranger(*m.from)) strangers_charged_ += bytes;
 }
 
-// Whoever comes first leaves something to those who come later.
+// Whether `c` may occupy `bytes` more. The share of a peer shrinks as the sum grows, so that room
+// is left for peers that come later.
 bool Core::may_charge(const Connection &c, uint64_t bytes) const {
   const uint64_t limit = settings_.unexpected_limit;
   if (unexpected_ + bytes > limit) return false;
@@ -311,16 +315,16 @@ bool Core::may_charge(const Connection &c, uint64_t bytes) const {
   return c.charged_ + bytes <= 3 * (limit - unexpected_);
 }
 
-// It has as many buffers as are left for all others, or those are the reserve. Strangers count as
-// one.
+// Whether `c` keeps as many buffers as are free (less the reserve). All strangers count as one
+// peer.
 bool Core::takes_too_much(const Connection &c) const {
   const size_t left = carrier_.buffers_left();
   if (left == Carrier::kOwn) return false;
   return (is_stranger(c) ? strangers_buffers_ : c.buffers_) + reserve_ >= left;
 }
 
-// It is past its share. Whose messages are all received may send more, however much is kept of
-// others. A connection with receives of its own is in nobody's way.
+// Whether `c` is past its share and must not be read. A peer of which nothing is kept may always
+// send, no matter how much is kept of others. Connections with receives of their own share nothing.
 bool Core::must_wait(const Connection &c) const {
   if (carrier_.buffers_left() == Carrier::kOwn) return false;
   const uint64_t charged = is_stranger(c) ? strangers_charged_ : c.charged_;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is on its way, and comes back from the carrier when that is done with it: operations of the
-// application, segments, answers to peers, and messages that arrive.
+// The objects that a Core hands to the carrier: the application's operations (TxOp), segments of
+// messages, answers to peers (Control), and messages that arrive (RxMessage). Each is a Token: the
+// carrier returns it through Core::on_sent() when its part is done.
 //
 //   TxOp *op = core.take();
 //   op->iov[0] = {buffer, length}; op->count = 1; op->length = length;
-//   core.prepare_message(*op, ...);
+//   core.prepare_message(*op, tagged, has_data, delivery);
 //
-// They are taken from pools of the Core and given back to them; they have no behaviour of their own.
+// The Core takes them from its pools and puts them back. Not for logic: they are plain data.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H
 
@@ -24,7 +25,7 @@ namespace weft::rxm {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 
-// Bytes of payload or operands that fit beside the header in an operation.
+// Bytes of payload or operands that an operation stores inside itself, behind the header.
 inline constexpr size_t kInlineSize = 160;
 
 // One operation of the application.
@@ -34,27 +35,27 @@ struct TxOp : Token {
   bool report = true;
   bool fence = false;
   bool queued = false;
-  bool sent = false;         // all of it was handed to the carrier
-  bool answer = false;       // ends by a packet of the peer
+  bool sent = false;         // the carrier has all of it
+  bool answer = false;       // waits for the peer's answer; in Connection::in_flight_
   bool counted = false;      // in Connection::flights_
-  bool writing = false;      // rendezvous: the peer said where to
-  bool inject = false;       // the caller has its memory back when the call returns
-  uint8_t count = 0;         // iov
-  uint8_t vector_count = 0;  // vectors
-  uint8_t exposed = 0;       // registrations
-  uint8_t result_count = 0;
-  uint32_t slot = kNoIndex, generation = 0;
-  uint32_t tokens = 0;  // at the carrier
+  bool writing = false;      // rendezvous: the receiver has named the memory to write to
+  bool inject = false;       // the caller may reuse its memory when the call returns
+  uint8_t count = 0;         // used entries of iov
+  uint8_t vector_count = 0;  // of vectors
+  uint8_t exposed = 0;       // of registrations
+  uint8_t result_count = 0;  // of results
+  uint32_t slot = kNoIndex, generation = 0;  // together the id that answers carry
+  uint32_t tokens = 0;                       // calls of the carrier that have not come back
   int err = 0;
-  TxOp *next = nullptr;
+  TxOp *next = nullptr;  // in the connection's queue
   Connection *connection = nullptr;
-  TxOp *previous = nullptr, *following = nullptr;  // in Connection::waiting
+  TxOp *previous = nullptr, *following = nullptr;  // in Connection::in_flight_
   void *context = nullptr;
-  uint64_t flags = 0;     // of the carrier's call
+  uint64_t flags = 0;     // of the application's call; some are passed to the carrier
   uint64_t cq_flags = 0;  // of the completion
   uint64_t length = 0;
-  uint64_t offset = 0;               // kSegments: bytes handed out
-  uint64_t written = 0, target = 0;  // kRendezvous, `writing`: bytes
+  uint64_t offset = 0;               // kSegments: bytes given to the carrier
+  uint64_t written = 0, target = 0;  // kRendezvous, `writing`: bytes written, bytes to write
   uint8_t next_vector = 0;
   uint64_t data = 0;
   uint64_t tag = 0;
@@ -62,29 +63,29 @@ struct TxOp : Token {
   RmaVector vectors[kMaxVectors];
   Registration *registrations[kMaxVectors];
   fi_ioc results[sdk::kIovLimit];
-  std::unique_ptr<uint8_t[]> bounce;  // what is too long for `bytes` and must be in one piece
-  WireHeader header;                  // and right behind it:
+  std::unique_ptr<uint8_t[]> bounce;  // contiguous copy of data that is too long for `bytes`
+  WireHeader header;                  // must stand directly before:
   union {
     uint8_t bytes[kInlineSize];
     WireVectors wire;
   };
-  TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members alone
+  TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 
-// A packet of a segmented message on its way.
+// One packet of a segmented message, while the carrier has it.
 struct Segment : Token {
   TxOp *op = nullptr;
   std::unique_ptr<uint8_t[]> copy;
   WireHeader header;
 };
 
-// A packet that answers a peer.
+// A packet that answers a peer, or asks it to part.
 struct Control : Token {
   Control *next = nullptr;
   Connection *connection = nullptr;
-  size_t length = 0;
-  std::vector<uint8_t> more;  // of an atomic's result
-  uint64_t owed = 0;          // of it, counted in Connection::owed_
+  size_t length = 0;          // bytes of the header and of what follows it here
+  std::vector<uint8_t> more;  // result of an atomic
+  uint64_t owed = 0;          // its bytes, counted in Connection::owed_
   WireHeader header;
   union {
     WireVectors wire;
@@ -93,31 +94,31 @@ struct Control : Token {
   Control() {}  // NOLINT(modernize-use-equals-default)
 };
 
-// A message that is arriving, or waits to be wanted.
+// A message that is arriving, or that is saved until a receive matches it.
 struct RxMessage : sdk::Unexpected, Token {
   enum class Form : uint8_t { kWhole, kSegments, kRendezvous };
   struct Part {
-    Buffer *buffer;  // kept, or null: `copy` has the bytes
+    Buffer *buffer;  // kept receive buffer; null: `copy` owns the bytes
     std::unique_ptr<uint8_t[]> copy;
     const uint8_t *bytes;
     size_t length;
   };
   Form form = Form::kWhole;
-  bool discarded = false;  // nobody wants it, but more of it is coming
-  bool over = false;       // lost, and waits for its tokens
+  bool discarded = false;  // dropped by the application, but more segments are coming
+  bool over = false;       // its connection ended; it waits for its tokens
   bool waits = false;      // in Core::fetching_
   uint8_t count = 0, next_vector = 0;
   uint8_t exposed = 0;
   int err = 0;
-  uint32_t tokens = 0;
+  uint32_t tokens = 0;  // reads that have not come back
   uint32_t next_segment = 0;
-  Connection *from = nullptr;        // where it came from, which lives as long as it does
-  Connection *connection = nullptr;  // the same, while more of it is to come
-  RxMessage *previous = nullptr, *following = nullptr;  // of the connection
-  sdk::Receive *receive = nullptr;
+  Connection *from = nullptr;        // the connection that it is counted on, which outlives it
+  Connection *connection = nullptr;  // that connection while more is to come; then null
+  RxMessage *previous = nullptr, *following = nullptr;  // in a list of the connection
+  sdk::Receive *receive = nullptr;                      // that matched; null: none yet
   uint64_t id = 0;
-  uint64_t received = 0;  // bytes that came; of a rendezvous: that were asked for
-  uint64_t charged = 0;   // bytes of copies, counted against Settings::unexpected_limit
+  uint64_t received = 0;  // bytes that arrived; of a rendezvous: bytes requested
+  uint64_t charged = 0;   // bytes counted against Settings::unexpected_limit
   std::vector<Part> parts;
   RmaVector vectors[kMaxVectors];
   Registration *registrations[kMaxVectors];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The end of idle connections, agreed with a weft peer (docs/rxm-extensions.md): nothing is on its
-// way, or waits for an answer.
+// The end of an idle connection, agreed with a weft peer (docs/rxm-extensions.md). Idle: no packet
+// is queued or in flight, and no answer is outstanding.
 #include <rdma/fi_errno.h>
 
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
 
-// Leaves no more than `most` connections of those that can be spared. To close one alone would lose
-// what the peer is sending at that moment, and stock peers have no word for it: theirs stay.
+// Asks idle peers to part until `most` connections are left. Closing a connection without asking
+// would lose what the peer is sending. Stock peers cannot be asked, so their connections stay.
 void Core::close_idle(size_t most) {
   while (connected_ - leaving_ > most) {
     Connection *oldest = nullptr;
@@ -38,15 +38,14 @@ bool Core::ask_to_part(Connection &c) {
   return true;
 }
 
-// Two who ask each other at once both get an answer, and whoever was agreed with closes. After an
-// agreement nothing is sent: it is the last packet, so that what comes before it has been read when
-// the connection ends.
+// The side that receives an agreement closes the connection. An agreement is the last packet of its
+// sender, so the other side has read everything before it. If both sides ask at once, both answer.
 void Core::take_part(Connection &c, const Packet &p) {
   if (p.parting != Parting::kAsk && !c.asked_)
-    return fail_peer(c, "an answer to what it was not asked");
+    return fail_peer(c, "an answer without a request to part");
   switch (p.parting) {
     case Parting::kAsk: {
-      if (c.agreed_) return fail_peer(c, "the same question twice");
+      if (c.agreed_) return fail_peer(c, "a second request to part");
       const bool agrees = !busy(c);
       Control *control = new_control(c, PacketType::kPart, 0);
       if (control == nullptr) return;
@@ -66,7 +65,7 @@ void Core::take_part(Connection &c, const Packet &p) {
   }
 }
 
-// The peer needs the connection.
+// The peer still needs the connection.
 void Core::stay(Connection &c) {
   c.asked_ = false;
   if (c.agreed_) return;
@@ -75,7 +74,7 @@ void Core::stay(Connection &c) {
   if (c.first_ != nullptr) block(c);
 }
 
-// The connection is over and nothing is lost: what has waited for that goes by a new one.
+// The connection ended by agreement. Queued operations go by the rival or by a new connection.
 void Core::part(Connection &c, int err) {
   Connection *heir = c.rival_;
   drop_link(c, err);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Large messages, of which first only the announcement goes: the receiver reads them, or says where
-// the sender shall write them.
+// Rendezvous: the sender announces a large message. The receiver reads it from the sender's memory,
+// or names its own memory and the sender writes it (Settings::rendezvous_write).
 #include <rdma/fi_errno.h>
 #include <weft/sdk/iov.h>
 
@@ -33,16 +33,16 @@ ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
   return 0;
 }
 
-// Makes the memory of a rendezvous readable and writes the vectors behind the header.
+// Exposes the memory of a rendezvous to the peer and writes the vectors behind the header.
 ssize_t Core::describe(Connection &c, TxOp &op) {
-  if (op.vector_count != 0) return 0;  // done already, and the carrier had no room
+  if (op.vector_count != 0) return 0;  // described already, in an attempt that got -FI_EAGAIN
   RmaVector vectors[kMaxVectors];
   uint8_t count = 0;
   for (size_t i = 0; i < std::max<size_t>(op.count, 1); ++i) {
     iovec iov = i < op.count ? op.iov[i] : iovec{};
     if (iov.iov_len == 0 && (op.length != 0 || i != 0)) continue;
     const size_t length = iov.iov_len;
-    // A region of no bytes cannot be had: the header stands in for it.
+    // Memory of 0 bytes cannot be registered: register a byte of the header instead.
     if (length == 0) iov = {&op.header, 1};
     if (settings_.rendezvous_write) {
       vectors[count++] = {0, length, kInvalidKey};
@@ -62,7 +62,7 @@ ssize_t Core::describe(Connection &c, TxOp &op) {
   return 0;
 }
 
-// What was described is for the peer of one link alone.
+// The registrations are valid for one link. A new link needs new ones.
 void Core::undescribe(TxOp &op) {
   conceal_all(op);
   op.vector_count = 0;
@@ -95,7 +95,8 @@ void Core::take_target(Connection &c, const Packet &p) {
   writes_.push_back(op);
 }
 
-// Writes to where the peer said, then says so. -FI_EAGAIN: later.
+// Writes the message to the memory that the receiver named, then sends kWriteDone. -FI_EAGAIN: call
+// again later.
 ssize_t Core::continue_write(Connection &c, TxOp &op) {
   while (op.written < op.target) {
     const RmaVector &vector = op.vectors[op.next_vector];
@@ -123,7 +124,7 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
 }
 
 void Core::resume_writes() {
-  // Each once; a connection that ends meanwhile takes its own off the list.
+  // Try each entry once. A connection that ends meanwhile removes its entries.
   for (size_t turns = writes_.size(); turns != 0 && !writes_.empty(); --turns) {
     TxOp *op = writes_.front();
     writes_.erase(writes_.begin());
@@ -150,7 +151,7 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
   return kept;
 }
 
-// Brings the bytes of a rendezvous that was matched: reads them, or says where to write them.
+// Gets the bytes of a matched rendezvous: reads them, or tells the sender where to write them.
 void Core::fetch(RxMessage &m) {
   Connection &c = *m.connection;
   const sdk::Receive &r = *m.receive;
@@ -169,7 +170,7 @@ void Core::fetch(RxMessage &m) {
     }
     m.received = want;
     Control *control = new_control(c, PacketType::kWriteTarget, m.id);
-    if (control == nullptr) return;  // that ended the connection, and this message
+    if (control == nullptr) return;  // the connection and this message have ended
     encode_vectors({vectors, count}, control->wire);
     control->length += kVectorListSize;
     return queue_control(c, *control);
@@ -200,7 +201,7 @@ void Core::fetch(RxMessage &m) {
 }
 
 void Core::resume_fetches() {
-  // Each once; a connection that ends meanwhile takes its own off the list.
+  // Try each entry once. A connection that ends meanwhile removes its entries.
   for (size_t turns = fetching_.size(); turns != 0 && !fetching_.empty(); --turns) {
     RxMessage *m = fetching_.front();
     fetching_.erase(fetching_.begin());
@@ -231,13 +232,13 @@ void Core::fetched(RxMessage &m) {
 
 void Core::take_write_done(Connection &c, const Packet &p) {
   for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
-    // Only of one for which it has a target: others are being read, and may be written to.
+    // Only a message for which we named a target: others are still being read into.
     if (m->id == p.message && m->exposed != 0) return finish(*m, 0);
   }
-  fail_peer(c, "the end of a write that was not asked for");
+  fail_peer(c, "the end of a write that we did not request");
 }
 
-// The bytes cannot be had. There is no way to tell the sender but to end the connection.
+// The bytes cannot be fetched. Only the end of the connection tells the sender.
 void Core::lose_peer(RxMessage &m, int err) {
   Connection &c = *m.connection;
   drop_link(c, err);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two processes that say that they are at the same address: who of them it is.
+// Two processes that claim the same address: which one gets the connection. Any process on a host
+// can name any port of it while it connects. So we connect to the address ourselves, by a second
+// Connection called the rival: the process that listens there is the owner.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -11,12 +13,13 @@ namespace weft::rxm {
 
 namespace {
 
-constexpr uint64_t kDoubtNs = 100'000'000;  // how long the end of a link may take to get here
+constexpr uint64_t kDoubtNs = 100'000'000;  // in which the end of a dead link arrives
 
 }  // namespace
 
-// Both ask at once, and the peer's request counts. Ours goes on as a rival, because the requester
-// may be somebody else on the peer's host: the peer itself refuses ours.
+// Both sides connect at once, and the peer's request counts. Our request goes on as a rival,
+// because the requester may be another process on the peer's host. The peer itself refuses our
+// request.
 void Core::accept_beside(Connection &attempt, Request &request, const ConnectData &data) {
   Connection &c = *make(attempt.address_, true);
   inherit(c, attempt);
@@ -32,17 +35,18 @@ void Core::contest(Connection &c) {
   if (c.contested_ || c.rival_ != nullptr || down_) return;
   c.contested_ = true;
   contested_.push_back(&c);
-  // In the middle of the requester's pause: requests of both sides that cross are both refused.
-  // Each time later than the time before, because it costs the owner something.
+  // Ask in the middle of the requester's pause, because requests that cross are both refused. Wait
+  // longer each time, because asking costs the owner something.
   c.contest_at_ = carrier_.now_ns() + pause_after(c.contests_++) / 2;
   arm();
 }
 
-// The owner of an address is who listens there. One that has our connection already says so
-// (RejectReason::kAlready), and the other claim was false; one that accepts knows nothing of it.
+// Connects to the process that listens at the address. If it has our connection already, it refuses
+// (RejectReason::kAlready), and the claim was false. If it accepts, it does not know the old
+// connection, and the rival replaces that.
 void Core::ask_owner(Connection &c) {
   if (down_ || c.own_) return;
-  if (c.state_ == State::kIdle) return connect(c);  // the old one has ended meanwhile
+  if (c.state_ == State::kIdle) return connect(c);  // the old connection has ended meanwhile
   if (c.state_ != State::kAccepting && c.state_ != State::kConnected) return;
   Connection &rival = *make(c.address_, true);
   rival.rival_ = &c;
@@ -50,8 +54,9 @@ void Core::ask_owner(Connection &c) {
   connect(rival);
 }
 
-// Accepted, but by whom? The owner, while the requester lied; or by one who had the address before
-// the requester, and is dead. Then the link ends.
+// Our request is accepted although the requester's crossed it. Either the owner accepted it, and
+// the requester lied. Or an earlier process accepted it and died, and the requester is the owner:
+// then this link ends within kDoubtNs.
 void Core::doubt(Connection &attempt) {
   attempt.accepted_ = true;
   if (!std::exchange(attempt.contested_, true)) contested_.push_back(&attempt);
@@ -59,17 +64,17 @@ void Core::doubt(Connection &attempt) {
   arm();
 }
 
-// The rival is accepted: it gets the other's place. Of that nothing more will come.
+// The rival is accepted and replaces the old connection, which brings nothing more.
 void Core::replace(Connection &rival) {
   Connection &old = *rival.rival_;
   const bool fresh = old.state_ != State::kConnected || old.asked_ || old.agreed_;
   inherit(rival, old);
   drop_link(old, FI_ECONNRESET);
-  if (fresh) return hand_over(old, rival);  // nothing of it has gone the other way
+  if (fresh) return hand_over(old, rival);  // nothing was sent on the old link
   fail_queue(old, FI_ECONNRESET);
 }
 
-// The rival is the connection with that address from now on.
+// Makes the rival the connection that is found by address and by index.
 void Core::inherit(Connection &rival, Connection &old) {
   old.rival_ = rival.rival_ = nullptr;
   const uint32_t index = old.index_;
@@ -83,8 +88,8 @@ void Core::inherit(Connection &rival, Connection &old) {
   if (must_wait(rival)) hold(rival);
 }
 
-// What is saved under its name is its own from now on, and counts as kept by it: who comes again
-// may not keep any more.
+// Counts the messages that are saved with the source of `c` on `c`, so that a peer that reconnects
+// again and again cannot occupy more memory.
 void Core::adopt(Connection &c) {
   upper_.receiver().visit_unexpected(source_of(c), [&](sdk::Unexpected &unexpected) {
     auto &m = static_cast<RxMessage &>(unexpected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages of several packets, in both directions.
+// Segmented messages: messages of several packets, in both directions.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/iov.h>
 
@@ -14,7 +14,7 @@ using sdk::slice;
 
 namespace {
 
-constexpr size_t kMaxUnfinished = 64;  // messages in segments, of one connection
+constexpr size_t kMaxUnfinished = 64;  // segmented messages arriving at once on one connection
 
 }  // namespace
 
@@ -50,7 +50,8 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
         free_segment(*s);
       }
     }
-    // A message that began cannot be taken back: without the rest of it the connection is over.
+    // A message of which a segment was sent cannot be taken back: any error but -FI_EAGAIN ends the
+    // connection.
     if (rc != 0) return op.offset == 0 || rc == -FI_EAGAIN ? rc : -FI_ECONNABORTED;
     depart(c, op);
     op.offset += n;
@@ -66,7 +67,7 @@ void Core::free_segment(Segment &s) {
 }
 
 bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
-  // The id is free again after the last segment, whether or not the message was received by then.
+  // A sender may reuse the id after the last segment, even if no receive has matched by then.
   RxMessage *m = c.unfinished_.first;
   while (m != nullptr && m->id != p.message) m = m->following;
   const bool first = p.segment == SegmentKind::kFirst;
@@ -76,9 +77,9 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   }
   bool kept = false;
   if (first) {
-    // Whoever sends one sends all of it before the next.
+    // A correct peer sends all segments of a message before the next one, so it is far from this.
     if (c.unfinished_count_ == kMaxUnfinished) {
-      fail_peer(c, "more messages in segments at once than anybody does");
+      fail_peer(c, "too many segmented messages at once");
       return false;
     }
     const sdk::Message message = message_of(c, p);
@@ -94,7 +95,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   }
   if (p.payload.size() > m->message.length - m->received ||
       (p.segment == SegmentKind::kLast) != (m->received + p.payload.size() == m->message.length)) {
-    fail_peer(c, "segments that are not as long as their message");
+    fail_peer(c, "segments that do not add up to the length of their message");
     return false;
   }
   if (m->receive != nullptr) {

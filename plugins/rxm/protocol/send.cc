@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Operations on their way out, until they end: the whole way of a small message, in one file.
+// Operations from take() to their completion. Everything that a small message passes is in this
+// file, so that the compiler sees it as a whole.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/iov.h>
 #include <weft/sdk/levels.h>
@@ -15,9 +16,9 @@ using sdk::gather;
 
 namespace {
 
-constexpr uint64_t kKeptForCredits = 1;  // the last credit carries a credit packet
+constexpr uint64_t kKeptForCredits = 1;  // the last credit is reserved for a credit packet
 
-// Errors of a call that say that the link is gone, not that the operation is wrong.
+// Errors of the carrier that mean that the link is dead, not that the operation is wrong.
 bool is_link_error(ssize_t rc) {
   switch (-rc) {
     case FI_ENOTCONN:
@@ -83,7 +84,7 @@ void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) 
 
 void Core::own_data(TxOp &op) {
   uint8_t *to = op.bytes;
-  // A rendezvous has its vectors there.
+  // A rendezvous stores its vectors in op.bytes.
   if (op.form == TxOp::Form::kRendezvous || op.length > sizeof op.bytes) {
     op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
     to = op.bounce.get();
@@ -110,8 +111,8 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     if (rc == 0) return 0;
     if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
     if (rc != -FI_EAGAIN) {
-      // The link is dead, and this operation the first to find out: all before it are lost, itself
-      // is not.
+      // This operation is the first to find the link dead. Earlier operations are lost. This one is
+      // queued for the next link, unless part of it was sent.
       Connection *heir = c->own_ ? nullptr : c->rival_;
       drop_link(*c, int(-rc));
       if (op.offset != 0) {
@@ -157,7 +158,7 @@ void Core::resume() {
   resuming_.clear();
 }
 
-// Everything that waits, in order. False: the carrier has no room.
+// Sends what is queued: credits, answers, operations. False: the carrier has no room.
 bool Core::flush(Connection &c) {
   if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
@@ -180,7 +181,8 @@ bool Core::flush(Connection &c) {
       on_closed(c, int(-rc));
       return true;
     }
-    // What was sent at once may have ended, but its `next` is not touched until it is taken again.
+    // The operation may have ended already, but `next` stays valid until the pool hands it out
+    // again.
     if (c.first_ != &op) return true;
     c.first_ = op.next;
     if (c.first_ == nullptr) c.last_ = nullptr;
@@ -225,7 +227,7 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
   return -FI_EINVAL;
 }
 
-// A message of one packet.
+// Sends a message of one packet.
 ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   iovec iov[1 + sdk::kIovLimit];
   size_t count = 1;
@@ -248,7 +250,7 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   const bool fits = kHeaderSize + op.length <= settings_.inject_limit;
   const uint64_t passed = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
   const uint64_t flags = passed | (fits ? FI_INJECT : 0);
-  if (op.inject) {  // over when the carrier has it: nobody asks
+  if (op.inject) {  // ends when the carrier has it; no token comes back
     if (const ssize_t rc = packet(c, iov, count, flags, nullptr); rc != 0) return rc;
     op.sent = true;
     if (!op.queued) settle(op);
@@ -264,7 +266,7 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   return 0;
 }
 
-// Remote memory access, which the carrier does itself.
+// Remote memory access: the carrier does it.
 ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   const bool write = op.form == TxOp::Form::kWrite;
   uint64_t flags = op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels);
@@ -291,23 +293,22 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   return 0;
 }
 
-// Forms of messages that stock peers do not finish.
+// Changes the form of messages that stock peers do not complete.
 void Core::suit_stock(TxOp &op) {
   if (op.form == TxOp::Form::kSegments) {
-    // 1.17, where the message was probed and claimed.
+    // Stock 1.17 does not complete a segmented message that was probed and claimed.
     op.form = TxOp::Form::kRendezvous;
     op.header.type = uint8_t(PacketType::kRendezvous);
   } else if (op.form == TxOp::Form::kRendezvous && op.length == 0) {
-    // Nothing to read is nothing to answer. The carrier says when the packet is there, and there is
-    // no more to a message of no bytes.
+    // A stock receiver does not answer a rendezvous of 0 bytes. The one packet is the whole
+    // message, so the carrier's delivery completion serves instead.
     op.form = TxOp::Form::kEager;
     op.header.type = uint8_t(PacketType::kEager);
     op.flags |= FI_DELIVERY_COMPLETE;
   }
 }
 
-// The operation's part of the protocol is over; it is reported when the carrier has given
-// everything back.
+// Ends the protocol's part of the operation. It completes when the carrier has returned all tokens.
 void Core::end(TxOp &op, int err) {
   if (op.answer) {
     op.answer = false;
@@ -324,7 +325,7 @@ void Core::settle(TxOp &op) {
   if (op.counted) {
     op.counted = false;
     Connection &c = *op.connection;
-    if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fence may wait
+    if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fenced operation may wait for it
   }
   if (op.exposed != 0) conceal_all(op);
   upper_.on_done(op, op.err);
@@ -367,13 +368,13 @@ void Core::on_reposted(Connection &c, uint32_t count) {
 
 // False: the carrier has no room.
 bool Core::send_credits(Connection &c) {
-  if (c.credits_ == 0) return true;  // goes out when the peer has granted some
+  if (c.credits_ == 0) return true;  // sent when the peer has granted credits
   WireHeader header = header_of(PacketType::kCredit, c.peer_slot_);
   header.control_data = c.reposted_;
-  header.op = uint8_t(PacketOp::kAtomic);  // as stock fills it
+  header.op = uint8_t(PacketOp::kAtomic);  // stock peers send this value
   const iovec iov{&header, sizeof header};
   const ssize_t rc = carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr);
-  if (rc != 0) return rc != -FI_EAGAIN;  // a dead link is noticed by what it says itself
+  if (rc != 0) return rc != -FI_EAGAIN;  // the carrier reports a dead link by itself
   --c.credits_;
   c.reposted_ = 0;
   return true;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint8_t kVersion = 1;
 constexpr uint8_t kControlHeader = 4;
-// What stands here differs from what the operation header itself carries.
+// This version differs from the one in the header of packets (packet.h).
 constexpr uint8_t kOperationHeader = 3;
 constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 2 : 1;
 
@@ -30,8 +30,8 @@ struct WireAccept {
 };
 static_assert(sizeof(WireAccept) == kAcceptSize);
 
-// A count of receives with the mark in its upper 12 bits and the level below it: more receives than
-// anybody posts.
+// The mark of weft in a count of receives: the upper 12 bits, with the level below them. No stock
+// peer posts so many receives.
 constexpr uint32_t kMark = 0x5ef;
 
 constexpr uint32_t mark(uint32_t count, uint8_t level) {
@@ -66,7 +66,7 @@ const char *text_of(ConnectReject reject) {
     case ConnectReject::kByteOrder:
       return "it has the other byte order, which the protocol does not bridge";
     case ConnectReject::kFlowControl:
-      return "its flow control is none that is known";
+      return "its flow control value is unknown";
   }
   return "unknown";
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What two rxm endpoints tell each other while they connect: the private data of the carrier's
-// request, accept and reject.
+// The private data that two rxm endpoints exchange while they connect: in the carrier's request,
+// accept and reject.
 //
 //   ConnectBytes bytes = encode(ConnectData{.port = 7471, .eager_limit = 16384, ...});
-//   auto theirs = parse_connect(private_data);     // unexpected: why this request is refused
+//   auto theirs = parse_connect(private_data);     // unexpected: the reason to refuse it
 //   if (theirs) { ... theirs->port, theirs->process, theirs->index ... }
 //
-// The count of receives, which stock peers show but do not use, also says that a peer is weft
-// (docs/rxm-extensions.md): `level` is 0 of all others.
+// Stock peers send and report the count of receives, but do not use it. weft marks itself in that
+// field (docs/rxm-extensions.md). `level` is 0 for peers without the mark.
 //
-// Not for deciding who wins when both connect at once: that is the protocol's (protocol/).
+// Not for deciding which request counts when both connect at once: that is in protocol/.
 #ifndef WEFT_PLUGINS_RXM_WIRE_CONNECT_DATA_H
 #define WEFT_PLUGINS_RXM_WIRE_CONNECT_DATA_H
 
@@ -28,11 +28,11 @@ using ConnectBytes = std::array<uint8_t, kConnectSize>;
 using AcceptBytes = std::array<uint8_t, kAcceptSize>;
 using RejectBytes = std::array<uint8_t, kRejectSize>;
 
-// What a peer of this level or above takes: segments of messages that were probed and claimed, and
-// packets of the type kPart.
+// A peer of this level or above accepts segmented messages that are probed and claimed, and packets
+// of type kPart.
 inline constexpr uint8_t kLevel = 1;
 inline constexpr uint8_t kMaxLevel = 15;
-// The count of one that says its level goes no further.
+// The largest count that fits beside the mark.
 inline constexpr uint32_t kMaxMarkedCount = 0xffff;
 
 enum class FlowControl : uint8_t { kAsReceiver = 0, kOn = 1, kOff = 2 };
@@ -44,7 +44,7 @@ struct ConnectData {
   uint32_t receive_count = 0;
   uint8_t level = 0;  // 0: not weft
   uint32_t process = 0;
-  uint32_t index = 0;  // by which the sender of this wants to be addressed on this connection
+  uint32_t index = 0;  // names the sender's connection in packets to it
   bool operator==(const ConnectData &) const = default;
 };
 
@@ -59,15 +59,15 @@ struct AcceptData {
 
 enum class RejectReason : uint8_t {
   kUnspecified = 0,
-  kRefused = 1,  // the two do not fit together, or no resources
-  kAlready = 2,  // there is, or will be, another connection between the two
+  kRefused = 1,  // the settings do not match, or no resources
+  kAlready = 2,  // the two have, or will have, another connection
 };
 
 enum class ConnectReject : uint8_t {
-  kLength,       // not as long as version 1 is
-  kVersion,      // of the connect data, the control or the operation header
-  kByteOrder,    //
-  kFlowControl,  //
+  kLength,       // not the length of version 1
+  kVersion,      // of the connect data, the control header or the operation header
+  kByteOrder,    // not ours
+  kFlowControl,  // unknown value
 };
 const char *text_of(ConnectReject reject);
 
@@ -77,7 +77,7 @@ RejectBytes encode(RejectReason reason);
 
 tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> bytes);
 tl::expected<AcceptData, ConnectReject> parse_accept(std::span<const uint8_t> bytes);
-// Everything that is not understood is kUnspecified: a rejection needs no reason to be one.
+// Anything unknown is kUnspecified: a rejection without a reason is still a rejection.
 RejectReason parse_reject(std::span<const uint8_t> bytes);
 
 }  // namespace weft::rxm

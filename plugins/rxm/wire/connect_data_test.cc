@@ -6,7 +6,7 @@
 namespace weft::rxm {
 namespace {
 
-// As captured between stock peers: port 0x8f45, process 0x237f.
+// Captured between stock peers: port 0x8f45, process 0x237f.
 constexpr ConnectBytes kRequest = {0x01, 0x02, 0x04, 0x03, 0x45, 0x8f, 0x02, 0x00,
                                    0x00, 0x40, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00,
                                    0x00, 0x00, 0x00, 0x00, 0x7f, 0x23, 0x00, 0x00};
@@ -32,7 +32,7 @@ TEST(ConnectData, IsWhatStockSends) {
   EXPECT_EQ(parse_reject(RejectBytes{1, 2}), RejectReason::kAlready);
 }
 
-// As stock 1.17 is shown it: the mark stands where its peers only report a number.
+// Bytes as weft sends them to stock 1.17: the mark is in a field that stock peers only report.
 TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
   for (uint8_t level : {uint8_t(1), kMaxLevel}) {
     for (uint32_t count : {0u, 256u, kMaxMarkedCount}) {
@@ -51,7 +51,7 @@ TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
   EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[9], 0x01);
   EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[10], 0xf1);
   EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[11], 0x5e);
-  // More than fits beside the mark is as much as fits.
+  // A count that does not fit beside the mark is cut to the largest one.
   EXPECT_EQ(parse_accept(encode(AcceptData{.receive_count = 1 << 20, .level = 1}))->receive_count,
             kMaxMarkedCount);
 }

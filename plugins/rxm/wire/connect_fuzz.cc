@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Private data of connections, any bytes: what is accepted encodes to the same.
+// Parses any bytes as private data of connections. Accepted data must encode to the same bytes.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::vector<uint8_t> bytes(data, data + size);
   if (const auto parsed = parse_connect(bytes)) {
     ConnectBytes again = encode(*parsed);
-    again[7] = bytes[7];  // not ours to know
+    again[7] = bytes[7];  // the lane, which a parser ignores
     if (!std::equal(again.begin(), again.end(), bytes.begin())) std::abort();
   }
   if (const auto parsed = parse_accept(bytes)) {

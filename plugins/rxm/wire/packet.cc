@@ -9,7 +9,7 @@
 namespace weft::rxm {
 namespace {
 
-// Reading, which has no operands, as enum fi_op numbers it.
+// The code of FI_ATOMIC_READ in enum fi_op. It has no operands.
 constexpr uint8_t kAtomicRead = FI_ATOMIC_READ;
 constexpr uint8_t kLastOperation = FI_DIFF;
 
@@ -31,7 +31,8 @@ Reject read_vectors(std::span<const uint8_t> data, Packet &packet) {
   uint64_t total = 0;
   for (size_t i = 0; i < count; ++i)
     if (__builtin_add_overflow(total, packet.vectors[i].length, &total)) return Reject::kVectors;
-  // A request describes the message; a target may have more room, or less if it truncates.
+  // The vectors of a rendezvous add up to the message. A target may be longer, or shorter if the
+  // receiver truncates.
   if (packet.type == PacketType::kRendezvous && total != packet.size) return Reject::kVectors;
   return Reject::kNone;
 }
@@ -57,7 +58,7 @@ Reject read_atomic(const WireHeader &h, std::span<const uint8_t> data, Packet &p
   packet.size = bytes;
   const bool none = packet.op != PacketOp::kCompare && packet.operation == kAtomicRead;
   if (none) {
-    // Without operands nothing in the packet bounds what would have to be answered.
+    // Limit the length of the answer here, because there are no operands that limit it.
     if (bytes > UINT32_MAX || !operands.empty()) return Reject::kAtomicLength;
     return Reject::kNone;
   }
@@ -134,7 +135,7 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
       packet.segment_number = h.segment_number;
       if (h.segment_size != data.size()) return Reject::kLength;
       if (h.segment_size > h.size) return Reject::kSegment;
-      // Only the first has number 0, so that whoever finds one without a message knows it.
+      // Only the first segment has number 0: the receiver recognises it without its state.
       if ((packet.segment == SegmentKind::kFirst) != (h.segment_number == 0))
         return Reject::kSegment;
       packet.payload = data;
@@ -152,7 +153,7 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
         return Reject::kParting;
       packet.parting = static_cast<Parting>(h.control_data);
       return Reject::kNone;
-    default:  // kReadDone, kWriteDone: the header says all
+    default:  // kReadDone, kWriteDone: only a header
       return Reject::kNone;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The packets of rxm: what one message of the carrier holds. Bytes become a typed Packet or a
-// Reject in parse(); encoding is filling a WireHeader.
+// The packets of rxm: the content of one message of the carrier. parse() turns bytes into a typed
+// Packet or a Reject. To encode a packet, fill in a WireHeader.
 //
 //   const Parsed p = parse({bytes, n});
 //   if (p.reject != Reject::kNone) return text_of(p.reject);
@@ -8,12 +8,12 @@
 //
 //   WireHeader h = header_of(PacketType::kEager, connection);
 //   h.op = uint8_t(PacketOp::kTagged);
-//   h.size = n; h.tag = tag;                       // then h and the payload go out in one message
+//   h.size = n; h.tag = tag;                       // then send h and the payload in one message
 //
-// All fields are in the order of the sender, which is ours: a peer with the other order is refused
-// when it connects (connect_data.h). Fields that a type does not use hold leftovers of stock
-// senders and are not looked at. Not for the state of a connection: whether an answer was asked for
-// is the protocol's to know.
+// All fields have the byte order of this machine: a peer with another order is refused when it
+// connects (connect_data.h). Stock senders leave garbage in fields that a type does not use; they
+// are ignored. Not for the state of a connection: whether an answer was requested is checked in
+// protocol/.
 #ifndef WEFT_PLUGINS_RXM_WIRE_PACKET_H
 #define WEFT_PLUGINS_RXM_WIRE_PACKET_H
 
@@ -34,26 +34,26 @@ inline constexpr uint32_t kFlagRemoteData = 0x00020000;
 
 enum class PacketType : uint8_t {
   kEager = 0,           // a whole message
-  kSegment = 1,         // a part of one
-  kRendezvous = 2,      // a message that waits for the receiver: where it can be read
-  kReadDone = 3,        // the receiver has read it
+  kSegment = 1,         // a part of a message
+  kRendezvous = 2,      // a large message: where the receiver can read it
+  kReadDone = 3,        // the receiver has read the message
   kAtomic = 4,          // request
-  kAtomicResponse = 5,  //
-  kCredit = 6,          // more packets may be sent
-  kWriteTarget = 7,     // where a rendezvous' sender shall write
-  kWriteDone = 8,       // and that it has
-  kPart = 64,           // between weft peers: about the end of an idle connection
+  kAtomicResponse = 5,  // status and result
+  kCredit = 6,          // the receiver of this may send more packets
+  kWriteTarget = 7,     // where the sender of a rendezvous shall write
+  kWriteDone = 8,       // the sender has written the message
+  kPart = 64,           // between weft peers: the end of an idle connection
 };
 
 enum class PacketOp : uint8_t { kMessage = 0, kTagged = 1, kAtomic = 6, kFetch = 7, kCompare = 8 };
 
 enum class SegmentKind : uint8_t { kFirst = 1, kMiddle = 2, kLast = 3 };
 
-// How two agree that a connection ends with nothing lost (docs/rxm-extensions.md).
+// How two peers end a connection without loss (docs/rxm-extensions.md).
 enum class Parting : uint8_t {
-  kAsk = 1,    // I send nothing more unless you object
-  kAgree = 2,  // neither do I: this was my last packet
-  kStay = 3,   // I need it: go on
+  kAsk = 1,    // may we end the connection? I send nothing until you answer
+  kAgree = 2,  // yes, this is my last packet
+  kStay = 3,   // no, I need the connection: go on
 };
 
 struct RmaVector {
@@ -63,7 +63,7 @@ struct RmaVector {
   bool operator==(const RmaVector &) const = default;
 };
 
-// As it stands on the wire.
+// The header as it is on the wire.
 struct WireHeader {
   uint8_t control_version;
   uint8_t type;
@@ -106,21 +106,21 @@ inline WireHeader header_of(PacketType type, uint32_t connection) {
 
 enum class Reject : uint8_t {
   kNone,
-  kShort,             // no whole header
-  kControlVersion,    //
-  kType,              //
-  kOperationVersion,  //
-  kOp,                // not one that this type has
-  kLength,            // the packet's length is not what its header says
-  kSegment,           // kind or size of a segment cannot be
-  kVectors,           // none, more than 4, or lengths that are not the message's
-  kAtomicCode,        // datatype or operation unknown
-  kAtomicLength,      // operands are not as many as the vectors say
-  kParting,           // neither question nor answer
+  kShort,             // shorter than a header
+  kControlVersion,    // not 4
+  kType,              // unknown
+  kOperationVersion,  // not 2
+  kOp,                // not valid for this type
+  kLength,            // differs from the length in the header
+  kSegment,           // impossible kind, number or size of a segment
+  kVectors,           // none, more than 4, or of another length than the message
+  kAtomicCode,        // unknown datatype or operation
+  kAtomicLength,      // the number of operands differs from that of the vectors
+  kParting,           // unknown control data of a kPart
 };
 const char *text_of(Reject reject);
 
-// In words that need no further look at the bytes. What a type does not carry is 0.
+// A checked packet. Fields that its type does not carry are 0.
 struct Packet {
   PacketType type;
   PacketOp op;
@@ -147,15 +147,15 @@ struct Parsed {
   Packet packet;  // undefined unless reject is kNone
 };
 
-// Reads no further than `bytes`. The spans of the result point into it.
+// Never reads past `bytes`. The spans of the result point into `bytes`.
 Parsed parse(std::span<const uint8_t> bytes);
 
-// Bytes of one element of an atomic datatype code; 0: unknown.
+// Size in bytes of an atomic datatype (enum fi_datatype); 0: unknown.
 size_t element_size(uint8_t datatype);
 
-// The data part of types 2 and 7.
+// The data of kRendezvous and kWriteTarget.
 void encode_vectors(std::span<const RmaVector> vectors, WireVectors &out);
-// The first 8 bytes of the data part of type 5.
+// The first 8 bytes of the data of kAtomicResponse.
 void encode_status(int32_t status, uint32_t length, uint8_t (&out)[kAtomicStatusSize]);
 
 }  // namespace weft::rxm

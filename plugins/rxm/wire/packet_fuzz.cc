@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// parse() over any bytes: what it accepts keeps the promises of packet.h.
+// Runs parse() on any bytes. Accepted packets must have the properties that packet.h states.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -17,7 +17,8 @@ using namespace weft::rxm;
   } while (false)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  const std::vector<uint8_t> bytes(data, data + size);  // its end is where a sanitizer sees it
+  // A heap copy, so that a sanitizer sees reads past the end.
+  const std::vector<uint8_t> bytes(data, data + size);
   const Parsed parsed = parse(bytes);
   FUZZ_CHECK(text_of(parsed.reject) != nullptr);
   if (parsed.reject != Reject::kNone) return 0;

@@ -44,7 +44,7 @@ WireHeader message(PacketType type, uint64_t size) {
   return h;
 }
 
-// Packets as stock peers sent them, byte for byte.
+// Packets captured from stock peers.
 TEST(Packet, TaggedWithDataAsCaptured) {
   const Bytes b = join(hex("04000000 00000000 0000000000000000 0000000000000000 0000000000000000"
                            "02000100 00000200 1000000000000000 8877665544332211 0110000000000000"),
@@ -64,7 +64,7 @@ TEST(Packet, RendezvousAsCaptured) {
       hex("0402401c 02000000 0000000000000000 0200000000000000 0300000000000000"
           "02000100 00000000 400d030000000000 0000000000000000 0a10000000000000"
           "0000000000000000 400d030000000000 0000008000000000");
-  b.resize(64 + 96, 0xee);  // vectors that are not there
+  b.resize(64 + 96, 0xee);  // unused vectors
   b.push_back(1);
   b.resize(168, 0xee);
   const Parsed p = parse(b);
@@ -105,7 +105,7 @@ TEST(Packet, AtomicResponseAsCaptured) {
   Bytes bad = b;
   bad[64] = 0xff, bad[65] = 0xff, bad[66] = 0xff, bad[67] = 0xf3, bad[71] = 0;
   EXPECT_EQ(parse(bad).packet.status, -13);
-  bad[71] = 9;  // more than there is
+  bad[71] = 9;  // longer than the packet
   EXPECT_EQ(parse(bad).reject, Reject::kLength);
 }
 
@@ -158,7 +158,7 @@ TEST(Packet, WhatCannotBeIsRejected) {
   EXPECT_EQ(with(request, 160, 0), Reject::kVectors);
   EXPECT_EQ(with(request, 160, 5), Reject::kVectors);
   EXPECT_EQ(with(request, 40, 1), Reject::kVectors);  // another length
-  wire.count = 0;                                     // nothing is nowhere
+  wire.count = 0;                                     // an empty message may have no vector
   EXPECT_EQ(parse(join(bytes_of(message(PacketType::kRendezvous, 0)), bytes_of(wire))).reject,
             Reject::kNone);
   EXPECT_EQ(parse({request.data(), 167}).reject, Reject::kLength);
@@ -208,7 +208,7 @@ TEST(Packet, AtomicsThatLieAboutTheirLengthAreRejected) {
   h.atomic.datatype = FI_UINT64;
   h.atomic.vectors = 5;
   EXPECT_EQ(packet(16), Reject::kVectors);
-  // A read carries no operands, and must not ask for what nobody can answer.
+  // An atomic read has no operands, but its answer must have a possible length.
   h.op = uint8_t(PacketOp::kFetch);
   h.atomic.operation = FI_ATOMIC_READ;
   h.atomic.vectors = 1;
