@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Operations, messages, remote memory, deadlines: what conversations share. Peers are in peers.cc,
+// Operations, messages, remote memory and deadlines, for all conversations. Peers are in peers.cc,
 // the handshake is in handshake.cc.
 #include "plugins/rxd/protocol/core.h"
 
@@ -16,7 +16,7 @@
 namespace weft::rxd {
 namespace {
 
-// Datagrams that may be read before what is owed for them goes, whether more can be read or not.
+// After this many datagrams on_idle() runs, even if more can be read.
 constexpr uint32_t kBatch = 32;
 
 }  // namespace
@@ -106,7 +106,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
     if (address == nullptr) return -FI_EINVAL;
     const auto it = by_address_.find(*address);
     if (it != by_address_.end()) {
-      peer = it->second;  // a second name of the same address
+      peer = it->second;  // a second index of the same address
       if (peer->index == kNoIndex) name(*peer, index);
     } else {
       int err = FI_ENOMEM;
@@ -211,7 +211,7 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
   if (total > limit) return FI_EINVAL;
   if (operation != FI_ATOMIC_READ && operands.size() != total) return FI_EINVAL;
   if (kind == sdk::AtomicKind::kCompare && compares.size() != total) return FI_EINVAL;
-  // All or nothing: the last vector may be the bad one.
+  // Resolve all vectors before any is changed: the last one may be invalid.
   iovec iov[kMaxVectors][kMaxVectors];
   size_t counts[kMaxVectors] = {};
   const uint64_t access = sdk::atomic_access(kind, operation);
@@ -292,7 +292,7 @@ void Core::end_conversation(Peer &peer) {
   peer.deadline = 0;
   peer.ask_at = 0;
   update_sources(peer);
-  // Operations that come from now on queue up behind those that are given back.
+  // Operations that are started from now on wait behind those that end() returns.
   Conversation::Queue unsent;
   if (over != nullptr) over->end(peer.err, peer.requeue ? &unsent : nullptr);
   peer.losing = false;
@@ -308,7 +308,7 @@ void Core::end_conversation(Peer &peer) {
 void Core::on_idle() {
   const Leave leave(*this);
   batch_ = 0;
-  // Who wants another call while this goes on gets it the next time.
+  // Peers that ask for another call during this loop get it the next time.
   turn_.swap(idle_);
   for (Peer *peer : turn_) peer->wants_idle = false;
   for (Peer *peer : turn_)
@@ -353,8 +353,9 @@ void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> data
   const bool asked = parsed.reject == stock::Reject::kNone && parsed.packet.marked &&
                      parsed.packet.index == index_of(peer);
   if (peer.state == State::kTalking) {
-    // Who is there is asked, and the answer is that nobody is: not this one, which may be late or
-    // forged, but that to our question. A word of the peer would have ended the doubt.
+    // The first report may be late or forged, so it only starts an inquiry: an RTS. The peer is
+    // gone if that RTS is reported too. Any packet of the peer in between would have ended the
+    // doubt.
     if (!peer.doubt) {
       if (may_answer(carrier_.now_ns())) doubt(peer);
     } else if (asked) {
@@ -362,7 +363,7 @@ void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> data
     }
     return;
   }
-  // It may be about to begin; but we do not wait for that when we go.
+  // The peer may be about to start, so we go on asking, unless this endpoint is being closed.
   if (!asked || !parting_) return;
   peer.state = State::kIdle;
   peer.cookie = 0;
@@ -374,8 +375,8 @@ void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> data
 
 // ---- deadlines ----
 
-// The heap has one entry for each peer that was given a deadline, at its time or earlier: moving a
-// deadline to a later time, which every packet does, costs nothing.
+// The heap has one entry for each peer with a deadline, at that time or earlier. So it costs
+// nothing to move a deadline to a later time, which every packet does.
 void Core::set_deadline(Peer &peer, uint64_t at_ns) {
   peer.deadline = at_ns;
   note_deadline(peer);
@@ -406,7 +407,7 @@ void Core::on_deadline() {
     std::pop_heap(heap_.begin(), heap_.end());
     heap_.pop_back();
     Peer *peer = slots_[due.slot];
-    if (peer == nullptr || peer->armed != due.at) continue;  // of one that is gone, or moved
+    if (peer == nullptr || peer->armed != due.at) continue;  // outdated entry
     peer->armed = 0;
     if (peer->ask_at != 0 && peer->ask_at <= now) ask_again(*peer, now);
     peer = slots_[due.slot];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How peers find out what they speak, and weft peers prove their addresses and agree on a
-// connection (docs/rxd-protocol.md, section 3).
+// The handshake: endpoints find out which protocol a peer speaks, weft peers prove their addresses
+// and agree on a connection (docs/rxd-protocol.md, section 3).
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
-constexpr uint32_t kMostProven = 10;  // times handshake_rate: answers in all
+constexpr uint32_t kMostProven = 10;  // limit of all answers, in multiples of handshake_rate
 constexpr uint64_t kTokenLife = 10 * kSecond;
 constexpr uint32_t kLastPause = 200;  // ms
-constexpr uint32_t kFewest = 5;       // questions before a peer is given up: we may have been away
-constexpr uint32_t kNewToken = 4;     // instead of every fourth connect an RTS
-constexpr size_t kNameAt = 24;        // in an RTS
+constexpr uint32_t kFewest = 5;  // attempts before a peer is given up: we may not have been running
+constexpr uint32_t kNewToken = 4;  // every fourth connect is replaced by an RTS, for a new token
+constexpr size_t kNameAt = 24;     // in an RTS
 
 uint64_t pause(uint32_t attempts) {
   return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
@@ -43,7 +43,7 @@ void Core::new_question(Peer &peer) {
   carrier_.random({reinterpret_cast<uint8_t *>(&peer.question), sizeof peer.question});
 }
 
-// The same at any time of a connection: an accept that is repeated is the same accept.
+// Constant for the life of a connection: a repeated accept is identical.
 wire::Part Core::part_of(const Peer &peer) {
   const bool checksum = settings_.checksum == Checksum::kOn ||
                         (settings_.checksum == Checksum::kAuto && !carrier_.is_local(peer.address));
@@ -63,7 +63,7 @@ bool Core::may_answer(uint64_t now) {
     answers_ = 0;
     proven_ = 0;
   }
-  // Who comes and goes proves itself again and again: that must not let others in without end.
+  // A peer can prove its address again and again, so proven answers are limited too.
   if (answers_ >= settings_.handshake_rate ||
       answers_ + proven_ >= kMostProven * settings_.handshake_rate)
     return false;
@@ -71,7 +71,8 @@ bool Core::may_answer(uint64_t now) {
   return true;
 }
 
-// Who proves that it receives at its address does not count, so that a crowd is let in at once.
+// The answer to a peer that proves its address does not count against handshake_rate, so a crowd of
+// honest peers is admitted at once.
 void Core::is_no_stranger() {
   if (answers_ == 0) return;
   --answers_;
@@ -85,7 +86,7 @@ void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
   std::memcpy(out.data(), own_.c(), own_.size());
 }
 
-// `bytes` has room for a MAC behind the first `size`.
+// `bytes` must have room for a MAC after the first `size`.
 void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic) {
   iovec whole{bytes.data(), size};
   wire::set_checksum(bytes.data(), wire::checksum({&whole, 1}));
@@ -94,7 +95,7 @@ void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, boo
               std::span<uint8_t, wire::kMacSize>(bytes.data() + size, wire::kMacSize));
     whole.iov_len += wire::kMacSize;
   }
-  // One that does not get out is like one that is lost.
+  // If the carrier does not take it, it counts as lost.
   if (carrier_.send(path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
 }
 
@@ -128,8 +129,8 @@ void Core::send_accept(Peer &peer, uint64_t index) {
   send_handshake(*peer.path, bytes, writer.size(), has_key());
 }
 
-// Only stock's packets are told apart by where they come from, and to read that has its price. So
-// sources are read before stock is asked, and as long as it may talk.
+// Only packets in stock's format need their source address, and reading it costs time. So sources
+// are read while a stock peer may answer, and while stock conversations exist.
 void Core::update_sources(Peer &peer) {
   const bool wanted = peer.state == State::kAsking || peer.state == State::kConnecting ||
                       peer.doubt || (peer.conversation != nullptr && peer.weft == nullptr);
@@ -155,7 +156,7 @@ void Core::ask(Peer &peer) {
 void Core::ask_again(Peer &peer, uint64_t now) {
   if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kFewest) {
     peer.ask_at = 0;
-    if (peer.state == State::kTalking) return;  // the conversation has its own patience
+    if (peer.state == State::kTalking) return;  // the conversation has its own timeout
     peer.state = State::kIdle;
     peer.cookie = 0;
     update_sources(peer);
@@ -165,7 +166,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
     } else {
       fail_waiting(peer, FI_ETIMEDOUT);
     }
-    if (peer.first != nullptr) return ask(peer);  // the application went on from a completion
+    if (peer.first != nullptr) return ask(peer);  // started from a completion callback
     return free_if_unused(peer);
   }
   ++peer.attempts;
@@ -284,8 +285,8 @@ bool Core::is_true(const wire::Packet &packet) {
   return authentic && wire::mac_fits(handshake_key_, packet, 0);
 }
 
-// Of an RTS, or of a connect whose token is of no use: nothing is remembered, and the answer is no
-// longer than the question.
+// Answers an RTS, or a connect with a useless token. Keeps no state, and the answer is no longer
+// than the question.
 void Core::answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
                                  uint64_t index) {
   const uint64_t now = carrier_.now_ns();
@@ -310,7 +311,7 @@ void Core::on_challenge(const wire::Challenge &challenge) {
   const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
                      (peer->state == State::kTalking && peer->doubt);
   if (!asked || !may_answer(carrier_.now_ns())) return;
-  // A weft endpoint has the address of a stock peer now.
+  // A weft endpoint now has the address of a stock peer.
   if (peer->state == State::kTalking && peer->weft == nullptr)
     return lose(*peer, FI_ECONNRESET, true);
   if (peer->state == State::kAsking) peer->state = State::kConnecting;
@@ -329,8 +330,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     return;
   }
   if (made_at == 0) {
-    // An earlier life of this endpoint made it, or it is too old, or an RTS was damaged. Whoever
-    // still wants to connect must not try in vain until it asks anew of itself.
+    // An earlier endpoint at this address made the token, it is too old, or an RTS was damaged.
+    // Send a new one, so that the peer does not repeat this connect in vain.
     ++statistics_.rejected;
     return answer_with_challenge(*from, connect.name, connect.index);
   }
@@ -343,8 +344,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     return send_accept(*peer, connect.index);
   }
   if ((theirs.flags & kPartVerify) != 0) {
-    // It asks about a connection that is not known here. While we connect ourselves that will tell
-    // it: perhaps it is who took our connect already.
+    // The peer asks about a connection that is not known here. If we are connecting ourselves, that
+    // handshake answers it: the peer may have accepted our connect already.
     if (peer != nullptr && (peer->state == State::kAsking || peer->state == State::kConnecting))
       return;
     uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
@@ -361,8 +362,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (down_ || parting_) return;
   if (peer != nullptr && peer->state == State::kTalking) {
-    // It has begun anew; or this one is late, because it is older than the connection. If it still
-    // means it, it says so with a new token.
+    // The peer has restarted. But a token that is older than the connection means that this connect
+    // may be late: then a peer that still wants to connect repeats it with a new token.
     if (made_at < peer->settled_at)
       return answer_with_challenge(*from, connect.name, connect.index);
     lose(*peer, FI_ECONNRESET, true);
@@ -398,8 +399,8 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   lose(peer, FI_ECONNRESET, true);
 }
 
-// A packet that would be the peer's if it came from its address. Perhaps it sends from another one
-// than it is reached at: if it answers our question from there too, it is the peer.
+// A packet that names the peer but does not come from its address. The peer may send from another
+// address than the one that reaches it: if it answers our question from there too, it is the peer.
 void Core::on_other_source(Peer &peer, const Path *from) {
   ++statistics_.strangers;
   if (from == nullptr && may_answer(carrier_.now_ns())) doubt(peer);
@@ -438,7 +439,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     return false;
   }
   if (has_key() || !settings_.stock_peers) return false;
-  // Every later packet to this peer carries the index, in 32 bits. 0 is none.
+  // Every later packet to this peer carries the index, in 32 bits; 0 is not an index.
   if (uint32_t(p.index) == 0 || (type == stock::Type::kCts && p.index > UINT32_MAX)) {
     ++statistics_.rejected;
     return false;
@@ -451,12 +452,12 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
                   const Path *from) {
   Peer *peer = peer_of(uint32_t(p.rts_index));
   if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
-  // Only who receives at its address can know the question.
+  // Only a process that receives at the peer's address can know the question.
   peer->roams = from != peer->path;
   if (peer->weft != nullptr) {
     if (!peer->doubt) return false;
-    // A stock endpoint has the address now, so the weft peer is no more. The number in our
-    // question is what the new one knows us by.
+    // A stock endpoint has the address now, so the weft peer is gone. The stock endpoint knows us
+    // by the number in our question.
     peer->losing = peer->requeue = true;
     peer->err = FI_ECONNRESET;
     end_conversation(*peer);
@@ -470,7 +471,8 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   return become_stock(*peer, bytes, buffer, true);
 }
 
-// A peer of whom only an RTS is known. There are max_stock_peers such; the oldest makes room.
+// Makes a stock peer that has only sent an RTS. At most max_stock_peers of them exist; the oldest
+// is removed.
 Peer *Core::make_unproven(const sdk::SockAddr &name) {
   while (unproven_.size() >= settings_.max_stock_peers) {
     Peer *oldest = peer_of(unproven_.front());
@@ -493,7 +495,7 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer == nullptr && from != nullptr) {
-    ++statistics_.strangers;  // it says the name of somebody else
+    ++statistics_.strangers;  // it names an address that is not its own
     return false;
   }
   if (peer != nullptr && !is_of(*peer, from)) {
@@ -501,8 +503,8 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
     return false;
   }
   if (peer != nullptr) {
-    // Whom we ask answers, and a connection does not end because somebody says a name; but who is
-    // at that address is asked.
+    // An RTS proves nothing, so it does not end a connection; but it makes us re-verify a weft
+    // peer. While we are asking the peer ourselves, our own handshake decides.
     if (peer->weft != nullptr && !peer->doubt && may_answer(carrier_.now_ns())) doubt(*peer);
     if (peer->losing || peer->weft != nullptr || peer->state == State::kAsking ||
         peer->state == State::kConnecting)

@@ -16,7 +16,7 @@ bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8
   m = nullptr;
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
-    if (r->count == 1 && n > 0) {  // memcpy takes no null pointers, not even for no bytes
+    if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, not even for 0 bytes
       std::memcpy(r->iov[0].iov_base, payload.data(), n);
     } else {
       scatter(r->iov, r->count, 0, payload.data(), n);
@@ -98,7 +98,7 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
   return m;
 }
 
-// At least `size` bytes at m.kept, which keeps what it has.
+// Makes m.kept at least `size` bytes long, and keeps its content.
 bool Inbox::make_room(Incoming &m, uint64_t size) {
   if (size <= m.room) return true;
   if (m.room == 0 && size <= kInlineSize) {
@@ -106,7 +106,7 @@ bool Inbox::make_room(Incoming &m, uint64_t size) {
     m.room = kInlineSize;
     return true;
   }
-  // In steps, so that a message in many packets is not copied for each of them.
+  // The room doubles, so that a message in many packets is not copied for each of them.
   const uint64_t want = m.room == 0 ? size : std::min(m.message.length, std::max(size, 2 * m.room));
   std::unique_ptr<uint8_t[]> copy(new (std::nothrow) uint8_t[want]);
   if (copy == nullptr) return false;
@@ -164,8 +164,8 @@ void Inbox::finish(Incoming &m, int err) {
 }
 
 void Inbox::orphan(Incoming &m, int err) {
-  // One that nobody wants yet keeps its place among the messages: others of the peer that came
-  // whole are behind it, and whoever receives it is told. Its bytes are of no use.
+  // A message without a receive keeps its place in the order, because complete messages of the peer
+  // may follow it; its later receive fails with `err`. Its bytes are freed.
   if (m.receive == nullptr && !m.discarded) {
     bytes_ -= m.charged;
     m.charged = 0;
@@ -173,7 +173,7 @@ void Inbox::orphan(Incoming &m, int err) {
     m.kept = nullptr;
     m.room = 0;
     charge(m, sizeof(Incoming));
-    if (bytes_ > limit_) {  // dying peers cannot pile them up
+    if (bytes_ > limit_) {  // many dying peers must not accumulate them
       core_.upper().receiver().forget(m);
       return drop(m);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The peers of a core: made at their first use, found by address, by index and by number, freed when
-// nothing needs them, and which of them makes room for a newcomer.
+// The peers of a core: made at first use; found by address, index or number; freed when unused; and
+// removed to make room for newcomers.
 #include <rdma/fi_errno.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace weft::rxd {
 namespace {
 
-// Peers that are looked at to find one who makes room: a newcomer must not cost more.
+// Peers that admits() examines to find one that can be removed; bounds the cost of a newcomer.
 constexpr int kLooks = 64;
 
 }  // namespace
@@ -38,7 +38,8 @@ Peer *Core::make(const sdk::SockAddr &address, int &err) {
     peer->number = free_slots_.back() + 1;
     free_slots_.pop_back();
     slots_[peer->number - 1] = made.release();
-    // From the beginning: who guesses the number of one that was never asked must not answer.
+    // Set from the beginning, so that an attacker that guesses the peer's number has no valid
+    // answer.
     new_question(*peer);
     peer->index = upper_.index_of(address);
     if (peer->index != kNoIndex) {
@@ -83,7 +84,7 @@ void Core::name(Peer &peer, uint32_t index) {
   if (peer.saved != 0) upper_.receiver().rename_source(before, index);
 }
 
-// The newest of those without an index.
+// Puts the peer at the end of the list of peers without an index, as the newest.
 void Core::unname(Peer &peer) {
   peer.newer = nullptr;
   peer.older = newest_;
@@ -99,15 +100,15 @@ void Core::unlist(Peer &peer) {
   --unnamed_;
 }
 
-// Whether nothing is lost with it. A stock peer that has talked to us remembers its numbers for
-// ever, and could not begin again.
+// Whether the peer can be removed without loss. A stock peer that has talked to us remembers its
+// numbers for ever, and could not start again.
 bool Core::may_go(const Peer &peer) const {
   return peer.conversation != nullptr && !peer.losing && peer.first == nullptr && peer.saved == 0 &&
          (peer.weft != nullptr || !peer.proven) && !peer.conversation->busy();
 }
 
-// Whether a newcomer may become an object. Those whom the application named always may; of the
-// others there are max_unnamed_peers, and who was idle longest makes room.
+// Whether a newcomer may become an object: always if it is in the address vector; otherwise if
+// there are fewer than max_unnamed_peers, or if one that was idle for long can be removed.
 bool Core::admits(const sdk::SockAddr &newcomer) {
   if (unnamed_ < settings_.max_unnamed_peers || upper_.index_of(newcomer) != kNoIndex) return true;
   Peer *next = oldest_;
@@ -115,7 +116,7 @@ bool Core::admits(const sdk::SockAddr &newcomer) {
     Peer &peer = *next;
     next = peer.newer;
     if (!may_go(peer)) {
-      heard_of(peer);  // others are looked at the next time
+      heard_of(peer);  // to the end of the list: the next call examines other peers
       continue;
     }
     if (peer.weft != nullptr) peer.weft->dismiss();
@@ -136,7 +137,7 @@ void Core::forget(uint32_t index) {
   const Leave leave(*this);
   by_index_.set(index, nullptr);
   peer->index = kNoIndex;
-  // The same address may stand in the vector once more.
+  // The address vector may hold the same address at another index.
   if (const uint32_t other = upper_.index_of(peer->address);
       other != kNoIndex && other != index && by_index_.at(other) == nullptr) {
     by_index_.set(other, peer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of a conversation: its beginning, its times, its end.
+// The life of a conversation between weft peers: begin, timers, probes of datagram sizes, end.
 #include "plugins/rxd/protocol/weft.h"
 
 #include <rdma/fi_errno.h>
@@ -10,16 +10,16 @@ namespace weft::rxd {
 namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kPingPause = 1000 * kMillisecond;  // who waits asks whether the peer is there
+constexpr uint64_t kPingPause = 1000 * kMillisecond;  // of silence, before a waiting side pings
 constexpr uint32_t kLastAsk = 10;                     // 2^10 ms between questions for credit
-constexpr uint32_t kDoubtAfter = 3;                   // time-outs
-constexpr uint32_t kGoneAfter = 5;  // at least: we may be who was silent, and has just come back
+constexpr uint32_t kDoubtAfter = 3;                   // timeouts in a row
+constexpr uint32_t kGoneAfter = 5;  // timeouts, at least: this process may not have been running
 constexpr uint8_t kCloseTries = 3;
 constexpr uint64_t kClosePause = 20 * kMillisecond;  // at most
 static_assert(kCloseTries * kClosePause <= kPartingNs);
 constexpr uint64_t kProbePause = 20 * kMillisecond;
 constexpr uint8_t kProbeTries = 3;
-constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // the first is what both ends take
+constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // 0: the largest that both ends take
 constexpr uint8_t kNoProbe = std::size(kProbeSizes);
 constexpr uint32_t kMinShare = 4;
 
@@ -74,8 +74,8 @@ bool WeftConversation::busy() const {
          kept_ != nullptr;
 }
 
-// When the peer is asked whether it is there, because we wait and it owes us no acknowledgement
-// that would tell.
+// When to ask the peer whether it is alive: we wait for it, and it owes us no acknowledgement that
+// would show it. 0: never.
 uint64_t WeftConversation::wait_deadline() const {
   if (channel_.outstanding() != 0) return 0;
   const bool waits =
@@ -113,7 +113,7 @@ void WeftConversation::on_deadline(uint64_t now) {
     if (channel_.timeouts() >= kDoubtAfter) {
       core_.doubt(peer_);
       if (datagram_ > core_.settings().first_datagram && !channel_.direct()) {
-        // The path may take no large ones any more. The next long operation tries them again.
+        // The path may not take large datagrams any more. The next large operation probes again.
         datagram_ = uint32_t(core_.settings().first_datagram);
         channel_.set_datagram(datagram_);
         probe_ = 0;
@@ -143,8 +143,8 @@ void WeftConversation::on_deadline(uint64_t now) {
   pump();
 }
 
-// Also at the end of a progress that brought something which is to be answered at once: the
-// application may go away with what it got.
+// Called at the end of a progress call too, if that brought a packet which must be answered at
+// once: the application may stop to make progress after this completion.
 void WeftConversation::on_room() {
   if (stalled_) resume();
   const uint64_t now = core_.carrier().now_ns();
@@ -186,7 +186,7 @@ void WeftConversation::send_probe(uint64_t now) {
   probe_at_ = now + kProbePause;
   const size_t size = probing_ - (authentic_ ? wire::kMacSize : 0);
   if (pools_.zeros.size() < probing_) pools_.zeros.resize(probing_);
-  // The buffer is shared: whoever wrote to it before is flushed.
+  // All conversations share the buffer: send what is in it first.
   core_.flush();
   uint8_t *bytes = pools_.zeros.data();
   wire::Writer writer({bytes, probing_});
@@ -206,7 +206,8 @@ void WeftConversation::part() {
   pump();
 }
 
-// Whether it hears it or not, it finds out: its next packet is of no connection here.
+// If the packet is lost, the peer finds out by its next packet, which belongs to no connection
+// here.
 void WeftConversation::dismiss() {
   send_alone(wire::PacketKind::kClose, core_.carrier().now_ns());
 }
@@ -215,7 +216,7 @@ void WeftConversation::end(int err, Queue *unsent) {
   ended_ = true;
   const auto free_packet = [this](void *packet) {
     auto &p = *static_cast<OutPacket *>(packet);
-    // Of an answer that was sent whole nobody else knows.
+    // An answer that was sent whole is on no other list.
     if (p.answer != nullptr && --p.answer->packets == 0 && p.answer->sent == p.answer->length)
       free_answer(*p.answer);
     pools_.packets.give(&p);

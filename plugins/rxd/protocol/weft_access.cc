@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Remote accesses: those of the peer, which are checked and executed here, and the results of ours.
+// Remote accesses: checks and executes those of the peer, and takes the results of our atomics.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
   const uint64_t length = total_of(vectors, count);
   uint16_t status = FI_EINVAL;
   if (length == f.total) {
-    // All of it must be there before any of it is written.
+    // All the memory must be valid before any byte is written.
     iovec iov[kMaxPieces];
     const ssize_t found =
         core_.resolve({vectors, count}, FI_REMOTE_WRITE, 0, length, iov, kMaxPieces);

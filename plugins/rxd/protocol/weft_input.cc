@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What comes from the peer. Packets are checked, put into their order and taken apart; what a peer
-// has no right to say ends the conversation.
+// Packets from a weft peer: check them, put them in order, process their frames. A packet that
+// violates the protocol ends the conversation. Messages and credit are here too.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kMaxOwed = 512;         // operations; who keeps to the protocol stays far below
-constexpr uint32_t kMaxMessages = 1024;    // credit of one whose messages are consumed
-constexpr uint32_t kMaxCredit = 4096;      // KiB
-constexpr uint64_t kMinPullPackets = 128;  // fewer large ones leave both sides waiting in turns
+constexpr uint32_t kMaxOwed = 512;         // operations; a correct peer stays far below
+constexpr uint32_t kMaxMessages = 1024;    // credit of a peer whose messages are consumed
+constexpr uint32_t kMaxCredit = 4096;      // KiB, the same
+constexpr uint64_t kMinPullPackets = 128;  // with fewer large ones both sides wait in turns
 constexpr uint64_t kMaxPullWindow = 16 << 20;
 
 }  // namespace
@@ -113,7 +113,7 @@ void WeftConversation::arrived(OutPacket &p) {
     TxOp *next = op->beside;
     op->beside = nullptr;
     --op->packets;
-    // A payload in the same packet is counted once more.
+    // If the packet also has a payload of this operation, it counts twice.
     if (op != p.source) settle(*op);
     op = next;
   }
@@ -138,7 +138,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     return false;
   }
   if (arrival == Channel::Arrival::kOutside) return false;
-  // It owes us the time to answer what it asked already.
+  // Too many unanswered accesses: the peer retransmits this packet, we answer the others meanwhile.
   if (ordered && owed_ >= kMaxOwed) return false;
   if (bytes.size() > seen_) {
     seen_ = uint32_t(bytes.size());
@@ -148,11 +148,11 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   const bool waits = (stalled_ || core_.full()) && reports(packet);
   if (waits || (ordered ? !in_order : !begun_here(packet))) {
     if (in_order && !waits) {
-      // All before it is here, and still nobody began what it goes on with.
+      // All packets before it are here, and none of them began the operation.
       return fail("data of an operation that was never begun");
     }
     if (!keep(number, bytes, buffer, waits)) {
-      // No room: it is as if it were lost, but the peer should know what is missing before it.
+      // No room: it counts as lost. Tell the peer which packets are missing before it.
       channel_.duplicate(packet.header, now);
       core_.want_room(peer_);
       return false;
@@ -161,7 +161,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     core_.want_room(peer_);
     if (waits) {
       stalled_ = true;
-      // The application may wait for this before it reads the rest.
+      // The application may wait for these answers before it reads its completions.
       process(packet, Frames::kAnswers);
       end_settled();
     }
@@ -169,7 +169,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   }
   channel_.accept(number, packet.header, now);
   if (channel_.owed() >= Channel::Owed::kSoon) core_.want_room(peer_);
-  // So far ahead that what came in the last round trip comes twice.
+  // The pull window is twice what arrived in the last round trip.
   if (const uint64_t trip = channel_.round_trip().smoothed();
       trip != 0 && now - epoch_at_ >= trip) {
     const uint64_t least = std::max(kMinPullWindow, kMinPullPackets * seen_);
@@ -182,7 +182,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   return false;
 }
 
-// Whether everything that the packet's frames name has begun here.
+// Whether all operations of the peer that the packet's data frames name have begun here.
 bool WeftConversation::begun_here(const wire::Packet &packet) const {
   wire::FrameReader frames(packet);
   while (frames.next()) {
@@ -272,7 +272,7 @@ void WeftConversation::unlink(Incoming &m) {
   if (m.target != 0 && --pulled_ == 0) --core_.pulling_;
 }
 
-// What the socket holds is for all from whom long messages are coming.
+// Conversations in which long messages are arriving share the room in the socket.
 void WeftConversation::share() {
   const uint64_t packets =
       core_.carrier().receive_window() / seen_ / std::max(core_.pulling_, uint32_t{1});
@@ -344,10 +344,10 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
   return true;
 }
 
-// A receive was found for it.
+// The message got a receive: decides how much of it to pull.
 void WeftConversation::want(Incoming &m) {
   const uint64_t room = m.receive->length;
-  // What goes unasked comes in any case.
+  // The first kPrefix bytes may come unasked, so they are always expected.
   m.target = std::min(m.message.length, std::max(room, kPrefix));
   if (m.target != 0 && pulled_++ == 0) {
     ++core_.pulling_;
@@ -425,7 +425,7 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (status != 0 || r->arrived >= r->length) return finish(*r, status);
     return true;
   }
-  return true;  // of one that is over
+  return true;  // data of an operation that is over
 }
 
 void WeftConversation::consumed(const Incoming &m) {
@@ -433,7 +433,7 @@ void WeftConversation::consumed(const Incoming &m) {
   wanted_bytes_ += m.unasked;
   held_ -= std::min(held_, m.unasked);
   grant();
-  // Whoever may have stopped for want of it, or soon will, is told.
+  // Send the new credit if the peer has run out of credit, or soon will.
   const auto is_short = [](uint64_t told, uint64_t used, uint64_t granted, uint64_t first) {
     const uint64_t left = told > used ? told - used : 0;
     return granted > told &&
@@ -446,15 +446,15 @@ void WeftConversation::consumed(const Incoming &m) {
   core_.want_idle(peer_);
 }
 
-// What nobody wants yet cannot be more, by any count of credit.
+// Upper bound of the unexpected bytes of one peer, for any amount of credit that was ever granted.
 uint64_t WeftConversation::most_held() const {
   return core_.inbox().limit() + (uint64_t{kMaxCredit} << 10);
 }
 
-// Credit for as much as was consumed and a bit: so a peer whose messages are wanted goes on,
-// however much room those of others take. While the endpoint has room for what nobody wants yet, a
-// peer always has a little: the message that the application waits for may be behind many that it
-// does not want.
+// Grants as much as was consumed and a fixed amount more, so that a peer whose messages are
+// received goes on, however much room the messages of others take. While the endpoint has room for
+// unexpected messages, a peer always gets some credit: the message that the application waits for
+// may be behind many that it does not want.
 void WeftConversation::grant() {
   const Inbox &inbox = core_.inbox();
   const bool roomy = inbox.bytes() < inbox.limit() / 2;
@@ -500,7 +500,7 @@ bool WeftConversation::take_pull(const wire::PullFrame &f) {
   TxOp *op = find(f.id);
   if (op == nullptr) {
     if (int32_t(f.id - next_id_) >= 0) return fail("a pull of what was never sent");
-    return true;  // a late one
+    return true;  // the operation has ended meanwhile
   }
   if (!op->announced || f.limit > op->length) return fail("a pull of more than there is");
   if (op->answered) return true;

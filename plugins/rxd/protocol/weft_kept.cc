@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packets that cannot be processed yet, because others are missing before them or because nobody reads
-// the completions that they would bring: kept, and taken when they can.
+// Kept packets: those that cannot be processed yet, because packets before them are missing or
+// because the application does not read its completions.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ constexpr uint32_t kMaxKept = 256;  // packets that came too early
 
 }  // namespace
 
-// Whether it may end a receive, or report a write.
+// Whether the packet may cause a completion here: of a receive, or of a write with data.
 bool WeftConversation::reports(const wire::Packet &packet) {
   if (packet.header.has(wire::kFlagOrdered)) return true;
   wire::FrameReader frames(packet);
@@ -43,7 +43,7 @@ void WeftConversation::take_kept() {
   stalled_ = false;
   for (Kept **at = &kept_; *at != nullptr;) {
     Kept *k = *at;
-    // It was looked at when it came; the bytes are the same.
+    // It was parsed when it came, so this cannot fail.
     const auto packet = wire::parse(k->bytes);
     const bool ordered = packet->header.has(wire::kFlagOrdered);
     const bool due = k->number < channel_.next();
@@ -69,16 +69,17 @@ void WeftConversation::take_kept() {
     core_.carrier().release(*k->buffer);
     pools_.kept.give(k);
     if (!goes_on) return;
-    if (ordered) at = &kept_;  // others may have waited for what began here
+    if (ordered)
+      at = &kept_;  // earlier kept packets may have waited for an operation that began here
   }
 }
 
-// Perhaps somebody has read what was reported.
+// The application may have read its completions: process kept packets.
 void WeftConversation::resume() {
   if (core_.full()) return core_.want_room(peer_);
   take_kept();
   end_settled();
-  // The peer may wait for room, or credit.
+  // The peer may wait for a new limit or for credit.
   if (!peer_.losing) send_acknowledgement(core_.carrier().now_ns());
 }
 

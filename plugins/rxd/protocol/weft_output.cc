@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What goes to the peer: operations become frames, frames packets, packets datagrams.
+// Output to a weft peer: operations become frames, frames become packets, packets become datagrams.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 namespace weft::rxd {
 namespace {
 
-constexpr size_t kCopied = 1024;     // bytes of payload that are copied into the packet
-constexpr size_t kWorthwhile = 256;  // bytes of room: fewer are not filled with data
+constexpr size_t kCopied = 1024;     // largest payload that is copied into the packet, bytes
+constexpr size_t kWorthwhile = 256;  // bytes: less room than this is not filled with data
 constexpr size_t kMaxPayload = 65535;
-constexpr size_t kStream = 8;          // packets that are not acknowledged: then it is a stream
-constexpr uint32_t kMessageHead = 24;  // bytes, about
+constexpr size_t kStream = 8;          // with as many unacknowledged packets there is a stream
+constexpr uint32_t kMessageHead = 24;  // bytes of a message frame without payload, about
 constexpr uint64_t kGatherTime = 4000;
-// Remote accesses that the peer has not answered. Only if neither side can be made to owe more than
-// it takes can two not wait for each other.
+// Limit of our remote accesses that the peer has not answered. It is below the peer's kMaxOwed, so
+// that two sides that access each other's memory cannot wait for each other for ever.
 constexpr uint32_t kMaxUnanswered = 256;
 
 }  // namespace
@@ -40,10 +40,9 @@ void WeftConversation::start(TxOp &op) {
   }
 }
 
-// Whether a short message of a stream waits a moment for the next one, to leave in one packet with
-// it: a system call costs more than ten of them. Not where its application may be about to compute
-// (weft/sdk/patience.h), and not one whose end nobody asks for: who sends it may never make
-// progress again.
+// Whether a short message of a stream waits a moment to share a packet with the next one: a system
+// call costs more than ten messages. It does not wait if the application may be about to compute
+// (weft/sdk/patience.h), nor if it has no completion: its sender may never make progress again.
 bool WeftConversation::gathers(const TxOp &op) {
   if (op.kind != TxOp::Kind::kMessage || !op.report || op.length > kCopied ||
       channel_.outstanding() < kStream)
@@ -81,7 +80,8 @@ void WeftConversation::unlink(TxOp &op) {
   (op.next != nullptr ? op.next->previous : last_) = op.previous;
 }
 
-// Ends it if nothing more is to come: not at once, because the caller is in the middle of a walk.
+// Ends the operation if nothing more is to come. It is reported later, by end_settled(), because
+// the caller may be walking a list.
 void WeftConversation::settle(TxOp &op) {
   if (op.packets != 0 || !op.started) return;
   switch (op.kind) {
@@ -96,7 +96,7 @@ void WeftConversation::settle(TxOp &op) {
   }
   not_ready(op);
   if (op.counted) --unanswered_;
-  // Of a message that was cut short not all was sent that was counted.
+  // If the peer ended the message early, fewer bytes were sent than were counted.
   if (op.kind == TxOp::Kind::kMessage)
     unasked_ -= op.charged - std::min({op.charged, op.sent, kPrefix});
   unlink(op);
@@ -172,7 +172,8 @@ void WeftConversation::pump() {
   end_settled();
 }
 
-// Those whose bytes are in the packet have ended, unless they want to know more.
+// Ends the operations whose bytes were copied into the packet, unless they end by an
+// acknowledgement or by `done`.
 void WeftConversation::release_copied(OutPacket &p) {
   for (TxOp **at = &p.began; *at != nullptr;) {
     TxOp *op = *at;
@@ -194,7 +195,7 @@ WeftConversation::Built WeftConversation::build(OutPacket *&packet) {
   p->answer = nullptr;
   p->length = 0;
   p->ordered = p->asks = false;
-  // `room`: what of the datagram is for frames and payload; frames alone must fit the packet.
+  // `room`: bytes of the datagram for frames and payload. The frames alone must also fit OutPacket.
   const size_t room = datagram_ - overhead();
   wire::Writer w({p->bytes + OutPacket::kHead, std::min(room, OutPacket::kFrames)});
   add_answers(w);
@@ -241,7 +242,7 @@ void WeftConversation::add_pulls(wire::Writer &w) {
   }
 }
 
-// Operations that have not begun, as many as fit. True: a payload follows, nothing else fits.
+// Adds operations that have not begun, as many as fit. True: a payload follows, nothing else fits.
 bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
   bool starved = false;
   while (TxOp *op = unsent_) {
@@ -259,9 +260,9 @@ bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
     } else {
       closed = begin_access(p, w, room, *op);
     }
-    if (w.size() == before) {  // it did not fit
+    if (w.size() == before) {  // the operation did not fit
       if (was_empty) {
-        // Not even alone: it cannot be said in this size of datagrams.
+        // It does not fit an empty packet either: impossible with this datagram size.
         unsent_ = op->next;
         op->started = op->answered = true;
         op->status = FI_EMSGSIZE;
@@ -337,7 +338,7 @@ bool WeftConversation::begin_message(OutPacket &p, wire::Writer &w, size_t room,
     });
     return false;
   }
-  // What is long begins in a packet of its own, if it would have to be cut for others.
+  // A long message that does not fit behind other frames begins in a packet of its own.
   if (w.size() != 0 && w.size() + whole + std::min<uint64_t>(op.length, kWorthwhile) > room)
     return false;
   if (w.size() != 0 && op.length <= room - whole && op.length <= credit) return false;
@@ -384,7 +385,7 @@ bool WeftConversation::begin_access(OutPacket &p, wire::Writer &w, size_t room, 
       const size_t size = wire::write_size(f.has_data, where.size());
       if (w.room() < size) return false;
       const uint64_t n = std::min<uint64_t>({op.length, room - w.size() - size, kMaxPayload});
-      if (w.size() != 0 && n < op.length) return false;  // begins in a packet of its own
+      if (w.size() != 0 && n < op.length) return false;  // it begins in a packet of its own
       const bool copy = n == op.length && n <= kCopied && w.room() >= size + n;
       if (!copy && n <= kCopied && n == op.length && w.size() != 0) return false;
       w.write(f, where, n);
@@ -415,7 +416,7 @@ bool WeftConversation::begin_access(OutPacket &p, wire::Writer &w, size_t room, 
   return false;
 }
 
-// Data of what was begun, or of what the peer reads. True: they follow the frames.
+// Adds data of an operation that has begun, or of a read of the peer. True: they follow the frames.
 bool WeftConversation::add_data(OutPacket &p, wire::Writer &w, size_t room) {
   while (reads_ != nullptr && reads_->failed) {
     Answer *a = reads_;
@@ -459,7 +460,8 @@ bool WeftConversation::add_data(OutPacket &p, wire::Writer &w, size_t room) {
   op->sent += n;
   if (op->kind == TxOp::Kind::kMessage) {
     if (op->sent == op->length) p.asks = true;
-    // Everything below kPrefix counts, asked for or not: so both sides count the same.
+    // The first kPrefix bytes count against the credit, asked for or not: so both sides count the
+    // same.
     const uint64_t counted = std::min(op->sent, kPrefix);
     if (counted > op->charged) {
       unasked_ += counted - op->charged;
@@ -485,7 +487,7 @@ wire::Header WeftConversation::header(wire::PacketKind kind, uint16_t flags, uin
           .time = Channel::clock(now)};
 }
 
-// All of the acknowledgement. False: it does not fit beside frames.
+// Fills in the whole acknowledgement. False: it has a bitmap, and does not fit beside frames.
 bool WeftConversation::fill(wire::Acknowledgement &ack, uint64_t now) {
   grant();
   channel_.fill(ack, now);
@@ -504,7 +506,8 @@ int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool
     const ssize_t n = core_.resolve({a.vectors, a.count}, FI_REMOTE_READ, p.offset, p.length,
                                     iov + 1, kMaxPieces);
     if (n < 0) {
-      // The region was closed meanwhile. If the peer has not got these data yet, it gets this.
+      // The region was closed meanwhile. The packet now carries an error in place of the data; the
+      // peer sees it unless it received the data before.
       wire::Writer w({p.bytes + OutPacket::kHead + p.last, wire::kDataFrameSize});
       w.done({.status = FI_EACCES, .id = a.id});
       p.used = uint16_t(p.last + w.size());
@@ -553,7 +556,7 @@ uint8_t *WeftConversation::scratch() {
   return pools_.scratch[pools_.next_scratch++].bytes;
 }
 
-// `bytes` has room for a MAC behind the first `size`.
+// `bytes` must have room for a MAC after the first `size`.
 bool WeftConversation::send_scratch(uint8_t *bytes, size_t size) {
   iovec iov{bytes, size};
   if (checksum_) wire::set_checksum(bytes, wire::checksum({&iov, 1}));
