@@ -6,7 +6,7 @@
 namespace weft::rxd {
 namespace {
 
-// Transmissions are counted in 32 bits, and never 2^31 of them are on their way.
+// Transmissions are counted in 32 bits; there are never 2^31 of them in flight.
 bool before(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(a - b) < 0;
 }
@@ -49,7 +49,7 @@ void Channel::append(List &list, uint16_t place) {
   list.last = place;
 }
 
-// What is lost is repeated in the order of numbers: the peer keeps only so much that is early.
+// Lost packets are retransmitted in the order of numbers: the peer keeps only some early packets.
 void Channel::insert_lost(uint16_t place) {
   const uint64_t number = number_at(place);
   uint16_t after = lost_.last;
@@ -74,7 +74,7 @@ void Channel::raise_limit(uint32_t limit) {
 }
 
 bool Channel::may_fly(size_t size) {
-  // Something may always be on its way, whatever its size.
+  // One packet may always be in flight, whatever its size.
   if (in_flight_ == 0 || in_flight_ + size <= congestion_.window()) return true;
   congestion_.on_limited();
   return false;
@@ -160,7 +160,7 @@ Channel::News Channel::begin(const wire::Acknowledgement &ack, uint64_t now) con
   News news{.now = now, .rtt = 0, .sent_by = 0};
   if (ack.echo == 0) return news;
   const auto us = static_cast<int32_t>(clock(now) - ack.echo);
-  // Clocks of both ends are cut to microseconds: what took none may seem to have taken less.
+  // Both clocks are truncated to microseconds, so a very short round trip may appear negative.
   if (us < -2 || uint64_t(std::max(us, 0)) * 1000 > kMaxSample) return news;
   news.rtt = std::min<uint64_t>(uint64_t(std::max(us, 1)) * 1000, now);
   news.sent_by = now - news.rtt;
@@ -179,7 +179,7 @@ void *Channel::settle(SentPacket &sent, uint16_t place, News &news) {
   const bool earlier_one =
       !flying || (sent.repeated && news.rtt != 0 && news.sent_by + kResolution < sent.sent_at);
   if (earlier_one) {
-    // An earlier transmission has arrived; which place it had is not known any more.
+    // An earlier transmission has arrived; its serial number is not known any more.
     if (sent.taken_for_lost) ++news.found;
   } else if (before(latest_, sent.transmission + 1)) {
     latest_ = sent.transmission + 1;
@@ -191,7 +191,7 @@ void *Channel::settle(SentPacket &sent, uint16_t place, News &news) {
 }
 
 void Channel::give_chunk(uint64_t number) {
-  // Numbers of the next lap may be in it already.
+  // The chunk may already hold numbers that are kWindow higher.
   if (number % SentChunk::kCount != SentChunk::kCount - 1) return;
   if (end_ > number - (SentChunk::kCount - 1) + kWindow) return;
   SentChunk *&chunk = chunks_[number / SentChunk::kCount % chunks_.size()];
@@ -233,7 +233,7 @@ uint32_t Channel::find_lost(uint64_t now) {
   const uint64_t patience = this->patience();
   while (flying_.first != kNone) {
     const SentPacket &sent = at_place(flying_.first);
-    if (!before(sent.transmission + 1, latest_)) break;  // nothing later has arrived
+    if (!before(sent.transmission + 1, latest_)) break;  // no later transmission has arrived
     if (latest_ - 1 - sent.transmission < places && sent.sent_at + patience > now) {
       loss_at_ = sent.sent_at + patience;
       break;
@@ -277,7 +277,7 @@ bool Channel::on_deadline(uint64_t now) {
   if (held_until_ <= now) held_until_ = 0;
   if (loss_at_ != 0 && loss_at_ <= now) find_lost(now);
   if (flying_.first == kNone || now < last_sent_at_ + timeout()) return false;
-  // The two that have the lowest numbers: what the peer waits for.
+  // The two packets with the lowest numbers: the peer waits for them.
   constexpr uint8_t kRepeats = 2;
   urgent_ = 0;
   for (uint64_t number = base_; number < end_ && urgent_ < kRepeats; ++number) {
@@ -289,7 +289,7 @@ bool Channel::on_deadline(uint64_t now) {
     ++urgent_;
   }
   if (timeouts_++ == 0) timed_out_at_ = now;
-  last_sent_at_ = now;  // even if nothing can leave
+  last_sent_at_ = now;  // even if no packet can leave
   return true;
 }
 
@@ -307,7 +307,7 @@ Channel::Arrival Channel::look(uint64_t number) const {
 }
 
 void Channel::note_arrival(const wire::Header &header, uint64_t now) {
-  // The latest that the peer sent, not the latest that came: a copy that lost its way is no news.
+  // The packet that the peer sent last, not the one that arrived last: late copies do not count.
   if (static_cast<int32_t>(header.time - time_) >= 0 || now - arrived_at_ > kStale) {
     time_ = header.time;
     arrived_at_ = now;

@@ -9,29 +9,29 @@ namespace {
 constexpr uint64_t kFirstWindow = 64 << 10;
 constexpr uint64_t kFirstDatagrams = 10;
 
-// What delay is allowed beyond the path's own: more for small windows (Swift's flow scaling), so
-// that flows whose idea of the path's own delay differs still come to like shares.
+// The delay that is allowed beyond the path's own. Small windows may have more (Swift's flow
+// scaling), so that flows that measure different path delays still get similar shares.
 constexpr double kAllowance = 200'000;  // ns
-constexpr double kLargeWindow = 64;     // datagrams, which get no more than that
+constexpr double kLargeWindow = 64;     // datagrams: such a window gets only kAllowance
 constexpr double kMostScale = 4;
 
 constexpr uint32_t kEnoughSamples = 8;  // to stop doubling within a round
-constexpr uint64_t kNoise = 25'000;     // ns of delay that are not
+constexpr uint64_t kNoise = 25'000;     // ns of delay that do not count as a queue
 constexpr double kDelayFactor = 0.8;
 constexpr double kLeastFactor = 0.5;
 constexpr double kOvershot = 0.5;
 constexpr uint16_t kRoundsToSpeedUp = 16;
 constexpr uint64_t kMostSteps = 8;
 constexpr double kDrainFactor = 0.75;
-constexpr uint32_t kMemory = 512;  // packets that the rate of loss is of
+constexpr uint32_t kMemory = 512;  // packets over which the loss rate is measured
 
-// How much loss is too much, and how far from what chance makes of it that must be.
+// How much loss is too much, and by how many deviations it must exceed the expected value.
 struct Tolerance {
   double rate;
   double deviations;
   double factor;  // what remains of the window
 };
-constexpr Tolerance kQueued{0.01, 1, 0.7};       // there is a queue: likely it is what overflows
+constexpr Tolerance kQueued{0.01, 1, 0.7};       // there is a queue, which probably overflows
 constexpr Tolerance kUnqueued{0.02, 2.5, 0.85};  // the link is bad, or its queue very short
 
 bool too_many(uint32_t lost, uint32_t n, const Tolerance &tolerance) {
@@ -118,7 +118,7 @@ void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
     ++samples_;
   }
   if (doubles_ && samples_ >= kEnoughSamples && delay_ > target(trip)) doubles_ = false;
-  // A window that is not used up says nothing about a larger one.
+  // A window that was not used up is no reason for a larger one.
   if ((limited_ || was_limited_) && drain_rounds_ == 0) {
     if (doubles_) {
       window_ = std::min(window_ + bytes, kMaxWindow);
@@ -154,11 +154,11 @@ void Congestion::on_round(const RoundTrip &trip) {
     if (queued) drain(trip);
     shrink(overshot_ ? kOvershot : tolerance.factor);
     overshot_ = false;
-    doubles_ = direct_;  // it grows again as quickly as it can
+    doubles_ = direct_;  // to a peer of this host it grows again as quickly as possible
   } else if (samples_ != 0 && delay_ > target) {
     below_ = 0;
     doubles_ = false;
-    // One round may have waited for a reader that was busy; a queue is there in the next as well.
+    // In one round the reader may have been busy; a real queue shows in the next round too.
     if (++above_ >= 2) {
       const double excess = static_cast<double>(delay_ - target) / static_cast<double>(delay_);
       drain(trip);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of a conversation with a stock peer: its beginning, its times, its end.
+// The life of a conversation with a stock peer: begin, timer, end.
 #include "plugins/rxd/protocol/stock.h"
 
 #include <rdma/fi_errno.h>
@@ -13,7 +13,7 @@ namespace {
 // A request that the peer does not accept may get its resources soon, or never.
 constexpr uint64_t kRefusedFor = 1'000'000'000;
 constexpr uint32_t kRefusals = 8;
-constexpr uint32_t kFewest = 5;  // tries before a peer is given up: we may have been away
+constexpr uint32_t kFewest = 5;  // tries before a peer is given up: we may not have been running
 constexpr uint64_t kDoubtAfter = 100'000'000;  // of silence: somebody else may be there
 
 }  // namespace
@@ -53,7 +53,7 @@ void StockConversation::on_deadline(uint64_t now) {
   if (cursor_ != acked_) {
     const uint64_t age = age_of_first(now);
     if (age + 1000 < time_out()) return set_timer();
-    if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer, who did not answer");
+    if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer that did not answer");
     if (refused_ != 0 && refusals_ >= kRefusals && now - refused_ >= kRefusedFor) {
       TxOp *op = items_[0].op;
       items_.pop();
@@ -72,7 +72,7 @@ void StockConversation::on_deadline(uint64_t now) {
     return output();
   }
   if (!waits()) return;
-  if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer, of whom more was to come");
+  if (gone) return give_up(FI_ETIMEDOUT, "gave up a stock peer that did not send the rest");
   ask_at_ = now;
   if (quiet >= kAskAfter + kDoubtAfter) core_.doubt(peer_);
   ++tries_;
@@ -82,7 +82,7 @@ void StockConversation::on_deadline(uint64_t now) {
 
 // ---- acknowledgements ----
 
-// Nothing from acked_ on was accepted: what has numbers there gets them anew.
+// The peer accepted nothing from acked_ on: the items there go back to wait, for new numbers.
 void StockConversation::take_back() {
   Queue ops;
   Answer *answers = nullptr, *last = nullptr;
@@ -142,8 +142,8 @@ void StockConversation::fail_all(int err) {
   refusals_ = 0;
 }
 
-// The peer is gone, as far as one can see. What it has got of what was sent is not known, and
-// is asked for when there is something to say again.
+// The peer seems to be gone. How much of our packets it received is unknown; it is asked for the
+// expected number before the next operation.
 void StockConversation::give_up(int err, const char *why) {
   const std::string text = std::string("rxd ") + why + ": " + peer_.address.to_string();
   core_.upper().warn(text.c_str());
@@ -177,7 +177,7 @@ void StockConversation::end(int err, Queue *unsent) {
   }
 }
 
-// There is no word for it; but nobody should wait for an acknowledgement.
+// Stock's dialect has no close; but the peer should not wait for an acknowledgement.
 void StockConversation::part() {
   on_idle();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What comes from stock peers.
+// Packets from stock peers: only the one with the expected number is taken, and acknowledged.
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 
@@ -13,8 +13,8 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kTell = 32;  // packets that are taken without an acknowledgement
-// An RTS this long after the peer has begun to talk is not a late one: it has begun anew.
+constexpr uint32_t kTell = 32;  // an acknowledgement after as many packets, at the latest
+// An RTS so long after the peer's first packet is not a late one: the peer has restarted.
 constexpr uint64_t kLate = 1'000'000'000;
 
 }  // namespace
@@ -37,7 +37,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     on_cts(p);
     return false;
   }
-  // It has proven itself before it answered our question.
+  // The peer has proven itself by this packet, before it answered our question.
   const bool begins = !lost_ && std::exchange(asking_, false);
   if (!asking_) core_.trust(peer_);
   if (talked_ == 0) talked_ = now;
@@ -65,8 +65,8 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     refuses_ = true;  // until something is taken
   }
   output();
-  // What is complete at once: the peer's operation has not ended before, and the application here
-  // may wait for the peer in other ways than by progress.
+  // Acknowledge a complete operation at once: it ends at the peer only then, and the application
+  // here may wait for the peer without making progress.
   if (verdict == Verdict::kRefused) {
     acknowledge(0);
   } else if (verdict == Verdict::kTaken &&
@@ -83,7 +83,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
 void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
   const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
   if (anew) restarted();
-  // What the peer itself has said counts more than what is said in its name.
+  // An index that the proven peer sent itself is not replaced by an RTS, which may be forged.
   if (!peer_.proven) {
     index_ = uint32_t(p.index);
   } else if (index_ != uint32_t(p.index)) {
@@ -110,7 +110,7 @@ void StockConversation::on_cts(const stock::Packet &p) {
   output();
 }
 
-// The peer is another process now, and knows nothing.
+// The peer is another process now, without the state of the old one.
 void StockConversation::restarted() {
   fail_all(FI_ECONNRESET);
   acked_ = cursor_ = next_ = highest_ = taken_back_ = measured_ = pinged_ = 0;
@@ -124,12 +124,12 @@ void StockConversation::restarted() {
   core_.trust(peer_);
 }
 
-// What the peer expects, after it was given up.
+// The peer was given up before; now it has told which number it expects.
 void StockConversation::on_number(uint64_t number) {
   if (number < acked_) {
-    expected_ = 0;  // it has begun anew
+    expected_ = 0;  // it has restarted
   } else if (number > highest_) {
-    rebase_ = expected_ == 0;  // it has an older memory than we
+    rebase_ = expected_ == 0;  // it remembers more than we do
   }
   acked_ = cursor_ = next_ = pinged_ = measured_ = number;
   highest_ = taken_back_ = number;
@@ -143,9 +143,10 @@ void StockConversation::on_number(uint64_t number) {
 
 StockConversation::Verdict StockConversation::take(const stock::Packet &p) {
   const bool more = p.type == stock::Type::kData || p.type == stock::Type::kAnswer;
-  // A peer that begins something else has forgotten the rest.
+  // The peer begins another operation, although data of the last one are missing.
   if (!more && arriving_.kind != Arriving::Kind::kNone) return Verdict::kNotNow;
-  // It repeats what would be reported to nobody, and hears that we are here.
+  // The application does not read its completions. The peer retransmits this packet, and our
+  // acknowledgements show it that we are alive.
   const bool reports = p.type == stock::Type::kMessage || p.type == stock::Type::kTagged ||
                        p.type == stock::Type::kWrite || p.type == stock::Type::kData;
   if (reports && core_.full()) return Verdict::kNotNow;
@@ -181,11 +182,11 @@ StockConversation::Verdict StockConversation::take_message(const stock::Packet &
   Inbox &inbox = core_.inbox();
   Incoming *m = nullptr;
   if (inbox.bytes() >= inbox.limit()) {
-    // Only what is wanted. The peer repeats the rest.
+    // No room: take only messages with a receive. The peer retransmits the others.
     sdk::Receive *receive = core_.upper().receiver().match(message);
     if (receive == nullptr) return Verdict::kNotNow;
     m = inbox.begin(peer_, this, message, 0, *receive);
-    if (m == nullptr) return Verdict::kTaken;  // without memory; its receive has failed
+    if (m == nullptr) return Verdict::kTaken;  // no memory; the receive has failed
   } else if (p.packets == 1) {
     bool lost = false;
     inbox.whole(peer_, message, p.payload, lost);
@@ -200,7 +201,7 @@ StockConversation::Verdict StockConversation::take_message(const stock::Packet &
     return Verdict::kTaken;
   }
   if (!placed) {
-    // There was memory for the message, but none for its bytes: it is lost, and its place is not.
+    // There was memory for the message, but none for its bytes: it fails, but keeps its place.
     inbox.orphan(*m, FI_ENOMEM);
     m = nullptr;
   }
@@ -308,7 +309,7 @@ StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) 
   } else if (a.message != nullptr) {
     Incoming &m = *a.message;
     Inbox &inbox = core_.inbox();
-    // It is repeated until there is room, or a receive.
+    // The peer retransmits it until there is room, or a receive.
     if (m.receive == nullptr && !m.discarded && inbox.bytes() >= inbox.limit())
       return Verdict::kNotNow;
     if (!inbox.place(m, offset, p.payload)) return Verdict::kNotNow;
@@ -327,7 +328,7 @@ StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) 
 
 StockConversation::Verdict StockConversation::take_answer(const stock::Packet &p) {
   TxOp *op = awaited(p.id);
-  // Of one that was given up meanwhile. The numbers of the peer go on all the same.
+  // Its request has ended meanwhile. The packet still uses up a number of the peer.
   if (op == nullptr || op->answered) return Verdict::kTaken;
   const uint64_t size = op->kind == TxOp::Kind::kAtomic ? target_size(*op) : op->length;
   if (op->received != p.segment * stock::kSegment ||
@@ -354,10 +355,10 @@ StockConversation::Verdict StockConversation::take_answer(const stock::Packet &p
 
 // ---- messages that are not whole ----
 
-// What has come is in its place by now, and so will be what comes.
+// Nothing to do: kept bytes are in place already, and later data go to the receive.
 void StockConversation::fetch(Incoming &) {}
 
-// It arrives to the end; its bytes go nowhere.
+// The rest still arrives, and its bytes are dropped.
 void StockConversation::discard(Incoming &message) {
   message.discarded = true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What goes to stock peers: operations get numbers, packets leave within the window, acknowledgements
-// end operations or make packets leave again.
+// Output to stock peers: operations get numbers, packets leave within the window, acknowledgements
+// end operations or cause retransmissions.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void StockConversation::start(TxOp &op) {
   output();
 }
 
-// How the operation is cut into packets.
+// Divides the operation into packets.
 StockConversation::Item StockConversation::item_of(TxOp &op) {
   Item item;
   item.op = &op;
@@ -125,7 +125,7 @@ stock::Packet StockConversation::packet_of(const Item &item) const {
   return p;
 }
 
-// Gives numbers to what is next: what we owe goes first.
+// Gives numbers to the next answer or operation; answers go first. False: there is none.
 bool StockConversation::begin_item() {
   for (;;) {
     if (Answer *answer = answers_) {
@@ -150,7 +150,7 @@ bool StockConversation::begin_item() {
     }
     const bool answered = op->kind == TxOp::Kind::kRead || (op->kind == TxOp::Kind::kAtomic &&
                                                             op->atomic != sdk::AtomicKind::kWrite);
-    // Nobody answers a read of nothing.
+    // Stock does not answer a read of 0 bytes.
     const bool empty = op->kind == TxOp::Kind::kRead && op->length == 0;
     if (answered && !empty && !await(*op)) return false;
     waiting_.first = op->next;
@@ -173,9 +173,10 @@ uint64_t StockConversation::limit() const {
   return std::max<uint64_t>(1, std::min({window_, congestion_, kInFlight}));
 }
 
-// Sends what the window lets out, from the cursor on.
+// Sends packets from the cursor on, as many as the window allows.
 void StockConversation::output() {
-  // Anybody can say a name, and an index that is not ours: stock may not survive such a packet.
+  // Until the peer is proven, its name and index may be forged, and a packet with a wrong index may
+  // crash a stock process.
   if (lost_ || !peer_.proven) {
     if (waiting_.first != nullptr && !asking_) {
       asking_ = true;
@@ -267,7 +268,7 @@ int StockConversation::transmit(Item &item, uint64_t number,
   p.sequence = number;
   iov[0] = {header.data(), stock::encode(p, header)};
   const int rc = core_.send(peer_, iov, count);
-  return rc == -FI_EAGAIN ? rc : 0;  // what cannot be sent counts as lost
+  return rc == -FI_EAGAIN ? rc : 0;  // a packet that cannot be sent counts as lost
 }
 
 int StockConversation::send_packet(const stock::Packet &packet) {
@@ -284,7 +285,7 @@ void StockConversation::ask_later() {
   ask_at_ = core_.carrier().now_ns() + wait;
 }
 
-// A message that the peer has: it drops that, and says what it expects.
+// Sends a message with a number that the peer has: it drops it, and acknowledges what it expects.
 void StockConversation::ping() {
   stock::Packet p;
   p.peer = index_;
@@ -353,7 +354,7 @@ void StockConversation::set_timer() {
 
 // ---- acknowledgements ----
 
-// All that was not acknowledged is sent again, in its turn.
+// Retransmits all packets that were not acknowledged, in order.
 void StockConversation::rewind() {
   cursor_ = acked_;
   pinged_ = acked_;
@@ -368,12 +369,12 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
     return;
   }
   if (p.sequence > highest_ && p.sequence <= taken_back_)
-    // Whether it took what has these numbers now cannot be told.
+    // It is unknown whether the peer took the packets that have these numbers now.
     return give_up(FI_ECONNRESET,
-                   "met a stock peer who took what it had refused: what is outstanding fails");
+                   "met a stock peer that took what it had refused: what is outstanding fails");
   if (p.sequence > highest_)
     return give_up(FI_ECONNREFUSED,
-                   "met a stock peer who remembers an earlier life of this address; use another "
+                   "met a stock peer that remembers an earlier life of this address; use another "
                    "port after a restart");
   if (p.sequence < acked_) return;  // late
   window_ = p.window;
@@ -384,7 +385,7 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
   if (cursor_ == acked_) return;
   if (p.window == 0) return on_refused(now);
   const uint64_t age = age_of_first(now);
-  // What is repeated is answered by more of them, if it was not lost: so only once.
+  // If the packet was not lost, its retransmission causes more such acknowledgements: so only once.
   if (++same_ < kSame || age < srtt_ || hurried_ == acked_) return;
   hurried_ = acked_;
   threshold_ = std::max(congestion_ / 2, kLeastWindow);
@@ -393,7 +394,7 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
   output();
 }
 
-// The peer expects `number` now: what is before has arrived.
+// The peer expects `number` now: all packets before it have arrived.
 void StockConversation::arrived(uint64_t number, uint64_t now) {
   if (number > measured_) measure(uint64_t(us(now) - sent_us_[(number - 1) % kInFlight]) * 1000);
   const uint64_t count = number - acked_;
@@ -426,7 +427,7 @@ void StockConversation::arrived(uint64_t number, uint64_t now) {
   while (at_ < items_.size() && items_[at_].first + items_[at_].packets <= cursor_) ++at_;
 }
 
-// The request at the head was not accepted: for want of resources, or of a right.
+// The peer refused the request at the head: it lacks resources, or the access is not permitted.
 void StockConversation::on_refused(uint64_t now) {
   if (refused_ == 0) {
     refused_ = now;
@@ -450,8 +451,8 @@ void StockConversation::fail(TxOp &op, int err) {
 
 // ---- ids ----
 
-// Ids are used again as late as possible: an answer to a request of which we do not know any more
-// must not be taken for another's. 0 stands for none.
+// Ids are reused as late as possible, so that a late answer to a forgotten request is not taken for
+// an answer to another one. 0 means none.
 bool StockConversation::await(TxOp &op) {
   try {
     if (awaited_count_ * 2 >= awaited_.size() && awaited_.size() <= UINT16_MAX / 2) {

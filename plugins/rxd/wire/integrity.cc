@@ -73,7 +73,7 @@ void end_mac(crypto_generichash_state &state, uint32_t upper, uint8_t *out) {
   crypto_generichash_final(&state, out, kMacSize);
 }
 
-// What of a part never changes in the life of a connection.
+// The fields of a part that never change in the life of a connection.
 constexpr size_t kIdentitySize = 16;
 using Identity = std::array<uint8_t, kIdentitySize>;
 
@@ -115,8 +115,8 @@ Key connection_key(std::string_view auth_key, const Part &ours, const Part &thei
   auto state = begin_key(auth_key);
   update_text(state, "weft rxd connection 1");
   Identity first = identity_of(ours), second = identity_of(theirs);
-  // An endpoint that talks to itself has the same instance on both sides; any order that both
-  // sides find will do.
+  // An endpoint that talks to itself has the same instance on both sides; then any order works that
+  // both sides compute alike.
   const bool swap =
       ours.instance != theirs.instance ? ours.instance > theirs.instance : first > second;
   if (swap) std::swap(first, second);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What tells that a datagram is whole, and whose it is: the checksum, the MAC, and the token of a
-// challenge (docs/rxd-protocol.md, sections 2, 3 and 10).
+// The integrity and the origin of datagrams: the checksum, the MAC, and the token of a challenge
+// (docs/rxd-protocol.md, sections 2, 3 and 10).
 //
 //   iovec pieces[] = {{head, n}, {payload, length}};       // the checksum in the head is still 0
 //   wire::set_checksum(head, wire::checksum(pieces));
-//   wire::mac(key, pieces, number >> 32, tail);             // then goes behind them, uncounted
+//   wire::mac(key, pieces, number >> 32, tail);             // is sent after them
 //
 //   if (!wire::checksum_fits(packet) || !wire::mac_fits(key, packet, number >> 32)) drop();
 //
@@ -28,7 +28,7 @@ namespace weft::rxd::wire {
 uint32_t crc32c(std::span<const uint8_t> bytes, uint32_t crc = 0) noexcept;
 uint32_t crc32c(std::span<const iovec> pieces) noexcept;
 
-// Of a datagram whose header has a checksum of zero.
+// The checksum of a datagram whose header has a checksum of zero.
 inline uint32_t checksum(std::span<const iovec> pieces) noexcept {
   return crc32c(pieces);
 }
@@ -37,7 +37,7 @@ bool checksum_fits(const Packet &packet) noexcept;
 
 using Key = std::array<uint8_t, 32>;
 
-// From `auth_key` (of any length but 0) for connect and accept, and for all that follows.
+// The keys for connect and accept, and for all later packets. `auth_key` must not be empty.
 Key handshake_key(std::string_view auth_key) noexcept;
 // The same at both ends, whichever is `ours`.
 Key connection_key(std::string_view auth_key, const Part &ours, const Part &theirs) noexcept;
@@ -45,11 +45,11 @@ Key connection_key(std::string_view auth_key, const Part &ours, const Part &thei
 // `upper`: the upper half of the packet's sequence number; 0 for packets without one.
 void mac(const Key &key, std::span<const iovec> pieces, uint32_t upper,
          std::span<uint8_t, kMacSize> out) noexcept;
-// Whether packet.mac is right; false without one. Takes the same time for every wrong one.
+// Whether packet.mac is right; false without one. Takes constant time.
 bool mac_fits(const Key &key, const Packet &packet, uint32_t upper) noexcept;
 
-// Tokens prove that who has one can be reached at an address. They are made and checked by the same
-// endpoint, which remembers nothing of it.
+// A token proves that its owner receives at an address. The same endpoint makes and checks it, and
+// keeps no state for it.
 class TokenMaker {
  public:
   using Secret = std::array<uint8_t, 16>;
@@ -57,7 +57,7 @@ class TokenMaker {
 
   std::array<uint8_t, kTokenSize> make(uint64_t now_ns,
                                        std::span<const uint8_t> address) const noexcept;
-  // When a token for this address was made, at most `lifetime_ns` ago; 0: it is none of those.
+  // When the token was made for this address, if at most `lifetime_ns` ago; 0: it is not valid.
   uint64_t made_at(Token token, uint64_t now_ns, uint64_t lifetime_ns,
                    std::span<const uint8_t> address) const noexcept;
 

@@ -18,7 +18,7 @@ T load(const uint8_t *at) {
   return value;
 }
 
-// Takes the bytes behind those that it wrote last.
+// Writes fields one after the other.
 class Fields {
  public:
   explicit Fields(uint8_t *at) : at_(at) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The packets that weft endpoints exchange (docs/rxd-protocol.md, sections 2 to 4): a datagram
-// becomes a typed Packet or a Reject in parse(), its frames come out of a FrameReader one by one,
-// and a Writer puts both into a buffer that the caller has.
+// The packets that weft endpoints exchange (docs/rxd-protocol.md, sections 2 to 4). parse() turns a
+// datagram into a typed Packet or a Reject, a FrameReader returns its frames one by one, and a
+// Writer writes packets and frames into the caller's buffer.
 //
 //   const auto packet = wire::parse(datagram);
 //   if (!packet) return count(packet.error());
@@ -14,10 +14,10 @@
 //   uint8_t bytes[64];
 //   wire::Writer writer(bytes);
 //   writer.header({.kind = wire::PacketKind::kData, .to = to, .cookie = cookie, ...});
-//   writer.message({.id = id}, payload.size());   // the payload goes behind it, by iovec perhaps
+//   writer.message({.id = id}, payload.size());   // the payload follows, perhaps as another iovec
 //
-// parse() and FrameReader are total: they read no byte beyond the span, and what they say needs no
-// further look. Not for what depends on a connection: whether the pair is known, the checksum right
+// parse() and FrameReader are total: they read no byte beyond the span, and their results need no
+// further check. Not for checks that depend on a connection: a known pair, the checksum
 // (integrity.h), a number in the window, an id in use.
 #ifndef WEFT_PLUGINS_RXD_WIRE_PACKET_H
 #define WEFT_PLUGINS_RXD_WIRE_PACKET_H
@@ -35,8 +35,8 @@
 namespace weft::rxd::wire {
 
 inline constexpr uint8_t kMagic = 0xF7;
-// To a stock process, who may have a weft peer's address since a moment ago, this is an RTS of
-// another version, which it drops. Of other types it does not look at the version, and goes on.
+// A stock process may own the address of a former weft peer. It takes the packet for an RTS of
+// another version, and drops it. For other types stock does not check the version.
 inline constexpr uint8_t kGuard = 9;
 inline constexpr size_t kHeaderSize = 24;
 inline constexpr size_t kChecksumAt = 20;  // in the header
@@ -50,7 +50,7 @@ inline constexpr size_t kMaxWords = 16;
 inline constexpr size_t kChallengeSize = kHeaderSize + 8 + kTokenSize;
 inline constexpr size_t kConnectSize = kHeaderSize + 8 + kTokenSize + kNameSize + kPartSize;
 inline constexpr size_t kAcceptSize = kHeaderSize + 8 + kPartSize;
-// What stands before the frames of a data packet at most.
+// Bytes before the frames of a data packet, at most.
 inline constexpr size_t kMaxHead = kHeaderSize + kAcknowledgementSize + 8 * kMaxWords;
 inline constexpr size_t kVectorLimit = 4;
 inline constexpr size_t kOperandLimit = 1024;         // bytes
@@ -79,20 +79,20 @@ inline constexpr uint16_t kAllFlags = 31;
 // Why bytes are not a packet, or not a frame.
 enum class Reject : uint8_t {
   kNone,
-  kShort,            // ends before what its kind, flags or lengths say
+  kShort,            // ends before its kind, flags or lengths say
   kMagic,            // of another protocol
-  kKind,             // no packet of that kind
-  kFlags,            // unknown, or not of this kind
-  kSequence,         // a number on a packet that has none
-  kLength,           // bytes behind the end; a probe that is shorter than itself
+  kKind,             // unknown kind of packet
+  kFlags,            // unknown flags, or flags that this kind does not have
+  kSequence,         // a sequence number in a packet whose kind has none
+  kLength,           // bytes after the end; a probe that is shorter than its size field
   kAcknowledgement,  // a bitmap of more than 1024 bits
   kEmpty,            // a data packet without a frame
-  kFrame,            // no frame of that type
-  kFrameFlags,       // unknown, or not of this frame
+  kFrame,            // unknown type of frame
+  kFrameFlags,       // unknown flags, or flags that this frame does not have
   kOrder,            // starts an operation in a packet that is not ordered
-  kTotal,            // less than what comes with it, or too much
+  kTotal,            // a total that is less than the payload, or too large
   kVectors,          // more than 4
-  kOperands,         // more than 1024 bytes; a kind that there is not
+  kOperands,         // more than 1024 bytes, or an unknown kind of atomic
 };
 const char *text_of(Reject reject);
 
@@ -110,9 +110,9 @@ struct Header {
 struct Acknowledgement {
   uint32_t next = 0;           // the lowest number not received
   uint32_t echo = 0;           // microseconds; 0: none
-  uint32_t limit = 0;          // numbers below are welcome
-  uint32_t messages = 0;       // that may have been started in all
-  uint32_t credit = 0;         // KiB that nobody asked for, that may have been sent in all
+  uint32_t limit = 0;          // numbers below it are accepted
+  uint32_t messages = 0;       // messages that may have been started in all
+  uint32_t credit = 0;         // KiB of unasked payload that may have been sent in all
   uint32_t words = 0;          // of the bitmap
   uint64_t bitmap[kMaxWords];  // bit i: next + 1 + i was received; the first `words` are defined
   Acknowledgement() {}         // NOLINT(modernize-use-equals-default): leaves the bitmap alone
@@ -121,11 +121,11 @@ struct Acknowledgement {
 
 // One side's part of a handshake.
 struct Part {
-  uint64_t instance = 0;    // of the endpoint's life
-  uint32_t connection = 0;  // what the other puts into `to`
-  uint32_t cookie = 0;      // and into `cookie`
-  uint32_t datagram = 0;    // bytes, the largest that it takes
-  uint32_t flags = 0;       // kPart...; unknown ones are let be
+  uint64_t instance = 0;    // random number of the endpoint
+  uint32_t connection = 0;  // the other side puts it into `to`
+  uint32_t cookie = 0;      // and this into `cookie`
+  uint32_t datagram = 0;    // bytes of the largest datagram that it takes
+  uint32_t flags = 0;       // kPart...; unknown ones are ignored
   uint32_t limit = 0;       // as in Acknowledgement
   uint32_t messages = 0;
   uint32_t credit = 0;
@@ -144,7 +144,7 @@ struct Challenge {
 struct Connect {
   uint64_t index = 0;
   Token token;
-  Name name;  // not looked at
+  Name name;  // not checked
   Part part;
 };
 struct Accept {
@@ -154,7 +154,7 @@ struct Accept {
 struct Data {
   std::span<const uint8_t> frames;  // not empty; for FrameReader
 };
-struct Acknowledge {};  // Packet::acknowledgement is all
+struct Acknowledge {};  // Packet::acknowledgement is the content
 struct Probe {
   uint32_t number = 0;
   uint32_t size = 0;  // of the datagram, without MAC
@@ -164,7 +164,7 @@ struct Probed {
   uint32_t size = 0;
 };
 struct Reset {
-  Header echo;  // of the packet that belongs to nobody
+  Header echo;  // of the packet that belongs to no connection
 };
 struct Close {};
 struct Closed {};
@@ -175,11 +175,11 @@ struct Packet {
   Acknowledgement acknowledgement;
   std::variant<Acknowledge, Data, Challenge, Connect, Accept, Probe, Probed, Reset, Close, Closed>
       content;
-  std::span<const uint8_t> covered;  // the datagram without its MAC: what the checksum is of
+  std::span<const uint8_t> covered;  // the datagram without its MAC, for the checksum
   std::span<const uint8_t> mac;      // empty without kFlagMac
 };
 
-// The header alone: enough to find the connection, and to tell that the rest is worth a look.
+// The header alone: enough to find the connection before the rest is parsed.
 tl::expected<Header, Reject> parse_header(std::span<const uint8_t> bytes) noexcept;
 tl::expected<Packet, Reject> parse(std::span<const uint8_t> bytes);
 
@@ -196,7 +196,7 @@ enum class FrameKind : uint8_t {
   kResult = 8,
   kPing = 9,
 };
-// Whether a frame starts an operation: its packet is ordered.
+// Whether a frame starts an operation: then its packet must be ordered.
 constexpr bool starts(FrameKind kind) {
   return kind == FrameKind::kMessage || kind == FrameKind::kRead || kind == FrameKind::kWrite ||
          kind == FrameKind::kAtomic;
@@ -206,14 +206,14 @@ struct MessageFrame {
   bool tagged = false;
   bool has_data = false;
   bool wants_done = false;
-  bool announced = false;  // more than the payload: `total`
+  bool announced = false;  // the message is longer than the payload: `total` bytes
   uint32_t id = 0;
   uint64_t tag = 0;
   uint64_t data = 0;
-  uint64_t total = 0;  // bytes of the message; read: also when it is not announced
+  uint64_t total = 0;  // bytes of the message; FrameReader sets it for all messages
 };
 struct DataFrame {
-  bool answers = false;  // a read of the receiver's; else of a message of the sender's
+  bool answers = false;  // data of the receiver's read; else of the sender's message or write
   uint32_t id = 0;
   uint64_t offset = 0;  // offset + payload is at most kMessageLimit
 };
@@ -225,7 +225,7 @@ struct DoneFrame {
   uint16_t status = 0;  // FI_E...
   uint32_t id = 0;
 };
-// Vectors as they stand in a datagram, at any alignment.
+// Vectors in a datagram, at any alignment.
 class VectorView {
  public:
   VectorView() = default;
@@ -259,8 +259,8 @@ struct ResultFrame {
   uint32_t id = 0;
 };
 
-// Walks the frames of a data packet. After next() said true, kind() tells which of the others may
-// be asked. When it says false, reject() tells whether all was well.
+// Walks the frames of a data packet. After next() returned true, kind() tells which accessor may be
+// called. After false, reject() tells whether there was an error.
 class FrameReader {
  public:
   explicit FrameReader(const Packet &packet);
@@ -270,7 +270,7 @@ class FrameReader {
   Reject reject() const { return reject_; }
 
   FrameKind kind() const { return kind_; }
-  uint32_t id() const { return id_; }  // all but ping have one
+  uint32_t id() const { return id_; }  // of all frames but ping
   std::span<const uint8_t> payload() const { return payload_; }
   VectorView vectors() const { return vectors_; }  // read, write, atomic
   const MessageFrame &message() const { return *std::get_if<MessageFrame>(&frame_); }
@@ -316,9 +316,9 @@ constexpr size_t atomic_size(size_t vectors) {
 inline constexpr size_t kResultFrameSize = 16;
 inline constexpr size_t kPingFrameSize = 4;
 
-// Appends packets' and frames' fields to a buffer. Each call writes all, or nothing and says false:
-// no room. A payload of `n` bytes is the caller's to append behind its frame, by payload() or as a
-// piece of the datagram of its own; `n` is at most 65535.
+// Appends fields of packets and frames to a buffer. Each call writes everything, or nothing and
+// returns false: no room. The caller appends a payload of `n` bytes after its frame, by payload()
+// or as another piece of the datagram; `n` is at most 65535.
 class Writer {
  public:
   explicit Writer(std::span<uint8_t> buffer) : buffer_(buffer) {}
@@ -331,13 +331,14 @@ class Writer {
 
   bool header(const Header &header) noexcept;
   bool acknowledgement(const Acknowledgement &ack) noexcept;
-  // Whole packets but for checksum and MAC; kind is set, the rest of the header is the caller's.
+  // Whole packets without checksum and MAC. They set the kind; the caller fills the other fields of
+  // the header.
   bool challenge(Header header, uint64_t index, Token token) noexcept;
   bool connect(Header header, uint64_t index, Token token, Name name, const Part &part) noexcept;
   bool accept(Header header, uint64_t index, const Part &part) noexcept;
   bool probe(Header header, uint32_t number, size_t size) noexcept;  // zeros up to `size`
   bool probed(Header header, uint32_t number, uint32_t size) noexcept;
-  // `stray`: the packet that belongs to nobody, of at least 24 bytes.
+  // `stray`: the packet that belongs to no connection, at least 24 bytes.
   bool reset(Header header, std::span<const uint8_t> stray) noexcept;
 
   bool message(const MessageFrame &frame, size_t n) noexcept;
@@ -357,7 +358,7 @@ class Writer {
   size_t used_ = 0;
 };
 
-// Puts another time into a header that was written (it is repeated).
+// Replaces the time in a header, for a retransmission.
 void set_time(uint8_t *header, uint32_t time) noexcept;
 void set_checksum(uint8_t *header, uint32_t checksum) noexcept;
 

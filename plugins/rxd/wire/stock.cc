@@ -76,8 +76,8 @@ class Output {
 };
 
 Reject read_operands(Packet &p, std::span<const uint8_t> bytes) {
-  if (p.size > kSegment) return Reject::kOperand;  // nor could it be answered
-  // Fetching without operands: what is asked for is what the vectors say.
+  if (p.size > kSegment) return Reject::kOperand;  // it could not be answered in one packet
+  // A fetch without operands: the vectors tell its size.
   if (p.type != Type::kCompare && p.operation == FI_ATOMIC_READ)
     return bytes.empty() ? Reject::kNone : Reject::kOperand;
   const size_t parts = p.type == Type::kCompare ? 2 : 1;
@@ -128,7 +128,7 @@ Reject read_operation(Packet &p, uint16_t flags, Input &in) {
   }
   if (!in.ok()) return Reject::kShort;
   const std::span<const uint8_t> rest = in.rest();
-  // Of an atomic, stock's senders leave something of an earlier operation in both.
+  // In atomics, stock's senders leave values of an earlier operation in both fields.
   if (is_atomic(p.type)) {
     p.packets = 1;
     p.size = total;
@@ -138,7 +138,7 @@ Reject read_operation(Packet &p, uint16_t flags, Input &in) {
   if (p.size > INT64_MAX) return Reject::kLength;
   if (has_vectors(p.type) && total != p.size) return Reject::kVectors;
   if (p.type == Type::kRead) {
-    p.packets = 1;  // the request; how many answer it follows from the size
+    p.packets = 1;  // the request; the size tells how many packets answer it
     return rest.empty() ? Reject::kNone : Reject::kLength;
   }
   if (rest.size() > p.size) return Reject::kLength;
@@ -168,7 +168,7 @@ Reject read_cts(Packet &p, std::span<const uint8_t> bytes, Input &in) {
 Reject read_ack(Packet &p, std::span<const uint8_t> bytes, Input &in) {
   if (bytes.size() != kAckSize) return bytes.size() < kAckSize ? Reject::kShort : Reject::kLength;
   in.skip(sizeof(uint32_t));
-  in.take(p.window);  // 4 bytes, of which 2 count
+  in.take(p.window);  // 4 bytes, of which 2 are used
   return Reject::kNone;
 }
 

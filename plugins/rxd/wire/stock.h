@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The packets that stock rxd endpoints exchange: a datagram becomes a typed Packet or a Reject in
-// parse(), a Packet the headers of a datagram in encode().
+// The packets that stock rxd endpoints exchange. parse() turns a datagram into a typed Packet or a
+// Reject, encode() turns a Packet into the headers of a datagram.
 //
 //   const Parsed p = stock::parse(datagram);
 //   if (p.reject != Reject::kNone) return text_of(p.reject);
@@ -8,11 +8,11 @@
 //
 //   Packet p{.type = Type::kTagged, .peer = 3, .sequence = 7, .is_inline = true, .tag = tag};
 //   uint8_t header[stock::kMaxHeader];
-//   const size_t n = stock::encode(p, header);     // then the header and the payload go out
+//   const size_t n = stock::encode(p, header);     // then send the header and the payload
 //
-// There is no byte order to agree on: fields are in the sender's, which is little in practice. What
-// stock leaves undefined is written as 0 and not looked at. Not for what a packet means at a time:
-// whether its number is the next one, whether its index or its id is known.
+// The wire format defines no byte order: fields are in the sender's, little endian in practice.
+// Fields that stock leaves undefined are written as 0 and not read. Not for checks that depend on
+// state: whether a number is the next one, or an index or id is known.
 #ifndef WEFT_PLUGINS_RXD_WIRE_STOCK_H
 #define WEFT_PLUGINS_RXD_WIRE_STOCK_H
 
@@ -27,17 +27,17 @@
 namespace weft::rxd::stock {
 
 inline constexpr uint8_t kVersion = 2;     // the first byte of every packet
-inline constexpr size_t kDatagram = 1472;  // both sides must use the same, and cannot tell it
+inline constexpr size_t kDatagram = 1472;  // both sides must use the same, and cannot negotiate it
 inline constexpr size_t kBase = 16;        // bytes that every packet begins with
 inline constexpr size_t kDataHeader = 32;  // of a data packet
 inline constexpr size_t kSegment =
-    kDatagram - kDataHeader;  // payload of a data packet but the last
+    kDatagram - kDataHeader;  // payload of every data packet but the last
 inline constexpr size_t kVectorLimit = 4;
 inline constexpr size_t kNameSize = 64;
 inline constexpr size_t kRtsSize = 88;
 inline constexpr size_t kCtsSize = 32;
 inline constexpr size_t kAckSize = 32;
-inline constexpr size_t kMaxHeader = 160;  // all that may stand before the payload
+inline constexpr size_t kMaxHeader = 160;  // all headers before the payload, at most
 inline constexpr uint32_t kWindow = 128;   // packets: what stock grants, and assumes at first
 // An RTS with these in its sequence field, which stock ignores there, is from a weft endpoint.
 inline constexpr char kMark[] = "weft-rxd";
@@ -54,7 +54,7 @@ enum class Type : uint8_t {
   kCts = 10,
   kAck = 11,
   kData = 12,    // of a message or a write
-  kAnswer = 13,  // what was read, or was there before an atomic
+  kAnswer = 13,  // the data of a read, or the previous values of an atomic
 };
 
 enum class Reject : uint8_t {
@@ -63,39 +63,39 @@ enum class Reject : uint8_t {
   kVersion,  //
   kType,     //
   kLength,   // the datagram's length is not what its type or its headers say
-  kInline,   // an operation that is answered, without the header that has its id
+  kInline,   // an operation with an answer, but without the header that has its id
   kTag,      // a tagged message without a tag
-  kVectors,  // none, more than 4, or lengths that are not the payload's
-  kPackets,  // the number of packets does not fit the size
-  kOperand,  // an atomic's operands are not as many as the vectors say, or do not fit a packet
+  kVectors,  // none, more than 4, or lengths that differ from the payload's
+  kPackets,  // the number of packets does not match the size
+  kOperand,  // an atomic's operands do not match the vectors, or do not fit a packet
   kIndex,    // 0 as index
-  kName,     // an address of no family that can be spoken to
+  kName,     // an address of an unsupported family
 };
 const char *text_of(Reject reject);
 
-// In words that need no further look at the bytes. What a type does not carry is 0.
+// The fields of a packet, checked. Fields that a type does not have are 0.
 struct Packet {
   Type type = Type::kMessage;
   uint32_t peer = 0;      // the index that the receiver of the packet gave to its sender
   uint64_t sequence = 0;  // kAck: the next number that is expected
   // ---- operations ----
-  bool is_inline = false;  // without the header that has packets, id and count; it is whole
+  bool is_inline = false;  // one packet, without the header that has packets, id and count
   bool has_data = false;
   uint8_t count = 0;  // vectors
-  uint32_t id = 0;    // that answers bring back; of kAnswer: the request's
+  uint32_t id = 0;    // repeated in the answer; in kAnswer: the request's
   uint64_t tag = 0;   // kTagged
   uint64_t data = 0;
   uint64_t size = 0;     // of the whole message or access; of an atomic: bytes of the target
-  uint64_t packets = 0;  // that a message or write has, this one included
+  uint64_t packets = 0;  // of a message or write, including this one
   uint32_t datatype = 0, operation = 0;  // of an atomic; any number
   RmaVector vectors[kVectorLimit];       // the first `count`; lengths are bytes in atomics too
   // ---- kData, kAnswer ----
   uint64_t segment = 0;  // from 0
   // ---- kAck ----
-  uint16_t window = 0;  // packets that may be on their way; 0: the packet after was not accepted
+  uint16_t window = 0;  // packets that may be in flight; 0: the next packet was refused
   // ---- kRts, kCts ----
   bool marked = false;               // by a weft endpoint
-  uint64_t index = 0;                // the sender's for the receiver
+  uint64_t index = 0;                // the sender's number for the receiver
   uint64_t rts_index = 0;            // kCts: of the RTS that it answers
   sdk::SockAddr name;                // kRts: the sender's
   std::span<const uint8_t> payload;  // of an atomic: operands; none for FI_ATOMIC_READ
@@ -110,9 +110,9 @@ struct Parsed {
 // Reads no further than `bytes`. The spans of the result point into it.
 Parsed parse(std::span<const uint8_t> bytes);
 
-// Bytes that stand before the payload of a packet of this type.
+// Bytes of the headers of this packet.
 size_t header_size(const Packet &packet);
-// Writes them, and returns how many they are. An RTS, CTS or acknowledgement has nothing else.
+// Writes the headers and returns their size. An RTS, CTS or acknowledgement has nothing else.
 size_t encode(const Packet &packet, std::span<uint8_t, kMaxHeader> out);
 
 // The number of packets that `size` bytes take when the first packet has `first` of them.
