@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints of one domain that are each other's peers, and are closed without any of them having
-// made progress: what one has sent must be acknowledged by one that nobody calls. The test runs
-// with a close_linger_ms of ten minutes: who waited for that in vain would not come to the end.
+// Endpoints of one domain that are each other's peers, and are closed before any of them has made
+// progress: packets must be acknowledged by endpoints that the application does not call. The test
+// runs with a close_linger_ms of ten minutes, so waiting for it in vain would exceed its timeout.
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kNodes = 4, kSize = 3000;
 
-// All nodes have connections to all others, and messages on their way to each.
+// All nodes have connections to all others, and messages in flight to each.
 class Close : public testing::Test {
  protected:
   void open(const Options &options) {
@@ -42,7 +42,7 @@ class Close : public testing::Test {
 TEST_F(Close, OneAfterTheOther) {
   open({});
   for (size_t i = 0; i + 1 < kNodes; ++i) (*net)[i].ep.reset();
-  // All that was sent has arrived at the last one.
+  // Everything that was sent to the last one has arrived.
   Node &last = (*net)[kNodes - 1];
   size_t received = 0;
   while (const auto done = poll(last.rx_cq)) {

@@ -21,9 +21,10 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
     : LayerDomain(fabric, regions_of(info.domain_attr->mr_mode), info, std::move(inner_info),
                   context),
       auth_key_(std::move(auth_key)) {
-  // Only what follows others that are on their way waits at all (WeftConversation::gathers). And
-  // who begins with a datagram for each short message has its peer join them (udp's inlet.h), at a
-  // price for all that comes later.
+  // It is safe to expect the next progress call from the beginning: a message waits for it only
+  // behind unacknowledged ones (WeftConversation::gathers). And a stream that begins with a
+  // datagram per short message makes the peer's kernel join datagrams (udp's inlet.h), which makes
+  // all later ones slower.
   engine().expect_progress();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The domain of the layer: endpoints, address vectors, regions that peers reach by packets, and the
-// inner provider's domain, of which only datagrams are used.
+// The domain of the layer: endpoints, address vectors, memory regions that peers access by packets,
+// and the inner provider's domain, which is only used for datagrams.
 #ifndef WEFT_PLUGINS_RXD_DOMAIN_H
 #define WEFT_PLUGINS_RXD_DOMAIN_H
 
@@ -17,7 +17,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  const sdk::AuthKey &auth_key() const { return auth_key_; }  // of endpoints without their own
+  const sdk::AuthKey &auth_key() const { return auth_key_; }  // for endpoints without their own
   sdk::AtomicLimits atomic_limits() const;
 
  private:

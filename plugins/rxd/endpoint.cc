@@ -9,8 +9,8 @@
 namespace weft::rxd {
 namespace {
 
-// Messages are matched, and atomics executed, in the order of their calls; sends, reads, writes,
-// atomics.
+// The protocol keeps the order of messages among themselves and of atomics among themselves. The
+// fields are sends, reads, writes, atomics.
 constexpr sdk::OrderRules kNativeOrder = {sdk::kinds(sdk::OrderKind::kSend), 0, 0,
                                           sdk::kinds(sdk::OrderKind::kAtomic)};
 
@@ -52,8 +52,8 @@ Result<void> Endpoint::begin() {
   return {};
 }
 
-// Peers are told that it goes, once all has arrived. What they answer is waited for as long as
-// there is time in vain left.
+// Sends close to all peers once everything is acknowledged. Waits for the answers if the domain's
+// budget for waiting in vain permits it.
 void Endpoint::end() {
   const uint64_t left = domain().linger_budget().left(sdk::now_ns(), options().close_linger_ns);
   core_->part(left >= kPartingNs);
@@ -62,7 +62,7 @@ void Endpoint::end() {
 }
 
 void Endpoint::shut() {
-  core_.reset();  // closes its paths
+  core_.reset();  // closes the paths
   lower_.shut();
 }
 
@@ -78,7 +78,7 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
     op.more = flags & FI_MORE;
     fill(op);
   });
-  // It goes with the next progress, whoever makes it.
+  // The next progress call of any caller sends it.
   if (rc == 0 && flags & FI_MORE) domain().engine().mark_dirty(lower_);
   return rc;
 }
@@ -126,7 +126,7 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
   });
 }
 
-// ---- what others tell ----
+// ---- events from the core ----
 
 void Endpoint::on_done(TxOp &op, int err) {
   uint64_t length = op.length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint of reliable datagrams: the application's calls become operations of the protocol's
-// core, whose carrier is the inner provider.
+// An endpoint of reliable datagrams: turns the application's calls into operations of the
+// protocol's core, which uses the inner provider as its carrier.
 #ifndef WEFT_PLUGINS_RXD_ENDPOINT_H
 #define WEFT_PLUGINS_RXD_ENDPOINT_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers whose process is no more, and endpoints that are closed then: nobody waits for them, and
-// not once per endpoint. Over the real stack; what the network's words are worth, and how little is
-// sent, are the simulation's (protocol/network_test.cc).
+// Peers whose process has ended, and endpoints that are closed afterwards: they must not wait for
+// these peers, and not once per endpoint. Over the real stack; forged reports of the network, and
+// the number of packets, are tested in the simulation (protocol/network_test.cc).
 #include <signal.h>
 
 #include <chrono>
@@ -34,8 +34,8 @@ void receive_for_ever(int socket) {
   }
 }
 
-// Endpoints of one domain, each of which has sent to the other process and then sends once more
-// when that hears nothing any more.
+// Endpoints of one domain. Each has sent to the other process, and sends once more after that
+// process has stopped to receive.
 struct Many : Driver {
   explicit Many(Child &child) {
     const std::string peer = hear_text(child.socket());
@@ -60,8 +60,8 @@ struct Many : Driver {
   fi_addr_t to = FI_ADDR_NOTAVAIL;
 };
 
-// The other process is killed: its port answers that nobody is there. With ten minutes of patience,
-// who did not hear that would not come to the end.
+// The other process is killed, and the network reports that its port is closed. The timeouts are
+// ten minutes, so an endpoint that missed the report would exceed the test's timeout.
 TEST(Gone, OperationsFailAtOnceAndNobodyWaitsWhenItCloses) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=600000", "FI_OFI_RXD_PEER_TIMEOUT_MS=600000"}))
     return;
@@ -70,7 +70,7 @@ TEST(Gone, OperationsFailAtOnceAndNobodyWaitsWhenItCloses) {
   child.kill();
   many.send();
   for (auto &node : many.nodes) EXPECT_EQ(many.wait(node->tx_cq).err, FI_ECONNRESET);
-  // Those who have not noticed yet: the good-bye finds out.
+  // Endpoints that have not noticed yet find out by their close packet.
 }
 
 TEST(Gone, WhoHasNotNoticedFindsOutWhenItCloses) {
@@ -79,10 +79,11 @@ TEST(Gone, WhoHasNotNoticedFindsOutWhenItCloses) {
   Child child(receive_for_ever);
   Many many(child);
   child.kill();
-  many.send();  // waits in vain, in the middle of it
+  many.send();  // these messages are still in flight at the close
 }
 
-// It is only stopped: the port is there and nobody answers. All together wait as long as one.
+// The process is only stopped: the port is open, but does not answer. All endpoints together wait
+// as long as one.
 TEST(Gone, ManyWaitInVainAsLongAsOne) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=2000"})) return;
   std::chrono::steady_clock::time_point begin;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Remote memory between two libfabrics: whichever library the dynamic linker finds.
+// Remote memory access between two libfabrics, with the library that the dynamic linker finds.
 //
-//   interop_access target                    # prints address, key and base; goes on until its
-//   input ends interop_access ADDRESS KEY BASE          # writes, reads and changes the target's
-//   memory, and checks all of it
+//   interop_access target               # prints address, key and base; runs until its input ends
+//   interop_access ADDRESS KEY BASE     # writes, reads and changes the target's memory, and checks
+//                                       # all of it
 //
 // For interop_test.sh, which gives either side stock's library. INTEROP_PORT in the environment is
-// the own port. Nothing is closed at the end: a peer learns of it only by what comes next.
+// this side's port. Nothing is closed at the end, so a peer learns of it only by later packets.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
@@ -60,7 +60,7 @@ static void progress(void) {
   }
 }
 
-// Starts the operation, again while there is no room, and waits for it.
+// Starts the operation, retries while there is no room, and waits for its completion.
 #define DO(what, call)                                      \
   do {                                                      \
     const time_t end = time(NULL) + 40;                     \
@@ -124,7 +124,7 @@ static int initiator(char **arguments) {
   check("fi_av_insert", fi_av_insert(av, name, 1, &peer, 0, NULL) == 1);
   void *desc = fi_mr_desc(mr);
 
-  // Sizes around what fits one packet, and several windows.
+  // Sizes around one packet, and of several windows.
   static uint8_t out[SIZE / 2], in[SIZE / 2];
   static const size_t sizes[] = {1, 16, 1432, 1433, 1440, 1441, 5000, 20000, SIZE / 2};
   for (size_t i = 0; i < sizeof out; ++i) out[i] = (uint8_t)(i * 7 + (i >> 8));
@@ -171,7 +171,7 @@ static int initiator(char **arguments) {
                                         FI_UINT64, FI_ATOMIC_READ, NULL));
   check("read by an atomic", result[0] == 99 && result[1] == 4 && result[2] == 5 && result[3] == 6);
 
-  // As many words as an atomic takes.
+  // The largest atomic.
   static uint64_t many[1024], previous[1024];
   size_t most = 0;
   must("fi_fetch_atomicvalid", fi_fetch_atomicvalid(ep, FI_UINT64, FI_SUM, &most));

@@ -21,18 +21,18 @@
 namespace weft::rxd {
 namespace {
 
-constexpr size_t kBatch = 32;   // completions of one call
-constexpr int kBatches = 8;     // of one progress
-constexpr size_t kPosted = 64;  // buffers posted at once, at most: the rest is a reserve
-// Of large datagrams so many are posted that they are still in the cache when they are taken apart.
+constexpr size_t kBatch = 32;   // completions per call
+constexpr int kBatches = 8;     // batches per progress
+constexpr size_t kPosted = 64;  // most posted buffers; the others are a reserve
+// Bytes of posted buffers: large datagrams must still be in the cache when they are processed.
 constexpr size_t kPostedBytes = 512 << 10;
-constexpr size_t kMinimum = 16;  // buffers, however large
+constexpr size_t kMinimum = 16;  // fewest buffers, whatever their size
 constexpr size_t kLargest = 65535;
-// What an unknown provider is trusted to hold while nobody reads.
+// The receive window that is assumed if the provider does not tell one.
 constexpr size_t kUnknownWindow = 128 << 10;
 constexpr uint64_t kRetryNs = 100'000;
 
-// A path is its fi_addr_t, which fits where a pointer does; null is FI_ADDR_NOTAVAIL.
+// A Path pointer holds an fi_addr_t; null is FI_ADDR_NOTAVAIL.
 fi_addr_t address_of(const Path &path) {
   return reinterpret_cast<uintptr_t>(&path) - 1;
 }
@@ -48,7 +48,7 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   addr_format_ = inner.addr_format;
   size_ = std::min(inner.ep_attr->max_msg_size, kLargest);
   if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
-  // Stock's have their size whatever the interface carries: IP cuts them.
+  // Stock's datagrams have one fixed size, whatever the interface carries: IP fragments them.
   room_ = options.stock_peers ? std::max(size_, stock::kDatagram) : size_;
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
   inject_limit_ = inner.tx_attr->inject_size;
@@ -79,7 +79,7 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   sdk::InfoList list(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
-  // Strangers come as others do, not as errors.
+  // Datagrams from unknown addresses must arrive like others, not as errors.
   info->caps &= ~uint64_t{FI_SOURCE_ERR};
   info->rx_attr->caps &= ~uint64_t{FI_SOURCE_ERR};
   if (prompt_) info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
@@ -107,8 +107,8 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   return {};
 }
 
-// Which addresses are of this host, and by which of them peers may reach an endpoint that is bound
-// to all.
+// Collects the addresses of this host, and picks the one by which peers reach an endpoint that is
+// bound to all addresses.
 Result<void> Lower::look_around() {
   WEFT_TRY(const std::vector<sdk::Interface> facts, sdk::list_interfaces());
   for (const sdk::Interface &interface : facts) own_.push_back(interface.address);
@@ -121,8 +121,8 @@ Result<void> Lower::look_around() {
     return {};
   }
   return fail(FI_EADDRNOTAVAIL,
-              "bound to %s, but no interface has an address that could be told to peers: name one "
-              "in info->src_addr",
+              "bound to %s, but no interface has an address that peers could use: name one in "
+              "info->src_addr",
               name_.to_string().c_str());
 }
 
@@ -130,7 +130,7 @@ void Lower::make_buffers() {
   const size_t stride = (room_ + 63) / 64 * 64;
   const size_t count =
       std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
-  // One for datagrams in more pieces than the provider takes.
+  // One buffer is enough for datagrams with more pieces than the provider takes.
   const size_t leaving = prompt_ ? 1 : kPosted;
   memory_ = std::make_unique_for_overwrite<uint8_t[]>((count + leaving) * stride);
   pool_.resize(count);
@@ -200,7 +200,7 @@ bool Lower::is_local(const sdk::SockAddr &peer) {
 
 // ---- datagrams ----
 
-// Without the operation the provider goes on, and what it says is not read.
+// A provider without this operation always reads sources; then they are ignored.
 void Lower::name_sources(bool wanted) {
   if (!names_) return;
   reads_ = wanted;
@@ -222,7 +222,7 @@ int Lower::send(Path &to, const iovec *iov, size_t count, bool more) {
   return 0;
 }
 
-// What cannot be sent at all counts as lost.
+// A datagram that cannot be sent counts as lost.
 int Lower::send_staged(uint64_t flags) {
   const int rc = emit(staged_.msg, flags);
   if (rc != -FI_EAGAIN) staged_.present = false;
@@ -231,17 +231,17 @@ int Lower::send_staged(uint64_t flags) {
 
 void Lower::flush() {
   if (!staged_.present) {
-    // Progress, which sends what waited for more.
+    // Make progress: it sends the datagrams that waited for more.
     if (std::exchange(held_, false)) fi_cq_read(cq_, nullptr, 0);
     return;
   }
   if (send_staged(0) != -FI_EAGAIN) return;
-  // Its memory is not ours from now on: the provider keeps a copy with the others, or it is lost.
+  // The caller may reuse the memory now, so the provider must copy it; otherwise it is lost.
   staged_.present = false;
   if (prompt_) fi_sendmsg(ep_, &staged_.msg, FI_MORE | FI_INJECT);
 }
 
-// Whether somebody stands between the inner endpoint and us.
+// Whether a hook is attached to the inner endpoint.
 bool Lower::hooked() const {
   const weft_fid_header *header = sdk::header_of(&ep_->fid);
   return header->magic == WEFT_FID_MAGIC &&
@@ -251,7 +251,8 @@ bool Lower::hooked() const {
 int Lower::emit(const fi_msg &msg, uint64_t flags) {
   const int rc = prompt_ && msg.iov_count <= iov_limit_ ? int(fi_sendmsg(ep_, &msg, flags))
                                                         : send_copy(msg, flags);
-  // Who dropped this one may have held up those before it: then progress sends them.
+  // A hook may have dropped this datagram, and with it the end of the batch: progress sends the
+  // rest.
   if (std::exchange(held_, (flags & FI_MORE) != 0) && !held_ && hooked())
     fi_cq_read(cq_, nullptr, 0);
   if (rc == -FI_EAGAIN && retry_ == 0) {
@@ -261,7 +262,7 @@ int Lower::emit(const fi_msg &msg, uint64_t flags) {
   return rc;
 }
 
-// In one piece, in memory of ours where the provider may come back to it.
+// Copies the datagram into one piece, which stays until the provider does not need it any more.
 int Lower::send_copy(const fi_msg &msg, uint64_t flags) {
   size_t length = 0;
   for (size_t i = 0; i < msg.iov_count; ++i) length += msg.msg_iov[i].iov_len;
@@ -292,13 +293,13 @@ void Lower::fill() {
   while (posted_ < depth && !free_.empty()) {
     Buffer *buffer = free_.back();
     if (fi_recv(ep_, buffer->bytes, room_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
-      return;  // with the next buffer that comes back
+      return;  // retried when the next buffer comes back
     free_.pop_back();
     ++posted_;
   }
 }
 
-// ---- memory, time, chance ----
+// ---- memory, time, random numbers ----
 
 ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
   const sdk::MrTable::Access found =
@@ -319,8 +320,8 @@ void Lower::sent_before_progress() {
   domain_.engine().sent();
 }
 
-// Deadlines move with each acknowledgement, nearly always to later ones: the engine's stays, and
-// looks again when it has passed.
+// Each acknowledgement moves the deadline, nearly always to a later time. The engine's deadline
+// stays at the earlier time, and is set again when that has passed.
 void Lower::set_deadline(uint64_t at_ns) {
   wanted_ = at_ns;
   arm();
@@ -355,7 +356,7 @@ void Lower::random(std::span<uint8_t> out) {
     if (n > 0) {
       out = out.subspan(size_t(n));
     } else if (n < 0 && errno != EINTR) {
-      // No such call in this kernel or sandbox.
+      // This kernel or sandbox has no getrandom().
       std::random_device device;
       for (uint8_t &byte : out) byte = uint8_t(device());
       return;
@@ -371,7 +372,7 @@ void Lower::on_poll() {
   on_flush();
 }
 
-// Also when there is room again for what waits to be reported.
+// Also called when the completion queue has room again.
 void Lower::on_flush() {
   const bool full = upper_.is_full();
   upper_.core().set_full(full);
@@ -399,8 +400,8 @@ void Lower::read_completions() {
       continue;
     }
     if (n <= 0) {
-      // Not when there was something a moment ago: what the application does about that may carry
-      // the acknowledgement.
+      // Not after a batch with datagrams: the application's next packet may carry the
+      // acknowledgement.
       if (batch == 0 && std::exchange(came_, false)) upper_.core().on_idle();
       return;
     }
@@ -438,8 +439,8 @@ void Lower::read_failure() {
   if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
   auto *buffer = static_cast<Buffer *>(entry.op_context);
   if (buffer == nullptr) {
-    // A send that asked for nothing: its datagram counts as lost. Or one of long ago, and the
-    // network says why it is.
+    // A send without a completion: its datagram counts as lost. Or the network reports that an
+    // earlier datagram did not reach a process.
     if (entry.err == FI_ECONNREFUSED && entry.err_data_size != 0) report_unreachable(entry);
     return;
   }
@@ -450,8 +451,8 @@ void Lower::read_failure() {
   --posted_;
   if (entry.err == FI_ETRUNC)
     WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
-              "a datagram longer than %zu bytes was dropped: no peer was told that so many are "
-              "taken",
+              "a datagram longer than %zu bytes was dropped: larger than any that peers were told "
+              "to send",
               room_);
   release(*buffer);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Lower: the carrier of one rxd endpoint, made of objects of the inner provider: an endpoint of
-// datagrams, its completion queue, an address vector with an entry per path, and a pool of receive
-// buffers of which some are posted.
+// Lower: the carrier of one rxd endpoint. It owns objects of the inner provider: a datagram
+// endpoint, its completion queue, an address vector with an entry per path, and a pool of receive
+// buffers, some of which are posted.
 //
 //   Lower lower(domain, upper);
-//   WEFT_CHECK(lower.open(local));       // datagrams come to lower.reachable() from here on
-//   engine.add_poller(lower);            // and are given to the core by each progress
+//   WEFT_CHECK(lower.open(local));       // from here on datagrams arrive at lower.reachable()
+//   engine.add_poller(lower);            // each progress gives them to the core
 //
-// Sends ask for no completion: udp does not look at memory any more once a call without FI_MORE has
-// returned. Of providers that do not promise that, what is sent is a copy, until its completion.
-// All with the engine's lock held.
+// Sends request no completion: udp does not access the memory any more after a call without FI_MORE
+// has returned. For providers that do not promise this, Lower sends a copy and keeps it until its
+// completion. All calls are made with the engine's lock held.
 #ifndef WEFT_PLUGINS_RXD_LOWER_H
 #define WEFT_PLUGINS_RXD_LOWER_H
 
@@ -27,7 +27,8 @@
 
 namespace weft::rxd {
 
-// Memory of one datagram: posted, with a datagram in it, or free. Or of one that leaves.
+// Memory of one datagram. A receive buffer is posted, holds a datagram, or is free. With `leaves`
+// it holds the copy of a datagram to send.
 struct Buffer {
   uint8_t *bytes = nullptr;
   bool leaves = false;
@@ -35,11 +36,11 @@ struct Buffer {
 
 class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
  public:
-  // What a carrier cannot know.
+  // What Lower needs from the endpoint.
   class Upper {
    public:
     virtual Core &core() = 0;
-    // Nobody reads what is reported already: the core is told so.
+    // Whether the application does not read its completions; Lower tells the core.
     virtual bool is_full() = 0;
 
    protected:
@@ -52,11 +53,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // Receives at `local` (port 0: any).
   Result<void> open(const sdk::SockAddr &local);
   void shut();
-  const sdk::SockAddr &name() const { return name_; }  // where it is bound
-  // What peers can send to: of an endpoint that is bound to all addresses, the best of them.
+  const sdk::SockAddr &name() const { return name_; }  // the bound address
+  // The address for peers to send to; the best one if the endpoint is bound to all addresses.
   const sdk::SockAddr &reachable() const { return reachable_; }
-  // Sleeps until there may be something to do, at most until `end_ns`. The lock is let go
-  // meanwhile.
+  // Sleeps until there may be work, at most until `end_ns`. Releases the lock meanwhile.
   void wait(uint64_t end_ns);
 
   // Carrier
@@ -83,7 +83,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   int wait_fds(std::vector<int> &fds) override { return cq_wait_.add_to(fds); }
   bool may_wait() override;
 
-  // Handler: of no descriptor
+  // Handler, without a descriptor
   void on_event(uint32_t) override {}
   void on_flush() override;
   void on_deadline() override;
@@ -112,34 +112,34 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   sdk::SockAddr name_, reachable_;
   std::vector<sdk::SockAddr> own_;  // addresses of this host, without ports
   uint32_t addr_format_ = FI_SOCKADDR;
-  size_t size_ = 0;       // of the largest datagram
-  size_t room_ = 0;       // for one that comes, or goes to a stock peer
+  size_t size_ = 0;       // bytes of the largest datagram
+  size_t room_ = 0;       // bytes of a buffer: for any datagram that arrives, or to a stock peer
   size_t window_ = 0;     // bytes
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;
-  bool names_ = false;   // the provider says where datagrams come from
-  bool reads_ = false;   // and is asked for it
-  bool prompt_ = false;  // memory is free when a call without FI_MORE has returned
+  bool names_ = false;   // the provider can tell the source of datagrams
+  bool reads_ = false;   // sources are being read
+  bool prompt_ = false;  // memory is free after a call without FI_MORE
   fid_cq *cq_ = nullptr;
   sdk::InnerWait cq_wait_;
   fid_av *av_ = nullptr;
   fid_ep *ep_ = nullptr;
   weft_datagram_ops *ops_ = nullptr;  // null: the provider has none
-  // The last datagram that came with `more` waits here for the next one, or for flush(): the call
-  // that makes the provider send all of them is then one that sends.
+  // The last datagram that was sent with `more` waits here for the next one or for flush(). So the
+  // call without FI_MORE, which makes the provider send all, always carries a datagram.
   Staged staged_;
-  bool held_ = false;  // the provider has some that wait for the next
+  bool held_ = false;  // the provider holds datagrams that were sent with FI_MORE
   std::unique_ptr<uint8_t[]> memory_;
   std::vector<Buffer> pool_;
-  std::vector<Buffer *> free_;  // the last one first: its memory is in the cache
+  std::vector<Buffer *> free_;  // used from the end: that memory is in the cache
   std::vector<Buffer> leaving_;
-  std::vector<Buffer *> free_leaving_;  // for copies of what is sent
+  std::vector<Buffer *> free_leaving_;  // for copies of datagrams to send
   size_t posted_ = 0;
-  size_t recent_size_ = 1;  // bytes, of the datagrams that came last
-  bool came_ = false;       // datagrams, since the core was told that there are no more
+  size_t recent_size_ = 1;  // bytes of the largest recent datagrams
+  bool came_ = false;       // datagrams have arrived since the last Core::on_idle()
   uint64_t wanted_ = 0;     // the core's deadline; 0: none
   uint64_t armed_ = 0;      // the engine's; it may be earlier
-  uint64_t retry_ = 0;      // when to send what the provider did not take
+  uint64_t retry_ = 0;      // when to retry after the provider did not take a datagram; 0: never
 };
 
 }  // namespace weft::rxd

@@ -14,11 +14,11 @@
 namespace weft::rxd {
 namespace {
 
-// Operations begin in the order of their calls. Messages are matched and atomics are executed then;
-// the bytes of a remote access go to their places as they come.
+// Operations begin in the order of their calls: messages are matched and atomics executed in this
+// order. The bytes of reads and writes go to their places as they arrive.
 constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW |
                             FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-// Kept for those who ask: one operation waits for the other.
+// Kept only if the hints ask for it: the later operation then waits for the earlier one.
 constexpr uint64_t kOrderIfAsked = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW |
                                    FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR |
                                    FI_ORDER_RMA_WAW | FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAR |
@@ -60,17 +60,18 @@ Result<std::unique_ptr<RxdLayer>> RxdLayer::create(const weft_instance *instance
   return std::unique_ptr<RxdLayer>(new RxdLayer(instance, inner, std::move(options)));
 }
 
-// Datagrams. All else is made here.
+// The inner provider supplies datagrams only.
 Result<sdk::InfoList> RxdLayer::hints(const fi_info *outer) const {
   return sdk::inner_hints(instance_->core, FI_EP_DGRAM, FI_MSG, outer);
 }
 
-// A provider may offer less than it carries to those who do not ask: udp does, because programs
-// take the size of their datagrams from it.
+// A provider may offer smaller datagrams than it carries, unless the hints ask for more: udp does,
+// because programs take the size of their datagrams from the offer.
 Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
   WEFT_TRY(const sdk::InfoList wanted, hints(&info));
   const sdk::GetinfoQuery query = sdk::inner_query(wanted);
-  // Whose stock's packets are only their source tells; where a provider does not say it, nothing.
+  // Only the source address tells which peer sent a packet in stock's format. Without FI_SOURCE in
+  // the provider nothing does.
   if (options_.stock_peers) wanted.front()->caps |= FI_SOURCE;
   Result<sdk::InfoList> found = inner_.getinfo(query);
   if (!found && options_.stock_peers) {
@@ -91,9 +92,10 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
   WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
   for (fi_info *info = list.front(); info != nullptr; info = info->next) {
-    *info->tx_attr = {};  // nothing of the inner endpoint is seen through ours
+    *info->tx_attr = {};  // the inner endpoint's attributes are not ours
     *info->rx_attr = {};
-    // Nothing is needed: regions are this layer's. Random keys for those who can live with them.
+    // No MR mode is needed, because the regions are this layer's. Provider keys if the hints
+    // permit.
     sdk::fill_software_domain(*info->domain_attr, query, FI_MR_PROV_KEY);
     sdk::offer_rdm(*info,
                    {.protocol = FI_PROTO_RXD,
@@ -107,8 +109,8 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
                    query);
     fi_ep_attr &ep = *info->ep_attr;
     ep.msg_prefix_size = 0;
-    // No address space holds more than kMaxMessageSize. The last three are about the orders that
-    // there are.
+    // No address space holds more than kMaxMessageSize. The last three apply to the orders that
+    // were offered.
     ep.max_msg_size = SIZE_MAX;
     ep.max_order_raw_size = SIZE_MAX;
     ep.max_order_waw_size = SIZE_MAX;

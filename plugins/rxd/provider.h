@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The layer rxd: reliable, unconnected endpoints (FI_EP_RDM) over a provider with datagrams, as
-// seen by fi_getinfo.
+// The layer rxd as fi_getinfo sees it: reliable, unconnected endpoints (FI_EP_RDM) over a provider
+// with datagrams.
 #ifndef WEFT_PLUGINS_RXD_PROVIDER_H
 #define WEFT_PLUGINS_RXD_PROVIDER_H
 
@@ -12,9 +12,9 @@
 
 namespace weft::rxd {
 
-// Bytes that may be injected: as many as stock's rxd takes, so that programs meet no other limit.
+// The inject size of stock's rxd, so that programs see the same limit.
 inline constexpr size_t kInjectSize = 1256;
-inline constexpr size_t kMaxInjectSize = 16384;  // to those who ask
+inline constexpr size_t kMaxInjectSize = 16384;  // if the hints ask for it
 inline constexpr uint64_t kMaxMessageSize = INT64_MAX;
 
 class RxdLayer {
@@ -38,8 +38,8 @@ class RxdLayer {
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
   Result<void> explain(const sdk::LineSink &line);
 
-  // The inner provider's way of what an application opens with `info`, with the largest datagrams
-  // that it carries there.
+  // The inner provider's fi_info for an application's `info`, with the largest datagrams that it
+  // carries there.
   Result<sdk::InfoList> inner_info(const fi_info &info) const;
   const weft_instance *instance() const { return instance_; }
   const Options &options() const { return options_; }

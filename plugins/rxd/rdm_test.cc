@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// rxd over the public API: what is special about its datagrams and timers. What every unconnected
-// endpoint promises is in tests/conformance, the protocol itself in protocol/.
+// rxd through the public API: its datagrams and timers. tests/conformance has the tests for all
+// unconnected endpoints, protocol/ those of the protocol.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 namespace weft::conformance::rdm {
 namespace {
 
-// A socket that hears all and says nothing.
+// A socket that receives datagrams and never answers.
 class Mute {
  public:
   Mute() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -59,7 +59,7 @@ Options with_wait(enum fi_wait_obj wait) {
   return options;
 }
 
-// The reader sleeps; the protocol's timers repeat what is not answered, and wake it at the end.
+// The reader sleeps. The protocol's timers retransmit, and wake it at the peer's timeout.
 TEST(Rxd, WhoSleepsInAQueueLearnsThatNobodyAnswers) {
   Mute mute;
   Node node(with_wait(FI_WAIT_FD));
@@ -83,7 +83,7 @@ TEST(Rxd, WhoSleepsInAQueueLearnsThatNobodyAnswers) {
   EXPECT_LE(mute.heard(), 100u);  // and did not flood
 }
 
-// The same where nobody calls at all: the progress is the provider's.
+// The same with automatic progress, without any call of the application.
 TEST(Rxd, AThreadOfItsOwnRepeatsToo) {
   Mute mute;
   Options options = with_wait(FI_WAIT_UNSPEC);
@@ -96,7 +96,7 @@ TEST(Rxd, AThreadOfItsOwnRepeatsToo) {
   EXPECT_GE(mute.heard(), 4u);
 }
 
-// Who is bound to all addresses tells peers one by which they reach it.
+// An endpoint that is bound to all addresses tells peers one by which they reach it.
 TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
   uint16_t port;
   {
@@ -125,7 +125,7 @@ TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
   EXPECT_EQ(in, out);
 }
 
-// Nobody reads what was received: what is sent, and waited for, goes on all the same.
+// The application does not read the completions of its receives: its sends go on and complete.
 TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
   Options small;
   small.resource_mgmt = FI_RM_ENABLED;
@@ -158,7 +158,7 @@ TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
   for (const std::vector<uint8_t> &one : in) EXPECT_EQ(one, out);
 }
 
-// Offered behind the others.
+// rxd is offered, but after the other providers.
 TEST(Rxd, ItIsNobodysDefault) {
   Info hints = conformance::make_hints(FI_MSG | FI_TAGGED);
   hints->ep_attr->type = FI_EP_RDM;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What can be set about rxd.
+// The parameters of rxd.
 //
 //   const Options options = Options::from(instance);
 //
-// The protocol's own settings are made of them by the endpoint (protocol/core.h, Settings).
+// The endpoint derives the protocol's settings from them (protocol/core.h, Settings).
 #ifndef WEFT_PLUGINS_RXD_SETTINGS_H
 #define WEFT_PLUGINS_RXD_SETTINGS_H
 
@@ -17,7 +17,7 @@
 
 namespace weft::rxd {
 
-// Bytes: an atomic with all of its operands is one packet.
+// Bytes: one packet must hold an atomic with all its operands.
 inline constexpr size_t kLeastDatagram = 1280;
 
 namespace parameters {

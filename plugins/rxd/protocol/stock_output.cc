@@ -371,11 +371,12 @@ void StockConversation::on_acknowledgement(const stock::Packet &p, uint64_t now)
   if (p.sequence > highest_ && p.sequence <= taken_back_)
     // It is unknown whether the peer took the packets that have these numbers now.
     return give_up(FI_ECONNRESET,
-                   "met a stock peer that took what it had refused: what is outstanding fails");
+                   "met a stock peer that took what it had refused: outstanding operations fail");
   if (p.sequence > highest_)
-    return give_up(FI_ECONNREFUSED,
-                   "met a stock peer that remembers an earlier life of this address; use another "
-                   "port after a restart");
+    return give_up(
+        FI_ECONNREFUSED,
+        "met a stock peer that remembers an earlier process at this address; use another "
+        "port after a restart");
   if (p.sequence < acked_) return;  // late
   window_ = p.window;
   if (p.sequence > acked_) {

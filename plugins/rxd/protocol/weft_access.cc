@@ -21,13 +21,13 @@ uint64_t total_of(const RmaVector *vectors, size_t count) {
 bool WeftConversation::take_result(const wire::ResultFrame &f, std::span<const uint8_t> payload) {
   TxOp *op = find(f.id);
   if (op == nullptr) {
-    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to what was never sent");
+    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to an operation that was never sent");
     return true;
   }
-  if (op->kind != TxOp::Kind::kAtomic || op->answered) return fail("an answer of another kind");
+  if (op->kind != TxOp::Kind::kAtomic || op->answered) return fail("an answer of the wrong kind");
   if (f.status == 0) {
     const uint64_t length = total_of(op->vectors, op->vector_count);
-    if (payload.size() != length) return fail("an atomic's result of another length");
+    if (payload.size() != length) return fail("the result of an atomic with the wrong length");
     sdk::ioc_scatter(op->results, op->result_count, sdk::datatype_size(op->datatype),
                      payload.data(), payload.size());
   }

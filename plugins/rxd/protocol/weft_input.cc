@@ -101,7 +101,7 @@ void WeftConversation::take_acknowledgement(const wire::Acknowledgement &ack, ui
   const bool sensible = channel_.on_acknowledgement(
       ack, now, [this](void *packet) { arrived(*static_cast<OutPacket *>(packet)); });
   if (!sensible) {
-    fail("an acknowledgement of what was never sent");
+    fail("an acknowledgement of packets that were never sent");
     return;
   }
   may_start_ = std::max(may_start_, wire::extend(ack.messages, may_start_));
@@ -248,7 +248,7 @@ bool WeftConversation::process(const wire::Packet &packet, Frames which) {
 // ---- messages ----
 
 bool WeftConversation::is_new(uint32_t id) {
-  if (id != their_next_id_) return fail("an operation out of its turn");
+  if (id != their_next_id_) return fail("an operation out of order");
   ++their_next_id_;
   return true;
 }
@@ -291,7 +291,7 @@ Incoming *WeftConversation::find_incoming(uint32_t id) {
 
 bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const uint8_t> payload) {
   if (!is_new(f.id)) return false;
-  if (++came_ > granted_) return fail("more messages than it was allowed to");
+  if (++came_ > granted_) return fail("more messages than its credit allows");
   const sdk::Message message{.tagged = f.tagged,
                              .has_data = f.has_data,
                              .source = core_.source_of(peer_),
@@ -307,7 +307,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
       return !f.wants_done || owe(f.id, 0, false);
     }
     if (lost) {
-      core_.upper().warn("no memory for a message that came");
+      core_.upper().warn("no memory for a message that arrived");
       core_.lose(peer_, FI_ENOMEM, true);
       return false;
     }
@@ -319,23 +319,23 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
       m->id = f.id;
       link(*m);
     }
-    if (held_ > most_held()) return fail("more than it was allowed to");
+    if (held_ > most_held()) return fail("more bytes than its credit allows");
     return true;
   }
   Incoming *m = core_.inbox().begin(peer_, this, message, f.id);
   if (m == nullptr) {
-    core_.upper().warn("no memory for a message that came");
+    core_.upper().warn("no memory for a message that arrived");
     core_.lose(peer_, FI_ENOMEM, true);
     return false;
   }
   m->announced = true;
   m->wants_done = f.wants_done;
   link(*m);
-  if (!core_.inbox().place(*m, 0, payload)) return fail("more than it was allowed to");
+  if (!core_.inbox().place(*m, 0, payload)) return fail("more bytes than its credit allows");
   if (m->receive == nullptr) {
     m->unasked = payload.size();
     held_ += payload.size();
-    if (held_ > most_held()) return fail("more than it was allowed to");
+    if (held_ > most_held()) return fail("more bytes than its credit allows");
     return true;
   }
   ++wanted_;
@@ -381,11 +381,11 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     TxOp *op = find(f.id);
     if (op == nullptr || op->kind != TxOp::Kind::kRead) {
       if (int32_t(f.id - next_id_) < 0 && op == nullptr) return true;  // it has failed
-      return fail("an answer to what was not asked");
+      return fail("an answer that was not requested");
     }
     if (op->answered) return true;
     if (f.offset > op->length || payload.size() > op->length - f.offset)
-      return fail("more data than were asked for");
+      return fail("more data than were requested");
     scatter(op->iov, op->count, f.offset, payload.data(), payload.size());
     op->received += payload.size();
     if (op->received >= op->length) {
@@ -398,13 +398,13 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     const uint64_t end = f.offset + payload.size();
     if (end > std::max(m->limit, std::min(m->message.length, kPrefix)) ||
         !core_.inbox().place(*m, f.offset, payload))
-      return fail("data that nobody asked for");
+      return fail("data that were not requested");
     const uint64_t charged =
         f.offset < kPrefix ? std::min<uint64_t>(payload.size(), kPrefix - f.offset) : 0;
     if (m->receive == nullptr) {
       m->unasked += charged;
       held_ += charged;
-      if (held_ > most_held()) return fail("more than it was allowed to");
+      if (held_ > most_held()) return fail("more bytes than its credit allows");
       return true;
     }
     wanted_bytes_ += charged;
@@ -499,10 +499,10 @@ TxOp *WeftConversation::find(uint32_t id) const {
 bool WeftConversation::take_pull(const wire::PullFrame &f) {
   TxOp *op = find(f.id);
   if (op == nullptr) {
-    if (int32_t(f.id - next_id_) >= 0) return fail("a pull of what was never sent");
+    if (int32_t(f.id - next_id_) >= 0) return fail("a pull of a message that was never sent");
     return true;  // the operation has ended meanwhile
   }
-  if (!op->announced || f.limit > op->length) return fail("a pull of more than there is");
+  if (!op->announced || f.limit > op->length) return fail("a pull beyond the end of a message");
   if (op->answered) return true;
   op->allowed = std::max(op->allowed, f.limit);
   if (op->sent < op->allowed) make_ready(*op);
@@ -512,7 +512,7 @@ bool WeftConversation::take_pull(const wire::PullFrame &f) {
 bool WeftConversation::take_done(const wire::DoneFrame &f) {
   TxOp *op = find(f.id);
   if (op == nullptr) {
-    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to what was never sent");
+    if (int32_t(f.id - next_id_) >= 0) return fail("an answer to an operation that was never sent");
     return true;
   }
   op->answered = true;
