@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// How two rxd endpoints make, doubt and end a connection (docs/rxd-protocol.md, sections 3 and 9), for Spin.
+// A model for Spin: two rxd endpoints make, doubt and end a connection (docs/rxd-protocol.md,
+// sections 3 and 9).
 //
 //   docs/models/rxd_model_test.sh                      # ctest rxd_model
 //
-// What is checked, in every run that the network, restarts and time can make of it:
-//   * an operation is executed at most once, and ends exactly once: completed only if it was executed;
-//   * what one side takes for executed in this connection, the other has executed in it: both agree on the pair;
-//   * everything comes to rest: no run is endless, and at rest every operation has ended and every close too,
-//     so nobody stays half-open for ever who has something to say;
-//   * nobody asks in vain: once the network is honest and the other side lives, one repetition of an RTS or a connect
-//     makes the connection. (Repetitions are 200 ms apart in the end: two in vain are a stall.)
+// Checked in every run, for all behaviours of network, restarts and timers:
+//   * An operation is executed at most once and ends exactly once. It completes only if it was
+//     executed.
+//   * If one side believes that an operation was executed in this connection, the other side has
+//     executed it in this connection: both agree on the pair.
+//   * Every run comes to rest. At rest every operation and every close has ended, so no side with
+//     an operation stays half-open for ever.
+//   * No side asks in vain: once the network is honest and the other side lives, one repetition of
+//     an RTS or a connect makes the connection. (Repetitions are up to 200 ms apart, so two in vain
+//     would be a stall.)
 //
-// The network loses, repeats, delays without limit and reorders, MISCHIEF times; then it is honest. Without messages
-// on their way the timers run: earlier repetitions are what a repeated message is, too. A token's ten seconds are not
-// modelled: here it is good for the life of the endpoint, which is worse. Numbers of connections stand for number and cookie.
+// The network loses, duplicates, delays without limit and reorders MISCHIEF times; then it is
+// honest. Timers run only when no message is in flight; an earlier timer has the same effect as a
+// duplicated message. The ten seconds of a token are not modelled: here it is good for the life of
+// the endpoint, which is the worse case. A connection number in the model stands for number and
+// cookie.
 
 #ifndef MISCHIEF
 #define MISCHIEF 2
@@ -26,53 +32,59 @@
 #define OPS1 1
 #endif
 #define OPS (OPS0 + OPS1)
-// The cookie in a packet is of both sides. If it were the receiver's alone, late data of an older connection could be
-// taken for new: with ONE_COOKIE, Spin shows how.
+// The cookie in a packet comes from both sides. If it were the receiver's alone, late data of an
+// older connection could pass for new data: with ONE_COOKIE, Spin shows how.
 #ifdef ONE_COOKIE
 #define PAIR true
 #else
 #define PAIR (a == theirs[me])
 #endif
-// A connect whose token is of an earlier life of the endpoint, or older than its connection, is answered by a challenge. If it
-// is dropped, who was given a token and then met a new life of the peer repeats in vain: with SILENT, Spin shows how.
+// A connect is answered by a challenge if its token is from an earlier life of the endpoint, or
+// older than the connection. If it were dropped, a side whose peer restarted after it gave the
+// token would repeat the connect in vain: with SILENT, Spin shows how.
 #ifdef SILENT
 #define REFUSE skip
 #else
 #define REFUSE out!CHALLENGE, 0, instance[me], age[me], 0, 0, 0
 #endif
-#define DOUBT 3   // repetitions in vain before the connection is doubted
+#define DOUBT 3   // repetitions without an answer before the connection is doubted
 #define GONE 6    // and before the peer is given up
 #define BYES 3    // repetitions of a close
-#define PAIRS 16  // connections that are made in a run, at most
+#define PAIRS 16  // most connections of a run
 
 mtype = { RTS, CHALLENGE, CONNECT, ACCEPT, DATA, ACK, RESET, CLOSE, CLOSED };
 mtype:phase = { IDLE, ASKING, CONNECTING, UP, DEAD };
 
-// message: kind, to, then CHALLENGE: token (instance, age); CONNECT: instance, connection, token, whether it verifies;
-// ACCEPT: instance, connection; DATA: connection, operation, -, number; ACK and CLOSE: connection, -, -, next number;
-// CLOSED: connection. The cookie of a packet is the sum of both sides' cookies: `to` and connection here.
+// A message: kind, to, then
+//   CHALLENGE: token (instance, age)
+//   CONNECT: instance, connection, token, whether it verifies
+//   ACCEPT: instance, connection
+//   DATA: connection, operation, -, number
+//   ACK and CLOSE: connection, -, -, next number
+//   CLOSED: connection
+// `to` and connection together stand for a packet's cookie, the sum of both sides' cookies.
 chan net[2] = [3] of { mtype, byte, byte, byte, byte, byte, bit };
 chan late[2] = [1] of { mtype, byte, byte, byte, byte, byte, bit };
 
 byte mischief = MISCHIEF;
 bool restarted, partitioned;
-byte fresh;  // the last connection number that somebody took
+byte fresh;  // the last connection number that was used
 
 // ---- of each side ----
 mtype:phase phase[2] = IDLE;
-byte instance[2], age[2];  // of the endpoint; of its connection: counts those that were made
+byte instance[2], age[2];  // of the endpoint; number of connections that it has made
 byte mine[2], theirs[2], their_instance[2];
 byte token_instance[2], token_age[2];
 bool doubts[2];
 bool closing[2];
 byte tries[2];
-bool asked[2];      // an RTS or a connect was repeated while the network was honest, and nothing came of it
+bool asked[2];      // an RTS or a connect was repeated on an honest network, without success
 byte next_number[2], expected[2];
 byte to_do[2];
 byte op[2];        // 0: none
-bool sent[2];      // it was started on the present connection
+bool sent[2];      // the operation was started on the present connection
 
-// Something happened that may cost a repetition.
+// After an event that may cost a repetition.
 inline disturb() {
   asked[0] = false;
   asked[1] = false
@@ -81,7 +93,7 @@ inline disturb() {
 // ---- what is checked ----
 byte executed[OPS + 1], ended[OPS + 1];
 
-// What an event says leaves when it is over.
+// The messages of an event leave at its end.
 inline network() {
   do
   :: nempty(out) ->
@@ -92,7 +104,7 @@ inline network() {
      :: mischief > 0 -> mischief--; disturb()       // lost
      :: mischief > 0 && nfull(late[other]) && nfull(net[other]) ->
         mischief--;
-        disturb();                                  // repeated: the second one comes when it likes
+        disturb();                                  // duplicated: the second one comes at any time
         net[other]!kind, to, a, b, c, d, e;
         late[other]!kind, to, a, b, c, d, e
      fi
@@ -122,7 +134,7 @@ inline forget() {
   token_age[me] = 0
 }
 
-// The conversation is over. What was sent has failed; what was not goes by a new handshake.
+// The conversation is over. A sent operation fails; an unsent one waits for a new handshake.
 inline end_conversation() {
   forget();
   if
@@ -135,7 +147,7 @@ inline send_data() {
   out!DATA, theirs[me], mine[me], op[me], 0, next_number[me], 0
 }
 
-// There is something to say: on the connection, or by a handshake.
+// Sends an operation that waits: on the connection, or by a handshake first.
 inline go_on() {
   if
   :: op[me] != 0 && !sent[me] && phase[me] == UP ->
@@ -168,7 +180,7 @@ inline heard() {
   doubts[me] = false
 }
 
-// The network may swap the first two.
+// The network may swap the first two messages.
 inline receive() {
   if
   :: net[me]?kind, to, a, b, c, d, e
@@ -183,7 +195,7 @@ inline receive() {
 
 inline take() {
   if
-  :: phase[me] == DEAD  // nobody has this address
+  :: phase[me] == DEAD  // no process has this address
   :: phase[me] != DEAD && kind == RTS ->
      if
      :: closing[me]
@@ -211,10 +223,10 @@ inline take() {
            out!ACCEPT, b, instance[me], mine[me], 0, 0, 0
         :: else ->
            if
-           :: e && (phase[me] == ASKING || phase[me] == CONNECTING)  // our connect will tell it
+           :: e && (phase[me] == ASKING || phase[me] == CONNECTING)  // our connect will answer it
            :: e && phase[me] != ASKING && phase[me] != CONNECTING ->
-              out!RESET, b, 0, 0, 0, 0, 0                  // it verifies what we do not know
-           :: !e && phase[me] == UP && d != age[me] -> REFUSE  // older than what we have
+              out!RESET, b, 0, 0, 0, 0, 0  // it verifies a connection that we do not know
+           :: !e && phase[me] == UP && d != age[me] -> REFUSE  // older than our connection
            :: !e && !(phase[me] == UP && d != age[me]) ->
               if
               :: phase[me] == UP -> end_conversation()  // it was restarted, or forgot us
@@ -235,7 +247,7 @@ inline take() {
      :: mine[me] == to && mine[me] != 0 && !closing[me] ->
         if
         :: phase[me] == UP && theirs[me] == b -> heard()
-        :: phase[me] == UP && theirs[me] != b -> end_conversation()  // it has begun anew meanwhile
+        :: phase[me] == UP && theirs[me] != b -> end_conversation()  // the peer has restarted
         :: else -> connected(a, b)
         fi
      fi
@@ -294,7 +306,7 @@ inline take() {
   fi
 }
 
-// A timer, when nothing is on its way that could make it needless.
+// A timer. It runs only when no message is in flight that could make it unnecessary.
 inline repeat() {
   tries[me]++;
   if
@@ -304,7 +316,7 @@ inline repeat() {
      :: else -> out!CLOSE, theirs[me], mine[me], 0, 0, expected[me], 0
      fi
   :: !closing[me] && tries[me] > GONE ->
-     sent[me] = op[me] != 0;  // what waits fails too
+     sent[me] = op[me] != 0;  // a waiting operation fails too
      end_conversation()
   :: !closing[me] && tries[me] <= GONE ->
      if
@@ -357,7 +369,7 @@ end:
           :: phase[me] == UP -> out!CLOSE, theirs[me], mine[me], 0, 0, expected[me], 0
           :: else -> phase[me] = DEAD
           fi
-       :: me == 1 && !restarted ->  // the process is killed, and begins again at the same address
+       :: me == 1 && !restarted ->  // the process is killed and restarted at the same address
           restarted = true;
           disturb();
           sent[me] = op[me] != 0;
@@ -366,7 +378,7 @@ end:
           age[me] = 0
        :: !partitioned && !closing[me] && (phase[me] == UP || phase[me] == ASKING || phase[me] == CONNECTING) ->
           partitioned = true;
-          disturb();  // long enough to give the peer up
+          disturb();  // the partition lasts until the peer is given up
           sent[me] = op[me] != 0;
           end_conversation()
        fi;
@@ -376,7 +388,7 @@ end:
   od
 }
 
-// What the network kept back comes in the end.
+// Messages that the network kept back arrive at last.
 proctype Late(byte me) {
   mtype kind;
   byte to, a, b, c, d;
@@ -403,7 +415,7 @@ init {
     run Late(0);
     run Late(1)
   };
-  timeout ->  // all is at rest
+  timeout ->  // everything is at rest
   d_step {
     assert(phase[0] == DEAD && closing[0]);
     assert(phase[1] == IDLE || phase[1] == UP);

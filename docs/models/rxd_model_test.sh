@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# rxd_model_test.sh: Spin goes through every run of rxd_connection.pml in a few sizes: no assertion fails, nothing is stuck, nothing
-# goes on for ever, every statement is reached. Then with the flaws that the protocol cures, where Spin must find them: cookies of
-# the receiver alone, and silence upon a token that is of no use. A check that cannot fail checks nothing. Exits 77 (not run) without spin or a C compiler.
+# rxd_model_test.sh: Spin explores every run of rxd_connection.pml in a few sizes. No assertion may
+# fail, no run may block or go on for ever, and every statement must be reached. Then Spin must find
+# two flaws that the protocol avoids: cookies of the receiver alone, and silence after a useless
+# token. This shows that the checks can fail. Exits 77 (not run) without spin or a C compiler.
 
 set -u
 model=$(dirname "$(realpath "$0")")/rxd_connection.pml
@@ -39,7 +40,7 @@ for size in "-DMISCHIEF=2 -DOPS0=1 -DOPS1=1" "-DMISCHIEF=1 -DOPS0=2 -DOPS1=1"; d
   echo "ok: $size: $(states) states"
 done
 
-# Every run ends: there is no cycle, of progress or not (the model names no progress).
+# Every run ends: there is no cycle. (-l finds cycles without progress, and the model labels none.)
 size="-DMISCHIEF=1 -DOPS0=1 -DOPS1=1"
 verify "endless runs" "$size" -DNP -l
 grep -q "errors: 0" out || fail "a run that does not end: $size"
@@ -50,5 +51,5 @@ grep -q "errors: 1" out || fail "the flaw of cookies of one side was not found: 
 echo "ok: cookies of the receiver alone are refuted"
 
 verify "silence" "-DSILENT -DMISCHIEF=1 -DOPS0=1 -DOPS1=1" -DSAFETY
-grep -q "assertion violated.*asked" out || fail "nobody was seen to ask in vain: does the model check anything?"
-echo "ok: silence upon a token of an earlier life is refuted"
+grep -q "assertion violated.*asked" out || fail "no request in vain was found: does the model check anything?"
+echo "ok: silence after a token of an earlier life is refuted"

@@ -1,10 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# interop_test.sh LIB_DIR WEFT_BENCH INTEROP_ACCESS: rxd over udp against stock libfabric 1.17, in both roles. Debian's unmodified fi_pingpong does
-# untagged messages with a check of the data, weft-bench tagged ones, interop_access remote memory and atomics; both are linked with
-# the stock library. That stock answers at all shows that it ignores the mark in our RTS. Exits 77 (not run) without Debian's programs
-# or a network namespace.
+# interop_test.sh LIB_DIR WEFT_BENCH INTEROP_ACCESS
+#
+# Tests rxd over udp against stock libfabric 1.17, in both roles. Debian's unmodified fi_pingpong
+# sends untagged messages and checks the data, weft-bench sends tagged messages, interop_access uses
+# remote memory and atomics. weft-bench and interop_access are linked with the stock library. Stock
+# ignores the mark in our RTS, otherwise it would not answer. Exits 77 (not run) without Debian's
+# programs or a network namespace.
 
 set -u
 weft_lib=$(realpath "${1:?usage: interop_test.sh LIB_DIR WEFT_BENCH INTEROP_ACCESS}") || exit 2
@@ -24,7 +27,7 @@ require_debian fi_pingpong
 stack="udp;ofi_rxd"
 
 limit=120
-# Stock takes a second for a few MiB when the machine is busy: all sizes only among weft.
+# Stock needs a second for a few MiB when the machine is busy, so only weft runs all sizes.
 pingpong "all sizes" weft weft 46 127.0.0.1 -p "$stack" -e rdm -S all -c -I 3
 for pair in "weft stock" "stock weft"; do
   read -r server client <<<"$pair"
@@ -33,7 +36,7 @@ for pair in "weft stock" "stock weft"; do
   done
 done
 
-# Stock sends 1472 bytes at once, and takes no others, where the link carries less too.
+# Stock always uses datagrams of 1472 bytes, also on a link that carries less.
 ip link set lo mtu 1400
 for pair in "weft stock" "stock weft"; do
   read -r server client <<<"$pair"
@@ -46,7 +49,7 @@ for pair in "stock weft" "weft stock"; do
   measure "weft-bench --tagged" "$server" "$client" -e rdm -p "$stack" --tagged -t lat -S 1,64,1448,1449,4K,200K -n 10
 done
 
-# start_target WHICH: whose memory others access, until end_target.
+# start_target WHICH: starts the process whose memory is accessed; it runs until end_target.
 mkfifo "$work/input"
 start_target() {
   # shellcheck disable=SC2046
@@ -54,7 +57,7 @@ start_target() {
   started+=($!)
   exec 7>"$work/input"
   until [ "$(wc -l <"$work/target")" -gt 0 ] || ! kill -0 "${started[-1]}" 2>/dev/null; do
-    sleep 0.02 # between two questions; nothing depends on it
+    sleep 0.02 # between two polls; the result does not depend on it
   done
 }
 end_target() {
@@ -79,7 +82,8 @@ for pair in "weft weft" "stock weft" "weft stock"; do
   end_target
 done
 
-# At one address there are one after the other a weft process, a stock one and a weft one, none of which says good-bye. The target lives on.
+# A weft, a stock and a weft process use the same address in turn, and end without a close. The
+# target keeps running.
 start_target weft
 INTEROP_PORT=$(free_port)
 export INTEROP_PORT

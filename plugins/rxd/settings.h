@@ -23,16 +23,16 @@ inline constexpr size_t kLeastDatagram = 1280;
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::size_param("datagram_size", "0",
-                    "bytes of the largest datagram that is sent or taken; 0: what the provider "
-                    "beneath carries; below 1280: 1280. What a path carries is tried, from 1472 up",
+                    "bytes of the largest datagram that is sent or received; 0: as the provider "
+                    "beneath carries; below 1280: 1280. Sizes above 1472 are used after a probe",
                     0, 65535),
     sdk::string_param("checksum", "auto",
-                      "CRC32C of every packet to weft peers: on, off, or auto: unless both ends "
-                      "are on one host; used where either end wants it"),
+                      "CRC32C of every packet to weft peers: on, off, or auto: on unless both ends "
+                      "are on one host; used if either end wants it"),
     sdk::string_param("auth_key_file", nullptr,
                       "file with the auth_key of endpoints that are opened without one, readable "
-                      "by its owner only; with a key every packet carries a MAC, and others are "
-                      "dropped"),
+                      "by its owner only; with a key every packet carries a MAC, and packets "
+                      "without one are dropped"),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
     sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
@@ -42,28 +42,28 @@ inline constexpr weft_param kAll[] = {
                     "touched when they are first used",
                     256 << 10, int64_t(1) << 34),
     sdk::size_param("receive_window", "0",
-                    "bytes that the provider beneath holds while nobody reads, which bounds what "
-                    "peers send unacknowledged; 0: what it says of itself",
+                    "bytes that the provider beneath holds until they are read, which limits how "
+                    "much peers send unacknowledged; 0: as the provider says",
                     0, int64_t(1) << 32),
     sdk::size_param("unexpected_limit", "64M",
-                    "bytes of messages, per endpoint, that nobody has posted a receive for; "
-                    "beyond it senders wait",
+                    "bytes of messages without a posted receive, per endpoint; beyond it senders "
+                    "wait",
                     0, int64_t(1) << 40),
     sdk::int_param("peer_timeout_ms", "120000",
-                   "milliseconds without an answer after which a peer is given up, and what is "
-                   "outstanding to it fails with FI_ETIMEDOUT",
+                   "milliseconds without an answer after which a peer is given up, and operations "
+                   "to it fail with FI_ETIMEDOUT",
                    100, 86400000),
     sdk::int_param("close_linger_ms", "1000",
-                   "milliseconds that fi_close waits for what was sent to arrive", 0, 600000),
+                   "milliseconds that fi_close waits for acknowledgements", 0, 600000),
     sdk::bool_param("stock_peers", "1",
                     "talk to endpoints of stock libfabric, in their format; off: weft peers only"),
     sdk::int_param("max_stock_peers", "1024",
-                   "stock peers that have asked for a connection and sent nothing since: beyond "
-                   "it the oldest makes room",
+                   "stock peers that have asked for a connection and sent nothing since; beyond "
+                   "it the oldest is removed",
                    1, 1 << 24),
     sdk::int_param("max_unnamed_peers", "32768",
-                   "peers that speak to us and are not in the address vector: beyond it the one "
-                   "idle longest makes room; where none is idle, newcomers have to wait",
+                   "peers that talk to us and are not in the address vector; beyond it the peer "
+                   "that was idle longest is removed; if none is idle, newcomers must wait",
                    1, 1 << 24),
 };
 }  // namespace parameters
