@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rules of a channel, one by one, without a network: what is lost, when packets are repeated, what
-// the window and the pace let out, what is acknowledged and when.
+// The rules of a channel, one by one and without a network: which packets are lost, when they are
+// retransmitted, what the window and the pace permit, what is acknowledged and when.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr uint32_t kDatagram = 1472;
 struct Sender {
   SentPool pool{SIZE_MAX, 1};
   Channel channel{pool, kDatagram, kWindow};
-  std::array<int, 5000> packets{};  // times that each was acknowledged
+  std::array<int, 5000> packets{};  // how often each was acknowledged
   uint64_t now = kSecond;
 
   uint64_t send(size_t size = kDatagram) {
@@ -27,7 +27,7 @@ struct Sender {
     const uint64_t number = channel.next_number();
     return channel.sent(size, now, &packets[number]);
   }
-  // `early`: numbers that came although `next` did not.
+  // `early`: numbers that arrived although `next` did not.
   bool acknowledge(uint64_t next, std::initializer_list<uint64_t> early = {}, uint64_t echo = 0) {
     wire::Acknowledgement ack;
     ack.next = static_cast<uint32_t>(next);
@@ -51,7 +51,7 @@ struct Sender {
     return out;
   }
   int asked = 0;
-  // A first round trip of that length.
+  // Makes one round trip of that length.
   void know(uint64_t trip) {
     send();
     now += trip;
@@ -67,7 +67,7 @@ TEST(ChannelRules, RoundTripIsTheEchos) {
   EXPECT_EQ(s.channel.round_trip().least(), 100 * kUs);
   s.know(50 * kUs);
   EXPECT_EQ(s.channel.round_trip().least(), 50 * kUs);
-  // Without an echo, or with one of the future, nothing is learnt.
+  // Without an echo, or with an echo of the future, the round trip does not change.
   s.send();
   s.now += kMs;
   EXPECT_TRUE(s.acknowledge(3, {}, s.now + kSecond));
@@ -75,7 +75,7 @@ TEST(ChannelRules, RoundTripIsTheEchos) {
   EXPECT_LT(s.channel.round_trip().smoothed(), 100 * kUs);
 }
 
-// A peer that was away, or says so, is not waited for as long again.
+// A round trip of a peer that did not run, or lies, must not make the timeout as long.
 TEST(ChannelRules, ALongRoundTripMakesNoLongTimeout) {
   Sender s;
   s.know(50 * kSecond);
@@ -95,10 +95,10 @@ TEST(ChannelRules, LostIsWhatThreeLaterOnesOvertook) {
   ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kUs));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
   EXPECT_EQ(s.asked, 0);
-  // It was sent after 5 and 6 now: they do not tell that it was lost again.
+  // The retransmission left after 5 and 6, so their arrival does not show that it was lost.
   ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6}, s.now - 90 * kUs));
   EXPECT_TRUE(s.repeat_lost().empty());
-  for (int i = 0; i < 3; ++i) s.send();  // 7 to 9, after the repetition
+  for (int i = 0; i < 3; ++i) s.send();  // 7 to 9, after the retransmission
   s.now += 10 * kUs;
   ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6, 7, 8, 9}, s.now - 10 * kUs));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
@@ -120,7 +120,7 @@ TEST(ChannelRules, LostIsWhatALaterOneOvertookForLong) {
   const uint64_t trip = s.channel.round_trip().smoothed();
   EXPECT_EQ(s.channel.deadline(), sent + trip + trip / 8);
   s.now = s.channel.deadline();
-  EXPECT_FALSE(s.channel.on_deadline(s.now));  // not a time-out
+  EXPECT_FALSE(s.channel.on_deadline(s.now));  // not a timeout
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
   EXPECT_EQ(s.asked, 0);
 }
@@ -132,7 +132,7 @@ TEST(ChannelRules, ReorderingMakesPatient) {
   s.now += 90 * kUs;
   ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kUs));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
-  // The first transmission arrives: what made the peer answer had left before the second.
+  // The first transmission has arrived: the packet that the peer echoes had left before the second.
   s.now += 5 * kUs;
   ASSERT_TRUE(s.acknowledge(5, {}, s.now - 50 * kUs));
   for (int i = 0; i < 5; ++i) s.send();  // 6 to 10
@@ -157,7 +157,7 @@ TEST(ChannelRules, TimeOutsDoubleAndAreNeverSeconds) {
     s.now = last = s.channel.deadline();
     EXPECT_TRUE(s.channel.on_deadline(s.now));
     EXPECT_EQ(s.channel.timeouts(), static_cast<uint32_t>(i + 1));
-    // Two of the oldest, which ask to be acknowledged.
+    // The two oldest packets, which ask for an acknowledgement.
     EXPECT_EQ(s.repeat_lost().size(), 2u);
     EXPECT_EQ(s.asked, 2 * (i + 1));
     expected *= 2;
@@ -174,12 +174,12 @@ TEST(ChannelRules, TimeOutsTakeTheOldestWhateverTheWindow) {
   const uint64_t n = s.channel.outstanding();
   ASSERT_GT(n, 10u);
   s.now = s.channel.deadline();
-  if (!s.channel.on_deadline(s.now)) {  // that was the pace's
+  if (!s.channel.on_deadline(s.now)) {  // that deadline was the pace's
     s.now = s.channel.deadline();
     ASSERT_TRUE(s.channel.on_deadline(s.now));
   }
   EXPECT_EQ(s.repeat_lost(), (Numbers{1, 2}));
-  // They arrive and nothing else did: the rest is lost, and that is a collapse.
+  // Only these two arrive: the rest is lost, and the window collapses.
   s.now += 100 * kUs;
   ASSERT_TRUE(s.acknowledge(3, {}, s.now - 100 * kUs));
   EXPECT_EQ(s.channel.window(), 2 * kDatagram);
@@ -187,18 +187,19 @@ TEST(ChannelRules, TimeOutsTakeTheOldestWhateverTheWindow) {
   EXPECT_EQ(s.channel.outstanding(), n - 2);
 }
 
-// The peer may have dropped all but the lowest number, because it keeps only so much that is early.
+// The peer keeps a limited number of early packets, so it may have dropped all but the lowest
+// number.
 TEST(ChannelRules, LowNumbersFirst) {
   Sender s;
   s.know(100 * kUs);
   for (int i = 0; i < 9; ++i) s.send();  // 1 to 9
   s.now += 100 * kUs;
   ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8}, s.now - 100 * kUs));
-  ASSERT_EQ(s.repeat_lost(), (Numbers{1, 3, 5}));  // sent after 7 and 9 now
+  ASSERT_EQ(s.repeat_lost(), (Numbers{1, 3, 5}));  // their last transmissions follow 7 and 9
   s.now += 60 * kUs;
   for (int i = 0; i < 4; ++i) s.send();  // 10 to 13
   s.now += 100 * kUs;
-  // 7 and 9 are lost, by what was sent after them; 1, 3 and 5 are still on their way.
+  // 7 and 9 are lost, because later packets arrived; 1, 3 and 5 are still in flight.
   ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8, 10}, s.now - 100 * kUs));
   s.now = s.channel.deadline();
   while (!s.channel.on_deadline(s.now)) s.now = s.channel.deadline();
@@ -225,7 +226,7 @@ TEST(ChannelRules, NonsenseIsRefusedAndChangesNothing) {
   EXPECT_EQ(s.channel.in_flight(), 5 * kDatagram);
   EXPECT_TRUE(s.acknowledge(2, {4}));
   EXPECT_EQ(s.channel.outstanding(), 2u);
-  // Old ones are no nonsense, and what they say of higher numbers counts.
+  // Old acknowledgements are valid, and their bitmap counts.
   EXPECT_TRUE(s.acknowledge(0));
   EXPECT_TRUE(s.acknowledge(0, {3}));
   EXPECT_EQ(s.channel.outstanding(), 1u);
@@ -238,14 +239,14 @@ TEST(ChannelRules, LimitAndWindowHoldBack) {
   Sender s;
   SentPool pool(SIZE_MAX, 1);
   Channel small(pool, kDatagram, 1);
-  for (int i = 0; i < 4; ++i) {  // four are always welcome
+  for (int i = 0; i < 4; ++i) {  // four packets are always permitted
     ASSERT_EQ(small.gate(100, kSecond), Channel::Gate::kOpen);
     small.sent(100, kSecond, &s);
   }
   EXPECT_EQ(small.gate(100, kSecond), Channel::Gate::kWindow);
   small.raise_limit(5);
   EXPECT_EQ(small.gate(100, kSecond), Channel::Gate::kOpen);
-  small.raise_limit(4);  // what was promised stays
+  small.raise_limit(4);  // a limit is never reduced
   EXPECT_EQ(small.gate(100, kSecond), Channel::Gate::kOpen);
   size_t handed = 0;
   small.abandon([&](void *packet) { handed += packet == &s; });
@@ -275,7 +276,7 @@ TEST(ChannelRules, PeersOfThisHostHaveNoPathToFill) {
     if (end + kWindow > s.packets.size()) break;
     ASSERT_TRUE(s.acknowledge(end, {}, s.now - 9 * kMs));
   }
-  // If half of it is lost there is some path after all, or the socket is too small.
+  // If half of the packets are lost, there is a path after all, or the socket is too small.
   const uint64_t end = s.channel.next_number(), settled = s.channel.settled();
   wire::Acknowledgement ack;
   ack.next = static_cast<uint32_t>(settled);
@@ -290,7 +291,7 @@ TEST(ChannelRules, PeersOfThisHostHaveNoPathToFill) {
 TEST(ChannelRules, PaceAfterABurst) {
   Sender s;
   s.know(kMs);
-  // Grow the window by rounds that use it up.
+  // Rounds that use up the window make it grow.
   for (int round = 0; round < 4; ++round) {
     for (int step = 0; step < 4; ++step) {
       while (s.channel.gate(kDatagram, s.now) == Channel::Gate::kOpen) s.send();
@@ -311,7 +312,7 @@ TEST(ChannelRules, PaceAfterABurst) {
   EXPECT_EQ(s.channel.gate(kDatagram, at), Channel::Gate::kOpen);
 }
 
-// Numbers go on and on through the same 1024 places, with gaps at any of them.
+// Numbers reuse the same 1024 places again and again, with gaps at any of them.
 TEST(ChannelRules, NumbersWrap) {
   Sender s;
   std::mt19937_64 random(7);
@@ -409,7 +410,7 @@ TEST(ChannelRules, BitmapAndEcho) {
   EXPECT_EQ(ack.bitmap[1], uint64_t{1} << (67 - 64));  // 70
   EXPECT_EQ(ack.bitmap[2], 0u);
   EXPECT_EQ(ack.bitmap[3], uint64_t{1} << (197 - 192));  // 200
-  // A copy that comes late does not take the time back.
+  // A late copy does not replace a newer time.
   const uint32_t echo = ack.echo;
   r.now -= 20 * kUs;
   const uint64_t late = r.now;
@@ -432,10 +433,10 @@ TEST(ChannelRules, NothingAboveTheLimitIsTaken) {
   EXPECT_EQ(ack.bitmap[15], uint64_t{1} << 62);
   for (uint64_t n = 0; n < kWindow - 1; ++n) EXPECT_EQ(r.come(n), Arrival::kInOrder);
   EXPECT_EQ(r.channel.next(), kWindow);
-  EXPECT_EQ(r.come(kWindow), Arrival::kOutside);  // not promised yet
+  EXPECT_EQ(r.come(kWindow), Arrival::kOutside);  // the limit was not raised yet
   EXPECT_EQ(r.acknowledge().words, 0u);
   EXPECT_EQ(r.come(kWindow), Arrival::kInOrder);
-  // A smaller share takes nothing back.
+  // A smaller share does not reduce the limit.
   r.channel.set_share(1);
   EXPECT_EQ(r.come(kWindow + 100), Arrival::kEarly);
   Receiver least;
@@ -445,7 +446,7 @@ TEST(ChannelRules, NothingAboveTheLimitIsTaken) {
   EXPECT_EQ(channel.limit(), 4u);
 }
 
-// 32 bits of a number are enough, for ever.
+// 32 bits of a number are enough.
 TEST(ChannelRules, SequencesAreExtended) {
   EXPECT_EQ(wire::extend(5, 3), 5u);
   EXPECT_EQ(wire::extend(UINT32_MAX, 3), UINT32_MAX);  // never below 0
@@ -454,7 +455,7 @@ TEST(ChannelRules, SequencesAreExtended) {
             (uint64_t{6} << 32) + UINT32_MAX - 1);
 }
 
-// The budgets: what an idle connection costs, and what one with something on its way.
+// The memory budgets of an idle connection, and of one with packets in flight.
 TEST(ChannelRules, Memory) {
   EXPECT_LE(sizeof(Channel), 820u);
   EXPECT_LE(sizeof(SentChunk), 1024u + 256);

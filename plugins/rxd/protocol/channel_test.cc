@@ -26,7 +26,7 @@ class World : public sdk::TestTime {
   void at(uint64_t time, std::function<void()> what) {
     after(std::max(time, now) - now, std::move(what));
   }
-  // Runs until `done`, or until there is nothing left, or the time is over.
+  // Runs until `done`. False: no event is left, or the time is over.
   template <class F>
   bool run(uint64_t until, F done) {
     if (run_until(done, until - now)) return true;
@@ -108,9 +108,9 @@ class Flow {
   Channel &sender() { return sender_; }
   Channel &receiver() { return receiver_; }
   SentPool &pool() { return pool_; }
-  // Reads only at multiples of this.
-  // Early packets that are kept.
+  // The most early packets that the receiver keeps.
   void keep_at_most(uint64_t n) { keeps_ = n; }
+  // The receiver reads only at multiples of `period`.
   void read_every(uint64_t period) { period_ = period; }
   void read_nothing_until(uint64_t time) { deaf_until_ = time; }
   void check() const {
@@ -232,7 +232,7 @@ class Flow {
   uint64_t timer_ = 0, period_ = 0, deaf_until_ = 0, keeps_ = UINT64_MAX;
 };
 
-// ---- every packet exactly once, whatever the network does ----
+// ---- every packet arrives exactly once, whatever the network does ----
 
 struct Weather {
   const char *name;
@@ -251,7 +251,7 @@ TEST_P(Delivery, EveryPacketExactlyOnce) {
     ASSERT_TRUE(world.run(world.now + 100 * kSecond, [&] { return flow.done(); }));
     flow.check();
     EXPECT_EQ(flow.pool().in_use(), 0u);  // idle channels have no memory in use
-    // Seconds of silence are what stock's users know.
+    // Stock's rxd can be silent for seconds.
     EXPECT_LT(flow.longest_silence, kSecond);
     if (HasFatalFailure()) return;
   }
@@ -275,9 +275,9 @@ INSTANTIATE_TEST_SUITE_P(
         Weather{"Slow", {.rate = 0.001, .delay = 20 * kMs}, {.rate = 0.001, .delay = 20 * kMs}}),
     [](const auto &info) { return info.param.name; });
 
-// ---- speed, and what it does to others ----
+// ---- speed, and fairness to other flows ----
 
-// The share of the link that a flow uses once it has begun.
+// The share of the link that a flow uses after its beginning.
 double utilisation(const LinkSettings &link, uint32_t size, uint64_t packets, uint64_t seed,
                    Flow *&out, uint64_t period = 0) {
   static std::unique_ptr<World> world;
@@ -322,7 +322,7 @@ TEST_P(Speed, FillsTheLinkAlsoWhenSomeAreLost) {
     const double clear =
         utilisation({.rate = path.rate, .delay = path.delay}, path.size, 20000, seed, flow);
     EXPECT_GE(clear, 0.8);
-    // 64 packets of queue, and a window that does not insist on overflowing it.
+    // With 64 packets of queue the window must not keep overflowing it.
     EXPECT_LT(flow->overflowed, 0.02);
     EXPECT_LT(static_cast<double>(flow->repeats), 0.05 * 20000);
     const double lossy = utilisation({.rate = path.rate, .delay = path.delay, .loss = 0.01},
@@ -339,14 +339,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Path{"Hundred", 12.5, 5 * kUs, 8972}, Path{"Loopback", 5, 5 * kUs, 65507}),
     [](const auto &info) { return info.param.name; });
 
-// A reader that looks every now and then does not look like a queue that fills.
+// A reader that reads only every 50 us must not be taken for a queue.
 TEST(Pauses, ReadersThatLookNowAndThen) {
   Flow *flow = nullptr;
   EXPECT_GE(utilisation({.delay = 15 * kUs, .queue = 512}, kDatagram, 30000, 1, flow, 50 * kUs),
             0.8);
 }
 
-// Processes that share their processors: the reader does not run for milliseconds at a time.
+// Processes share processors: the reader does not run for milliseconds at a time.
 TEST(Pauses, ReadersThatDoNotRun) {
   World world(3);
   Link there(world, {.queue = 3000}), back(world, {});
@@ -397,7 +397,7 @@ TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
   flow.start();
   world.run(world.now + 100 * kSecond, [&] { return flow.arrived() > 5000; });
   const uint64_t window = flow.sender().window(), repeats = flow.repeats;
-  // The reader is away for 20 ms; all waits in its socket.
+  // The reader does not run for 20 ms; all packets wait in its socket.
   const uint64_t back_at = world.now + 20 * kMs;
   flow.read_nothing_until(back_at);
   world.run(back_at - 1, [] { return false; });

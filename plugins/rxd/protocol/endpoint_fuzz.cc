@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint of rxd as a whole, in both dialects: the input is a list of things that happen. An
-// application posts, starts, cancels, looks, closes regions, removes and inserts peers; strangers
-// say any bytes in any order, some by the book so that what is behind the handshake is reached; two
-// honest endpoints, one of them in stock's dialect, talk with the same endpoint all the time and
-// must not notice: each of their messages arrives once, in order, with its bytes, and ends well.
-// When the strangers fall silent everything that was started ends.
+// A whole endpoint of rxd, in both dialects. The input is a list of events:
+//   * The application posts and cancels receives, starts operations, peeks, closes regions, removes
+//     and inserts peers.
+//   * Strangers send any bytes in any order. Some events follow the protocol, so that the states
+//     after the handshake are reached.
+//   * Two honest endpoints, one of them in stock's dialect, talk with the same endpoint all the
+//     time. The strangers must not affect them: each of their messages arrives once, in order and
+//     with its bytes, and succeeds.
+// After the strangers fall silent, every operation must end.
 //
-//   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: what is sent, and what is warned of
+//   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: prints datagrams and warnings
 #include "plugins/rxd/protocol/fuzz_liar.h"
 
 namespace weft::rxd::fuzz {
@@ -30,7 +33,7 @@ class Test {
  public:
   explicit Test(Input &input) : input_(input), target_(world_.add(kTarget, settings())) {
     Settings patient = settings();
-    // Nobody honest is given up because of what the target has to bear.
+    // The honest endpoints wait long enough for a target that is under attack.
     patient.peer_timeout_ns = 1000 * kSecond;
     for (const uint16_t number : {kWeft, kStock}) {
       Node &honest = world_.add(number, patient);
@@ -40,8 +43,8 @@ class Test {
   }
 
   void run() {
-    // Stock answers a question while it asks itself, and ours of that name does not: so only one of
-    // both begins.
+    // Stock answers an RTS while it asks the same peer itself; the weft endpoint that plays stock
+    // does not. So only one of both begins.
     const bool begins = (input_.byte() & 1) != 0;
     Node &honest = *world_.node(kStock);
     (begins ? honest : target_).start({.to = begins ? kTarget : kStock, .length = 8});
@@ -121,7 +124,7 @@ class Test {
         talk(kStock);
         break;
       case 19:
-        // By the book, because a fuzzer takes long to find it.
+        // A valid handshake, which a fuzzer would take long to find.
         liar.ask();
         world_.run_for(kMillisecond);
         liar.connect(input_);
@@ -131,7 +134,7 @@ class Test {
 
   void post() {
     const uint8_t how = input_.byte();
-    // What is tagged may be of somebody honest, and is not for them.
+    // Tagged messages may come from honest endpoints, so these receives name a stranger.
     const bool tagged = (how & 2) != 0;
     const uint16_t from = uint16_t(kFirstStranger + (how & 1));
     target_.post({.from = tagged || (how >> 5 & 3) == 0 ? from : uint16_t{0},
@@ -184,7 +187,7 @@ class Test {
         target_.open_region(7u + input_.byte() % 3u);
         break;
       case 4:
-        // The honest ones read the other one.
+        // Not kReadable: the honest endpoints read it.
         target_.close_region((input_.byte() & 1) != 0 ? Node::kWritable : Node::kCounter);
         break;
       case 5:
@@ -220,7 +223,7 @@ class Test {
     }
   }
 
-  // Something between an honest endpoint and the target.
+  // An operation between an honest endpoint and the target.
   void talk(uint16_t number) {
     const uint8_t how = input_.byte();
     const size_t length = input_.number((how >> 6 & 1) + 1u) % 10'000;
@@ -250,7 +253,7 @@ class Test {
     world_.node(l.to)->post({.from = l.from, .length = l.length, .tag = letter});
   }
 
-  // The strangers say nothing any more, and the application wants what it has been sent.
+  // The strangers fall silent, and the application receives all messages of honest endpoints.
   void settle() {
     first_.answers = second_.answers = false;
     target_.full = target_.low = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A stranger for fuzz_world.h that says what the input says, in both dialects, by the book or not. Of what
-// it hears it remembers what a liar needs: tokens, numbers, cookies.
+// A stranger for fuzz_world.h that sends what the fuzz input says, in both dialects, valid or not.
+// It remembers tokens, numbers and cookies from the datagrams that it receives.
 //
 //   Liar liar(world, 10);
 //   liar.ask();                       // an RTS; the answer is a challenge
@@ -26,13 +26,13 @@ namespace weft::rxd::fuzz {
 
 using weft::fuzz::Input;
 
-inline constexpr uint16_t kTarget = 1;  // the endpoint that is lied to
+inline constexpr uint16_t kTarget = 1;  // the endpoint that gets the datagrams
 
 class Liar final : public Stranger {
  public:
   Liar(World &world, uint16_t number) : world_(world), number_(number) { world.add(number, *this); }
 
-  bool answers = false;  // acknowledges what comes
+  bool answers = false;  // acknowledges data
 
   void hear(std::vector<uint8_t> bytes) override {
     if (const auto packet = wire::parse(bytes)) {
@@ -229,7 +229,7 @@ class Liar final : public Stranger {
   bool frame(Input &input, wire::Writer &w) {
     const uint8_t what = input.byte(), how = input.byte();
     const size_t n = std::min<size_t>((how & 64) != 0 ? input.byte() * 16u : input.byte(), 4000);
-    // Of an operation of ours, or of the target's.
+    // Ids of an operation of ours, and of the target's.
     const uint32_t ours = (how & 128) != 0 ? input.byte() : next_id_;
     const uint32_t last = ours - (input.byte() % 4u), theirs = theirs_id_ - (input.byte() % 4u);
     RmaVector vectors[wire::kVectorLimit];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the application of a fuzzed endpoint does and checks, and the network between endpoints.
+// The application of a fuzzed endpoint, its checks, and the network between endpoints.
 #include "plugins/rxd/protocol/fuzz_world.h"
 
 #include <cstdio>
@@ -86,7 +86,7 @@ void Node::start(const Start &s) {
   if (s.inject && s.kind != TxOp::Kind::kRead && s.length <= 4096) core_->own_data(*op);
   if (made.letter != UINT64_MAX)
     world_.letters.push_back({.from = number_, .to = s.to, .length = s.length});
-  // The end may come before start() returns.
+  // The operation may end before start() returns.
   operations_.emplace(id, made);
   const sdk::SockAddr address = address_of(s.to);
   name(s.to, true);
@@ -107,7 +107,7 @@ void Node::on_done(TxOp &op, int err) {
   FUZZ_CHECK(it != operations_.end(), "an operation ended that was not under way");
   const Operation &o = it->second;
   if (World::honest(o.start.to)) {
-    // Whom the network took nothing from for long gives up.
+    // An operation may time out if the network took no datagrams for long.
     const bool excused = err == FI_ETIMEDOUT && world_.now - refused_at_ < 500'000'000;
     FUZZ_CHECK(err == 0 || err == FI_ECANCELED || excused || o.start.key == kWritable,
                "an operation between honest peers failed");
@@ -160,7 +160,7 @@ void Node::claim(size_t length) {
   const uint64_t id = claims_.front();
   if (length == 0) {
     const ssize_t rc = receiver_.post({.flags = FI_CLAIM | FI_DISCARD, .context = context_of(id)});
-    if (rc == -FI_EAGAIN) return;  // there is no room to say so
+    if (rc == -FI_EAGAIN) return;  // the completion queue has no room
     FUZZ_CHECK(rc == 0, "a message that was claimed is not there");
     looks_[id] = FI_DISCARD;
   } else {
@@ -277,8 +277,9 @@ Node &World::add(uint16_t number, const Settings &settings) {
   return *(nodes[number] = std::make_unique<Node>(*this, number, settings));
 }
 
-// Stock takes no RTS for a new beginning: it answers, and goes on; nor does it ask again whom it
-// talks with, as the endpoint does that stands for it here. True: that was it.
+// Stock does not take an RTS for a restart: it answers and goes on. Nor does it send an RTS to a
+// peer that it talks with. The weft endpoint that plays stock does both, so the network answers
+// such an RTS in its place. True: it was such an RTS.
 bool World::goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> bytes) {
   const stock::Parsed parsed = stock::parse(bytes);
   if (parsed.reject != stock::Reject::kNone) return false;
@@ -300,7 +301,7 @@ void World::carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes) {
     std::fprintf(stderr, "%.3f ms: %d to %d: %zu bytes, %02x %02x %02x %02x\n", double(now) / 1e6,
                  from, to, bytes.size(), bytes[0], bytes.size() > 1 ? bytes[1] : 0,
                  bytes.size() > 2 ? bytes[2] : 0, bytes.size() > 3 ? bytes[3] : 0);
-  // Nobody who hears it takes it for the word of a weft endpoint.
+  // Remove the mark, so that no receiver takes the RTS for a weft endpoint's.
   if ((from == kStock || to == kStock) && bytes.size() >= 16 && bytes[0] == stock::kVersion &&
       bytes[1] == uint8_t(stock::Type::kRts))
     std::fill_n(bytes.begin() + 8, 8, uint8_t{0});

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints of rxd for a fuzz target with state: a core, its carrier with real memory between red
-// zones, and an application that holds every byte and every completion against what it knows.
+// Endpoints of rxd for a stateful fuzz target: a core, a carrier whose memory lies between red
+// zones, and an application that checks every byte and every completion.
 //
 //   World world;
 //   Node &a = world.add(1, settings), &b = world.add(2, settings);
 //   b.post({.from = 1, .length = 100});
 //   a.start({.to = 2, .length = 100});
 //   world.run_for(1'000'000);          // ns: datagrams travel, deadlines pass
-//   world.check_rest();                // all has ended, of honest ones well
+//   a.check_rest();                    // all operations have ended
 //
-// Who is a `Stranger` has no core: what is sent to its address is handed to it, and it says what
-// it likes. Memory that a datagram is made of is read at the flush, and what was received is spoilt
-// when it is given back. Not for losses and restarts: those are simulation.h's.
+// A `Stranger` has no core: it gets the datagrams to its address, and may send anything. The memory
+// of a sent datagram is read at the flush, and received datagrams are freed when they are released.
+// Not for losses and restarts (simulation.h).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_FUZZ_WORLD_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_FUZZ_WORLD_H
 
@@ -71,12 +71,12 @@ struct Letter {
   uint16_t from = 0, to = 0;
   size_t length = 0;
   int arrived = 0;
-  bool failed = false;  // it may not have got out
+  bool failed = false;  // it may not have been sent
 };
 
 class World : public sdk::TestTime {
  public:
-  static constexpr uint16_t kStock = 3;  // takes part as if it were stock: its RTS have no mark
+  static constexpr uint16_t kStock = 3;  // plays a stock endpoint: its RTS have no mark
 
   World() : TestTime(1'000'000'000) {}
   ~World();
@@ -86,11 +86,11 @@ class World : public sdk::TestTime {
     const auto it = nodes.find(number);
     return it != nodes.end() ? it->second.get() : nullptr;
   }
-  // `from` is where it comes from, whatever it says.
+  // `from` is the true source, whatever the datagram says.
   void carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes);
   static bool honest(uint16_t number) { return number <= kStock; }
 
-  unsigned losses = 0;  // datagrams among the honest that are lost next
+  unsigned losses = 0;  // so many of the next datagrams between honest endpoints are lost
   std::vector<Letter> letters;
   std::map<uint16_t, std::unique_ptr<Node>> nodes;
   std::map<uint16_t, Stranger *> strangers;
@@ -99,7 +99,8 @@ class World : public sdk::TestTime {
  private:
   bool goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> bytes);
 
-  // What kStock calls the endpoint that it talks with, and that endpoint it; 0: not said yet.
+  // The index that kStock sent to its peer, and the index that the peer sent to kStock; 0: none
+  // yet.
   uint32_t stock_number_ = 0, number_there_ = 0;
 };
 
@@ -146,16 +147,16 @@ class Node final : public Carrier,
   };
   void start(const Start &s);
   struct Post {
-    uint16_t from = 0;  // 0: anybody
+    uint16_t from = 0;  // 0: any sender
     size_t length = 0;
     uint64_t tag = 0, ignore = 0;
     bool tagged = true, multi = false, split = false;
   };
   void post(const Post &p);
-  // FI_PEEK, with FI_CLAIM or FI_DISCARD, at untagged messages: all of strangers.
+  // FI_PEEK, with FI_CLAIM or FI_DISCARD, at untagged messages, which only strangers send.
   void look(uint64_t flags);
-  void claim(size_t length);  // receives, or discards, a message that was claimed
-  void cancel(size_t which);  // of the receives that are for strangers
+  void claim(size_t length);  // receives a claimed message, or with 0 discards it
+  void cancel(size_t which);  // cancels a receive that is for strangers
   void open_region(uint64_t key) {
     if (regions_.contains(key)) return;
     const size_t size = key == kCounter ? 64 : kRegion;
@@ -171,7 +172,7 @@ class Node final : public Carrier,
     memory_.take_back(it->second.data());
     regions_.erase(it);
   }
-  // In the address vector or not.
+  // Inserts the peer into the address vector, or removes it.
   void name(uint16_t peer, bool known) {
     const uint32_t index = av_->find(address_of(peer));
     if (known == (index != kNoIndex)) return;
@@ -184,7 +185,7 @@ class Node final : public Carrier,
     }
     settle();
   }
-  // Reads completions as long as there are.
+  // Reads all completions.
   void reap();
   bool reads = true, full = false, low = false;
 
@@ -195,17 +196,18 @@ class Node final : public Carrier,
   }
   void wake() {
     if (std::exchange(woken_, true)) return;
-    // Who waits for the network looks less often, so that such an input does not take seconds.
+    // While the network takes nothing, poll less often, so that such an input does not take
+    // seconds.
     world_.after(full ? 100'000 : 2000, [this] { progress(); });
   }
   void progress();
   size_t left() const { return receiver_.left(); }
-  // Nothing of what an application has started may be left, once all is over.
+  // At the end no operation of the application may be outstanding.
   void check_rest();
 
   // ---- Carrier ----
   Path *open(const sdk::SockAddr &peer, int &err) override {
-    if (peer.port() == 4242) {  // somebody to whom there is no way
+    if (peer.port() == 4242) {  // an address without a route
       err = FI_EINVAL;
       return nullptr;
     }
@@ -262,7 +264,7 @@ class Node final : public Carrier,
     return 1;
   }
   uint64_t now_ns() override { return world_.now; }
-  // At times the application is about to compute.
+  // The application computes at some times.
   bool progress_is_near() override { return world_.now / 100'000 % 3 != 0; }
   void set_deadline(uint64_t at) override {
     const uint64_t number = ++deadline_;
@@ -307,7 +309,7 @@ class Node final : public Carrier,
     const auto it = open_.find(number);
     return it != open_.end() ? it->second : nullptr;
   }
-  // A call of the core is over: nothing may be left in the batch.
+  // After each call into the core the batch must be empty.
   void settle() {
     FUZZ_CHECK(batch_.empty(), "a call ended without a flush");
     FUZZ_CHECK(core_->inbox().bytes() < settings_.unexpected_limit + (16 << 20),
@@ -323,7 +325,7 @@ class Node final : public Carrier,
   struct Receive {
     Post post;
     uint8_t *memory = nullptr;
-    size_t at = 0;  // of a multi-receive buffer: bytes given out
+    size_t at = 0;  // bytes used of a multi-receive buffer
   };
   static void *context_of(uint64_t id) { return reinterpret_cast<void *>(id); }
   static uint64_t id_of(void *context) { return reinterpret_cast<uintptr_t>(context); }
@@ -360,7 +362,7 @@ class Node final : public Carrier,
   int idle_ = 0;
   bool woken_ = false;
   bool named_ = true;        // the core wants to know sources
-  uint64_t refused_at_ = 0;  // by the network
+  uint64_t refused_at_ = 0;  // when the network last took no datagram
 };
 
 }  // namespace fuzz

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The protocol among simulated endpoints, thousands of seeds (plugin-api/sdk/test_seeds.h). A seed
-// that fails says what it simulates, and how to run it alone: SEED=n.
+// Random runs of simulated endpoints, for thousands of seeds (plugin-api/sdk/test_seeds.h). A seed
+// that fails prints what it simulates and how to repeat it: SEED=n.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ std::string text_of(const Weather &w) {
   return text;
 }
 
-// Endpoints of two hosts all begin with all of the other at once. When all has calmed down both
-// ends of each connection must mean the same one, and nothing may have failed on the way there.
+// Each endpoint of two hosts connects with each endpoint of the other host at the same time. At the
+// end both ends of each connection must agree on it, and no operation may have failed.
 void all_begin(uint64_t seed, sdk::Scenario &scenario) {
   constexpr size_t kEach = 2;
   World world(seed);
@@ -49,7 +49,7 @@ void all_begin(uint64_t seed, sdk::Scenario &scenario) {
     return world.run_until([&] { return world.all_ended(); }, 60 * kSecond);
   };
   EXPECT_TRUE(exchange(1 + world.some(2 * kMillisecond))) << "somebody waits for ever";
-  // What is late comes, and all speak once more.
+  // Late packets arrive, and all send once more.
   world.run(3 * kSecond);
   EXPECT_TRUE(exchange(kMillisecond)) << "somebody waits for ever, the second time";
   for (size_t i = 0; i < kEach; ++i)
@@ -67,7 +67,8 @@ TEST(Network, BothBeginAtOnce) {
                  all_begin);
 }
 
-// What a seed is: how many endpoints, what weather, what happens.
+// One random run. The seed selects the number of endpoints, the weather of the network, the
+// operations and the failures.
 class SeededRun {
  public:
   SeededRun(uint64_t seed, sdk::Scenario &scenario)
@@ -84,7 +85,7 @@ class SeededRun {
     if (kind_ == 6 || kind_ == 7) plan_a_death();
     world_.run(late_ || impatient_ ? 4 * kSecond : 12 * kMillisecond);
     wait_for_all();
-    // What was started when both lived again must have arrived.
+    // Messages that were sent after the restart must arrive.
     if (kind_ == 6) world_.run_until([] { return false; }, 3 * kSecond);
     world_.check(all_well_);
   }
@@ -146,7 +147,7 @@ class SeededRun {
     }
   }
 
-  // How long peers are waited for, and what tries their patience.
+  // Timeouts of peers, and delays that exceed them.
   void pick_patience() {
     if (kind_ == 7) settings_.peer_timeout_ns = 2 * kSecond;
     late_ = kind_ >= 5 && kind_ <= 6 && world_.chance(400);
@@ -225,13 +226,13 @@ class SeededRun {
           });
         }
     if (!impatient_) return;
-    // Receives that end in the middle of a message are missing for others.
+    // Receives that fail in the middle of a message are used up, so post more.
     for (size_t n = 0; n < nodes_; ++n)
       for (int i = 0; i < 30; ++i)
         world_.after(3 * kSecond, [this, n, i] { world_.node(n)->post(400'000, i % 2 == 0); });
   }
 
-  // One of two processes ends, and perhaps another one begins at its address.
+  // One of two processes is killed, and in kind 6 another one starts at its address.
   void plan_a_death() {
     all_well_ = false;
     if (world_.chance(500)) {
@@ -258,7 +259,7 @@ class SeededRun {
       });
   }
 
-  // It goes on: others reach it, and it others.
+  // The new process receives, sends, and is sent to.
   void begin_again(size_t who) {
     Node &n = world_.add(who, settings_);
     for (int i = 0; i < 40; ++i) {
@@ -301,8 +302,8 @@ class SeededRun {
   Settings settings_ = patient();
   size_t nodes_ = 2;
   bool all_well_ = true;
-  bool late_ = false;             // packets come after their connection has ended
-  bool impatient_ = false;        // an end gives up while the other does not
+  bool late_ = false;             // packets arrive after their connection has ended
+  bool impatient_ = false;        // one end may give up while the other does not
   bool truncates_ = false;        // some receives are shorter than their messages
   size_t largest_ = 0;            // message, bytes
   std::vector<size_t> expected_;  // messages, untagged and tagged, of each node

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints of rxd in a world with its own time, between which datagrams are lost, late, doubled,
-// out of order and damaged as a seed says; every byte and every completion is checked.
+// Simulated endpoints of rxd in simulated time. A seed decides which datagrams are lost, delayed,
+// duplicated, reordered and damaged. Every byte and every completion is checked.
 //
 //   World world(seed);
 //   world.weather = {.loss = 10, .jitter = 50'000};
 //   Node &a = world.add(0, settings), &b = world.add(1, settings);
-//   b.post(1000);
-//   a.send(b.number(), 1000);
+//   b.post(1000, true);
+//   a.send(b.number(), 1000, {.tagged = true});
 //   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
-//   world.check();
+//   world.check(true);
 //
-// Memory that a datagram is sent from is read at the flush and no earlier, and buffers that came
-// are spoilt as soon as they are given back: who touches memory that it does not have any more is
-// found. Not for time as a clock shows it: what a call costs is not in it.
+// The memory of a sent datagram is read at the flush and no earlier, and receive buffers are
+// overwritten as soon as they are released: so accesses to memory that is not owned any more are
+// found. Not for performance: calls take no simulated time.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_H
 
@@ -43,7 +43,7 @@ inline sdk::TestDomain &test_domain() {
   return domain;
 }
 
-// One incarnation of an endpoint, with its application.
+// One life of an endpoint, with its application.
 class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   static constexpr uint64_t kKey = 77, kReadOnly = 78, kCounter = 79;
@@ -91,8 +91,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   size_t remote_data = 0;
   std::string last_warning;
   bool introduces = true;         // peers are in the address vector
-  size_t stops_after = SIZE_MAX;  // receives: then it makes no progress any more
-  bool reads = true;              // its completions
+  size_t stops_after = SIZE_MAX;  // after so many receives it makes no progress any more
+  bool reads = true;              // the application reads its completions
 
   // ---- the application ----
   struct Form {
@@ -183,7 +183,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   }
   size_t posted() const { return receiver_.posted(); }
   size_t datagrams_kept() const { return buffers_.size(); }
-  // Completions: which message came in which receive.
+  // Reads completions, and notes which message came in which receive.
   void reap() {
     fi_cq_tagged_entry e{};
     for (;;) {
@@ -211,7 +211,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     inbox_.emplace_back(from, bytes);
     wake();
   }
-  // The network says that nobody receives at `to`; of the datagram it shows the beginning.
+  // The network reports that no process receives at `to`, and shows the begin of the datagram.
   void unreachable(size_t to, std::span<const uint8_t> datagram) {
     core_->on_unreachable(address_of(to), datagram.first(std::min<size_t>(datagram.size(), 128)));
     settle();
@@ -220,7 +220,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     if (std::exchange(woken_, true)) return;
     later((cq_->full() ? 100'000 : 1000) + world_.some(5000), [this] { progress(); });
   }
-  // A provider that reads until there is nothing more.
+  // One progress call, of a provider that reads everything.
   void progress() {
     woken_ = false;
     if (received.size() >= stops_after) return;
@@ -228,7 +228,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     core_->set_full(full);
     if (std::exchange(overdue_, false)) core_->on_deadline();
     const bool came = !inbox_.empty();
-    const bool named = named_;  // all of this was read at once
+    const bool named = named_;  // all these datagrams were read at once
     while (!inbox_.empty()) {
       auto buffer = std::make_unique<Buffer>();
       const size_t from = inbox_.front().first;
@@ -238,12 +238,12 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
       buffers_[b] = std::move(buffer);
       if (!core_->on_datagram(b->bytes, *b, named ? path_to(from) : nullptr)) release(*b);
     }
-    // A read that found nothing is one that comes later, if it comes.
+    // on_idle() follows only a read that found nothing.
     if (!came) core_->on_idle();
     core_->poll();
     settle();
     if (reads) reap();
-    // An application goes on for a while; what wants more than that has a deadline.
+    // The application makes progress a few times more; the core must set a deadline for the rest.
     idle_ = came || full ? 0 : idle_ + 1;
     if (idle_ < 5) wake();
   }
@@ -312,7 +312,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     return 1;
   }
   uint64_t now_ns() override { return world_.now; }
-  // At times the application is about to compute.
+  // The application computes at some times.
   bool progress_is_near() override { return world_.now / 100'000 % 3 != 0; }
   void set_deadline(uint64_t at) override {
     ++deadline_;
@@ -341,7 +341,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
           ADD_FAILURE() << "byte " << i << " of a read of " << o.length;
           break;
         }
-    // The memory is the application's again.
+    // The memory belongs to the application again: overwrite it.
     if (o.kind == TxOp::Kind::kMessage && err == 0)
       std::fill(o.bytes.begin(), o.bytes.end(), uint8_t(0xEE));
   }
@@ -384,7 +384,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     const auto it = open_.find(number);
     return it != open_.end() ? it->second : nullptr;
   }
-  // A call of the core is over: nothing may be left in the batch.
+  // After each call into the core the batch must be empty.
   void settle() { EXPECT_TRUE(batch_.empty()) << "a call ended without a flush"; }
   void later(uint64_t delay, std::function<void()> run) {
     world_.after(delay, [alive = alive_, run = std::move(run)] {
@@ -455,17 +455,17 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
   std::vector<uint8_t> written_;
-  std::deque<std::pair<size_t, std::vector<uint8_t>>> inbox_;  // and where they come from
+  std::deque<std::pair<size_t, std::vector<uint8_t>>> inbox_;  // source and datagram
   std::map<size_t, Path *> open_;
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<sdk::SockAddr, std::vector<iovec>>> batch_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   uint64_t deadline_ = 0;
   size_t paths_ = 0;
-  int idle_ = 0;  // times that progress found nothing
+  int idle_ = 0;  // progress calls in a row without a datagram
   bool woken_ = false, retries_ = false;
   bool named_ = true;
-  bool overdue_ = false;  // a deadline has passed while it made no progress
+  bool overdue_ = false;  // a deadline has passed while the application made no progress
 };
 
 inline World::~World() {
@@ -482,7 +482,7 @@ inline Node &World::add(size_t number, const Settings &settings) {
 }
 
 inline void World::kill(size_t number) {
-  // What it was about to say is lost with it.
+  // The datagrams of its destructor are lost.
   for (size_t i = 0; i < lives.size(); ++i) cut.insert({number, i});
   for (Operation &o : operations)
     if (o.from == number && o.ended == 0) o.gone = true;
@@ -550,8 +550,8 @@ inline void World::check(bool all_well) {
       EXPECT_EQ(n->broken, 0U);
       EXPECT_EQ(n->warnings, 0U) << n->last_warning;
     }
-    // Receives were posted in order, and each takes anything: what one sender sent is in them in
-    // its order.
+    // Receives were posted in order, and each takes any message: so the messages of one sender must
+    // be in them in order.
     std::sort(n->received.begin(), n->received.end());
     std::map<std::pair<size_t, bool>, uint64_t> last;
     for (const auto &[receive, id] : n->received) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The world of simulation.h: time, the weather of the network, and what applications have started. A
-// World carries datagrams between nodes in simulated time, in an order that its seed determines.
+// The world of simulation.h: simulated time, the weather of the network, and the operations of all
+// applications. A World carries datagrams between nodes; its seed decides what happens to each.
 //
 //   world.after(20'000, [&] { ... });               // ns
 //   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
 //
-// Not to be included alone: simulation.h has the nodes.
+// Do not include it alone: simulation.h has the nodes.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_WORLD_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_WORLD_H
 
@@ -41,7 +41,7 @@ struct Buffer {
   bool kept = false;
 };
 
-// What happens to datagrams; of a thousand, or ns.
+// Faults of the network: per thousand datagrams, or in ns.
 struct Weather {
   unsigned loss = 0, doubled = 0, damaged = 0;
   uint64_t delay = 20'000, jitter = 0;
@@ -72,10 +72,10 @@ inline Settings patient() {
 // An operation that an application started.
 struct Operation {
   size_t from = 0, to = 0;
-  uint32_t life = 0, target_life = 0;  // incarnations of both when it started
+  uint32_t life = 0, target_life = 0;  // lives of both endpoints when it started
   TxOp::Kind kind = TxOp::Kind::kMessage;
   bool tagged = false;
-  bool sure = false;  // it ends well only when it has arrived
+  bool sure = false;  // it must not succeed before it has arrived
   bool gone = false;  // its endpoint died before it ended
   size_t length = 0;
   int ended = 0, err = 0;
@@ -90,7 +90,7 @@ class World : public sdk::TestTime {
   ~World();
 
   Node &add(size_t number, const Settings &settings);
-  // The process ends without a word; another one may be add()ed at its address.
+  // The process ends without a close; another one may be added at its address.
   void kill(size_t number);
   Node *node(size_t number) { return number < nodes.size() ? nodes[number].get() : nullptr; }
 
@@ -103,7 +103,7 @@ class World : public sdk::TestTime {
   }
   void carry(size_t from, const sdk::SockAddr &to, std::vector<uint8_t> bytes);
   void arrive(size_t from, size_t to, const std::vector<uint8_t> &bytes);
-  // What must hold at any end. `all_well`: nothing may have failed.
+  // Checks what must hold at the end of any run. `all_well`: no operation may have failed.
   void check(bool all_well);
 
   uint64_t some(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
@@ -111,23 +111,23 @@ class World : public sdk::TestTime {
 
   std::mt19937_64 random;
   Weather weather;
-  std::map<std::pair<size_t, size_t>, Weather> ways;  // where it is another
-  std::set<std::pair<size_t, size_t>> cut;            // no datagram passes
+  std::map<std::pair<size_t, size_t>, Weather> ways;  // (from, to) with a weather of their own
+  std::set<std::pair<size_t, size_t>> cut;            // (from, to) without a path
   std::deque<Operation> operations;
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<uint32_t> lives;
   unsigned eagain = 20;  // of a thousand sends
-  unsigned low = 0;      // of a thousand times buffers are low
-  unsigned told = 0;     // of a thousand datagrams to nobody, that the network says so
-  unsigned full = 0;     // of a thousand rounds that nobody has read what was reported
+  unsigned low = 0;      // per thousand queries: buffers are low
+  unsigned told = 0;     // per thousand datagrams to no process: the network reports it
+  unsigned full = 0;     // per thousand progress calls: the application does not read completions
   size_t datagram = 1472;
   size_t window = 212992;
   uint64_t datagrams = 0;
-  // Every datagram that a node sends; may change it. False: it is lost.
+  // Called with every datagram that a node sends; may change it. False: the datagram is lost.
   std::function<bool(size_t from, size_t to, std::vector<uint8_t> &bytes)> spy;
 };
 
-// What a datagram says, for who follows a seed (TRACE=1).
+// A datagram in words, for traces of a seed (TRACE=1).
 inline std::string text_of(const std::vector<uint8_t> &bytes) {
   constexpr const char *kKinds[] = {"?",     "challenge",   "connect", "accept",
                                     "data",  "acknowledge", "probe",   "probed",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Everything at once in stock's dialect, over hundreds of bad networks: each message once, in order, with
-// its bytes, each atomic once. SEED=n runs one of them, SEEDS=n that many.
+// All operations at once in stock's dialect, over hundreds of bad networks. Each message must
+// arrive once, in order and with its bytes; each atomic is executed once. SEED=n runs one network,
+// SEEDS=n that many.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -17,7 +18,8 @@
 namespace weft::rxd {
 namespace {
 
-// A seed: two endpoints do everything to each other, over a network that the seed makes bad.
+// One seed: two endpoints start all kinds of operations toward each other, over a network with
+// faults.
 class Exchange {
  public:
   explicit Exchange(unsigned seed) : net_(seed), seed_(seed) {
@@ -33,7 +35,7 @@ class Exchange {
 
   void run() {
     meet(net_, *a_, 2);
-    // The second half of a region is never written: reads can be checked.
+    // The second half of a region is never written, so that reads can be checked.
     for (Node *n : {&*a_, &*b_})
       for (size_t i = 32'000; i < n->memory.size(); ++i) n->memory[i] = pattern(n->number(), i);
     for (int i = 0; i < 60; ++i) {
@@ -48,7 +50,7 @@ class Exchange {
       return settled() && a_->got.size() == expected_[&*a_].size() &&
              b_->got.size() == expected_[&*b_].size();
     }));
-    net_.run_for(5 * kS);  // nothing comes twice
+    net_.run_for(5 * kS);  // nothing may arrive twice
     settled();
     check(*a_);
     check(*b_);
@@ -80,7 +82,7 @@ class Exchange {
         return net_.random() % 40'000;
     }
   }
-  // Any operation of `n` toward `peer`.
+  // Starts a random operation of `n` toward `peer`.
   void start(Node &n, Node &peer) {
     const size_t to = peer.number();
     switch (net_.random() % 6) {
@@ -120,7 +122,7 @@ class Exchange {
       }
     }
   }
-  // A receive for each message that was sent so far and has none.
+  // Posts a receive for each message that was sent and has none.
   void post_all() {
     for (Node *n : {&*a_, &*b_})
       for (size_t i = in_[n].size(); i < expected_[n].size(); ++i) {
@@ -133,7 +135,7 @@ class Exchange {
     b_->reap();
     return a_->all_ended() && b_->all_ended();
   }
-  // Every message once, in order, with its bytes; every atomic once.
+  // Checks that every message arrived once, in order and with its bytes, and every atomic once.
   void check(Node &n) {
     for (const Done &d : n.done) EXPECT_EQ(d.err, 0);
     ASSERT_EQ(n.got.size(), expected_[&n].size());
@@ -178,7 +180,7 @@ TEST(Stock, EverythingOverBadNetworks) {
   }
 }
 
-// 1 % of loss costs time, but not the most of it.
+// 1 % of loss must not slow down a transfer by more than a factor.
 TEST(Stock, LossIsRepairedQuickly) {
   uint64_t took[2];
   for (const unsigned loss : {0u, 1u}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two endpoints of rxd that take each other for stock, in simulated time: the network takes the mark
-// off every RTS, loses, repeats and reorders datagrams, and hands what goes to no node to the test.
+// Endpoints of rxd that take each other for stock endpoints, in simulated time. The network removes
+// the mark from every RTS; loses, duplicates and reorders datagrams; and gives datagrams to unknown
+// addresses to the test.
 //
 //   Net net(seed);
 //   net.loss = 7;                                   // percent
@@ -66,16 +67,16 @@ struct Net : sdk::TestTime {
   explicit Net(unsigned seed) : TestTime(kS), random(seed) {}
   bool chance(unsigned percent) { return random() % 100 < percent; }
   void carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes bytes);
-  // Until `done`, or the time is over: false.
+  // Runs until `done`. False: the time is over.
   bool run(const std::function<bool()> &done, uint64_t limit = 60 * kS) {
     return run_until(done, limit);
   }
 
   std::mt19937_64 random;
   std::map<uint16_t, Node *> nodes;
-  std::map<uint16_t, uint64_t> busy;  // until when the way to a port is
-  std::deque<Bytes> strange;          // what went to nobody: the test's
-  // The numbers that nodes have said to each other, by both ports.
+  std::map<uint16_t, uint64_t> busy;  // until when the path to a port is busy
+  std::deque<Bytes> strange;          // datagrams to unknown addresses, for the test
+  // The indexes that nodes have sent to each other, by both ports.
   std::map<std::pair<uint16_t, uint16_t>, uint64_t> indices;
   unsigned loss = 0, twice = 0, late = 0, eagain = 0;  // percent
   bool cut = false;
@@ -90,8 +91,8 @@ struct Got {
   int err = 0;
 };
 
-// Stock answers whoever asks; ours waits for whom it asks itself, and two of ours who ask each
-// other at once without their marks would wait for ever.
+// Lets `a` connect with `b`. Stock answers an RTS at any time; weft does not while it asks the same
+// peer itself. So two weft endpoints that ask each other at once without marks would wait for ever.
 inline void meet(Net &net, Node &a, size_t b);
 
 class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
@@ -367,8 +368,8 @@ inline void Net::carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes
   const stock::Packet sent = stock::parse(bytes).packet;
   if (sent.type == stock::Type::kRts) {
     std::fill_n(&bytes.at(8), 8, uint8_t(0));
-    // Who is asked again answers, and that is all: not like ours, who think that it is somebody
-    // else.
+    // A stock endpoint answers a second RTS and goes on. A weft endpoint would take it for a
+    // restart, so the network answers in its place.
     const auto said = indices.find({to.port(), from.port()});
     if (sent.index > UINT32_MAX && said != indices.end()) {
       Bytes answer(stock::kMaxHeader);
@@ -383,7 +384,7 @@ inline void Net::carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes
   if (sent.index != 0) indices[{from.port(), to.port()}] = uint32_t(sent.index);
   if (cut || chance(loss)) return;
   const int copies = chance(twice) ? 2 : 1;
-  // A microsecond each, one behind the other; some are overtaken.
+  // Each datagram takes a microsecond of the path; some are delayed more, and overtaken.
   uint64_t &last = busy[to.port()];
   last = std::max(now + 20 * kUs, last + kUs);
   const uint64_t delay = last - now + (chance(late) ? 300 * kUs : 0);
