@@ -62,7 +62,7 @@ struct Many : Driver {
 
 // The other process is killed, and the network reports that its port is closed. The timeouts are
 // ten minutes, so an endpoint that missed the report would exceed the test's timeout.
-TEST(Gone, OperationsFailAtOnceAndNobodyWaitsWhenItCloses) {
+TEST(Gone, OperationsFailAtOnceAndCloseDoesNotWait) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=600000", "FI_OFI_RXD_PEER_TIMEOUT_MS=600000"}))
     return;
   Child child(receive_for_ever);
@@ -73,7 +73,7 @@ TEST(Gone, OperationsFailAtOnceAndNobodyWaitsWhenItCloses) {
   // Endpoints that have not noticed yet find out by their close packet.
 }
 
-TEST(Gone, WhoHasNotNoticedFindsOutWhenItCloses) {
+TEST(Gone, UnawareEndpointsFindOutAtClose) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=600000", "FI_OFI_RXD_PEER_TIMEOUT_MS=600000"}))
     return;
   Child child(receive_for_ever);

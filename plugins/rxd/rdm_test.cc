@@ -60,7 +60,7 @@ Options with_wait(enum fi_wait_obj wait) {
 }
 
 // The reader sleeps. The protocol's timers retransmit, and wake it at the peer's timeout.
-TEST(Rxd, WhoSleepsInAQueueLearnsThatNobodyAnswers) {
+TEST(Rxd, ASleepingReaderLearnsThatThePeerIsSilent) {
   Mute mute;
   Node node(with_wait(FI_WAIT_FD));
   const fi_addr_t nobody = node.insert(mute.name());
@@ -84,7 +84,7 @@ TEST(Rxd, WhoSleepsInAQueueLearnsThatNobodyAnswers) {
 }
 
 // The same with automatic progress, without any call of the application.
-TEST(Rxd, AThreadOfItsOwnRepeatsToo) {
+TEST(Rxd, AutomaticProgressRetransmits) {
   Mute mute;
   Options options = with_wait(FI_WAIT_UNSPEC);
   options.progress = FI_PROGRESS_AUTO;
@@ -159,7 +159,7 @@ TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
 }
 
 // rxd is offered, but after the other providers.
-TEST(Rxd, ItIsNobodysDefault) {
+TEST(Rxd, IsNotTheDefault) {
   Info hints = conformance::make_hints(FI_MSG | FI_TAGGED);
   hints->ep_attr->type = FI_EP_RDM;
   std::free(std::exchange(hints->fabric_attr->prov_name, nullptr));

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSD-2-Clause Core: the protocol of one rxd endpoint, without a socket, a
-// clock or a thread. It keeps the peers, finds out at the first packet which protocol a peer
-// speaks, and gives each peer a conversation.
+// SPDX-License-Identifier: BSD-2-Clause
+// Core: the protocol of one rxd endpoint, without a socket, a clock or a thread. It keeps the
+// peers, finds out at the first packet which protocol a peer speaks, and gives each peer a
+// conversation.
 //
 //   TxOp *op = core.take();                       // null: tx_size are in flight
 //   ... fill it in ...

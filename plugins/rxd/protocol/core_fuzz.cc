@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a peer may say to an endpoint, in any order: the input is a list of things that happen.
-// Packets get the pair of a connection that was made as it should be, so that what is behind the
-// handshake is reached; some come as they are.
+// Packets of a peer to an endpoint, in any order: the input is a list of events. Most packets get
+// the pair of a connection that was made by a valid handshake, so that the states after the
+// handshake are reached; some are sent unchanged.
 #include <arpa/inet.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
@@ -75,7 +75,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
     buffers_[b] = std::move(buffer);
     if (!core_->on_datagram(b->bytes, *b, nullptr)) buffers_.erase(b);
   }
-  // By the handshake, as peer number 2.
+  // Connects by the handshake, as peer number 2.
   void connect(uint64_t instance, uint32_t connection, uint32_t cookie) {
     uint8_t name[wire::kNameSize] = {};
     std::memcpy(name, address_of(2).c(), address_of(2).size());

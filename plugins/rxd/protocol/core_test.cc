@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the protocol costs, and what strangers can make it do. Endpoints are joined by a wire that
-// loses nothing and allocates nothing; how they fare in bad weather is in network_test.cc.
+// Costs of the protocol, and limits for strangers. A wire without losses and without allocations
+// joins the endpoints; networks with faults are in network_test.cc.
 #include "plugins/rxd/protocol/core.h"
 
 #include <arpa/inet.h>
@@ -54,9 +54,9 @@ struct Wire {
   std::vector<Buffer> ring;
   size_t head = 0, tail = 0;
   std::vector<End *> ends;
-  std::vector<uint32_t> awake;  // those to whom something has happened
+  std::vector<uint32_t> awake;  // endpoints with new events
   uint64_t now = 1'000'000'000;
-  uint64_t last_to_stranger = 0;  // bytes of the datagram that went to nobody
+  uint64_t last_to_stranger = 0;  // bytes of the last datagram to an unknown address
   uint64_t strangers = 0;
   uint32_t chance = 1;
   bool step();
@@ -67,7 +67,7 @@ struct Wire {
     } while (idle());
   }
   bool idle();
-  // Time passes; whatever is due is done.
+  // Moves the time on, and calls what becomes due.
   void pass(uint64_t ns);
 };
 
@@ -227,7 +227,7 @@ void Wire::pass(uint64_t ns) {
     for (const End *end : ends)
       if (end != nullptr && end->deadline != 0) first = std::min(first, end->deadline);
     if (first > until) break;
-    // Those who are due within the next moment are called together.
+    // Deadlines within the next 250 us are called together.
     now = std::max(now, first + kMillisecond / 4);
     for (End *end : ends) {
       if (end == nullptr || end->deadline == 0 || end->deadline > now) continue;
@@ -284,7 +284,7 @@ TEST(Core, TenThousandPeers) {
   for (uint32_t i = 1; i <= kPeers; ++i) ends.push_back(std::make_unique<End>(wire, i, quick()));
   End &hub = *ends[0];
   char text[64] = "one of many", in[64];
-  // The first one takes what all share.
+  // The first peer allocates what all peers share.
   for (int i = 0; i < 8; ++i) {
     ends[1]->post(in, sizeof in);
     ASSERT_EQ(hub.send(1, text, sizeof text), 0);
@@ -303,11 +303,11 @@ TEST(Core, TenThousandPeers) {
   EXPECT_EQ(hub.failed, 0U);
   EXPECT_EQ(hub.core().peers(), size_t{kPeers});
   const size_t used = mallinfo2().uordblks - before;
-  // Each connection has two ends here, and the small ends have pools that no other peer needs.
+  // Each connection has both ends in this process, and each small end has pools of its own.
   std::printf("%zu bytes for each connection and both of its ends; %zu and %zu in objects\n",
               used / (kPeers - 1), sizeof(Peer), sizeof(WeftConversation));
   EXPECT_LE(sizeof(Peer) + sizeof(WeftConversation) + 128, 2048U);
-  // Idle peers need no time: nobody has a deadline soon, and nothing is said.
+  // Idle peers cost no time: there is no near deadline, and no packet is sent.
   wire.pass(100 * kMillisecond);
   const size_t sent = hub.core().statistics().packets_sent;
   wire.pass(20'000 * kMillisecond);
@@ -323,7 +323,7 @@ TEST(Core, TenThousandPeers) {
   EXPECT_EQ(hub.posted(), 0U);
 }
 
-TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
+TEST(Core, AStrangerGetsNoStateAndNoMoreThanItSent) {
   Wire wire(64);
   End a(wire, 0, quick());
   const auto rts = [&](uint32_t from, bool marked) {
@@ -355,7 +355,7 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
     }
   }
   EXPECT_LE(wire.strangers, quick().handshake_rate);
-  // Those who seem to be of stock make a few objects, and no more.
+  // RTS packets in stock's format make max_stock_peers objects, and no more.
   wire.pass(2000 * kMillisecond);
   for (uint32_t i = 0; i < 5000; ++i) {
     rts(100 + i, false);
@@ -365,9 +365,10 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanHeSent) {
   EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
 }
 
-// Who proves itself does not count for the rate, up to ten times of it: no more, or who comes and
-// goes without end would lift it for those who forge.
-TEST(Core, WhoProvesItselfIsLetInBeyondTheRate) {
+// Answers to peers that prove their address do not count for handshake_rate, up to ten times the
+// rate. Without this limit, peers that connect again and again would remove it for forged
+// addresses.
+TEST(Core, ProvenPeersAreAdmittedBeyondTheRate) {
   constexpr uint32_t kRate = 20, kVisitors = 15 * kRate;
   Wire wire(1 << 14);
   Settings settings = quick();
@@ -390,8 +391,8 @@ TEST(Core, WhoProvesItselfIsLetInBeyondTheRate) {
   for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
 }
 
-// Ten times as many visitors as there may be, with real handshakes: memory is bounded, and neither
-// the transfer beside them nor who has something outstanding notices.
+// Ten times as many visitors as max_unnamed_peers, with real handshakes. Memory stays bounded; the
+// transfer at the same time, and a peer with something outstanding, are not affected.
 TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
   constexpr uint32_t kLimit = 200, kVisitors = 10 * kLimit;
   Wire wire(1 << 14);
@@ -402,7 +403,7 @@ TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
   hub.named = 2;
   std::vector<uint8_t> out(300'000, 7), in(300'000);
   char text[64] = "a visitor", room[64];
-  // One who is not named, and waits for a receive.
+  // A peer that is not in the address vector, and whose message waits for a receive.
   ASSERT_EQ(patient.send(0, text, sizeof text, false), 0);
   wire.pass(kMillisecond);
   std::vector<std::unique_ptr<End>> visitors;
@@ -428,14 +429,15 @@ TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
   EXPECT_EQ(hub.core().statistics().timeouts, 0U);
   EXPECT_EQ(partner.posted(), 0U);
   EXPECT_EQ(in, out);
-  // Who made room was told, and begins anew; who had something outstanding was left alone.
+  // Removed peers were told and connect again; the peer with an outstanding message was not
+  // removed.
   for (uint32_t i = 0; i < 10; ++i) visit(i);
   for (uint32_t i = 0; i < kVisitors; ++i) ASSERT_EQ(visitors[i]->failed, 0U);
   EXPECT_EQ(hub.receiver().unexpected(), 1U);
   EXPECT_EQ(patient.core().statistics().timeouts, 0U);
 }
 
-// Where nobody can make room newcomers are refused without state, and come in when somebody can.
+// While no peer can be removed, newcomers are refused without state; they are admitted afterwards.
 TEST(Core, NewcomersWaitForRoom) {
   constexpr uint32_t kLimit = 20, kVisitors = 3 * kLimit;
   Wire wire(1 << 12);
@@ -465,7 +467,7 @@ TEST(Core, NewcomersWaitForRoom) {
   for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
 }
 
-// It gets a new one, and no state.
+// The sender gets a new token, and no state.
 TEST(Core, AConnectWithAWrongToken) {
   Wire wire(64);
   End a(wire, 0, quick());
@@ -485,7 +487,7 @@ TEST(Core, AConnectWithAWrongToken) {
   EXPECT_EQ(a.core().statistics().rejected, 1U);
 }
 
-TEST(Core, AnEndpointThatNobodyAnswersGivesUp) {
+TEST(Core, AnEndpointWithoutAnAnswerGivesUp) {
   Wire wire(64);
   End a(wire, 0, quick());
   char text[8] = "nobody";

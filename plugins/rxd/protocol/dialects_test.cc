@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Both dialects among simulated endpoints: who finds out what a peer speaks, what happens when a
-// process of the other kind takes over an address, and what strangers can say in stock's dialect,
-// which has no secrets.
+// Both dialects among simulated endpoints: finding out a peer's dialect, a process of the other
+// kind that takes over an address, and strangers that use stock's dialect, which has no secrets.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,7 +21,7 @@ std::vector<uint8_t> bytes_of(const stock::Packet &packet) {
   return bytes;
 }
 
-// A stock process at an address of the world, as far as short messages with node 0 need one.
+// A stock process at an address of the world; it can exchange short messages with node 0.
 class StockPeer {
  public:
   static constexpr uint32_t kIndex = 5;
@@ -40,7 +39,7 @@ class StockPeer {
   ~StockPeer() { world_.spy = nullptr; }
   StockPeer(const StockPeer &) = delete;
 
-  // Says who it is, and then a message, both until it has an answer.
+  // Sends an RTS, then a message, and repeats both until they are answered.
   void begin() {
     if (their_ == 0) {
       say({.type = stock::Type::kRts, .index = kIndex, .name = address_of(at_)}, {});
@@ -80,7 +79,7 @@ class StockPeer {
     if (world_.chance(world_.weather.loss)) return;
     after(world_.weather.delay, [this, bytes] { world_.arrive(from_, 0, bytes); });
   }
-  // Unless the process has ended by then.
+  // Calls `what` later, unless the process has ended by then.
   void after(uint64_t ns, std::function<void()> what) {
     world_.after(ns, [alive = std::weak_ptr<bool>(alive_), what = std::move(what)] {
       if (!alive.expired()) what();
@@ -144,7 +143,7 @@ struct WithStock {
   StockPeer stock;
 };
 
-// The address of a weft peer belongs to a stock process now, whoever of both finds out first.
+// A stock process takes over the address of a weft peer; either side finds out first.
 TEST(Dialects, AStockProcessAfterAWeftOne) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
@@ -168,7 +167,7 @@ TEST(Dialects, AStockProcessAfterAWeftOne) {
       stock.begin();
       ASSERT_TRUE(world.run_until([&] { return a.received.size() == before + 1; }, 5 * kSecond));
     } else {
-      // What was on its way to the old one has failed; the next reaches the new one.
+      // Messages in flight to the old process fail; the next one reaches the new process.
       a.send(1, 100, {.transmit = true});
       ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
       EXPECT_EQ(world.operations.back().err, FI_ECONNRESET);
@@ -215,8 +214,8 @@ TEST(Dialects, AWeftProcessAfterAStockOne) {
   }
 }
 
-// Who only says that it is the peer, and stock, harms nobody: not even while the peer is silent.
-TEST(Dialects, ForgedWordsOfStock) {
+// Forged packets in stock's dialect must have no effect, not even while the peer is silent.
+TEST(Dialects, ForgedStockPackets) {
   World world(9);
   world.weather.loss = 50;
   Node &a = world.add(0, patient_with_stock());
@@ -250,9 +249,9 @@ TEST(Dialects, ForgedWordsOfStock) {
   world.check(true);
 }
 
-// Numbers of conversations are small and in a row: what tells a stock peer from a stranger is where
-// its packets come from.
-TEST(Dialects, StrangersWhoGuessTheNumber) {
+// Conversation numbers are small and consecutive, so only the source address tells a stock peer
+// from a stranger.
+TEST(Dialects, StrangersThatGuessTheNumber) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);
@@ -268,10 +267,10 @@ TEST(Dialects, StrangersWhoGuessTheNumber) {
         p.name = address_of(1);
         p.window = uint16_t(world.some(2) * 128);
         p.packets = 1;
-        world.arrive(50, 0, bytes_of(p));  // from a port that nobody knows
+        world.arrive(50, 0, bytes_of(p));  // from an unknown port
       }
     };
-    if (seed % 2 == 0) {  // we never ask: the peer comes to us
+    if (seed % 2 == 0) {  // the peer begins, and we never ask
       a.post(100, true);
       stock.begin();
       ASSERT_TRUE(world.run_until([&] { return a.received.size() == 1; }, 5 * kSecond));
@@ -298,7 +297,7 @@ TEST(Dialects, StrangersWhoGuessTheNumber) {
   }
 }
 
-// To read where datagrams come from has its price: weft peers among themselves do not pay it.
+// Reading the source of datagrams costs time, so it is off among weft peers.
 TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -319,7 +318,7 @@ TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
     ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
     EXPECT_FALSE(a.names());
     EXPECT_FALSE(b.names());
-    // Somebody who is not there.
+    // A peer without a process.
     world.add(2, patient_with_stock());
     world.kill(2);
     a.send(2, 100, {.transmit = true});
@@ -327,7 +326,7 @@ TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
     ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 60 * kSecond));
     EXPECT_NE(world.operations.back().err, 0);
     EXPECT_FALSE(a.names());
-    // A stock process takes the address of the weft one, and is followed by a weft one.
+    // A stock process takes over the weft peer's address, and then a weft process again.
     world.kill(1);
     {
       StockPeer stock(world, 1);
@@ -348,8 +347,8 @@ TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
   }
 }
 
-// A host with several addresses may answer from another one than it is reached at. Only the peer
-// can answer our question, so it is the peer.
+// A host with several addresses may answer from another address than the one that reaches it. Only
+// the peer can answer our question, so the answer identifies it.
 TEST(Dialects, AStockPeerWithAnotherSource) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -370,8 +369,8 @@ TEST(Dialects, AStockPeerWithAnotherSource) {
   }
 }
 
-// Who comes first and says another's name: neither the dialect nor the index counts before the one
-// at that address has said so.
+// A stranger sends an RTS with the name of another peer before that peer does. Neither its dialect
+// nor its index may count until the process at that address has confirmed them.
 void say_the_name_of_1(World &world) {
   world.arrive(50, 0, bytes_of({.type = stock::Type::kRts, .index = 7, .name = address_of(1)}));
   world.run(world.some(300 * kMillisecond));
@@ -382,7 +381,7 @@ void expect_sent(World &world, Node &a) {
   EXPECT_EQ(world.operations.back().err, 0);
 }
 
-TEST(Dialects, AStrangerSaysTheNameOfAWeftPeer) {
+TEST(Dialects, AStrangerUsesTheNameOfAWeftPeer) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -397,8 +396,8 @@ TEST(Dialects, AStrangerSaysTheNameOfAWeftPeer) {
   }
 }
 
-// Which does not survive a packet with an index that it does not know.
-TEST(Dialects, AStrangerSaysTheNameOfAStockPeer) {
+// A stock peer crashes on a packet with an index that it does not know.
+TEST(Dialects, AStrangerUsesTheNameOfAStockPeer) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);

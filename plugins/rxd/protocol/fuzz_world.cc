@@ -208,10 +208,10 @@ void Node::received(const fi_cq_tagged_entry &e, fi_addr_t) {
   FUZZ_CHECK(e.len == 0 || (at >= r.memory && at + e.len <= r.memory + r.post.length),
              "a message lies outside of its buffer");
   if (World::honest(r.post.from) && r.post.from != 0) {
-    FUZZ_CHECK(e.data < world_.letters.size(), "a message that nobody sent");
+    FUZZ_CHECK(e.data < world_.letters.size(), "a message that was never sent");
     Letter &letter = world_.letters[e.data];
     FUZZ_CHECK(++letter.arrived == 1, "a message came twice");
-    FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of somebody else");
+    FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of another sender");
     FUZZ_CHECK(e.len == std::min(letter.length, r.post.length), "a message of another length");
     for (size_t i = 0; i < e.len; ++i)
       FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of other bytes");

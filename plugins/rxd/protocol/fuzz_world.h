@@ -286,7 +286,7 @@ class Node final : public Carrier,
                        std::span<const RmaVector> where) override {
     for (const RmaVector &v : where)
       FUZZ_CHECK(v.length == 0 || v.key == kWritable || v.key == kCounter,
-                 "a write is reported where nobody may write");
+                 "a write is reported in read-only memory");
   }
   void on_remote_read(uint64_t, std::span<const RmaVector>) override {}
   void on_remote_atomic(uint64_t, uint64_t, std::span<const RmaVector>) override {}

@@ -79,7 +79,7 @@ void Core::is_no_stranger() {
   ++proven_;
 }
 
-// ---- what we send ----
+// ---- output ----
 
 void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
   std::memset(out.data(), 0, out.size());
@@ -230,7 +230,7 @@ bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buff
   return kept;
 }
 
-// ---- what arrives ----
+// ---- input ----
 
 bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   const auto header = wire::parse_header(bytes);

@@ -48,10 +48,10 @@ void all_begin(uint64_t seed, sdk::Scenario &scenario) {
     world.run(spread);
     return world.run_until([&] { return world.all_ended(); }, 60 * kSecond);
   };
-  EXPECT_TRUE(exchange(1 + world.some(2 * kMillisecond))) << "somebody waits for ever";
+  EXPECT_TRUE(exchange(1 + world.some(2 * kMillisecond))) << "an operation does not end";
   // Late packets arrive, and all send once more.
   world.run(3 * kSecond);
-  EXPECT_TRUE(exchange(kMillisecond)) << "somebody waits for ever, the second time";
+  EXPECT_TRUE(exchange(kMillisecond)) << "an operation does not end, the second time";
   for (size_t i = 0; i < kEach; ++i)
     for (size_t j = kEach; j < 2 * kEach; ++j) {
       const Core::Pair a = world.node(i)->core().pair_with(uint32_t(j));
@@ -130,7 +130,7 @@ class SeededRun {
         scenario_.add("1 to 0: %s", text_of(world_.ways[{1, 0}]).c_str());
         break;
       case 5:  // a partition that heals
-        scenario_.add("0 and 1 are parted for a while, one way or both");
+        scenario_.add("0 and 1 cannot reach each other for a while, one way or both");
         world_.after(world_.some(3 * kMillisecond), [this] {
           world_.cut.insert({0, 1});
           if (world_.chance(500)) world_.cut.insert({1, 0});
@@ -166,8 +166,8 @@ class SeededRun {
   void describe() {
     scenario_.add("%zu endpoints; %s", nodes_, text_of(world_.weather).c_str());
     scenario_.add(
-        "%u of 1000 sends find no room, buffers are low %u of 1000 times, nobody has read "
-        "what was reported %u of 1000 times",
+        "%u of 1000 sends find no room, buffers are low %u of 1000 times, the application does not "
+        "read its completions %u of 1000 times",
         world_.eagain, world_.low, world_.full);
     scenario_.add("datagrams of %zu bytes, a socket of %zu, %llu bytes for what is unexpected%s",
                   world_.datagram, world_.window, (unsigned long long)settings_.unexpected_limit,
@@ -237,22 +237,22 @@ class SeededRun {
     all_well_ = false;
     if (world_.chance(500)) {
       world_.told = 800;
-      scenario_.add("the network tells of datagrams to nobody");
+      scenario_.add("the network reports datagrams to a closed port");
     }
-    const size_t who = world_.some(2);
+    const size_t victim = world_.some(2);
     const uint64_t when = world_.some(late_ ? 3 * kSecond : 6 * kMillisecond);
-    scenario_.add("%zu is killed after %.3f ms", who, double(when) / 1e6);
-    world_.after(when, [this, who] {
-      world_.kill(who);
+    scenario_.add("%zu is killed after %.3f ms", victim, double(when) / 1e6);
+    world_.after(when, [this, victim] {
+      world_.kill(victim);
       if (kind_ == 7) return;
       const uint64_t away = world_.some(kSecond);
       scenario_.add("and begins again %.3f ms later", double(away) / 1e6);
-      world_.after(away, [this, who] { begin_again(who); });
+      world_.after(away, [this, victim] { begin_again(victim); });
     });
     // The other one must not run out of receives.
     for (int i = 0; i < 20; ++i)
-      world_.after(20 * kMillisecond, [this, who] {
-        if (Node *n = world_.node(1 - who)) {
+      world_.after(20 * kMillisecond, [this, victim] {
+        if (Node *n = world_.node(1 - victim)) {
           n->post(400'000, true);
           n->post(400'000, false);
         }
@@ -260,15 +260,15 @@ class SeededRun {
   }
 
   // The new process receives, sends, and is sent to.
-  void begin_again(size_t who) {
-    Node &n = world_.add(who, settings_);
+  void begin_again(size_t victim) {
+    Node &n = world_.add(victim, settings_);
     for (int i = 0; i < 40; ++i) {
       n.post(400'000, true);
       n.post(400'000, false);
     }
-    for (size_t i = 0; i < 5; ++i) n.send(1 - who, world_.some(10'000), {});
-    if (Node *other = world_.node(1 - who))
-      for (size_t i = 0; i < 5; ++i) other->send(who, world_.some(10'000), {});
+    for (size_t i = 0; i < 5; ++i) n.send(1 - victim, world_.some(10'000), {});
+    if (Node *other = world_.node(1 - victim))
+      for (size_t i = 0; i < 5; ++i) other->send(victim, world_.some(10'000), {});
   }
 
   bool over() const {
@@ -281,7 +281,7 @@ class SeededRun {
 
   void wait_for_all() {
     if (!world_.run_until([this] { return over(); }, 200 * kSecond)) {
-      ADD_FAILURE() << "somebody waits for ever";
+      ADD_FAILURE() << "an operation does not end";
       for (size_t n = 0; n < nodes_; ++n)
         if (Node *at = world_.node(n))
           ADD_FAILURE() << "node " << n << ": " << at->posted() << " receives posted, "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The protocol among simulated endpoints: situations, one by one. Those that chance makes are in
+// The protocol among simulated endpoints: chosen situations. Random runs are in
 // network_seeds_test.cc.
 #include <gtest/gtest.h>
 
@@ -26,9 +26,9 @@ TEST(Network, OneMessage) {
   world.check(true);
 }
 
-// An application may stop to make progress once it has what it waits for: what others wait for
-// has left by then.
-TEST(Network, WhoHasGotItMayGoAway) {
+// An application may stop to make progress after the completion that it waited for. The packets
+// that its peer waits for must have left by then.
+TEST(Network, AReceiverMayStopAfterItsCompletion) {
   for (const size_t length : {100, 3000, 200'000}) {
     World world(3);
     world.eagain = 0;
@@ -63,8 +63,9 @@ TEST(Network, ManyUnexpected) {
   world.check(true);
 }
 
-// One peer fills all the room for what nobody wants; another, whose messages are wanted, goes on.
-TEST(Network, WhoFillsTheRoomStopsNobodyElse) {
+// One peer fills all the room for unexpected messages. Another peer, whose messages have receives,
+// must go on.
+TEST(Network, APeerThatFillsTheRoomDoesNotStopOthers) {
   World world(7);
   Settings settings = patient();
   settings.unexpected_limit = 40'000;
@@ -87,8 +88,7 @@ TEST(Network, WhoFillsTheRoomStopsNobodyElse) {
   world.check(true);
 }
 
-// Loss costs what is lost, not seconds of silence: long messages, and a storm of short ones both
-// ways.
+// Loss must not cause seconds of silence: with long messages, and with many short ones both ways.
 TEST(Network, LossIsNoStall) {
   const auto time_of = [](unsigned loss, bool storm) {
     World world(6);
@@ -118,7 +118,7 @@ TEST(Network, LossIsNoStall) {
   }
 }
 
-// Both ask so much of each other that each could wait for the other's answers.
+// Both start so many accesses that each could wait for the other's answers for ever.
 TEST(Network, ManyAnswers) {
   World world(5);
   world.weather.loss = 50;
@@ -153,8 +153,9 @@ TEST(Network, ToItself) {
   world.check(true);
 }
 
-// More come than there may be, in bad weather: who has to go may have something on its way just
-// then, and the word of it may be lost. Whatever ends well has arrived, once, and all ends.
+// More peers connect than max_unnamed_peers, on a bad network. A removed peer may just have packets
+// in flight, and its close may be lost. Every operation must end, and successful ones have arrived
+// exactly once.
 TEST(Network, VisitorsInBadWeather) {
   constexpr size_t kLimit = 6, kVisitors = 60;
   for (uint64_t seed = 0; seed < 15; ++seed) {
@@ -176,7 +177,7 @@ TEST(Network, VisitorsInBadWeather) {
                     [&world, i, length, form] { world.node(i)->send(0, length, form); });
         world.after(world.some(2 * kSecond), [&hub, tagged] { hub.post(5000, tagged); });
       }
-    // What is cut off in the middle takes a receive with it.
+    // A message that is cut off uses up a receive, so post more.
     world.after(2 * kSecond, [&hub] {
       for (int i = 0; i < 100; ++i) hub.post(5000, i % 2 == 0);
     });
@@ -191,9 +192,9 @@ TEST(Network, VisitorsInBadWeather) {
   }
 }
 
-// A process that has ended: the network says that nobody has its port. Who was talking with it
-// knows at once, and does not wait when it closes.
-TEST(Network, WhoseProcessHasEndedIsGoneAtOnce) {
+// A peer's process has ended, and the network reports that no process has its port. The endpoint
+// must learn it at once, and not wait for the peer at its close.
+TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -214,10 +215,10 @@ TEST(Network, WhoseProcessHasEndedIsGoneAtOnce) {
       a.settle();
       ASSERT_TRUE(world.run_until([&] { return a.core().parted(); }, kSecond));
     }
-    EXPECT_LE(world.now - begin, kMillisecond) << "round trips, and no time-out";
+    EXPECT_LE(world.now - begin, kMillisecond) << "round trips, and no timeout";
     EXPECT_LE(world.datagrams - before, 4U);
     EXPECT_EQ(a.core().peers(), 0U);
-    // A process that is yet to begin is waited for, unless we go.
+    // The endpoint waits for a process that may be about to start, unless it is being closed.
     a.send(1, 100, {.transmit = true});
     world.run(3 * kSecond);
     EXPECT_EQ(world.all_ended(), seed % 2 != 0);
@@ -227,15 +228,15 @@ TEST(Network, WhoseProcessHasEndedIsGoneAtOnce) {
   }
 }
 
-// Anybody can say that a peer's port is not there. Only who saw our question is believed, and only
-// while the peer says nothing.
-TEST(Network, ForgedWordsOfTheNetwork) {
+// Anybody can forge a report that a peer's port is closed. It is believed only if it contains our
+// question, and only while the peer is silent.
+TEST(Network, ForgedReportsOfTheNetwork) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather = {.loss = unsigned(world.some(200)), .jitter = world.some(100'000)};
     Node &a = world.add(0, patient()), &b = world.add(1, patient());
-    // What an earlier question looked like, and all else that was sent to the peer.
+    // Datagrams that were sent to the peer, earlier questions among them.
     std::vector<std::vector<uint8_t>> seen;
     world.spy = [&](size_t from, size_t, std::vector<uint8_t> &bytes) {
       if (from == 0 && seen.size() < 200) seen.push_back(bytes);
@@ -252,7 +253,7 @@ TEST(Network, ForgedWordsOfTheNetwork) {
                                     .name = address_of(0)},
                                    std::span<uint8_t, stock::kMaxHeader>(bytes)));
       } else if (world.chance(300) && !seen.empty()) {
-        // Blind to what is on its way now: a copy of the present question comes from the path.
+        // The attacker does not see present packets, so change the question of a copied RTS.
         bytes = seen[world.some(std::min<size_t>(seen.size(), 20))];
         if (bytes[0] == stock::kVersion) bytes[16 + 4] ^= 1;
       }
@@ -272,12 +273,12 @@ TEST(Network, ForgedWordsOfTheNetwork) {
   }
 }
 
-// Who does not read what was reported to it is no reason to give it up, and gives nobody up: what
-// it sends arrives, and all the rest when it reads.
-TEST(Network, WhoDoesNotReadHisCompletions) {
+// An application does not read its completions. Its endpoint must not be given up, and must not
+// give up its peer: its own messages arrive, and all others after it has read.
+TEST(Network, AnApplicationThatDoesNotReadCompletions) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);
-    // More than can be kept, or not.
+    // More messages than can be kept, or fewer.
     const bool many = seed % 2 == 0;
     const int count = many ? 1500 : 150;
     World world(seed);
@@ -299,7 +300,7 @@ TEST(Network, WhoDoesNotReadHisCompletions) {
     }
     const size_t all = world.operations.size();
     world.run(10 * kSecond);
-    // Those of b have ended, as far as only acknowledgements are missing; of a not all.
+    // Operations of b that need only acknowledgements have ended; not all of a's have.
     size_t ended[2] = {}, sent = 0;
     for (const Operation &o : world.operations) {
       if (o.ended == 0) continue;

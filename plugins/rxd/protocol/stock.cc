@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kRefusedFor = 1'000'000'000;
 constexpr uint32_t kRefusals = 8;
 constexpr uint32_t kFewest = 5;  // tries before a peer is given up: we may not have been running
-constexpr uint64_t kDoubtAfter = 100'000'000;  // of silence: somebody else may be there
+constexpr uint64_t kDoubtAfter = 100'000'000;  // of silence: another process may have the address
 
 }  // namespace
 

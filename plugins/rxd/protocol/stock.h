@@ -108,7 +108,7 @@ class StockConversation final : public Conversation {
     RmaVector vectors[stock::kVectorLimit];
   };
 
-  // ---- what we send ----
+  // ---- output ----
   void output();
   bool begin_item();
   Item item_of(TxOp &op);
@@ -137,7 +137,7 @@ class StockConversation final : public Conversation {
   uint64_t age_of_first(uint64_t now) const;
   bool waits() const { return arriving_.kind != Arriving::Kind::kNone || awaited_count_ != 0; }
 
-  // ---- what arrives ----
+  // ---- input ----
   enum class Verdict : uint8_t { kTaken, kNotNow, kRefused };
   void on_rts(const stock::Packet &packet, uint64_t now);
   void on_cts(const stock::Packet &packet);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A conversation with a peer whose packets are those that stock peers were seen to send, byte by byte.
+// A conversation with a peer that sends packets captured from stock peers, byte by byte.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -40,7 +40,7 @@ class StockCaptures : public ::testing::Test {
     b[20] = window;
     return b;
   }
-  // The peer is bound to port 0x85b0, as the captured one.
+  // The peer is bound to port 0x85b0, like the captured one.
   void meet() {
     node.take(join(hex("02090000 00000000 0000000000000000 0100000000000000 020085b0 7f000001"),
                    Bytes(56)));
@@ -58,10 +58,10 @@ TEST_F(StockCaptures, SetUpAndMessages) {
   const Bytes body(16, 'x');
   node.take(join(hex("02002000 01000000 0000000000000000"), body));
   EXPECT_EQ(next(), ack(1));
-  // The same again: it is answered, and not delivered.
+  // A duplicate is answered, but not delivered.
   node.take(join(hex("02002000 01000000 0000000000000000"), body));
   EXPECT_EQ(next(), ack(1));
-  // One that is too early: dropped, and answered with what is expected.
+  // A packet that is too early is dropped, and answered with the expected number.
   node.take(
       join(hex("02013100 01000000 0200000000000000 0110000000000000 8877665544332211"), body));
   EXPECT_EQ(next(), ack(1));
@@ -143,14 +143,14 @@ TEST_F(StockCaptures, WrongKey) {
     EXPECT_EQ(next(), ack(0, 0));
   }
   EXPECT_EQ(node.memory, Bytes(64 << 10));
-  // A message with that number is taken: the window is open again.
+  // A message with the same number is taken, and the window opens again.
   Bytes in(4);
   node.post(in, false);
   node.take(hex("02002000 01000000 0000000000000000 01020304"));
   EXPECT_EQ(next(), ack(1));
 }
 
-// What our endpoint sends first, and after the answer of a stock peer.
+// The first packets of our endpoint: before and after the answer of a stock peer.
 TEST_F(StockCaptures, WeBegin) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   size_t id;
@@ -183,9 +183,9 @@ TEST_F(StockCaptures, WeBegin) {
   EXPECT_EQ(node.done[id].err, 0);
 }
 
-// A request that is refused for long is given up, and what stands behind it gets its number. Who
-// then acknowledges the numbers as they were before is wrong, or has taken what it had refused:
-// what is outstanding fails, and nothing else happens.
+// A request that is refused for long is given up, and the next operation gets its number. If the
+// peer then acknowledges the old numbers, it is wrong or has taken what it had refused. Outstanding
+// operations fail, and nothing else happens.
 TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
@@ -201,7 +201,7 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
     return id;
   };
   const size_t refused = send(), behind = send(), third = send();
-  node.take(ack(0));  // nothing goes to one that has only said a name
+  node.take(ack(0));  // operations are sent only to a peer that has proven itself
   while (!node.ended(refused)) {
     ASSERT_FALSE(next().empty());
     node.take(ack(0, 0));
@@ -213,7 +213,7 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   net.run([&] { return node.ended(behind) && node.ended(third); }, 5 * kS);
   EXPECT_EQ(node.done[behind].err, FI_ECONNRESET);
   EXPECT_EQ(node.done[third].err, FI_ECONNRESET);
-  // The peer is asked who it is and what it expects, and it goes on from there.
+  // The peer is asked which number it expects, and the conversation continues from there.
   Bytes question;
   do {
     question = next();
@@ -229,8 +229,8 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
   EXPECT_EQ(node.done[later].err, 0);
 }
 
-// A peer that is behind answers everything in its socket with the number that it waits for. What is
-// repeated for that is answered the same way: it must not be for ever.
+// A slow peer acknowledges every packet in its socket with the number that it expects, and each
+// retransmission too. The retransmissions must not go on for ever.
 TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
@@ -249,7 +249,7 @@ TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
   EXPECT_EQ(node.core().statistics().timeouts, 0U);
   EXPECT_GT(node.core().statistics().repeated, 0U);
   EXPECT_LE(node.core().statistics().repeated, 128U);
-  // It was behind, and takes all of it now.
+  // The peer catches up, and takes everything.
   uint64_t expected = 0;
   while (!node.ended(id)) {
     const Bytes packet = next();
@@ -260,7 +260,7 @@ TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
   EXPECT_EQ(node.done[id].err, 0);
 }
 
-// Every packet of a peer, cut or changed anywhere: nothing but drops and answers.
+// Packets that are truncated or changed anywhere cause drops and answers only.
 TEST_F(StockCaptures, DamagedPackets) {
   meet();
   const std::vector<Bytes> packets = {

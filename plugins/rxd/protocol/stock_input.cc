@@ -78,11 +78,11 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   return false;
 }
 
-// ---- who we are to each other ----
+// ---- handshake and restarts ----
 
 void StockConversation::on_rts(const stock::Packet &p, uint64_t now) {
-  const bool anew = talked_ != 0 && (lost_ || now - talked_ > kLate);
-  if (anew) restarted();
+  const bool restart = talked_ != 0 && (lost_ || now - talked_ > kLate);
+  if (restart) restarted();
   // An index that the proven peer sent itself is not replaced by an RTS, which may be forged.
   if (!peer_.proven) {
     index_ = uint32_t(p.index);
@@ -294,7 +294,7 @@ StockConversation::Verdict StockConversation::take_atomic(const stock::Packet &p
   return Verdict::kTaken;
 }
 
-// ---- what belongs to an operation ----
+// ---- data of operations ----
 
 StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) {
   Arriving &a = arriving_;

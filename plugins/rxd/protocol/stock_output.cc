@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kFirstTimeOut = 10'000'000;
 constexpr uint64_t kMinTimeOut = 2'000'000;
 constexpr uint64_t kMaxTimeOut = 200'000'000;
-constexpr uint32_t kSame = 3;    // acknowledgements of one number: what it names is lost
-constexpr size_t kHeaders = 16;  // that are sent in one batch
+constexpr uint32_t kSame = 3;    // acknowledgements of one number: its packet is lost
+constexpr size_t kHeaders = 16;  // in one batch
 
 uint32_t us(uint64_t ns) {
   return uint32_t(ns / 1000);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Conversations in stock's dialect between two of ours, each of whom takes the other for stock, over
-// a network that loses, repeats and reorders.
+// Conversations in stock's dialect between two weft endpoints that take each other for stock.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -55,7 +54,7 @@ TEST(Stock, UnexpectedTruncatedDiscarded) {
   a.send(2, small, true, 1);
   a.send(2, large, true, 2);
   a.send(2, small, true, 3);
-  // Nobody wants them: they are kept all the same, well beyond one window.
+  // Messages without a receive are kept, well beyond one window.
   ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
   EXPECT_EQ(b.core().statistics().rejected, 0u);
   Bytes in1(64), in2(500'000), in3(200);
@@ -98,7 +97,7 @@ TEST(Stock, BeyondTheLimitOnlyWhatIsWanted) {
   net.run_for(3 * kS);
   EXPECT_LT(b.core().inbox().bytes(), 300'000u);
   EXPECT_FALSE(a.all_ended());
-  // What is asked for gets through once what is before it was taken, in any order.
+  // Messages with receives arrive after those before them, whatever the order of the receives.
   std::vector<Bytes> in(20, Bytes(30'000));
   for (uint64_t tag = 20; tag-- > 0;) b.post(in[tag], true, tag, 0);
   ASSERT_TRUE(net.run([&] {
@@ -151,7 +150,7 @@ TEST(Stock, Atomics) {
   EXPECT_EQ(b.atomics, 5u);
 }
 
-// They would end a stock peer's process: they fail here, whether or not the peer is known already.
+// Such atomics would crash a stock peer, so they fail locally, whether the peer is known or not.
 TEST(Stock, AtomicsThatStockLacksFailHere) {
   Net net(6);
   Node a(net, 1), b(net, 2);
@@ -188,7 +187,7 @@ TEST(Stock, AtomicsThatStockLacksFailHere) {
   EXPECT_EQ(b.memory[0], 2);
 }
 
-// Whatever is not accepted fails, and the rest of the queue does not.
+// A refused request fails, and the operations behind it do not.
 TEST(Stock, BadKeysFailAlone) {
   Net net(7);
   Node a(net, 1), b(net, 2);
@@ -238,11 +237,11 @@ TEST(Stock, ThePeerIsNotThere) {
   EXPECT_LT(net.now - from, 3 * kS);
   EXPECT_LT(a.core().statistics().repeated, 100u) << "that floods a network";
   EXPECT_EQ(a.warnings, 1u);
-  // Nor afterwards.
+  // Later operations fail too.
   const size_t again = a.send(2, out, true, 3);
   ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
   EXPECT_EQ(a.done[again].err, FI_ETIMEDOUT);
-  // Somebody else is there now, who knows nothing of what was.
+  // A new process is at the address, without the old state.
   Node c(net, 2);
   c.post(in, true);
   const size_t last = a.send(2, out, true, 4);
@@ -254,7 +253,7 @@ TEST(Stock, ThePeerIsNotThere) {
   EXPECT_EQ(c.got[0].tag, 4u);
 }
 
-// The peer was only out of reach: its numbers go on where they were, in both directions.
+// The peer was only unreachable: the numbers continue, in both directions.
 TEST(Stock, ThePeerComesBack) {
   Net net(9);
   Settings settings;
@@ -290,7 +289,8 @@ TEST(Stock, ThePeerComesBack) {
   EXPECT_EQ(a.got.back().tag, 5u);
 }
 
-// The time that we were away, in a debugger or in a long computation, is not the peer's silence.
+// Time in which this process did not run (a debugger, a long computation) is not the peer's
+// silence.
 TEST(Stock, WeComeBack) {
   Net net(10);
   Settings settings;
@@ -310,8 +310,8 @@ TEST(Stock, WeComeBack) {
   EXPECT_EQ(a.warnings, 0u);
 }
 
-// Who does not read what was reported to it is there all the same, and takes acknowledgements.
-TEST(Stock, NobodyReadsWhatWasReported) {
+// A peer whose application does not read completions is alive, and takes acknowledgements.
+TEST(Stock, AnApplicationThatDoesNotReadCompletions) {
   Net net(11);
   Settings settings;
   settings.peer_timeout_ns = 1 * kS;
@@ -371,7 +371,7 @@ TEST(Stock, Fence) {
   }));
 }
 
-// Who only says RTS makes us keep no more than that.
+// Memory for a peer that has sent only an RTS.
 static_assert(sizeof(StockConversation) + sizeof(Peer) <= 1024);
 
 }  // namespace

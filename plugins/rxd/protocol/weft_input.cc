@@ -488,7 +488,7 @@ void WeftConversation::discard(Incoming &m) {
   pump();
 }
 
-// ---- answers to what we sent ----
+// ---- answers from the peer ----
 
 TxOp *WeftConversation::find(uint32_t id) const {
   for (TxOp *op = first_; op != nullptr && op != unsent_; op = op->next)
@@ -522,7 +522,7 @@ bool WeftConversation::take_done(const wire::DoneFrame &f) {
   return true;
 }
 
-// ---- what we owe ----
+// ---- answers to the peer ----
 
 Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id, bool counts) {
   Answer *a = pools_.answers.take();

@@ -57,7 +57,7 @@ TEST(Checksum, EveryBitOfADatagramCounts) {
     const auto packet = parse(wrong);
     EXPECT_FALSE(packet && checksum_fits(*packet)) << bit;
   }
-  // Without one the field is zero: a flag that was cleared on the way is found.
+  // Without a checksum the field must be zero, so a cleared flag is found.
   const Bytes none = packet_of(0);
   EXPECT_TRUE(checksum_fits(*parse(none)));
 }

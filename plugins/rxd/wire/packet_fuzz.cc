@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Any datagram: a packet that writes itself again byte by byte, or a reason why not; and its
-// frames.
+// Parses any datagram and its frames. A valid packet is written again: its size, its frames and
+// their parsed fields must be the same. An invalid one must have a reason.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -21,8 +21,8 @@ using namespace weft::rxd::wire;
 
 namespace {
 
-// Writes the packet's frames again. What is not looked at (reserved fields) is written as zero: so
-// lengths must agree, and what is read of the copy must be what was read.
+// Writes the packet's frames again. Reserved fields become zero, so only the lengths and the parsed
+// fields must be the same.
 void check_frames(const Packet &packet, Writer &writer) {
   FrameReader reader(packet);
   const size_t begin = writer.size();
@@ -88,7 +88,7 @@ void check_frames(const Packet &packet, Writer &writer) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size > 65536) return 0;
-  // Memory of exactly that size, so that a byte too much is seen.
+  // Memory of exactly this size, so that a sanitizer sees an overrun.
   const std::vector<uint8_t> bytes(data, data + size);
   const auto header = parse_header(bytes);
   const auto packet = parse(bytes);

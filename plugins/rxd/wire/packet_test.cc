@@ -38,7 +38,7 @@ Bytes operator+(Bytes a, const Bytes &b) {
   return a;
 }
 
-// A writer with memory of its own.
+// A writer with its own memory.
 struct Page {
   std::array<uint8_t, 4096> bytes{};
   Writer writer{bytes};
@@ -103,13 +103,13 @@ TEST(Packet, HeadersThatAreNone) {
     EXPECT_EQ(reject_of(wrong), Reject::kKind);
   }
   Bytes wrong = right;
-  wrong[1] = 4;  // a stock process would take it for one of its own
+  wrong[1] = 4;  // a stock process would take it for its own packet
   EXPECT_EQ(reject_of(wrong), Reject::kMagic);
   wrong = right;
   wrong[2] = 0x28;
   EXPECT_EQ(reject_of(wrong), Reject::kFlags);
   wrong = right;
-  wrong[3] = uint8_t(PacketKind::kProbe);  // neither ordered, nor numbered
+  wrong[3] = uint8_t(PacketKind::kProbe);  // has neither the ordered flag nor a number
   EXPECT_EQ(reject_of(wrong), Reject::kFlags);
   wrong[2] = 0;
   EXPECT_EQ(reject_of(wrong), Reject::kSequence);
@@ -162,7 +162,7 @@ TEST(Packet, Acknowledgement) {
   const auto close = parse(wrong);
   ASSERT_TRUE(close);
   EXPECT_TRUE(std::holds_alternative<Close>(close->content));
-  // With frames behind it.
+  // With frames after it.
   wrong[3] = uint8_t(PacketKind::kData);
   EXPECT_EQ(reject_of(wrong), Reject::kEmpty);
   const Bytes with = wrong + hex("09000000");
@@ -190,7 +190,7 @@ TEST(Packet, Handshake) {
     ASSERT_TRUE(page.writer.challenge({}, 0x0102, token_span));
     const Bytes bytes = page.written();
     EXPECT_EQ(bytes.size(), kChallengeSize);
-    EXPECT_LT(bytes.size(), 88u);  // of the RTS that asks for it: nothing is amplified
+    EXPECT_LT(bytes.size(), 88u);  // smaller than the RTS that causes it: no amplification
     EXPECT_EQ(bytes, hex("f709 0001 00000000 00000000 00000000 00000000 00000000"
                          "0201000000000000") +
                          token);
@@ -335,7 +335,7 @@ TEST(Frames, MessagesInEveryForm) {
   }
 }
 
-// A packet with a frame of each kind but messages, and two writes.
+// A packet with a frame of each kind except messages, and with two writes.
 void write_frames(const Bytes &payload, Bytes &bytes) {
   const RmaVector vectors[] = {{1, 2, 3}, {4, 5, 6}};
   Page page;
@@ -422,7 +422,7 @@ TEST(Frames, ManyInOnePacket) {
 TEST(Frames, CutAnywhere) {
   Bytes bytes;
   write_frames(counting(8, 1), bytes);
-  // Wherever it is cut, it is a whole number of frames or short.
+  // Wherever the packet is cut, it has whole frames only, or is short.
   const Bytes frames(bytes.begin() + kHeaderSize, bytes.end());
   size_t whole = 0;
   for (size_t n = 1; n < frames.size(); ++n) {
@@ -441,7 +441,7 @@ TEST(Frames, ThatAreNone) {
   EXPECT_EQ(frames_reject(hex("0202 0000 01000000 0000000000000000")), Reject::kFrameFlags);
   EXPECT_EQ(frames_reject(hex("0600 0000 01000000 01000000 00000000 0000000000000000")),
             Reject::kFrameFlags);
-  // Less than what comes with it; more than 2^63-1.
+  // Totals that are less than the payload, or more than 2^63-1.
   EXPECT_EQ(frames_reject(hex("0108 0200 01000000 0100000000000000 aabb")), Reject::kTotal);
   EXPECT_EQ(frames_reject(hex("0108 0000 01000000 0000000000000080")), Reject::kTotal);
   EXPECT_EQ(frames_reject(hex("0600 0200 01000000 00000000 00000000 0100000000000000 aabb")),
@@ -458,14 +458,14 @@ TEST(Frames, ThatAreNone) {
   EXPECT_EQ(frames_reject(hex("0700 0000 01000000 03000000 00000000")), Reject::kOperands);
   EXPECT_EQ(frames_reject(hex("0800 0104 01000000 00000000 00000000") + Bytes(1025, 0)),
             Reject::kOperands);
-  // What was right before the nonsense is still read.
+  // Valid frames before an invalid one are still read.
   const Bytes two = hex("09000000 ff");
   FrameReader reader(two, false);
   EXPECT_TRUE(reader.next());
   EXPECT_FALSE(reader.next());
   EXPECT_FALSE(reader.next());
   EXPECT_EQ(reader.reject(), Reject::kFrame);
-  // None start an operation unless the packet is ordered.
+  // Only ordered packets may start operations.
   for (const char *frame : {"0100 0000 01000000", "0500 0000 01000000"}) {
     EXPECT_EQ(frames_reject(hex(frame), true), Reject::kNone);
     EXPECT_EQ(frames_reject(hex(frame), false), Reject::kOrder);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// stock::parse() over any bytes: what it accepts keeps the promises of stock.h, and is the same
-// after it was written and read again.
+// stock::parse() of any bytes. A packet that it accepts must keep the promises of stock.h, and be
+// the same after it is written and read again.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,7 @@ bool same(std::span<const uint8_t> a, std::span<const uint8_t> b) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  const std::vector<uint8_t> bytes(data, data + size);  // its end is where a sanitizer sees it
+  const std::vector<uint8_t> bytes(data, data + size);  // a sanitizer sees accesses beyond its end
   const stock::Parsed parsed = stock::parse(bytes);
   FUZZ_CHECK(stock::text_of(parsed.reject) != nullptr);
   if (parsed.reject != stock::Reject::kNone) return 0;

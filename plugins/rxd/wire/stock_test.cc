@@ -94,7 +94,7 @@ TEST(StockPacket, InlineMessage) {
 }
 
 TEST(StockPacket, Acknowledgement) {
-  // With what stock leaves in the undefined fields; ours are 0.
+  // Stock leaves values in the undefined fields; ours are 0.
   const Packet p =
       accepted(hex("020b0000 01000000 0100000000000000 01000000 80000000 0100000000000000"));
   EXPECT_EQ(p.type, Type::kAck);
@@ -264,7 +264,7 @@ TEST(StockPacket, AtomicLengths) {
   EXPECT_EQ(reason(written(p)), Reject::kOperand);
   p.operation = FI_ATOMIC_READ;
   EXPECT_EQ(reason(written(p)), Reject::kNone);
-  p.vectors[0].length = uint64_t(1) << 40;  // an answer that nobody could hold
+  p.vectors[0].length = uint64_t(1) << 40;  // the answer would not fit a packet
   EXPECT_EQ(reason(written(p)), Reject::kOperand);
 }
 
