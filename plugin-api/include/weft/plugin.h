@@ -6,30 +6,35 @@
  * plugin's descriptor through it, checks it, and then asks its units (providers, layers, hooks) for
  * what a stack needs.
  *
- *     static const weft_unit *const units[] = {&my_provider};
- *     static const weft_plugin_desc desc = {
- *         .magic = WEFT_DESC_MAGIC, .struct_size = sizeof desc,
- *         .abi_major = WEFT_ABI_MAJOR, .abi_minor = WEFT_ABI_MINOR, .min_core_minor = 0,
- *         .name = "frobco", .vendor = "Frobco Inc.", .version = "1.0.0", .license = "BSD-2-Clause",
- *         .units = units, .unit_count = 1};
- *     WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer, weft_error
- * *why) { return &desc; }
+ * Example:
+ *    extern const weft_unit my_provider;
+ *    static const weft_unit *const units[] = {&my_provider};
+ *    static const weft_plugin_desc desc = {
+ *        .magic = WEFT_DESC_MAGIC, .struct_size = sizeof desc,
+ *        .abi_major = WEFT_ABI_MAJOR, .abi_minor = WEFT_ABI_MINOR, .min_core_minor = 0,
+ *        .name = "frobco", .vendor = "Frobco Inc.", .version = "1.0.0", .license = "BSD-2-Clause",
+ *        .units = units, .unit_count = 1};
+ *    WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer,
+ *                                                          weft_error *why) {
+ *      (void)offer, (void)why;
+ *      return &desc;
+ *    }
  *
  * This header is plain C11 and is not meant to be programmed against by hand in C++: weft/sdk/
  * generates these tables from classes. It is no place for behaviour: it fixes layouts, names and
  * promises only (docs/ABI.md).
  *
  * Rules that hold for every struct here
- *  - the first member (after `magic`, where there is one) is `struct_size`, set by whoever fills
- * the struct;
- *  - structs grow at their end only; a reader touches a member only if it ends within the writer's
- * struct_size;
- *  - in a capability word an unknown bit of the low half may be ignored, of the high half must be
- * understood;
- *  - names ending in _core are owned by the core, _plugin by the plugin, _app by the application; a
- * pointer is valid for the duration of the call unless its comment says otherwise;
- *  - functions return 0 or -FI_E... (rdma/fi_errno.h) and put the reason in words into `why`;
- *  - no C++ exception crosses.
+ *  - The first member (after `magic`, where there is one) is `struct_size`, set by the side that
+ *    fills the struct.
+ *  - Structs grow at their end only. A reader touches a member only if it ends within the writer's
+ *    struct_size.
+ *  - In a capability word an unknown bit of the low half may be ignored, one of the high half must
+ *    be understood.
+ *  - Names ending in _core are owned by the core, _plugin by the plugin, _app by the application. A
+ *    pointer is valid for the duration of the call unless its comment says otherwise.
+ *  - Functions return 0 or -FI_E... (rdma/fi_errno.h) and put the reason in words into `why`.
+ *  - No C++ exception crosses.
  */
 #ifndef WEFT_PLUGIN_H
 #define WEFT_PLUGIN_H

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Result<T>: a value, or an errno of OFI with the reason in words. What control paths return.
 //
-//   Result<int> open_socket() {
-//     int fd = ::socket(...);
-//     if (fd < 0) return fail(errno, "socket: %s (open files: %zu of %zu): raise `ulimit -n`",
-//     ...); return fd;
-//   }
-//   WEFT_TRY(int fd, open_socket());              // returns the error to the caller
+// Example:
+//    #include <sys/socket.h>
+//    #include <weft/sdk/unique_fd.h>
+//    weft::Result<UniqueFd> open_socket() {
+//      UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+//      if (fd.get() < 0) return weft::fail(errno, "socket: %s: raise `ulimit -n`", strerror(errno));
+//      return fd;
+//    }
+//    weft::Result<int> number_of_a_socket() {
+//      WEFT_TRY(const UniqueFd fd, open_socket());  // returns the error to the caller
+//      return fd.get();
+//    }
 //
 // Not for the data path, which returns ssize_t as OFI does, and never across the C boundary: to_c()
 // turns it into a code and text there. tl::expected has the shape of std::expected (C++23), which

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // SockAddr: an IPv4 or IPv6 address with a port, and the forms in which OFI passes it around.
 //
-//   WEFT_TRY(std::vector<SockAddr> found, resolve("node7", "7471", {}));
-//   WEFT_TRY(SockAddr peer, read_address(info->addr_format, info->dest_addr, info->dest_addrlen));
-//   connect(fd, peer.c(), peer.size());
-//   WEFT_WARN(..., "connect %s", peer.to_string().c_str());    // "10.0.0.1:7471",
-//   "[fe80::1%eth0]:7471" return write_address(local, addr_format, addr, addrlen);   // fi_getname
+// Example:
+//    weft::Result<void> dial(int fd, const char *host, const char *port) {
+//      WEFT_TRY(const std::vector<SockAddr> found, resolve(host, port, {}));
+//      const SockAddr &peer = found.front();
+//      if (::connect(fd, peer.c(), peer.size()) == 0) return {};
+//      return weft::fail(errno, "connect %s", peer.to_string().c_str());  // "[fe80::1%eth0]:7471"
+//    }
+//    int getname(int fd, uint32_t addr_format, void *addr, size_t *addrlen) {  // fi_getname
+//      return write_address(*socket_name(fd), addr_format, addr, addrlen);
+//    }
 //
 // The formats are FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IP and FI_ADDR_STR
 // (text such as "fi_sockaddr_in://10.0.0.1:7471"). Not for addresses of other families.

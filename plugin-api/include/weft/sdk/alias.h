@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Alias: a second fid of an endpoint, with default operation flags of its own and everything else
+// Alias: a second fid of an endpoint, with default operation flags of its own. Everything else is
 // the endpoint's (fi_endpoint.3, fi_ep_alias).
 //
-//   int Endpoint::control(int command, void *arg) {
-//     if (command == FI_ALIAS) return Alias<Endpoint>::open(*this, arg);
-//     ...
-//   }
-//   int Endpoint::close() {
-//     if (aliases.load() != 0) return -FI_EBUSY;      // of the class: std::atomic<size_t> aliases
+// Example:
+//    template <class Endpoint>
+//    int control(Endpoint &ep, int command, void *arg) {
+//      return command == FI_ALIAS ? Alias<Endpoint>::open(ep, arg) : -FI_ENOSYS;
+//    }
+//    template <class Endpoint>
+//    int close(Endpoint &ep) {  // `aliases`: a std::atomic<size_t> of the class
+//      return ep.aliases.load() != 0 ? -FI_EBUSY : 0;
+//    }
 //
-// The endpoint has TransferOps (it is asked the same things as by its own calls) and kSendFlags,
-// the flags that its transmits may have; where it has set_tables(object), that says which op tables
-// the alias gets. An alias is an object of its own: hooks are attached to it, and it must be closed
-// first. Not for scalable endpoints, whose contexts are objects already.
+// The endpoint has the members that TransferOps needs (transfer.h), and kSendFlags, the flags that
+// its transmits may have. If it has set_tables(object), that chooses the op tables of the alias. An
+// alias is an object of its own: hooks are attached to it, and it is closed before its endpoint.
+// Not for scalable endpoints, whose contexts are objects already.
 #ifndef WEFT_SDK_ALIAS_H
 #define WEFT_SDK_ALIAS_H
 

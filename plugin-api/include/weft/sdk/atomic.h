@@ -2,33 +2,40 @@
 // Atomic operations in software (fi_atomic.3): what a target does with a request, and what an
 // initiator may ask for. Every operation of every datatype that the compiler can compute.
 //
-//   if (!atomic_valid(AtomicKind::kFetch, header.op, header.datatype)) ...  // any two numbers
-//   MrTable::Access a = regions.resolve(key, address, count * datatype_size(header.datatype),
-//                                       atomic_access(AtomicKind::kFetch, header.op), iov, 4);
-//   atomic_execute_v(AtomicKind::kFetch, header.op, header.datatype, iov, a.count, operands,
-//                    nullptr, results);
+// Example:
+//    #include <weft/sdk/mr.h>
+//    bool fetch(MrTable &regions, uint64_t key, uint64_t address, int op, int datatype,
+//               const void *in, void *out, size_t count) {
+//      if (!atomic_valid(AtomicKind::kFetch, op, datatype)) return false;  // any two numbers
+//      iovec iov[4];
+//      const MrTable::Access a = regions.resolve(key, address, count * datatype_size(datatype),
+//                                                atomic_access(AtomicKind::kFetch, op), iov, 4);
+//      if (a.mr == nullptr) return false;
+//      atomic_execute_v(AtomicKind::kFetch, op, datatype, iov, a.count, in, nullptr, out);
+//      return true;
+//    }
 //
 // Which operation goes with which datatype follows from the formulas of fi_atomic.3, read as C: an
-// operation is offered where its expression has a meaning. Integers have all; floating point has no
-// bitwise operation and no masked swap; complex numbers, which have no order, have no minimum, no
-// maximum and of the compares only equal and not equal. float16, bfloat16 and the float8 forms have
-// a size and no operation.
+// operation is offered where its expression has a meaning. Integers have all. Floating point has no
+// bitwise operation and no masked swap. Complex numbers have no order, so they have no minimum, no
+// maximum, and of the compares only equal and not equal. float16, bfloat16 and the float8 forms
+// have a size and no operation.
 //
 //   sum, difference, product   integers wrap; the complex product is C's (infinities survive)
 //   minimum, maximum           a NaN is neither less nor greater: whichever side it is on, the
-//                              target keeps what it has
+//                              target keeps its value
 //   logical                    a value that is not zero is true, so a NaN is; the outcome is 1 or 0
 //   compares                   `compare` stands left of the target; a NaN is only not equal; -0.0
 //                              equals 0.0
 //   long double                the bytes of padding are moved with old values, and are never
 //                              written at the target
 //
-// Atomic among whom: all operations of one domain, because its progress executes them with the
-// engine's lock held. Elements of at most 8 bytes that are naturally aligned are moreover read and
-// written with one instruction of the processor that is atomic to all of the host's threads and
-// processes, so that these may use the same words at the same time by atomics of their own. Larger
-// or unaligned elements are plain memory: against anybody but the domain itself they are not
-// atomic. It is not for device memory, and not for the matching of requests with answers.
+// All operations of one domain are atomic to each other, because the domain's progress executes
+// them with the engine's lock held. Elements of at most 8 bytes that are naturally aligned are also
+// read and written with one atomic instruction of the processor, so all threads and processes of
+// the host may use the same words at the same time by atomics of their own. Larger or unaligned
+// elements are atomic within the domain only. Not for device memory, and not for the matching of
+// requests with answers.
 #ifndef WEFT_SDK_ATOMIC_H
 #define WEFT_SDK_ATOMIC_H
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What endpoints must have in common to talk to each other: an authorization key (auth_key of
-// fi_domain.3 and fi_endpoint.3), and the message authentication code by which they show it.
+// Authorization: the key that endpoints must share to talk to each other (auth_key of fi_domain.3
+// and fi_endpoint.3), and the message authentication code by which they prove that they have it.
 //
-//   WEFT_TRY(const AuthKey key, auth_key(info, params.string("auth_key_file"), api_version));
-//   if (!key.empty()) {
-//     WEFT_TRY(const Mac *mac, Mac::load());
-//     Mac::Code code = mac->of(key, {label, nonce, bytes});
-//     ... Mac::equal(code, received) ...
-//   }
+// Example:
+//    weft::Result<bool> is_genuine(const fi_info &info, std::string_view key_file,
+//                                  uint32_t api_version, Mac::Bytes bytes, const Mac::Code &code) {
+//      WEFT_TRY(const AuthKey key, auth_key(info, key_file, api_version));
+//      if (key.empty()) return true;
+//      WEFT_TRY(const Mac *const mac, Mac::load());
+//      return Mac::equal(mac->of(key, {bytes_of("hello"), bytes}), code);
+//    }
 //
-// The code is keyed BLAKE2b of 128 bits, by libsodium, which is opened when a key is used for the
-// first time: who has no key needs no such library. Not for encryption.
+// The code is keyed BLAKE2b of 128 bits, by libsodium. The library is opened when a key is used for
+// the first time; without a key it is not needed. Not for encryption.
 #ifndef WEFT_SDK_AUTH_H
 #define WEFT_SDK_AUTH_H
 

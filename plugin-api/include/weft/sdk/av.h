@@ -2,28 +2,31 @@
 // Av: address vectors of IP peers (fi_av.3), compact: a peer that was only inserted costs its
 // address.
 //
-//   int av_open(fi_av_attr *attr, fid_av **av, void *context) {          // of a domain
-//     return open_av(shared(), addr_format, attr, av, context, domain_name);
-//   }
-//   std::optional<SockAddr> peer = av->address(av->index_of(dest));  // none: nothing inserted
-//   there uint32_t from = av->find(source);                                // kNone: not in the
-//   vector
+// Example:
+//    int av_open(DomainContext &domain, fi_av_attr *attr, fid_av **av, void *context) {
+//      return open_av(domain, FI_SOCKADDR_IN, attr, av, context, "eth0");
+//    }
+//    void use(Av &av, fi_addr_t dest, const SockAddr &source) {
+//      std::optional<SockAddr> peer = av.address(av.index_of(dest));  // none: nothing inserted
+//      uint32_t from = av.find(source);                               // Av::kNone: not inserted
+//      (void)peer, (void)from;
+//    }
 //
-// An fi_addr_t is the index of its entry, in either type of vector; indices are dense, stable, and
-// used again after a removal, lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16 more
-// once somebody asked for find(), and 8 more where there are user ids. What endpoints keep about
-// their peers is theirs: they are told (AvUser) when a peer is removed.
+// An fi_addr_t is the index of its entry, in either type of vector. Indices are dense and stable; a
+// removed one is used again, the lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16
+// more after the first find(), and 8 more with user ids. What endpoints keep about their peers is
+// theirs; the vector tells them (AvUser) when a peer is removed.
 //
-// User ids (fi_av.3, USER IDENTIFIERS FOR ADDRESSES) stand in for the index in completions, and
-// nowhere else. They are for domains opened with FI_AV_USER_ID, and of this process alone, also in
-// a vector that is shared.
+// User ids (fi_av.3, USER IDENTIFIERS FOR ADDRESSES) replace the index in completions, and nowhere
+// else. They are for domains opened with FI_AV_USER_ID. They belong to this process alone, also in
+// a shared vector.
 //
-// A vector with a name is shared between processes of one user through a file in /dev/shm, of which
-// each keeps its own compact copy; the file goes with the last that has it open. It is looked at in
-// every call, so that any of them may tell users about what another process did.
+// A vector with a name is shared between processes of one user through a file in /dev/shm. Each
+// process keeps its own compact copy. The last process that has the file open removes it. Every
+// call looks at the file, so every call may tell users about what another process did.
 //
-// Everything for the provider is called with the engine's lock held; the ops take it themselves.
-// Not for addresses that are no sockets, and not a place for what a provider knows about a peer.
+// The provider calls with the engine's lock held; the ops take it themselves. Not for addresses
+// that are no sockets, and not a place for what a provider knows about a peer.
 #ifndef WEFT_SDK_AV_H
 #define WEFT_SDK_AV_H
 

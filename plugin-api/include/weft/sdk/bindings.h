@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bindings: the queues and counters that an endpoint of any kind reports to (fi_ep_bind), and that
-// what is bound stays open as long as the endpoint does.
+// Bindings: the queues and counters that an endpoint of any kind reports to (fi_ep_bind). A bound
+// object cannot be closed before the endpoint lets go of it.
 //
-//   case FI_CLASS_CQ:
-//     return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
-//   ...
-//   bindings_.release();                   // in close, after the last completion
+// Example:
+//    struct Endpoint {
+//      int bind(struct fid *fid, uint64_t flags) {
+//        if (fid->fclass != FI_CLASS_CQ) return -FI_EINVAL;
+//        return bindings.bind_cq(fid, flags, {tx_cq, tx_selective}, {rx_cq, rx_selective});
+//      }
+//      void close() { bindings.release(); }  // after the last completion
+//      Bindings bindings;
+//      Cq *tx_cq = nullptr, *rx_cq = nullptr;
+//      bool tx_selective = false, rx_selective = false;
+//    };
 //
 // It knows no state of the endpoint and takes no lock. Address vectors, event queues and shared
-// contexts differ between endpoints: they are bound there, and only held here.
+// contexts differ between endpoints: the endpoint binds them, and Bindings only holds them.
 #ifndef WEFT_SDK_BINDINGS_H
 #define WEFT_SDK_BINDINGS_H
 

@@ -3,8 +3,8 @@
 // becomes a code and a text.
 //
 // Example:
-//    Result<void> work(int n) {
-//      if (n < 0) return fail(FI_EINVAL, "%d is negative", n);
+//    weft::Result<void> work(int n) {
+//      if (n < 0) return weft::fail(FI_EINVAL, "%d is negative", n);
 //      return {};
 //    }
 //    int32_t c_function(int n, weft_error *why) noexcept {

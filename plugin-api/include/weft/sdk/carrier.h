@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a layer that puts its own packets into the endpoints of a provider (rxm, rxd) may ask of
-// them beyond the C API, where the provider has it.
+// What a layer that puts its own packets into a provider's endpoints (rxm, rxd) may ask of them
+// beyond the C API, if the provider has it.
 //
-//   weft_carrier_ops *ops;
-//   if (fi_open_ops(&ep->fid, WEFT_CARRIER_OPS, 0, (void **)&ops, nullptr) == 0)
-//     ops->identify(ep, number);      // before fi_connect or fi_accept
+// Example:
+//    #include <weft/sdk/log.h>
+//    void identify(const weft_instance *instance, fid_ep *ep, fi_addr_t number) {
+//      void *ops = nullptr;  // before fi_connect or fi_accept
+//      if (fi_open_ops(&ep->fid, WEFT_CARRIER_OPS, 0, &ops, nullptr) == 0)
+//        static_cast<weft_carrier_ops *>(ops)->identify(ep, number);
+//      else
+//        WEFT_INFO(instance, FI_LOG_EP_CTRL, "the provider has no " WEFT_CARRIER_OPS);
+//    }
 //
-// Not for applications, and nothing that a layer could not do without: it then trusts what its
-// peers' packets say of themselves.
+// Not for applications. A layer must also work without it: it then trusts what its peers' packets
+// say of themselves.
 #ifndef WEFT_SDK_CARRIER_H
 #define WEFT_SDK_CARRIER_H
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Cntr: an event counter (fi_cntr.3).
 //
-//   cntr->add_events(1, bytes);        // by the provider, engine's lock held
-//   cntr->add_error();
+// Example:
+//    void on_done(Cntr &cntr, uint64_t bytes, int err) {  // by the provider, engine's lock held
+//      if (err == 0) cntr.add_events(1, bytes);
+//      else cntr.add_error();
+//    }
 //
 // Counts operations or bytes as it was opened for. Reading makes progress. Not a completion queue:
-// it says how many, never which.
+// it says how many operations have ended, never which.
 #ifndef WEFT_SDK_CNTR_H
 #define WEFT_SDK_CNTR_H
 

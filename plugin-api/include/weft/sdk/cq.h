@@ -2,21 +2,25 @@
 // Cq: a completion queue in all formats and with all wait objects (fi_cq.3), for any provider that
 // has an Engine.
 //
-//   WEFT_TRY(Cq *cq, Cq::open(owner, attr, context));
-//   Guard guard(engine.lock());
-//   cq->push({.context = op.context, .flags = FI_SEND | FI_MSG, .len = n});
-//   cq->push_error({.context = op.context, .flags = FI_RECV | FI_MSG, .err = FI_ETRUNC, ...});
+// Example:
+//    void on_done(Engine &engine, Cq &cq, void *context, size_t n, int err) {
+//      Guard guard(engine.lock());
+//      if (err == 0)
+//        cq.push({.context = context, .flags = FI_SEND | FI_MSG, .len = n});
+//      else
+//        cq.push_error({.context = context, .flags = FI_SEND | FI_MSG, .err = err});
+//    }
 //
-// push() and full() are for the provider, with the engine's lock held; the rest is what an
-// application calls. A queue never loses a completion under FI_RM_ENABLED: it grows, bounded by the
-// operations that its endpoints let be posted. So the rule for all providers: an entry that a peer
-// causes and that uses up no posted operation (a message into a multi-receive buffer, a remote
-// write with data) is written only where holds_back() said no before the peer's bytes were taken;
-// else they stay where they are. So does what a call would complete at once (receiver.h): it gets
-// -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when
-// there is room; a provider that stops reading while a queue is full keeps the rule for all that it
-// reads. Under FI_RM_DISABLED a full queue overruns: what is in it can be read, then it says
-// FI_EOVERRUN for ever (fi_cq.3, NOTES). It knows nothing of operations and matches nothing.
+// push() and full() are for the provider, with the engine's lock held; applications call the rest.
+// A queue never loses a completion under FI_RM_ENABLED: it grows, and the operations that its
+// endpoints let be posted bound it. So all providers keep one rule. It is about entries that a peer
+// causes and that use up no posted operation: a message into a multi-receive buffer, a remote write
+// with data. The provider takes the peer's bytes only while holds_back() is false; else the bytes
+// stay where they are. A call that would complete at once (receiver.h) waits, too: it gets
+// -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when there is room. A
+// provider that stops reading while a queue is full keeps the rule for all that it reads. Under
+// FI_RM_DISABLED a full queue overruns: its entries can be read, then it says FI_EOVERRUN for ever
+// (fi_cq.3, NOTES). Not for operations or matching: it knows neither.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 

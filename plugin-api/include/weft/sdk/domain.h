@@ -2,12 +2,17 @@
 // DomainCore: the ops that every software provider's domain has: queues, counters, poll sets and
 // memory regions.
 //
-//   class Domain final : public Object<Domain, fid_domain>, public DomainCore {
-//     Domain(...) : Object(...), DomainCore(instance, base(), settings) {}
-//     int endpoint(struct fi_info *info, struct fid_ep **ep, void *context);      // the provider's
-//     own
-//   };
-//   c()->ops = const_cast<fi_ops_domain *>(domain_ops<Domain>());
+// Example:
+//    #include <weft/sdk/ops.h>
+//    class Domain final : public Object<Domain, fid_domain>, public DomainCore {
+//     public:
+//      Domain(const weft_instance *instance, const DomainSettings &settings, void *context)
+//          : Object(instance, FI_CLASS_DOMAIN, context), DomainCore(instance, base(), settings) {
+//        fill_tables(*this);
+//      }
+//      int endpoint(fi_info *info, fid_ep **ep, void *context);  // what is the provider's own
+//      int close();
+//    };
 //
 // It owns the engine. Not for endpoints, address vectors or anything that differs between
 // providers.

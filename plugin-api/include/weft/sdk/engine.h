@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Engine: the progress engine of a domain or a fabric. It owns the lock of its objects, knows their
-// file descriptors, and moves their protocols on when somebody makes progress: a reader of a CQ, EQ
-// or counter, or its own thread.
+// file descriptors, and moves their protocols on: when an application reads a CQ, an EQ or a
+// counter, or in a thread of its own.
 //
-//   class Socket final : public Handler { void on_event(uint32_t events) override { ... } ... };
-//   Guard guard(engine.lock());
-//   engine.add(socket, fd, EPOLLIN);
-//   engine.progress();
+// Example:
+//    class Socket final : public Handler {
+//     public:
+//      Socket(Engine &engine, int fd) {
+//        Guard guard(engine.lock());
+//        engine.add(*this, fd, EPOLLIN, 0);
+//      }
+//      void on_event(uint32_t events) override;  // reads, without blocking
+//    };
+//    void read_queue(Engine &engine) {
+//      Guard guard(engine.lock());
+//      engine.progress();
+//    }
 //
-// A spinning reader of one or two descriptors costs no epoll: those are tried directly, since the
-// first read tells all. The epoll sets come into being when there are more descriptors, or when
-// somebody wants to block. Everything here is called with the lock held, but start_thread() and
-// stop_thread(). What a handler throws (no memory) leaves progress(), or ends at the thread. It is
-// not a general event loop: no nesting, no priorities.
+// A spinning reader of one or two descriptors needs no epoll: the engine tries them directly, since
+// the first read shows whether there is input. The epoll sets come into being with more
+// descriptors, or when a thread wants to block. Call everything here with the lock held, but
+// start_thread() and stop_thread(). What a handler throws (no memory) leaves progress(); the
+// engine's thread drops it. Not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
 

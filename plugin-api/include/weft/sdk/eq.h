@@ -2,13 +2,18 @@
 // Eq: an event queue (fi_eq.3) for connection and other control events, fed by any number of
 // engines.
 //
-//   eq->push_cm(FI_CONNREQ, pep->base(), info, private_data);
-//   eq->push_error({.fid = ep->base(), .err = FI_ECONNREFUSED, .err_data = private_data});
-//   eq->add_source(engine);            // reading the queue makes progress there
+// Example:
+//    void report(Eq &eq, struct fid *ep, int err, const std::string &private_data) {
+//      if (err == 0)
+//        eq.push_cm(FI_CONNECTED, ep, nullptr, std::as_bytes(std::span(private_data)));
+//      else
+//        eq.push_error({.fid = ep, .err = err, .err_data = private_data});
+//    }
+//    void attach(Eq &eq, Engine &engine) { eq.add_source(engine); }  // readers progress it
 //
-// Has a lock of its own, taken after an engine's: push with the engine's lock held is fine,
-// add_source, remove_source and reading are not. Queued events of a fid that closes are dropped
-// (forget), with the fi_info they carry.
+// It has a lock of its own, which is taken after an engine's. So push with the engine's lock held,
+// but not add_source, remove_source or a read. forget() drops the queued events of a fid that
+// closes, with the fi_info that they carry.
 #ifndef WEFT_SDK_EQ_H
 #define WEFT_SDK_EQ_H
 

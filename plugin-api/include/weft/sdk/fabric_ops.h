@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FabricOps, DomainOps: the calls of fabrics and domains that only pass on what the application
-// said, to the open() of a class of the plugin's.
+// FabricOps, DomainOps: calls of fabrics and domains that only pass the application's arguments on
+// to the open() of a class of the plugin.
 //
-//   class Fabric final : public Object<Fabric, fid_fabric>, public FabricOps<Fabric, Domain> {
-//     std::atomic<size_t> children{0};              // objects that are open
-//   };
-//   class Domain final : public Object<Domain, fid_domain>, public DomainCore,
-//                        public DomainOps<Domain, Endpoint> {
-//     Av *... av_open() is its own: sdk::open_av()
-//   };
+// Example:
+//    class Domain;
+//    class Endpoint;
+//    class Fabric final : public Object<Fabric, fid_fabric>, public FabricOps<Fabric, Domain> {
+//     public:
+//      std::atomic<size_t> children{0};  // objects that are open
+//    };
+//    class Domain final : public Object<Domain, fid_domain>,
+//                         public DomainCore,
+//                         public DomainOps<Domain, Endpoint> {
+//     public:
+//      static weft::Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+//    };
+//    class Endpoint final : public Object<Endpoint, fid_ep> {
+//     public:
+//      static weft::Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
+//    };
 //
-// A class that needs more in one of them has a member of that name itself. They are members of
-// templates, so Domain and Endpoint need be complete only where op tables are made.
+// A class that needs more in a call has a member of that name itself. The calls are members of
+// templates, so Domain and Endpoint need be complete only where op tables are made. Not for
+// av_open: see open_av() in av.h.
 #ifndef WEFT_SDK_FABRIC_OPS_H
 #define WEFT_SDK_FABRIC_OPS_H
 

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Object: the base of everything that an application holds by a fid.
 //
-//   class Cq final : public Object<Cq, fid_cq> { ... };
-//   Cq *cq = Cq::from(fid);                    // back from the C struct
-//   if (!Cq::is_mine(fid, FI_CLASS_CQ, instance)) return -FI_EINVAL;
+// Example:
+//    #include <rdma/fi_eq.h>
+//    class Cq final : public Object<Cq, fid_cq> {
+//     public:
+//      explicit Cq(const weft_instance *instance) : Object(instance, FI_CLASS_CQ, nullptr) {}
+//    };
+//    int bind(const weft_instance *instance, struct fid *fid) {
+//      if (!Cq::is_mine(fid, FI_CLASS_CQ, instance)) return -FI_EINVAL;
+//      Cq *cq = Cq::from(fid);  // back from the C struct
+//      return cq->c()->ops != nullptr ? 0 : -FI_EINVAL;
+//    }
 //
 // It lays the hidden header of the plugin ABI directly in front of the public struct
-// (weft_fid_header in weft/plugin.h), so that hooks can be attached in place. It is not for memory
-// that no fid names, and has no virtual functions: header and fid stand at the start of the object.
+// (weft_fid_header in weft/plugin.h), so that hooks can be attached in place. Not for memory that
+// no fid names. It has no virtual functions: header and fid stand at the start of the object.
 #ifndef WEFT_SDK_FID_H
 #define WEFT_SDK_FID_H
 

@@ -5,8 +5,8 @@
 // Example:
 //    struct Count {
 //      static constexpr UnitInfo info{.name = "count", .summary = "counts sends"};
-//      ssize_t send(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
-//                   fi_addr_t dest, void *context) {
+//      ssize_t send(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len,
+//                   void *desc, fi_addr_t dest, void *context) {
 //        ++sends;
 //        return link.next.msg->send(ep, buf, len, desc, dest, context);
 //      }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // InfoList: the answer to getinfo, a list of struct fi_info that frees itself.
 //
-//   InfoList list(instance->core);
-//   WEFT_TRY(fi_info *info, list.add());                    // all attributes there, all zero
-//   info->caps = FI_MSG | FI_SEND | FI_RECV;
-//   WEFT_CHECK(set_string(info->domain_attr->name, "eth0"));
-//   WEFT_CHECK(set_address(info->src_addr, info->src_addrlen, &sin, sizeof sin));
-//   return list;
+// Example:
+//    #include <netinet/in.h>
+//    weft::Result<InfoList> answer(const weft_instance *instance, const sockaddr_in &address) {
+//      InfoList list(instance->core);
+//      WEFT_TRY(fi_info *const info, list.add());  // has all attributes, all zero
+//      info->caps = FI_MSG | FI_SEND | FI_RECV;
+//      WEFT_CHECK(set_string(info->domain_attr->name, "eth0"));
+//      WEFT_CHECK(set_address(info->src_addr, info->src_addrlen, &address, sizeof address));
+//      return list;
+//    }
 //
 // Entries come from the core and go back to it, with the memory that hangs on them: give strings,
 // addresses and keys only with set_string, set_address and copy_auth_keys. Not for filtering by

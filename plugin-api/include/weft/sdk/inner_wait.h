@@ -2,20 +2,26 @@
 // InnerWait: the descriptors of a queue or counter of the provider beneath a layer, for the layer's
 // Poller.
 //
-//   int rc = open_inner_wait([&](enum fi_wait_obj wait) {
-//     attr.wait_obj = wait;
-//     return fi_cq_open(domain, &attr, &cq, nullptr);
-//   });
-//   InnerWait wait(&cq->fid);
-//   int wait_fds(std::vector<int> &fds) override { return wait.add_to(fds); }
-//   bool may_wait() override {
-//     if (wait.changed()) engine.rewatch(*this);
-//     ...                                              // fi_trywait
-//   }
+// Example:
+//    #include <rdma/fi_domain.h>
+//    struct Queue {
+//      int open(fid_domain *domain, fi_cq_attr attr) {
+//        const int rc = open_inner_wait([&](enum fi_wait_obj wait) {
+//          attr.wait_obj = wait;
+//          return fi_cq_open(domain, &attr, &cq, nullptr);
+//        });
+//        if (rc == 0) wait = InnerWait(&cq->fid);
+//        return rc;
+//      }
+//      int wait_fds(std::vector<int> &fds) { return wait.add_to(fds); }  // of a Poller
+//      bool must_rewatch() const { return wait.changed(); }              // in may_wait()
+//      fid_cq *cq = nullptr;
+//      InnerWait wait;
+//    };
 //
-// Where the provider has FI_WAIT_POLLFD (fi_poll.3), its descriptors go into the layer's set one by
-// one, and those that its queues share once: the kernel bounds how often a descriptor may be in
-// sets that are in others (relay.h).
+// If the provider has FI_WAIT_POLLFD (fi_poll.3), its descriptors go into the layer's set one by
+// one, and those that its queues share go in once: the kernel limits how often a descriptor may be
+// in sets that are in other sets (relay.h).
 #ifndef WEFT_SDK_INNER_WAIT_H
 #define WEFT_SDK_INNER_WAIT_H
 

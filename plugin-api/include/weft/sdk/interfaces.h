@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which network interfaces this host has, and in which order to use them.
 //
-//   WEFT_TRY(std::vector<Interface> facts, list_interfaces());
-//   WEFT_TRY(InterfaceFilter filter, InterfaceFilter::parse(params.list("interfaces")));
-//   const InterfaceRanking ranking = rank_interfaces(facts, filter);
-//   for (const RankedInterface &i : ranking.used) ...               // best first
-//   for (const RankedInterface &i : ranking.left_out) line("%s", i.text().c_str());  // "docker0
-//   172.17.0.1: ..." if (ranking.used.empty()) return fail(FI_ENODATA, "%s",
-//   ranking.nothing.c_str());
+// Example:
+//    weft::Result<SockAddr> best(const std::vector<std::string> &patterns) {
+//      WEFT_TRY(const std::vector<Interface> facts, list_interfaces());
+//      WEFT_TRY(const InterfaceFilter filter, InterfaceFilter::parse(patterns));
+//      const InterfaceRanking ranking = rank_interfaces(facts, filter);
+//      if (ranking.used.empty()) return weft::fail(FI_ENODATA, "%s", ranking.nothing.c_str());
+//      return ranking.used.front().interface.address;
+//    }
 //
 // Without a filter: routable addresses of real devices first (the fastest first), then virtual
-// devices, bridges and tunnels, link-local addresses, and loopback last; what is down is left out.
-// Ranking is a pure function of the facts. Not for watching changes: facts are those of one moment.
+// devices, bridges and tunnels, link-local addresses, and loopback last. Interfaces that are down
+// are left out. Ranking is a pure function of the facts. Not for watching changes: facts are those
+// of one moment.
 #ifndef WEFT_SDK_INTERFACES_H
 #define WEFT_SDK_INTERFACES_H
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Parts of vectors of memory.
 //
-//   gather(bytes, iov, count, offset, n);          // n bytes from `offset` of the vectors
-//   scatter(iov, count, offset, bytes, n);         // the opposite
-//   size_t k = slice(iov, count, offset, n, out);  // vectors that are these n bytes
+// Example:
+//    void copy(const iovec *iov, size_t count, uint8_t *bytes, uint64_t n) {
+//      gather(bytes, iov, count, 100, n);   // n bytes from offset 100 of the vectors
+//      scatter(iov, count, 100, bytes, n);  // the opposite
+//      iovec parts[kIovLimit];
+//      size_t k = slice(iov, count, 100, n, parts);  // k vectors, which are these n bytes
+//      (void)k;
+//    }
 //
 // What lies beyond the vectors' end is left out.
 #ifndef WEFT_SDK_IOV_H

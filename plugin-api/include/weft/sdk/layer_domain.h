@@ -2,22 +2,36 @@
 // LayerDomain: the domain of a layer with unconnected endpoints of its own (layer_endpoint.h) above
 // the inner provider's domain, which it owns.
 //
-//   using Fabric = LayerFabric<MyLayer, Domain>;               // layer_fabric.h
-//   class Domain final : public LayerDomain<Domain, Fabric, Endpoint> {
-//    public:
-//     static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context) {
-//       WEFT_TRY(InfoList inner, fabric.layer().inner_info(info));
-//       return start(new Domain(fabric, info, std::move(inner), context), info);
-//     }
-//     AtomicLimits atomic_limits() const;                      // of its endpoints
-//    private:
-//     friend LayerDomain;                                      // frees it
-//     Domain(...) : LayerDomain(fabric, {.iov_limit = 1}, info, std::move(inner), context) {}
-//   };
+// Example:
+//    #include <weft/sdk/layer_fabric.h>
+//    struct MyLayer {
+//      struct Options { size_t tx_size = 1024, rx_size = 1024; };
+//      const weft_instance *instance() const;
+//      const Options &options() const;
+//      weft::Result<InfoList> inner_info(const fi_info &info) const;
+//    };
+//    class Domain;
+//    class Endpoint final : public Object<Endpoint, fid_ep> {
+//     public:
+//      static weft::Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
+//    };
+//    using Fabric = LayerFabric<MyLayer, Domain>;
+//    class Domain final : public LayerDomain<Domain, Fabric, Endpoint> {
+//     public:
+//      static weft::Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context) {
+//        WEFT_TRY(InfoList inner, fabric.layer().inner_info(info));
+//        return start(new Domain(fabric, info, std::move(inner), context), info);
+//      }
+//      AtomicLimits atomic_limits() const;  // of its endpoints
+//     private:
+//      friend LayerDomain;  // frees it
+//      Domain(Fabric &fabric, const fi_info &info, InfoList inner, void *context)
+//          : LayerDomain(fabric, {.iov_limit = 1}, info, std::move(inner), context) {}
+//      ~Domain() = default;
+//    };
 //
-// The layer has instance(), options() with tx_size and rx_size, and inner_info(). Regions are the
-// layer's own (DomainCore); a layer that leaves them to the inner provider has reg, regv and
-// regattr itself. Not for providers.
+// Regions are the layer's own (DomainCore); a layer that leaves them to the inner provider has reg,
+// regv and regattr itself. Not for providers.
 #ifndef WEFT_SDK_LAYER_DOMAIN_H
 #define WEFT_SDK_LAYER_DOMAIN_H
 

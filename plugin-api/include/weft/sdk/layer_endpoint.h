@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // LayerEndpoint: an unconnected endpoint of a layer, between the application's calls and a protocol
-// core whose carrier is the inner provider: its life, its name, operations on their way in, and
-// what the receiver, the address vector and the core tell.
+// core whose carrier is the inner provider. It has the endpoint's life and name, passes operations
+// down, and answers the receiver, the address vector and the core.
 //
-//   struct Parts {
-//     using Domain = ...;             // a LayerDomain (layer_domain.h)
-//     using Core = ...;               // the protocol, without sockets or clock; tells Core::Upper
-//     using Lower = ...;              // its carrier, a Poller and Handler; tells Lower::Upper
-//     using Operation = ...;          // of the application
-//     using Message = ...;            // that nobody wanted when it came: an Unexpected
-//   };
-//   class Endpoint final : public LayerEndpoint<Endpoint, Parts> {
-//    public:
-//     static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context) {
-//       WEFT_TRY(const SockAddr local, local_address(info, domain.inner_info()));
-//       return start(new Endpoint(domain, info, local, context));
-//     }
-//     using LayerEndpoint::start;
-//     ssize_t start(const SendRequest &request) {
-//       return launch(request, [&](Operation &op) { op.kind = Kind::kMessage; ... });
-//     }
-//     ... the same of RmaRequest and AtomicRequest ...
-//    private:
-//     friend LayerEndpoint;
-//     Result<void> begin();           // fi_enable: opens lower_ at local_, makes core_
-//     void end();                     // fi_close: linger(), and nothing is on its way any more
-//     void shut();                    // closes lower_
-//     void on_done(Operation &op, int err) override { report(op, op.length, err); }
-//   };
+// Example:
+//    template <LayerParts Parts>
+//    class Endpoint final : public LayerEndpoint<Endpoint<Parts>, Parts> {
+//      using Base = LayerEndpoint<Endpoint<Parts>, Parts>;
+//     public:
+//      using typename Base::Domain, typename Base::Operation;
+//      static weft::Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context) {
+//        WEFT_TRY(const SockAddr local, local_address(info, domain.inner_info()));
+//        return Base::start(new Endpoint(domain, info, local, context));
+//      }
+//      using Base::start;
+//      ssize_t start(const SendRequest &request) {
+//        return this->launch(request, [](Operation &op) { op.kind = Operation::kMessage; });
+//      }
+//      ssize_t start(const RmaRequest &request);     // likewise
+//      ssize_t start(const AtomicRequest &request);  // likewise
+//     private:
+//      friend Base;
+//      weft::Result<void> begin();  // fi_enable: opens lower_ at local_, makes core_
+//      void end();                  // fi_close: linger(), until nothing is in flight
+//      void shut();                 // closes lower_
+//      void on_done(Operation &op, int err) override { this->report(op, op.length, err); }
+//    };
 //
-// What the parts must have says the concept LayerParts.
+// Parts names the types that the endpoint is made of (the concept LayerParts says what they need):
+// Domain (a LayerDomain), Core (the protocol, without a socket or a clock; it tells Core::Upper),
+// Lower (its carrier, a Poller and Handler of the engine; it tells Lower::Upper), Operation (of the
+// application) and Message (an Unexpected).
 //
 // Everything is called with the engine's lock held, but open() and the calls of applications. It
 // has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an

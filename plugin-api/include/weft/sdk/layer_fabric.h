@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// LayerFabric: the fabric of a layer that has domains of its own above the inner provider's: event
-// queues and wait sets, and the inner fabric, which it owns.
+// LayerFabric: the fabric of a layer that has domains of its own above the inner provider's. It has
+// event queues and wait sets, and owns the inner fabric.
 //
-//   class Domain;                                           // Domain::open(Fabric &, info,
-//   context) using Fabric = sdk::LayerFabric<RxmLayer, Domain>;
-//   ...
-//   WEFT_TRY(fid_fabric *const inner, inner_.fabric(attr, nullptr));
-//   return Fabric::open(*this, inner, attr, context);       // where Domain is complete
+// Example:
+//    struct MyLayer {
+//      const weft_instance *instance() const;
+//    };
+//    class Domain;
+//    using Fabric = LayerFabric<MyLayer, Domain>;
+//    class Domain final : public Object<Domain, fid_domain> {
+//     public:
+//      static weft::Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+//    };
+//    weft::Result<fid_fabric *> open(const MyLayer &layer, fid_fabric *inner,
+//                                    const fi_fabric_attr &attr, void *context) {
+//      return Fabric::open(layer, inner, attr, context);  // takes `inner`
+//    }
 //
 // Not for providers, whose fabrics often have an engine.
 #ifndef WEFT_SDK_LAYER_FABRIC_H

@@ -2,13 +2,18 @@
 // fi_getinfo of a layer that makes unconnected endpoints (FI_EP_RDM) above endpoints of another
 // kind: what it asks the inner provider for, and what it makes of each answer.
 //
-//   WEFT_TRY(const InfoList wanted, inner_hints(core, FI_EP_DGRAM, FI_MSG, query.hints));
-//   WEFT_TRY(InfoList list, inner.getinfo(inner_query(wanted, query)));
-//   for (fi_info *info = list.front(); info != nullptr; info = info->next)
-//     offer_rdm(*info, {.protocol = FI_PROTO_RXD, .order = FI_ORDER_SAS, ...}, query);
+// Example:
+//    weft::Result<InfoList> getinfo(const weft_core_services *core, const Inner &inner,
+//                                   const GetinfoQuery &query) {
+//      WEFT_TRY(const InfoList wanted, inner_hints(core, FI_EP_DGRAM, FI_MSG, query.hints));
+//      WEFT_TRY(InfoList list, inner.getinfo(inner_query(wanted, query)));
+//      for (fi_info *info = list.front(); info != nullptr; info = info->next)
+//        offer_rdm(*info, {.protocol = FI_PROTO_RXD, .order = FI_ORDER_SAS}, query);
+//      return list;
+//    }
 //
-// Attributes that offer_rdm() does not name stay the inner provider's: registration (mr_mode),
-// numbers of objects, and sizes are the layer's to judge. Not for providers, who make an fi_info
+// Attributes that offer_rdm() does not name stay the inner provider's; the layer must judge
+// registration (mr_mode), numbers of objects, and sizes. Not for providers, which make an fi_info
 // from nothing, nor for comparing with hints: the core does that.
 #ifndef WEFT_SDK_LAYER_INFO_H
 #define WEFT_SDK_LAYER_INFO_H

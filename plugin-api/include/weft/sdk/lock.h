@@ -2,8 +2,16 @@
 // Lock: a mutex that can be absent, for objects that FI_THREAD_DOMAIN promises to one thread at a
 // time.
 //
-//   Lock lock(needed);
-//   std::lock_guard guard(lock);     // costs one predictable branch if the lock is not needed
+// Example:
+//    struct Counter {
+//      explicit Counter(bool threads) : lock(threads) {}
+//      void add() {
+//        Guard guard(lock);  // costs one predictable branch if the lock is not needed
+//        ++value;
+//      }
+//      Lock lock;
+//      int value = 0;
+//    };
 //
 // Not recursive. Whether it is needed is decided once, before a second thread can see it.
 #ifndef WEFT_SDK_LOCK_H

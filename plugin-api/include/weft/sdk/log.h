@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Log lines of a unit, through the core's filter (FI_LOG_LEVEL, FI_LOG_SUBSYS, FI_LOG_PROV).
 //
-//   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect %s: no answer in %d ms: raise %s", peer, ms,
-//   name); WEFT_INFO(instance(), FI_LOG_CORE, "%s", reason.c_str());
+// Example:
+//    void no_answer(const weft_instance *instance, const char *peer, int ms) {
+//      WEFT_WARN(instance, FI_LOG_EP_CTRL, "connect %s: no answer in %d ms", peer, ms);
+//      WEFT_INFO(instance, FI_LOG_CORE, "trying the next address");
+//    }
 //
-// Arguments are evaluated only if the line will be shown; no newline at the end; errno survives.
-// Log a fault once, where it is detected: what returns an error to its caller does not log it as
-// well.
+// Arguments are evaluated only if the line will be shown. No newline at the end. errno survives.
+// Log a fault once, where it is detected: a function that returns an error to its caller does not
+// log it as well.
 #ifndef WEFT_SDK_LOG_H
 #define WEFT_SDK_LOG_H
 

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Matcher: which posted receive does an arriving message belong to, and which saved message does a
-// new receive get (fi_tagged.3, fi_msg.3: in order of posting, in order of arrival).
+// Matcher: which posted receive an arriving message belongs to, and which saved message a new
+// receive gets (fi_tagged.3, fi_msg.3: in order of posting, in order of arrival).
 //
-//   Matcher::Posted *r = matcher.find_posted(source, tag);     // oldest that matches; stays
-//   if (r != nullptr) matcher.remove(*r);
-//   Matcher::Arrived *m = matcher.find_arrived(source, tag, ignore);
+// Example:
+//    void on_message(Matcher &matcher, Matcher::Arrived &message) {
+//      Matcher::Posted *r = matcher.find_posted(message.source, message.tag);  // the oldest
+//      if (r != nullptr) matcher.remove(*r);
+//      else matcher.arrive(message);
+//    }
+//    void on_receive(Matcher &matcher, Matcher::Posted &receive) {
+//      Matcher::Arrived *m = matcher.find_arrived(receive.source, receive.tag, receive.ignore);
+//      if (m != nullptr) matcher.remove(*m);
+//      else matcher.post(receive);
+//    }
 //
-// Entries are the caller's (intrusive; no allocation per message in steady state: the indices grow
-// with the largest number of distinct keys that there was, to at most 32 bytes for each in each).
-// Receives without ignore bits are found by hash, with and without a source, whatever the number of
-// entries; those with ignore bits are searched in order, and only they. Messages are found by hash
-// for exact tags; a receive with ignore bits looks at them in order of arrival. While there are
-// only a few entries they are looked at one by one, which is faster than any hash. Untagged
-// messages are a matcher in which every tag is 0. It knows nothing of memory, completions or locks.
+// Entries are the caller's (intrusive). In steady state a message needs no allocation: the indices
+// grow with the largest number of distinct keys so far, to at most 32 bytes for each key in each
+// index. Receives without ignore bits are found by hash, with and without a source, whatever their
+// number; only receives with ignore bits are searched in order. Messages are found by hash for
+// exact tags; a receive with ignore bits looks at them in order of arrival. A few entries are
+// looked at one by one, which is faster than any hash. Untagged messages are a matcher in which
+// every tag is 0. Not for memory, completions or locks: it knows none.
 #ifndef WEFT_SDK_MATCH_H
 #define WEFT_SDK_MATCH_H
 

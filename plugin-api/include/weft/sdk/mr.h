@@ -2,16 +2,22 @@
 // Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key,
 // address, length) to memory.
 //
-//   MrTable table(domain, MrTable::Mode::of(info.domain_attr->mr_mode));
-//   MrTable::Access a = table.resolve(key, address, length, FI_REMOTE_WRITE, iov, room);
-//   if (a.mr == nullptr) ...                     // a.reject says why; no memory was touched
+// Example:
+//    bool write(MrTable &table, uint64_t key, uint64_t address, const char *bytes, size_t n) {
+//      iovec iov[4];
+//      const MrTable::Access a = table.resolve(key, address, n, FI_REMOTE_WRITE, iov, 4);
+//      if (a.mr == nullptr) return false;  // a.reject says why; no memory was touched
+//      for (size_t i = 0; i < a.count; bytes += iov[i++].iov_len)
+//        std::memcpy(iov[i].iov_base, bytes, iov[i].iov_len);
+//      return true;
+//    }
 //
 // resolve() is the only way to an application's memory that a peer can name. A region stays
-// registered while an operation pins it: fi_close of a pinned region first tells the owner
-// (on_close), who must let go. resolve(), pins and size() are for the provider, with the engine's
-// lock held; the rest is what an application calls. Device memory is not for here: without FI_HMEM
-// the interface that fi_mr_attr names is ignored (fi_mr.3), as it must be for callers whose struct
-// ends before it.
+// registered while an operation pins it: fi_close of a pinned region first calls on_close, and the
+// provider must stop using the memory. resolve(), pins and size() are for the provider, with the
+// engine's lock held; applications call the rest. Not for device memory: without FI_HMEM the
+// interface in fi_mr_attr is ignored (fi_mr.3), as it must be for callers whose struct ends before
+// it.
 #ifndef WEFT_SDK_MR_H
 #define WEFT_SDK_MR_H
 

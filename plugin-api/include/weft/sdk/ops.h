@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Op tables from classes: every op that a class has as a member becomes an entry, every other one a
-// stub that says -FI_ENOSYS.
+// Op tables from classes: every op that a class has as a member becomes an entry, every other op a
+// stub that returns -FI_ENOSYS.
 //
-//   class Ep final : public Object<Ep, fid_ep> {
-//    public:
-//     Ep(...) : Object(instance, FI_CLASS_EP, context) {
-//       fill_tables(*this);  // or one by one: c()->msg = c_table(msg_ops<Ep>());
-//     }
-//     int close();  // fi_ops::close without the fid
-//     ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
-//   };
+// Example:
+//    #include <weft/sdk/fid.h>
+//    class Ep final : public Object<Ep, fid_ep> {
+//     public:
+//      Ep(const weft_instance *instance, void *context) : Object(instance, FI_CLASS_EP, context) {
+//        fill_tables(*this);  // or one by one: c()->msg = c_table(msg_ops<Ep>());
+//      }
+//      int close();  // fi_ops::close without the fid
+//      ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context);
+//    };
 //
 // A member has the parameters and the result of its op, less the fid, and must be public. It may be
-// const, inherited or noexcept. What it throws ends at the table: std::bad_alloc as -FI_ENOMEM, all
-// else as -FI_EOTHER. A member of the right name and the wrong type does not compile. There is one
-// table per class and kind, constant and complete, so that nobody checks for null pointers.
+// const, inherited or noexcept. An exception ends at the table: std::bad_alloc as -FI_ENOMEM, any
+// other as -FI_EOTHER. A member of the right name and the wrong type does not compile. There is one
+// table per class and kind, constant and complete, so no caller checks for null pointers.
 //
 // Names of members are OFI's. Where several tables of one object have an op of the same name, the
-// name of the function that an application calls tells them apart: tsend, inject_write,
-// fetch_atomic (see the lists below). Not for hooks: weft/sdk/unit.h makes their sparse tables with
-// the same lists.
+// member has the name of the function that applications call: tsend, inject_write, fetch_atomic
+// (see the lists below). Not for hooks: weft/sdk/hook.h makes their sparse tables with the same
+// lists.
 #ifndef WEFT_SDK_OPS_H
 #define WEFT_SDK_OPS_H
 

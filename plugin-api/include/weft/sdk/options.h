@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What endpoints of every kind answer to fi_getopt and fi_control in the same way.
 //
-//   case FI_OPT_MIN_MULTI_RECV:
-//     return get_option(min_multi_recv_, value, length);
-//   ...
-//   return control_op_flags(command, arg, kSendFlags, &tx_flags_, &rx_flags_);
+// Example:
+//    struct Endpoint {
+//      int getopt(int, int name, void *value, size_t *length) {
+//        if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+//        return get_option(min_multi_recv, value, length);
+//      }
+//      int control(int command, void *arg) {
+//        return control_op_flags(command, arg, FI_COMPLETION | FI_INJECT, &tx_flags, &rx_flags);
+//      }
+//      size_t min_multi_recv = 64;
+//      uint64_t tx_flags = 0, rx_flags = 0;
+//    };
 //
 // It takes no lock and knows no option.
 #ifndef WEFT_SDK_OPTIONS_H

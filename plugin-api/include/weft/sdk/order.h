@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Orders between kinds of operations (fi_endpoint.3, msg_order) that a protocol does not keep by
-// itself, kept for those who ask: the later operation waits, as behind a fence, where an earlier
-// one of such a kind may still be on its way to the same peer.
+// itself, for applications that ask for them. The later operation waits, as behind a fence, while
+// an earlier one of such a kind may still be in flight to the same peer.
 //
-//   OrderKeeper keeper(info.tx_attr->msg_order, native);  // what is kept anyway
-//   if (keeper.must_wait(peer, OrderKind::kWrite)) op.fence = true;
-//   ... the operation has started ...
-//   keeper.started(peer, OrderKind::kWrite, op.fence);
+// Example:
+//    bool start_write(OrderKeeper &keeper, uint32_t peer) {
+//      keeper.make_room(peer);
+//      const bool fence = keeper.must_wait(peer, OrderKind::kWrite);
+//      keeper.started(peer, OrderKind::kWrite, fence);  // once the operation has started
+//      return fence;
+//    }
+//    OrderKeeper keeper_for(const fi_info &info) {
+//      constexpr OrderRules kNative{kinds(OrderKind::kSend)};  // messages are in order anyway
+//      return {info.tx_attr->msg_order, kNative};
+//    }
 //
-// Whoever asks for no such order pays one branch, and no memory. It knows of no completion: a fence
-// behind what has ended already costs nothing.
+// An application that asks for no such order pays one branch, and no memory. It knows of no
+// completion: a fence behind operations that have ended costs nothing.
 #ifndef WEFT_SDK_ORDER_H
 #define WEFT_SDK_ORDER_H
 

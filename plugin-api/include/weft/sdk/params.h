@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Parameters of a unit: declared as a constant, read by name, checked at compile time.
 //
-//   class Tcp {
-//    public:
-//     static constexpr weft_param params[] = {
-//         list_param("interfaces", nullptr, "which interfaces to use, best first: hsn*, !docker*"),
-//         size_param("eager_size", "16K", "largest message that is sent at once, in bytes", 64, 1
-//         << 20),
-//     };
-//     static constexpr UnitInfo info{.name = "tcp", ..., .params = params};
-//     explicit Tcp(const weft_instance *instance) {
-//       const Params<Tcp> params(instance);
-//       eager_size_ = params.size("eager_size");     // a misspelt name or a wrong type does not
-//       compile
-//     }
-//   };
+// Example:
+//    #include <weft/sdk/unit_info.h>
+//    constexpr weft_param kParams[] = {
+//        list_param("interfaces", nullptr, "which interfaces to use, best first: hsn*, !docker*"),
+//        size_param("eager_size", "16K", "largest message that is sent at once, in bytes", 64,
+//                   1 << 20),
+//    };
+//    struct Tcp {
+//      static constexpr UnitInfo info{.name = "tcp", .summary = "messages", .params = kParams};
+//      explicit Tcp(const weft_instance *instance) {
+//        const Params<Tcp> params(instance);
+//        eager_size = params.size("eager_size");  // another name or type does not compile
+//      }
+//      size_t eager_size;
+//    };
 //
 // The core has merged site, user and environment, parsed the value and checked its limits. Not for
 // values that change: a unit reads its parameters when it is created.

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Ways out of this host for providers that use IP: what fi_getinfo was asked for (node, service,
-// addresses of the hints), the interfaces that may be used, and the kernel's routes, as pairs of
-// addresses.
+// Ways out of this host for providers that use IP. From the arguments of fi_getinfo (node, service,
+// addresses of the hints), the interfaces that may be used, and the kernel's routes it makes pairs
+// of addresses.
 //
-//   WEFT_TRY(const std::vector<IpPath> paths, ip_paths(query, {"tcp", "TCP-IP", patterns}));
-//   for (const IpPath &path : paths) { ... WEFT_CHECK(set_path(*info, path, query.hints)); ... }
+// Example:
+//    weft::Result<InfoList> getinfo(const weft_instance *instance, const GetinfoQuery &query,
+//                                   const std::vector<std::string> &patterns) {
+//      WEFT_TRY(const std::vector<IpPath> paths, ip_paths(query, {"tcp", "TCP-IP", patterns}));
+//      InfoList list(instance->core);
+//      for (const IpPath &path : paths) {
+//        WEFT_TRY(fi_info *const info, list.add());
+//        WEFT_CHECK(set_path(*info, path, query.hints));
+//      }
+//      return list;
+//    }
 //
 // An error says which interface was left out, or that there is no route.
 #ifndef WEFT_SDK_PATHS_H

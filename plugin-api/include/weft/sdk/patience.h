@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Patience: whether output may wait for the next progress, which saves a system call per message,
-// or must go at once, because its application is about to compute. Nobody says so beforehand; what
-// happened before tells: how soon progress came after output that had company.
+// or must go at once, because its application is about to compute. It learns this from how soon
+// progress came after earlier bursts, that is, output with more than one message.
 //
-//   patience.may_wait() ? stage() : send_at_once();
-//   patience.posted(now);        // it could have waited, or does
-//   patience.progressed(now);    // what was posted since the last time goes out now
+// Example:
+//    void send(Patience &patience, uint64_t now, void (*stage)(), void (*flush)()) {
+//      patience.may_wait() ? stage() : flush();
+//      patience.posted(now);  // it could have waited, or does
+//    }
+//    void progress(Patience &patience, uint64_t now) {
+//      if (patience.pending()) patience.progressed(now);  // all output since the last time is out
+//    }
 //
 // It begins without patience, if it is not told otherwise. A few bursts in a row that progress
-// followed within microseconds make it patient; the first that it did not ends that, and the more
-// often that happens the more bursts it wants to see. It knows no clock: progress without a burst
-// (pending()) costs nothing. One for all that shares the progress. It is not for output that nobody
-// waits for: that goes at once anyway.
+// followed within microseconds make it patient. The first burst that progress did not follow ends
+// that, and each time it then needs more bursts. It has no clock. Progress without a burst costs
+// nothing. One serves all objects that share the progress. Not for output that no caller waits for:
+// that goes at once anyway.
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 

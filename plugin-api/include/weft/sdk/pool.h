@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Pool: objects of one type, allocated in chunks and recycled without the allocator.
 //
-//   Pool<SendOp> ops(1024);            // at most that many in use
-//   SendOp *op = ops.take();           // null: all in use, or no memory
-//   ops.give(op);
+// Example:
+//    struct SendOp {};
+//    bool send(Pool<SendOp> &ops) {
+//      SendOp *op = ops.take();
+//      if (op == nullptr) return false;  // all in use, or no memory
+//      ops.give(op);
+//      return true;
+//    }
+//    Pool<SendOp> ops(1024);  // at most that many in use
 //
-// Memory is kept until the pool goes: its high-water mark is its size. Not thread-safe; objects are
-// value-initialised once and not again.
+// Memory is kept until the pool goes: its size is the largest number of objects that were in use at
+// a time. Not thread-safe. Objects are value-initialised once and not again.
 #ifndef WEFT_SDK_POOL_H
 #define WEFT_SDK_POOL_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the calls of an application and threads share the work of a domain: which progress a software
-// provider or layer offers (fi_getinfo), and whether a domain needs a thread and a lock (fi_domain).
+// Threads and progress of domains: which progress a software provider or layer offers (fi_getinfo),
+// and whether a domain needs a thread and a lock (fi_domain).
 //
 // Example:
 //    #include <weft/sdk/engine.h>
@@ -12,6 +12,8 @@
 //      Engine engine(needs_lock(info));
 //      if (needs_thread(info) && !engine.start_thread()) return;
 //    }
+//
+// Not for making progress: engine.h.
 #ifndef WEFT_SDK_PROGRESS_H
 #define WEFT_SDK_PROGRESS_H
 

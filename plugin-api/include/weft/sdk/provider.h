@@ -6,8 +6,8 @@
 //    struct Frob {
 //      static constexpr UnitInfo info{.name = "frob", .summary = "messages over Frobco cards"};
 //      explicit Frob(const weft_instance *instance);
-//      Result<InfoList> getinfo(const GetinfoQuery &query);
-//      Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+//      weft::Result<InfoList> getinfo(const GetinfoQuery &query);
+//      weft::Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
 //    };
 //    static_assert(Provider<Frob>);
 //

@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RdmEndpoint: what every unconnected endpoint has whatever carries its bytes: the objects bound to
-// it, its capabilities, flags, limits and options, its receiver, and how completions are told.
+// RdmEndpoint: what every unconnected endpoint has, whatever carries its bytes: the objects bound
+// to it, its capabilities, flags, limits and options, its receiver, and the way to completions.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint,
-//                          public TransferOps<Endpoint>, private ReceiverSink {
-//     Endpoint(...) : Object(...), RdmEndpoint(domain.shared(), *this, info, limits) {
-//       fill_tables(*this);
-//     }
-//     int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
-//     int control(int command, void *arg);     // FI_ENABLE: check_bindings(), open the carrier,
-//                                              // set_enabled(); FI_ALIAS: open_alias();
-//                                              // else control_flags()
-//     int close();                             // -FI_EBUSY with aliases; detach(), release()
-//   };
+// Example:
+//    #include <weft/sdk/ops.h>
+//    #include <weft/sdk/transfer.h>
+//    class Endpoint final : public Object<Endpoint, fid_ep>,
+//                           public RdmEndpoint,
+//                           public TransferOps<Endpoint>,
+//                           private ReceiverSink {
+//     public:
+//      Endpoint(DomainContext &domain, const fi_info &info, void *context)
+//          : Object(domain.instance, FI_CLASS_EP, context),
+//            RdmEndpoint(domain, *this, info, {.inject_size = 64}) {
+//        fill_tables(*this);
+//      }
+//      int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+//      int control(int command, void *arg);  // FI_ENABLE: check_bindings(), set_enabled();
+//                                            // else control_flags()
+//      int close();                          // -FI_EBUSY with aliases; detach(), release()
+//      ssize_t start(const RecvRequest &request) { return receiver().post(request); }
+//      ssize_t start(const SendRequest &request);
+//      ssize_t start(const RmaRequest &request);
+//      ssize_t start(const AtomicRequest &request);
+//     private:
+//      void deliver(Unexpected &message, Receive &receive) override;
+//      void discard(Unexpected &message) override;
+//    };
 //
 // It knows no peer and no protocol. transfer.h turns the calls of an application into requests,
-// alias.h makes aliases, shared_receive.h is what may be bound in place of receives of its own.
+// alias.h makes aliases, shared_receive.h has the context that may replace its own receives.
 #ifndef WEFT_SDK_RDM_ENDPOINT_H
 #define WEFT_SDK_RDM_ENDPOINT_H
 

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiver: the receive side of an endpoint that matches messages: what the application posted
-// (fi_recv, fi_trecv in every form, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, directed
-// receives), what arrived before it was wanted, and the completions. The protocol around it moves
-// the bytes.
+// Receiver: the receive side of an endpoint that matches messages: posted receives (fi_recv and
+// fi_trecv in every form, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, directed receives),
+// unexpected messages, and the completions. The protocol around it moves the bytes.
 //
-//   Message m{.tagged = true, .source = peer.index, .tag = 7, .length = n};
-//   if (Receive *r = receiver.match(m)) {            // posted already: bytes go to r->iov
-//     ... copy up to r->length bytes ...
-//     receiver.complete(*r, m, received, 0);
-//   } else {
-//     Saved *s = ...;                                // the protocol's, derived from Unexpected
-//     s->message = m;
-//     receiver.save(*s);                             // sink.deliver(*s, receive) when it is wanted
-//   }
+// Example:
+//    struct Saved : Unexpected {
+//      std::string bytes;
+//    };
+//    void on_message(Receiver &receiver, uint32_t peer, uint64_t tag, const std::string &bytes) {
+//      const Message m{.tagged = true, .source = peer, .tag = tag, .length = bytes.size()};
+//      if (Receive *r = receiver.match(m)) {  // posted already: bytes go to r->iov
+//        const size_t n = std::min(bytes.size(), r->length);
+//        scatter(r->iov, r->count, 0, bytes.data(), n);
+//        receiver.complete(*r, m, n, 0);
+//      } else {
+//        auto *saved = new Saved;
+//        saved->message = m;
+//        saved->bytes = bytes;
+//        receiver.save(*saved);  // ReceiverSink::deliver(*saved, receive) when a receive wants it
+//      }
+//    }
 //
-// Called with the engine's lock held; post() and cancel(), which the endpoint calls, too. Sources
-// are indices of the address vector, or from Matcher::kFirstUnnamed on: the sender is not in it.
-// What a call would report at once waits for room in the completion queue (cq.h): post() says
-// -FI_EAGAIN, and a multi-receive buffer takes what was saved as the queue is read. Room for what
-// arrives later is the endpoint's business, as are its state, its capabilities
-// (FI_TAGGED_MULTI_RECV), and to make progress before an FI_PEEK.
+// Called with the engine's lock held, also post() and cancel(), which the endpoint calls. Sources
+// are indices of the address vector, or numbers from Matcher::kFirstUnnamed on for senders that are
+// not in it. A call that would complete at once waits for room in the completion queue (cq.h):
+// post() returns -FI_EAGAIN, and a multi-receive buffer takes saved messages as the queue is read.
+// The endpoint has to care for room for messages that arrive later, its state, its capabilities
+// (FI_TAGGED_MULTI_RECV), and progress before an FI_PEEK.
 //
 // Every endpoint has a receiver, and so has a shared receive context (shared_receive.h), which has
-// no messages of its own. An endpoint's that share()s a context's matches its messages with what is
-// posted there, and keeps its unexpected ones there; to the protocol nothing changes.
+// no messages of its own. A receiver that share()s a context's matches its messages with the
+// receives posted there, and keeps its unexpected ones there; the protocol sees no difference.
 #ifndef WEFT_SDK_RECEIVER_H
 #define WEFT_SDK_RECEIVER_H
 

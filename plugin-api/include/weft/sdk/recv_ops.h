@@ -2,16 +2,18 @@
 // ReceiveOps: the six calls by which an application posts a receive (fi_msg.3, fi_tagged.3), turned
 // into one request.
 //
-//   class Context final : public Object<Context, fid_ep>, public ReceiveOps<Context> {
-//     Lock &lock();                     // the engine's
-//     bool enabled() const;             // else -FI_EOPBADSTATE
-//     bool offers(uint64_t kind, uint64_t direction) const;     // FI_MSG or FI_TAGGED, FI_RECV
-//     uint64_t rx_flags() const;        // of calls that take none
-//     ssize_t start(const RecvRequest &request);                // with the lock held
-//   };
+// Example:
+//    #include <weft/sdk/fid.h>
+//    class Context final : public Object<Context, fid_ep>, public ReceiveOps<Context> {
+//     public:
+//      Lock &lock();                                          // the engine's
+//      bool enabled() const;                                  // else -FI_EOPBADSTATE
+//      bool offers(uint64_t kind, uint64_t direction) const;  // FI_MSG or FI_TAGGED, FI_RECV
+//      uint64_t rx_flags() const;                             // of calls without flags
+//      ssize_t start(const RecvRequest &request);             // with the lock held
+//    };
 //
-// Vectors are checked by whoever starts it (Receiver::post). Endpoints that send, too, have
-// transfer.h.
+// start() checks the vectors (Receiver::post). Not for endpoints that also send: transfer.h.
 #ifndef WEFT_SDK_RECV_OPS_H
 #define WEFT_SDK_RECV_OPS_H
 

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RecvQueue: receives that an application posted and nothing has arrived for yet; of one endpoint,
-// or of a shared receive context.
+// RecvQueue: receives that an application posted and for which no message has arrived yet, of one
+// endpoint or of a shared receive context.
 //
-//   ssize_t rc = queue.post(iov, count, context, flags);     // -FI_EAGAIN: rx_attr.size are posted
-//   PostedRecv *r = queue.front();                           // null: nothing posted;
-//   queue.wait(stalled) to be told
+// Example:
+//    ssize_t recv(RecvQueue &queue, void *buf, size_t len, void *context) {
+//      const iovec iov{buf, len};
+//      return queue.post(&iov, 1, context, FI_COMPLETION);  // -FI_EAGAIN: rx_attr.size are posted
+//    }
+//    PostedRecv *on_message(RecvQueue &queue, RecvWaiter &endpoint) {
+//      if (queue.front() != nullptr) return queue.pop();
+//      queue.wait(endpoint);  // on_recv_posted() follows
+//      return nullptr;
+//    }
 //
-// In order of posting; tag matching is somebody else's. A multi-receive buffer stays at the front
-// until what is left of it is below the minimum; until its last user is through it is nobody's to
-// release, on the queue or off it. Called with the engine's lock held.
+// In order of posting; for matching by tag see match.h. A multi-receive buffer stays at the front
+// until what is left of it is below the minimum; it must not be released while it has users, on the
+// queue or off it. Called with the engine's lock held.
 #ifndef WEFT_SDK_RECV_QUEUE_H
 #define WEFT_SDK_RECV_QUEUE_H
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Relay: tells eventfds when another descriptor is readable, by a thread, where a set of epoll
-// cannot: the kernel lets a descriptor be in few sets that are in others (500 two deep, 100 three
-// deep, 10 five deep; EINVAL beyond), however many wait.
+// Relay: a thread that writes eventfds when another descriptor is readable, where a set of epoll
+// cannot. The kernel limits how often a descriptor may be in sets that are in other sets (500 two
+// deep, 100 three deep, 10 five deep; EINVAL beyond).
 //
-//   Relay relay;
-//   int rc = relay.arm(engine_fd, event);       // written once, when engine_fd is readable
-//   relay.forget(event);                       // not written any more when this returns
+// Example:
+//    int wake(Relay &relay, int engine_fd, int event) {
+//      return relay.arm(engine_fd, event);  // `event` is written once, when engine_fd is readable
+//    }
+//    void stop(Relay &relay, int event) {
+//      relay.forget(event);  // when this returns, `event` is not written any more
+//    }
 //
-// Its thread comes with the first arm(). It takes no lock but its own, which may be taken with any
-// other held. Not for the usual few: those are woken by the kernel alone.
+// Its thread starts with the first arm(). It takes no lock but its own, which may be taken with any
+// other held. Not for the usual few: the kernel alone wakes those.
 #ifndef WEFT_SDK_RELAY_H
 #define WEFT_SDK_RELAY_H
 

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Wait sets and poll sets (fi_poll.3): several queues and counters behind one wait or one poll.
-// Deprecated in the API, used by programs of 1.x. And fi_trywait over any mixture of them.
+// Wait sets and poll sets (fi_poll.3): several queues and counters behind one wait or one poll, and
+// fi_trywait over any mixture of them. Deprecated in the API, used by programs of 1.x.
 //
-//   int trywait(fid_fabric *, fid **fids, int n) { return sdk::trywait(instance(), fids, n); }
+// Example:
+//    struct Fabric {
+//      int trywait(fid_fabric *, struct fid **fids, int count) {
+//        return weft::sdk::trywait(instance, fids, count);
+//      }
+//      const weft_instance *instance;
+//    };
+//
+// Not for waiting inside of a provider: wait.h.
 #ifndef WEFT_SDK_SETS_H
 #define WEFT_SDK_SETS_H
 

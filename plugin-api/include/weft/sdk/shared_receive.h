@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SharedReceiveContext: receives that several unconnected endpoints of one domain take from
+// SharedReceiveContext: receives that several unconnected endpoints of one domain share
 // (fi_srx_context; fi_endpoint.3, "Shared contexts"): tagged and untagged, multi-receive, directed,
-// FI_PEEK and FI_CLAIM over what came to any of them.
+// FI_PEEK and FI_CLAIM over the messages of all of them.
 //
-//   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {    // of a domain
-//     return open_shared_receive(shared(), attr, {.caps = kReceiveCaps, .size = 1024}, ep,
-//     context);
-//   }
+// Example:
+//    int srx_ctx(DomainContext &domain, fi_rx_attr *attr, fid_ep **ep, void *context) {
+//      return open_shared_receive(domain, attr, {.caps = FI_MSG | FI_RECV, .size = 1024}, ep,
+//                                 context);
+//    }
 //
-// An RdmEndpoint that it is bound to uses its receiver from fi_enable on, and reports to its own
-// queue and counter. It does no progress and knows no peer. Connected endpoints have recv_queue.h.
+// An RdmEndpoint that the context is bound to uses its receiver from fi_enable on, and reports to
+// its own queue and counter. The context makes no progress and knows no peer. Not for connected
+// endpoints: recv_queue.h.
 #ifndef WEFT_SDK_SHARED_RECEIVE_H
 #define WEFT_SDK_SHARED_RECEIVE_H
 

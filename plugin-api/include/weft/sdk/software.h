@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a provider over IP that works in software answers to fi_getinfo whatever its protocol is: it
+// What a provider over IP that works in software answers to fi_getinfo, whatever its protocol: it
 // is thread-safe, makes progress as it is asked to, needs nothing of the application, and has as
-// many objects as there is memory for.
+// many objects as memory allows.
 //
-//   WEFT_TRY(fi_info *const info, list.add());
-//   WEFT_CHECK(fill_software_info(*info, path, query,
-//                                 {.type = FI_EP_DGRAM, .version = UdpProvider::info.version,
-//                                  .transmit_caps = FI_MSG | FI_SEND, ...}));
-//   info->tx_attr->size = settings_.tx_size;   // sizes, limits, orders and the protocol's number
+// Example:
+//    weft::Result<void> add(InfoList &list, const IpPath &path, const GetinfoQuery &query) {
+//      WEFT_TRY(fi_info *const info, list.add());
+//      WEFT_CHECK(fill_software_info(*info, path, query,
+//                                    {.type = FI_EP_DGRAM,
+//                                     .version = FI_VERSION(1, 0),
+//                                     .transmit_caps = FI_MSG | FI_SEND,
+//                                     .receive_caps = FI_MSG | FI_RECV}));
+//      info->tx_attr->size = 1024;  // sizes, limits, orders and the protocol's number are its own
+//      return {};
+//    }
 //
-// Not for a device, which has limits of its own, nor for layers, which have those of what is
-// beneath (layer_info.h); but a layer that leaves nothing of its domain to that uses
+// Not for a device, which has limits of its own, nor for layers, which have those of the provider
+// beneath (layer_info.h). But a layer whose domain has nothing of that provider's uses
 // fill_software_domain().
 #ifndef WEFT_SDK_SOFTWARE_H
 #define WEFT_SDK_SOFTWARE_H

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // TransferOps: the thirty-odd calls by which an application starts a transfer (fi_msg.3,
-// fi_tagged.3, fi_rma.3, fi_atomic.3), turned into four requests. Those that post a receive are in
-// recv_ops.h.
+// fi_tagged.3, fi_rma.3, fi_atomic.3), turned into four requests. recv_ops.h has those that post a
+// receive.
 //
-//   class Endpoint final : public Object<Endpoint, fid_ep>, public RdmEndpoint,
-//                          public TransferOps<Endpoint> {
-//     ssize_t start(const RecvRequest &request);      // all of them with the engine's lock held
-//     ssize_t start(const SendRequest &request);
-//     ssize_t start(const RmaRequest &request);
-//     ssize_t start(const AtomicRequest &request);    // where its tables have atomics
-//   };
+// Example:
+//    class Endpoint : public RdmEndpoint, public TransferOps<Endpoint> {
+//     public:
+//      ssize_t start(const RecvRequest &request);    // all of them with the engine's lock held
+//      ssize_t start(const SendRequest &request);
+//      ssize_t start(const RmaRequest &request);
+//      ssize_t start(const AtomicRequest &request);  // if its tables have atomics
+//    };
 //
-// What is checked here: pointers, counts, flags, that lengths add up and agree, and the endpoint's
-// state and limits (RdmEndpoint has the answers: lock, enabled, offers, tx_flags, rx_flags,
-// reports, check_length, check_atomic, kSendFlags). What is left to the endpoint: everything about
-// the peer. It keeps nothing and allocates nothing.
+// It checks pointers, counts, flags, that lengths add up and agree, and the endpoint's state and
+// limits (RdmEndpoint has the answers: lock, enabled, offers, tx_flags, rx_flags, reports,
+// check_length, check_atomic, kSendFlags). The endpoint checks everything about the peer. It keeps
+// nothing and allocates nothing.
 #ifndef WEFT_SDK_TRANSFER_H
 #define WEFT_SDK_TRANSFER_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UniqueFd: a descriptor with one owner, who closes it.
+// UniqueFd: a descriptor with one owner, which closes it.
 //
-//   UniqueFd fd(::socket(...));
-//   if (fd.get() < 0) return fail(errno, ...);
-//   keep(fd.release());
+// Example:
+//    UniqueFd duplicate(const UniqueFd &from) { return UniqueFd(::dup(from.get())); }
+//    int give_away(UniqueFd fd) { return fd.release(); }
 #ifndef WEFT_SDK_UNIQUE_FD_H
 #define WEFT_SDK_UNIQUE_FD_H
 

@@ -1,45 +1,55 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Units from classes: a provider, a layer or a hook is a class, and WEFT_PLUGIN makes a plugin of
-// some.
+// one or more.
 //
-//   class Frob {  // a provider
-//    public:
-//     static constexpr UnitInfo info{.name = "frob",
-//                                    .summary = "messages over Frobco cards",
-//                                    .version = FI_VERSION(1, 0),
-//                                    .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
-//                                    .security = WEFT_SECURITY_TRUSTED_PEERS};
-//     static Result<std::unique_ptr<Frob>> create(const weft_instance *instance);
-//     Result<InfoList> getinfo(const GetinfoQuery &query);
-//     Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
-//     Result<void> explain(const LineSink &line);                                  // optional
-//   };
-//   constexpr PluginInfo plugin{
-//       .name = "frobco", .vendor = "Frobco", .version = "1.0.0", .license = "BSD-2-Clause"};
-//   WEFT_PLUGIN(plugin, Frob)
+// Example:
+//    class Frob {  // a provider
+//     public:
+//      static constexpr UnitInfo info{.name = "frob",
+//                                     .summary = "messages over Frobco cards",
+//                                     .version = FI_VERSION(1, 0),
+//                                     .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
+//                                     .security = WEFT_SECURITY_TRUSTED_PEERS};
+//      static weft::Result<std::unique_ptr<Frob>> create(const weft_instance *instance);
+//      weft::Result<InfoList> getinfo(const GetinfoQuery &query);
+//      weft::Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+//      weft::Result<void> explain(const LineSink &line);  // optional
+//    };
+//    constexpr PluginInfo plugin{
+//        .name = "frobco", .vendor = "Frobco", .version = "1.0.0", .license = "BSD-2-Clause"};
+//    WEFT_PLUGIN(plugin, Frob)
 //
-// A layer has the same members and is created with the provider beneath it as a second argument:
+// A layer has the same members, and the provider beneath it is the second argument of create.
 //
-//     static Result<std::unique_ptr<Rxm>> create(const weft_instance *instance, Inner inner);
+// Example:
+//    class Above {
+//     public:
+//      static weft::Result<std::unique_ptr<Above>> create(const weft_instance *, Inner inner);
+//    };
 //
 // A hook has a member for each op that it wants, named as in weft/sdk/ops.h (where tables share a
-// name: cq_read, eq_read, cntr_read, av_insert, mr_reg), with two arguments in front of the op's:
+// name: cq_read, eq_read, cntr_read, av_insert, mr_reg). The link and the fid come before the op's
+// arguments. If it keeps state per object, it has the type ObjectState and attach().
 //
-//     ssize_t send(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len, void *desc,
-//                  fi_addr_t dest, void *context) {
-//       return link.next.msg->send(ep, buf, len, desc, dest, context);
-//     }
+// Example:
+//    class Count {
+//     public:
+//      static constexpr UnitInfo info{.name = "count", .summary = "counts sends"};
+//      struct ObjectState {
+//        size_t sends = 0;
+//      };
+//      weft::Result<std::unique_ptr<ObjectState>> attach(fid *fid);  // null: not this object
+//      ssize_t send(const weft_hook_link &link, fid_ep *ep, const void *buf, size_t len,
+//                   void *desc, fi_addr_t dest, void *context) {
+//        ++object_state<Count>(link).sends;  // deleted with the object
+//        return link.next.msg->send(ep, buf, len, desc, dest, context);
+//      }
+//    };
+//    static_assert(Hook<Count>);
 //
-// and, if it keeps something per object,
-//
-//     using ObjectState = Seen;
-//     Result<std::unique_ptr<Seen>> attach(fid *fid);  // null: leave this object alone
-//
-// found again by object_state<Hook>(link) and deleted when the object is gone.
-//
-// In place of create, a constructor with the same parameters will do. Nothing that a unit throws
-// leaves the plugin. What is missing or of the wrong form does not compile, and says so in English.
-// Not for the objects that a fabric opens: see weft/sdk/fid.h and weft/sdk/ops.h.
+// A constructor with the same parameters may replace create. Nothing that a unit throws leaves the
+// plugin. A member that is missing or has the wrong form is a compile error in plain English. Not
+// for the objects that a fabric opens: see weft/sdk/fid.h and weft/sdk/ops.h.
 #ifndef WEFT_SDK_UNIT_H
 #define WEFT_SDK_UNIT_H
 

@@ -2,26 +2,49 @@
 // WaitObject: what a CQ, EQ, counter or wait set blocks on, in all forms of enum fi_wait_obj
 // (fi_cq.3, fi_poll.3).
 //
-//   WaitObject wait;
-//   WEFT_CHECK(wait.open(attr.wait_obj));
-//   wait.add_source({&engine, false});
-//   wait.notify();                     // something to read now; cheap when nobody waits
-//   wait.clear();                      // nothing to read any more
-//
-//   WaitObject::Waiter waiter(wait);   // a blocking call
-//   waiter.looked();                   // found nothing: from here on notify() wakes this thread
-//   if (int rc = waiter.prepare(...); rc != 0) return rc;
-//   waiter.block(deadline.left_ms());  // without any lock
+// Example:
+//    #include <weft/sdk/lock.h>
+//    struct Queue {  // of one engine; its lock is held but in block()
+//      int open(Engine &engine, int wait_obj) {
+//        if (!wait.open(wait_obj)) return -FI_ENOSYS;
+//        wait.add_source({.engine = &engine, .held = true});
+//        return 0;
+//      }
+//      void push() {
+//        ++entries;
+//        wait.notify();  // cheap when no thread waits
+//      }
+//      int sread(const weft_instance *instance, Lock &lock, int timeout) {
+//        const Deadline deadline(timeout);
+//        Guard guard(lock);
+//        WaitObject::Waiter waiter(wait);
+//        while (entries == 0) {
+//          if (deadline.passed()) return -FI_EAGAIN;
+//          waiter.looked();  // from here on notify() wakes this thread
+//          if (waiter.prepare(instance, FI_LOG_CQ, "fi_cq_sread") != 0) return -FI_EMFILE;
+//          lock.unlock();
+//          waiter.block(deadline.left_ms());
+//          lock.lock();
+//        }
+//        if (--entries == 0) wait.clear();
+//        return 0;
+//      }
+//      WaitObject wait;
+//      int entries = 0;
+//    };
 //
 // A thread in a blocking call polls a descriptor of its own together with those of the sources, so
-// that ten thousand objects cost nothing and no set of epoll is in too many others. An object has a
-// descriptor only where the application asks for one (FI_GETWAIT): a set of its own event and the
-// sources' descriptors, or where an engine is in many such sets already, its event alone, which a
-// Relay writes. It does not look at the queue: the owner tells it. The owner serializes all calls
-// but block(). One whose sources are not `held` has two locks, since an engine's lock is taken
-// where notify() is called and again inside of the calls about descriptors: one for notify(),
-// clear(), looked() and a Waiter's life, and one, taken before an engine's, for all others. What
-// needs both says so.
+// that ten thousand objects cost nothing and no set of epoll is in too many other sets. An object
+// has a descriptor only if the application asks for one (FI_GETWAIT): a set of its own event and
+// the sources' descriptors. If an engine is in many such sets already, the descriptor is the event
+// alone, which a Relay writes. WaitObject does not look at the queue: the owner, its queue or
+// counter, calls notify() and clear().
+//
+// Locks: the owner serializes all calls but block(). If all sources are `held`, the engine's lock
+// does that. Else there are two locks, because an engine's lock may be held where notify() is
+// called, and is taken inside of the calls about descriptors. One is for notify(), clear(),
+// looked() and the life of a Waiter. The other, taken before an engine's, is for the other calls. A
+// call that needs both says so.
 #ifndef WEFT_SDK_WAIT_H
 #define WEFT_SDK_WAIT_H
 
