@@ -131,6 +131,7 @@ TEST(Cm, ConnectionRequestSaysWhoAsks) {
 // fi_endpoint.3: an active endpoint may acquire the properties of a passive one, whose address is
 // held from fi_setname on.
 TEST(Cm, AnEndpointTakesOverAPassiveEndpointsAddress) {
+  NEEDS_IPV4_ADDRESSES();
   Parties p;
   Side side;
   side.open(options_info(side.options).get());
@@ -349,6 +350,7 @@ TEST(Cm, TwoPassiveEndpointsOnOneEventQueue) {
 }
 
 TEST(Cm, SourceAddressOfTheActiveSideIsKept) {
+  NEEDS_IPV4_ADDRESSES();
   Parties p;
   p.active.ep.reset();
   p.active.make_unbound_endpoint(p.active.info.get());
@@ -396,6 +398,7 @@ TEST(Cm, OverIPv6) {
 }
 
 TEST(Cm, WithAddressesAsText) {
+  NEEDS_IPV4_ADDRESSES();
   Options options;
   options.addr_format = FI_ADDR_STR;
   Pair pair(options);
@@ -727,18 +730,21 @@ void expect_timeout(const Mute &mute) {
 }
 
 TEST(CmTimeout, PeerThatNeverAnswersTheRequest) {
+  NEEDS_IPV4_ADDRESSES();
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=300"})) return;
   expect_timeout(Mute(16, 0));
 }
 
 TEST(CmTimeout, ConnectionThatTheKernelNeverMakes) {
+  NEEDS_IPV4_ADDRESSES();
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=300"})) return;
   expect_timeout(Mute(0, 4));  // the backlog is full: further requests are not answered
 }
 
 TEST(CmTimeout, IsNoticedByABlockedReader) {
+  NEEDS_IPV4_ADDRESSES();
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_CONNECT_TIMEOUT_MS=300"})) return;
   const Mute mute(16, 0);

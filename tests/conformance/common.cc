@@ -29,6 +29,29 @@ std::string stack() {
   return named != nullptr && *named != '\0' ? named : "tcp";
 }
 
+const char *test_node() {
+  const char *named = std::getenv("WEFT_TEST_NODE");
+  return named != nullptr && *named != '\0' ? named : "127.0.0.1";
+}
+
+uint32_t test_addr_format() {
+  const char *named = std::getenv("WEFT_TEST_ADDR_FORMAT");
+  if (named == nullptr || *named == '\0') return FI_FORMAT_UNSPEC;
+  for (uint32_t format = 0; format < 64; ++format) {
+    char text[256];
+    if (std::string_view(named) == fi_tostr_r(text, sizeof text, &format, FI_TYPE_ADDR_FORMAT))
+      return format;
+  }
+  throw std::runtime_error(std::string("WEFT_TEST_ADDR_FORMAT=") + named +
+                           ": libfabric has no such address format");
+}
+
+bool has_ipv4_addresses() {
+  const bool is_ip =
+      std::string_view(test_node()).find_first_not_of("0123456789.") == std::string_view::npos;
+  return is_ip && (test_addr_format() == FI_FORMAT_UNSPEC || test_addr_format() == FI_SOCKADDR_IN);
+}
+
 std::string error_text(ssize_t rc) {
   return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")";
 }
@@ -109,6 +132,18 @@ Info find_info(const Options &options, uint64_t flags, uint32_t api) {
   for (const fi_info *info = list.get(); info != nullptr; info = info->next)
     if (info->fabric_attr->prov_name == stack()) return Info(fi_dupinfo(info));
   return {};
+}
+
+std::string address_at(const Options &options, unsigned service) {
+  const Info info =
+      get_info(options.node.c_str(), std::to_string(service).c_str(), 0, make_hints(options).get());
+  return {static_cast<const char *>(info->dest_addr), info->dest_addrlen};
+}
+
+std::string port_of(const std::string &ip_address) {
+  sockaddr_in6 address{};  // the port is at the same place in a sockaddr_in
+  std::memcpy(&address, ip_address.data(), std::min(sizeof address, ip_address.size()));
+  return std::to_string(ntohs(address.sin6_port));
 }
 
 const ::testing::Environment *require_stack(const Options &options) {

@@ -45,6 +45,18 @@ inline constexpr std::chrono::seconds kPatience{30};
 std::chrono::milliseconds patience();
 
 std::string stack();  // the stack under test
+// Where the stack under test has an address that one process can use for both ends, as fi_getinfo
+// takes it: WEFT_TEST_NODE, or 127.0.0.1. Its format is WEFT_TEST_ADDR_FORMAT ("FI_ADDR_STR"), or
+// what the stack chooses.
+const char *test_node();
+uint32_t test_addr_format();
+// Whether addresses are sockaddr_in. Tests that look into addresses skip themselves where not.
+bool has_ipv4_addresses();
+#define NEEDS_IPV4_ADDRESSES()                         \
+  do {                                                 \
+    if (!::weft::conformance::has_ipv4_addresses())    \
+      GTEST_SKIP() << "looks into an address of IPv4"; \
+  } while (0)
 
 // Throws, with the place and the error's text, unless rc is 0 (or positive).
 void must(ssize_t rc, const char *file = __builtin_FILE(), int line = __builtin_LINE());
@@ -114,9 +126,9 @@ using Info = std::unique_ptr<fi_info, InfoDelete>;
 // What an application asks for; as it stands here for a connected endpoint.
 struct Options {
   enum fi_ep_type type = FI_EP_MSG;
-  std::string node = "127.0.0.1";
+  std::string node = test_node();
   std::string service;  // empty: any port
-  uint32_t addr_format = FI_FORMAT_UNSPEC;
+  uint32_t addr_format = test_addr_format();
   uint64_t caps = FI_MSG | FI_RMA;
   int mr_mode = 0;
   enum fi_progress progress = FI_PROGRESS_UNSPEC;
@@ -166,6 +178,10 @@ Info find_info(const Options &options, uint64_t flags = 0, uint32_t api = kApi);
 // Of a test program: where fi_getinfo does not offer the stack, all of its tests are skipped, or
 // fail where WEFT_TEST_REQUIRED is set. The result is for a variable outside of any function.
 const ::testing::Environment *require_stack(const Options &options);
+// An address of the format under test, at test_node() with this service; the port of an address of
+// IPv4 or IPv6.
+std::string address_at(const Options &options, unsigned service);
+std::string port_of(const std::string &ip_address);
 bool have_ipv6_loopback();
 std::string caps_text(uint64_t caps);
 

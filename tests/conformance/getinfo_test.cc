@@ -26,7 +26,7 @@ std::string text_of(const void *address) {
   return "[" + std::string(text) + "]:" + std::to_string(ntohs(in6->sin6_port));
 }
 
-int code(const Info &hints, const char *node = "127.0.0.1", const char *service = nullptr,
+int code(const Info &hints, const char *node = test_node(), const char *service = nullptr,
          uint64_t flags = 0, uint32_t api = kApi) {
   Info info;
   return try_info(info, node, service, flags, hints.get(), api);

@@ -304,7 +304,7 @@ TEST_F(Objects, WhatTheStackHasNotIsENOSYS) {
 }
 
 TEST_F(Objects, WithoutFI_RMAThereIsNoRma) {
-  const Info only_messages = get_info("127.0.0.1", nullptr, 0, make_hints(FI_MSG).get());
+  const Info only_messages = get_info(test_node(), nullptr, 0, make_hints(FI_MSG).get());
   Side messages;
   messages.open(only_messages.get());
   messages.make_endpoint(only_messages.get());
@@ -356,6 +356,7 @@ TEST_F(Objects, GetpeerBeforeConnectIsRefused) {
 // ---- names ----
 
 TEST_F(Objects, PassiveEndpointGetsAPortWhenItListens) {
+  NEEDS_IPV4_ADDRESSES();
   Listener listener(side);
   const std::string name = listener.address();
   ASSERT_EQ(name.size(), sizeof(sockaddr_in));
@@ -381,6 +382,7 @@ TEST_F(Objects, NameThatDoesNotFitIsCutAndSaysHowLongItIs) {
 }
 
 TEST_F(Objects, SetnameOfAPassiveEndpoint) {
+  NEEDS_IPV4_ADDRESSES();
   const Info from = options_info({}, nullptr, FI_SOURCE);
   Handle<fid_pep> pep;
   must(fi_passive_ep(side.fabric, from.get(), pep.out(), nullptr));

@@ -17,11 +17,9 @@ constexpr size_t kSize = 100000;
 enum Command : uint64_t { kSend = 1, kEcho, kShutdown, kClose, kWriteForEver, kLeave };
 
 void other_process(int socket) {
-  Options options;
-  options.addr_format = FI_SOCKADDR_IN;
   const std::string address = hear_text(socket);
-  Side side(options);
-  side.open(options_info(options).get());
+  Side side;
+  side.open(options_info(side.options).get());
   side.make_endpoint(side.info.get());
   must(fi_connect(side.ep, address.data(), nullptr, 0));
   if (wait_event(side.eq, {&side}).type != FI_CONNECTED) throw std::runtime_error("not connected");
@@ -72,7 +70,6 @@ void other_process(int socket) {
 
 // This process: listens, accepts.
 struct Here : Driver {
-  Here() : side(Options{.addr_format = FI_SOCKADDR_IN}) {}
   void meet(Child &child) {
     side.open(options_info(side.options, nullptr, FI_SOURCE).get());
     listener = std::make_unique<Listener>(side);
@@ -140,7 +137,7 @@ TEST(Process, ThePeerExitsWithoutClosingAnything) {
   if (!in_fresh_process()) return;
   Child child([](int socket) {
     // _exit by the harness runs no destructor of this one.
-    Side *side = new Side(Options{.addr_format = FI_SOCKADDR_IN});
+    Side *side = new Side;
     const std::string address = hear_text(socket);
     side->open(options_info(side->options).get());
     side->make_endpoint(side->info.get());
@@ -197,7 +194,7 @@ TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
 TEST(Process, AListenerThatDiesRefusesThoseWhoWait) {
   if (!in_fresh_process()) return;
   Child child([](int socket) {
-    Side side(Options{.addr_format = FI_SOCKADDR_IN});
+    Side side;
     side.open(options_info(side.options, nullptr, FI_SOURCE).get());
     Listener listener(side);
     tell_text(socket, listener.address());
@@ -205,7 +202,7 @@ TEST(Process, AListenerThatDiesRefusesThoseWhoWait) {
     tell(socket, 0);
     hear(socket);
   });
-  Side side(Options{.addr_format = FI_SOCKADDR_IN});
+  Side side;
   const std::string address = hear_text(child.socket());
   side.open(options_info(side.options).get());
   side.make_endpoint(side.info.get());
@@ -225,7 +222,6 @@ TEST(Process, FiftyPeersKilledAtOnce) {
   constexpr int kPeers = 50;
   Child child([](int socket) {
     Options options;
-    options.addr_format = FI_SOCKADDR_IN;
     const std::string address = hear_text(socket);
     Side side(options);
     side.open(options_info(options).get());
@@ -243,7 +239,7 @@ TEST(Process, FiftyPeersKilledAtOnce) {
     tell(socket, 0);
     hear(socket);
   });
-  Side side(Options{.addr_format = FI_SOCKADDR_IN});
+  Side side;
   side.open(options_info(side.options, nullptr, FI_SOURCE).get());
   Listener listener(side);
   tell_text(child.socket(), listener.address());

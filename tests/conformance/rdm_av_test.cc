@@ -29,19 +29,11 @@ INSTANTIATE_TEST_SUITE_P(Types, RdmAv, ::testing::Values(FI_AV_MAP, FI_AV_TABLE)
   covers(GetParam() == FI_AV_MAP ? "FI_AV_MAP" : "FI_AV_TABLE"); \
   if (!offered()) GTEST_SKIP() << "fi_getinfo offers no such address vector"
 
-std::string loopback(uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return {reinterpret_cast<char *>(&address), sizeof address};
-}
-
 TEST_P(RdmAv, LookupGivesTheAddressBack) {
   AV_NEEDED();
   Node node(options());
   for (uint16_t port : {1000, 2000, 3000}) {
-    const std::string address = loopback(port);
+    const std::string address = address_at(options(), port);
     const fi_addr_t name = node.insert(address);
     char buffer[64];
     size_t size = sizeof buffer;
@@ -60,12 +52,12 @@ TEST_P(RdmAv, ATableNumbersItsEntriesFromZero) {
   AV_NEEDED();
   Node node(options());
   std::string addresses;
-  for (uint16_t port = 1; port <= 10; ++port) addresses += loopback(port);
+  for (uint16_t port = 1; port <= 10; ++port) addresses += address_at(options(), port);
   std::vector<fi_addr_t> names(10, FI_ADDR_NOTAVAIL);
   EXPECT_EQ(fi_av_insert(node.av, addresses.data(), 10, names.data(), 0, nullptr), 10);
   if (GetParam() == FI_AV_TABLE) {
     for (size_t i = 0; i < 10; ++i) EXPECT_EQ(names[i], i);
-    EXPECT_EQ(node.insert(loopback(11)), 10u);
+    EXPECT_EQ(node.insert(address_at(options(), 11)), 10u);
   }
   EXPECT_EQ(std::set<fi_addr_t>(names.begin(), names.end()).size(), 10u);
   EXPECT_EQ(std::count(names.begin(), names.end(), FI_ADDR_NOTAVAIL), 0);
@@ -95,11 +87,8 @@ TEST_P(RdmAv, InsertsvcResolvesNames) {
   std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(2, options());
   const std::string address = net[1].name();
-  sockaddr_in parsed;
-  std::memcpy(&parsed, address.data(), sizeof parsed);
   fi_addr_t name = FI_ADDR_NOTAVAIL;
-  ASSERT_EQ(fi_av_insertsvc(net[0].av, "127.0.0.1", std::to_string(ntohs(parsed.sin_port)).c_str(),
-                            &name, 0, nullptr),
+  ASSERT_EQ(fi_av_insertsvc(net[0].av, test_node(), port_of(address).c_str(), &name, 0, nullptr),
             1);
   must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });
@@ -108,6 +97,7 @@ TEST_P(RdmAv, InsertsvcResolvesNames) {
 }
 
 TEST_P(RdmAv, InsertsymCountsNodesAndServices) {
+  NEEDS_IPV4_ADDRESSES();
   AV_NEEDED();
   Node node(options());
   fi_addr_t names[6];
@@ -122,9 +112,10 @@ TEST_P(RdmAv, InsertsymCountsNodesAndServices) {
 }
 
 TEST_P(RdmAv, StraddrSaysTheAddress) {
+  NEEDS_IPV4_ADDRESSES();
   AV_NEEDED();
   Node node(options());
-  const std::string address = loopback(4711);
+  const std::string address = address_at(options(), 4711);
   char text[128];
   size_t size = sizeof text;
   const char *said = fi_av_straddr(node.av, address.data(), text, &size);
@@ -221,7 +212,7 @@ TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   std::string addresses;
   std::vector<fi_addr_t> names(2000);
   Net net(4, options());
-  for (uint16_t port = 1; port <= 2000; ++port) addresses += loopback(port);
+  for (uint16_t port = 1; port <= 2000; ++port) addresses += address_at(options(), port);
   EXPECT_EQ(fi_av_insert(net[0].av, addresses.data(), 2000, names.data(), 0, nullptr), 2000);
   for (size_t to : {1, 2, 3}) net.exchange(0, to);
   EXPECT_EQ(fi_av_remove(net[0].av, names.data(), 2000, 0), 0);
@@ -261,11 +252,9 @@ TEST_P(RdmAv, APeerThatComesBackIsReached) {
   Net net(2, options());
   auto peer = std::make_unique<Node>(options());
   const std::string address = peer->name();
-  sockaddr_in parsed;
-  std::memcpy(&parsed, address.data(), sizeof parsed);
   const fi_addr_t name = net[0].insert(address);
   Options same = options();
-  same.service = std::to_string(ntohs(parsed.sin_port));
+  same.service = port_of(address);
   for (int life = 0; life < 3; ++life) {
     SCOPED_TRACE(life);
     std::vector<uint8_t> out = pattern(100, unsigned(life)), in(100);

@@ -114,9 +114,11 @@ TEST(RdmCrowd, StrangersWhoSayNothingOnlyDelay) {
   IN_A_SMALL_PLACE();
   Crowd crowd(kCrowd / 4);
   const std::string name = crowd.one().name();
+  sa_family_t family;
+  std::memcpy(&family, name.data(), sizeof family);
   std::vector<int> strangers;
   for (int i = 0; i < 10; ++i) {
-    strangers.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    strangers.push_back(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(::connect(strangers.back(), reinterpret_cast<const sockaddr *>(name.data()),
                         socklen_t(name.size())),
               0);

@@ -42,6 +42,7 @@ TEST(RdmGetinfo, EveryAnswerIsOfTheStackAndType) {
 // other side it must be stock's.
 TEST(RdmGetinfo, TheFabricIsCalledAsStockCallsIt) {
   covers("fi_getinfo");
+  NEEDS_IPV4_ADDRESSES();
   for_all(ask(), [](const fi_info &info) { EXPECT_STREQ(info.fabric_attr->name, "127.0.0.1/32"); });
   for_all(ask([](fi_info &h) { h.fabric_attr->name = strdup("127.0.0.1/32"); }),
           [](const fi_info &info) { EXPECT_STREQ(info.fabric_attr->name, "127.0.0.1/32"); });

@@ -32,7 +32,7 @@ inline Info find_info(const Options &options = {}, uint64_t flags = 0, uint32_t 
   return conformance::find_info(options, flags, api);
 }
 inline Info ask(const std::function<void(fi_info &)> &change = {}, const Options &options = {},
-                const char *node = "127.0.0.1", const char *service = nullptr, uint64_t flags = 0) {
+                const char *node = test_node(), const char *service = nullptr, uint64_t flags = 0) {
   return unconnected::ask(options, change, node, service, flags);
 }
 

@@ -301,11 +301,7 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
   fi_addr_t names[] = {net->at(kTarget, kA), net->at(kTarget, kB)};
   const std::string addresses[] = {(*net)[kA].name(), (*net)[kB].name()};
   std::string ports[2];
-  for (int i : {0, 1}) {
-    sockaddr_in parsed;
-    std::memcpy(&parsed, addresses[i].data(), sizeof parsed);
-    ports[i] = std::to_string(ntohs(parsed.sin_port));
-  }
+  for (int i : {0, 1}) ports[i] = port_of(addresses[i]);
   const auto expect = [&](fi_addr_t a, fi_addr_t b) {
     EXPECT_EQ(names[0], net->at(kTarget, kA));
     EXPECT_EQ(names[1], net->at(kTarget, kB));
@@ -318,7 +314,7 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
 
   for (int i : {0, 1}) {
     names[i] = kId + i;
-    ASSERT_EQ(fi_av_insertsvc(target.av, "127.0.0.1", ports[i].c_str(), &names[i], FI_AV_USER_ID,
+    ASSERT_EQ(fi_av_insertsvc(target.av, test_node(), ports[i].c_str(), &names[i], FI_AV_USER_ID,
                               nullptr),
               1);
   }
@@ -326,17 +322,16 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
 
   for (int i : {0, 1}) {
     names[i] = kId + 10 + i;
-    ASSERT_EQ(fi_av_insertsym(target.av, "127.0.0.1", 1, ports[i].c_str(), 1, &names[i],
+    ASSERT_EQ(fi_av_insertsym(target.av, test_node(), 1, ports[i].c_str(), 1, &names[i],
                               FI_AV_USER_ID | FI_MORE, nullptr),
               1);
   }
   expect(kId + 10, kId + 11);
 
   // Between the two is nobody: no place, and no id.
-  sockaddr_in nobody{};
-  nobody.sin_family = AF_INET;
-  const std::string all =
-      addresses[0] + std::string(reinterpret_cast<char *>(&nobody), sizeof nobody) + addresses[1];
+  std::string nobody(addresses[0].size(), '\0');
+  std::memcpy(nobody.data(), addresses[0].data(), sizeof(sa_family_t));
+  const std::string all = addresses[0] + nobody + addresses[1];
   fi_addr_t three[] = {kId + 20, kId + 21, kId + 22};
   int errors[] = {-1, -1, -1};
   ASSERT_EQ(fi_av_insert(target.av, all.data(), 3, three, FI_AV_USER_ID | FI_SYNC_ERR, errors), 2);
@@ -428,8 +423,8 @@ TEST_P(RdmUserId, WhoDidNotAskIsRefused) {
   const std::string address = (*net)[kA].name();
   fi_addr_t name = kId;
   EXPECT_LT(fi_av_insert(target.av, address.data(), 1, &name, FI_AV_USER_ID, nullptr), 0);
-  EXPECT_LT(fi_av_insertsvc(target.av, "127.0.0.1", "7000", &name, FI_AV_USER_ID, nullptr), 0);
-  EXPECT_LT(fi_av_insertsym(target.av, "127.0.0.1", 1, "7000", 1, &name, FI_AV_USER_ID, nullptr),
+  EXPECT_LT(fi_av_insertsvc(target.av, test_node(), "7000", &name, FI_AV_USER_ID, nullptr), 0);
+  EXPECT_LT(fi_av_insertsym(target.av, test_node(), 1, "7000", 1, &name, FI_AV_USER_ID, nullptr),
             0);
   EXPECT_EQ(name, kId);
   EXPECT_LT(fi_av_set_user_id(target.av, net->at(kTarget, kA), kId, 0), 0);

@@ -381,7 +381,7 @@ TEST(RmaKeys, BasicModeNamesVirtualAddresses) {
   Side passive, active;
   const Info hints = make_hints();
   hints->domain_attr->mr_mode = FI_MR_BASIC;
-  const Info info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get(), FI_VERSION(1, 4));
+  const Info info = get_info(test_node(), nullptr, FI_SOURCE, hints.get(), FI_VERSION(1, 4));
   ASSERT_EQ(info->domain_attr->mr_mode, int(FI_MR_BASIC));
   passive.open(info.get());
   const Listener listener(passive, *info);
