@@ -12,12 +12,12 @@
 
 namespace weft::rxm {
 
-// ---- counters that follow others ----
+// ---- counters that mirror those of the inner provider ----
 
 void Mirrors::add(sdk::Engine &engine, fid_cntr *inner, sdk::Cntr &outer) {
   const bool first = mirrors_.empty();
   mirrors_.push_back({inner, &outer, 0, 0});
-  if (!first) engine.remove_poller(*this);  // its descriptors change
+  if (!first) engine.remove_poller(*this);  // its descriptors are about to change
   engine.add_poller(*this);
 }
 
@@ -31,7 +31,7 @@ void Mirrors::remove(sdk::Engine &engine, fid_cntr *inner) {
 void Mirrors::follow(Mirror &mirror) {
   const uint64_t value = fi_cntr_read(mirror.inner), errors = fi_cntr_readerr(mirror.inner);
   if (value != mirror.value) {
-    // Counted in the unit of the outer counter already.
+    // The inner counter counts in the unit of the outer one (events or bytes).
     const uint64_t n = value - mirror.value;
     mirror.outer->add_events(n, n);
   }
@@ -43,8 +43,8 @@ void Mirrors::on_poll() {
   for (Mirror &mirror : mirrors_) follow(mirror);
 }
 
-// What changes them is the traffic that wakes whoever waits for completions; where nobody does,
-// the first few stand for all: they share the inner domain's descriptors.
+// The traffic that changes the counters also wakes threads that wait for completions. If no thread
+// does, the first few counters are enough to wait on: all share the inner domain's descriptors.
 constexpr size_t kStandIns = 4;
 
 int Mirrors::wait_fds(std::vector<int> &fds) {
@@ -63,7 +63,7 @@ bool Mirrors::may_wait() {
 
 // ---- the domain ----
 
-// Regions are the inner domain's.
+// Regions belong to the inner domain.
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
     : LayerDomain(fabric, {}, info, std::move(inner_info), context),
       mr_bits_(registration_bits(info.domain_attr->mr_mode)),
@@ -76,7 +76,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   return start(new Domain(fabric, info, std::move(inner), context), info);
 }
 
-// Operands and what describes them are one packet.
+// The operands and the vectors of an atomic must fit into one packet.
 sdk::AtomicLimits Domain::atomic_limits() const {
   const size_t room = fabric().layer().options().buffer_size - kAtomicVectorsSize;
   return {.write = room, .fetch = room, .compare = room / 2};

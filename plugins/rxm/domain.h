@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The domain of the layer: endpoints, address vectors, and regions that stand for regions of the
-// inner domain.
+// Domain: the domain of the layer. Opens endpoints, address vectors, and memory regions, each of
+// which wraps a region of the inner domain.
+//
+//   WEFT_TRY(Domain *const domain, Domain::open(fabric, info, context));
+//
+// Not for completion queues and counters: the SDK's LayerDomain has them.
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
@@ -16,14 +20,14 @@ namespace weft::rxm {
 
 class Region;
 
-// Counters of the inner provider that an application's counters follow.
+// Copies events and errors from counters of the inner provider to counters of the application.
 class Mirrors final : public sdk::Poller {
  public:
   explicit Mirrors(fid_fabric *fabric) : fabric_(fabric) {}
-  // Takes `inner`. With the engine's lock held.
+  // Takes ownership of `inner`. Call with the engine's lock held.
   void add(sdk::Engine &engine, fid_cntr *inner, sdk::Cntr &outer);
   void follow_now() { on_poll(); }
-  // Closes the inner one.
+  // Closes `inner`.
   void remove(sdk::Engine &engine, fid_cntr *inner);
 
   void on_poll() override;
@@ -50,21 +54,22 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
   bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
-  sdk::Eq *eq() { return regions().eq; }  // registrations complete there
+  sdk::Eq *eq() { return regions().eq; }  // reports completed registrations; null: none
 
-  // With the lock held.
+  // By key; call with the engine's lock held.
   std::unordered_map<uint64_t, Region *> &table() { return table_; }
   Mirrors &mirrors() { return mirrors_; }
-  // For a region of our own where applications choose keys: one that nobody can guess, as long as
-  // the inner provider's are. False: the kernel gave none.
+  // A key that other processes cannot guess, for a region that rxm registers itself when
+  // applications choose keys. It is as long as keys of the inner provider. False: the kernel gave
+  // no random bytes.
   bool random_key(uint64_t &key);
-  // A counter of the inner domain that counts events.
+  // Opens a counter of the inner domain that counts completions.
   Result<fid_cntr *> open_inner_cntr();
-  // Atomics are executed by the software of the target.
+  // The local memory that a peer's atomic addresses: 1 iov, or -FI_EACCES.
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
                   size_t room);
 
-  // Atomics count on the counters of the regions, too.
+  // Counts a peer's atomic on the counter of the region `key`.
   void count_remote(uint64_t access, uint64_t key, uint64_t bytes);
 
   sdk::AtomicLimits atomic_limits() const;
@@ -82,7 +87,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   ~Domain() = default;
 
   const int mr_bits_;
-  // Random numbers that were not used yet.
+  // Random numbers for random_key(), of which `random_left_` are unused.
   std::array<uint64_t, 32> random_;
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Region *> table_;

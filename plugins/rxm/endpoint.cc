@@ -20,7 +20,8 @@ sdk::RdmLimits limits_for(const Domain &domain, const Options &options) {
           .atomic_size = domain.atomic_limits().write};
 }
 
-// The other half is for peers in the address vector, and for what else a process opens.
+// By default half of the descriptors of the process. The other half is for peers in the address
+// vector, and for other files of the process.
 size_t max_strangers(const Options &options) {
   if (options.max_unnamed_peers != 0) return options.max_unnamed_peers;
   rlimit limit{};
@@ -28,16 +29,18 @@ size_t max_strangers(const Options &options) {
   return std::max<size_t>(limit.rlim_cur / 2, 1);
 }
 
-// Packets are handled in order, and behind remote accesses; these are in order among each other.
-// order: sends, reads, writes, atomics.
+// For sends, reads, writes and atomics: the earlier operations that each stays behind without
+// waiting. Sends and atomics are packets, which arrive in order and behind earlier writes. The
+// inner provider keeps reads behind reads and writes, and writes behind writes.
 using sdk::OrderKind;
 constexpr sdk::OrderRules kNativeOrder = {
     sdk::kinds(OrderKind::kSend, OrderKind::kWrite, OrderKind::kAtomic),
     sdk::kinds(OrderKind::kRead, OrderKind::kWrite), sdk::kinds(OrderKind::kWrite),
     sdk::kinds(OrderKind::kAtomic, OrderKind::kWrite)};
 
-// Of what is injected the caller has its memory back when the call returns, which the inner
-// provider sees to where it is over then. One that is reported must be waited for.
+// After an injected operation the caller may reuse its memory when the call returns. If the
+// operation ends within the call, the inner provider's FI_INJECT is enough. If it is reported, or
+// has a higher completion level, it outlives the call, and its data must be copied.
 void take_flags(TxOp &op, uint64_t flags) {
   op.flags = flags;
   op.inject = flags & FI_INJECT;
@@ -89,7 +92,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
   return counted ? 0 : -counted.error().code;
 }
 
-// Operations that wait for a connection go out first.
+// Gives operations that wait for a connection a chance to be sent (close_linger_ms).
 void Endpoint::end() {
   linger([this] { return !core_->has_queued(); });
   core_->abandon();
@@ -120,14 +123,14 @@ ssize_t Endpoint::start(const sdk::RmaRequest &request) {
 }
 
 ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
-  if (request.flags & FI_REMOTE_CQ_DATA) return -FI_EOPNOTSUPP;  // the packets have no room for it
+  if (request.flags & FI_REMOTE_CQ_DATA) return -FI_EOPNOTSUPP;  // the packets have no field for it
   return launch(request, [&](TxOp &op) {
     op.flags = request.flags;
     core_->prepare_atomic(op, request, sdk::datatype_size(request.datatype));
   });
 }
 
-// ---- what others tell ----
+// ---- remote accesses of peers ----
 
 void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> where) {
   uint64_t bytes = 0;

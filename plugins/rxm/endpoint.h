@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint of reliable datagrams: the application's calls become operations of the protocol's
-// core, whose carrier is the inner provider.
+// Endpoint: an endpoint of reliable datagrams. Calls of the application become operations of a Core
+// (protocol/core.h), whose carrier is a Lower over the inner provider.
+//
+//   WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, context));
+//
+// Not for checks of arguments, queues and matching: the SDK's LayerEndpoint does them.
 #ifndef WEFT_PLUGINS_RXM_ENDPOINT_H
 #define WEFT_PLUGINS_RXM_ENDPOINT_H
 
@@ -47,7 +51,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   // Lower::Upper
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
 
-  const size_t inject_room_;  // bytes that the inner provider injects
+  const size_t inject_room_;  // bytes that fit into an injected packet
 };
 
 }  // namespace weft::rxm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabric of the layer.
+// Fabric: the fabric of the layer. The SDK has all of it.
 #ifndef WEFT_PLUGINS_RXM_FABRIC_H
 #define WEFT_PLUGINS_RXM_FABRIC_H
 

@@ -12,10 +12,10 @@
 namespace weft::rxm {
 namespace {
 
-constexpr size_t kBatch = 32;         // completions of one call
-constexpr int kBatches = 8;           // of one progress
-constexpr size_t kPosted = 64;        // shared buffers posted at once: the rest is a reserve
-constexpr unsigned kEventEvery = 64;  // polls, while no connection is being made
+constexpr size_t kBatch = 32;         // completions per call of fi_cq_readfrom
+constexpr int kBatches = 8;           // per progress call
+constexpr size_t kPosted = 64;        // shared buffers that are posted; the others are a reserve
+constexpr unsigned kEventEvery = 64;  // polls between reads of events, if none is expected
 
 fid_mr *region_of(Registration &registration) {
   return reinterpret_cast<fid_mr *>(&registration);
@@ -118,7 +118,7 @@ Result<void> Lower::listen(const sdk::SockAddr &local) {
   if (const int rc = fi_getname(&pep_->fid, name, &length); rc != 0)
     return fail(-rc, "the inner provider does not say where it listens");
   WEFT_TRY(local_, sdk::read_address(addr_format_, name, length));
-  // Connections leave from the same address, by any port.
+  // Outgoing connections use the same address, and any port.
   sdk::SockAddr source = local_;
   source.set_port(0);
   fi_info *active = active_.front();
@@ -188,7 +188,7 @@ int Lower::post(Buffer &buffer) {
 
 void Lower::fill() {
   while (posted_ < kPosted && !free_.empty()) {
-    if (post(*free_.back()) != 0) return;  // with the next buffer that comes back
+    if (post(*free_.back()) != 0) return;  // retried when the next buffer comes back
     free_.pop_back();
     ++posted_;
   }
@@ -217,7 +217,7 @@ Registration *Lower::expose(Link &link, const iovec &iov, uint64_t access, RmaVe
   if (link.ops != nullptr) {
     rc = link.ops->expose(link.ep, &iov, access, &mr);
   } else {
-    // Where applications choose keys, one of theirs may be in the way.
+    // When applications choose keys, a random key may be in use already: try others.
     uint64_t key = 0;
     for (int attempt = 0; attempt < 64 && rc == -FI_ENOKEY && domain_.random_key(key); ++attempt)
       rc = fi_mr_reg(domain_.inner(), iov.iov_base, iov.iov_len, access, 0, key, 0, &mr, nullptr);
@@ -266,12 +266,12 @@ int Lower::wait_fds(std::vector<int> &fds) {
 }
 
 bool Lower::may_wait() {
-  polls_ = kEventEvery - 1;  // whoever is woken looks at both
+  polls_ = kEventEvery - 1;  // after a wait, read the event queue as well
   if (cq_wait_.changed() || eq_wait_.changed()) domain_.engine().rewatch(*this);
   if (upper_.is_full()) return true;
   if (ended_ != 0 && (!shares_ || posted_ != 0)) {
     const auto ends = [](const Link *link) { return link->ended != 0 && !link->held; };
-    if (std::any_of(links_.begin(), links_.end(), ends)) return false;  // a few polls more
+    if (std::any_of(links_.begin(), links_.end(), ends)) return false;  // poll a few times more
   }
   struct fid *fids[] = {&cq_->fid, &eq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 2) == 0;
@@ -303,7 +303,7 @@ bool Lower::read_completions() {
     }
     if (size_t(n) < kBatch) {
       if (closing_.empty() && ended_ == 0) return true;
-      continue;  // to the end, so that they can go
+      continue;  // read to the end, so that ended links can be destroyed
     }
   }
   return false;
@@ -346,7 +346,7 @@ void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t 
     const Link *link = link_at(source);
     if (link != nullptr) connection = link->owner;
   } else if (bytes.size() >= kHeaderSize) {
-    // The receiver handed out the index; the sender repeats it.
+    // The sender repeats the slot that we sent while connecting.
     WireHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
     connection = core.find(uint32_t(header.connection));
@@ -359,7 +359,7 @@ void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t 
     kept = core.on_packet(*connection, bytes, buffer);
   }
   if (!kept) return release(buffer);
-  if (buffer.link == nullptr) fill();  // one of the reserve takes its place
+  if (buffer.link == nullptr) fill();  // post a buffer of the reserve instead
 }
 
 }  // namespace weft::rxm

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Lower: the carrier of one rxm endpoint, made of objects of the inner provider: a passive endpoint
-// that listens, an endpoint per connection, one completion queue and one event queue for all of
-// them, and a pool of receive buffers that they share where the provider can.
+// Lower: the carrier of one rxm endpoint, over the inner provider. It has a passive endpoint that
+// listens, an endpoint per connection, a completion queue and an event queue for all of them, and a
+// pool of receive buffers that they share if the inner provider has shared receive contexts.
 //
 //   Lower lower(domain, upper);
-//   WEFT_CHECK(lower.open(info));                  // listens from here on
-//   engine.add_poller(lower); engine.add(...)      // moves on by itself then
+//   WEFT_CHECK(lower.open(local, nullptr, nullptr));   // listens from here on
+//   engine.add_poller(lower); engine.add(...)          // then the engine drives it
 //
-// It is driven by the engine and tells the core what happened. All with the engine's lock held.
+// It passes events and completions to the Core. Call everything with the engine's lock held. Not
+// for the content of packets.
 #ifndef WEFT_PLUGINS_RXM_LOWER_H
 #define WEFT_PLUGINS_RXM_LOWER_H
 
@@ -28,30 +29,30 @@ namespace weft::rxm {
 
 struct Link {
   fid_ep *ep = nullptr;
-  const weft_carrier_ops *ops = nullptr;  // of the inner provider, where it has them
-  Connection *owner = nullptr;            // null: closed, and told of nothing any more
+  const weft_carrier_ops *ops = nullptr;  // of the inner provider; null: it has none
+  Connection *owner = nullptr;            // null: closed, gets no events any more
   uint32_t place = 0;                     // in Lower::numbers_
-  unsigned ended = 0;                     // polls since the peer hung up; 0: it has not
-  bool held = false;                      // takes no packets
-  std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, where none are shared
+  unsigned ended = 0;                     // polls since the peer hung up; 0: still connected
+  bool held = false;                      // its packets are not read
+  std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, if they are not shared
   std::vector<Buffer> buffers;
 };
 
-// Memory of one packet, posted or with a packet in it.
+// Memory for one packet: posted, free, or with a packet in it.
 struct Buffer {
-  Link *link = nullptr;  // null: of the shared pool
+  Link *link = nullptr;  // that owns it; null: the shared pool
   uint8_t *bytes = nullptr;
 };
 
 class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
  public:
-  // What a carrier cannot know.
+  // What Lower needs from the endpoint above it.
   class Upper {
    public:
     virtual Core &core() = 0;
-    // Received remote data must wait: nobody reads what is reported already.
+    // The completion queue is full: stop reading completions, so that remote data waits.
     virtual bool is_full() = 0;
-    // `from` may be unknown (null).
+    // A peer wrote with remote data. `from`: null if unknown.
     virtual void on_remote_write(Connection *from, uint64_t length, uint64_t data) = 0;
 
    protected:
@@ -59,21 +60,21 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   };
 
   Lower(Domain &domain, Upper &upper);
-  ~Lower();  // closes what is open
+  ~Lower();  // calls shut()
 
-  // Opens everything and listens at `local` (port 0: any). With counters where the application
-  // wants remote accesses of this endpoint counted.
+  // Opens everything and listens at `local` (port 0: any). `remote_write`, `remote_read`: counters
+  // of the application for remote accesses to this endpoint, or null.
   Result<void> open(const sdk::SockAddr &local, sdk::Cntr *remote_write, sdk::Cntr *remote_read);
-  // The same later on.
+  // Adds such counters later.
   Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
   void shut();
   const sdk::SockAddr &address() const { return local_; }
-  // What the inner provider can do.
+  // Limits of the inner provider.
   size_t inject_limit() const { return inject_limit_; }
   size_t iov_limit() const { return iov_limit_; }
   bool shares_receives() const { return shares_; }
   uint32_t receive_count() const { return receive_count_; }
-  // Sleeps until there may be something to do, at most until `end_ns`. The lock is let go
+  // Sleeps until the inner provider has an event, at most until `end_ns`. Releases the lock
   // meanwhile.
   void wait(uint64_t end_ns);
 
@@ -105,12 +106,12 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
 
-  // Handler: of the deadline alone
+  // Handler: only for the deadline
   void on_event(uint32_t) override {}
   void on_deadline() override;
 
  private:
-  static constexpr uint32_t kOwnReceives = 32;  // posted per connection where none are shared
+  static constexpr uint32_t kOwnReceives = 32;  // posted per connection, if they are not shared
 
   Result<void> open_objects();
   Result<void> listen(const sdk::SockAddr &local);
@@ -119,7 +120,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void bury();
   int post(Buffer &buffer);
   void fill();
-  bool read_completions();  // true: there are no more
+  bool read_completions();  // true: read all of them
   void end_links();
   void read_failure();
   Link *link_at(fi_addr_t source) const;
@@ -143,13 +144,13 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   fid_pep *pep_ = nullptr;
   fid_ep *srx_ = nullptr;
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
-  sdk::InfoList active_;  // what connections are opened with
+  sdk::InfoList active_;  // one fi_info, for opening connections
   std::unique_ptr<uint8_t[]> memory_;
   std::vector<Buffer> pool_;
-  std::vector<Buffer *> free_;  // the last one first: its memory is in the cache
+  std::vector<Buffer *> free_;  // a stack: the last one is in the cache
   size_t posted_ = 0;
   std::vector<Link *> links_, closing_;
-  // What the carrier calls a link: its place here, and how often the place was used.
+  // The number by which the inner provider reports a link: place in numbers_ and count of uses.
   struct Number {
     Link *link = nullptr;
     uint32_t uses = 0;
@@ -157,8 +158,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   std::vector<Number> numbers_;
   std::vector<uint32_t> free_numbers_;
   unsigned polls_ = 0;
-  size_t ended_ = 0;       // links whose peer hung up
-  size_t connecting_ = 0;  // links that wait for an event
+  size_t ended_ = 0;       // links with `ended` != 0
+  size_t connecting_ = 0;  // links that are being connected
 };
 
 }  // namespace weft::rxm

@@ -12,7 +12,7 @@ namespace weft::rxm {
 namespace {
 
 constexpr size_t kPrivateData = 256;
-constexpr unsigned kPollsToEnd = 64;  // where the inner provider does not say that a link is over
+constexpr unsigned kPollsToEnd = 64;  // then a link has ended, even if fi_getpeer answers
 
 sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
   if (addr == nullptr) return {};
@@ -21,7 +21,7 @@ sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
 
 }  // namespace
 
-// A request that waits for an answer within one call.
+// A connection request. It is answered within one call of Core::on_request().
 struct Request {
   fi_info *info;
   bool answered;
@@ -128,15 +128,17 @@ void Lower::reject(Request &request, std::span<const uint8_t> data) {
 void Lower::close(Link &link, bool idle) {
   if (std::exchange(link.owner, nullptr) == nullptr) return;
   if (link.ended != 0) --ended_;
-  connecting_ = 0;  // at worst the events of the others are seen a little later
-  // A packet of it may just be looked at, in memory that would go with it where none is shared.
+  connecting_ = 0;  // other links' events may be seen a little later
+  // Without shared receives the link owns the memory of the packet that is being handled: destroy
+  // it later.
   if (idle && shares_) return destroy(link);
-  // Operations come back as failures; their completions are read before the endpoint goes.
+  // Outstanding operations come back as failures. Read these completions before closing the
+  // endpoint.
   if (!idle) fi_shutdown(link.ep, 0);
   closing_.push_back(&link);
 }
 
-// Endpoints whose last completions have been read.
+// Closes links when their last completions have been read.
 void Lower::bury() {
   while (!closing_.empty()) destroy(*closing_.back());
 }
@@ -191,7 +193,7 @@ void Lower::read_event_failure() {
   entry.err_data = data;
   entry.err_data_size = sizeof data;
   if (fi_eq_readerr(eq_, &entry, 0) < 0 || entry.fid == nullptr) return;
-  if (entry.fid == &pep_->fid) return;  // the inner provider logged it, and goes on
+  if (entry.fid == &pep_->fid) return;  // the inner provider has logged it, and still listens
   auto *link = static_cast<Link *>(entry.fid->context);
   if (link == nullptr || link->owner == nullptr) return;
   if (connecting_ != 0) --connecting_;
@@ -203,8 +205,8 @@ void Lower::read_event_failure() {
                            hung_up);
 }
 
-// What a peer sent before it hung up is received first: it may still be in the stream, behind what
-// there was no buffer for.
+// Ends links whose peer hung up, after their data: packets may still be in the stream, because
+// there was no buffer for them.
 void Lower::end_links() {
   if (shares_ && posted_ == 0) return;
   for (size_t i = 0; i < links_.size(); ++i) {

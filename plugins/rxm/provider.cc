@@ -12,10 +12,11 @@
 namespace weft::rxm {
 namespace {
 
-// Atomics are executed by the receiver's software in the order of the packets, remote accesses by
-// the inner provider by itself: each kind is in order, the two together are not. FI_ORDER_RAR, RAW
-// and WAW, which are about both, hold by themselves for an application that asks for no atomics;
-// for others, if they ask, one kind waits for the other. So do accesses for messages.
+// The target's rxm executes atomics in the order of their packets. The inner provider executes
+// remote memory accesses by itself. Each kind is in order, but not relative to the other.
+// FI_ORDER_RAR, RAW and WAW concern both kinds: they hold without effort if the application asks
+// for no atomics. If it asks for atomics and for these orders, operations of one kind wait for
+// those of the other. In the same way accesses wait for messages.
 constexpr uint64_t kOrderWithoutAtomics = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW;
 constexpr uint64_t kOrderIfAsked = kOrderWithoutAtomics | FI_ORDER_RAS | FI_ORDER_WAS;
 constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
@@ -52,7 +53,7 @@ Options Options::from(const weft_instance *instance) {
   return o;
 }
 
-// Connected endpoints, with the registration that the application wants.
+// The hints for the inner provider: connected endpoints, and the application's registration mode.
 Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer) const {
   const uint64_t events = outer != nullptr ? outer->caps & FI_RMA_EVENT : 0;
   WEFT_TRY(sdk::InfoList list,
@@ -72,8 +73,8 @@ Result<sdk::InfoList> RxmLayer::inner_info(const fi_info &info) const {
 Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const sdk::InfoList wanted, this->hints(query.hints));
   WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
-  // They cost orders, so they are for those who ask; stock libfabric does the same, and programs
-  // choose by it between this and the provider beneath (MPICH).
+  // Atomics cost orders, so offer them only if the hints ask for them. Stock libfabric does the
+  // same, and MPICH chooses by it between rxm and the provider beneath.
   const fi_info *hints = query.hints;
   const bool atomics =
       hints != nullptr && ((hints->caps | (hints->tx_attr != nullptr ? hints->tx_attr->caps : 0) |

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The layer rxm: reliable datagrams (FI_EP_RDM) over a provider with connected endpoints, as seen
-// by fi_getinfo.
+// RxmLayer: reliable datagrams (FI_EP_RDM) over a provider with connected endpoints (FI_EP_MSG). It
+// answers fi_getinfo and opens fabrics; WEFT_PLUGIN in provider.cc registers it.
+//
+//   auto list = layer.getinfo(query);             // what the layer offers over its inner provider
+//
+// Not for parameters: settings.h.
 #ifndef WEFT_PLUGINS_RXM_PROVIDER_H
 #define WEFT_PLUGINS_RXM_PROVIDER_H
 
@@ -32,7 +36,7 @@ class RxmLayer {
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
   Result<void> explain(const sdk::LineSink &line);
 
-  // The inner provider's way of what an application opens with `info`.
+  // The fi_info of the inner provider for what an application opens with `info`.
   Result<sdk::InfoList> inner_info(const fi_info &info) const;
   const weft_instance *instance() const { return instance_; }
   const Options &options() const { return options_; }
@@ -45,12 +49,12 @@ class RxmLayer {
   const Options options_;
 };
 
-// Registration as a set of requirements, whichever form it was given in.
+// domain_attr.mr_mode as FI_MR_... bits, also if it is FI_MR_BASIC or FI_MR_SCALABLE.
 int registration_bits(int mr_mode);
 
-// Bytes that may be injected into an endpoint above `inner`: what that takes, less our header.
+// Bytes that an endpoint above `inner` may inject: those of `inner` less our header, at most 64.
 size_t inject_size(const fi_info &inner);
-inline constexpr size_t kMaxInjectSize = 16384;  // to those who ask: the bytes are copied
+inline constexpr size_t kMaxInjectSize = 16384;  // if the hints ask for more: such data is copied
 
 }  // namespace weft::rxm
 

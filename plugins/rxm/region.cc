@@ -74,7 +74,7 @@ int Region::close() {
 
 int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  // Regions belong to the domain here (fi_mr.3, FI_MR_ENDPOINT).
+  // Regions need no endpoint here (fi_mr.3, FI_MR_ENDPOINT): accept the call and do nothing.
   if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;

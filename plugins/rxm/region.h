@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A memory region of an application: one of the inner domain, and what the layer itself needs of it
-// to execute atomics.
+// Region: a memory region of an application. It wraps a region of the inner domain, and keeps the
+// address range and access rights that the layer needs to execute atomics.
+//
+//   WEFT_TRY(Region *const region, Region::open(domain, attr, flags));
+//
+// Not for regions that rxm registers itself for large messages (Lower::expose).
 #ifndef WEFT_PLUGINS_RXM_REGION_H
 #define WEFT_PLUGINS_RXM_REGION_H
 
@@ -19,10 +23,10 @@ class Region final : public sdk::Object<Region, fid_mr> {
   uint64_t key() const { return key_; }
   uint64_t access() const { return access_; }
   bool enabled() const { return enabled_; }
-  uint64_t base_address() const { return base_; }  // that peers count from
+  uint64_t base_address() const { return base_; }  // of the first byte, as peers give it
   const iovec &memory() const { return memory_; }
-  // An atomic did `access` (FI_REMOTE_READ or FI_REMOTE_WRITE). What the inner provider does itself
-  // it counts itself.
+  // Counts an atomic that did `access` (FI_REMOTE_READ or FI_REMOTE_WRITE) on the counter bound to
+  // the region. Remote memory accesses are counted by the inner provider.
   void count_remote(uint64_t access, uint64_t bytes) {
     const Bound &bound = access & FI_REMOTE_WRITE ? write_ : read_;
     if (bound.outer != nullptr) bound.outer->add_events(1, bytes);
