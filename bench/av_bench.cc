@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-av-bench: what an address vector of many peers costs: bytes of resident memory per peer and
-// seconds to insert, look up and remove them all, each in one call or a loop of calls as programs
-// do. Public C API only, so LD_LIBRARY_PATH decides which libfabric is measured; it prints which
-// one that was.
+// weft-av-bench: the cost of an address vector of many peers: bytes of resident memory per peer,
+// and seconds to insert, look up and remove them all. It inserts and removes by one call, and looks
+// up by a call for each peer. It uses the public C API only, so LD_LIBRARY_PATH decides which
+// libfabric is measured; it prints the path of that library.
 //
 //   weft-av-bench                              a million IPv4 peers on tcp;ofi_rxm
 //   weft-av-bench -6 --source -p tcp -n 100000
 //
-// The arrays of addresses and results are the program's, touched before the clock starts, and not
-// counted. With --source an endpoint with FI_SOURCE is bound and enabled first: a vector that keeps
-// a reverse index for it keeps it from the start.
+// The program's arrays of addresses and results are touched before the clock starts, and are not
+// counted. With --source an endpoint with FI_SOURCE is bound and enabled first: if the vector keeps
+// a reverse index for it, it does so from the start.
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -53,7 +55,7 @@ using Owned = std::unique_ptr<Fid, CloseFid>;
 
 void Check(ssize_t rc, const char *call) {
   if (rc != 0)
-    throw std::runtime_error(std::string(call) + ": " + fi_strerror(static_cast<int>(-rc)));
+    throw std::runtime_error(absl::StrCat(call, ": ", fi_strerror(static_cast<int>(-rc))));
 }
 
 double Now() {
@@ -108,8 +110,9 @@ int Run(const Options &options) {
   fi_info *found = nullptr;
   const int rc = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints.get(), &found);
   if (rc != 0)
-    throw std::runtime_error("fi_getinfo: no FI_EP_RDM endpoint of provider " + options.provider +
-                             " in " + LoadedLibrary() + ": " + fi_strerror(-rc));
+    throw std::runtime_error(absl::StrCat("fi_getinfo: no FI_EP_RDM endpoint of provider ",
+                                          options.provider, " in ", LoadedLibrary(), ": ",
+                                          fi_strerror(-rc)));
   const std::unique_ptr<fi_info, void (*)(fi_info *)> info(found, fi_freeinfo);
 
   fid_fabric *fabric = nullptr;
@@ -119,7 +122,7 @@ int Run(const Options &options) {
   Check(fi_domain(fabric, info.get(), &domain, nullptr), "fi_domain");
   const Owned<fid_domain> own_domain(domain);
 
-  // Everything of the program's that grows, grows before.
+  // The program's own arrays are allocated before the first look at its memory.
   const std::vector<char> addresses = Addresses(options);
   std::vector<fi_addr_t> results(options.peers, FI_ADDR_NOTAVAIL);
 
@@ -153,7 +156,7 @@ int Run(const Options &options) {
   const double insert_seconds = Now() - clock;
   const double after = ResidentBytes();
   if (inserted != static_cast<int>(options.peers))
-    throw std::runtime_error("fi_av_insert returned " + std::to_string(inserted));
+    throw std::runtime_error(absl::StrCat("fi_av_insert returned ", inserted));
 
   const size_t size = options.ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   clock = Now();
@@ -162,20 +165,20 @@ int Run(const Options &options) {
     size_t length = sizeof there;
     Check(fi_av_lookup(av, results[i], &there, &length), "fi_av_lookup");
     if (length != size || memcmp(&there, addresses.data() + i * size, size) != 0)
-      throw std::runtime_error("fi_av_lookup: entry " + std::to_string(i) + " is another peer");
+      throw std::runtime_error(absl::StrCat("fi_av_lookup: entry ", i, " is another peer"));
   }
   const double lookup_seconds = Now() - clock;
   clock = Now();
   Check(fi_av_remove(av, results.data(), options.peers, 0), "fi_av_remove");
   const double remove_seconds = Now() - clock;
 
-  printf("%s, %s (%s)\n", info->fabric_attr->prov_name, options.ipv6 ? "IPv6" : "IPv4",
-         LoadedLibrary().c_str());
-  printf("%10s %12s %12s %10s %10s %10s\n", "peers", "bytes/peer", "with open", "insert s",
-         "lookup s", "remove s");
-  printf("%10u %12.1f %12.1f %10.3f %10.3f %10.3f\n", options.peers,
-         (after - before) / options.peers, (after - start) / options.peers, insert_seconds,
-         lookup_seconds, remove_seconds);
+  absl::PrintF("%s, %s (%s)\n", info->fabric_attr->prov_name, options.ipv6 ? "IPv6" : "IPv4",
+               LoadedLibrary());
+  absl::PrintF("%10s %12s %12s %10s %10s %10s\n", "peers", "bytes/peer", "with open", "insert s",
+               "lookup s", "remove s");
+  absl::PrintF("%10u %12.1f %12.1f %10.3f %10.3f %10.3f\n", options.peers,
+               (after - before) / options.peers, (after - start) / options.peers, insert_seconds,
+               lookup_seconds, remove_seconds);
   return 0;
 }
 
@@ -196,7 +199,7 @@ int main(int argc, char **argv) {
     CLI11_PARSE(app, argc, argv);
     return weft::bench::Run(options);
   } catch (const std::exception &error) {
-    fprintf(stderr, "weft-av-bench: %s\n", error.what());
+    absl::FPrintF(stderr, "weft-av-bench: %s\n", error.what());
     return 1;
   }
 }

@@ -2,8 +2,6 @@
 #include "bench.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -33,7 +31,7 @@ size_t Stride(size_t size) {
   return kLead + (size + kLead - 1) / kLead * kLead;
 }
 
-// The latency tests keep one message in flight but post the next receive ahead of time.
+// Two at least: the latency tests have one message in flight, but post the next receive early.
 uint32_t DepthOf(const Spec &spec) {
   return std::max<uint32_t>(spec.window, 2);
 }
@@ -44,15 +42,6 @@ uint64_t PatternWord(uint64_t message, uint64_t index) {
 }
 
 }  // namespace
-
-void Fail(const char *format, ...) {
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  throw Error(text);
-}
 
 const char *TestName(Test test) {
   for (const auto &entry : kTests) {
@@ -77,11 +66,11 @@ Arena::Arena(const Spec &spec) : size_(spec.size), depth_(DepthOf(spec)) {
   length_ = 2 * depth_ * message + 2 * kControlSlots * control;
   void *memory = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    Fail("cannot allocate %zu bytes of message buffers: %s (choose a smaller --window or size)",
+    Fail("cannot allocate %d bytes of message buffers: %s (choose a smaller --window or size)",
          length_, strerror(errno));
   }
   base_ = static_cast<char *>(memory);
-  memset(base_, 0x5a, length_);  // Page faults belong here, not into the measurement.
+  memset(base_, 0x5a, length_);  // The page faults happen here, not in the measurement.
   char *next = base_;
   auto carve = [&next](std::vector<Slot> *slots, uint32_t count, size_t stride, bool receive) {
     slots->resize(count);
@@ -138,8 +127,7 @@ size_t CheckPattern(const char *data, size_t size, uint64_t message) {
 void ExpectPattern(const char *data, size_t size, uint64_t message) {
   const size_t good = CheckPattern(data, size, message);
   if (good != size) {
-    Fail("data check: message %llu of %zu bytes is wrong from byte %zu on",
-         static_cast<unsigned long long>(message), size, good);
+    Fail("data check: message %d of %d bytes is wrong from byte %d on", message, size, good);
   }
 }
 

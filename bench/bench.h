@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// Shared vocabulary of the benchmark: errors, the clock, the description of one measurement, the
-// message buffers and the watch that keeps a spinning process from hanging.
+// What all parts of the benchmark share: errors, the clock, the description of one measurement, the
+// message buffers, and the watch that ends a process that spins in vain.
 //
-//   Watch watch("ping-pong", 30.0, &control);
+//   Watch watch(&control);
+//   watch.Start("ping-pong", 30.0);
 //   Arena arena(spec);
 //   SpinUntil(transport, [&] { return transport.received() == 1; });
 //
-// Not for use outside bench/: the benchmark deliberately shares no code with the library that it
-// measures.
+// Not for use outside bench/: the benchmark shares no code with the library that it measures.
 #ifndef WEFT_BENCH_BENCH_H_
 #define WEFT_BENCH_BENCH_H_
 
+#include <absl/strings/str_format.h>
 #include <time.h>
 
 #include <cstddef>
@@ -29,7 +30,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-[[noreturn]] __attribute__((format(printf, 1, 2))) void Fail(const char *format, ...);
+// Out of line: it stands in the loops that are timed.
+template <class... Args>
+[[noreturn, gnu::noinline, gnu::cold]] void Fail(const absl::FormatSpec<Args...> &format,
+                                                 const Args &...args) {
+  throw Error(absl::StrFormat(format, args...));
+}
 
 inline uint64_t NowNs() {
   timespec now;
@@ -70,8 +76,8 @@ struct Spec {
   uint64_t messages() const { return iterations * window; }
 };
 
-// One message buffer. `data` is 64-byte aligned and has 64 writable bytes in front of it, where the
-// raw socket puts its header so that header and payload leave in one write.
+// One message buffer. `data` is 64-byte aligned and has 64 writable bytes in front of it. The raw
+// socket puts its header there, so that header and payload leave in one write.
 struct Slot {
   void *context[8];  // The library's, while an operation is pending (struct fi_context2).
   char *data = nullptr;
@@ -115,8 +121,8 @@ class Arena {
   std::vector<Slot> tx_, rx_, control_tx_, control_rx_;
 };
 
-// The pattern that the data check expects: depends on the message's number and the byte's place, so
-// a lost, repeated, torn or shifted message is seen.
+// The pattern that the data check expects. It depends on the message's number and the byte's place,
+// so the check sees a lost, repeated, torn or shifted message.
 void FillPattern(char *data, size_t size, uint64_t message);
 // Number of bytes before the first wrong one; `size` if all are right.
 size_t CheckPattern(const char *data, size_t size, uint64_t message);
@@ -140,7 +146,7 @@ class Samples {
 
 class Control;
 
-// Keeps a spinning loop honest: a deadline, and a look at whether the peer is still there.
+// For loops that spin: a deadline, and a check that the peer is still there.
 class Watch {
  public:
   explicit Watch(Control *control) : control_(control) {}
@@ -148,8 +154,8 @@ class Watch {
   // Throws when the deadline has passed or the peer has died or reported an error.
   void Check();
   void CheckDeadline() const;
-  // After a failure of the transport: throws the better reason, if the peer has died or has
-  // reported one, which may take a moment to arrive.
+  // After a failure of the transport: if the peer has died or has reported an error, throws that,
+  // because it explains more. Waits up to 250 ms for it.
   void BlamePeer();
 
  private:
@@ -159,8 +165,8 @@ class Watch {
   uint64_t deadline_ = 0;
 };
 
-// Polls `transport` until `done()`; every few thousand polls looks at the deadline and the peer,
-// rare enough that no percentile sees it.
+// Polls `transport` until `done()`. Every 8192 polls it checks the deadline and the peer, too
+// seldom to show in a percentile.
 template <class Transport, class Done>
 inline void SpinUntil(Transport &transport, Done done) {
   uint32_t polls = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// A benchmark that cannot see a fault measures nothing: these tests give the data check, the raw
-// socket and the control connection something wrong and want to hear about it.
+// These tests give the data check, the raw socket and the control connection wrong data, and check
+// that they report it.
 
 #include "bench.h"
 
@@ -176,7 +176,7 @@ TEST_P(RawPattern, DeliversEveryByte) {
   thread.join();
   EXPECT_EQ(server_failure, "no failure");
   EXPECT_EQ(samples.count(), spec.iterations);
-  // Nothing may be left over: the next measurement starts clean.
+  // Begin() throws if bytes of the measurement are left over.
   client.Begin(client_arena, spec);
   server.Begin(server_arena, spec);
 }
@@ -225,7 +225,7 @@ TEST(SharedLine, MeasuresARoundTripAndEndsWithoutAnswer) {
     std::jthread other([&] { answers.Answer(60); });
     const double ns = asks.Ask(60);
     other.join();
-    EXPECT_GT(ns, 1);  // no two threads are nearer than that
+    EXPECT_GT(ns, 1);  // between no two threads is it shorter
     EXPECT_LT(ns, 1e9);
   }
   EXPECT_THROW(answers.Answer(0.01), Error);

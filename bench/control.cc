@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "control.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -18,22 +21,17 @@ namespace {
 
 constexpr size_t kMaxLine = 1 << 20;
 
-struct AddressList {
-  addrinfo *head = nullptr;
-  ~AddressList() {
-    if (head != nullptr) freeaddrinfo(head);
-  }
-};
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 AddressList Lookup(const std::string &host, uint16_t port, int flags) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
-  AddressList list;
-  const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
-                             &hints, &list.head);
-  if (rc != 0) Fail("cannot resolve host '%s': %s", host.c_str(), gai_strerror(rc));
-  return list;
+  addrinfo *found = nullptr;
+  const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), absl::StrCat(port).c_str(),
+                             &hints, &found);
+  if (rc != 0) Fail("cannot resolve host '%s': %s", host, gai_strerror(rc));
+  return AddressList(found, &freeaddrinfo);
 }
 
 // Waits until `fd` is ready for `events`; false when the time is over.
@@ -61,10 +59,10 @@ void Fd::Reset(int fd) {
 }
 
 Fd Listen(const std::string &host, uint16_t port) {
-  AddressList list = Lookup(host, port, AI_PASSIVE);
+  const AddressList list = Lookup(host, port, AI_PASSIVE);
   // Without a name prefer the IPv6 wildcard, which also takes IPv4 connections.
   std::vector<addrinfo *> order;
-  for (addrinfo *a = list.head; a != nullptr; a = a->ai_next) order.push_back(a);
+  for (addrinfo *a = list.get(); a != nullptr; a = a->ai_next) order.push_back(a);
   std::stable_sort(order.begin(), order.end(), [&](addrinfo *a, addrinfo *b) {
     return host.empty() && a->ai_family == AF_INET6 && b->ai_family != AF_INET6;
   });
@@ -107,10 +105,10 @@ std::string LocalHost(int fd) {
   const int rc = getnameinfo(reinterpret_cast<sockaddr *>(&address), length, name, sizeof name,
                              nullptr, 0, NI_NUMERICHOST);
   if (rc != 0) Fail("getnameinfo: %s", gai_strerror(rc));
-  std::string host = name;
-  // An IPv4 peer of the IPv6 wildcard listener: hand out the plain IPv4 form.
-  if (host.rfind("::ffff:", 0) == 0 && host.find('.') != std::string::npos) host.erase(0, 7);
-  return host;
+  absl::string_view host = name;
+  // An IPv4 peer of the IPv6 wildcard listener: return the plain IPv4 form.
+  if (absl::StrContains(host, '.')) absl::ConsumePrefix(&host, "::ffff:");
+  return std::string(host);
 }
 
 Fd AcceptOne(int listener, double seconds) {
@@ -129,9 +127,9 @@ Fd AcceptOne(int listener, double seconds) {
 
 Fd Dial(const std::string &host, uint16_t port, double seconds) {
   const uint64_t deadline = DeadlineIn(seconds);
-  AddressList list = Lookup(host, port, 0);
+  const AddressList list = Lookup(host, port, 0);
   int failure = ETIMEDOUT;
-  for (addrinfo *a = list.head; a != nullptr; a = a->ai_next) {
+  for (addrinfo *a = list.get(); a != nullptr; a = a->ai_next) {
     Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd.get() < 0) {
       failure = errno;
@@ -151,8 +149,8 @@ Fd Dial(const std::string &host, uint16_t port, double seconds) {
     fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
     return fd;
   }
-  Fail("cannot connect to %s port %u: %s (is `weft-bench --server` running there?)", host.c_str(),
-       port, strerror(failure));
+  Fail("cannot connect to %s port %u: %s (is `weft-bench --server` running there?)", host, port,
+       strerror(failure));
 }
 
 void Control::Send(const nlohmann::json &message) {
@@ -193,13 +191,13 @@ bool Control::Receive(double seconds, nlohmann::json *message) {
     }
     buffer_.append(chunk, static_cast<size_t>(n));
     if (buffer_.size() > kMaxLine) {
-      Fail("the peer sent a control message of more than %zu bytes: not a weft-bench?", kMaxLine);
+      Fail("the peer sent a control message of more than %d bytes: not a weft-bench?", kMaxLine);
     }
   }
   *message = nlohmann::json::parse(line, nullptr, false);
   if (!message->is_object()) Fail("the peer sent no JSON object: not a weft-bench?");
   if (message->contains("error")) {
-    Fail("the peer failed: %s", message->value("error", "(no text)").c_str());
+    Fail("the peer failed: %s", message->value("error", "(no text)"));
   }
   return true;
 }
@@ -227,12 +225,12 @@ void Control::CheckPeer() {
     Fail("the peer is gone: %s on the control connection", strerror(errno));
   }
   buffer_.append(chunk, static_cast<size_t>(n));
-  // A result may be early; an error is not to be waited for.
+  // A result stays in the buffer for Receive(). An error ends the wait now.
   const size_t end = buffer_.find('\n');
   if (end == std::string::npos) return;
   const auto message = nlohmann::json::parse(buffer_.substr(0, end), nullptr, false);
   if (message.is_object() && message.contains("error")) {
-    Fail("the peer failed: %s", message.value("error", "(no text)").c_str());
+    Fail("the peer failed: %s", message.value("error", "(no text)"));
   }
 }
 

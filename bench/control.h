@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// The side channel between the two processes of a benchmark: one line of JSON per message over an
-// ordinary TCP socket, for parameters, addresses and results.
+// The control connection between the two processes of a benchmark: one line of JSON per message
+// over an ordinary TCP socket, for parameters, addresses and results.
 //
-//   Control control = Control::Connect("host", 4747, 10.0);
+//   Control control(Dial("host", 47747, 10.0));
 //   control.Send({{"do", "run"}, {"size", 64}});
 //   nlohmann::json reply = control.Receive(10.0);
 //

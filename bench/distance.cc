@@ -17,7 +17,7 @@ namespace weft::bench {
 namespace {
 
 constexpr size_t kBytes = 4096;
-constexpr uint64_t kBatches = 20, kBatch = 100;  // the best batch counts: nothing interrupted it
+constexpr uint64_t kBatches = 20, kBatch = 100;  // the fastest batch counts: it ran undisturbed
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How far apart two CPUs are: the time that a cache line takes from one to the other and back.
 //
-// The host of a virtual machine moves its CPUs. Two that were threads of one core a second ago may
-// be in different sockets now, and whatever they exchange takes several times as long. Nothing in
-// the guest tells, so both sides of --local measure it, before and after each size.
+// The host of a virtual machine moves its CPUs. Two CPUs that were threads of one core a second ago
+// may be in different sockets now, and their exchanges take several times as long. The guest cannot
+// see that, so both sides of --local measure it, before and after each size.
 //
 //   one side: double ns = line.Ask(seconds);      the other: line.Answer(seconds);
 #ifndef BENCH_DISTANCE_H_
@@ -27,8 +27,8 @@ class SharedLine {
 
   int fd() const { return fd_.get(); }
 
-  // Nanoseconds of a round trip while nothing interrupts. Both throw an Error if the other side is
-  // silent for `seconds`.
+  // Ask() returns the nanoseconds of an undisturbed round trip; the other side must be in Answer().
+  // Both throw an Error if the other side is silent for `seconds`.
   double Ask(double seconds);
   void Answer(double seconds);
 
@@ -37,7 +37,7 @@ class SharedLine {
   void Await(uint64_t value, uint64_t deadline_ns) const;
 
   Fd fd_;
-  std::atomic<uint64_t> *ball_ = nullptr;  // odd: it is with the side that answers
+  std::atomic<uint64_t> *ball_ = nullptr;  // odd: a question that waits for its answer
 };
 
 }  // namespace weft::bench

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft-hook-bench: what hooks cost per call, through the outermost op table of an endpoint whose
+// weft-hook-bench: the cost of hooks per call, through the outermost op table of an endpoint whose
 // provider (examples/null-provider) has no network.
 //
 //   weft-hook-bench [--rounds 11] [--calls 300000] [--processes 5] [--json] [--check]
 //
-// Each way to run has processes of its own, with its own environment, so that nothing of the others
-// is loaded: several, since where a process happens to lie in memory is worth some nanoseconds.
-// They take turns, round by round, so that whatever else the machine does falls on all. A round is
-// a loop of fi_recv, fi_inject and fi_cq_read: three calls. Time is that of the thread
-// (CLOCK_THREAD_CPUTIME_ID), the figure the median of all rounds less that of the run without
-// hooks.
+// Each mode has processes of its own, with its own environment, so that no plugin of the other
+// modes is loaded. A mode has several processes, because their addresses in memory make a
+// difference of some nanoseconds. The processes take turns, round by round, so that other load of
+// the machine meets all of them. A round is a loop of fi_recv, fi_inject and fi_cq_read: three
+// calls. The time is that of the thread (CLOCK_THREAD_CPUTIME_ID). The figure is the median of all
+// rounds, less the median of the mode without hooks.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <fcntl.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -50,7 +52,7 @@ constexpr Mode kModes[] = {
 };
 
 void must(ssize_t rc, const char *what) {
-  if (rc < 0) throw std::runtime_error(std::string(what) + ": " + fi_strerror(int(-rc)));
+  if (rc < 0) throw std::runtime_error(absl::StrCat(what, ": ", fi_strerror(int(-rc))));
 }
 
 class Endpoint {
@@ -108,7 +110,7 @@ class Endpoint {
   fid_ep *ep_ = nullptr;
 };
 
-// Attaches and detaches; throws unless the tables are the very same as before.
+// Attaches and detaches the hook; throws unless the op tables are the same as before.
 void come_and_go(const Endpoint &endpoint, const char *hook) {
   struct fid *fid = nullptr;
   weft_diagnosis_ops *ops = nullptr;
@@ -122,11 +124,11 @@ void come_and_go(const Endpoint &endpoint, const char *hook) {
   must(ops->detach_hook(fid, &endpoint.fabric()->fid, hook, &why), "detach");
   const void *const after[] = {endpoint.ep()->msg, endpoint.cq()->ops, endpoint.ep()->fid.ops};
   if (!std::equal(std::begin(before), std::end(before), after))
-    throw std::runtime_error("detached, but not the tables from before");
+    throw std::runtime_error("detached, but the op tables are not those from before");
   fi_close(fid);
 }
 
-// A process that runs rounds when it is told to.
+// The process of a mode: runs a round for each byte on stdin and writes its time to stdout.
 int serve(int loops, bool attach_and_detach) {
   Endpoint endpoint;
   if (attach_and_detach) come_and_go(endpoint, "profile");
@@ -146,7 +148,7 @@ struct Runner {
 
 Runner start(const Mode &mode, const std::string &self, const std::string &plugins, int loops) {
   int down[2], up[2];
-  // Closed in every other child: who waits for the end of one is not kept by the next.
+  // O_CLOEXEC: no child keeps the pipe of another open, so each sees the end of its own.
   if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   Runner runner;
   runner.pid = fork();
@@ -228,7 +230,7 @@ int run(int argc, char **argv) {
   const double base = median(runners[0].ns);
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   bool within = true;
-  if (!json) std::printf("%-34s %10s %10s %10s %8s\n", "", "ns/call", "added", "least", "budget");
+  if (!json) absl::PrintF("%-34s %10s %10s %10s %8s\n", "", "ns/call", "added", "least", "budget");
   for (size_t m = 0; m < runners.size(); ++m) {
     const Mode &mode = kModes[m];
     const std::vector<double> &ns = runners[m].ns;
@@ -242,21 +244,20 @@ int run(int argc, char **argv) {
       if (mode.budget >= 0) one["budget_ns"] = mode.budget;
       all.push_back(std::move(one));
     } else if (!works[m]) {
-      std::printf("%-34s %10s\n", mode.what, "not run");
+      absl::PrintF("%-34s %10s\n", mode.what, "not run");
     } else {
-      std::printf("%-34s %10.2f %10.2f %10.2f", mode.what, middle, middle - base, least);
-      if (mode.budget >= 0) std::printf(" %8.0f", mode.budget);
-      std::printf("\n");
+      absl::PrintF("%-34s %10.2f %10.2f %10.2f", mode.what, middle, middle - base, least);
+      if (mode.budget >= 0) absl::PrintF(" %8.0f", mode.budget);
+      absl::PrintF("\n");
     }
     // Half a nanosecond is within the noise of a shared machine.
     if (works[m] && mode.budget >= 0 && middle - base > mode.budget + 0.5) within = false;
   }
   if (json) {
-    std::printf("%s\n",
-                nlohmann::ordered_json{
-                    {"processes", processes}, {"rounds", rounds}, {"calls", calls}, {"modes", all}}
-                    .dump(2)
-                    .c_str());
+    absl::PrintF("%s\n",
+                 nlohmann::ordered_json{
+                     {"processes", processes}, {"rounds", rounds}, {"calls", calls}, {"modes", all}}
+                     .dump(2));
   }
   return check && !within ? 1 : 0;
 }
@@ -267,7 +268,7 @@ int main(int argc, char **argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception &error) {
-    std::fprintf(stderr, "weft-hook-bench: %s\n", error.what());
+    absl::FPrintF(stderr, "weft-hook-bench: %s\n", error.what());
     return 2;
   }
 }

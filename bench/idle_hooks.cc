@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// idle1 ... idle8: hooks that are on every endpoint and name no op of its data path. For
-// weft-hook-bench, which shows that they cost nothing.
+// idle1 ... idle8: hooks on every endpoint that intercept no op of its data path. weft-hook-bench
+// shows that they cost nothing.
 #include <weft/sdk/unit.h>
 
 namespace {

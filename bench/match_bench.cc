@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What matching costs: nanoseconds for an entry to be put in, found and taken out again, while 0,
-// 1,000 or 100,000 others are in the queue. Prints a table; asserts nothing (match_test.cc counts
-// steps).
+// The cost of matching: nanoseconds to put an entry in, find it and take it out again, while 0, 3,
+// 1,000 or 100,000 others are in the queue. Prints a table and asserts nothing (match_test.cc
+// counts steps).
 //
 //   weft-match-bench
 #include <weft/sdk/match.h>
@@ -20,7 +20,7 @@ using weft::sdk::Matcher;
 constexpr uint32_t kAny = Matcher::kAnySource;
 constexpr int kRounds = 7;
 
-// The best of some rounds, so that what else the machine does is left out.
+// The best of some rounds, which the other load of the machine disturbed least.
 template <class F>
 double nanoseconds(size_t count, F work) {
   double best = 0;
@@ -39,7 +39,7 @@ double nanoseconds(size_t count, F work) {
   std::exit(1);
 }
 
-// A receive is posted, its message comes. The others have tags of their own and the given mask.
+// A receive is posted, then its message arrives. The others have other tags and the given mask.
 double posted(size_t others, uint32_t source, uint64_t ignore, uint64_t mine) {
   Matcher matcher;
   std::vector<Matcher::Posted> queue(others);
@@ -61,7 +61,7 @@ double posted(size_t others, uint32_t source, uint64_t ignore, uint64_t mine) {
   });
 }
 
-// A message comes, a receive takes it.
+// A message arrives, then a receive takes it.
 double arrived(size_t others, uint32_t source, uint64_t ignore) {
   Matcher matcher;
   std::vector<Matcher::Arrived> queue(others);
@@ -81,7 +81,7 @@ double arrived(size_t others, uint32_t source, uint64_t ignore) {
   });
 }
 
-// Entries come and go in order, as many as there are: the memory is touched as in a deep queue.
+// Each time the oldest entry of all is taken, so that the memory of the whole queue is touched.
 double rotating(size_t others, bool scattered) {
   const auto tag_of = [scattered](uint64_t i) {
     if (!scattered) return i;

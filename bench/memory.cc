@@ -10,8 +10,8 @@
 
 namespace weft::bench {
 
-// The kernel's per-process counter may lag by some pages per CPU; the roll-up walks the page
-// tables.
+// The kernel's counter of a process may be behind by some pages per CPU; smaps_rollup walks the
+// page tables.
 uint64_t ResidentBytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   std::string word;
@@ -30,7 +30,7 @@ ConnectionHolder Hold(uint32_t count, Open open) {
   MemoryResult &result = held.result;
   std::vector<Fid<fid_ep>> &endpoints = held.endpoints;
   endpoints.reserve(count + 1);
-  // The first one pays for what all share: the domain, lazily allocated pools, libc's own.
+  // The first connection allocates what all share: the domain, pools, memory of libc.
   endpoints.push_back(open());
   result.before_bytes = ResidentBytes();
   const uint64_t start = NowNs();
@@ -51,10 +51,9 @@ void NeedFiles(uint32_t count) {
   if (limit.rlim_cur >= need) return;
   if (limit.rlim_max < need) {
     Fail(
-        "%u connections need %llu open files, the hard limit is %llu (ulimit -Hn, or fewer "
+        "%u connections need %d open files, the hard limit is %d (ulimit -Hn, or fewer "
         "with --endpoints)",
-        count, static_cast<unsigned long long>(need),
-        static_cast<unsigned long long>(limit.rlim_max));
+        count, need, limit.rlim_max);
   }
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) Fail("setrlimit: %s", strerror(errno));

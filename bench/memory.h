@@ -13,23 +13,23 @@
 #include <vector>
 
 #include "bench.h"
-#include "fabric.h"
+#include "fabric_node.h"
 
 namespace weft::bench {
 
 struct MemoryResult {
-  uint64_t before_bytes = 0;  // Resident with one connection open, everything shared paid for.
+  uint64_t before_bytes = 0;  // Resident with one connection open: all shared memory is there.
   uint64_t after_bytes = 0;
   double per_endpoint = 0;
   double connect_us = 0;  // Mean time to establish one connection.
 };
 
-// Of this process, in memory now.
+// Resident memory of this process now.
 uint64_t ResidentBytes();
 // Raises the limit of open files as far as allowed; throws if `count` connections do not fit.
 void NeedFiles(uint32_t count);
 
-// Keeps the connections open as long as it lives: the peer measures too.
+// Keeps the connections open while it exists, because the peer measures too.
 struct ConnectionHolder {
   std::vector<Fid<fid_ep>> endpoints;
   MemoryResult result;

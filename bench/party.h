@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What the benchmarks of many processes stand on: a child process with a control connection, and
-// the objects of one process, FI_EP_RDM and tagged, over the public C API.
+// For the benchmarks of many processes: a child process with a control connection, and the objects
+// of one process, FI_EP_RDM and tagged, over the public C API.
 //
 //   Child child([&](Control &control) { Party party(options, 1); ... control.Send(...); });
 //   child.control->Receive(options.timeout);
 //
-// Fork before anything of libfabric is touched. Between two processes there is FabricTransport.
+// Make every Child before the first call of libfabric. For two processes there is FabricTransport.
 #ifndef WEFT_BENCH_PARTY_H_
 #define WEFT_BENCH_PARTY_H_
 
@@ -29,7 +29,7 @@
 
 #include "bench.h"
 #include "control.h"
-#include "fabric.h"
+#include "fabric_node.h"
 
 namespace weft::bench {
 
@@ -59,30 +59,25 @@ struct PartyOptions {
     std::ofstream file(json_file);
     file << text;
     file.close();
-    if (!file) Fail("cannot write the results to %s", json_file.c_str());
+    if (!file) Fail("cannot write the results to %s", json_file);
   }
 };
-
-inline void Must(const char *call, int64_t rc) {
-  if (rc != 0) Fail("%s: %s", call, fi_strerror(static_cast<int>(-rc)));
-}
 
 inline double Seconds(uint64_t since) {
   return static_cast<double>(NowNs() - since) / 1e9;
 }
 
-// A benchmark must not take the machine along: an endpoint may cost more than there is.
+// Ends the process before it uses up the machine's memory: an endpoint may cost a lot.
 inline void CheckMemory(const PartyOptions &options) {
   std::ifstream statm("/proc/self/statm");
   uint64_t pages = 0, resident = 0;
   statm >> pages >> resident;
   const uint64_t mib = (resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE))) >> 20;
   if (mib > options.memory_mib)
-    Fail("a process has %llu MiB of resident memory (--memory %llu)",
-         static_cast<unsigned long long>(mib), static_cast<unsigned long long>(options.memory_mib));
+    Fail("a process has %d MiB of resident memory (--memory %d)", mib, options.memory_mib);
 }
 
-// One process's objects: a domain, an address vector, a completion queue, endpoints.
+// The objects of one process: a domain, an address vector, a completion queue, endpoints.
 class Party {
  public:
   Party(const PartyOptions &options, uint32_t endpoints) : options_(options) {
@@ -99,8 +94,7 @@ class Party {
     const int rc =
         fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE, hints.get(), &found);
     if (rc != 0)
-      Fail("fi_getinfo: %s: no FI_EP_RDM of provider '%s'", fi_strerror(-rc),
-           options.provider.c_str());
+      Fail("fi_getinfo: %s: no FI_EP_RDM of provider '%s'", fi_strerror(-rc), options.provider);
     info_.reset(found);
     fid_fabric *fabric = nullptr;
     Must("fi_fabric", fi_fabric(found->fabric_attr, &fabric, nullptr));
@@ -145,7 +139,7 @@ class Party {
       Fail("fi_av_insert refused the address");
     return to;
   }
-  // Memory, registered where the provider wants that.
+  // Memory, registered if the provider requires that.
   char *Allocate(size_t bytes) {
     memory_.resize(bytes);
     const auto mode = static_cast<uint64_t>(info_->domain_attr->mr_mode);
@@ -183,7 +177,7 @@ class Party {
   std::vector<Fid<fid_ep>> endpoints_;
 };
 
-// Progress until the parent says something; a look at that every now and then.
+// Calls `turn` until the parent sends a message, and returns that. Checks for it every 64 turns.
 template <class Turn>
 nlohmann::json Until(const PartyOptions &options, Control &control, Turn turn) {
   for (uint32_t i = 0;; ++i) {
@@ -193,7 +187,7 @@ nlohmann::json Until(const PartyOptions &options, Control &control, Turn turn) {
   }
 }
 
-// A child process and the way to it.
+// A child process and the control connection to it.
 struct Child {
   pid_t pid = -1;
   std::unique_ptr<Control> control;
@@ -229,7 +223,7 @@ struct Child {
   Child(Child &&other) noexcept
       : pid(std::exchange(other.pid, -1)), control(std::move(other.control)) {}
   ~Child() { Kill(); }
-  // Waits for its end, which must be a good one.
+  // Waits for its end; throws if it does not end in time or with status 0.
   void Join(double seconds) {
     const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
     int status = 0;
@@ -237,7 +231,7 @@ struct Child {
     while ((got = waitpid(pid, &status, WNOHANG)) == 0 && NowNs() < end) usleep(1000);
     if (got == 0) Fail("a process does not end");
     pid = -1;
-    if (status != 0) Fail("a process ended with status %#x", static_cast<unsigned>(status));
+    if (status != 0) Fail("a process ended with status %#x", status);
   }
   void Kill() {
     if (pid <= 0) return;

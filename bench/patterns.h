@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// The measurements themselves, written once and instantiated for the fabric and for the raw socket,
-// so that both do literally the same work: same order of posts, same windows, same
-// acknowledgements, same places where the clock is read.
+// The measurements themselves: templates over the transport, so that the fabric and the raw socket
+// do the same work. The order of the posts, the windows, the acknowledgements and the places where
+// the clock is read are the same.
 //
 //   FabricTransport transport(...);
 //   RunClient(transport, arena, spec, &samples);   // the peer runs RunServer with the same spec
 //
 // A Transport has: PostReceive, Send, Progress, SlowCheck, received(); and, where kHasRma is true,
-// Write, Read, remote_writes(), PostReceiveForRemoteData. A slot is `busy` from the post of an
-// operation to its completion.
+// Write, Read, remote_writes(), ExpectRemoteWrites. A slot is `busy` from the post of an operation
+// to its completion.
 #ifndef WEFT_BENCH_PATTERNS_H_
 #define WEFT_BENCH_PATTERNS_H_
 
@@ -21,11 +21,11 @@
 
 namespace weft::bench {
 
-// Both sides post exactly as many receives as messages will come: nothing may be left over that
-// would swallow a message of the next measurement.
+// Both sides post exactly as many receives as messages will come. A receive that is left over would
+// take a message of the next measurement.
 
-// Round trips. One time stamp per iteration, so everything between two replies is counted. The next
-// receive is posted while the message is under way, as every latency-minded program does.
+// Round trips. There is one time stamp per iteration, so everything between two replies is counted.
+// The next receive is posted while the message is on its way, as in programs that care for latency.
 template <class Transport>
 void PingPongClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) {
   const uint64_t total = spec.iterations;
@@ -153,9 +153,10 @@ void StreamServerPrepare(Transport &t, Arena &arena, const Spec &spec) {
 
 // --- Overlap ------------------------------------------------------------------------------------
 
-// The client posts a window of messages and then computes, without progress. When the last of them
-// has arrived, by the clock of both, which is one where both are on one host; the server says it
-// with the acknowledgement. Each message begins with the time at which the window was begun.
+// The client posts a window of messages and then computes, without progress. The sample is the time
+// from the first post until the last message has arrived at the server. Each message begins with
+// the time of the first post; the server subtracts it and sends the result with the
+// acknowledgement. Both sides must have the same clock, so they must run on one host.
 inline constexpr uint64_t kComputeNs = 1'000'000;
 
 template <class Transport>
@@ -260,7 +261,7 @@ void WriteStreamServer(Transport &t, Arena &arena, const Spec &spec) {
 }
 
 // Reads: at most `window` in flight, a new one for each that completes. The target only drives its
-// progress until the client says that it is done.
+// progress until the client's last message, which says that it is done.
 template <class Transport>
 void ReadClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) {
   const uint64_t total = spec.messages();
@@ -278,7 +279,7 @@ void ReadClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) 
       last = now;
     }
   };
-  // Slot i % depth may be deeper than the window (latency): the window alone limits.
+  // The latency test has more slots than its window of 1: the window limits the reads in flight.
   for (uint64_t i = 0; i < total; ++i) {
     if (i >= spec.window) finish(i - spec.window);
     t.Read(arena.tx(i), spec.size, arena.rx(i % spec.window), arena);
@@ -293,7 +294,7 @@ void ReadServer(Transport &t) {
   SpinUntil(t, [&] { return t.received() == 1; });
 }
 
-// The same work without RMA: a small request for each message that the server then sends.
+// The same work without RMA: the client sends a small request for each message of the server.
 template <class Transport>
 void RequestClient(Transport &t, Arena &arena, const Spec &spec, Samples *samples) {
   const uint64_t total = spec.messages();
@@ -328,7 +329,7 @@ void RequestServer(Transport &t, Arena &arena, const Spec &spec) {
 
 // --- One measurement ----------------------------------------------------------------------------
 
-// Posts what must be in place before the peer may start.
+// Posts the receives that must be in place before the peer may start.
 template <class Transport>
 void Prepare(Transport &t, Arena &arena, const Spec &spec, bool client) {
   const bool rma = Transport::kHasRma;

@@ -108,9 +108,8 @@ size_t RawTransport::Receive(void *data, size_t size) {
 
 void RawTransport::CheckHeader(const Header &header, const Slot &slot) {
   if (header.magic != kMagic || header.size != slot.expected || header.number != receive_number_) {
-    Fail("raw socket: the stream is out of step (message %u of %llu bytes where %u of %u was due)",
-         header.number, static_cast<unsigned long long>(header.size), receive_number_,
-         slot.expected);
+    Fail("raw socket: the stream is out of step (message %u of %d bytes where %u of %u was due)",
+         header.number, header.size, receive_number_, slot.expected);
   }
 }
 
@@ -144,7 +143,7 @@ int RawTransport::ProgressDirect() {
 int RawTransport::ProgressStaged() {
   if (head_ == tail_) return 0;
   if (const int done = TakeStaged(); done > 0) return done;
-  // Without a whole message the rest is short: bring it to the front and fill the buffer up.
+  // No whole message is left: move the rest, which is short, to the front and fill the buffer.
   if (staging_begin_ > 0) {
     memmove(staging_.data(), staging_.data() + staging_begin_, staging_end_ - staging_begin_);
     staging_end_ -= staging_begin_;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// The yardstick: one non-blocking TCP socket with TCP_NODELAY that carries a 16-byte header and the
-// payload per message, spun on, with as little in the way as a program that knows its traffic can
-// manage. It offers the same operations as the fabric transport, so the same patterns run over it.
+// The comparison: one non-blocking TCP socket with TCP_NODELAY. Each message is a 16-byte header
+// and the payload. The process spins on the socket and does no more than a program must that knows
+// its traffic. It has the same operations as the fabric transport, so the same patterns run over
+// it.
 //
 //   RawTransport transport(Dial(host, port, 10.0), &watch);
 //   transport.Begin(arena, spec);
 //   transport.PostReceive(arena.rx(0), 64);
 //
-// What it does per message: one send (header and payload are adjacent, nothing is copied); one recv
-// that asks for exactly the rest of the message and lands it in its final place. Streams of small
-// messages are received many at a time into a staging buffer and copied out; with Spec::more the
-// messages of a window also leave in gathered writes.
+// Per message it makes one send (header and payload are adjacent, nothing is copied) and one recv,
+// which asks for exactly the rest of the message and puts it into its final place. Streams of small
+// messages are received many at a time into a staging buffer and copied from there. With Spec::more
+// the messages of a window leave in gathered writes.
 #ifndef WEFT_BENCH_RAW_H_
 #define WEFT_BENCH_RAW_H_
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "raw_udp.h"
 
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -25,8 +27,8 @@ addrinfo *Resolve(const std::string &host, uint16_t port) {
   hints.ai_socktype = SOCK_DGRAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo *found = nullptr;
-  const int rc = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (rc != 0) Fail("raw UDP socket: %s: %s", host.c_str(), gai_strerror(rc));
+  const int rc = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (rc != 0) Fail("raw UDP socket: %s: %s", host, gai_strerror(rc));
   return found;
 }
 
@@ -40,12 +42,10 @@ void Set(int fd, int level, int option, int value, const char *name) {
 RawUdpTransport::RawUdpTransport(const std::string &host, Watch *watch)
     : watch_(watch), posted_(kPosted) {
   addrinfo *address = Resolve(host, 0);
+  const absl::Cleanup free_address = [address] { freeaddrinfo(address); };
   socket_.Reset(socket(address->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const bool bound =
-      socket_.get() >= 0 && bind(socket_.get(), address->ai_addr, address->ai_addrlen) == 0;
-  const int error = errno;
-  freeaddrinfo(address);
-  if (!bound) Fail("raw UDP socket: bind to %s: %s", host.c_str(), strerror(error));
+  if (socket_.get() < 0 || bind(socket_.get(), address->ai_addr, address->ai_addrlen) != 0)
+    Fail("raw UDP socket: bind to %s: %s", host, strerror(errno));
   const int fd = socket_.get(), size = kBuffer;
   for (const auto &[force, option] :
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, {SO_SNDBUFFORCE, SO_SNDBUF}}) {
@@ -57,10 +57,9 @@ RawUdpTransport::RawUdpTransport(const std::string &host, Watch *watch)
 
 void RawUdpTransport::Connect(const std::string &host, uint16_t port) {
   addrinfo *address = Resolve(host, port);
-  const int rc = connect(socket_.get(), address->ai_addr, address->ai_addrlen);
-  const int error = errno;
-  freeaddrinfo(address);
-  if (rc != 0) Fail("raw UDP socket: connect to %s: %s", host.c_str(), strerror(error));
+  const absl::Cleanup free_address = [address] { freeaddrinfo(address); };
+  if (connect(socket_.get(), address->ai_addr, address->ai_addrlen) != 0)
+    Fail("raw UDP socket: connect to %s: %s", host, strerror(errno));
 }
 
 void RawUdpTransport::Begin(Arena &, const Spec &spec) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// The yardstick for datagrams: a connected, non-blocking UDP socket, spun on. A message of up to
-// 1472 bytes is one datagram; a longer one leaves by as few calls as the kernel allows, which cuts
-// it into datagrams of 1472 bytes (UDP_SEGMENT), and is put together again by the kernel (UDP_GRO)
-// straight into its final place. Nothing is acknowledged or repeated: a datagram that is lost ends
-// the measurement by its deadline. So the socket's buffer must hold a window.
+// The comparison for datagrams: a connected, non-blocking UDP socket on which the process spins. A
+// message of up to 1472 bytes is one datagram. A longer one leaves by as few calls as the kernel
+// allows: the kernel cuts it into datagrams of 1472 bytes (UDP_SEGMENT) and joins them again at the
+// receiver (UDP_GRO), straight into their final place. There is no acknowledgement and no
+// retransmission: after a lost datagram the measurement fails at its deadline. So the socket's
+// buffer must hold a window.
 //
 //   RawUdpTransport transport(host, &watch);
 //   ... tell the peer transport.port() ...

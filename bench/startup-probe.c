@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What a program pays before it has its first fabric: loading libfabric and one fi_getinfo. Plain C
-// on purpose: a C++ run-time library loaded by the probe would hide the same cost in the library
-// that is measured. Built twice; with WITHOUT_FABRIC it is the floor, a process that only starts.
+// What a program spends until it has its first fabric: loading libfabric and one fi_getinfo. It is
+// plain C: if the probe loaded a C++ run-time library, the cost of loading it for libfabric would
+// not show. It is built twice; with WITHOUT_FABRIC it is the floor, a process that only starts.
 //
 //   weft-bench-startup START_NS      the parent's CLOCK_MONOTONIC at exec
 //

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "startup.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,7 +34,7 @@ std::string RunOnce(const std::string &probe, const std::string &provider, doubl
     if (!provider.empty()) setenv("FI_PROVIDER", provider.c_str(), 1);
     char start[32];
     char *argv[] = {const_cast<char *>(probe.c_str()), start, nullptr};
-    // Last thing before exec, so that fork is not part of the time.
+    // The clock is read right before exec, so that fork is not part of the time.
     snprintf(start, sizeof start, "%llu", static_cast<unsigned long long>(NowNs()));
     execv(argv[0], argv);
     dprintf(STDOUT_FILENO, "error: cannot start %s: %s\n", argv[0], strerror(errno));
@@ -55,10 +59,10 @@ std::string RunOnce(const std::string &probe, const std::string &provider, doubl
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (late) Fail("%s did not finish within %g s", probe.c_str(), timeout_seconds);
-  if (text.rfind("error:", 0) == 0) Fail("%s: %s", probe.c_str(), text.substr(7).c_str());
+  if (late) Fail("%s did not finish within %g s", probe, timeout_seconds);
+  if (absl::StartsWith(text, "error: ")) Fail("%s: %s", probe, text.substr(7));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    Fail("%s ended with status 0x%x", probe.c_str(), status);
+    Fail("%s ended with status 0x%x", probe, status);
   }
   return text;
 }
@@ -70,12 +74,11 @@ StartupResult MeasureStartup(const std::string &probe, const std::string &provid
   StartupResult result;
   for (uint32_t i = 0; i < count + kWarmUp; ++i) {
     const std::string line = RunOnce(probe, provider, timeout_seconds);
-    char *end = nullptr;
-    const uint64_t ns = strtoull(line.c_str(), &end, 10);
-    if (ns == 0 || *end != ' ') Fail("%s printed '%s'", probe.c_str(), line.c_str());
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    uint64_t ns = 0;
+    if (!absl::SimpleAtoi(parts.first, &ns) || ns == 0) Fail("%s printed '%s'", probe, line);
     if (i >= kWarmUp) result.ns.Add(ns);
-    result.library = end + 1;
-    if (!result.library.empty() && result.library.back() == '\n') result.library.pop_back();
+    result.library = std::string(absl::StripSuffix(parts.second, "\n"));
   }
   result.ns.Sort();
   return result;

@@ -17,7 +17,7 @@ namespace weft::bench {
 
 struct StartupResult {
   Samples ns;
-  std::string library;  // That the probe found itself bound to.
+  std::string library;  // The libfabric that the probe ran on.
 };
 
 // `provider` goes into FI_PROVIDER; empty leaves the environment as it is. The first samples, which

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-patterns: what MPI's collective operations ask of a libfabric, without MPI: some processes,
-// often more than there are cores, that exchange tagged messages and yield their core while there
-// is nothing to do. The libfabric is whichever the loader finds (LD_LIBRARY_PATH). `bench/compare`
-// runs it beside stock (--suite ranks); the report has weft-bench's form.
+// weft-patterns: the messages of MPI's collective operations, without MPI. Some processes, often
+// more than there are cores, exchange tagged messages and yield their core while they have nothing
+// to do. The libfabric is the one that the loader finds (LD_LIBRARY_PATH). `bench/compare` runs it
+// beside stock (--suite ranks); the report has weft-bench's form.
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +22,7 @@
 
 #include "bench.h"
 #include "control.h"
-#include "fabric.h"
+#include "fabric_node.h"
 #include "party.h"
 
 namespace weft::bench {
@@ -39,7 +43,7 @@ class Rank {
  public:
   Rank(const Options &options, uint32_t me, size_t largest)
       : options_(options), party_(options, 1), me_(me), ranks_(options.ranks) {
-    // A place for what goes to each, and for what comes from each.
+    // A buffer for the messages to each rank, and one for the messages from each.
     stride_ = (largest + 63) / 64 * 64;
     memory_ = party_.Allocate(2 * stride_ * ranks_);
     operations_.resize(2 * ranks_);
@@ -62,7 +66,7 @@ class Rank {
     for (ssize_t i = 0; i < n; ++i) --pending_;
     return static_cast<int>(std::max<ssize_t>(n, 0));
   }
-  // As MPI waits where there are more processes than cores.
+  // Waits as MPI does where there are more processes than cores.
   void WaitAll() {
     for (uint32_t polls = 0; pending_ > 0; ++polls) {
       if (Progress() == 0) {
@@ -85,7 +89,7 @@ class Rank {
           WaitAll();
         }
       } else if (test == "allreduce") {
-        // Recursive doubling; ranks beyond the power of two stand aside.
+        // Recursive doubling; the ranks beyond the largest power of two take no part.
         uint32_t power = 1;
         while (2 * power <= ranks_) power *= 2;
         for (uint32_t mask = 1; mask < power && me_ < power; mask *= 2) {
@@ -95,7 +99,7 @@ class Rank {
           WaitAll();
           Add(peer, size);
         }
-      } else {  // ring: what all have goes around once, in as many segments as there are ranks
+      } else {  // ring: the vector goes around once, in as many segments as there are ranks
         const size_t segment = std::max<size_t>(1, size / ranks_);
         const uint32_t next = (me_ + 1) % ranks_, last = (me_ + ranks_ - 1) % ranks_;
         for (uint32_t step = 0; step + 1 < ranks_; ++step) {
@@ -136,7 +140,7 @@ class Rank {
                       &operations_[ranks_ + to]);
     });
   }
-  // The operation of a reduction: what came is added to what goes on.
+  // The operation of a reduction: adds the received vector to the one that is sent next.
   void Add(uint32_t from, size_t size) {
     for (size_t at = 0; at + 8 <= size; at += 8) {
       uint64_t a = 0, b = 0;
@@ -160,21 +164,16 @@ class Rank {
 
 std::vector<size_t> ParseSizes(const std::string &text) {
   std::vector<size_t> sizes;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    char *rest = nullptr;
-    const unsigned long long size = strtoull(part.c_str(), &rest, 10);
-    if (part.empty() || *rest != '\0' || size < 1 || size > (64u << 20))
-      Fail("--sizes: '%s' is not a number of bytes from 1 to 67108864", part.c_str());
+  for (const absl::string_view part : absl::StrSplit(absl::StripSuffix(text, ","), ',')) {
+    uint64_t size = 0;
+    if (!absl::SimpleAtoi(part, &size) || size < 1 || size > (64u << 20))
+      Fail("--sizes: '%s' is not a number of bytes from 1 to 67108864", part);
     sizes.push_back(size);
-    begin = end + 1;
   }
-  if (sizes.empty()) Fail("--sizes names no size");
   return sizes;
 }
 
-void BeARank(const Options &options, Control &control, uint32_t me, size_t largest) {
+void RunRank(const Options &options, Control &control, uint32_t me, size_t largest) {
   Rank rank(options, me, largest);
   const std::string name = rank.name();
   const Library library = LoadedLibrary();
@@ -182,7 +181,7 @@ void BeARank(const Options &options, Control &control, uint32_t me, size_t large
                 {"library", {{"path", library.path}, {"version", library.version}}}});
   rank.Meet(control.Receive(options.timeout).at("addresses"));
   for (;;) {
-    // What others still wait for moves while this one waits for its orders.
+    // Progress while it waits for an order: other ranks may still wait for its messages.
     const json order = Until(options, control, [&] {
       if (rank.Progress() == 0) sched_yield();
     });
@@ -220,7 +219,7 @@ int Main(int argc, char **argv) {
   std::vector<Child> ranks;
   for (uint32_t me = 0; me < options.ranks; ++me)
     ranks.emplace_back(
-        [&options, me, largest](Control &control) { BeARank(options, control, me, largest); });
+        [&options, me, largest](Control &control) { RunRank(options, control, me, largest); });
   json addresses = json::array();
   json library;
   for (Child &rank : ranks) {
@@ -234,8 +233,8 @@ int Main(int argc, char **argv) {
                  {"ranks", options.ranks},     {"library", library}, {"peer_library", library},
                  {"results", json::array()}};
   FILE *out = options.json_file == "-" ? stderr : stdout;
-  fprintf(out, "library: %s\n%s, %u ranks, %s\n%9s %10s %12s\n", library.value("path", "?").c_str(),
-          options.provider.c_str(), options.ranks, options.test.c_str(), "bytes", "rounds", "us");
+  absl::FPrintF(out, "library: %s\n%s, %u ranks, %s\n%9s %10s %12s\n", library.value("path", "?"),
+                options.provider, options.ranks, options.test, "bytes", "rounds", "us");
   for (const size_t size : sizes) {
     // How long `iterations` take, by the slowest rank.
     const auto run = [&](uint64_t iterations) {
@@ -257,7 +256,7 @@ int Main(int argc, char **argv) {
         8, static_cast<uint64_t>(static_cast<double>(iterations) * options.seconds / seconds));
     seconds = run(iterations);
     const double us = seconds * 1e6 / static_cast<double>(iterations);
-    fprintf(out, "%9zu %10llu %12.2f\n", size, static_cast<unsigned long long>(iterations), us);
+    absl::FPrintF(out, "%9d %10d %12.2f\n", size, iterations, us);
     report["results"].push_back({{"test", options.test},
                                  {"size", size},
                                  {"iterations", iterations},
@@ -278,7 +277,7 @@ int main(int argc, char **argv) {
   try {
     return weft::bench::Main(argc, argv);
   } catch (const std::exception &failure) {
-    fprintf(stderr, "weft-patterns: %s\n", failure.what());
+    absl::FPrintF(stderr, "weft-patterns: %s\n", failure.what());
     return 1;
   }
 }

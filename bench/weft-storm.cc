@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-storm: many endpoints, in a few processes, that all send to one at the same moment. It
-// prints how long that takes, what it costs in memory, what failed, and how long closing takes. It
-// speaks only the public C API: the library under test is whichever libfabric.so.1 the loader
-// finds, and it prints which one that was. `bench/storm` runs it on every stack, weft beside stock.
+// weft-storm: many endpoints, in a few processes, send to one endpoint at the same moment. It
+// prints the time, the memory, the errors, and how long closing takes. It uses the public C API
+// only: the library under test is the libfabric.so.1 that the loader finds, and its path is
+// printed. `bench/storm` runs it on every stack, weft beside stock.
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <rdma/fi_tagged.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@
 
 #include "bench.h"
 #include "control.h"
-#include "fabric.h"
+#include "fabric_node.h"
 #include "memory.h"
 #include "party.h"
 
@@ -28,7 +30,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kReceives = 1024;  // posted at the one that everybody sends to
+constexpr size_t kReceives = 1024;  // posted receives of the endpoint that all send to
 constexpr uint64_t kTag = 0x73746f726d;
 
 struct Options : PartyOptions {
@@ -39,8 +41,8 @@ struct Options : PartyOptions {
   bool gone = false;
 };
 
-// The one that everybody sends to.
-void BeTheOne(const Options &options, Control &control) {
+// The process with the endpoint that all others send to.
+void RunReceiver(const Options &options, Control &control) {
   NeedFiles(3 * options.endpoints + 64);
   Party party(options, 1);
   const uint64_t total = uint64_t(options.endpoints) * options.messages;
@@ -80,7 +82,7 @@ void BeTheOne(const Options &options, Control &control) {
       uint32_t who = 0, number = 0;
       memcpy(&who, memory + at * options.size, sizeof who);
       memcpy(&number, memory + at * options.size + sizeof who, sizeof number);
-      // Each one's messages come once and in order.
+      // The messages of a sender arrive once and in order.
       if (entries[i].len != options.size || who >= options.endpoints || number != next[who]++)
         ++wrong;
       ++received;
@@ -102,8 +104,8 @@ void BeTheOne(const Options &options, Control &control) {
   control.Send(report);
 }
 
-// A part of the many.
-void BeMany(const Options &options, Control &control, uint32_t first, uint32_t count) {
+// A process with `count` of the endpoints that send; `first` is the number of the first.
+void RunSenders(const Options &options, Control &control, uint32_t first, uint32_t count) {
   NeedFiles(4 * count + 64);
   const json start_with = control.Receive(options.timeout);
   const auto bytes = start_with.at("address").get<std::vector<uint8_t>>();
@@ -139,7 +141,7 @@ void BeMany(const Options &options, Control &control, uint32_t first, uint32_t c
       if (rc == -FI_EAGAIN) {
         due.push_back(i);
       } else if (rc != 0) {
-        ++errors[std::string("fi_tsend: ") + fi_strerror(static_cast<int>(-rc))];
+        ++errors[absl::StrCat("fi_tsend: ", fi_strerror(static_cast<int>(-rc)))];
         ++ended;
       }
     }
@@ -178,12 +180,94 @@ void BeMany(const Options &options, Control &control, uint32_t first, uint32_t c
   control.Send(report);
 }
 
-int Main(int argc, char **argv) {
-  Options options;
-  CLI::App app(
-      "Many endpoints, in a few processes, that all send to one at the same moment; the libfabric "
-      "is\n"
-      "the one that the loader finds (set LD_LIBRARY_PATH).\n");
+// What the storm brought, beside the figures that go into the report as they are.
+struct Outcome {
+  json library;
+  double seconds = 0;     // until all was sent and received
+  bool finished = false;  // every sender ended in time
+  uint64_t sent = 0;
+  double memory = 0, memory_open = 0, open_s = 0, close_s = 0;  // of the senders
+  json errors = json::object();                                 // text -> count
+
+  void AddErrors(const json &from) {
+    for (const auto &[text, count] : from.items())
+      errors[text] = errors.value(text, uint64_t{0}) + count.get<uint64_t>();
+  }
+};
+
+// All send at once. Processes that have not ended when the time is over are asked all the same.
+void Storm(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome) {
+  const uint64_t start = NowNs();
+  receiver.control->Send({{"do", "go"}});
+  for (Child &child : senders) child.control->Send({{"do", "go"}});
+  const auto left = [&] { return std::max(0.0, options.timeout - Seconds(start)); };
+  outcome.finished = true;
+  for (Child &child : senders) {
+    if (child.control->Readable(left())) {
+      child.control->Receive(1);
+    } else {
+      outcome.finished = false;
+    }
+  }
+  outcome.seconds = Seconds(start);
+  // After a failure, messages that are still on their way get up to 5 s.
+  if (receiver.control->Readable(std::min(left(), 5.0))) {
+    const json all = receiver.control->Receive(1);
+    outcome.seconds = std::max(outcome.seconds, all.at("seconds").get<double>());
+  }
+}
+
+// Closes the senders, then the receiver, and collects their figures.
+void Collect(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome,
+             json &report) {
+  if (options.gone) receiver.Kill();
+  const uint64_t closing = NowNs();
+  for (Child &child : senders) child.control->Send({{"do", "close"}});
+  for (Child &child : senders) {
+    const json theirs = child.control->Receive(options.timeout);
+    outcome.sent += theirs.at("sent").get<uint64_t>();
+    outcome.memory += theirs.at("memory").get<double>();
+    outcome.memory_open += theirs.at("memory_open").get<double>();
+    outcome.open_s = std::max(outcome.open_s, theirs.at("open_s").get<double>());
+    outcome.close_s = std::max(outcome.close_s, theirs.at("close").at("all_s").get<double>());
+    outcome.AddErrors(theirs.at("errors"));
+  }
+  report["closing_s"] = Seconds(closing);
+  report["close_s"] = outcome.close_s;
+  report["open_s"] = outcome.open_s;
+  report["sent"] = outcome.sent;
+  report["memory_per_endpoint"] = outcome.memory / options.endpoints;
+  report["memory_per_endpoint_open"] = outcome.memory_open / options.endpoints;
+  if (options.gone) return;
+  receiver.control->Send({{"do", "close"}});
+  const json theirs = receiver.control->Receive(options.timeout);
+  report["received"] = theirs.at("received");
+  report["wrong"] = theirs.at("wrong");
+  report["memory_per_peer"] = theirs.at("memory_per_peer");
+  report["one_close_s"] = theirs.at("close").at("all_s");
+  outcome.AddErrors(theirs.at("errors"));
+}
+
+void Print(const Options &options, const Outcome &outcome, const json &report, bool good) {
+  FILE *out = options.json_file == "-" ? stderr : stdout;
+  absl::FPrintF(
+      out, "library: %s\n%s: %u endpoints in %u processes, %u messages of %d B each: %s\n",
+      outcome.library.value("path", "?"), options.provider, options.endpoints, options.processes,
+      options.messages, options.size, good ? "all arrived" : "NOT ALL ARRIVED");
+  absl::FPrintF(
+      out, "  open %.3f s, all sent and received %.3f s, closing the many %.3f s, the one %.3f s\n",
+      outcome.open_s, outcome.seconds, report["closing_s"].get<double>(),
+      report.value("one_close_s", 0.0));
+  absl::FPrintF(
+      out,
+      "  resident memory: %.0f B per endpoint (%.0f when opened), %.0f B per peer at the one\n",
+      outcome.memory / options.endpoints, outcome.memory_open / options.endpoints,
+      report.value("memory_per_peer", 0.0));
+  for (const auto &[text, count] : outcome.errors.items())
+    absl::FPrintF(out, "  %d x %s\n", count.get<uint64_t>(), text);
+}
+
+void AddOptions(CLI::App &app, Options &options) {
   app.option_defaults()->always_capture_default();
   options.AddTo(app);
   app.add_option("-n,--endpoints", options.endpoints, "Endpoints that send")
@@ -193,107 +277,52 @@ int Main(int argc, char **argv) {
   app.add_option("-S,--size", options.size, "Bytes of a message")->check(CLI::Range(8, 1 << 20));
   app.add_option("--processes", options.processes, "Processes that the endpoints are in")
       ->check(CLI::Range(1, 256));
-  app.add_flag("--gone", options.gone, "The one process ends before the others close");
+  app.add_flag("--gone", options.gone, "The receiving process ends before the others close");
+}
+
+int Main(int argc, char **argv) {
+  Options options;
+  CLI::App app(
+      "Many endpoints, in a few processes, send to one endpoint at the same moment. The libfabric "
+      "is\n"
+      "the one that the loader finds (set LD_LIBRARY_PATH).\n");
+  AddOptions(app, options);
   CLI11_PARSE(app, argc, argv);
   signal(SIGPIPE, SIG_IGN);
   options.processes = std::min(options.processes, options.endpoints);
   options.queue = std::max<size_t>(2 * kReceives, 2 * options.endpoints);
 
-  // Nothing of libfabric is touched before the forks.
-  Child one([&](Control &control) { BeTheOne(options, control); });
-  std::vector<Child> many;
+  // No call of libfabric before the forks.
+  Child receiver([&](Control &control) { RunReceiver(options, control); });
+  std::vector<Child> senders;
   for (uint32_t p = 0; p < options.processes; ++p) {
     const uint32_t first = uint32_t(uint64_t(options.endpoints) * p / options.processes);
     const uint32_t end = uint32_t(uint64_t(options.endpoints) * (p + 1) / options.processes);
-    many.emplace_back(
-        [&options, first, end](Control &control) { BeMany(options, control, first, end - first); });
+    senders.emplace_back([&options, first, end](Control &control) {
+      RunSenders(options, control, first, end - first);
+    });
   }
-  const json opened = one.control->Receive(options.timeout);
-  for (Child &child : many) child.control->Send({{"address", opened.at("address")}});
-  for (Child &child : many) child.control->Receive(options.timeout);
+  const json opened = receiver.control->Receive(options.timeout);
+  for (Child &child : senders) child.control->Send({{"address", opened.at("address")}});
+  for (Child &child : senders) child.control->Receive(options.timeout);
 
+  Outcome outcome;
+  outcome.library = opened.at("library");
   json report = {{"program", "weft-storm"},        {"provider", options.provider},
                  {"endpoints", options.endpoints}, {"messages", options.messages},
                  {"size", options.size},           {"processes", options.processes},
-                 {"gone", options.gone},           {"library", opened.at("library")}};
-  // Everybody at once. Whoever has not ended when the time is over is asked what it has.
-  const uint64_t start = NowNs();
-  one.control->Send({{"do", "go"}});
-  for (Child &child : many) child.control->Send({{"do", "go"}});
-  const auto left = [&] { return std::max(0.0, options.timeout - Seconds(start)); };
-  bool finished = true;
-  for (Child &child : many) {
-    if (child.control->Readable(left())) {
-      child.control->Receive(1);
-    } else {
-      finished = false;
-    }
-  }
-  double seconds = Seconds(start);
-  // Without a failure, what was sent arrives; with one, what is still on its way gets a moment.
-  if (one.control->Readable(std::min(left(), 5.0))) {
-    const json all = one.control->Receive(1);
-    seconds = std::max(seconds, all.at("seconds").get<double>());
-  }
-  report["seconds"] = seconds;
-  report["finished"] = finished;
-
-  json errors = json::object();
-  const auto add_errors = [&](const json &from) {
-    for (const auto &[text, count] : from.items())
-      errors[text] = errors.value(text, uint64_t{0}) + count.get<uint64_t>();
-  };
-  if (options.gone) one.Kill();
-  const uint64_t closing = NowNs();
-  for (Child &child : many) child.control->Send({{"do", "close"}});
-  uint64_t sent = 0;
-  double memory = 0, memory_open = 0, open_s = 0, close_s = 0;
-  for (Child &child : many) {
-    const json theirs = child.control->Receive(options.timeout);
-    sent += theirs.at("sent").get<uint64_t>();
-    memory += theirs.at("memory").get<double>();
-    memory_open += theirs.at("memory_open").get<double>();
-    open_s = std::max(open_s, theirs.at("open_s").get<double>());
-    close_s = std::max(close_s, theirs.at("close").at("all_s").get<double>());
-    add_errors(theirs.at("errors"));
-  }
-  report["closing_s"] = Seconds(closing);
-  report["close_s"] = close_s;
-  report["open_s"] = open_s;
-  report["sent"] = sent;
-  report["memory_per_endpoint"] = memory / options.endpoints;
-  report["memory_per_endpoint_open"] = memory_open / options.endpoints;
-  if (!options.gone) {
-    one.control->Send({{"do", "close"}});
-    const json theirs = one.control->Receive(options.timeout);
-    report["received"] = theirs.at("received");
-    report["wrong"] = theirs.at("wrong");
-    report["memory_per_peer"] = theirs.at("memory_per_peer");
-    report["one_close_s"] = theirs.at("close").at("all_s");
-    add_errors(theirs.at("errors"));
-  }
-  report["errors"] = errors;
-
-  const bool good = finished && errors.empty() &&
-                    sent == uint64_t(options.endpoints) * options.messages &&
-                    (options.gone || (report.at("received") == sent && report.at("wrong") == 0));
+                 {"gone", options.gone},           {"library", outcome.library}};
+  Storm(options, receiver, senders, outcome);
+  report["seconds"] = outcome.seconds;
+  report["finished"] = outcome.finished;
+  Collect(options, receiver, senders, outcome, report);
+  report["errors"] = outcome.errors;
+  const bool good =
+      outcome.finished && outcome.errors.empty() &&
+      outcome.sent == uint64_t(options.endpoints) * options.messages &&
+      (options.gone || (report.at("received") == outcome.sent && report.at("wrong") == 0));
   report["good"] = good;
-  const bool to_stdout = options.json_file == "-";
-  FILE *out = to_stdout ? stderr : stdout;
-  fprintf(out, "library: %s\n%s: %u endpoints in %u processes, %u messages of %zu B each: %s\n",
-          opened.at("library").value("path", "?").c_str(), options.provider.c_str(),
-          options.endpoints, options.processes, options.messages, options.size,
-          good ? "all arrived" : "NOT ALL ARRIVED");
-  fprintf(out,
-          "  open %.3f s, all sent and received %.3f s, closing the many %.3f s, the one %.3f s\n",
-          open_s, seconds, report["closing_s"].get<double>(), report.value("one_close_s", 0.0));
-  fprintf(out,
-          "  resident memory: %.0f B per endpoint (%.0f when opened), %.0f B per peer at the one\n",
-          memory / options.endpoints, memory_open / options.endpoints,
-          report.value("memory_per_peer", 0.0));
-  for (const auto &[text, count] : errors.items())
-    fprintf(out, "  %llu x %s\n", static_cast<unsigned long long>(count.get<uint64_t>()),
-            text.c_str());
+  Print(options, outcome, report, good);
   options.Write(report);
   return good ? 0 : 3;
 }
@@ -305,7 +334,7 @@ int main(int argc, char **argv) {
   try {
     return weft::bench::Main(argc, argv);
   } catch (const std::exception &failure) {
-    fprintf(stderr, "weft-storm: %s\n", failure.what());
+    absl::FPrintF(stderr, "weft-storm: %s\n", failure.what());
     return 1;
   }
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The client: asks the server for measurements, takes part in them, prints and collects the
+// figures.
+//
+//   Client client(Dial(host, port, timeout), options, nullptr);
+//   client.RunTests({Test::kLat}, &report);
+//   client.Quit();
+//
+// Throws Error when the peer fails or is gone.
+#ifndef WEFT_BENCH_CLIENT_H_
+#define WEFT_BENCH_CLIENT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench.h"
+#include "bench_options.h"
+#include "control.h"
+#include "distance.h"
+#include "engine.h"
+
+namespace weft::bench {
+
+class Client {
+ public:
+  // `line`: null when the distance of the CPUs cannot be measured.
+  Client(Fd connection, const Options &options, SharedLine *line)
+      : options_(options), control_(std::move(connection)), watch_(&control_), line_(line) {}
+
+  // Appends to report["results"] and prints a line for each.
+  void RunTests(const std::vector<Test> &tests, nlohmann::json *report);
+  void RunMemory(nlohmann::json *report);
+  void Quit();
+  // Tells a peer that still waits why this side ends; nothing if it is gone.
+  void TellPeer(const std::string &failure);
+
+ private:
+  void Open(bool rma, nlohmann::json *report);
+  void NoteLibrary(const nlohmann::json &opened, nlohmann::json *report);
+  nlohmann::json Measure(Test test, size_t size);
+  double DistanceNs();
+  // Warms everything up and finds how many iterations fill the time that was asked for.
+  void Calibrate(Spec *spec);
+  void Execute(const Spec &spec, Samples *samples, uint64_t *waited_ns);
+
+  const Options &options_;
+  Control control_;
+  Watch watch_;
+  SharedLine *line_;
+  Engine engine_;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_CLIENT_H_

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "control_json.h"
+
+#include "bench_options.h"
+
+namespace weft::bench {
+
+using nlohmann::json;
+
+json ToJson(const Spec &spec) {
+  return {{"test", TestName(spec.test)},
+          {"size", spec.size},
+          {"window", spec.window},
+          {"ack_every", spec.ack_every},
+          {"iterations", spec.iterations},
+          {"check", spec.check},
+          {"more", spec.more},
+          {"inject", spec.inject}};
+}
+
+Spec SpecFromJson(const json &j) {
+  Spec spec;
+  if (!ParseTest(j.value("test", ""), &spec.test)) Fail("the peer asks for an unknown test");
+  spec.size = j.value("size", size_t{0});
+  spec.window = j.value("window", 0u);
+  spec.ack_every = j.value("ack_every", 0u);
+  spec.iterations = j.value("iterations", uint64_t{0});
+  spec.check = j.value("check", false);
+  spec.more = j.value("more", false);
+  spec.inject = j.value("inject", false);
+  if (spec.size == 0 || spec.size > kMaxSize || spec.window == 0 || spec.window > 1024 ||
+      spec.ack_every == 0 || spec.window % spec.ack_every != 0 || spec.iterations == 0) {
+    Fail("the peer asks for an impossible measurement: %s", j.dump());
+  }
+  return spec;
+}
+
+json ToJson(const FabricOptions &options) {
+  return {{"provider", options.provider}, {"domain", options.domain},
+          {"rdm", options.rdm},           {"tagged", options.tagged},
+          {"rma", options.rma},           {"split_cq", options.split_cq}};
+}
+
+FabricOptions FabricFromJson(const json &j) {
+  FabricOptions options;
+  options.provider = j.value("provider", "");
+  // A domain names an interface of one host; the server finds its own by address.
+  options.rdm = j.value("rdm", false);
+  options.tagged = j.value("tagged", false);
+  options.rma = j.value("rma", false);
+  options.split_cq = j.value("split_cq", false);
+  return options;
+}
+
+json ToJson(const Library &library) {
+  return {{"path", library.path}, {"version", library.version}};
+}
+
+json ToJson(const MemoryResult &r) {
+  return {{"before_bytes", r.before_bytes},
+          {"after_bytes", r.after_bytes},
+          {"per_endpoint_bytes", r.per_endpoint},
+          {"connect_us", r.connect_us}};
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The CPUs that the two sides run on.
+//
+//   const std::vector<int> cpus = ChooseCpus();
+//   PinTo(cpus[0]);
+//   const uint64_t before = WaitedNs();
+#ifndef WEFT_BENCH_CPUS_H_
+#define WEFT_BENCH_CPUS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace weft::bench {
+
+// Nothing for a negative number.
+void PinTo(int cpu);
+
+// Two CPUs of different cores if the process may use such; empty if it may use only one.
+std::vector<int> ChooseCpus();
+
+// How long this thread has waited for its CPU so far, in nanoseconds. The benchmark always spins,
+// so the wait shows the other load of the machine. 0 where the kernel does not tell.
+uint64_t WaitedNs();
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_CPUS_H_

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// One side of one measurement: the transport in use and the message buffers.
+//
+//   Engine engine;
+//   engine.raw = std::make_unique<RawTransport>(Dial(host, port, timeout), &watch);
+//   Arena &arena = engine.ArenaFor(spec);
+//   RunClient(*engine.raw, arena, spec, &samples);            // patterns.h
+#ifndef WEFT_BENCH_ENGINE_H_
+#define WEFT_BENCH_ENGINE_H_
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench.h"
+#include "control.h"
+#include "fabric_transport.h"
+#include "raw.h"
+#include "raw_udp.h"
+
+namespace weft::bench {
+
+// The transport in use, fabric or socket, and the buffers. Members are destroyed in reverse order,
+// so the registration of the buffers ends before the buffers.
+struct Engine {
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<FabricTransport> fabric;
+  std::unique_ptr<RawTransport> raw;
+  std::unique_ptr<RawUdpTransport> raw_udp;
+
+  Arena &ArenaFor(const Spec &spec);
+  void Close();
+};
+
+// Drives progress until the peer's next line is there, and returns it. Under manual progress the
+// library may still hold an injected message or an acknowledgement, which leaves only during a
+// call.
+nlohmann::json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double timeout);
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_ENGINE_H_

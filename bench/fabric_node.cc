@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "fabric_node.h"
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <filesystem>
+#include <utility>
+
+namespace weft::bench {
+
+Library LoadedLibrary() {
+  Library library;
+  // By name: in an executable &fi_getinfo may be the address of a PLT entry.
+  void *symbol = dlsym(RTLD_DEFAULT, "fi_getinfo");
+  Dl_info where = {};
+  if (symbol != nullptr && dladdr(symbol, &where) != 0 && where.dli_fname != nullptr) {
+    std::error_code error;
+    library.path = std::filesystem::canonical(where.dli_fname, error);
+    if (error) library.path = where.dli_fname;
+  }
+  const uint32_t version = fi_version();
+  library.version = absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
+  return library;
+}
+
+void ExpectLibrary(const std::string &directory, const std::string &path) {
+  if (directory.empty()) return;
+  std::error_code error;
+  const std::filesystem::path wanted = std::filesystem::canonical(directory, error);
+  if (error || !absl::StartsWith(path, absl::StrCat(wanted.string(), "/"))) {
+    Fail("measuring %s, which is not in %s (is there a libfabric.so.1, is LD_LIBRARY_PATH set?)",
+         path, directory);
+  }
+}
+
+std::string OwnAddress(fid_t endpoint, uint32_t format) {
+  std::string name(256, '\0');
+  size_t length = name.size();
+  Must("fi_getname", fi_getname(endpoint, name.data(), &length));
+  name.resize(length);
+  return absl::StrCat(format, ":", absl::BytesToHexString(name));
+}
+
+std::string UnpackAddress(const std::string &packed, uint32_t *format) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(packed, absl::MaxSplits(':', 1));
+  if (!absl::SimpleAtoi(parts.first, format)) Fail("the peer sent no usable fabric address");
+  return absl::HexStringToBytes(parts.second);
+}
+
+Info FabricNode::Hints() const {
+  Info hints(fi_allocinfo());
+  if (!hints) Fail("fi_allocinfo: out of memory");
+  hints->ep_attr->type = options_.rdm ? FI_EP_RDM : FI_EP_MSG;
+  hints->caps = (options_.tagged ? FI_TAGGED : FI_MSG) | (options_.rma ? FI_RMA | FI_MSG : 0);
+  // The modes that the benchmark supports: every operation has a context of its own.
+  hints->mode = FI_CONTEXT | FI_CONTEXT2 | (options_.rma ? FI_RX_CQ_DATA : 0);
+  hints->domain_attr->mr_mode =
+      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  // One thread that spins on the queues: the library may leave out locks and progress threads.
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  hints->tx_attr->msg_order = FI_ORDER_SAS | (options_.rma ? FI_ORDER_WAW : 0);
+  hints->rx_attr->msg_order = hints->tx_attr->msg_order;
+  hints->fabric_attr->prov_name = strdup(options_.provider.c_str());
+  if (!options_.domain.empty()) hints->domain_attr->name = strdup(options_.domain.c_str());
+  return hints;
+}
+
+void FabricNode::OpenFabric(fi_info *info) {
+  info_.reset(info);
+  fid_fabric *fabric = nullptr;
+  Must("fi_fabric", fi_fabric(info->fabric_attr, &fabric, nullptr));
+  fabric_.reset(fabric);
+  fi_eq_attr attr = {};
+  attr.size = 1024;
+  attr.wait_obj = FI_WAIT_NONE;
+  fid_eq *eq = nullptr;
+  Must("fi_eq_open", fi_eq_open(fabric, &attr, &eq, nullptr));
+  eq_.reset(eq);
+}
+
+std::string FabricNode::Listen(const std::string &host) {
+  Info hints = Hints();
+  fi_info *found = nullptr;
+  const int rc =
+      fi_getinfo(FI_VERSION(1, 17), host.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+  if (rc != 0) {
+    Fail("fi_getinfo: %s: no %s endpoint of provider '%s' at %s", fi_strerror(-rc),
+         options_.rdm ? "FI_EP_RDM" : "FI_EP_MSG", options_.provider, host);
+  }
+  OpenFabric(found);
+  if (options_.rdm) return "";
+  fid_pep *pep = nullptr;
+  Must("fi_passive_ep", fi_passive_ep(fabric_.get(), found, &pep, nullptr));
+  pep_.reset(pep);
+  Must("fi_pep_bind", fi_pep_bind(pep, &eq_->fid, 0));
+  Must("fi_listen", fi_listen(pep));
+  return OwnAddress(&pep->fid, found->addr_format);
+}
+
+void FabricNode::Resolve(const std::string &address) {
+  Info hints = Hints();
+  uint32_t format = 0;
+  const std::string bytes = UnpackAddress(address, &format);
+  hints->addr_format = format;
+  hints->dest_addr = malloc(bytes.size());
+  memcpy(hints->dest_addr, bytes.data(), bytes.size());
+  hints->dest_addrlen = bytes.size();
+  fi_info *found = nullptr;
+  const int rc = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints.get(), &found);
+  if (rc != 0) {
+    Fail("fi_getinfo: %s: no %s endpoint of provider '%s' leads to the server", fi_strerror(-rc),
+         options_.rdm ? "FI_EP_RDM" : "FI_EP_MSG", options_.provider);
+  }
+  OpenFabric(found);
+}
+
+void FabricNode::OpenDomain(fi_info *info) {
+  if (domain_) return;
+  fid_domain *domain = nullptr;
+  Must("fi_domain", fi_domain(fabric_.get(), info, &domain, nullptr));
+  domain_.reset(domain);
+  fi_cq_attr attr = {};
+  attr.format = FI_CQ_FORMAT_DATA;
+  attr.wait_obj = FI_WAIT_NONE;
+  attr.size = 4096;
+  fid_cq *cq = nullptr;
+  Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
+  cq_.reset(cq);
+  if (options_.split_cq) {
+    Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
+    rx_cq_.reset(cq);
+  }
+  if (!options_.rdm) return;
+  fi_av_attr av_attr = {};
+  av_attr.type =
+      info->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info->domain_attr->av_type;
+  av_attr.count = 1;
+  fid_av *av = nullptr;
+  Must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
+  av_.reset(av);
+}
+
+Fid<fid_ep> FabricNode::OpenEndpoint(fi_info *info) {
+  OpenDomain(info);
+  fid_ep *raw = nullptr;
+  Must("fi_endpoint", fi_endpoint(domain_.get(), info, &raw, nullptr));
+  Fid<fid_ep> ep(raw);
+  if (options_.rdm) {
+    Must("fi_ep_bind(av)", fi_ep_bind(raw, &av_->fid, 0));
+  } else {
+    Must("fi_ep_bind(eq)", fi_ep_bind(raw, &eq_->fid, 0));
+  }
+  if (rx_cq_) {
+    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, FI_TRANSMIT));
+    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &rx_cq_->fid, FI_RECV));
+  } else {
+    Must("fi_ep_bind(cq)", fi_ep_bind(raw, &cq_->fid, FI_TRANSMIT | FI_RECV));
+  }
+  Must("fi_enable", fi_enable(raw));
+  return ep;
+}
+
+uint32_t FabricNode::WaitEvent(const char *what, fi_eq_cm_entry *entry) {
+  // Some providers drive a connection from the completion queue's progress as well.
+  for (uint32_t polls = 0;; ++polls) {
+    uint32_t event = 0;
+    const ssize_t rc = fi_eq_read(eq_.get(), &event, entry, sizeof *entry, 0);
+    if (rc >= 0) return event;
+    if (rc == -FI_EAVAIL) {
+      fi_eq_err_entry error = {};
+      fi_eq_readerr(eq_.get(), &error, 0);
+      watch_->BlamePeer();
+      Fail("%s failed: %s", what, fi_strerror(error.err));
+    }
+    if (rc != -FI_EAGAIN) Must("fi_eq_read", rc);
+    if (cq_) fi_cq_read(cq_.get(), nullptr, 0);
+    if (polls % 256 == 255) watch_->Check();
+  }
+}
+
+Fid<fid_ep> FabricNode::Accept() {
+  fi_eq_cm_entry entry = {};
+  uint32_t event = WaitEvent("waiting for a connection request", &entry);
+  if (event != FI_CONNREQ) Fail("expected FI_CONNREQ, got event %u", event);
+  Info request(entry.info);
+  Fid<fid_ep> ep = OpenEndpoint(request.get());
+  Must("fi_accept", fi_accept(ep.get(), nullptr, 0));
+  event = WaitEvent("accepting the connection", &entry);
+  if (event != FI_CONNECTED) Fail("expected FI_CONNECTED, got event %u", event);
+  return ep;
+}
+
+Fid<fid_ep> FabricNode::Connect() {
+  Fid<fid_ep> ep = OpenEndpoint(info_.get());
+  Must("fi_connect", fi_connect(ep.get(), info_->dest_addr, nullptr, 0));
+  fi_eq_cm_entry entry = {};
+  const uint32_t event = WaitEvent("connecting", &entry);
+  if (event != FI_CONNECTED) Fail("expected FI_CONNECTED, got event %u", event);
+  return ep;
+}
+
+void FabricNode::CheckEvents() {
+  if (!eq_) return;
+  fi_eq_cm_entry entry = {};
+  uint32_t event = 0;
+  const ssize_t rc = fi_eq_read(eq_.get(), &event, &entry, sizeof entry, 0);
+  if (rc == -FI_EAGAIN) return;
+  if (rc == -FI_EAVAIL) {
+    fi_eq_err_entry error = {};
+    fi_eq_readerr(eq_.get(), &error, 0);
+    watch_->BlamePeer();
+    Fail("the connection failed: %s", fi_strerror(error.err));
+  }
+  if (rc < 0) Must("fi_eq_read", rc);
+  if (event == FI_SHUTDOWN) {
+    watch_->BlamePeer();
+    Fail("the peer shut the fabric connection down (FI_SHUTDOWN)");
+  }
+}
+
+}  // namespace weft::bench

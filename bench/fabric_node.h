@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The libfabric under test and the objects below an endpoint: fabric, domain, queues, connections.
+//
+//   FabricNode node(options, &watch);
+//   const std::string address = node.Listen("127.0.0.1");
+//   Fid<fid_ep> ep = node.Accept();        // the peer: node.Resolve(address), node.Connect()
+//
+// Messages between two endpoints: fabric_transport.h.
+#ifndef WEFT_BENCH_FABRIC_NODE_H_
+#define WEFT_BENCH_FABRIC_NODE_H_
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include <memory>
+#include <string>
+
+#include "bench.h"
+
+// This program must run on the libfabric of Debian 12 as well as on weft. Compiled against newer
+// headers it would bind to symbol versions and struct sizes that the former lacks.
+#if FI_MAJOR_VERSION != 1 || FI_MINOR_VERSION > 17
+#error "compile the benchmark against the headers of libfabric 1.17 or older"
+#endif
+
+namespace weft::bench {
+
+struct FabricOptions {
+  std::string provider = "tcp";
+  std::string domain;
+  bool rdm = false;
+  bool tagged = false;
+  bool rma = false;
+  bool split_cq = false;
+};
+
+struct FidCloser {
+  template <class T>
+  void operator()(T *object) const {
+    fi_close(&object->fid);
+  }
+};
+template <class T>
+using Fid = std::unique_ptr<T, FidCloser>;
+
+struct InfoFreer {
+  void operator()(fi_info *info) const { fi_freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoFreer>;
+
+// The library that this process really uses.
+struct Library {
+  std::string path;     // Of the file that holds fi_getinfo.
+  std::string version;  // What fi_version says.
+};
+Library LoadedLibrary();
+// Throws unless the library at `path` lies in `directory`; an empty one allows all.
+void ExpectLibrary(const std::string &directory, const std::string &path);
+
+// Throws unless `rc`, what `call` returned, is 0.
+inline void Must(const char *call, int64_t rc) {
+  if (rc != 0) Fail("%s: %s (%d)", call, fi_strerror(static_cast<int>(-rc)), rc);
+}
+
+// An address as it travels between the two sides: "FORMAT:HEX". OwnAddress() is that of an
+// endpoint.
+std::string OwnAddress(fid_t endpoint, uint32_t format);
+std::string UnpackAddress(const std::string &packed, uint32_t *format);
+
+// The objects below an endpoint. The endpoint is destroyed first, then the others downwards.
+class FabricNode {
+ public:
+  FabricNode(const FabricOptions &options, Watch *watch) : options_(options), watch_(watch) {}
+
+  // MSG: starts to listen at an address of this host. Both: returns the address for the peer.
+  std::string Listen(const std::string &host);
+  // Finds the way to the address that Listen() returned.
+  void Resolve(const std::string &address);
+  void OpenDomain(fi_info *info);
+  // MSG only.
+  Fid<fid_ep> Accept();
+  Fid<fid_ep> Connect();
+  // An enabled endpoint, bound to the queues; `info` decides its kind.
+  Fid<fid_ep> OpenEndpoint(fi_info *info);
+  // Throws when the event queue reports an error or the end of a connection.
+  void CheckEvents();
+
+  const FabricOptions &options() const { return options_; }
+  fi_info *info() const { return info_.get(); }
+  fid_domain *domain() const { return domain_.get(); }
+  fid_cq *cq() const { return cq_.get(); }
+  fid_cq *rx_cq() const { return rx_cq_.get(); }
+  fid_av *av() const { return av_.get(); }
+
+ private:
+  Info Hints() const;
+  void OpenFabric(fi_info *info);  // Takes `info`.
+  uint32_t WaitEvent(const char *what, fi_eq_cm_entry *entry);
+
+  FabricOptions options_;
+  Watch *watch_;
+  Info info_;
+  Fid<fid_fabric> fabric_;
+  Fid<fid_eq> eq_;
+  Fid<fid_pep> pep_;
+  Fid<fid_domain> domain_;
+  Fid<fid_av> av_;
+  Fid<fid_cq> cq_;
+  Fid<fid_cq> rx_cq_;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_FABRIC_NODE_H_

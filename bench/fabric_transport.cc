@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "fabric_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::bench {
+
+static_assert(sizeof(Slot::context) == sizeof(fi_context2));
+
+std::string FabricTransport::Listen(const std::string &host) {
+  const std::string address = node_.Listen(host);
+  if (!node_.options().rdm) return address;
+  Use(node_.OpenEndpoint(node_.info()));
+  return OwnAddress(&ep_->fid, node_.info()->addr_format);
+}
+
+void FabricTransport::Accept() {
+  Use(node_.Accept());
+}
+
+std::string FabricTransport::Connect(const std::string &address) {
+  node_.Resolve(address);
+  if (node_.options().rdm) {
+    Use(node_.OpenEndpoint(node_.info()));
+    AddPeer(address);
+    return OwnAddress(&ep_->fid, node_.info()->addr_format);
+  }
+  Use(node_.Connect());
+  return "";
+}
+
+void FabricTransport::Use(Fid<fid_ep> ep) {
+  ep_storage_ = std::move(ep);
+  ep_ = ep_storage_.get();
+  cq_ = node_.cq();
+  rx_cq_ = node_.rx_cq();
+  tagged_ = node_.options().tagged;
+}
+
+void FabricTransport::AddPeer(const std::string &address) {
+  uint32_t format = 0;
+  const std::string bytes = UnpackAddress(address, &format);
+  if (fi_av_insert(node_.av(), bytes.data(), 1, &peer_, 0, nullptr) != 1) {
+    Fail("fi_av_insert refused the peer's address");
+  }
+}
+
+uint32_t FabricTransport::MaxWindow() const {
+  // One place is left for an acknowledgement.
+  const size_t limit = std::min(node_.info()->tx_attr->size, node_.info()->rx_attr->size);
+  return limit > 1 ? static_cast<uint32_t>(std::min<size_t>(limit - 1, 1024)) : 1;
+}
+
+void FabricTransport::Begin(Arena &arena, const Spec &spec) {
+  received_ = 0;
+  remote_writes_ = 0;
+  check_ = spec.check;
+  inject_ = spec.inject;
+  inject_limit_ = node_.info()->tx_attr->inject_size;
+  const uint64_t mr_mode = static_cast<uint64_t>(node_.info()->domain_attr->mr_mode);
+  const bool local = (mr_mode & FI_MR_LOCAL) != 0;
+  writes_consume_receives_ = (node_.info()->mode & FI_RX_CQ_DATA) != 0;
+  if (!local && !node_.options().rma) return;
+  if (registered_ == &arena && mr_) return;
+  mr_.reset();
+  uint64_t access = FI_SEND | FI_RECV;
+  if (node_.options().rma) access |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+  fid_mr *mr = nullptr;
+  Must("fi_mr_reg", fi_mr_reg(node_.domain(), arena.base(), arena.length(), access, 0, next_key_++,
+                              0, &mr, nullptr));
+  mr_.reset(mr);
+  if ((mr_mode & FI_MR_ENDPOINT) != 0) {
+    Must("fi_mr_bind", fi_mr_bind(mr, &ep_->fid, 0));
+    Must("fi_mr_enable", fi_mr_enable(mr));
+  }
+  registered_ = &arena;
+  void *desc = local ? fi_mr_desc(mr) : nullptr;
+  arena.ForEach([](Slot &slot, void *value) { slot.desc = value; }, desc);
+}
+
+uint64_t FabricTransport::RmaAddress(const Arena &arena) const {
+  const bool virtual_address =
+      (static_cast<uint64_t>(node_.info()->domain_attr->mr_mode) & FI_MR_VIRT_ADDR) != 0;
+  return virtual_address ? reinterpret_cast<uintptr_t>(arena.base()) : 0;
+}
+
+template <class Post>
+void FabricTransport::Retry(const char *call, Post post) {
+  uint32_t polls = 0;
+  for (;;) {
+    const ssize_t rc = post();
+    if (__builtin_expect(rc == 0, 1)) return;
+    if (rc != -FI_EAGAIN) {
+      watch_->BlamePeer();
+      Must(call, rc);
+    }
+    Progress();
+    if (++polls == 8192) {
+      polls = 0;
+      SlowCheck();
+    }
+  }
+}
+
+void FabricTransport::PostReceive(Slot &slot, size_t size) {
+  slot.busy = true;
+  slot.expected = static_cast<uint32_t>(size);
+  if (tagged_) {
+    Retry("fi_trecv",
+          [&] { return fi_trecv(ep_, slot.data, size, slot.desc, peer_, kTag, 0, slot.context); });
+  } else {
+    Retry("fi_recv", [&] { return fi_recv(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+  }
+}
+
+void FabricTransport::Send(Slot &slot, size_t size, bool more) {
+  if (inject_ && size <= inject_limit_) {
+    if (tagged_) {
+      Retry("fi_tinject", [&] { return fi_tinject(ep_, slot.data, size, peer_, kTag); });
+    } else {
+      Retry("fi_inject", [&] { return fi_inject(ep_, slot.data, size, peer_); });
+    }
+    return;
+  }
+  slot.busy = true;
+  if (more) {
+    const iovec iov = {slot.data, size};
+    void *desc = slot.desc;
+    if (tagged_) {
+      fi_msg_tagged message = {};
+      message.msg_iov = &iov;
+      message.desc = &desc;
+      message.iov_count = 1;
+      message.addr = peer_;
+      message.tag = kTag;
+      message.context = slot.context;
+      Retry("fi_tsendmsg", [&] { return fi_tsendmsg(ep_, &message, FI_MORE | FI_COMPLETION); });
+    } else {
+      fi_msg message = {};
+      message.msg_iov = &iov;
+      message.desc = &desc;
+      message.iov_count = 1;
+      message.addr = peer_;
+      message.context = slot.context;
+      Retry("fi_sendmsg", [&] { return fi_sendmsg(ep_, &message, FI_MORE | FI_COMPLETION); });
+    }
+  } else if (tagged_) {
+    Retry("fi_tsend",
+          [&] { return fi_tsend(ep_, slot.data, size, slot.desc, peer_, kTag, slot.context); });
+  } else {
+    Retry("fi_send", [&] { return fi_send(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+  }
+}
+
+void FabricTransport::Write(Slot &slot, size_t size, const Slot &target, const Arena &arena,
+                            bool announce) {
+  const uint64_t address = peer_address_ + static_cast<uint64_t>(target.data - arena.base());
+  slot.busy = true;
+  if (announce) {
+    Retry("fi_writedata", [&] {
+      return fi_writedata(ep_, slot.data, size, slot.desc, 1, peer_, address, peer_key_,
+                          slot.context);
+    });
+  } else {
+    Retry("fi_write", [&] {
+      return fi_write(ep_, slot.data, size, slot.desc, peer_, address, peer_key_, slot.context);
+    });
+  }
+}
+
+void FabricTransport::Read(Slot &slot, size_t size, const Slot &source, const Arena &arena) {
+  const uint64_t address = peer_address_ + static_cast<uint64_t>(source.data - arena.base());
+  slot.busy = true;
+  Retry("fi_read", [&] {
+    return fi_read(ep_, slot.data, size, slot.desc, peer_, address, peer_key_, slot.context);
+  });
+}
+
+void FabricTransport::ExpectRemoteWrites(uint64_t count) {
+  extra_receives_ = 0;
+  if (!writes_consume_receives_) return;
+  // FI_RX_CQ_DATA: every announced write consumes a posted receive.
+  const uint64_t now = std::min<uint64_t>(count, 64);
+  for (uint64_t i = 0; i < now; ++i) {
+    Retry("fi_recv", [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, &extra_context_[i]); });
+  }
+  extra_receives_ = count - now;
+}
+
+int FabricTransport::Reap(fid_cq *cq) {
+  fi_cq_data_entry entries[16];
+  const ssize_t n = fi_cq_read(cq, entries, 16);
+  if (n <= 0) {
+    if (__builtin_expect(n != -FI_EAGAIN, 0)) CompletionError(cq, n);
+    return 0;
+  }
+  for (ssize_t i = 0; i < n; ++i) {
+    const fi_cq_data_entry &entry = entries[i];
+    // Only announced writes carry data here; no message does.
+    if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
+      ++remote_writes_;
+      if (extra_receives_ > 0) {
+        --extra_receives_;
+        Retry("fi_recv",
+              [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, entry.op_context); });
+      }
+      continue;
+    }
+    Slot *slot = static_cast<Slot *>(entry.op_context);
+    slot->busy = false;
+    if (slot->receive) {
+      ++received_;
+      if (check_ && entry.len != slot->expected) {
+        Fail("data check: a message of %d bytes arrived where %u were sent", entry.len,
+             slot->expected);
+      }
+    }
+  }
+  return static_cast<int>(n);
+}
+
+void FabricTransport::CompletionError(fid_cq *cq, ssize_t rc) {
+  if (rc != -FI_EAVAIL) Fail("fi_cq_read: %s", fi_strerror(static_cast<int>(-rc)));
+  fi_cq_err_entry error = {};
+  const ssize_t n = fi_cq_readerr(cq, &error, 0);
+  if (n < 0) Fail("fi_cq_readerr: %s", fi_strerror(static_cast<int>(-n)));
+  char text[256] = "";
+  const char *detail = fi_cq_strerror(cq, error.prov_errno, error.err_data, text, sizeof text);
+  watch_->BlamePeer();
+  Fail("an operation failed: %s (provider: %s)", fi_strerror(error.err),
+       detail != nullptr ? detail : "no detail");
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// The peer of --local: this program once more, as the server, in a process of its own with a
+// library of its own.
+//
+//   LocalPeer peer(options, cpu, nullptr);
+//   Fd connection = Dial("127.0.0.1", peer.port(), options.timeout);
+#ifndef WEFT_BENCH_LOCAL_PEER_H_
+#define WEFT_BENCH_LOCAL_PEER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "bench_options.h"
+#include "distance.h"
+
+namespace weft::bench {
+
+// The path of a file that lies in the folder of this program.
+std::string BesideThisProgram(const char *name);
+
+// Killed when the object ends.
+class LocalPeer {
+ public:
+  LocalPeer(const Options &options, int cpu, const SharedLine *line);
+  ~LocalPeer();
+  LocalPeer(const LocalPeer &) = delete;
+  LocalPeer &operator=(const LocalPeer &) = delete;
+
+  uint16_t port() const { return port_; }
+
+  // Waits for the peer to end; how it ended in words, empty if well or not within `seconds`.
+  std::string Fate(double seconds);
+
+ private:
+  pid_t pid_ = -1;
+  uint16_t port_ = 0;
+  std::string fate_;
+};
+
+}  // namespace weft::bench
+
+#endif  // WEFT_BENCH_LOCAL_PEER_H_
