@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/probe/child.h"
 
+#include <absl/strings/str_cat.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -27,7 +28,8 @@ constexpr const char *kAskVendor =
     "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
     "check` tries it now";
 
-// A thread that was joined leaves /proc a moment later.
+// Number of threads, once no more than `wanted` are left or 200 ms have passed: a thread that was
+// joined leaves /proc a moment later.
 size_t settled_threads(size_t wanted) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   size_t count = count_threads();
@@ -40,14 +42,14 @@ size_t settled_threads(size_t wanted) {
 
 class Watch {
  public:
-  // Empty, or what the plugin did since the start.
+  // What the plugin has changed since this object was made; empty: nothing.
   std::string signals() const { return SignalTable::read().difference(signals_); }
   std::string leftovers() const {
     const size_t threads = settled_threads(threads_), files = count_open_files();
     std::string text;
-    if (threads > threads_) text = std::to_string(threads - threads_) + " threads";
+    if (threads > threads_) text = absl::StrCat(threads - threads_, " threads");
     if (files > files_)
-      text += (text.empty() ? "" : " and ") + std::to_string(files - files_) + " open files";
+      absl::StrAppend(&text, text.empty() ? "" : " and ", files - files_, " open files");
     return text;
   }
 
@@ -58,10 +60,11 @@ class Watch {
 
 tl::unexpected<Rejection> misbehaved(Stage stage, const std::string &what, bool passing = false) {
   return tl::unexpected<Rejection>(
-      Rejection{stage, "when it was probed, " + what, kAskVendor, true, passing});
+      Rejection{stage, absl::StrCat("when it was probed, ", what), kAskVendor, true, passing});
 }
 
-// As in the process that asks: this program lies in the folder "weft" beside libfabric.so.1.
+// The same rules as in the process that asks. This program lies in the folder "weft" beside
+// libfabric.so.1.
 TrustRules own_trust_rules() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -82,7 +85,8 @@ class Child {
       result = std::move(known_);
       result.rejection = record.error();
       result.verdict = result.rejection.misbehaved ? Verdict::kQuarantined : Verdict::kRejected;
-      // So that the report says so; who remembers it counts.
+      // The report only says that the failure may pass. The verdict cache counts the failures and
+      // sets the time of the next try.
       if (result.rejection.passing) result.failures = 1, result.retry_at = 1;
     }
     result.library = library_;
@@ -99,7 +103,8 @@ class Child {
 
  private:
   void mark(Stage stage) const {
-    write_all(std::string(kProbeMark) + std::string(stage_name(stage)) + "\n");
+    const std::string name(stage_name(stage));
+    write_all(absl::StrCat(std::string(kProbeMark), name, "\n"));
   }
 
   Checked<PluginRecord> try_out() {
@@ -111,18 +116,18 @@ class Child {
     Checked<OpenPlugin> plugin = open_plugin(library_);
     if (!plugin) return tl::unexpected<Rejection>(plugin.error());
     if (std::string done = watch.signals(); !done.empty())
-      return misbehaved(Stage::kDlopen, "its constructors " + done);
+      return misbehaved(Stage::kDlopen, absl::StrCat("its constructors ", done));
     if (std::string left = watch.leftovers(); !left.empty())
-      return misbehaved(Stage::kDlopen, "its constructors left behind " + left);
+      return misbehaved(Stage::kDlopen, absl::StrCat("its constructors left behind ", left));
 
     mark(Stage::kNegotiate);
     const weft_offer offer = make_offer(&probe_services());
     const Answer answer = ask(*plugin, offer);
     if (answer.threw) return misbehaved(Stage::kNegotiate, "an exception left " WEFT_QUERY_SYMBOL);
     if (std::string done = watch.signals(); !done.empty())
-      return misbehaved(Stage::kNegotiate, WEFT_QUERY_SYMBOL " " + done);
+      return misbehaved(Stage::kNegotiate, absl::StrCat(WEFT_QUERY_SYMBOL " ", done));
     if (std::string left = watch.leftovers(); !left.empty())
-      return misbehaved(Stage::kNegotiate, WEFT_QUERY_SYMBOL " left behind " + left);
+      return misbehaved(Stage::kNegotiate, absl::StrCat(WEFT_QUERY_SYMBOL " left behind ", left));
     Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
     if (!record) return record;
     record->library_stamp = *file;
@@ -132,19 +137,19 @@ class Child {
     void *state = nullptr;
     const Checked<void> init = initialize(*answer.desc, offer, state);
     if (std::string done = watch.signals(); !done.empty())
-      return misbehaved(Stage::kInit, "init " + done);
+      return misbehaved(Stage::kInit, absl::StrCat("init ", done));
     if (!init) {
       if (init.error().misbehaved)
         return misbehaved(Stage::kInit, init.error().cause, init.error().passing);
-      return record;  // failing is allowed: there may be no device. The process that wants it will
-                      // be told.
+      // Init may fail: the device may be absent. The process that wants the plugin learns of it.
+      return record;
     }
     if (answer.desc->fini != nullptr) {
       if (Checked<void> fini = finish(*answer.desc, state); !fini)
         return misbehaved(Stage::kInit, fini.error().cause);
     }
     if (std::string left = watch.leftovers(); !left.empty())
-      return misbehaved(Stage::kInit, "init and fini left behind " + left);
+      return misbehaved(Stage::kInit, absl::StrCat("init and fini left behind ", left));
     return record;
   }
 
@@ -158,7 +163,7 @@ class Child {
 int probe_here(const std::string &library, int report_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);  // a crash is expected here and explained elsewhere
+  setrlimit(RLIMIT_CORE, &no_core);  // a plugin may crash here; the parent explains it
   signal(SIGPIPE, SIG_IGN);
   Child child(library, report_fd);
   Index index;

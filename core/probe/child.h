@@ -4,8 +4,9 @@
 //
 //   return probe_here("/opt/frobco/frob.so", kProbeReportFd);      // exit status
 //
-// Marks on the report's descriptor how far it came before each step, so that the parent knows where
-// a crash happened, and ends with the record. Only for a process that is of no further use.
+// Before each step it writes the name of the step to the report's descriptor, so that the parent
+// knows where a crash happened. The record comes last. The process must end afterwards: the plugin
+// may have changed anything in it.
 #ifndef WEFT_CORE_PROBE_CHILD_H
 #define WEFT_CORE_PROBE_CHILD_H
 

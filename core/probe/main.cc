@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft-probe: runs a plugin's code where it can hurt nobody.
+// weft-probe: runs a plugin's code in a process where it can do no harm.
 //
 //   weft-probe --manifest tcp.so --output plugins.d/tcp.yaml
 //       writes the manifest from the descriptor
 //   weft-probe --refresh /usr/lib/weft
 //       probes a folder's plugins and writes its plugins.idx
 //   weft-probe --check tcp.so --quarantine ~/.cache/weft/quarantine
-//       has a plugin probed now, remembers the verdict and prints it as JSON
+//       probes a plugin now, remembers the verdict and prints it as JSON
 //   weft-probe --list ~/.cache/weft/quarantine
-//       prints what is remembered, as JSON
+//       prints the remembered verdicts as JSON
 //   weft-probe --forget tcp.so --quarantine ~/.cache/weft/quarantine
-//       forgets what is remembered of a file
+//       forgets the verdict on a file
 //   weft-probe --probe tcp.so
 //       the child of a probe; its report goes to descriptor 3
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -45,18 +46,17 @@ constexpr const char *kUsage =
     "       weft-probe --list LIST\n"
     "       weft-probe --forget FILE.so --quarantine LIST\n"
     "       weft-probe --probe FILE.so\n"
-    "Writes a plugin's manifest or the index of a folder of plugins; says as JSON how a plugin "
-    "fares in a process of its own, and what is remembered of that; or (for the loader) is that "
-    "process.\n";
+    "Writes a plugin's manifest or the index of a folder of plugins; probes a plugin in a process "
+    "of its own and prints the verdict as JSON; prints or forgets remembered verdicts. --probe is "
+    "the process of such a probe, for the loader.\n";
 
 int complain(const std::string &file, const Rejection &rejection) {
-  std::fprintf(stderr, "weft-probe: %s: %s: %s\n", file.c_str(), rejection.cause.c_str(),
-               rejection.remedy.c_str());
+  absl::FPrintF(stderr, "weft-probe: %s: %s: %s\n", file, rejection.cause, rejection.remedy);
   return 1;
 }
 
 int complain(const Error &error) {
-  std::fprintf(stderr, "weft-probe: %s\n", error.text.c_str());
+  absl::FPrintF(stderr, "weft-probe: %s\n", error.text);
   return 1;
 }
 
@@ -86,14 +86,13 @@ int refresh(const std::string &folder, const std::string &reader) {
       !reader.empty() ? reader
                       : (fs::path(options.probe_program).parent_path() / "weft-config.so").string();
   options.library_folder = fs::path(options.probe_program).parent_path().parent_path();
-  options.probe_budget = std::chrono::seconds(10);  // nobody waits for it but an installation
+  options.probe_budget = std::chrono::seconds(10);  // only an installation waits for it
   const Result<RefreshReport> report = Loader::refresh(options, folder);
   if (!report) return complain(report.error());
   for (const Decision &trouble : report->troubles.decisions())
-    std::fprintf(stderr, "weft-probe: %s: %s: %s: %s\n", trouble.rule.c_str(),
-                 std::string(stage_name(trouble.stage)).c_str(), trouble.reason.c_str(),
-                 trouble.remedy.c_str());
-  std::printf("weft-probe: %zu plugins in %s/plugins.idx\n", report->plugins, folder.c_str());
+    absl::FPrintF(stderr, "weft-probe: %s: %s: %s: %s\n", trouble.rule,
+                  std::string(stage_name(trouble.stage)), trouble.reason, trouble.remedy);
+  absl::PrintF("weft-probe: %zu plugins in %s/plugins.idx\n", report->plugins, folder);
   return 0;
 }
 
@@ -102,17 +101,15 @@ std::string tidy(const std::string &path) {
 }
 
 void print(const std::string &text) {
-  std::printf("%s\n", text.c_str());
+  absl::PrintF("%s\n", text);
 }
 
 int check(const std::string &file, const std::string &budget, const std::string &list) {
   ProbeOptions options{.program = own_program()};
   if (!budget.empty()) {
-    long long ms = 0;
-    const auto [end, error] = std::from_chars(budget.data(), budget.data() + budget.size(), ms);
-    if (error != std::errc() || end != budget.data() + budget.size() || ms < 1 || ms > 600000) {
-      std::fprintf(stderr, "weft-probe: --budget %s: give milliseconds, 1 to 600000\n",
-                   budget.c_str());
+    int ms = 0;
+    if (!absl::SimpleAtoi(budget, &ms) || ms < 1 || ms > 600000) {
+      absl::FPrintF(stderr, "weft-probe: --budget %s: give milliseconds, 1 to 600000\n", budget);
       return 2;
     }
     options.budget = std::chrono::milliseconds(ms);
@@ -121,7 +118,7 @@ int check(const std::string &file, const std::string &budget, const std::string 
   print(record_json(record));
   if (!list.empty() && record.verdict != Verdict::kUnprobed) {
     VerdictCache cache(list, {});
-    // The answer is true even where it cannot be remembered.
+    // The verdict holds even where it cannot be remembered.
     if (Result<void> done = cache.remember(record); !done) (void)complain(done.error());
   }
   return record.verdict == Verdict::kOk ? 0 : 1;
@@ -171,5 +168,5 @@ int run(const std::vector<std::string> &args) {
 int main(int argc, char **argv) {
   const int status = weft::run({argv + 1, argv + argc});
   std::fflush(nullptr);
-  _exit(status);  // the plugin's destructors and atexit handlers are not ours to run
+  _exit(status);  // without the plugin's destructors and atexit handlers
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/probe/record_json.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -46,8 +48,7 @@ Json unit_json(const UnitInfo &unit) {
   return {{"name", unit.name},
           {"ofi_name", unit.ofi_name.empty() ? unit.name : unit.ofi_name},
           {"kind", word(kKinds, unit.kind)},
-          {"version",
-           std::to_string(FI_MAJOR(unit.version)) + "." + std::to_string(FI_MINOR(unit.version))},
+          {"version", absl::StrCat(FI_MAJOR(unit.version), ".", FI_MINOR(unit.version))},
           {"summary", unit.summary},
           {"rank", unit.rank},
           {"maturity", word(kMaturity, unit.maturity)},
@@ -70,9 +71,7 @@ Json json_of(const PluginRecord &record) {
                {"version", record.version},
                {"license", record.license},
                {"support", record.support}};
-  json["abi"] = record.abi_major == 0
-                    ? ""
-                    : std::to_string(record.abi_major) + "." + std::to_string(record.abi_minor);
+  json["abi"] = record.abi_major == 0 ? "" : absl::StrCat(record.abi_major, ".", record.abi_minor);
   json["min_core_minor"] = record.min_core_minor;
   json["units"] = Json::array();
   for (const UnitInfo &unit : record.units) json["units"].push_back(unit_json(unit));

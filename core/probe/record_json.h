@@ -5,8 +5,8 @@
 //
 // An object {"library", "verdict", "stage", "reason", "remedy", "name", "vendor", "version",
 // "license", "support", "abi", "min_core_minor", "units"}; "verdict" is "ok", "rejected",
-// "quarantined" or "unprobed". What is not known is empty. Members are only ever added. Not the
-// index, which is for weft itself.
+// "quarantined" or "unprobed". A member that is not known is empty. Later releases only add
+// members. The index of plugins has a format of its own (core/loader/index.h).
 #ifndef WEFT_CORE_PROBE_RECORD_JSON_H
 #define WEFT_CORE_PROBE_RECORD_JSON_H
 

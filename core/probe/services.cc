@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// One block per entry; what a plugin hangs in (names, addresses) is not freed: the process ends
+// One block per entry. Names and addresses that a plugin adds to it are not freed: the process ends
 // soon.
 struct InfoBlock {
   fi_info info;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The core's services as a plugin sees them while it is probed: they work, but there is no core
-// behind them.
+// The core's services for a plugin that is probed. They work, but there is no core behind them.
 //
 //   weft_offer offer = make_offer(&probe_services());
 //
