@@ -12,7 +12,7 @@
 
 namespace {
 
-void PrintUsage(FILE *to) {
+void print_usage(FILE *to) {
   std::fprintf(
       to,
       "Usage: fi_strerror FI_ERROR_CODE...\n"
@@ -24,8 +24,8 @@ void PrintUsage(FILE *to) {
       "  -h, --help   print this help\n");
 }
 
-// Accepts a whole integer constant whose magnitude is an int; anything else is refused.
-bool ParseErrorNumber(const char *text, int *number) {
+// Accepts an integer constant whose magnitude fits into an int, and nothing else.
+bool parse_error_number(const char *text, int *number) {
   char *end = nullptr;
   errno = 0;
   const long long value = std::strtoll(text, &end, 0);
@@ -40,20 +40,20 @@ bool ParseErrorNumber(const char *text, int *number) {
 
 int main(int argc, char **argv) {
   if (argc < 2) {
-    PrintUsage(stderr);
+    print_usage(stderr);
     return EXIT_FAILURE;
   }
   // No getopt: "-22" is an argument here, not an option.
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-h") == 0 || std::strcmp(argv[i], "--help") == 0) {
-      PrintUsage(stdout);
+      print_usage(stdout);
       return EXIT_SUCCESS;
     }
   }
   int status = EXIT_SUCCESS;
   for (int i = 1; i < argc; ++i) {
     int number = 0;
-    if (ParseErrorNumber(argv[i], &number)) {
+    if (parse_error_number(argv[i], &number)) {
       std::printf("%s\n", fi_strerror(number));
     } else {
       std::fprintf(stderr,

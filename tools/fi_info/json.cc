@@ -63,8 +63,8 @@ const char *resource_management_name(fi_resource_mgmt value) {
   return "unknown";
 }
 
-// How to print an address depends on its format, which the library knows; its text of the whole
-// fi_info has the address in a line of its own.
+// The library knows how to print an address of each format: its text of the whole fi_info has the
+// address in a line of its own.
 Json address_json(const std::string &info_text, const char *key, const void *address,
                   size_t length) {
   if (address == nullptr) {
@@ -229,8 +229,7 @@ Json info_json(const fi_info &info, const std::string &text) {
 }
 
 void print_json(const Json &json) {
-  // Names come from devices and from the environment: bytes that are not UTF-8 must not end the
-  // program.
+  // Names come from devices and from the environment: bytes that are not UTF-8 are replaced.
   absl::PrintF("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -55,8 +55,8 @@ void print_summary(const fi_info &info) {
   absl::PrintF("    protocol: %s\n", tools::name_of(info.ep_attr->protocol, FI_TYPE_PROTOCOL));
 }
 
-// fi_getinfo takes one node. When a destination and a source are both asked for, the source goes
-// into the hints, as an address string or as a socket address.
+// fi_getinfo takes one node. With both a destination and a source, the source goes into the hints,
+// as an address string or as a socket address.
 int set_source_hint(Options &options) {
   fi_info *hints = options.hints.get();
   const std::string &source = *options.source;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fi_info: asks fi_getinfo which fabric interfaces there are and prints the answer. Options and the
-// plain output are those of fi_info(1), so that scripts which grep it go on working; --json is for
-// new ones.
+// plain output are those of fi_info(1), so that scripts which grep it still work; --json is for new
+// scripts.
 #include "tools/fi_info/lists.h"
 #include "tools/fi_info/options.h"
 

@@ -156,7 +156,7 @@ std::optional<int> parse_command_line(int argc, char **argv, Options &options) {
     absl::FPrintF(stderr, "fi_info: out of memory\n");
     return exit_status(FI_ENOMEM);
   }
-  // No interface is left out because it asks something of the application.
+  // No interface is left out because it requires something of the application.
   options.hints->mode = ~uint64_t{0};
   options.hints->domain_attr->mode = ~uint64_t{0};
   options.hints->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE);

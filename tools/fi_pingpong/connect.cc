@@ -24,7 +24,7 @@ std::string name_of(fid_t fid) {
 }  // namespace
 
 void PingPong::meet_client() {
-  // All that can fail here is done before a client may come.
+  // First everything that can fail on this side, then the port for the client.
   get_info({}, 0);
   if (options_.type == FI_EP_MSG) {
     open_passive_endpoint();
@@ -55,7 +55,7 @@ void PingPong::accept_connection() {
     open_endpoint(entry.info);
     check(fi_accept(ep_.get(), nullptr, 0), "fi_accept");
   } catch (...) {
-    // Otherwise the client would have to find out by its timeout.
+    // Without a rejection the client would wait until its timeout.
     if (ep_ == nullptr) {
       fi_reject(pep_.get(), entry.info->handle, nullptr, 0);
     }
@@ -120,7 +120,7 @@ void PingPong::exchange_names() {
     uint32_t format = FI_FORMAT_UNSPEC;
     peer_name_ = control_.receive_name(&format);
     if (format != info_->addr_format) {
-      // The variables keep both texts alive: fi_tostr has one buffer.
+      // Copies, because fi_tostr has one buffer.
       const std::string theirs = fi_tostr(&format, FI_TYPE_ADDR_FORMAT);
       const std::string ours = fi_tostr(&info_->addr_format, FI_TYPE_ADDR_FORMAT);
       fail(EPROTO,

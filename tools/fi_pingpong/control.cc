@@ -56,7 +56,7 @@ void Control::listen() {
 }
 
 void Control::accept() {
-  // A server waits as long as it takes for its client, unless it was told a time.
+  // A server waits for its client without a limit, unless --timeout is given.
   std::optional<Deadline> deadline;
   if (options_.timeout_given) {
     deadline.emplace(options_.timeout);

@@ -14,7 +14,7 @@
 //   control.connect();
 //   const std::string name = control.receive_name(&format);
 //
-// Errors are thrown as Failure. Not for the messages that are timed.
+// Errors are thrown as Failure. The timed messages do not use this connection.
 #ifndef WEFT_TOOLS_FI_PINGPONG_CONTROL_H
 #define WEFT_TOOLS_FI_PINGPONG_CONTROL_H
 
@@ -39,8 +39,8 @@ class Deadline {
  public:
   explicit Deadline(Clock::duration after) : at_(Clock::now() + after) {}
   bool passed() const { return Clock::now() >= at_; }
-  // For poll(2): at least 1 while there is time left, so that the last fraction of a millisecond is
-  // slept too.
+  // For poll(2): at least 1 while there is time left, so that it also sleeps through the last
+  // fraction of a millisecond.
   int milliseconds() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
@@ -83,7 +83,7 @@ class Control {
 
   void send_name(const std::string &name, uint32_t format);
   std::string receive_name(uint32_t *format);
-  // Both sides leave this at about the same time.
+  // Both sides return at about the same time.
   void sync();
   // Returns how many answers reached the client.
   uint64_t exchange_count(uint64_t received);
@@ -94,7 +94,7 @@ class Control {
   };
   State peek() const;
 
-  // `progress` is called while this side waits for a control message, so that the endpoint goes on.
+  // `progress` is called while this side waits for a control message: the endpoint needs progress.
   void on_wait(std::function<void()> progress) { progress_ = std::move(progress); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The messages to and fro, and the loop that is timed. Everything that the loop calls stays in this
-// file, so that the compiler can put it in line.
+// The messages of the test, and the loop that is timed. All functions that the loop calls are in
+// this file, so that the compiler can inline them.
 #include <absl/strings/escaping.h>
 #include <rdma/fi_tagged.h>
 #include <sched.h>
@@ -17,9 +17,8 @@ namespace {
 
 constexpr uint64_t kTag = 1234;  // fi_pingpong of every implementation uses it
 
-// The bytes of a verified message: this alphabet over and over. Each message starts 7 letters
-// further on than the one before, on both sides alike, so that a stale or repeated message is
-// noticed, too.
+// The bytes of a verified message: this alphabet over and over. Each message starts 7 letters after
+// the start of the one before, on both sides, so that a stale or repeated message is found too.
 constexpr std::string_view kAlphabet =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 constexpr size_t kAlphabetStep = 7;
@@ -99,7 +98,7 @@ void PingPong::receive_message(uint64_t size) {
     }
   }
   idle_spins_ = 0;
-  // With a prefix it is the provider's business whether that counts.
+  // With a prefix the length is not checked: the provider may count the prefix or not.
   if (prefix_ == 0 && received_length_ != size) {
     fail(EPROTO,
          "a message of %d bytes arrived in a test of %d bytes; both "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_pingpong: messages go to and fro between two processes over one endpoint each. Options, output
-// and the control connection are those of fi_pingpong(1), so that either side may be another
-// implementation's program.
+// fi_pingpong: sends messages to and fro between two processes over one endpoint each. Options,
+// output and the control connection are those of fi_pingpong(1), so that either side may be the
+// program of another implementation.
 #include <absl/strings/str_format.h>
 
 #include <cerrno>

@@ -71,7 +71,7 @@ void PingPong::choose_sizes() {
     return;
   }
   if (options_.all_sizes) {
-    // Zero, every power of two, and what lies in the middle between two of them.
+    // 0, every power of two, and the middle between each two of them.
     sizes_ = {0, 1};
     for (uint64_t power = 2; power <= kLargestPower; power *= 2) {
       sizes_.push_back(power);

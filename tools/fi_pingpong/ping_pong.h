@@ -49,7 +49,7 @@ class PingPong {
 
  private:
   // open.cc
-  // The peer's address, when known, decides the interface.
+  // The peer's address, if known, decides the interface.
   void get_info(const std::string &peer_name, uint32_t format);
   void choose_sizes();
   void open_fabric();
@@ -69,12 +69,12 @@ class PingPong {
 
   // exchange.cc
   void post_receive();
-  // Returns when the buffer may be used again.
+  // Returns when the buffer can be used again.
   void send_message(uint64_t size);
   void receive_message(uint64_t size);
   void fill(uint64_t size);
   void verify(uint64_t size);
-  // False when nothing had completed.
+  // False if there was no completion.
   bool read_cq(fid_cq *cq, uint64_t *done);
   [[noreturn]] void throw_cq_error(fid_cq *cq, ssize_t ret);
   void progress(const char *what, bool receiving);
@@ -89,7 +89,7 @@ class PingPong {
   Report report_;
   std::vector<uint64_t> sizes_;
 
-  // In the order in which they are opened: destruction closes them the other way round.
+  // In the order in which they are opened: destruction closes them in reverse order.
   struct Free {
     void operator()(char *memory) const { std::free(memory); }
   };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs a program and collects what it says.
+// Runs a program and collects its output.
 //
 //   WEFT_TRY(ChildResult result, run_child({probe, "--refresh", folder}, {}, seconds(60)));
 //   if (result.status != 0) ... result.err ...
 //
-// Not for the plugins themselves: weft-probe confines those.
+// Not for the code of plugins: weft-probe runs that in a process of its own.
 #ifndef WEFT_TOOLS_WEFT_CHILD_H
 #define WEFT_TOOLS_WEFT_CHILD_H
 
@@ -24,7 +24,8 @@ struct ChildResult {
 
 inline constexpr size_t kMaxChildOutput = size_t{16} << 20;
 
-// `environment` is added to ours. The program is killed when the time is over, which is a failure.
+// `environment` is added to the environment of this process. When the time is over the program is
+// killed, and the result is an error.
 Result<ChildResult> run_child(const std::vector<std::string> &command,
                               const std::map<std::string, std::string> &environment,
                               std::chrono::milliseconds limit);

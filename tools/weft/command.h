@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The subcommands of weft. Each adds itself to the command line; the one that was typed leaves
-// behind what is to be done.
+// The subcommands of weft. Each adds itself to the command line; parsing sets `action` to the
+// function of the subcommand that was typed.
 //
 //   CLI::App app;
 //   Action action;
@@ -22,7 +22,7 @@ namespace weft::cli {
 using Action = std::function<Result<int>()>;
 
 void add_info(CLI::App &app, Action &action);
-// `separated`: a word of the command line is --.
+// `separated`: the command line has the word "--".
 void add_why(CLI::App &app, Action &action, const bool &separated);
 void add_explain(CLI::App &app, Action &action);
 void add_plugin(CLI::App &app, Action &action);
@@ -30,10 +30,10 @@ void add_config(CLI::App &app, Action &action);
 void add_hook(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
 
-// Exit statuses. Doctor has its own: 0 well, 1 warnings, 2 failures.
+// Exit statuses. Doctor has others: 0 all is well, 1 warnings, 2 failures.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitNo = 1;     // the answer is no: nothing matches, the check failed
-inline constexpr int kExitUsage = 2;  // the question could not be asked
+inline constexpr int kExitUsage = 2;  // wrong usage, or an error before there was an answer
 
 }  // namespace weft::cli
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The other end of core/control: asks running processes of this user.
+// The client of core/control: asks running processes of this user about their objects and hooks.
 //
 //   for (const ControlProcess &one : control_processes()) std::printf("%d\n", one.pid);
 //   WEFT_TRY(Control control, Control::connect(pid));
 //   WEFT_TRY(std::vector<uint64_t> objects, control.attach("trace", {{"size", "4M"}}));
 //   WEFT_CHECK(control.detach("trace"));
 //
-// Each call is a connection of its own and takes no longer than kPatience. Not for what concerns
-// this process: tools/weft/library.h.
+// Each call makes a connection of its own and waits up to kPatience to send and to receive. For
+// the libfabric of this process there is tools/weft/library.h.
 #ifndef WEFT_TOOLS_WEFT_CONTROL_H
 #define WEFT_TOOLS_WEFT_CONTROL_H
 
@@ -24,26 +24,26 @@
 
 namespace weft::cli {
 
-// Where in a process: everywhere that the application opened a fabric, or less.
+// A place in a process. Empty: every fabric that the application opened.
 struct HookPlace {
   std::string element;             // "tcp": the fabrics of this element of a stack, inner ones too
-  std::optional<uint64_t> object;  // this one, and what is opened from it
+  std::optional<uint64_t> object;  // this object, and the objects opened from it
 };
 
 class Control {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
-  // Asks for nothing but a sign of life. Errors: no such process, none of ours, it does not listen
-  // (no fabric open, control denied, not on weft), it does not answer.
+  // Checks that the process answers. Errors: there is no such process, it belongs to another user,
+  // it does not listen (no fabric open, control denied, not on weft), it does not answer.
   static Result<Control> connect(pid_t pid);
 
   pid_t pid() const { return pid_; }
   const std::string &program() const { return program_; }
 
-  // The live objects, as weft/diagnosis.h says.
+  // The live objects, in the format of weft/diagnosis.h.
   Result<nlohmann::ordered_json> objects() const;
-  // The ids of the objects on which it was done.
+  // Both return the ids of the objects that they changed.
   Result<std::vector<uint64_t>> attach(
       const std::string &hook, const std::vector<std::pair<std::string, std::string>> &params,
       const HookPlace &place = {}) const;
@@ -65,7 +65,7 @@ struct ControlProcess {
   std::string program;
 };
 
-// The processes of this user that listen, by pid. Sockets of dead ones are removed.
+// The processes of this user that listen, by pid. Removes the sockets of dead processes.
 Result<std::vector<ControlProcess>> control_processes();
 
 }  // namespace weft::cli

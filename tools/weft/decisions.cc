@@ -25,7 +25,7 @@ const std::vector<std::string> &stages() {
 
 const Decision &Candidate::last() const {
   const Decision *furthest = &decisions.front();
-  // Of several on one stage the latest stands.
+  // Of several decisions at one stage the latest counts.
   for (const Decision &decision : decisions)
     if (place_of(decision.stage) >= place_of(furthest->stage)) furthest = &decision;
   return *furthest;

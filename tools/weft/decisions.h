@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The decision record as JSON, for people: which candidate came how far, and what stopped it.
+// The decision record for people: how far each candidate came, and what stopped it.
 //
 //   for (const Candidate &candidate : by_candidate(answer))
 //     if (!candidate.chosen()) ... candidate.last().reason, candidate.last().remedy
@@ -21,11 +21,11 @@ struct Decision {
 
 struct Candidate {
   std::string name;
-  std::vector<Decision> decisions;  // as they were taken
-  // What became of it: selected, or the decision that stopped it.
+  std::vector<Decision> decisions;  // in the order in which they were made
+  // The outcome: "selected", or the decision that stopped it.
   const Decision &last() const;
   bool chosen() const;
-  // "selected", "rejected", or "usable": nothing speaks against it.
+  // "selected", "rejected", or "usable": no decision is against it.
   const char *verdict() const;
 };
 

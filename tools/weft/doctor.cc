@@ -46,7 +46,8 @@ bool is_loopback(const std::string &address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-// True for what everybody may write to; a folder with the sticky bit still lets everybody add.
+// Whether every user may write to it. The sticky bit of a folder does not count: every user may
+// still add files.
 bool world_writable(const fs::path &path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && !S_ISLNK(status.st_mode) &&
@@ -78,7 +79,7 @@ Facts::Folder look_at(const std::string &path, const std::string &origin) {
       const std::string extension = entry->path().extension();
       if (extension != ".so" && extension != ".yaml" && extension != ".idx") continue;
       check(entry->path());
-      // The reader of the configuration lies among the plugins and is none.
+      // The reader of the configuration lies among the plugins, but is not one.
       folder.has_plugins = folder.has_plugins ||
                            (extension == ".so" && entry->path().filename() != "weft-config.so");
     }
@@ -90,7 +91,7 @@ Facts::Folder look_at(const std::string &path, const std::string &origin) {
   int64_t manifests_ns = 0;
   if (folder.has_index && !(file >> mark >> format >> abi >> manifests_ns && mark == "weft-index"))
     folder.index_damaged = true;
-  // An index holds for the folder of manifests that it was made of.
+  // An index is valid for the folder of manifests from which it was made.
   folder.index_stale =
       folder.has_index && !folder.index_damaged && manifests_ns != modified_ns(manifests);
   return folder;
@@ -144,7 +145,7 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
 
   WEFT_TRY(const Json config, library.config());
   for (const Json &one : array_of(config, "diagnostics")) {
-    if (text_of(one, "severity") == "note") continue;  // no trouble
+    if (text_of(one, "severity") == "note") continue;  // not a problem
     facts.diagnostics.push_back(
         {text_of(one, "severity") == "error", text_of(one, "where"), text_of(one, "text")});
   }
@@ -190,7 +191,7 @@ Result<int> run(const Options &options) {
 void add_doctor(CLI::App &app, Action &action) {
   const auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand(
-      "doctor", "Limits, kernel settings, interfaces, plugins: what could trouble a job");
+      "doctor", "Limits, kernel settings, interfaces, plugins: whatever could harm a job");
   command->add_option("--ranks", options->ranks, "peers that one process talks to (default: 512)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{10000000}));
   command->add_flag("--json", options->json, "JSON instead of text");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What of this machine could trouble a job, judged from facts that are passed in.
+// Finds settings of this machine that could harm a job, from facts that are passed in.
 //
 //   Facts facts;
 //   facts.fd_soft = 1024;
 //   for (const Finding &finding : judge(facts))
 //     if (finding.state != State::kOk) ... finding.cause, finding.remedy
 //
-// Judging is a pure function; gathering the facts is doctor.cc's business.
+// judge() is a pure function; doctor.cc gathers the facts.
 #ifndef WEFT_TOOLS_WEFT_DOCTOR_H
 #define WEFT_TOOLS_WEFT_DOCTOR_H
 
@@ -22,30 +22,30 @@ enum class State { kOk, kWarn, kFail };
 struct Finding {
   State state = State::kOk;
   std::string check;    // "open files"
-  std::string finding;  // what is, with the numbers
-  std::string cause;    // why that is trouble; empty where all is well
-  std::string remedy;   // the command that mends it
+  std::string finding;  // the state, with the numbers
+  std::string cause;    // why it is a problem; empty where all is well
+  std::string remedy;   // the command that repairs it
 };
 
 struct Facts {
   uint64_t ranks = 512;  // processes of a job that one process talks to
 
   uint64_t fd_soft = 0, fd_hard = 0;  // UINT64_MAX: no limit
-  // Of /proc/sys; absent where it cannot be read, as in some containers.
+  // From /proc/sys; absent where it cannot be read, as in some containers.
   std::optional<uint64_t> somaxconn, syn_backlog, port_low, port_high;
 
   struct Domain {
     std::string name, address;
     bool loopback = false;
   };
-  std::vector<Domain> domains;          // that a fi_getinfo() offers, best first
-  std::vector<std::string> interfaces;  // how the provider ranked what it found
-  std::string no_domain_reason;         // where there are none
+  std::vector<Domain> domains;          // the results of fi_getinfo(), best first
+  std::vector<std::string> interfaces;  // how the provider tcp ranked the interfaces
+  std::string no_domain_reason;         // why there are no domains
 
   struct Folder {
     std::string path, origin;
     bool exists = false;
-    bool world_writable = false;  // it or a file in it
+    bool world_writable = false;  // the folder or a file in it
     std::string world_writable_path;
     bool has_plugins = false, has_index = false, index_damaged = false, index_stale = false;
   };

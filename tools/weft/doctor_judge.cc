@@ -9,15 +9,15 @@
 namespace weft::cli {
 namespace {
 
-// Descriptors of a process that no peer needs: files, libraries, epoll and eventfd of its queues,
-// what an MPI keeps open.
+// Descriptors that a process needs beside those of its peers: files, libraries, epoll and eventfd
+// of its queues, those of an MPI.
 constexpr uint64_t kOwnDescriptors = 64;
 
 std::string number(uint64_t value) {
   return value == UINT64_MAX ? "unlimited" : absl::StrCat(value);
 }
 
-// What one would write: 1000 rather than 947.
+// The next power of two, at least 1024.
 uint64_t rounded(uint64_t value) {
   uint64_t power = 1024;
   while (power < value && power < (uint64_t{1} << 40)) power *= 2;
@@ -80,7 +80,7 @@ Finding judge_ports(const Facts &facts) {
   if (!facts.port_low || !facts.port_high || *facts.port_high < *facts.port_low) return finding;
   const uint64_t ports = *facts.port_high - *facts.port_low + 1;
   finding.finding = absl::StrCat(*facts.port_low, " to ", *facts.port_high, ", ", ports, " ports");
-  // A connection in TIME_WAIT keeps its port, so a job that follows another needs as many again.
+  // A connection in TIME_WAIT keeps its port. So a job that follows another needs twice the ports.
   const uint64_t need = 2 * facts.ranks;
   if (ports >= need) return finding;
   finding.state = ports < facts.ranks ? State::kFail : State::kWarn;

@@ -106,7 +106,7 @@ Result<ElfFacts> read_elf(const std::string &path) {
 Result<Missing> try_linking(const std::string &path) {
   const std::string linker = dynamic_linker();
   if (linker.empty()) return fail(FI_ENOSYS, "this program runs without a dynamic linker");
-  // As ldd -r does: load and relocate, but start nothing.
+  // As ldd -r does: load and relocate, but run no code.
   WEFT_TRY(const ChildResult result,
            run_child({linker, path},
                      {{"LD_TRACE_LOADED_OBJECTS", "1"}, {"LD_WARN", "yes"}, {"LD_BIND_NOW", "yes"}},

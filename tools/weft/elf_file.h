@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the file of a plugin says of itself before any of its code runs.
+// Facts about the file of a plugin, without running its code.
 //
 //   WEFT_TRY(const ElfFacts facts, read_elf("/opt/frobco/frob.so"));
 //   facts.exported == std::vector<std::string>{"weft_plugin_query"}
 //   WEFT_TRY(const Missing missing, try_linking("/opt/frobco/frob.so"));
 //
-// Reading is libelf's, linking is tried by the dynamic linker itself, in a process of its own that
-// runs nothing of the file.
+// libelf reads the file. The dynamic linker tries the linking, in a process of its own, and runs no
+// code of the file.
 #ifndef WEFT_TOOLS_WEFT_ELF_FILE_H
 #define WEFT_TOOLS_WEFT_ELF_FILE_H
 
@@ -25,8 +25,8 @@ struct ElfFacts {
 Result<ElfFacts> read_elf(const std::string &path);
 
 struct Missing {
-  std::vector<std::string> libraries;  // not found, of its own or of what it needs
-  std::vector<std::string> symbols;    // that nothing it needs defines
+  std::vector<std::string> libraries;  // needed, directly or not, and not found
+  std::vector<std::string> symbols;    // undefined in all libraries that it needs
 };
 
 Result<Missing> try_linking(const std::string &path);

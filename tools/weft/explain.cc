@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft explain: a stack from the application to the wire, and what each of its units found here.
+// weft explain: a stack from the application to the wire, and what each unit found on this machine.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -16,7 +16,7 @@ struct Options {
   bool json = false;
 };
 
-// What is known of each unit, by name; empty where it cannot be asked.
+// The description of each unit, by name; empty if the library cannot be asked.
 Json units_by_name(const Library &library) {
   Json units = Json::object();
   const Result<Json> plugins = library.plugins();

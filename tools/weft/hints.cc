@@ -23,7 +23,7 @@ using tools::bit_names;
 using tools::enum_names;
 using tools::Named;
 
-// "FI_EP_MSG", "EP_MSG" and "msg" are one, given the prefix "FI_EP_".
+// With the prefix "FI_EP_" it is "msg" for "FI_EP_MSG", "EP_MSG" and "msg".
 std::string bare(absl::string_view word, absl::string_view prefix) {
   const std::string text = absl::AsciiStrToLower(word), whole = absl::AsciiStrToLower(prefix);
   for (const std::string &front : {whole, whole.substr(whole.find('_') + 1), std::string("fi_")})
@@ -89,7 +89,7 @@ void add_hint_options(CLI::App &command, HintOptions &options) {
 Result<Offers> ask(const HintOptions &options) {
   const std::unique_ptr<fi_info, decltype(&fi_freeinfo)> hints(fi_allocinfo(), &fi_freeinfo);
   if (hints == nullptr) return fail(FI_ENOMEM, "out of memory");
-  // Nothing is to be hidden because an application would have to do something for it.
+  // No interface is left out because it requires something of the application.
   hints->mode = ~uint64_t{0};
   hints->domain_attr->mode = ~uint64_t{0};
   hints->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE);
@@ -137,7 +137,7 @@ std::string source_address(const fi_info &info) {
                             static_cast<socklen_t>(info.src_addrlen), host, sizeof host, nullptr, 0,
                             NI_NUMERICHOST) == 0)
     return host;
-  // Other formats: as the library prints them, in a line of their own.
+  // Other formats: the library prints the address in a line of its own.
   const std::string whole(absl::NullSafeStringView(fi_tostr(&info, FI_TYPE_INFO)));
   const std::string label = "src_addr: ";
   const size_t at = whole.find(label);

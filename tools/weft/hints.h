@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What an application would ask fi_getinfo() for, as options of a command line.
+// The hints of fi_getinfo() as options of a command line.
 //
 //   auto hints = std::make_shared<HintOptions>();
 //   add_hint_options(*subcommand, *hints);
@@ -28,12 +28,12 @@ struct Offers {
   std::unique_ptr<fi_info, decltype(&fi_freeinfo)> list{nullptr, &fi_freeinfo};
 };
 
-// An error where a word is unknown; that nothing matches is an answer.
+// An unknown word is an error. "Nothing matches" is a result, in Offers::ret.
 Result<Offers> ask(const HintOptions &options);
 
 // "msg" of FI_EP_MSG
 std::string ep_type_word(fi_ep_type type);
-// The address an entry would use, without its port: "10.0.0.2"; empty: none.
+// The source address of an entry, without its port: "10.0.0.2"; empty: it has none.
 std::string source_address(const fi_info &info);
 
 }  // namespace weft::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft hook: hooks on the objects of processes that run.
+// weft hook: attaches hooks to the objects of running processes, detaches and lists them.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -94,8 +94,8 @@ Result<int> detach(const Options &options) {
 }  // namespace
 
 void add_hook(CLI::App &app, Action &action) {
-  CLI::App *command =
-      app.add_subcommand("hook", "Hangs hooks on the objects of running processes, and lists them");
+  CLI::App *command = app.add_subcommand(
+      "hook", "Attaches hooks to the objects of running processes, and lists them");
   command->require_subcommand(1);
   const auto options = std::make_shared<Options>();
   const auto common = [&](CLI::App *sub, Result<int> (*run)(const Options &)) {
@@ -108,9 +108,10 @@ void add_hook(CLI::App &app, Action &action) {
         ->check(CLI::PositiveNumber);
     sub->add_option("HOOK", options->hook, "The hook: trace, profile, fault or a vendor's")
         ->required();
-    sub->add_option("--at", options->place.element,
-                    "The element of the stack above which it hangs: tcp beneath rxm (default: next "
-                    "to the application)");
+    sub->add_option(
+        "--at", options->place.element,
+        "The element of the stack above which it is put: tcp beneath rxm (default: next "
+        "to the application)");
     sub->add_option("--object", options->place.object,
                     "One object by its number, and what is opened from it; `weft hook ls PID`");
   };
@@ -122,12 +123,12 @@ void add_hook(CLI::App &app, Action &action) {
     return given.pid != 0 ? list_objects(given) : list_processes(given);
   });
 
-  CLI::App *on = command->add_subcommand("attach", "Hangs a hook on a process, in place");
+  CLI::App *on = command->add_subcommand("attach", "Attaches a hook to a running process");
   place(on);
   on->add_option("PARAMS", options->params, "Parameters of the hook: KEY=VALUE ...");
   common(on, attach);
 
-  CLI::App *off = command->add_subcommand("detach", "Takes it off again");
+  CLI::App *off = command->add_subcommand("detach", "Detaches the hook");
   place(off);
   common(off, detach);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft info: what a program would get here and now.
+// weft info: what a program would get from fi_getinfo() on this machine now.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -24,7 +24,7 @@ struct Options {
   bool json = false;
 };
 
-// One domain of one stack, with the addresses that it offers.
+// One domain of one stack, with its source addresses.
 struct Offer {
   std::string stack, type, domain, fabric, protocol, version;
   std::vector<std::string> addresses;

@@ -17,7 +17,7 @@ namespace {
 
 std::string path_of_libfabric() {
   Dl_info found{};
-  // The public declaration names it twice: an inline function of newer headers calls this one.
+  // By name: the address of a function that an executable calls may be that of a PLT entry.
   void *symbol = dlsym(RTLD_DEFAULT, "fi_version");
   if (symbol == nullptr || dladdr(symbol, &found) == 0 || found.dli_fname == nullptr) return {};
   std::error_code error;
@@ -73,7 +73,7 @@ Result<Json> Library::parsed(const char *question, int ret, char *text) const {
   return answer;
 }
 
-// A member that an older library lacks must not be touched.
+// An older library has fewer members: one that it lacks must not be read.
 #define WEFT_ASK(member, ...)                                                                  \
   if (offsetof(weft_diagnosis_ops, member) + sizeof(ops_->member) > ops_->size)                \
     return fail(FI_ENOSYS, "%s is too old to know '" #member "': update weft", path_.c_str()); \

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The libfabric.so.1 that this program runs on: where it lies, and what it answers when asked why.
+// The libfabric.so.1 that this program runs on: its path, and its answers to questions.
 //
 //   WEFT_TRY(Library library, Library::open());
-//   library.path();                              //
-//   "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0" WEFT_TRY(Json decisions,
-//   library.why("verbs"));
+//   library.path();               // "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0"
+//   WEFT_TRY(Json decisions, library.why("verbs"));
 //
-// Programs that run on this library see the same answers: nothing here looks past the public API.
+// It uses the public API only, so every program on this library gets the same answers.
 #ifndef WEFT_TOOLS_WEFT_LIBRARY_H
 #define WEFT_TOOLS_WEFT_LIBRARY_H
 
@@ -22,7 +21,7 @@ namespace weft::cli {
 
 class Library {
  public:
-  // Fails where the libfabric that was found is not weft.
+  // An error if the libfabric that the loader found is not weft.
   static Result<Library> open();
 
   const std::string &path() const { return path_; }

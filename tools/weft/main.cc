@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft: asks the libfabric of this machine what it gives a program, and why.
+// weft: asks the libfabric of this machine what it gives a program, and why. The command line.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -47,7 +47,7 @@ std::vector<std::string> words_of(const CLI::App &command, bool option) {
   return words;
 }
 
-// The first word that the deepest subcommand could not take, with what was probably meant.
+// The first word that the deepest subcommand does not know, and the word that was probably meant.
 std::string misfit(const CLI::App &app) {
   const CLI::App *command = typed(app);
   std::string word;
@@ -97,7 +97,7 @@ int run(int argc, char **argv) {
     const bool stray = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr ||
                        dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
     const CLI::App *command = typed(app);
-    // A required argument of a subcommand has a message of its own.
+    // For a missing argument CLI11's own message is better.
     const bool explained =
         stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
     const std::string text =
@@ -117,7 +117,7 @@ int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   try {
     return weft::cli::run(argc, argv);
-  } catch (const std::exception &error) {  // no memory, above all
+  } catch (const std::exception &error) {  // such as std::bad_alloc
     absl::FPrintF(stderr, "weft: %s\n", error.what());
     return weft::cli::kExitUsage;
   }

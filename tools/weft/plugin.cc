@@ -61,7 +61,7 @@ void add_plugin(CLI::App &app, Action &action) {
   };
   CLI::App *list_command = add(
       "list", "What is installed, loadable, usable and selected, or what stops it", list_plugins);
-  list_command->add_flag("-v,--verbose", options->verbose, "everything, with the parameters");
+  list_command->add_flag("-v,--verbose", options->verbose, "all facts, with the parameters");
 
   CLI::App *check_command = add(
       "check", "Whether a file is a good plugin: its symbols, and a try in a process of its own",
@@ -80,7 +80,7 @@ void add_plugin(CLI::App &app, Action &action) {
       add("quarantine", "Plugins that crashed, hung or misbehaved when they were tried",
           quarantine_plugins);
   quarantine_command->add_option("--clear,--remove", options->clear,
-                                 "try this file again when it is next needed");
+                                 "try this file again when it is needed next");
 }
 
 }  // namespace weft::cli

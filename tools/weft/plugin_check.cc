@@ -23,7 +23,7 @@ struct Finding {
   bool good = true;
 };
 
-// What must not be linked to a plugin, and why.
+// Why a plugin must not need this library; empty: it may.
 std::string forbidden(const std::string &needed) {
   if (needed.starts_with("libprotobuf") || needed.starts_with("libprotoc"))
     return absl::StrCat(needed, ": two copies of Protobuf in one process end it");
@@ -103,7 +103,7 @@ std::string describe(const Json &record) {
   return text;
 }
 
-// The list of verdicts, as the library itself uses it.
+// The file of remembered verdicts that the library uses.
 Result<std::string> quarantine_file(const Library &library) {
   WEFT_TRY(const Json plugins, library.plugins());
   return text_of(plugins, "quarantine");

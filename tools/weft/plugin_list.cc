@@ -129,7 +129,8 @@ void print_table(const Json &plugins) {
   table.print();
 }
 
-// What concerns no plugin in the table: manifests that cannot be read, names that are taken.
+// Prints the problems that belong to no plugin in the table, such as manifests that cannot be read
+// and names that are taken.
 void print_troubles(const Json &answer) {
   std::set<std::string> told;
   for (const Json &plugin : array_of(answer, "plugins"))

@@ -35,7 +35,7 @@ Result<std::vector<Quarantined>> quarantined(const Library &library) {
         all.push_back({text_of(record, "library"), text_of(record, "stage"),
                        text_of(record, "reason"), text_of(record, "remedy"), remembered});
   }
-  // An index may say so as well.
+  // A plugin may also be quarantined by the index of its folder.
   for (const Json &plugin : array_of(plugins, "plugins")) {
     const std::string file = text_of(plugin, "library");
     if (text_of(plugin, "state") != "quarantined" ||

@@ -65,7 +65,7 @@ Result<int> run_command(const std::vector<std::string> &command,
   int raw = 0;
   while (child > 0 && waitpid(child, &raw, 0) < 0 && errno == EINTR) {
   }
-  // One that came meanwhile was for the command as well.
+  // A signal that arrived meanwhile was meant for the command.
   timespec now{};
   while (sigtimedwait(&signals, nullptr, &now) > 0) {
   }

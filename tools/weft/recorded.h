@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A command that is run under observation: a folder of its own for what its processes write down,
-// and the wait for its end.
+// Runs a command whose processes record something: a folder for the files of the record, and the
+// wait for the end of the command.
 //
 //   WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
 //   WEFT_TRY(const int status, run_command({"fi_info", "-l"}, [&] { setenv("WEFT_WHY", ...); }));
 //   for (const std::string &file : folder->files()) ...
 //
-// Not for commands whose output is wanted: child.h.
+// child.h runs commands whose output is wanted.
 #ifndef WEFT_TOOLS_WEFT_RECORDED_H
 #define WEFT_TOOLS_WEFT_RECORDED_H
 
@@ -19,7 +19,7 @@
 
 namespace weft::cli {
 
-// In the runtime folder of this user; removed with what is in it.
+// A folder in the runtime folder of this user. The destructor removes it with its files.
 class RunFolder {
  public:
   static Result<std::unique_ptr<RunFolder>> create(const std::string &name);
@@ -27,16 +27,17 @@ class RunFolder {
   RunFolder(const RunFolder &) = delete;
   RunFolder &operator=(const RunFolder &) = delete;
   const std::string &path() const { return path_; }
-  std::vector<std::string> files() const;  // those directly in it, by name
+  std::vector<std::string> files() const;  // the files directly in it, sorted by name
 
  private:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
 
-// Runs a command with our terminal and our descriptors and waits for it. Ctrl-C is for the command:
-// what it left is shown all the same. `prepare` is called in the child, before the command. The
-// result is an exit status, 128 + N for signal N; 127: there is no such command, which was said.
+// Runs a command with the terminal and the descriptors of this process, and waits for it. Ctrl-C
+// ends the command, not this process. `prepare` is called in the child, before the command starts.
+// The result is an exit status, 128 + N for signal N; 127: there is no such command, and an error
+// was printed.
 Result<int> run_command(const std::vector<std::string> &command,
                         const std::function<void()> &prepare);
 

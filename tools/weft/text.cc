@@ -24,7 +24,7 @@ bool colours() {
   return yes;
 }
 
-// Characters, as far as UTF-8 makes several bytes one.
+// The number of characters: in UTF-8 several bytes may be one.
 size_t width_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -38,7 +38,7 @@ std::string padded(std::string_view text, size_t width) {
   return cell;
 }
 
-// What others wrote may hold control characters, which have no business on a terminal.
+// The text without control characters, which must not reach a terminal.
 std::string harmless(std::string_view text) {
   std::string out(text);
   for (char &c : out)
@@ -46,7 +46,7 @@ std::string harmless(std::string_view text) {
   return out;
 }
 
-// Room for a last column that begins at `column`, but never so little that it becomes unreadable.
+// Width of a last column that begins at `column`, at least 24; 0: no limit.
 size_t room(size_t column) {
   constexpr size_t kLeast = 24;
   const size_t width = terminal_width();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the commands print: tables, paragraphs, JSON.
+// The output of the commands: tables, paragraphs, JSON.
 //
 //   Table table({"UNIT", "VERDICT", "REASON"});
 //   table.add({"tcp", "yes", "selected"});
 //   table.print();                                   // columns as wide as they must be
 //   print_json(json);
 //
-// On a terminal the last column is wrapped at its width and a few words are emphasized; elsewhere
-// every row is one line without escape sequences, so that grep and awk work.
+// On a terminal the last column is wrapped and some words are emphasized. Elsewhere every row is
+// one line without escape sequences, so that grep and awk work.
 #ifndef WEFT_TOOLS_WEFT_TEXT_H
 #define WEFT_TOOLS_WEFT_TEXT_H
 
@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Emphasis { kNone, kStrong, kGood, kDoubtful, kBad };
 
-// The text with the escape sequences of a terminal, if stdout is one that wants them.
+// The text with escape sequences if stdout is a terminal that has them and NO_COLOR is not set.
 std::string emphasized(std::string_view text, Emphasis emphasis);
 
 // Columns of stdout; 0: no terminal, do not wrap.
@@ -39,7 +39,7 @@ class Table {
  public:
   explicit Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}
   void add(std::vector<std::string> cells, Emphasis emphasis = Emphasis::kNone);
-  // A line of its own below the last row, indented ("remedy: ...").
+  // An indented line of its own below the last row ("remedy: ...").
   void note(std::string text);
   void print(size_t indent = 0) const;
   bool empty() const { return rows_.empty(); }
@@ -57,14 +57,14 @@ class Table {
 // Bytes that are not UTF-8 (names of devices, the environment) are replaced, never an error.
 void print_json(const Json &json);
 
-// Members of JSON that another program wrote: one that is absent or of another type is empty or
-// false.
+// Members of JSON that another program wrote. The result is empty or false where the member is
+// absent or has another type.
 std::string text_of(const Json &object, std::string_view key);
 bool flag_of(const Json &object, std::string_view key);
 std::vector<std::string> texts_of(const Json &object, std::string_view key);
 Json array_of(const Json &object, std::string_view key);
 
-// The known word that was probably meant; empty: nothing is close.
+// The known word that the user probably meant; empty: none is close.
 std::string nearest_word(std::string_view word, const std::vector<std::string> &known);
 
 }  // namespace weft::cli

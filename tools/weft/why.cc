@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft why: the decision record of one unit or stack, or of all candidates of a fi_getinfo(); or
-// those of a command that it runs.
+// weft why: the decision record of one unit or stack, or of all candidates of a fi_getinfo(), or
+// the calls of a command that it runs.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -22,8 +22,8 @@ struct Options {
   bool json = false;
 };
 
-// What the core does not say of a name that no plugin has: where plugins were looked for, and
-// whether the configuration would have left it out anyway.
+// For a name that no plugin has: adds the folders that were searched, and whether the configuration
+// disables the name as well.
 void explain_absence(const Library &library, const std::string &name, Json &decision) {
   std::vector<std::string> folders;
   if (const Result<Json> plugins = library.plugins(); plugins && plugins->contains("folders"))
@@ -45,7 +45,7 @@ void explain_absence(const Library &library, const std::string &name, Json &deci
 
 Result<int> run(const Options &options) {
   WEFT_TRY(const Library library, Library::open());
-  // The record is that of the last fi_getinfo(); whether something matched stands in it.
+  // The record is that of the last fi_getinfo(); it tells whether something matched.
   WEFT_TRY(const Offers asked, ask(options.hints));
   (void)asked;
   WEFT_TRY(Json decisions, library.why(options.name));

@@ -28,9 +28,9 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// ---- what was written down ----
+// ---- the record ----
 
-// One object per program that ran: {"pid", ..., "calls": [...]}, in the order in which they began.
+// One object per program that ran: {"pid", ..., "calls": [...]}, in the order of their starts.
 Json read_processes(const std::vector<std::string> &files) {
   std::vector<Json> processes;
   for (const std::string &path : files) {
@@ -61,9 +61,9 @@ Json read_processes(const std::vector<std::string> &files) {
   return list;
 }
 
-// ---- why there is nothing ----
+// ---- why there is no record ----
 
-// The file that a command means, as execvp() finds it; empty: none.
+// The file of a command, as execvp() finds it; empty: there is none.
 std::string find_program(const std::string &name) {
   if (name.find('/') != std::string::npos) return name;
   const char *path = std::getenv("PATH");
@@ -75,7 +75,7 @@ std::string find_program(const std::string &name) {
   return {};
 }
 
-// The dynamic linker that a program names; empty: it is static or no ELF file at all.
+// The dynamic linker that a program names; empty: the program is static or not an ELF file.
 std::string interpreter_of(const std::string &file, bool &is_elf) {
   std::ifstream in(file, std::ios::binary);
   Elf64_Ehdr head{};
@@ -96,7 +96,7 @@ std::string interpreter_of(const std::string &file, bool &is_elf) {
   return {};
 }
 
-// Why a command left no record, as far as its file tells. Nothing of it is run.
+// Why a command left no record, as far as its file tells. Runs no code of the command.
 std::string explain_nothing(const std::string &command, const std::string &library_path,
                             const std::string &ours) {
   const std::string file = find_program(command);
@@ -169,7 +169,7 @@ void print_getinfo(const Json &call, size_t number) {
     hints.push_back(
         absl::StrCat(name, " ", value.is_string() ? value.get<std::string>() : value.dump()));
   print_field("hints", hints.empty() ? "none" : absl::StrJoin(hints, "; "), kLabel, kIndent);
-  // Several of one stack differ in what a line has no room for.
+  // Answers that look alike in a line are printed once.
   std::vector<std::string> shown;
   std::set<std::string> seen;
   for (const Json &answer : answers) {
@@ -237,8 +237,8 @@ void print_processes(const Json &processes, const std::string &ours) {
 Result<int> why_command(const std::vector<std::string> &command, bool json) {
   WEFT_TRY(const Library library, Library::open());
   WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
-  // The library alone, not the folder that it is in: what else lies there must not be found sooner
-  // than it was.
+  // A folder with a link to the library alone: other libraries beside it must not come before those
+  // that the program found so far.
   const std::string links = absl::StrCat(folder->path(), "/lib");
   std::error_code error;
   fs::create_directory(links, error);
@@ -251,7 +251,7 @@ Result<int> why_command(const std::vector<std::string> &command, bool json) {
   WEFT_TRY(const int status, run_command(command, [&] {
              setenv("WEFT_WHY", folder->path().c_str(), 1);
              setenv("LD_LIBRARY_PATH", path.c_str(), 1);
-             // Our JSON has stdout for itself.
+             // Only this program's JSON goes to stdout.
              if (json) dup2(STDERR_FILENO, STDOUT_FILENO);
            }));
   const Json processes = read_processes(folder->files());

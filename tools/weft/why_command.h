@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft why -- COMMAND: what a program asked of fi_getinfo(), what it got and missed, and what it
-// opened.
+// weft why -- COMMAND: the fi_getinfo() calls of a program, their results and misses, and the
+// fabric that it opened.
 //
 //   WEFT_TRY(const int status, why_command({"fi_pingpong", "-p", "tpc"}, json));
 //
-// The library writes it down itself (core/api/why_file.h): the program is neither traced nor built
-// anew, and what it starts is seen too.
+// The library itself records the calls (core/api/why_file.h). The program is neither traced nor
+// rebuilt, and the processes that it starts are recorded too.
 #ifndef WEFT_TOOLS_WEFT_WHY_COMMAND_H
 #define WEFT_TOOLS_WEFT_WHY_COMMAND_H
 
