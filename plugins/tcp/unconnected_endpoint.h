@@ -23,6 +23,7 @@
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
+#include <compare>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -136,6 +137,10 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *peer_at(uint32_t index);
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address);
+  Peer *requester(const sdk::SockAddr &remote);
+  sdk::SockAddr address_at(int fd) const;
+  PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
+  void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
   RdmOperation *take_operation();
   bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
   void count_claimed(Saved &saved, uint64_t bytes);

@@ -6,6 +6,7 @@
 #include <weft/sdk/log.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -14,6 +15,18 @@
 #include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
+namespace {
+
+void reject(int fd, const ConnectReader &request) {
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
+  // An answer to a requester that is gone may be lost.
+  [[maybe_unused]] const ssize_t sent = ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(fd, SHUT_WR);
+  ::close(fd);
+}
+
+}  // namespace
 
 Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t index) {
   auto &place = peers_[address];
@@ -160,73 +173,77 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
 // ---- requests of peers ----
 
 void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
-  const auto reject = [&](bool answer) {
-    if (answer) {
-      std::array<uint8_t, kMaxConnectSize> message;
-      const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
-      // An answer to a requester that is gone may be lost.
-      [[maybe_unused]] const ssize_t sent =
-          ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
-      ::shutdown(fd, SHUT_WR);
-    }
-    ::close(fd);
-  };
   const auto hello = parse_hello(request.private_bytes());
   auto remote = socket_peer(fd);
   if (!hello || !remote) {
     stats().add(Stat::kConnectionsRefusedVersion);
     if (!hello)
       WEFT_INFO(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s", text(hello.error()));
-    return reject(false);
+    ::close(fd);
+    return;
   }
   remote->set_port(hello->port);
-  // If we listen on all addresses: the one by which the peer knows us.
-  sdk::SockAddr own = acceptor_.name();
-  if (own.is_any()) {
-    own = socket_name(fd).value_or(own);
-    own.set_port(acceptor_.name().port());
-  }
-  Peer *peer = incoming_peer(*remote);
-  if (peer == nullptr) return reject(true);
-  if (peer->leaving != nullptr) {
-    // Its messages on the old stream come first. It will ask again.
-    peer->leaving->read_out();
-    if (peer->leaving != nullptr) return reject(true);
-  }
-  if (peer->attempt != nullptr) {
-    // A process that accepted our attempt, and died, had the address before this requester.
-    peer->attempt->look();
-    peer = incoming_peer(*remote);
-    if (peer == nullptr) return reject(true);
-  }
-  PeerLink::Decision decision = peer->link.on_request(*remote <=> own, hello->process);
-  if (decision.challenge && peer->stream != nullptr) {
-    if (peer->stream->is_over()) {
-      decision = peer->link.on_request(*remote <=> own, hello->process);
-    } else {
-      peer->challenge(!(hello->features & kCannotBeCalled));
-    }
-  }
+  Peer *peer = requester(*remote);
+  if (peer == nullptr) return reject(fd, request);
+  const PeerLink::Decision decision = decide(*peer, *remote <=> address_at(fd), *hello);
   if (!decision.accept) {
-    reject(true);
+    reject(fd, request);
     return check(*peer);
   }
   if (!decision.second) peer->yield();
-  RdmHello answer = this->hello(hello->port);
-  answer.version = answer_to(hello->version);
-  answer.features = hello->features & kSaysWhenFull ? kSaysWhenFullToo : 0;
+  accept(fd, request, *hello, *peer, decision.second);
+}
+
+// The peer that asks for a connection. Null: it must ask again.
+Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote) {
+  Peer *peer = incoming_peer(remote);
+  if (peer == nullptr) return nullptr;
+  if (peer->leaving != nullptr) {
+    // Its messages on the old stream come first.
+    peer->leaving->read_out();
+    if (peer->leaving != nullptr) return nullptr;
+  }
+  if (peer->attempt == nullptr) return peer;
+  // A process that accepted our attempt, and died, had the address before this requester.
+  peer->attempt->look();
+  return incoming_peer(remote);
+}
+
+// The address by which the peer at the other end knows us.
+sdk::SockAddr UnconnectedEndpoint::address_at(int fd) const {
+  sdk::SockAddr own = acceptor_.name();
+  if (!own.is_any()) return own;
+  own = socket_name(fd).value_or(own);
+  own.set_port(acceptor_.name().port());
+  return own;
+}
+
+// `order`: the peer's address compared with ours.
+PeerLink::Decision UnconnectedEndpoint::decide(Peer &peer, std::strong_ordering order,
+                                               const RdmHello &hello) {
+  const PeerLink::Decision decision = peer.link.on_request(order, hello.process);
+  if (!decision.challenge || peer.stream == nullptr) return decision;
+  if (peer.stream->is_over()) return peer.link.on_request(order, hello.process);
+  peer.challenge(!(hello.features & kCannotBeCalled));
+  return decision;
+}
+
+void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const RdmHello &hello,
+                                 Peer &peer, bool second) {
+  RdmHello answer = this->hello(hello.port);
+  answer.version = answer_to(hello.version);
+  answer.features = hello.features & kSaysWhenFull ? kSaysWhenFullToo : 0;
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone.
     ::close(fd);
-    if (decision.second) return check(*peer);
-    peer->link.on_lost();
-    return peer->reconnect();
+    if (second) return check(peer);
+    peer.link.on_lost();
+    return peer.reconnect();
   }
   stats().add(Stat::kConnectionsAccepted);
-  peer->open_stream(fd, terms_of(request.header().order, answer.version, answer.features),
-                    decision.second);
+  peer.open_stream(fd, terms_of(request.header().order, answer.version, answer.features), second);
 }
 
 }  // namespace weft::tcp
