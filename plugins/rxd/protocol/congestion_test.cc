@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The window and the pace of a flow, over round trips in simulated time. Numbers are those of
+// The window and the pace of a flow, over round trips in simulated time. The numbers come from
 // docs/rxd-protocol.md, section 8.
 #include "plugins/rxd/protocol/congestion.h"
 
@@ -18,7 +18,7 @@ constexpr uint32_t kDatagram = 1024;
 struct Round {
   uint64_t rtt = 100 * kUs;  // of every packet
   uint32_t lost = 0;
-  bool used_up = true;  // the window kept something back
+  bool used_up = true;  // the window held packets back
 };
 
 // A flow over a path. Each round trip the sender fills the window.
@@ -37,18 +37,18 @@ struct Flow {
     trip.sample(rtt, now);
     congestion.on_acknowledged(datagram, 1, rtt, trip);
   }
-  // Packets of which no more is known than how many arrived and how many are lost.
+  // A round trip with so many arrived and lost packets, without samples of delay.
   void round_of(uint32_t arrived, uint32_t lost) {
     congestion.on_acknowledged(0, arrived, 0, trip);
     congestion.on_lost(lost);
     congestion.on_round(trip);
   }
-  // Heavy loss ends the doubling; afterwards no loss is remembered.
+  // Ends the doubling by heavy loss, and clears the memory of losses.
   void stop_doubling() {
     round();
     round_of(0, 1000);
     EXPECT_FALSE(congestion.doubles());
-    round_of(0, 0);  // its losses would not count
+    round_of(0, 0);  // losses of this round trip are ignored
   }
   uint64_t datagrams() const { return congestion.window() / datagram; }
 
@@ -141,7 +141,7 @@ TEST(Congestion, GrowsByADatagramPerRoundTripThenByUpTo8) {
   EXPECT_EQ(steps.back(), 8u);
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
 
-  // A round trip above the target, or a cut, begins with steps of one again.
+  // After a round trip above the target, or after a cut, the window grows by one datagram again.
   for (const Round &disturbance : {Round{.rtt = 5 * kMs}, Round{.lost = 100}}) {
     Flow other;
     other.stop_doubling();
@@ -172,7 +172,7 @@ TEST(Congestion, TwoRoundTripsAboveTheTargetShrinkTheWindowByTheExcess) {
   flow.round({.rtt = delay});
   const uint64_t before = flow.congestion.window();
   flow.round({.rtt = delay});
-  // For one round trip: three quarters of what the path holds without a queue.
+  // For one round trip the window is three quarters of what the path holds without a queue.
   EXPECT_EQ(flow.congestion.window(), before * 3 / 4 * (100 * kUs) / delay);
   flow.round({.used_up = false});
   // 1 - 0.8 * (delay - target) / delay; the target moves a little with the window.
@@ -241,7 +241,7 @@ TEST(Congestion, TheTargetIsLooserForSmallWindowsAndLongPaths) {
 // ---- loss ----
 
 TEST(Congestion, WithoutAQueueMoreThanTwoPercentLossShrinksTheWindow) {
-  // Of 512 packets 10 are expected, and 2.5 deviations of 4.2 are forgiven: 20.
+  // Of 512 packets 10 are expected to be lost, and 2.5 deviations of 4.2 are tolerated: 20.
   for (const auto &[lost, shrinks] : {std::pair{20u, false}, {21u, true}}) {
     Flow flow;
     flow.stop_doubling();
@@ -252,7 +252,7 @@ TEST(Congestion, WithoutAQueueMoreThanTwoPercentLossShrinksTheWindow) {
 }
 
 TEST(Congestion, WithAQueueMoreThanOnePercentLossShrinksItMore) {
-  // Of 512 packets 5 are expected, and one deviation of 3.3 is forgiven: 8.
+  // Of 512 packets 5 are expected to be lost, and one deviation of 3.3 is tolerated: 8.
   for (const auto &[lost, shrinks] : {std::pair{8u, false}, {9u, true}}) {
     Flow flow;
     flow.stop_doubling();
@@ -280,7 +280,8 @@ TEST(Congestion, TwoLostPacketsAreNeverTooMany) {
 }
 
 TEST(Congestion, LossIsRememberedOverRoundTripsAndForgotten) {
-  // Five of 55 are not too many, and six of none are only with those of the round trip before.
+  // 5 lost of 55 are tolerated. 6 more are too many only together with those of the last round
+  // trip.
   Flow flow;
   flow.stop_doubling();
   const uint64_t before = flow.congestion.window();
@@ -289,7 +290,7 @@ TEST(Congestion, LossIsRememberedOverRoundTripsAndForgotten) {
   flow.round_of(0, 6);
   EXPECT_LT(flow.congestion.window(), before);
 
-  // The same, with many good packets between.
+  // The same with many packets that arrive in between.
   Flow good;
   good.stop_doubling();
   good.round_of(50, 5);
@@ -297,7 +298,7 @@ TEST(Congestion, LossIsRememberedOverRoundTripsAndForgotten) {
   const uint64_t then = good.congestion.window();
   good.round_of(0, 6);
   EXPECT_EQ(good.congestion.window(), then);
-  // Good packets are forgotten, too: the rate is that of about the last 512.
+  // Arrived packets are forgotten too: the rate covers about the last 512 packets.
   good.round_of(0, 40);
   EXPECT_LT(good.congestion.window(), then);
 }
@@ -366,7 +367,7 @@ TEST(Congestion, GrowsBackAfterLoss) {
 
 // ---- the pace ----
 
-// ns that `bytes` need, by datagrams, after a burst of 64 KiB.
+// The time in ns to send `bytes` in datagrams, after a burst of 64 KiB.
 uint64_t time_for(Flow &flow, uint64_t bytes) {
   Congestion &c = flow.congestion;
   uint64_t now = std::max(flow.now, c.pace_at()) + 10 * kSecond;

@@ -315,7 +315,7 @@ class Core {
   void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
   bool may_answer(uint64_t now);  // limits the rate of answers to strangers
-  void is_no_stranger();          // the peer that was answered has proven its address
+  void count_proven();            // the peer that was answered has proven its address
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
@@ -340,7 +340,7 @@ class Core {
   void on_challenge(const wire::Challenge &challenge);
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
   void on_accept(Peer &peer, const wire::Accept &accept);
-  bool is_true(const wire::Packet &packet);  // checksum, and MAC of the handshake
+  bool is_valid(const wire::Packet &packet);  // checksum and MAC of a handshake packet
   void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic);
   void end_lost();
   void end_conversation(Peer &peer);

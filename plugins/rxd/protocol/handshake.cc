@@ -19,9 +19,9 @@ constexpr uint64_t kSecond = 1000 * kMillisecond;
 constexpr uint32_t kMostProven = 10;  // limit of all answers, in multiples of handshake_rate
 constexpr uint64_t kTokenLife = 10 * kSecond;
 constexpr uint32_t kLastPause = 200;  // ms
-constexpr uint32_t kFewest = 5;  // attempts before a peer is given up: we may not have been running
-constexpr uint32_t kNewToken = 4;  // every fourth connect is replaced by an RTS, for a new token
-constexpr size_t kNameAt = 24;     // in an RTS
+constexpr uint32_t kMinAttempts = 5;  // before a peer is given up: we may not have been running
+constexpr uint32_t kNewToken = 4;     // every fourth connect is replaced by an RTS, for a new token
+constexpr size_t kNameAt = 24;        // in an RTS
 
 uint64_t pause(uint32_t attempts) {
   return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
@@ -73,7 +73,7 @@ bool Core::may_answer(uint64_t now) {
 
 // The answer to a peer that proves its address does not count against handshake_rate, so a crowd of
 // honest peers is admitted at once.
-void Core::is_no_stranger() {
+void Core::count_proven() {
   if (answers_ == 0) return;
   --answers_;
   ++proven_;
@@ -154,7 +154,7 @@ void Core::ask(Peer &peer) {
 }
 
 void Core::ask_again(Peer &peer, uint64_t now) {
-  if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kFewest) {
+  if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kMinAttempts) {
     peer.ask_at = 0;
     if (peer.state == State::kTalking) return;  // the conversation has its own timeout
     peer.state = State::kIdle;
@@ -256,7 +256,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     }
   }
   const auto packet = wire::parse(bytes);
-  if (!packet || !is_true(*packet)) {
+  if (!packet || !is_valid(*packet)) {
     ++statistics_.rejected;
     return false;
   }
@@ -277,7 +277,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   return false;
 }
 
-bool Core::is_true(const wire::Packet &packet) {
+bool Core::is_valid(const wire::Packet &packet) {
   if (!wire::checksum_fits(packet)) return false;
   const bool authentic = packet.header.has(wire::kFlagMac);
   if (packet.header.kind == wire::PacketKind::kChallenge) return true;
@@ -377,7 +377,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     if (peer == nullptr) return;
   }
   if (peer->state == State::kIdle) new_cookie(*peer);
-  is_no_stranger();
+  count_proven();
   become_weft(*peer, theirs);
   send_accept(*peer, connect.index);
   start_waiting(*peer);
@@ -387,7 +387,7 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   const wire::Part &theirs = accept.part;
   if (peer.losing || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) return;
   if (peer.state == State::kConnecting) {
-    is_no_stranger();
+    count_proven();
     become_weft(peer, theirs);
     return start_waiting(peer);
   }
@@ -424,7 +424,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       on_other_source(*peer, from);
       return false;
     }
-    if (!std::exchange(peer->proven, true)) is_no_stranger();
+    if (!std::exchange(peer->proven, true)) count_proven();
     heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }

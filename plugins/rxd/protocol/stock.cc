@@ -10,10 +10,11 @@
 namespace weft::rxd {
 namespace {
 
-// A request that the peer does not accept may get its resources soon, or never.
+// A request fails after so much time and so many refusals. Until then the peer may only lack
+// resources.
 constexpr uint64_t kRefusedFor = 1'000'000'000;
 constexpr uint32_t kRefusals = 8;
-constexpr uint32_t kFewest = 5;  // tries before a peer is given up: we may not have been running
+constexpr uint32_t kMinTries = 5;  // tries before a peer is given up: we may not have been running
 constexpr uint64_t kDoubtAfter = 100'000'000;  // of silence: another process may have the address
 
 }  // namespace
@@ -34,7 +35,7 @@ StockConversation::~StockConversation() {
 void StockConversation::on_deadline(uint64_t now) {
   if (lost_ || asking_) {
     if (!asking_) return;
-    if (now - asked_at_ >= core_.settings().peer_timeout_ns && attempts_ > kFewest) {
+    if (now - asked_at_ >= core_.settings().peer_timeout_ns && attempts_ > kMinTries) {
       asking_ = false;
       core_.trust(peer_);
       while (TxOp *op = waiting_.first) {
@@ -49,7 +50,7 @@ void StockConversation::on_deadline(uint64_t now) {
     return set_timer();
   }
   const uint64_t quiet = now - std::min(now, std::max(heard_, since_));
-  const bool gone = quiet >= core_.settings().peer_timeout_ns && tries_ >= kFewest;
+  const bool gone = quiet >= core_.settings().peer_timeout_ns && tries_ >= kMinTries;
   if (cursor_ != acked_) {
     const uint64_t age = age_of_first(now);
     if (age + 1000 < time_out()) return set_timer();

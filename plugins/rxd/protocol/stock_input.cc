@@ -13,7 +13,7 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint32_t kTell = 32;  // an acknowledgement after as many packets, at the latest
+constexpr uint32_t kAcknowledgeEvery = 32;  // packets, at the latest
 // An RTS so long after the peer's first packet is not a late one: the peer has restarted.
 constexpr uint64_t kLate = 1'000'000'000;
 
@@ -70,7 +70,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   if (verdict == Verdict::kRefused) {
     acknowledge(0);
   } else if (verdict == Verdict::kTaken &&
-             (unacknowledged_ >= kTell || arriving_.kind == Arriving::Kind::kNone)) {
+             (unacknowledged_ >= kAcknowledgeEvery || arriving_.kind == Arriving::Kind::kNone)) {
     acknowledge(stock::kWindow);
   } else {
     owe_acknowledgement();

@@ -277,8 +277,7 @@ Reject read_write(const uint8_t *at, size_t have, size_t n, WriteFrame &frame, s
 Reject FrameReader::take() {
   const uint8_t *at = rest_.data();
   const size_t have = rest_.size();
-  if (const Reject reject = read_kind(at, have, ordered_, kind_); reject != Reject::kNone)
-    return reject;
+  if (const Reject r = read_kind(at, have, ordered_, kind_); r != Reject::kNone) return r;
   size_t size = 0;  // of the frame without its payload
   size_t n = load<uint16_t>(at + 2);
   id_ = kind_ == FrameKind::kPing ? 0 : load<uint32_t>(at + 4);
@@ -288,8 +287,7 @@ Reject FrameReader::take() {
       if ((at[1] & ~kMessageFlags) != 0) return Reject::kFrameFlags;
       auto &frame = frame_.emplace<MessageFrame>();
       frame.id = id_;
-      const Reject reject = read_message(at, have, n, frame, size);
-      if (reject != Reject::kNone) return reject;
+      if (const Reject r = read_message(at, have, n, frame, size); r != Reject::kNone) return r;
       break;
     }
     case FrameKind::kData: {
@@ -328,12 +326,11 @@ Reject FrameReader::take() {
       if ((load<uint32_t>(at + 8) & ~kWriteData) != 0) return Reject::kFrameFlags;
       auto &frame = frame_.emplace<WriteFrame>();
       frame.id = id_;
-      const Reject reject = read_write(at, have, n, frame, size);
-      if (reject != Reject::kNone) return reject;
+      if (const Reject r = read_write(at, have, n, frame, size); r != Reject::kNone) return r;
       vectors_ = {at + write_size(frame.has_data, 0), at[1]};
       break;
     }
-    case FrameKind::kAtomic: {
+    case FrameKind::kAtomic:
       if (at[1] > kVectorLimit) return Reject::kVectors;
       size = atomic_size(at[1]);
       if (have < size) return Reject::kShort;
@@ -341,7 +338,6 @@ Reject FrameReader::take() {
       frame_ = AtomicFrame{at[8], at[9], at[10], id_};
       vectors_ = {at + atomic_size(0), at[1]};
       break;
-    }
     case FrameKind::kResult:
       size = kResultFrameSize;
       if (have < size) return Reject::kShort;
