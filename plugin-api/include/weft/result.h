@@ -6,7 +6,7 @@
 //    #include <weft/sdk/unique_fd.h>
 //    weft::Result<UniqueFd> open_socket() {
 //      UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
-//      if (fd.get() < 0) return weft::fail(errno, "socket: %s: raise `ulimit -n`", strerror(errno));
+//      if (fd.get() < 0) return weft::fail(errno, "socket: %s: see `ulimit -n`", strerror(errno));
 //      return fd;
 //    }
 //    weft::Result<int> number_of_a_socket() {
