@@ -33,8 +33,8 @@ Engine::~Engine() {
 
 void Engine::register_in(int epoll, Handler &handler, uint32_t had, uint32_t want) {
   if (had == want) return;
-  // Whoever wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR unasked,
-  // and a handler that does not care would keep every blocked reader awake.
+  // A handler that wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR
+  // unasked, and a handler that ignores them would keep every blocked reader awake.
   const int op = had == 0 ? EPOLL_CTL_ADD : want == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
   event.events = want;
@@ -113,7 +113,7 @@ void Engine::run_deadlines() {
     const auto due = *deadlines_.begin();
     Handler *const handler = due.second;
     if (handler->index_ >= 0 && handler->want_ != 0) {
-      // What it waits for may have come in time: it is we who are late, after a computation.
+      // Its input may have come in time, and this call is late because the application computed.
       handler->on_event(handler->want_ & (EPOLLIN | EPOLLOUT));
       if (deadlines_.empty() || *deadlines_.begin() != due) continue;
     }
@@ -125,7 +125,7 @@ void Engine::run_deadlines() {
 }
 
 void Engine::flush_dirty() {
-  // Somebody is back who may find completions and make no progress: for output it is the same.
+  // The caller may find completions and make no progress: for output this counts as progress.
   ++rounds_;
   if (patience_.pending()) patience_.progressed(now_ns());
   // Handlers may mark themselves or others while they flush: those come next time.
@@ -135,7 +135,7 @@ void Engine::flush_dirty() {
     ~EndOfTurn() { turn = nullptr; }
   } end{turn_};
   for (size_t i = 0; i < flushing_.size(); ++i) {
-    // Its entry goes first: if it throws, those behind it are all that the next swap brings back.
+    // Its entry goes first: if it throws, the next swap brings back only the entries behind it.
     turn_ = std::exchange(flushing_[i], nullptr);
     if (turn_ == nullptr) continue;
     turn_->dirty_ = false;
@@ -158,9 +158,10 @@ void Engine::poll_direct() {
   for (size_t i = 0; i < handlers_.size(); ++i) handlers_[i]->index_ = int(i);
 }
 
-// Where all input comes from one peer it is asked first, which saves asking the set. If it has
-// nothing the set is asked at once: whoever gives up its core after a look in vain would come back
-// several times before it saw what is there. False: it had nothing, or it is the others' turn.
+// If all input comes from one peer, its handler is polled first, which saves polling the set. If it
+// has nothing, the set is polled at once: an application that yields its core after an empty read
+// would otherwise yield several times before it saw other input. False: the handler had nothing, or
+// it is the turn of the others.
 bool Engine::poll_hot() {
   if (alone_ < kAlone || (hot_->want_ & EPOLLIN) == 0 || ++skipped_ % 4 == 0) return false;
   input_ = false;
@@ -278,8 +279,9 @@ void Engine::poll_pollers() {
   if (waited_) arm_pollers();
 }
 
-// Whoever blocks next must be woken by what happens below. What keeps happening while we look is
-// polled a few times; then the timer brings the sleeper back at once.
+// Events of the inner provider must wake the next thread that blocks. If new events keep coming
+// while the pollers are armed, they are polled a few times; then the timer wakes the thread at
+// once.
 void Engine::arm_pollers() {
   constexpr int kRounds = 8;
   for (int round = 0; round < kRounds; ++round) {
@@ -299,7 +301,7 @@ void Engine::arm_relay() {
   if (relayed_ == 0) return;
   eventfd_t count;
   eventfd_read(nudge_, &count);
-  // Without a thread nobody may sleep.
+  // If the relay has no thread, the event stays raised, so that no caller sleeps.
   for (const auto &[fd, inner] : inner_)
     if (inner.relayed && relay().arm(fd, nudge_) != 0) eventfd_write(nudge_, 1);
 }
@@ -391,7 +393,7 @@ Result<void> Engine::start_thread() {
     if (wake_ < 0) return fail(errno, "progress thread: no eventfd (see `ulimit -n`)");
     epoll = wait_fd();
     if (epoll < 0) return fail(-epoll, "progress thread: no epoll descriptor (see `ulimit -n`)");
-    // From here on whoever stages output wakes the thread: it may be asleep as soon as it exists.
+    // From here on mark_dirty() wakes the thread, which may be asleep as soon as it exists.
     threaded_ = true;
   }
   stop_ = false;
@@ -413,7 +415,7 @@ void Engine::run(int epoll) {
     try {
       progress();
     } catch (...) {
-      // No memory for something. Nobody called who could be told; the next round tries again.
+      // No memory. There is no caller to tell; the next round tries again.
     }
   }
 }

@@ -22,9 +22,9 @@
 namespace weft::sdk {
 
 // FI_WAIT_MUTEX_COND. An application holds the mutex from fi_trywait() to pthread_cond_wait(), or
-// it would miss the signal; so nobody who holds a lock that fi_trywait() takes may lock the mutex.
-// A thread does that waits for the descriptor in its place, each time that fi_trywait() said that
-// it is safe to block.
+// it would miss the signal. So code that holds a lock which fi_trywait() takes must not lock the
+// mutex. A thread of its own locks it: it waits for the descriptor each time that fi_trywait() has
+// said that it is safe to block, and then signals the condition.
 class WaitObject::Condition {
  public:
   Condition() = default;
@@ -171,7 +171,7 @@ void WaitObject::remove_source(WaitSource source) {
   ++changes_;
 }
 
-// ---- who is told ----
+// ---- waking ----
 
 void WaitObject::raise() {
   quiet_ = false;
@@ -264,7 +264,7 @@ int WaitObject::prepare() {
 int WaitObject::fd() {
   if (complete_) return epoll_ >= 0 ? epoll_ : event_;
   if (const int rc = prepare(); rc != 0) return rc;
-  // The event alone is enough where a relay writes it, and no source follows.
+  // The event alone is enough if a relay writes it and the source is the only one.
   const bool alone = sources_.size() == 1 && sources_[0].source.held &&
                      !sources_[0].source.engine->has_watch(sources_[0].source.cm);
   if (epoll_ < 0 && !alone) {

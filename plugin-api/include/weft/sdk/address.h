@@ -93,8 +93,8 @@ Result<std::vector<SockAddr>> resolve(const char *node, const char *service,
 // ---- OFI's forms ----
 
 // FI_ADDR_STR taken apart: format://node:service. Node may be a name, an address without brackets,
-// or empty (any); service may be empty (port 0). What follows in a `/field` or `?key=value` is not
-// for sockets and left out.
+// or empty (any); service may be empty (port 0). A `/field` or `?key=value` after it is not for
+// sockets and is left out.
 struct AddressString {
   uint32_t format = FI_SOCKADDR;  // FI_SOCKADDR, _IN, _IN6, _IP
   std::string node;

@@ -62,7 +62,7 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
     return ep_.start(request);
   }
 
-  // ---- fi_ops_atomic: what is asked about them ----
+  // ---- fi_ops_atomic: queries ----
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) requires requires(E &e) {
     e.atomicvalid(datatype, op, count);
   }

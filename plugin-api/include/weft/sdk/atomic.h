@@ -62,8 +62,8 @@ size_t datatype_size(int datatype);  // bytes; 0: there is no such datatype, or 
 
 bool atomic_valid(AtomicKind kind, int op, int datatype);
 
-// Whether stock libfabric (1.17 and 2.6 alike) executes it as a target. What it does not know ends
-// its process, so toward stock peers nothing else may be sent.
+// Whether stock libfabric (1.17 and 2.6 alike) executes it as a target. Any other operation ends
+// stock's process, so it must not be sent to a stock peer.
 constexpr bool stock_executes(int op, int datatype) {
   return datatype <= FI_FLOAT_COMPLEX && op <= FI_MSWAP;
 }
@@ -75,8 +75,8 @@ constexpr uint64_t atomic_access(AtomicKind kind, int op) {
 }
 
 // Applies `op` to `count` elements that follow each other at `target`, each with its own operand.
-// `operand` is not read by FI_ATOMIC_READ, `compare` only by kCompare, `result` gets the values
-// from before, but for kWrite. None of the four need be aligned; `target` may be the same memory as
+// `operand` is not read by FI_ATOMIC_READ, `compare` only by kCompare, `result` gets the old
+// values, except of kWrite. None of the four need be aligned; `target` may be the same memory as
 // `operand` or `compare`, and `result` may overlap nothing. A combination that atomic_valid()
 // refuses touches nothing. Allocates nothing, cannot fail.
 void atomic_execute(AtomicKind kind, int op, int datatype, void *target, const void *operand,
@@ -105,8 +105,8 @@ int atomic_query(int datatype, int op, const AtomicLimits &limits, struct fi_ato
 size_t ioc_count(const struct fi_ioc *ioc, size_t n);
 size_t ioc_count(const struct fi_rma_ioc *ioc, size_t n);
 
-// Operands of a vector to one buffer, results from one buffer to a vector: at most `room` bytes, at
-// most the vector's. Both return the bytes copied. Of the vector, `size` is the datatype's.
+// Copy operands from a vector to one buffer, and results from one buffer to a vector: at most
+// `room` bytes, and at most the vector's. Both return the bytes copied. `size`: bytes of one element.
 size_t ioc_gather(void *out, size_t room, const struct fi_ioc *ioc, size_t n, size_t size);
 size_t ioc_scatter(const struct fi_ioc *ioc, size_t n, size_t size, const void *in, size_t room);
 

@@ -50,7 +50,7 @@ class Mac {
   static Result<const Mac *> load();
 
   Code of(Bytes key, std::initializer_list<Bytes> pieces) const;  // key: 1 to kMaxAuthKey bytes
-  // In the same time whatever is in them.
+  // In constant time.
   static bool equal(std::span<const uint8_t, kSize> a, std::span<const uint8_t, kSize> b);
 
  private:
@@ -58,7 +58,7 @@ class Mac {
   void *functions_[4] = {};  // crypto_generichash_statebytes, _init, _update, _final
 };
 
-// Unpredictable bytes of the system's (getrandom).
+// Unpredictable bytes from the system (getrandom).
 void random_bytes(std::span<uint8_t> out);
 
 inline Mac::Bytes bytes_of(std::string_view text) {

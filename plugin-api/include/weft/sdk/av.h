@@ -50,12 +50,13 @@ namespace weft::sdk {
 class AvFile;
 class Eq;
 
-// An endpoint that keeps something about peers by their index. Neither call may throw.
+// An endpoint that keeps state of peers by their index. Neither call may throw.
 class AvUser {
  public:
-  // The entry goes (it is still there); its index may be given to somebody else from now on.
+  // The entry is about to go (it is still there). From now on its index may be given to another
+  // peer.
   virtual void on_av_removed(uint32_t index) = 0;
-  // A new entry. Only for those who said that they want to know (Av::add_user).
+  // A new entry. Only for users that asked for it (Av::add_user).
   virtual void on_av_inserted(uint32_t index, const SockAddr &address) {
     (void)index;
     (void)address;
@@ -89,8 +90,8 @@ class Av final : public Object<Av, fid_av> {
   // The index of an address; kNone: not inserted. The first call builds the reverse index. Of an
   // address that was inserted more than once: the lowest.
   uint32_t find(const SockAddr &address);
-  // The peer that an fi_addr_t names, for all who compare peers: as index_of(), but of an address
-  // that was inserted more than once always what find() says. Programs do insert twice (Open MPI
+  // The peer that an fi_addr_t names, for callers that compare peers: as index_of(), but of an
+  // address that was inserted more than once always what find() says. Programs do insert twice (Open MPI
   // for an intercommunicator), though fi_av.3 (NOTES) warns of it.
   uint32_t peer_of(fi_addr_t address) {
     const uint32_t index = index_of(address);
@@ -130,9 +131,9 @@ class Av final : public Object<Av, fid_av> {
   int bind(struct fid *fid, uint64_t flags);
 
  private:
-  // Entries stand in chunks of IPv4 slots; one that has to take an IPv6 address is made anew with
-  // larger slots, where both fit. A slot's tag says what it holds; an IPv6 scope is a number into
-  // the chunk's own list, which a chunk this small cannot overflow.
+  // Entries stand in chunks of IPv4 slots. A chunk that has to take an IPv6 address is made anew
+  // with larger slots, which fit both. A slot's tag says what it holds. An IPv6 scope is a number
+  // into the chunk's own list, which a chunk this small cannot overflow.
   static constexpr uint32_t kChunk = 128;
   enum Tag : uint8_t { kFree, kV4, kV6, kScope };  // kScope + n: IPv6 with the chunk's scope n
   struct Slot4 {
@@ -184,8 +185,8 @@ class Av final : public Object<Av, fid_av> {
     if (slot.tag <= kV4) return slot.tag == kFree ? std::nullopt : v4(slot.ip, slot.port);
     return v6(slot, slot.tag == kV6 ? 0 : chunk->scopes[slot.tag - kScope]);
   }
-  // Written where it is wanted, a field at a time: a struct that is copied right after it was put
-  // together from small pieces has to wait for them.
+  // Each field is written in its final place: to copy a struct right after its small pieces were
+  // written stalls the processor.
   static std::optional<SockAddr> v4(const unsigned char *ip, const unsigned char *port) {
     std::optional<SockAddr> address(std::in_place);
     char *bytes = reinterpret_cast<char *>(const_cast<sockaddr *>(address->c()));
@@ -213,7 +214,7 @@ class Av final : public Object<Av, fid_av> {
   uint32_t lowest_free();
   void set(uint32_t index, const SockAddr &address, const fi_addr_t *id = nullptr);
   void clear(uint32_t index);
-  // The ids of a chunk that is there.
+  // The ids of an existing chunk.
   fi_addr_t *ids(uint32_t number);
   fi_addr_t without_id(uint32_t index) const { return only_ids_ ? FI_ADDR_NOTAVAIL : index; }
   int add(const SockAddr &address, const fi_addr_t *id, uint32_t &index);

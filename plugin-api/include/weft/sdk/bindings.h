@@ -28,8 +28,8 @@
 
 namespace weft::sdk {
 
-// Whether an endpoint of `info` is to receive through a shared context (ep_attr.rx_ctx_cnt), and
-// fi_enable's answer to one that is and has none bound: it could never receive.
+// Whether an endpoint of `info` receives through a shared context (ep_attr.rx_ctx_cnt); and
+// fi_enable's error if such an endpoint has none bound, since it could never receive.
 bool wants_shared_receive(const fi_info &info);
 Result<void> check_shared_receive(bool wanted, bool bound);
 

@@ -32,8 +32,8 @@ typedef struct weft_carrier_ops {
   // nobody can guess. Counters of the endpoint (FI_REMOTE_READ, FI_REMOTE_WRITE) count accesses to
   // the application's regions only, not to these. fi_close ends it.
   int (*expose)(struct fid_ep *ep, const struct iovec *iov, uint64_t access, struct fid_mr **mr);
-  // From now on messages of the peer wait in its stream, or (`held` 0) they do not any more:
-  // receives that are shared are for others meanwhile.
+  // From now on messages of the peer wait in its stream, and leave shared receives to other peers.
+  // With `held` 0 they do not wait any more.
   int (*hold)(struct fid_ep *ep, int held);
 } weft_carrier_ops;
 
@@ -42,14 +42,14 @@ typedef struct weft_carrier_ops {
 typedef struct weft_datagram_ops {
   size_t size;
   // From now on the transmit queue also tells what the network says of datagrams that were sent:
-  // an error entry without a context, with FI_SEND, err FI_ECONNREFUSED (nobody receives at the
-  // port), src_addr the destination, err_data as many bytes of the datagram as came back. What
-  // says so may be forged: believe it if the bytes are such as only the way to the peer has seen.
+  // an error entry without a context, with FI_SEND, err FI_ECONNREFUSED (no socket has the port),
+  // src_addr the destination, err_data as many bytes of the datagram as came back. The network's
+  // message may be forged: believe it only if these bytes prove that its sender saw the datagram.
   int (*tell_unreachable)(struct fid_ep *ep);
-  // An endpoint with FI_SOURCE reads where each datagram comes from, which has its price. With
-  // `named` 0 it does not any more, until the next call: fi_cq_readfrom says FI_ADDR_NOTAVAIL for
-  // what it reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR.
-  // Providers of before do not have it: `size` says so.
+  // An endpoint with FI_SOURCE reads the source of each datagram, which costs time. With `named` 0
+  // it stops that until the next call: fi_cq_readfrom says FI_ADDR_NOTAVAIL for datagrams that it
+  // reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR. Older providers do
+  // not have this function: check `size`.
   int (*name_sources)(struct fid_ep *ep, int named);
 } weft_datagram_ops;
 

@@ -94,8 +94,7 @@ class Cq final : public Object<Cq, fid_cq> {
   bool full() const { return tail_ - head_ >= size_; }
   // Full, and the application asked to be protected from that (FI_RM_ENABLED).
   bool holds_back() const { return full() && domain_.resource_management; }
-  // fi_cancel and a closing endpoint: no entry of the queue is touched, completions that were
-  // reported stay.
+  // fi_cancel and a closing endpoint touch no entry of the queue: reported completions stay.
   std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
   Engine &engine() { return *domain_.engine; }
 
@@ -155,7 +154,8 @@ class Cq final : public Object<Cq, fid_cq> {
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
 };
 
-// How fi_cq_strerror, fi_eq_strerror say an errno or FI_E... code: thread-safe, into buf if given.
+// The text of an errno or FI_E... code, for fi_cq_strerror and fi_eq_strerror: thread-safe, written
+// into buf if there is one.
 const char *strerror_into(int code, char *buf, size_t len);
 
 }  // namespace weft::sdk

@@ -21,7 +21,7 @@
 // the first read shows whether there is input. The epoll sets come into being with more
 // descriptors, or when a thread wants to block. Call everything here with the lock held, but
 // start_thread() and stop_thread(). What a handler throws (no memory) leaves progress(); the
-// engine's thread drops it. Not a general event loop: no nesting, no priorities.
+// engine's thread drops it and tries again. Not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
 
@@ -47,12 +47,12 @@ class Relay;
 
 uint64_t now_ns();  // CLOCK_MONOTONIC
 
-// One file descriptor and what happens to it. Registered with at most one engine.
+// One file descriptor and the code that serves it. Registered with at most one engine.
 class Handler {
  public:
   // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP
-  // as they come; never to one who wants nothing (0). Called also without readiness being known
-  // (direct polling), so reads and writes must not block.
+  // as they come. A handler that wants nothing (0) is not called. The engine also calls without
+  // knowing that the descriptor is ready (direct polling), so reads and writes must not block.
   virtual void on_event(uint32_t events) = 0;
   // Staged output should go out now (mark_dirty).
   virtual void on_flush() {}
@@ -64,31 +64,41 @@ class Handler {
  private:
   friend class Engine;
   int fd_ = -1;
-  uint32_t want_ = 0;     // EPOLLIN | EPOLLOUT for those who drive the data path
-  uint32_t cm_want_ = 0;  // for those who only wait for connection events
+  uint32_t want_ = 0;     // EPOLLIN | EPOLLOUT for threads that drive the data path
+  uint32_t cm_want_ = 0;  // for threads that only wait for connection events
   int index_ = -1;
   bool dirty_ = false;
   uint64_t deadline_ = 0;
 };
 
-// Something that is moved on by calls and has no descriptor of ours: the objects of the provider
-// beneath a layer.
+// An object without a descriptor of ours, which calls move on: a queue of the provider beneath a
+// layer.
 //
-//   class Below final : public Poller { void on_poll() override { while (fi_cq_read(...) > 0) ... }
-//   ... };
-//   engine.add_poller(below);
+// Example:
+//    #include <rdma/fi_eq.h>
+//    class Below : public Poller {
+//     public:
+//      Below(Engine &engine, fid_cq *cq) : cq_(cq) { engine.add_poller(*this); }
+//      void on_poll() override {
+//        fi_cq_entry entry;
+//        while (fi_cq_read(cq_, &entry, 1) > 0) on_done(entry.op_context);
+//      }
+//      void on_done(void *context);
+//     private:
+//      fid_cq *cq_;
+//    };
 //
-// It is polled by each progress(), so a spinning reader pays for nothing but that. Its descriptors
-// are asked for only when somebody wants to block. Not for what has a descriptor: that is a
+// Each progress() polls it, so a spinning reader pays for nothing else. The engine asks for its
+// descriptors only when a thread wants to block. Not for an object with a descriptor: that is a
 // Handler.
 class Poller {
  public:
   virtual void on_poll() = 0;
-  // Adds the descriptors, level-triggered, that are readable while there is something to do,
-  // provided that may_wait() said so. Several pollers may name the same. 0, or -FI_E...
+  // Adds the descriptors, level-triggered. After may_wait() has returned true, they are readable
+  // while there is something to do. Several pollers may name the same. 0, or -FI_E...
   virtual int wait_fds(std::vector<int> &fds) = 0;
-  // Arms the descriptors (fi_trywait). False: something happened since on_poll(). Where they are
-  // others than before it calls Engine::rewatch().
+  // Arms the descriptors (fi_trywait). False: something happened since on_poll(). If the
+  // descriptors have changed, it calls Engine::rewatch().
   virtual bool may_wait() = 0;
 
  protected:
@@ -98,7 +108,7 @@ class Poller {
 class Engine {
  public:
   // `locked`: false only if the application promised to serialize everything (FI_THREAD_DOMAIN) and
-  // no thread is wanted.
+  // the engine gets no thread (progress.h).
   explicit Engine(bool locked);
   ~Engine();
   Engine(const Engine &) = delete;
@@ -113,11 +123,11 @@ class Engine {
 
   void add_poller(Poller &poller);
   void remove_poller(Poller &poller);  // before its descriptors are closed
-  void rewatch(Poller &poller);        // its descriptors are others now
+  void rewatch(Poller &poller);        // its descriptors have changed
 
-  // Has on_flush called at the next progress, at the latest. A handler that marks itself in
-  // on_flush can do nothing now: it does not wake the thread, and whoever removes the obstacle
-  // calls flush().
+  // The next progress, at the latest, calls on_flush. A handler that marks itself in its on_flush
+  // can do nothing now, so it does not wake the thread: the code that removes the obstacle calls
+  // flush().
   void mark_dirty(Handler &handler) {
     if (handler.dirty_) return;
     handler.dirty_ = true;
@@ -126,42 +136,43 @@ class Engine {
   }
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
 
-  // A handler read something: it is likely to have more soon, and the others may wait for a turn.
+  // A handler read something. It is likely to have more soon, so the others may wait for a turn.
   void had_input() { input_ = true; }
 
   // Moves on everything that can be moved on without blocking.
   void progress();
-  // The same by somebody who waits on cm_wait_fd(): takes off what made it readable. Data traffic
-  // does not pay for that.
+  // The same for a thread that waits on cm_wait_fd(): also handles the events that made that
+  // descriptor readable. Data traffic does not pay for it.
   void progress_cm();
   void flush() {
     if (!dirty_.empty()) flush_dirty();
   }
 
-  // How often progress was made: two calls with the same number have none in between.
+  // Counts progress: two calls with the same result have no progress in between.
   uint64_t rounds() const { return rounds_; }
-  // Nobody ever blocked here, and there is no thread: everybody spins, so output may wait for the
-  // next progress().
+  // No thread ever blocked here, and the engine has none of its own: all readers spin, so output
+  // may wait for the next progress().
   bool spinning() const { return !waited_ && !threaded_.load(std::memory_order_relaxed); }
 
-  // Whether output that has company since the last progress may wait for the next (patience.h), and
-  // that there is some: before it waits, or after it went out.
+  // Whether the second and later messages since the last progress may wait for the next
+  // (patience.h). posted(): there is such a message, before it waits or after it went out.
   bool may_wait() const { return patience_.may_wait(); }
   void posted() {
     if (patience_.wants_time()) patience_.posted(now_ns());
   }
-  void sent() { patience_.sent(); }  // what waited went out because it was enough
-  // Before anything is posted: progress is expected to be near until it was not.
+  void sent() { patience_.sent(); }  // so much output waited that it went out
+  // Before anything is posted: output may wait until progress first comes late.
   void expect_progress() { patience_ = Patience(true); }
 
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
-  // The same for those who wait for connection events only (an EQ), so that data traffic does not
-  // wake them.
+  // The same for threads that wait for connection events only (an EQ), so that data traffic does
+  // not wake them.
   int cm_wait_fd();
 
-  // The kernel lets a descriptor be in few sets of epoll that are in others. So these two may be
-  // put into a few sets only; beyond them Relay wakes. By any thread, relay() with the lock held.
+  // The kernel limits how many epoll sets that are in other sets a descriptor may be in. So these
+  // two may be put into kMaxWatches sets only; further waiters are woken by a Relay. By any thread;
+  // relay() with the lock held.
   bool has_watch(bool cm) const { return watches_[cm] < kMaxWatches; }
   bool take_watch(bool cm) {
     if (watches_[cm].fetch_add(1) < kMaxWatches) return true;
@@ -210,20 +221,20 @@ class Engine {
   Lock lock_;
   std::vector<Handler *> handlers_;  // holes (null) only while iterating
   std::vector<Handler *> dirty_, flushing_;
-  Handler *turn_ = nullptr;  // whose on_flush is running
+  Handler *turn_ = nullptr;  // its on_flush is running
   std::vector<Polled> pollers_;
   std::map<int, Inner> inner_;  // descriptors of pollers
-  size_t relayed_ = 0;          // of these, by relay_, which writes nudge_
+  size_t relayed_ = 0;          // of these, watched by relay_, which writes nudge_
   int nudge_ = -1;
   std::unique_ptr<Relay> relay_;
   std::atomic<int> watches_[2] = {0, 0};
-  bool again_ = false;  // the timer was set off so that whoever blocks comes back
+  bool again_ = false;  // the timer was set off, so that a thread that blocks returns at once
   std::set<std::pair<uint64_t, Handler *>> deadlines_;
   epoll_event events_[64];
   int event_count_ = 0;
   static constexpr unsigned kAlone = 8;
-  Handler *hot_ = nullptr;  // the last one that had input,
-  unsigned alone_ = 0;      // and how often in a row, up to kAlone
+  Handler *hot_ = nullptr;  // the last handler that had input,
+  unsigned alone_ = 0;      // and how often in a row it was the only one, up to kAlone
   unsigned skipped_ = 0;
   bool input_ = false;
   uint64_t rounds_ = 0;

@@ -55,7 +55,7 @@ class Eq final : public Object<Eq, fid_eq> {
   void push(uint32_t event, struct fid *fid, uint64_t data) {
     push(event, fid, data, fid->context);
   }
-  // Of an operation that has a context of its own (fi_av_insert).
+  // For an operation with a context of its own (fi_av_insert).
   void push(uint32_t event, struct fid *fid, uint64_t data, void *context);
   void push_error(EventError error);
   void forget(struct fid *fid);
@@ -63,7 +63,7 @@ class Eq final : public Object<Eq, fid_eq> {
   void remove_source(Engine &engine);
   std::atomic<size_t> users{0};  // objects bound; a queue with some is busy
 
-  // What to do with the fi_info of a connection request that nobody will read any more.
+  // Called with the fi_info of a connection request that is dropped unread.
   void (*drop_request)(fi_info *info, const weft_instance *owner) = nullptr;
 
   // fi_ops_eq
@@ -104,13 +104,13 @@ class Eq final : public Object<Eq, fid_eq> {
   const bool writable_;
   const bool
       sized_;  // whether err_data and err_data_size of an error entry are inputs too (API 1.5)
-  std::mutex mutex_;  // of the queue, and of what it notifies
+  std::mutex mutex_;  // of the queue, and of notify()
   std::deque<Event> events_;
   std::string last_err_data_;
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
-  // Taken before an engine's lock, and held while progress runs, so that no engine goes away under
-  // it. Of the wait object's descriptors too.
+  // Taken before an engine's lock, and held while progress runs, so that no engine goes away
+  // meanwhile. Guards the wait object's descriptors, too.
   std::mutex sources_mutex_;
   std::vector<std::pair<Engine *, size_t>> sources_;
 };

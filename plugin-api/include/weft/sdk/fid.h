@@ -33,8 +33,8 @@ inline weft_fid_header *header_of(const struct fid *fid) {
   return const_cast<weft_fid_header *>(reinterpret_cast<const weft_fid_header *>(fid)) - 1;
 }
 
-// What an application put into an enum of the C API: any number, of which C++ knows nothing unless
-// it is read as one.
+// The number that an application put into an enum of the C API: any number, also one that C++ does
+// not allow to be read as the enum.
 template <class Enum>
 int raw(const Enum &value) {
   static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
@@ -75,7 +75,7 @@ class Object {
   }
 
   // Whether a fid that an application passed in is an object of this class made by this stack
-  // element: nothing else of it may be touched before.
+  // element. Check this before you touch anything else of it.
   static bool is_mine(const struct fid *fid, size_t fclass, const weft_instance *instance) {
     return fid != nullptr && fid->fclass == fclass && header_of(fid)->magic == WEFT_FID_MAGIC &&
            header_of(fid)->instance == instance;
@@ -90,7 +90,8 @@ class Object {
     if (rc != 0) return tl::unexpected<Error>(from_c(rc, why));
     return {};
   }
-  // The opposite; call it in close once that is certain to succeed, before the memory goes.
+  // The opposite of publish(). Call it in close, once that is certain to succeed and before the
+  // memory goes.
   void retire() { header_.instance->core->object_closing(base()); }
 
  protected:

@@ -117,7 +117,7 @@ inline Result<void> set_address(void *&member, size_t &length, const void *addre
   return {};
 }
 
-// The authorization keys that the application opens something with, for what is opened beneath.
+// Copies the authorization keys of the application's info, for an object of the inner provider.
 inline Result<void> copy_auth_keys(fi_info &to, const fi_info &from) {
   const auto copy = [](uint8_t *&member, size_t &length, const uint8_t *key,
                        size_t size) -> Result<void> {
@@ -138,7 +138,7 @@ inline Result<void> copy_auth_keys(fi_info &to, const fi_info &from) {
   return {};
 }
 
-// What hints say of transmits and of receives; all zero where there are none.
+// The transmit and receive attributes of hints; all zero without hints.
 inline fi_tx_attr tx_hints(const fi_info *hints) {
   return hints != nullptr && hints->tx_attr != nullptr ? *hints->tx_attr : fi_tx_attr{};
 }
@@ -146,8 +146,8 @@ inline fi_rx_attr rx_hints(const fi_info *hints) {
   return hints != nullptr && hints->rx_attr != nullptr ? *hints->rx_attr : fi_rx_attr{};
 }
 
-// What is offered of something of which applications may ask for more than is usual: what they ask
-// for, up to `most`.
+// The size to offer where applications may ask for more than the usual one: the asked size, up to
+// `most`.
 inline size_t offered_size(size_t usual, size_t asked, size_t most) {
   return asked > usual && asked <= most ? asked : usual;
 }

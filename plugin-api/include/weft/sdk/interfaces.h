@@ -36,7 +36,7 @@ enum class InterfaceKind {
   kLoopback,
 };
 
-// One address of an interface; an interface with several stands several times.
+// One address of an interface; an interface with several addresses has several entries.
 struct Interface {
   std::string name;
   unsigned index = 0;   // the kernel's
@@ -57,7 +57,7 @@ Result<std::vector<Interface>> list_interfaces(const std::string &sysfs = "/sys/
 // the first one stand first.
 class InterfaceFilter {
  public:
-  InterfaceFilter() = default;  // no opinion
+  InterfaceFilter() = default;  // all interfaces
   static Result<InterfaceFilter> parse(std::span<const std::string> patterns);
   static Result<InterfaceFilter> parse(const std::vector<std::string> &patterns) {
     return parse(std::span(patterns));
@@ -86,7 +86,7 @@ struct RankedInterface {
 struct InterfaceRanking {
   std::vector<RankedInterface> used;  // best first
   std::vector<RankedInterface> left_out;
-  std::string nothing;  // where nothing is used: why, in one sentence
+  std::string nothing;  // if no interface is used: why, in one sentence
 };
 
 InterfaceRanking rank_interfaces(std::span<const Interface> facts, const InterfaceFilter &filter);

@@ -55,9 +55,9 @@ namespace weft::sdk {
 // tx_attr.size, rx_attr.size: more is refused.
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 
-// How long fi_close of endpoints may wait for peers who do not answer: close_linger_ms of the
+// How long fi_close of endpoints may wait for peers that do not answer: close_linger_ms of the
 // layer, for all endpoints of the domain together. A tenth of the time that passes is given back.
-// Waiting that was not in vain costs nothing. With the engine's lock held.
+// Waiting for peers that answer costs nothing. With the engine's lock held.
 class LingerBudget {
  public:
   // ns that may be waited now, `most` at first.

@@ -21,6 +21,9 @@
 //      ssize_t start(const AtomicRequest &request);  // likewise
 //     private:
 //      friend Base;
+//      Endpoint(Domain &domain, const fi_info &info, const SockAddr &local, void *context)
+//          : Base(domain, info, {}, {}, local, context) {}
+//      ~Endpoint() = default;
 //      weft::Result<void> begin();  // fi_enable: opens lower_ at local_, makes core_
 //      void end();                  // fi_close: linger(), until nothing is in flight
 //      void shut();                 // closes lower_
@@ -56,8 +59,8 @@
 
 namespace weft::sdk {
 
-// Where an endpoint opened with `info` receives: the application's source address, else that of the
-// inner provider. FI_EINVAL: there is none, or the layer has no such endpoint.
+// The address at which an endpoint opened with `info` receives: the application's source address,
+// else that of the inner provider. FI_EINVAL: there is none, or the layer has no such endpoint.
 Result<SockAddr> local_address(const fi_info &info, const fi_info &inner);
 
 template <class P>
@@ -185,12 +188,12 @@ class LayerEndpoint : public Object<E, fid_ep>,
     this->retire();
     {
       Guard guard(lock());
-      // Completions of what is outstanding could name an endpoint that is gone (fi_endpoint.3).
+      // Completions of operations in flight could name an endpoint that is gone (fi_endpoint.3).
       detach();
       if (enabled()) {
         self().end();
         domain().engine().remove_poller(lower_);
-        // The receiver's own end would be too late: it needs this object whole.
+        // Not in the receiver's destructor: discard() needs this object whole.
         receiver().visit_unexpected(Matcher::kAnySource, [this](Unexpected &message) {
           receiver().forget(message);
           discard(message);
@@ -234,8 +237,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
     return endpoint;
   }
 
-  // Starts an operation toward the peer of the request: fill(op) adds what is the protocol's to
-  // what any operation has. 0, or -FI_E...: nothing happened.
+  // Starts an operation toward the peer of the request: fill(op) adds the protocol's members to
+  // those that every operation has. 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
     if (tx_cq_full()) return -FI_EAGAIN;
@@ -243,7 +246,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
     if (index == Av::kNone) return -FI_EINVAL;
     Operation *op = core_->take();
     if (op == nullptr) {
-      // Whoever only injects never makes progress.
+      // An application that only injects never makes progress.
       lower_.on_poll();
       op = core_->take();
       if (op == nullptr) return -FI_EAGAIN;
@@ -274,14 +277,15 @@ class LayerEndpoint : public Object<E, fid_ep>,
     return rc;
   }
 
-  // In end(): progress until over() holds, as long as the domain's budget for it allows (at most
-  // close_linger_ns of the layer's options). What was sent, or injected, is the endpoint's to
-  // deliver; so it is of the domain's other endpoints, which may be the peers, and do not wake who
-  // sleeps in lower_.wait(). `in_vain`: once it is over, whether somebody did not answer.
+  // In end(): makes progress until over() holds, as long as the domain's budget allows (at most
+  // close_linger_ns of the layer's options), because sent and injected data must still be
+  // delivered. The domain's other endpoints get progress, too: they may be the peers, and do not
+  // wake a thread that sleeps in lower_.wait(). in_vain() says, at the end, whether a peer did not
+  // answer.
   template <class Over, class InVain>
   void linger(Over over, InVain in_vain) {
-    constexpr uint64_t kOthers = 1'000'000;  // ns in which they are not looked at
-    constexpr uint64_t kLeast = 2'000'000;   // that a peer who answers may take
+    constexpr uint64_t kOthers = 1'000'000;  // ns without progress of the other endpoints
+    constexpr uint64_t kLeast = 2'000'000;   // ns that a peer may take to answer, at least
     const uint64_t begin = now_ns();
     const uint64_t most = options().close_linger_ns;
     const uint64_t end =
@@ -311,7 +315,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // Lower::Upper
   typename Parts::Core &core() override { return *core_; }
 
-  SockAddr local_;  // to receive at; once enabled, where it does
+  SockAddr local_;  // to receive at; once enabled, the bound address
   typename Parts::Lower lower_;
   std::optional<typename Parts::Core> core_;  // while enabled
   OrderKeeper keeper_;

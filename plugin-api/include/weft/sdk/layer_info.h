@@ -36,8 +36,8 @@ inline constexpr uint64_t kRdmReceiveCaps =
 Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type type, uint64_t caps,
                              const fi_info *outer);
 
-// The same question, asked below. Layers speak the newest version of the API with what is beneath
-// them, whatever the application was built for.
+// The same query for the inner provider. Layers use the newest version of the API with the provider
+// beneath, whatever the application was built for.
 GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer = {});
 
 struct RdmOffer {

@@ -60,13 +60,14 @@ class List {
   E *front_ = nullptr, *back_ = nullptr;
 };
 
-// Entries by tag, or by source and tag. Those of one key stand in a row behind the oldest, and only
-// the oldest is in a bucket: a hundred thousand of one tag are in nobody's way. The oldest's
-// `prev` is the newest of its row, whose `next` is null.
+// Entries by tag, or by source and tag. Entries of one key stand in a row behind the oldest, and
+// only the oldest is in a bucket, so a hundred thousand of one tag slow down no other tag. The
+// oldest's `prev` is the newest of its row, whose `next` is null.
 //
 // The multipliers of the hash are random, so that no peer can choose tags that share a bucket. One
-// multiplication would do for most of them, but every now and then meets tags that it packs. Eight
-// tags in a row have neighbouring buckets: programs that count get by with fewer cache misses.
+// multiplication would be enough for most multipliers, but with some it packs the tags into few
+// buckets. Eight tags in a row have neighbouring buckets: programs that number their messages cause
+// fewer cache misses.
 template <class E, Link<E> E::*kRow, E *E::*kOther, bool kBySource>
 class Index {
  public:
@@ -110,7 +111,7 @@ class Index {
 
   void remove(E &entry) {
     const Link<E> link = entry.*kRow;
-    if ((link.prev->*kRow).next != nullptr) {  // somebody is before it
+    if ((link.prev->*kRow).next != nullptr) {  // an older one is before it
       (link.prev->*kRow).next = link.next;
       uint64_t steps = 0;
       E *after = link.next != nullptr ? link.next : find(entry.source, entry.tag, steps);
@@ -146,8 +147,8 @@ class Index {
     hash = (hash ^ hash >> 32) * source_factor_;
     return size_t(hash >> (64 - bits_) ^ (tag & 7));
   }
-  // At half full: a second entry in a bucket costs a cache miss more than the memory does. Without
-  // memory the chains get longer, that is all.
+  // At half full: a second entry in a bucket costs a cache miss, which is worse than the memory.
+  // Without memory the chains only get longer.
   void grow() {
     const unsigned bits = bits_ + 1;
     E **bigger = new (std::nothrow) E *[size_t(1) << bits]();
@@ -179,7 +180,7 @@ class Index {
 
 class Matcher {
  public:
-  static constexpr uint32_t kAnySource = UINT32_MAX;  // a receive from anybody
+  static constexpr uint32_t kAnySource = UINT32_MAX;  // a receive from any peer
   static constexpr uint32_t kUnknownSource =
       UINT32_MAX - 1;  // a message: its sender has no address
   // Sources from here on are senders without an address, which a protocol can number to tell them
@@ -343,8 +344,9 @@ class Matcher {
   uint64_t steps() const { return steps_; }
 
  private:
-  // Up to that many are looked at in order, and in no index. Once there are more, all are in the
-  // indices until none is left: at most so many insertions more than if all always were.
+  // Up to this many entries are looked at in order, and are in no index. Once there are more, all
+  // are in the indices until none is left. That costs at most this many insertions more than if all
+  // always were.
   static constexpr size_t kFew = 4;
 
   void index(Posted &entry) {

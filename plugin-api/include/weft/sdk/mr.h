@@ -42,7 +42,8 @@ class Mr final : public Object<Mr, fid_mr> {
   bool enabled() const { return enabled_; }
   // The connection whose peer alone may name the region; 0: it is open to all.
   uint64_t holder() const { return holder_; }
-  // A peer wrote or read `bytes` here: counters bound to the region (FI_RMA_EVENT).
+  // A peer wrote or read `bytes` here: counts them in the counters bound to the region
+  // (FI_RMA_EVENT).
   void count_remote(uint64_t access, uint64_t bytes);
   size_t pins = 0;  // operations in flight that refer to the region
 
@@ -96,12 +97,12 @@ class MrTable {
     MrReject reject = MrReject::kNone;
     size_t count = 0;  // iovecs written
   };
-  // Finds [address, address + length) of region `key` and writes where it lies to iov (room for
-  // `room` elements, iov_limit suffices), for the peer of connection `holder`.
+  // Finds [address, address + length) of region `key` for the peer of connection `holder`, and
+  // writes its pieces to iov (`room` elements; iov_limit is enough).
   Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
                  size_t room, uint64_t holder = 0);
 
-  // Called for a pinned region before it closes: whoever pinned it must stop touching its memory
+  // Called for a pinned region before it closes. The code that pinned it must stop using its memory
   // before this returns.
   std::function<void(Mr &)> on_close;
   Eq *eq = nullptr;  // fi_domain_bind(FI_REG_MR): registration completes there
@@ -123,7 +124,7 @@ class MrTable {
   DomainContext &domain_;
   const Mode mode_;
   uint64_t last_holder_ = 0;
-  // Random numbers that nobody used yet: the kernel is asked for many at a time.
+  // Unused random numbers: the kernel is asked for many at a time.
   std::array<uint64_t, 32> random_;
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Mr *> regions_;

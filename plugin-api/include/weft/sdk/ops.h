@@ -43,7 +43,7 @@
 
 namespace weft::sdk {
 
-// The structs of OFI point to their tables without const, though nobody writes through them.
+// OFI's structs point to their tables without const, but nothing writes through them.
 template <class Ops>
 Ops *c_table(const Ops *ops) {
   return const_cast<Ops *>(ops);
@@ -53,12 +53,12 @@ namespace ops_detail {
 
 inline constexpr const char kNoText[] = "the provider has no text for this";
 
-// Puts a text where fi_cq_strerror and fi_eq_strerror want it, shortened to what there is room for.
+// Copies a text into the buffer of fi_cq_strerror and fi_eq_strerror, cut to its size.
 const char *copy_text(const char *text, char *buf, size_t len) noexcept;
 // The same with fi_av_straddr's length in and out.
 const char *copy_text(const char *text, char *buf, size_t *len) noexcept;
 
-// What an op returns when it cannot do its work: calls that count have no room for an error.
+// What an op returns when it cannot do its work. A call that returns a count has no error value.
 template <class R>
 constexpr R failure(int code) {
   if constexpr (std::is_pointer_v<R>) {

@@ -38,10 +38,10 @@ constexpr uint8_t kinds(std::same_as<OrderKind> auto... kind) {
   return uint8_t((0u | ... | (1u << unsigned(kind))));
 }
 
-// The earlier kinds that each kind is behind by itself.
+// For each kind, a mask of the earlier kinds that it follows.
 using OrderRules = std::array<uint8_t, kOrderKinds>;
 
-// What `order` (FI_ORDER_...) says each kind must be behind.
+// The kinds that each kind must follow by `order` (FI_ORDER_...).
 constexpr OrderRules order_rules(uint64_t order) {
   using enum OrderKind;
   constexpr uint8_t reads = kinds(kRead, kAtomic), writes = kinds(kWrite, kAtomic);
@@ -75,7 +75,7 @@ class OrderKeeper {
     }
   }
   bool needed() const { return any_; }
-  // Whether anything has to wait for messages: then they end when they have arrived.
+  // Whether any kind has to wait for messages: then a message must not end before it has arrived.
   bool awaits_messages() const {
     return ((rules_[size_t(OrderKind::kRead)] | rules_[size_t(OrderKind::kWrite)] |
              rules_[size_t(OrderKind::kAtomic)]) &
@@ -84,7 +84,7 @@ class OrderKeeper {
   bool must_wait(uint32_t peer, OrderKind kind) const {
     return any_ && peer < since_.size() && (since_[peer] & rules_[size_t(kind)]) != 0;
   }
-  // May throw std::bad_alloc: make_room() first.
+  // Before started(). May throw std::bad_alloc.
   void make_room(uint32_t peer) {
     if (any_ && peer >= since_.size()) since_.resize(size_t(peer) + 1);
   }

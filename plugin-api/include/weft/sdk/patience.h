@@ -27,7 +27,7 @@ namespace weft::sdk {
 
 class Patience {
  public:
-  // `patient`: of whom it expects the best, until the first miss.
+  // `patient`: output may wait until the first miss.
   explicit Patience(bool patient = false) : patient_(patient) {}
 
   static constexpr uint64_t kSoonNs = 50'000;                    // how late progress may come
@@ -36,12 +36,13 @@ class Patience {
 
   bool may_wait() const { return patient_; }
   bool pending() const { return since_ != 0; }
-  // Of what waits, the first counts; of what went out, the last: sending is not idling.
+  // While output waits, the time of its first message counts; else that of the last message,
+  // because an application that sends is not idle.
   bool wants_time() const { return since_ == 0 || !patient_; }
   void posted(uint64_t now_ns) {
     if (wants_time()) since_ = now_ns;
   }
-  // All that waited went out by itself, because it was enough.
+  // So much output waited that all of it went out.
   void sent() {
     if (patient_) since_ = 0;
   }
@@ -49,8 +50,7 @@ class Patience {
     const bool soon = now_ns - since_ <= kSoonNs;
     since_ = 0;
     if (!soon) {
-      // One miss among very many good bursts is the scheduler's; more than that are the program's
-      // way.
+      // One miss among very many good bursts comes from the scheduler; more come from the program.
       if (patient_) proof_ = good_ < kForgive ? std::min(4 * proof_, kMostProof) : kFirstProof;
       patient_ = false;
       good_ = 0;
@@ -61,7 +61,7 @@ class Patience {
   }
 
  private:
-  uint64_t since_ = 0;  // 0: nothing that had company was posted since the last progress
+  uint64_t since_ = 0;  // 0: no burst since the last progress
   uint64_t good_ = 0;   // bursts in a row
   uint32_t proof_ = kFirstProof;
   bool patient_;

@@ -56,7 +56,7 @@ class Pool {
   static constexpr size_t kLaterChunk = 32;
 
   bool grow() {
-    // Whoever begins with few and needs many soon gets more at once.
+    // A user that began with a small chunk and needs many objects gets more at once.
     const size_t n =
         std::min(std::clamp(made_, chunk_, std::max(chunk_, kLaterChunk)), limit_ - made_);
     if (n == 0) return false;

@@ -62,7 +62,7 @@ struct RdmLimits {
 
 class RdmEndpoint {
  public:
-  // In flags, among us: this call reports nothing (fi_inject and its like).
+  // An internal flag: this call reports nothing (fi_inject and its like).
   static constexpr uint64_t kSilent = UINT64_C(1) << 63;
   static constexpr uint64_t kSendFlags =
       FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | FI_TAGGED | kLevelFlags;
@@ -103,7 +103,7 @@ class RdmEndpoint {
   Eq *eq() const { return eq_; }
   Cq *tx_cq() const { return tx_cq_; }
   Cq *rx_cq() const { return receiver_.cq; }
-  // FI_RM_ENABLED: who does not read its completions cannot cause more of them.
+  // FI_RM_ENABLED: an application that does not read its completions cannot cause more of them.
   bool tx_cq_full() const { return tx_cq_ != nullptr && tx_cq_->holds_back(); }
   bool rx_cq_full() const { return receiver_.cq != nullptr && receiver_.cq->holds_back(); }
 
@@ -155,9 +155,9 @@ class RdmEndpoint {
   // FI_GETOPSFLAG and FI_SETOPSFLAG; -FI_ENOSYS for all other commands.
   int control_flags(int command, void *arg);
   // bind_object() leaves the registration as an AvUser to the endpoint: Av::add_user
-  // when it is enabled. Takes completions away from operations that are still in flight, then lets
-  // go of everything that is bound: for close(), with the lock held. What is failed between
-  // detach() and release() reports nowhere.
+  // when it is enabled. For close(), with the lock held: detach() takes the
+  // completions away from operations that are still in flight, release() lets go of all bound
+  // objects. Operations that fail between the two are not reported.
   void detach();
   void release(AvUser *user);
 

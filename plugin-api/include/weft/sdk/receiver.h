@@ -50,7 +50,7 @@ namespace weft::sdk {
 
 class Av;
 
-// What a protocol knows about a message when it begins.
+// What a protocol knows about a message when the message begins.
 struct Message {
   bool tagged = false;
   bool has_data = false;
@@ -79,11 +79,11 @@ struct Receive : Matcher::Posted {
 
  private:
   friend class Receiver;
-  Receiver *taker_ = nullptr;  // of a shared receive context: whose message it is for
+  Receiver *taker_ = nullptr;  // of a shared receive context: the receiver of the message
 };
 
-// A message that nobody had posted a receive for. The protocol derives from it what it needs to go
-// on: the bytes, or how to fetch them.
+// A message without a posted receive. The protocol derives a class from it with what it needs
+// later: the bytes, or how to fetch them.
 struct Unexpected : Matcher::Arrived {
   Message message;
 
@@ -97,13 +97,14 @@ struct Unexpected : Matcher::Arrived {
 
 class ReceiverSink {
  public:
-  // `message` is wanted now: by `receive` (complete it, at once or later). It is off all lists. May
-  // call whatever the receiver has but post().
+  // `receive` wants `message` now: complete it, at once or later. It is off all lists. May call
+  // anything of the receiver but post().
   virtual void deliver(Unexpected &message, Receive &receive) = 0;
-  // Nobody will ever want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
+  // No receive will want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
   virtual void discard(Unexpected &message) = 0;
-  // There is a receive that the endpoint has not posted just now, of a shared receive context or
-  // one that had to wait for room in the completion queue: a message that waits for one may go on.
+  // There is a receive that was not posted at this endpoint just now: one of a shared receive
+  // context, or one that had to wait for room in the completion queue. A message that waits for a
+  // receive may go on.
   virtual void on_shared_receive() {}
   // Under FI_SOURCE_ERR: the raw address of a sender that has none in the vector (its sockaddr).
   virtual std::string source_address(const Message &message) {
@@ -128,7 +129,7 @@ struct RecvRequest {
 struct ReceiverSettings {
   size_t size = 1024;       // rx_attr.size: receives posted at once
   bool directed = false;    // FI_DIRECTED_RECV
-  bool source = false;      // FI_SOURCE: completions say where from
+  bool source = false;      // FI_SOURCE: completions tell the source
   bool source_err = false;  // FI_SOURCE_ERR: an unknown source is an error entry with its address
 };
 
@@ -141,8 +142,8 @@ class Receiver : private Handler {
   Receiver &operator=(const Receiver &) = delete;
 
   // Where completions go; the address vector gives sources their names. Set before the first post.
-  // A shared receive context has none: what belongs to no message (FI_PEEK that finds nothing, what
-  // was cancelled) is told by one of its endpoints.
+  // A shared receive context has none: one of its endpoints reports what belongs to no message (an
+  // FI_PEEK that finds nothing, a cancelled receive).
   Cq *cq = nullptr;
   bool selective = false;  // the queue was bound with FI_SELECTIVE_COMPLETION
   Cntr *cntr = nullptr;
@@ -151,20 +152,19 @@ class Receiver : private Handler {
 
   // From now on receives are those of `context`, until leave(): before the first message.
   void share(Receiver &context);
-  // The endpoint closes: what it still has of the context's receives is given up, and reported by
-  // nobody; its messages are gone already. Receives of its own are forgotten.
+  // The endpoint closes, and its messages are gone already. The context's receives that it still
+  // has are given up without a report. Receives of its own are forgotten.
   void leave();
   // Of a context: whether an endpoint with this address vector may share it (they all have one).
   bool takes(const Av *vector) const {
     return queues_->users.empty() || queues_->users.front()->av == vector;
   }
-  // Of a context, after a post: whoever of the endpoints waited for a receive goes on.
+  // Of a context, after a post: endpoints that waited for a receive go on.
   void tell_users();
 
   // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted, or it would complete at
   // once and there is no room to say so; -FI_EOPNOTSUPP: receives are posted to the shared context.
-  // What was peeked at or discarded counts as a completion, but not in the counter: nothing was
-  // received.
+  // An FI_PEEK or FI_DISCARD completes, but does not count in the counter: nothing was received.
   ssize_t post(const RecvRequest &request);
   // fi_cancel: 0, or -FI_ENOENT if no receive with this context is posted (a completion with
   // FI_ECANCELED follows a 0; of a multi-receive buffer when its last message has completed).
@@ -172,9 +172,9 @@ class Receiver : private Handler {
   // The endpoint goes down or closes: every receive that is posted fails with `err` (FI_ECANCELED).
   void fail_posted(int err);
 
-  // The receive that the message belongs to, off the queue; null: none is posted. `full`, for those
-  // who do not stop reading as a whole while the completion queue is full (cq.h): set, and nothing
-  // is taken, where a multi-receive buffer would take the message and there is no room to say so.
+  // The receive that the message belongs to, off the queue; null: none is posted. `full` is for
+  // callers that go on reading while the completion queue is full (cq.h). It is set, and nothing is
+  // taken, if a multi-receive buffer would take the message and there is no room to report it.
   Receive *match(const Message &message, bool *full = nullptr);
   // Whether match() would find one.
   bool is_wanted(const Message &message) {
@@ -186,8 +186,9 @@ class Receiver : private Handler {
   void complete(Receive &receive, const Message &message, size_t received, int err);
   // Keeps it (message.message says what it is) until it is wanted.
   void save(Unexpected &message);
-  // Unexpected messages of a peer that is gone, for those which cannot be fetched any more: the
-  // protocol looks through them, and may forget() the one it is given. Claimed ones come last.
+  // Visits the unexpected messages of a source. A protocol does so when a peer is gone, because
+  // some cannot be fetched any more. `visit` may forget() the message that it gets. Claimed ones
+  // come last.
   template <class F>
   void visit_unexpected(uint32_t source, F visit) {
     const auto pass = [&](Matcher::Arrived &a) {
@@ -203,11 +204,11 @@ class Receiver : private Handler {
     }
   }
   void forget(Unexpected &message);  // takes it off the lists; the caller frees it
-  // A sender without an address got one, or lost it: its messages are now `to`'s. Delivers those
-  // that a directed receive waits for.
+  // A sender without an address got one, or lost it: the source of its messages is now `to`.
+  // Delivers those that a directed receive waits for.
   void rename_source(uint32_t from, uint32_t to);
 
-  // Of all endpoints that share a context, if this is or shares one.
+  // Of all endpoints of the context, if this receiver is or shares one.
   size_t posted() const {
     return queues_->tagged.posted() + queues_->untagged.posted() + (queues_->filling != nullptr);
   }
@@ -232,11 +233,11 @@ class Receiver : private Handler {
     Receive *filling = nullptr;
     size_t min_multi_recv = 64;
     std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
-    size_t turn = 0;                // who of them is told of a receive first
+    size_t turn = 0;                // the one that is told of a receive first
   };
 
   bool shares() const { return queues_ != &own_; }
-  // Who reports what belongs to no message.
+  // The receiver that reports what belongs to no message.
   Receiver &speaker();
   Matcher &matcher(bool tagged) { return tagged ? queues_->tagged : queues_->untagged; }
   Receive *take(const RecvRequest &request, uint32_t source);

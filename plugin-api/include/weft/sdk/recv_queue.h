@@ -44,7 +44,7 @@ struct PostedRecv {
   iovec iov[kIovLimit];
 };
 
-// Somebody whose input waits for a receive to be posted.
+// An endpoint whose input waits for a receive to be posted.
 class RecvWaiter {
  public:
   virtual void
@@ -120,13 +120,12 @@ class RecvQueue {
   void stop_waiting(RecvWaiter &waiter) { std::erase(waiters_, &waiter); }
 
  private:
-  // Programs post receives of memory that they do not have yet, and stock takes them (fabtests'
-  // fi_shared_ctx): nothing fits in there.
+  // Programs post receives with a null address, and stock takes them (fabtests' fi_shared_ctx):
+  // they have no room.
   static size_t room_of(const iovec &v) { return v.iov_base != nullptr ? v.iov_len : 0; }
 
   void wake() {
-    // In turn, while there is something for them; whoever needs more asks to wait again, behind the
-    // others.
+    // In turn, while there are receives. A waiter that needs more waits again, behind the others.
     for (size_t n = waiters_.size(); n != 0 && head_ != nullptr && !waiters_.empty(); --n) {
       RecvWaiter *waiter = waiters_.front();
       waiters_.erase(waiters_.begin());

@@ -28,8 +28,8 @@ class WaitSet final : public Object<WaitSet, fid_wait>, private WaitObject::List
  public:
   static Result<WaitSet *> open(const weft_instance *instance, struct fid *fabric,
                                 std::atomic<size_t> &children, const fi_wait_attr *attr);
-  // A queue opened with FI_WAIT_SET joins with its wait object, and leaves when it closes. Nobody
-  // holds an engine's lock. Event queues have sources that come and go.
+  // A queue opened with FI_WAIT_SET joins with its wait object, and leaves when it closes; call
+  // without an engine's lock. The sources of event queues come and go.
   static Result<void> check(struct fid_wait *set, const weft_instance *instance);
   Result<void> join(struct fid *fid, WaitSource source, WaitObject &wait);
   void leave(struct fid *fid, WaitSource source);
@@ -49,7 +49,7 @@ class WaitSet final : public Object<WaitSet, fid_wait>, private WaitObject::List
   int prepare();
 
   std::atomic<size_t> &children_;
-  // As an event queue's: the second is taken where members are notified.
+  // As in Eq; the second is taken where members are notified.
   std::mutex sources_mutex_, mutex_;
   WaitObject wait_;
   std::vector<std::pair<WaitSource, size_t>> sources_;

@@ -36,7 +36,7 @@ struct SoftwareOffer {
 Result<void> fill_software_info(fi_info &info, const IpPath &path, const GetinfoQuery &query,
                                 const SoftwareOffer &offer);
 
-// Of them the domain's attributes but its name. `mr_mode`: as above.
+// The same for the domain's attributes only, without its name. `mr_mode`: as above.
 void fill_software_domain(fi_domain_attr &domain, const GetinfoQuery &query, int mr_mode);
 
 }  // namespace weft::sdk

@@ -283,7 +283,7 @@ class TransferOps : public ReceiveOps<E> {
       return r;
     }
   };
-  // Of the calls with vectors, whose target is one range as long as the vectors are.
+  // For the calls with vectors: their target is one range, as long as the vectors together.
   struct Vectors {
     const fi_ioc *iov;
     size_t count;

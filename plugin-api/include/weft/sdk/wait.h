@@ -67,7 +67,7 @@ class Relay;
 struct WaitSource {
   Engine *engine = nullptr;
   bool cm = false;    // connection events only
-  bool held = false;  // the owner calls all with this engine's lock held
+  bool held = false;  // the owner makes all calls with this engine's lock held
   friend bool operator==(const WaitSource &, const WaitSource &) = default;
 };
 
@@ -83,8 +83,8 @@ class WaitObject {
   // Whether the blocking calls of the API are allowed (fi_cq.3, fi_cq_sread).
   bool can_block() const { return type_ != FI_WAIT_NONE && type_ != FI_WAIT_SET; }
 
-  // False: there is no descriptor to wake by what happens there; notify() lets who is asleep find
-  // out. So it does for threads in blocking calls (awaited()).
+  // False: no descriptor can wake a waiter when this source has something to do. Then the caller
+  // uses notify(), so that waiters look. It does so for threads in blocking calls (awaited()), too.
   bool add_source(WaitSource source);
   void remove_source(WaitSource source);  // with both locks
 
@@ -92,13 +92,13 @@ class WaitObject {
     if (!quiet_) return;
     raise();
   }
-  // By a reader that found nothing.
+  // A reader found nothing.
   void clear() {
     if (raised_ || !armed_.empty()) lower();
   }
   bool awaited() const { return !waiters_.empty(); }
 
-  // What else hears of the first notify() after a clear(): the wait set that the object is in.
+  // Also told of the first notify() after a clear(): the wait set that the object is in.
   class Listener {
    public:
     virtual void on_notify() = 0;
@@ -111,17 +111,17 @@ class WaitObject {
     quiet_ = true;
   }
 
-  // A thread in a blocking call, as long as that lasts.
+  // A thread in a blocking call, as long as the call lasts.
   class Waiter {
    public:
     explicit Waiter(WaitObject &object);
     ~Waiter();
     Waiter(const Waiter &) = delete;
     Waiter &operator=(const Waiter &) = delete;
-    // What is here is not what this thread waits for: it sleeps until there is more.
+    // The thread found nothing that it waits for: from here on notify() wakes it.
     void looked();
-    // Collects what block() polls; with the lock of sources. 0 or -FI_E...; the object's first
-    // failure is logged.
+    // Collects the descriptors that block() polls; with the lock of sources. 0 or -FI_E...; the
+    // object's first failure is logged.
     int prepare(const weft_instance *instance, enum fi_log_subsys subsys, const char *call);
     // Sleeps until notify(), a source has something to do, or `timeout_ms` (negative: for ever) is
     // over. No lock may be held.
@@ -134,17 +134,17 @@ class WaitObject {
 
     WaitObject &object_;
     int event_ = -1;
-    bool quiet_ = false;   // has looked, and was not woken since
+    bool quiet_ = false;   // has looked, and was not notified since
     bool raised_ = false;  // the event was written
   };
 
-  // What notify() needs for the descriptor; with both locks. 0 or -FI_E...
+  // Makes the event that notify() writes for the descriptor; with both locks. 0 or -FI_E...
   int prepare();
   // Makes the descriptor exist. Readable while notified or while a source has something to do.
   // After prepare(). Negative: -FI_E...
   int fd();
-  // fi_trywait: somebody is going to block on what control() gave. 0 or -FI_E... After prepare();
-  // where the sources are many, arm_relays() follows, with both locks.
+  // fi_trywait: the application is going to block on what control() gave it. 0 or -FI_E... After
+  // prepare(); then arm_relays() follows, with both locks.
   int arm(const weft_instance *instance, enum fi_log_subsys subsys);
   int arm_relays();
   // fi_control(FI_GETWAIT): int *, struct fi_wait_pollfd * or struct fi_mutex_cond *, by type;
@@ -167,10 +167,10 @@ class WaitObject {
   int said(const weft_instance *instance, enum fi_log_subsys subsys, const char *call, int rc);
 
   enum fi_wait_obj type_ = FI_WAIT_NONE;
-  bool quiet_ = false;     // somebody is to be told of the next notify()
+  bool quiet_ = false;     // a waiter, the event or the listener needs the next notify()
   bool raised_ = false;    // the event was written, or the listener told
   bool complete_ = false;  // all sources are watched
-  bool told_ = false;      // that there is no descriptor
+  bool told_ = false;      // logged that there is no descriptor
   int event_ = -1;
   int epoll_ = -1;
   uint64_t changes_ = 1;  // of the descriptors
