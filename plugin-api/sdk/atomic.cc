@@ -121,8 +121,8 @@ T load(const char *from) {
   return value;
 }
 
-// A long double ends before its size: what the compiler leaves behind it is anybody's, and a peer
-// must not read it.
+// A long double is shorter than its size: the bytes behind it may be old memory, which a peer must
+// not read.
 constexpr size_t kLongDoubleBytes =
     std::numeric_limits<long double>::digits == 64 ? 10 : sizeof(long double);
 
@@ -138,8 +138,8 @@ void store(char *to, const T &value) {
   }
 }
 
-// One aligned element of at most 8 bytes: returns what was there. Whatever type the application
-// gave the memory, it is used as a word here.
+// One aligned element of at most 8 bytes: returns the old value. The memory is used as a word here,
+// whatever its type in the application.
 template <int Op, class T>
 T update(char *target, const T &operand, const T &compare, bool old_wanted) {
   using W = Word<sizeof(T)>;
@@ -295,7 +295,7 @@ void atomic_execute_v(AtomicKind kind, int op, int datatype, const iovec *target
     if (out != nullptr) out += bytes;
   };
 
-  size_t skip = 0;  // of the piece, done with the one before
+  size_t skip = 0;  // bytes of the next piece that belong to the element before
   for (size_t i = 0; i < pieces; ++i) {
     const size_t start = std::min(skip, target[i].iov_len);
     skip -= start;

@@ -160,7 +160,7 @@ class Av::Reverse {
 
   const Av &av_;
   std::unique_ptr<Place[]> places_;
-  size_t count_ = 0, used_ = 0;  // places, and of those in use
+  size_t count_ = 0, used_ = 0;  // places, and the places in use
 };
 
 // ---- entries ----
@@ -465,7 +465,7 @@ int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, con
   if (read_only_) return -FI_EACCES;
   if (count > INT_MAX) return -FI_EINVAL;  // more than can be returned
   if (count != 0 && flags & FI_SYNC_ERR && context == nullptr) return -FI_EINVAL;
-  // Without the array nobody would know the addresses of an FI_AV_MAP, or say the ids.
+  // Without the array the application would not get the addresses of an FI_AV_MAP, nor pass ids.
   if (count != 0 && fi_addr == nullptr && (map_ || flags & FI_AV_USER_ID)) return -FI_EINVAL;
   if (async_) {
     Guard guard(domain_.engine->lock());
@@ -546,7 +546,7 @@ int Av::insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flag
 int Av::insertsvc(const char *node, const char *service, fi_addr_t *fi_addr, uint64_t flags,
                   void *context) {
   if (const int rc = check_insert(1, fi_addr, flags, context); rc != 0) return rc;
-  if (node == nullptr) return -FI_EINVAL;  // of whom the service is
+  if (node == nullptr) return -FI_EINVAL;  // the service is that of a node
   if (service != nullptr && std::strstr(node, "://") != nullptr) return -FI_EINVAL;
   // The resolver may take its time: without the lock.
   const auto found = resolve(node, service, {.family = family_of(addr_format_)});
@@ -725,7 +725,8 @@ int Av::set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags) {
 
 void Av::refresh() {
   if (!file_->changed()) return;
-  // Another process writes for longer than one waits: what is known stays until the next call.
+  // FI_EAGAIN: another process writes for longer than a reader waits. The copy stays as it is until
+  // the next call.
   if (const auto done = synchronize(); !done && done.error().code != FI_EAGAIN)
     give_up(done.error());
 }

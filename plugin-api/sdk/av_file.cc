@@ -18,12 +18,12 @@
 namespace weft::sdk {
 namespace {
 
-// What the locks of the file lie on: bytes of it, in name only.
-constexpr off_t kOpenByte = 0;   // shared by all who have it open
-constexpr off_t kWriteByte = 1;  // of who writes, or reads what was written before
+// The bytes of the file that are locked; their contents do not matter.
+constexpr off_t kOpenByte = 0;   // shared by all processes that have the file open
+constexpr off_t kWriteByte = 1;  // held by the writer, shared by readers
 
-// A process that dies lets go at once; one that was stopped while it wrote should not stop the
-// rest.
+// The kernel frees the locks of a process that dies. A process that was stopped while it wrote
+// should not stop the others, so they wait this long at most.
 constexpr uint64_t kReaderPatienceNs = 100'000'000;
 constexpr uint64_t kWriterPatienceNs = 2'000'000'000;
 
@@ -132,8 +132,8 @@ bool AvFile::is_named() const {
 }
 
 AvFile::~AvFile() {
-  // Who gets the lock for itself is the last one. Its share goes first, so that of several who
-  // leave at the same time one gets it.
+  // The process that gets the lock for itself is the last one. It gives up its share first, so that
+  // one of several processes that leave at the same time gets the lock.
   if (linked_) {
     set_lock(fd_, kOpenByte, F_UNLCK);
     if (set_lock(fd_, kOpenByte, F_WRLCK) == 0 && is_named()) unlink(path_.c_str());
@@ -172,7 +172,7 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
         return fail(error == EAGAIN ? FI_EAGAIN : error,
                     "shared address vector: cannot lock %s: %s", path, std::strerror(error));
     }
-    // The last of those before may have taken the name away while this one waited.
+    // The last process before may have removed the file while this one waited.
     if (!file->is_named()) continue;
     file->linked_ = true;
     if (first && settings.read_only)  // what dead processes left; it goes
@@ -233,7 +233,7 @@ Result<void> AvFile::attach(const Settings &settings) {
 }
 
 Result<AvFile::Counters> AvFile::counters() const {
-  // The changes first: what is read of the records later is at least as new.
+  // The changes first: records that are read later are at least as new.
   Counters counters;
   counters.changes = header_->changes.load(std::memory_order_acquire);
   counters.end = header_->end.load(std::memory_order_acquire);
@@ -255,7 +255,7 @@ Result<void> AvFile::lock(LockKind kind) {
 }
 
 void AvFile::unlock() {
-  // The others look only now: nobody has to wait for a long insertion to end.
+  // Other processes look only now, so none of them has to wait for a long insertion to end.
   if (written_end_ > seen_end_) {
     seen_end_ = written_end_;
     header_->end.store(seen_end_, std::memory_order_release);

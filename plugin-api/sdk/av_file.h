@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// AvFile: what the processes that share an address vector have in common: a file of fixed-size
-// records in /dev/shm, and two counters in its header that tell each of them what it has not read.
+// AvFile: the file that the processes of a shared address vector have in common: fixed-size records
+// in /dev/shm, and two counters in the header that tell each process what it has not read yet.
 //
-//   WEFT_TRY(auto file, AvFile::open({.path = path, .addr_format = FI_SOCKADDR_IN}));
-//   WEFT_CHECK(file->lock(AvFile::kWrite));
-//   WEFT_CHECK(file->write(7, address));
-//   file->unlock();
+// Example:
+//    weft::Result<void> set(const std::string &path, const SockAddr &address) {
+//      WEFT_TRY(const auto file, AvFile::open({.path = path, .addr_format = FI_SOCKADDR_IN}));
+//      WEFT_CHECK(file->lock(AvFile::kWrite));
+//      WEFT_CHECK(file->write(7, address));
+//      file->unlock();
+//      return {};
+//    }
 //
-// Every opener holds a lock on the file that the kernel drops when it dies: who gets it alone is
-// the first, and starts with an empty vector; the last one takes the name away. Another lock orders
-// the writers. Contents are what another process wrote: they are parsed, record by record, and
-// nothing else is believed. The file must belong to the caller's user, who alone may open it; who
-// may open it may also cut it short, and thereby end the others, as with kill(2).
-// It keeps no addresses: that is the vector's.
+// Each process that has the file open shares a lock on it, which the kernel drops when the process
+// dies. A process that gets the lock alone is the first, and starts with an empty vector; the last
+// one removes the file. Another lock orders the writers. The contents come from another process:
+// they are parsed, record by record, and not trusted otherwise. The file must belong to the
+// caller's user, and only that user may open it. A process that may open it may also truncate it,
+// and thereby end the others, as with kill(2). Not for the addresses themselves: Av keeps those.
 #ifndef WEFT_SDK_AV_FILE_H
 #define WEFT_SDK_AV_FILE_H
 
@@ -31,8 +35,7 @@ namespace weft::sdk {
 
 class AvFile {
  public:
-  // A vector of this many entries is larger than any that is shared in earnest; a file that claims
-  // more lies.
+  // No shared vector has more entries; a file that claims more is damaged.
   static constexpr uint32_t kMaxEntries = 1u << 24;
   static constexpr size_t kHeaderSize = 4096;
 
@@ -58,7 +61,7 @@ class AvFile {
   struct Settings {
     std::string path;
     uint32_t addr_format = FI_SOCKADDR;
-    uint64_t map_addr = 0;   // for the one who makes the file
+    uint64_t map_addr = 0;   // for the process that makes the file
     bool read_only = false;  // FI_READ: never makes one
   };
   static Result<std::unique_ptr<AvFile>> open(const Settings &settings);
@@ -114,7 +117,7 @@ class AvFile {
   const int fd_;
   const std::string path_;
   Header *header_ = nullptr;  // mapped; read-only for FI_READ
-  bool linked_ = false;       // holds the lock of those who have it open
+  bool linked_ = false;       // shares the lock of kOpenByte
   uint32_t seen_end_ = 0, seen_changes_ = 0;
   uint32_t written_end_ = 0;  // with the write lock held
   bool written_again_ = false;

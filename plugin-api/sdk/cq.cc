@@ -126,7 +126,7 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   if (attr == nullptr) attr = &defaults;
   if (raw(attr->format) < FI_CQ_FORMAT_UNSPEC || raw(attr->format) > FI_CQ_FORMAT_TAGGED)
     return fail(FI_EINVAL, "fi_cq_attr.format %d: not one of enum fi_cq_format", raw(attr->format));
-  const int cond = raw(attr->wait_cond);  // ignored where nobody waits (fi_cq.3)
+  const int cond = raw(attr->wait_cond);  // ignored with FI_WAIT_NONE (fi_cq.3)
   if (raw(attr->wait_obj) != FI_WAIT_NONE && cond != FI_CQ_COND_NONE &&
       cond != FI_CQ_COND_THRESHOLD)
     return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", cond);
@@ -217,7 +217,7 @@ ssize_t Cq::take(void *buf, size_t count, fi_addr_t *src_addr) {
     out += size;
     if (src_addr != nullptr) *src_addr++ = c.src_addr;
   }
-  if (was_full) domain_.engine->flush();  // somebody may have waited for room
+  if (was_full) domain_.engine->flush();  // handlers may have waited for room
   return ssize_t(n);
 }
 

@@ -244,8 +244,8 @@ int Eq::close() {
   return 0;
 }
 
-// The calls of the wait object that may take an engine's lock, which whoever pushes holds already:
-// not with the queue's.
+// For calls of the wait object that may take an engine's lock: without the queue's lock, because
+// push() takes that with an engine's lock held.
 template <class Call>
 int Eq::with_descriptor(Call call) {
   std::lock_guard sources(sources_mutex_);

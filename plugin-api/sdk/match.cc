@@ -42,7 +42,7 @@ void Matcher::index_arrived() {
 }
 
 void Matcher::index_by_source() {
-  // Among those of one source each has its place by arrival: in order, from the start.
+  // Messages of one source stand in order of arrival, so all are inserted anew in that order.
   by_source_.clear();
   for (Arrived *m = arrived_list_.front(); m != nullptr; m = arrived_list_.next(*m))
     by_source_.insert(*m);

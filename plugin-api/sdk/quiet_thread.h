@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread of the SDK's own: signals belong to the application's threads.
+// A thread of the SDK's own, which takes no signals: those belong to the application's threads.
 //
-//   if (const int rc = start_quiet_thread(thread_, [this] { run(); }); rc != 0) return rc;
+// Example:
+//    int start(std::thread &thread) {
+//      return weft::sdk::start_quiet_thread(thread, [] { /* work */ });
+//    }
 #ifndef WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
 #define WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
 

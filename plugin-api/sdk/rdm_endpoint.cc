@@ -90,7 +90,7 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
       if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
       if (flags != 0) return -FI_EBADFLAGS;
       if (shared_ != nullptr) return -FI_EBUSY;
-      // What the endpoint was opened for must be among what is shared (fi_endpoint.3).
+      // The context must have the capabilities of the endpoint (fi_endpoint.3).
       if ((caps_ & (FI_MSG | FI_TAGGED)) & ~srx->caps()) return -FI_EINVAL;
       bindings_.hold(srx->users);
       shared_ = srx;

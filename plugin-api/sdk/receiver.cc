@@ -76,7 +76,7 @@ Receiver &Receiver::speaker() {
   return queues_->users.empty() ? *this : *queues_->users.front();
 }
 
-// In turns: who is told first may take the receive.
+// In turns, because the first endpoint that is told may take the receive.
 void Receiver::tell_users() {
   const size_t n = queues_->users.size();
   for (size_t i = 0; i < n; ++i)
@@ -129,7 +129,7 @@ ssize_t Receiver::post(const RecvRequest &q) {
   Receive *r = take(q, source);
   if (r == nullptr) return -FI_EAGAIN;
   if (q.flags & FI_MULTI_RECV) {
-    r->users = 1;  // until what was saved is in it: what is delivered may complete at once
+    r->users = 1;  // until saved messages are in it: a delivered one may complete at once
     r->at = 0;
     r->err = 0;
     r->open = true;
@@ -153,9 +153,9 @@ ssize_t Receiver::post(const RecvRequest &q) {
 
 // ---- multi-receive buffers ----
 
-// A part of the buffer for a message. Null: what is left is too short for it, and the buffer takes
-// no more (it was ended if nobody uses it). One that nothing was placed into yet takes a message
-// of any length, and truncates it.
+// A part of the buffer for a message. Null: the rest is too short for the message, and the buffer
+// takes no more (it has ended if it has no users). An empty buffer takes a message of any length,
+// and truncates it.
 Receive *Receiver::take_part(Receive &b, uint64_t length) {
   const size_t left = b.length - b.at;
   Receive *part = length <= left || b.at == 0 ? queues_->parts.take() : nullptr;
@@ -180,7 +180,7 @@ Receive *Receiver::take_part(Receive &b, uint64_t length) {
   return part;
 }
 
-// What was saved goes first, as fast as its completions are read; then the buffer is posted.
+// Saved messages go first, as fast as their completions are read; then the buffer is posted.
 void Receiver::fill(Receive &b) {
   Matcher &m = matcher(b.tagged);
   while (b.open) {
@@ -190,7 +190,7 @@ void Receiver::fill(Receive &b) {
     if (to.must_wait(b.flags)) {
       queues_->filling = &b;
       engine_ = &to.cq->engine();
-      return engine_->mark_dirty(*this);  // it is flushed when somebody has read
+      return engine_->mark_dirty(*this);  // flushed when the queue was read
     }
     Receive *part = take_part(b, message->message.length);
     if (part == nullptr) break;
@@ -262,7 +262,7 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
       return part;
     }
   }
-  // One that takes it is not posted yet: what was saved goes first.
+  // A buffer that would take the message is not posted yet: saved messages go first.
   const Receive *b = queues_->filling;
   if (b != nullptr && full != nullptr && b->tagged == message.tagged &&
       Matcher::accepts(*b, message.source, tag))
@@ -294,7 +294,7 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err) 
   }
   const bool nameless = err == 0 && settings_.source_err && m.source >= Matcher::kFirstUnnamed;
   if (cq == nullptr) {
-    // Nobody to tell.
+    // Reported nowhere.
   } else if (err == 0 && !nameless) {
     if (reports(r.flags)) {
       uint64_t flags = flags_of(m);
@@ -313,7 +313,7 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err) 
       }
     }
   } else {
-    // Received all right, but from nobody that the application knows (fi_cq.3, FI_SOURCE_ERR).
+    // Received, but the sender is not in the address vector (fi_cq.3, FI_SOURCE_ERR).
     const int code = nameless ? FI_EADDRNOTAVAIL : err;
     cq->push_error({.context = r.context,
                     .flags = flags_of(m),

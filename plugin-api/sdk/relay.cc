@@ -40,7 +40,7 @@ int Relay::arm(int source, int target) {
   std::vector<int> &targets = armed_[source];
   if (std::ranges::find(targets, target) != targets.end()) return 0;
   targets.push_back(target);
-  // Somebody else's source is polled already.
+  // A source with other targets is polled already.
   if (targets.size() == 1) eventfd_write(control_, 1);
   return 0;
 }
@@ -49,7 +49,7 @@ void Relay::forget(int target) {
   std::lock_guard guard(mutex_);
   for (auto it = armed_.begin(); it != armed_.end();) {
     std::erase(it->second, target);
-    // Nobody polls for nobody: the source may be closed next.
+    // A source without targets is not polled any more: it may be closed next.
     it = it->second.empty() ? armed_.erase(it) : std::next(it);
   }
 }

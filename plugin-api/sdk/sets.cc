@@ -20,7 +20,7 @@ int with_queue(const weft_instance *instance, struct fid *fid, F f) {
   return -FI_EINVAL;
 }
 
-// Progress, by those whose news there is no room for.
+// Progress for a member that poll() has no room to return.
 void move_on(Eq &eq) {
   eq.poll();
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Counts what a test allocates by operator new, and makes it fail on demand.
 //
-//   const size_t before = allocations();
-//   ...
-//   EXPECT_EQ(allocations(), before);
-//   { NoMoreMemory no_more; EXPECT_EQ(pool.take(), nullptr); }
+// Example (statements):
+//    const size_t before = allocations();
+//    delete new int(1);
+//    const size_t made = allocations() - before;  // 1
+//    NoMoreMemory no_more;
+//    int *none = new (std::nothrow) int;  // null
 //
 // Replaces the operators of the whole program: for one source file of a test, not for a library.
 // Not for threads.

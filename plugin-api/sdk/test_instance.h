@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of the SDK's objects stand on: an instance with a core that only counts, a domain
-// without a provider, a handler over an eventfd, and waits that end.
+// For tests of the SDK's objects: an instance with a core that only counts, a domain without a
+// provider, a handler over an eventfd, and waits that end.
 //
-//   TestDomain domain;
-//   auto cq = Cq::open(domain.context, &attr, nullptr);
-//   Event event;                                    // a Handler
-//   { Guard guard(domain.engine.lock()); domain.engine.add(event, event.fd(), EPOLLIN, 0); }
-//   EXPECT_TRUE(eventually([&] { return event.seen() > 0; }));
+// Example (statements):
+//    TestDomain domain;
+//    auto cq = Cq::open(domain.context, nullptr, nullptr);
+//    Event event;  // a Handler
+//    Guard guard(domain.engine.lock());
+//    domain.engine.add(event, event.fd(), EPOLLIN, 0);
+//    event.signal();
+//    domain.engine.progress();  // event.seen() is 1 now
 //
 // Not for tests that need the real core: those are in tests/.
 #ifndef WEFT_SDK_TEST_INSTANCE_H
@@ -38,7 +41,7 @@
 
 namespace weft::sdk {
 
-// Far more than anything here takes, on a loaded machine and under a sanitizer.
+// Far more than any wait needs, on a loaded machine and under a sanitizer.
 inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr int kPatienceMs = 60'000;
 
@@ -85,8 +88,8 @@ class NoMoreFiles {
   }
   ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
 
-  // Calls it in a thread of its own: one that has called before may have the descriptor that all
-  // its calls need. Not std::thread, whose start the sanitizers check through a descriptor.
+  // Calls it in a new thread: a thread that has called before may have the descriptor that its
+  // calls need. Not std::thread, whose start the sanitizers check through a descriptor.
   template <class F>
   void in_another_thread(F call) {
     pthread_t thread;
@@ -102,7 +105,7 @@ class NoMoreFiles {
   rlimit before_;
 };
 
-// A thread of which one can tell that it is asleep in the kernel.
+// A thread that a test can watch fall asleep in the kernel.
 class Sleeper {
  public:
   explicit Sleeper(std::function<void()> work)
@@ -119,8 +122,7 @@ class Sleeper {
   bool eventually_done() const {
     return eventually([this] { return done(); });
   }
-  // Waits until it sleeps in poll(2), or is done. Not for work that locks what others hold for
-  // long.
+  // Waits until it sleeps in poll(2), or is done. Not for work that waits long for a lock.
   bool eventually_asleep() const {
     return eventually([this] { return done() || (tid_ != 0 && in_poll()); });
   }
@@ -128,7 +130,7 @@ class Sleeper {
  private:
   bool in_poll() const {
     const std::string task = "/proc/self/task/" + std::to_string(tid_);
-    // The number of the system call, where the kernel tells; else that it sleeps must do.
+    // The number of the system call, if the kernel tells it; else only that the thread sleeps.
     if (FILE *file = std::fopen((task + "/syscall").c_str(), "r")) {
       long number = -1;
       const int got = std::fscanf(file, "%ld", &number);
@@ -169,7 +171,7 @@ class TestInstance {
   }
 
   std::atomic<int> alive{0};
-  std::atomic<bool> refuse{false};  // the core does not want to know the next objects
+  std::atomic<bool> refuse{false};  // the core refuses the next objects
 
  private:
   static TestInstance &of(const weft_instance *instance) {

@@ -2,13 +2,14 @@
 // Runs a test once for each of many seeds, in as many processes as there are cores. A seed that
 // fails is counted and the others go on; each failure says what was simulated and how to repeat it.
 //
-//   TEST(Network, Seeds) {
-//     sdk::run_seeds("Network.Seeds", {.usual = 10'000, .sanitized = 600},
-//                    [](uint64_t seed, sdk::Scenario &scenario) {
-//                      scenario.add("%zu endpoints, %u of 1000 datagrams are lost", n, loss);
-//                      ... EXPECT_EQ(...) ...
-//                    });
-//   }
+// Example:
+//    TEST(Network, Seeds) {
+//      run_seeds("Network.Seeds", {.usual = 10'000, .sanitized = 600},
+//                [](uint64_t seed, Scenario &scenario) {
+//                  scenario.add("%d endpoints", int(seed % 7));
+//                  EXPECT_LT(seed % 7, 7u);
+//                });
+//    }
 //
 // From the environment: WEFT_SEEDS, how many; WEFT_FIRST_SEED, from which on (0); WEFT_JOBS, in how
 // many processes; SEED, this one only, in this process. A process that crashes costs its seed: the
@@ -152,7 +153,7 @@ inline void run_seeds(const char *name, const Seeds &seeds, const SeedTest &run)
     const pid_t child = fork();
     ASSERT_GE(child, 0) << strerror(errno);
     if (child == 0) {
-      // Thousands of worlds are made and thrown away: their memory is not the kernel's each time.
+      // Thousands of worlds come and go: their memory is not given back to the kernel each time.
       mallopt(M_MMAP_THRESHOLD, 32 << 20);
       mallopt(M_TRIM_THRESHOLD, 256 << 20);
       detail::run_job(name, from, end, step, run, jobs[job]);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Simulated time for tests: a clock that moves from event to event.
 //
-//   struct Network : TestTime {
-//     explicit Network(uint64_t begin) : TestTime(begin) {}
-//   };
-//   network.after(15'000, [&] { node.receive(packet); });  // ns
-//   EXPECT_TRUE(network.run_until([&] { return node.is_done(); }, 1'000'000'000));
+// Example (statements):
+//    TestTime time(1'000'000'000);
+//    bool arrived = false;
+//    time.after(15'000, [&] { arrived = true; });  // ns
+//    bool in_time = time.run_until([&] { return arrived; }, 1'000'000);
+//    in_time = in_time && time.now == 1'000'015'000;
 //
 // Events at the same time happen in the order in which they were made. Not thread-safe.
 #ifndef WEFT_PLUGIN_API_SDK_TEST_TIME_H

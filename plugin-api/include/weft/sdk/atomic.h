@@ -106,7 +106,8 @@ size_t ioc_count(const struct fi_ioc *ioc, size_t n);
 size_t ioc_count(const struct fi_rma_ioc *ioc, size_t n);
 
 // Copy operands from a vector to one buffer, and results from one buffer to a vector: at most
-// `room` bytes, and at most the vector's. Both return the bytes copied. `size`: bytes of one element.
+// `room` bytes, and at most the vector's. Both return the bytes copied. `size`: bytes of one
+// element.
 size_t ioc_gather(void *out, size_t room, const struct fi_ioc *ioc, size_t n, size_t size);
 size_t ioc_scatter(const struct fi_ioc *ioc, size_t n, size_t size, const void *in, size_t room);
 

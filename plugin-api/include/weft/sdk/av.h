@@ -91,8 +91,8 @@ class Av final : public Object<Av, fid_av> {
   // address that was inserted more than once: the lowest.
   uint32_t find(const SockAddr &address);
   // The peer that an fi_addr_t names, for callers that compare peers: as index_of(), but of an
-  // address that was inserted more than once always what find() says. Programs do insert twice (Open MPI
-  // for an intercommunicator), though fi_av.3 (NOTES) warns of it.
+  // address that was inserted more than once always what find() says. Programs do insert twice
+  // (Open MPI for an intercommunicator), though fi_av.3 (NOTES) warns of it.
   uint32_t peer_of(fi_addr_t address) {
     const uint32_t index = index_of(address);
     if (reverse_ != nullptr && !twice_) return index;
