@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# interop_test.sh LIB_DIR WEFT_BENCH: rxm over tcp against stock libfabric 1.17, in both roles. Debian's unmodified fi_pingpong does
-# untagged messages of every size; weft-bench, linked with the stock library, tagged ones and remote memory, every byte checked:
-# toward us stock's tagged messages have no rxm header. Exits 77 (not run) without Debian's programs or a network namespace.
+# interop_test.sh LIB_DIR WEFT_BENCH: rxm over tcp against stock libfabric 1.17, in both roles. Debian's unmodified fi_pingpong sends
+# untagged messages of every size. weft-bench, linked with the stock library, sends tagged messages (stock sends them to us without an
+# rxm header) and accesses remote memory; it checks every byte. Exits 77 (not run) without Debian's programs or a network namespace.
 
 set -u
 weft_lib=$(realpath "${1:?usage: interop_test.sh LIB_DIR WEFT_BENCH}") || exit 2

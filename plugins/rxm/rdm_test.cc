@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// rxm over the public API: several endpoints in one process, and what is special about theirs being
-// connections of an inner provider. What every unconnected endpoint promises is in
+// rxm over the public API, with several endpoints in one process: behaviour that comes from the
+// connections of the inner provider. Behaviour of all unconnected endpoints is tested in
 // tests/conformance.
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -24,7 +24,7 @@ extern "C" [[gnu::weak]] size_t __sanitizer_get_current_allocated_bytes();
 namespace weft::conformance {
 namespace {
 
-// Bytes that the process has allocated.
+// Bytes of heap in use.
 size_t allocated() {
   if (__sanitizer_get_current_allocated_bytes != nullptr)
     return __sanitizer_get_current_allocated_bytes();
@@ -32,7 +32,7 @@ size_t allocated() {
   return info.uordblks + info.hblkhd;
 }
 
-// Around each border between the forms of a message: one packet, segments, rendezvous.
+// Sizes near each border between the forms of a message: one packet, segments, rendezvous.
 const size_t kSizes[] = {0,     1,     63,    64,    65,    4096,   16320,  16383,
                          16384, 16385, 32768, 65536, 65537, 131073, 1000000};
 
@@ -64,7 +64,7 @@ TEST(Rxm, EverySizeArrivesExpectedAndNot) {
           a.progress();
           b.progress();
         }
-        // Delivered is what a receive took, not what is kept.
+        // Delivery means that a receive matched, not that the message is saved.
         if (!expected && level == FI_DELIVERY_COMPLETE) {
           EXPECT_TRUE(a.done.empty());
         }
@@ -91,7 +91,7 @@ TEST(Rxm, ScatteredMemoryOnBothSides) {
     const size_t cut = size / 4;
     for (size_t i = 0; i < 4; ++i) {
       from[i] = {const_cast<uint8_t *>(out.data()) + i * cut, i == 3 ? size - 3 * cut : cut};
-      // Not where the sender cuts.
+      // Other boundaries than those of the sender.
       const size_t at = i * (size / 5);
       into[i] = {in.data() + at, i == 3 ? size - at : size / 5};
     }
@@ -133,7 +133,7 @@ TEST(Rxm, RegionsAreWrittenReadAndCounted) {
   EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
   EXPECT_EQ(before, 0u);
   EXPECT_EQ(memory[0], 1);
-  // Outside of the region: an answer, and the connection lives on.
+  // Outside of the region the atomic fails, and the connection still works.
   must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, memory.size() - 4, key,
                        FI_UINT64, FI_SUM, mark(4)));
   EXPECT_EQ(wait(a, mark(4), {&a, &b}).err, FI_EACCES);
@@ -155,7 +155,7 @@ TEST(Rxm, StrangersAreToldByTheirAddress) {
   sockaddr_in from;
   std::memcpy(&from, got.err_data.data(), sizeof from);
   EXPECT_EQ(from.sin_port, a.name.sin_port);
-  // What it sends after it was inserted is its own.
+  // Messages after the insertion have its index.
   const fi_addr_t index = b.insert(from);
   must(fi_recv(b.ep, in.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(3)));
   must(fi_send(a.ep, in.data(), 10, nullptr, to, mark(4)));
@@ -182,8 +182,8 @@ TEST(Rxm, NobodyThereIsRefusedAndTheNextSendTriesAgain) {
   EXPECT_EQ(wait(a, mark(3), {&a, &back}).err, 0);
 }
 
-// Kill one of three in the middle of traffic: the others hear of it only, go on, and reach it
-// when it is back at its address.
+// One of three peers is killed during traffic. Only operations with it fail, and the others reach
+// it again when it is back at its address.
 TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
@@ -205,7 +205,7 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
     Peer a, b;
     const fi_addr_t victim = a.insert(name), to_b = a.insert(b), victim_b = b.insert(name);
     Bytes large(1000000), small(10);
-    // Large ones wait for a receive that never comes.
+    // Large messages wait for a receive that is never posted.
     for (size_t i = 0; i < 3; ++i) {
       must(fi_send(a.ep, small.data(), 10, nullptr, victim, mark(10)));
       wait(a, mark(10), {&a, &b});
@@ -246,7 +246,7 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
   ::close(pipes[1]);
 }
 
-// A peer that sends more than there are buffers for, and closes at once.
+// A peer sends more messages than there are buffers, and closes at once.
 TEST(Rxm, WhatWasSentBeforeTheEndArrives) {
   constexpr size_t kCount = 500;
   Peer b;
@@ -257,7 +257,7 @@ TEST(Rxm, WhatWasSentBeforeTheEndArrives) {
       const Bytes out = content(3000, unsigned(i));
       must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, i, mark(i)));
       EXPECT_EQ(wait(a, mark(i), {&a, &b}).err, 0);
-      if (i == 3) break;  // the rest while nobody looks
+      if (i == 3) break;  // the receiver makes no progress from here on
     }
     Bytes out = content(3000, 0);
     for (size_t i = 4; i < kCount; ++i) {
@@ -310,7 +310,7 @@ TEST(Rxm, AThreadMakesProgressForThoseWhoDoNot) {
   options.progress = FI_PROGRESS_AUTO;
   Peer a(options), b(options);
   const fi_addr_t to = a.insert(b);
-  // So large that it is sent when the receiver has fetched it, which nobody tells it to.
+  // Large enough for a rendezvous: it completes only if the receiver makes progress by itself.
   Bytes in(1'000'000), out = content(in.size(), 2);
   must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, mark(1)));
   must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(2)));
@@ -327,8 +327,8 @@ size_t open_files() {
   return count;
 }
 
-// With a limit of one everybody gives up the connection that it used before, while its peer may
-// be sending.
+// With a limit of one connection every peer gives up its earlier connection, while the other side
+// may be sending.
 TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
   const char *limit = std::getenv("FI_OFI_RXM_MAX_CONNECTIONS");
   if (limit == nullptr || std::string(limit) != "1") GTEST_SKIP() << "without the limit";
@@ -365,8 +365,8 @@ TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
       << open_files() << " files, " << files << " with one connection";
 }
 
-// The sender is stopped long before the receiver's memory is used up, and everything arrives when
-// it is asked for.
+// The sender is stopped long before the receiver's memory is used up. All messages arrive when
+// receives are posted.
 TEST(Rxm, UnderALimitWhatNobodyReceivesIsBounded) {
   const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
   if (limit == nullptr || std::string(limit) != "1M") GTEST_SKIP() << "without the limit";
@@ -383,7 +383,7 @@ TEST(Rxm, UnderALimitWhatNobodyReceivesIsBounded) {
     b.progress();
   }
   EXPECT_LT(sent, 8000u) << "nothing stopped the sender";
-  // The receiver's copies; the sender's operations in both layers; what this test notes.
+  // The receiver's copies, the sender's operations in both layers, and the records of this test.
   EXPECT_LE(allocated() - before, (1u << 20) + 1024 * (650 + 350) + (1u << 19));
   for (size_t i = 0; i < sent; ++i) {
     must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, &in));
@@ -394,14 +394,14 @@ TEST(Rxm, UnderALimitWhatNobodyReceivesIsBounded) {
   for (const Entry &entry : a.done) EXPECT_EQ(entry.err, 0);
 }
 
-// Everybody connects to everybody; the first round pays for what an endpoint has once.
+// All peers connect to each other. The first round allocates what each endpoint needs once.
 TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   constexpr size_t kPeers = 24;
   std::deque<Peer> peers(kPeers);
   std::vector<std::vector<fi_addr_t>> index(kPeers);
   for (size_t i = 0; i < kPeers; ++i)
     for (Peer &peer : peers) index[i].push_back(peers[i].insert(peer));
-  // Read by the receiver: both ends have had what they may ever need for a message.
+  // A rendezvous, so that both ends have allocated all that a message needs.
   Bytes bytes(100000), into(bytes.size());
   const auto send = [&](size_t from, size_t to) {
     Peer &a = peers[from], &b = peers[to];
@@ -419,7 +419,7 @@ TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   size_t ends = 0;
   for (size_t i = 0; i < kPeers; ++i) {
     for (size_t j = i + 2; j < kPeers; ++j) {
-      if (i == 0 && j == kPeers - 1) continue;  // of the first round
+      if (i == 0 && j == kPeers - 1) continue;  // connected in the first round
       connect(i, j);
       ends += 2;
     }
@@ -443,7 +443,7 @@ TEST(Rxm, ThousandsInsertedCostNothingAndOneOfThemIsReached) {
   const size_t before = allocated();
   ASSERT_EQ(fi_av_insert(a.av, many.data(), many.size(), names.data(), 0, nullptr),
             int(many.size()));
-  // The vector's own: an address, and what finds it again.
+  // The address vector needs an address and a hash entry for each.
   EXPECT_LE(allocated() - before, many.size() * (8 + 16)) << "beside " << before;
   Bytes bytes(10);
   must(fi_recv(b.ep, bytes.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(1)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What one peer does to an endpoint is nobody else's problem: who sends more than is received, and
-// who says that it is somebody else. Over tcp, with real connections.
+// One peer must not disturb the others: a peer that sends more than is received, and a process that
+// claims the address of a peer. Over tcp, with real connections.
 #include <arpa/inet.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
@@ -14,7 +14,7 @@
 namespace weft::conformance {
 namespace {
 
-// Messages in both directions, small and large.
+// Exchanges messages in both directions, small and large.
 void talk(Peer &a, Peer &b, fi_addr_t b_at_a, fi_addr_t a_at_b, uint64_t tag) {
   for (const size_t size : {8, 16384, 300000}) {
     const Bytes out = content(size, unsigned(tag));
@@ -39,7 +39,7 @@ void talk(Peer &a, Peer &b, fi_addr_t b_at_a, fi_addr_t a_at_b, uint64_t tag) {
   }
 }
 
-// With a small pool, and little room for copies (CMakeLists.txt).
+// The environment sets a small pool and a low limit for copies (CMakeLists.txt).
 TEST(RxmShares, WhoIsNotReceivedStopsNobodyElse) {
   const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
   if (limit == nullptr || std::string(limit) != "64K") GTEST_SKIP() << "without the limit";
@@ -75,7 +75,7 @@ TEST(RxmShares, WhoIsNotReceivedStopsNobodyElse) {
   }
 }
 
-// A connection of the provider beneath, whose request says what it likes.
+// A connection of the provider beneath, with any port and process in its request.
 class Claimant {
  public:
   Claimant(const Peer &target, uint16_t port, uint32_t process) {
@@ -99,7 +99,7 @@ class Claimant {
         .port = port, .eager_limit = 16384, .receive_count = 255, .process = process});
     must(fi_connect(ep, &target.name, data.data(), data.size()));
   }
-  // FI_CONNECTED, or 0: refused.
+  // Returns FI_CONNECTED, or 0 if refused.
   uint32_t answer(std::initializer_list<Peer *> peers) {
     uint32_t event = 0;
     ssize_t n = -FI_EAGAIN;
@@ -131,7 +131,7 @@ TEST(RxmShares, NobodyTakesThePlaceOfAPeerThatLives) {
   EXPECT_TRUE(b.done.empty());
 }
 
-// Whoever connects and says nothing does not keep others out.
+// Strangers that connect and send nothing do not keep others out.
 TEST(RxmShares, StrangersWhoSayNothingMakeRoom) {
   const char *limit = std::getenv("FI_OFI_RXM_MAX_UNNAMED_PEERS");
   if (limit == nullptr || std::string(limit) != "4") GTEST_SKIP() << "without the limit";

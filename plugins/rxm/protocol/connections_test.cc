@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How connections begin, are shared, and end, among simulated peers.
+// Connections among simulated peers: how they begin, replace each other, and end.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace weft::rxm {
 namespace {
 
-// Peers that hang up in place of an answer, because many come at once, cost time and nothing else.
+// Peers that hang up without an answer, because many connect at once, cost only time.
 TEST_P(Seeds, NobodyIsRefusedBecauseManyCome) {
   Script script = script_of(GetParam());
   script.connect_timeout_ns = 30'000'000'000;
@@ -34,7 +34,7 @@ TEST(Core, WhoAlwaysHangsUpIsGivenUpWhenTheTimeIsOver) {
   EXPECT_LE(run.nodes[0]->now_ns(), 200'000'000u);
 }
 
-// Whatever the peer is sending at the moment in which an idle connection is closed arrives.
+// Messages that the peer is sending while an idle connection is closed arrive.
 TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
   Script script = script_of(GetParam());
   script.peers = size_t(3 + GetParam() % 5);
@@ -48,8 +48,8 @@ TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
   }
 }
 
-// A link that gives way to another takes along what came by it, also if nobody had said yet that it
-// was there.
+// Messages that arrived by a link end with it when another link replaces it, even if the carrier
+// had not yet reported the link as connected.
 TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
   Play run(1, {.failures = true});
   const auto pass = [&run](uint64_t ticks) {
@@ -59,10 +59,10 @@ TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
   run.world.slow_news = UINT64_C(1) << 40;
   run.nodes[0]->send(1, 10, true, 0);
   pass(1000);
-  // The first segment of a message, and no more.
+  // Send only the first segment of a message.
   WireHeader h = header_of(PacketType::kSegment, 0);
   h.op = uint8_t(PacketOp::kTagged);
-  h.message = UINT64_C(1) << 32;  // as the first operation of every endpoint
+  h.message = UINT64_C(1) << 32;  // the id of the first operation of every endpoint
   h.size = 1500;
   h.segment_size = 512;
   h.control_data = uint64_t(SegmentKind::kFirst);
@@ -147,7 +147,7 @@ TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
   run.nodes[0]->send(1, 10, true, 0);
   run.settle();
   run.stop(0);
-  run.start(0);  // the other end has not heard of it yet
+  run.start(0);  // the other end does not know of it yet
   run.nodes[1]->post(5000, true);
   run.nodes[0]->send(1, 10, true, 0);
   run.settle();
@@ -156,7 +156,7 @@ TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
   EXPECT_EQ(run.nodes[1]->core().connections(), 1u);
 }
 
-// Peers that nobody inserted share a number of connections, and all are served.
+// Strangers share a limited number of connections, and all get their turn.
 TEST_P(Seeds, StrangersTakeTurns) {
   Script script{.peers = size_t(4 + GetParam() % 4), .max_strangers = size_t(1 + GetParam() % 3)};
   script.connect_timeout_ns = 30'000'000'000;
@@ -188,9 +188,9 @@ TEST(Core, StrangersWhoSayNothingMakeRoom) {
   EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
 }
 
-// Whose an address is, says who listens there.
+// The process that listens at an address is its owner.
 TEST(Core, AFalseClaimToAnAddressChangesNothing) {
-  for (const size_t target : {0, 1}) {  // whose address is above, and below, the other's
+  for (const size_t target : {0, 1}) {  // the peer with the lower, and with the higher address
     for (const bool stock : {false, true}) {
       Play run(1, {.failures = true, .stock = stock});
       const auto talk = [&run] {

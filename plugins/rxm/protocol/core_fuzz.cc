@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The whole protocol under an attack, with state: an endpoint whose application posts, sends,
-// reads, writes, cancels, looks, and changes its address vector; an attacker with three addresses
-// of its own, which connects as anybody, answers or does not, and says any bytes in any order; and
-// an honest peer in the same endpoint, who must not notice. The carrier between them has real
-// memory: it writes where it was told to for as long as it was allowed to.
+// A stateful fuzz target for the whole protocol. It plays three parties. The endpoint under test:
+// its application posts, sends, reads, writes, cancels, peeks, and changes its address vector. An
+// attacker with three addresses of its own (fuzz_attacker.h): it connects under any name, answers
+// or not, and sends any bytes in any order. An honest peer, which the attack must not affect. The
+// carrier between them (fuzz_carrier.cc) moves bytes between real memory.
 //
-// What must hold, whatever the input says:
-// * every operation and every receive ends once, and its memory is the application's from then on;
-// * a receive that succeeds has every byte of its message, and nothing else is written anywhere;
-// * a message is from whom it says that it is, as long as it waits for a receive;
-// * no more is kept of what nobody receives than may be;
-// * all between the endpoint and the honest peer arrives once, unspoilt and in order;
-// * nothing is left over.
+// For every input:
+// * each operation and each receive ends once, and the carrier leaves its memory alone afterwards;
+// * a successful receive has all bytes of its message, and no other memory is written;
+// * a saved message keeps the source of its sender;
+// * unexpected messages occupy no more memory than the limit;
+// * all messages between the endpoint and the honest peer arrive once, unchanged and in order;
+// * no memory, buffer or registration is left over.
 #include "plugins/rxm/protocol/fuzz_attacker.h"
 
 namespace weft::rxm {
@@ -51,7 +51,7 @@ class Play {
   void run() {
     const size_t kMost = 2000;
     for (size_t i = 0; i < kMost && !input_.empty(); ++i) act();
-    if ((input_.byte() & 7) == 7) return;  // closed in the middle of it
+    if ((input_.byte() & 7) == 7) return;  // closed with operations in flight
     finish();
   }
 
@@ -61,7 +61,7 @@ class Play {
     settings.process = ++processes_;
     return std::make_unique<Side>(world_, port, settings);
   }
-  // The two know each other before the attack begins.
+  // The endpoint and the honest peer exchange messages before the attack begins.
   void start_honest() {
     honest_ = start(kHonest);
     honest_->base = uint64_t(processes_) * 100'000;
@@ -74,7 +74,8 @@ class Play {
     talk(*endpoint_, 10, 1);
     settle();
   }
-  // It dies, and is started again at the same address. `silent`: nobody hears of its death.
+  // The honest peer dies; the next call starts it again at the same address. `silent`: its death is
+  // not reported.
   void restart_honest(bool silent) {
     if (honest_ == nullptr) return start_honest();
     std::vector<Link *> ends;
@@ -88,7 +89,7 @@ class Play {
     if (silent) return;
     for (Link *link : ends) end_link(*link, false);
   }
-  // A message between the two honest ones, with its receive.
+  // A message between the endpoint and the honest peer, with its receive.
   void talk(Side &from, size_t length, uint8_t how) {
     Side &to = from.peer != nullptr ? *from.peer : *endpoint_;
     if (from.full() || to.full()) return;
@@ -102,7 +103,7 @@ class Play {
     const Core &core = endpoint_->core();
     FUZZ_CHECK(core.strangers() <= settings_.max_strangers + endpoint_->removed,
                "too many strangers");
-    // Beyond the limit of each the one packet with which it is told to wait.
+    // Each peer may exceed the limit by one packet, the one after which it is held.
     FUZZ_CHECK(
         core.unexpected_bytes() <= settings_.unexpected_limit +
                                        core.objects() * (sizeof(RxMessage) + settings_.eager_limit),
@@ -117,7 +118,7 @@ class Play {
     endpoint_->pass_time(ns);
     if (honest_ != nullptr) honest_->pass_time(ns);
   }
-  // Until nothing happens any more.
+  // Runs until no event is left.
   void settle() {
     for (int idle = 0, turns = 0; idle < 3 && turns < 100'000; ++turns) {
       poll();
@@ -145,7 +146,7 @@ class Play {
       default:
         return poll();
       case 3: {
-        // Not so much that the honest ones give up, for whom nothing happens meanwhile.
+        // Not so much that operations between the honest sides time out.
         const uint64_t ns = std::min<uint64_t>(input_.byte() * UINT64_C(1'000'000), time_left_);
         time_left_ -= ns;
         return pass(ns);
@@ -187,7 +188,7 @@ class Play {
     }
   }
 
-  // An action of the application of one of the two honest ones.
+  // An action of the application of the endpoint or of the honest peer.
   void use(uint8_t what) {
     switch (what % 24) {
       case 12:
@@ -227,7 +228,7 @@ class Play {
     world_.stutter = 0;
     if (honest_ == nullptr) start_honest();
     settle();
-    // Receives for it may have gone to whoever had its name in between.
+    // Receives for the honest peer may have matched messages of a process that had its address.
     for (int i = 0; i < 300 && endpoint_->restarted; ++i) {
       if (endpoint_->all_arrived(0) && honest_->all_arrived(0)) break;
       for (Side *side : {endpoint_.get(), honest_.get()})
@@ -236,7 +237,7 @@ class Play {
     }
     endpoint_->expect_arrived(0);
     honest_->expect_arrived(0);
-    // Now the attacker leaves, and whoever waited for it is told.
+    // Now the attacker closes its connections.
     for (size_t i = 0; i < world_.links.size(); ++i) {
       Link &link = world_.links[i];
       if (link.side == nullptr && link.other != nullptr && link.other->owner != nullptr)
@@ -252,8 +253,8 @@ class Play {
         });
       }
       for (const bool tagged : {false, true}) {
-        // What was meant for the last honest one gets there too; and who made us keep too much is
-        // read again when that is received.
+        // Messages for the earlier honest peer arrive at the new one. Connections that are held are
+        // read again when their messages are received.
         if (endpoint_->restarted) honest_->post(0, tagged, 5000, false, false);
         for (int n = 0; n < 8 && endpoint_->unexpected() != 0; ++n)
           endpoint_->post(FI_ADDR_UNSPEC, tagged, 5000, false, false);

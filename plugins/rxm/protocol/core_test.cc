@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The protocol among simulated peers: a world with its own time, in which connections take as long
-// as a seed says, packets wait for buffers, calls say -FI_EAGAIN, and peers die and come back.
-// Whatever happens, an operation ends once, a message arrives once at the most and unspoilt, and
-// nothing is left over. Connections are in connections_test.cc, limits in limits_test.cc.
+// The protocol among simulated peers (test_play.h). In simulated time, a seed decides how long
+// connections and packets take, which calls return -FI_EAGAIN, and which peers die and come back.
+// In every run each operation ends once, each message arrives at most once and unchanged, and no
+// memory is left over. Tests of connections are in connections_test.cc, of limits in
+// limits_test.cc.
 #include <gtest/gtest.h>
 
 #include "plugins/rxm/protocol/test_play.h"
@@ -46,7 +47,7 @@ TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
   play(run, 600);
   receive_all(run);
   expect_nothing_left(run);
-  // Afterwards those who live, and those who are started again, reach each other.
+  // Afterwards all peers, also restarted ones, reach each other.
   for (size_t n = 0; n < run.nodes.size(); ++n)
     if (run.nodes[n] == nullptr) run.start(n);
   run.settle();
@@ -63,7 +64,7 @@ TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
   }
 }
 
-// Names in the address vector come and go, with peers whose death nobody hears of.
+// Peers are inserted and removed, and some die without a report.
 TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
   Script script = script_of(GetParam());
   script.failures = script.names = true;
@@ -74,8 +75,8 @@ TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
   expect_nothing_left(run);
 }
 
-// Whether the connection is there already, or the operation waits for it and the peer turns out to
-// be stock.
+// Both when the connection exists already, and when the operation waits for a connection to a peer
+// that turns out to be stock.
 TEST(Core, AtomicsThatStockLacksFailHere) {
   for (const bool stock : {true, false}) {
     Play run(1, {.stock = stock});
@@ -89,13 +90,13 @@ TEST(Core, AtomicsThatStockLacksFailHere) {
     }
     EXPECT_EQ(run.nodes[1]->wide[0], stock ? 0 : 2);
     run.nodes[1]->post(5000, true);
-    run.nodes[0]->send(1, 10, true, 0);  // the connection lives on
+    run.nodes[0]->send(1, 10, true, 0);  // the connection still works
     run.settle();
     EXPECT_EQ(run.sent.back().arrived, 1);
   }
 }
 
-// Delivery is told, and a message of no bytes is one.
+// Delivery of a message of 0 bytes is reported too.
 TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
   for (const bool write : {false, true}) {
     Play run(1, {.write = write, .stock = true});
@@ -111,7 +112,7 @@ TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
   }
 }
 
-// Stock's ids recur after the last segment, also while nobody has received the message yet.
+// Stock peers reuse an id after the last segment, even while the message is unexpected.
 TEST(Core, IdsOfSegmentsRecur) {
   Play run(1, {.stock = true});
   for (int i = 0; i < 3; ++i) {

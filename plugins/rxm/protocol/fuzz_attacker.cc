@@ -27,7 +27,7 @@ Link *Attacker::an_end(uint8_t which) {
 void Attacker::connect() {
   if (world_.links.size() > 60) return;
   const uint8_t how = input_.byte();
-  // Where idle connections are closed nothing is promised about a name that nobody uses.
+  // With max_connections the honest peer's idle connection may end, and then its address is free.
   const bool thief = how % 4 == 3 && settings_.max_connections == 0;
   const uint8_t who = thief ? kThief : uint8_t(1 + how % 3);
   Link &link = world_.make(nullptr, nullptr);
@@ -44,7 +44,7 @@ void Attacker::connect() {
   if ((how & 16) != 0) {
     const uint8_t at = input_.byte();
     bytes[at % bytes.size()] = input_.byte();
-    // The port says who it is.
+    // Keep the port: `who` depends on it.
     std::memcpy(bytes.data() + 4, &port, sizeof port);
   }
   world_.events.push_back([this, &link, bytes] {
@@ -84,7 +84,7 @@ void Attacker::answer_call() {
 void Attacker::deliver(Link &link, std::vector<uint8_t> bytes) {
   if (bytes.size() > kHeaderSize + settings_.eager_limit)
     bytes.resize(kHeaderSize + settings_.eager_limit);
-  // The payload says who it is.
+  // Mark the payload with the sender.
   if (bytes.size() > kHeaderSize && bytes[1] <= 1)
     for (size_t i = kHeaderSize; i < bytes.size(); ++i) bytes[i] = mark_of(link.who);
   link.other->inbox.push_back(
@@ -158,7 +158,7 @@ std::vector<uint8_t> Attacker::fill(PacketType type, uint8_t how, WireHeader &h)
 void Attacker::say() {
   Link *link = an_end(input_.byte());
   const uint8_t what = input_.byte();
-  if (what == 255) {  // as it is
+  if (what == 255) {  // raw bytes
     const auto raw = input_.take(input_.byte());
     if (link != nullptr && !raw.empty()) deliver(*link, {raw.begin(), raw.end()});
     return;
@@ -245,7 +245,7 @@ void Attacker::change_names() {
   if ((how & 1) != 0) return endpoint().remove(1 + how / 2 % 4);
   const uint8_t who = uint8_t(1 + how / 2 % kNames);
   for (fi_addr_t i = 0; i < endpoint().names(); ++i)
-    if (endpoint().name(i) == who) return;  // twice would be allowed, and is another story
+    if (endpoint().name(i) == who) return;  // inserting an address twice is not tested here
   endpoint().insert(uint16_t(kAttacker + who - 1), who);
 }
 

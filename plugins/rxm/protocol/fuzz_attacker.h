@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The attacker of core_fuzz.cc: it connects to the endpoint under any name, answers or does not,
-// and sends any bytes, as the input says.
+// Attacker: the attacker of core_fuzz.cc. It connects to the endpoint under any name, answers or
+// not, and sends any bytes. Each action takes its choices from the input.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 
@@ -11,26 +11,26 @@
 
 namespace weft::rxm {
 
-// A length around a border between the forms of a message.
+// A message length near a border between the forms of a message.
 size_t some_length(fuzz::Input &input);
 
 class Attacker {
  public:
-  // `settings`: of the endpoint, filled in before the first action.
+  // `settings`: of the endpoint; must be filled in before the first action.
   Attacker(fuzz::Input &input, World &world, const Settings &settings)
       : input_(input), world_(world), settings_(settings) {}
 
   void connect();
   void answer_call();
-  // A packet of any type.
+  // Sends a packet of any type, or raw bytes.
   void say();
-  // The next of a message in segments, as it should be.
+  // Sends the next segment of a correct segmented message.
   void say_segment();
   void answer_read();
-  // Memory of the endpoint, by any key that there is.
+  // Reads or writes memory of the endpoint with one of its keys.
   void reach();
   void hang_up();
-  // Its addresses come and go in the vector, and get each other's places there.
+  // Inserts or removes one of its addresses in the endpoint's address vector.
   void change_names();
 
  private:
@@ -41,11 +41,11 @@ class Attacker {
   };
 
   Side &endpoint() { return *world_.endpoint; }
-  // Of the attacker's ends, one that the endpoint still has.
+  // One of the attacker's links that is still open at the endpoint; null: none.
   Link *an_end(uint8_t which);
   void deliver(Link &link, std::vector<uint8_t> bytes);
   uint64_t id();
-  // What follows the header of a packet of `type`, and the fields that go with it.
+  // Returns the data of a packet of `type`, and fills in the matching fields of the header.
   std::vector<uint8_t> fill(PacketType type, uint8_t how, WireHeader &h);
 
   fuzz::Input &input_;

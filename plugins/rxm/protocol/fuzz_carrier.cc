@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The carrier of a Side: bytes move between real memory, as long as it is allowed to.
+// The carrier of a Side: moves bytes between real memory while operations are in flight.
 #include <algorithm>
 #include <cstring>
 
@@ -65,7 +65,7 @@ bool Side::take(Link &link, Item &item) {
 
 void Side::come_back(const World::Return &r) {
   for (const iovec &v : r.into) {
-    // Until then the carrier may write.
+    // Until now the carrier could write to this memory.
     FUZZ_CHECK(memory.holds(v.iov_base, v.iov_len), "memory of a read was given back too early");
     std::memset(v.iov_base, 0xee, v.iov_len);
   }
@@ -112,7 +112,7 @@ Link *Side::accept(Connection &owner, Request &request, std::span<const uint8_t>
   link.other = from;
   from->other = &link;
   link.news.push_back([&link] { link.side->core().on_connected(*link.owner, {}); });
-  if (from->side == nullptr) {  // the attacker does not care for what it is told
+  if (from->side == nullptr) {  // the attacker ignores events
     if (!from->open) link.inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
     return &link;
   }
@@ -227,7 +227,7 @@ bool Side::hold(Link &link, bool held) {
 Registration *Side::expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                            int &) {
   FUZZ_CHECK(link.owner != nullptr && link.side == this, "memory for a closed link");
-  // What is for the honest peer is open to nobody else.
+  // Memory of operations with the honest peer must not be exposed to the attacker.
   const bool honest = link.other->side != nullptr;
   for (const Sent &s : sent)
     FUZZ_CHECK(restarted || honest || s.bytes == nullptr || s.bytes != iov.iov_base || s.to != 0,

@@ -51,7 +51,7 @@ Side::~Side() {
 }
 
 void Side::insert(uint16_t port, uint8_t who) {
-  reap();  // what was reported already has the old names
+  reap();  // completions in the queue have the old names
   const sdk::SockAddr address = address_of(port, world_.low);
   fi_addr_t index = FI_ADDR_NOTAVAIL;
   FUZZ_CHECK(av_->insert(address.c(), 1, &index, 0, nullptr) == 1, "an address was refused");
@@ -64,7 +64,7 @@ void Side::remove(fi_addr_t index) {
   if (index >= names_.size() || names_[index] == kNobody) return;
   FUZZ_CHECK(av_->remove(&index, 1, 0) == 0, "an address could not be removed");
   names_[index] = kNobody;
-  ++removed;  // who was no stranger when it connected
+  ++removed;  // such a peer was no stranger when it connected
 }
 
 void Side::send(fi_addr_t to, size_t length, uint8_t how) {
@@ -96,7 +96,7 @@ void Side::access(fi_addr_t to, bool write, size_t length) {
   length = std::min(length, kRegionSize);
   Sent s{.to = to, .length = length, .kind = write ? Sent::Kind::kWrite : Sent::Kind::kRead};
   s.bytes = memory.lend(length, kUntouched);
-  // What is written to the region is what is in it: who reads it always finds the same.
+  // Write the bytes that the region has already, so that reads always find the same.
   for (size_t i = 0; write && i < length; ++i) s.bytes[i] = pattern(kHonest, i);
   op->form = write ? TxOp::Form::kWrite : TxOp::Form::kRead;
   op->length = length;
@@ -184,7 +184,7 @@ void Side::take_claimed(bool tagged, size_t length, bool drop) {
 void Side::cancel(size_t which) {
   if (received.empty()) return;
   Posted &p = *received[which % received.size()];
-  if (p.source != 0) receiver_.cancel(&p);  // not those for the honest peer's messages
+  if (p.source != 0) receiver_.cancel(&p);  // keep receives for the honest peer
 }
 
 void Side::reap() {
@@ -216,7 +216,7 @@ void Side::expect_ended() {
 }
 
 void Side::expect_arrived(fi_addr_t to) {
-  // In the order of the receives stands what was sent in order.
+  // Messages match receives in the order in which they were sent.
   for (auto &order : order_) {
     std::sort(order.begin(), order.end());
     for (size_t i = 1; i < order.size(); ++i)
@@ -333,7 +333,7 @@ void Side::failed(const fi_cq_err_entry &e) {
   } else if (e.err != FI_ECANCELED && e.err != FI_ENOMSG) {
     FUZZ_CHECK(restarted || name(e.src_addr) != 0, "a receive from the honest peer failed");
   }
-  // A message that fails takes its part of a multi-receive buffer along.
+  // A failed message uses up its part of a multi-receive buffer.
   if (!p.multi || e.flags & FI_MULTI_RECV || e.err == FI_ECANCELED) end(p);
 }
 
@@ -356,10 +356,11 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
       FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of the honest peer was spoilt");
     return;
   }
-  if (restarted && who == 0) return;  // of the last one, or in its name while there was none
+  // From the earlier honest peer, or from the attacker under its name.
+  if (restarted && who == 0) return;
   const uint8_t mark = who != kNobody || n == 0 ? mark_of(who) : at[0];
   for (size_t i = 0; i < n; ++i) {
-    // Who says that it has written need not have done so.
+    // The attacker may claim a write that it did not do.
     if (writes_ && at[i] == kUntouched) continue;
     FUZZ_CHECK(at[i] >> 4 == 0xa, "a success without the bytes");
     FUZZ_CHECK(writes_ || at[i] == mark, "a message of somebody else");

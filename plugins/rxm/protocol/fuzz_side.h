@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An endpoint of core_fuzz.cc with its application, which knows of every buffer whose it is, and of
-// every operation and receive how often it ended. As a carrier it moves bytes between real memory.
+// Side: an endpoint of core_fuzz.cc, with its application (fuzz_side.cc) and its carrier
+// (fuzz_carrier.cc). It records the owner of every buffer, and how often each operation and receive
+// ended.
+//
+//   Side side(world, kEndpoint, settings);
+//   side.insert(kHonest, 0);
+//   side.send(0, 64, 0);
+//
+// Not for the attacker: fuzz_attacker.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 
@@ -20,7 +27,6 @@
 
 namespace weft::rxm {
 
-// An endpoint and its application.
 class Side final : public Carrier,
                    public Core::Upper,
                    public sdk::ReceiverSink,
@@ -32,8 +38,8 @@ class Side final : public Carrier,
   // ---- the application ----
   struct Sent {
     fi_addr_t to;
-    uint8_t *bytes = nullptr;    // null: the memory is the application's
-    uint64_t *result = nullptr;  // of an atomic
+    uint8_t *bytes = nullptr;    // null: the application has its memory back
+    uint64_t *result = nullptr;  // of a fetching atomic
     size_t length = 0;
     enum class Kind { kMessage, kRead, kWrite, kAtomic } kind = Kind::kMessage;
     bool tagged = false;
@@ -43,8 +49,8 @@ class Side final : public Carrier,
     uint8_t *bytes = nullptr;
     size_t length = 0, at = 0;
     fi_addr_t source = FI_ADDR_UNSPEC;
-    uint8_t who = 0;    // at `source` when it was posted
-    size_t number = 0;  // of the call
+    uint8_t who = 0;    // name of `source` when the receive was posted
+    size_t number = 0;  // position in `received`
     bool multi = false, look = false, claims = false, claimed = false;
     int ended = 0;
   };
@@ -58,16 +64,15 @@ class Side final : public Carrier,
   void access(fi_addr_t to, bool write, size_t length);
   void add(fi_addr_t to);
   void post(fi_addr_t source, bool tagged, size_t length, bool multi, bool pieces);
-  // FI_PEEK with or without FI_CLAIM or FI_DISCARD, of one source: the honest peer's are not for
-  // it.
+  // FI_PEEK, with or without FI_CLAIM or FI_DISCARD, from one source other than the honest peer.
   void look(fi_addr_t source, bool tagged, uint64_t flags);
   void take_claimed(bool tagged, size_t length, bool drop);
   void cancel(size_t which);
-  // Completions.
+  // Reads completions and checks them.
   void reap();
   void end_receives();
   void expect_ended();
-  // Between the endpoint and the honest peer.
+  // Checks operations between the endpoint and the honest peer.
   void expect_arrived(fi_addr_t to);
   bool all_arrived(fi_addr_t to) const;
   void pass_time(uint64_t ns);
@@ -85,21 +90,21 @@ class Side final : public Carrier,
   std::vector<std::unique_ptr<Posted>> received;
   uint8_t *region = nullptr;
   uint64_t counter = 0;
-  Side *peer = nullptr;  // the other honest one, and
+  Side *peer = nullptr;  // the other one of endpoint and honest peer; null: dead
   size_t removed = 0;
-  bool restarted = false;  // whether it is not the first
-  // Operations toward it that are promised to arrive: those after it has spoken.
+  bool restarted = false;  // the honest peer was restarted
+  // The first of the operations that must arrive: those that start after a message of `peer`.
   size_t promised = 0;
-  uint64_t base = 0;  // of the numbers of messages
+  uint64_t base = 0;  // numbers of messages start above it
 
-  // What a peer does to memory that is registered here. False: not allowed.
+  // A peer reads or writes memory that is registered here. False: not allowed.
   bool peek(const Link &by, const RmaVector &v, std::vector<uint8_t> &out);
   bool poke(const Link &by, const RmaVector &v, const uint8_t *bytes);
   std::vector<uint64_t> keys() const;
 
-  // ---- what happens beneath ----
+  // ---- events of the network ----
   void arrive(Link &from, const sdk::SockAddr &source, const std::vector<uint8_t> &bytes);
-  // False: it has to wait.
+  // Handles an arriving item. False: it has to wait.
   bool take(Link &link, Item &item);
   void come_back(const World::Return &r);
 
@@ -147,7 +152,7 @@ class Side final : public Carrier,
   struct Region {
     iovec iov;
     uint64_t access;
-    Link *link;  // whose peer alone may reach it
+    Link *link;  // only its peer may access the region
   };
 
   uint8_t *reach(const Link &by, const RmaVector &v, uint64_t access);
@@ -174,11 +179,11 @@ class Side final : public Carrier,
   sdk::Receiver receiver_;
   std::optional<Core> core_;
   bool shares_ = true, writes_ = false;
-  std::vector<uint8_t> names_;  // by fi_addr_t: 0 the honest peer, 1.. the attacker's
+  std::vector<uint8_t> names_;  // by fi_addr_t: 0 honest peer, 1.. attacker
   std::map<uint64_t, Region> regions_;
   uint64_t last_key_ = 100, deadline_ = 0;
   size_t buffers_ = 0;
-  // By kind of message: receive, message of the honest peer.
+  // Untagged and tagged: receive and number of each message of the honest peer.
   std::vector<std::pair<size_t, uint64_t>> order_[2];
 };
 

@@ -5,7 +5,7 @@
 
 namespace weft::rxm {
 
-// Something happens that was going to. False: nothing can.
+// Runs one pending event. False: there is none.
 bool World::step() {
   const size_t turn = turns++;
   const bool back_first = turn % 3 == 0, event_first = turn % 2 == 0;

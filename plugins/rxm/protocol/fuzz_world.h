@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The simulated network of core_fuzz.cc: links between an endpoint, its honest peer and the
-// attacker, and what is on its way. Nothing happens but by World::step(), one thing at a time, so
-// that an input decides in which order.
+// World: the simulated network of core_fuzz.cc. It has the links between the endpoint, the honest
+// peer and the attacker, and all packets and events in flight. Only World::step() delivers, one
+// event at a time, so that the input decides the order.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 
@@ -26,7 +26,7 @@ struct Item {
   int err = 0;
 };
 
-// One end of a connection. The attacker's have no side.
+// One end of a connection. Ends of the attacker have no side.
 struct Link {
   struct Read {
     Token *token;
@@ -35,11 +35,11 @@ struct Link {
   Side *side = nullptr;
   Connection *owner = nullptr;
   Link *other = nullptr;
-  uint8_t who = 0;  // of the attacker's: which of its addresses; kThief: the honest peer's
+  uint8_t who = 0;  // of the attacker: number of its address; kThief: the honest peer's address
   bool open = true;
-  bool held = false;                       // takes no packets
-  size_t in_use = 0;                       // of its own buffers, where none are shared
-  std::deque<std::function<void()>> news;  // events, which know nothing of the order of packets
+  bool held = false;                       // its packets are not read
+  size_t in_use = 0;                       // of its own buffers, if they are not shared
+  std::deque<std::function<void()>> news;  // events, which are not ordered with packets
   std::deque<Item> inbox;
   std::deque<Token *> sent;
   std::vector<Read> reads;
@@ -53,13 +53,13 @@ struct Request {
 struct Buffer {
   std::unique_ptr<uint8_t[]> bytes;
   size_t length = 0;
-  Link *link = nullptr;  // of its own pool
+  Link *link = nullptr;  // that owns it
 };
 
 inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002;
 inline constexpr size_t kNames = 3;          // of the attacker
-inline constexpr uint8_t kThief = 9;         // who says that it is the honest peer
-inline constexpr uint8_t kUntouched = 0x5c;  // in memory of receives
+inline constexpr uint8_t kThief = 9;         // the attacker under the honest peer's address
+inline constexpr uint8_t kUntouched = 0x5c;  // initial bytes of receive buffers
 inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
 inline constexpr size_t kRegionSize = 256;
 inline constexpr size_t kSharedBuffers = 16, kOwnBuffers = 8;
@@ -72,7 +72,7 @@ inline sdk::SockAddr address_of(uint16_t port, bool low) {
   return sdk::SockAddr(in);
 }
 
-// Of honest messages; never what the attacker's bytes look like.
+// Payload of honest messages. It never looks like mark_of(), the attacker's payload.
 inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t((id * 131 + i * 7 + (i >> 7)) & 0x7f);
 }
@@ -82,26 +82,26 @@ inline uint8_t mark_of(uint8_t who) {
 
 struct World {
   std::deque<Link> links;
-  std::deque<std::function<void()>> events;  // on the way to who listens
+  std::deque<std::function<void()>> events;  // requests on their way to the listener
   Side *endpoint = nullptr, *honest = nullptr;
-  std::vector<Link *> calls;  // of the endpoint, to the attacker, which has not answered
-  std::vector<uint64_t> ids;  // of messages that the attacker saw
+  std::vector<Link *> calls;  // requests to the attacker without an answer
+  std::vector<uint64_t> ids;  // message ids that the attacker saw
   struct Ask {
     Link *link;
     Token *token;
     size_t length;
   };
-  std::vector<Ask> asks;  // reads of the attacker's memory that it has not answered
+  std::vector<Ask> asks;  // reads of the attacker's memory without an answer
   struct Return {
     Side *side;
     Token *token;
     std::vector<iovec> into;
   };
-  std::deque<Return> returns;  // of links that were closed
+  std::deque<Return> returns;  // tokens of closed links
   uint64_t now = 1'000'000;
   bool low = false;     // the honest peer's address is below the endpoint's
-  bool mute = false;    // the attacker's links take nothing
-  bool scarce = false;  // no connection can be made with the attacker
+  bool mute = false;    // sends to the attacker get -FI_EAGAIN
+  bool scarce = false;  // connecting with the attacker fails
   unsigned stutter = 0, tries = 0;
   size_t cursor = 0, turns = 0;
 
@@ -119,10 +119,10 @@ struct World {
   static bool sent(Link &link);
 };
 
-// The attacker's or a dead peer's end of a link is closed.
+// Closes the attacker's or a dead peer's end of a link.
 inline void end_link(Link &link, bool reset) {
   link.open = false;
-  if (reset) link.other->inbox.clear();  // overtakes what was said
+  if (reset) link.other->inbox.clear();  // a reset overtakes packets
   link.other->inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What one peer can make us keep or owe, among simulated peers, and what that costs the others.
+// Limits on the memory that one peer can occupy, and their effect on the other peers, in
+// simulation.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,7 +21,7 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
     run.settle();
     std::deque<uint64_t> results(60);
     for (uint64_t &result : results) run.nodes[0]->add(1, &result, Node::kCounterKey);
-    // The answers do not get out while the requests come in.
+    // The answers cannot be sent while the requests arrive.
     run.world.mute = run.nodes[1].get();
     run.settle();
     run.world.mute = nullptr;
@@ -30,13 +31,13 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
       EXPECT_EQ(s.ended, 1);
       failed += s.err != 0;
     }
-    // Beyond 50 results of 8 bytes the connection ends.
+    // With more than 50 results of 8 bytes the connection ends.
     EXPECT_EQ(failed, limit == 400 ? 60u : 0u);
     expect_nothing_left(run);
   }
 }
 
-// Also what the carrier has and does not get rid of.
+// Answers that the carrier has but cannot deliver count too.
 TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
   for (const uint64_t limit : {UINT64_C(32), UINT64_C(1) << 20}) {
     Play run(1, {.failures = true, .owed_limit = limit, .inject_limit = 64});
@@ -58,7 +59,7 @@ TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
   }
 }
 
-// A message of many parts leaves no memory to the next one, which counts for less.
+// The memory for the parts of a message is not kept for the next message, which is charged less.
 TEST(Core, WhatAMessageWasInIsGivenBack) {
   Play run(1, {.failures = true});
   run.nodes[0]->send(1, 10, true, 0);
@@ -94,7 +95,7 @@ TEST(Core, WhatAMessageWasInIsGivenBack) {
   EXPECT_LT(run.nodes[1]->memory_of_saved(), kSegments / 2);
 }
 
-// Nobody waits as long as there is room for copies, whoever sends how many.
+// No peer waits while there is room for copies, however many messages it sends.
 TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
   Play run(1, Script{});
   run.world.eagain = 0;
@@ -105,7 +106,7 @@ TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
   expect_everything_arrived_in_order(run);
 }
 
-// One that takes no answers, and one that takes no segments, are nobody else's problem.
+// A peer that takes no answers, or no segments, does not disturb the others.
 TEST(Core, AnswersToOnePeerLeaveRoomForThoseToOthers) {
   Play run(1, {.peers = 3, .failures = true, .max_controls = 50});
   run.world.eagain = 0;
@@ -144,15 +145,15 @@ TEST(Core, SegmentsToOnePeerLeaveRoomForThoseToOthers) {
   expect_everything_arrived_in_order(run);
 }
 
-// What may be kept beyond the limit for copies: of each peer one packet, with which it is told to
-// wait.
+// The most bytes that may be kept: the limit, and one packet per peer, the one after which the peer
+// is held.
 uint64_t most_kept(const Play &run) {
   return run.settings().unexpected_limit +
          run.nodes.size() * (sizeof(RxMessage) + run.settings().eager_limit);
 }
 
-// Whoever is received from goes on, whatever others send, and how many they are; nothing grows
-// beyond its bound; in the end everything has arrived, in order.
+// A peer whose messages are received goes on, whatever the others send. No memory grows past its
+// limit. In the end all messages have arrived, in order.
 void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
   const size_t honest = 1 + seed % 3, hasty = 1 + seed / 3 % 15;
   const bool strangers = seed % 2 != 0;
@@ -202,7 +203,7 @@ TEST(Crowd, HastyPeersHoldUpNobody) {
                  crowd_with_hasty_peers);
 }
 
-// Where the carrier cannot hold anybody the limits are the same, and all wait.
+// If the carrier cannot hold single links, the limits are the same, and all peers wait.
 TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
   Script script = script_of(GetParam());
   script.credits = false;
@@ -218,7 +219,8 @@ TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
   expect_everything_arrived_in_order(run);
 }
 
-// Who comes again and again is who it was, whether its end is heard of, and whoever connects.
+// A peer that restarts again and again gets no additional share, whether or not its end is
+// reported, and whichever side connects.
 TEST(Core, WhoComesAgainHasNoMoreToSend) {
   for (const bool silent : {false, true}) {
     for (const bool calls : {false, true}) {
@@ -243,8 +245,7 @@ TEST(Core, WhoComesAgainHasNoMoreToSend) {
   }
 }
 
-// Those who are not in the address vector leave the others their part, also with what they
-// announced before they died.
+// Announcements of strangers that died still count against the share of strangers.
 TEST(Core, WhatTheDeadAnnouncedCounts) {
   Play run(1, {.failures = true});
   Node &target = *run.nodes[0];

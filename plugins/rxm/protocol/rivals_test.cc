@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two who say that they are the same peer: an endpoint over a carrier whose every answer the test
-// gives, so that requests cross, claims are false, and links end at the worst moment. The ordinary
-// life of connections is core_test.cc's; any order of everything, core_fuzz.cc's.
+// Two processes that claim the same address. An endpoint runs over a carrier whose events the test
+// produces one by one, so that requests cross, claims are false, and links end at the worst moment.
+// Ordinary connections are tested in connections_test.cc, random orders of events in core_fuzz.cc.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
@@ -70,7 +70,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     const sdk::SockAddr address = address_of(to);
     ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
   }
-  // Somebody asks for a connection. The link that it gets; null: none.
+  // A process asks for a connection. Returns the accepted link, or null.
   Link *asked_by(uint16_t port, uint32_t process) {
     Request request;
     core_->on_request(request, address_of(1), address_of(5000),
@@ -88,7 +88,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
   void hangs_up(Link &link) { core_->on_refused(*link.owner, FI_ECONNRESET, {}, true); }
   void closes(Link &link) { core_->on_closed(*link.owner, FI_ECONNRESET); }
-  // What was sent is told to be sent.
+  // The carrier reports all sends as done.
   void sent() {
     for (Token *token : std::exchange(tokens_, {})) core_->on_sent(*token, 0);
   }
@@ -101,10 +101,10 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   Link &link(size_t i) { return links_[i]; }
   size_t links() const { return links_.size(); }
 
-  bool known = true;           // those who ask are in the address vector
+  bool known = true;           // requesters are in the address vector
   bool accepts_none = false;   // the carrier has no room
-  int answer = 0;              // of the carrier, to a send
-  std::vector<int> completed;  // errors
+  int answer = 0;              // that the carrier returns from send()
+  std::vector<int> completed;  // error of each completed operation
 
   // ---- Carrier ----
   Link *connect(Connection &owner, const sdk::SockAddr &, std::span<const uint8_t>,
@@ -169,7 +169,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   char bytes_[16] = {};
 };
 
-// What was queued goes by our own request, when the peer accepts that.
+// Queued operations go by our own request when the peer accepts it.
 void expect_sent_by(Endpoint &e, Link &ours) {
   EXPECT_TRUE(e.completed.empty());
   e.accepts(ours, kPeerProcess);
@@ -257,7 +257,7 @@ TEST(Rivals, WhatWaitsForTheNextConnectionIsNotFailed) {
   EXPECT_EQ(e.completed, (std::vector{0, 0}));
 }
 
-// The peer's first process accepted, and has died since; its second one asked before we looked.
+// The peer's first process accepted and died; its second one asked before we saw either event.
 TEST(Rivals, WhoAcceptedAndDiedTakesNobodysPlace) {
   Endpoint e;
   e.send(kPeer);

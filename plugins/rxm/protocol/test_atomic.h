@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomics as simulated applications make them.
+// Atomics of the simulated applications of core_test and core_fuzz.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
 
@@ -9,7 +9,7 @@
 
 namespace weft::rxm {
 
-// Adds one to what `key` is the key of; the result is what was there before.
+// An atomic that adds 1 to the counter `key` and fetches its old value into `result`.
 inline void prepare_fetch_add(Core &core, TxOp &op, void *result, uint64_t key) {
   uint64_t one = 1;
   const fi_ioc operand{&one, 1};

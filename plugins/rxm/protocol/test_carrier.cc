@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The carrier of a simulated peer: bytes go to the other end of a link when their time has come.
+// The carrier of a simulated peer: delivers bytes to the other end of a link after simulated
+// delays.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -167,7 +168,7 @@ void Node::release(Buffer &buffer) {
     return;
   }
   free_.push_back(&buffer);
-  // What waits for it may go on, but not from within the protocol.
+  // Waiting packets can be delivered now, but not from within a call of the Core.
   world_.after(0, [this, alive = alive_] {
     if (!*alive) return;
     for (size_t i = 0; i < world_.links.size(); ++i)
@@ -317,7 +318,7 @@ void Node::tell_closed(Link &link, bool reset) {
       other->node->core().on_closed(*other->owner, FI_ECONNRESET);
     return true;
   };
-  if (reset && world_.chance(50)) {  // overtakes what was sent
+  if (reset && world_.chance(50)) {  // the reset overtakes sent packets
     world_.after(1, [other, closed] {
       if (!other->busy) other->inbox.clear();
       closed();

@@ -56,7 +56,7 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
   op->context = reinterpret_cast<void *>(id + 1);
   op->length = length;
   op->tag = id;
-  op->data = id;  // untagged messages are known by it
+  op->data = id;  // identifies untagged messages
   op->inject = kind == 1 && length <= 64;
   op->fence = kind == 2;
   uint8_t *bytes = sent_[id].bytes.data();

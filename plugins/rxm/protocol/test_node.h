@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One simulated peer of core_test: an endpoint's protocol, the application above it and the carrier
-// beneath it.
+// Node: one simulated peer of core_test. It is the application above a Core (test_node.cc) and the
+// carrier beneath it (test_carrier.cc).
+//
+//   Node a(world, 0, 100, settings, sent, /*stock=*/false);
+//   a.send(1, 64, /*tagged=*/true, 0);
+//   while (world.step()) { a.core().poll(); a.reap(); }
+//
+// Not for scenarios with several peers: test_play.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_NODE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_NODE_H
 
@@ -17,7 +23,7 @@
 
 namespace weft::rxm {
 
-// One incarnation of a peer.
+// One process of a peer. A restarted peer is a new Node.
 class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
  public:
   Node(World &world, size_t number, uint32_t process, const Settings &base, std::vector<Sent> &sent,
@@ -27,7 +33,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   // ---- the application ----
   void send(size_t to, size_t length, bool tagged, unsigned kind);
   void add(size_t to, uint64_t *result, uint64_t key);
-  // An atomic that stock peers do not know: nothing of it arrives there.
+  // An atomic that stock peers do not execute; it must not reach them.
   void add_wide(size_t to, uint64_t key);
   void post(size_t length, bool tagged, std::optional<uint64_t> tag = {});
   // The address vector.
@@ -40,22 +46,22 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), address_of(n));
   }
   size_t saved() const { return receiver_.unexpected(); }
-  // Anything, to whoever is at the other end.
+  // Sends raw bytes to the peer of the first open link.
   void say(const std::vector<uint8_t> &bytes);
   void discard_saved();
-  size_t memory_of_saved();  // places for parts of messages
-  // A message is saved under the name of who is there to have it, and of nobody else later on.
+  size_t memory_of_saved();  // allocated entries of RxMessage::parts
+  // Every saved message has the source of the connection that it is counted on.
   void expect_named();
-  // A request of somebody who says that it is `port`, and nothing else.
+  // A connection request that claims to be from `port`. The requester sends nothing else.
   void knock(uint16_t port, uint32_t process);
-  // Completions: which message came in which receive.
+  // Reads completions, and notes which message arrived in which receive.
   void reap();
 
   Core &core() { return *core_; }
-  size_t broken = 0;                                  // receives that failed half-way
+  size_t broken = 0;                                  // receives that failed after they had matched
   std::vector<std::pair<size_t, uint64_t>> received;  // receive, message
-  uint64_t counter = 0;                               // what atomics change
-  alignas(16) uint8_t wide[16] = {};                  // the same
+  uint64_t counter = 0;                               // target of atomics
+  alignas(16) uint8_t wide[16] = {};                  // target of wide atomics
   static constexpr uint64_t kCounterKey = 7, kWideKey = 8;
 
   // ---- Carrier ----
@@ -100,28 +106,27 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
 
  private:
-  // Stock peers never finish a rendezvous of no bytes, and an atomic that they do not know ends
-  // them.
+  // A stock peer never completes a rendezvous of 0 bytes, and cannot survive an unknown atomic.
   static void expect_understood(const std::vector<uint8_t> &bytes);
-  // They use the id of a message in segments again after the last one.
+  // Stock peers reuse the id of a segmented message after the last segment.
   static void reuse_ids(Link &link, std::vector<uint8_t> &bytes);
 
   struct Region {
     iovec iov;
     uint64_t access;
-    const Link *link;  // whose peer alone may reach it
+    const Link *link;  // only its peer may access the region
   };
 
   void go(TxOp &op, size_t to, uint64_t id);
   void note(uint64_t id, size_t receive, size_t length);
-  // What the peer is told while connecting. A stock peer's has no mark at `at`, where it counts its
-  // receives.
+  // The private data for the peer. That of a stock peer has a plain count of receives at `at`, and
+  // no mark of weft.
   std::vector<uint8_t> said(std::span<const uint8_t> data, size_t at) const;
   Link *make(Connection &owner);
   void arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes);
   ssize_t admit(Link &link);
   static void give_back(Link &link, Token &token);
-  // In the order in which it was sent.
+  // Packets of a link arrive in the order in which they were sent.
   void deliver_to(Link &to, std::function<bool()> what);
   static void pump(Link &link);
   void tell_closed(Link &link, bool reset);

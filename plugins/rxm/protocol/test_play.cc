@@ -155,7 +155,7 @@ void expect_everything_arrived_in_order(Play &run) {
   for (auto &node : run.nodes) {
     added += node->counter;
     EXPECT_EQ(node->broken, 0u);
-    // Receives take in the order in which they were posted what was sent in order.
+    // Messages of one sender match receives in the order in which both were posted.
     std::sort(node->received.begin(), node->received.end());
     std::map<std::pair<size_t, bool>, uint64_t> last;
     for (const auto &[receive, id] : node->received) {

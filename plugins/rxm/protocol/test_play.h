@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A scenario of core_test: simulated peers, what they do, and what must hold afterwards.
+// Play: a scenario of core_test with several simulated peers, and checks of its result.
+//
+//   Play run(seed, {.peers = 3});
+//   play(run, 500);
+//   receive_all(run);
+//   expect_everything_arrived_in_order(run);
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_PLAY_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_PLAY_H
 
@@ -19,12 +24,12 @@ struct Script {
   bool failures = false;
   bool credits = false;
   size_t max_connections = 0;
-  bool stock = false;  // every other one is no weft peer
+  bool stock = false;  // every second peer is stock
   size_t max_controls = 1 << 16, max_segments = 512, max_strangers = SIZE_MAX;
   uint64_t owed_limit = 1 << 20;
   size_t inject_limit = 128;
   uint64_t connect_timeout_ns = 60'000'000;
-  bool names = false;  // address vectors change, and nobody hears of some deaths
+  bool names = false;  // address vectors change, and some deaths are not reported
 };
 
 class Play {
@@ -33,12 +38,12 @@ class Play {
   ~Play();
   void start(size_t i);
   void stop(size_t i);
-  // At last everybody hears of those who died in silence.
+  // Reports the deaths that were not reported.
   void tell_of_the_dead();
   const Settings &settings() const { return settings_; }
   void act();
   void turn();
-  // Until nothing happens any more.
+  // Runs until no event is left.
   void settle();
 
   World world;
@@ -53,13 +58,13 @@ class Play {
   std::deque<uint64_t> results_;
 };
 
-class Seeds : public ::testing::TestWithParam<int> {};  // 60 of them
-class ManySeeds : public Seeds {};                      // 200
+class Seeds : public ::testing::TestWithParam<int> {};  // 60 seeds
+class ManySeeds : public Seeds {};                      // 200 seeds
 
 Script script_of(int seed);
 // Random actions of all peers.
 void play(Play &run, int actions);
-// Those who have not been asked for keep nobody waiting: everything gets a receive in the end.
+// Posts receives until no message is unexpected and no operation is in flight.
 void receive_all(Play &run);
 void expect_nothing_left(Play &run);
 void expect_everything_arrived_in_order(Play &run);

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The simulated network of core_test: links with a time of their own, over which packets take as
-// long as a seed says.
+// World: the simulated network and time of core_test. A seed decides how long packets take on
+// links, and which calls fail.
+//
+//   World world(seed);
+//   world.after(10, [] { ... });
+//   while (world.step()) ...
+//
+// Not for peers: test_node.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
 
@@ -27,12 +33,12 @@ struct Link {
   Link *other = nullptr;
   bool open = true;
   bool busy = false;
-  bool held = false;                        // takes no packets
-  size_t in_use = 0;                        // of its own buffers, where none are shared
-  uint64_t last_arrival = 0;                // of what was sent by the other end
-  std::deque<std::function<bool()>> inbox;  // false: there is no buffer, later
+  bool held = false;                        // its packets are not read
+  size_t in_use = 0;                        // of its own buffers, if they are not shared
+  uint64_t last_arrival = 0;                // of packets from the other end
+  std::deque<std::function<bool()>> inbox;  // false: no buffer, try later
   std::multiset<Token *> pending;
-  std::map<uint64_t, uint64_t> segmented;  // ids of unfinished messages, as a stock peer says them
+  std::map<uint64_t, uint64_t> segmented;  // unfinished messages: our id, id of a stock sender
 };
 
 struct Request {
@@ -43,7 +49,7 @@ struct Request {
 
 struct Buffer {
   std::vector<uint8_t> bytes;
-  Link *link = nullptr;  // of its own pool
+  Link *link = nullptr;  // that owns it; null: shared
 };
 
 struct World : sdk::TestTime {
@@ -55,13 +61,13 @@ struct World : sdk::TestTime {
   std::vector<std::unique_ptr<Link>> links;
   std::map<uint16_t, Node *> listening;
   unsigned eagain = 10;        // percent of calls
-  unsigned faults = 0;         // percent of calls that need resources
-  unsigned crowd = 0;          // percent of requests that get the end of the connection as answer
-  const Node *mute = nullptr;  // its calls are put off
-  const Node *slow = nullptr;  // what is sent to it stays at the carrier
-  bool silent = false;         // nobody hears of a death
-  bool holds = true;           // a carrier can hold links
-  uint64_t slow_news = 0;      // how much later than its packets a connection may be told of
+  unsigned faults = 0;         // percent of calls that fail for lack of resources
+  unsigned crowd = 0;          // percent of requests that are hung up on
+  const Node *mute = nullptr;  // its calls get -FI_EAGAIN
+  const Node *slow = nullptr;  // sends to it do not complete
+  bool silent = false;         // deaths are not reported
+  bool holds = true;           // the carriers can hold links
+  uint64_t slow_news = 0;      // by how much packets may precede the report of a connection
   std::vector<std::function<void()>> put_off;
   unsigned segments = 0, partings = 0, acknowledged = 0;
 };
