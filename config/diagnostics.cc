@@ -9,7 +9,7 @@ namespace weft::config {
 
 namespace {
 
-// Longer words are no slips of the pen, and the bound keeps a file of huge keys cheap.
+// Longer words get no suggestion; the bound keeps a file of huge keys cheap.
 constexpr size_t kMaxWord = 40;
 
 // Edits (insert, delete, replace, swap of neighbours) that make `a` into `b`; both at most kMaxWord
@@ -99,7 +99,7 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   if (word.size() <= kMaxWord) {
     for (std::string_view candidate : known) {
       const size_t edits = distance(word, candidate);
-      // A third of the word may be wrong; more, and the guess would puzzle instead of help.
+      // A third of the word may be wrong; beyond that a suggestion would not help.
       if (edits < least && edits <= std::max<size_t>(1, candidate.size() / 3)) {
         least = edits;
         nearest = candidate;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Diagnostics: what is wrong in one file, collected while reading goes on, told in the order of the
-// file.
+// Diagnostics: collects what is wrong in one file while it is read, and delivers it in the order of
+// the file.
 //
 //   Diagnostics diag;
 //   diag.error(node.where, "unknown key " + quoted("providrs"), suggestion("providrs", kKeys));
 //   diag.deliver("/etc/weft/10-site.yaml", callback, arg);
 //   // -> unknown key 'providrs' (line 3, column 1): did you mean 'providers'?
 //
-// Not a log, and not how a function reports its own failure: that a file was bad is what is
-// collected here, and readers return std::nullopt beside it.
+// Not a log, and not how a function reports its own failure: a reader adds the error here and
+// returns std::nullopt.
 #ifndef WEFT_CONFIG_DIAGNOSTICS_H
 #define WEFT_CONFIG_DIAGNOSTICS_H
 
@@ -50,8 +50,7 @@ class Diagnostics {
   bool has_errors_ = false;
 };
 
-// Text of a file made fit for a message: in single quotes, not longer than a line, nothing that a
-// terminal would obey.
+// Text of a file for a message: in single quotes, cut to a line, control characters escaped.
 std::string quoted(std::string_view text);
 
 // "did you mean 'providers'?", or, if no known word is near, "known here: 'enable', 'disable'".

@@ -1,5 +1,5 @@
 #!/bin/bash
-# exports_test.sh LIBRARY: the reader exports one symbol, and needs yaml-cpp by itself.
+# exports_test.sh LIBRARY: the reader exports one symbol and is linked to yaml-cpp dynamically.
 set -euo pipefail
 exported=$(nm -D --defined-only "$1" | awk '{print $3}' | grep -v '^__\(asan\|ubsan\|tsan\|sanitizer\|odr\|start\|stop\)' | sort)
 if [ "$exported" != weft_config_query ]; then

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One plugin manifest, plugins.d/NAME.yaml, as C++ data: what the descriptor of a plugin says, so
-// that discovery needs no dlopen.
+// One plugin manifest, plugins.d/NAME.yaml, as C++ data: a copy of the plugin's descriptor, so that
+// discovery needs no dlopen.
 //
 //   Diagnostics diag;
 //   std::optional<Manifest> manifest = parse_manifest(text, diag);
 //
-// It says what a file claims; whether library and claim agree is the loader's business.
+// The loader checks that the library agrees with the manifest.
 #ifndef WEFT_CONFIG_MANIFEST_H
 #define WEFT_CONFIG_MANIFEST_H
 

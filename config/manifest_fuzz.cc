@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fuzz target: any bytes are a manifest file or an error with a place; the view is whole and is
-// freed.
+// Fuzz target: any bytes give a manifest or an error with a place; the view is complete
+// and is freed.
 #include <weft/config.h>
 
 #include <cstdint>

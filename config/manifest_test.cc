@@ -121,7 +121,7 @@ TEST(Manifest, EveryKey) {
   EXPECT_EQ(trace.security, uint32_t{WEFT_SECURITY_TRUSTED_PEERS});
 }
 
-// What a program that knows nothing but YAML's double quotes writes comes back as it was.
+// Text that a program wrote in double quotes is read back unchanged.
 TEST(Manifest, RoundTripOfAwkwardText) {
   const auto yaml = [](std::string_view text) {
     std::string out = "\"";

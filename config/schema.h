@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a schema is written with: each function takes a node, checks that it has one shape, and
-// returns the typed value, or std::nullopt after it reported what is wrong. `what` names the key in
-// messages.
+// The tools to write a schema with: each function checks that a node has one shape and returns the
+// typed value, or std::nullopt after it reported what is wrong. `what` names the key in messages.
 //
-//   read_map(node, "'plugins'", kPluginKeys, diag, [&](const Node &key, const Node &value) {
-//     if (key.text == "probe_budget_ms") policy.budget = read_integer(value, "'probe_budget_ms'",
-//     1, 600000, diag);
-//   });
+//   read_map(node, "'plugins'", kPluginKeys, "plugins: {...}", diag,
+//            [&](const Node &key, const Node &value) {
+//              if (key.text == "probe_budget_ms")
+//                budget = read_integer(value, "'probe_budget_ms'", 1, 600000, diag);
+//            });
 //
-// Names of keys and limits do not belong here but to policy.cc and manifest.cc.
+// The names and limits of keys are in policy.cc and manifest.cc, not here.
 #ifndef WEFT_CONFIG_SCHEMA_H
 #define WEFT_CONFIG_SCHEMA_H
 
@@ -41,17 +41,17 @@ using EachItem = std::function<void(const Node &item)>;
 bool read_list(const Node &node, std::string_view what, std::string_view example, Diagnostics &diag,
                const EachItem &each);
 
-// Text without control characters, not empty; anything that the caller types later.
+// Text without control characters, not empty; the caller interprets it.
 std::optional<std::string> read_text(const Node &node, std::string_view what, Diagnostics &diag);
-// The same, but may be empty and may have line ends and tabs: for people only.
+// The same, but may be empty and may have line ends and tabs: text for people.
 std::optional<std::string> read_prose(const Node &node, std::string_view what, Diagnostics &diag);
 
-// A name of a unit: a-z 0-9 - _.
+// The name of a unit: a-z 0-9 - _.
 std::optional<std::string> read_name(const Node &node, std::string_view what, Diagnostics &diag);
 bool check_name(const Node &node, std::string_view what, Diagnostics &diag);
-// A name of a parameter: a-z 0-9 _.
+// The name of a parameter: a-z 0-9 _.
 bool check_param_name(const Node &node, std::string_view what, Diagnostics &diag);
-// A name that a person gave: A-Z a-z 0-9 - _.
+// The name of a stack, which the user chooses: A-Z a-z 0-9 - _.
 bool check_label(const Node &node, std::string_view what, Diagnostics &diag);
 
 // A decimal number without quotes.

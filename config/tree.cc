@@ -76,7 +76,7 @@ size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// yaml-cpp guesses encodings and passes control characters on; neither is wanted.
+// Needed because yaml-cpp guesses encodings and passes control characters on.
 bool check_text(std::string_view text, const Places &places, Diagnostics &diag) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -116,8 +116,7 @@ class Builder : public YAML::EventHandler {
       seen_document_ = true;
       return;
     }
-    // yaml-cpp also comes here, for ever, with text that it can make nothing of, like a leading
-    // comma.
+    // yaml-cpp also calls this without end for text that it cannot parse, such as a leading comma.
     const size_t pos = position(mark);
     if (text_.substr(pos, 3) == "---")
       diag_.error(places_.at(pos), "a second document begins", "one file holds one: remove '---'");

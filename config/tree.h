@@ -6,10 +6,10 @@
 //   root->items[0].text;    // "version", at line 1, column 1
 //   root->items[1].text;    // "1"
 //
-// The YAML taken is a subset on purpose: one document in UTF-8, at most 1 MiB and 32 levels, every
-// key a word and given once; no tags, anchors or aliases, whose only use here would be to make
-// small files large and plain text surprising. No types either: whether text is a number is the
-// schema's business.
+// Accepts a subset of YAML: one document in UTF-8, at most 1 MiB and 32 levels, every key a word
+// that is given once. Tags, anchors and aliases are refused: with them a small file could become
+// large, and plain text could change its meaning. Nodes have no types: the schema decides whether
+// text is a number.
 #ifndef WEFT_CONFIG_TREE_H
 #define WEFT_CONFIG_TREE_H
 
@@ -28,7 +28,7 @@ inline constexpr size_t kMaxDepth = 32;
 
 struct Node {
   enum class Kind {
-    kBad,   // was reported; nothing more to say about it
+    kBad,   // the error is already reported
     kNull,  // nothing, "~" or "null"
     kScalar,
     kList,

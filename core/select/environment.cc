@@ -39,7 +39,7 @@ class Reader {
     ++offset_;
     return true;
   }
-  // `what` is in front of a name; `separators` may follow it.
+  // Reads one name. `what` names it in errors; one of `separators` may follow it.
   Result<Word> name(const char *what, std::string_view separators) {
     Word word{{}, offset_ + 1};
     while (!at_end() && is_name(text_[offset_])) word.text += text_[offset_++];

@@ -5,9 +5,9 @@
 //   Result<std::vector<Word>> hooks = parse_hooks("trace;profile");            // outermost first
 //   Result<std::vector<std::string>> folders = parse_provider_path("/opt/a:/opt/b");
 //
-// What stock libfabric takes is taken with the same meaning; what it would silently misunderstand
-// (blanks, empty names, a `^` in the middle) is an error that shows the column. Whether the names
-// exist is not known here.
+// Values that stock libfabric accepts have the same meaning here. Values that it would silently
+// misunderstand (blanks, empty names, a `^` in the middle) are errors that show the column. Nothing
+// here checks that the names exist.
 #ifndef WEFT_CORE_SELECT_ENVIRONMENT_H
 #define WEFT_CORE_SELECT_ENVIRONMENT_H
 
@@ -25,8 +25,8 @@ struct Word {
   size_t column = 0;  // from 1
 };
 
-// One entry of FI_PROVIDER: a unit, or the units of a stack from the wire up ("ofi_rxm;tcp" is
-// taken as well).
+// One entry of FI_PROVIDER: a unit, or the units of a stack from the wire up (the other direction,
+// "ofi_rxm;tcp", is accepted as well).
 struct FilterItem {
   std::vector<Word> units;
 };
@@ -41,8 +41,9 @@ struct ProviderFilter {
 Result<ProviderFilter> parse_provider_filter(std::string_view text);
 Result<std::vector<Word>> parse_hooks(std::string_view text);
 
-// Folders, most preferred first. "@" in front (stock: the first of one name wins, not the newest)
-// is how it is here anyway; "+FILE" (a preferred library) puts the folder of that file in front.
+// Folders, most preferred first. "@" in front changes nothing: in stock libfabric it lets the first
+// provider of a name win, not the newest, and weft always does so. "+FILE" (a preferred library)
+// puts the folder of that file in front.
 Result<std::vector<std::string>> parse_provider_path(std::string_view text);
 
 }  // namespace weft

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What users can put into variables: FI_PROVIDER, FI_HOOK, FI_PROVIDER_PATH and the values of
-// parameters. The first byte says which. Whatever is accepted must mean the same when it is written
-// out again.
+// Fuzz target: the values of FI_PROVIDER, FI_HOOK, FI_PROVIDER_PATH and of parameters. The first
+// byte selects the parser. An accepted value that is written out again must parse to the same.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

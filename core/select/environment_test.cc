@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// "tcp;ofi_rxm,udp" as it was understood; errors as their text.
+// A parsed filter as text, such as "tcp;ofi_rxm,udp"; an error as its text.
 std::string shown(std::string_view text) {
   const Result<ProviderFilter> filter = parse_provider_filter(text);
   if (!filter) return filter.error().text;

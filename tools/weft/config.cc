@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft config: what holds and who said so; and what is wrong with the files.
+// weft config: prints the merged configuration with its origins, and checks the files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -38,7 +38,6 @@ std::string plural(size_t count, const char *word) {
 }
 
 // ---- show
-// -----------------------------------------------------------------------------------------
 
 std::string value_text(const Json &value) {
   return value.is_string() ? value.get<std::string>()
@@ -83,14 +82,13 @@ Result<int> show(const Options &options) {
 }
 
 // ---- lint
-// -----------------------------------------------------------------------------------------
 
 struct Place {
   std::string file;  // or "environment FI_PROVIDER"
   long line = 0, column = 0;
 };
 
-// "/etc/weft/10-site.yaml:3:5"; a name may hold colons itself.
+// Splits "/etc/weft/10-site.yaml:3:5"; a file name may have colons itself.
 Place place_of(const std::string &where) {
   Place place{where, 0, 0};
   long *const numbers[] = {&place.column, &place.line};
@@ -116,8 +114,8 @@ Place place_of(const std::string &where) {
   return place;
 }
 
-// The diagnostics that concern `file`; all if it is empty. That a file is left out is no news where
-// its errors are told.
+// The diagnostics of `file`; all if it is empty. Leaves out "the file is left out" where the file's
+// own errors are listed.
 Json only_of(const Json &diagnostics, const std::string &file) {
   std::set<std::string> explained;
   for (const Json &one : diagnostics)
@@ -137,8 +135,8 @@ Json only_of(const Json &diagnostics, const std::string &file) {
   return list;
 }
 
-// What the library makes of the configuration here, or with `file` as FI_CONFIG. Asked in a process
-// of its own: the library complains of each error on stderr as well, once per process.
+// The library's view of the configuration, with `file` as FI_CONFIG unless it is empty. Runs in a
+// process of its own, because the library also writes each error to stderr, once per process.
 Result<Json> config_with(const std::string &file) {
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error);
