@@ -8,8 +8,9 @@
 // What the actions mean:
 //   drop        the message is not sent; the caller gets its completion as if it was
 //   dup         it is sent twice; the caller sees one completion
-//   reorder     it is sent after the next message of the endpoint, or soon if there is none
-//   delay=N     it is sent after N more calls on the endpoint and reads of its completion queues
+//   reorder     it is sent after the next message of the endpoint, or after 16 reads of its
+//               completion queues if there is none
+//   delay=N     it is sent after N more messages of the endpoint and reads of its completion queues
 //   truncate=N  only its first N bytes are sent
 //   corrupt     one bit of it is flipped
 //   error=E     the operation is not started; its completion is an error
@@ -25,8 +26,8 @@
 // completion is read. An action that the hook cannot do correctly is skipped and counted as
 // not_applicable: a copy where the provider wants descriptors of registered memory, or a made-up
 // completion for a queue that was open before the hook came, because its format is not known. Held
-// messages go out when the program waits or closes the endpoint, so a peer's answer to one of them
-// cannot be waited for in vain.
+// messages go out when the program waits or closes the endpoint, so that it never waits for the
+// answer to a message that is held.
 //
 // Counters: fi_open_ops(&domain->fid, "hook-fault", 0, &weft_counters_ops, NULL), one per rule.
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What each fault means, over a connection of tcp in which the hook sits above the provider, over
-// tcp's datagrams, and beneath rxm. Each test is a process: rules are read when a fabric opens.
+// What each action does: above tcp's connected endpoints, above its unconnected ones, and beneath
+// rxm. Each test is a process, because the hook reads the rules when a fabric opens.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
           {"FI_PROVIDER=tcp", "FI_HOOK=fault", "WEFT_TEST_REQUIRED=1", "FI_FAULT_RULES=" rules})) \
   return
 
-// How often each rule fired, and what was not applicable.
+// How often each rule fired, and how often one was not applicable.
 std::map<std::string, uint64_t> counters(struct fid *fid) {
   weft_counters_ops *ops = nullptr;
   must(fi_open_ops(fid, "hook-fault", 0, reinterpret_cast<void **>(&ops), nullptr));
@@ -32,7 +32,7 @@ std::map<std::string, uint64_t> counters(struct fid *fid) {
   return found;
 }
 
-// `count` messages on their way from a to b, each with a pattern and contexts of its own.
+// `count` messages from a to b, each with its own pattern and contexts.
 struct Messages {
   Messages(Pair &pair, size_t count, size_t size = 100) : pair(pair) {
     for (size_t i = 0; i < count; ++i) {
@@ -59,7 +59,7 @@ struct Messages {
     }
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(seen[&out[i]], 1) << "message " << i;
   }
-  // The number of the message that the next completed receive holds; -1: none of them.
+  // The number of the message in the next completed receive; -1: it is none of them.
   int received() {
     const Done done = pair.wait(pair.b.rx_cq);
     EXPECT_EQ(done.err, 0);
@@ -255,7 +255,7 @@ TEST(Fault, InjectedMessages) {
 
 TEST(Fault, WhatCannotBeDoneRightIsNotDone) {
   WITH_RULES("send:dup");
-  // A second message would be counted, and no counter can be taken back.
+  // The counter would count the duplicate, and the hook cannot undo that.
   fid_cntr *sends = nullptr;
   Pair pair({}, {}, [&](Side &side) {
     if (sends == nullptr) sends = side.count(FI_SEND);
@@ -289,7 +289,7 @@ TEST(Fault, SameSeedSameFate) {
   EXPECT_LT(dropped, 30u);
   for (uint64_t i = 0; i < 40 - dropped; ++i) arrived.push_back(messages.received());
   messages.nothing_more();
-  // What the seed says of one of the first objects, whatever the time and the machine.
+  // The seed decides for one of the first objects, whatever the timing and the machine.
   bool foretold = false;
   for (uint64_t object = 1; object < 20; ++object) {
     std::vector<int> fate;
@@ -352,7 +352,7 @@ TEST(Fault, BeneathRxmProviderWithoutRoom) {
   for (size_t i = 0; i < 100; ++i) net.exchange(i % 2, 1 - i % 2, 1 + i * 700, i);
 }
 
-// Sends `count` numbers one by one; what came of them. Nothing may hang.
+// Sends `count` numbers one by one and returns the results. Nothing may hang.
 struct Fates {
   int failed = 0, received = 0;
 };
@@ -383,7 +383,7 @@ TEST(Fault, BeneathRxmSendsFail) {
 TEST(Fault, BeneathRxmConnectionDies) {
   if (!beneath_rxm("send,inject:every=12:kill")) return;
   const Fates fates = send_numbers(40);
-  // It may connect again and go on, or give up: but it says which.
+  // rxm may connect again and go on, or fail the operations; it must report one of the two.
   EXPECT_GE(fates.received + fates.failed, 40);
 }
 

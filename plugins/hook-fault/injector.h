@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Injector: applies the rules to calls. It decides which rule a call meets, does what the rule says,
-// sends copies of messages, and hides from the caller that the hook sent them.
+// Injector: applies the rules to calls. It decides which rule a call meets, does what the rule
+// says, sends copies of messages, and hides from the caller that the hook sent them.
 //
 //   return injector.post(link, plain(kRecv, len, src, context, FI_MSG),
 //                        [&] { return link.next.msg->recv(ep, buf, len, desc, src, context); });

@@ -32,7 +32,7 @@ struct ActionName {
   std::string_view name;
   Action action;
   Argument argument;
-  uint32_t operations;  // that it is for
+  uint32_t operations;  // operations that allow it
   std::string_view what;
 };
 constexpr ActionName kActionNames[] = {
@@ -114,7 +114,7 @@ class Parser {
   }
 
  private:
-  // Every view is a part of the text: its place gives the column.
+  // Every view is a part of the text, so its address gives the column.
   tl::unexpected<Error> error(std::string_view at, const std::string &text) const {
     return fail(FI_EINVAL, "rules, column %zu: %s",
                 static_cast<size_t>(at.data() - text_.data()) + 1, text.c_str());
@@ -283,7 +283,7 @@ Result<Rules> parse_rules(std::string_view text) {
 }
 
 uint64_t mixed(uint64_t seed, uint64_t object, uint32_t operation, uint64_t call, uint32_t rule) {
-  // Rounds of a multiply-xorshift mixer, one for each word that goes in.
+  // One round of a multiply-xorshift mixer per word.
   uint64_t state = 0x243f6a8885a308d3;
   for (const uint64_t word : {seed, object, uint64_t{operation}, call, uint64_t{rule}}) {
     state ^= word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rules of the hook fault: which calls go wrong, and how.
+// The rules of the hook fault: which calls fail, and how.
 //
 //   Result<Rules> rules = parse_rules("send:size>1000:p=0.01:drop; recv:nth=3:error=EIO; seed=42");
 //   if (!rules) ...   // "rules, column 6: unknown condition "sice": did you mean "size"?"
@@ -13,16 +13,16 @@
 //   condition   size>N size>=N size<N size<=N size=N   bytes; K M G for powers of 1024
 //               p=0.01     with this probability
 //               nth=N      the Nth call of the operation on the endpoint (or read of the queue)
-//               every=N    each Nth such call
-//               count=N    not more than N times on one object
+//               every=N    each Nth call
+//               count=N    at most N times on one object
 //               peer=N     to this fi_addr_t
 //   action      drop dup reorder delay=N truncate=N corrupt     of messages that are sent
 //               error=ERRNO                                     of operations with a completion
 //               fail=ERRNO eagain full kill                     of what is posted
 //               eagain fail=ERRNO overrun                       of cq_read
 //
-// The first rule that applies to a call decides. What an action means is said in fault.cc and
-// weft-hook-fault(7). A rule that could not do anything is an error here, not a surprise later.
+// The first rule that applies to a call decides. fault.cc and weft-hook-fault(7) say what the
+// actions do. A rule that can never have an effect is an error.
 #ifndef WEFT_PLUGINS_HOOK_FAULT_RULES_H
 #define WEFT_PLUGINS_HOOK_FAULT_RULES_H
 
@@ -66,7 +66,7 @@ enum class Action : uint8_t {
 };
 
 struct Rule {
-  uint32_t operations = 0;                // a bit for each
+  uint32_t operations = 0;                // a bit per operation
   uint64_t least = 0, most = UINT64_MAX;  // bytes
   double probability = 1;
   uint64_t nth = 0, every = 0;  // 0: any call
@@ -88,8 +88,8 @@ inline constexpr size_t kMaxRules = 64;
 
 Result<Rules> parse_rules(std::string_view text);
 
-// A number in [0, 1) that depends on nothing but these: the same calls of the same program meet the
-// same fate, whatever other threads do meanwhile.
+// A number in [0, 1) that depends on the arguments only. So the same program meets the same faults
+// again, whatever its other threads do.
 double chance(uint64_t seed, uint64_t object, uint32_t operation, uint64_t call, uint32_t rule);
 // The same, any number.
 uint64_t mixed(uint64_t seed, uint64_t object, uint32_t operation, uint64_t call, uint32_t rule);

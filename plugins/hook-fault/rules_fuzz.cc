@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rules of any text: an error that names a column, or rules that read the same again.
+// Any text gives an error with a column, or rules whose texts parse to the same rules again.
 #include <cstdlib>
 #include <string>
 

@@ -63,7 +63,7 @@ struct EndpointState final : State {
   uint64_t ordinal = 0;
   fid_ep *ep = nullptr;
   Calls calls;
-  uint64_t clock = 0;  // calls on the endpoint and reads of its completion queues
+  uint64_t clock = 0;  // messages of the endpoint and reads of its completion queues
   bool full = false;
   std::deque<Held> held;
   QueueState *tx = nullptr, *rx = nullptr;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""end_to_end: weft-bench under `weft trace`, over connected and unconnected endpoints, and what is left behind.
+"""end_to_end: weft-bench under `weft trace`, over connected and unconnected endpoints, and the files that remain.
 
     end_to_end.py --bin build/release/bin --lib build/release/lib --program build/release/tests/conformance_rdm_user_id_test
 
-The report must agree with the benchmark about what the benchmark measured: a half round trip within 10 %.
+The report must agree with the benchmark's half round trip to within 10 %.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Trace(unittest.TestCase):
                 if one["bytes"] != 64 or one["half_round_trip_ns"]["count"] < 19000:
                     continue
                 seen = one["half_round_trip_ns"]
-                # In the tail, what was preempted when tells, and the benchmark's warm-up is not in its own figures.
+                # The tail depends on preemption, and the benchmark leaves its warm-up out of its own figures.
                 names = ("p50", "p99") if measured["waited"] < 0.02 else ("p50",)
                 off = max(abs(seen[name] / 1000 / measured["us"][name] - 1) for name in names)
                 best = off if best is None else min(best, off)
@@ -77,7 +77,7 @@ class Trace(unittest.TestCase):
             lost = process["lost"]
             self.assertEqual([lost[name] for name in ("overwritten", "torn", "without_ring")], [0, 0, 0])
             self.assertEqual(lost["completions_without_post"], 0)
-            # What is posted and not received any more when a benchmark ends are receives.
+            # Only receives are still posted when a benchmark ends.
             self.assertEqual(process["unmatched"]["sends"], 0, process["unmatched"])
             self.assertTrue(process["pairs"], "sends of one process are received by the other")
             self.assertEqual(process["clock"].split()[-1] in ("timeline", "clock"), True)
@@ -133,7 +133,7 @@ class Trace(unittest.TestCase):
                                   env={**self.environment, "FI_HOOK": "trace"}, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            # Until both sides have exchanged something.
+            # Waits until both sides have exchanged messages.
             while True:
                 self.assertIsNone(server.poll())
                 listed = json.loads(self.run_weft("trace", "ls", "--json").stdout)
@@ -143,7 +143,7 @@ class Trace(unittest.TestCase):
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         pids = [one["pid"] for one in listed]
-        for pid in pids:  # a child that its parent did not wait for is not gone at once
+        for pid in pids:  # a child stays until its parent has waited for it
             while pathlib.Path(f"/proc/{pid}").exists() and "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]:
                 pass
         listed = json.loads(self.run_weft("trace", "ls", "--json").stdout)
@@ -181,7 +181,7 @@ class Trace(unittest.TestCase):
         self.assertIn('ops: "tsned" is neither', wrong.stdout)
 
     def test_ids_that_the_user_gave_are_taken_for_nobodys_address(self):
-        # Each of two peers has the other's fi_addr_t for an id.
+        # Each of two peers has the other's fi_addr_t as its id.
         trace = self.work / "ids.trace"
         self.run_weft("trace", "record", "-o", trace, "--", OPTIONS.program,
                       "--gtest_filter=*RdmUserId.CallsTakeTheAddress/Table", WEFT_TEST_STACK="tcp", WEFT_TEST_REQUIRED="1")

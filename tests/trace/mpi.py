@@ -4,7 +4,7 @@
 
     mpi.py --bin build/release/bin --lib build/release/lib --program build/release/tests/mpi_client
 
-One rank gets the hook while it runs, loses it again, and the job ends with correct results, which its program checks.
+One rank gets the hook while it runs, and loses it again. The job ends with correct results, which its program checks.
 A rank that is killed while it is traced leaves a readable trace. Exits 77 (not run) where there is no Open MPI.
 """
 
@@ -42,7 +42,7 @@ class Job:
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
         for key, value in settings.items():
             command += ["--mca", key, value]
-        command += [options.program, "storm"]  # not --quick: it must still be there when it is looked at
+        command += [options.program, "storm"]  # not --quick: it must still run when the test looks at it
         self.log = open(work / "log", "wb")
         self.process = subprocess.Popen(command, env=self.environment, stdout=self.log, stderr=subprocess.STDOUT,
                                         stdin=subprocess.DEVNULL, start_new_session=True)

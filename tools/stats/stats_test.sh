@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# stats_test.sh BIN_DIR LIB_DIR: the commands on a program that runs under the hook, and the exporter, whose text the
-# parser of Prometheus' client library has to take.
+# stats_test.sh BIN_DIR LIB_DIR: the commands on a program that runs under the hook, and the exporter. The parser of
+# Prometheus' client library must accept the exporter's text.
 set -euo pipefail
 bin=${1:?usage: stats_test.sh BIN_DIR LIB_DIR} lib=${2:?}
 tmp=$(mktemp -d)
@@ -14,7 +14,7 @@ finish() {
 trap finish EXIT
 export WEFT_RUNTIME_DIR=$tmp/run LD_LIBRARY_PATH=$lib FI_PROVIDER=tcp
 fail() { echo "stats_test: $*"; exit 1; }
-# says TEXT COMMAND...: that a command's output holds a text. Not a pipe: the command may write on after grep has seen enough.
+# says TEXT COMMAND...: checks that a command prints a text. Not a pipe: the command may write on after grep has ended.
 says() {
   local text=$1
   shift
