@@ -301,7 +301,11 @@ class Core {
   bool admits(const sdk::SockAddr &newcomer);
   bool may_go(const Peer &peer) const;
   void free(Peer &peer);
-  void free_if_unused(Peer &peer);
+  void free_if_unused(Peer &peer) {
+    if (peer.state == State::kIdle && peer.conversation == nullptr && peer.first == nullptr &&
+        peer.saved == 0 && !peer.losing)
+      free(peer);
+  }
   void leave();
 
   // handshake

@@ -70,12 +70,6 @@ void Core::free(Peer &peer) {
   delete &peer;
 }
 
-void Core::free_if_unused(Peer &peer) {
-  if (peer.state == State::kIdle && peer.conversation == nullptr && peer.first == nullptr &&
-      peer.saved == 0 && !peer.losing)
-    free(peer);
-}
-
 void Core::name(Peer &peer, uint32_t index) {
   const uint32_t before = source_of(peer);
   if (peer.index == kNoIndex) unlist(peer);

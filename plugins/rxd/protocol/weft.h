@@ -198,7 +198,11 @@ class WeftConversation final : public Conversation {
   bool take_close();
   bool fail(const char *what);
   bool is_new(uint32_t id);
-  TxOp *find(uint32_t id) const;
+  TxOp *find(uint32_t id) const {
+    for (TxOp *op = first_; op != nullptr && op != unsent_; op = op->next)
+      if (op->id == id) return op;
+    return nullptr;
+  }
   Incoming *find_incoming(uint32_t id);
   void link(Incoming &m);
   void unlink(Incoming &m);
@@ -206,7 +210,12 @@ class WeftConversation final : public Conversation {
   void share();
   void want(Incoming &m);
   void pull(Incoming &m);
-  bool owe(uint32_t id, uint16_t status, bool counts = true);
+  bool owe(uint32_t id, uint16_t status, bool counts = true) {
+    Answer *a = new_answer(Answer::Kind::kDone, id, counts);
+    if (a == nullptr) return false;
+    a->status = status;
+    return true;
+  }
   uint64_t most_held() const;
   Answer *new_answer(Answer::Kind kind, uint32_t id, bool counts = true);
   void free_answer(Answer &a);

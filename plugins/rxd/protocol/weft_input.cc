@@ -490,12 +490,6 @@ void WeftConversation::discard(Incoming &m) {
 
 // ---- answers from the peer ----
 
-TxOp *WeftConversation::find(uint32_t id) const {
-  for (TxOp *op = first_; op != nullptr && op != unsent_; op = op->next)
-    if (op->id == id) return op;
-  return nullptr;
-}
-
 bool WeftConversation::take_pull(const wire::PullFrame &f) {
   TxOp *op = find(f.id);
   if (op == nullptr) {
@@ -554,13 +548,6 @@ void WeftConversation::free_answer(Answer &a) {
   if (a.result != nullptr) pools_.results.give(a.result);
   a.result = nullptr;
   pools_.answers.give(&a);
-}
-
-bool WeftConversation::owe(uint32_t id, uint16_t status, bool counts) {
-  Answer *a = new_answer(Answer::Kind::kDone, id, counts);
-  if (a == nullptr) return false;
-  a->status = status;
-  return true;
 }
 
 }  // namespace weft::rxd
