@@ -40,6 +40,10 @@ void ExpectLibrary(const std::string &directory, const std::string &path) {
   }
 }
 
+void CallFailed(const char *call, int64_t rc) {
+  Fail("%s: %s (%d)", call, fi_strerror(static_cast<int>(-rc)), rc);
+}
+
 std::string OwnAddress(fid_t endpoint, uint32_t format) {
   std::string name(256, '\0');
   size_t length = name.size();

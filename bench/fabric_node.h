@@ -63,8 +63,9 @@ Library LoadedLibrary();
 void ExpectLibrary(const std::string &directory, const std::string &path);
 
 // Throws unless `rc`, what `call` returned, is 0.
+[[noreturn, gnu::cold]] void CallFailed(const char *call, int64_t rc);
 inline void Must(const char *call, int64_t rc) {
-  if (rc != 0) Fail("%s: %s (%d)", call, fi_strerror(static_cast<int>(-rc)), rc);
+  if (rc != 0) CallFailed(call, rc);
 }
 
 // An address as it travels between the two sides: "FORMAT:HEX". OwnAddress() is that of an

@@ -94,23 +94,25 @@ int RawTransport::Progress() {
 size_t RawTransport::Receive(void *data, size_t size) {
   const ssize_t n = recv(socket_.get(), data, size, 0);
   if (__builtin_expect(n > 0, 1)) return static_cast<size_t>(n);
-  if (n == 0) {
-    watch_->BlamePeer();
-    Fail("raw socket: the peer closed the connection");
-  }
-  if (errno != EAGAIN && errno != EINTR) {
-    const int failure = errno;
-    watch_->BlamePeer();
-    Fail("raw socket: recv: %s", strerror(failure));
-  }
-  return 0;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  ReceiveFailed(n == 0 ? 0 : errno);
+}
+
+void RawTransport::ReceiveFailed(int error) {
+  watch_->BlamePeer();
+  if (error == 0) Fail("raw socket: the peer closed the connection");
+  Fail("raw socket: recv: %s", strerror(error));
 }
 
 void RawTransport::CheckHeader(const Header &header, const Slot &slot) {
   if (header.magic != kMagic || header.size != slot.expected || header.number != receive_number_) {
-    Fail("raw socket: the stream is out of step (message %u of %d bytes where %u of %u was due)",
-         header.number, header.size, receive_number_, slot.expected);
+    OutOfStep(header, slot);
   }
+}
+
+void RawTransport::OutOfStep(const Header &header, const Slot &slot) const {
+  Fail("raw socket: the stream is out of step (message %u of %d bytes where %u of %u was due)",
+       header.number, header.size, receive_number_, slot.expected);
 }
 
 void RawTransport::Finish(Slot &slot) {
@@ -140,20 +142,6 @@ int RawTransport::ProgressDirect() {
   return 1;
 }
 
-int RawTransport::ProgressStaged() {
-  if (head_ == tail_) return 0;
-  if (const int done = TakeStaged(); done > 0) return done;
-  // No whole message is left: move the rest, which is short, to the front and fill the buffer.
-  if (staging_begin_ > 0) {
-    memmove(staging_.data(), staging_.data() + staging_begin_, staging_end_ - staging_begin_);
-    staging_end_ -= staging_begin_;
-    staging_begin_ = 0;
-  }
-  const size_t n = Receive(staging_.data() + staging_end_, kStaging - staging_end_);
-  staging_end_ += n;
-  return n == 0 ? 0 : TakeStaged();
-}
-
 int RawTransport::TakeStaged() {
   int done = 0;
   while (head_ != tail_) {
@@ -170,6 +158,20 @@ int RawTransport::TakeStaged() {
     ++done;
   }
   return done;
+}
+
+int RawTransport::ProgressStaged() {
+  if (head_ == tail_) return 0;
+  if (const int done = TakeStaged(); done > 0) return done;
+  // No whole message is left: move the rest, which is short, to the front and fill the buffer.
+  if (staging_begin_ > 0) {
+    memmove(staging_.data(), staging_.data() + staging_begin_, staging_end_ - staging_begin_);
+    staging_end_ -= staging_begin_;
+    staging_begin_ = 0;
+  }
+  const size_t n = Receive(staging_.data() + staging_end_, kStaging - staging_end_);
+  staging_end_ += n;
+  return n == 0 ? 0 : TakeStaged();
 }
 
 }  // namespace weft::bench

@@ -55,11 +55,14 @@ class RawTransport {
   int ProgressDirect();
   int ProgressStaged();
   // Hands out the whole messages that the staging buffer holds.
-  int TakeStaged();
+  [[gnu::always_inline]] inline int TakeStaged();
   // Bytes read, 0 when there are none; throws when the peer has closed.
   size_t Receive(void *data, size_t size);
   void Finish(Slot &slot);
+  // `error`: an errno, or 0 if the peer has closed the connection.
+  [[noreturn, gnu::noinline]] void ReceiveFailed(int error);
   void CheckHeader(const Header &header, const Slot &slot);
+  [[noreturn, gnu::noinline]] void OutOfStep(const Header &header, const Slot &slot) const;
   void WriteOut();
 
   Fd socket_;
