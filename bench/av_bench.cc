@@ -98,6 +98,28 @@ std::vector<char> Addresses(const Options &options) {
   return bytes;
 }
 
+struct SourceEndpoint {
+  Owned<fid_cq> cq;
+  Owned<fid_ep> ep;
+};
+
+// An enabled endpoint that is bound to the vector and reports sources, because `info` has FI_SOURCE.
+SourceEndpoint EnableSourceEndpoint(fid_domain *domain, fi_info *info, fid_av *av) {
+  SourceEndpoint opened;
+  fi_cq_attr cq_attr{};
+  cq_attr.format = FI_CQ_FORMAT_MSG;
+  fid_cq *cq = nullptr;
+  Check(fi_cq_open(domain, &cq_attr, &cq, nullptr), "fi_cq_open");
+  opened.cq.reset(cq);
+  fid_ep *ep = nullptr;
+  Check(fi_endpoint(domain, info, &ep, nullptr), "fi_endpoint");
+  opened.ep.reset(ep);
+  Check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
+  Check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind of the AV");
+  Check(fi_enable(ep), "fi_enable");
+  return opened;
+}
+
 int Run(const Options &options) {
   std::unique_ptr<fi_info, void (*)(fi_info *)> hints(fi_allocinfo(), fi_freeinfo);
   if (hints == nullptr) throw std::runtime_error("fi_allocinfo: no memory");
@@ -133,21 +155,8 @@ int Run(const Options &options) {
   fid_av *av = nullptr;
   Check(fi_av_open(domain, &attr, &av, nullptr), "fi_av_open");
   const Owned<fid_av> own_av(av);
-  Owned<fid_cq> own_cq;
-  Owned<fid_ep> own_ep;
-  if (options.source) {
-    fi_cq_attr cq_attr{};
-    cq_attr.format = FI_CQ_FORMAT_MSG;
-    fid_cq *cq = nullptr;
-    Check(fi_cq_open(domain, &cq_attr, &cq, nullptr), "fi_cq_open");
-    own_cq.reset(cq);
-    fid_ep *ep = nullptr;
-    Check(fi_endpoint(domain, info.get(), &ep, nullptr), "fi_endpoint");
-    own_ep.reset(ep);
-    Check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
-    Check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind of the AV");
-    Check(fi_enable(ep), "fi_enable");
-  }
+  const SourceEndpoint endpoint =
+      options.source ? EnableSourceEndpoint(domain, info.get(), av) : SourceEndpoint();
 
   const double before = ResidentBytes();
   double clock = Now();
