@@ -3,9 +3,10 @@
 // The control connection between the two processes of a benchmark: one line of JSON per message
 // over an ordinary TCP socket, for parameters, addresses and results.
 //
-//   Control control(Dial("host", 47747, 10.0));
-//   control.Send({{"do", "run"}, {"size", 64}});
-//   nlohmann::json reply = control.Receive(10.0);
+// Example (statements):
+//     Control control(Dial("host", 47747, 10.0));
+//     control.Send({{"do", "run"}, {"size", 64}});
+//     nlohmann::json reply = control.Receive(10.0);
 //
 // Not for benchmark traffic: nothing is sent here while a measurement runs.
 #ifndef WEFT_BENCH_CONTROL_H_

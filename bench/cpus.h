@@ -2,9 +2,10 @@
 //
 // The CPUs that the two sides run on.
 //
-//   const std::vector<int> cpus = ChooseCpus();
-//   PinTo(cpus[0]);
-//   const uint64_t before = WaitedNs();
+// Example (statements):
+//     const std::vector<int> cpus = ChooseCpus();
+//     if (!cpus.empty()) PinTo(cpus[0]);
+//     const uint64_t before = WaitedNs();
 #ifndef WEFT_BENCH_CPUS_H_
 #define WEFT_BENCH_CPUS_H_
 

@@ -5,7 +5,9 @@
 // may be in different sockets now, and their exchanges take several times as long. The guest cannot
 // see that, so both sides of --local measure it, before and after each size.
 //
-//   one side: double ns = line.Ask(seconds);      the other: line.Answer(seconds);
+// Example (statements):
+//     SharedLine line;                 // the other side: SharedLine(Fd(inherited)).Answer(10.0)
+//     const double ns = line.Ask(10.0);
 #ifndef BENCH_DISTANCE_H_
 #define BENCH_DISTANCE_H_
 

@@ -5,9 +5,13 @@
 // its traffic. It has the same operations as the fabric transport, so the same patterns run over
 // it.
 //
-//   RawTransport transport(Dial(host, port, 10.0), &watch);
-//   transport.Begin(arena, spec);
-//   transport.PostReceive(arena.rx(0), 64);
+// Example (statements):
+//     Watch watch(nullptr);
+//     Spec spec{.size = 64};
+//     Arena arena(spec);
+//     RawTransport transport(Dial("host", 47747, 10.0), &watch);
+//     transport.Begin(arena, spec);
+//     transport.PostReceive(arena.rx(0), 64);
 //
 // Per message it makes one send (header and payload are adjacent, nothing is copied) and one recv,
 // which asks for exactly the rest of the message and puts it into its final place. Streams of small

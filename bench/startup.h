@@ -3,7 +3,8 @@
 // Time from exec to the first fi_getinfo result, measured on a small C program that is started anew
 // for every sample.
 //
-//   StartupResult result = MeasureStartup("/path/weft-bench-startup", "tcp", 200, 30.0);
+// Example (statements):
+//     StartupResult result = MeasureStartup("/path/weft-bench-startup", "tcp", 200, 30.0);
 //
 // The caller must not have used libfabric itself; the environment is passed on.
 #ifndef WEFT_BENCH_STARTUP_H_

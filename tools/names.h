@@ -2,14 +2,20 @@
 // Names and versions as the library itself tells them. The programs have no tables of their own:
 // what a newer library can print, they can print and parse.
 //
-//   name_of(info->ep_attr->type, FI_TYPE_EP_TYPE)       // "FI_EP_MSG"
-//   for (const Named &one : bit_names<uint64_t>(FI_TYPE_CAPS)) ... one.name, one.value
+// Example (statements):
+//     std::string known;
+//     const std::string type = name_of(FI_EP_MSG, FI_TYPE_EP_TYPE);    // "FI_EP_MSG"
+//     for (const Named &one : bit_names<uint64_t>(FI_TYPE_CAPS))
+//       absl::StrAppend(&known, one.name, " ");
+//
+// Not for texts of whole structures: fi_tostr() writes them.
 #ifndef WEFT_TOOLS_NAMES_H
 #define WEFT_TOOLS_NAMES_H
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
 #include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
 
 #include <algorithm>
 #include <cstdint>

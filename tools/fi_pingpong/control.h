@@ -10,9 +10,13 @@
 //     client -> server number of answers that it got (10 bytes, decimal, zero padded),
 //     server -> client "cnt ok\0"
 //
-//   Control control(options);
-//   control.connect();
-//   const std::string name = control.receive_name(&format);
+// Example (statements):
+//     Options options;
+//     options.server = "first-host";
+//     Control control(options);
+//     control.connect();
+//     uint32_t format = FI_FORMAT_UNSPEC;
+//     const std::string name = control.receive_name(&format);
 //
 // Errors are thrown as Failure. The timed messages do not use this connection.
 #ifndef WEFT_TOOLS_FI_PINGPONG_CONTROL_H

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What ends a test early, and what -v prints.
 //
-//   check(fi_listen(pep), "fi_listen");                  // throws on a negative result
-//   if (port == 0) fail(EINVAL, "%s has no port", name);  // throws
-//   debug("control: listening on port %u", port);        // stderr, only with -v
+// Example (statements):
+//     const int port = check(-FI_ENODATA, "fi_getinfo");    // throws on a negative result
+//     if (port == 0) fail(FI_EINVAL, "port %d is none", port);
+//     debug("control: listening on port %d", port);         // stderr, only with -v
 #ifndef WEFT_TOOLS_FI_PINGPONG_FAILURE_H
 #define WEFT_TOOLS_FI_PINGPONG_FAILURE_H
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The test: the objects of this side, the meeting with the peer, and the messages.
 //
-//   PingPong(options).run();                          // prints a line for each size
+// Example (statements):
+//     Options options;
+//     options.server = "first-host";
+//     PingPong(options).run();         // prints a line for each size
 //
 // open.cc opens the objects, connect.cc meets the peer (a connection for FI_EP_MSG, an exchange of
 // addresses otherwise), exchange.cc has the messages and their timed loop, report.cc prints.

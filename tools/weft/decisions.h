@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The decision record for people: how far each candidate came, and what stopped it.
 //
-//   for (const Candidate &candidate : by_candidate(answer))
-//     if (!candidate.chosen()) ... candidate.last().reason, candidate.last().remedy
+// Example (statements):
+//     const Json answer = Json::array();
+//     for (const Candidate &candidate : by_candidate(answer))
+//       if (!candidate.chosen()) print_field(candidate.name, candidate.last().reason, 8);
 #ifndef WEFT_TOOLS_WEFT_DECISIONS_H
 #define WEFT_TOOLS_WEFT_DECISIONS_H
 

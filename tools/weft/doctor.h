@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Finds settings of this machine that could harm a job, from facts that are passed in.
 //
-//   Facts facts;
-//   facts.fd_soft = 1024;
-//   for (const Finding &finding : judge(facts))
-//     if (finding.state != State::kOk) ... finding.cause, finding.remedy
+// Example (statements):
+//     Facts facts;
+//     facts.fd_soft = 1024;
+//     std::vector<std::string> remedies;
+//     for (const Finding &finding : judge(facts))
+//       if (finding.state != State::kOk) remedies.push_back(finding.remedy);
 //
 // judge() is a pure function; doctor.cc gathers the facts.
 #ifndef WEFT_TOOLS_WEFT_DOCTOR_H

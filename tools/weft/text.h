@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The output of the commands: tables, paragraphs, JSON.
 //
-//   Table table({"UNIT", "VERDICT", "REASON"});
-//   table.add({"tcp", "yes", "selected"});
-//   table.print();                                   // columns as wide as they must be
-//   print_json(json);
+// Example (statements):
+//     Table table({"UNIT", "VERDICT", "REASON"});
+//     table.add({"tcp", "yes", "selected"});
+//     table.print();                   // columns as wide as they must be
+//     print_json({{"unit", "tcp"}});
 //
 // On a terminal the last column is wrapped and some words are emphasized. Elsewhere every row is
 // one line without escape sequences, so that grep and awk work.
