@@ -103,7 +103,7 @@ struct SourceEndpoint {
   Owned<fid_ep> ep;
 };
 
-// An enabled endpoint that is bound to the vector and reports sources, because `info` has FI_SOURCE.
+// An enabled endpoint, bound to the vector. It reports sources, because `info` has FI_SOURCE.
 SourceEndpoint EnableSourceEndpoint(fid_domain *domain, fi_info *info, fid_av *av) {
   SourceEndpoint opened;
   fi_cq_attr cq_attr{};
