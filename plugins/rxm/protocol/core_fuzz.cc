@@ -107,7 +107,7 @@ class Play {
     FUZZ_CHECK(
         core.unexpected_bytes() <= settings_.unexpected_limit +
                                        core.objects() * (sizeof(RxMessage) + settings_.eager_limit),
-        "more is kept than may be");
+        "unexpected messages exceed their limit");
     endpoint_->expect_named();
     if (honest_ == nullptr) return;
     honest_->core().poll();

@@ -143,7 +143,7 @@ void Side::close(Link &link, bool idle) {
   FUZZ_CHECK(link.owner != nullptr && link.side == this, "a link was closed twice");
   link.owner = nullptr;
   FUZZ_CHECK(!idle || (link.sent.empty() && link.reads.empty()),
-             "called idle, but the carrier has operations");
+             "closed as idle with operations at the carrier");
   for (Token *token : link.sent) world_.returns.push_back({this, token, {}});
   for (Link::Read &read : link.reads) world_.returns.push_back({this, read.token, read.into});
   link.sent.clear();
@@ -158,13 +158,14 @@ void Side::close(Link &link, bool idle) {
 }
 
 ssize_t Side::send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) {
-  FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr), "who is to be told of it?");
-  FUZZ_CHECK(count <= core_->settings().iov_limit, "too many pieces");
+  FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr),
+             "a token without FI_COMPLETION, or FI_COMPLETION without a token");
+  FUZZ_CHECK(count <= core_->settings().iov_limit, "too many iov entries");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   Item item{.kind = Item::Kind::kPacket, .bytes = gather(iov, count), .vector = {}};
   FUZZ_CHECK(item.bytes.size() >= kHeaderSize &&
                  item.bytes.size() <= kHeaderSize + core_->settings().eager_limit,
-             "a packet of a length that cannot be");
+             "a packet of an impossible length");
   if (token != nullptr) link.sent.push_back(token);
   if (link.other->side != nullptr) {
     link.other->inbox.push_back(std::move(item));
@@ -178,7 +179,7 @@ ssize_t Side::send(Link &link, const iovec *iov, size_t count, uint64_t flags, T
 
 ssize_t Side::read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t n,
                    uint64_t, Token *token) {
-  FUZZ_CHECK(n == 1 && token != nullptr, "a read that is not one");
+  FUZZ_CHECK(n == 1 && token != nullptr, "a read with several vectors, or without a token");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   size_t length = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -198,7 +199,7 @@ ssize_t Side::read(Link &link, const iovec *iov, size_t count, const RmaVector *
 
 ssize_t Side::write(Link &link, const iovec *iov, size_t count, const RmaVector *to, size_t n,
                     uint64_t, uint64_t, Token *token) {
-  FUZZ_CHECK(n == 1, "a write that is not one");
+  FUZZ_CHECK(n == 1, "a write with several vectors");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   Item item{.kind = Item::Kind::kWrite, .bytes = gather(iov, count), .vector = *to};
   FUZZ_CHECK(item.bytes.size() == to->length, "a write of another length");

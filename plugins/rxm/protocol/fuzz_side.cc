@@ -339,7 +339,7 @@ void Side::failed(const fi_cq_err_entry &e) {
 
 void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut) {
   const uint8_t *at = p.multi ? static_cast<const uint8_t *>(e.buf) : p.bytes;
-  FUZZ_CHECK(at >= p.bytes && at + n <= p.bytes + p.length, "a message beside its buffer");
+  FUZZ_CHECK(at >= p.bytes && at + n <= p.bytes + p.length, "a message outside of its buffer");
   const uint8_t who = name(source);
   const bool known = peer != nullptr && e.data > peer->base &&
                      e.data <= peer->base + peer->sent.size() && e.flags & FI_REMOTE_CQ_DATA;

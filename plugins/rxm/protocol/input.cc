@@ -315,8 +315,8 @@ bool Core::may_charge(const Connection &c, uint64_t bytes) const {
   return c.charged_ + bytes <= 3 * (limit - unexpected_);
 }
 
-// Whether `c` keeps as many buffers as are free (less the reserve). All strangers count as one
-// peer.
+// Whether `c` keeps as many buffers as are free without the reserve, or only the reserve is free.
+// All strangers count as one peer.
 bool Core::takes_too_much(const Connection &c) const {
   const size_t left = carrier_.buffers_left();
   if (left == Carrier::kOwn) return false;

@@ -177,16 +177,15 @@ const char *text_of(Reject reject) {
     case Reject::kLength:
       return "a length that is not what the header says";
     case Reject::kSegment:
-      return "a segment that cannot be: its kind, number or size is wrong";
+      return "an impossible segment: its kind, number or size is wrong";
     case Reject::kVectors:
-      return "remote vectors that are none, more than 4, or not of the message's length";
+      return "no remote vectors, more than 4, or vectors of another length than the message";
     case Reject::kAtomicCode:
       return "an atomic of an unknown datatype or operation";
     case Reject::kAtomicLength:
-      return "an atomic with another number of operands than its vectors say";
+      return "an atomic whose operands and vectors differ in number";
     case Reject::kParting:
-      return "something about the end of the connection that is not known: the peer speaks a newer "
-             "version";
+      return "an unknown packet about the end of the connection: the peer speaks a newer version";
   }
   return "unknown";
 }
