@@ -2,8 +2,12 @@
 // What the process was started with, read once: variables, where the library lies, whether the
 // program is privileged.
 //
-//   const Environment environment = Environment::of_process();
-//   const std::string *level = environment.find("FI_LOG_LEVEL");
+// Example:
+//    std::string log_level() {
+//      const weft::Environment environment = weft::Environment::of_process();
+//      const std::string *level = environment.find("FI_LOG_LEVEL");
+//      return level != nullptr ? *level : "";
+//    }
 //
 // The one place that reads the environment; all else gets an Environment, which a test fills by
 // hand. Not for values that change while the program runs.

@@ -2,10 +2,13 @@
 // The log: one line per fault or choice, filtered by FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS,
 // to stderr or to what the application imported (fi_import_log).
 //
-//   Log log(environment);
-//   if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ))
-//     log.write("tcp", FI_LOG_INFO, FI_LOG_CQ, __func__, __LINE__, "ready");
-//   log.notice("FI_LOG_LEVEL=loud: ...");    // shown whatever the filter says, once per process
+// Example:
+//    void work(const weft::Environment &environment) {
+//      weft::Log log(environment);
+//      if (log.enabled("tcp", FI_LOG_INFO, FI_LOG_CQ))
+//        log.write("tcp", FI_LOG_INFO, FI_LOG_CQ, __func__, __LINE__, "ready");
+//      log.notice("FI_LOG_LEVEL=loud: ...");  // shown whatever the filter says, once per process
+//    }
 //
 // Without FI_LOG_LEVEL only notices are shown: what the user's or the site's own configuration got
 // wrong. Programs compare their stderr, and so do their tests.

@@ -2,8 +2,10 @@
 // The objects of the library itself that fi_open() knows: "logging" (fi_import_log) and "weft"
 // (weft/diagnosis.h).
 //
-//   struct fid *object = nullptr;
-//   int ret = open_named(process, version, "weft", attr, attr_len, flags, &object, context);
+// Example:
+//    int open_weft(weft::Process &process, struct fid **object) {
+//      return weft::open_named(process, FI_VERSION(2, 6), "weft", nullptr, 0, 0, object, nullptr);
+//    }
 //
 // Not for fabrics and what is opened from them.
 #ifndef WEFT_CORE_API_NAMED_OBJECTS_H

@@ -2,9 +2,15 @@
 // Operations of a fid that has none of its own (struct fi_ops is full, so that no caller has to
 // look).
 //
-//   fi_ops ops = {.size = sizeof(fi_ops), .close = close_mine, .bind = no_bind, .control =
-//   no_control,
-//                 .ops_open = no_ops_open, .tostr = plain_tostr, .ops_set = no_ops_set};
+// Example:
+//    int close_mine(struct fid *fid);
+//    fi_ops ops = {.size = sizeof(fi_ops),
+//                  .close = close_mine,
+//                  .bind = weft::no_bind,
+//                  .control = weft::no_control,
+//                  .ops_open = weft::no_ops_open,
+//                  .tostr = weft::plain_tostr,
+//                  .ops_set = weft::no_ops_set};
 //
 // Not for objects of plugins: those have the SDK's.
 #ifndef WEFT_CORE_API_NO_OPS_H

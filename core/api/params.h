@@ -2,11 +2,14 @@
 // Parameters that a stock provider library defines for itself (fi_param_define), and the list of
 // all (fi_getparams).
 //
-//   ParamTable table(environment, [](std::string_view line) { ... });
-//   table.define("psm3", "tx_size", FI_PARAM_SIZE_T, "operations per endpoint");
-//   size_t size = 4096;
-//   int ret = table.get("psm3", "tx_size", &size);      // from FI_PSM3_TX_SIZE; -FI_ENODATA: not
-//   set
+// Example:
+//    size_t tx_size(const weft::Environment &environment) {
+//      weft::ParamTable table(environment, [](std::string_view) {});
+//      table.define("psm3", "tx_size", FI_PARAM_SIZE_T, "operations per endpoint");
+//      size_t size = 4096;
+//      table.get("psm3", "tx_size", &size);  // from FI_PSM3_TX_SIZE; -FI_ENODATA: not set
+//      return size;
+//    }
 //
 // Values are parsed strictly; a malformed one is told once, with what was expected. weft's own
 // units declare parameters in their descriptor instead, which the core parses for them.

@@ -2,7 +2,10 @@
 // What a process has one of. The exported C functions have no argument that could carry these, so
 // they stand here, and nowhere else in the core is anything global.
 //
-//   int ret = process().front.getinfo(version, node, service, flags, hints, &info);
+// Example:
+//    int getinfo(uint32_t version, const fi_info *hints, fi_info **info) {
+//      return weft::process().front.getinfo(version, nullptr, nullptr, 0, hints, info);
+//    }
 //
 // Made by the first call that needs it and never destroyed: at exit other threads and atexit
 // handlers may still be in the library. Not for anything that a part of the core could be given as

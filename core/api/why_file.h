@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Where a process writes down its fi_getinfo() and fi_fabric() calls for `weft why -- COMMAND`.
 //
-//   WhyFile file("/dev/shm/weft-1000/why-x8Kq1Z", "/usr/lib/x86_64-linux-gnu");   // of WEFT_WHY
-//   file.write(getinfo_record(...));      // appends a line to <folder>/<host>.<pid>.calls
+// Example (statements):
+//    weft::WhyFile file("/dev/shm/weft-1000/why-x8Kq1Z", "/usr/lib/x86_64-linux-gnu");  // WEFT_WHY
+//    file.write("{}");  // appends a line to <folder>/<host>.<pid>.calls
 //
 // One file per process, so that processes, also forked ones, need not agree; opened for each line,
 // because programs close descriptors that they do not know. A file begins with a line about its

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The decision record: why each candidate was or was not chosen.
 //
-//   DecisionRecord record;
-//   record.add({.candidate = "verbs", .stage = Stage::kDevice, .accepted = false,
-//               .reason = "no device matches path:/dev/infiniband/uverbs*",
-//               .remedy = "load the kernel driver, or disable verbs in the site file"});
-//   for (const Decision &d : record.decisions()) ...
+// Example (statements):
+//    weft::DecisionRecord record;
+//    record.add({.candidate = "verbs",
+//                .stage = weft::Stage::kDevice,
+//                .accepted = false,
+//                .reason = "no device matches path:/dev/infiniband/uverbs*",
+//                .remedy = "load the kernel driver, or disable verbs in the site file"});
+//    for (const weft::Decision &d : record.decisions()) std::string reason = d.reason;
 //
 // One record per fi_getinfo call; `weft why` prints it. Not a log: nothing is printed here.
 #ifndef WEFT_CORE_BASE_DECISION_H

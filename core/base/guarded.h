@@ -2,8 +2,14 @@
 // For tests: memory that ends at a page which nobody may touch, so that one byte read or written
 // too far ends the test.
 //
-//   Guarded memory(offsetof(fi_info, nic));            // an fi_info as a caller of FABRIC_1.0 has
-//   it auto *old = memory.as<fi_info>();
+// Example:
+//    #include <rdma/fabric.h>
+//    #include <cstddef>
+//    void test() {
+//      weft::Guarded memory(offsetof(fi_info, nic));  // an fi_info of a caller of FABRIC_1.0
+//      auto *old = memory.as<fi_info>();
+//      old->caps = FI_MSG;
+//    }
 //
 // Zeroed. Works in every build, with and without sanitizers. Not for code that ships.
 #ifndef WEFT_CORE_BASE_GUARDED_H

@@ -2,13 +2,20 @@
 // fi_info as a value: allocate, copy and free, deep and of the newest layout; and the shorter
 // layouts of old callers.
 //
-//   fi_info *copy = dup_info(info);          // one entry, next = NULL; NULL: no memory
-//   fi_info *empty = alloc_info();           // all sub-structures present and zero
-//   free_info(list);                         // the whole list; NULL is fine
-//
-//   // Of a caller that was linked against FABRIC_1.0: reads no further than that caller's structs.
-//   fi_info *full = dup_info(hints, InfoLayout::kFabric1_0);
-//   hide_newer(results, InfoLayout::kFabric1_0);   // before such a caller gets them
+// Example:
+//    void copy(const fi_info *info) {
+//      fi_info *copied = weft::dup_info(info);  // one entry, next = NULL; NULL: no memory
+//      fi_info *empty = weft::alloc_info();     // all sub-structures present and zero
+//      weft::free_info(copied);                 // the whole list; NULL is fine
+//      weft::free_info(empty);
+//    }
+//    // A caller that was linked against FABRIC_1.0: reads no further than its structs.
+//    fi_info *full(const fi_info *hints) {
+//      return weft::dup_info(hints, weft::InfoLayout::kFabric1_0);
+//    }
+//    void give(fi_info *results) {  // before such a caller gets them
+//      weft::hide_newer(results, weft::InfoLayout::kFabric1_0);
+//    }
 //
 // What is shared, not copied: open objects (handle, fabric_attr.fabric, domain_attr.domain). A
 // fid_nic whose ops are a provider's own is copied and released through them (FI_DUP, fi_close);

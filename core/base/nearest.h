@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The known word that was probably meant, for error messages.
 //
-//   nearest("tpc", {"tcp", "udp"})    // "tcp"
-//   nearest("banana", {"tcp", "udp"}) // "": nothing is close
+// Example (statements):
+//    std::string tcp = weft::nearest("tpc", {"tcp", "udp"});
+//    std::string nothing = weft::nearest("banana", {"tcp", "udp"});  // "": nothing is close
 //
 // Not for choosing anything: only for telling a person.
 #ifndef WEFT_CORE_BASE_NEAREST_H

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Text of the values and structs of the C API, in the shape that readers of `fi_info -v` know.
 //
-//   char text[256];
-//   to_text(&info->caps, FI_TYPE_CAPS, text, sizeof text);   // "FI_MSG, FI_RMA"
+// Example:
+//    void print_caps(const fi_info &info) {
+//      char text[256];
+//      weft::to_text(&info.caps, FI_TYPE_CAPS, text, sizeof text);  // "FI_MSG, FI_RMA"
+//    }
 //
 // Writes at most `size` bytes, always with a terminating NUL; what does not fit is cut off. Reads
 // nothing but the value itself and what it owns: pointers to open objects are printed, not

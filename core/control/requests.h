@@ -2,9 +2,11 @@
 // What a process does for others of its user: tells its objects, hangs hooks on them, takes them
 // off. Requests and answers are JSON objects.
 //
-//   Controller controller(front, objects);
-//   controller.answer(R"({"do": "attach", "hook": "trace", "params": {"size": "4M"}})");
-//     // {"ok": true, "objects": [3]}, or {"ok": false, "error": "no hook \"trase\": ..."}
+// Example:
+//    std::string attach(weft::Controller &controller) {
+//      // {"ok": true, "objects": [3]}, or {"ok": false, "error": "no hook \\"trase\\": ..."}
+//      return controller.answer(R"({"do": "attach", "hook": "trace", "params": {"size": "4M"}})");
+//    }
 //
 //   {"do": "hello"}    {"ok", "pid", "program", "version"}
 //   {"do": "objects"}  {"ok", "objects": [...]}     as weft/diagnosis.h says

@@ -2,10 +2,11 @@
 // Server: a socket on which other processes of the same user ask this one for something, one
 // request and one answer per connection, both text that ends with the sender's side of the stream.
 //
-//   WEFT_TRY(std::unique_ptr<ControlServer> server,
-//            ControlServer::listen(folder + "/1234.sock", [](std::string_view request) {
-//              return answer_of(request);
-//            }));
+// Example:
+//    weft::Result<std::unique_ptr<weft::ControlServer>> serve(const std::string &folder) {
+//      return weft::ControlServer::listen(
+//          folder + "/1234.sock", [](std::string_view request) { return std::string(request); });
+//    }
 //
 // The handler runs in the server's own thread, which sleeps in poll() otherwise and takes no
 // signals. Who asks is checked by the kernel (SO_PEERCRED): the same effective user, or root. A

@@ -2,8 +2,11 @@
 // Reads and judges what weft_plugin_query() returned: the only place that walks a plugin's tables
 // before it is trusted.
 //
-//   Checked<PluginRecord> record = check_descriptor(desc);
-//   if (!record) ...   // stage negotiate: "unit_count is 100000, at most 64 are allowed"
+// Example:
+//    std::string why_not(const weft_plugin_desc *desc, const weft_error &why) {
+//      const weft::Checked<weft::PluginRecord> record = weft::check_descriptor(desc, why);
+//      return record ? "" : record.error().cause;  // "unit_count is 100000, at most 64 ..."
+//    }
 //
 // Touches a member only if it ends within its struct_size, a string only up to its bound. A pointer
 // that is not NULL is followed: a plugin that lies about pointers crashes the process, which is why

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The stage device: is there hardware that a unit says it needs?
 //
-//   Checked<void> here = check_devices(unit.devices);      // {"pci:15b3:*",
-//   "path:/dev/infiniband/uverbs*", "netdev:hsn*"}
+// Example:
+//    bool is_here() {
+//      return weft::check_devices({"pci:15b3:*", "path:/dev/infiniband/uverbs*"}).has_value();
+//    }
 //
 // Looks at names only, opens no device: a driver that hangs cannot hold it up.
 #ifndef WEFT_CORE_LOADER_DEVICE_H

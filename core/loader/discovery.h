@@ -2,9 +2,11 @@
 // Finds the plugins of one folder without opening a library: from its index, else its manifests,
 // else the names of its files.
 //
-//   ManifestReader reader("/usr/lib/weft/weft-config.so", {});
-//   DecisionRecord troubles;
-//   std::vector<PluginRecord> found = discover_folder("/usr/lib/weft", reader, {}, troubles);
+// Example (statements):
+//    weft::ManifestReader reader("/usr/lib/weft/weft-config.so", {});
+//    weft::DecisionRecord troubles;
+//    std::vector<weft::PluginRecord> found =
+//        weft::discover_folder("/usr/lib/weft", reader, {}, troubles);
 //
 // A record with an empty `name` is a library that no manifest describes: somebody has to probe it.
 // An index holds as long as plugins.d has the modification time that the index names, so startup

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Judges an ELF file before the dynamic linker sees it: the stage architecture.
 //
-//   Checked<ElfHeader> header = parse_elf_header(first_bytes, file_size);
-//   Checked<void> whole = check_program_headers(*header, bytes_at_header_phoff, file_size);
+// Example:
+//    weft::Checked<void> check(std::span<const std::byte> first_bytes,
+//                              std::span<const std::byte> at_header_phoff, uint64_t file_size) {
+//      const weft::Checked<weft::ElfHeader> header =
+//          weft::parse_elf_header(first_bytes, file_size);
+//      if (!header) return tl::unexpected(header.error());
+//      return weft::check_program_headers(*header, at_header_phoff, file_size);
+//    }
 //
 // Total functions over bytes that may be anything. They find what dlopen() reports badly or not at
 // all: another machine, a file cut short by a full disk (whose pages end in SIGBUS), no ELF at all.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The stages trust and architecture for one file, without running anything of it.
 //
-//   const TrustRules rules = trust_rules(false, "/usr/lib/x86_64-linux-gnu");
-//   Checked<FileStamp> stamp = check_trust("/opt/frobco/frob.so", rules);
-//   Checked<FileStamp> good = check_file(path, rules);          // trust, then the ELF headers
+// Example:
+//    weft::Checked<weft::FileStamp> check(const std::string &path) {
+//      const weft::TrustRules rules = weft::trust_rules(false, "/usr/lib/x86_64-linux-gnu");
+//      return weft::check_file(path, rules);  // check_trust(), then the ELF headers
+//    }
 //
 // A path is walked from the root by descriptors, and every folder, every link and the file itself
 // is judged as it was opened. What passes cannot be exchanged afterwards by anybody but those who

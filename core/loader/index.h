@@ -2,8 +2,11 @@
 // The text form of plugin records: plugins.idx of a folder, the cache of probe verdicts, and the
 // report of a probe.
 //
-//   Result<Index> index = parse_index(text, "/usr/lib/weft");
-//   std::string text = write_index(*index, "/usr/lib/weft");
+// Example:
+//    weft::Result<std::string> rewrite(const std::string &text) {
+//      WEFT_TRY(const weft::Index index, weft::parse_index(text, "/usr/lib/weft"));
+//      return weft::write_index(index, "/usr/lib/weft");
+//    }
 //
 // One line per fact, fields separated by tabs, so that startup needs no YAML. Parsed strictly and
 // in bounded memory: a file that is damaged in any way is refused as a whole, and the manifests are

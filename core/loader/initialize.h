@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Calls a plugin's init() and fini(): the stage init.
 //
-//   void *state = nullptr;
-//   Checked<void> done = initialize(*desc, offer, state);                          // on this
-//   thread, for a plugin that was probed Checked<void> done = initialize_within(budget, *desc,
-//   offer, state);           // gives up on one that hangs
+// Example:
+//    #include <chrono>
+//    weft::Checked<void> start(const weft_plugin_desc &desc, const weft_offer &offer, bool known,
+//                              void *&state) {
+//      if (known) return weft::initialize(desc, offer, state);  // on this thread
+//      return weft::initialize_within(std::chrono::seconds(5), desc, offer, state);
+//    }
 //
 // The second runs init() on a thread of its own and abandons that thread when the time is over: a
 // thread cannot be ended from outside. That is the price of an unknown plugin in a process that may

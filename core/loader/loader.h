@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The loader: finds plugins by manifest, and opens those that somebody chose.
 //
-//   LoaderOptions options;
-//   options.folders = {"/usr/lib/x86_64-linux-gnu/weft"};
-//   Loader loader(std::move(options));
-//   for (const UnitInfo &unit : loader.units()) ...            // metadata only; nothing was opened
-//   DecisionRecord why;
-//   const LoadedUnit *tcp = loader.load("tcp", why);           // trust ... init; null: `why` tells
+// Example (statements):
+//    weft::LoaderOptions options;
+//    options.folders = {"/usr/lib/x86_64-linux-gnu/weft"};
+//    weft::Loader loader(std::move(options));
+//    for (const weft::UnitInfo &unit : loader.units()) std::string name = unit.name;
+//    weft::DecisionRecord why;
+//    const weft::LoadedUnit *tcp = loader.load("tcp", why);  // trust ... init; null: `why` tells
 //
 // An object, not a registry: a test makes its own over a temporary folder. It never closes what it
 // opened. It does not choose: select/ does. All methods are thread-safe.

@@ -2,9 +2,11 @@
 // Writes plugins.d/NAME.yaml: what a plugin's descriptor says, so that discovery runs without
 // opening the library.
 //
-//   std::string yaml = manifest_yaml(*record, "../tcp.so");     // library: as seen from the
-//   manifest's folder Result<void> done = write_atomically("/usr/lib/weft/plugins.d/tcp.yaml",
-//   yaml);
+// Example:
+//    weft::Result<void> write(const weft::PluginRecord &record) {
+//      const std::string yaml = weft::manifest_yaml(record, "../tcp.so");  // from its folder
+//      return weft::write_atomically("/usr/lib/weft/plugins.d/tcp.yaml", yaml);
+//    }
 //
 // Only the writer; config/ reads manifests.
 #ifndef WEFT_CORE_LOADER_MANIFEST_WRITER_H

@@ -2,9 +2,14 @@
 // Opens a plugin file and asks it for its descriptor: the stages dlopen and symbol, and the call of
 // query().
 //
-//   Checked<OpenPlugin> plugin = open_plugin("/usr/lib/weft/tcp.so");      // runs its constructors
-//   Answer answer = ask(*plugin, offer);
-//   Checked<PluginRecord> record = check_descriptor(answer.desc, answer.why);
+// Example:
+//    #include "core/loader/descriptor.h"
+//    weft::Checked<weft::PluginRecord> open(const weft_offer &offer) {
+//      weft::Checked<weft::OpenPlugin> plugin = weft::open_plugin("/usr/lib/weft/tcp.so");
+//      if (!plugin) return tl::unexpected(plugin.error());  // its constructors ran
+//      const weft::Answer answer = weft::ask(*plugin, offer);
+//      return weft::check_descriptor(answer.desc, answer.why);
+//    }
 //
 // RTLD_NOW|RTLD_LOCAL|RTLD_NODELETE, and never closed: code of a plugin may be on some thread's
 // stack or in some op table. Decides nothing about trust; by the time this is called, somebody

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the loader knows of one plugin file, and why it refused one.
 //
-//   expected<PluginRecord, Rejection> record = check_descriptor(desc, limits);
-//   if (!record) say(stage_name(record.error().stage), record.error().cause,
-//   record.error().remedy);
+// Example:
+//    std::string text_of(const weft::Checked<weft::PluginRecord> &record) {
+//      if (record) return record->name;
+//      return std::string(weft::stage_name(record.error().stage)) + ": " + record.error().cause;
+//    }
 //
 // Plain data that descriptor, index, manifest and probe exchange. It holds no pointer into a
 // library, so it outlives one.

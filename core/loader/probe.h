@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Has a plugin tried out by weft-probe, in a process of its own with a time budget.
 //
-//   PluginRecord record = probe_in_child({.program = "/usr/lib/weft/weft-probe"},
-//   "/opt/frobco/frob.so"); record.verdict      // ok (with all metadata), rejected, quarantined;
-//   unprobed: the probe itself could not run
+// Example (statements):
+//    weft::PluginRecord record = weft::probe_in_child({.program = "/usr/lib/weft/weft-probe"},
+//                                                     "/opt/frobco/frob.so");
+//    // ok (with all metadata), rejected, quarantined; unprobed: the probe itself could not run
+//    auto verdict = record.verdict;
 //
 // Only for a process with one thread: the caller sees to that (count_threads()). The child may
 // crash, hang or write nonsense; its report is parsed as such. The application's SIGCHLD handling

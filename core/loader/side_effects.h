@@ -2,10 +2,15 @@
 // Notices what a plugin must not do to the process that loads it: signal handlers, threads, open
 // files.
 //
-//   SignalTable before = SignalTable::read();
-//   ... dlopen, query ...
-//   std::string text = SignalTable::read().difference(before);     // "installed a handler for
-//   SIGSEGV"; empty: nothing before.restore();
+// Example:
+//    std::string watch(void (*load)()) {
+//      const weft::SignalTable before = weft::SignalTable::read();
+//      load();
+//      const weft::SignalTable after = weft::SignalTable::read();
+//      std::string text = after.difference(before);  // "installed a handler for SIGSEGV"
+//      if (!text.empty()) before.restore(after);
+//      return text;
+//    }
 //
 // Counts, not names: it tells that something was left behind, not whose it is.
 #ifndef WEFT_CORE_LOADER_SIDE_EFFECTS_H

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A temporary folder for tests, with what the tests of the loader put into one.
 //
-//   TestFolder folder;
-//   folder.write("plugins.d/toy.yaml", text);
-//   folder.copy("/build/toy.so", "toy.so");
+// Example (statements):
+//    weft::TestFolder folder;
+//    folder.write("plugins.d/toy.yaml", "name: toy");
+//    folder.copy("/build/toy.so", "toy.so");
 //
 // Only for tests.
 #ifndef WEFT_CORE_LOADER_TEST_FOLDER_H

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Remembers what probes found, and the quarantine list, in one file per user (or system).
 //
-//   VerdictCache cache("/home/ann/.cache/weft/quarantine", {});
-//   // null: never probed, or the file changed since
-//   const PluginRecord *known = cache.find("/opt/frobco/frob.so", stamp);
-//   cache.remember(record);  // writes through, manifest left out
+// Example:
+//    const weft::PluginRecord *known(weft::VerdictCache &cache, const weft::FileStamp &stamp) {
+//      return cache.find("/opt/frobco/frob.so", stamp);  // null: never probed, or it has changed
+//    }
+//    void probed(weft::VerdictCache &cache, const weft::PluginRecord &record) {
+//      cache.remember(record);  // writes through, manifest left out
+//    }
 //
 // A quarantine that may be the machine's fault (Rejection::passing) ends after a minute, and after
 // twice the time with each failure that follows, up to a day: is_due() then says that the file

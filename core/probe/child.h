@@ -2,7 +2,11 @@
 // The inside of a probe: runs a plugin through dlopen, query, init and fini, and watches what it
 // does to the process.
 //
-//   return probe_here("/opt/frobco/frob.so", kProbeReportFd);      // exit status
+// Example:
+//    #include "core/loader/probe.h"
+//    int main_of_the_child() {
+//      return weft::probe_here("/opt/frobco/frob.so", weft::kProbeReportFd);  // exit status
+//    }
 //
 // Before each step it writes the name of the step to the report's descriptor, so that the parent
 // knows where a crash happened. The record comes last. The process must end afterwards: the plugin

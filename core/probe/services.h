@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The core's services for a plugin that is probed. They work, but there is no core behind them.
 //
-//   weft_offer offer = make_offer(&probe_services());
+// Example:
+//    #include "core/loader/descriptor.h"
+//    weft_offer offer() { return weft::make_offer(&weft::probe_services()); }
 //
 // Enough for query() and init(): fi_info can be allocated and freed, log lines vanish, objects are
 // accepted.
