@@ -9,7 +9,7 @@
 namespace weft::profile {
 namespace {
 
-// What is counted when the segment is full goes here, and is read by nobody.
+// Counts go here when the segment is full. They are not shown.
 OperationRecord lost_operations;
 QueueRecord lost_reads;
 
@@ -23,7 +23,7 @@ QueueRecord *or_lost(QueueRecord *record) {
 // Makes the calling thread the owner of a lane that has none. True: it is the owner.
 template <class RecordType, class Make>
 bool own_lane(Lane<RecordType> &lane, Make make) {
-  static constexpr char kTaken = 0;  // its address is no thread's
+  static constexpr char kTaken = 0;  // its address differs from all of this_thread()
   const void *nobody = nullptr;
   if (!lane.owner.compare_exchange_strong(nobody, &kTaken, std::memory_order_acquire))
     return nobody == this_thread();
@@ -96,7 +96,7 @@ void Endpoint::share(const Endpoint &original) {
 
 bool Endpoint::own(Lane<OperationRecord> &lane, Operation operation, PeerClass where) {
   if (!own_lane(lane, [&] { return source_.operation(operation, where); })) return false;
-  // The first call is measured too: who makes few calls sees a time as well.
+  // The first call is measured too, so that there is a time for operations with few calls.
   if (lane.left == 0) lane.left = 1;
   return true;
 }
@@ -121,7 +121,7 @@ Endpoint::Sample Endpoint::begin_sample(Lane<OperationRecord> &lane, Operation o
   Sample sample{0, nullptr, -1};
   Queue *queue = queues_[is_receive(operation) ? 1 : 0].load(std::memory_order_acquire);
   const uint64_t start = now_ns();
-  // A context that does not tell operations apart tells nothing of when this one is complete.
+  // A context that operations share does not tell when this operation is complete.
   if (queue != nullptr && has_completion(operation) && context != nullptr &&
       context != lane.before) {
     sample.slot = queue->arm(this, lane.own.load(std::memory_order_relaxed), context, start);
@@ -134,7 +134,7 @@ Endpoint::Sample Endpoint::begin_sample(Lane<OperationRecord> &lane, Operation o
 void Endpoint::end_sample(Lane<OperationRecord> &lane, const Sample &sample, ssize_t rc) {
   if (rc != 0) {
     if (sample.slot >= 0) sample.queue->disarm(sample.slot, this);
-    lane.left = 1;  // measure one that succeeds
+    lane.left = 1;  // measure the next call instead
     return;
   }
   const uint64_t took = now_ns() - sample.start;
@@ -154,10 +154,9 @@ Endpoint::Sums Endpoint::sums(Operation operation) const {
          {owner != nullptr ? lane.own.load(std::memory_order_acquire) : nullptr,
           lane.shared.load(std::memory_order_acquire)}) {
       if (record == nullptr || record == &lost_operations) continue;
-      sums.calls += value_of(record->calls);
-      sums.again += value_of(record->again);
-      sums.errors += value_of(record->errors);
-      sums.bytes += value_of(record->bytes);
+#define WEFT_PROFILE_SUM_(name, unit, help) sums.name += value_of(record->name);
+      WEFT_PROFILE_POST_COUNTERS(WEFT_PROFILE_SUM_)
+#undef WEFT_PROFILE_SUM_
     }
   }
   return sums;
@@ -194,7 +193,7 @@ void Queue::set_format(enum fi_cq_format format) {
       stride = sizeof(fi_cq_tagged_entry);
       break;
     default:
-      break;  // the provider's choice: not known here
+      break;  // the provider chooses: not known here
   }
   stride_.store(stride, std::memory_order_relaxed);
 }
@@ -276,7 +275,7 @@ void Queue::found(uint32_t index, void *context, bool keep_time) {
     return;
   }
   if (keep_time) {
-    // The thread that reads need not be the one that owns the record.
+    // The thread that reads the queue may not own the record.
     const uint64_t took = now_ns() - slot.start;
     bump_shared(slot.record->latency_samples, 1);
     bump_shared(slot.record->latency_ns, took);
@@ -289,7 +288,7 @@ void Queue::found(uint32_t index, void *context, bool keep_time) {
 int Queue::arm(Endpoint *endpoint, OperationRecord *record, void *context, uint64_t start) {
   const uint32_t index = turn_.fetch_add(1, std::memory_order_relaxed) % kSlots;
   Slot &slot = slots_[index];
-  // What nobody found for so long (it had no completion) makes room.
+  // Replaces an operation whose completion has not come in kSlots samples: it may have none.
   uint32_t expected = slot.state.load(std::memory_order_relaxed);
   if (expected == Slot::kBusy ||
       !slot.state.compare_exchange_strong(expected, Slot::kBusy, std::memory_order_acquire))
@@ -314,7 +313,7 @@ void Queue::disarm(int index, Endpoint *endpoint) {
 
 void Queue::forget(Endpoint *endpoint) {
   for (uint32_t i = 0; i < kSlots; ++i) {
-    // Whoever looks at a slot is done with it in a few instructions.
+    // A thread that looks at a slot is done with it in a few instructions.
     while (slots_[i].state.load(std::memory_order_acquire) == Slot::kBusy) sched_yield();
     disarm(static_cast<int>(i), endpoint);
   }

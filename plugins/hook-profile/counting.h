@@ -4,13 +4,13 @@
 //   Endpoint &endpoint = ...;
 //   return endpoint.count(kSend, dest, context, [&] { return next(...); }, [&] { return len; });
 //
-// The thread that first does something on an object owns that object's records: it counts with
-// plain instructions. What other threads do on it goes into a second record with locked ones. One
-// call in `sample` is measured: how long it took, and how long until its completion was read from
-// the completion queue, where the context tells which one that is. Counting allocates nothing after
-// the first call of a sort.
+// The thread that first makes a call on an object owns the object's records: it counts with plain
+// instructions. Other threads count in a second record, with locked instructions. One call in
+// `sample` is measured: its duration, and the time until its completion is read from the completion
+// queue, if the context identifies the completion. Counting allocates nothing after the first call
+// of an operation to a class of peers.
 //
-// Not a trace: which call was slow is not kept.
+// Not a trace: it does not tell which call was slow.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_COUNTING_H
 #define WEFT_PLUGINS_HOOK_PROFILE_COUNTING_H
 
@@ -23,6 +23,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -31,27 +32,34 @@
 
 namespace weft::profile {
 
+// X(operation, name in the segment)
+#define WEFT_PROFILE_OPERATIONS(X)    \
+  X(kSend, "send")                    \
+  X(kInject, "inject")                \
+  X(kRecv, "recv")                    \
+  X(kTsend, "tsend")                  \
+  X(kTinject, "tinject")              \
+  X(kTrecv, "trecv")                  \
+  X(kRead, "read")                    \
+  X(kWrite, "write")                  \
+  X(kInjectWrite, "inject_write")     \
+  X(kAtomic, "atomic")                \
+  X(kInjectAtomic, "inject_atomic")   \
+  X(kFetchAtomic, "fetch_atomic")     \
+  X(kCompareAtomic, "compare_atomic") \
+  X(kCollective, "collective")
+
 enum Operation : uint8_t {
-  kSend,
-  kInject,
-  kRecv,
-  kTsend,
-  kTinject,
-  kTrecv,
-  kRead,
-  kWrite,
-  kInjectWrite,
-  kAtomic,
-  kInjectAtomic,
-  kFetchAtomic,
-  kCompareAtomic,
-  kCollective,
+#define WEFT_PROFILE_OPERATION_(operation, name) operation,
+  WEFT_PROFILE_OPERATIONS(WEFT_PROFILE_OPERATION_)
+#undef WEFT_PROFILE_OPERATION_
 };
-inline constexpr size_t kOperations = kCollective + 1;
-inline constexpr const char *kOperationNames[kOperations] = {
-    "send",          "inject",       "recv",           "tsend",        "tinject",
-    "trecv",         "read",         "write",          "inject_write", "atomic",
-    "inject_atomic", "fetch_atomic", "compare_atomic", "collective"};
+inline constexpr const char *kOperationNames[] = {
+#define WEFT_PROFILE_OPERATION_(operation, name) name,
+    WEFT_PROFILE_OPERATIONS(WEFT_PROFILE_OPERATION_)
+#undef WEFT_PROFILE_OPERATION_
+};
+inline constexpr size_t kOperations = std::size(kOperationNames);
 constexpr bool is_receive(Operation operation) {
   return operation == kRecv || operation == kTrecv;
 }
@@ -60,7 +68,7 @@ constexpr bool has_completion(Operation operation) {
          operation != kInjectAtomic;
 }
 
-// Differs between all threads that live.
+// An address that no other living thread has.
 inline const void *this_thread() {
   static thread_local char place __attribute__((tls_model("initial-exec")));
   return &place;
@@ -72,7 +80,7 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// The records for one sort of calls on one object: of the thread that owns it, and of all others.
+// The records of one operation on one object: of the thread that owns it, and of all other threads.
 template <class RecordType>
 struct Lane {
   std::atomic<const void *> owner{nullptr};
@@ -84,18 +92,18 @@ struct Lane {
 
 class Queue;
 
-// Where the hook gets records from; it knows the labels.
+// Makes records, with the labels of the endpoint.
 class Source {
  public:
   virtual OperationRecord *operation(Operation operation, PeerClass peer) = 0;  // null: no room
-  virtual void unused(OperationRecord *record) = 0;                             // takes it back
-  virtual PeerClass peer(fi_addr_t dest) = 0;  // asks; the answer is kept by the caller
+  virtual void unused(OperationRecord *record) = 0;                             // gives it back
+  virtual PeerClass peer(fi_addr_t dest) = 0;  // the caller keeps the answer
 
  protected:
   ~Source() = default;
 };
 
-// Classes of the peers of an address vector, asked for once each.
+// The classes of the peers of an address vector; each peer is looked up once.
 class PeerTable {
  public:
   PeerTable() = default;
@@ -128,15 +136,15 @@ class Endpoint {
   Endpoint(const Endpoint &) = delete;
   Endpoint &operator=(const Endpoint &) = delete;
 
-  // How the class of a peer is found: from the address of the operation, or once for all.
+  // How the class of a peer is found: from the address of the operation, or the same for all peers.
   static constexpr uint8_t kAsk = 254, kByAddress = 255;
   void set_peer(uint8_t way) { way_.store(way, std::memory_order_relaxed); }
   uint8_t way() const { return way_.load(std::memory_order_relaxed); }
   void set_peers(std::shared_ptr<PeerTable> peers);
   void set_queue(bool receive, std::shared_ptr<Queue> queue);
-  void share(const Endpoint &original);  // the queues and peers of what this is an alias of
+  void share(const Endpoint &original);  // takes over the queues and peers: this is an alias
 
-  // Calls, counts, returns what the call returned. `bytes` is asked only if the call succeeded.
+  // Makes the call, counts it and returns its result. Calls `bytes` only if the call succeeded.
   template <class Call, class Bytes>
   ssize_t count(Operation operation, fi_addr_t dest, void *context, Call call, Bytes bytes) {
     const PeerClass where = is_receive(operation) ? kAny : peer_of(dest);
@@ -173,10 +181,17 @@ class Endpoint {
   }
 
   struct Sums {
-    uint64_t calls = 0, again = 0, errors = 0, bytes = 0;
+#define WEFT_PROFILE_SUM_(name, unit, help) uint64_t name = 0;
+    WEFT_PROFILE_POST_COUNTERS(WEFT_PROFILE_SUM_)
+#undef WEFT_PROFILE_SUM_
+    void add(const Sums &other) {
+#define WEFT_PROFILE_SUM_(name, unit, help) name += other.name;
+      WEFT_PROFILE_POST_COUNTERS(WEFT_PROFILE_SUM_)
+#undef WEFT_PROFILE_SUM_
+    }
   };
   Sums sums(Operation operation) const;
-  // Hands its records back; nobody is in a call on it any more.
+  // Gives the records back. No thread may be in a call on the endpoint any more.
   void retire(Segment &segment);
 
  private:
@@ -220,7 +235,7 @@ class Queue {
   Queue(const Queue &) = delete;
   Queue &operator=(const Queue &) = delete;
 
-  // Not known for a queue that was open before the hook came: then only reads are counted.
+  // Not called for a queue that was open before the hook came: then only reads are counted.
   void set_format(enum fi_cq_format format);
 
   // Counts a read that returned `rc` and wrote that many entries.
@@ -246,7 +261,7 @@ class Queue {
  private:
   friend class Endpoint;
   static constexpr uint32_t kSlots = 8;
-  // An operation that is measured. busy: somebody looks at it.
+  // An operation that is measured. kBusy: a thread looks at the slot.
   struct Slot {
     enum : uint32_t { kFree, kBusy, kArmed };
     std::atomic<uint32_t> state{kFree};
@@ -267,7 +282,7 @@ class Queue {
   const std::shared_ptr<Segment> segment_;
   const Labels labels_;
   std::atomic<uint32_t> stride_{0};  // bytes of an entry; 0: not known
-  std::atomic<uint32_t> armed_{0};   // bit i: slot i is worth a look
+  std::atomic<uint32_t> armed_{0};   // bit i: slot i may be armed
   std::atomic<uint32_t> turn_{0};
   Slot slots_[kSlots];
   Lane<QueueRecord> lane_;

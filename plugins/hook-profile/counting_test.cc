@@ -147,7 +147,7 @@ TEST_F(SegmentTest, EndsWhenItIsFull) {
     records.push_back(record);
   EXPECT_GT(records.size(), 30u);
   EXPECT_LT(records.size(), 60u);
-  // Closed objects share a record; the others' are used again.
+  // Closed objects share a record; their own records are used again.
   for (OperationRecord *record : records) {
     bump(record->calls, 2);
     segment->retire(record);
@@ -255,10 +255,10 @@ TEST_F(SegmentTest, FollowsAnOperationToItsCompletion) {
   fi_cq_msg_entry entries[2] = {{&other, FI_RECV, 50}, {&b, FI_SEND, 0}};
   queue->count(2, entries);
   EXPECT_EQ(source.last->latency_samples, 1u);
-  queue->count_error(1, &a);  // that took as long as it took to fail
+  queue->count_error(1, &a);  // a failed operation has no latency
   EXPECT_EQ(source.last->latency_samples, 1u);
   post(&a);
-  post(&a);  // which of the two is complete then?
+  post(&a);  // two operations with one context: a completion does not tell which
   fi_cq_msg_entry again = {&a, FI_SEND, 0};
   queue->count(1, &again);
   queue->count(1, &again);

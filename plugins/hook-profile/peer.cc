@@ -11,7 +11,7 @@
 namespace weft::profile {
 namespace {
 
-// An IPv6 address; IPv4 as one that is mapped into it.
+// An IPv6 address; an IPv4 address is mapped to one.
 struct Place {
   in6_addr address{};
   in_port_t port = 0;

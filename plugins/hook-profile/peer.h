@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where a peer is, as far as its address tells: in this process, on this host, elsewhere.
+// Where a peer is, by its address: in this process, on this host, or on another one.
 //
 //   PeerClass where = peer_class(&address, length, names_of_own_endpoints);
 //   const char *text = peer_name(where);      // "host"
 //
-// Addresses that are no IP addresses tell nothing: kAny. Not for routing decisions.
+// Other addresses than IP give kAny. Not for routing decisions.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_PEER_H
 #define WEFT_PLUGINS_HOOK_PROFILE_PEER_H
 

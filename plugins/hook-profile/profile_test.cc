@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The hook on a real connection: what other processes read, and what fi_profile says.
+// The hook on a real connection: the counts that other processes read, and those of fi_profile.
 #include <gtest/gtest.h>
 #include <rdma/fi_profile.h>
 #include <stdlib.h>
@@ -79,15 +79,15 @@ TEST(Profile, OthersReadWhatWasCounted) {
   EXPECT_EQ(counted(now, "cq_read", "completions"), 40u);
   EXPECT_EQ(counted(now, "cq_read", "received_bytes"), 20000u);
   EXPECT_EQ(counted(now, "send", "post_samples"), 20u);
-  // The context is the same each time, but never of two operations at once: the first is followed,
-  // then the hook does not know what to make of it.
+  // All operations have the same context, but no two at once. The hook measures the first; then the
+  // context does not differ from that of the call before.
   EXPECT_GE(counted(now, "send", "latency_samples"), 1u);
   EXPECT_EQ(counted(now, "send", "calls", "host") + counted(now, "send", "calls", "process"), 20u);
 }
 
 TEST(Profile, SumsNeverFall) {
   if (!in_profiled_process()) return;
-  Pair keeper;  // of the segment
+  Pair keeper;  // keeps the segment
   for (uint64_t round = 1; round <= 3; ++round) {
     {
       Pair pair;
@@ -203,7 +203,7 @@ TEST(Profile, PeersOfDatagrams) {
   EXPECT_EQ(counted(now, "tsend", "bytes"), 1000u);
 }
 
-// In a running program: from when it comes until it goes.
+// In a running program, the hook counts from attach to detach.
 TEST(Profile, ComesToARunningProgram) {
   const std::string runtime = "WEFT_RUNTIME_DIR=" + folder();
   if (!in_fresh_process({"FI_PROVIDER=tcp", "WEFT_TEST_REQUIRED=1", runtime.c_str()})) {
@@ -233,7 +233,7 @@ TEST(Profile, ComesToARunningProgram) {
   fi_close(weft);
 }
 
-// What a killed process left is removed by the next who looks.
+// The next reader removes the segment of a killed process.
 TEST(Profile, ReadersRemoveWhatIsAbandoned) {
   if (!in_profiled_process()) return;
   Child child([](int socket) {

@@ -17,7 +17,7 @@
 namespace weft::profile {
 namespace {
 
-constexpr size_t kPiece = 256 << 10;  // what is taken from the file system at once
+constexpr size_t kPiece = 256 << 10;  // reserved from the file system at once
 
 struct Field {
   const char *name, *unit, *help;
@@ -28,88 +28,51 @@ struct Field {
   const char *sum = nullptr;
 };
 
-#define LABELS(T, what)                                                                         \
-  {"object", "", what ", 0: all that are closed", kLabel, kU64, offsetof(T, labels.object), 1}, \
-      {"element",                                                                               \
-       "",                                                                                      \
-       "provider or layer that made the object",                                                \
-       kLabel,                                                                                  \
-       kText,                                                                                   \
-       offsetof(T, labels.element),                                                             \
-       sizeof(Labels::element)},                                                                \
-      {"stack",                                                                                 \
-       "",                                                                                      \
-       "the stack that it belongs to",                                                          \
-       kLabel,                                                                                  \
-       kText,                                                                                   \
-       offsetof(T, labels.stack),                                                               \
-       sizeof(Labels::stack)},                                                                  \
-      {"operation",                                                                             \
-       "",                                                                                      \
-       "what the calls ask for",                                                                \
-       kLabel,                                                                                  \
-       kText,                                                                                   \
-       offsetof(T, labels.operation),                                                           \
-       sizeof(Labels::operation)},                                                              \
-  {                                                                                             \
-    "peer", "", "where the peer is: process, host, remote; any: not known", kLabel, kText,      \
-        offsetof(T, labels.peer), sizeof(Labels::peer)                                          \
-  }
-#define COUNTER(T, name, unit, help) \
-  { #name, unit, help, kCounter, kU64, offsetof(T, name), 1 }
-#define HISTOGRAM(T, name, unit, help, buckets, sub_bits, sum) \
-  { #name, unit, help, kHistogram, kU64, offsetof(T, name), buckets, sub_bits, sum }
+#define WEFT_TEXT_LABEL_(T, name, help) \
+  { #name, "", help, kLabel, kText, offsetof(T, labels.name), sizeof(Labels::name) }
+#define WEFT_LABELS_(T, object_help)                                                               \
+  {"object", "", object_help ", 0: all that are closed", kLabel, kU64, offsetof(T, labels.object), \
+   1},                                                                                             \
+      WEFT_TEXT_LABEL_(T, element, "provider or layer that made the object"),                      \
+      WEFT_TEXT_LABEL_(T, stack, "the stack that it belongs to"),                                  \
+      WEFT_TEXT_LABEL_(T, operation, "what the calls ask for"),                                    \
+      WEFT_TEXT_LABEL_(T, peer, "where the peer is: process, host, remote; any: not known")
+#define WEFT_COUNTER_(name, unit, help) {#name, unit, help, kCounter, kU64, offsetof(T, name), 1},
+#define WEFT_HISTOGRAM_(name, unit, help, buckets, sub_bits, sum) \
+  {#name, unit, help, kHistogram, kU64, offsetof(T, name), buckets, sub_bits, sum},
 
-const Field kOperationFields[] = {
-    LABELS(OperationRecord, "number of the endpoint"),
-    COUNTER(OperationRecord, calls, "", "operations that were accepted"),
-    COUNTER(OperationRecord, again, "", "calls that returned -FI_EAGAIN"),
-    COUNTER(OperationRecord, errors, "", "calls that failed otherwise"),
-    COUNTER(OperationRecord, bytes, "bytes", "sum of the sizes of what was accepted"),
-    COUNTER(OperationRecord, post_samples, "", "calls whose duration was measured"),
-    COUNTER(OperationRecord, post_ns, "ns", "sum of these durations"),
-    COUNTER(OperationRecord, latency_samples, "", "operations measured up to their completion"),
-    COUNTER(OperationRecord, latency_ns, "ns", "sum of these times"),
-    HISTOGRAM(OperationRecord, size, "bytes", "sizes of what was accepted", kSizeBuckets,
-              kSizeSubBits, "bytes"),
-    HISTOGRAM(OperationRecord, post, "ns", "durations of the calls, of some", kTimeBuckets,
-              kTimeSubBits, "post_ns"),
-    HISTOGRAM(OperationRecord, latency, "ns",
-              "times from the call until the completion was read, of some", kTimeBuckets,
-              kTimeSubBits, "latency_ns"),
-};
-const Field kQueueFields[] = {
-    LABELS(QueueRecord, "number of the completion queue"),
-    COUNTER(QueueRecord, reads, "", "calls that read the queue"),
-    COUNTER(QueueRecord, empty, "", "reads that found nothing"),
-    COUNTER(QueueRecord, completions, "", "completions that were read"),
-    COUNTER(QueueRecord, received_bytes, "bytes",
-            "sum of the lengths of received messages, where the queue's format has them"),
-    COUNTER(QueueRecord, error_reads, "", "reads that failed or found an error waiting"),
-    COUNTER(QueueRecord, errors, "", "errors that were read"),
-    HISTOGRAM(QueueRecord, batch, "completions", "completions that one read gave", kBatchBuckets,
-              kBatchSubBits, "completions"),
-};
-#undef LABELS
-#undef COUNTER
-#undef HISTOGRAM
+namespace operation {
+using T = OperationRecord;
+constexpr Field kFields[] = {WEFT_LABELS_(T, "number of the endpoint"),
+                             WEFT_PROFILE_OPERATION_FIELDS(WEFT_COUNTER_, WEFT_HISTOGRAM_)};
+}  // namespace operation
+namespace queue {
+using T = QueueRecord;
+constexpr Field kFields[] = {WEFT_LABELS_(T, "number of the completion queue"),
+                             WEFT_PROFILE_QUEUE_FIELDS(WEFT_COUNTER_, WEFT_HISTOGRAM_)};
+}  // namespace queue
+#undef WEFT_TEXT_LABEL_
+#undef WEFT_LABELS_
+#undef WEFT_COUNTER_
+#undef WEFT_HISTOGRAM_
 
 constexpr size_t record_size(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
+constexpr size_t kCountersAt = sizeof(Record) + sizeof(Labels);
 struct TypeOf {
   const char *name, *help;
   const Field *fields;
   size_t field_count;
-  size_t size, counters;  // the counters are all that follows to the end of the struct
+  size_t size, counters;  // offset of the counters, which go to the end of the struct
   size_t end;
 };
 const TypeOf kTypes[] = {
-    {"operation", "operations that were posted on an endpoint", kOperationFields,
-     std::size(kOperationFields), record_size(sizeof(OperationRecord)),
-     offsetof(OperationRecord, calls), sizeof(OperationRecord)},
-    {"queue", "reads of a completion queue", kQueueFields, std::size(kQueueFields),
-     record_size(sizeof(QueueRecord)), offsetof(QueueRecord, reads), sizeof(QueueRecord)},
+    {"operation", "operations that were posted on an endpoint", operation::kFields,
+     std::size(operation::kFields), record_size(sizeof(OperationRecord)), kCountersAt,
+     sizeof(OperationRecord)},
+    {"queue", "reads of a completion queue", queue::kFields, std::size(queue::kFields),
+     record_size(sizeof(QueueRecord)), kCountersAt, sizeof(QueueRecord)},
 };
 enum : uint32_t { kOperationType, kQueueType };
 
@@ -120,7 +83,7 @@ void set(char (&to)[kSize], std::string_view text) {
   std::memset(to + length, 0, kSize - length);
 }
 
-// Field 22 of /proc/self/stat; what stands before it in parentheses may hold anything.
+// Field 22 of /proc/self/stat. The program name before it, in parentheses, may have any characters.
 uint64_t start_ticks() {
   char text[1024];
   const int file = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -147,8 +110,8 @@ std::string program_name() {
   return name;
 }
 
-// Removes what processes left that ended without closing their objects. (A plugin has no say at the
-// end of its process.) A living one holds the lock.
+// Removes the segments of processes that ended without closing their objects: a plugin is not
+// called at the end of its process. A process that lives holds the lock of its segment.
 void sweep(const std::string &folder) {
   DIR *const files = opendir(folder.c_str());
   if (files == nullptr) return;
@@ -178,11 +141,11 @@ Segment::Segment(size_t size, std::string &why) : pid_(getpid()) {
   } else {
     sweep(*folder);
     path_ = *folder + "/" + std::to_string(pid_) + ".profile";
-    // Whole before it gets its name: nobody reads half a header.
+    // The file gets its name when it is complete, so that no reader sees half a header.
     const std::string draft = path_ + ".new";
     unlink(draft.c_str());
     file_ = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    // The lock goes with the last process that has the file: so a reader tells what is abandoned.
+    // The lock is gone when no process has the file open: a reader sees that it is abandoned.
     if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0 &&
         ftruncate(file_, static_cast<off_t>(size_)) == 0 &&
         (errno = posix_fallocate(file_, 0, kPiece)) == 0) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segment: the writer's side of format.h, and the records that the hook profile keeps in it.
+// Segment: the writer's side of formats/profile.h, and the records that the hook profile keeps in
+// it.
 //
 //   std::string why;
 //   std::shared_ptr<Segment> segment = Segment::open(64 << 20, why);  // why: not empty, not shared
@@ -7,10 +8,10 @@
 //   write(record->head, [&] { bump(record->calls, 1); });             // one thread
 //   segment->retire(record);                                          // its object is closed
 //
-// Memory is taken from the file system in advance, piece by piece, so that a full /dev/shm is a
-// record less and never a SIGBUS. Where no file can be made, the records are in private memory: the
-// program can still ask for them by fi_profile. Not for readers of other processes: those know
-// format.h only.
+// The segment reserves memory from the file system in advance, piece by piece, so that a full
+// /dev/shm costs a record and never causes a SIGBUS. If no file can be made, the records are in
+// private memory, and the program can still ask for them with fi_profile. Not for readers in other
+// processes: those know formats/profile.h only.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_SEGMENT_H
 #define WEFT_PLUGINS_HOOK_PROFILE_SEGMENT_H
 
@@ -21,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/hook-profile/format.h"
+#include "formats/profile.h"
 
 namespace weft::profile {
 
@@ -30,7 +31,7 @@ inline constexpr uint32_t kSizeBuckets = buckets_to(36, kSizeSubBits);    // to 
 inline constexpr uint32_t kTimeBuckets = buckets_to(36, kTimeSubBits);    // to 68 s
 inline constexpr uint32_t kBatchBuckets = buckets_to(12, kBatchSubBits);  // to 4096 completions
 
-// What distinguishes records of one type; the same in all types.
+// What distinguishes the records of a type; all types have the same labels.
 struct Labels {
   uint64_t object;  // number of the object in its process; 0: all that are closed
   char element[16];
@@ -39,29 +40,60 @@ struct Labels {
   char peer[16];
 };
 
-// Calls that post operations of one sort on one endpoint to one class of peers.
+// The fields of the records, each in this list only: the structs below, the segment's description
+// of itself (segment.cc), and with it `weft stats`, `weft top` and the exporter follow from it.
+//   COUNTER(name, unit, help)
+//   HISTOGRAM(name, unit, help, buckets, sub_bits, sum)   sum: the counter with the sum of all values
+#define WEFT_PROFILE_POST_COUNTERS(COUNTER)            \
+  COUNTER(calls, "", "operations that were accepted")  \
+  COUNTER(again, "", "calls that returned -FI_EAGAIN") \
+  COUNTER(errors, "", "calls that failed otherwise")   \
+  COUNTER(bytes, "bytes", "sum of the sizes of what was accepted")
+
+#define WEFT_PROFILE_OPERATION_FIELDS(COUNTER, HISTOGRAM)                                         \
+  WEFT_PROFILE_POST_COUNTERS(COUNTER)                                                             \
+  COUNTER(post_samples, "", "calls whose duration was measured")                                  \
+  COUNTER(post_ns, "ns", "sum of these durations")                                                \
+  COUNTER(latency_samples, "", "operations measured up to their completion")                      \
+  COUNTER(latency_ns, "ns", "sum of these times")                                                 \
+  HISTOGRAM(size, "bytes", "sizes of what was accepted", kSizeBuckets, kSizeSubBits, "bytes")     \
+  HISTOGRAM(post, "ns", "durations of the calls, of some", kTimeBuckets, kTimeSubBits, "post_ns") \
+  HISTOGRAM(latency, "ns", "times from the call until the completion was read, of some",          \
+            kTimeBuckets, kTimeSubBits, "latency_ns")
+
+#define WEFT_PROFILE_QUEUE_FIELDS(COUNTER, HISTOGRAM)                                             \
+  COUNTER(reads, "", "calls that read the queue")                                                 \
+  COUNTER(empty, "", "reads that found nothing")                                                  \
+  COUNTER(completions, "", "completions that were read")                                          \
+  COUNTER(received_bytes, "bytes",                                                                \
+          "sum of the lengths of received messages, where the queue's format has them")           \
+  COUNTER(error_reads, "", "reads that failed or found an error waiting")                         \
+  COUNTER(errors, "", "errors that were read")                                                    \
+  HISTOGRAM(batch, "completions", "completions that one read gave", kBatchBuckets, kBatchSubBits, \
+            "completions")
+
+#define WEFT_PROFILE_COUNTER_(name, unit, help) uint64_t name;
+#define WEFT_PROFILE_HISTOGRAM_(name, unit, help, buckets, sub_bits, sum) uint64_t name[buckets];
+// Calls that post one operation on one endpoint to one class of peers.
 struct OperationRecord {
   Record head;
   Labels labels;
-  uint64_t calls, again, errors, bytes;
-  uint64_t post_samples, post_ns, latency_samples, latency_ns;
-  uint64_t size[kSizeBuckets];
-  uint64_t post[kTimeBuckets];
-  uint64_t latency[kTimeBuckets];
+  WEFT_PROFILE_OPERATION_FIELDS(WEFT_PROFILE_COUNTER_, WEFT_PROFILE_HISTOGRAM_)
 };
 
 // Reads of one completion queue.
 struct QueueRecord {
   Record head;
   Labels labels;
-  uint64_t reads, empty, completions, received_bytes, error_reads, errors;
-  uint64_t batch[kBatchBuckets];
+  WEFT_PROFILE_QUEUE_FIELDS(WEFT_PROFILE_COUNTER_, WEFT_PROFILE_HISTOGRAM_)
 };
+#undef WEFT_PROFILE_COUNTER_
+#undef WEFT_PROFILE_HISTOGRAM_
 
-// The only writer of a word, or of the words of a record, needs no locked instruction.
+// For a word that one thread writes: no locked instruction.
 inline void bump(uint64_t &word, uint64_t by) {
   std::atomic_ref<uint64_t> ref(word);
-  // Release: seen after the odd sequence that stands before it.
+  // Release: a reader that sees the new value also sees the odd sequence before it.
   ref.store(ref.load(std::memory_order_relaxed) + by, std::memory_order_release);
 }
 inline void bump_shared(uint64_t &word, uint64_t by) {
@@ -81,7 +113,7 @@ void write(Record &record, Body body) {
 
 class Segment {
  public:
-  // At most `size` bytes. `why`: the reason for which no other process will see it.
+  // At most `size` bytes. `why`: why no other process can read it; empty if they can.
   static std::shared_ptr<Segment> open(size_t size, std::string &why);
   ~Segment();
   Segment(const Segment &) = delete;
@@ -89,7 +121,8 @@ class Segment {
 
   OperationRecord *operation(const Labels &labels);
   QueueRecord *queue(const Labels &labels);
-  // Hands the counts on to the record of closed objects; null is allowed. Nobody writes any more.
+  // Adds the counts to the record of closed objects. No thread may write to the record any more;
+  // null is allowed.
   void retire(OperationRecord *record);
   void retire(QueueRecord *record);
 
@@ -110,7 +143,7 @@ class Segment {
   int file_ = -1;
   char *base_ = nullptr;
   size_t size_ = 0, backed_ = 0;
-  std::vector<Record *> closed_;  // one for each set of labels
+  std::vector<Record *> closed_;  // one per set of labels
   std::vector<Record *> free_;
 };
 

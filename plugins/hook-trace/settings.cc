@@ -71,7 +71,7 @@ Result<OpMask> read_ops(const std::vector<std::string> &words) {
   if (words.empty()) {
     for (size_t op = 0; op < kOpCount; ++op) mask.add(Op(op));
   }
-  // Posts in vain belong to the posts.
+  // Records of retries are always wanted: they belong to the posts.
   mask.add(Op::retries);
   return mask;
 }

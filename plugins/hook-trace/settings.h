@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Settings: the parameters of a trace hook, checked, in the form in which calls ask for them.
+// Settings: the checked parameters of a trace hook, in the form that calls need.
 //
-//   WEFT_TRY(Settings settings, read_settings(instance));
-//   if (settings.wants(FI_CLASS_EP, Op::send)) ...
+//   WEFT_TRY(settings.ops, read_ops(params.list("ops")));
+//   if (settings.mask(FI_CLASS_EP).has(Op::send)) ...
 //
-// Not for what changes while it records.
+// Not for values that change during the recording (store.h).
 #ifndef WEFT_PLUGINS_HOOK_TRACE_SETTINGS_H
 #define WEFT_PLUGINS_HOOK_TRACE_SETTINGS_H
 
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/hook-trace/format.h"
+#include "formats/trace.h"
 #include "plugins/hook-trace/store.h"
 
 namespace weft::trace {
@@ -41,7 +41,7 @@ struct Settings {
   bool filters_data() const { return min_size > 0 || !peers.empty(); }
 };
 
-// What may stand in `ops`: a group ("msg"), or the name of an operation ("tsend").
+// Words of `ops`: groups ("msg") and names of operations ("tsend").
 Result<OpMask> read_ops(const std::vector<std::string> &words);
 // "ep", "cq", ... as bits.
 Result<uint64_t> read_classes(const std::vector<std::string> &words);

@@ -24,21 +24,21 @@ thread_local constinit Slot this_thread;
 
 namespace {
 
-// Threads outlive stores and stores outlive threads: these tie them together, and nothing else in
-// the plugin is global.
+// Threads outlive stores and stores outlive threads, so these connect them. Nothing else in the
+// plugin is global.
 constinit std::mutex mutex;  // taken when rings, rows and users come and go
 constinit Store *the_store = nullptr;
 constinit uint64_t generations = kFirstGeneration;
 
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kMaxThreads = 1024;
-constexpr int32_t kAfterError = 256;  // records that a stop lets pass, to show what came of it
+constexpr int32_t kAfterError = 256;  // records after the error that stops the recording
 
 uint64_t page_up(uint64_t size) {
   return (size + kPage - 1) & ~(kPage - 1);
 }
 
-// The first line of a small file of the kernel's; empty if it is not there.
+// The first line of a small file in /proc or /sys; empty: there is no such file.
 std::string read_line(const char *path) {
   char text[1024];
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -56,8 +56,8 @@ void put(char (&place)[kSize], const std::string &text) {
   place[n] = '\0';
 }
 
-// Time stamps are comparable between processors, and count on while they sleep: the kernel says so
-// by using them itself.
+// Whether time stamps agree between processors and continue while these sleep. The kernel uses them
+// as its own clock only if they do.
 bool tsc_is_steady() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -68,7 +68,7 @@ bool tsc_is_steady() {
 #endif
 }
 
-// Runs when a thread ends that has recorded something.
+// Its destructor runs at the end of each thread that has taken a ring.
 struct ThreadEnd {
   ~ThreadEnd() { Store::end_of_thread(this_thread, gettid() == getpid()); }
   void touch() {}
@@ -84,48 +84,8 @@ uint64_t process_start() {
   return at == std::string::npos ? 0 : strtoull(stat.c_str() + at, nullptr, 10);
 }
 
-}  // namespace
-
-void Slot::note_clock() {
-  const ClockPair pair = both_clocks();
-  __atomic_store_n(&ring->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&ring->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
-  __atomic_store_n(&ring->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
-}
-
-void Store::note_clock() {
-  const ClockPair pair = both_clocks();
-  __atomic_store_n(&header_->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&header_->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
-  __atomic_store_n(&header_->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
-}
-
-// Memory for a part of the file. A file in memory that was not reserved kills who writes to it when
-// there is none left.
-bool Store::reserve(uint64_t offset, uint64_t size) {
-  int rc;
-  do rc = posix_fallocate(fd_, off_t(offset), off_t(size));
-  while (rc == EINTR);
-  return rc == 0;
-}
-
-Result<Store *> Store::create(const StoreOptions &options) {
-  std::string directory = options.directory;
-  if (directory.empty()) {
-    WEFT_TRY(directory, runtime_directory());
-  }
-  std::unique_ptr<Store> store(new Store());
-  for (int attempt = 0;; ++attempt) {
-    store->path_ = directory + "/" + std::to_string(getpid()) +
-                   (attempt == 0 ? "" : "." + std::to_string(attempt)) + ".trace";
-    store->fd_ =
-        open(store->path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (store->fd_ >= 0) break;
-    if (errno == EEXIST && attempt < 100) continue;  // of a dead process that had this number
-    const int code = errno;
-    const std::string path = std::exchange(store->path_, "");
-    return fail(code, "the trace file %s cannot be made: %s", path.c_str(), strerror(code));
-  }
+// Where the parts of the file lie.
+FileHeader layout_of(const StoreOptions &options) {
   const auto records = std::bit_floor(
       std::max<uint64_t>(options.ring_bytes / sizeof(Record), kPage / sizeof(Record)));
   FileHeader layout{};
@@ -147,59 +107,129 @@ Result<Store *> Store::create(const StoreOptions &options) {
   layout.record_size = sizeof(Record);
   layout.record_count = uint32_t(records);
   layout.file_size = layout.ring_offset + layout.ring_count * layout.ring_size;
-  if (ftruncate(store->fd_, off_t(layout.file_size)) != 0) {
+  return layout;
+}
+
+// Fills in the process, its clocks and the time.
+void describe_process(FileHeader &header) {
+  header.clock = ticks_are_tsc.load() ? Clock::tsc : Clock::monotonic;
+  header.pid = uint32_t(getpid());
+  header.uid = geteuid();
+  header.process_start = process_start();
+  char text[256] = {};
+  if (gethostname(text, sizeof text - 1) == 0) put(header.host, text);
+  put(header.boot_id, read_line("/proc/sys/kernel/random/boot_id"));
+  const ssize_t n = readlink("/proc/self/exe", text, sizeof text);
+  if (n > 0) put(header.program, std::string(text, size_t(n)));
+  std::string arguments = read_line("/proc/self/cmdline");
+  std::replace(arguments.begin(), arguments.end(), '\0', ' ');
+  put(header.arguments, arguments);
+  header.begin = both_clocks(ticks);
+  timespec real;
+  const uint64_t before = monotonic_ns();
+  clock_gettime(CLOCK_REALTIME, &real);
+  const uint64_t passed = (before + monotonic_ns()) / 2 - header.begin.monotonic_ns;
+  header.begin_real_ns = uint64_t(real.tv_sec) * 1000000000 + uint64_t(real.tv_nsec) - passed;
+}
+
+}  // namespace
+
+void Slot::note_clock() {
+  const ClockPair pair = both_clocks(ticks);
+  __atomic_store_n(&ring->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&ring->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
+  __atomic_store_n(&ring->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
+}
+
+void Store::note_clock() {
+  const ClockPair pair = both_clocks(ticks);
+  __atomic_store_n(&header_->latest.monotonic_ns, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&header_->latest.ticks, pair.ticks, __ATOMIC_RELEASE);
+  __atomic_store_n(&header_->latest.monotonic_ns, pair.monotonic_ns, __ATOMIC_RELEASE);
+}
+
+// Reserves memory for a part of the file. Without it a write is a SIGBUS when the file system is
+// full.
+bool Store::reserve(uint64_t offset, uint64_t size) {
+  int rc;
+  do rc = posix_fallocate(fd_, off_t(offset), off_t(size));
+  while (rc == EINTR);
+  return rc == 0;
+}
+
+// Makes the trace file. A file of a dead process that had our number keeps its name.
+Result<void> Store::make_file(const std::string &directory) {
+  for (int attempt = 0;; ++attempt) {
+    path_ = directory + "/" + std::to_string(getpid()) +
+            (attempt == 0 ? "" : "." + std::to_string(attempt)) + ".trace";
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd_ >= 0) return {};
+    if (errno == EEXIST && attempt < 100) continue;
+    const int code = errno;
+    const std::string path = std::exchange(path_, "");
+    return fail(code, "the trace file %s cannot be made: %s", path.c_str(), strerror(code));
+  }
+}
+
+// Gives the file its size and maps it. Reserves the memory of the tables; that of the rings is
+// reserved when threads take them.
+Result<void> Store::map_file(const FileHeader &layout) {
+  const auto size = static_cast<unsigned long long>(layout.file_size);
+  if (ftruncate(fd_, off_t(layout.file_size)) != 0) {
     const int code = errno;
     return fail(code, "the trace file %s cannot have %llu bytes: %s: lower size or max_threads",
-                store->path_.c_str(), static_cast<unsigned long long>(layout.file_size),
-                strerror(code));
+                path_.c_str(), size, strerror(code));
   }
-  if (!store->reserve(0, layout.object_offset) ||
-      !store->reserve(layout.address_offset, layout.ring_offset - layout.address_offset))
+  if (!reserve(0, layout.object_offset) ||
+      !reserve(layout.address_offset, layout.ring_offset - layout.address_offset))
     return fail(FI_ENOMEM, "no room for the trace file %s: make some there, or set directory",
-                store->path_.c_str());
-  void *bytes = mmap(nullptr, layout.file_size, PROT_READ | PROT_WRITE, MAP_SHARED, store->fd_, 0);
+                path_.c_str());
+  void *bytes = mmap(nullptr, layout.file_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (bytes == MAP_FAILED) {
     const int code = errno;
-    return fail(code, "mmap of %llu bytes of %s: %s: lower size or max_threads",
-                static_cast<unsigned long long>(layout.file_size), store->path_.c_str(),
-                strerror(code));
+    return fail(code, "mmap of %llu bytes of %s: %s: lower size or max_threads", size,
+                path_.c_str(), strerror(code));
   }
-  store->bytes_ = static_cast<uint8_t *>(bytes);
+  bytes_ = static_cast<uint8_t *>(bytes);
+  return {};
+}
+
+// The gate lies on a page that fork() clears, so a child finds kInherited there.
+Result<void> Store::make_gate() {
   void *page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED || madvise(page, kPage, MADV_WIPEONFORK) != 0) {
     const int code = errno;
     if (page != MAP_FAILED) munmap(page, kPage);
     return fail(code, "a page that fork() clears: %s", strerror(code));
   }
-  store->gate_ = static_cast<uint64_t *>(page);
-  *store->gate_ = kShut;
+  gate_ = static_cast<uint64_t *>(page);
+  *gate_ = kShut;
+  return {};
+}
 
+// Writes the header, the magic number last: readers do not accept the file before it is complete.
+void Store::publish_header(FileHeader header) {
+  header.magic = 0;
+  header_ = reinterpret_cast<FileHeader *>(bytes_);
+  *header_ = header;
+  __atomic_store_n(&header_->magic, kMagic, __ATOMIC_RELEASE);
+}
+
+Result<Store *> Store::create(const StoreOptions &options) {
+  std::string directory = options.directory;
+  if (directory.empty()) {
+    WEFT_TRY(directory, runtime_directory());
+  }
+  std::unique_ptr<Store> store(new Store());
+  WEFT_CHECK(store->make_file(directory));
+  FileHeader header = layout_of(options);
+  WEFT_CHECK(store->map_file(header));
+  WEFT_CHECK(store->make_gate());
   ticks_are_tsc.store(tsc_is_steady());
-  layout.clock = ticks_are_tsc.load() ? Clock::tsc : Clock::monotonic;
-  layout.pid = uint32_t(getpid());
-  layout.uid = geteuid();
-  layout.process_start = process_start();
-  layout.keep = options.keep ? 1 : 0;
-  layout.phase = uint32_t(options.phase);
-  char text[256] = {};
-  if (gethostname(text, sizeof text - 1) == 0) put(layout.host, text);
-  put(layout.boot_id, read_line("/proc/sys/kernel/random/boot_id"));
-  const ssize_t n = readlink("/proc/self/exe", text, sizeof text);
-  if (n > 0) put(layout.program, std::string(text, size_t(n)));
-  std::string arguments = read_line("/proc/self/cmdline");
-  std::replace(arguments.begin(), arguments.end(), '\0', ' ');
-  put(layout.arguments, arguments);
-  layout.begin = both_clocks();
-  timespec real;
-  const uint64_t before = monotonic_ns();
-  clock_gettime(CLOCK_REALTIME, &real);
-  const uint64_t passed = (before + monotonic_ns()) / 2 - layout.begin.monotonic_ns;
-  layout.begin_real_ns = uint64_t(real.tv_sec) * 1000000000 + uint64_t(real.tv_nsec) - passed;
-  layout.magic = 0;  // readers see no file before it is whole
-  store->header_ = static_cast<FileHeader *>(bytes);
-  *store->header_ = layout;
-  __atomic_store_n(&store->header_->magic, kMagic, __ATOMIC_RELEASE);
-
+  describe_process(header);
+  header.keep = options.keep ? 1 : 0;
+  header.phase = uint32_t(options.phase);
+  store->publish_header(header);
   store->phase_ = options.phase;
   store->stop_at_error_ = options.stop_at_error;
   store->watches_errors_ = options.stop_at_error || options.phase == Phase::waiting;
@@ -219,7 +249,7 @@ Store::~Store() {
 Result<Store *> Store::join(const StoreOptions &options) {
   std::lock_guard lock(mutex);
   if (the_store != nullptr && the_store->is_inherited()) {
-    // The parent's: its objects go on to refer to it, ours get a file of their own.
+    // The parent's store. Inherited objects still refer to it; new objects get a new file.
     the_store = nullptr;
   }
   if (the_store == nullptr) {
@@ -238,7 +268,7 @@ void Store::leave() {
   std::lock_guard lock(mutex);
   if (--users_ > 0) return;
   if (is_inherited()) return;  // the file is the parent's; the mapping goes with the child
-  // No object is left, so nobody is inside a call, and threads that come back find another
+  // No object is left, so no thread is inside a call. A thread that records again finds another
   // generation.
   for (Slot *&owner : owners_) {
     if (owner != nullptr) *owner = Slot{};
@@ -252,7 +282,7 @@ RingHeader *Store::ring_at(uint32_t index) {
   return reinterpret_cast<RingHeader *>(bytes_ + header_->ring_offset + index * header_->ring_size);
 }
 
-// For who does not simply go on writing: a new thread, or a time when nothing is recorded.
+// The slow part of slot(): the thread has no ring of this store, or nothing is recorded now.
 Slot *Store::find_slot(Slot &slot) {
   const uint64_t gate = __atomic_load_n(gate_, __ATOMIC_RELAXED);
   if (gate == kInherited) return nullptr;
@@ -273,7 +303,7 @@ Slot *Store::take_ring(Slot &slot) {
       reserve(header_->ring_offset + index * header_->ring_size, header_->ring_size)) {
     __atomic_store_n(&header_->rings_used, index + 1, __ATOMIC_RELEASE);
   } else {
-    // The ring that was given back first.
+    // Takes the ring that was given back first.
     index = UINT32_MAX;
     for (uint32_t i = 0; i < header_->rings_used; ++i) {
       if (owners_[i] == nullptr && (index == UINT32_MAX || given_back_[i] < given_back_[index]))
@@ -304,7 +334,7 @@ Slot *Store::take_ring(Slot &slot) {
   return &slot;
 }
 
-// A thread without a ring: others may have ended since.
+// The thread has no ring. It asks again after 1024 records, because other threads may have ended.
 Slot *Store::miss(Slot &slot) {
   __atomic_fetch_add(&header_->lost_records, 1, __ATOMIC_RELAXED);
   if (++slot.skipped % 1024 == 0) slot.full = 0;
@@ -325,7 +355,7 @@ void Store::end_of_thread(Slot &slot, bool last) {
     store->given_back_[index] = ++store->times_given_back_;
     slot = Slot{};
   }
-  if (last) {  // exit() with objects still open: this is all of its end that we see
+  if (last) {  // exit() with objects still open; the plugin gets no other call
     store->header_->ended = 1;
     if (store->header_->keep == 0) unlink(store->path_.c_str());
   }
@@ -336,7 +366,7 @@ void Store::set_phase(Phase phase) {
   __atomic_store_n(gate_, phase == Phase::recording ? generation_ : kShut, __ATOMIC_RELAXED);
 }
 
-// Whether this is one of the last records before a stop.
+// Whether this is one of the last kAfterError records before a stop.
 bool Store::passes_stop() {
   if (phase_.load(std::memory_order_relaxed) != Phase::stopping) return false;
   if (left_.fetch_sub(1, std::memory_order_relaxed) > 0) return true;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Store: the trace file of this process, with its rings. One, shared by all instances of the hook.
+// Store: the trace file of this process, with its rings. All instances of the hook share one.
 //
-//   WEFT_TRY(Store *store, Store::join(options));     // makes the file, or counts one user more
+//   WEFT_TRY(Store *store, Store::join(options));     // makes the file, or adds a user
 //   if (Slot *slot = store->slot()) slot->write({.begin = begin, ..., .op = ...});
-//   store->leave();                                   // the last one removes the file
+//   store->leave();                                   // the last user removes the file
 //
-// A thread writes into the ring that it took with its first record, without locks, allocation or
-// system calls, and gives it back when it ends. The file is mapped shared: what was written is
-// there whatever becomes of the process. A forked child does not record what its parent opened.
-// Not a general ring buffer: one writer per ring, and readers only in other processes
-// (tools/trace/reader.h) or after the writers.
+// A thread takes a ring with its first record and gives it back when it ends. It writes without
+// locks, allocation or system calls. The file is mapped shared, so the records stay if the process
+// crashes. A forked child does not record calls on objects that its parent opened. Not a general
+// ring buffer: one writer per ring, and readers only in other processes (tools/trace/snapshot.h) or
+// after the writers.
 #ifndef WEFT_PLUGINS_HOOK_TRACE_STORE_H
 #define WEFT_PLUGINS_HOOK_TRACE_STORE_H
 
@@ -20,42 +20,19 @@
 #include <memory>
 #include <string>
 
-#include "plugins/hook-trace/format.h"
-
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-#include <time.h>
+#include "formats/trace.h"
+#include "formats/trace_clock.h"
 
 namespace weft::trace {
 
-// Whether ticks() counts the processor's time stamps: set once, before anything is recorded.
+// Whether ticks() reads the processor's time stamps. Set once, before the first record.
 extern std::atomic<bool> ticks_are_tsc;
 
-inline uint64_t monotonic_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec);
-}
 inline uint64_t ticks() {
 #if defined(__x86_64__)
-  if (ticks_are_tsc.load(std::memory_order_relaxed)) return __rdtsc();
+  if (ticks_are_tsc.load(std::memory_order_relaxed)) return time_stamp();
 #endif
   return monotonic_ns();
-}
-// Both clocks at one moment: of some tries the one that was disturbed least.
-inline ClockPair both_clocks() {
-  ClockPair best{};
-  uint64_t least = UINT64_MAX;
-  for (int i = 0; i < 5; ++i) {
-    const uint64_t before = ticks();
-    const uint64_t ns = monotonic_ns();
-    const uint64_t after = ticks();
-    if (after - before >= least) continue;
-    least = after - before;
-    best = {before + least / 2, ns};
-  }
-  return best;
 }
 inline uint32_t ticks_between(uint64_t begin, uint64_t end) {
   const uint64_t ticks = end - begin;
@@ -75,31 +52,31 @@ struct StoreOptions {
 
 class Store;
 
-// What Slot::generation and the gate of a store can be beside the number of a store.
+// Values of Slot::generation and of a store's gate that are not the number of a store.
 inline constexpr uint64_t kNoRing = ~uint64_t{0};  // of a slot
 inline constexpr uint64_t kInherited = 0;          // of a gate: in a forked child
 inline constexpr uint64_t kShut = 1;               // of a gate: nothing is recorded now
 inline constexpr uint64_t kFirstGeneration = 2;
 
-// What a thread knows of its ring.
+// A thread's place in its ring.
 struct Slot {
   uint64_t generation = kNoRing;  // of the store that the ring belongs to
   Record *records = nullptr;
   uint64_t mask = 0;
   uint64_t next = 0;
   RingHeader *ring = nullptr;
-  uint64_t full = 0;           // generation of a store that had no ring left
+  uint64_t full = 0;           // generation of a store that had no ring for this thread
   uint64_t last_post[4] = {};  // ticks, by the lowest bits of the depth
   uint32_t depth = 0;          // of calls that are recorded when they return
   uint32_t posts = 0;          // in quick succession
   uint32_t sampled = 0;        // calls seen by the sampling filter
   uint32_t skipped = 0;        // records since a ring was last asked for
 
-  // Everything but the sequence is taken from `record`.
+  // Writes all fields of `record` except for the sequence, which it sets itself.
   __attribute__((always_inline)) void write(const Record &record) {
     Record &place = records[next & mask];
-    // A reader that sees any byte of the new record sees that the old one is gone, and the new
-    // number only with all of the new record.
+    // A reader that sees any byte of the new record also sees that the old sequence is gone. It
+    // sees the new sequence only with all of the new record.
     __atomic_store_n(&place.sequence, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     place.duration = record.duration;
@@ -128,13 +105,13 @@ extern thread_local constinit Slot this_thread;
 
 class Store {
  public:
-  // The options of who comes first hold for all.
+  // The first user's options hold for all users.
   static Result<Store *> join(const StoreOptions &options);
   void leave();
-  void stay();  // one user more, for who is one already
+  void stay();  // adds a user; the caller is one already
 
-  // Where this thread writes; null if nothing is to be recorded now, or if it has nowhere to, which
-  // is counted.
+  // Where this thread writes; null: nothing is recorded now, or the thread gets no ring, which is
+  // counted.
   Slot *slot() {
     Slot &slot = this_thread;
     if (slot.generation == __atomic_load_n(gate_, __ATOMIC_RELAXED)) [[likely]]
@@ -148,12 +125,12 @@ class Store {
   // In a child that was forked from the process that made the store.
   bool is_inherited() const { return __atomic_load_n(gate_, __ATOMIC_RELAXED) == kInherited; }
 
-  // A row of the tables, or null if they are full. Objects that are closed give way to new ones.
+  // A row of the object table, which may have been a closed object's; null: the table is full.
   ObjectEntry *add_object(uint64_t id);
   void close_object(ObjectEntry *entry);
   void add_address(uint32_t av, uint32_t peer, const char *text);
   bool wants_addresses() const;
-  // Completions name sources by ids of the user from now on, which tell nobody who they are.
+  // From now on completions may have ids of the user (FI_AV_USER_ID) as sources; they are left out.
   void hide_sources() { hides_sources_.store(true, std::memory_order_relaxed); }
   bool hides_sources() const { return hides_sources_.load(std::memory_order_relaxed); }
 
@@ -169,6 +146,10 @@ class Store {
   Store() = default;
   ~Store();
   static Result<Store *> create(const StoreOptions &options);
+  Result<void> make_file(const std::string &directory);
+  Result<void> map_file(const FileHeader &layout);
+  Result<void> make_gate();
+  void publish_header(FileHeader header);
   Slot *find_slot(Slot &slot);
   Slot *take_ring(Slot &slot);
   Slot *miss(Slot &slot);

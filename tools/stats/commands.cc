@@ -120,13 +120,12 @@ Result<int> top_command(const TopOptions &options) {
         print_table(lines, true);
     }
     std::fflush(stdout);
-    if (std::ferror(stdout) != 0) return kExitNo;  // nobody reads any more
+    if (std::ferror(stdout) != 0) return kExitNo;  // the reader of the pipe is gone
   }
   return kExitOk;
 }
 
-// The exporter is a program of its own, beside this one: a server does not belong into a tool that
-// everybody runs.
+// The exporter is a separate program, so that the tool `weft` contains no HTTP server.
 Result<int> exporter_command(const std::vector<std::string> &arguments) {
   std::error_code failed;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
@@ -167,7 +166,7 @@ void add_exporter(CLI::App &app, Action &action) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   CLI::App *command = app.add_subcommand(
       "exporter", "Serves what processes under the hook profile count to Prometheus.");
-  command->set_help_flag();  // weft-exporter knows what it can do
+  command->set_help_flag();  // weft-exporter has its own help
   command->prefix_command();
   command->callback([command, &action, arguments] {
     *arguments = command->remaining();

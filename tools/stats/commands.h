@@ -3,7 +3,7 @@
 //
 //   add_stats(app, action);          // tools/weft/command.h says what the two are
 //
-// They read segments and nothing else: no libfabric is loaded for it.
+// They only read segments: they load no libfabric.
 #ifndef WEFT_TOOLS_STATS_COMMANDS_H
 #define WEFT_TOOLS_STATS_COMMANDS_H
 

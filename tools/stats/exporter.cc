@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft-exporter: what processes under the hook profile count, for Prometheus, over HTTP on
-// 127.0.0.1. Everything is read anew for each request.
+// weft-exporter: serves the counts of processes under the hook profile to Prometheus, over HTTP on
+// 127.0.0.1. It reads all segments again for each request.
 #include <httplib.h>
 
 #include <CLI/CLI.hpp>
@@ -19,9 +19,9 @@ weft::Result<std::string> metrics() {
 
 int serve(int wanted) {
   httplib::Server server;
-  // Few threads, short waits: a client that is slow or says nothing cannot hold it up for long.
+  // Few threads and short timeouts: a slow or silent client cannot block it for long.
   server.new_task_queue = [] { return new httplib::ThreadPool(4); };
-  // The default shares the port with whoever asks.
+  // The library's default would share the port with other processes.
   server.set_socket_options([](int fd) {
     const int yes = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

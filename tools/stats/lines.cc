@@ -10,7 +10,7 @@
 namespace weft::stats {
 namespace {
 
-// Three digits, and none that say nothing.
+// Three significant digits, without trailing zeros.
 std::string three_digits(double value) {
   const int digits = value >= 99.5 || value == std::floor(value) ? 0 : value >= 9.95 ? 1 : 2;
   char text[32];
@@ -39,7 +39,7 @@ Line line_of(const Snapshot &snapshot, const Row &row, double seconds) {
   return line;
 }
 
-// Rows of one name are the same ones at two moments.
+// Identifies a row: the same name at two moments is the same row.
 std::string name_of(const Row &row) {
   std::string name = row.schema->name;
   for (const Label &label : row.labels) name += '\0' + label.name + '\0' + label.text;
@@ -95,7 +95,7 @@ std::string duration_text(double ns) {
     ns /= 1000;
     ++unit;
   }
-  // Parts of a nanosecond are the middle of a histogram's bucket.
+  // A fraction of a nanosecond only comes from the middle of a histogram's bucket.
   return three_digits(unit == 0 ? std::round(ns) : ns) + kUnits[unit];
 }
 

@@ -4,7 +4,7 @@
 //   for (const Line &line : lines_of(since(now, before), seconds))
 //     puts(duration_text(line.p50).c_str());
 //
-// What `weft stats` and `weft top` print, without the printing. For programs: output.h.
+// `weft stats` and `weft top` print these lines. Not for programs: output.h.
 #ifndef WEFT_TOOLS_STATS_LINES_H
 #define WEFT_TOOLS_STATS_LINES_H
 
@@ -24,15 +24,15 @@ struct Line {
   double p50 = -1, p99 = -1;                           // ns; negative: nothing was measured
 };
 
-// The busiest first. `seconds` is what the counts are divided by; 1: totals.
+// The busiest first. The counts are divided by `seconds`; 1: totals.
 std::vector<Line> lines_of(const std::vector<Snapshot> &snapshots, double seconds);
 
-// What happened since an earlier look. A process that was not there yet began with nothing.
+// The counts since an earlier snapshot. A process without an earlier one began at 0.
 std::vector<Snapshot> since(std::vector<Snapshot> now, const std::vector<Snapshot> &before);
 
 // 1234567 as "1.23M".
 std::string short_number(double value);
-// Nanoseconds as people say them: "850 ns", "23.6 µs", "143 ms", "12.5 s"; "-" for a negative one.
+// Nanoseconds in a unit that fits: "850 ns", "23.6 µs", "143 ms", "12.5 s"; "-" for a negative one.
 std::string duration_text(double ns);
 
 }  // namespace weft::stats

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plugins/hook-profile/format.h"
+#include "formats/profile.h"
 
 namespace weft::stats {
 namespace {
@@ -54,7 +54,7 @@ TEST(Lines, OfAnIntervalAreDifferences) {
   EXPECT_EQ(lines[1].calls, 3);
   EXPECT_EQ(lines[2].operation, "read");
   EXPECT_EQ(lines[3].calls, 0);
-  // Another process of the same number counts from its beginning.
+  // Another process with the same number: its counts start at 0.
   before.opened_ns = 99;
   EXPECT_EQ(lines_of(since({now}, {before}), 1)[0].calls, 30);
 }

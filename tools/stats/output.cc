@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "plugins/hook-profile/format.h"
+#include "formats/profile.h"
 
 namespace weft::stats {
 namespace {
@@ -50,7 +50,7 @@ std::string escaped(std::string_view text, bool quotes) {
     else if (c == '"' && quotes)
       clean += "\\\"";
     else if (static_cast<unsigned char>(c) >= 0x80 || static_cast<unsigned char>(c) < 0x20)
-      clean += '?';  // a name of a program may be any bytes, the format is UTF-8
+      clean += '?';  // a program name may have any bytes; the format is UTF-8
     else
       clean += c;
   }
@@ -67,7 +67,7 @@ struct Family {
   std::string help, type, samples;
 };
 
-// Base units: seconds. What is no time is as it is.
+// Times are in seconds, the base unit; other values keep their unit.
 double scale(const Field &field) {
   return field.unit == "ns" ? 1e-9 : 1;
 }
@@ -87,7 +87,7 @@ void add_histogram(std::map<std::string, Family> &families, const std::string &n
   Family &family = families[name];
   family.help = field.help;
   family.type = "histogram";
-  // One boundary for each power of two: finer ones are in the JSON.
+  // One boundary per power of two; the JSON has the finer ones.
   const uint32_t step = 1u << field.sub_bits;
   uint64_t sum = 0;
   for (uint32_t i = 0; i < buckets.size(); ++i) {
@@ -145,7 +145,7 @@ std::string prometheus(const std::vector<Snapshot> &snapshots) {
       for (const Label &label : row.labels)
         labels += "," + word(label.name) + "=\"" + escaped(label.text, true) + "\"";
       const std::string prefix = "weft_" + word(row.schema->name) + "_";
-      std::set<std::string> sums;  // a histogram brings its own
+      std::set<std::string> sums;  // counters that a histogram already has as its _sum
       for (const auto &[field, buckets] : row.histograms) {
         sums.insert(field->sum);
         add_histogram(families, prefix + base_name(*field), labels, row, *field, buckets);

@@ -3,8 +3,8 @@
 //
 //   std::cout << prometheus({snapshot});
 //
-// Everything comes from what the segments say of themselves: a counter `calls` of the type
-// `operation` is weft_operation_calls_total. For people there are `weft stats` and `weft top`.
+// All names come from the segments' descriptions of themselves: the counter `calls` of the type
+// `operation` becomes weft_operation_calls_total. Not for people: lines.h.
 #ifndef WEFT_TOOLS_STATS_OUTPUT_H
 #define WEFT_TOOLS_STATS_OUTPUT_H
 
@@ -18,7 +18,7 @@ namespace weft::stats {
 
 nlohmann::ordered_json to_json(const Snapshot &snapshot);
 
-// Objects of a process are summed: endpoints come and go, and the sums never fall. Times are in
+// Sums the objects of a process, so that a value never falls when an endpoint closes. Times are in
 // seconds.
 std::string prometheus(const std::vector<Snapshot> &snapshots);
 

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <map>
 
-#include "plugins/hook-profile/format.h"
+#include "formats/profile.h"
 
 namespace weft::stats {
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ namespace {
 
 using namespace profile;
 
-// More than any segment has; what a broken one says is not allocated.
+// Limits beyond all valid segments, so that a damaged one cannot ask for more memory.
 constexpr uint32_t kMaxTypes = 64, kMaxFields = 4096;
 constexpr uint32_t kMaxRecord = 1 << 20;
 constexpr uint64_t kMaxSegment = uint64_t{1} << 32;
@@ -77,7 +77,7 @@ class Reader {
       if (!get(offsetof(Header, structure), after)) return ends_early();
       if (before == after) return snapshot;
     }
-    // Objects come and go all the time: what was read last has to do.
+    // Objects come and go all the time: the last reading is used.
     if (snapshot.pid == 0) WEFT_CHECK(read_records(snapshot));
     snapshot.torn = true;
     return snapshot;
@@ -108,7 +108,7 @@ class Reader {
           entry.field_count > head_.field_count - entry.first_field ||
           entry.record_size < sizeof(Record) || entry.record_size > kMaxRecord)
         return fail(FI_EINVAL, "type %u of the segment is damaged", i);
-      // Fields lie side by side: what they take together is bounded by what is there.
+      // Fields do not overlap, so together they take at most the size of the record.
       uint64_t left = entry.record_size - sizeof(Record);
       for (uint32_t f = 0; f < entry.field_count; ++f) {
         FieldEntry field;
@@ -169,7 +169,7 @@ class Reader {
     return {};
   }
 
-  // As of one moment, if the writer leaves it alone for so long.
+  // Copies a record as of one moment; after kTries the snapshot is torn.
   bool copy(uint64_t at, std::vector<char> &bytes, Snapshot &snapshot) const {
     const uint64_t place = at + offsetof(Record, sequence);
     for (int i = 0; i < kTries; ++i) {
@@ -279,7 +279,7 @@ Result<Snapshot> read_segment(const fs::path &path) {
   if (!file.is_plain())
     return fail(FI_ENOENT, "%s: %s", path.c_str(),
                 file.fd() < 0 ? strerror(errno) : "this is no plain file");
-  // Read, not mapped: a file that shrinks would be a SIGBUS.
+  // Reads, and does not map: a mapped file that shrinks causes a SIGBUS.
   const Source source = [&](uint64_t offset, void *to, size_t size) {
     return pread(file.fd(), to, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
   };
@@ -303,7 +303,8 @@ std::vector<fs::path> segments(const fs::path &folder) {
     if (suffix != ".profile" && suffix != ".profile.new") continue;
     const File file(path);
     if (!file.is_plain()) continue;
-    // Its process holds the lock as long as it lives; a number alone may belong to another by now.
+    // The process holds the lock as long as it lives. The PID alone may be another process's by
+    // now.
     if (flock(file.fd(), LOCK_SH | LOCK_NB) == 0) {
       if (suffix == ".profile") unlink(path.c_str());
     } else if (suffix == ".profile") {
@@ -325,7 +326,7 @@ Result<std::vector<Snapshot>> snapshots_of(uint64_t pid) {
       snapshots.push_back(*std::move(snapshot));
     } else if (pid != 0) {
       return tl::unexpected<Error>(snapshot.error());
-    } else if (snapshot.error().code != FI_ENOENT) {  // it may have ended just now
+    } else if (snapshot.error().code != FI_ENOENT) {  // the process may have just ended
       std::fprintf(stderr, "weft: %s\n", snapshot.error().text.c_str());
     }
   }

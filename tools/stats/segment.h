@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What processes under the hook profile have counted, read from their segments.
+// Reads the counts of processes under the hook profile from their segments.
 //
 //   for (const fs::path &path : segments(folder)) {          // removes what dead processes left
 //     Result<Snapshot> now = read_segment(path);
 //     for (const Row &row : now->rows) row.value("calls");
 //   }
 //
-// A segment says itself what it holds (plugins/hook-profile/format.h); names and units here come
-// from there. It is another process's memory, changing while it is read: every number is checked
-// before it is believed, and a file of any content gives an error at worst. Not for writing.
+// A segment describes itself (formats/profile.h); the names and units here come from it. It is the
+// memory of another process and changes while it is read: every number is checked before use, and a
+// damaged file gives an error. Not for writing.
 #ifndef WEFT_TOOLS_STATS_SEGMENT_H
 #define WEFT_TOOLS_STATS_SEGMENT_H
 
@@ -54,7 +54,7 @@ struct Row {
   std::string label(std::string_view name) const;
   std::optional<uint64_t> value(std::string_view name) const;
   const std::pair<const Field *, std::vector<uint64_t>> *histogram(std::string_view name) const;
-  // Adds a row of the same schema; takes one off (what an earlier moment had).
+  // Adds a row of the same schema; subtracts the row of an earlier moment.
   void add(const Row &other);
   void subtract(const Row &earlier);
 };
@@ -64,7 +64,7 @@ struct Snapshot {
   std::string program;
   uint64_t opened_ns = 0;  // CLOCK_REALTIME
   uint64_t lost = 0;       // records for which the process had no room
-  bool torn = false;       // it changed too fast to be read as of one moment
+  bool torn = false;       // it changed too fast: the rows are not of one moment
   std::vector<Row> rows;
 };
 
@@ -76,14 +76,14 @@ Result<Snapshot> read_segment(const std::filesystem::path &path);
 // The segments in a folder, by process. Those of processes that are gone are removed.
 std::vector<std::filesystem::path> segments(const std::filesystem::path &folder);
 
-// The processes that are asked for: one, or with 0 all. One that cannot be read is said on stderr
-// and left out, unless it was asked for.
+// One process, or with 0 all of them. With 0, a process that cannot be read is reported on stderr
+// and left out.
 Result<std::vector<Snapshot>> snapshots_of(uint64_t pid);
 
-// Sums rows that differ in nothing but the labels that `drop` names.
+// Sums rows that differ only in the labels that `drop` names.
 std::vector<Row> merged(std::vector<Row> rows, const std::vector<std::string> &drop);
 
-// The value below which `part` (0 to 1) of what a histogram counted lies: the middle of its bucket.
+// The value below which `part` (0 to 1) of the counted values are: the middle of its bucket.
 double quantile(const Field &field, const std::vector<uint64_t> &buckets, double part);
 uint64_t total(const std::vector<uint64_t> &buckets);
 

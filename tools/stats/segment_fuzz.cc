@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A segment of any content: an error or rows, and whatever rows there are can be printed. The last
-// byte of the input damages what is read from then on, as a writer does while it is read.
+// A segment of any content gives an error or rows, and the rows can be printed. The last byte of
+// the input damages later reads, as a writer may change the segment while it is read.
 #include <cstdlib>
 #include <cstring>
 
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   (void)weft::stats::to_json(*snapshot).dump(-1, ' ', false,
                                              nlohmann::json::error_handler_t::replace);
   (void)weft::stats::prometheus({*snapshot});
-  // As `weft stats` and two looks of `weft top` do.
+  // As `weft stats` and two updates of `weft top` do.
   for (const weft::stats::Line &line : weft::stats::lines_of({*snapshot}, 1)) {
     if (weft::stats::duration_text(line.p50).empty() ||
         weft::stats::short_number(line.calls).empty())

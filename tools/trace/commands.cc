@@ -30,7 +30,7 @@ using trace::Snapshot;
 struct Options {
   std::vector<int> pids;
   std::vector<std::string> params;   // KEY=VALUE of the hook
-  std::vector<std::string> command;  // to be run
+  std::vector<std::string> command;  // to run
   std::vector<std::string> files;    // or process numbers
   std::string output, form = "perfetto", element;
   double seconds = 10;
@@ -53,7 +53,7 @@ Result<std::vector<std::pair<std::string, std::string>>> params_of(const Options
   return params;
 }
 
-// The trace files of a process that runs, or ran: by number, the living one first.
+// The trace files of a process number; that of a living process first.
 Result<std::vector<std::string>> files_of(int pid) {
   WEFT_TRY(const std::vector<std::string> files, trace::trace_files());
   std::vector<std::string> found;
@@ -75,7 +75,7 @@ bool is_number(const std::string &text) {
          text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// All traces that the words name: files, or processes by number.
+// Reads the traces that the words name: files or process numbers.
 Result<std::vector<Snapshot>> load(const std::vector<std::string> &words) {
   std::vector<Snapshot> processes;
   for (const std::string &word : words) {
@@ -109,7 +109,7 @@ std::string summary(const std::vector<Snapshot> &processes) {
 
 // ---- record ----
 
-// Waits until time is over, the process ends or somebody asks to stop.
+// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes.
 class Patience {
  public:
   Patience() {
@@ -166,7 +166,7 @@ Result<std::vector<Snapshot>> record_processes(const Options &options) {
                attached.size(), attached.size() == 1 ? "" : "es", options.seconds);
   const Patience patience;
   patience.wait(attached.front().pid(), options.seconds);
-  // Read before it is taken off: a process that ends by itself takes its file along.
+  // Reads before it detaches: a process that exits removes its file.
   std::vector<Snapshot> processes;
   Result<void> failed;
   for (const int pid : options.pids) {
@@ -324,7 +324,7 @@ Result<int> remove(const Options &options) {
       status = kExitNo;
       continue;
     }
-    // What is no trace was not left by a process of ours.
+    // Leaves files that are no traces, unless --all is given.
     if (!header && !options.all) continue;
     if (unlink(path.c_str()) != 0) {
       std::fprintf(stderr, "weft trace rm: %s: %s\n", path.c_str(), strerror(errno));

@@ -31,7 +31,7 @@ std::string result_text(const Event &event) {
   return result < 0 ? fi_strerror(negated(result)) : std::to_string(result);
 }
 
-// What stands beside an event in a viewer, one after the other to `value` or `text`.
+// Passes the details that a viewer shows of an event to `value` and `text`, one by one.
 template <class Value, class Text>
 void annotate(const Timeline &timeline, const Event &event, Value value, Text text) {
   const Record &r = *event.record;
@@ -45,7 +45,7 @@ void annotate(const Timeline &timeline, const Event &event, Value value, Text te
   if (!event.measured) text("duration", "guessed from others of its kind");
 }
 
-// Children of each event of a thread, in time.
+// The children of each event, in order of time.
 struct Tree {
   std::vector<std::vector<size_t>> children;
   std::map<std::pair<size_t, size_t>, std::vector<size_t>> roots;  // by process and thread
@@ -100,7 +100,7 @@ class PerfettoWriter {
     if (trace_.packet_size() > 4096) full_ = true;
     return packet;
   }
-  // One message after the other is one message with all their packets.
+  // Protobuf messages written one after the other read as one message with all their packets.
   void flush() {
     out_ << trace_.SerializeAsString();
     trace_.Clear();
@@ -145,7 +145,7 @@ class PerfettoWriter {
     one.set_string_value(words);
   }
 
-  // Within [from, to], as slices of one track must nest; returns where it ends.
+  // Writes an event within [from, to], because slices of one track must nest. Returns its end.
   int64_t slice(const Tree &tree, size_t index, int64_t from, int64_t to) {
     const Event &event = timeline_.events[index];
     const uint64_t track = thread_uuid(event.process, event.thread);
@@ -223,33 +223,54 @@ class PerfettoWriter {
 
 // ---- Chrome ----
 
-void write_chrome(const Timeline &timeline, std::ostream &out) {
-  using Json = nlohmann::ordered_json;
-  const char *separator = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
-  const auto put = [&](const Json &json) {
-    out << separator << json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    separator = ",\n";
-  };
-  const auto us = [](int64_t ns) { return double(ns) / 1000; };
-  for (size_t p = 0; p < timeline.processes->size(); ++p) {
-    const Snapshot &process = (*timeline.processes)[p];
-    put({{"ph", "M"},
-         {"name", "process_name"},
-         {"pid", process.pid},
-         {"args",
-          {{"name",
-            process.program.substr(process.program.rfind('/') + 1) + " on " + process.host}}}});
-    for (const ThreadInfo &thread : process.threads)
-      put({{"ph", "M"},
-           {"name", "thread_name"},
-           {"pid", process.pid},
-           {"tid", thread.tid},
-           {"args", {{"name", thread.name}}}});
+// The JSON of Chrome's trace viewer: calls are slices, spans from post to completion are arrows.
+class ChromeWriter {
+ public:
+  ChromeWriter(const Timeline &timeline, std::ostream &out) : timeline_(timeline), out_(out) {}
+
+  void write() {
+    put_names();
+    for (const Event &event : timeline_.events) put_event(event);
+    put_spans();
+    Json clocks = Json::array();
+    for (size_t p = 0; p < timeline_.processes->size(); ++p)
+      clocks.push_back({{"pid", (*timeline_.processes)[p].pid},
+                        {"offset_ns", timeline_.offsets[p].ns},
+                        {"how", timeline_.offsets[p].how}});
+    if (*separator_ == '{') out_ << separator_;
+    out_ << "\n],\"otherData\":{\"clocks\":" << clocks.dump() << "}}\n";
   }
-  for (const Event &event : timeline.events) {
-    const Snapshot &process = timeline.process_of(event);
+
+ private:
+  using Json = nlohmann::ordered_json;
+  static double us(int64_t ns) { return double(ns) / 1000; }
+  void put(const Json &json) {
+    out_ << separator_ << json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    separator_ = ",\n";
+  }
+
+  void put_names() {
+    for (size_t p = 0; p < timeline_.processes->size(); ++p) {
+      const Snapshot &process = (*timeline_.processes)[p];
+      put({{"ph", "M"},
+           {"name", "process_name"},
+           {"pid", process.pid},
+           {"args",
+            {{"name",
+              process.program.substr(process.program.rfind('/') + 1) + " on " + process.host}}}});
+      for (const ThreadInfo &thread : process.threads)
+        put({{"ph", "M"},
+             {"name", "thread_name"},
+             {"pid", process.pid},
+             {"tid", thread.tid},
+             {"args", {{"name", thread.name}}}});
+    }
+  }
+
+  void put_event(const Event &event) {
+    const Snapshot &process = timeline_.process_of(event);
     Json json{{"ph", is_note(event) ? "i" : "X"},
-              {"name", call_name(timeline, event)},
+              {"name", call_name(timeline_, event)},
               {"cat", "call"},
               {"pid", process.pid},
               {"tid", process.threads[event.thread].tid},
@@ -260,60 +281,67 @@ void write_chrome(const Timeline &timeline, std::ostream &out) {
       json["dur"] = us(event.end_ns - event.begin_ns);
     Json &args = json["args"];
     annotate(
-        timeline, event, [&](const char *n, uint64_t v) { args[n] = v; },
+        timeline_, event, [&](const char *n, uint64_t v) { args[n] = v; },
         [&](const char *n, const std::string &v) { args[n] = v; });
     put(json);
   }
-  for (size_t i = 0; i < timeline.spans.size(); ++i) {
-    const Span &span = timeline.spans[i];
-    if (span.completion == kNone) continue;
-    const Event &post = timeline.events[span.post];
-    const Event &done = timeline.events[span.completion];
-    const uint32_t pid = timeline.process_of(post).pid;
-    const uint32_t from = timeline.process_of(post).threads[post.thread].tid;
-    const uint32_t to = timeline.process_of(done).threads[done.thread].tid;
-    const std::string id = std::to_string(i);
-    const std::string name =
-        timeline.object_name(span.process, post.record->object) + " " + post.info().name;
-    put({{"ph", "b"},
-         {"cat", "span"},
-         {"id", id},
-         {"name", name},
-         {"pid", pid},
-         {"tid", from},
-         {"ts", us(span.begin_ns)},
-         {"args", {{"bytes", span.bytes}, {"tag", post.record->tag}}}});
-    put({{"ph", "e"},
-         {"cat", "span"},
-         {"id", id},
-         {"name", name},
-         {"pid", pid},
-         {"tid", to},
-         {"ts", us(span.end_ns)}});
-    put({{"ph", "s"},
-         {"cat", "completion"},
-         {"id", id},
-         {"name", "completion"},
-         {"pid", pid},
-         {"tid", from},
-         {"ts", us(span.begin_ns)}});
-    put({{"ph", "f"},
-         {"bp", "e"},
-         {"cat", "completion"},
-         {"id", id},
-         {"name", "completion"},
-         {"pid", pid},
-         {"tid", to},
-         {"ts", us(span.end_ns)}});
-    if (!span.receives || span.pair == kNone) continue;
-    const Span &sent = timeline.spans[span.pair];
-    const Event &source = timeline.events[sent.post];
+
+  void put_spans() {
+    for (size_t i = 0; i < timeline_.spans.size(); ++i) {
+      const Span &span = timeline_.spans[i];
+      if (span.completion == kNone) continue;
+      const Event &post = timeline_.events[span.post];
+      const Event &done = timeline_.events[span.completion];
+      const uint32_t pid = timeline_.process_of(post).pid;
+      const uint32_t from = timeline_.process_of(post).threads[post.thread].tid;
+      const uint32_t to = timeline_.process_of(done).threads[done.thread].tid;
+      const std::string id = std::to_string(i);
+      const std::string name =
+          timeline_.object_name(span.process, post.record->object) + " " + post.info().name;
+      put({{"ph", "b"},
+           {"cat", "span"},
+           {"id", id},
+           {"name", name},
+           {"pid", pid},
+           {"tid", from},
+           {"ts", us(span.begin_ns)},
+           {"args", {{"bytes", span.bytes}, {"tag", post.record->tag}}}});
+      put({{"ph", "e"},
+           {"cat", "span"},
+           {"id", id},
+           {"name", name},
+           {"pid", pid},
+           {"tid", to},
+           {"ts", us(span.end_ns)}});
+      put({{"ph", "s"},
+           {"cat", "completion"},
+           {"id", id},
+           {"name", "completion"},
+           {"pid", pid},
+           {"tid", from},
+           {"ts", us(span.begin_ns)}});
+      put({{"ph", "f"},
+           {"bp", "e"},
+           {"cat", "completion"},
+           {"id", id},
+           {"name", "completion"},
+           {"pid", pid},
+           {"tid", to},
+           {"ts", us(span.end_ns)}});
+      if (span.receives && span.pair != kNone) put_message(span, id, pid, to);
+    }
+  }
+
+  // An arrow from the sender to the receive that took its message.
+  void put_message(const Span &span, const std::string &id, uint32_t pid, uint32_t to) {
+    const Span &sent = timeline_.spans[span.pair];
+    const Event &source = timeline_.events[sent.post];
     put({{"ph", "s"},
          {"cat", "message"},
          {"id", "m" + id},
          {"name", "message"},
-         {"pid", timeline.process_of(source).pid},
-         {"tid", timeline.process_of(source).threads[source.thread].tid},
+         {"pid", timeline_.process_of(source).pid},
+         {"tid", timeline_.process_of(source).threads[source.thread].tid},
          {"ts", us(sent.begin_ns)}});
     put({{"ph", "f"},
          {"bp", "e"},
@@ -324,13 +352,14 @@ void write_chrome(const Timeline &timeline, std::ostream &out) {
          {"tid", to},
          {"ts", us(span.end_ns)}});
   }
-  Json clocks = Json::array();
-  for (size_t p = 0; p < timeline.processes->size(); ++p)
-    clocks.push_back({{"pid", (*timeline.processes)[p].pid},
-                      {"offset_ns", timeline.offsets[p].ns},
-                      {"how", timeline.offsets[p].how}});
-  if (*separator == '{') out << separator;
-  out << "\n],\"otherData\":{\"clocks\":" << clocks.dump() << "}}\n";
+
+  const Timeline &timeline_;
+  std::ostream &out_;
+  const char *separator_ = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
+};
+
+void write_chrome(const Timeline &timeline, std::ostream &out) {
+  ChromeWriter(timeline, out).write();
 }
 
 // ---- CSV ----

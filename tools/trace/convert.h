@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Converts a timeline into what others can show.
+// Converts a timeline into formats of other viewers.
 //
 //   std::ofstream out("run.perfetto-trace", std::ios::binary);
 //   write_trace(timeline, Form::perfetto, out);        // ui.perfetto.dev opens it
 //
-// Calls are slices of their thread, inner ones within outer ones; a post and its completion are a
-// slice of a lane of their endpoint, and an arrow from the call to the completion; a send and the
-// receive that took it are an arrow from process to process. Not for numbers: report.h.
+// Calls are slices of their thread, nested as they called each other. A post and its completion are
+// a slice in a lane of their endpoint, and an arrow from the call to the completion. A send and its
+// receive are an arrow between processes. Not for numbers: report.h.
 #ifndef WEFT_TOOLS_TRACE_CONVERT_H
 #define WEFT_TOOLS_TRACE_CONVERT_H
 
@@ -24,8 +24,8 @@ enum class Form { perfetto, chrome, csv };
 Result<Form> read_form(const std::string &name);
 void write_trace(const Timeline &timeline, Form form, std::ostream &out);
 
-// Spans laid out so that in a lane one is over before the next begins: by span, the lane of its
-// endpoint; kNone where all lanes are full.
+// Lays out the spans of each endpoint in lanes without overlap. Returns the lane of each span;
+// kNone: all lanes are full.
 std::vector<size_t> lanes_of(const Timeline &timeline, size_t most = 32);
 
 }  // namespace weft::trace

@@ -90,7 +90,8 @@ Json describe(const Timeline &timeline, const Span &span) {
   return json;
 }
 
-// A queue that was read in vain since some moment waited until something came.
+// The time that reads of completion queues waited: from the first read in vain until one found an
+// entry.
 Json waiting(const Timeline &timeline, size_t process) {
   struct Wait {
     uint64_t reads = 0, in_vain = 0;
@@ -125,8 +126,8 @@ Json waiting(const Timeline &timeline, size_t process) {
   return list;
 }
 
-// Send, receive, send, receive: half of the time from one send to the next is what a ping-pong
-// benchmark calls its latency.
+// Endpoints that send and receive in turns. Half of the time from one send to the next is what a
+// ping-pong benchmark calls latency.
 Json ping_pongs(const Timeline &timeline, size_t process) {
   struct Last {
     int64_t sent = -1;
@@ -153,7 +154,7 @@ Json ping_pongs(const Timeline &timeline, size_t process) {
   for (const Step &step : steps) {
     Last &last = endpoints[step.endpoint];
     if (step.receives) {
-      // Two in a row are no ping-pong, nor are messages of different size.
+      // Two receives in a row, or messages of different sizes, are no ping-pong.
       if (last.received || step.bytes != last.bytes) last.sent = -1;
       last.received = true;
       continue;
@@ -164,7 +165,7 @@ Json ping_pongs(const Timeline &timeline, size_t process) {
   }
   Json list = Json::array();
   for (auto &[key, values] : halves) {
-    if (values.size() < 10) continue;  // chance
+    if (values.size() < 10) continue;  // too few: it may be chance
     Json one;
     one["object"] = timeline.object_name(process, key.first);
     one["bytes"] = key.second;
@@ -221,6 +222,50 @@ int64_t percentile(std::vector<int64_t> &values, double share) {
   return values[std::min(values.size() - 1, rank == 0 ? 0 : rank - 1)];
 }
 
+namespace {
+
+// The slowest and the failed transmits.
+Json slowest_of(const Timeline &timeline, std::vector<const Span *> &slow, size_t limit) {
+  const size_t n = std::min(limit, slow.size());
+  std::partial_sort(slow.begin(), slow.begin() + ptrdiff_t(n), slow.end(),
+                    [](const Span *a, const Span *b) {
+                      return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns;
+                    });
+  Json list = Json::array();
+  for (size_t i = 0; i < n; ++i) {
+    Json json = describe(timeline, *slow[i]);
+    json["ns"] = slow[i]->end_ns - slow[i]->begin_ns;
+    if (slow[i]->end == SpanEnd::failed)
+      json["error"] = fi_strerror(negated(timeline.events[slow[i]->completion].record->result));
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+// Posts that have no completion.
+Json unmatched_of(const Timeline &timeline, size_t p, const std::vector<const Span *> &open,
+                  size_t limit) {
+  Json unmatched{{"sends", 0}, {"receives", 0}, {"of_closed_objects", 0}};
+  unmatched["first"] = Json::array();
+  size_t sends = 0, closed = 0;
+  for (const Span *span : open) {
+    sends += span->receives ? 0 : 1;
+    const ObjectInfo *object = timeline.object(p, timeline.events[span->post].record->object);
+    const bool gone = object != nullptr && object->closed;
+    closed += gone ? 1 : 0;
+    if (unmatched["first"].size() >= limit) continue;
+    Json json = describe(timeline, *span);
+    json["object_closed"] = gone;
+    unmatched["first"].push_back(std::move(json));
+  }
+  unmatched["sends"] = sends;
+  unmatched["receives"] = open.size() - sends;
+  unmatched["of_closed_objects"] = closed;
+  return unmatched;
+}
+
+}  // namespace
+
 Json make_report(const Timeline &timeline, const ReportOptions &options) {
   Json report;
   report["length_ns"] = timeline.end_ns;
@@ -258,140 +303,143 @@ Json make_report(const Timeline &timeline, const ReportOptions &options) {
 
     std::vector<const Span *> slow, open;
     for (const Span &span : timeline.spans_of(p)) {
-      // A receive lasts until somebody sends: that is waiting, not slowness.
+      // A receive that lasts long waits for its sender; it is not slow.
       if (span.end == SpanEnd::failed || (span.end == SpanEnd::completed && !span.receives))
         slow.push_back(&span);
       if (span.end == SpanEnd::unknown && span.expects) open.push_back(&span);
     }
-    const size_t n = std::min(options.slowest, slow.size());
-    std::partial_sort(slow.begin(), slow.begin() + ptrdiff_t(n), slow.end(),
-                      [](const Span *a, const Span *b) {
-                        return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns;
-                      });
-    one["slowest"] = Json::array();
-    for (size_t i = 0; i < n; ++i) {
-      Json json = describe(timeline, *slow[i]);
-      json["ns"] = slow[i]->end_ns - slow[i]->begin_ns;
-      if (slow[i]->end == SpanEnd::failed)
-        json["error"] = fi_strerror(negated(timeline.events[slow[i]->completion].record->result));
-      one["slowest"].push_back(std::move(json));
-    }
-    Json unmatched{{"sends", 0}, {"receives", 0}, {"of_closed_objects", 0}};
-    unmatched["first"] = Json::array();
-    size_t sends = 0, closed = 0;
-    for (const Span *span : open) {
-      sends += span->receives ? 0 : 1;
-      const ObjectInfo *object = timeline.object(p, timeline.events[span->post].record->object);
-      const bool gone = object != nullptr && object->closed;
-      closed += gone ? 1 : 0;
-      if (unmatched["first"].size() >= options.unmatched) continue;
-      Json json = describe(timeline, *span);
-      json["object_closed"] = gone;
-      unmatched["first"].push_back(std::move(json));
-    }
-    unmatched["sends"] = sends;
-    unmatched["receives"] = open.size() - sends;
-    unmatched["of_closed_objects"] = closed;
-    one["unmatched"] = std::move(unmatched);
+    one["slowest"] = slowest_of(timeline, slow, options.slowest);
+    one["unmatched"] = unmatched_of(timeline, p, open, options.unmatched);
     report["processes"].push_back(std::move(one));
   }
   return report;
 }
 
+// ---- text ----
+
+namespace {
+
+void add_process(std::string &text, const Json &p) {
+  const Json &lost = p["lost"];
+  add(text, "process %u on %s (%s): %s\n", p["pid"].get<unsigned>(),
+      p["host"].get_ref<const std::string &>().c_str(),
+      p["state"].get_ref<const std::string &>().c_str(),
+      p["arguments"].get_ref<const std::string &>().c_str());
+  add(text,
+      "  %llu records of %llu threads; lost: %llu overwritten, %llu torn, %llu without a "
+      "ring\n",
+      p["records"].get<unsigned long long>(), p["threads"].get<unsigned long long>(),
+      lost["overwritten"].get<unsigned long long>(), lost["torn"].get<unsigned long long>(),
+      lost["without_ring"].get<unsigned long long>());
+  add(text, "  clock: %s, offset %lld ns\n", p["clock"].get_ref<const std::string &>().c_str(),
+      p["clock_offset_ns"].get<long long>());
+}
+
+void add_operations(std::string &text, const Json &p) {
+  add(text, "\n  %-8s %-17s %9s %7s %14s  %s\n", "element", "operation", "calls", "errors", "bytes",
+      "call, us: p50       p90       p99     p99.9        max");
+  for (const Json &op : p["operations"]) {
+    add(text, "  %-8s %-17s %9llu %7llu %14llu  ",
+        op["element"].get_ref<const std::string &>().c_str(),
+        op["op"].get_ref<const std::string &>().c_str(), op["calls"].get<unsigned long long>(),
+        op["errors"].get<unsigned long long>(), op["bytes"].get<unsigned long long>());
+    if (op.contains("call_ns")) add_distribution(text, op["call_ns"]);
+    text += '\n';
+  }
+}
+
+void add_completions(std::string &text, const Json &p) {
+  bool any = false;
+  for (const Json &op : p["operations"]) {
+    if (!op.contains("completion_ns")) continue;
+    if (!any)
+      add(text, "\n  %-8s %-17s %9s  %s\n", "element", "post to completion", "spans",
+          "us: p50       p90       p99     p99.9        max");
+    any = true;
+    add(text, "  %-8s %-17s  %9llu  ", op["element"].get_ref<const std::string &>().c_str(),
+        op["op"].get_ref<const std::string &>().c_str(),
+        op["completion_ns"]["count"].get<unsigned long long>());
+    add_distribution(text, op["completion_ns"]);
+    text += '\n';
+  }
+}
+
+void add_ping_pongs(std::string &text, const Json &p) {
+  bool any = false;
+  for (const Json &one : p["ping_pong"]) {
+    if (!any)
+      add(text, "\n  %-18s %9s %9s  %s\n", "ping-pong", "bytes", "trips",
+          "half, us: p50      p90       p99     p99.9        max");
+    any = true;
+    add(text, "  %-18s %9llu %9llu  ", one["object"].get_ref<const std::string &>().c_str(),
+        one["bytes"].get<unsigned long long>(),
+        one["half_round_trip_ns"]["count"].get<unsigned long long>());
+    add_distribution(text, one["half_round_trip_ns"]);
+    text += '\n';
+  }
+}
+
+void add_pairs(std::string &text, const Json &p) {
+  bool any = false;
+  for (const Json &one : p["pairs"]) {
+    if (!any)
+      add(text, "\n  %-18s %9s %9s  %s\n", "send to receive", "to", "pairs",
+          "us: p50       p90       p99     p99.9        max");
+    any = true;
+    add(text, "  %-18s %9u %9llu  ", one["element"].get_ref<const std::string &>().c_str(),
+        one["to_pid"].get<unsigned>(),
+        one["send_to_receive_ns"]["count"].get<unsigned long long>());
+    add_distribution(text, one["send_to_receive_ns"]);
+    text += '\n';
+  }
+}
+
+void add_waiting(std::string &text, const Json &p) {
+  add(text, "\n  waiting for completions\n");
+  for (const Json &one : p["waiting"]) {
+    add(text, "  %-18s %9llu reads, %llu in vain; waited %.3f ms, at most %.3f ms at once\n",
+        one["object"].get_ref<const std::string &>().c_str(),
+        one["reads"].get<unsigned long long>(), one["reads_in_vain"].get<unsigned long long>(),
+        us(one["waited_ns"]) / 1000, us(one["longest_ns"]) / 1000);
+  }
+}
+
+void add_slowest(std::string &text, const Json &p) {
+  add(text, "\n  slowest transmits, and what failed; post to completion\n");
+  for (const Json &one : p["slowest"]) {
+    add(text, "  %10.2f us  %s %s, %llu bytes, tag 0x%llx, at %.3f ms%s%s\n", us(one["ns"]),
+        one["object"].get_ref<const std::string &>().c_str(),
+        one["op"].get_ref<const std::string &>().c_str(), one["bytes"].get<unsigned long long>(),
+        one["tag"].get<unsigned long long>(), us(one["at_ns"]) / 1000,
+        one.contains("error") ? ": " : "",
+        one.contains("error") ? one["error"].get_ref<const std::string &>().c_str() : "");
+  }
+}
+
+void add_unmatched(std::string &text, const Json &p) {
+  const Json &unmatched = p["unmatched"];
+  add(text,
+      "\n  without a completion: %llu sends, %llu receives; of these %llu of closed "
+      "objects\n",
+      unmatched["sends"].get<unsigned long long>(), unmatched["receives"].get<unsigned long long>(),
+      unmatched["of_closed_objects"].get<unsigned long long>());
+  for (const Json &one : unmatched["first"]) {
+    add(text, "    %s %s, %llu bytes, tag 0x%llx, context 0x%llx, at %.3f ms%s\n",
+        one["object"].get_ref<const std::string &>().c_str(),
+        one["op"].get_ref<const std::string &>().c_str(), one["bytes"].get<unsigned long long>(),
+        one["tag"].get<unsigned long long>(), one["context"].get<unsigned long long>(),
+        us(one["at_ns"]) / 1000, one["object_closed"].get<bool>() ? ", object closed" : "");
+  }
+}
+
+}  // namespace
+
 std::string to_text(const Json &report) {
   std::string text;
-  for (const Json &p : report["processes"]) {
-    const Json &lost = p["lost"];
-    add(text, "process %u on %s (%s): %s\n", p["pid"].get<unsigned>(),
-        p["host"].get_ref<const std::string &>().c_str(),
-        p["state"].get_ref<const std::string &>().c_str(),
-        p["arguments"].get_ref<const std::string &>().c_str());
-    add(text,
-        "  %llu records of %llu threads; lost: %llu overwritten, %llu torn, %llu without a "
-        "ring\n",
-        p["records"].get<unsigned long long>(), p["threads"].get<unsigned long long>(),
-        lost["overwritten"].get<unsigned long long>(), lost["torn"].get<unsigned long long>(),
-        lost["without_ring"].get<unsigned long long>());
-    add(text, "  clock: %s, offset %lld ns\n", p["clock"].get_ref<const std::string &>().c_str(),
-        p["clock_offset_ns"].get<long long>());
-
-    add(text, "\n  %-8s %-17s %9s %7s %14s  %s\n", "element", "operation", "calls", "errors",
-        "bytes", "call, us: p50       p90       p99     p99.9        max");
-    for (const Json &op : p["operations"]) {
-      add(text, "  %-8s %-17s %9llu %7llu %14llu  ",
-          op["element"].get_ref<const std::string &>().c_str(),
-          op["op"].get_ref<const std::string &>().c_str(), op["calls"].get<unsigned long long>(),
-          op["errors"].get<unsigned long long>(), op["bytes"].get<unsigned long long>());
-      if (op.contains("call_ns")) add_distribution(text, op["call_ns"]);
-      text += '\n';
-    }
-    bool any = false;
-    for (const Json &op : p["operations"]) {
-      if (!op.contains("completion_ns")) continue;
-      if (!any)
-        add(text, "\n  %-8s %-17s %9s  %s\n", "element", "post to completion", "spans",
-            "us: p50       p90       p99     p99.9        max");
-      any = true;
-      add(text, "  %-8s %-17s  %9llu  ", op["element"].get_ref<const std::string &>().c_str(),
-          op["op"].get_ref<const std::string &>().c_str(),
-          op["completion_ns"]["count"].get<unsigned long long>());
-      add_distribution(text, op["completion_ns"]);
-      text += '\n';
-    }
-    any = false;
-    for (const Json &one : p["ping_pong"]) {
-      if (!any)
-        add(text, "\n  %-18s %9s %9s  %s\n", "ping-pong", "bytes", "trips",
-            "half, us: p50      p90       p99     p99.9        max");
-      any = true;
-      add(text, "  %-18s %9llu %9llu  ", one["object"].get_ref<const std::string &>().c_str(),
-          one["bytes"].get<unsigned long long>(),
-          one["half_round_trip_ns"]["count"].get<unsigned long long>());
-      add_distribution(text, one["half_round_trip_ns"]);
-      text += '\n';
-    }
-    any = false;
-    for (const Json &one : p["pairs"]) {
-      if (!any)
-        add(text, "\n  %-18s %9s %9s  %s\n", "send to receive", "to", "pairs",
-            "us: p50       p90       p99     p99.9        max");
-      any = true;
-      add(text, "  %-18s %9u %9llu  ", one["element"].get_ref<const std::string &>().c_str(),
-          one["to_pid"].get<unsigned>(),
-          one["send_to_receive_ns"]["count"].get<unsigned long long>());
-      add_distribution(text, one["send_to_receive_ns"]);
-      text += '\n';
-    }
-    add(text, "\n  waiting for completions\n");
-    for (const Json &one : p["waiting"]) {
-      add(text, "  %-18s %9llu reads, %llu in vain; waited %.3f ms, at most %.3f ms at once\n",
-          one["object"].get_ref<const std::string &>().c_str(),
-          one["reads"].get<unsigned long long>(), one["reads_in_vain"].get<unsigned long long>(),
-          us(one["waited_ns"]) / 1000, us(one["longest_ns"]) / 1000);
-    }
-    add(text, "\n  slowest transmits, and what failed; post to completion\n");
-    for (const Json &one : p["slowest"]) {
-      add(text, "  %10.2f us  %s %s, %llu bytes, tag 0x%llx, at %.3f ms%s%s\n", us(one["ns"]),
-          one["object"].get_ref<const std::string &>().c_str(),
-          one["op"].get_ref<const std::string &>().c_str(), one["bytes"].get<unsigned long long>(),
-          one["tag"].get<unsigned long long>(), us(one["at_ns"]) / 1000,
-          one.contains("error") ? ": " : "",
-          one.contains("error") ? one["error"].get_ref<const std::string &>().c_str() : "");
-    }
-    const Json &unmatched = p["unmatched"];
-    add(text,
-        "\n  without a completion: %llu sends, %llu receives; of these %llu of closed "
-        "objects\n",
-        unmatched["sends"].get<unsigned long long>(),
-        unmatched["receives"].get<unsigned long long>(),
-        unmatched["of_closed_objects"].get<unsigned long long>());
-    for (const Json &one : unmatched["first"]) {
-      add(text, "    %s %s, %llu bytes, tag 0x%llx, context 0x%llx, at %.3f ms%s\n",
-          one["object"].get_ref<const std::string &>().c_str(),
-          one["op"].get_ref<const std::string &>().c_str(), one["bytes"].get<unsigned long long>(),
-          one["tag"].get<unsigned long long>(), one["context"].get<unsigned long long>(),
-          us(one["at_ns"]) / 1000, one["object_closed"].get<bool>() ? ", object closed" : "");
-    }
+  for (const Json &process : report["processes"]) {
+    for (const auto add_part : {add_process, add_operations, add_completions, add_ping_pongs,
+                                add_pairs, add_waiting, add_slowest, add_unmatched})
+      add_part(text, process);
     text += '\n';
   }
   return text;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Report: what a timeline says in numbers.
+// Report: the numbers of a timeline.
 //
 //   const nlohmann::ordered_json report = make_report(timeline);
 //   std::fputs(to_text(report).c_str(), stdout);
 //
-// Times are nanoseconds in the JSON. Percentiles are values that occurred (nearest rank). It states
-// what was lost, and counts only what is there. Not for drawing: convert.h.
+// Times are nanoseconds in the JSON. Percentiles are values that occurred (nearest rank). The
+// report counts only the records that are there, and says how many were lost. Not for drawing:
+// convert.h.
 #ifndef WEFT_TOOLS_TRACE_REPORT_H
 #define WEFT_TOOLS_TRACE_REPORT_H
 
@@ -25,7 +26,7 @@ struct ReportOptions {
 nlohmann::ordered_json make_report(const Timeline &timeline, const ReportOptions &options = {});
 std::string to_text(const nlohmann::ordered_json &report);
 
-// The value that `share` of all are not above; 0 of none. Sorts.
+// The value that `share` (0 to 1) of the values do not exceed; 0: there are none. Sorts them.
 int64_t percentile(std::vector<int64_t> &values, double share);
 
 }  // namespace weft::trace

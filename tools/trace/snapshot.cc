@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/trace/snapshot.h"
 
-#include <fcntl.h>
 #include <rdma/fabric.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
@@ -14,21 +10,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
-#include "plugins/hook-trace/store.h"
-#include "tools/trace/trace.pb.h"
+#include "formats/trace_clock.h"
+#include "tools/trace/mapping.h"
 
 namespace weft::trace {
 namespace {
 
-constexpr const char kSavedMagic[] = "weft trace";
-constexpr uint32_t kSavedVersion = 1;
-// Sixteen times what a process can write at most; a file with holes may seem to have any size.
-constexpr uint64_t kMaxFile = uint64_t{1} << 36;
-
-// Bytes that are part of no UTF-8 character, which protobuf and JSON refuse, become '?'; a name
-// that was cut may end in some.
+// Replaces bytes that are not UTF-8 by '?', because protobuf and JSON refuse them. A name that was
+// cut may end in such bytes.
 std::string readable(std::string text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = uint8_t(text[i]);
@@ -50,7 +40,7 @@ std::string text_of(const char (&place)[kSize]) {
   return readable(std::string(place, strnlen(place, kSize)));
 }
 
-// What lies in a file that a process may be writing to.
+// A value of a file that a process may be writing to.
 template <class T>
 T load(const uint8_t *place) {
   T value;
@@ -91,7 +81,7 @@ Result<FileHeader> check_header(std::span<const uint8_t> bytes) {
   return h;
 }
 
-// The longest stretch that both clocks were read at the ends of.
+// Keeps the pair that is furthest from the begin: a longer stretch gives a better tick length.
 void widen(ClockInfo &clock, const ClockPair &pair) {
   if (pair.monotonic_ns <= clock.begin_monotonic_ns || pair.ticks <= clock.begin_ticks) return;
   const uint64_t span = pair.monotonic_ns - clock.begin_monotonic_ns;
@@ -114,8 +104,8 @@ ThreadInfo read_ring(const FileHeader &h, const uint8_t *ring, ClockInfo &clock)
   const uint64_t count = std::min<uint64_t>(thread.written, h.record_count);
   const uint8_t *records = ring + h.ring_header_size;
   thread.records.reserve(count);
-  // One more than is counted: the last may have been whole before the count was. Numbers may wrap:
-  // `head` is what the file says.
+  // Reads one record more than the count: the last may be complete before the count is. The numbers
+  // may wrap, because `head` can be anything in a damaged file.
   for (uint64_t i = 0; i <= count; ++i) {
     const uint64_t n = header.head - count + i;
     const uint8_t *place = records + (n & (h.record_count - 1)) * sizeof(Record);
@@ -173,63 +163,7 @@ std::string first_line(const char *path) {
   return line;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor &) = delete;
-  Descriptor &operator=(const Descriptor &) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-class Mapping {
- public:
-  Mapping(const void *bytes, size_t size) : bytes_(static_cast<const uint8_t *>(bytes), size) {}
-  ~Mapping() { munmap(const_cast<uint8_t *>(bytes_.data()), bytes_.size()); }
-  Mapping(const Mapping &) = delete;
-  Mapping &operator=(const Mapping &) = delete;
-  std::span<const uint8_t> bytes() const { return bytes_; }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
-
-Result<std::unique_ptr<Mapping>> map(const std::string &path) {
-  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat found = {};
-  if (fd.get() < 0 || fstat(fd.get(), &found) != 0) {
-    const int code = errno;
-    return fail(code, "%s: %s", path.c_str(), strerror(code));
-  }
-  if (!S_ISREG(found.st_mode) || found.st_size == 0)
-    return fail(FI_EINVAL, "%s: not a trace: %s", path.c_str(),
-                S_ISREG(found.st_mode) ? "it is empty" : "no ordinary file");
-  if (uint64_t(found.st_size) > kMaxFile)
-    return fail(FI_E2BIG, "%s: not a trace: it has %lld bytes", path.c_str(),
-                static_cast<long long>(found.st_size));
-  void *bytes = mmap(nullptr, size_t(found.st_size), PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (bytes == MAP_FAILED) {
-    const int code = errno;
-    return fail(code, "%s: mmap: %s", path.c_str(), strerror(code));
-  }
-  return std::make_unique<Mapping>(bytes, size_t(found.st_size));
-}
-
-template <class T>
-Result<T> of_file(Result<T> result, const std::string &path) {
-  if (result) return result;
-  return fail(result.error().code, "%s: %s", path.c_str(), result.error().text.c_str());
-}
-
-}  // namespace
-
-namespace {
-// No honest time is further away than nine years; sums and differences of such are within bounds.
+// Times are clamped to nine years, so that sums and differences of two cannot overflow.
 constexpr int64_t kFar = int64_t{1} << 58;
 template <class T>
 int64_t near(T ns) {
@@ -291,30 +225,21 @@ Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
 }
 
 Result<Snapshot> read_process(const std::string &path) {
-  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, Mapping::of(path));
   WEFT_TRY(const FileHeader h, of_file(check_header(mapping->bytes()), path));
   WEFT_TRY(Snapshot process, of_file(read_bytes(mapping->bytes()), path));
   process.alive = is_alive(h);
 #if defined(__x86_64__)
-  // The time stamps of this boot still count: now is as good an end as any.
+  // The time stamps of this boot still count, so the clocks can be compared up to now.
   if (process.clock.kind == Clock::tsc &&
-      process.boot_id == first_line("/proc/sys/kernel/random/boot_id")) {
-    uint64_t best = UINT64_MAX;
-    ClockPair pair{};
-    for (int i = 0; i < 5; ++i) {
-      const uint64_t before = __rdtsc(), ns = monotonic_ns(), after = __rdtsc();
-      if (after - before >= best) continue;
-      best = after - before;
-      pair = {before + best / 2, ns};
-    }
-    widen(process.clock, pair);
-  }
+      process.boot_id == first_line("/proc/sys/kernel/random/boot_id"))
+    widen(process.clock, both_clocks(time_stamp));
 #endif
   return process;
 }
 
 Result<FileHeader> read_header(const std::string &path) {
-  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
+  WEFT_TRY(const std::unique_ptr<Mapping> mapping, Mapping::of(path));
   return of_file(check_header(mapping->bytes()), path);
 }
 
@@ -327,179 +252,6 @@ bool is_alive(const FileHeader &h) {
   ++at;
   for (int field = 3; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
   return at != std::string::npos && strtoull(stat.c_str() + at, nullptr, 10) == h.process_start;
-}
-
-Result<std::vector<Snapshot>> parse_saved(std::string_view bytes) {
-  saved::Trace trace;
-  if (bytes.size() > INT32_MAX || !trace.ParseFromArray(bytes.data(), int(bytes.size())) ||
-      trace.magic() != kSavedMagic)
-    return fail(FI_EINVAL, "not a trace: neither a process's file nor a saved one");
-  if (trace.version() != kSavedVersion)
-    return fail(FI_ENOSYS, "a saved trace of version %u: this program knows %u", trace.version(),
-                kSavedVersion);
-  std::vector<Snapshot> processes;
-  for (const saved::Process &p : trace.processes()) {
-    Snapshot &process = processes.emplace_back();
-    process.pid = p.pid();
-    process.host = p.host();
-    process.boot_id = p.boot_id();
-    process.program = p.program();
-    process.arguments = p.arguments();
-    process.alive = p.alive();
-    process.ended = p.ended();
-    process.lost_records = p.lost_records();
-    process.lost_objects = p.lost_objects();
-    process.lost_addresses = p.lost_addresses();
-    for (const Phase phase : {Phase::waiting, Phase::stopping, Phase::frozen}) {
-      if (p.phase() == phase_name(phase)) process.phase = phase;
-    }
-    process.clock = {p.clock().kind() == "tsc" ? Clock::tsc : Clock::monotonic,
-                     p.clock().begin_ticks(),
-                     p.clock().begin_monotonic_ns(),
-                     p.clock().begin_real_ns(),
-                     std::max<uint64_t>(p.clock().span_ticks(), 1),
-                     std::max<uint64_t>(p.clock().span_ns(), 1)};
-    for (const saved::Object &o : p.objects()) {
-      ObjectInfo &object = process.objects.emplace_back();
-      object.id = o.id();
-      object.parent = o.parent();
-      object.fclass = o.fclass();
-      object.closed = o.closed();
-      object.opened = o.opened_ticks();
-      object.closed_at = o.closed_ticks();
-      object.place = o.place();
-      object.cq_format = o.cq_format();
-      object.element = o.element();
-      object.stack = o.stack();
-      object.address = o.address();
-      object.peer = o.peer();
-      object.tx_cq = o.tx_cq();
-      object.rx_cq = o.rx_cq();
-      object.eq = o.eq();
-      object.av = o.av();
-      object.srx = o.srx();
-      object.ep_type = o.ep_type();
-      object.tx_bind_flags = o.tx_bind_flags();
-      object.rx_bind_flags = o.rx_bind_flags();
-      object.tx_op_flags = o.tx_op_flags();
-      object.rx_op_flags = o.rx_op_flags();
-      object.caps = o.caps();
-      object.reads_in_vain = o.reads_in_vain();
-    }
-    for (const saved::Address &a : p.addresses())
-      process.addresses.push_back({a.av(), a.peer(), a.address()});
-    for (const saved::Thread &t : p.threads()) {
-      if (t.records().size() % sizeof(Record) != 0)
-        return fail(FI_EINVAL, "a damaged trace: the records of thread %u are cut off", t.tid());
-      ThreadInfo &thread = process.threads.emplace_back();
-      thread.tid = t.tid();
-      thread.name = t.name();
-      thread.ended = t.ended();
-      thread.written = t.written();
-      thread.torn = t.torn();
-      thread.records.resize(t.records().size() / sizeof(Record));
-      if (!thread.records.empty())
-        std::memcpy(thread.records.data(), t.records().data(), t.records().size());
-    }
-  }
-  return processes;
-}
-
-std::string to_saved(const std::vector<Snapshot> &processes) {
-  saved::Trace trace;
-  trace.set_magic(kSavedMagic);
-  trace.set_version(kSavedVersion);
-  for (const Snapshot &process : processes) {
-    saved::Process &p = *trace.add_processes();
-    p.set_pid(process.pid);
-    p.set_host(process.host);
-    p.set_boot_id(process.boot_id);
-    p.set_program(process.program);
-    p.set_arguments(process.arguments);
-    p.set_alive(process.alive);
-    p.set_ended(process.ended);
-    p.set_lost_records(process.lost_records);
-    p.set_lost_objects(process.lost_objects);
-    p.set_lost_addresses(process.lost_addresses);
-    p.set_phase(phase_name(process.phase));
-    saved::Clock &clock = *p.mutable_clock();
-    clock.set_kind(process.clock.kind == Clock::tsc ? "tsc" : "monotonic");
-    clock.set_begin_ticks(process.clock.begin_ticks);
-    clock.set_begin_monotonic_ns(process.clock.begin_monotonic_ns);
-    clock.set_begin_real_ns(process.clock.begin_real_ns);
-    clock.set_span_ticks(process.clock.span_ticks);
-    clock.set_span_ns(process.clock.span_ns);
-    for (const ObjectInfo &object : process.objects) {
-      saved::Object &o = *p.add_objects();
-      o.set_id(object.id);
-      o.set_parent(object.parent);
-      o.set_fclass(object.fclass);
-      o.set_closed(object.closed);
-      o.set_opened_ticks(object.opened);
-      o.set_closed_ticks(object.closed_at);
-      o.set_place(object.place);
-      o.set_cq_format(object.cq_format);
-      o.set_element(object.element);
-      o.set_stack(object.stack);
-      o.set_address(object.address);
-      o.set_peer(object.peer);
-      o.set_tx_cq(object.tx_cq);
-      o.set_rx_cq(object.rx_cq);
-      o.set_eq(object.eq);
-      o.set_av(object.av);
-      o.set_srx(object.srx);
-      o.set_ep_type(object.ep_type);
-      o.set_tx_bind_flags(object.tx_bind_flags);
-      o.set_rx_bind_flags(object.rx_bind_flags);
-      o.set_tx_op_flags(object.tx_op_flags);
-      o.set_rx_op_flags(object.rx_op_flags);
-      o.set_caps(object.caps);
-      o.set_reads_in_vain(object.reads_in_vain);
-    }
-    for (const AddressInfo &address : process.addresses) {
-      saved::Address &a = *p.add_addresses();
-      a.set_av(address.av);
-      a.set_peer(address.peer);
-      a.set_address(address.address);
-    }
-    for (const ThreadInfo &thread : process.threads) {
-      saved::Thread &t = *p.add_threads();
-      t.set_tid(thread.tid);
-      t.set_name(thread.name);
-      t.set_ended(thread.ended);
-      t.set_written(thread.written);
-      t.set_torn(thread.torn);
-      t.set_records(thread.records.data(), thread.records.size() * sizeof(Record));
-    }
-  }
-  return trace.SerializeAsString();
-}
-
-Result<std::vector<Snapshot>> read_saved(const std::string &path) {
-  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
-  const auto bytes = mapping->bytes();
-  return of_file(parse_saved({reinterpret_cast<const char *>(bytes.data()), bytes.size()}), path);
-}
-
-Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  const std::string bytes = to_saved(processes);
-  if (bytes.empty())
-    return fail(FI_E2BIG, "%s: more than 2 GiB cannot be saved: lower size", path.c_str());
-  file.write(bytes.data(), std::streamsize(bytes.size()));
-  file.close();
-  if (!file) return fail(errno != 0 ? errno : FI_EIO, "%s: cannot be written", path.c_str());
-  return {};
-}
-
-Result<std::vector<Snapshot>> read_any(const std::string &path) {
-  WEFT_TRY(const std::unique_ptr<Mapping> mapping, map(path));
-  const auto bytes = mapping->bytes();
-  if (bytes.size() >= sizeof(uint64_t) && load<uint64_t>(bytes.data()) == kMagic) {
-    WEFT_TRY(Snapshot process, read_process(path));
-    return std::vector<Snapshot>{std::move(process)};
-  }
-  return read_saved(path);
 }
 
 Result<std::vector<std::string>> trace_files() {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Snapshot: what one process has recorded, read from its trace file, alive or dead, or from a saved
-// trace.
+// Snapshot: the records of one process, from its trace file (it may be alive or dead) or from a
+// saved trace.
 //
 //   WEFT_TRY(Snapshot process, read_process("/dev/shm/weft-0/4711.trace"));
 //   WEFT_TRY(std::vector<Snapshot> saved, read_saved("run.weft"));
 //   WEFT_CHECK(write_saved("run.weft", saved));
 //
-// A file may come from a process that died in the middle of a word, or be garbage: everything is
-// checked against what is there, and a record that was being written is left out and counted. Times
-// stay in ticks here; to_ns() makes nanoseconds of CLOCK_MONOTONIC of them. No analysis:
-// timeline.h.
+// The process may have died while it wrote, and the file may be damaged: the reader checks all of
+// it against its size, and leaves out and counts incomplete records. Times are ticks here; to_ns()
+// turns them into nanoseconds of CLOCK_MONOTONIC. Not for analysis: timeline.h.
 #ifndef WEFT_TOOLS_TRACE_SNAPSHOT_H
 #define WEFT_TOOLS_TRACE_SNAPSHOT_H
 
@@ -21,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/hook-trace/format.h"
+#include "formats/trace.h"
 
 namespace weft::trace {
 
@@ -78,13 +77,14 @@ struct Snapshot {
   Phase phase = Phase::recording;
 };
 
-// The bytes of a trace file, which may be mapped and written to meanwhile.
+// The bytes of a trace file. They may be mapped, and change while they are read.
 Result<Snapshot> read_bytes(std::span<const uint8_t> bytes);
 // A trace file of this machine. `alive` says whether its process still runs.
 Result<Snapshot> read_process(const std::string &path);
 // The header alone, for lists.
 Result<FileHeader> read_header(const std::string &path);
-// Whether the process of a header still runs: the number alone may be another's by now.
+// Whether the process of a header still runs. Process numbers are used again, so this also compares
+// its start time.
 bool is_alive(const FileHeader &header);
 
 Result<std::vector<Snapshot>> parse_saved(std::string_view bytes);
@@ -92,7 +92,7 @@ std::string to_saved(const std::vector<Snapshot> &processes);
 Result<std::vector<Snapshot>> read_saved(const std::string &path);
 Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes);
 
-// Either, by what the file begins with.
+// A trace file or a saved trace; the first bytes tell which.
 Result<std::vector<Snapshot>> read_any(const std::string &path);
 
 // The trace files of this user's processes, by name.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Timeline: the records of some processes on one clock, and what belongs together among them.
+// Timeline: the records of some processes on one clock, with the links between them.
 //
 //   const Timeline timeline = build_timeline(snapshots);
 //   for (const Span &span : timeline.spans) ... timeline.events[span.post].begin_ns ...
 //
-//  * a call within a call of the same thread is its child: an operation of a layer and those of the
-//    provider that it caused;
-//  * a post and its completion are one span: by the queue of the endpoint, the op_context, and
-//  first
-//    come, first served;
-//  * where both ends are there, a send and the receive that took it are a pair: by addresses, tag,
+//  * a call within a call of the same thread is its child: an operation of a layer has the operations
+//    of the provider that it caused;
+//  * a post and its completion are one span: by the queue of the endpoint, the op_context, and the
+//    order;
+//  * if both ends were traced, a send and the receive that took it are a pair: by addresses, tag,
 //    size and order.
-// All of it is found after the fact. What a ring no longer has cannot be linked and is counted; so
-// is what would take too long, as in a damaged file where everybody sent to everybody's address. It
-// draws no conclusions: report.h, convert.h.
+// The links are found afterwards. Records whose counterpart was overwritten are counted, not
+// linked; so are spans whose pairs would take too long to find, as in a damaged file where all
+// endpoints have one address. Not for conclusions: report.h, convert.h.
 #ifndef WEFT_TOOLS_TRACE_TIMELINE_H
 #define WEFT_TOOLS_TRACE_TIMELINE_H
 
@@ -26,21 +25,21 @@
 
 namespace weft::trace {
 
-// -code, for a code from a file that may be damaged: the least number has no opposite.
+// -code. A damaged file may have INT32_MIN, which has no opposite.
 inline int negated(int32_t code) {
   return int(0u - uint32_t(code));
 }
 
 inline constexpr size_t kNone = ~size_t{0};
 
-// A record in its place.
+// A record with its place in the timeline.
 struct Event {
   size_t process = 0, thread = 0;  // into processes, and its threads
   const Record *record = nullptr;
-  int64_t begin_ns = 0, end_ns = 0;  // since the beginning of the timeline
+  int64_t begin_ns = 0, end_ns = 0;  // since the begin of the timeline
   size_t parent = kNone;             // the call that made it
   size_t span = kNone;               // of a post, a completion
-  bool measured = true;              // false: its end is guessed from others of its kind
+  bool measured = true;  // false: its end is estimated from other calls of the operation
 
   Op op() const { return Op(record->op); }
   const OpInfo &info() const { return kOps[record->op]; }
@@ -49,7 +48,7 @@ struct Event {
 enum class SpanEnd : uint8_t {
   completed,
   failed,   // a completion with an error
-  unknown,  // its completion is not there: see `expects`
+  unknown,  // it has no completion: see `expects`
 };
 
 struct Span {
@@ -57,14 +56,14 @@ struct Span {
   size_t post = kNone, completion = kNone;  // events
   SpanEnd end = SpanEnd::unknown;
   bool receives = false;
-  bool expects = false;  // a completion: false for injected and unsignalled ones
-  uint64_t bytes = 0;    // of a completed receive what arrived, else what was posted
+  bool expects = false;  // it should have a completion: not injected, not unsignalled
+  uint64_t bytes = 0;    // of a completed receive the received bytes, else the posted ones
   size_t pair = kNone;   // the span at the other end
   int64_t begin_ns = 0, end_ns = 0;
 };
 
 struct ClockOffset {
-  int64_t ns = 0;   // to be added to the process's own times
+  int64_t ns = 0;   // added to the process's own times
   std::string how;  // in words
   bool is_estimate = false;
 };
@@ -74,12 +73,12 @@ struct Timeline {
   std::vector<Event> events;  // by process and thread, in the order in which they were written
   std::vector<Span> spans;    // by process and time
   std::vector<ClockOffset> offsets;    // by process
-  std::vector<size_t> unlinked;        // completions whose post is not there, by process
-  std::vector<size_t> pairs_left_out;  // spans that could have a pair but for lost records
+  std::vector<size_t> unlinked;        // completions without a post, by process
+  std::vector<size_t> pairs_left_out;  // spans without a pair because of lost records, by process
   int64_t begin_monotonic_ns = 0;      // of the first process's clock
   int64_t end_ns = 0;
 
-  // Events and spans of one process stand together.
+  // The events and spans of one process, which are contiguous.
   std::span<const Event> events_of(size_t process) const {
     return std::span(events).subspan(first_event[process],
                                      first_event[process + 1] - first_event[process]);

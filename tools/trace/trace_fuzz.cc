@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whatever lies where a trace should: a process's file or a saved one, read as a file, then all
-// that is made of it by `weft trace report` and `weft trace convert`.
+// Any bytes as a process's trace file and as a saved trace, then all that `weft trace report` and
+// `weft trace convert` make of them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,11 +17,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   using namespace weft::trace;
-  // As mappings are: aligned.
+  // Aligned, as a mapping is.
   std::vector<uint64_t> words((size + 7) / 8);
   if (size > 0) std::memcpy(words.data(), data, size);
   const auto *bytes = reinterpret_cast<const uint8_t *>(words.data());
-  // The way of a file.
+  // As a file.
   const int fd = memfd_create("trace", MFD_CLOEXEC);
   if (fd >= 0) {
     if (write(fd, data, size) == ssize_t(size)) {

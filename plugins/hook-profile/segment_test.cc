@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading segments: what the writer of plugins/hook-profile writes, and what nobody should.
+// Reading segments that plugins/hook-profile writes, and damaged ones.
 #include "tools/stats/segment.h"
 
 #include <gmock/gmock.h>
@@ -106,7 +106,7 @@ TEST_F(Segments, ClosedObjectsKeepTheirCounts) {
   EXPECT_EQ(now.rows[0].value("calls"), 11u);
 }
 
-// A reader beside a writer: what belongs together is read together.
+// A reader at the same time as a writer: the counters of a record are read as of one moment.
 TEST_F(Segments, NeverTorn) {
   profile::OperationRecord *record = segment_->operation(labels(1));
   std::atomic<bool> stop{false};
@@ -177,7 +177,7 @@ TEST_F(Segments, DamageIsAnError) {
   EXPECT_THAT(with(head.records + offsetof(profile::Record, size), 0, 4), HasSubstr("record at"));
 }
 
-// Many types of many fields that all lie in the same bytes would be gigabytes of rows.
+// Many types whose many fields overlap would give gigabytes of rows.
 TEST_F(Segments, FieldsTakeNoMoreThanTheirRecord) {
   segment_->operation(labels(1));
   std::string bad = bytes();
@@ -200,7 +200,7 @@ TEST_F(Segments, FieldsTakeNoMoreThanTheirRecord) {
               HasSubstr("field 1 of type 0 of the segment is damaged"));
 }
 
-// Whatever number stands in whatever field: refused, or read, and it comes to an end.
+// Any number in any field: the reader refuses the segment or reads it, and ends.
 TEST_F(Segments, AFieldMayHoldAnyNumber) {
   segment_->operation(labels(1));
   segment_->operation(labels(2, "other"));

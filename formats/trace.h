@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The trace file of a process as it lies in memory: what hook-trace writes and tools/trace reads.
+// The trace file of a process, as it is in memory: hook-trace writes it, tools/trace reads it.
 //
 //   auto *file = static_cast<const trace::FileHeader *>(mapping);
 //   if (file->magic != trace::kMagic || file->version != trace::kVersion) return ...;
 //   auto *object = reinterpret_cast<const trace::ObjectEntry *>(bytes + file->object_offset);
 //
 // One header, a table of objects, a table of addresses, then one ring of fixed-size records per
-// thread. Every struct has a fixed size and the header states offsets, sizes and counts, so a
-// reader trusts nothing but what it has checked against the size of the file. Times are ticks of
-// the clock that the header names. Not an interchange format: `weft trace record` saves one
-// (tools/trace/trace.proto), and only a machine of the same byte order reads this one.
-#ifndef WEFT_PLUGINS_HOOK_TRACE_FORMAT_H
-#define WEFT_PLUGINS_HOOK_TRACE_FORMAT_H
+// thread. Every struct has a fixed size, and the header states offsets, sizes and counts; a reader
+// checks them against the size of the file. Times are ticks of the clock that the header names. Not
+// an interchange format: only a machine of the same byte order reads it, and `weft trace record`
+// saves another (tools/trace/trace.proto).
+#ifndef WEFT_FORMATS_TRACE_H
+#define WEFT_FORMATS_TRACE_H
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +23,8 @@ inline constexpr uint32_t kVersion = 1;
 
 // X(operation, kind). The order is part of the format: new ones go to the end.
 //   post_tx, post_rx   start a transfer that a completion ends; inject   starts one without;
-//   read               takes from a queue; note   is no call but something that a call revealed;
-//   call               all else
+//   read               takes from a queue; note   is a fact that a call revealed, not a call;
+//   call               all other calls
 #define WEFT_TRACE_OPS(X)       \
   X(none, note)                 \
   X(send, post_tx)              \
@@ -142,10 +142,10 @@ inline constexpr OpInfo kOps[] = {
 };
 inline constexpr size_t kOpCount = static_cast<size_t>(Op::count);
 inline constexpr uint32_t kNoPeer = 0xffffffff;
-// Of most posts in quick succession, and of reads after reads in vain.
+// The duration of most posts in quick succession, and of reads after reads in vain.
 inline constexpr uint32_t kNotMeasured = 0xffffffff;
 
-// One call that returned, or one completion. What the members hold:
+// One call that returned, or one completion. The members of each sort of record:
 //                 size                 peer       tag                    flags        context
 //   posts         bytes                fi_addr_t  tag, remote address    of the call  op_context
 //                                                 of RMA, else CQ data
@@ -159,7 +159,7 @@ inline constexpr uint32_t kNotMeasured = 0xffffffff;
 //   retries       posts in vain        -          operation              -            -
 //   opens, mr_*   -, bytes             -          id of what was opened  flags        -
 //   bind          -                    -          id of what was bound   flags        -
-// "In vain" is -FI_EAGAIN: such calls are counted, not recorded one by one.
+// A call in vain returned -FI_EAGAIN. Such calls are counted, not recorded one by one.
 struct Record {
   uint32_t sequence;  // position in the thread's stream, from 1, modulo 2^32; 0: being written
   uint32_t duration;  // ticks; 0xfffffffe: that or more; kNotMeasured
@@ -223,7 +223,7 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) <= 1024);
 
-// Whether anything is recorded now.
+// Whether calls are recorded now.
 enum class Phase : uint32_t { recording = 0, waiting = 1, stopping = 2, frozen = 3 };
 
 enum class ObjectState : uint32_t { free = 0, open = 1, closed = 2 };
@@ -249,7 +249,7 @@ struct ObjectEntry {
 };
 static_assert(sizeof(ObjectEntry) % 8 == 0);
 
-// Who a peer number is: what was inserted into address vectors first.
+// The address of a peer number, from the first insertions into address vectors.
 struct AddressEntry {
   uint32_t av;    // id
   uint32_t peer;  // the fi_addr_t

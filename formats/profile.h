@@ -4,26 +4,25 @@
 //
 //   header | types | fields | records ...
 //
-// The segment describes itself. A reader knows this file and nothing of what is counted: each type
-// of record has a name and fields, and each field its name, kind, unit and place. To read a record:
+// The segment describes itself. A reader knows only this file: each type of record has a name and
+// fields, and each field has a name, kind, unit and place. To read a record:
 //
 //   do {
 //     while ((before = record.sequence) & 1) {}   // odd: it is being written
 //     copy the record;
 //   } while (record.sequence != before);
 //
-// A writer never waits for readers. Records with the same labels belong together (threads that
-// share an object write to records of their own): their counters are summed. `structure` of the
-// header is a sequence of the same sort for the whole: records come and go only while it is odd,
-// and when an object closes its counts go on to the record of all closed ones, so that sums never
-// fall. Numbers are in the machine's byte order: the segment never leaves the machine.
+// A writer never waits for readers. Threads that share an object write to different records with
+// the same labels: a reader sums them. `structure` of the header is such a sequence for the whole
+// segment: records come and go only while it is odd. When an object closes, its counts are added to
+// the record of all closed objects, so that sums never fall. Numbers have the machine's byte order:
+// the segment never leaves the machine.
 //
-// The writer holds the file locked (flock) as long as it lives; one that is not locked is
-// abandoned.
+// The writer holds a lock on the file (flock) as long as it lives; a file without it is abandoned.
 //
-// Not a place for data that must survive the process: it is removed with it.
-#ifndef WEFT_PLUGINS_HOOK_PROFILE_FORMAT_H
-#define WEFT_PLUGINS_HOOK_PROFILE_FORMAT_H
+// Not for data that must survive the process: the segment is removed with it.
+#ifndef WEFT_FORMATS_PROFILE_H
+#define WEFT_FORMATS_PROFILE_H
 
 #include <bit>
 #include <cstddef>
@@ -34,14 +33,14 @@ namespace weft::profile {
 inline constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'P', 'R', 'O', 'F'};
 inline constexpr uint32_t kVersion = 1;
 
-// What a field is for.
+// The purpose of a field.
 enum Kind : uint32_t {
-  kLabel = 1,      // says what the record is about
+  kLabel = 1,      // names the object or the operation of the record
   kCounter = 2,    // only grows
   kGauge = 3,      // goes up and down
   kHistogram = 4,  // `count` counters, one for each bucket
 };
-// What stands in its place, `count` times.
+// The type of its `count` values.
 enum Type : uint32_t { kU32 = 1, kU64 = 2, kText = 3 };  // text: bytes up to the first zero
 
 struct Header {
@@ -56,9 +55,9 @@ struct Header {
   uint32_t field_count, field_size;
   uint64_t fields;   // offset of the first FieldEntry
   uint64_t records;  // offset of the first record; each is followed by the next
-  uint64_t lost;     // records for which there was no room: what they would have counted is missing
+  uint64_t lost;     // records for which there was no room; their counts are missing
   uint64_t pid;
-  uint64_t start_ticks;  // of the process, as in /proc/PID/stat: a PID alone is used again
+  uint64_t start_ticks;  // of the process, as in /proc/PID/stat; PIDs are used again
   uint64_t opened_ns;    // CLOCK_REALTIME, when counting began
   char program[64];
 };
@@ -95,7 +94,7 @@ struct Record {
 };
 
 // Buckets of a histogram: the values below 2^sub_bits have one each; above, each power of two is
-// cut into 2^sub_bits equal parts. The last bucket takes all that is larger.
+// cut into 2^sub_bits equal parts. The last bucket takes all larger values.
 constexpr uint32_t bucket_of(uint64_t value, uint32_t sub_bits, uint32_t count) {
   uint64_t bucket = value;
   if (value >> sub_bits != 0) {
@@ -111,7 +110,7 @@ constexpr uint64_t bucket_start(uint32_t bucket, uint32_t sub_bits) {
   const uint64_t mantissa = (bucket & ((1u << sub_bits) - 1)) | (1u << sub_bits);
   return shift + sub_bits > 63 ? UINT64_MAX : mantissa << shift;
 }
-// How many buckets reach up to 2^bits.
+// The number of buckets for values up to 2^bits.
 constexpr uint32_t buckets_to(uint32_t bits, uint32_t sub_bits) {
   return (bits - sub_bits + 1) << sub_bits;
 }
