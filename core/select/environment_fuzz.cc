@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/match/match.h"
 #include "core/select/environment.h"
-#include "core/select/match.h"
 #include "core/stack/params.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/base/info.h"
-#include "core/select/match.h"
+#include "core/match/match.h"
 
 namespace weft {
 namespace {

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "core/loader/loader.h"
-#include "core/select/match.h"
+#include "core/match/match.h"
 #include "core/stack/object_table.h"
 #include "core/stack/params.h"
 

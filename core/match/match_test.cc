@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "core/select/match.h"
+#include "core/match/match.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

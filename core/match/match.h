@@ -17,8 +17,8 @@
 //
 // Not for resolving addresses (the provider did) and not for which stack may be used at all
 // (candidates.h).
-#ifndef WEFT_CORE_SELECT_MATCH_H
-#define WEFT_CORE_SELECT_MATCH_H
+#ifndef WEFT_CORE_MATCH_MATCH_H
+#define WEFT_CORE_MATCH_MATCH_H
 
 #include <rdma/fabric.h>
 

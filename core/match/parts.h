@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the files of this folder share. capabilities.cc knows which bits mean what, memory_modes.cc
+// has mr_mode, addresses.cc addresses, match.cc the other attributes, narrow.cc what is returned.
+// Not for other folders: those include match.h.
+#ifndef WEFT_CORE_MATCH_PARTS_H
+#define WEFT_CORE_MATCH_PARTS_H
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/tostr.h"
+#include "core/match/match.h"
+
+namespace weft::matching {
+
+// Collects what does not fit. The names of fields are those of the C API.
+class Check {
+ public:
+  void reject(std::string text) {
+    const uint32_t distance = distance_of_refusal(text);
+    // Without an attribute it is a fault of the plugin.
+    refusals_.push_back({std::move(text), distance != 0 ? distance : 16});
+  }
+  std::vector<Refusal> take() { return std::move(refusals_); }
+
+  void at_most(const char *field, uint64_t wanted, uint64_t offered) {
+    if (wanted == 0 || wanted <= offered) return;
+    reject(std::string("hints.") + field + " " + std::to_string(wanted) + " is above " +
+           std::to_string(offered));
+  }
+  // As at_most, where an offer of 0 means that no limit is stated.
+  void at_most_if_stated(const char *field, uint64_t wanted, uint64_t offered) {
+    if (offered != 0) at_most(field, wanted, offered);
+  }
+  void subset(const char *field, uint64_t wanted, uint64_t offered, fi_type type) {
+    if ((wanted & ~offered) == 0) return;
+    reject(std::string("hints.") + field + ": " + text(wanted & ~offered, type) +
+           " wanted, offered is " + text(offered, type));
+  }
+  // What the provider needs must be among what the application is ready for.
+  void requires_bits(const char *field, uint64_t ready, uint64_t required, fi_type type) {
+    if ((required & ~ready) == 0) return;
+    reject(std::string("hints.") + field + " lacks " + text(required & ~ready, type) +
+           ", which is required here");
+  }
+  template <class Value>
+  void differs(const char *field, Value wanted, Value offered, fi_type type) {
+    reject(std::string("hints.") + field + ": " + text(wanted, type) + " wanted, " +
+           text(offered, type) + " offered");
+  }
+  void name(const char *field, const char *wanted, const char *offered) {
+    if (wanted == nullptr || (offered != nullptr && std::strcmp(wanted, offered) == 0)) return;
+    reject(std::string("hints.") + field + ": \"" + wanted + "\" wanted, " +
+           (offered == nullptr ? std::string("none offered")
+                               : "\"" + std::string(offered) + "\" offered"));
+  }
+
+  template <class Value>
+  static std::string text(Value value, fi_type type) {
+    char buffer[1024];
+    to_text(&value, type, buffer, sizeof buffer);
+    return buffer[0] == '\0' ? "nothing" : buffer;
+  }
+
+ private:
+  std::vector<Refusal> refusals_;
+};
+
+// ---- capabilities.cc
+
+constexpr uint64_t kMessageModifiers = FI_SEND | FI_RECV;
+constexpr uint64_t kMemoryModifiers = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// Secondary capabilities that may be given unasked, because having them costs nothing. Source
+// addresses, remote events, fences and triggers make an implementation do more for each operation,
+// so they are there only if asked for.
+constexpr uint64_t kFreeSecondary =
+    FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV | FI_RMA_PMEM;
+
+constexpr uint64_t kTxCaps = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_READ | FI_WRITE |
+                             FI_SEND | FI_HMEM | FI_TRIGGER | FI_FENCE | FI_MULTICAST |
+                             FI_RMA_PMEM | FI_NAMED_RX_CTX | FI_COLLECTIVE;
+constexpr uint64_t kRxCaps =
+    FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RECV | FI_HMEM |
+    FI_TRIGGER | FI_RMA_PMEM | FI_DIRECTED_RECV | FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV |
+    FI_MULTI_RECV | FI_TAGGED_MULTI_RECV | FI_SOURCE | FI_RMA_EVENT | FI_SOURCE_ERR | FI_COLLECTIVE;
+
+// Adds the modifiers that a primary capability implies, as far as they are offered.
+uint64_t with_modifiers(uint64_t caps, uint64_t offered);
+// The part of capabilities that a transmit context has, and that of a receive context.
+uint64_t tx_part(uint64_t caps);
+uint64_t rx_part(uint64_t caps);
+// All that the application asked for; 0: nothing in particular.
+uint64_t wanted_caps(const fi_info *hints);
+// What an accepted offer returns, for the endpoint and for the domain.
+uint64_t returned_caps(const fi_info *hints, const fi_info &offer);
+uint64_t returned_domain_caps(const fi_info *hints, const fi_info &offer);
+// Whether peers reach memory of an endpoint with these capabilities.
+bool is_target(uint64_t caps);
+
+// ---- memory_modes.cc
+
+// The API version in which mr_mode became a set of requirements.
+constexpr uint32_t kMrBits = FI_VERSION(1, 5);
+
+void check_mr_mode(Check &check, uint32_t version, const fi_info *hints, const fi_info &offer);
+void narrow_mr_mode(uint32_t version, const fi_info *hints, fi_info &offer, uint64_t caps);
+
+// ---- addresses.cc
+
+void check_addresses(Check &check, uint64_t flags, const fi_info &hints, const fi_info &offer);
+
+}  // namespace weft::matching
+
+#endif

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fi_getinfo(): asks each stack, filters and ranks what they offer, and remembers why.
+#include <rdma/fi_domain.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "core/base/tostr.h"
+#include "core/select/call_record.h"
+#include "core/select/front_impl.h"
+
+namespace weft {
+namespace {
+
+bool same_text(const char *a, const char *b) {
+  return a == nullptr || b == nullptr ? a == b : std::strcmp(a, b) == 0;
+}
+
+bool same_bytes(const void *a, size_t a_size, const void *b, size_t b_size) {
+  if (a == nullptr || b == nullptr) return a == b;
+  return a_size == b_size && std::memcmp(a, b, a_size) == 0;
+}
+
+// Whether an application could tell the two apart. The text holds every member; making it is worth
+// it only for what already looks alike.
+bool same_info(const fi_info &a, const fi_info &b) {
+  if (a.caps != b.caps || a.ep_attr->type != b.ep_attr->type ||
+      a.ep_attr->protocol != b.ep_attr->protocol || a.addr_format != b.addr_format ||
+      !same_text(a.fabric_attr->prov_name, b.fabric_attr->prov_name) ||
+      !same_text(a.fabric_attr->name, b.fabric_attr->name) ||
+      !same_text(a.domain_attr->name, b.domain_attr->name) ||
+      !same_bytes(a.src_addr, a.src_addrlen, b.src_addr, b.src_addrlen) ||
+      !same_bytes(a.dest_addr, a.dest_addrlen, b.dest_addr, b.dest_addrlen))
+    return false;
+  std::string texts[2];
+  for (size_t i = 0; i < 2; ++i) {
+    texts[i].resize(16384);
+    to_text(i == 0 ? &a : &b, FI_TYPE_INFO, texts[i].data(), texts[i].size());
+  }
+  return std::strcmp(texts[0].c_str(), texts[1].c_str()) == 0;
+}
+
+std::string ep_type_text(fi_ep_type type) {
+  char text[64];
+  to_text(&type, FI_TYPE_EP_TYPE, text, sizeof text);
+  return text;
+}
+
+std::string ep_types_text(uint32_t bits) {
+  std::string text;
+  for (const fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM}) {
+    if ((bits & WEFT_EP_BIT(type)) != 0) text += (text.empty() ? "" : " or ") + ep_type_text(type);
+  }
+  return text;
+}
+
+uint32_t maturity_of(const Built &built) {
+  uint32_t worst = 0;
+  for (const UnitInfo *unit : built.units) worst = std::max(worst, unit->maturity);
+  return worst;
+}
+
+// Best first: what the site put into `use`, then rank, then the more mature, the simpler and the
+// better ranked stack; names at last, so that the order never depends on chance.
+bool is_better(const Found &a, const Found &b) {
+  const auto key = [&](const Found &found) {
+    const Built &built = *found.built;
+    return std::tuple(found.slot->candidate.preference, -static_cast<int64_t>(found.rank),
+                      maturity_of(built), built.units.size(),
+                      -static_cast<int64_t>(built.units.back()->rank),
+                      std::string_view(built.name));
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace
+
+std::optional<Refusal> Front::Impl::left_out(const Slot &slot, const fi_info *hints) const {
+  if (hints == nullptr) return std::nullopt;
+  const fi_fabric_attr *fabric = hints->fabric_attr;
+  if (fabric != nullptr && fabric->prov_name != nullptr && !is_named(slot.candidate, hints) &&
+      !admits(fabric->prov_name, slot.units))
+    return Refusal{"hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted, " +
+                       in_quotes(slot.candidate.name) + " offered",
+                   64};
+  const uint32_t offered = slot.units.back()->offers_ep;
+  if (hints->ep_attr != nullptr && hints->ep_attr->type != FI_EP_UNSPEC && offered != 0 &&
+      (offered & WEFT_EP_BIT(hints->ep_attr->type)) == 0)
+    return Refusal{"hints.ep_attr.type: " + ep_type_text(hints->ep_attr->type) + " wanted, " +
+                       ep_types_text(offered) + " offered",
+                   16};
+  for (const auto &[what, fid] :
+       {std::pair<const char *, const struct fid *>(
+            "fabric_attr.fabric",
+            fabric != nullptr && fabric->fabric != nullptr ? &fabric->fabric->fid : nullptr),
+        std::pair<const char *, const struct fid *>(
+            "domain_attr.domain",
+            hints->domain_attr != nullptr && hints->domain_attr->domain != nullptr
+                ? &hints->domain_attr->domain->fid
+                : nullptr)}) {
+    const Built *built = slot.built.load(std::memory_order_acquire);
+    if (fid != nullptr && (built == nullptr || built->stack == nullptr || !built->stack->made(fid)))
+      return Refusal{std::string("hints.") + what + " was opened by another stack", 32};
+  }
+  return std::nullopt;
+}
+
+bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
+                      std::vector<Found> &found) {
+  const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
+                          const std::string &rule = {}, uint32_t distance = 0) {
+    record.add({slot.candidate.name, stage, false, reason, remedy,
+                rule.empty() ? slot.candidate.origin : rule});
+    misses.add({slot.candidate.name, stage, reason, remedy,
+                distance != 0 ? distance : distance_of_stage(stage)});
+  };
+  if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
+      !is_named(slot.candidate, question.hints))
+    return false;
+  const Verdict &verdict = slot.candidate.verdict;
+  if (!verdict.accepted) {
+    reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);
+    return false;
+  }
+  if (const std::optional<Refusal> refusal = left_out(slot, question.hints)) {
+    reject(Stage::kHints, refusal->text, {}, {}, refusal->distance);
+    return true;
+  }
+  const Built &built = build(slot);
+  for (const Decision &decision : built.decisions.decisions()) {
+    record.add(decision);
+    if (built.stack == nullptr && !decision.accepted)
+      misses.add({slot.candidate.name, decision.stage, decision.reason, decision.remedy,
+                  distance_of_stage(decision.stage)});
+  }
+  Stack *const stack = built.stack.get();
+  if (stack == nullptr) return false;
+
+  std::vector<std::string> reasons;
+  std::optional<Match> nearest;
+  auto offered =
+      stack->getinfo(question.version, question.node, question.service, question.flags,
+                     question.hints, [&](const fi_info &, const Match &why) {
+                       if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
+                         reasons.push_back(why.reason);
+                       if (!nearest || why.distance() < nearest->distance()) nearest = why;
+                     });
+  if (!offered) {
+    reject(Stage::kGetinfo, offered.error().text, {}, {},
+           distance_of_refusal(offered.error().text));
+    return false;
+  }
+  std::vector<InfoPtr> fitting;
+  for (fi_info *info : *offered) fitting.emplace_back(info);
+  const size_t before = found.size();
+  for (InfoPtr &info : fitting) {
+    RuleOutcome outcome = judge_info(policy, built.units, place, *info);
+    if (!outcome.verdict.accepted) {
+      reject(Stage::kRank, outcome.verdict.reason, outcome.verdict.remedy, outcome.verdict.rule);
+      continue;
+    }
+    const bool again = std::any_of(found.begin() + static_cast<ptrdiff_t>(before), found.end(),
+                                   [&](const Found &one) { return same_info(*one.info, *info); });
+    if (again) continue;
+    const char *name = info->fabric_attr->name != nullptr ? info->fabric_attr->name : "";
+    const fi_fabric_attr *wanted =
+        question.hints != nullptr ? question.hints->fabric_attr : nullptr;
+    if (wanted != nullptr && wanted->fabric != nullptr) {
+      // narrow_info() put it there; it stands for one network only.
+      if (!stack->opened_as(&wanted->fabric->fid, name)) {
+        reject(Stage::kHints, std::string("hints.fabric_attr.fabric is not ") + name);
+        continue;
+      }
+    } else {
+      info->fabric_attr->fabric = reinterpret_cast<struct fid_fabric *>(stack->open_fabric(name));
+    }
+    found.push_back({std::move(info), &slot, &built,
+                     outcome.rank.value_or(built.units.front()->rank), outcome.rank_rule});
+  }
+  for (const std::string &reason : reasons)
+    record.add({slot.candidate.name, Stage::kHints, false, reason, "", slot.candidate.origin});
+  if (nearest) misses.add(miss_of(slot.candidate.name, *nearest));
+  if (offered->empty() && reasons.empty()) reject(Stage::kGetinfo, "it offered nothing");
+  if (found.size() > before) misses.drop(slot.candidate.name);
+  return true;
+}
+
+Miss Front::Impl::miss_of(const std::string &candidate, const Match &match) {
+  std::string reason = match.hardest().text;
+  if (const size_t others = match.refusals.size() - 1; others > 0)
+    reason += " (and " + std::to_string(others) + " more)";
+  return {candidate, Stage::kHints, std::move(reason), "", match.distance()};
+}
+
+void Front::Impl::check_prov_name(const fi_info *hints, Misses &misses) const {
+  if (hints == nullptr || hints->fabric_attr == nullptr || hints->fabric_attr->prov_name == nullptr)
+    return;
+  std::string_view rest = hints->fabric_attr->prov_name;
+  if (rest.starts_with('^')) return;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find_first_of(",;"), rest.size());
+    const std::string name(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const bool known = std::any_of(slots.begin(), slots.end(), [&](const Slot &slot) {
+      return lower(slot.candidate.name) == lower(name);
+    });
+    if (known || find_unit(loader->units(), name) != nullptr) continue;
+    misses.add(
+        {name, Stage::kManifest, "no provider or layer is called " + in_quotes(name),
+         known_units(loader->units(), name, 1u << WEFT_KIND_PROVIDER | 1u << WEFT_KIND_LAYER), 0});
+  }
+}
+
+int Front::Impl::getinfo(const Question &question, fi_info **out) {
+  *out = nullptr;
+  prepare();
+  Misses misses;
+  const int ret = choose(question, misses, out);
+  if (ret == 0 && !options.record) return 0;
+  check_prov_name(question.hints, misses);
+  const std::vector<Miss> nearest = misses.sorted();
+  if (ret == -FI_ENODATA) tell_misses(nearest);
+  if (options.record) options.record(getinfo_record(question, ret, *out, nearest));
+  return ret;
+}
+
+void Front::Impl::tell_misses(const std::vector<Miss> &misses) const {
+  if (misses.empty()) return;
+  log(FI_LOG_CORE, "fi_getinfo", __LINE__,
+      "nothing fits; the nearest: " + text_of(misses.front()) +
+          (misses.size() > 1 ? " (" + std::to_string(misses.size() - 1) +
+                                   " more at FI_LOG_LEVEL=info, all about it by `weft why -- "
+                                   "COMMAND`)"
+                             : ""));
+  for (const Miss &miss : misses)
+    log(FI_LOG_CORE, "fi_getinfo", __LINE__, text_of(miss), FI_LOG_INFO);
+}
+
+int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out) {
+  if ((question.flags & FI_PROV_ATTR_ONLY) != 0) return list_units(question.version, out);
+  DecisionRecord record = notes;
+  if ((question.flags & FI_SOURCE) != 0 && question.node == nullptr &&
+      question.service == nullptr) {
+    record.add({"", Stage::kGetinfo, false, "FI_SOURCE without node and service",
+                "give the address of the source", ""});
+    misses.add({"", Stage::kGetinfo, "FI_SOURCE without node and service",
+                "give the address of the source", 0});
+    remember(std::move(record));
+    return -FI_ENODATA;
+  }
+  std::vector<Found> found;
+  std::set<std::string> answered;  // names that are taken by a stack that works
+  bool reached_hints = false;
+  for (Slot &slot : slots) {
+    if (slot.candidate.verdict.accepted && answered.contains(slot.candidate.name)) {
+      if (!slot.candidate.origin.empty())
+        record.add({slot.candidate.name, Stage::kPolicy, false,
+                    "another stack with this prov_name comes before it", "",
+                    slot.candidate.origin});
+      continue;
+    }
+    reached_hints = ask(slot, question, record, misses, found) || reached_hints;
+    const Built *built = slot.built.load(std::memory_order_acquire);
+    if (built != nullptr && built->stack != nullptr) answered.insert(built->name);
+  }
+  std::stable_sort(found.begin(), found.end(), is_better);
+  tell_selected(found, record);
+  if (found.empty() && !reached_hints) explain_nothing(record);
+  remember(std::move(record));
+  if (found.empty()) return -FI_ENODATA;
+  fi_info **end = out;
+  for (Found &one : found) {
+    *end = one.info.release();
+    end = &(*end)->next;
+  }
+  return 0;
+}
+
+void Front::Impl::tell_selected(const std::vector<Found> &found, DecisionRecord &record) {
+  std::set<const Slot *> told;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Slot *slot = found[i].slot;
+    if (!told.insert(slot).second) continue;
+    const auto count = std::count_if(found.begin(), found.end(),
+                                     [&](const Found &one) { return one.slot == slot; });
+    std::string reason = std::to_string(count) + " of " + std::to_string(found.size()) +
+                         " answers, the first at place " + std::to_string(i + 1) + "; ";
+    if (slot->candidate.preference != Candidate::kNoPreference)
+      reason += "number " + std::to_string(slot->candidate.preference + 1) + " in `use`, ";
+    reason += "rank " + std::to_string(found[i].rank);
+    record.add({found[i].built->name, Stage::kSelected, true, std::move(reason), "",
+                found[i].rank_rule.empty() ? slot->candidate.origin : found[i].rank_rule});
+  }
+}
+
+int Front::Impl::list_units(uint32_t version, fi_info **out) {
+  InfoPtr first;
+  fi_info *last = nullptr;
+  for (const UnitInfo &unit : loader->units()) {
+    InfoPtr info(alloc_info());
+    if (info == nullptr) return -FI_ENOMEM;
+    info->fabric_attr->prov_name = strdup(stack_name({&unit}).c_str());
+    if (info->fabric_attr->prov_name == nullptr) return -FI_ENOMEM;
+    info->fabric_attr->prov_version = unit.version;
+    info->fabric_attr->api_version = version;
+    if (last == nullptr) {
+      first = std::move(info);
+      last = first.get();
+    } else {
+      last->next = info.release();
+      last = last->next;
+    }
+  }
+  *out = first.release();
+  return *out != nullptr ? 0 : -FI_ENODATA;
+}
+
+void Front::Impl::explain_nothing(const DecisionRecord &record) {
+  const bool any_provider =
+      std::any_of(loader->units().begin(), loader->units().end(),
+                  [](const UnitInfo &unit) { return unit.kind == WEFT_KIND_PROVIDER; });
+  if (!policy.refusal.empty()) return;  // was told with the other mistakes of the environment
+  if (!any_provider) {
+    std::string folders;
+    for (const auto &folder : policy.plugin_path) folders += folder.value + ", ";
+    std::string line =
+        "no provider plugin can be used (searched: " + folders + options.library_folder + "/weft)";
+    for (const Decision &one : loader->discovery().decisions()) {
+      if (one.accepted) continue;
+      line +=
+          "; " + one.candidate + ": " + one.reason + (one.remedy.empty() ? "" : ": " + one.remedy);
+      break;
+    }
+    if (loader->discovery().decisions().empty())
+      line += ": install one, or name its folder in FI_PROVIDER_PATH";
+    return notice(line);
+  }
+  const bool chosen = policy.filter.has_value() || !policy.hooks.empty() || policy.enable ||
+                      !policy.disable.empty() || policy.use || !policy.ranks.empty();
+  if (!chosen) return;
+  for (const Decision &one : notes.decisions()) {
+    if (one.reason.rfind("FI_PROVIDER=", 0) == 0) return notice(one.reason + ": " + one.remedy);
+  }
+  // The reason of what came furthest among those that the configuration did not simply leave out.
+  const Decision *furthest = nullptr;
+  for (const Decision &one : record.decisions()) {
+    const bool not_named = one.rule == "environment FI_PROVIDER" && one.stage == Stage::kPolicy &&
+                           one.reason.rfind("FI_PROVIDER=", 0) == 0;
+    if (one.accepted || (not_named && furthest != nullptr)) continue;
+    const bool furthest_not_named = furthest != nullptr &&
+                                    furthest->rule == "environment FI_PROVIDER" &&
+                                    furthest->reason.rfind("FI_PROVIDER=", 0) == 0;
+    if (furthest == nullptr || furthest_not_named || one.stage > furthest->stage) furthest = &one;
+  }
+  if (furthest == nullptr) return;
+  std::string line;
+  if (policy.filter && furthest->reason.rfind("FI_PROVIDER=", 0) != 0)
+    line = "FI_PROVIDER=" + policy.filter->text + ": ";
+  // What concerns hooks concerns every stack alike.
+  if (furthest->rule != "environment FI_HOOK") line += furthest->candidate + ": ";
+  line += furthest->reason;
+  if (furthest->rule.rfind("environment ", 0) != 0 && !furthest->rule.empty() &&
+      line.find(furthest->rule) == std::string::npos)
+    line += " (" + furthest->rule + ")";
+  if (!furthest->remedy.empty()) line += ": " + furthest->remedy;
+  notice(line);
+}
+
+void Front::Impl::remember(DecisionRecord record) {
+  std::lock_guard lock(record_mutex);
+  last = std::move(record);
+  has_last = true;
+}
+
+}  // namespace weft

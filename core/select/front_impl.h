@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The inside of Front: what its parts share. front.cc reads the configuration, stack_cache.cc builds
+// and opens stacks, choose.cc answers fi_getinfo(), live_hooks.cc hangs hooks on live objects, and
+// diagnosis_json.cc tells why. Not for anything but these files.
+#ifndef WEFT_CORE_SELECT_FRONT_IMPL_H
+#define WEFT_CORE_SELECT_FRONT_IMPL_H
+
+#include <rdma/providers/fi_log.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/decision.h"
+#include "core/base/info.h"
+#include "core/loader/loader.h"
+#include "core/match/match.h"
+#include "core/select/call_record.h"
+#include "core/select/candidates.h"
+#include "core/select/front.h"
+#include "core/select/misses.h"
+#include "core/select/policy.h"
+#include "core/select/rules.h"
+#include "core/stack/stack.h"
+
+namespace weft {
+
+struct FreeInfo {
+  void operator()(fi_info *info) const { free_info(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
+
+inline std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char &c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+inline std::string in_quotes(std::string_view text) {
+  return "\"" + std::string(text) + "\"";
+}
+
+// What became of a candidate when it was loaded and built. Fixed once it is there.
+struct Built {
+  std::shared_ptr<Stack> stack;         // null: it cannot be used
+  std::string name;                     // the candidate's, but for elements that were skipped
+  std::vector<const UnitInfo *> units;  // from the wire up, without hooks and what was skipped
+  DecisionRecord decisions;
+};
+
+struct Slot {
+  Candidate candidate;
+  std::vector<const UnitInfo *> units;
+  std::unique_ptr<const Built> owned;
+  std::atomic<const Built *> built{nullptr};  // null: nobody wanted it so far
+};
+
+struct Found {
+  InfoPtr info;
+  const Slot *slot = nullptr;
+  const Built *built = nullptr;
+  int32_t rank = 0;
+  std::string rank_rule;
+};
+
+// No memory is the one thing that these can meet and not say themselves.
+template <class Call>
+auto guarded(Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc &) {
+    return tl::unexpected<Error>(Error{FI_ENOMEM, "no memory"});
+  } catch (const std::exception &error) {
+    return tl::unexpected<Error>(Error{FI_EOTHER, error.what()});
+  }
+}
+
+struct Front::Impl {
+  explicit Impl(FrontOptions given) : options(std::move(given)) {}
+
+  // ---- preparation: files, plugins, candidates
+  const std::string *variable(const char *name) const;
+  // $XDG_..., which must be absolute to count, or a folder in the home; empty: neither.
+  std::string user_folder(const char *xdg, const char *in_home) const;
+  PolicySources sources() const;
+  LoaderOptions loader_options() const;
+  void prepare();
+  // What a person should know even if something was found: files that were left out, variables that
+  // do nothing.
+  void tell_about_configuration();
+  void notice(const std::string &line);
+  void log(int32_t subsys, const char *func, int32_t line, const std::string &text,
+           int32_t level = FI_LOG_WARN) const;
+
+  // ---- building
+  // Loads and builds what nobody wanted before.
+  const Built &build(Slot &slot);
+  void compose(const Slot &slot, Built &made);
+
+  // ---- asking
+  // Whether the question leaves this stack out before it is opened.
+  std::optional<Refusal> left_out(const Slot &slot, const fi_info *hints) const;
+  // Whether the hints ask for a stack by the name that the policy gave it.
+  static bool is_named(const Candidate &candidate, const fi_info *hints);
+  // prov_name_admits() by either name of each unit.
+  static bool admits(const char *wanted, const std::vector<const UnitInfo *> &units);
+  // One stack's answer. False: it did not get as far as the hints.
+  bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
+           std::vector<Found> &found);
+  // The one attribute that matters most.
+  static Miss miss_of(const std::string &candidate, const Match &match);
+  // A name in the hints that nothing here has, as a slip is: the others refuse it all alike.
+  void check_prov_name(const fi_info *hints, Misses &misses) const;
+  int getinfo(const Question &question, fi_info **out);
+  // Why nothing was found: one line, and for who wants it one for each candidate.
+  void tell_misses(const std::vector<Miss> &misses) const;
+  int choose(const Question &question, Misses &misses, fi_info **out);
+  static void tell_selected(const std::vector<Found> &found, DecisionRecord &record);
+  // FI_PROV_ATTR_ONLY: one entry per unit, nothing of it opened.
+  int list_units(uint32_t version, fi_info **out);
+  // Nothing came as far as the application's hints: then it was the configuration, or there is
+  // nothing installed. Says once what the cause is.
+  void explain_nothing(const DecisionRecord &record);
+  void remember(DecisionRecord record);
+
+  // ---- opening
+  static std::string reason_of(const Built &built);
+  bool is_called(const Slot &slot, std::string_view prov_name) const;
+  int fabric(fi_fabric_attr *attr, fid_fabric **out, void *context);
+  int open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context,
+                  std::vector<std::string> &stack, std::string &why);
+
+  // ---- hooks on live objects
+  Result<std::shared_ptr<Hook>> live_hook(std::string_view name, std::vector<Setting> more);
+
+  // ---- diagnosis
+  std::set<std::string> names_of(std::string_view name) const;
+  Result<std::string> why_json(std::string_view name);
+  // Slots by stack name, name in the policy or, with "", the best that works.
+  Result<std::string> explain_json(std::string_view wanted);
+  nlohmann::ordered_json unit_json(const UnitInfo &unit) const;
+  Result<std::string> plugins_json();
+  Result<std::string> config_json();
+  std::vector<FrontParam> params();
+
+  const FrontOptions options;
+  const Place place = Place::of_process();
+
+  std::mutex mutex;  // preparation, and what is built later
+  bool ready = false;
+  Policy policy;
+  std::unique_ptr<Loader>
+      loader;  // goes after the stacks: its plugins' fini() must find nothing open
+  DecisionRecord notes;
+  std::vector<Diagnostic> names;
+  std::deque<Slot> slots;
+  struct LiveHook {
+    std::shared_ptr<Hook> hook;
+    std::vector<Setting> settings;  // that it was attached with
+  };
+  std::map<std::string, LiveHook> live_hooks;
+
+  std::mutex record_mutex;
+  DecisionRecord last;
+  bool has_last = false;
+
+  std::mutex notice_mutex;
+  std::set<std::string> noticed;
+};
+
+}  // namespace weft
+
+#endif
