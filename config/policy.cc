@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "config/policy.h"
+#include "config/parse_policy.h"
 
 #include <algorithm>
 #include <array>
@@ -33,9 +33,9 @@ constexpr int64_t kMaxProbeBudgetMs = 600'000;
 
 class PolicyReader {
  public:
-  explicit PolicyReader(Diagnostics &diag) : diag_(diag) {}
+  PolicyReader(std::string_view path, Diagnostics &diag) : path_(path), diag_(diag) {}
 
-  Policy read(const Node &root) {
+  PolicyContent read(const Node &root) {
     bool has_version = false;
     if (root.kind == Node::Kind::kNull) {
       diag_.error(root.where, "the file says nothing", "begin it with 'version: 1'");
@@ -52,14 +52,14 @@ class PolicyReader {
                    } else if (key.text == "stacks") {
                      stacks(value);
                    } else if (key.text == "use") {
-                     policy_.use = {names(value, "'use'", Naming::kLabel), key.where};
+                     use(key, value);
                    } else if (key.text == "params") {
                      params(value);
                    } else if (key.text == "plugins") {
                      plugins(value);
                    } else if (key.text == "control") {
                      if (const auto word = read_word(value, "'control'", kAllowDeny, diag_))
-                       policy_.control = {*word == 0, key.where};
+                       policy_.control_allow = {*word == 0, origin(key)};
                    } else if (key.text == "final") {
                      final_keys(value);
                    }
@@ -71,6 +71,18 @@ class PolicyReader {
 
  private:
   enum class Naming { kUnit, kLabel };
+  using Nodes = std::vector<const Node *>;
+
+  Origin origin(const Node &node) const {
+    return {path_ + ":" + std::to_string(node.where.line) + ":" +
+            std::to_string(node.where.column)};
+  }
+  Sourced<std::string> sourced(const Node &node) const { return {node.text, origin(node)}; }
+  std::vector<Sourced<std::string>> sourced(const Nodes &nodes) const {
+    std::vector<Sourced<std::string>> out;
+    for (const Node *node : nodes) out.push_back(sourced(*node));
+    return out;
+  }
 
   void version(const Node &node) {
     if (const auto number = read_integer(node, "'version'", 1, 1'000'000, diag_);
@@ -79,9 +91,9 @@ class PolicyReader {
                   "this release reads version 1");
   }
 
-  // A list of names; one that is given twice is told, as it is more likely a slip than meant.
-  std::vector<Name> names(const Node &node, std::string_view what, Naming naming) {
-    std::vector<Name> out;
+  // The entries of a list of names. A name that is given twice gets a warning.
+  Nodes names(const Node &node, std::string_view what, Naming naming) {
+    Nodes out;
     std::map<std::string_view, Where> seen;
     const std::string entry = std::string("an entry of ").append(what);
     read_list(node, what, "[a, b]", diag_, [&](const Node &item) {
@@ -91,7 +103,7 @@ class PolicyReader {
                                     : check_label(item, entry, diag_)))
         return;
       told_twice(seen, item);
-      out.push_back({item.text, item.where});
+      out.push_back(&item);
     });
     return out;
   }
@@ -103,25 +115,37 @@ class PolicyReader {
                     "it stands in line " + std::to_string(first->second.line) + " already");
   }
 
+  void use(const Node &key, const Node &node) {
+    const Nodes stacks = names(node, "'use'", Naming::kLabel);
+    policy_.use = {sourced(stacks), origin(stacks.empty() ? key : *stacks.front())};
+  }
+
   void providers(const Node &node) {
+    Nodes enabled, disabled;
     read_map(node, "'providers'", kProviderKeys, "providers: {disable: [udp]}", diag_,
              [&](const Node &key, const Node &value) {
                if (key.text == "enable") {
-                 policy_.enable = names(value, "'providers.enable'", Naming::kUnit);
+                 enabled = names(value, "'providers.enable'", Naming::kUnit);
+                 policy_.enable = {sourced(enabled),
+                                   enabled.empty() ? Origin{path_} : origin(*enabled.front())};
                } else if (key.text == "disable") {
-                 policy_.disable = names(value, "'providers.disable'", Naming::kUnit);
+                 disabled = names(value, "'providers.disable'", Naming::kUnit);
+                 policy_.disable = sourced(disabled);
                } else {
                  read_list(value, "'providers.rank'", "[{match: {provider: verbs}, rank: 900}]",
                            diag_, [&](const Node &item) { rule(item); });
                }
              });
-    if (!policy_.enable) return;
-    std::map<std::string_view, Where> enabled;
-    for (const Name &name : *policy_.enable) enabled.emplace(name.text, name.where);
-    for (const Name &name : policy_.disable) {
-      const auto both = enabled.find(name.text);
-      if (both != enabled.end())
-        diag_.error(name.where, quoted(name.text) + " is both enabled and disabled",
+    check_disjoint(enabled, disabled);
+  }
+
+  void check_disjoint(const Nodes &enabled, const Nodes &disabled) {
+    std::map<std::string_view, Where> lines;
+    for (const Node *name : enabled) lines.emplace(name->text, name->where);
+    for (const Node *name : disabled) {
+      const auto both = lines.find(name->text);
+      if (both != lines.end())
+        diag_.error(name->where, quoted(name->text) + " is both enabled and disabled",
                     "it is enabled in line " + std::to_string(both->second.line) +
                         "; remove it from one of the lists");
     }
@@ -129,7 +153,7 @@ class PolicyReader {
 
   void rule(const Node &node) {
     RankRule rule;
-    rule.where = node.where;
+    rule.origin = origin(node);
     bool has_match = false, has_effect = false;
     const auto number = [&](const Node &value) -> std::optional<int32_t> {
       const auto n = read_integer(value, "'rank'", std::numeric_limits<int32_t>::min(),
@@ -165,18 +189,18 @@ class PolicyReader {
              [&](const Node &key, const Node &value) {
                const std::string what = "'match." + key.text + "'";
                if (key.text == "provider") {
-                 rule.provider = read_glob(value, what, diag_);
+                 rule.provider = read_glob(value, what, diag_).value_or("");
                } else if (key.text == "netdev") {
-                 rule.netdev = read_glob(value, what, diag_);
+                 rule.netdev = read_glob(value, what, diag_).value_or("");
                } else if (key.text == "subnet") {
-                 rule.subnet = read_subnet(value, what, diag_);
+                 rule.subnet = read_subnet(value, what, diag_).value_or("");
                } else if (key.text == "ep_type") {
                  if (const auto word = read_word(value, what, kEpTypes, diag_))
                    rule.ep_type = std::string(kEpTypes[*word]);
                } else if (key.text == "hostname") {
-                 rule.hostname = read_glob(value, what, diag_);
+                 rule.hostname = read_glob(value, what, diag_).value_or("");
                } else {
-                 rule.executable = read_glob(value, what, diag_);
+                 rule.executable = read_glob(value, what, diag_).value_or("");
                }
              });
   }
@@ -185,9 +209,7 @@ class PolicyReader {
     read_map(node, "'stacks'", {}, "stacks: {rdm: [{layer: rxm}, {provider: verbs}]}", diag_,
              [&](const Node &key, const Node &value) {
                check_label(key, "the stack", diag_);
-               Stack out;
-               out.name = key.text;
-               out.where = key.where;
+               StackSpec out{key.text, {}, origin(key)};
                const std::string what = "stack " + quoted(key.text);
                bool all_read = true;
                const bool is_list = read_list(value, what, "[{layer: rxm}, {provider: verbs}]",
@@ -200,7 +222,7 @@ class PolicyReader {
                              "list its elements from the application down to the wire, the "
                              "provider last");
                else if (is_list && all_read)
-                 check_order(out, what);
+                 check_order(out, key, value, what);
                policy_.stacks.push_back(std::move(out));
              });
   }
@@ -208,7 +230,7 @@ class PolicyReader {
   // What has a name at least; `whole` is cleared where something is wrong with it.
   std::optional<StackElement> element(const Node &node, bool &whole) {
     StackElement out;
-    out.where = node.where;
+    out.where = origin(node).where;
     const Node *named = nullptr;
     bool good = true;
     const bool is_map = read_map(
@@ -216,7 +238,9 @@ class PolicyReader {
         "{provider: NAME}, {layer: NAME} or {hook: NAME}", diag_,
         [&](const Node &key, const Node &value) {
           if (key.text == "params") {
-            settings(value, "", out.params);
+            settings(value, "'params'", [&](const Node &param, std::string text) {
+              out.params.push_back({param.text, std::move(text), origin(param).where});
+            });
           } else if (key.text == "on_unavailable") {
             if (const auto word = read_word(value, "'on_unavailable'", kUnavailable, diag_))
               out.skip_if_unavailable = *word == 1;
@@ -252,16 +276,21 @@ class PolicyReader {
     return out;
   }
 
-  void check_order(const Stack &stack, const std::string &what) {
+  // Element i of the stack was made of item i of the list.
+  void check_order(const StackSpec &stack, const Node &key, const Node &list,
+                   const std::string &what) {
     const auto &elements = stack.elements;
+    const auto place = [&](const StackElement &element) {
+      return list.items[static_cast<size_t>(&element - elements.data())].where;
+    };
     const auto provider = std::find_if(elements.begin(), elements.end(),
                                        [](const auto &e) { return e.kind == WEFT_KIND_PROVIDER; });
     if (provider == elements.end()) {
-      diag_.error(stack.where, what + " has no provider",
+      diag_.error(key.where, what + " has no provider",
                   "end it with {provider: NAME}, which moves the bytes");
     } else {
       for (auto below = provider + 1; below != elements.end(); ++below)
-        diag_.error(below->where,
+        diag_.error(place(*below),
                     std::string(below->kind == WEFT_KIND_LAYER  ? "layer "
                                 : below->kind == WEFT_KIND_HOOK ? "hook "
                                                                 : "provider ") +
@@ -273,28 +302,32 @@ class PolicyReader {
     for (size_t i = 1; i < elements.size(); ++i)
       if (elements[i].kind == elements[i - 1].kind && elements[i].name == elements[i - 1].name &&
           elements[i].kind != WEFT_KIND_PROVIDER)
-        diag_.error(elements[i].where, quoted(elements[i].name) + " stands twice in a row",
+        diag_.error(place(elements[i]), quoted(elements[i].name) + " stands twice in a row",
                     "remove one");
   }
 
   void params(const Node &node) {
     read_map(node, "'params'", {}, "params: {tcp: {key: value}}", diag_,
              [&](const Node &key, const Node &value) {
-               // The unit is copied to each of its settings, so no name of any length may get
-               // there: those of a bad one are checked and left out.
-               std::vector<Setting> none;
+               // Each setting holds a copy of the unit's name, so a name of any length must not
+               // get there: the settings of a bad name are checked and left out.
                const bool good = check_name(key, "the unit", diag_);
-               settings(value, good ? key.text : "?", good ? policy_.params : none);
+               settings(value, quoted("params." + (good ? key.text : "?")),
+                        [&](const Node &param, std::string text) {
+                          if (good)
+                            policy_.params.push_back(
+                                {key.text, param.text, {std::move(text), origin(param)}});
+                        });
              });
   }
 
-  void settings(const Node &node, const std::string &unit, std::vector<Setting> &out) {
-    read_map(node, unit.empty() ? "'params'" : quoted("params." + unit), {}, "{key: value}", diag_,
-             [&](const Node &key, const Node &value) {
-               if (!check_param_name(key, "the parameter", diag_)) return;
-               if (auto text = read_value(value, quoted(key.text), diag_))
-                 out.push_back({unit, key.text, std::move(*text), key.where});
-             });
+  // Calls `add(key, value)` for each setting of a map of parameters.
+  template <class Add>
+  void settings(const Node &node, const std::string &what, Add add) {
+    read_map(node, what, {}, "{key: value}", diag_, [&](const Node &key, const Node &value) {
+      if (!check_param_name(key, "the parameter", diag_)) return;
+      if (auto text = read_value(value, quoted(key.text), diag_)) add(key, std::move(*text));
+    });
   }
 
   void plugins(const Node &node) {
@@ -304,10 +337,10 @@ class PolicyReader {
                  plugin_path(value);
                } else if (key.text == "unprobed") {
                  if (const auto word = read_word(value, "'plugins.unprobed'", kAllowDeny, diag_))
-                   policy_.unprobed_allow = {*word == 0, key.where};
+                   policy_.unprobed_allow = {*word == 0, origin(key)};
                } else if (const auto ms = read_integer(value, "'plugins.probe_budget_ms'", 1,
                                                        kMaxProbeBudgetMs, diag_)) {
-                 policy_.probe_budget_ms = {static_cast<uint32_t>(*ms), key.where};
+                 policy_.probe_budget_ms = {*ms, origin(key)};
                }
              });
   }
@@ -323,7 +356,7 @@ class PolicyReader {
         return;
       }
       told_twice(seen, item);
-      policy_.plugin_path.push_back({*path, item.where});
+      policy_.plugin_path.push_back({*path, origin(item)});
     });
   }
 
@@ -333,7 +366,7 @@ class PolicyReader {
       if (!read_text(item, "an entry of 'final'", diag_)) return;
       if (!check_final(item)) return;
       told_twice(seen, item);
-      policy_.final_keys.push_back({item.text, item.where});
+      policy_.final_keys.push_back(sourced(item));
     });
   }
 
@@ -371,22 +404,18 @@ class PolicyReader {
     return true;
   }
 
+  const std::string path_;
   Diagnostics &diag_;
-  Policy policy_;
+  PolicyContent policy_;
 };
 
 }  // namespace
 
-std::optional<Policy> parse_policy_in_part(std::string_view text, Diagnostics &diag) {
+std::optional<PolicyContent> parse_policy(std::string_view path, std::string_view text,
+                                          Diagnostics &diag) {
   const std::optional<Node> root = parse_tree(text, diag);
   if (!root) return std::nullopt;
-  return PolicyReader(diag).read(*root);
-}
-
-std::optional<Policy> parse_policy(std::string_view text, Diagnostics &diag) {
-  std::optional<Policy> policy = parse_policy_in_part(text, diag);
-  if (diag.has_errors()) return std::nullopt;
-  return policy;
+  return PolicyReader(path, diag).read(*root);
 }
 
 }  // namespace weft::config

@@ -1,82 +1,87 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One policy file as C++ data: what the schema of weft.yaml(5) can say, with the place of each
-// statement.
+// What a policy says, with the origin of every value. These are the only types for it: the YAML
+// reader fills a PolicyContent from one file, the core merges those of all files into its Policy
+// (core/select/policy.h), and `weft config show` prints that.
 //
-//   Diagnostics diag;
-//   std::optional<Policy> policy = parse_policy(text, diag);
-//   if (!policy) diag.deliver(path, callback, arg);
+//   weft_policy *read = nullptr;
+//   if (reader->read_policy(path, text, size, on_diagnostic, arg, &read) == 0)
+//     for (const Sourced<std::string> &name : read->disable) ...  // name.origin.where "a.yaml:3:5"
+//   reader->free_policy(read);
 //
-// One file only: how files, environment and API come together, and whether named units exist, is
-// the core's business.
+// Plain data, without functions of its own. The reader allocates and frees it; the core copies what
+// it keeps. Both come from one build (WEFT_CONFIG_VERSION, weft_config_reader::policy_size). Not
+// for plugins.
 #ifndef WEFT_CONFIG_POLICY_H
 #define WEFT_CONFIG_POLICY_H
+
+#include <weft/config.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "config/diagnostics.h"
+#include "core/stack/params.h"
 
-namespace weft::config {
+namespace weft {
 
-struct Name {
-  std::string text;
-  Where where;
+struct Origin {
+  std::string where;  // "/etc/weft/10-site.yaml:3:5", "environment FI_PROVIDER", "built-in"
+  bool final = false;
 };
 
 template <class T>
-struct Placed {
+struct Sourced {
   T value{};
-  Where where;
-};
-
-struct RankRule {
-  std::optional<std::string> provider, netdev, subnet, ep_type, hostname, executable;
-  std::optional<int32_t> rank;
-  std::optional<bool> enable;
-  Where where;
-};
-
-struct Setting {
-  std::string unit;  // empty in a stack
-  std::string key, value;
-  Where where;
+  Origin origin;
 };
 
 struct StackElement {
-  uint32_t kind = 0;  // WEFT_KIND_...
-  bool skip_if_unavailable = false;
+  uint32_t kind = 0;  // WEFT_KIND_...; 0: any (from FI_PROVIDER)
   std::string name;
+  bool skip_if_unavailable = false;  // on_unavailable: skip (default: fail)
   std::vector<Setting> params;
-  Where where;
+  std::string where;
 };
 
-struct Stack {
+struct StackSpec {  // from the application down to the wire
   std::string name;
-  std::vector<StackElement> elements;  // from the application down to the wire
-  Where where;
+  std::vector<StackElement> elements;
+  Origin origin;
 };
 
-struct Policy {
-  std::optional<std::vector<Name>> enable;
-  std::optional<Placed<std::vector<Name>>> use;
-  std::vector<Name> disable, plugin_path, final_keys;
-  std::vector<RankRule> ranks;
-  std::vector<Stack> stacks;
-  std::vector<Setting> params;
-  std::optional<Placed<bool>> unprobed_allow, control;
-  std::optional<Placed<uint32_t>> probe_budget_ms;
+// One entry of providers.rank; all patterns given must match. Globs with * ? [..], but `subnet` is
+// a CIDR and `ep_type` msg, rdm or dgram; empty: any.
+struct RankRule {
+  std::string provider, netdev, subnet, ep_type, hostname, executable;
+  std::optional<int32_t> rank;
+  std::optional<bool> enable;
+  Origin origin;
 };
 
-// Nothing if `diag` has an error.
-std::optional<Policy> parse_policy(std::string_view text, Diagnostics &diag);
+struct UnitParam {  // params.UNIT.KEY
+  std::string unit, key;
+  Sourced<std::string> value;  // lists joined by commas
+};
 
-// What could be read, whatever errors `diag` has: not to be obeyed, but its names can be checked.
-// Nothing if the text is no YAML.
-std::optional<Policy> parse_policy_in_part(std::string_view text, Diagnostics &diag);
+struct PolicyContent {
+  // Allow-list of providers, even if empty; its origin is the first entry, or the file.
+  std::optional<Sourced<std::vector<Sourced<std::string>>>> enable;
+  std::vector<Sourced<std::string>> disable;
+  std::vector<RankRule> ranks;  // strongest last
+  std::vector<StackSpec> stacks;
+  // Replaces weaker ones, even if empty; its origin is the first entry, or the key.
+  std::optional<Sourced<std::vector<Sourced<std::string>>>> use;
+  std::vector<UnitParam> params;                  // in the order of the file; merged: by unit, key
+  std::vector<Sourced<std::string>> plugin_path;  // most preferred first
+  std::optional<Sourced<bool>> unprobed_allow, control_allow;
+  std::optional<Sourced<int64_t>> probe_budget_ms;
+  std::vector<Sourced<std::string>> final_keys;  // dotted, "providers.disable"
+};
 
-}  // namespace weft::config
+}  // namespace weft
+
+// What weft/config.h passes as an opaque type.
+struct weft_policy : weft::PolicyContent {};
 
 #endif

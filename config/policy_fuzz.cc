@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fuzz target: any bytes are a policy file or an error with a place; the view is whole and is
-// freed.
-#include <weft/config.h>
-
+// Fuzz target: any bytes give a policy or an error with a place; the policy is complete
+// and is freed.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "config/policy.h"
 
 extern "C" const weft_config_reader *weft_config_query(void);
 
 namespace {
 
+using namespace weft;
 struct Seen {
   size_t errors = 0, bytes = 0;
 };
@@ -28,22 +31,11 @@ void on_diagnostic(void *arg, uint32_t severity, const weft_where *where, const 
   seen->bytes += std::strlen(text);
 }
 
-size_t length(const char *text) {
-  require(text != nullptr);
-  return std::strlen(text);
-}
-
-size_t touch(const weft_name *names, size_t count) {
+size_t touch(const std::vector<Sourced<std::string>> &names) {
   size_t sum = 0;
-  for (size_t i = 0; i < count; ++i) sum += length(names[i].name) + length(names[i].where.file);
-  return sum;
-}
-
-size_t touch(const weft_setting *settings, size_t count, bool in_stack) {
-  size_t sum = 0;
-  for (size_t i = 0; i < count; ++i) {
-    sum += length(settings[i].key) + length(settings[i].value);
-    require((settings[i].unit == nullptr) == in_stack);
+  for (const auto &[name, origin] : names) {
+    require(!name.empty());
+    sum += name.size() + origin.where.size();
   }
   return sum;
 }
@@ -60,27 +52,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   require(rc != 0 || policy != nullptr);
   // Of a file with errors there may be what could be read of it.
   if (policy == nullptr) return 0;
-  require(policy->use_count == 0 || policy->has_use != 0);
-  size_t sum = touch(policy->enable, policy->enable_count) +
-               touch(policy->disable, policy->disable_count) +
-               touch(policy->use, policy->use_count) +
-               touch(policy->plugin_path, policy->plugin_path_count) +
-               touch(policy->final_keys, policy->final_key_count) +
-               touch(policy->params, policy->param_count, false);
-  for (size_t i = 0; i < policy->rank_count; ++i) {
-    const weft_rank_rule &rule = policy->ranks[i];
-    require(rc != 0 || rule.has_rank != 0 || rule.has_enable != 0);
-    for (const char *text :
-         {rule.provider, rule.netdev, rule.subnet, rule.ep_type, rule.hostname, rule.executable})
-      if (text != nullptr) sum += length(text);
+  size_t sum = touch(policy->disable) + touch(policy->plugin_path) + touch(policy->final_keys);
+  if (policy->enable) sum += touch(policy->enable->value);
+  if (policy->use) sum += touch(policy->use->value);
+  for (const auto &[unit, key, value] : policy->params) {
+    require(!unit.empty() && !key.empty());
+    sum += unit.size() + key.size() + value.value.size() + value.origin.where.size();
   }
-  for (size_t i = 0; i < policy->stack_count; ++i) {
-    const weft_stack &stack = policy->stacks[i];
-    require(rc != 0 || (stack.element_count > 0 &&
-                        stack.elements[stack.element_count - 1].kind == WEFT_KIND_PROVIDER));
-    for (size_t j = 0; j < stack.element_count; ++j)
-      sum += length(stack.elements[j].name) +
-             touch(stack.elements[j].params, stack.elements[j].param_count, true);
+  for (const RankRule &rule : policy->ranks) {
+    require(rc != 0 || rule.rank || rule.enable);
+    for (const std::string *text : {&rule.provider, &rule.netdev, &rule.subnet, &rule.ep_type,
+                                    &rule.hostname, &rule.executable})
+      sum += text->size();
+  }
+  for (const StackSpec &stack : policy->stacks) {
+    require(rc != 0 ||
+            (!stack.elements.empty() && stack.elements.back().kind == WEFT_KIND_PROVIDER));
+    for (const StackElement &element : stack.elements) {
+      require(!element.name.empty());
+      sum += element.name.size();
+      for (const Setting &setting : element.params)
+        sum += setting.key.size() + setting.value.size() + setting.where.size();
+    }
   }
   require(sum < 64 * (size + 1));
   reader->free_policy(policy);

@@ -1,65 +1,46 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// What is accepted in a policy file, and what the reader makes of it.
 #include "config/test_reader.h"
 
 namespace weft::config {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-std::string place(const weft_where &where) {
-  return std::string(where.file) + ":" + std::to_string(where.line) + ":" +
-         std::to_string(where.column);
-}
 std::string at(int line, int column) {
   return std::string(kPath) + ":" + std::to_string(line) + ":" + std::to_string(column);
 }
 
-std::vector<std::string> texts(const weft_name *names, size_t count) {
+// "3:13" of "/etc/weft/10-site.yaml:3:13".
+std::string place(const Origin &origin) {
+  const std::string file = std::string(kPath) + ":";
+  EXPECT_EQ(origin.where.rfind(file, 0), 0u) << origin.where;
+  return origin.where.substr(std::min(file.size(), origin.where.size()));
+}
+
+std::vector<std::string> texts(const std::vector<Sourced<std::string>> &names) {
   std::vector<std::string> out;
-  for (size_t i = 0; i < count; ++i)
-    out.push_back(std::string(names[i].name) + " " + std::to_string(names[i].where.line) + ":" +
-                  std::to_string(names[i].where.column));
+  for (const auto &name : names) out.push_back(name.value + " " + place(name.origin));
   return out;
 }
 
-std::vector<std::string> texts(const weft_setting *settings, size_t count) {
+std::vector<std::string> texts(const std::vector<UnitParam> &params) {
   std::vector<std::string> out;
-  for (size_t i = 0; i < count; ++i)
-    out.push_back((settings[i].unit == nullptr ? "-" : settings[i].unit) + std::string(".") +
-                  settings[i].key + "=" + settings[i].value + " " +
-                  std::to_string(settings[i].where.line) + ":" +
-                  std::to_string(settings[i].where.column));
+  for (const auto &[unit, key, value] : params)
+    out.push_back(unit + "." + key + "=" + value.value + " " + place(value.origin));
   return out;
 }
-
-// With "version: 1" in front, so that the text under test begins at line 2.
-std::vector<std::string> errors(std::string_view text) {
-  return policy_errors("version: 1\n" + std::string(text));
-}
-Answer<weft_policy> good(std::string_view text) {
-  Answer<weft_policy> answer = read_policy("version: 1\n" + std::string(text));
-  EXPECT_EQ(answer.code, 0);
-  EXPECT_THAT(answer.placed(), IsEmpty());
-  EXPECT_NE(answer.view, nullptr);
-  return answer;
-}
-
-// ---- what is accepted
-// ----------------------------------------------------------------------------------------
 
 TEST(Policy, VersionAloneSaysNothing) {
-  const auto policy = good("");
-  EXPECT_EQ(policy->struct_size, sizeof(weft_policy));
-  EXPECT_EQ(policy->has_enable, 0u);
-  EXPECT_EQ(policy->has_use, 0u);
-  EXPECT_EQ(policy->enable_count + policy->disable_count + policy->use_count +
-                policy->plugin_path_count + policy->final_key_count + policy->rank_count +
-                policy->stack_count + policy->param_count,
-            0u);
-  EXPECT_EQ(policy->has_unprobed, 0u);
-  EXPECT_EQ(policy->has_probe_budget_ms, 0u);
+  const auto policy = good_policy("");
+  EXPECT_FALSE(policy->enable);
+  EXPECT_FALSE(policy->use);
+  EXPECT_TRUE(policy->disable.empty() && policy->plugin_path.empty() &&
+              policy->final_keys.empty() && policy->ranks.empty() && policy->stacks.empty() &&
+              policy->params.empty());
+  EXPECT_FALSE(policy->control_allow);
+  EXPECT_FALSE(policy->unprobed_allow);
+  EXPECT_FALSE(policy->probe_budget_ms);
 }
 
 TEST(Policy, TheDesignsExample) {
@@ -76,56 +57,55 @@ use: [rdm, traced]
 params: {tcp: {interfaces: ["hsn*", "!docker*"], connect_timeout_ms: 5000}}
 )");
   ASSERT_EQ(policy.code, 0) << ::testing::PrintToString(policy.placed());
-  EXPECT_THAT(texts(policy->disable, policy->disable_count), ElementsAre("udp 3:13"));
-  ASSERT_EQ(policy->rank_count, 2u);
-  EXPECT_STREQ(policy->ranks[0].provider, "verbs");
-  EXPECT_STREQ(policy->ranks[0].netdev, "ib*");
-  EXPECT_EQ(policy->ranks[0].subnet, nullptr);
-  EXPECT_EQ(policy->ranks[0].has_rank, 1u);
+  EXPECT_THAT(texts(policy->disable), ElementsAre("udp 3:13"));
+  ASSERT_EQ(policy->ranks.size(), 2u);
+  EXPECT_EQ(policy->ranks[0].provider, "verbs");
+  EXPECT_EQ(policy->ranks[0].netdev, "ib*");
+  EXPECT_EQ(policy->ranks[0].subnet, "");
   EXPECT_EQ(policy->ranks[0].rank, 900);
-  EXPECT_EQ(policy->ranks[0].has_enable, 0u);
-  EXPECT_EQ(place(policy->ranks[0].where), at(5, 7));
-  EXPECT_STREQ(policy->ranks[1].subnet, "172.17.0.0/16");
-  EXPECT_EQ(policy->ranks[1].has_rank, 0u);
-  EXPECT_EQ(policy->ranks[1].has_enable, 1u);
-  EXPECT_EQ(policy->ranks[1].enable, 0u);
-  ASSERT_EQ(policy->stack_count, 2u);
-  EXPECT_STREQ(policy->stacks[0].name, "rdm");
-  EXPECT_EQ(place(policy->stacks[0].where), at(8, 3));
-  ASSERT_EQ(policy->stacks[0].element_count, 2u);
-  const weft_stack &traced = policy->stacks[1];
-  ASSERT_EQ(traced.element_count, 4u);
+  EXPECT_FALSE(policy->ranks[0].enable);
+  EXPECT_EQ(policy->ranks[0].origin.where, at(5, 7));
+  EXPECT_EQ(policy->ranks[1].subnet, "172.17.0.0/16");
+  EXPECT_FALSE(policy->ranks[1].rank);
+  EXPECT_EQ(policy->ranks[1].enable, false);
+  ASSERT_EQ(policy->stacks.size(), 2u);
+  EXPECT_EQ(policy->stacks[0].name, "rdm");
+  EXPECT_EQ(policy->stacks[0].origin.where, at(8, 3));
+  ASSERT_EQ(policy->stacks[0].elements.size(), 2u);
+  const StackSpec &traced = policy->stacks[1];
+  ASSERT_EQ(traced.elements.size(), 4u);
   EXPECT_EQ(traced.elements[0].kind, uint32_t{WEFT_KIND_HOOK});
-  EXPECT_STREQ(traced.elements[0].name, "trace");
+  EXPECT_EQ(traced.elements[0].name, "trace");
   EXPECT_EQ(traced.elements[1].kind, uint32_t{WEFT_KIND_LAYER});
-  EXPECT_STREQ(traced.elements[1].name, "rxm");
-  EXPECT_THAT(texts(traced.elements[1].params, traced.elements[1].param_count),
-              ElementsAre("-.eager_size=16K 9:49"));
-  EXPECT_EQ(place(traced.elements[1].where), at(9, 27));
+  EXPECT_EQ(traced.elements[1].name, "rxm");
+  ASSERT_EQ(traced.elements[1].params.size(), 1u);
+  EXPECT_EQ(traced.elements[1].params[0].key, "eager_size");
+  EXPECT_EQ(traced.elements[1].params[0].value, "16K");
+  EXPECT_EQ(traced.elements[1].params[0].where, at(9, 49));
+  EXPECT_EQ(traced.elements[1].where, at(9, 27));
   EXPECT_EQ(traced.elements[3].kind, uint32_t{WEFT_KIND_PROVIDER});
-  EXPECT_EQ(traced.elements[3].param_count, 0u);
-  EXPECT_EQ(policy->has_use, 1u);
-  EXPECT_EQ(place(policy->use_where), at(10, 1));
-  EXPECT_THAT(texts(policy->use, policy->use_count), ElementsAre("rdm 10:7", "traced 10:12"));
-  EXPECT_THAT(
-      texts(policy->params, policy->param_count),
-      ElementsAre("tcp.interfaces=hsn*,!docker* 11:16", "tcp.connect_timeout_ms=5000 11:50"));
+  EXPECT_TRUE(traced.elements[3].params.empty());
+  ASSERT_TRUE(policy->use);
+  EXPECT_EQ(policy->use->origin.where, at(10, 7));
+  EXPECT_THAT(texts(policy->use->value), ElementsAre("rdm 10:7", "traced 10:12"));
+  EXPECT_THAT(texts(policy->params), ElementsAre("tcp.interfaces=hsn*,!docker* 11:16",
+                                                 "tcp.connect_timeout_ms=5000 11:50"));
 }
 
 TEST(Policy, AnEmptyAllowListIsAnAllowList) {
-  const auto policy = good("providers: {enable: []}\n");
-  EXPECT_EQ(policy->has_enable, 1u);
-  EXPECT_EQ(policy->enable_count, 0u);
+  const auto policy = good_policy("providers: {enable: []}\n");
+  ASSERT_TRUE(policy->enable);
+  EXPECT_EQ(policy->enable->value.size(), 0u);
 }
 
 TEST(Policy, Enable) {
-  const auto policy = good("providers: {enable: [tcp, ofi_rxm]}\n");
-  EXPECT_EQ(policy->has_enable, 1u);
-  EXPECT_THAT(texts(policy->enable, policy->enable_count), ElementsAre("tcp 2:22", "ofi_rxm 2:27"));
+  const auto policy = good_policy("providers: {enable: [tcp, ofi_rxm]}\n");
+  ASSERT_TRUE(policy->enable);
+  EXPECT_THAT(texts(policy->enable->value), ElementsAre("tcp 2:22", "ofi_rxm 2:27"));
 }
 
 TEST(Policy, RankRuleTakesEveryMatch) {
-  const auto policy = good(R"(providers:
+  const auto policy = good_policy(R"(providers:
   rank:
     - match:
         provider: "t?p"
@@ -138,86 +118,85 @@ TEST(Policy, RankRuleTakesEveryMatch) {
       enable: yes
     - {match: {}, enable: off}
 )");
-  ASSERT_EQ(policy->rank_count, 2u);
-  const weft_rank_rule &rule = policy->ranks[0];
-  EXPECT_STREQ(rule.provider, "t?p");
-  EXPECT_STREQ(rule.netdev, "[!a-c]*");
-  EXPECT_STREQ(rule.subnet, "fd00::/8");
-  EXPECT_STREQ(rule.ep_type, "dgram");
-  EXPECT_STREQ(rule.hostname, "node[0-9]");
-  EXPECT_STREQ(rule.executable, "*/lammps");
+  ASSERT_EQ(policy->ranks.size(), 2u);
+  const RankRule &rule = policy->ranks[0];
+  EXPECT_EQ(rule.provider, "t?p");
+  EXPECT_EQ(rule.netdev, "[!a-c]*");
+  EXPECT_EQ(rule.subnet, "fd00::/8");
+  EXPECT_EQ(rule.ep_type, "dgram");
+  EXPECT_EQ(rule.hostname, "node[0-9]");
+  EXPECT_EQ(rule.executable, "*/lammps");
   EXPECT_EQ(rule.rank, -5);
-  EXPECT_EQ(rule.enable, 1u);
-  EXPECT_EQ(place(rule.where), at(4, 7));
-  EXPECT_EQ(policy->ranks[1].provider, nullptr);
-  EXPECT_EQ(policy->ranks[1].enable, 0u);
+  EXPECT_EQ(rule.enable, true);
+  EXPECT_EQ(rule.origin.where, at(4, 7));
+  EXPECT_EQ(policy->ranks[1].provider, "");
+  EXPECT_EQ(policy->ranks[1].enable, false);
 }
 
 TEST(Policy, BooleansInEveryForm) {
   for (const char *word : {"true", "yes", "on", "1"})
-    EXPECT_EQ(good(std::string("providers: {rank: [{match: {}, enable: ") + word + "}]}\n")
+    EXPECT_EQ(good_policy(std::string("providers: {rank: [{match: {}, enable: ") + word + "}]}\n")
                   ->ranks[0]
                   .enable,
-              1u)
+              true)
         << word;
   for (const char *word : {"false", "no", "off", "0"})
-    EXPECT_EQ(good(std::string("providers: {rank: [{match: {}, enable: ") + word + "}]}\n")
+    EXPECT_EQ(good_policy(std::string("providers: {rank: [{match: {}, enable: ") + word + "}]}\n")
                   ->ranks[0]
                   .enable,
-              0u)
+              false)
         << word;
 }
 
 TEST(Policy, OnUnavailable) {
-  const auto policy = good(
+  const auto policy = good_policy(
       "stacks: {a: [{hook: trace, on_unavailable: skip}, {layer: rxm, on_unavailable: fail},"
       " {provider: tcp}]}\n");
-  EXPECT_EQ(policy->stacks[0].elements[0].skip_if_unavailable, 1u);
-  EXPECT_EQ(policy->stacks[0].elements[1].skip_if_unavailable, 0u);
-  EXPECT_EQ(policy->stacks[0].elements[2].skip_if_unavailable, 0u);
+  EXPECT_TRUE(policy->stacks[0].elements[0].skip_if_unavailable);
+  EXPECT_FALSE(policy->stacks[0].elements[1].skip_if_unavailable);
+  EXPECT_FALSE(policy->stacks[0].elements[2].skip_if_unavailable);
 }
 
 TEST(Policy, ValuesStayText) {
-  const auto policy = good(
+  const auto policy = good_policy(
       "params:\n  tcp: {a: 16K, b: 0x10, c: yes, d: \"x, y\", e: '', f: [], g: [1, two], h: "
       "1.50}\n");
-  EXPECT_THAT(texts(policy->params, policy->param_count),
+  EXPECT_THAT(texts(policy->params),
               ElementsAre("tcp.a=16K 3:9", "tcp.b=0x10 3:17", "tcp.c=yes 3:26", "tcp.d=x, y 3:34",
                           "tcp.e= 3:45", "tcp.f= 3:52", "tcp.g=1,two 3:59", "tcp.h=1.50 3:72"));
 }
 
 TEST(Policy, Plugins) {
-  const auto policy =
-      good("plugins:\n  path: [/opt/a, \"/opt/b c\"]\n  unprobed: deny\n  probe_budget_ms: 250\n");
-  EXPECT_THAT(texts(policy->plugin_path, policy->plugin_path_count),
-              ElementsAre("/opt/a 3:10", "/opt/b c 3:18"));
-  EXPECT_EQ(policy->has_unprobed, 1u);
-  EXPECT_EQ(policy->unprobed_allow, 0u);
-  EXPECT_EQ(place(policy->unprobed_where), at(4, 3));
-  EXPECT_EQ(policy->has_probe_budget_ms, 1u);
-  EXPECT_EQ(policy->probe_budget_ms, 250u);
-  EXPECT_EQ(place(policy->probe_budget_where), at(5, 3));
-  EXPECT_EQ(good("plugins: {unprobed: allow}\n")->unprobed_allow, 1u);
+  const auto policy = good_policy(
+      "plugins:\n  path: [/opt/a, \"/opt/b c\"]\n  unprobed: deny\n  probe_budget_ms: 250\n");
+  EXPECT_THAT(texts(policy->plugin_path), ElementsAre("/opt/a 3:10", "/opt/b c 3:18"));
+  ASSERT_TRUE(policy->unprobed_allow);
+  EXPECT_FALSE(policy->unprobed_allow->value);
+  EXPECT_EQ(policy->unprobed_allow->origin.where, at(4, 3));
+  ASSERT_TRUE(policy->probe_budget_ms);
+  EXPECT_EQ(policy->probe_budget_ms->value, 250);
+  EXPECT_EQ(policy->probe_budget_ms->origin.where, at(5, 3));
+  EXPECT_TRUE(good_policy("plugins: {unprobed: allow}\n")->unprobed_allow.value().value);
 }
 
 TEST(Policy, Control) {
-  const auto policy = good("control: deny\n");
-  EXPECT_EQ(policy->has_control, 1u);
-  EXPECT_EQ(policy->control_allow, 0u);
-  EXPECT_EQ(place(policy->control_where), at(2, 1));
-  EXPECT_EQ(good("control: allow\n")->control_allow, 1u);
-  EXPECT_EQ(good("use: [a]\n")->has_control, 0u);
+  const auto policy = good_policy("control: deny\n");
+  ASSERT_TRUE(policy->control_allow);
+  EXPECT_FALSE(policy->control_allow->value);
+  EXPECT_EQ(policy->control_allow->origin.where, at(2, 1));
+  EXPECT_TRUE(good_policy("control: allow\n")->control_allow.value().value);
+  EXPECT_FALSE(good_policy("use: [a]\n")->control_allow);
 }
 
 TEST(Policy, AnEmptyUseIsSaidAllTheSame) {
-  const auto policy = good("use: []\n");
-  EXPECT_EQ(policy->has_use, 1u);
-  EXPECT_EQ(policy->use_count, 0u);
-  EXPECT_EQ(place(policy->use_where), at(2, 1));
+  const auto policy = good_policy("use: []\n");
+  ASSERT_TRUE(policy->use);
+  EXPECT_EQ(policy->use.value().value.size(), 0u);
+  EXPECT_EQ(policy->use->origin.where, at(2, 1));
 }
 
 TEST(Policy, FinalTakesEveryKey) {
-  const auto policy = good(R"(final:
+  const auto policy = good_policy(R"(final:
   - providers
   - providers.enable
   - providers.disable
@@ -234,9 +213,9 @@ TEST(Policy, FinalTakesEveryKey) {
   - plugins.probe_budget_ms
   - control
 )");
-  EXPECT_EQ(policy->final_key_count, 15u);
-  EXPECT_STREQ(policy->final_keys[9].name, "params.tcp.interfaces");
-  EXPECT_EQ(place(policy->final_keys[9].where), at(12, 5));
+  EXPECT_EQ(policy->final_keys.size(), 15u);
+  EXPECT_EQ(policy->final_keys[9].value, "params.tcp.interfaces");
+  EXPECT_EQ(policy->final_keys[9].origin.where, at(12, 5));
 }
 
 TEST(Policy, TwiceInAListIsAWarning) {
@@ -250,398 +229,6 @@ TEST(Policy, TwiceInAListIsAWarning) {
                           "5:22 '/a' is given twice: it stands in line 5 already",
                           "6:14 'use' is given twice: it stands in line 6 already"));
   for (const Diagnostic &d : policy.diagnostics) EXPECT_EQ(d.severity, uint32_t{WEFT_DIAG_WARNING});
-}
-
-// ---- what is refused
-// -----------------------------------------------------------------------------------------
-
-// What could be read of a file with errors comes along, for a check of its names.
-TEST(PolicyErrors, TheRestIsReadAllTheSame) {
-  const auto answer = read_policy(
-      "version: 1\nproviders: {disable: [upd], rnak: []}\nuse: [a]\n"
-      "stacks: {s: [{layer: rxn, on_unavailable: perhaps}, {provdier: x}, {hook: trace}]}\n"
-      "params: {tcp: {key: 1}}\n");
-  EXPECT_EQ(answer.code, -FI_EINVAL);
-  ASSERT_NE(answer.view, nullptr);
-  ASSERT_EQ(answer->disable_count, 1u);
-  EXPECT_STREQ(answer->disable[0].name, "upd");
-  EXPECT_EQ(answer->use_count, 1u);
-  ASSERT_EQ(answer->stack_count, 1u);
-  ASSERT_EQ(answer->stacks[0].element_count, 2u);
-  EXPECT_STREQ(answer->stacks[0].elements[0].name, "rxn");
-  EXPECT_STREQ(answer->stacks[0].elements[1].name, "trace");
-  EXPECT_EQ(answer->param_count, 1u);
-  EXPECT_EQ(read_policy("version: [1\n").view, nullptr) << "no YAML at all";
-}
-
-TEST(PolicyErrors, FullText) {
-  const auto answer = read_policy("version: 1\n# sites\nprovidrs: {}\n");
-  ASSERT_EQ(answer.diagnostics.size(), 1u);
-  EXPECT_EQ(answer.diagnostics[0].text,
-            "unknown key 'providrs' (line 3, column 1): did you mean 'providers'?");
-  EXPECT_EQ(answer.diagnostics[0].where.line, 3u);
-  EXPECT_EQ(answer.diagnostics[0].where.column, 1u);
-  EXPECT_STREQ(answer.diagnostics[0].where.file, kPath);
-}
-
-TEST(PolicyErrors, AllAreReportedInTheOrderOfTheFile) {
-  EXPECT_THAT(policy_errors(R"(version: 2
-providers:
-  disbale: [udp]
-  rank:
-    - {match: {netdevs: ib0}, rank: high}
-stacks:
-  a: []
-use: rdm
-params: {tcp: {interfaces: [a, "b,c"]}}
-)"),
-              ElementsAre("1:10 version 2 of this format is unknown: this release reads version 1",
-                          "3:3 unknown key 'disbale': did you mean 'disable'?",
-                          "5:16 unknown key 'netdevs': did you mean 'netdev'?",
-                          "5:37 'rank' must be a whole number, not 'high': write decimal digits, "
-                          "without quotes",
-                          "7:6 stack 'a' is empty: list its elements from the application down to "
-                          "the wire, the provider last",
-                          "8:6 'use' must be a list, not text: write [a, b]",
-                          "9:32 an entry of 'interfaces' has a comma: 'b,c': commas separate "
-                          "entries; write two entries"));
-}
-
-TEST(PolicyErrors, Version) {
-  EXPECT_THAT(policy_errors(""),
-              ElementsAre("1:1 the file says nothing: begin it with 'version: 1'"));
-  EXPECT_THAT(policy_errors("# only a comment\n\n"),
-              ElementsAre("1:1 the file says nothing: begin it with 'version: 1'"));
-  EXPECT_THAT(policy_errors("\nuse: []\n"),
-              ElementsAre("2:1 'version' is missing: begin the file with 'version: 1'"));
-  EXPECT_THAT(policy_errors("version: \"1\"\n"),
-              ElementsAre("1:10 'version' must be a whole number, not '1': write decimal digits, "
-                          "without quotes"));
-  EXPECT_THAT(policy_errors("version: 1.0\n"),
-              ElementsAre("1:10 'version' must be a whole number, not '1.0': write decimal digits, "
-                          "without quotes"));
-  EXPECT_THAT(policy_errors("version: 0\n"),
-              ElementsAre("1:10 'version' is out of range: '0': it may be 1 to 1000000"));
-  EXPECT_THAT(policy_errors("version:\n"),
-              ElementsAre("1:1 'version' must be a number, not nothing: give a value or remove the "
-                          "key"));
-  EXPECT_THAT(policy_errors("[version, 1]\n"),
-              ElementsAre("1:1 the file must be a map, not a list: write 'key: value' lines"));
-  EXPECT_THAT(policy_errors("version 1\n"),
-              ElementsAre("1:1 the file must be a map, not text: write 'key: value' lines"));
-}
-
-TEST(PolicyErrors, UnknownWords) {
-  EXPECT_THAT(errors("Use: []\n"), ElementsAre("2:1 unknown key 'Use': did you mean 'use'?"));
-  EXPECT_THAT(errors("banana: []\n"),
-              ElementsAre("2:1 unknown key 'banana': known here: 'version', 'providers', 'stacks', "
-                          "'use', 'params', 'plugins', 'control', 'final'"));
-  EXPECT_THAT(errors("<<: {}\n"), ElementsAre(HasSubstr("2:1 unknown key '<<': known here: ")));
-  EXPECT_THAT(errors("providers: {rnak: []}\n"),
-              ElementsAre("2:13 unknown key 'rnak': did you mean 'rank'?"));
-  EXPECT_THAT(errors("providers: {rank: [{macth: {}, match: {}, rank: 1}]}\n"),
-              ElementsAre("2:21 unknown key 'macth': did you mean 'match'?"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {ep_type: rmd}, rank: 1}]}\n"),
-              ElementsAre("2:38 'match.ep_type' cannot be 'rmd': did you mean 'rdm'?"));
-  EXPECT_THAT(errors("stacks: {a: [{hok: x}, {provider: tcp, on_unavailable: skp}]}\n"),
-              ElementsAre("2:14 an element without a unit: add 'provider: NAME', 'layer: NAME' or "
-                          "'hook: NAME'",
-                          "2:15 unknown key 'hok': did you mean 'hook'?",
-                          "2:56 'on_unavailable' cannot be 'skp': did you mean 'skip'?"));
-  EXPECT_THAT(
-      errors("plugins: {paths: [], unprobed: denied}\n"),
-      ElementsAre("2:11 unknown key 'paths': did you mean 'path'?",
-                  "2:32 'plugins.unprobed' cannot be 'denied': known here: 'allow', 'deny'"));
-}
-
-TEST(PolicyErrors, DuplicateKeys) {
-  EXPECT_THAT(
-      errors("use: []\nparams: {tcp: {a: 1, a: 2}}\nuse: []\n"),
-      ElementsAre("3:22 duplicate key 'a': it was given in line 3 already; keep one of them",
-                  "4:1 duplicate key 'use': it was given in line 2 already; keep one of "
-                  "them"));
-}
-
-TEST(PolicyErrors, WrongTypes) {
-  EXPECT_THAT(errors("providers: [tcp]\n"),
-              ElementsAre("2:12 'providers' must be a map, not a list: write providers: {disable: "
-                          "[udp]}"));
-  EXPECT_THAT(errors("providers:\n  disable: udp\n"),
-              ElementsAre("3:12 'providers.disable' must be a list, not text: write [a, b]"));
-  EXPECT_THAT(errors("providers:\n  disable:\n"),
-              ElementsAre("3:3 'providers.disable' must be a list, not nothing: write [a, b]"));
-  EXPECT_THAT(errors("providers: {disable: [[udp], {a: b}, ~]}\n"),
-              ElementsAre("2:23 an entry of 'providers.disable' must be text, not a list: write a "
-                          "name",
-                          "2:30 an entry of 'providers.disable' must be text, not a map: write a "
-                          "name",
-                          "2:38 an entry of 'providers.disable' must be text, not nothing: write a "
-                          "name"));
-  EXPECT_THAT(errors("use:\n  -\n  - a\n"),
-              ElementsAre("3:3 an entry of 'use' must be text, not nothing: write a name"));
-  EXPECT_THAT(errors("providers: {rank: {}}\n"),
-              ElementsAre("2:19 'providers.rank' must be a list, not a map: write [{match: "
-                          "{provider: verbs}, rank: 900}]"));
-  EXPECT_THAT(errors("providers: {rank: [tcp]}\n"),
-              ElementsAre("2:20 a rule of 'providers.rank' must be a map, not text: write {match: "
-                          "{provider: verbs}, rank: 900}"));
-  EXPECT_THAT(errors("providers: {rank: [{match: tcp, rank: 1}]}\n"),
-              ElementsAre("2:28 'match' must be a map, not text: write match: {provider: verbs}"));
-  EXPECT_THAT(
-      errors("providers: {rank: [{match: {netdev: [a]}, rank: 1}]}\n"),
-      ElementsAre("2:37 'match.netdev' must be text, not a list: write it as one word or in "
-                  "quotes"));
-  EXPECT_THAT(errors("stacks: []\n"),
-              ElementsAre("2:9 'stacks' must be a map, not a list: write stacks: {rdm: [{layer: "
-                          "rxm}, {provider: verbs}]}"));
-  EXPECT_THAT(errors("stacks: {a: tcp}\n"),
-              ElementsAre("2:13 stack 'a' must be a list, not text: write [{layer: rxm}, "
-                          "{provider: verbs}]"));
-  EXPECT_THAT(errors("stacks: {a: [tcp]}\n"),
-              ElementsAre("2:14 an element of a stack must be a map, not text: write {provider: "
-                          "NAME}, {layer: NAME} or {hook: NAME}"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: [tcp]}]}\n"),
-              ElementsAre("2:25 'provider' must be a name, not a list: write it as one word or in "
-                          "quotes"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: tcp, params: [a]}]}\n"),
-              ElementsAre("2:38 'params' must be a map, not a list: write {key: value}"));
-  EXPECT_THAT(errors("use: {a: b}\n"),
-              ElementsAre("2:6 'use' must be a list, not a map: write [a, b]"));
-  EXPECT_THAT(
-      errors("params: tcp\n"),
-      ElementsAre("2:9 'params' must be a map, not text: write params: {tcp: {key: value}}"));
-  EXPECT_THAT(errors("params: {tcp: 5}\n"),
-              ElementsAre("2:15 'params.tcp' must be a map, not text: write {key: value}"));
-  EXPECT_THAT(errors("params: {tcp: {a: {b: c}, d: ~, e: [[f]], g: [~]}}\n"),
-              ElementsAre("2:19 'a' must be text, a number or a list, not a map: write it as one "
-                          "word or in quotes",
-                          "2:27 'd' must be text, a number or a list, not nothing: give a value or "
-                          "remove the key",
-                          "2:37 an entry of 'e' must be text, not a list: write it as one word or "
-                          "in quotes",
-                          "2:47 an entry of 'g' must be text, not nothing: give a value or remove "
-                          "the key"));
-  EXPECT_THAT(errors("plugins: /opt\n"),
-              ElementsAre("2:10 'plugins' must be a map, not text: write plugins: {path: "
-                          "[/opt/vendor/lib/weft]}"));
-  EXPECT_THAT(errors("plugins: {path: /opt}\n"),
-              ElementsAre("2:17 'plugins.path' must be a list, not text: write "
-                          "[/opt/vendor/lib/weft]"));
-  EXPECT_THAT(
-      errors("plugins: {unprobed: [deny]}\n"),
-      ElementsAre("2:21 'plugins.unprobed' must be a word, not a list: write it as one word "
-                  "or in quotes"));
-  EXPECT_THAT(errors("final: use\n"),
-              ElementsAre("2:8 'final' must be a list, not text: write [providers.disable]"));
-}
-
-TEST(PolicyErrors, Names) {
-  EXPECT_THAT(
-      errors("providers: {disable: [UDP, 'a b', '', \"tcp;ofi_rxm\"]}\n"),
-      ElementsAre("2:23 an entry of 'providers.disable' 'UDP' is no name: names are made of "
-                  "a-z 0-9 - _",
-                  "2:28 an entry of 'providers.disable' 'a b' is no name: names are made of "
-                  "a-z 0-9 - _",
-                  "2:35 an entry of 'providers.disable' is empty: give a name or remove it",
-                  "2:39 an entry of 'providers.disable' 'tcp;ofi_rxm' is no name: names are "
-                  "made of a-z 0-9 - _"));
-  EXPECT_THAT(errors("stacks: {a.b: [{provider: tcp}]}\n"),
-              ElementsAre("2:10 the stack 'a.b' is no name: names are made of A-Z a-z 0-9 - _"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: TCP}]}\n"),
-              ElementsAre("2:25 'provider' 'TCP' is no name: names are made of a-z 0-9 - _"));
-  EXPECT_THAT(errors("params: {Tcp: {Port-x: 1}}\n"),
-              ElementsAre("2:10 the unit 'Tcp' is no name: names are made of a-z 0-9 - _",
-                          "2:16 the parameter 'Port-x' is no name: names are made of a-z 0-9 _"));
-  EXPECT_THAT(errors("use: [" + std::string(64, 'x') + "]\n"),
-              ElementsAre("2:7 an entry of 'use' '" + std::string(40, 'x') +
-                          "...' has 64 characters: the most is 63"));
-  EXPECT_EQ(good("use: [" + std::string(63, 'x') + "]\n")->use_count, 1u);
-}
-
-TEST(PolicyErrors, NothingThatATerminalObeysIsRepeated) {
-  EXPECT_THAT(errors("\"a\\e[31m\\x7f\\u009b\": 1\n"),
-              ElementsAre(HasSubstr("2:1 unknown key 'a\\x1b[31m\\x7f\\x9b': known here: ")));
-  // Clipped between characters, not inside one.
-  EXPECT_THAT(errors("use: [" + std::string(39, 'a') + "éé]\n"),
-              ElementsAre("2:7 an entry of 'use' '" + std::string(39, 'a') +
-                          "...' is no name: names are made of A-Z a-z 0-9 - _"));
-}
-
-TEST(PolicyErrors, EnabledAndDisabled) {
-  EXPECT_THAT(
-      errors("providers:\n  disable: [tcp, udp]\n  enable: [shm, tcp]\n"),
-      ElementsAre("3:13 'tcp' is both enabled and disabled: it is enabled in line 4; remove "
-                  "it from one of the lists"));
-}
-
-TEST(PolicyErrors, RankRules) {
-  EXPECT_THAT(errors("providers: {rank: [{rank: 5}]}\n"),
-              ElementsAre("2:20 a rule without 'match': say what it is for; 'match: {}' is for "
-                          "everything"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}}]}\n"),
-              ElementsAre("2:20 a rule that changes nothing: add 'rank: N' or 'enable: false'"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 2147483648}]}\n"),
-              ElementsAre("2:38 'rank' is out of range: '2147483648': it may be -2147483648 to "
-                          "2147483647"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 99999999999999999999}]}\n"),
-              ElementsAre("2:38 'rank' is out of range: '99999999999999999999': it may be "
-                          "-2147483648 to 2147483647"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 010}]}\n"),
-              ElementsAre("2:38 'rank' must be a decimal number, not '010': remove the leading "
-                          "zeros"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: -}]}\n"),
-              ElementsAre("2:38 'rank' must be a whole number, not '-': write decimal digits, "
-                          "without quotes"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, enable: \"true\"}]}\n"),
-              ElementsAre("2:40 'enable' must be true or false, not 'true': yes/no, on/off and 1/0 "
-                          "do as well, without quotes"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, enable: maybe}]}\n"),
-              ElementsAre("2:40 'enable' must be true or false, not 'maybe': yes/no, on/off and "
-                          "1/0 do as well, without quotes"));
-}
-
-TEST(PolicyErrors, Subnets) {
-  const auto subnet = [](const std::string &text) {
-    return errors("providers: {rank: [{match: {subnet: \"" + text + "\"}, rank: 1}]}\n");
-  };
-  for (const char *text :
-       {"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "::/0", "fe80::/10", "2001:db8::1/128"})
-    EXPECT_EQ(read_policy("version: 1\nproviders: {rank: [{match: {subnet: \"" + std::string(text) +
-                          "\"}, rank: 1}]}\n")
-                  .code,
-              0)
-        << text;
-  EXPECT_THAT(subnet("10.0.0.1"),
-              ElementsAre("2:37 'match.subnet' must be a subnet, not '10.0.0.1': add the length of "
-                          "the prefix, 10.0.0.1/32 for one address"));
-  EXPECT_THAT(subnet("fd00::1"), ElementsAre(HasSubstr("fd00::1/128 for one address")));
-  EXPECT_THAT(subnet("10.0.0.5/8"),
-              ElementsAre("2:37 'match.subnet' must be a subnet, not '10.0.0.5/8': bits beyond the "
-                          "prefix are set: write 10.0.0.0/8"));
-  EXPECT_THAT(subnet("fd00::1/8"), ElementsAre(HasSubstr("are set: write fd00::/8")));
-  EXPECT_THAT(subnet("10.0.0.0/33"),
-              ElementsAre(HasSubstr("the length of the prefix may be 0 to 32")));
-  for (const char *text :
-       {"fd00::/129", "fd00::/", "fd00::/08", "fd00::/8x", "fd00::/-1", "fd00::/4294967304"})
-    EXPECT_THAT(subnet(text), ElementsAre(HasSubstr("the length of the prefix may be 0 to 128")))
-        << text;
-  for (const char *text : {"10.0.0/8", "10.0.0.0.0/8", "300.0.0.0/8", "eth0", "fd00:::/8", "/8",
-                           " 10.0.0.0/8", "010.0.0.0/8"})
-    EXPECT_THAT(subnet(text),
-                ElementsAre("2:37 'match.subnet' must be a subnet, not '" + std::string(text) +
-                            "': write it like 172.17.0.0/16 or fd00::/8"));
-  EXPECT_THAT(subnet(""), ElementsAre("2:37 'match.subnet' is empty: give a value or remove it"));
-}
-
-TEST(PolicyErrors, Globs) {
-  for (const char *key : {"provider", "netdev", "hostname", "executable"}) {
-    const auto glob = [&](const std::string &text) {
-      return errors("providers:\n  rank:\n    - match:\n        " + std::string(key) + ": '" +
-                    text + "'\n      rank: 1\n");
-    };
-    const std::string start =
-        "5:" + std::to_string(11 + std::string(key).size()) + " 'match." + key + "' ";
-    EXPECT_THAT(glob("ib["), ElementsAre(start + "'ib[' has a '[' without its ']': close the set"));
-    EXPECT_THAT(glob("[]"), ElementsAre(start + "'[]' has a '[' without its ']': close the set"));
-    EXPECT_THAT(glob("[!]"), ElementsAre(start + "'[!]' has a '[' without its ']': close the set"));
-    EXPECT_THAT(glob("a[9-0]"), ElementsAre(start + "'a[9-0]' has a range that runs backwards: "
-                                                    "write the lesser character first"));
-    EXPECT_THAT(glob("a\\*"), ElementsAre(start + "'a\\*' has a backslash: for a plain *, ? or [ "
-                                                  "write [*], [?] or [[]"));
-    EXPECT_THAT(glob(""), ElementsAre(start + "is empty: give a value or remove it"));
-  }
-  for (const char *text :
-       {"*", "ib?", "[]]", "[!]a]", "[[]", "[a-]", "[-a]", "[0-9][0-9]", "a]b", "[a-cx-z]*"})
-    EXPECT_EQ(read_policy("version: 1\nproviders: {rank: [{match: {netdev: '" + std::string(text) +
-                          "'}, rank: 1}]}\n")
-                  .code,
-              0)
-        << text;
-}
-
-TEST(PolicyErrors, Stacks) {
-  EXPECT_THAT(errors("stacks: {a: []}\n"),
-              ElementsAre("2:13 stack 'a' is empty: list its elements from the application down to "
-                          "the wire, the provider last"));
-  EXPECT_THAT(
-      errors("stacks:\n  a: [{layer: rxm}, {hook: trace}]\n"),
-      ElementsAre("3:3 stack 'a' has no provider: end it with {provider: NAME}, which moves "
-                  "the bytes"));
-  const std::string tail =
-      ": a stack runs from the application down to the wire and ends with its one provider";
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {layer: rxm}]\n"),
-              ElementsAre("3:24 layer 'rxm' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {hook: trace}]\n"),
-              ElementsAre("3:24 hook 'trace' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {provider: udp}]\n"),
-              ElementsAre("3:24 provider 'udp' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{layer: rxm}, {layer: rxm}, {provider: tcp}]\n"),
-              ElementsAre("3:21 'rxm' stands twice in a row: remove one"));
-  EXPECT_THAT(errors("stacks:\n  a: [{layer: rxm, provider: tcp}]\n"),
-              ElementsAre("3:20 an element is one thing, but has 'layer' and 'provider': write two "
-                          "elements"));
-  EXPECT_THAT(errors("stacks:\n  a: [{}, {provider: tcp}]\n"),
-              ElementsAre("3:7 an element without a unit: add 'provider: NAME', 'layer: NAME' or "
-                          "'hook: NAME'"));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp, on_unavailable: skip}]\n"),
-              ElementsAre("3:7 a stack cannot do without its provider: remove 'on_unavailable: "
-                          "skip'"));
-  // One hook above and below a layer is a usual thing.
-  EXPECT_EQ(good("stacks: {a: [{hook: trace}, {layer: rxm}, {hook: trace}, {provider: tcp}]}\n")
-                ->stacks[0]
-                .element_count,
-            4u);
-}
-
-TEST(PolicyErrors, Values) {
-  EXPECT_THAT(errors("params: {tcp: {a: [x, '']}}\n"),
-              ElementsAre("2:23 an entry of 'a' is empty: give a value or remove it"));
-  EXPECT_THAT(errors("params:\n  tcp:\n    a: |\n      two\n      lines\n"),
-              ElementsAre("4:8 'a' has a control character or a line end: write it on one line"));
-  EXPECT_THAT(errors("params: {tcp: {a: \"x\\0y\"}}\n"),
-              ElementsAre("2:19 text with a NUL character: remove the \\0"));
-}
-
-TEST(PolicyErrors, Plugins) {
-  EXPECT_THAT(
-      errors("plugins: {path: [lib/weft, '', ~/weft]}\n"),
-      ElementsAre("2:18 'lib/weft' is no absolute path: programs run in many folders; begin "
-                  "it with '/'",
-                  "2:28 an entry of 'plugins.path' is empty: give a value or remove it",
-                  "2:32 '~/weft' is no absolute path: programs run in many folders; begin "
-                  "it with '/'"));
-  for (const char *text : {"0", "600001", "-1"})
-    EXPECT_THAT(errors("plugins: {probe_budget_ms: " + std::string(text) + "}\n"),
-                ElementsAre("2:28 'plugins.probe_budget_ms' is out of range: '" +
-                            std::string(text) + "': it may be 1 to 600000"));
-  EXPECT_THAT(errors("plugins: {probe_budget_ms: 2s}\n"),
-              ElementsAre("2:28 'plugins.probe_budget_ms' must be a whole number, not '2s': write "
-                          "decimal digits, without quotes"));
-}
-
-TEST(PolicyErrors, Final) {
-  const auto final_key = [](const std::string &key) { return errors("final: ['" + key + "']\n"); };
-  const std::string no = " is no key that could be final: ";
-  EXPECT_THAT(final_key("param.tcp"),
-              ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));
-  EXPECT_THAT(
-      final_key("version"),
-      ElementsAre("2:9 'version'" + no +
-                  "known here: 'providers', 'stacks', 'use', 'params', 'plugins', 'control'"));
-  EXPECT_THAT(final_key("providers.disabel"),
-              ElementsAre("2:9 'providers.disabel'" + no + "did you mean 'disable'?"));
-  EXPECT_THAT(final_key("plugins.pth"),
-              ElementsAre("2:9 'plugins.pth'" + no + "did you mean 'path'?"));
-  EXPECT_THAT(final_key("use.x"), ElementsAre("2:9 'use.x'" + no + "it has no more than 1 part"));
-  EXPECT_THAT(final_key("providers.rank.x"),
-              ElementsAre("2:9 'providers.rank.x'" + no + "it has no more than 2 parts"));
-  for (const char *key : {"params.a.b.c", "params.", ".tcp", "params..x"})
-    EXPECT_THAT(final_key(key),
-                ElementsAre("2:9 '" + std::string(key) + "'" + no +
-                            "write it like 'providers.disable' or 'params.tcp.interfaces'"))
-        << key;
-  EXPECT_THAT(final_key(""),
-              ElementsAre("2:9 an entry of 'final' is empty: give a value or remove it"));
 }
 
 }  // namespace

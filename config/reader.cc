@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The C table of weft/config.h: turns the C++ models into views, and owns what the views point
-// into. No exception leaves here.
+// The C table of weft/config.h. A policy leaves as its C++ type (config/policy.h), a manifest as a
+// C view of the model that owns it. No exception leaves here.
 #include <rdma/fi_errno.h>
 #include <weft/config.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/manifest.h"
-#include "config/policy.h"
+#include "config/parse_policy.h"
 
 namespace weft::config {
 
@@ -19,117 +19,10 @@ const char *c_str(const std::optional<std::string> &text) {
   return text ? text->c_str() : nullptr;
 }
 
-// Model and view in one object: the view points into the model, so neither is ever copied or moved.
-class OwnedPolicy : public weft_policy {
- public:
-  OwnedPolicy(Policy model, const char *path)
-      : weft_policy{}, model_(std::move(model)), path_(path == nullptr ? "" : path) {
-    struct_size = sizeof(weft_policy);
-    if (model_.enable) {
-      has_enable = 1;
-      names(*model_.enable, enable_, enable, enable_count);
-    }
-    names(model_.disable, disable_, disable, disable_count);
-    if (model_.use) {
-      has_use = 1;
-      use_where = at(model_.use->where);
-      names(model_.use->value, use_, use, use_count);
-    }
-    names(model_.plugin_path, plugin_path_, plugin_path, plugin_path_count);
-    names(model_.final_keys, final_keys_, final_keys, final_key_count);
-    for (const RankRule &rule : model_.ranks) {
-      weft_rank_rule out{};
-      out.provider = c_str(rule.provider);
-      out.netdev = c_str(rule.netdev);
-      out.subnet = c_str(rule.subnet);
-      out.ep_type = c_str(rule.ep_type);
-      out.hostname = c_str(rule.hostname);
-      out.executable = c_str(rule.executable);
-      out.has_rank = rule.rank ? 1 : 0;
-      out.rank = rule.rank.value_or(0);
-      out.has_enable = rule.enable ? 1 : 0;
-      out.enable = rule.enable.value_or(false) ? 1 : 0;
-      out.where = at(rule.where);
-      ranks_.push_back(out);
-    }
-    ranks = ranks_.data();
-    rank_count = ranks_.size();
-    stacks_of(model_.stacks);
-    params_ = settings(model_.params, false);
-    params = params_.data();
-    param_count = params_.size();
-    if (model_.unprobed_allow) {
-      has_unprobed = 1;
-      unprobed_allow = model_.unprobed_allow->value ? 1 : 0;
-      unprobed_where = at(model_.unprobed_allow->where);
-    }
-    if (model_.control) {
-      has_control = 1;
-      control_allow = model_.control->value ? 1 : 0;
-      control_where = at(model_.control->where);
-    }
-    if (model_.probe_budget_ms) {
-      has_probe_budget_ms = 1;
-      probe_budget_ms = model_.probe_budget_ms->value;
-      probe_budget_where = at(model_.probe_budget_ms->where);
-    }
-  }
-  OwnedPolicy(const OwnedPolicy &) = delete;
-  OwnedPolicy &operator=(const OwnedPolicy &) = delete;
-
- private:
-  weft_where at(Where where) const { return {path_.c_str(), where.line, where.column}; }
-
-  void names(const std::vector<Name> &from, std::vector<weft_name> &to, const weft_name *&view,
-             size_t &count) {
-    for (const Name &name : from) to.push_back({name.text.c_str(), at(name.where)});
-    view = to.data();
-    count = to.size();
-  }
-
-  std::vector<weft_setting> settings(const std::vector<Setting> &from, bool in_stack) const {
-    std::vector<weft_setting> to;
-    for (const Setting &s : from)
-      to.push_back(
-          {in_stack ? nullptr : s.unit.c_str(), s.key.c_str(), s.value.c_str(), at(s.where)});
-    return to;
-  }
-
-  void stacks_of(const std::vector<Stack> &from) {
-    for (const Stack &stack : from) {
-      std::vector<weft_stack_element> &elements = elements_.emplace_back();
-      for (const StackElement &element : stack.elements) {
-        const std::vector<weft_setting> &own =
-            element_params_.emplace_back(settings(element.params, true));
-        weft_stack_element out{};
-        out.kind = element.kind;
-        out.skip_if_unavailable = element.skip_if_unavailable ? 1 : 0;
-        out.name = element.name.c_str();
-        out.params =
-            own.data();  // stays when the outer vector grows: that moves `own`, not its array
-        out.param_count = own.size();
-        out.where = at(element.where);
-        elements.push_back(out);
-      }
-      stacks_.push_back({stack.name.c_str(), elements.data(), elements.size(), at(stack.where)});
-    }
-    stacks = stacks_.data();
-    stack_count = stacks_.size();
-  }
-
-  const Policy model_;
-  const std::string path_;
-  std::vector<weft_name> enable_, disable_, use_, plugin_path_, final_keys_;
-  std::vector<weft_rank_rule> ranks_;
-  std::vector<weft_setting> params_;
-  std::vector<std::vector<weft_setting>> element_params_;
-  std::vector<std::vector<weft_stack_element>> elements_;
-  std::vector<weft_stack> stacks_;
-};
-
+// Model and view in one object: the view points into the model, so neither is copied or moved.
 class OwnedManifest : public weft_manifest {
  public:
-  OwnedManifest(Manifest model, const char * /*path*/) : weft_manifest{}, model_(std::move(model)) {
+  explicit OwnedManifest(Manifest model) : weft_manifest{}, model_(std::move(model)) {
     struct_size = sizeof(weft_manifest);
     abi_major = model_.abi_major;
     abi_minor = model_.abi_minor;
@@ -197,7 +90,7 @@ int32_t read(Parse parse, const char *path, const char *text, size_t size, weft_
     Diagnostics diagnostics;
     auto model = parse(std::string_view(text, size), diagnostics);
     std::unique_ptr<Owned> owned;
-    if (model) owned = std::make_unique<Owned>(std::move(*model), path);
+    if (model) owned.reset(new Owned{std::move(*model)});
     diagnostics.deliver(path, diag, arg);
     if (!owned) return -FI_EINVAL;
     *out = owned.release();
@@ -214,10 +107,13 @@ int32_t read(Parse parse, const char *path, const char *text, size_t size, weft_
 
 int32_t read_policy(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg,
                     weft_policy **out) {
-  return read<OwnedPolicy>(parse_policy_in_part, path, text, size, diag, arg, out);
+  const auto parse = [path](std::string_view file, Diagnostics &diagnostics) {
+    return parse_policy(path != nullptr ? path : "", file, diagnostics);
+  };
+  return read<weft_policy>(parse, path, text, size, diag, arg, out);
 }
 void free_policy(weft_policy *policy) {
-  delete static_cast<OwnedPolicy *>(policy);
+  delete policy;
 }
 
 int32_t read_manifest(const char *path, const char *text, size_t size, weft_diag_fn diag, void *arg,
@@ -230,7 +126,7 @@ void free_manifest(weft_manifest *manifest) {
 
 constexpr weft_config_reader kReader = {
     WEFT_CONFIG_VERSION, sizeof(weft_config_reader), read_policy, free_policy, read_manifest,
-    free_manifest,
+    free_manifest,       sizeof(weft_policy),
 };
 
 }  // namespace

@@ -2,9 +2,9 @@
 // What the tests of config/ share: the reader opened as the core opens it, and its answers in
 // comparable form.
 //
-//   auto policy = read_policy("version: 1\n");          // policy.get()->disable_count,
-//   policy.diagnostics EXPECT_THAT(policy_errors("a: 1\nversion: 1\n"), ElementsAre("1:1 unknown
-//   key 'a': known here: ..."));
+//   auto policy = read_policy("version: 1\n");  // policy->disable.size(), policy.diagnostics
+//   EXPECT_THAT(policy_errors("a: 1\nversion: 1\n"),
+//               ElementsAre("1:1 unknown key 'a': known here: ..."));
 //
 // For tests only.
 #ifndef WEFT_CONFIG_TEST_READER_H
@@ -14,12 +14,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
-#include <weft/config.h>
 
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "config/policy.h"
 
 namespace weft::config {
 
@@ -86,6 +87,15 @@ inline Answer<weft_manifest> read_manifest(std::string_view text) {
   answer.code = reader().read_manifest(kPath, text.data(), text.size(), collect,
                                        &answer.diagnostics, &manifest);
   answer.view.reset(manifest);
+  return answer;
+}
+
+// A policy without mistakes, with "version: 1" in front, so that `text` begins at line 2.
+inline Answer<weft_policy> good_policy(std::string_view text) {
+  Answer<weft_policy> answer = read_policy("version: 1\n" + std::string(text));
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_THAT(answer.placed(), ::testing::IsEmpty());
+  EXPECT_NE(answer.view, nullptr);
   return answer;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// YAML itself, through the policy reader: which of it is taken, and what is said about the rest.
+// YAML itself, through the policy reader: what is accepted, and the errors for the rest.
 #include <time.h>
 
 #include <functional>
@@ -111,7 +111,7 @@ TEST(Yaml, SyntaxErrors) {
 TEST(Yaml, OneDocument) {
   EXPECT_THAT(policy_errors("version: 1\n---\nversion: 1\n"),
               ElementsAre("2:1 a second document begins: one file holds one: remove '---'"));
-  // yaml-cpp 0.7 hands out empty documents for ever here.
+  // Here yaml-cpp 0.7 returns empty documents without end.
   EXPECT_THAT(policy_errors(","), ElementsAre("1:1 text that belongs to nothing: write the file as "
                                               "'key: value' lines"));
 }
@@ -159,9 +159,9 @@ TEST(Yaml, Depth) {
                   "opened"));
 }
 
-// Texts that would recurse deeply, loop, or take quadratic time in a careless reader: four times
-// the text may not take much more than four times the time. The bound is generous as it must hold
-// on a loaded machine and under a sanitizer.
+// Texts that would make a careless reader recurse deeply, loop, or take quadratic time. Four times
+// the text may take little more than four times the time. The bound is generous because it must hold on
+// a loaded machine and under a sanitizer.
 TEST(Yaml, HostileTextsTakeLinearTime) {
   const auto repeat = [](std::string_view head, std::string_view unit, std::string_view tail) {
     return [=](size_t size) {
@@ -206,7 +206,7 @@ TEST(Yaml, HostileTextsTakeLinearTime) {
       {"documents", repeat("", "---\n", "")},
   };
   for (const Case &c : cases) {
-    // Of this thread alone: what else the machine does is no matter.
+    // CPU time of this thread, so that other load on the machine does not count.
     const auto seconds = [&](size_t size) {
       const std::string text = c.text(size);
       const auto now = [] {
@@ -236,6 +236,7 @@ TEST(Yaml, LongNamesAreNotCopiedToEachOfTheirKeys) {
 TEST(Boundary, Table) {
   EXPECT_EQ(reader().version, uint32_t{WEFT_CONFIG_VERSION});
   EXPECT_EQ(reader().struct_size, sizeof(weft_config_reader));
+  EXPECT_EQ(reader().policy_size, sizeof(weft_policy));
 }
 
 TEST(Boundary, MissingArguments) {
@@ -248,13 +249,13 @@ TEST(Boundary, MissingArguments) {
   ASSERT_EQ(told.size(), 3u);
   EXPECT_EQ(told[0].text, "the reader was called without text or without a place for the result");
 
-  // Without a listener, a path or any text there is still an answer.
+  // The reader works without a callback, a path or any text.
   EXPECT_EQ(reader().read_policy(nullptr, nullptr, 0, nullptr, nullptr, &policy), -FI_EINVAL);
   reader().free_policy(policy);
   EXPECT_EQ(reader().read_policy(nullptr, "{version: 1, use: [a]}", 22, nullptr, nullptr, &policy),
             0);
   ASSERT_NE(policy, nullptr);
-  EXPECT_STREQ(policy->use[0].where.file, "");
+  EXPECT_EQ(policy->use->value[0].origin.where, ":1:20");
   reader().free_policy(policy);
   reader().free_policy(nullptr);
   reader().free_manifest(nullptr);
@@ -269,9 +270,9 @@ TEST(Boundary, TextAndPathMayGoAfterReading) {
       0);
   path.reset();
   text.reset();
-  EXPECT_STREQ(policy->params[0].where.file, "/tmp/gone.yaml");
-  EXPECT_STREQ(policy->params[0].unit, "tcp");
-  EXPECT_STREQ(policy->params[0].value, "lo");
+  EXPECT_EQ(policy->params[0].value.origin.where, "/tmp/gone.yaml:2:16");
+  EXPECT_EQ(policy->params[0].unit, "tcp");
+  EXPECT_EQ(policy->params[0].value.value, "lo");
   reader().free_policy(policy);
 }
 
@@ -283,7 +284,7 @@ TEST(Boundary, ThreadsReadAtOnce) {
       for (int round = 0; round < 50; ++round) {
         const auto policy = read_policy("version: 1\nproviders: {disable: [" + name + "]}\n");
         ASSERT_EQ(policy.code, 0);
-        EXPECT_EQ(policy->disable[0].name, name);
+        EXPECT_EQ(policy->disable[0].value, name);
         EXPECT_EQ(read_policy("version: [\n").code, -FI_EINVAL);
       }
     });

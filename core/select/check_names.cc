@@ -111,11 +111,11 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     for (const auto &one : policy.use->value)
       check.word(one.value, "use", one.origin.where, stacks, "stack", true);
   }
-  for (const auto &[key, value] : policy.params) {
-    if (const UnitInfo *unit = check.find(key.first))
-      check.param(*unit, key.second, value.value, "params." + key.first, value.origin.where);
+  for (const auto &[name, key, value] : policy.params) {
+    if (const UnitInfo *unit = check.find(name))
+      check.param(*unit, key, value.value, "params." + name, value.origin.where);
     else
-      check.unit(key.first, "params", value.origin.where);
+      check.unit(name, "params", value.origin.where);
   }
   if (policy.filter) {
     for (const FilterItem &item : policy.filter->items) {

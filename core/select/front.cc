@@ -62,8 +62,8 @@ LoaderOptions Front::Impl::loader_options() const {
   const std::string cache = user_folder("XDG_CACHE_HOME", "/.cache");
   loading.quarantine_file = cache.empty() ? options.system_root + "/var/cache/weft/quarantine"
                                           : cache + "/weft/quarantine";
-  loading.probe_budget = std::chrono::milliseconds(policy.probe_budget_ms.value);
-  loading.unprobed_allow = policy.unprobed_allow.value;
+  loading.probe_budget = std::chrono::milliseconds(policy.probe_budget_ms->value);
+  loading.unprobed_allow = policy.unprobed_allow->value;
   loading.secure = options.secure;
   loading.library_folder = options.library_folder;
   loading.own_threads = options.own_threads;
@@ -173,7 +173,7 @@ int Front::fabric(fi_fabric_attr *attr, const fi_info *info, uint64_t flags, fid
 bool Front::control_allowed() {
   try {
     impl_->prepare();
-    return impl_->policy.control_allow.value;
+    return impl_->policy.control_allow->value;
   } catch (const std::exception &) {
     return false;
   }

@@ -1,71 +1,35 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The policy: what site, user and environment said, merged into one model with the origin of every
-// value.
+// The policy: what the files of site and user (config/policy.h) and the environment say, merged,
+// with the origin of every value.
 //
 //   Policy policy = load_policy(sources);
-//   for (const Diagnostic &one : policy.diagnostics) ...       // wrong files, keys that are final,
-//   unknown variables Verdict verdict = judge_unit(policy, unit);                 // may it be used
-//   at all; reason and rule
+//   for (const Diagnostic &one : policy.diagnostics) ...  // wrong files, keys that are final
+//   Verdict verdict = judge_unit(policy, unit);           // may the unit be used; reason and rule
 //
 // Precedence, weakest first: built-in, /usr/share/weft/*.yaml, /etc/weft/*.yaml (each in order of
 // names), user file, FI_CONFIG file, FI_* environment. Of `enable`, `use` and single values the
 // strongest counts; `disable`, `rank`, `stacks` (by name), `params` (by unit and key) and plugin
-// paths add up. Naming a unit in a stronger `enable` or in FI_PROVIDER lifts a weaker `disable`. A
-// key that a system file marks `final` cannot be changed by what comes later. A file with an error
-// is told and left out as a whole: half a policy would be one that nobody wrote. With AT_SECURE
-// only system files count.
+// paths add up. A stronger `enable` or FI_PROVIDER that names a unit lifts a weaker `disable`. No
+// stronger source can change a key that a system file marks `final`. A file with an error gets a
+// diagnostic and is left out as a whole. With AT_SECURE only system files count.
 //
-// This is data; choosing is the front's business.
+// This is data; the front chooses.
 #ifndef WEFT_CORE_SELECT_POLICY_H
 #define WEFT_CORE_SELECT_POLICY_H
-
-#include <weft/config.h>
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "config/policy.h"
 #include "core/loader/loader.h"
 #include "core/select/environment.h"
 #include "core/stack/params.h"
 
 namespace weft {
-
-struct Origin {
-  std::string where;  // "/etc/weft/10-site.yaml:3:5", "environment FI_PROVIDER", "built-in"
-  bool final = false;
-};
-
-template <class T>
-struct Sourced {
-  T value{};
-  Origin origin;
-};
-
-struct StackElement {
-  uint32_t kind = 0;  // WEFT_KIND_...; 0: any (from FI_PROVIDER)
-  std::string name;
-  bool skip_if_unavailable = false;
-  std::vector<Setting> params;
-  std::string where;
-};
-
-struct StackSpec {  // from the application down to the wire
-  std::string name;
-  std::vector<StackElement> elements;
-  Origin origin;
-};
-
-struct RankRule {
-  std::string provider, netdev, subnet, ep_type, hostname, executable;  // globs; empty: any
-  std::optional<int32_t> rank;
-  std::optional<bool> enable;
-  Origin origin;
-};
 
 struct Diagnostic {
   bool error = false;
@@ -80,28 +44,24 @@ struct PolicyFile {
   bool used = false;  // false: had errors
 };
 
-struct Policy {
-  std::optional<Sourced<std::vector<Sourced<std::string>>>> enable;  // allow-list of providers
-  std::vector<Sourced<std::string>> disable;
-  std::vector<RankRule> ranks;  // strongest last
-  std::vector<StackSpec> stacks;
-  std::optional<Sourced<std::vector<Sourced<std::string>>>> use;
-  std::map<std::pair<std::string, std::string>, Sourced<std::string>> params;  // (unit, key)
-  std::optional<ProviderFilter> filter;                                        // FI_PROVIDER
-  std::vector<Word> hooks;                                                     // FI_HOOK
-  std::vector<Sourced<std::string>> plugin_path;  // most preferred first; with FI_PROVIDER_PATH
-  Sourced<bool> unprobed_allow{true, {"built-in"}};
-  Sourced<bool> control_allow{true, {"built-in"}};  // with FI_CONTROL
-  Sourced<int64_t> probe_budget_ms{2000, {"built-in"}};
+// The merged policy. Without any source it allows unprobed plugins and control, and gives a probe
+// 2000 ms; these three always have a value.
+struct Policy : PolicyContent {
+  Policy() {
+    const Origin built_in{"built-in"};
+    unprobed_allow = {true, built_in};
+    control_allow = {true, built_in};
+    probe_budget_ms = {2000, built_in};
+  }
 
+  std::optional<ProviderFilter> filter;          // FI_PROVIDER
+  std::vector<Word> hooks;                       // FI_HOOK
   std::map<std::string, std::string> variables;  // FI_*, for the parameters of units
-  std::vector<Sourced<std::string>> final_keys;  // dotted
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
-  std::vector<Policy> flawed;  // files with errors, each as far as it could be read: not obeyed,
-                               // only held against the names that there are
-  std::string refusal;  // FI_PROVIDER or FI_HOOK cannot be understood: nothing may be chosen, and
-                        // this is why
+  std::vector<Policy> flawed;  // files with errors, each as far as it could be read: not applied;
+                               // check_names looks at the names in them
+  std::string refusal;  // why nothing may be chosen: FI_PROVIDER or FI_HOOK cannot be understood
 };
 
 struct PolicySources {
@@ -125,13 +85,13 @@ struct Verdict {
   std::string reason, remedy, rule;
 };
 
-// What enable, disable and FI_PROVIDER (as far as it names the unit to lift them) say of one unit.
+// The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.
 Verdict judge_unit(const Policy &policy, const UnitInfo &unit);
 
-// What FI_PROVIDER says of a stack; units from the wire up, without hooks.
+// The verdict of FI_PROVIDER on a stack; units from the wire up, without hooks.
 Verdict judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units);
 
-// What everybody set for a unit, weakest first, with the environment as strongest. Diagnostics:
+// The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
 // variables that a final key overrules.
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);

@@ -100,16 +100,17 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
         values.add("params." + unit.name + "." + param.name, param.default_value, {"default"});
     }
   }
-  for (const auto &[key, value] : policy.params) {
-    if (find_unit(units, key.first) == nullptr)
-      values.add("params." + key.first + "." + key.second, value.value, value.origin);
+  for (const auto &[unit, key, value] : policy.params) {
+    if (find_unit(units, unit) == nullptr)
+      values.add("params." + unit + "." + key, value.value, value.origin);
   }
   for (const auto &one : policy.plugin_path) values.add("plugins.path", one.value, one.origin);
-  values.add("plugins.unprobed", policy.unprobed_allow.value ? "allow" : "deny",
-             policy.unprobed_allow.origin);
-  values.add("control", policy.control_allow.value ? "allow" : "deny", policy.control_allow.origin);
-  values.add("plugins.probe_budget_ms", policy.probe_budget_ms.value,
-             policy.probe_budget_ms.origin);
+  values.add("plugins.unprobed", policy.unprobed_allow->value ? "allow" : "deny",
+             policy.unprobed_allow->origin);
+  values.add("control", policy.control_allow->value ? "allow" : "deny",
+             policy.control_allow->origin);
+  values.add("plugins.probe_budget_ms", policy.probe_budget_ms->value,
+             policy.probe_budget_ms->origin);
   for (const auto &one : policy.final_keys) values.add("final", one.value, one.origin);
 
   std::vector<const Policy *> all = {&policy};

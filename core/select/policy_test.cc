@@ -70,8 +70,8 @@ TEST_F(PolicyTest, NothingSaidNothingRead) {
   const Policy policy = load();
   EXPECT_EQ(texts(policy), "");
   EXPECT_FALSE(policy.enable.has_value());
-  EXPECT_TRUE(policy.unprobed_allow.value);
-  EXPECT_EQ(policy.unprobed_allow.origin.where, "built-in");
+  EXPECT_TRUE(policy.unprobed_allow->value);
+  EXPECT_EQ(policy.unprobed_allow->origin.where, "built-in");
   EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
 }
 
@@ -85,13 +85,13 @@ TEST_F(PolicyTest, WithoutItsReaderAFileIsTold) {
 }
 
 TEST_F(PolicyTest, ControlIsTheSitesToForbid) {
-  EXPECT_TRUE(load().control_allow.value);
-  EXPECT_FALSE(load({{"FI_CONTROL", "deny"}}).control_allow.value);
+  EXPECT_TRUE(load().control_allow->value);
+  EXPECT_FALSE(load({{"FI_CONTROL", "deny"}}).control_allow->value);
   EXPECT_THAT(texts(load({{"FI_CONTROL", "no"}})), HasSubstr("FI_CONTROL=no: write allow or deny"));
   const std::string path = site("version: 1\ncontrol: deny\nfinal: [control]\n");
   const Policy policy = load({{"FI_CONTROL", "allow"}});
-  EXPECT_FALSE(policy.control_allow.value);
-  EXPECT_TRUE(policy.control_allow.origin.final);
+  EXPECT_FALSE(policy.control_allow->value);
+  EXPECT_TRUE(policy.control_allow->origin.final);
   EXPECT_THAT(texts(policy), HasSubstr("control is final in " + path));
 }
 
@@ -107,10 +107,10 @@ TEST_F(PolicyTest, TheStrongerSourceCounts) {
       folder_.write("extra.yaml", "version: 1\nplugins: {probe_budget_ms: 4}\n");
   const Policy policy = load({{"FI_CONFIG", extra}, {"FI_TCP_IFACE", "b"}});
   EXPECT_EQ(texts(policy), "");
-  EXPECT_EQ(policy.probe_budget_ms.value, 4);
-  EXPECT_EQ(policy.probe_budget_ms.origin.where, extra + ":2:11");
-  EXPECT_FALSE(policy.unprobed_allow.value);
-  EXPECT_THAT(policy.unprobed_allow.origin.where, HasSubstr(second));
+  EXPECT_EQ(policy.probe_budget_ms->value, 4);
+  EXPECT_EQ(policy.probe_budget_ms->origin.where, extra + ":2:11");
+  EXPECT_FALSE(policy.unprobed_allow->value);
+  EXPECT_THAT(policy.unprobed_allow->origin.where, HasSubstr(second));
   EXPECT_EQ(policy.files.size(), 5u);
   const std::vector<Setting> settings = settings_of(policy, unit("tcp"));
   ASSERT_EQ(settings.size(), 3u);
@@ -353,7 +353,7 @@ TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
           "FI_OFI_RXM_CONNECT_TIMEOUT_MS: \"x\" is not an integer"));
 }
 
-// All that is wrong with a file in one run: its form, and the names in what could be read.
+// One run reports all that is wrong with a file: its form, and the names that could be read.
 TEST_F(PolicyTest, NamesOfAFileWithErrorsAreChecked) {
   site(
       "version: 1\nproviders: {disable: [upd], rnak: []}\nuse: [rmd, good]\n"
@@ -385,7 +385,7 @@ TEST_F(PolicyTest, NamesOfAFileWithErrorsAreChecked) {
           HasSubstr("error: params.tcp names \"conect_timeout_ms\"")));
 }
 
-// Job scripts set them for whatever libfabric they get: good to know, no mistake.
+// Job scripts set variables of stock libfabric for any libfabric: a note, not a warning.
 TEST_F(PolicyTest, VariablesOfStockLibfabricAreKnown) {
   const Policy policy = load({{"FI_OFI_RXM_DATA_AUTO_PROGRESS", "1"},
                               {"FI_OFI_RXM_DATA_AUTO_PROGRES", "1"},

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reads the files and the environment, and merges them into one policy (policy.h).
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <tuple>
+
+#include "core/select/policy.h"
+
+namespace weft {
+namespace {
+
+bool same_word(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+constexpr size_t kMaxFile = size_t{1} << 20;
+
+std::string text_of(const weft_where &where) {
+  if (where.file == nullptr) return "unknown place";
+  std::string text = where.file;
+  if (where.line != 0) text += ":" + std::to_string(where.line);
+  if (where.line != 0 && where.column != 0) text += ":" + std::to_string(where.column);
+  return text;
+}
+
+std::string string_of(const char *text) {
+  return text != nullptr ? text : "";
+}
+
+// ---- files
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+// The text of a regular file; FI_ENOENT if there is none. Never waits for a pipe or a device.
+Result<std::string> read_file(const std::string &path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  if (file.fd < 0) return fail(errno, "%s", std::strerror(errno));
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) return fail(errno, "%s", std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) return fail(FI_EINVAL, "it is no regular file");
+  if (static_cast<uint64_t>(status.st_size) > kMaxFile)
+    return fail(FI_EINVAL, "it has %lld bytes, more than 1 MiB",
+                static_cast<long long>(status.st_size));
+  std::string text;
+  char chunk[16384];
+  while (true) {
+    const ssize_t got = ::read(file.fd, chunk, sizeof chunk);
+    if (got == 0) return text;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(errno, "%s", std::strerror(errno));
+    text.append(chunk, static_cast<size_t>(got));
+    if (text.size() > kMaxFile) return fail(FI_EINVAL, "it has more than 1 MiB");
+  }
+}
+
+// The *.yaml files of a folder, in order of names. None if there is no such folder.
+std::vector<std::string> drop_ins(const std::string &folder, std::vector<Diagnostic> &diagnostics) {
+  std::vector<std::string> files;
+  DIR *dir = ::opendir(folder.c_str());
+  if (dir == nullptr) {
+    if (errno != ENOENT && errno != ENOTDIR)
+      diagnostics.push_back(
+          {true, folder, std::string(std::strerror(errno)) + ": nothing in it is read"});
+    return files;
+  }
+  while (const dirent *entry = ::readdir(dir)) {
+    const std::string_view name = entry->d_name;
+    if (name.size() > 5 && name.front() != '.' && name.substr(name.size() - 5) == ".yaml")
+      files.push_back(folder + "/" + std::string(name));
+  }
+  ::closedir(dir);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Result<const weft_config_reader *> open_reader(const PolicySources &sources) {
+  const std::string &library = sources.reader_library;
+  WEFT_CHECK(check_trusted_code(library, sources.secure, sources.library_folder));
+  // Never closed: the table and its functions stay in use.
+  void *handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) return fail(FI_ENOENT, "%s", ::dlerror());
+  const auto query = reinterpret_cast<weft_config_query_fn>(::dlsym(handle, WEFT_CONFIG_SYMBOL));
+  if (query == nullptr)
+    return fail(FI_EINVAL, "%s has no %s: it is not weft's", library.c_str(), WEFT_CONFIG_SYMBOL);
+  const weft_config_reader *reader = query();
+  if (reader == nullptr || reader->version != WEFT_CONFIG_VERSION ||
+      reader->struct_size < sizeof *reader || reader->policy_size != sizeof(weft_policy))
+    return fail(FI_EINVAL, "%s is of another release: install both from one package",
+                library.c_str());
+  return reader;
+}
+
+// ---- merging
+
+class Merger {
+ public:
+  Merger(Policy &policy, const PolicySources &sources)
+      : policy_(policy), sources_(sources), reader_(sources.reader) {}
+
+  // Reads and merges one file. False: there is no such file.
+  bool file(const std::string &path, bool system) {
+    Result<std::string> text = read_file(path);
+    if (!text) {
+      if (text.error().code == FI_ENOENT) return false;
+      error(path, text.error().text + ": the file is left out");
+      policy_.files.push_back({path, system, false});
+      return true;
+    }
+    policy_.files.push_back({path, system, false});
+    if (reader_ == nullptr && reader_error_.empty()) {
+      Result<const weft_config_reader *> opened = open_reader(sources_);
+      if (opened)
+        reader_ = *opened;
+      else
+        reader_error_ = opened.error().text;
+    }
+    if (reader_ == nullptr) {
+      error(path, "cannot be read, since the YAML reader cannot be loaded (" + reader_error_ +
+                      "): the file is left out");
+      return true;
+    }
+    weft_policy *read = nullptr;
+    const size_t before = policy_.diagnostics.size();
+    const int32_t rc = reader_->read_policy(
+        path.c_str(), text->data(), text->size(),
+        [](void *arg, uint32_t severity, const weft_where *where, const char *what) {
+          static_cast<Policy *>(arg)->diagnostics.push_back(
+              {severity == WEFT_DIAG_ERROR, where != nullptr ? text_of(*where) : "",
+               string_of(what)});
+        },
+        &policy_, &read);
+    const std::unique_ptr<weft_policy, void (*)(weft_policy *)> owned(read, reader_->free_policy);
+    if (rc != 0 || read == nullptr) {
+      if (policy_.diagnostics.size() == before) error(path, "cannot be read");
+      error(path, "has errors: the file is left out");
+      if (read != nullptr) keep_names(*read, system);
+      return true;
+    }
+    policy_.files.back().used = true;
+    merge(*read, system);
+    return true;
+  }
+
+  void environment() {
+    const auto value = [&](const char *name) -> const std::string * {
+      const auto found = sources_.environment.find(name);
+      return found != sources_.environment.end() ? &found->second : nullptr;
+    };
+    if (const std::string *text = value("FI_PROVIDER")) {
+      Result<ProviderFilter> filter = parse_provider_filter(*text);
+      if (filter) {
+        policy_.filter = *std::move(filter);
+      } else {
+        refuse("FI_PROVIDER=" + *text + ": " + filter.error().text);
+      }
+    }
+    if (const std::string *text = value("FI_HOOK"); text != nullptr && !text->empty()) {
+      Result<std::vector<Word>> hooks = parse_hooks(*text);
+      if (hooks) {
+        policy_.hooks = *std::move(hooks);
+      } else {
+        refuse("FI_HOOK=" + *text + ": " + hooks.error().text);
+      }
+    }
+    if (const std::string *text = value("FI_PROVIDER_PATH")) {
+      Result<std::vector<std::string>> folders = parse_provider_path(*text);
+      if (!folders) {
+        error("environment FI_PROVIDER_PATH", folders.error().text + ": the variable is ignored");
+      } else if (!folders->empty() && may_set("plugins.path", "environment FI_PROVIDER_PATH")) {
+        std::vector<Sourced<std::string>> path;
+        for (std::string &folder : *folders)
+          path.push_back({std::move(folder), {"environment FI_PROVIDER_PATH"}});
+        policy_.plugin_path.insert(policy_.plugin_path.begin(), path.begin(), path.end());
+      }
+    }
+    if (const std::string *text = value("FI_CONTROL")) {
+      if (*text != "allow" && *text != "deny")
+        error("environment FI_CONTROL",
+              "FI_CONTROL=" + *text + ": write allow or deny: the variable is ignored");
+      else if (may_set("control", "environment FI_CONTROL"))
+        policy_.control_allow = {*text == "allow", {"environment FI_CONTROL"}};
+    }
+    policy_.variables = sources_.environment;
+  }
+
+  // A value is final if a final key covers it, whichever source set it.
+  void mark_finals() {
+    const auto mark = [&](Origin &origin, const std::string &key) {
+      origin.final = final_key(policy_, key) != nullptr;
+    };
+    if (policy_.enable) mark(policy_.enable->origin, "providers.enable");
+    for (auto &one : policy_.disable) mark(one.origin, "providers.disable");
+    for (auto &one : policy_.ranks) mark(one.origin, "providers.rank");
+    for (auto &one : policy_.stacks) mark(one.origin, "stacks." + one.name);
+    if (policy_.use) mark(policy_.use->origin, "use");
+    for (auto &[unit, key, one] : policy_.params) mark(one.origin, "params." + unit + "." + key);
+    for (auto &one : policy_.plugin_path) mark(one.origin, "plugins.path");
+    mark(policy_.unprobed_allow->origin, "plugins.unprobed");
+    mark(policy_.control_allow->origin, "control");
+    mark(policy_.probe_budget_ms->origin, "plugins.probe_budget_ms");
+  }
+
+ private:
+  void error(const std::string &where, const std::string &text) {
+    policy_.diagnostics.push_back({true, where, text});
+  }
+  void refuse(const std::string &text) {
+    if (policy_.refusal.empty()) policy_.refusal = text;
+    error(text.substr(0, 7) == "FI_HOOK" ? "environment FI_HOOK" : "environment FI_PROVIDER", text);
+  }
+
+  bool may_set(const std::string &key, const std::string &where) {
+    const Sourced<std::string> *final = final_key(policy_, key);
+    if (final == nullptr) return true;
+    policy_.diagnostics.push_back(
+        {false, where,
+         key + " is final in " + final->origin.where + ": what stands here is ignored"});
+    return false;
+  }
+
+  // Keeps the names of a file that is left out, so that policy_json can report the wrong ones.
+  void keep_names(const PolicyContent &read, bool system) {
+    Policy &part = policy_.flawed.emplace_back();
+    part.stacks = policy_.stacks;  // `use` may name those of weaker files
+    part.files.push_back(policy_.files.back());
+    Merger(part, sources_).merge(read, system);
+  }
+
+  void merge(const PolicyContent &read, bool system) {
+    merge_enable(read);
+    merge_disable_and_ranks(read);
+    merge_stacks(read);
+    merge_params(read);
+    merge_plugins_and_control(read);
+    for (const auto &[key, origin] : read.final_keys) {
+      if (system) {
+        policy_.final_keys.push_back({key, {origin.where, true}});
+      } else {
+        policy_.diagnostics.push_back(
+            {false, origin.where,
+             "`final` counts only in files of the system: it is ignored here"});
+      }
+    }
+  }
+
+  void merge_enable(const PolicyContent &read) {
+    if (!read.enable || !may_set("providers.enable", read.enable->origin.where)) return;
+    policy_.enable = read.enable;
+    // A stronger enable lifts a weaker disable.
+    if (final_key(policy_, "providers.disable") != nullptr) return;
+    for (const auto &enabled : policy_.enable->value) {
+      std::erase_if(policy_.disable, [&](const Sourced<std::string> &disabled) {
+        return same_word(disabled.value, enabled.value);
+      });
+    }
+  }
+
+  void merge_disable_and_ranks(const PolicyContent &read) {
+    if (!read.disable.empty() && may_set("providers.disable", read.disable[0].origin.where))
+      policy_.disable.insert(policy_.disable.end(), read.disable.begin(), read.disable.end());
+    if (!read.ranks.empty() && may_set("providers.rank", read.ranks[0].origin.where))
+      policy_.ranks.insert(policy_.ranks.end(), read.ranks.begin(), read.ranks.end());
+  }
+
+  void merge_stacks(const PolicyContent &read) {
+    for (const StackSpec &spec : read.stacks) {
+      if (!may_set("stacks." + spec.name, spec.origin.where)) continue;
+      std::erase_if(policy_.stacks, [&](const StackSpec &old) { return old.name == spec.name; });
+      policy_.stacks.push_back(spec);
+    }
+    if (read.use && may_set("use", read.use->origin.where)) policy_.use = read.use;
+  }
+
+  void merge_params(const PolicyContent &read) {
+    auto &merged = policy_.params;
+    for (const UnitParam &param : read.params) {
+      if (may_set("params." + param.unit + "." + param.key, param.value.origin.where))
+        merged.push_back(param);
+    }
+    // Of each parameter the last, which is the strongest, stays.
+    const auto name = [](const UnitParam &param) { return std::tie(param.unit, param.key); };
+    std::reverse(merged.begin(), merged.end());
+    std::stable_sort(merged.begin(), merged.end(),
+                     [&](const UnitParam &a, const UnitParam &b) { return name(a) < name(b); });
+    merged.erase(
+        std::unique(merged.begin(), merged.end(),
+                    [&](const UnitParam &a, const UnitParam &b) { return name(a) == name(b); }),
+        merged.end());
+  }
+
+  void merge_plugins_and_control(const PolicyContent &read) {
+    if (!read.plugin_path.empty() && may_set("plugins.path", read.plugin_path[0].origin.where))
+      policy_.plugin_path.insert(policy_.plugin_path.begin(), read.plugin_path.begin(),
+                                 read.plugin_path.end());
+    const auto replace = [&](const char *key, auto &value, const auto &stronger) {
+      if (stronger && may_set(key, stronger->origin.where)) value = stronger;
+    };
+    replace("plugins.unprobed", policy_.unprobed_allow, read.unprobed_allow);
+    replace("control", policy_.control_allow, read.control_allow);
+    replace("plugins.probe_budget_ms", policy_.probe_budget_ms, read.probe_budget_ms);
+  }
+
+  Policy &policy_;
+  const PolicySources &sources_;
+  const weft_config_reader *reader_;
+  std::string reader_error_;
+};
+
+}  // namespace
+
+Policy load_policy(const PolicySources &sources) {
+  Policy policy;
+  // A provider that stock libfabric dropped; programs still ask for it.
+  policy.stacks.push_back(
+      {"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"}}, {"built-in"}});
+  Merger merger(policy, sources);
+  for (const std::string &folder : sources.system_folders) {
+    for (const std::string &path : drop_ins(folder, policy.diagnostics))
+      (void)merger.file(path, true);
+  }
+  if (!sources.secure) {
+    if (!sources.user_file.empty()) (void)merger.file(sources.user_file, false);
+    if (const auto named = sources.environment.find("FI_CONFIG");
+        named != sources.environment.end() && !named->second.empty()) {
+      if (!merger.file(named->second, false)) {
+        policy.diagnostics.push_back(
+            {true, "environment FI_CONFIG", "there is no file " + named->second});
+        policy.files.push_back({named->second, false, false});
+      }
+    }
+    merger.environment();
+  }
+  merger.mark_finals();
+  return policy;
+}
+
+}  // namespace weft
