@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "config/test_reader.h"
 
@@ -62,6 +63,62 @@ TEST(Samples, ExamplesOfTheManualPage) {
     EXPECT_EQ(policy.code, 0) << example << ::testing::PrintToString(policy.placed());
   }
   EXPECT_EQ(examples, 2u);
+}
+
+// The keys that the reader knows where `text` has an unknown word: it lists them in its error.
+std::vector<std::string> known_keys(const std::string &text) {
+  const std::string told = ::testing::PrintToString(read_policy("version: 1\n" + text).placed());
+  const size_t list = told.find("known here: ");
+  EXPECT_NE(list, std::string::npos) << told;
+  if (list == std::string::npos) return {};
+  std::vector<std::string> keys;
+  size_t begin = told.find('\'', list);
+  while (begin != std::string::npos) {
+    const size_t end = told.find('\'', begin + 1);
+    if (end == std::string::npos) break;
+    keys.push_back(told.substr(begin + 1, end - begin - 1));
+    begin = told.find('\'', end + 1);
+  }
+  return keys;
+}
+
+// A text with an unknown key at each level, and where the JSON Schema has that level.
+struct Level {
+  const char *text, *properties;
+};
+constexpr Level kLevels[] = {
+    {"zzzzzzzz: 1\n", "/properties"},
+    {"providers: {zzzzzzzz: 1}\n", "/properties/providers/properties"},
+    {"plugins: {zzzzzzzz: 1}\n", "/properties/plugins/properties"},
+    {"providers: {rank: [{match: {}, rank: 1, zzzzzzzz: 1}]}\n", "/$defs/rule/properties"},
+    {"providers: {rank: [{match: {zzzzzzzz: 1}, rank: 1}]}\n",
+     "/$defs/rule/properties/match/properties"},
+    {"stacks: {a: [{provider: tcp, zzzzzzzz: 1}]}\n", "/$defs/element/properties"},
+};
+
+TEST(Samples, TheManualPageHasEveryKey) {
+  const std::string page = text_of(WEFT_CONFIG_SOURCES "/../docs/man/weft.yaml.5");
+  for (const Level &level : kLevels) {
+    for (const std::string &key : known_keys(level.text))
+      EXPECT_TRUE(page.find("\n.It Ic " + key + " ") != std::string::npos ||
+                  page.find("\n.It Ic " + key + "\n") != std::string::npos)
+          << key;
+  }
+  for (const std::string &key : known_keys("final: [zzzzzzzz]\n"))
+    EXPECT_NE(page.find("\n.Li " + key + " "), std::string::npos) << "final: [" << key << "]";
+}
+
+TEST(Samples, TheSchemaHasTheKeysOfTheReader) {
+  const auto schema =
+      nlohmann::json::parse(text_of(WEFT_CONFIG_SOURCES "/../docs/weft.yaml.schema.json"));
+  for (const Level &level : kLevels) {
+    std::vector<std::string> keys;
+    for (const auto &[key, value] :
+         schema.at(nlohmann::json::json_pointer(level.properties)).items())
+      keys.push_back(key);
+    EXPECT_THAT(keys, ::testing::UnorderedElementsAreArray(known_keys(level.text)))
+        << level.properties;
+  }
 }
 
 }  // namespace
