@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft-exporter: serves the counts of processes under the hook profile to Prometheus, over HTTP on
 // 127.0.0.1. It reads all segments again for each request.
+#include <absl/strings/str_format.h>
+#include <absl/time/time.h>
 #include <httplib.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +19,9 @@ weft::Result<std::string> metrics() {
   return weft::stats::prometheus(snapshots);
 }
 
+// A slow or silent client is given up after this.
+const absl::Duration kClientPatience = absl::Seconds(5);
+
 int serve(int wanted) {
   httplib::Server server;
   // Few threads and short timeouts: a slow or silent client cannot block it for long.
@@ -27,9 +32,9 @@ int serve(int wanted) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
   server.set_payload_max_length(0);
-  server.set_read_timeout(5);
-  server.set_write_timeout(5);
-  server.set_keep_alive_timeout(5);
+  server.set_read_timeout(absl::ToChronoSeconds(kClientPatience));
+  server.set_write_timeout(absl::ToChronoSeconds(kClientPatience));
+  server.set_keep_alive_timeout(absl::ToInt64Seconds(kClientPatience));
   server.Get("/metrics", [](const httplib::Request &, httplib::Response &response) {
     const weft::Result<std::string> text = metrics();
     if (text) {
@@ -48,13 +53,13 @@ int serve(int wanted) {
   else if (!server.bind_to_port("127.0.0.1", wanted))
     port = -1;
   if (port < 0) {
-    std::fprintf(stderr,
-                 "weft exporter: port %d of 127.0.0.1 is not to be had: choose another with "
-                 "--port\n",
-                 wanted);
+    absl::FPrintF(stderr,
+                  "weft exporter: port %d of 127.0.0.1 is not to be had: choose another with "
+                  "--port\n",
+                  wanted);
     return 2;
   }
-  std::printf("http://127.0.0.1:%d/metrics\n", port);
+  absl::PrintF("http://127.0.0.1:%d/metrics\n", port);
   std::fflush(stdout);
   return server.listen_after_bind() ? 0 : 1;
 }
@@ -72,14 +77,14 @@ int run(int argc, char **argv) {
   } catch (const CLI::Success &wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError &error) {
-    std::fprintf(stderr, "weft exporter: %s\n`weft exporter --help` lists what there is\n",
-                 error.what());
+    absl::FPrintF(stderr, "weft exporter: %s\n`weft exporter --help` lists what there is\n",
+                  error.what());
     return 2;
   }
   if (!once) return serve(port);
   const weft::Result<std::string> text = metrics();
   if (!text) {
-    std::fprintf(stderr, "weft exporter: %s\n", text.error().text.c_str());
+    absl::FPrintF(stderr, "weft exporter: %s\n", text.error().text);
     return 2;
   }
   std::fputs(text->c_str(), stdout);
@@ -92,7 +97,7 @@ int main(int argc, char **argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception &error) {
-    std::fprintf(stderr, "weft exporter: %s\n", error.what());
+    absl::FPrintF(stderr, "weft exporter: %s\n", error.what());
     return 2;
   }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/stats/lines.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -13,9 +14,7 @@ namespace {
 // Three significant digits, without trailing zeros.
 std::string three_digits(double value) {
   const int digits = value >= 99.5 || value == std::floor(value) ? 0 : value >= 9.95 ? 1 : 2;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
+  return absl::StrFormat("%.*f", digits, value);
 }
 
 double value(const Row &row, const char *name) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/stats/output.h"
 
-#include <cstdio>
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
 #include <map>
 #include <set>
 
@@ -31,11 +34,9 @@ ordered_json histogram_json(const Row &row, const Field &field,
 
 // Names in the exposition format are letters, digits and underscores.
 std::string word(std::string_view text) {
-  std::string clean;
-  for (const char c : text) {
-    const bool good =
-        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    clean += good ? c : '_';
+  std::string clean(text);
+  for (char &c : clean) {
+    if (!absl::ascii_isalnum(c)) c = '_';
   }
   return clean;
 }
@@ -58,9 +59,7 @@ std::string escaped(std::string_view text, bool quotes) {
 }
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
+  return absl::StrFormat("%.9g", value);
 }
 
 struct Family {
@@ -96,13 +95,13 @@ void add_histogram(std::map<std::string, Family> &families, const std::string &n
     const double below = static_cast<double>(profile::bucket_start(i + 1, field.sub_bits));
     // Inclusive, of whole numbers.
     const double le = field.unit == "ns" ? below * 1e-9 : below - 1;
-    family.samples +=
-        name + "_bucket{" + labels + ",le=\"" + number(le) + "\"} " + std::to_string(sum) + "\n";
+    absl::StrAppend(&family.samples, name, "_bucket{", labels, ",le=\"", number(le), "\"} ", sum,
+                    "\n");
   }
-  family.samples += name + "_bucket{" + labels + ",le=\"+Inf\"} " + std::to_string(sum) + "\n";
+  absl::StrAppend(&family.samples, name, "_bucket{", labels, ",le=\"+Inf\"} ", sum, "\n");
   const double values = static_cast<double>(row.value(field.sum).value_or(0)) * scale(field);
-  family.samples += name + "_sum{" + labels + "} " + number(values) + "\n";
-  family.samples += name + "_count{" + labels + "} " + std::to_string(sum) + "\n";
+  absl::StrAppend(&family.samples, name, "_sum{", labels, "} ", number(values), "\n");
+  absl::StrAppend(&family.samples, name, "_count{", labels, "} ", sum, "\n");
 }
 
 }  // namespace
@@ -134,16 +133,16 @@ ordered_json to_json(const Snapshot &snapshot) {
 std::string prometheus(const std::vector<Snapshot> &snapshots) {
   std::map<std::string, Family> families;
   for (const Snapshot &snapshot : snapshots) {
-    const std::string process = "pid=\"" + std::to_string(snapshot.pid) + "\",program=\"" +
-                                escaped(snapshot.program, true) + "\"";
+    const std::string process = absl::StrCat("pid=\"", snapshot.pid, "\",program=\"",
+                                             escaped(snapshot.program, true), "\"");
     Family &lost = families["weft_lost_records_total"];
-    lost = {"records for which a process had no room", "counter",
-            lost.samples + "weft_lost_records_total{" + process + "} " +
-                std::to_string(snapshot.lost) + "\n"};
+    lost = {
+        "records for which a process had no room", "counter",
+        absl::StrCat(lost.samples, "weft_lost_records_total{", process, "} ", snapshot.lost, "\n")};
     for (const Row &row : merged(snapshot.rows, {"object"})) {
       std::string labels = process;
       for (const Label &label : row.labels)
-        labels += "," + word(label.name) + "=\"" + escaped(label.text, true) + "\"";
+        absl::StrAppend(&labels, ",", word(label.name), "=\"", escaped(label.text, true), "\"");
       const std::string prefix = "weft_" + word(row.schema->name) + "_";
       std::set<std::string> sums;  // counters that a histogram already has as its _sum
       for (const auto &[field, buckets] : row.histograms) {
@@ -157,18 +156,17 @@ std::string prometheus(const std::vector<Snapshot> &snapshots) {
         Family &family = families[name];
         family.help = field->help;
         family.type = counter ? "counter" : "gauge";
-        family.samples +=
-            name + "{" + labels + "} " +
-            (scale(*field) == 1 ? std::to_string(value)
-                                : number(static_cast<double>(value) * scale(*field))) +
-            "\n";
+        absl::StrAppend(&family.samples, name, "{", labels, "} ",
+                        scale(*field) == 1 ? absl::StrCat(value)
+                                           : number(static_cast<double>(value) * scale(*field)),
+                        "\n");
       }
     }
   }
   std::string text;
   for (const auto &[name, family] : families) {
-    text += "# HELP " + name + " " + escaped(family.help, false) + "\n# TYPE " + name + " " +
-            family.type + "\n" + family.samples;
+    absl::StrAppend(&text, "# HELP ", name, " ", escaped(family.help, false), "\n# TYPE ", name,
+                    " ", family.type, "\n", family.samples);
   }
   return text;
 }
