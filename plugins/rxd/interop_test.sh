@@ -52,6 +52,7 @@ done
 # start_target WHICH: starts the process whose memory is accessed; it runs until end_target.
 mkfifo "$work/input"
 start_target() {
+  : >"$work/target" # before it starts: what the one before wrote is not its address
   # shellcheck disable=SC2046
   timeout "$limit" env $(environment "$1") "$access" target <"$work/input" >"$work/target" 2>&1 &
   started+=($!)
