@@ -25,37 +25,9 @@
 #include <vector>
 
 #include "core/base/decision.h"
+#include "core/base/unit.h"
 
 namespace weft {
-
-struct ParamInfo {
-  uint32_t type = 0;  // WEFT_TYPE_...
-  std::string name, default_value, help;
-  bool has_default = false;
-  int64_t minimum = 0, maximum = 0;
-};
-
-// What is known of a unit without opening its library: from index, manifest or (for a file with
-// neither) a probe.
-struct UnitInfo {
-  std::string name, ofi_name, summary;
-  uint32_t kind = 0, version = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0;
-  int32_t rank = 0;
-  std::vector<std::string> devices;
-  std::vector<ParamInfo> params;
-
-  std::string plugin, vendor, plugin_version, license, support;
-  std::string library;  // absolute path of the .so
-  std::string
-      manifest;  // absolute path; empty if the unit was found by FI_PROVIDER_PATH without one
-};
-
-struct LoadedUnit {
-  const weft_unit *unit = nullptr;
-  void *plugin_state = nullptr;
-  uint32_t hook_slot = 0;  // hooks only
-  const UnitInfo *info = nullptr;
-};
 
 struct LoaderOptions {
   // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "core/loader/loader.h"
+#include "core/base/unit.h"
 #include "core/stack/params.h"
 
 namespace weft {

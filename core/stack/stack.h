@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/loader/loader.h"
+#include "core/base/unit.h"
 #include "core/match/match.h"
 #include "core/stack/object_table.h"
 #include "core/stack/params.h"

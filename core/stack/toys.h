@@ -2,9 +2,9 @@
 // Toy units for the tests of stacks and of selection: a provider, a layer and hooks written as
 // plain tables, in memory only.
 //
-//   toys::Plugin plugin;                                   // what its units were asked, and what
-//   they shall answer LoadedUnit tcp = toys::loaded(toys::provider(), plugin); plugin.offers =
-//   [](auto &add) { add(FI_EP_MSG); };
+//   toys::Plugin plugin;  // what its units were asked, and what they shall answer
+//   LoadedUnit tcp = toys::loaded(toys::provider(), plugin);
+//   plugin.offers = [](auto &add) { add(FI_EP_MSG); };
 //
 // The endpoints do nothing but count: send() answers 1000 + the number of calls so far, through as
 // many layers as there are. Not an example for plugin authors: those use weft/sdk/.
