@@ -1,71 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "weft/sdk/av.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
+#include <atomic>
 #include <map>
-#include <new>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "plugin-api/sdk/av_file.h"
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_av.h"
 #include "weft/sdk/domain.h"
 #include "weft/sdk/eq.h"
 #include "weft/sdk/ops.h"
-
-// Counts what the program holds, as the allocator rounds it, with the word that it keeps itself;
-// and makes one allocation fail.
-namespace {
-std::atomic<size_t> held{0}, most_held{0};
-std::atomic<long> allocations_left{-1};  // negative: no limit
-
-size_t weight(void *memory) {
-  return malloc_usable_size(memory) + sizeof(size_t);
-}
-}  // namespace
-
-// All forms, for a sanitizer has its own of each.
-void *operator new(size_t size, const std::nothrow_t &) noexcept {
-  if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
-  void *memory = std::malloc(size);
-  if (memory == nullptr) return nullptr;
-  const size_t now = held += weight(memory);
-  if (now > most_held) most_held = now;
-  return memory;
-}
-void *operator new(size_t size) {
-  if (void *memory = operator new(size, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-void *operator new[](size_t size) {
-  return operator new(size);
-}
-void *operator new[](size_t size, const std::nothrow_t &) noexcept {
-  return operator new(size, std::nothrow);
-}
-void operator delete(void *memory) noexcept {
-  if (memory != nullptr) held -= weight(memory);
-  std::free(memory);
-}
-void operator delete(void *memory, size_t) noexcept {
-  operator delete(memory);
-}
-void operator delete[](void *memory) noexcept {
-  operator delete(memory);
-}
-void operator delete[](void *memory, size_t) noexcept {
-  operator delete(memory);
-}
 
 namespace weft::sdk {
 namespace {
@@ -74,102 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr fi_addr_t kNotAvailable = FI_ADDR_NOTAVAIL;
-
-sockaddr_in v4(uint32_t number, uint16_t port = 7471) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(0x0a000000 + number);
-  address.sin_port = htons(port);
-  return address;
-}
-
-sockaddr_in6 v6(uint32_t number, uint32_t scope = 0, uint16_t port = 7471) {
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_addr.s6_addr[0] = 0xfe;
-  address.sin6_addr.s6_addr[1] = 0x80;
-  const uint32_t n = htonl(number);
-  std::memcpy(address.sin6_addr.s6_addr + 12, &n, sizeof n);
-  address.sin6_port = htons(port);
-  address.sin6_scope_id = scope;
-  return address;
-}
-
-// A vector in a domain of its own, through the C API.
-class Vector {
- public:
-  explicit Vector(uint32_t format = FI_SOCKADDR_IN, fi_av_attr attr = {}) : format_(format) {
-    domain.context.user_ids = true;
-    EXPECT_EQ(open_av(domain.context, format, &attr, &c, &mark), 0);
-    if (c == nullptr) std::abort();
-    av = Av::from(c);
-  }
-  ~Vector() {
-    if (c != nullptr) {
-      EXPECT_EQ(fi_close(&c->fid), 0);
-    }
-  }
-
-  fi_addr_t insert(const SockAddr &address) {
-    fi_addr_t out = 4711;
-    EXPECT_LE(fi_av_insert(c, address.c(), 1, &out, 0, nullptr), 1);
-    return out;
-  }
-  fi_addr_t insert(const sockaddr_in &address) { return insert(SockAddr(address)); }
-  fi_addr_t insert(const sockaddr_in6 &address) { return insert(SockAddr(address)); }
-  int remove(fi_addr_t address) { return fi_av_remove(c, &address, 1, 0); }
-  std::string lookup(fi_addr_t address) {
-    char buffer[128];
-    size_t length = sizeof buffer;
-    if (fi_av_lookup(c, address, buffer, &length) != 0) return "none";
-    if (format_ == FI_ADDR_STR) return buffer;
-    return SockAddr::from(buffer, length)->to_string();
-  }
-  uint32_t find(const SockAddr &address) {
-    Guard guard(domain.engine.lock());
-    return av->find(address);
-  }
-  uint32_t find(const sockaddr_in &address) { return find(SockAddr(address)); }
-  fi_addr_t reported(uint32_t index) {
-    Guard guard(domain.engine.lock());
-    return av->reported(index);
-  }
-  uint32_t index_of(fi_addr_t address) {
-    Guard guard(domain.engine.lock());
-    return av->index_of(address);
-  }
-
-  TestDomain domain;
-  fid_av *c = nullptr;
-  Av *av = nullptr;
-  int mark = 0;
-
- private:
-  const uint32_t format_;
-};
-
-struct User final : AvUser {
-  void on_av_removed(uint32_t index) override { removed.push_back(index); }
-  void on_av_inserted(uint32_t index, const SockAddr &address) override {
-    inserted.emplace_back(index, address.to_string());
-  }
-  std::vector<uint32_t> removed;
-  std::vector<std::pair<uint32_t, std::string>> inserted;
-};
-
 // ---- opening ----
-
-int try_open(TestDomain &domain, const fi_av_attr &wanted, uint32_t format = FI_SOCKADDR_IN) {
-  fi_av_attr attr = wanted;
-  fid_av *av = nullptr;
-  const int rc = open_av(domain.context, format, &attr, &av, nullptr);
-  EXPECT_EQ(rc == 0, av != nullptr);
-  if (av != nullptr) {
-    EXPECT_EQ(fi_close(&av->fid), 0);
-  }
-  return rc;
-}
 
 TEST(AvOpen, ChoosesATypeAndSaysWhich) {
   TestDomain domain;
@@ -379,7 +233,7 @@ TEST(AvInsertsym, CountsServicesThenNodesUp) {
 }
 
 TEST(AvInsertsym, CountsTheNumberAtTheEndOfAName) {
-  // The resolver reads these as names of addresses; inet_pton does not.
+  // The resolver takes these for addresses; inet_pton does not.
   Vector v;
   fi_addr_t out[3];
   ASSERT_EQ(fi_av_insertsym(v.c, "127.9", 3, "5", 1, out, 0, nullptr), 3);
@@ -544,14 +398,14 @@ TEST(AvUserId, EveryWayToInsertTakesThem) {
   fi_addr_t four[] = {601, 602, 603, 604};
   ASSERT_EQ(fi_av_insertsym(v.c, "10.0.0.1", 2, "7000", 2, four, FI_AV_USER_ID, nullptr), 4);
   EXPECT_THAT(four, ElementsAre(1, 2, 3, 4));
-  // Narrow entries become wide ones, and keep what they are called.
+  // Narrow entries become wide ones and keep their identifiers.
   fi_addr_t wide = 700;
   const sockaddr_in6 six = v6(1, 3);
   ASSERT_EQ(fi_av_insert(v.c, &six, 1, &wide, FI_AV_USER_ID, nullptr), 1);
   std::vector<fi_addr_t> said;
   for (uint32_t i = 0; i < 6; ++i) said.push_back(v.reported(i));
   EXPECT_THAT(said, ElementsAre(500, 601, 602, 603, 604, 700));
-  // One of three is no peer: it gets neither a place nor an id.
+  // One of three is not a valid peer: it gets neither an entry nor an identifier.
   const sockaddr_in some[] = {v4(1), v4(2, 0), v4(3)};
   fi_addr_t out[] = {801, 802, 803};
   int errors[] = {-1, -1, -1};
@@ -605,8 +459,8 @@ TEST(AvUserId, AreRefusedWhereTheDomainHasNoneOfThem) {
   EXPECT_EQ(try_open(v.domain, attr), 0);
 }
 
-// What an endpoint learns of a new entry may complete a receive at once, and its completion says
-// the id.
+// An endpoint that hears of a new entry may complete a receive at once. Its completion reports the
+// identifier.
 TEST(AvUserId, IsThereWhenUsersHearOfTheEntry) {
   Vector v;
   struct Asks final : AvUser {
@@ -630,7 +484,7 @@ TEST(AvUserId, IsThereWhenUsersHearOfTheEntry) {
   v.av->remove_user(user);
 }
 
-// Each process has its own: the file of a shared vector keeps none.
+// Each process has its own identifiers: the file of a shared vector holds none.
 TEST(AvUserId, OfASharedVectorIsTheProcesssOwn) {
   const std::string name = "ids-" + std::to_string(getpid());
   fi_av_attr attr{};
@@ -869,7 +723,7 @@ TEST_P(AvModel, DoesTheSameAsAMap) {
     return SockAddr(v6(n, random() % 4 == 0 ? 1 + random() % 300 : 0));
   };
   for (int step = 0; step < 6000; ++step) {
-    // Grows to the crowd, shrinks to nothing, and so on.
+    // The vector grows to `crowd` entries, shrinks to none, and so on.
     const bool growing = (step / int(2 * crowd)) % 2 == 0;
     const uint32_t what = random() % 100;
     if (what < (growing ? 70u : 20u)) {
@@ -924,604 +778,6 @@ TEST_P(AvModel, DoesTheSameAsAMap) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, AvModel, testing::Range(0, 12));
-
-// ---- memory ----
-
-template <class Address>
-void expect_compact(uint32_t format, Address (*make)(uint32_t), double per_peer) {
-  constexpr uint32_t kPeers = 1'000'000;
-  fi_av_attr attr{};
-  attr.flags = FI_AV_USER_ID;
-  Vector v(format, attr);
-  std::vector<Address> peers;
-  peers.reserve(kPeers);
-  for (uint32_t i = 0; i < kPeers; ++i) peers.push_back(make(i + 1));
-  std::vector<fi_addr_t> out(kPeers);
-
-  size_t before = held;
-  most_held = before;
-  ASSERT_EQ(fi_av_insert(v.c, peers.data(), kPeers, out.data(), 0, nullptr), int(kPeers));
-  EXPECT_LE(double(held - before) / kPeers, per_peer);
-  EXPECT_LE(double(most_held - before) / kPeers, per_peer) << "on the way there";
-  testing::Test::RecordProperty("bytes", std::to_string(double(held - before) / kPeers));
-
-  const size_t inserted = held;
-  most_held = inserted;
-  EXPECT_EQ(v.find(SockAddr(peers[4711])), 4711u);
-  EXPECT_LE(double(most_held - inserted) / kPeers, 16) << "reverse look-up";
-  testing::Test::RecordProperty("find", std::to_string(double(held - inserted) / kPeers));
-
-  const size_t indexed = held;
-  for (uint32_t i = 0; i < kPeers; ++i) ASSERT_EQ(fi_av_set_user_id(v.c, i, i, 0), 0);
-  EXPECT_LE(double(held - indexed) / kPeers, 8.2) << "identifiers";
-
-  ASSERT_EQ(fi_av_remove(v.c, out.data(), kPeers, 0), 0);
-  EXPECT_LE(double(held - before) / kPeers, 0.5) << "all of it is given back";
-}
-
-TEST(AvMemory, OfAMillionIpv4Peers) {
-  expect_compact<sockaddr_in>(
-      FI_SOCKADDR_IN, [](uint32_t n) { return v4(n); }, 8);
-}
-
-TEST(AvMemory, OfAMillionIpv6Peers) {
-  expect_compact<sockaddr_in6>(
-      FI_SOCKADDR_IN6, [](uint32_t n) { return v6(n, 2); }, 20);
-}
-
-TEST(AvMemory, OfReverseLookUpWhileItGrows) {
-  constexpr uint32_t kPeers = 300'000;
-  Vector v;
-  EXPECT_EQ(v.find(v4(1)), Av::kNone);
-  const size_t before = held;
-  for (uint32_t i = 0; i < kPeers; ++i) {
-    const sockaddr_in address = v4(i + 1);
-    most_held = held.load();
-    ASSERT_EQ(fi_av_insert(v.c, &address, 1, nullptr, 0, nullptr), 1);
-    if (i > 10'000) {
-      ASSERT_LE(double(most_held - before) / (i + 1), 8 + 16) << i;
-    }
-  }
-  for (uint32_t i = 0; i < kPeers; ++i) ASSERT_EQ(v.find(v4(i + 1)), i);
-}
-
-TEST(AvMemory, RunningOutOfItLosesNothing) {
-  for (long step = 0; step < 40; ++step) {
-    Vector v(FI_SOCKADDR);
-    for (uint32_t i = 0; i < 120; ++i) v.insert(v4(i + 1));
-    EXPECT_EQ(v.find(v4(1)), 0u);
-    std::vector<sockaddr_in6> peers;
-    for (uint32_t i = 0; i < 200; ++i) peers.push_back(v6(i + 1, 1 + i % 5));
-    std::vector<fi_addr_t> out(200, 5);
-    std::vector<int> errors(200, -1);
-    allocations_left = step;
-    const int done = fi_av_insert(v.c, peers.data(), 200, out.data(), FI_SYNC_ERR | FI_AV_USER_ID,
-                                  errors.data());
-    const bool failed = allocations_left < 0;
-    allocations_left = -1;
-    if (done < 0) {  // for an error's text, or the log
-      EXPECT_EQ(done, -FI_ENOMEM);
-      continue;
-    }
-    EXPECT_EQ(done != 200, failed) << step;
-    EXPECT_EQ(v.av->count(), 120u + size_t(done));
-    Guard guard(v.domain.engine.lock());
-    for (uint32_t i = 0; i < 200; ++i) {
-      if (errors[i] == 0) {
-        EXPECT_EQ(v.av->address(uint32_t(out[i])), SockAddr(peers[i]));
-        EXPECT_EQ(v.av->find(SockAddr(peers[i])), out[i]);
-        EXPECT_EQ(v.av->reported(uint32_t(out[i])), 5u);
-      } else {
-        EXPECT_EQ(errors[i], FI_ENOMEM);
-        EXPECT_EQ(out[i], kNotAvailable);
-        EXPECT_EQ(v.av->find(SockAddr(peers[i])), Av::kNone);
-      }
-    }
-  }
-}
-
-// ---- shared between processes ----
-
-fi_av_attr named(const std::string &name, uint64_t flags = 0) {
-  fi_av_attr attr{};
-  attr.name = name.c_str();
-  attr.flags = flags;
-  return attr;
-}
-
-// A name that no other run of this test has, and what is left of its file goes.
-class Name {
- public:
-  Name() {
-    static int number = 0;
-    text = "test/" + std::to_string(getpid()) + "." + std::to_string(number++);
-    path = *AvFile::path_of("", text);
-  }
-  ~Name() { unlink(path.c_str()); }
-  bool exists() const { return access(path.c_str(), F_OK) == 0; }
-
-  std::string text, path;
-};
-
-// Two processes that take turns: each waits for the other's word. `work` runs in the child, with
-// no thread but its own.
-class Child {
- public:
-  explicit Child(const std::function<void(Child &)> &work) {
-    int down[2], up[2];
-    if (pipe(down) != 0 || pipe(up) != 0) std::abort();
-    pid_ = fork();
-    in_ = pid_ == 0 ? down[0] : up[0];
-    out_ = pid_ == 0 ? up[1] : down[1];
-    ::close(pid_ == 0 ? down[1] : down[0]);
-    ::close(pid_ == 0 ? up[0] : up[1]);
-    if (pid_ != 0) return;
-    work(*this);
-    _exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  ~Child() {
-    ::close(out_);
-    ::close(in_);
-    if (pid_ <= 0) return;
-    int status = 0;
-    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
-    EXPECT_TRUE(killed_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
-  }
-  void tell() { EXPECT_EQ(write(out_, "x", 1), 1); }
-  bool told() {
-    char byte;
-    return readable(in_, kPatienceMs) && read(in_, &byte, 1) == 1;
-  }
-  void kill() {
-    killed_ = true;
-    ::kill(pid_, SIGKILL);
-    char byte;
-    while (read(in_, &byte, 1) > 0) {
-    }  // until it is gone
-  }
-
- private:
-  pid_t pid_ = -1;
-  int in_ = -1, out_ = -1;
-  bool killed_ = false;
-};
-
-TEST(AvShared, TwoVectorsOfOneNameAreOne) {
-  Name name;
-  Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
-  struct stat status;
-  ASSERT_EQ(stat(name.path.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0600u);
-  EXPECT_EQ(a.insert(v4(1)), 0u);
-  EXPECT_EQ(b.lookup(0), "10.0.0.1:7471");
-  EXPECT_EQ(b.insert(v4(2)), 1u);
-  EXPECT_EQ(a.find(v4(2)), 1u);
-  EXPECT_EQ(a.insert(v4(3)), 2u);
-  User user;
-  {
-    Guard guard(b.domain.engine.lock());
-    b.av->add_user(user, true);
-  }
-  EXPECT_EQ(a.remove(1), 0);
-  EXPECT_EQ(b.index_of(1), Av::kNone);
-  EXPECT_EQ(a.insert(v4(9)), 1u) << "used again";
-  EXPECT_EQ(b.index_of(1), 1u);
-  EXPECT_EQ(b.lookup(1), "10.0.0.9:7471");
-  EXPECT_EQ(b.remove(1), 0);
-  EXPECT_EQ(b.remove(1), -FI_EINVAL);
-  EXPECT_EQ(a.remove(1), -FI_EINVAL) << "gone here too";
-  EXPECT_THAT(user.removed, ElementsAre(1, 1));
-  EXPECT_THAT(user.inserted, ElementsAre(std::pair(2u, std::string("10.0.0.3:7471")),
-                                         std::pair(1u, std::string("10.0.0.9:7471"))));
-  Guard guard(b.domain.engine.lock());
-  b.av->remove_user(user);
-}
-
-TEST(AvShared, TheFileGoesWithTheLast) {
-  Name name;
-  {
-    Vector a(FI_SOCKADDR_IN, named(name.text));
-    {
-      Vector b(FI_SOCKADDR_IN, named(name.text));
-      b.insert(v4(1));
-    }
-    EXPECT_TRUE(name.exists());
-    EXPECT_EQ(a.lookup(0), "10.0.0.1:7471");
-  }
-  EXPECT_FALSE(name.exists());
-  Vector again(FI_SOCKADDR_IN, named(name.text));
-  EXPECT_EQ(again.lookup(0), "none");
-}
-
-TEST(AvShared, ReadersOnlyRead) {
-  Name name;
-  TestDomain domain;
-  EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT) << "it must exist";
-  Vector a(FI_SOCKADDR_IN, named(name.text));
-  a.insert(v4(1));
-  Vector b(FI_SOCKADDR_IN, named(name.text, FI_READ | FI_AV_USER_ID));
-  EXPECT_EQ(b.lookup(0), "10.0.0.1:7471");
-  a.insert(v4(2));
-  a.remove(0);
-  EXPECT_EQ(b.lookup(0), "none");
-  EXPECT_EQ(b.find(v4(2)), 1u);
-  const sockaddr_in three = v4(3);
-  fi_addr_t out = 1;
-  EXPECT_EQ(fi_av_insert(b.c, &three, 1, &out, 0, nullptr), -FI_EACCES);
-  EXPECT_EQ(fi_av_insertsvc(b.c, "10.0.0.1", "5", &out, 0, nullptr), -FI_EACCES);
-  EXPECT_EQ(fi_av_insertsym(b.c, "10.0.0.1", 1, "5", 1, &out, 0, nullptr), -FI_EACCES);
-  EXPECT_EQ(fi_av_remove(b.c, &out, 1, 0), -FI_EACCES);
-  EXPECT_EQ(fi_av_set_user_id(b.c, 1, 99, 0), 0) << "identifiers are the process's own";
-}
-
-TEST(AvShared, AgreeOnMapAddr) {
-  Name name;
-  TestDomain one, two;
-  fi_av_attr attr = named(name.text), other = named(name.text), third = named(name.text);
-  fid_av *a = nullptr, *b = nullptr, *c = nullptr;
-  ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &attr, &a, nullptr), 0);
-  ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &other, &b, nullptr), 0);
-  EXPECT_NE(attr.map_addr, nullptr);
-  EXPECT_EQ(attr.map_addr, other.map_addr);
-  third.map_addr = &third;
-  ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &third, &c, nullptr), 0);
-  EXPECT_EQ(third.map_addr, &third);
-  for (fid_av *av : {a, b, c}) EXPECT_EQ(fi_close(&av->fid), 0);
-  fi_av_attr unnamed{};
-  unnamed.map_addr = &third;
-  ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &unnamed, &a, nullptr), 0);
-  EXPECT_EQ(unnamed.map_addr, &third) << "ignored";
-  EXPECT_EQ(fi_close(&a->fid), 0);
-}
-
-TEST(AvShared, NamesAreOfTheDomain) {
-  EXPECT_NE(*AvFile::path_of("eth0", "x"), *AvFile::path_of("eth1", "x"));
-  EXPECT_NE(*AvFile::path_of("a.b", "c"), *AvFile::path_of("a", "b.c"));
-  EXPECT_EQ(AvFile::path_of("", "../../etc/passwd")->find('/', 9), std::string::npos);
-  TestDomain domain;
-  EXPECT_EQ(try_open(domain, named("")), -FI_EINVAL);
-  EXPECT_EQ(try_open(domain, named(std::string(300, 'x'))), -FI_EINVAL);
-  Name name;
-  Vector a(FI_SOCKADDR_IN, named(name.text));
-  fi_av_attr attr = named(name.text);
-  fid_av *other = nullptr;
-  ASSERT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, &other, nullptr, "eth9"), 0);
-  a.insert(v4(1));
-  EXPECT_EQ(Av::from(other)->count(), 0u);
-  EXPECT_EQ(fi_close(&other->fid), 0);
-  EXPECT_EQ(try_open(domain, named(name.text), FI_ADDR_STR), -FI_EINVAL) << "another format";
-}
-
-TEST(AvShared, ProcessesSeeEachOther) {
-  Name name;
-  Child child([&](Child &self) {
-    Vector v(FI_SOCKADDR, named(name.text));
-    if (!self.told()) _exit(2);
-    EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
-    EXPECT_EQ(v.lookup(1), "[fe80::2%4711]:7471") << "its scope too";
-    EXPECT_EQ(v.insert(v4(3)), 2u);
-    EXPECT_EQ(v.remove(0), 0);
-    self.tell();
-    if (!self.told()) _exit(2);
-  });
-  Vector v(FI_SOCKADDR, named(name.text));
-  v.insert(v4(1));
-  v.insert(v6(2, 4711));
-  child.tell();
-  ASSERT_TRUE(child.told());
-  EXPECT_EQ(v.lookup(0), "none");
-  EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
-  child.tell();
-}
-
-TEST(AvShared, ProcessesInsertAtTheSameTime) {
-  Name name;
-  constexpr uint32_t kEach = 2000;
-  const auto insert = [&](Vector &v, uint32_t first) {
-    std::vector<fi_addr_t> mine;
-    for (uint32_t i = 0; i < kEach; ++i) {
-      mine.push_back(v.insert(v4(first + i)));
-      if (i % 3 == 0) {
-        EXPECT_EQ(v.remove(mine.back()), 0);
-        mine.pop_back();
-      }
-    }
-    for (const fi_addr_t index : mine) EXPECT_NE(v.lookup(index), "none");
-  };
-  Vector v(FI_SOCKADDR_IN, named(name.text));
-  {
-    Child child([&](Child &self) {
-      Vector own(FI_SOCKADDR_IN, named(name.text));
-      self.tell();
-      insert(own, 100'000);
-      // What was the parent's goes with this process.
-      _exit(testing::Test::HasFailure() ? 1 : 0);
-    });
-    ASSERT_TRUE(child.told());
-    insert(v, 1);
-  }
-  std::map<std::string, int> seen;
-  for (uint32_t i = 0; i < 2 * kEach; ++i) ++seen[v.lookup(i)];
-  EXPECT_EQ(v.av->count(), 2 * (kEach - kEach / 3 - 1));
-  seen.erase("none");
-  EXPECT_EQ(seen.size(), v.av->count()) << "no index was given out twice";
-}
-
-TEST(AvShared, WhatDeadProcessesLeftIsNotFound) {
-  Name name;
-  {
-    Child child([&](Child &self) {
-      Vector v(FI_SOCKADDR_IN, named(name.text));
-      v.insert(v4(1));
-      self.tell();
-      self.told();
-    });
-    ASSERT_TRUE(child.told());
-    child.kill();
-  }
-  EXPECT_TRUE(name.exists());
-  TestDomain domain;
-  EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT);
-  Vector v(FI_SOCKADDR_IN, named(name.text));
-  EXPECT_EQ(v.lookup(0), "none");
-  EXPECT_EQ(v.insert(v4(2)), 0u);
-}
-
-// The file as another process of the user may make it: `fd` has it open, as who lives.
-class Forged {
- public:
-  Forged() {
-    fd = ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    struct flock lock {};
-    lock.l_type = F_RDLCK;
-    lock.l_len = 1;
-    EXPECT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
-    header()->magic = AvFile::kMagic;
-    header()->version = AvFile::kVersion;
-    header()->addr_format = FI_SOCKADDR_IN;
-    flush();
-  }
-  ~Forged() { ::close(fd); }
-  AvFile::Header *header() { return reinterpret_cast<AvFile::Header *>(page); }
-  void flush() { EXPECT_EQ(pwrite(fd, page, sizeof page, 0), ssize_t(sizeof page)); }
-  void record(uint32_t index, const AvFile::Record &record) {
-    EXPECT_EQ(pwrite(fd, &record, sizeof record, off_t(sizeof page + index * sizeof record)),
-              ssize_t(sizeof record));
-  }
-  void good(uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) record(i, AvFile::make_record(SockAddr(v4(i + 1))));
-    header()->end = count;
-    flush();
-  }
-  int open() {
-    TestDomain domain;
-    const int rc = try_open(domain, named(name.text));
-    EXPECT_EQ(domain.instance.log().size(), rc == 0 ? 0u : 1u);
-    return rc;
-  }
-
-  Name name;
-  int fd;
-  alignas(AvFile::Header) char page[AvFile::kHeaderSize] = {};
-};
-
-TEST(AvSharedHostile, HeadersThatLieAreRefused) {
-  {
-    Forged file;
-    file.good(3);
-    EXPECT_EQ(file.open(), 0) << "as it should be";
-  }
-  {
-    Forged file;
-    EXPECT_EQ(ftruncate(file.fd, 100), 0);
-    EXPECT_EQ(file.open(), -FI_EINVAL);
-  }
-  {
-    Forged file;
-    file.header()->magic ^= 1;
-    file.flush();
-    EXPECT_EQ(file.open(), -FI_EINVAL);
-  }
-  {
-    Forged file;
-    file.header()->version = 2;
-    file.flush();
-    EXPECT_EQ(file.open(), -FI_EINVAL);
-  }
-  {
-    Forged file;
-    file.good(3);
-    file.header()->end = 4;
-    file.flush();
-    EXPECT_EQ(file.open(), -FI_EIO) << "more entries than bytes";
-  }
-  {
-    Forged file;
-    file.header()->end = UINT32_MAX;
-    file.flush();
-    EXPECT_EQ(ftruncate(file.fd, off_t(UINT32_MAX) * 24 + 4096), 0);
-    EXPECT_EQ(file.open(), -FI_EIO);
-  }
-}
-
-TEST(AvSharedHostile, RecordsThatLieAreRefused) {
-  const AvFile::Record good = AvFile::make_record(SockAddr(v4(1)));
-  AvFile::Record bad[5] = {good, good, good, good, good};
-  bad[0].family = 5;
-  bad[1].reserved = 1;
-  bad[2].scope = 1;
-  bad[3].port[0] = bad[3].port[1] = 0;
-  std::memset(bad[4].ip, 0, sizeof bad[4].ip);
-  for (const AvFile::Record &record : bad) {
-    EXPECT_FALSE(AvFile::parse(record));
-    Forged file;
-    file.good(3);
-    file.record(1, record);
-    EXPECT_EQ(file.open(), -FI_EIO);
-  }
-  EXPECT_EQ(**AvFile::parse(AvFile::make_record(SockAddr(v6(7, 3)))), SockAddr(v6(7, 3)));
-  EXPECT_EQ(*AvFile::parse(AvFile::make_record(std::nullopt)), std::nullopt);
-}
-
-TEST(AvSharedHostile, WhatGoesBadLaterLeavesWhatWasRead) {
-  for (int way = 0; way < 4; ++way) {
-    Forged file;
-    file.good(3);
-    Vector v(FI_SOCKADDR_IN, named(file.name.text));
-    EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
-    AvFile::Record bad{};
-    bad.family = 9;
-    switch (way) {
-      case 0:  // fewer than there were
-        file.header()->end = 2;
-        break;
-      case 1:  // more than can be
-        file.header()->end = UINT32_MAX;
-        break;
-      case 2:  // a record that is none
-        file.record(3, bad);
-        file.header()->end = 4;
-        break;
-      case 3:  // cut, but for the header
-        file.header()->changes = 7;
-        EXPECT_EQ(ftruncate(file.fd, AvFile::kHeaderSize + 24), 0);
-        break;
-    }
-    file.flush();
-    EXPECT_EQ(v.index_of(0), 0u);
-    EXPECT_THAT(v.domain.instance.log(), ElementsAre(HasSubstr("damaged"))) << way;
-    EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
-    EXPECT_EQ(v.find(v4(1)), 0u);
-    const sockaddr_in one = v4(1);
-    fi_addr_t out = 0;
-    EXPECT_EQ(fi_av_insert(v.c, &one, 1, &out, 0, nullptr), -FI_EIO);
-    EXPECT_EQ(fi_av_remove(v.c, &out, 1, 0), -FI_EIO);
-  }
-}
-
-TEST(AvSharedHostile, AnyBytesAreReadOrRefused) {
-  std::mt19937 random(4711);
-  for (int round = 0; round < 300; ++round) {
-    Forged file;
-    file.good(5);
-    Vector v(FI_SOCKADDR_IN, named(file.name.text));
-    char *bytes = file.page;
-    for (uint32_t i = 0; i < 3; ++i) bytes[24 + random() % 8] = char(random());  // the counters
-    AvFile::Record record;
-    for (uint32_t i = 0; i < 4; ++i) {
-      for (size_t at = 0; at < sizeof record; ++at)
-        reinterpret_cast<char *>(&record)[at] = char(random() % 7);
-      file.record(random() % 6, record);
-    }
-    file.flush();
-    Guard guard(v.domain.engine.lock());
-    for (uint32_t i = 0; i < 10; ++i) {
-      const uint32_t index = v.av->index_of(i);
-      if (index != Av::kNone) {
-        ASSERT_TRUE(v.av->address(index));
-      }
-    }
-    EXPECT_LE(v.domain.instance.log().size(), 1u);
-  }
-}
-
-TEST(AvSharedHostile, OnlyAFileOfTheUsersOwnIsOpened) {
-  Name name;
-  TestDomain domain;
-  const char *path = name.path.c_str();
-  ASSERT_EQ(symlink("/dev/null", path), 0);
-  EXPECT_EQ(try_open(domain, named(name.text)), -ELOOP);
-  unlink(path);
-  ASSERT_EQ(mkdir(path, 0700), 0);
-  EXPECT_EQ(try_open(domain, named(name.text)), -EISDIR);
-  rmdir(path);
-  ASSERT_EQ(mkfifo(path, 0600), 0);
-  EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES);
-  unlink(path);
-  const int fd = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  ASSERT_EQ(fchmod(fd, 0640), 0);
-  EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "others may read it";
-  ASSERT_EQ(fchmod(fd, 0600), 0);
-  if (geteuid() == 0) {
-    ASSERT_EQ(fchown(fd, 12345, 12345), 0);
-    EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "somebody else's";
-  }
-  ::close(fd);
-  for (const std::string &line : domain.instance.log()) EXPECT_THAT(line, HasSubstr(name.path));
-}
-
-TEST(AvSharedHostile, WhoHoldsTheLockForEverStopsNobody) {
-  Name name;
-  Vector v(FI_SOCKADDR_IN, named(name.text));
-  v.insert(v4(1));
-  const int fd = ::open(name.path.c_str(), O_RDWR | O_CLOEXEC);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = 1;
-  lock.l_len = 1;
-  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
-  EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
-  const sockaddr_in two = v4(2);
-  fi_addr_t out;
-  EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), -FI_EAGAIN);
-  uint32_t changes = 1;
-  ASSERT_EQ(pwrite(fd, &changes, sizeof changes, offsetof(AvFile::Header, changes)), 4);
-  EXPECT_EQ(v.lookup(0), "10.0.0.1:7471") << "what is known stays";
-  ::close(fd);
-  EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), 1);
-}
-
-TEST(AvShared, AFullFileSystemCostsOnlyWhatDidNotFit) {
-  Name name;
-  Vector v(FI_SOCKADDR_IN, named(name.text));
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit now = before;
-  now.rlim_cur = AvFile::kHeaderSize + 2 * sizeof(AvFile::Record);
-  setrlimit(RLIMIT_FSIZE, &now);
-  const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
-  fi_addr_t out[3];
-  int errors[3];
-  EXPECT_EQ(fi_av_insert(v.c, peers, 3, out, FI_SYNC_ERR, errors), 2);
-  EXPECT_THAT(errors, ElementsAre(0, 0, EFBIG));
-  EXPECT_THAT(out, ElementsAre(0, 1, kNotAvailable));
-  Name other;
-  TestDomain domain;
-  now.rlim_cur = 100;
-  setrlimit(RLIMIT_FSIZE, &now);
-  EXPECT_EQ(try_open(domain, named(other.text)), -EFBIG);
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
-  EXPECT_FALSE(other.exists());
-  EXPECT_EQ(v.lookup(2), "none");
-  EXPECT_EQ(v.insert(v4(3)), 2u);
-}
-
-TEST(AvShared, NoDescriptorLeftIsAnError) {
-  Name name;
-  TestDomain domain;
-  {
-    NoMoreFiles no_more;
-    EXPECT_EQ(try_open(domain, named(name.text)), -EMFILE);
-  }
-  const size_t before = open_files();
-  EXPECT_EQ(try_open(domain, named(name.text)), 0);
-  EXPECT_EQ(open_files(), before);
-}
-
-TEST(AvShared, EachProcessKeepsACompactCopy) {
-  Name name;
-  constexpr uint32_t kPeers = 100'000;
-  Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
-  std::vector<sockaddr_in> peers;
-  for (uint32_t i = 0; i < kPeers; ++i) peers.push_back(v4(i + 1));
-  const size_t before = held;
-  ASSERT_EQ(fi_av_insert(a.c, peers.data(), kPeers, nullptr, 0, nullptr), int(kPeers));
-  EXPECT_EQ(b.lookup(kPeers - 1), a.lookup(kPeers - 1));
-  EXPECT_EQ(b.av->count(), kPeers);
-  EXPECT_LE(double(held - before) / kPeers, 2 * 8);
-}
 
 }  // namespace
 }  // namespace weft::sdk

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kRemote = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-// A domain's regions; those that are open at the end are closed.
+// The regions of a domain. The destructor closes the open ones.
 struct Table {
   explicit Table(MrTable::Mode mode = {}) : table(domain.context, mode) {}
   ~Table() {
@@ -277,7 +277,7 @@ TEST(MrResolve, ARegionMayEndWhereMemoryEnds) {
 }
 
 TEST(MrResolve, AnyRangeOfAnyBuffersIsWhatItSays) {
-  // Against the obvious: a table of the address of each byte.
+  // Against a model: a table with the address of each byte.
   std::mt19937_64 random(20240117);
   const auto below = [&](uint64_t n) { return random() % n; };
   std::vector<char> memory(256);
@@ -311,7 +311,7 @@ TEST(MrResolve, AnyRangeOfAnyBuffersIsWhatItSays) {
           ASSERT_EQ(static_cast<char *>(out[k].iov_base) + b, bytes[at_byte++]);
       }
       ASSERT_EQ(at_byte, offset + length);
-      // With less room than it takes nothing is given, and nothing behind the room is written.
+      // With too few iovecs the call fails and writes nothing behind them.
       if (found.count > 1) {
         iovec little[5] = {};
         const auto none =
@@ -348,7 +348,7 @@ TEST(MrCounter, CountsWhatPeersDo) {
   Mr *mr = *table.reg(attr, FI_RMA_EVENT);
   attr.requested_key = 1;
   Mr *other = *table.reg(attr, 0);
-  mr->count_remote(FI_REMOTE_WRITE, 10);  // nobody is bound
+  mr->count_remote(FI_REMOTE_WRITE, 10);  // no counter is bound
   EXPECT_EQ(fi_mr_bind(mr->c(), writes.cntr->base(), FI_REMOTE_WRITE), 0);
   EXPECT_EQ(fi_mr_bind(mr->c(), reads.cntr->base(), FI_REMOTE_READ), 0);
   EXPECT_EQ(fi_mr_bind(other->c(), both.cntr->base(), FI_REMOTE_READ | FI_REMOTE_WRITE), 0);
@@ -368,7 +368,7 @@ TEST(MrCounter, CountsWhatPeersDo) {
   EXPECT_EQ(fi_close(mr->base()), 0);
 }
 
-// Regions of a layer (weft/sdk/carrier.h): whatever the mode says, nobody but one peer finds them.
+// Regions of a layer (weft/sdk/carrier.h): in every mode only one peer can reach them.
 TEST(MrHolder, OnlyItsPeerReachesARegion) {
   for (const int mode : {0, int(FI_MR_PROV_KEY), int(FI_MR_ENDPOINT), int(FI_MR_RMA_EVENT)}) {
     SCOPED_TRACE(mode);
@@ -497,9 +497,137 @@ TEST(MrMode, BitsBecomeWhatTheTableDoes) {
             "");
 }
 
-TEST(MrMode, AnApplicationThatDoesWhatItsBitsSayReachesItsMemory) {
-  // Each set of bits, with all that fi_mr.3 then asks of an application, and nothing that it does
-  // not.
+// An application that registers memory under one value of mr_mode. It does all that fi_mr.3 asks
+// for under that mode, and nothing else.
+class ModeApplication {
+ public:
+  explicit ModeApplication(int mode)
+      : mode_(mode), table_(domain_.context, MrTable::Mode::of(mode)) {}
+
+  void run() {
+    using Self = ModeApplication;
+    for (const auto part : {&Self::open, &Self::enable, &Self::exchange_key,
+                            &Self::write_from_a_peer, &Self::register_again, &Self::close}) {
+      (this->*part)();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+ private:
+  bool basic() const { return mode_ == FI_MR_BASIC; }
+  bool bits() const { return !basic() && mode_ != FI_MR_SCALABLE; }
+  bool has(int bit) const { return bits() && (mode_ & bit) != 0; }
+  bool provider_chooses_the_key() const { return basic() || has(FI_MR_PROV_KEY); }
+  bool counted() const { return bits(); }  // every set of bits allows the flag FI_RMA_EVENT
+
+  MrTable::Access resolve(uint64_t key, uint64_t where, uint64_t length) {
+    Guard guard(domain_.engine.lock());
+    return table_.resolve(key, where, length, FI_REMOTE_WRITE, out_, 4);
+  }
+
+  void open() {
+    attr_.mr_iov = iov_;
+    attr_.iov_count = 4;
+    attr_.access = kRemote | (has(FI_MR_LOCAL) ? FI_SEND | FI_RECV | FI_READ | FI_WRITE : 0) |
+                   (has(FI_MR_COLLECTIVE) ? FI_COLLECTIVE : 0);
+    attr_.requested_key = 0x8000000000000001;
+    auto opened = table_.reg(attr_, counted() ? FI_RMA_EVENT : 0);
+    ASSERT_TRUE(opened) << opened.error().text;
+    mr_ = *opened;
+    EXPECT_NE(fi_mr_desc(mr_->c()), nullptr);
+    key_ = fi_mr_key(mr_->c());
+    base_ = basic() || has(FI_MR_VIRT_ADDR) ? address(iov_[0].iov_base) : 0;
+  }
+
+  void enable() {
+    const bool disabled = has(FI_MR_RMA_EVENT) || has(FI_MR_ENDPOINT);
+    EXPECT_EQ(resolve(key_, base_, 1).reject, disabled ? MrReject::kDisabled : MrReject::kNone);
+    if (counted()) {
+      EXPECT_EQ(fi_mr_bind(mr_->c(), counter_.cntr->base(), FI_REMOTE_WRITE), 0);
+    }
+    if (has(FI_MR_ENDPOINT)) {
+      EXPECT_EQ(fi_mr_bind(mr_->c(), endpoint_.base(), 0), 0);
+    }
+    if (disabled) {
+      EXPECT_EQ(fi_mr_enable(mr_->c()), 0);
+    }
+    if (has(FI_MR_MMU_NOTIFY)) {
+      EXPECT_EQ(fi_mr_refresh(mr_->c(), iov_, 4, 0), 0);
+    }
+  }
+
+  // The peer's key: the region's own one, or one that fi_mr_map_raw makes from the raw key.
+  void exchange_key() {
+    if (has(FI_MR_RAW)) {
+      uint8_t raw_key[8];
+      size_t size = sizeof raw_key;
+      uint64_t told = 1;
+      ASSERT_EQ(fi_mr_raw_attr(mr_->c(), &told, raw_key, &size, 0), 0);
+      EXPECT_EQ(told, base_);
+      struct fi_mr_map_raw map {
+        0, told, raw_key, size, &key_
+      };
+      key_ = 0;
+      ASSERT_EQ(MrTable::map_raw(&map), 0);
+    }
+    EXPECT_EQ(key_ != attr_.requested_key, provider_chooses_the_key());
+  }
+
+  // 11 bytes from offset 8 on lie in three of the buffers.
+  void write_from_a_peer() {
+    const auto found = resolve(key_, base_ + 8, 11);
+    ASSERT_EQ(found.reject, MrReject::kNone) << text_of(found.reject);
+    EXPECT_EQ(found.mr, mr_);
+    ASSERT_EQ(found.count, 3u);
+    EXPECT_EQ(out_[0].iov_base, memory_ + 28);
+    EXPECT_EQ(out_[0].iov_len, 2u);
+    EXPECT_EQ(out_[1].iov_base, memory_ + 40);
+    EXPECT_EQ(out_[1].iov_len, 6u);
+    EXPECT_EQ(out_[2].iov_base, memory_);
+    EXPECT_EQ(out_[2].iov_len, 3u);
+    EXPECT_EQ(resolve(key_, base_ + 20, 1).reject, MrReject::kRange);
+    EXPECT_EQ(resolve(key_ ^ 1, base_, 1).reject, MrReject::kNoKey);
+    {
+      Guard guard(domain_.engine.lock());
+      found.mr->count_remote(FI_REMOTE_WRITE, 11);
+    }
+    EXPECT_EQ(counter_.value(), counted() ? 1u : 0u);
+  }
+
+  // Another region with the same requested key.
+  void register_again() {
+    auto again = table_.reg(attr_, 0);
+    if (provider_chooses_the_key()) {
+      ASSERT_TRUE(again) << again.error().text;
+      EXPECT_NE((*again)->key(), key_);
+      EXPECT_EQ(fi_close((*again)->base()), 0);
+    } else {
+      ASSERT_FALSE(again);
+      EXPECT_EQ(again.error().code, FI_ENOKEY);
+    }
+  }
+
+  void close() {
+    EXPECT_EQ(fi_close(mr_->base()), 0);
+    EXPECT_EQ(resolve(key_, base_, 1).reject, MrReject::kNoKey);
+    EXPECT_EQ(table_.size(), 0u);
+  }
+
+  const int mode_;
+  TestDomain domain_;
+  Counter counter_{domain_};
+  Endpoint endpoint_{domain_.instance.c()};
+  MrTable table_;
+  char memory_[64];
+  // Four buffers in no order: 10, 0, 6 and 4 bytes.
+  const iovec iov_[4] = {at(memory_ + 20, 10), at(memory_, 0), at(memory_ + 40, 6), at(memory_, 4)};
+  fi_mr_attr attr_{};
+  Mr *mr_ = nullptr;
+  uint64_t key_ = 0, base_ = 0;
+  iovec out_[4];
+};
+
+TEST(MrMode, AnApplicationThatFollowsItsModeReachesItsMemory) {
   constexpr int kBits[] = {FI_MR_LOCAL,    FI_MR_RAW,        FI_MR_VIRT_ADDR, FI_MR_ALLOCATED,
                            FI_MR_PROV_KEY, FI_MR_MMU_NOTIFY, FI_MR_RMA_EVENT, FI_MR_ENDPOINT,
                            FI_MR_HMEM,     FI_MR_COLLECTIVE};
@@ -512,92 +640,8 @@ TEST(MrMode, AnApplicationThatDoesWhatItsBitsSayReachesItsMemory) {
   }
   for (const int mode : modes) {
     SCOPED_TRACE("mr_mode " + std::to_string(mode));
-    const bool basic = mode == FI_MR_BASIC, bits = !basic && mode != FI_MR_SCALABLE;
-    const auto has = [&](int bit) { return bits && (mode & bit) != 0; };
-    TestDomain domain;
-    Counter counter(domain);
-    Endpoint endpoint(domain.instance.c());
-    MrTable table(domain.context, MrTable::Mode::of(mode));
-    char memory[64];
-    // Four buffers in no order: 10, 0, 6 and 4 bytes.
-    const iovec iov[] = {at(memory + 20, 10), at(memory, 0), at(memory + 40, 6), at(memory, 4)};
-    fi_mr_attr attr{};
-    attr.mr_iov = iov;
-    attr.iov_count = 4;
-    attr.access = kRemote | (has(FI_MR_LOCAL) ? FI_SEND | FI_RECV | FI_READ | FI_WRITE : 0) |
-                  (has(FI_MR_COLLECTIVE) ? FI_COLLECTIVE : 0);
-    attr.requested_key = 0x8000000000000001;
-    const bool counted = bits;  // the flag is allowed in each
-    auto opened = table.reg(attr, counted ? FI_RMA_EVENT : 0);
-    ASSERT_TRUE(opened) << opened.error().text;
-    Mr *const mr = *opened;
-    EXPECT_NE(fi_mr_desc(mr->c()), nullptr);
-
-    const auto resolve = [&](uint64_t key, uint64_t where, uint64_t length, iovec *out) {
-      Guard guard(domain.engine.lock());
-      return table.resolve(key, where, length, FI_REMOTE_WRITE, out, 4);
-    };
-    uint64_t key = fi_mr_key(mr->c());
-    uint64_t base = basic || has(FI_MR_VIRT_ADDR) ? address(iov[0].iov_base) : 0;
-    iovec out[4];
-    const bool disabled = has(FI_MR_RMA_EVENT) || has(FI_MR_ENDPOINT);
-    EXPECT_EQ(resolve(key, base, 1, out).reject, disabled ? MrReject::kDisabled : MrReject::kNone);
-    if (counted) {
-      EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE), 0);
-    }
-    if (has(FI_MR_ENDPOINT)) {
-      EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), 0);
-    }
-    if (disabled) {
-      EXPECT_EQ(fi_mr_enable(mr->c()), 0);
-    }
-    if (has(FI_MR_MMU_NOTIFY)) {
-      EXPECT_EQ(fi_mr_refresh(mr->c(), iov, 4, 0), 0);
-    }
-    if (has(FI_MR_RAW)) {
-      uint8_t raw_key[8];
-      size_t size = sizeof raw_key;
-      uint64_t told = 1;
-      ASSERT_EQ(fi_mr_raw_attr(mr->c(), &told, raw_key, &size, 0), 0);
-      EXPECT_EQ(told, base);
-      struct fi_mr_map_raw map {
-        0, told, raw_key, size, &key
-      };
-      key = 0;
-      ASSERT_EQ(MrTable::map_raw(&map), 0);
-    }
-    EXPECT_EQ(key != attr.requested_key, basic || has(FI_MR_PROV_KEY));
-
-    const auto found = resolve(key, base + 8, 11, out);
-    ASSERT_EQ(found.reject, MrReject::kNone) << text_of(found.reject);
-    EXPECT_EQ(found.mr, mr);
-    ASSERT_EQ(found.count, 3u);
-    EXPECT_EQ(out[0].iov_base, memory + 28);
-    EXPECT_EQ(out[0].iov_len, 2u);
-    EXPECT_EQ(out[1].iov_base, memory + 40);
-    EXPECT_EQ(out[1].iov_len, 6u);
-    EXPECT_EQ(out[2].iov_base, memory);
-    EXPECT_EQ(out[2].iov_len, 3u);
-    EXPECT_EQ(resolve(key, base + 20, 1, out).reject, MrReject::kRange);
-    EXPECT_EQ(resolve(key ^ 1, base, 1, out).reject, MrReject::kNoKey);
-    {
-      Guard guard(domain.engine.lock());
-      found.mr->count_remote(FI_REMOTE_WRITE, 11);
-    }
-    EXPECT_EQ(counter.value(), counted ? 1u : 0u);
-
-    auto again = table.reg(attr, 0);  // the same requested key
-    if (basic || has(FI_MR_PROV_KEY)) {
-      ASSERT_TRUE(again) << again.error().text;
-      EXPECT_NE((*again)->key(), key);
-      EXPECT_EQ(fi_close((*again)->base()), 0);
-    } else {
-      ASSERT_FALSE(again);
-      EXPECT_EQ(again.error().code, FI_ENOKEY);
-    }
-    EXPECT_EQ(fi_close(mr->base()), 0);
-    EXPECT_EQ(resolve(key, base, 1, out).reject, MrReject::kNoKey);
-    EXPECT_EQ(table.size(), 0u);
+    ModeApplication(mode).run();
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -652,26 +696,26 @@ TEST(MrEndpoint, IsBoundBeforeTheRegionIsEnabled) {
 
 // ---- closing ----
 
-TEST(MrClose, WhoeverPinnedItIsAskedToLetGo) {
+TEST(MrClose, TheOwnersOfPinsAreAskedToRelease) {
   Table t;
   char memory[64];
   Mr *mr = t.reg({at(memory, 64)}, 1);
   EXPECT_FALSE(t.table.on_close);
   mr->pins = 2;
-  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "nobody to ask";
+  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "no on_close is set";
   EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNone);
   std::vector<Mr *> asked;
   t.table.on_close = [&](Mr &pinned) {
     asked.push_back(&pinned);
     --pinned.pins;
   };
-  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "somebody did not";
+  EXPECT_EQ(t.close(mr), -FI_EBUSY) << "one pin is left";
   EXPECT_EQ(t.close(mr), 0);
   EXPECT_THAT(asked, ElementsAre(mr, mr));
   EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNoKey);
   Mr *free = t.reg({at(memory, 64)}, 1);
   EXPECT_EQ(t.close(free), 0);
-  EXPECT_EQ(asked.size(), 2u) << "one that is not pinned needs no asking";
+  EXPECT_EQ(asked.size(), 2u) << "a region without pins is closed without the call";
 }
 
 TEST(MrClose, ItsEventGoesWithIt) {
