@@ -316,7 +316,7 @@ Bytes reference(int op, const Type &type, const Bytes &before, const Bytes &oper
   return reference_real(op, before, operand, compare, type);
 }
 
-// The same bytes, or the same NaN: its sign and payload are the processor's business.
+// The same bytes, or a NaN in both: the processor chooses its sign and payload.
 testing::AssertionResult same(const Bytes &got, const Bytes &expected, const Type &type) {
   if (got == expected) return testing::AssertionSuccess();
   if (type.what == kReal || type.what == kComplex) {
@@ -375,7 +375,7 @@ class Values {
   std::mt19937_64 random_;
 };
 
-// A buffer at a chosen distance from alignment, with bytes around it that nobody may write.
+// A buffer at a chosen distance from alignment, with guard bytes around it.
 class Buffer {
  public:
   Buffer(const Bytes &content, size_t misaligned)

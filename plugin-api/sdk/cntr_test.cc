@@ -234,7 +234,7 @@ TEST_P(CntrWait, EachThreadWaitsForItsOwn) {
     }));
   for (uint64_t i = 0; i < kCount; ++i) {
     counter.count();
-    (void)counter.cntr->trywait();  // by somebody who does not block
+    (void)counter.cntr->trywait();  // from a thread that does not block
     if (i % 8 == 0) sched_yield();
   }
   for (auto &thread : threads) EXPECT_TRUE(thread->eventually_done());

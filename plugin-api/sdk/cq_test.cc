@@ -152,7 +152,7 @@ TEST(CqOpen, TheConditionCountsOnlyForThoseWhoWait) {
   EXPECT_EQ(queue.next(), -FI_EAGAIN);
 }
 
-TEST(CqClose, IsRefusedWhileSomebodyUsesIt) {
+TEST(CqClose, IsRefusedWhileItIsInUse) {
   TestDomain domain;
   Queue queue(domain, attr_of());
   queue.cq->users.fetch_add(1);
@@ -200,7 +200,7 @@ TEST_P(CqFormats, EntriesHaveTheirFieldsAndNothingBehindIsTouched) {
   if (GetParam() == FI_CQ_FORMAT_MSG) size = sizeof(fi_cq_msg_entry);
   if (GetParam() == FI_CQ_FORMAT_DATA) size = sizeof(fi_cq_data_entry);
   if (GetParam() == FI_CQ_FORMAT_TAGGED) size = sizeof(fi_cq_tagged_entry);
-  // In memory of exactly that size, so that a sanitizer sees what is too much.
+  // In memory of exactly that size, so that a sanitizer detects an overflow.
   const std::unique_ptr<void, void (*)(void *)> buffer(std::malloc(2 * size), std::free);
   std::memset(buffer.get(), 0x5a, 2 * size);
   fi_addr_t from[3] = {1, 2, 3};
@@ -277,8 +277,8 @@ TEST(CqRead, SendsWhatIsStaged) {
   EXPECT_EQ(event.flushes(), 1);
 }
 
-TEST(CqRead, WhoeverWaitsForRoomIsToldThatThereIsSome) {
-  // As an endpoint whose peer writes with data while the queue is full.
+TEST(CqRead, AHandlerThatWaitsForRoomIsCalledWhenThereIsSome) {
+  // Like an endpoint whose peer writes with CQ data while the queue is full.
   TestDomain domain;
   Queue queue(domain, attr_of(FI_WAIT_UNSPEC, 4));
   Event event;
@@ -294,7 +294,7 @@ TEST(CqRead, WhoeverWaitsForRoomIsToldThatThereIsSome) {
   for (size_t i = 0; i < 4; ++i) queue.push(i);
   EXPECT_TRUE(queue.cq->full());
   stall();
-  // This read is the last for a while, and nobody makes progress afterwards.
+  // This read must call the handler: no progress call follows.
   EXPECT_EQ(queue.next(), 0);
   EXPECT_TRUE(queue.cq->full()) << "50 is in";
   stall();
@@ -490,7 +490,7 @@ TEST(CqGrowth, NothingIsLostUnderResourceManagement) {
     ASSERT_EQ(got, out % 7 == 0 ? -1000 - ssize_t(out) : ssize_t(out));
     ++out;
   };
-  // The ring's beginning is at many places when it grows.
+  // The ring grows with its start at many different positions.
   for (int round = 0; round < 40; ++round) {
     for (int i = 0; i < 11 + round; ++i, ++in) in % 7 == 0 ? queue.push_error(in) : queue.push(in);
     for (int i = 0; i < 7; ++i) expect_next();
@@ -525,7 +525,7 @@ TEST(CqOverrun, WhatIsInIsReadAndThenItIsSaid) {
   for (ssize_t i = 1; i <= 3; ++i) EXPECT_EQ(queue.next(), i);
   EXPECT_EQ(queue.next(), -1004);
   EXPECT_EQ(queue.last_error, FI_ETRUNC);
-  // From here on for ever (fi_cq.3, NOTES), even though there would be room.
+  // The overrun is permanent (fi_cq.3, NOTES), even if there is room again.
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(queue.next(), -1000);
     EXPECT_EQ(queue.last_error, FI_EOVERRUN);
@@ -536,7 +536,7 @@ TEST(CqOverrun, WhatIsInIsReadAndThenItIsSaid) {
   }
 }
 
-TEST(CqOverrun, WakesWhoeverWaits) {
+TEST(CqOverrun, WakesWaitingThreads) {
   TestDomain domain;
   domain.context.resource_management = false;
   fi_cq_attr attr = threshold_attr();
@@ -782,8 +782,9 @@ TEST(CqThreshold, IsIgnoredUnlessTheQueueWasOpenedForIt) {
   EXPECT_EQ(queue.sread(kPatienceMs, 50), 1);
 }
 
-TEST(CqThreshold, WhoeverWaitsForLessIsNotForgotten) {
-  // Both are woken by the first; the one that goes on waiting must not make the other do so.
+TEST(CqThreshold, AThreadThatWaitsForLessIsNotForgotten) {
+  // The first entry wakes both threads. The thread that goes on waiting must not take the wakeup of
+  // the other thread.
   TestDomain domain;
   Queue queue(domain, threshold_attr());
   for (int round = 0; round < 50; ++round) {

@@ -17,8 +17,8 @@ namespace {
 
 constexpr uint64_t kMs = 1'000'000;
 
-// An engine with some handlers, which the tests use with the lock held. Up to two are polled
-// directly, more of them through epoll.
+// An engine with some handlers. The tests call it with the lock held. It polls up to two handlers
+// directly, and more through epoll.
 class EngineOf {
  public:
   explicit EngineOf(size_t count, uint32_t want = EPOLLIN, uint32_t cm_want = 0) {
@@ -42,7 +42,7 @@ class EngineOf {
     Guard guard(engine.lock());
     engine.progress();
   }
-  // Enough for everything that is ready to be seen, by the rounds that only try the busiest too.
+  // Enough rounds to find every ready handler, although some rounds only try the busiest.
   void settle() {
     for (int i = 0; i < 8; ++i) progress();
   }
@@ -68,16 +68,16 @@ TEST_P(EngineModes, WhatIsReadyIsSeenOnce) {
   for (auto &handler : e.handlers) EXPECT_EQ(handler->seen(), 1);
 }
 
-// Whoever gives its core away after a look in vain must see by one look whatever is there, however
-// busy another one was before.
-TEST_P(EngineModes, OneLookSeesWhoeverIsReady) {
+// A thread that yields its core after one progress call without a result must find every ready
+// handler by one call, even if another handler was busy before.
+TEST_P(EngineModes, OneCallFindsEveryReadyHandler) {
   EngineOf e(GetParam());
   for (auto &busy : e.handlers) {
     for (auto &ready : e.handlers) {
       if (busy == ready) continue;
       busy->signal();
       e.settle();
-      for (int before = 0; before < 4; ++before) {  // whoever's turn it is
+      for (int before = 0; before < 4; ++before) {  // at any position in the rotation
         const int seen = ready->seen();
         ready->signal();
         e.progress();
@@ -91,8 +91,8 @@ TEST_P(EngineModes, OneLookSeesWhoeverIsReady) {
   }
 }
 
-// One that always has more does not keep the others waiting.
-TEST_P(EngineModes, WhoHasMoreKeepsNobodyWaiting) {
+// A handler that always has more input does not delay the other handlers.
+TEST_P(EngineModes, ABusyHandlerDoesNotDelayTheOthers) {
   EngineOf e(GetParam());
   if (e.handlers.size() < 2) return;
   Event &busy = *e.handlers[0];
@@ -147,7 +147,7 @@ TEST_P(EngineModes, AHandlerMayRemoveAllOthers) {
     e[i].signal();
   }
   e.settle();
-  // The first that was called is the only one left, and it is still served.
+  // Only the handler that was called first is left. The engine still calls it.
   const auto left = std::ranges::find_if(e.handlers, [](auto &h) { return h != nullptr; });
   ASSERT_NE(left, e.handlers.end());
   EXPECT_EQ(std::ranges::count_if(e.handlers, [](auto &h) { return h != nullptr; }), 1);
@@ -206,7 +206,7 @@ TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
   e.settle();
   EXPECT_EQ(e.handlers.back()->seen(), 1);
   EXPECT_FALSE(readable(fd));
-  // Whoever comes later counts too.
+  // A handler that is added later wakes the set too.
   Event late;
   late.signal();
   e.engine.add(late, late.fd(), EPOLLIN, 0);
@@ -215,7 +215,7 @@ TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
   EXPECT_FALSE(readable(fd));
 }
 
-TEST(Engine, OnlyThoseWhoWaitForConnectionEventsPayForThem) {
+TEST(Engine, ConnectionEventsWakeOnlyTheirOwnSet) {
   EngineOf e(1, EPOLLIN, EPOLLIN | EPOLLET);
   const int cm = e.engine.cm_wait_fd();
   e[0].keep = true;
@@ -232,7 +232,7 @@ TEST(Engine, OnlyThoseWhoWaitForConnectionEventsPayForThem) {
   EXPECT_TRUE(readable(cm));
 }
 
-TEST(Engine, WhoeverWantsNothingWakesNobodyWhenThePeerHangsUp) {
+TEST(Engine, AHandlerWithoutEventsIsNotWokenByAHangUp) {
   EngineOf e(3);
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
@@ -250,7 +250,7 @@ TEST(Engine, WhoeverWantsNothingWakesNobodyWhenThePeerHangsUp) {
   EXPECT_FALSE(readable(cm));
   e.engine.remove(socket);
   EXPECT_FALSE(readable(fd));
-  // The same from the beginning, and in a set that comes into being later.
+  // The same for a handler without events from the start, in a set that is created later.
   EngineOf late(1);
   late.engine.add(socket, pair[0], 0, 0);
   EXPECT_FALSE(readable(late.engine.wait_fd()));
@@ -339,7 +339,8 @@ TEST(EngineDeadline, NotBeforeItsTime) {
   EXPECT_GE(called, at);
 }
 
-// Whoever computes between two calls is late itself: what came in time counts.
+// An application that computes between two calls is late itself. Input that came before the
+// deadline is handled before it.
 TEST(EngineDeadline, WhatCameBeforeItIsSeenFirst) {
   EngineOf e(1);
   std::string order;
@@ -387,7 +388,7 @@ TEST(EngineDeadline, OneMaySetTheNextAndRemoveOthers) {
   EXPECT_EQ(e.handlers[1], nullptr);
 }
 
-TEST(EngineDeadline, ItWakesWhoeverBlocks) {
+TEST(EngineDeadline, ItWakesABlockedThread) {
   EngineOf e(1);
   for (const bool cm : {false, true}) {
     const int fd = cm ? e.engine.cm_wait_fd() : e.engine.wait_fd();
@@ -398,7 +399,7 @@ TEST(EngineDeadline, ItWakesWhoeverBlocks) {
     EXPECT_EQ(e[0].deadlines(), cm ? 2 : 1);
     EXPECT_FALSE(readable(fd));
   }
-  // Set before anybody blocks.
+  // Set before a thread blocks.
   EngineOf late(1);
   late.engine.set_deadline(late[0], now_ns() + 5 * kMs);
   EXPECT_TRUE(readable(late.engine.wait_fd(), kPatienceMs));
@@ -419,7 +420,7 @@ TEST(EngineFlush, ADirtyHandlerIsFlushedOnce) {
   EXPECT_EQ(e[0].flushes(), 2);
 }
 
-TEST(EngineFlush, WhoeverMarksItselfComesNextTime) {
+TEST(EngineFlush, AHandlerThatMarksItselfIsFlushedNextTime) {
   EngineOf e(1);
   e[0].then_flush = [&] { e.engine.mark_dirty(e[0]); };
   e.engine.mark_dirty(e[0]);
@@ -472,13 +473,13 @@ TEST(EngineFlush, AnExceptionLeavesNothingBehind) {
     e.engine.mark_dirty(e[3]);
     e.engine.flush();
   }
-  EXPECT_EQ(e[2].flushes(), 1) << "whoever was behind it is not forgotten";
+  EXPECT_EQ(e[2].flushes(), 1) << "the handler behind it is not forgotten";
   EXPECT_EQ(e[3].flushes(), 3);
 }
 
 // ---- no descriptors left ----
 
-TEST(EngineFiles, WithoutAnEpollSetEverybodyIsPolledDirectly) {
+TEST(EngineFiles, WithoutAnEpollSetEveryHandlerIsPolledDirectly) {
   const size_t before = open_files();
   {
     EngineOf e(2);
@@ -491,7 +492,7 @@ TEST(EngineFiles, WithoutAnEpollSetEverybodyIsPolledDirectly) {
     for (Event *handler : {&e[0], &e[1], &third, &fourth}) handler->signal();
     e.progress();
     for (Event *handler : {&e[0], &e[1], &third, &fourth}) EXPECT_EQ(handler->seen(), 1);
-    // When there are descriptors again, the set that comes into being has them all.
+    // When there are descriptors again, the engine creates a set with all handlers.
     const int fd = e.engine.wait_fd();
     ASSERT_GE(fd, 0);
     fourth.signal();
@@ -623,7 +624,7 @@ TEST(EngineThread, AHandlerThatFindsNoMemoryDoesNotEndTheProcess) {
 }
 
 TEST(EngineThread, SleepsWhileAHandlerWaitsForItsNextTurn) {
-  // As an endpoint does whose completion queue is full: it tries again whenever there is progress.
+  // Like an endpoint with a full completion queue: it tries again at each progress call.
   EngineOf e(1);
   e[0].then_flush = [&] { e.engine.mark_dirty(e[0]); };
   ASSERT_TRUE(e.engine.start_thread());
@@ -636,12 +637,12 @@ TEST(EngineThread, SleepsWhileAHandlerWaitsForItsNextTurn) {
     e.engine.mark_dirty(e[0]);
   }
   ASSERT_TRUE(eventually([&] { return e[0].flushes() != 0; }));
-  // Two turns are in a round. Then it sleeps: nothing happens for as long as one looks.
+  // Then the thread sleeps: at most one more round within 30 ms.
   uint64_t before = rounds();
   const uint64_t end = now_ns() + 30 * kMs;
   while (now_ns() < end) sched_yield();
   EXPECT_LE(rounds() - before, 1u);
-  // And whoever asks for it from elsewhere is heard.
+  // A signal from another thread still wakes it.
   const int flushes = e[0].flushes();
   e[0].signal();
   EXPECT_TRUE(eventually([&] { return e[0].flushes() > flushes; }));
@@ -676,8 +677,8 @@ TEST(EngineThread, ManyUseTheEngineAtOnce) {
   EXPECT_TRUE(eventually([&] { return e[3].seen() == 1; }));
 }
 
-// Objects of an inner provider: they are moved on by calls, and their descriptor wakes only those
-// who asked for that since the last event.
+// An object of an inner provider. Only calls make it progress. Its descriptor wakes a thread only
+// if the thread has armed it since the last event.
 class Below final : public Poller {
  public:
   Below() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
@@ -733,12 +734,12 @@ TEST(EnginePoller, EachProgressPollsOnceAndAsksForNoDescriptor) {
   EXPECT_EQ(below.polls, 3);
 }
 
-TEST(EnginePoller, WhoeverBlocksIsWokenByWhatHappensBelow) {
+TEST(EnginePoller, ABlockedThreadIsWokenByAnEventBelow) {
   Engine engine{true};
   Below below, late;
   Guard guard(engine.lock());
   engine.add_poller(below);
-  below.happen();  // before anybody waits: it must not be slept through
+  below.happen();  // before a thread waits: the wait must notice it
   const int fd = engine.wait_fd();
   ASSERT_GE(fd, 0);
   engine.progress();
@@ -751,7 +752,7 @@ TEST(EnginePoller, WhoeverBlocksIsWokenByWhatHappensBelow) {
     EXPECT_FALSE(readable(fd));
   }
   EXPECT_EQ(below.seen, 4);
-  engine.add_poller(late);  // while somebody waits
+  engine.add_poller(late);  // while the descriptor is in use
   late.happen();
   EXPECT_TRUE(readable(fd));
   engine.progress();

@@ -244,7 +244,7 @@ TEST(EqConnection, PrivateDataFollowsTheEntry) {
   EXPECT_TRUE(dropped.empty()) << "what was read is the reader's";
 }
 
-TEST(EqConnection, WhatNobodyReadIsDropped) {
+TEST(EqConnection, UnreadEventsOfAClosedObjectAreDropped) {
   Queue queue;
   struct fid one {
   }, two{};
@@ -322,7 +322,7 @@ TEST(EqError, ItsDataIsCopiedAndCutToTheBuffer) {
 }
 
 TEST(EqError, WhatAnOldCallerLeftThereIsNoBuffer) {
-  // fi_eq.3: before API 1.5 these were outputs only, and nobody initialized them.
+  // fi_eq.3: before API 1.5 these fields were outputs only, so callers did not initialize them.
   Queue queue(attr_of(), FI_VERSION(1, 4));
   queue.eq->push_error(kError);
   fi_eq_err_entry entry;
@@ -447,8 +447,8 @@ TEST(EqSource, ComesAndGoesWhileAnotherThreadReads) {
 }
 
 TEST(EqSource, PushesWhileTheDescriptorIsMade) {
-  // The one has the engine's lock and wants the queue's; the other must not want them the other
-  // way round.
+  // One thread takes the engine's lock, then the queue's. The other must not take them in the
+  // opposite order.
   for (int i = 0; i < 30; ++i) {
     Queue queue(attr_of(FI_WAIT_FD));
     Source source;
@@ -537,7 +537,7 @@ TEST(EqFiles, NoDescriptorIsAnError) {
   EXPECT_EQ(queue.sread(5), -FI_EAGAIN);
 }
 
-TEST(EqFiles, NobodySleepsOverASourceThatCannotBeWatched) {
+TEST(EqFiles, AWaitEndsWhenASourceCannotBeWatched) {
   Queue queue(attr_of(FI_WAIT_FD));
   EXPECT_EQ(queue.sread(0), -FI_EAGAIN);
   ASSERT_GE(queue.fd(), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The endpoint of a layer whose protocol only notes what it is told. Those of this project have
-// their conformance tests.
+// The endpoint of a layer whose protocol only records the calls that it gets. The layers of this
+// project have conformance tests of their own.
 #include "weft/sdk/layer_endpoint.h"
 
 #include <arpa/inet.h>
@@ -212,7 +212,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   ~Endpoint() = default;
 
   Result<void> begin() {
-    if (no_carrier) return fail(FI_EADDRINUSE, "somebody is there already");
+    if (no_carrier) return fail(FI_EADDRINUSE, "the address is in use");
     core_.emplace(domain().notes, *this);
     return {};
   }
@@ -309,7 +309,7 @@ TEST_F(LayerEndpoint, AFailedEnableSaysWhyAndCanBeRepeated) {
   open();
   ep->no_carrier = true;
   EXPECT_EQ(fi_enable(ep->c()), -FI_EADDRINUSE);
-  EXPECT_THAT(domain.test.instance.log(), ElementsAre(HasSubstr("somebody is there")));
+  EXPECT_THAT(domain.test.instance.log(), ElementsAre(HasSubstr("the address is in use")));
   EXPECT_THAT(domain.notes, ElementsAre("lower shut"));
   EXPECT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
   size_t size = sizeof own_;
@@ -451,7 +451,7 @@ TEST_F(LayerEndpoint, TheCoreHearsOfTheAddressVector) {
   EXPECT_THAT(domain.notes, ElementsAre("introduce 2: 1002", "forget 2"));
 }
 
-TEST_F(LayerEndpoint, WhatNobodyWantedIsGivenBackBeforeTheCarrierCloses) {
+TEST_F(LayerEndpoint, UnreceivedMessagesAreDiscardedBeforeTheCarrierCloses) {
   enable();
   Saved wanted, unwanted;
   for (Saved *message : {&wanted, &unwanted}) {
@@ -494,7 +494,8 @@ TEST_F(LayerEndpoint, LingersUntilAllIsOverWhileTheDomainMovesOn) {
   domain.engine().remove(neighbour);
 }
 
-// However many are closed whose peers do not answer, they wait in vain once.
+// The endpoints of a domain share one limit for lingering in vain. 4000 closes without an answer
+// wait little longer than one close may.
 TEST(LingerBudget, IsForAllOfADomain) {
   constexpr uint64_t kMs = 1'000'000, kMost = 1000 * kMs;
   sdk::LingerBudget budget;
@@ -508,10 +509,10 @@ TEST(LingerBudget, IsForAllOfADomain) {
   for (int i = 0; i < 4000; ++i) close(60 * kMs);
   EXPECT_GE(vain, kMost);
   EXPECT_LE(vain, kMost + kMost / 4);
-  // Who waited without success long ago may wait again.
+  // Lingering in vain long ago no longer counts.
   now += 10 * kMost;
   EXPECT_EQ(budget.left(now, kMost), kMost);
-  // What was not in vain is not spent.
+  // Lingering with success does not count.
   for (int i = 0; i < 1000; ++i) now += 2 * kMs;
   EXPECT_EQ(budget.left(now, kMost), kMost);
 }

@@ -88,7 +88,7 @@ TEST(Patience, RareMissesAreForgiven) {
   EXPECT_GT(waited, all / 10 * 9);
 }
 
-// Sending takes time itself, which is not the application's.
+// The time of the send itself is not computation of the application.
 TEST(Patience, SlowSendsAreNoComputation) {
   Application app;
   for (unsigned n = 0; n < Patience::kFirstProof; ++n) {

@@ -181,14 +181,14 @@ TEST(RecvQueueWait, InTurn) {
   RecvQueue queue(10);
   std::string order;
   Stalled a(queue, order, 'a'), b(queue, order, 'b', 2), c(queue, order, 'c');
-  queue.wait(a);  // again is once
+  queue.wait(a);  // a second call changes nothing
   EXPECT_EQ(order, "");
   EXPECT_EQ(post(queue, 1), 0);
-  EXPECT_EQ(order, "a") << "there is nothing for the others";
+  EXPECT_EQ(order, "a") << "no receive is left for the others";
   EXPECT_EQ(post(queue, 2), 0);
   EXPECT_EQ(order, "ab");
   EXPECT_EQ(post(queue, 3), 0);
-  EXPECT_EQ(order, "abc") << "b, who needs more, waits behind c";
+  EXPECT_EQ(order, "abc") << "b needs more and waits behind c";
   EXPECT_EQ(post(queue, 4), 0);
   EXPECT_EQ(order, "abcb");
   EXPECT_EQ(post(queue, 5), 0);
@@ -197,7 +197,7 @@ TEST(RecvQueueWait, InTurn) {
 }
 
 TEST(RecvQueueWait, AllOfThemWhereThereIsEnough) {
-  // A multi-receive buffer, which nobody takes off.
+  // A multi-receive buffer, which stays posted.
   RecvQueue queue(10);
   std::string order;
   Stalled a(queue, order, 'a', 0), b(queue, order, 'b', 0), c(queue, order, 'c', 0);
@@ -205,7 +205,7 @@ TEST(RecvQueueWait, AllOfThemWhereThereIsEnough) {
   EXPECT_EQ(order, "abc");
 }
 
-TEST(RecvQueueWait, WhoeverFindsNoUseIsCalledOncePerPost) {
+TEST(RecvQueueWait, AWaiterWithoutAUseIsCalledOncePerPost) {
   RecvQueue queue(10);
   std::string order;
   Stalled a(queue, order, 'a', 0), b(queue, order, 'b', 0);

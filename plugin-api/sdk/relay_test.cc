@@ -16,10 +16,10 @@ TEST(Relay, WritesOnceWhenTheSourceIsReadable) {
     Event source, a, b;  // closed when the relay writes no more
     const size_t events = open_files();
     Relay relay;
-    EXPECT_EQ(open_files(), events) << "nothing before somebody waits";
+    EXPECT_EQ(open_files(), events) << "no descriptor before the first arm()";
     ASSERT_EQ(relay.arm(source.fd(), a.fd()), 0);
     ASSERT_EQ(relay.arm(source.fd(), b.fd()), 0);
-    ASSERT_EQ(relay.arm(source.fd(), b.fd()), 0) << "twice is once";
+    ASSERT_EQ(relay.arm(source.fd(), b.fd()), 0) << "a second call changes nothing";
     EXPECT_FALSE(readable(a.fd()));
     source.signal();
     EXPECT_TRUE(readable(a.fd(), kPatienceMs));

@@ -34,7 +34,7 @@ Owned<T> must(Result<T *> opened) {
   return Owned<T>(opened ? *opened : nullptr);
 }
 
-// A fabric and a domain without a provider, and what can be opened of them.
+// A fabric and a domain without a provider, and the objects that they can open.
 struct Stage {
   ~Stage() { EXPECT_EQ(fabric_children.load(), 0u); }
 
@@ -236,7 +236,7 @@ TEST(WaitSet, TheWaitingThreadMakesProgressItself) {
   stage.domain.engine.remove(event);
 }
 
-TEST(WaitSet, MembersComeAndGoWhileSomebodyWaits) {
+TEST(WaitSet, MembersComeAndGoDuringAWait) {
   Stage stage;
   auto set = stage.wait_set();
   int rc = -1;
@@ -250,7 +250,7 @@ TEST(WaitSet, MembersComeAndGoWhileSomebodyWaits) {
   EXPECT_EQ(rc, 0);
   stage.eq(set.get());
   cq.reset();
-  EXPECT_EQ(fi_wait(set->c(), 0), -FI_ETIMEDOUT) << "what was in it went with it";
+  EXPECT_EQ(fi_wait(set->c(), 0), -FI_ETIMEDOUT) << "its entries went with it";
 }
 
 TEST(WaitSet, GivesItsDescriptor) {
@@ -264,7 +264,7 @@ TEST(WaitSet, GivesItsDescriptor) {
   EXPECT_EQ(type, FI_WAIT_FD);
   EXPECT_EQ(fi_control(set->base(), FI_GETWAIT, nullptr), -FI_EINVAL);
   EXPECT_EQ(fi_control(set->base(), FI_ENABLE, nullptr), -FI_ENOSYS);
-  // With the application's own set on top there are four of them, one in the other.
+  // With the application's own epoll set four sets are nested.
   Event event;
   event.then = [&] { cq->push({.context = ctx(1)}); };
   stage.domain.engine.add(event, event.fd(), EPOLLIN, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Shared receive contexts: which endpoint takes a receive, who is told, and what remains when one
-// of them goes.
+// Shared receive contexts: which endpoint takes a receive, which queue gets the completion, and
+// what remains when an endpoint is closed.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -162,7 +162,7 @@ class SharedReceiveTest : public ::testing::Test {
   void open(const SharedReceiveOffer &offer, const fi_rx_attr *attr = nullptr) {
     srx = *SharedReceiveContext::open(domain.context, attr, offer, nullptr);
   }
-  // fi_rx_size_left, which is deprecated and still there.
+  // fi_rx_size_left is deprecated, but still works.
   ssize_t left() { return srx->c()->ops->rx_size_left(srx->c()); }
   ssize_t trecv(uint64_t tag, size_t context, fi_addr_t src = FI_ADDR_UNSPEC) {
     return fi_trecv(srx->c(), buf, sizeof buf, nullptr, src, tag, 0, ctx(context));
@@ -194,7 +194,7 @@ class SharedReceiveTest : public ::testing::Test {
   char buf[64] = {};
 };
 
-TEST_F(SharedReceiveTest, WhoeverGetsTheMessageTakesTheReceiveAndTellsItsOwnQueue) {
+TEST_F(SharedReceiveTest, TheEndpointThatGetsTheMessageTakesTheReceiveAndReportsToItsOwnQueue) {
   ASSERT_EQ(trecv(7, 1), 0);
   ASSERT_EQ(trecv(7, 2), 0);
   ASSERT_EQ(fi_recv(srx->c(), buf, sizeof buf, nullptr, FI_ADDR_UNSPEC, ctx(3)), 0);
@@ -213,7 +213,7 @@ TEST_F(SharedReceiveTest, WhoeverGetsTheMessageTakesTheReceiveAndTellsItsOwnQueu
   EXPECT_EQ(at_a[1].src, 3u);
   EXPECT_EQ(a->received(), 2u);
   EXPECT_EQ(b->received(), 1u);
-  EXPECT_EQ(a->told, 3) << "each post may be what somebody waits for";
+  EXPECT_EQ(a->told, 3) << "each post is announced: a stalled endpoint may wait for it";
   EXPECT_EQ(left(), 8);
 }
 
@@ -251,7 +251,7 @@ TEST_F(SharedReceiveTest, ADirectedReceiveTakesFromOnePeerWhomeverHeWroteTo) {
   EXPECT_EQ(trecv(1, 1, 99), -FI_EINVAL) << "no such address";
 }
 
-// Two endpoints number their unnamed peers by themselves; naming one's leaves the other's alone.
+// Each endpoint numbers its unnamed peers itself. Naming a peer of one leaves the other unchanged.
 TEST_F(SharedReceiveTest, APeerGetsHisNameAtOneEndpointOnly) {
   a->arrive(tagged(1, Matcher::kFirstUnnamed), "of a");
   b->arrive(tagged(1, Matcher::kFirstUnnamed), "of b");

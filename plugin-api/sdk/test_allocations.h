@@ -46,7 +46,7 @@ class NoMoreMemory {
 
 }  // namespace weft::sdk
 
-// Not inline: the compiler would see malloc() on the one side only, and warn.
+// Not inline: the compiler would see only one of malloc() and free(), and warn.
 [[gnu::noinline]] void *operator new(size_t size) {
   void *memory = weft::sdk::Allocations::all().take(size);
   if (memory == nullptr) throw std::bad_alloc();

@@ -41,7 +41,7 @@
 
 namespace weft::sdk {
 
-// Far more than any wait needs, on a loaded machine and under a sanitizer.
+// Longer than any wait needs, even on a loaded machine and under a sanitizer.
 inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr int kPatienceMs = 60'000;
 
@@ -52,7 +52,7 @@ void put(Enum &out, int number) {
   std::memcpy(&out, &number, sizeof number);
 }
 
-// Waits until `condition` holds; false: it never did.
+// Waits until `condition` holds. Returns false on timeout.
 inline bool eventually(const std::function<bool()> &condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
@@ -75,7 +75,7 @@ inline size_t open_files() {
   return n;
 }
 
-// As long as it lives no file can be opened.
+// No file can be opened while an object of this class exists.
 class NoMoreFiles {
  public:
   NoMoreFiles() {
@@ -122,7 +122,7 @@ class Sleeper {
   bool eventually_done() const {
     return eventually([this] { return done(); });
   }
-  // Waits until it sleeps in poll(2), or is done. Not for work that waits long for a lock.
+  // Waits until the thread sleeps in poll(2), or is done. Not for work that waits long for a lock.
   bool eventually_asleep() const {
     return eventually([this] { return done() || (tid_ != 0 && in_poll()); });
   }

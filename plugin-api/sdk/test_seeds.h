@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Runs a test once for each of many seeds, in as many processes as there are cores. A seed that
-// fails is counted and the others go on; each failure says what was simulated and how to repeat it.
+// fails is counted and the others go on. Each failure prints the scenario and how to repeat it.
 //
 // Example:
 //    TEST(Network, Seeds) {
@@ -12,8 +12,8 @@
 //    }
 //
 // From the environment: WEFT_SEEDS, how many; WEFT_FIRST_SEED, from which on (0); WEFT_JOBS, in how
-// many processes; SEED, this one only, in this process. A process that crashes costs its seed: the
-// next one goes on behind it. Not for tests with threads: processes are made by fork().
+// many processes; SEED, this one only, in this process. If a process crashes, that seed fails and a
+// new process continues with the next one. Not for tests with threads: it calls fork().
 #ifndef WEFT_SDK_TEST_SEEDS_H
 #define WEFT_SDK_TEST_SEEDS_H
 
@@ -38,7 +38,7 @@
 
 namespace weft::sdk {
 
-// What a seed stands for, in words. It lies where the parent process can read it after a crash.
+// The scenario of a seed, as text. The parent process can read it after a crash.
 class Scenario {
  public:
   __attribute__((format(printf, 2, 3))) void add(const char *format, ...) {
@@ -64,7 +64,7 @@ class Scenario {
 };
 
 struct Seeds {
-  uint64_t usual = 0, sanitized = 0;  // how many, unless the environment says it
+  uint64_t usual = 0, sanitized = 0;  // numbers of seeds; WEFT_SEEDS overrides them
   uint64_t first = 0;
 
   uint64_t count() const {
@@ -81,7 +81,7 @@ using SeedTest = std::function<void(uint64_t seed, Scenario &scenario)>;
 
 namespace detail {
 
-// Of one process; shared with the parent.
+// The state of one process, shared with the parent.
 struct SeedJob {
   uint64_t seed = 0;  // under way
   uint64_t done = 0, failed = 0;
@@ -153,7 +153,7 @@ inline void run_seeds(const char *name, const Seeds &seeds, const SeedTest &run)
     const pid_t child = fork();
     ASSERT_GE(child, 0) << strerror(errno);
     if (child == 0) {
-      // Thousands of worlds come and go: their memory is not given back to the kernel each time.
+      // Keep freed memory: thousands of scenarios are built and destroyed.
       mallopt(M_MMAP_THRESHOLD, 32 << 20);
       mallopt(M_TRIM_THRESHOLD, 256 << 20);
       detail::run_job(name, from, end, step, run, jobs[job]);

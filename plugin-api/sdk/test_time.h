@@ -28,7 +28,7 @@ class TestTime {
   void after(uint64_t delay, std::function<void()> run) {
     events_.push({now + delay, ++numbers_, std::move(run)});
   }
-  // The next event happens. False: there is none.
+  // Runs the next event. Returns false if there is none.
   bool step() {
     if (events_.empty()) return false;
     Event event = std::move(const_cast<Event &>(events_.top()));
@@ -37,10 +37,10 @@ class TestTime {
     event.run();
     return true;
   }
-  // When the next event happens; UINT64_MAX: there is none.
+  // The time of the next event; UINT64_MAX if there is none.
   uint64_t next() const { return events_.empty() ? UINT64_MAX : events_.top().at; }
-  // Events happen until `over` holds. False: there are none within `most` ns; the clock stands at
-  // the last one.
+  // Runs events until `over` holds. Returns false if it does not hold within `most` ns. The clock
+  // stops at the last event.
   template <class F>
   bool run_until(F over, uint64_t most) {
     const uint64_t end = now + most;
@@ -50,14 +50,14 @@ class TestTime {
     }
     return true;
   }
-  // All events of the next `time` ns; the clock stands at their end.
+  // Runs all events of the next `time` ns. The clock stops at the end of that time.
   void run_for(uint64_t time) {
     const uint64_t end = now + time;
     run_until([] { return false; }, time);
     now = end;
   }
 
-  uint64_t now;  // ns; a test may move it on
+  uint64_t now;  // ns; a test may advance it
 
  private:
   struct Event {

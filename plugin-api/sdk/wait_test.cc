@@ -63,7 +63,7 @@ TEST(WaitObject, TheDescriptorIsReadableWhileNotified) {
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   wait.notify();
   wait.clear();
-  EXPECT_EQ(open_files(), before) << "nobody waits: nothing was made";
+  EXPECT_EQ(open_files(), before) << "no descriptor without a waiter";
   const int fd = wait.fd();
   ASSERT_GE(fd, 0);
   EXPECT_EQ(wait.fd(), fd);
@@ -83,7 +83,8 @@ TEST(WaitObject, TheDescriptorIsReadableWhileASourceHasSomethingToDo) {
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   EXPECT_TRUE(wait.add_source({.engine = &held.engine, .held = true}));
   EXPECT_TRUE(wait.add_source({.engine = &other.engine, .cm = true}));
-  EXPECT_TRUE(wait.add_source({.engine = &other.engine, .cm = true})) << "twice is once";
+  EXPECT_TRUE(wait.add_source({.engine = &other.engine, .cm = true}))
+      << "a second call changes nothing";
   int fd;
   {
     Guard guard(held.engine.lock());
@@ -104,7 +105,8 @@ TEST(WaitObject, TheDescriptorIsReadableWhileASourceHasSomethingToDo) {
   wait.remove_source({.engine = &other.engine, .cm = true});
 }
 
-// Beyond a few sets of epoll a relay does what the kernel refuses; all look alike from outside.
+// The kernel accepts one epoll set in a few other sets only. A relay serves the further ones. From
+// outside both look the same.
 TEST(WaitObject, ASourceMayHaveManyDescriptors) {
   constexpr size_t kMany = 40;
   TestInstance instance;
@@ -141,7 +143,7 @@ TEST(WaitObject, ASourceMayHaveManyDescriptors) {
         waits[i]->clear();
       }
     }
-    // What is closed is not written any more; places in sets are free again.
+    // Closed wait objects are not written any more. Their places in the sets are free again.
     source.event.signal();
     waits.clear();
     EXPECT_TRUE(source.engine.has_watch(!held));
@@ -243,7 +245,7 @@ TEST(WaitObjectWaiter, EachHasToLook) {
     std::lock_guard lock(owner);
     wait.notify();
     EXPECT_TRUE(readable(fd));
-    wait.clear();  // a reader that does not wait hides nothing from those who do
+    wait.clear();  // a reader that does not wait must not hide the notification from waiters
     EXPECT_FALSE(readable(fd));
   }
   EXPECT_TRUE(a.eventually_done());
@@ -251,7 +253,7 @@ TEST(WaitObjectWaiter, EachHasToLook) {
   EXPECT_EQ(rounds, 4);
 }
 
-TEST(WaitObjectWaiter, NobodySleepsOverWhatHeWaitsFor) {
+TEST(WaitObjectWaiter, NoThreadMissesItsNumber) {
   // Each thread waits for its own share of a number that grows.
   TestInstance instance;
   WaitObject wait;
@@ -387,7 +389,7 @@ struct Numbers {
     EXPECT_EQ(wait.arm(instance.c(), FI_LOG_CQ), 0);
     return true;
   }
-  // As applications wait: the mutex is held from the question to the wait.
+  // Like an application: it holds the mutex from trywait() to the wait.
   void follow(int until) {
     timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);
@@ -423,12 +425,12 @@ TEST(WaitObjectCondition, EveryNotificationArrives) {
   EXPECT_TRUE(b.eventually_done());
 }
 
-TEST(WaitObjectCondition, NobodyWaitsForTheMutexOfTheApplication) {
+TEST(WaitObjectCondition, NotifyDoesNotWaitForTheMutexOfTheApplication) {
   Numbers numbers;
   EXPECT_TRUE(numbers.trywait(0));
   pthread_mutex_lock(numbers.mutex);
   for (int i = 0; i < 10; ++i) {
-    numbers.add();  // would hang
+    numbers.add();  // must not wait for the mutex
     EXPECT_FALSE(numbers.trywait(i));
     EXPECT_TRUE(numbers.trywait(i + 1));
   }
