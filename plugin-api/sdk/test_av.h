@@ -2,9 +2,10 @@
 // Peers' addresses, and an address vector in a domain of its own. For the tests of weft/sdk/av.h
 // only.
 //
-//   Vector v;
-//   EXPECT_EQ(v.insert(v4(1)), 0u);
-//   EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
+// Example (statements):
+//    Vector v;
+//    EXPECT_EQ(v.insert(v4(1)), 0u);
+//    EXPECT_EQ(v.lookup(0), "10.0.0.1:7471");
 #pragma once
 
 #include <arpa/inet.h>

@@ -2,12 +2,13 @@
 // A receiver with a domain, a completion queue, a counter, an address vector of four peers and the
 // smallest protocol. For the tests of weft/sdk/receiver.h only.
 //
-//   class ReceiverTest : public ReceiverFixture {};
-//   TEST_F(ReceiverTest, AMessageIsReceived) {
-//     ASSERT_EQ(recv(buf, 64, 1), 0);
-//     arrive(untagged(), "hello");
-//     EXPECT_EQ(entry().len, 5u);
-//   }
+// Example:
+//    class ReceiverTest : public ReceiverFixture {};
+//    TEST_F(ReceiverTest, AMessageIsReceived) {
+//      ASSERT_EQ(recv(buf, 64, 1), 0);
+//      arrive(untagged(), "hello");
+//      EXPECT_EQ(entry().len, 5u);
+//    }
 #pragma once
 
 #include <arpa/inet.h>
