@@ -162,7 +162,7 @@ TEST(Rxm, StrangersAreToldByTheirAddress) {
   EXPECT_EQ(wait(b, mark(3), {&a, &b}).from, index);
 }
 
-TEST(Rxm, NobodyThereIsRefusedAndTheNextSendTriesAgain) {
+TEST(Rxm, ASendToAClosedPeerFailsAndTheNextSendTriesAgain) {
   Peer a;
   sockaddr_in address{};
   {
@@ -367,7 +367,7 @@ TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
 
 // The sender is stopped long before the receiver's memory is used up. All messages arrive when
 // receives are posted.
-TEST(Rxm, UnderALimitWhatNobodyReceivesIsBounded) {
+TEST(Rxm, UnderALimitUnreceivedMessagesAreBounded) {
   const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
   if (limit == nullptr || std::string(limit) != "1M") GTEST_SKIP() << "without the limit";
   Peer a, b;

@@ -40,7 +40,7 @@ void talk(Peer &a, Peer &b, fi_addr_t b_at_a, fi_addr_t a_at_b, uint64_t tag) {
 }
 
 // The environment sets a small pool and a low limit for copies (CMakeLists.txt).
-TEST(RxmShares, WhoIsNotReceivedStopsNobodyElse) {
+TEST(RxmShares, AnUnreceivedPeerDoesNotStopTheOthers) {
   const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
   if (limit == nullptr || std::string(limit) != "64K") GTEST_SKIP() << "without the limit";
   for (const bool known : {true, false}) {
@@ -118,7 +118,7 @@ class Claimant {
   Handle<fid_ep> ep;
 };
 
-TEST(RxmShares, NobodyTakesThePlaceOfAPeerThatLives) {
+TEST(RxmShares, AStrangerCannotReplaceALivePeer) {
   Peer a, b;
   const fi_addr_t to_b = a.insert(b), to_a = b.insert(a);
   talk(a, b, to_b, to_a, 1);
