@@ -3,10 +3,12 @@
 // What all parts of the benchmark share: errors, the clock, the description of one measurement, the
 // message buffers, and the watch that ends a process that spins in vain.
 //
-//   Watch watch(&control);
-//   watch.Start("ping-pong", 30.0);
-//   Arena arena(spec);
-//   SpinUntil(transport, [&] { return transport.received() == 1; });
+// Example:
+//     template <class Transport>
+//     void AwaitOne(Transport &transport, Watch &watch) {
+//       watch.Start("ping-pong", 30.0);  // transport.SlowCheck() calls watch.Check()
+//       SpinUntil(transport, [&] { return transport.received() == 1; });
+//     }
 //
 // Not for use outside bench/: the benchmark shares no code with the library that it measures.
 #ifndef WEFT_BENCH_BENCH_H_

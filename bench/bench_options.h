@@ -2,11 +2,13 @@
 //
 // The command line of weft-bench.
 //
-//   Options options;
-//   CLI::App app;
-//   AddOptions(app, options);
-//   app.parse(argc, argv);
-//   const Selection selection = SelectTests(options);
+// Example:
+//     Selection Read(int argc, char **argv, Options &options) {
+//       CLI::App app;
+//       AddOptions(app, options);
+//       app.parse(argc, argv);  // --local -t lat,bw
+//       return SelectTests(options);
+//     }
 //
 // Errors are thrown as Error.
 #ifndef WEFT_BENCH_BENCH_OPTIONS_H_

@@ -3,9 +3,14 @@
 // The client: asks the server for measurements, takes part in them, prints and collects the
 // figures.
 //
-//   Client client(Dial(host, port, timeout), options, nullptr);
-//   client.RunTests({Test::kLat}, &report);
-//   client.Quit();
+// Example:
+//     nlohmann::json LatencyOf(const Options &options) {
+//       Client client(Dial(options.host, options.port, options.timeout), options, nullptr);
+//       nlohmann::json report;
+//       client.RunTests({Test::kLat}, &report);
+//       client.Quit();
+//       return report["results"];
+//     }
 //
 // Throws Error when the peer fails or is gone.
 #ifndef WEFT_BENCH_CLIENT_H_

@@ -2,8 +2,11 @@
 //
 // What travels on the control connection of weft-bench, beside commands and addresses.
 //
-//   control.Send(ToJson(spec));
-//   const Spec spec = SpecFromJson(control.Receive(timeout));    // throws where it makes no sense
+// Example:
+//     Spec Exchanged(Control &control, const Spec &spec) {
+//       control.Send(ToJson(spec));
+//       return SpecFromJson(control.Receive(10.0));  // throws if a value is out of its range
+//     }
 #ifndef WEFT_BENCH_CONTROL_JSON_H_
 #define WEFT_BENCH_CONTROL_JSON_H_
 

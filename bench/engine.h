@@ -2,10 +2,11 @@
 //
 // One side of one measurement: the transport in use and the message buffers.
 //
-//   Engine engine;
-//   engine.raw = std::make_unique<RawTransport>(Dial(host, port, timeout), &watch);
-//   Arena &arena = engine.ArenaFor(spec);
-//   RunClient(*engine.raw, arena, spec, &samples);            // patterns.h
+// Example:
+//     Arena &Connected(Engine &engine, const Spec &spec, Watch &watch) {
+//       engine.raw = std::make_unique<RawTransport>(Dial("host", 47747, 10.0), &watch);
+//       return engine.ArenaFor(spec);  // and then RunClient(*engine.raw, ...) of patterns.h
+//     }
 #ifndef WEFT_BENCH_ENGINE_H_
 #define WEFT_BENCH_ENGINE_H_
 

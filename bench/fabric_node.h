@@ -2,9 +2,16 @@
 //
 // The libfabric under test and the objects below an endpoint: fabric, domain, queues, connections.
 //
-//   FabricNode node(options, &watch);
-//   const std::string address = node.Listen("127.0.0.1");
-//   Fid<fid_ep> ep = node.Accept();        // the peer: node.Resolve(address), node.Connect()
+// Example:
+//     #include "bench/control.h"
+//     Fid<fid_ep> Serve(FabricNode &node, Control &control) {
+//       control.Send({{"address", node.Listen("127.0.0.1")}});
+//       return node.Accept();
+//     }
+//     Fid<fid_ep> Reach(FabricNode &node, const std::string &address) {
+//       node.Resolve(address);
+//       return node.Connect();
+//     }
 //
 // Messages between two endpoints: fabric_transport.h.
 #ifndef WEFT_BENCH_FABRIC_NODE_H_

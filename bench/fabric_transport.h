@@ -3,10 +3,15 @@
 // The benchmark's transport over the public libfabric API, FI_EP_MSG (connected) or FI_EP_RDM
 // (addressed), untagged or tagged.
 //
-//   FabricOptions options;                 // provider "tcp", FI_EP_MSG
-//   FabricTransport server(options, &watch);
-//   std::string address = server.Listen("127.0.0.1");
-//   server.Accept();                       // the peer: client.Connect(address)
+// Example:
+//     #include "bench/control.h"
+//     void Serve(FabricTransport &server, Control &control) {  // FI_EP_MSG
+//       control.Send({{"address", server.Listen("127.0.0.1")}});
+//       server.Accept();
+//     }
+//     void Reach(FabricTransport &client, Control &control) {
+//       client.Connect(control.Receive(10.0).value("address", ""));
+//     }
 //
 // Not a wrapper for applications: it only has the operations that the patterns need.
 #ifndef WEFT_BENCH_FABRIC_TRANSPORT_H_

@@ -3,8 +3,11 @@
 // The peer of --local: this program once more, as the server, in a process of its own with a
 // library of its own.
 //
-//   LocalPeer peer(options, cpu, nullptr);
-//   Fd connection = Dial("127.0.0.1", peer.port(), options.timeout);
+// Example (statements):
+//     Options options;
+//     options.fabric.provider = "tcp";
+//     LocalPeer peer(options, 1, nullptr);  // on CPU 1
+//     Fd connection = Dial("127.0.0.1", peer.port(), options.timeout);
 #ifndef WEFT_BENCH_LOCAL_PEER_H_
 #define WEFT_BENCH_LOCAL_PEER_H_
 

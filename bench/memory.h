@@ -3,8 +3,12 @@
 // Resident memory per idle connection: opens `count` FI_EP_MSG connections between two processes,
 // each bound to one shared queue, with no receive posted and no byte sent.
 //
-//   node.Resolve(address);  // FabricNode; the peer: node.Listen(host)
-//   ConnectionHolder held = OpenConnections(node, 1000);  // the peer: AcceptConnections
+// Example:
+//     double BytesPerEndpoint(FabricNode &node, const std::string &address) {
+//       NeedFiles(1000);
+//       node.Resolve(address);  // the peer: Listen(), then AcceptConnections(node, 1000)
+//       return OpenConnections(node, 1000).result.per_endpoint;
+//     }
 //
 // Only user-space memory is counted: socket buffers in the kernel belong to no process.
 #ifndef WEFT_BENCH_MEMORY_H_

@@ -3,8 +3,14 @@
 // For the benchmarks of many processes: a child process with a control connection, and the objects
 // of one process, FI_EP_RDM and tagged, over the public C API.
 //
-//   Child child([&](Control &control) { Party party(options, 1); ... control.Send(...); });
-//   child.control->Receive(options.timeout);
+// Example:
+//     nlohmann::json ClosingTimes(const PartyOptions &options) {
+//       Child child([&](Control &control) {
+//         Party party(options, 1000);
+//         control.Send(party.Close());
+//       });
+//       return child.control->Receive(options.timeout);
+//     }
 //
 // Make every Child before the first call of libfabric. For two processes there is FabricTransport.
 #ifndef WEFT_BENCH_PARTY_H_

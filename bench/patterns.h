@@ -4,8 +4,13 @@
 // do the same work. The order of the posts, the windows, the acknowledgements and the places where
 // the clock is read are the same.
 //
-//   FabricTransport transport(...);
-//   RunClient(transport, arena, spec, &samples);   // the peer runs RunServer with the same spec
+// Example:
+//     #include "bench/raw.h"
+//     void Measure(RawTransport &transport, Arena &arena, const Spec &spec, Samples *samples) {
+//       transport.Begin(arena, spec);
+//       Prepare(transport, arena, spec, true);  // then the peer may call RunServer
+//       RunClient(transport, arena, spec, samples);
+//     }
 //
 // A Transport has: PostReceive, Send, Progress, SlowCheck, received(); and, where kHasRma is true,
 // Write, Read, remote_writes(), ExpectRemoteWrites. A slot is `busy` from the post of an operation

@@ -7,9 +7,12 @@
 // retransmission: after a lost datagram the measurement fails at its deadline. So the socket's
 // buffer must hold a window.
 //
-//   RawUdpTransport transport(host, &watch);
-//   ... tell the peer transport.port() ...
-//   transport.Connect(peer_host, peer_port);
+// Example:
+//     void Meet(RawUdpTransport &transport, Control &control) {
+//       control.Send({{"port", transport.port()}});
+//       const nlohmann::json theirs = control.Receive(10.0);
+//       transport.Connect("127.0.0.1", theirs.value("port", uint16_t{0}));
+//     }
 #ifndef WEFT_BENCH_RAW_UDP_H_
 #define WEFT_BENCH_RAW_UDP_H_
 

@@ -2,9 +2,13 @@
 //
 // The figures of one measurement, for the report and for the terminal.
 //
-//   PrintHeading(spec.test);
-//   const nlohmann::json result = Describe(spec, &samples, waited_ns);
-//   PrintResult(spec.test, result);
+// Example:
+//     nlohmann::json Report(const Spec &spec, Samples *samples) {
+//       PrintHeading(spec.test);
+//       const nlohmann::json result = Describe(spec, samples, 0);
+//       PrintResult(spec.test, result);
+//       return result;
+//     }
 #ifndef WEFT_BENCH_RESULTS_H_
 #define WEFT_BENCH_RESULTS_H_
 

@@ -2,7 +2,9 @@
 //
 // The server of one client: makes the measurements that the client asks for, until it says quit.
 //
-//   Server(AcceptOne(listener, timeout), timeout, nullptr).Serve();
+// Example (statements):
+//     const Fd listener = Listen("", 47747);
+//     Server(AcceptOne(listener.get(), 60.0), 60.0, nullptr).Serve();
 //
 // Throws Error when the peer fails or is gone.
 #ifndef WEFT_BENCH_SERVER_H_
