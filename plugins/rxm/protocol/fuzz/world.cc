@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "plugins/rxm/protocol/fuzz_world.h"
+#include "plugins/rxm/protocol/fuzz/world.h"
 
-#include "plugins/rxm/protocol/fuzz_side.h"
+#include "plugins/rxm/protocol/fuzz/side.h"
 
 namespace weft::rxm {
 

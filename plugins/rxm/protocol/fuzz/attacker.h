@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "plugins/rxm/protocol/fuzz_side.h"
+#include "plugins/rxm/protocol/fuzz/side.h"
 
 namespace weft::rxm {
 

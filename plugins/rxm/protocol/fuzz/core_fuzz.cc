@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A stateful fuzz target for the whole protocol. It plays three parties. The endpoint under test:
 // its application posts, sends, reads, writes, cancels, peeks, and changes its address vector. An
-// attacker with three addresses of its own (fuzz_attacker.h): it connects under any name, answers
+// attacker with three addresses of its own (attacker.h): it connects under any name, answers
 // or not, and sends any bytes in any order. An honest peer, which the attack must not affect. The
-// carrier between them (fuzz_carrier.cc) moves bytes between real memory.
+// carrier between them (carrier.cc) moves bytes between real memory.
 //
 // For every input:
 // * each operation and each receive ends once, and the carrier leaves its memory alone afterwards;
@@ -12,7 +12,7 @@
 // * unexpected messages occupy no more memory than the limit;
 // * all messages between the endpoint and the honest peer arrive once, unchanged and in order;
 // * no memory, buffer or registration is left over.
-#include "plugins/rxm/protocol/fuzz_attacker.h"
+#include "plugins/rxm/protocol/fuzz/attacker.h"
 
 namespace weft::rxm {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "plugins/rxm/protocol/fuzz_side.h"
+#include "plugins/rxm/protocol/fuzz/side.h"
 
 #include <algorithm>
 #include <cstring>

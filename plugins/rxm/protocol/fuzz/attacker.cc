@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "plugins/rxm/protocol/fuzz_attacker.h"
+#include "plugins/rxm/protocol/fuzz/attacker.h"
 
 #include <cstring>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/rxm/protocol/fuzz_side.h"
+#include "plugins/rxm/protocol/fuzz/side.h"
 
 namespace weft::rxm {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Side: an endpoint of core_fuzz.cc, with its application (fuzz_side.cc) and its carrier
-// (fuzz_carrier.cc). It records the owner of every buffer, and how often each operation and receive
+// Side: an endpoint of core_fuzz.cc, with its application (side.cc) and its carrier
+// (carrier.cc). It records the owner of every buffer, and how often each operation and receive
 // ended.
 //
 //   Side side(world, kEndpoint, settings);
 //   side.insert(kHonest, 0);
 //   side.send(0, 64, 0);
 //
-// Not for the attacker: fuzz_attacker.h.
+// Not for the attacker: attacker.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
 
@@ -21,7 +21,7 @@
 #include <map>
 #include <optional>
 
-#include "plugins/rxm/protocol/fuzz_world.h"
+#include "plugins/rxm/protocol/fuzz/world.h"
 #include "plugins/rxm/protocol/test_atomic.h"
 #include "tests/fuzz/world.h"
 
