@@ -26,7 +26,7 @@ TEST(Core, WhoAlwaysHangsUpIsGivenUpWhenTheTimeIsOver) {
   Play run(1, Script{});
   run.nodes[0]->allow_warnings = true;
   run.world.crowd = 100;
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.settle();
   EXPECT_EQ(run.sent[0].ended, 1);
   EXPECT_EQ(run.sent[0].err, FI_ETIMEDOUT);
@@ -57,7 +57,7 @@ TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
       run.world.step(), run.turn();
   };
   run.world.slow_news = UINT64_C(1) << 40;
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   pass(1000);
   // Send only the first segment of a message.
   WireHeader h = header_of(PacketType::kSegment, 0);
@@ -76,7 +76,7 @@ TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
   run.start(1);
   run.world.slow_news = 0;
   for (auto &node : run.nodes) node->allow_warnings = false;
-  run.nodes[1]->send(0, 1500, true, 0);
+  run.nodes[1]->send(0, 1500, true);
   pass(10'000);
   EXPECT_EQ(run.sent[1].ended, 1);
   EXPECT_EQ(run.sent[1].err, 0);
@@ -92,7 +92,7 @@ TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
     Node &node = *run.nodes[0];
     const size_t to = 1 + size_t(round) % 5;
     run.nodes[to]->post(5000, true);
-    node.send(to, 100, true, 0);
+    node.send(to, 100, true);
     run.settle();
     EXPECT_LE(node.core().connections(), 2u);
     EXPECT_EQ(run.sent.back().err, 0);
@@ -105,7 +105,7 @@ TEST_P(Seeds, BothConnectAtOnceAndOneConnectionStays) {
   Play run(unsigned(GetParam()), Script{});
   for (size_t n = 0; n < 2; ++n) {
     run.nodes[n]->post(5000, true);
-    run.nodes[n]->send(1 - n, 100, true, 0);
+    run.nodes[n]->send(1 - n, 100, true);
   }
   run.settle();
   for (const Sent &s : run.sent) {
@@ -121,9 +121,9 @@ TEST_P(Seeds, BothConnectAtOnceAndOneConnectionStays) {
 TEST(Core, AnEndpointReachesItself) {
   Play run(1, Script{});
   run.nodes[0]->post(5000, true);
-  run.nodes[0]->send(0, 3000, true, 0);
+  run.nodes[0]->send(0, 3000, true);
   run.nodes[0]->post(5000, false);
-  run.nodes[0]->send(0, 10, false, 1);
+  run.nodes[0]->send(0, 10, false, Node::kInjected);
   run.settle();
   for (const Sent &s : run.sent) {
     EXPECT_EQ(s.err, 0);
@@ -134,7 +134,7 @@ TEST(Core, AnEndpointReachesItself) {
 TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
   Play run(1, Script{});
   run.stop(1);
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.settle();
   EXPECT_EQ(run.sent[0].ended, 1);
   EXPECT_EQ(run.sent[0].err, FI_ECONNREFUSED);
@@ -144,12 +144,12 @@ TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
 TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
   Play run(1, {.failures = true});
   run.nodes[1]->post(5000, true);
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.settle();
   run.stop(0);
   run.start(0);  // the other end does not know of it yet
   run.nodes[1]->post(5000, true);
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.settle();
   EXPECT_EQ(run.sent[1].err, 0);
   EXPECT_EQ(run.sent[1].arrived, 1);
@@ -165,7 +165,7 @@ TEST_P(Seeds, StrangersTakeTurns) {
   for (int round = 0; round < 5; ++round) {
     for (size_t n = 1; n < script.peers; ++n) {
       run.nodes[0]->post(5000, true);
-      run.nodes[n]->send(0, 100, true, 0);
+      run.nodes[n]->send(0, 100, true);
     }
     run.settle();
     EXPECT_LE(run.nodes[0]->core().strangers(), script.max_strangers);
@@ -182,7 +182,7 @@ TEST(Core, StrangersWhoSayNothingMakeRoom) {
     EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
   }
   run.nodes[0]->post(5000, true);
-  run.nodes[1]->send(0, 100, true, 0);
+  run.nodes[1]->send(0, 100, true);
   run.settle();
   expect_everything_arrived_in_order(run);
   EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
@@ -196,7 +196,7 @@ TEST(Core, AFalseClaimToAnAddressChangesNothing) {
       const auto talk = [&run] {
         for (const size_t n : {0, 1}) {
           run.nodes[1 - n]->post(5000, true);
-          run.nodes[n]->send(1 - n, 600, true, 0);
+          run.nodes[n]->send(1 - n, 600, true);
         }
         run.settle();
       };
@@ -219,17 +219,17 @@ TEST(Core, APeerThatDiedUnheardIsReplacedWhenItComesBack) {
     for (const bool stock : {false, true}) {
       Play run(1, {.failures = true, .stock = stock, .connect_timeout_ns = 1'000'000'000});
       run.nodes[1 - victim]->post(5000, true);
-      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.nodes[victim]->send(1 - victim, 10, true);
       run.settle();
       run.world.silent = true;
       run.stop(victim);
       run.start(victim);
       run.world.silent = false;
       run.nodes[1 - victim]->post(5000, true);
-      run.nodes[victim]->send(1 - victim, 10, true, 0);
+      run.nodes[victim]->send(1 - victim, 10, true);
       run.settle();
       run.nodes[victim]->post(5000, true);
-      run.nodes[1 - victim]->send(victim, 10, true, 0);
+      run.nodes[1 - victim]->send(victim, 10, true);
       run.settle();
       expect_everything_arrived_in_order(run);
       for (const size_t n : {0, 1}) {
@@ -243,7 +243,7 @@ TEST(Core, APeerThatDiedUnheardIsReplacedWhenItComesBack) {
 TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {
   Play run(1, Script{});
   run.nodes[1]->post(5000, true);
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.settle();
   Core &core = run.nodes[0]->core();
   const size_t before = sdk::allocations();

@@ -54,7 +54,7 @@ TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
   const size_t first = run.sent.size();
   for (size_t n = 0; n < run.nodes.size(); ++n) {
     run.nodes[n]->post(5000, true);
-    run.nodes[n]->send((n + 1) % run.nodes.size(), 600, true, 0);
+    run.nodes[n]->send((n + 1) % run.nodes.size(), 600, true);
   }
   run.settle();
   for (size_t id = first; id < run.sent.size(); ++id) {
@@ -90,7 +90,7 @@ TEST(Core, AtomicsThatStockLacksFailHere) {
     }
     EXPECT_EQ(run.nodes[1]->wide[0], stock ? 0 : 2);
     run.nodes[1]->post(5000, true);
-    run.nodes[0]->send(1, 10, true, 0);  // the connection still works
+    run.nodes[0]->send(1, 10, true);  // the connection still works
     run.settle();
     EXPECT_EQ(run.sent.back().arrived, 1);
   }
@@ -102,7 +102,7 @@ TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
     Play run(1, {.write = write, .stock = true});
     for (const size_t length : {0, 1, 600}) {
       run.nodes[1]->post(5000, true);
-      run.nodes[0]->send(1, length, true, 4);
+      run.nodes[0]->send(1, length, true, Node::kUntilDelivered);
       run.settle();
       EXPECT_EQ(run.sent.back().ended, 1) << length;
       EXPECT_EQ(run.sent.back().err, 0) << length;
@@ -116,7 +116,7 @@ TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
 TEST(Core, IdsOfSegmentsRecur) {
   Play run(1, {.stock = true});
   for (int i = 0; i < 3; ++i) {
-    run.nodes[1]->send(0, 1500, true, 0);
+    run.nodes[1]->send(0, 1500, true);
     run.settle();
   }
   EXPECT_GE(run.world.segments, 6u);

@@ -16,7 +16,7 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
   for (const uint64_t limit : {UINT64_C(400), UINT64_C(1) << 20}) {
     Play run(1, {.failures = true, .owed_limit = limit});
     run.world.eagain = 0;
-    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[0]->send(1, 10, true);
     run.nodes[1]->post(5000, true);
     run.settle();
     std::deque<uint64_t> results(60);
@@ -42,7 +42,7 @@ TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
   for (const uint64_t limit : {UINT64_C(32), UINT64_C(1) << 20}) {
     Play run(1, {.failures = true, .owed_limit = limit, .inject_limit = 64});
     run.world.eagain = 0;
-    run.nodes[0]->send(1, 10, true, 0);
+    run.nodes[0]->send(1, 10, true);
     run.nodes[1]->post(5000, true);
     run.settle();
     run.world.slow = run.nodes[0].get();
@@ -62,7 +62,7 @@ TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
 // The memory for the parts of a message is not kept for the next message, which is charged less.
 TEST(Core, WhatAMessageWasInIsGivenBack) {
   Play run(1, {.failures = true});
-  run.nodes[0]->send(1, 10, true, 0);
+  run.nodes[0]->send(1, 10, true);
   run.nodes[1]->post(5000, true);
   run.settle();
   constexpr size_t kSegments = 40;
@@ -99,7 +99,7 @@ TEST(Core, WhatAMessageWasInIsGivenBack) {
 TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
   Play run(1, Script{});
   run.world.eagain = 0;
-  for (int i = 0; i < 30; ++i) run.nodes[0]->send(1, 10, true, 0);
+  for (int i = 0; i < 30; ++i) run.nodes[0]->send(1, 10, true);
   run.settle();
   EXPECT_EQ(run.nodes[1]->saved(), 30u);
   receive_all(run);
@@ -111,7 +111,7 @@ TEST(Core, AnswersToOnePeerLeaveRoomForThoseToOthers) {
   Play run(1, {.peers = 3, .failures = true, .max_controls = 50});
   run.world.eagain = 0;
   for (const size_t n : {0, 2}) {
-    run.nodes[n]->send(1, 10, true, 0);
+    run.nodes[n]->send(1, 10, true);
     run.nodes[1]->post(5000, true);
   }
   run.settle();
@@ -131,9 +131,9 @@ TEST(Core, SegmentsToOnePeerLeaveRoomForThoseToOthers) {
   Play run(1, {.peers = 3, .max_segments = 4});
   run.world.eagain = 0;
   run.world.slow = run.nodes[1].get();
-  run.nodes[0]->send(1, 2048, true, 0);
-  run.nodes[0]->send(1, 2048, true, 0);
-  run.nodes[0]->send(2, 2048, true, 0);
+  run.nodes[0]->send(1, 2048, true);
+  run.nodes[0]->send(1, 2048, true);
+  run.nodes[0]->send(2, 2048, true);
   for (const size_t n : {1, 1, 2}) run.nodes[n]->post(5000, true);
   run.settle();
   EXPECT_EQ(run.sent[2].ended, 1);
@@ -173,12 +173,12 @@ void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
     const size_t n = 1 + run.world.some(script.peers - 1);
     const size_t id = run.sent.size();
     if (n > honest) {
-      run.nodes[n]->send(0, length(), true, 0);
+      run.nodes[n]->send(0, length(), true);
     } else if (run.world.chance(20)) {
       if (run.nodes[n]->core().in_flight() == run.settings().tx_size) continue;
       const bool late = run.world.chance(50);
       if (!late) target.post(5000, true, id);
-      run.nodes[n]->send(0, length(), true, 0);
+      run.nodes[n]->send(0, length(), true);
       for (uint64_t k = late ? run.world.some(200) : 0; k-- > 0 && run.world.step();) run.turn();
       if (late) target.post(5000, true, id);
       wanted.push_back(id);
@@ -210,7 +210,7 @@ TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
   Play run(unsigned(GetParam()), script);
   run.world.holds = false;
   for (int i = 0; i < 600; ++i) {
-    run.nodes[1 + run.world.some(script.peers - 1)]->send(0, run.world.some(512), true, 0);
+    run.nodes[1 + run.world.some(script.peers - 1)]->send(0, run.world.some(512), true);
     for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
     run.turn();
     ASSERT_LE(run.nodes[0]->core().unexpected_bytes(), run.settings().unexpected_limit);
@@ -228,9 +228,9 @@ TEST(Core, WhoComesAgainHasNoMoreToSend) {
       Play run(1, {.failures = true, .connect_timeout_ns = 1'000'000'000});
       Node &target = *run.nodes[0];
       for (int round = 0; round < 30; ++round) {
-        if (calls) target.send(1, 10, true, 0);
+        if (calls) target.send(1, 10, true);
         for (int i = 0; i < 40; ++i) {
-          if (!calls || i > 0) run.nodes[1]->send(0, 500, true, 0);
+          if (!calls || i > 0) run.nodes[1]->send(0, 500, true);
           for (int k = 0; k < 3 && run.world.step(); ++k) run.turn();
         }
         run.settle();
@@ -251,7 +251,7 @@ TEST(Core, WhatTheDeadAnnouncedCounts) {
   Node &target = *run.nodes[0];
   target.forget(1);
   for (int round = 0; round < 20; ++round) {
-    for (int i = 0; i < 20; ++i) run.nodes[1]->send(0, 5000, true, 0);
+    for (int i = 0; i < 20; ++i) run.nodes[1]->send(0, 5000, true);
     run.settle();
     run.stop(1);
     run.settle();
@@ -265,7 +265,7 @@ TEST(Core, WhatTheDeadAnnouncedCounts) {
 TEST(Core, WhatNobodyWantsIsBounded) {
   Play run(1, Script{});
   for (int i = 0; i < 60; ++i) {
-    run.nodes[0]->send(1, 500, true, 0);
+    run.nodes[0]->send(1, 500, true);
     run.settle();
     EXPECT_LE(run.nodes[1]->core().unexpected_bytes(), 20000u);
   }

@@ -57,14 +57,14 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
   op->length = length;
   op->tag = id;
   op->data = id;  // identifies untagged messages
-  op->inject = kind == 1 && length <= 64;
-  op->fence = kind == 2;
+  op->inject = kind == kInjected && length <= 64;
+  op->fence = kind == kFenced;
   uint8_t *bytes = sent_[id].bytes.data();
-  const size_t half = kind == 3 ? length / 2 : length;
+  const size_t half = kind == kTwoVectors ? length / 2 : length;
   op->iov[0] = {bytes, half};
   op->iov[1] = {bytes + half, length - half};
-  op->count = kind == 3 ? 2 : 1;
-  core_->prepare_message(*op, tagged, true, kind == 4);
+  op->count = kind == kTwoVectors ? 2 : 1;
+  core_->prepare_message(*op, tagged, true, kind == kUntilDelivered);
   go(*op, to, id);
 }
 
