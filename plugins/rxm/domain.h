@@ -2,7 +2,16 @@
 // Domain: the domain of the layer. Opens endpoints, address vectors, and memory regions, each of
 // which wraps a region of the inner domain.
 //
-//   WEFT_TRY(Domain *const domain, Domain::open(fabric, info, context));
+// Example:
+//    // How an endpoint finds the memory that a peer's atomic names, under the engine's lock.
+//    inline ssize_t add_one(Domain &domain, uint64_t key, uint64_t address) {
+//      iovec target;
+//      const ssize_t n = domain.resolve(key, address, 8, FI_REMOTE_WRITE, &target, 1);
+//      if (n < 0) return n;  // no such region, or the peer has no right to it
+//      ++*static_cast<uint64_t *>(target.iov_base);
+//      domain.count_remote(FI_REMOTE_WRITE, key, 8);
+//      return 0;
+//    }
 //
 // Not for completion queues and counters: the SDK's LayerDomain has them.
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H

@@ -2,7 +2,17 @@
 // Endpoint: an endpoint of reliable datagrams. Calls of the application become operations of a Core
 // (protocol/core.h), whose carrier is a Lower over the inner provider.
 //
-//   WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, context));
+// Example:
+//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//      WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, nullptr));
+//      return endpoint->c();  // the application binds, enables and closes it
+//    }
+//    // What fi_send() becomes, after its arguments were checked.
+//    inline ssize_t send(Endpoint &endpoint, const iovec &message, fi_addr_t dest) {
+//      weft::sdk::Guard guard(endpoint.lock());
+//      return endpoint.start(weft::sdk::SendRequest{
+//          .iov = &message, .count = 1, .length = message.iov_len, .dest = dest});
+//    }
 //
 // Not for checks of arguments, queues and matching: the SDK's LayerEndpoint does them.
 #ifndef WEFT_PLUGINS_RXM_ENDPOINT_H

@@ -3,9 +3,19 @@
 // listens, an endpoint per connection, a completion queue and an event queue for all of them, and a
 // pool of receive buffers that they share if the inner provider has shared receive contexts.
 //
-//   Lower lower(domain, upper);
-//   WEFT_CHECK(lower.open(local, nullptr, nullptr));   // listens from here on
-//   engine.add_poller(lower); engine.add(...)          // then the engine drives it
+// Example:
+//    // From fi_enable to fi_close the engine of the endpoint's domain drives it.
+//    inline weft::Result<void> begin(Domain &domain, Lower &lower,
+//                                    const weft::sdk::SockAddr &local) {
+//      WEFT_CHECK(lower.open(local, nullptr, nullptr));  // lower.address(): where it listens
+//      domain.engine().add_poller(lower);                // each progress calls on_poll()
+//      return {};
+//    }
+//    inline void end(Domain &domain, Lower &lower) {
+//      domain.engine().remove_poller(lower);
+//      domain.engine().remove(lower);  // its deadline
+//      lower.shut();
+//    }
 //
 // It passes events and completions to the Core. Call everything with the engine's lock held. Not
 // for the content of packets.

@@ -2,7 +2,14 @@
 // RxmLayer: reliable datagrams (FI_EP_RDM) over a provider with connected endpoints (FI_EP_MSG). It
 // answers fi_getinfo and opens fabrics; WEFT_PLUGIN in provider.cc registers it.
 //
-//   auto list = layer.getinfo(query);             // what the layer offers over its inner provider
+// Example:
+//    // What an application does by fi_getinfo and fi_fabric.
+//    inline weft::Result<fid_fabric *> open_first(RxmLayer &layer,
+//                                                 const weft::sdk::GetinfoQuery &query) {
+//      WEFT_TRY(const weft::sdk::InfoList offers, layer.getinfo(query));
+//      if (offers.front() == nullptr) return weft::fail(FI_ENODATA, "rxm: nothing to offer");
+//      return layer.fabric(*offers.front()->fabric_attr, nullptr);
+//    }
 //
 // Not for parameters: settings.h.
 #ifndef WEFT_PLUGINS_RXM_PROVIDER_H

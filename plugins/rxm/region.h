@@ -2,7 +2,16 @@
 // Region: a memory region of an application. It wraps a region of the inner domain, and keeps the
 // address range and access rights that the layer needs to execute atomics.
 //
-//   WEFT_TRY(Region *const region, Region::open(domain, attr, flags));
+// Example:
+//    // Until its close(), Domain::resolve() finds the region by its key.
+//    inline weft::Result<fid_mr *> expose(Domain &domain, const iovec &memory) {
+//      fi_mr_attr attr{};
+//      attr.mr_iov = &memory;
+//      attr.iov_count = 1;
+//      attr.access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+//      WEFT_TRY(Region *const region, Region::open(domain, attr, /*flags=*/0));
+//      return region->c();
+//    }
 //
 // Not for regions that rxm registers itself for large messages (Lower::expose).
 #ifndef WEFT_PLUGINS_RXM_REGION_H

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The parameters of rxm (docs/man/weft-rxm.7), and their values in one instance.
 //
-//   const Options options = Options::from(instance);
-//   ... options.buffer_size ...
+// Example:
+//    inline bool fits_one_packet(const weft_instance *instance, size_t length) {
+//      const Options options = Options::from(instance);  // the layer does it once
+//      return length <= options.buffer_size;
+//    }
 //
 // Not for limits that are no parameters: Settings in protocol/core.h.
 #ifndef WEFT_PLUGINS_RXM_SETTINGS_H

@@ -2,10 +2,14 @@
 // Peer: an application with one endpoint over rxm, for the tests of this folder. Several live in
 // one process. wait() and until() make progress for all peers that the caller names.
 //
-//   Peer a, b;
-//   fi_trecv(b.ep, ..., &in);
-//   fi_tsend(a.ep, ..., a.insert(b), ...);
-//   Entry e = wait(b, &in, {&a, &b});      // throws after a deadline
+// Example (statements):
+//    Peer a, b;
+//    const Bytes out = content(64, /*seed=*/1);
+//    Bytes in(out.size());
+//    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, mark(1)));
+//    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, a.insert(b), 7, mark(2)));
+//    EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, out.size());  // throws after a deadline
+//    EXPECT_EQ(in, out);
 //
 // Not for what every unconnected endpoint promises: that is in tests/conformance.
 #ifndef WEFT_PLUGINS_RXM_TEST_PEER_H

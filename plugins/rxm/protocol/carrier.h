@@ -3,9 +3,21 @@
 // access, registration, and time. Lower implements it over the inner provider, tests over a
 // simulation.
 //
-//   class Inner final : public Carrier { Link *connect(...) override { ... fi_connect ... } ... };
-//   Core core(inner, endpoint, settings);
-//   core.on_connected(link's connection, private_data);           // an event of the inner provider
+// Example:
+//    #include "plugins/rxm/protocol/core.h"
+//    // The part that sends, of a carrier that loses every packet.
+//    class Lossy : public Carrier {
+//     public:
+//      ssize_t send(Link &, const iovec *, size_t, uint64_t flags, Token *token) override {
+//        if (flags & FI_COMPLETION) sent_.push_back(token);
+//        return 0;
+//      }
+//      void progress(Core &core) {
+//        for (Token *token : std::exchange(sent_, {})) core.on_sent(*token, 0);
+//      }
+//     private:
+//      std::vector<Token *> sent_;
+//    };
 //
 // No call blocks, and no call calls the Core back: events are delivered later, from progress. Every
 // operation that was accepted with FI_COMPLETION comes back exactly once through Core::on_sent(),

@@ -2,8 +2,13 @@
 // A peer and the connection with it. The Core makes a Connection when there is something to send to
 // a peer, or when a peer connects, and deletes it when it is idle and empty again.
 //
-//   const sdk::SockAddr &who = connection.address();
-//   if (connection.state() == State::kConnected) ...
+// Example:
+//    inline std::string describe(const Connection &c) {
+//      std::string text = c.address().to_string();
+//      if (c.index() == UINT32_MAX) text += ", not in the address vector";
+//      if (c.state() != State::kConnected) text += ", not connected";
+//      return text;
+//    }
 //
 // Only the Core changes it. Not for how bytes travel: that is the carrier's Link.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H

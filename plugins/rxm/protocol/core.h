@@ -2,10 +2,26 @@
 // Core: the protocol of one rxm endpoint, without sockets, clock or threads. It keeps the peers,
 // connects to a peer at first use, turns operations into packets, and packets into messages.
 //
-//   TxOp *op = core.take();                       // null: tx_size operations are in flight
-//   fill_send(*op, ...);
-//   core.start(*op, av_index);                    // upper.on_done(*op, err) follows
-//   core.on_packet(*connection, bytes, buffer);   // messages end in upper.receiver()
+// Example:
+//    // Sends to the peer `index` of the address vector. The first operation connects.
+//    // Upper::on_done() tells the end of the operation.
+//    inline ssize_t send(Core &core, const iovec &message, uint32_t index,
+//                        const weft::sdk::SockAddr &address) {
+//      TxOp *op = core.take();
+//      if (op == nullptr) return -FI_EAGAIN;  // tx_size operations are in flight
+//      op->iov[0] = message;
+//      op->count = 1;
+//      op->length = message.iov_len;
+//      core.prepare_message(*op, /*tagged=*/false, /*has_data=*/false, /*delivery=*/false);
+//      const int rc = core.start(*op, index, core.knows(index) ? nullptr : &address);
+//      if (rc != 0) core.give(*op);
+//      return rc;
+//    }
+//    // What the carrier does with a packet. Messages go to Upper::receiver().
+//    inline void on_packet(Core &core, Carrier &carrier, Connection &from,
+//                          std::span<const uint8_t> bytes, Buffer &buffer) {
+//      if (!core.on_packet(from, bytes, buffer)) carrier.release(buffer);
+//    }
 //
 // A peer that is only in the address vector costs no memory here. A peer that is not in the address
 // vector is called a stranger. Call everything with the same lock held. Settings limit the memory

@@ -3,9 +3,21 @@
 // messages, answers to peers (Control), and messages that arrive (RxMessage). Each is a Token: the
 // carrier returns it through Core::on_sent() when its part is done.
 //
-//   TxOp *op = core.take();
-//   op->iov[0] = {buffer, length}; op->count = 1; op->length = length;
-//   core.prepare_message(*op, tagged, has_data, delivery);
+// Example:
+//    // From the token that the carrier returns to the object that it stands in.
+//    inline Connection *connection_of(Token &token) {
+//      switch (token.kind) {
+//        case Token::Kind::kOp:
+//          return static_cast<TxOp &>(token).connection;
+//        case Token::Kind::kSegment:
+//          return static_cast<Segment &>(token).op->connection;
+//        case Token::Kind::kControl:
+//          return static_cast<Control &>(token).connection;
+//        case Token::Kind::kMessage:
+//          return static_cast<RxMessage &>(token).from;
+//      }
+//      return nullptr;
+//    }
 //
 // The Core takes them from its pools and puts them back. Not for logic: they are plain data.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H

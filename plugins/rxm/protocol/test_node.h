@@ -2,9 +2,20 @@
 // Node: one simulated peer of core_test. It is the application above a Core (test_node.cc) and the
 // carrier beneath it (test_carrier.cc).
 //
-//   Node a(world, 0, 100, settings, sent, /*stock=*/false);
-//   a.send(1, 64, /*tagged=*/true, 0);
-//   while (world.step()) { a.core().poll(); a.reap(); }
+// Example (statements):
+//    World world(/*seed=*/1);
+//    std::vector<Sent> sent;  // by all nodes
+//    Node a(world, 0, /*process=*/100, Settings{}, sent, /*stock=*/false);
+//    Node b(world, 1, /*process=*/101, Settings{}, sent, /*stock=*/false);
+//    b.post(64, /*tagged=*/true);
+//    a.send(/*to=*/1, 64, /*tagged=*/true);
+//    while (world.step()) {
+//      for (Node *node : {&a, &b}) {
+//        node->core().poll();
+//        node->reap();
+//      }
+//    }
+//    EXPECT_EQ(sent[0].arrived, 1);
 //
 // Not for scenarios with several peers: test_play.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_NODE_H

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Play: a scenario of core_test with several simulated peers, and checks of its result.
 //
-//   Play run(seed, {.peers = 3});
-//   play(run, 500);
-//   receive_all(run);
-//   expect_everything_arrived_in_order(run);
+// Example:
+//    TEST_P(Seeds, ThreePeersLoseNothing) {
+//      Play run(unsigned(GetParam()), {.peers = 3});
+//      play(run, 500);    // random actions: sends, receives, atomics
+//      receive_all(run);  // a receive for each message that has none
+//      expect_everything_arrived_in_order(run);
+//    }
+//
+// Not for tests of a single node: test_node.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_PLAY_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_PLAY_H
 

@@ -2,9 +2,12 @@
 // World: the simulated network and time of core_test. A seed decides how long packets take on
 // links, and which calls fail.
 //
-//   World world(seed);
-//   world.after(10, [] { ... });
-//   while (world.step()) ...
+// Example (statements):
+//    World world(/*seed=*/42);
+//    bool arrived = false;
+//    world.after(1 + world.some(10), [&arrived] { arrived = true; });
+//    while (!arrived && world.step()) {  // each step goes to the time of the next event
+//    }
 //
 // Not for peers: test_node.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H

@@ -2,9 +2,18 @@
 // The private data that two rxm endpoints exchange while they connect: in the carrier's request,
 // accept and reject.
 //
-//   ConnectBytes bytes = encode(ConnectData{.port = 7471, .eager_limit = 16384, ...});
-//   auto theirs = parse_connect(private_data);     // unexpected: the reason to refuse it
-//   if (theirs) { ... theirs->port, theirs->process, theirs->index ... }
+// Example:
+//    // The private data for fi_accept or fi_reject, for that of a request.
+//    inline std::vector<uint8_t> answer_to(std::span<const uint8_t> request, AcceptData ours) {
+//      const auto theirs = parse_connect(request);
+//      if (!theirs) {  // text_of(theirs.error()) says why
+//        const RejectBytes no = encode(RejectReason::kRefused);
+//        return {no.begin(), no.end()};
+//      }
+//      // Here: the peer listens at theirs->port, and wants theirs->index in packets to it.
+//      const AcceptBytes yes = encode(ours);
+//      return {yes.begin(), yes.end()};
+//    }
 //
 // Stock peers send and report the count of receives, but do not use it. weft marks itself in that
 // field (docs/rxm-extensions.md). `level` is 0 for peers without the mark.

@@ -2,13 +2,23 @@
 // The packets of rxm: the content of one message of the carrier. parse() turns bytes into a typed
 // Packet or a Reject. To encode a packet, fill in a WireHeader.
 //
-//   const Parsed p = parse({bytes, n});
-//   if (p.reject != Reject::kNone) return text_of(p.reject);
-//   switch (p.packet.type) { case PacketType::kEager: ... p.packet.payload ... }
-//
-//   WireHeader h = header_of(PacketType::kEager, connection);
-//   h.op = uint8_t(PacketOp::kTagged);
-//   h.size = n; h.tag = tag;                       // then send h and the payload in one message
+// Example:
+//    // The header of a tagged message. One message of the carrier has it and the payload.
+//    inline WireHeader header_for(uint32_t connection, uint64_t tag, uint64_t length) {
+//      WireHeader h = header_of(PacketType::kEager, connection);
+//      h.op = uint8_t(PacketOp::kTagged);
+//      h.size = length;
+//      h.tag = tag;
+//      return h;
+//    }
+//    // Why the connection must end; null: the packet was taken.
+//    inline const char *take(std::span<const uint8_t> bytes, std::vector<uint8_t> &message) {
+//      const Parsed parsed = parse(bytes);
+//      if (parsed.reject != Reject::kNone) return text_of(parsed.reject);
+//      const Packet &p = parsed.packet;
+//      if (p.type == PacketType::kEager) message.assign(p.payload.begin(), p.payload.end());
+//      return nullptr;
+//    }
 //
 // All fields have the byte order of this machine: a peer with another order is refused when it
 // connects (connect_data.h). Stock senders leave garbage in fields that a type does not use; they

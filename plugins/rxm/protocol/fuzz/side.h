@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Side: an endpoint of core_fuzz.cc, with its application (side.cc) and its carrier
-// (carrier.cc). It records the owner of every buffer, and how often each operation and receive
-// ended.
+// Side: an endpoint of core_fuzz.cc, with its application (side.cc) and its carrier (carrier.cc). It
+// records the owner of every buffer, and how often each operation and receive ended.
 //
-//   Side side(world, kEndpoint, settings);
-//   side.insert(kHonest, 0);
-//   side.send(0, 64, 0);
+// Example (statements):
+//    World world;
+//    Side endpoint(world, kEndpoint, Settings{.process = 1});
+//    Side honest(world, kHonest, Settings{.process = 2});
+//    world.endpoint = honest.peer = &endpoint;
+//    world.honest = endpoint.peer = &honest;
+//    endpoint.insert(kHonest, /*who=*/0);
+//    honest.insert(kEndpoint, /*who=*/0);
+//    endpoint.send(/*to=*/0, 64, /*how=*/0);
+//    while (world.step()) {
+//      for (Side *side : {&endpoint, &honest}) {
+//        side->core().poll();
+//        side->reap();  // checks each completion
+//      }
+//    }
 //
 // Not for the attacker: attacker.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_SIDE_H
@@ -60,6 +71,7 @@ class Side final : public Carrier,
   size_t names() const { return names_.size(); }
   uint8_t name(fi_addr_t index) const { return index < names_.size() ? names_[index] : kNobody; }
 
+  // `how`: 1 tagged, 2 injected, 4 fenced, 8 in two vectors, 16 with FI_DELIVERY_COMPLETE.
   void send(fi_addr_t to, size_t length, uint8_t how);
   void access(fi_addr_t to, bool write, size_t length);
   void add(fi_addr_t to);
