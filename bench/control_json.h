@@ -3,6 +3,7 @@
 // What travels on the control connection of weft-bench, beside commands and addresses.
 //
 // Example:
+//     #include "bench/control.h"
 //     Spec Exchanged(Control &control, const Spec &spec) {
 //       control.Send(ToJson(spec));
 //       return SpecFromJson(control.Receive(10.0));  // throws if a value is out of its range

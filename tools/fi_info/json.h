@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_info --json prints.
 //
-//   print_json({{"provider", text_or_null(info->fabric_attr->prov_name)}});
-//   print_json(info_json(*info, fi_tostr(info, FI_TYPE_INFO)));
+// Example:
+//     void print_entry(const fi_info &info) {
+//       print_json({{"provider", text_or_null(info.fabric_attr->prov_name)}});
+//       print_json(info_json(info, fi_tostr(&info, FI_TYPE_INFO)));
+//     }
 #ifndef WEFT_TOOLS_FI_INFO_JSON_H
 #define WEFT_TOOLS_FI_INFO_JSON_H
 

@@ -2,7 +2,10 @@
 // The three answers of fi_info: variables, providers, interfaces. Each prints its list, as text or
 // as JSON, and returns the exit status.
 //
-//   return options.list ? list_providers(options) : list_interfaces(options);
+// Example:
+//     int print_list(Options &options) {
+//       return options.list ? list_providers(options) : list_interfaces(options);
+//     }
 #ifndef WEFT_TOOLS_FI_INFO_LISTS_H
 #define WEFT_TOOLS_FI_INFO_LISTS_H
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The command line of fi_info.
 //
-//   Options options;
-//   if (const std::optional<int> status = parse_command_line(argc, argv, options)) return *status;
+// Example:
+//     #include "tools/fi_info/lists.h"
+//     int run(int argc, char **argv) {
+//       Options options;
+//       const std::optional<int> status = parse_command_line(argc, argv, options);
+//       return status ? *status : list_interfaces(options);
+//     }
 #ifndef WEFT_TOOLS_FI_INFO_OPTIONS_H
 #define WEFT_TOOLS_FI_INFO_OPTIONS_H
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The command line of fi_pingpong.
 //
-//   int status = EXIT_SUCCESS;
-//   const std::optional<Options> options = parse_command_line(argc, argv, &status);
-//   if (!options) return status;                       // --help, or an unknown option
+// Example:
+//     #include "tools/fi_pingpong/ping_pong.h"
+//     int run(int argc, char **argv) {
+//       int status = EXIT_SUCCESS;
+//       const std::optional<Options> options = parse_command_line(argc, argv, &status);
+//       if (options) PingPong(*options).run();
+//       return status;  // not 0: an unknown option
+//     }
 //
 // A value that cannot be used throws a Failure.
 #ifndef WEFT_TOOLS_FI_PINGPONG_OPTIONS_H

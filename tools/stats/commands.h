@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // `weft stats`, `weft top`, `weft exporter`: what running processes count under the hook profile.
 //
-//   add_stats(app, action);          // tools/weft/command.h says what the two are
+// Example (statements):
+//     CLI::App app;
+//     Action action;
+//     add_stats(app, action);  // tools/weft/command.h says what the two are
 //
 // They only read segments: they load no libfabric.
 #ifndef WEFT_TOOLS_STATS_COMMANDS_H

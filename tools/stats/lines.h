@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Snapshots as lines for people: one per process, element, operation and peer.
 //
-//   for (const Line &line : lines_of(since(now, before), seconds))
-//     puts(duration_text(line.p50).c_str());
+// Example:
+//     void print_medians(const std::vector<Snapshot> &now, const std::vector<Snapshot> &before) {
+//       for (const Line &line : lines_of(since(now, before), 1.0))
+//         std::puts(duration_text(line.p50).c_str());
+//     }
 //
 // `weft stats` and `weft top` print these lines. Not for programs: output.h.
 #ifndef WEFT_TOOLS_STATS_LINES_H

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Snapshots as text: JSON for programs, the exposition format of Prometheus for monitors.
 //
-//   std::cout << prometheus({snapshot});
+// Example:
+//     #include <iostream>
+//     void print(const Snapshot &snapshot) {
+//       std::cout << to_json(snapshot) << "\n" << prometheus({snapshot});
+//     }
 //
 // All names come from the segments' descriptions of themselves: the counter `calls` of the type
 // `operation` becomes weft_operation_calls_total. Not for people: lines.h.

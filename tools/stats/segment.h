@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reads the counts of processes under the hook profile from their segments.
 //
-//   for (const fs::path &path : segments(folder)) {          // removes what dead processes left
-//     Result<Snapshot> now = read_segment(path);
-//     for (const Row &row : now->rows) row.value("calls");
-//   }
+// Example:
+//     uint64_t calls_of_all(const std::filesystem::path &folder) {
+//       uint64_t calls = 0;
+//       for (const std::filesystem::path &path : segments(folder)) {
+//         const Result<Snapshot> now = read_segment(path);
+//         if (!now) continue;
+//         for (const Row &row : now->rows) calls += row.value("calls").value_or(0);
+//       }
+//       return calls;
+//     }
 //
 // A segment describes itself (formats/profile.h); the names and units here come from it. It is the
 // memory of another process and changes while it is read: every number is checked before use, and a

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft trace, added to the command line of weft.
 //
-//   add_trace(app, action);
+// Example (statements):
+//     CLI::App app;
+//     Action action;
+//     add_trace(app, action);  // tools/weft/command.h says what the two are
 //
 // Not for what it shows: report.h, convert.h.
 #ifndef WEFT_TOOLS_TRACE_COMMANDS_H

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Converts a timeline into formats of other viewers.
 //
-//   std::ofstream out("run.perfetto-trace", std::ios::binary);
-//   write_trace(timeline, Form::perfetto, out);        // ui.perfetto.dev opens it
+// Example:
+//     #include <fstream>
+//     void write_for_perfetto(const Timeline &timeline) {
+//       std::ofstream out("run.perfetto-trace", std::ios::binary);
+//       write_trace(timeline, Form::perfetto, out);  // ui.perfetto.dev opens it
+//     }
 //
 // Calls are slices of their thread, nested as they called each other. A post and its completion are
 // a slice in a lane of their endpoint, and an arrow from the call to the completion. A send and its

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Deadline: ends a test with a message if one of its steps hangs.
 //
-//   const Deadline deadline(100);                      // seconds per step
-//   deadline.says("processes", processes.size(), 0);   // a step begins
+// Example:
+//     #include "tools/trace/snapshot.h"
+//     void read_all(const std::vector<std::string> &files) {
+//       const Deadline deadline(100);  // seconds for each step
+//       for (size_t i = 0; i < files.size(); ++i) {
+//         deadline.says("file", i, 0);  // a step begins
+//         (void)read_any(files[i]);
+//       }
+//     }
 //
 // Only for tests: it uses SIGALRM and abort().
 #ifndef WEFT_TOOLS_TRACE_DEADLINE_H

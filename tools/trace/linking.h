@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The two steps of build_timeline that find what belongs together.
 //
-//   link_posts(timeline, process, first_event);   // posts and completions of one process: spans
-//   pair_ends(timeline);                          // sends and receives of all: pairs, clock offsets
+// Example:
+//     void add(Timeline &timeline, size_t process, const std::vector<Event> &events) {
+//       const size_t first = timeline.events.size();
+//       timeline.events.insert(timeline.events.end(), events.begin(), events.end());
+//       link_posts(timeline, process, first);  // posts and completions become spans
+//     }
+//     void finish(Timeline &timeline) {
+//       pair_ends(timeline);  // sends and receives become pairs; the clocks' offsets are found
+//     }
 //
 // Not for users of a timeline: timeline.h.
 #ifndef WEFT_TOOLS_TRACE_LINKING_H

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Mapping: the bytes of a file, mapped for reading.
 //
-//   WEFT_TRY(const std::unique_ptr<Mapping> mapping, Mapping::of(path));
-//   parse(mapping->bytes());
+// Example:
+//     #include <algorithm>
+//     Result<size_t> zeros_in(const std::string &path) {
+//       WEFT_TRY(const std::unique_ptr<Mapping> mapping, Mapping::of(path));
+//       return size_t(std::ranges::count(mapping->bytes(), 0));
+//     }
 //
-// An empty file is an error. Not for files that
-// shrink while they are read: a read beyond the end is a SIGBUS.
+// An empty file is an error. Not for files that shrink while they are read: a read beyond the end
+// is a SIGBUS.
 #ifndef WEFT_TOOLS_TRACE_MAPPING_H
 #define WEFT_TOOLS_TRACE_MAPPING_H
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Report: the numbers of a timeline.
 //
-//   const nlohmann::ordered_json report = make_report(timeline);
-//   std::fputs(to_text(report).c_str(), stdout);
+// Example:
+//     void print(const Timeline &timeline) {
+//       std::fputs(to_text(make_report(timeline, {.slowest = 3})).c_str(), stdout);
+//     }
 //
 // Times are nanoseconds in the JSON. Percentiles are values that occurred (nearest rank). The
 // report counts only the records that are there, and says how many were lost. Not for drawing:

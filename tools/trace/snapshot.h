@@ -2,9 +2,13 @@
 // Snapshot: the records of one process, from its trace file (it may be alive or dead) or from a
 // saved trace.
 //
-//   WEFT_TRY(Snapshot process, read_process("/dev/shm/weft-0/4711.trace"));
-//   WEFT_TRY(std::vector<Snapshot> saved, read_saved("run.weft"));
-//   WEFT_CHECK(write_saved("run.weft", saved));
+// Example:
+//     Result<void> add_to_saved(const std::string &trace_file, const std::string &saved_file) {
+//       WEFT_TRY(std::vector<Snapshot> saved, read_saved(saved_file));
+//       WEFT_TRY(Snapshot process, read_process(trace_file));  // "/dev/shm/weft-0/4711.trace"
+//       saved.push_back(std::move(process));
+//       return write_saved(saved_file, saved);
+//     }
 //
 // The process may have died while it wrote, and the file may be damaged: the reader checks all of
 // it against its size, and leaves out and counts incomplete records. Times are ticks here; to_ns()

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Timeline: the records of some processes on one clock, with the links between them.
 //
-//   const Timeline timeline = build_timeline(snapshots);
-//   for (const Span &span : timeline.spans) ... timeline.events[span.post].begin_ns ...
+// Example:
+//     int64_t longest_ns(const std::vector<Snapshot> &snapshots) {
+//       const Timeline timeline = build_timeline(snapshots);
+//       int64_t longest = 0;
+//       for (const Span &span : timeline.spans)
+//         longest = std::max(longest, span.end_ns - span.begin_ns);
+//       return longest;
+//     }
 //
 //  * a call within a call of the same thread is its child: an operation of a layer has the operations
 //    of the provider that it caused;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Runs a program and collects its output.
 //
-//   WEFT_TRY(ChildResult result, run_child({probe, "--refresh", folder}, {}, seconds(60)));
-//   if (result.status != 0) ... result.err ...
+// Example:
+//     Result<void> refresh(const std::string &probe, const std::string &folder) {
+//       WEFT_TRY(const ChildResult result,
+//                run_child({probe, "--refresh", folder}, {}, std::chrono::seconds(60)));
+//       if (result.status != 0) return fail(FI_EIO, "%s: %s", probe.c_str(), result.err.c_str());
+//       return {};
+//     }
 //
 // Not for the code of plugins: weft-probe runs that in a process of its own.
 #ifndef WEFT_TOOLS_WEFT_CHILD_H

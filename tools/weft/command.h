@@ -2,11 +2,14 @@
 // The subcommands of weft. Each adds itself to the command line; parsing sets `action` to the
 // function of the subcommand that was typed.
 //
-//   CLI::App app;
-//   Action action;
-//   add_info(app, action);
-//   app.parse(argc, argv);
-//   Result<int> status = action();                   // the exit status
+// Example:
+//     Result<int> run(int argc, char **argv) {
+//       CLI::App app;
+//       Action action;
+//       add_info(app, action);
+//       app.parse(argc, argv);
+//       return action();  // the exit status
+//     }
 //
 // Every subcommand knows --json, and then writes JSON to stdout whatever the exit status is.
 #ifndef WEFT_TOOLS_WEFT_COMMAND_H

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The client of core/control: asks running processes of this user about their objects and hooks.
 //
-//   for (const ControlProcess &one : control_processes()) std::printf("%d\n", one.pid);
-//   WEFT_TRY(Control control, Control::connect(pid));
-//   WEFT_TRY(std::vector<uint64_t> objects, control.attach("trace", {{"size", "4M"}}));
-//   WEFT_CHECK(control.detach("trace"));
+// Example:
+//     #include <thread>
+//     Result<void> trace_for(pid_t pid, std::chrono::seconds time) {
+//       WEFT_TRY(const Control control, Control::connect(pid));
+//       WEFT_CHECK(control.attach("trace", {{"size", "4M"}}));
+//       std::this_thread::sleep_for(time);
+//       WEFT_CHECK(control.detach("trace"));
+//       return {};
+//     }
 //
 // Each call makes a connection of its own and waits up to kPatience to send and to receive. For
 // the libfabric of this process there is tools/weft/library.h.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Facts about the file of a plugin, without running its code.
 //
-//   WEFT_TRY(const ElfFacts facts, read_elf("/opt/frobco/frob.so"));
-//   facts.exported == std::vector<std::string>{"weft_plugin_query"}
-//   WEFT_TRY(const Missing missing, try_linking("/opt/frobco/frob.so"));
+// Example:
+//     Result<bool> could_be_a_plugin(const std::string &path) {
+//       WEFT_TRY(const ElfFacts facts, read_elf(path));
+//       WEFT_TRY(const Missing missing, try_linking(path));
+//       return facts.exported == std::vector<std::string>{"weft_plugin_query"} &&
+//              missing.libraries.empty() && missing.symbols.empty();
+//     }
 //
 // libelf reads the file. The dynamic linker tries the linking, in a process of its own, and runs no
 // code of the file.

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The hints of fi_getinfo() as options of a command line.
 //
-//   auto hints = std::make_shared<HintOptions>();
-//   add_hint_options(*subcommand, *hints);
-//   WEFT_TRY(Offers offers, ask(*hints));             // offers.ret: 0 or -FI_E...
-//   for (const fi_info *info = offers.list.get(); info != nullptr; info = info->next) ...
+// Example:
+//     #include "tools/weft/command.h"
+//     void add_names(CLI::App &app, Action &action) {
+//       CLI::App *command = app.add_subcommand("names", "The providers that have what is asked");
+//       auto hints = std::make_shared<HintOptions>();
+//       add_hint_options(*command, *hints);
+//       command->callback([hints, &action] {
+//         action = [hints]() -> Result<int> {
+//           WEFT_TRY(const Offers offers, ask(*hints));
+//           for (const fi_info *one = offers.list.get(); one != nullptr; one = one->next)
+//             std::puts(one->fabric_attr->prov_name);
+//           return offers.ret == 0 ? kExitOk : kExitNo;
+//         };
+//       });
+//     }
 #ifndef WEFT_TOOLS_WEFT_HINTS_H
 #define WEFT_TOOLS_WEFT_HINTS_H
 

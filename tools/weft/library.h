@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The libfabric.so.1 that this program runs on: its path, and its answers to questions.
 //
-//   WEFT_TRY(Library library, Library::open());
-//   library.path();               // "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0"
-//   WEFT_TRY(Json decisions, library.why("verbs"));
+// Example:
+//     Result<void> print_why(const std::string &name) {
+//       WEFT_TRY(const Library library, Library::open());
+//       std::puts(library.path().c_str());  // "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0"
+//       WEFT_TRY(const Json decisions, library.why(name));
+//       print_json(decisions);
+//       return {};
+//     }
 //
 // It uses the public API only, so every program on this library gets the same answers.
 #ifndef WEFT_TOOLS_WEFT_LIBRARY_H

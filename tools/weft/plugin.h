@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The subcommands of weft plugin. plugin.cc adds them to the command line.
 //
-//   PluginOptions options;
-//   options.file = "/opt/frobco/frob.so";
-//   WEFT_TRY(const int status, check_plugin(options));
+// Example:
+//     Result<int> check(const std::string &file) {
+//       return check_plugin({.file = file, .budget = "2000"});
+//     }
 //
 // weft-probe runs the code of a plugin, never this program.
 #ifndef WEFT_TOOLS_WEFT_PLUGIN_H

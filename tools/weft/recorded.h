@@ -2,9 +2,12 @@
 // Runs a command whose processes record something: a folder for the files of the record, and the
 // wait for the end of the command.
 //
-//   WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
-//   WEFT_TRY(const int status, run_command({"fi_info", "-l"}, [&] { setenv("WEFT_WHY", ...); }));
-//   for (const std::string &file : folder->files()) ...
+// Example:
+//     Result<size_t> processes_of(const std::vector<std::string> &command) {
+//       WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("why"));
+//       WEFT_CHECK(run_command(command, [&] { setenv("WEFT_WHY", folder->path().c_str(), 1); }));
+//       return folder->files().size();  // the folder and its files are removed now
+//     }
 //
 // child.h runs commands whose output is wanted.
 #ifndef WEFT_TOOLS_WEFT_RECORDED_H

@@ -2,7 +2,10 @@
 // weft why -- COMMAND: the fi_getinfo() calls of a program, their results and misses, and the
 // fabric that it opened.
 //
-//   WEFT_TRY(const int status, why_command({"fi_pingpong", "-p", "tpc"}, json));
+// Example:
+//     Result<int> explain_ping_pong() {
+//       return why_command({"fi_pingpong", "-p", "tpc"}, /*json=*/false);
+//     }
 //
 // The library itself records the calls (core/api/why_file.h). The program is neither traced nor
 // rebuilt, and the processes that it starts are recorded too.
