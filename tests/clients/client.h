@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What the parts of mpi_client share: a session that ends in an account of what carried the
-// messages, data that tell where they belong, and failing with words.
+// What the parts of mpi_client share: a session, which at its end writes down what carried the
+// messages; data that tell where they belong; and errors with a text.
 //
-//   void client::run_mine(Session &session) {   // declared in parts.h, named in mpi_client.cc
-//     client::Block out(100), in(100);
-//     out.fill(client::seed(session.rank(), 1));
-//     ...
-//     in.expect(100, client::seed(peer, 1), "the first message");
-//   }
+// Example:
+//     void run_mine(Session &session) {  // declared in parts.h, named in mpi_client.cc
+//       const int other = session.rank() ^ 1;
+//       Block out(100), in(100);
+//       out.fill(seed(session.rank()));
+//       in.clear();
+//       MPI_Sendrecv(out.data(), 100, MPI_BYTE, other, 1, in.data(), 100, MPI_BYTE, other, 1,
+//                    MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+//       in.expect(100, seed(other), "the message of my neighbour");
+//       session.moved(100);
+//     }
 //
 // Not for programs that may not depend on MPI, and not a test framework: the first fault ends all
 // ranks.
@@ -64,7 +69,7 @@ void fill(void *bytes, std::size_t size, std::uint64_t seed);
 /// Fails, with the first wrong place, unless the bytes are those of fill().
 void expect(const void *bytes, std::size_t size, std::uint64_t seed, const char *what);
 
-/// Bytes with a guard behind them, which nobody may touch.
+/// Bytes with a guard behind them that must stay as it is.
 class Block {
  public:
   explicit Block(std::size_t size);
@@ -96,10 +101,11 @@ class Session {
   bool quick() const { return quick_; }
   std::uint64_t seed() const { return seed_; }
 
-  /// Runs one part and waits for the other ranks. What fails meanwhile says its name.
+  /// Runs one part and waits for the other ranks. An error in it is printed with its name.
   void run(const char *name, void (*part)(Session &));
 
-  /// Counts payload that must have come over a wire; finish() holds the sockets to it.
+  /// Counts payload that must have come over a wire. finish() writes the sum down; the sockets must
+  /// have moved as much.
   void moved(std::size_t bytes) { moved_ += bytes; }
 
   /// Writes the account of this rank into the folder WEFT_CLIENTS_ACCOUNTS, if there is one: the

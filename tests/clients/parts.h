@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// The parts of mpi_client: each uses one side of MPI with what every rank knows of the data, and
-// fails with words. A part leaves no message on its way.
+// The parts of mpi_client. Each uses one side of MPI. Every rank knows which data it must get, and
+// fails with a text if it gets others. When a part ends, none of its messages is on the way.
 #ifndef WEFT_TESTS_CLIENTS_PARTS_H_
 #define WEFT_TESTS_CLIENTS_PARTS_H_
 

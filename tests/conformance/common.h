@@ -2,11 +2,15 @@
 // What the conformance tests of every kind of endpoint stand on: which stack is tested, what an
 // application asks for, its objects, and waits that end.
 //
-//   Application app(options);
-//   app.open(find_info(options, FI_SOURCE).get());   // fabric, domain, queues
-//   must(fi_endpoint(app.domain, app.info.get(), app.ep.out(), nullptr));
-//   app.bind_queues();
-//   must(fi_enable(app.ep));
+// Example:
+//     void open_all(Application &app) {
+//       const Info found = find_info(app.options, FI_SOURCE);
+//       app.open_fabric(found.get());  // fabric, event queue, domain
+//       app.open_queues();
+//       must(fi_endpoint(app.domain, app.info.get(), app.ep.out(), nullptr));
+//       app.bind_queues();
+//       must(fi_enable(app.ep));
+//     }
 //
 // Everything goes through the public API, so the same tests say what any stack of providers and
 // layers does: the stack under test is what WEFT_TEST_STACK names in OFI's notation ("tcp",

@@ -2,8 +2,12 @@
 // What the conformance tests of FI_EP_DGRAM stand on: the applications of unconnected.h with what
 // is usual for this kind, and plain sockets as peers.
 //
-//   Net net(2);                                          // two applications, default options
-//   net.exchange(0, 1);                                  // a datagram
+// Example:
+//     TEST(DgramExample, ADatagramArrives) {
+//       DGRAM_NEEDS(FI_MSG, "FI_MSG");
+//       Net net(2);  // two applications, default options
+//       net.exchange(0, 1);
+//     }
 //
 // Over loopback nothing is lost while the receiver's socket has room, so a test may expect what it
 // sent.

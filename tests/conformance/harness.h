@@ -2,10 +2,15 @@
 // What the conformance tests of connected endpoints stand on: two of them in one process, connected
 // over loopback.
 //
-//   Pair pair;                                          // a and b, connected, with default options
-//   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
-//   must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
-//   EXPECT_EQ(pair.wait(pair.b.rx_cq).len, out.size());
+// Example:
+//     TEST(Example, AMessageArrives) {
+//       std::vector<uint8_t> out = pattern(100, 1), in(100);
+//       Pair pair;  // a and b, connected, with default options
+//       must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
+//       must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
+//       EXPECT_EQ(pair.wait(pair.b.rx_cq).len, out.size());
+//       EXPECT_EQ(in, out);
+//     }
 //
 // It is not a way to test objects without a connection: those tests make what they need by
 // themselves. Endpoints that are not connected have unconnected.h.

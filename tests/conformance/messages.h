@@ -2,10 +2,18 @@
 // Messages between endpoints that are not connected (fi_msg.3): the forms in which they are sent,
 // and what holds of FI_EP_RDM and FI_EP_DGRAM alike.
 //
-//   const Form kForms[] = {kSend, kInject, {"Mine", true, false, [](Net &net, Bytes &out) {...}}};
-//   class Mine : public FormTest {};
-//   INSTANTIATE_TEST_SUITE_P(All, Mine, every_form(kForms), form_name);
-//   TEST_P(Mine, EverySizeArrivesOnce) { Net net; arrives_once(net, sizes, true); }
+// Example:
+//     const Form kSenddata = {"Data", true, true, [](Net &net, Bytes &out) {
+//       return fi_senddata(net[0].ep, out.data(), out.size(), nullptr, kData, net.at(0, 1), &out);
+//     }};
+//     const Form kForms[] = {kSend, kInject, kSenddata};
+//     class Mine : public FormTest {};
+//     INSTANTIATE_TEST_SUITE_P(All, Mine, every_form(kForms), form_name);
+//
+//     TEST_P(Mine, EverySizeArrivesOnce) {
+//       Net net(2, {.type = FI_EP_RDM}, {});
+//       arrives_once(net, {0, 1, 4096}, true);
+//     }
 #ifndef WEFT_TESTS_CONFORMANCE_MESSAGES_H
 #define WEFT_TESTS_CONFORMANCE_MESSAGES_H
 

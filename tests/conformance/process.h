@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Tests that need processes: one of their own, that no earlier test has touched, or children.
 //
-//   if (!in_fresh_process({"FI_TCP_IFACE=lo"})) return;
-//   Child child([](int socket) { tell(socket, 42); });
-//   EXPECT_EQ(hear(child.socket()), 42u);
-//   child.join();
+// Example:
+//     #include <gtest/gtest.h>
+//     TEST(Example, AChildAnswers) {
+//       if (!in_fresh_process({"FI_TCP_IFACE=lo"})) return;
+//       Child child([](int socket) { tell(socket, 42); });
+//       EXPECT_EQ(hear(child.socket()), 42u);
+//       child.join();
+//     }
 //
 // What a process does with the library is the test's business.
 #ifndef WEFT_TESTS_CONFORMANCE_PROCESS_H

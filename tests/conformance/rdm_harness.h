@@ -3,9 +3,17 @@
 // usual for this kind. Where fi_getinfo does not offer the stack, every test of the program is
 // skipped, unless WEFT_TEST_REQUIRED is set: then it fails.
 //
-//   std::vector<uint8_t> out(100);                       // what is sent may be read until fi_close
-//   Net net(2);                                          // two applications, default options
-//   net.exchange(0, 1);                                  // a tagged message
+// Example:
+//     TEST(RdmExample, ATaggedMessageArrives) {
+//       RDM_NEEDS(FI_TAGGED);
+//       Net net(2);                  // two applications, default options
+//       net.exchange(0, 1, 100, 7);  // 100 bytes with the tag 7
+//     }
+//     TEST(RdmExample, ASendThatNobodyReceives) {
+//       std::vector<uint8_t> out(100);  // before the Net: it may be read until fi_close
+//       Net net(2);
+//       must(fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), 7, &out));
+//     }
 #ifndef WEFT_TESTS_CONFORMANCE_RDM_HARNESS_H
 #define WEFT_TESTS_CONFORMANCE_RDM_HARNESS_H
 

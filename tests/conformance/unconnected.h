@@ -2,10 +2,16 @@
 // Applications in one process whose endpoints are not connected and know each other's addresses:
 // what the tests of FI_EP_RDM (rdm_harness.h) and of FI_EP_DGRAM (dgram_harness.h) share.
 //
-//   Net net(2);                                          // two applications, default options
-//   must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
-//   net.post([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out);
-//   }); EXPECT_EQ(net.wait(net[1].rx_cq).len, out.size());
+// Example:
+//     void send_one(Net &net) {  // from application 0 to application 1
+//       std::vector<uint8_t> out = pattern(100, 1), in(100);
+//       must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+//       net.post([&] {
+//         return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out);
+//       });
+//       EXPECT_EQ(net.wait(net[1].rx_cq).len, out.size());
+//       EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+//     }
 //
 // Not for connected endpoints: those have harness.h.
 #ifndef WEFT_TESTS_CONFORMANCE_UNCONNECTED_H

@@ -2,19 +2,24 @@
 // What fuzz targets with state stand on: the input as a list of things that happen, memory of an
 // application with red zones, and a domain without a provider for the SDK's objects.
 //
-//   extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-//     fuzz::Input input(data, size);
-//     fuzz::Memory memory;
-//     while (!input.empty()) switch (input.byte() % 3) {
-//       case 0: {
-//         uint8_t *buffer = memory.lend(input.byte(), 0x5c);    // the provider may use it ...
-//         ... fi_recv(buffer) ...
+// Example:
+//     extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+//       Input input(data, size);
+//       Memory memory;
+//       std::vector<uint8_t *> posted;
+//       while (!input.empty()) {
+//         if (input.byte() % 2 == 0) {
+//           // A receive is posted: until its completion the provider may write into the buffer.
+//           posted.push_back(memory.lend(input.byte(), 0x5c));
+//         } else if (!posted.empty()) {
+//           // It completed: from now on the provider may neither write nor read there.
+//           memory.take_back(posted.back());
+//           posted.pop_back();
+//         }
 //       }
-//       case 1: ... its completion: memory.take_back(buffer);   // ... and from here on may not
+//       FUZZ_CHECK(memory.lent() == posted.size(), "a receive was lost");
+//       return 0;  // ~Memory() looks at every byte
 //     }
-//     FUZZ_CHECK(memory.lent() == 0, "a receive was lost");
-//     return 0;                                                 // ~Memory() looks at every byte
-//   }
 //
 // A write beside a buffer, or into one that was taken back, is found at once under ASan, and
 // without it when the memory goes. Not for unit tests: those have googletest and test_instance.h.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Traffic over a pair of endpoints, and what the example hook `count` counted of it.
 //
-//   exchange(pair, 3);
-//   EXPECT_EQ(counted(pair.a.ep), 3u);
+// Example:
+//     TEST(Example, TheHookCountsMessages) {
+//       Pair pair;  // with hook-count above the provider
+//       exchange(pair, 3);
+//       EXPECT_EQ(counted(pair.a.ep), 3u);
+//     }
 #ifndef WEFT_TESTS_STACKS_COUNT_H
 #define WEFT_TESTS_STACKS_COUNT_H
 
