@@ -31,14 +31,12 @@ constexpr uint64_t kKnownDescCaps = 0, kKnownUnitCaps = 0;
 constexpr uint32_t kEpTypes =
     WEFT_EP_BIT(FI_EP_MSG) | WEFT_EP_BIT(FI_EP_DGRAM) | WEFT_EP_BIT(FI_EP_RDM);
 
-constexpr const char *kAskVendor = "the plugin is faulty: ask its vendor for a repaired release";
-
 __attribute__((format(printf, 1, 2))) tl::unexpected<Rejection> faulty(const char *cause, ...) {
   va_list args;
   va_start(args, cause);
   auto rejection = vreject(Stage::kNegotiate, cause, args);
   va_end(args);
-  return with_remedy(std::move(rejection), "%s", kAskVendor);
+  return with_remedy(std::move(rejection), "%s", kFaultyPlugin);
 }
 
 // How many bytes the UTF-8 character at `text` has; 0 if it is none. Overlong forms pass: nothing

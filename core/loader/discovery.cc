@@ -107,12 +107,7 @@ std::vector<std::string> files_with(const std::string &folder, const char *suffi
 }
 
 void add_trouble(DecisionRecord &troubles, const std::string &path, const Rejection &rejection) {
-  troubles.add({.candidate = file_name(path),
-                .stage = rejection.stage,
-                .accepted = false,
-                .reason = rejection.cause,
-                .remedy = rejection.remedy,
-                .rule = path});
+  troubles.add(to_decision(file_name(path), rejection, path));
 }
 
 std::vector<PluginRecord> list_folder(const std::string &folder, const Index *index,
@@ -192,6 +187,13 @@ void outwait(int64_t mtime_ns) {
 
 std::string file_name(const std::string &path) {
   return fs::path(path).filename();
+}
+
+std::string tidy_path(const std::string &path) {
+  std::error_code error;
+  std::string absolute = fs::absolute(path, error).lexically_normal();
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return error ? path : absolute;
 }
 
 Checked<void> ManifestReader::open() {

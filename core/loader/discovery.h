@@ -58,6 +58,9 @@ std::vector<PluginRecord> discover_afresh(const std::string &folder, ManifestRea
 // "tcp.so" of "/usr/lib/weft/tcp.so": what a file without a unit is called in decisions.
 std::string file_name(const std::string &path);
 
+// The path absolute, without ".", ".." and a '/' at its end.
+std::string tidy_path(const std::string &path);
+
 }  // namespace weft
 
 #endif

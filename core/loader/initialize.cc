@@ -16,11 +16,9 @@
 namespace weft {
 namespace {
 
-constexpr const char *kAskVendor = "the plugin is faulty: ask its vendor for a repaired release";
-
-tl::unexpected<Rejection> faulty(std::string cause, bool passing = false) {
+tl::unexpected<Rejection> failed_init(std::string cause, bool passing = false) {
   return tl::unexpected<Rejection>(
-      Rejection{Stage::kInit, std::move(cause), kAskVendor, true, passing});
+      Rejection{Stage::kInit, std::move(cause), kFaultyPlugin, true, passing});
 }
 
 }  // namespace
@@ -34,15 +32,16 @@ Checked<void> initialize(const weft_plugin_desc &desc, const weft_offer &offer, 
   try {
     code = desc.init(&offer, &state, &why);
   } catch (const std::bad_alloc &) {
-    return faulty("init() ran out of memory", true);
+    return failed_init("init() ran out of memory", true);
   } catch (const std::exception &e) {
-    return faulty(std::string("an exception left init(): ") + e.what());
+    return failed_init(std::string("an exception left init(): ") + e.what());
   } catch (...) {
-    return faulty("an exception left init()");
+    return failed_init("an exception left init()");
   }
   if (code == 0) return {};
   if (code > 0)
-    return faulty("init() returned " + std::to_string(code) + ", which is neither 0 nor negative");
+    return failed_init("init() returned " + std::to_string(code) +
+                       ", which is neither 0 nor negative");
   const std::string text(why.text, strnlen(why.text, sizeof why.text));
   return with_remedy(reject(Stage::kInit, "init() failed with %d: %s", code,
                             text.empty() ? "the plugin gave no reason" : text.c_str()),
@@ -83,7 +82,8 @@ Checked<void> initialize_within(std::chrono::milliseconds budget, const weft_plu
   std::unique_lock lock(call->mutex);
   if (!call->ended.wait_for(lock, budget, [&] { return call->result.has_value(); })) {
     thread.detach();
-    return faulty("init() did not return within " + std::to_string(budget.count()) + " ms", true);
+    return failed_init("init() did not return within " + std::to_string(budget.count()) + " ms",
+                       true);
   }
   state = call->state;
   Checked<void> result = *std::move(call->result);
@@ -97,7 +97,7 @@ Checked<void> finish(const weft_plugin_desc &desc, void *state) {
   try {
     desc.fini(state);
   } catch (...) {
-    return faulty("an exception left fini()");
+    return failed_init("an exception left fini()");
   }
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -36,6 +37,15 @@ tl::unexpected<Rejection> with_remedy(tl::unexpected<Rejection> rejection, const
   rejection.value().remedy = format_text(remedy, args);
   va_end(args);
   return rejection;
+}
+
+Decision to_decision(std::string candidate, const Rejection &rejection, std::string rule) {
+  return {.candidate = std::move(candidate),
+          .stage = rejection.stage,
+          .accepted = false,
+          .reason = rejection.cause,
+          .remedy = rejection.remedy,
+          .rule = std::move(rule)};
 }
 
 }  // namespace weft

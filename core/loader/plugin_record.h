@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/base/decision.h"
-#include "core/loader/loader.h"
+#include "core/base/unit.h"
 
 namespace weft {
 
@@ -45,6 +45,16 @@ tl::unexpected<Rejection> vreject(Stage stage, const char *cause, va_list args);
 // The same with a remedy: `return with_remedy(reject(...), "reinstall %s", path)`.
 __attribute__((format(printf, 2, 3))) tl::unexpected<Rejection> with_remedy(
     tl::unexpected<Rejection> rejection, const char *remedy, ...);
+
+// A rejection as a step of the decision record.
+Decision to_decision(std::string candidate, const Rejection &rejection, std::string rule);
+
+// Remedies that several stages give.
+inline constexpr const char *kFaultyPlugin =
+    "the plugin is faulty: ask its vendor for a repaired release";
+inline constexpr const char *kAskVendor =
+    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
+    "check` tries it now";
 
 // Identifies the content of a file as far as one stat() can.
 struct FileStamp {

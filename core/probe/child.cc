@@ -24,10 +24,6 @@
 namespace weft {
 namespace {
 
-constexpr const char *kAskVendor =
-    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
-    "check` tries it now";
-
 // Number of threads, once no more than `wanted` are left or 200 ms have passed: a thread that was
 // joined leaves /proc a moment later.
 size_t settled_threads(size_t wanted) {

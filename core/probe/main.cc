@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "core/loader/descriptor.h"
+#include "core/loader/discovery.h"
 #include "core/loader/loader.h"
 #include "core/loader/manifest_writer.h"
 #include "core/loader/open_library.h"
@@ -96,10 +97,6 @@ int refresh(const std::string &folder, const std::string &reader) {
   return 0;
 }
 
-std::string tidy(const std::string &path) {
-  return fs::absolute(path).lexically_normal();
-}
-
 void print(const std::string &text) {
   absl::PrintF("%s\n", text);
 }
@@ -114,7 +111,7 @@ int check(const std::string &file, const std::string &budget, const std::string 
     }
     options.budget = std::chrono::milliseconds(ms);
   }
-  const PluginRecord record = probe_in_child(options, tidy(file));
+  const PluginRecord record = probe_in_child(options, tidy_path(file));
   print(record_json(record));
   if (!list.empty() && record.verdict != Verdict::kUnprobed) {
     VerdictCache cache(list, {});
@@ -126,7 +123,7 @@ int check(const std::string &file, const std::string &budget, const std::string 
 
 int forget(const std::string &file, const std::string &list) {
   VerdictCache cache(list, {});
-  if (Result<void> done = cache.forget(tidy(file)); !done) return complain(done.error());
+  if (Result<void> done = cache.forget(tidy_path(file)); !done) return complain(done.error());
   return 0;
 }
 
