@@ -1,90 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/stack/object_table.h"
 
-#include <rdma/providers/fi_log.h>
-
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <list>
 #include <mutex>
 #include <new>
 #include <unordered_map>
 
-#include "core/stack/op_tables.h"
-
-#ifdef __SANITIZE_THREAD__
-extern "C" void AnnotateIgnoreWritesBegin(const char *file, int line);
-extern "C" void AnnotateIgnoreWritesEnd(const char *file, int line);
-#endif
+#include "core/stack/object_hooks.h"
 
 namespace weft {
 namespace {
 
-// Tells ThreadSanitizer not to watch what this thread writes: tables, links and the states of
-// hooks, which other threads reach only through a pointer that is stored with release order
-// afterwards. They load it by an ordinary load, in an inline function of the public headers, so
-// that no sanitizer can see the order (tests/tsan.supp).
-class Unwatched {
- public:
-#ifdef __SANITIZE_THREAD__
-  Unwatched() {
-    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-  }
-  ~Unwatched() {
-    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-  }
-#else
-  Unwatched() {}
-#endif
-  Unwatched(const Unwatched &) = delete;
-  Unwatched &operator=(const Unwatched &) = delete;
-};
-
 using HookList = std::vector<std::shared_ptr<Hook>>;  // outermost first
-
-weft_fid_header *header_of(struct fid *fid) {
-  return reinterpret_cast<weft_fid_header *>(fid) - 1;
-}
-
-// One hook on one object. Lives until the object closes, attached or not, since a thread may be in
-// it.
-struct Link {
-  weft_hook_link c{};
-  std::shared_ptr<Hook> hook;
-};
-
-// Made when the first hook comes to an object.
-struct Hooked {
-  weft_hook_link *slots[WEFT_MAX_HOOK_SLOTS] = {};
-  std::vector<std::unique_ptr<Link>> links;  // all that ever were
-  std::vector<Link *> active;                // outermost first
-
-  // By place of the object's class: what the plugin put there, and what we put there last.
-  std::array<const void *, 8> original{};
-  std::array<const void *, 8> published{};
-
-  // Every table made so far, by what it was made of: the same combination gives the same table
-  // again, so memory is bounded by the combinations that occur, not by how often hooks come and go.
-  struct Made {
-    const void *base;
-    const void *hook;  // null: only completed
-    Table table;
-    TableCopy copy;
-  };
-  std::vector<Made> made;
-
-  const void *make(Table table, const void *base, const void *hook) {
-    for (const Made &one : made) {
-      if (one.base == base && one.hook == hook && one.table == table) return one.copy.get();
-    }
-    TableCopy copy = complete(table, base);
-    if (copy == nullptr) return nullptr;
-    if (hook != nullptr) overlay(copy.get(), hook);
-    made.push_back({base, hook, table, std::move(copy)});
-    return made.back().copy.get();
-  }
-};
 
 struct Record {
   Record *previous = nullptr, *next = nullptr;
@@ -97,7 +26,7 @@ struct Record {
   const weft_instance *element = nullptr;
   HookList live;  // attached to the running program, to this object or one above it; children
                   // inherit them
-  std::unique_ptr<Hooked> hooked;
+  ObjectHooks hooks;
   std::unique_ptr<std::string> name;       // fabrics only, as is the next
   std::list<std::shared_ptr<void>> owner;  // what must live as long as this fabric: one or none
 
@@ -105,132 +34,6 @@ struct Record {
     return name != nullptr && *name == wanted && !owner.empty() && owner.front().get() == by;
   }
 };
-
-bool overlays_any(const weft_op_tables &tables, size_t fclass) {
-  for (const TablePlace &place : places_of(fclass)) {
-    if (table_in(tables, place.table) != nullptr) return true;
-  }
-  return false;
-}
-
-// Computes the tables of the object's active links from the wire outward and publishes them. What
-// is published first is what outer links call through, so that a call never meets a table that is
-// not there yet. False: no memory; nothing was changed.
-bool publish(struct fid *fid, Hooked &hooked) try {
-  const Unwatched writes;
-  const std::span<const TablePlace> places = places_of(fid->fclass);
-  std::array<const void *, 8> outermost{};
-  std::vector<std::array<const void *, 8>> beneath(hooked.active.size());
-  for (size_t p = 0; p < places.size(); ++p) {
-    const Table table = places[p].table;
-    // A plugin may have replaced its table since (fi_setopt, fi_enable): then that is the one to
-    // build on.
-    const void *now = load_table(fid, places[p]);
-    if (now != hooked.published[p]) hooked.original[p] = hooked.published[p] = now;
-    const void *current = hooked.original[p];
-    for (size_t i = hooked.active.size(); i-- > 0;) {
-      const Link &link = *hooked.active[i];
-      const void *next =
-          is_complete(table, current) ? current : hooked.make(table, current, nullptr);
-      if (next == nullptr) return false;
-      beneath[i][p] = next;
-      const void *overlaid = table_in(*link.hook->unit().overlay, table);
-      if (overlaid != nullptr && (current = hooked.make(table, current, overlaid)) == nullptr)
-        return false;
-    }
-    outermost[p] = current;
-  }
-  for (size_t i = hooked.active.size(); i-- > 0;) {
-    for (size_t p = 0; p < places.size(); ++p)
-      publish_table_in(hooked.active[i]->c.next, places[p].table, beneath[i][p]);
-  }
-  for (size_t i = hooked.active.size(); i-- > 0;) {
-    Link &link = *hooked.active[i];
-    __atomic_store_n(&hooked.slots[link.c.slot], &link.c, __ATOMIC_RELEASE);
-  }
-  weft_hook_link **slots = hooked.slots;
-  __atomic_store_n(&header_of(fid)->links_core, slots, __ATOMIC_RELEASE);
-  for (size_t p = 0; p < places.size(); ++p) {
-    if (outermost[p] == hooked.published[p]) continue;
-    store_table(fid, places[p], outermost[p]);
-    hooked.published[p] = outermost[p];
-  }
-  return true;
-} catch (const std::bad_alloc &) {
-  return false;
-}
-
-void log_failure(const Hook &hook, const std::string &text) {
-  const weft_instance *instance = hook.instance();
-  const weft_core_services *core = instance->core;
-  if (core != nullptr && core->log != nullptr &&
-      (core->log_enabled == nullptr || core->log_enabled(instance, FI_LOG_WARN, FI_LOG_CORE) != 0))
-    core->log(instance, FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, text.c_str());
-}
-
-// Puts one more hook on an object that the caller holds (busy), outside all others. False with a
-// text if the hook failed; true also where the hook does not want this object.
-bool put_on(Record &record, const std::shared_ptr<Hook> &hook, std::string &text) {
-  const Unwatched writes;
-  const weft_hook_unit &unit = hook->unit();
-  const bool touches = overlays_any(*unit.overlay, record.fid->fclass);
-  if (unit.attach == nullptr && !touches) return true;
-  if (record.hooked == nullptr) record.hooked = std::make_unique<Hooked>();
-  Hooked &hooked = *record.hooked;
-
-  Link *link = nullptr;
-  for (const auto &one : hooked.links) {
-    if (one->hook == hook) link = one.get();  // it was here before: its state is still good
-  }
-  if (link == nullptr) {
-    void *object_state = nullptr;
-    if (unit.attach != nullptr) {
-      weft_error why{};
-      why.struct_size = sizeof why;
-      const int32_t rc = unit.attach(hook->state(), record.fid, &object_state, &why);
-      if (rc > 0) return true;
-      if (rc < 0) {
-        text = from_c(rc, why).text;
-        if (text.empty()) text = "attach() returned " + std::to_string(rc);
-        return false;
-      }
-    }
-    auto made = std::make_unique<Link>();
-    made->hook = hook;
-    made->c.struct_size = sizeof made->c;
-    made->c.slot = hook->slot();
-    made->c.hook_state = hook->state();
-    made->c.object_state = object_state;
-    made->c.next.struct_size = sizeof made->c.next;
-    hooked.links.push_back(std::move(made));
-    link = hooked.links.back().get();
-  }
-  hooked.active.insert(hooked.active.begin(), link);
-  if (!publish(record.fid, hooked)) {
-    hooked.active.erase(hooked.active.begin());
-    text = "no memory for op tables";
-    return false;
-  }
-  return true;
-}
-
-// The same, said in the log: an object goes on without a hook that failed.
-bool try_put_on(Record &record, const std::shared_ptr<Hook> &hook, std::string &text) noexcept {
-  try {
-    if (put_on(record, hook, text)) return true;
-    log_failure(*hook, "hook " + std::string(hook->name()) + " leaves object " +
-                           std::to_string(record.id) + " alone: " + text);
-  } catch (const std::bad_alloc &) {
-    text.clear();  // "no memory" is all there is to say, and saying more takes some
-  }
-  return false;
-}
-
-bool is_active(const Record &record, uint32_t slot) {
-  if (record.hooked == nullptr) return false;
-  return std::any_of(record.hooked->active.begin(), record.hooked->active.end(),
-                     [&](const Link *link) { return link->c.slot == slot; });
-}
 
 }  // namespace
 
@@ -336,9 +139,9 @@ int32_t ObjectTable::opened(struct fid *fid, struct fid *parent, weft_error *why
     if (hooks.empty()) return 0;
 
     for (size_t i = hooks.size(); i-- > 0;) {
-      if (is_active(*record, hooks[i]->slot())) continue;
+      if (record->hooks.has(hooks[i]->slot())) continue;
       std::string text;
-      (void)try_put_on(*record, hooks[i], text);
+      (void)record->hooks.put_on(fid, record->id, hooks[i], text);
     }
     std::lock_guard lock(impl_->mutex);
     impl_->release(record);
@@ -370,19 +173,7 @@ void ObjectTable::closing(struct fid *fid) {
   }
   const std::unique_ptr<Record> owned(record);
   weft_fid_header *header = header_of(fid);
-  if (record->hooked != nullptr) {
-    Hooked &hooked = *record->hooked;
-    const std::span<const TablePlace> places = places_of(fid->fclass);
-    for (size_t p = 0; p < places.size(); ++p) {
-      if (load_table(fid, places[p]) == hooked.published[p])
-        store_table(fid, places[p], hooked.original[p]);
-    }
-    __atomic_store_n(&header->links_core, nullptr, __ATOMIC_RELEASE);
-    for (const auto &link : hooked.links) {
-      if (link->hook->unit().release != nullptr)
-        link->hook->unit().release(link->c.hook_state, link->c.object_state);
-    }
-  }
+  record->hooks.close(fid);
   header->record_core = nullptr;
   header->parent_core = nullptr;
 }
@@ -412,7 +203,7 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
   impl_->hold(lock, top);
   // A hook of the stack counts even if it left this very object alone: it is on what comes beneath.
   const auto configured = impl_->elements.find(top->element);
-  const bool taken = is_active(*top, hook->slot()) ||
+  const bool taken = top->hooks.has(hook->slot()) ||
                      std::any_of(top->live.begin(), top->live.end(), same_slot) ||
                      (configured != impl_->elements.end() &&
                       std::any_of(configured->second.begin(), configured->second.end(), same_slot));
@@ -431,10 +222,10 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
     impl_->hold(lock, record);
     const bool wanted =
         !taken && std::find(record->live.begin(), record->live.end(), hook) != record->live.end();
-    if (wanted && !is_active(*record, hook->slot())) {
+    if (wanted && !record->hooks.has(hook->slot())) {
       lock.unlock();
       std::string text;
-      if (!try_put_on(*record, hook, text) && record == top) {
+      if (!record->hooks.put_on(record->fid, record->id, hook, text) && record == top) {
         failed = true;
         if (!text.empty()) failure = text;
       }
@@ -472,19 +263,7 @@ Result<void> ObjectTable::detach(struct fid *root, std::string_view name) {
       const std::shared_ptr<Hook> hook = *at;
       dropped.push_back(hook);
       record->live.erase(at);
-      if (record->hooked != nullptr) {
-        std::vector<Link *> &active = record->hooked->active;
-        const auto gone = std::find_if(active.begin(), active.end(),
-                                       [&](const Link *link) { return link->hook == hook; });
-        if (gone != active.end()) {
-          Link *const link = *gone;
-          const auto place = active.erase(gone);
-          if (!publish(record->fid, *record->hooked)) {
-            active.insert(place, link);
-            failed = true;
-          }
-        }
-      }
+      if (!record->hooks.take_off(record->fid, *hook)) failed = true;
     }
     impl_->release(record);
     impl_->unpin(record);
@@ -553,9 +332,7 @@ std::vector<ObjectTable::Live> ObjectTable::list() const {
     if (record->element != nullptr && record->element->unit != nullptr)
       one.element = record->element->unit->name;
     // While somebody changes this object's hooks, they are not for reading.
-    if (!record->busy && record->hooked != nullptr) {
-      for (const Link *link : record->hooked->active) one.hooks.emplace_back(link->hook->name());
-    }
+    if (!record->busy) one.hooks = record->hooks.names();
     live.push_back(std::move(one));
   }
   std::reverse(live.begin(), live.end());
