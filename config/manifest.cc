@@ -19,8 +19,9 @@ namespace weft::config {
 namespace {
 
 using Key = std::string_view;
-constexpr std::array<Key, 10> kTopKeys = {"manifest", "name",    "vendor", "version", "license",
-                                          "support",  "library", "arch",   "abi",     "units"};
+constexpr std::array<Key, 10> kManifestKeys = {"manifest", "name",    "vendor",  "version",
+                                               "license",  "support", "library", "arch",
+                                               "abi",      "units"};
 constexpr std::array<Key, 3> kAbiKeys = {"major", "minor", "min_core_minor"};
 constexpr std::array<Key, 12> kUnitKeys = {"name",     "ofi_name", "kind",      "version",
                                            "summary",  "needs_ep", "offers_ep", "rank",
@@ -31,7 +32,7 @@ constexpr std::array<Key, 3> kKinds = {"provider", "layer", "hook"};
 constexpr std::array<Key, 3> kMaturities = {"stable", "beta", "experimental"};
 constexpr std::array<Key, 3> kSecurities = {"no_network", "robust", "trusted_peers"};
 constexpr std::array<Key, 5> kTypes = {"bool", "int", "size", "string", "list"};
-constexpr std::array<Key, 3> kEpTypes = {"msg", "rdm", "dgram"};
+constexpr std::array<Key, 3> kManifestEpTypes = {"msg", "rdm", "dgram"};
 constexpr std::array<enum fi_ep_type, 3> kEpValues = {FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM};
 
 static_assert(WEFT_KIND_PROVIDER == 1 && WEFT_KIND_HOOK == 3);
@@ -50,7 +51,7 @@ class ManifestReader {
     }
     static constexpr std::array<Key, 9> kRequired = {
         "manifest", "name", "vendor", "version", "license", "library", "arch", "abi", "units"};
-    read_required(root, "the manifest", kTopKeys, kRequired, "'key: value' lines",
+    read_required(root, "the manifest", kManifestKeys, kRequired, "'key: value' lines",
                   [&](const Node &key, const Node &value) { top(key.text, value); });
     return std::move(manifest_);
   }
@@ -207,7 +208,7 @@ class ManifestReader {
   uint32_t ep_types(const Node &node, std::string_view what) {
     uint32_t bits = 0;
     read_list(node, what, "[msg, rdm, dgram]", diag_, [&](const Node &item) {
-      if (const auto word = read_word(item, what, kEpTypes, diag_))
+      if (const auto word = read_word(item, what, kManifestEpTypes, diag_))
         bits |= WEFT_EP_BIT(kEpValues[*word]);
     });
     return bits;

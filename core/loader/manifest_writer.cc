@@ -13,7 +13,7 @@ namespace {
 
 // Every text is double-quoted: no plugin can choose a name that YAML reads as something else (no,
 // 1e3, ~).
-std::string quoted(std::string_view text) {
+std::string yaml_quoted(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -55,12 +55,12 @@ std::string ep_list(uint32_t bits) {
 }
 
 void append_unit(std::string &out, const UnitInfo &unit) {
-  out += "  - name: " + quoted(unit.name) + "\n";
-  out += "    ofi_name: " + quoted(unit.ofi_name) + "\n";
+  out += "  - name: " + yaml_quoted(unit.name) + "\n";
+  out += "    ofi_name: " + yaml_quoted(unit.ofi_name) + "\n";
   out += std::string("    kind: ") + kind_word(unit.kind) + "\n";
   out += "    version: \"" + std::to_string(FI_MAJOR(unit.version)) + "." +
          std::to_string(FI_MINOR(unit.version)) + "\"\n";
-  if (!unit.summary.empty()) out += "    summary: " + quoted(unit.summary) + "\n";
+  if (!unit.summary.empty()) out += "    summary: " + yaml_quoted(unit.summary) + "\n";
   out += "    needs_ep: " + ep_list(unit.needs_ep) + "\n";
   out += "    offers_ep: " + ep_list(unit.offers_ep) + "\n";
   out += "    rank: " + std::to_string(unit.rank) + "\n";
@@ -68,18 +68,18 @@ void append_unit(std::string &out, const UnitInfo &unit) {
   out += std::string("    security: ") + security_word(unit.security) + "\n";
   out += "    devices: [";
   for (const std::string &device : unit.devices)
-    out += (&device == &unit.devices.front() ? "" : ", ") + quoted(device);
+    out += (&device == &unit.devices.front() ? "" : ", ") + yaml_quoted(device);
   out += "]\n    params:";
   if (unit.params.empty()) out += " []";
   out += "\n";
   for (const ParamInfo &param : unit.params) {
-    out += "      - name: " + quoted(param.name) + "\n";
+    out += "      - name: " + yaml_quoted(param.name) + "\n";
     out += std::string("        type: ") + type_word(param.type) + "\n";
-    if (param.has_default) out += "        default: " + quoted(param.default_value) + "\n";
+    if (param.has_default) out += "        default: " + yaml_quoted(param.default_value) + "\n";
     if (param.minimum != 0 || param.maximum != 0)
       out += "        minimum: " + std::to_string(param.minimum) +
              "\n        maximum: " + std::to_string(param.maximum) + "\n";
-    if (!param.help.empty()) out += "        help: " + quoted(param.help) + "\n";
+    if (!param.help.empty()) out += "        help: " + yaml_quoted(param.help) + "\n";
   }
 }
 
@@ -102,12 +102,12 @@ std::string_view machine_arch() {
 std::string manifest_yaml(const PluginRecord &record, const std::string &library) {
   std::string out =
       "# Generated from the descriptor of the library by weft-probe --manifest.\nmanifest: 1\n";
-  out += "name: " + quoted(record.name) + "\n";
-  out += "vendor: " + quoted(record.vendor) + "\n";
-  out += "version: " + quoted(record.version) + "\n";
-  out += "license: " + quoted(record.license) + "\n";
-  if (!record.support.empty()) out += "support: " + quoted(record.support) + "\n";
-  out += "library: " + quoted(library) + "\n";
+  out += "name: " + yaml_quoted(record.name) + "\n";
+  out += "vendor: " + yaml_quoted(record.vendor) + "\n";
+  out += "version: " + yaml_quoted(record.version) + "\n";
+  out += "license: " + yaml_quoted(record.license) + "\n";
+  if (!record.support.empty()) out += "support: " + yaml_quoted(record.support) + "\n";
+  out += "library: " + yaml_quoted(library) + "\n";
   out += "arch: " + std::string(machine_arch()) + "\n";
   out += "abi: {major: " + std::to_string(record.abi_major) +
          ", minor: " + std::to_string(record.abi_minor) +

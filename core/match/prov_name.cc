@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // hints.fabric_attr.prov_name against the name of a stack.
-#include <strings.h>
-
 #include <algorithm>
 #include <vector>
 
+#include "core/base/same_word.h"
 #include "core/match/match.h"
 
 namespace weft {
 namespace {
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

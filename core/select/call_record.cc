@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/tostr.h"
+#include "core/select/dump.h"
 
 namespace weft {
 namespace {
@@ -195,11 +196,6 @@ void add_info(Hints &set, const fi_info &attr) {
 }
 
 #undef MEMBER
-
-// Names and addresses are the program's: they need not be UTF-8.
-std::string dump(const ordered_json &json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 ordered_json or_null(const char *text) {
   return text != nullptr ? ordered_json(text) : ordered_json(nullptr);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/select/candidates.h"
 
-#include <strings.h>
-
 #include <algorithm>
 
 #include "core/base/nearest.h"
+#include "core/base/same_word.h"
 #include "core/stack/stack.h"
 
 namespace weft {
@@ -15,10 +14,6 @@ constexpr uint32_t bit(uint32_t kind) {
   return 1u << kind;
 }
 constexpr uint32_t kStackable = bit(WEFT_KIND_PROVIDER) | bit(WEFT_KIND_LAYER);
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
 
 std::vector<ElementKind> kinds_of(const Candidate &candidate) {
   std::vector<ElementKind> kinds;

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The names that a policy uses, held against the units that there are (policy.h).
-#include <strings.h>
-
 #include <algorithm>
 
 #include "core/base/nearest.h"
+#include "core/base/same_word.h"
 #include "core/select/candidates.h"
 #include "core/select/policy.h"
 #include "core/select/stock_variables.h"
 
 namespace weft {
 namespace {
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
 
 // The names in a policy held against those of the units that there are.
 class NameCheck {

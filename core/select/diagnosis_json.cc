@@ -5,17 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/nearest.h"
+#include "core/select/dump.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string dump(const ordered_json &json) {
-  // Texts quote files and environment, which need not be UTF-8.
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 // An element of a prov_name list, or all of it.
 bool mentions(std::string_view candidate, const std::set<std::string> &names) {

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,14 +11,11 @@
 #include <memory>
 #include <tuple>
 
+#include "core/base/same_word.h"
 #include "core/select/policy.h"
 
 namespace weft {
 namespace {
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
 
 constexpr size_t kMaxFile = size_t{1} << 20;
 

@@ -2,16 +2,12 @@
 // What a merged policy says of units, stacks and parameters.
 #include "core/select/policy.h"
 
-#include <strings.h>
-
 #include <algorithm>
+
+#include "core/base/same_word.h"
 
 namespace weft {
 namespace {
-
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
 
 bool is_named(const UnitInfo &unit, std::string_view name) {
   return same_word(unit.name, name) || (!unit.ofi_name.empty() && same_word(unit.ofi_name, name));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/select/candidates.h"
+#include "core/select/dump.h"
 #include "core/select/policy.h"
 
 namespace weft {
@@ -137,7 +138,7 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
                                    {"where", one.where},
                                    {"text", one.text}});
   json["values"] = values.take();
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return dump(json);
 }
 
 }  // namespace weft

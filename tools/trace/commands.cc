@@ -27,7 +27,7 @@ namespace {
 
 using trace::Snapshot;
 
-struct Options {
+struct TraceOptions {
   std::vector<int> pids;
   std::vector<std::string> params;   // KEY=VALUE of the hook
   std::vector<std::string> command;  // to run
@@ -39,7 +39,7 @@ struct Options {
   bool json = false, all = false;
 };
 
-Result<std::vector<std::pair<std::string, std::string>>> params_of(const Options &options) {
+Result<std::vector<std::pair<std::string, std::string>>> params_of(const TraceOptions &options) {
   std::vector<std::pair<std::string, std::string>> params;
   for (const std::string &text : options.params) {
     const size_t equals = text.find('=');
@@ -138,7 +138,7 @@ class Patience {
   int fd_ = -1;
 };
 
-Result<std::vector<Snapshot>> record_processes(const Options &options) {
+Result<std::vector<Snapshot>> record_processes(const TraceOptions &options) {
   WEFT_TRY(const auto params, params_of(options));
   HookPlace place;
   place.element = options.element;
@@ -202,7 +202,7 @@ void set_environment(const std::string &folder,
   }
 }
 
-Result<std::vector<Snapshot>> record_command(const Options &options, int &status) {
+Result<std::vector<Snapshot>> record_command(const TraceOptions &options, int &status) {
   WEFT_TRY(const auto params, params_of(options));
   WEFT_TRY(const std::unique_ptr<RunFolder> folder, RunFolder::create("record"));
   WEFT_TRY(status, run_command(options.command, [&] { set_environment(folder->path(), params); }));
@@ -220,7 +220,7 @@ Result<std::vector<Snapshot>> record_command(const Options &options, int &status
   return processes;
 }
 
-Result<int> record(const Options &options) {
+Result<int> record(const TraceOptions &options) {
   if (options.pids.empty() == options.command.empty())
     return fail(FI_EINVAL, "say -p PID for processes that run, or -- COMMAND for one to be run");
   if (!options.command.empty() && options.seconds_given)
@@ -245,7 +245,7 @@ Result<int> record(const Options &options) {
 
 // ---- attach, detach ----
 
-Result<int> attach(const Options &options) {
+Result<int> attach(const TraceOptions &options) {
   WEFT_TRY(const auto params, params_of(options));
   WEFT_TRY(const Control control, Control::connect(options.pids.front()));
   HookPlace place;
@@ -259,7 +259,7 @@ Result<int> attach(const Options &options) {
   return kExitOk;
 }
 
-Result<int> detach(const Options &options) {
+Result<int> detach(const TraceOptions &options) {
   WEFT_TRY(const Control control, Control::connect(options.pids.front()));
   HookPlace place;
   place.element = options.element;
@@ -274,7 +274,7 @@ Result<int> detach(const Options &options) {
 
 // ---- ls, rm ----
 
-Result<int> list(const Options &options) {
+Result<int> list(const TraceOptions &options) {
   WEFT_TRY(const std::vector<std::string> files, trace::trace_files());
   Json json = Json::array();
   Table table({"PID", "STATE", "RECORDS", "THREADS", "PROGRAM", "FILE"});
@@ -308,7 +308,7 @@ Result<int> list(const Options &options) {
   return kExitOk;
 }
 
-Result<int> remove(const Options &options) {
+Result<int> remove(const TraceOptions &options) {
   WEFT_TRY(const std::vector<std::string> files, trace::trace_files());
   Json removed = Json::array();
   int status = kExitOk;
@@ -341,7 +341,7 @@ Result<int> remove(const Options &options) {
 
 // ---- convert, report ----
 
-Result<int> convert(const Options &options) {
+Result<int> convert(const TraceOptions &options) {
   WEFT_TRY(const trace::Form form, trace::read_form(options.form));
   WEFT_TRY(const std::vector<Snapshot> processes, load(options.files));
   const trace::Timeline timeline = trace::build_timeline(processes);
@@ -367,7 +367,7 @@ Result<int> convert(const Options &options) {
   return kExitOk;
 }
 
-Result<int> report(const Options &options) {
+Result<int> report(const TraceOptions &options) {
   WEFT_TRY(const std::vector<Snapshot> processes, load(options.files));
   const trace::Timeline timeline = trace::build_timeline(processes);
   trace::ReportOptions wanted;
@@ -386,9 +386,9 @@ void add_trace(CLI::App &app, Action &action) {
   CLI::App *command = app.add_subcommand(
       "trace", "Records the calls and completions of processes, and shows what was recorded");
   command->require_subcommand(1);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TraceOptions>();
   const auto subcommand = [&, command](const char *name, const char *help,
-                                       Result<int> (*run)(const Options &)) {
+                                       Result<int> (*run)(const TraceOptions &)) {
     CLI::App *sub = command->add_subcommand(name, help);
     sub->add_flag("--json", options->json, "JSON instead of text");
     sub->callback([&action, options, run] { action = [options, run] { return run(*options); }; });

@@ -20,7 +20,7 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 namespace {
 
-struct Options {
+struct ConfigOptions {
   bool json = false;
   bool origin = false;
   bool defaults = false;
@@ -44,7 +44,7 @@ std::string value_text(const Json &value) {
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Result<int> show(const Options &options) {
+Result<int> show(const ConfigOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   WEFT_TRY(Json config, library.config());
   Json values = Json::array();
@@ -165,7 +165,7 @@ Result<void> check_readable(const std::string &file) {
   return {};
 }
 
-Result<int> lint(const Options &options) {
+Result<int> lint(const ConfigOptions &options) {
   WEFT_TRY(const Json here, config_with(""));
   std::vector<std::string> known;
   for (const Json &file : here.value("files", Json::array()))
@@ -216,7 +216,7 @@ Result<int> lint(const Options &options) {
 }  // namespace
 
 void add_config(CLI::App &app, Action &action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigOptions>();
   CLI::App *command = app.add_subcommand("config", "The configuration: what holds, what is wrong");
   command->require_subcommand(1);
 

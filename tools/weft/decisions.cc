@@ -9,7 +9,7 @@
 namespace weft::cli {
 namespace {
 
-size_t place_of(const std::string &stage) {
+size_t stage_index(const std::string &stage) {
   const auto &all = stages();
   return static_cast<size_t>(std::find(all.begin(), all.end(), stage) - all.begin());
 }
@@ -27,7 +27,7 @@ const Decision &Candidate::last() const {
   const Decision *furthest = &decisions.front();
   // Of several decisions at one stage the latest counts.
   for (const Decision &decision : decisions)
-    if (place_of(decision.stage) >= place_of(furthest->stage)) furthest = &decision;
+    if (stage_index(decision.stage) >= stage_index(furthest->stage)) furthest = &decision;
   return *furthest;
 }
 
@@ -83,7 +83,7 @@ void print_candidate(const Candidate &candidate) {
   constexpr size_t kWidth = 8;
   print_field(
       "stage",
-      absl::StrCat(last.stage, " (", place_of(last.stage) + 1, " of ", stages().size(), ")"),
+      absl::StrCat(last.stage, " (", stage_index(last.stage) + 1, " of ", stages().size(), ")"),
       kWidth, 2);
   print_field("reason", last.reason, kWidth, 2);
   if (!last.rule.empty()) print_field("rule", last.rule, kWidth, 2);

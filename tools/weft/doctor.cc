@@ -21,7 +21,7 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 namespace {
 
-struct Options {
+struct DoctorOptions {
   bool json = false;
   uint64_t ranks = Facts{}.ranks;
 };
@@ -152,7 +152,7 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
   return facts;
 }
 
-Result<int> run(const Options &options) {
+Result<int> run(const DoctorOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   WEFT_TRY(const Facts facts, gather(library, options.ranks));
   const std::vector<Finding> findings = judge(facts);
@@ -189,7 +189,7 @@ Result<int> run(const Options &options) {
 }  // namespace
 
 void add_doctor(CLI::App &app, Action &action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorOptions>();
   CLI::App *command = app.add_subcommand(
       "doctor", "Limits, kernel settings, interfaces, plugins: whatever could harm a job");
   command->add_option("--ranks", options->ranks, "peers that one process talks to (default: 512)")

@@ -11,7 +11,7 @@
 namespace weft::cli {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::string stack;
   bool json = false;
 };
@@ -27,7 +27,7 @@ Json units_by_name(const Library &library) {
   return units;
 }
 
-Result<int> run(const Options &options) {
+Result<int> run(const ExplainOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   Result<Json> answer = library.explain(options.stack);
   if (!answer) {
@@ -75,7 +75,7 @@ Result<int> run(const Options &options) {
 }  // namespace
 
 void add_explain(CLI::App &app, Action &action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainOptions>();
   CLI::App *command = app.add_subcommand(
       "explain", "A stack, unit by unit, with what each found on this machine and how it decided");
   command->add_option("STACK", options->stack,

@@ -15,7 +15,7 @@
 namespace weft::cli {
 namespace {
 
-struct Options {
+struct HookOptions {
   pid_t pid = 0;
   std::string hook;
   std::vector<std::string> params;
@@ -23,7 +23,7 @@ struct Options {
   bool json = false;
 };
 
-Result<int> list_processes(const Options &options) {
+Result<int> list_processes(const HookOptions &options) {
   WEFT_TRY(const std::vector<ControlProcess> processes, control_processes());
   if (options.json) {
     Json list = Json::array();
@@ -39,7 +39,7 @@ Result<int> list_processes(const Options &options) {
   return kExitOk;
 }
 
-Result<int> list_objects(const Options &options) {
+Result<int> list_objects(const HookOptions &options) {
   WEFT_TRY(const Control control, Control::connect(options.pid));
   WEFT_TRY(const Json objects, control.objects());
   if (options.json) {
@@ -59,7 +59,7 @@ Result<int> list_objects(const Options &options) {
   return kExitOk;
 }
 
-void tell(const Options &options, const char *done, const std::vector<uint64_t> &objects) {
+void tell(const HookOptions &options, const char *done, const std::vector<uint64_t> &objects) {
   if (options.json) {
     print_json({{"pid", options.pid}, {"hook", options.hook}, {"objects", objects}});
     return;
@@ -68,7 +68,7 @@ void tell(const Options &options, const char *done, const std::vector<uint64_t> 
                options.pid, absl::StrJoin(objects, ", "));
 }
 
-Result<int> attach(const Options &options) {
+Result<int> attach(const HookOptions &options) {
   std::vector<std::pair<std::string, std::string>> params;
   for (const std::string &text : options.params) {
     std::pair<std::string, std::string> param = absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -84,7 +84,7 @@ Result<int> attach(const Options &options) {
   return kExitOk;
 }
 
-Result<int> detach(const Options &options) {
+Result<int> detach(const HookOptions &options) {
   WEFT_TRY(const Control control, Control::connect(options.pid));
   WEFT_TRY(const std::vector<uint64_t> objects, control.detach(options.hook, options.place));
   tell(options, "is off", objects);
@@ -97,8 +97,8 @@ void add_hook(CLI::App &app, Action &action) {
   CLI::App *command = app.add_subcommand(
       "hook", "Attaches hooks to the objects of running processes, and lists them");
   command->require_subcommand(1);
-  const auto options = std::make_shared<Options>();
-  const auto common = [&](CLI::App *sub, Result<int> (*run)(const Options &)) {
+  const auto options = std::make_shared<HookOptions>();
+  const auto common = [&](CLI::App *sub, Result<int> (*run)(const HookOptions &)) {
     sub->add_flag("--json", options->json, "JSON instead of text");
     sub->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
   };
@@ -119,7 +119,7 @@ void add_hook(CLI::App &app, Action &action) {
   CLI::App *ls = command->add_subcommand(
       "ls", "The processes that listen, or the objects of one and the hooks on them");
   ls->add_option("PID", options->pid, "The process")->check(CLI::PositiveNumber);
-  common(ls, [](const Options &given) {
+  common(ls, [](const HookOptions &given) {
     return given.pid != 0 ? list_objects(given) : list_processes(given);
   });
 

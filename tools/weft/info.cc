@@ -19,7 +19,7 @@
 namespace weft::cli {
 namespace {
 
-struct Options {
+struct InfoOptions {
   HintOptions hints;
   bool json = false;
 };
@@ -83,7 +83,7 @@ Json library_json(const Library &library) {
           {"plugins", library.plugin_folder()}};
 }
 
-Result<int> run(const Options &options) {
+Result<int> run(const InfoOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   WEFT_TRY(const Offers found, ask(options.hints));
   const std::vector<Offer> offers = offers_of(found.list.get());
@@ -131,7 +131,7 @@ Result<int> run(const Options &options) {
 }  // namespace
 
 void add_info(CLI::App &app, Action &action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InfoOptions>();
   CLI::App *command = app.add_subcommand(
       "info", "What this machine gives a program now: stacks, interfaces, the chosen one");
   add_hint_options(*command, options->hints);

@@ -15,7 +15,7 @@
 namespace weft::cli {
 namespace {
 
-struct Options {
+struct WhyOptions {
   std::vector<std::string> words;  // NAME, or after a -- a command and its arguments
   std::string name;
   HintOptions hints;
@@ -43,7 +43,7 @@ void explain_absence(const Library &library, const std::string &name, Json &deci
                        text_of(value, "origin"));
 }
 
-Result<int> run(const Options &options) {
+Result<int> run(const WhyOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   // The record is that of the last fi_getinfo(); it tells whether something matched.
   WEFT_TRY(const Offers asked, ask(options.hints));
@@ -78,7 +78,7 @@ Result<int> run(const Options &options) {
   return kExitOk;
 }
 
-Result<int> run_either(Options &options, bool separated) {
+Result<int> run_either(WhyOptions &options, bool separated) {
   if (separated) {
     if (options.words.empty()) return fail(FI_EINVAL, "-- and no command: weft why -- COMMAND");
     return why_command(options.words, options.json);
@@ -93,7 +93,7 @@ Result<int> run_either(Options &options, bool separated) {
 }  // namespace
 
 void add_why(CLI::App &app, Action &action, const bool &separated) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WhyOptions>();
   CLI::App *command = app.add_subcommand(
       "why", "Why a provider, layer, hook or stack was or was not chosen, and what to do");
   command->add_option(
