@@ -22,6 +22,7 @@ endfunction()
 macro(weft_compile_in_batches)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the files of a batch for headers
   if(WEFT_SANITIZE)
     add_compile_options(-O0)
   endif()
