@@ -2,9 +2,21 @@
 // Acceptor: a listening socket, and the strangers whose connection request is not complete yet. A
 // passive endpoint has one, and so has an FI_EP_RDM endpoint.
 //
-//   Acceptor acceptor(engine, settings, stats, *this);
-//   WEFT_CHECK(acceptor.bind(local));  WEFT_CHECK(acceptor.listen(backlog));
-//   void on_request(int fd, const ConnectReader &request) override;  // the client owns the socket
+// Example:
+//    class Listener final : private Acceptor::Client {
+//     public:
+//      Listener(const weft_instance *instance, weft::sdk::Engine &engine, const Settings &settings,
+//               Stats &stats)
+//          : acceptor_(instance, engine, settings, stats, *this, /*pause_ns=*/0) {}
+//      weft::Result<void> open(const weft::sdk::SockAddr &local, int backlog) {
+//        WEFT_CHECK(acceptor_.bind(local));  // acceptor_.name(): the address, with its port
+//        return acceptor_.listen(backlog);
+//      }
+//     private:
+//      void on_request(int fd, const ConnectReader &request) override;  // owns `fd` from here on
+//      void on_accept_failure(int error, const std::string &reason) override;
+//      Acceptor acceptor_;
+//    };
 //
 // A stranger has a deadline and 288 bytes for its request, and the number of strangers is bounded.
 // A stranger that sends anything else loses its socket, and a counter goes up. Beyond the bound

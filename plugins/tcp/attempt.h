@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attempt: connects to a peer of an FI_EP_RDM endpoint: TCP, key exchange, request, answer.
 //
-//   peer.attempt = std::make_unique<Attempt>(peer);
-//   Result<void> started = peer.attempt->connect();
+// Example:
+//    #include "plugins/tcp/peer.h"
+//    // What a Peer does when operations wait for a stream.
+//    inline void connect(Peer &peer) {
+//      peer.attempt = std::make_unique<Attempt>(peer);
+//      const weft::Result<void> started = peer.attempt->connect();
+//      if (!started) peer.attempt_failed(PeerLink::Refusal::kUnreachable, started.error().code);
+//    }
 //
 // The end of an attempt is a call of Peer::open_stream() or attempt_failed(). All calls need the
 // lock of the domain's engine. Whether to connect, and again, is decided in wire/peer_link.h.

@@ -2,7 +2,18 @@
 // A connected endpoint (FI_EP_MSG) over one TCP stream: the thin part around the state machines of
 // wire/.
 //
-//   WEFT_TRY(Endpoint *ep, Endpoint::open(domain, info, context));
+// Example:
+//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//      WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, nullptr));
+//      return endpoint->c();  // the application binds, connects and closes it
+//    }
+//    // What fi_ep_bind() and fi_connect() become. `eq` tells the end: FI_CONNECTED, or an error.
+//    inline int connect(Endpoint &endpoint, fid_eq *eq, fid_cq *cq, const sockaddr_in &peer) {
+//      int rc = endpoint.bind(&eq->fid, 0);
+//      if (rc == 0) rc = endpoint.bind(&cq->fid, FI_TRANSMIT | FI_RECV);
+//      if (rc == 0) rc = endpoint.connect(&peer, /*param=*/nullptr, 0);
+//      return rc;
+//    }
 //
 // Everything happens under the lock of the domain's engine. Sending and receiving on the socket is
 // in stream.h. The endpoint stops reading when a message has no posted receive. The wire format has

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Keys: the authorization key of an endpoint, and the exchange by which two endpoints prove theirs.
 //
-//   WEFT_TRY(const Keys keys, Keys::of(info, &domain.keys(), settings, api_version));
-//   if (auto exchange = keys.exchange(ConnectRole::kActive))        // null: there is no key
-//     switch (advance(fd, *exchange, error)) { ... }               // whenever the socket is ready
+// Example:
+//    inline weft::Result<Keys> keys_of(const fi_info &info, const Keys &of_domain,
+//                                      const Settings &settings) {
+//      return Keys::of(info, &of_domain, settings, FI_VERSION(2, 0));
+//    }
+//    // The active side may send its request. False: try again when the socket is readable, or end
+//    // the connection after kRefused and kFailed. `exchange` is from keys.exchange().
+//    inline bool may_request(int fd, KeyExchange *exchange) {
+//      int error = 0;
+//      return exchange == nullptr || advance(fd, *exchange, error) == Progress::kDone;
+//    }
 #ifndef WEFT_PLUGINS_TCP_KEYS_H
 #define WEFT_PLUGINS_TCP_KEYS_H
 

@@ -2,9 +2,17 @@
 // Operation: a frame to send on a stream, with the data for its completion. It is an operation of
 // the application or an answer to the peer.
 //
-//   Operation *op = ops.take();
-//   if (!op->prepare(rma_request, order)) ...no memory...
-//   op->set_header(header, order);   op->place(iov, count, length, flags & FI_INJECT);
+// Example:
+//    // A message, ready for Stream::start(). False: no memory.
+//    inline bool prepare_message(Operation &op, const iovec &payload, ByteOrder order) {
+//      FrameHeader header;
+//      header.payload_size = payload.iov_len;
+//      op.kind = Operation::kSend;
+//      op.flags = FI_SEND | FI_MSG;
+//      op.length = payload.iov_len;
+//      op.set_header(header, order);
+//      return op.place(&payload, 1, payload.iov_len, /*inject=*/false);
+//    }
 //
 // How operations are queued and completed is in stream.h.
 #ifndef WEFT_PLUGINS_TCP_OPERATION_H

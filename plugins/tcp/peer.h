@@ -2,8 +2,16 @@
 // Peer: the state of an FI_EP_RDM endpoint for one peer, from the first use on: the connection
 // attempts (attempt.h), and the stream while there is one (peer_stream.h).
 //
-//   Peer *peer = endpoint.peer_at(index);
-//   peer->launch(*op);                  // connects first if there is no stream
+// Example:
+//    // If there is no stream, the operation waits while the peer connects. False: no memory.
+//    inline bool send(Peer &peer, RdmOperation &op, const iovec &payload) {
+//      FrameHeader header;
+//      header.payload_size = payload.iov_len;
+//      op.set_header(header, peer.stream != nullptr ? peer.stream->order() : ByteOrder::kNative);
+//      if (!op.place(&payload, 1, payload.iov_len, /*inject=*/false)) return false;
+//      peer.launch(op);
+//      return true;
+//    }
 //
 // There is one stream per pair of endpoints, used in both directions; the endpoint that sends first
 // asks for it. A peer that was only inserted in the address vector has no Peer. All calls need the

@@ -2,8 +2,16 @@
 // PeerStream: the stream between an FI_EP_RDM endpoint and one peer. RdmOperation: a transfer of
 // the application on it. Saved: a message that arrived before its receive was posted.
 //
-//   stream->launch(*op);                    // sends, or announces a long tagged message
-//   stream->end(FI_ECONNRESET);             // its operations fail; the endpoint frees it later
+// Example:
+//    inline void send(PeerStream &stream, RdmOperation &op) {
+//      stream.launch(op);  // sends it, or announces it if it is tagged and long
+//    }
+//    // At max_connections an idle stream makes room. It reads until the peer has closed its half.
+//    inline bool close_if_idle(PeerStream &stream) {
+//      if (!stream.is_idle()) return false;
+//      stream.say_goodbye(/*hurry=*/false);
+//      return true;
+//    }
 //
 // All calls need the lock of the domain's engine. Not for connecting: peer.h, attempt.h.
 #ifndef WEFT_PLUGINS_TCP_PEER_STREAM_H

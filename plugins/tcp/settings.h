@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The settings of the tcp provider, and its counters.
 //
-//   Settings settings = Settings::from(instance);
-//   stats.add(Stat::kFramesRejected);
+// Example:
+//    // A fabric has both, and its endpoints use them.
+//    struct Owner {
+//      explicit Owner(const weft_instance *instance) : settings(Settings::from(instance)) {}
+//      void on_bad_frame() { stats.add(Stat::kFramesRejected); }
+//      const Settings settings;
+//      Stats stats;
+//    };
 #ifndef WEFT_PLUGINS_TCP_SETTINGS_H
 #define WEFT_PLUGINS_TCP_SETTINGS_H
 

@@ -2,11 +2,39 @@
 // Stream: one TCP connection that carries frames, and the operations in flight on it. A connected
 // endpoint (FI_EP_MSG) is one, and so is each connection of an unconnected endpoint (FI_EP_RDM).
 //
-//   class Endpoint final : public sdk::Handler, public Stream<Endpoint> {
-//     Verdict on_header(const FrameHeader &header, Target &target) { ... take_write(...) ... }
-//     void on_frame_end(const FrameHeader &header) { ... end_write(header); queue_ack(); ... }
-//   };
-//   op->set_header(header, order());   start(*op, length, flags & FI_MORE, report);
+// Example:
+//    // A connection whose peer may only write to memory.
+//    class Storage final : public weft::sdk::Handler, public Stream<Storage> {
+//     public:
+//      // What the reader asks and tells.
+//      Verdict on_header(const FrameHeader &header, Target &target) {
+//        if (header.op != Op::kWrite) return refuse("sends what is no write");
+//        return take_write(header, target);  // checks the keys, and pins the regions
+//      }
+//      void on_frame_end(const FrameHeader &header) {
+//        end_write(header);
+//        if (header.wants_ack()) queue_ack();
+//      }
+//      void on_event(uint32_t events) override {
+//        if (events & EPOLLOUT) flush_output();
+//        if (open()) receive();
+//      }
+//      void on_flush() override { flush_output(); }  // in the next progress
+//
+//      // What Stream needs.
+//      const weft_instance *instance() const;
+//      std::string peer_name() const;
+//      bool open() const;
+//      weft::sdk::Pool<Operation> &control_ops();
+//      void watch();                               // want_out_ or stalled() has changed
+//      void complete(Operation &op, int error);    // of the application
+//      void ended();                               // the peer closed the connection
+//      void failed(int error, const char *doing);  // the socket failed
+//      void rejected(Reject reject);               // the peer violated the protocol
+//      bool no_room_to_report() const;             // the completion queue is full
+//      void written(const FrameHeader &header, bool counts);
+//      uint64_t holder() const;
+//    };
 //
 // Output: the first operation after a progress goes out at once. If progress has been frequent
 // lately (weft/sdk/patience.h), the operations that follow wait for the next progress and leave

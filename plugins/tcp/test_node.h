@@ -2,10 +2,14 @@
 // Node: an application for the tests of tcp's FI_EP_RDM, whose completions are taken by context, in
 // any order.
 //
-//   Node a, b;
-//   const fi_addr_t to = a.insert(b);
-//   must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 1, mark(1)));
-//   EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+// Example (statements):
+//    Node a, b;
+//    const Bytes out(100, 'x');
+//    Bytes in(out.size());
+//    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+//    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, a.insert(b), 1, mark(2)));
+//    EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, out.size());  // throws after a deadline
+//    EXPECT_EQ(in, out);
 //
 // Not for the common behaviour of all stacks: tests/conformance.
 #ifndef WEFT_PLUGINS_TCP_TEST_NODE_H

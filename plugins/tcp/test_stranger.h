@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Raw sockets that send any bytes to an endpoint of tcp, one by one or in a crowd.
 //
-//   Stranger stranger(address, hello(port, process));   // FI_EP_RDM; "": FI_EP_MSG
-//   stranger.message(8, 8);
-//   Crowd crowd(address, 600, [](int i) { return hello(uint16_t(1 + i), 1); });
+// Example:
+//    inline void disturb(const sockaddr_in &endpoint) {
+//      Stranger stranger(endpoint, hello(/*port=*/7000, /*process=*/1));  // "" for FI_EP_MSG
+//      stranger.message(/*length=*/8, /*sent=*/3);  // the other 5 bytes never come
+//      Crowd crowd(endpoint, 600, [](int i) { return hello(uint16_t(1 + i), 1); });
+//      while (!crowd.is_there()) {  // here: progress of the endpoint
+//      }
+//    }
 //
 // Not for peers that keep to the protocol.
 #ifndef WEFT_PLUGINS_TCP_TEST_STRANGER_H

@@ -2,7 +2,22 @@
 // An unconnected endpoint (FI_EP_RDM): a listening socket whose address is the endpoint's name, and
 // a stream to every peer in use (peer.h).
 //
-//   auto ep = UnconnectedEndpoint::open(domain, info, context);
+// Example:
+//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//      WEFT_TRY(auto *const endpoint, UnconnectedEndpoint::open(domain, info, nullptr));
+//      return endpoint->c();  // the application binds, enables and closes it
+//    }
+//    // What fi_tsend() becomes, after its arguments were checked.
+//    inline ssize_t send(UnconnectedEndpoint &endpoint, const iovec &message, fi_addr_t dest,
+//                        uint64_t tag) {
+//      weft::sdk::Guard guard(endpoint.lock());
+//      return endpoint.start(weft::sdk::SendRequest{.tagged = true,
+//                                                   .iov = &message,
+//                                                   .count = 1,
+//                                                   .length = message.iov_len,
+//                                                   .dest = dest,
+//                                                   .tag = tag});
+//    }
 //
 // Flow control: a message without a posted receive is saved within the limits (max_saved_per_peer,
 // max_saved). Beyond them its stream is not read until a receive is posted. Tagged messages above

@@ -2,9 +2,15 @@
 // The application of the stateful fuzz target: its outstanding operations, in memory with red
 // zones, and the checks of every completion.
 //
-//   Endpoint e{...};
-//   e.post_recv(input);  e.send(input, ...);            // the input chooses the arguments
-//   e.drain(16);                                        // reads completions and checks each
+// Example:
+//    inline void run(Endpoint &endpoint, Input &input) {
+//      while (!input.over()) {
+//        endpoint.post_recv(input);  // the input chooses the arguments
+//        endpoint.send(input, /*to_friend=*/true, endpoint.other_addr);
+//        endpoint.drain(16);  // reads completions, and checks each
+//      }
+//      endpoint.close();
+//    }
 //
 // Each operation ends once, and no unknown operation ends. Its memory has exactly the given size
 // and is freed when it has ended, so that the address sanitizer finds every later access. The

@@ -2,10 +2,17 @@
 // Node: one process in the simulated world of the stateful fuzz target, with its objects of the tcp
 // provider.
 //
-//   Node us;
-//   us.host = 1;  us.cq_size = 64;  us.open(settings, /*msg=*/false, /*wants_shared=*/false);
-//   Endpoint &e = us.make(us.info);
-//   us.close();
+// Example:
+//    inline void run(const Settings &settings) {
+//      Node us;
+//      us.host = 1;
+//      us.cq_size = 64;
+//      us.open(settings, /*msg=*/false, /*wants_shared=*/false);
+//      Endpoint &endpoint = us.make(us.info);
+//      endpoint.post_any();
+//      us.drain(16);
+//      us.close();
+//    }
 //
 // Not for what the endpoints do: application.h.
 #ifndef WEFT_PLUGINS_TCP_FUZZ_NODE_H

@@ -2,10 +2,17 @@
 // A peer of the stateful fuzz target that sends anything: well-formed frames in any order, damaged
 // frames, or any bytes; whole, in pieces, or incomplete.
 //
-//   Stranger s(host);
-//   s.connect(target, as_host, hello);    // from any address of ours, with any name
-//   s.frame(input, knows);                // queued; flush() gives that many bytes to the kernel
-//   s.flush(100);
+// Example:
+//    inline void attack(const sockaddr_in &endpoint, Input &input, const Known &known) {
+//      Stranger stranger(/*host=*/3);
+//      stranger.connect(endpoint, /*from_host=*/3,
+//                       Stranger::hello(/*version=*/1, /*features=*/0, Stranger::kPort, 42));
+//      while (stranger.connected() && !input.over()) {
+//        stranger.frame(input, EndpointKind::kRdm1, known);  // queued
+//        stranger.flush(input.u8());                         // so many bytes leave
+//        stranger.read_all();
+//      }
+//    }
 #ifndef WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
 #define WEFT_PLUGINS_TCP_FUZZ_STRANGER_H
 

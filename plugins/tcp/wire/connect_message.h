@@ -2,17 +2,21 @@
 // The connection message of the tcp provider: request, accept or reject, each with up to 256 bytes
 // of private data. It comes first in each direction of a stream; data frames (frame.h) follow.
 //
-//   ConnectReader reader(ConnectRole::kPassive);           // we wait for a request
-//   while (!reader.done() && !reader.rejected()) {
-//     std::span<uint8_t> space = reader.space();           // never beyond the message
-//     ssize_t n = recv(fd, space.data(), space.size(), 0); // it may come in any pieces
-//     reader.on_read(n);
-//   }
-//   reader.header().order, reader.private_bytes();
-//
-//   uint8_t answer[kMaxConnectSize];
-//   size_t n = encode_connect(ConnectType::kAccept, private_data, answer);
-//   send(fd, answer, n, 0);                                // one call: stock libfabric reads once
+// Example:
+//    #include <sys/socket.h>
+//    // The passive side. True: data frames follow, in the order of reader.header().order.
+//    inline bool accept(int fd, ConnectReader &reader) {  // made with ConnectRole::kPassive
+//      while (!reader.done()) {
+//        const std::span<uint8_t> space = reader.space();  // never beyond the message
+//        const ssize_t n = recv(fd, space.data(), space.size(), 0);
+//        if (n <= 0) return false;
+//        reader.on_read(size_t(n));  // any part of the message
+//        if (reader.rejected()) return false;
+//      }
+//      uint8_t answer[kMaxConnectSize];
+//      const size_t n = encode_connect(ConnectType::kAccept, reader.private_bytes(), answer);
+//      return send(fd, answer, n, 0) == ssize_t(n);  // one call: stock libfabric reads once
+//    }
 //
 // Not for the meaning of the private data (rdm_message.h), nor for crossing requests (peer_link.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H

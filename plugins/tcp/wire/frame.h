@@ -2,15 +2,20 @@
 // The data frames of the tcp provider: a typed header, and the two functions that turn it into
 // bytes and back.
 //
-//   FrameHeader header;                            // a 100-byte message to be acknowledged
-//   header.op = Op::kMessage;
-//   header.flags = kFlagDelivery;
-//   header.payload_size = 100;
-//   uint8_t bytes[kMaxHeaderSize];
-//   size_t n = encode_header(header, ByteOrder::kNative, /*id=*/0, bytes);
-//
-//   auto parsed = parse_header({bytes, n}, ByteOrder::kNative, EndpointKind::kMsg);
-//   if (!parsed) log(text(parsed.error()));
+// Example:
+//    // The header of a message of 100 bytes that the peer acknowledges. Returns its length.
+//    inline size_t encode_message(uint8_t (&out)[kMaxHeaderSize]) {
+//      FrameHeader header;
+//      header.op = Op::kMessage;
+//      header.flags = kFlagDelivery;
+//      header.payload_size = 100;
+//      return encode_header(header, ByteOrder::kNative, /*id=*/0, out);
+//    }
+//    // Why the connection must end; null: the header is valid.
+//    inline const char *check(std::span<const uint8_t> bytes) {
+//      const auto header = parse_header(bytes, ByteOrder::kNative, EndpointKind::kMsg);
+//      return header ? nullptr : text(header.error());
+//    }
 //
 // parse_header() is total: for any bytes it returns a header with valid fields only, or a reason.
 // It accepts all that stock peers send: it does not check the version byte, the id byte and stale

@@ -7,12 +7,23 @@
 //                                  ←           nonce B, code(key, "passive", A, B)     32 bytes
 //   code(key, "active", A, B)      16 bytes →
 //
-//   KeyExchange exchange(ConnectRole::kActive, key, mac);
-//   do {
-//     ... send exchange.output(), then exchange.sent() ...
-//     ... read into exchange.space(), then exchange.on_read(n) ...
-//   } while (!exchange.done() && !exchange.rejected());
-//   ... send what output() still has; the connection message follows ...
+// Example:
+//    #include <sys/socket.h>
+//    // Either side, over a blocking socket. True: the peer has the key, and the connection message
+//    // follows.
+//    inline bool prove(int fd, KeyExchange &exchange) {
+//      for (;;) {
+//        const std::span<const uint8_t> out = exchange.output();
+//        if (send(fd, out.data(), out.size(), 0) != ssize_t(out.size())) return false;
+//        exchange.sent();
+//        if (exchange.done()) return true;
+//        if (exchange.rejected()) return false;  // KeyExchange::text() says why
+//        const std::span<uint8_t> space = exchange.space();
+//        const ssize_t n = recv(fd, space.data(), space.size(), 0);
+//        if (n <= 0) return false;
+//        exchange.on_read(size_t(n));
+//      }
+//    }
 //
 // It does not protect the stream behind it: an attacker between the two can still change that.
 #ifndef WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H

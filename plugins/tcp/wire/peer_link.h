@@ -3,16 +3,31 @@
 // both connect at once, one restarts, or a connection fails. A state machine without sockets or
 // clock, one per peer.
 //
-//   if (link.want(now, timeout) == PeerLink::Next::kConnect) start_connecting();  // for a send
+// Example:
+//    struct Caller {
+//      void connect();                // begins an attempt, or a probe
+//      void become_probe();           // the attempt, if there is one
+//      void wait_until(uint64_t ns);  // then calls on_retry()
+//      void fail_operations();        // those that wait for a stream
+//      void answer(bool accept);      // the peer's request
 //
-//   PeerLink::Decision d = link.on_request(peer_address <=> own_address, hello.process);
-//   if (d.drop_attempt) make_probe_of(attempt);         // see below
-//   if (d.challenge) probe(peer_address);               // if it is accepted: on_accepted()
-//   d.accept ? accept(request) : reject(request);
-//
-//   switch (link.on_refused(now, PeerLink::Refusal::kRejected, wanted)) {   // our attempt failed
-//     case kWait: call on_retry() at link.retry_at();  case kFail: fail what waits for the stream;
-//   }
+//      void follow(PeerLink::Next next) {
+//        if (next == PeerLink::Next::kConnect) connect();
+//        if (next == PeerLink::Next::kWait) wait_until(link.retry_at());
+//        if (next == PeerLink::Next::kFail) fail_operations();
+//      }
+//      void send(uint64_t now) { follow(link.want(now, /*timeout=*/0)); }
+//      void on_reject(uint64_t now) {
+//        follow(link.on_refused(now, PeerLink::Refusal::kRejected, /*wanted=*/true));
+//      }
+//      void on_request(std::strong_ordering peer, uint32_t process) {
+//        const PeerLink::Decision decision = link.on_request(peer, process);
+//        if (decision.drop_attempt) become_probe();  // see below
+//        if (decision.challenge) connect();          // a probe; if it is accepted: on_accepted()
+//        answer(decision.accept);
+//      }
+//      PeerLink link;
+//    };
 //
 // An attempt is a connection that we asked for, without an answer yet. A stream is a connection
 // that one side accepted. Both sides apply the same rules to the same two addresses. So if two

@@ -2,13 +2,20 @@
 // The private data that FI_EP_RDM endpoints put into the connection message: their identity, and
 // the protocol that they speak.
 //
-//   RdmHello hello{.version = kRdmVersion, .port = listening_port, .process = getpid()};
-//   auto bytes = encode_hello(hello);                               // goes into the request
-//
-//   auto peer = parse_hello(reader.private_bytes());
-//   if (!peer) refuse(text(peer.error()));
-//   hello.version = answer_to(peer->version);                       // goes into the accept
-//   EndpointKind kind = kind_of_answer(answer.version);             // spoken from now on
+// Example:
+//    // The private data of a request.
+//    inline auto request(uint16_t listens_at, uint32_t process) {
+//      return encode_hello({.version = kRdmVersion, .port = listens_at, .process = process});
+//    }
+//    // The private data of the accept, before encode_hello(). Both sides conclude the kind of the
+//    // stream from it: kind_of_answer(hello->version).
+//    inline tl::expected<RdmHello, HelloRefusal> accept(std::span<const uint8_t> request,
+//                                                       uint32_t process) {
+//      auto hello = parse_hello(request);
+//      if (!hello) return hello;  // text(hello.error()) says why
+//      const uint8_t version = answer_to(hello->version);
+//      return RdmHello{.version = version, .port = hello->port, .process = process};
+//    }
 //
 // A peer is identified by the source address of its stream and the port in its hello, on which it
 // listens. Not for crossing requests: peer_link.h.

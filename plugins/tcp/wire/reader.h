@@ -3,26 +3,43 @@
 // come out to a sink, which gives a target for each payload, and the reader puts the payload there.
 // No socket, no clock, no allocation.
 //
-//   struct Sink {
-//     Verdict on_header(const FrameHeader &header, Target &target) {
-//       if (no_buffer_posted) return Verdict::kStall;                  // resume() asks again
-//       target.fit({&posted, 1}, header.payload_size);                 // truncates if it must
-//       return Verdict::kAccept;
-//     }
-//     void on_frame_end(const FrameHeader &header) { ... complete, acknowledge ... }
-//   };
-//   Reader<Sink> reader(EndpointKind::kMsg, order);
-//
-//   ssize_t n = recv(fd, staging, sizeof staging, 0);
-//   size_t used = reader.on_bytes({staging, n}, sink);                 // stalled: keep the rest
+// Example:
+//    #include <sys/socket.h>
+//    #include <vector>
+//    struct Sink {
+//      iovec posted{};  // the receive of the application
+//      Verdict on_header(const FrameHeader &header, Target &target) {
+//        if (posted.iov_base == nullptr) return Verdict::kStall;  // resume() asks again
+//        target.fit({&posted, 1}, header.payload_size);           // truncates if it must
+//        return Verdict::kAccept;
+//      }
+//      void on_frame_end(const FrameHeader &header);  // the payload is in place: completes it
+//    };
+//    inline void on_readable(int fd, Reader<Sink> &reader, Sink &sink,
+//                            std::vector<uint8_t> &rest) {
+//      uint8_t staging[4096];
+//      const ssize_t n = recv(fd, staging, sizeof staging, 0);
+//      if (n <= 0) return;
+//      const size_t used = reader.on_bytes({staging, size_t(n)}, sink);
+//      rest.assign(staging + used, staging + n);  // of a stall: for on_bytes() after resume()
+//    }
 //
 // In the middle of a large payload, read straight into the target to save a copy. The staging
-// buffer comes last, for the bytes behind the payload:
+// buffer comes last, for the bytes behind the payload.
 //
-//   iov = reader.direct() + {staging};  n = readv(fd, iov, ...);
-//   size_t placed = std::min<uint64_t>(n, reader.direct_left());
-//   reader.on_direct(placed, sink);
-//   reader.on_bytes({staging, n - placed}, sink);
+// Example:
+//    template <FrameSink Sink>
+//    void on_readable(int fd, Reader<Sink> &reader, Sink &sink, std::span<uint8_t> staging) {
+//      iovec iov[kMaxTargetVectors + 1];
+//      size_t count = 0;
+//      for (const iovec &part : reader.direct()) iov[count++] = part;
+//      iov[count++] = {staging.data(), staging.size()};
+//      const ssize_t n = readv(fd, iov, int(count));
+//      if (n <= 0) return;
+//      const auto placed = size_t(std::min<uint64_t>(uint64_t(n), reader.direct_left()));
+//      reader.on_direct(placed, sink);
+//      reader.on_bytes(staging.first(size_t(n) - placed), sink);
+//    }
 //
 // The reader never calls the sink after a reject. The sink must not call the reader from its
 // callbacks. A reader belongs to one direction of one connection, and starts behind the connection

@@ -3,11 +3,14 @@
 // sink that collects frames into buffers of exactly their size, so that the address sanitizer finds
 // a byte too many.
 //
-//   Random random(seed);
-//   Frame frame = random_frame(random, EndpointKind::kRdm1, 100);
-//   CollectingSink sink;  Reader<CollectingSink> reader(EndpointKind::kRdm1, order);
-//   reader.on_bytes(wire_bytes(frame, order, 0), sink);
-//   expect_same(frame, sink.frames.at(0));
+// Example (statements):
+//    using weft::tcp::EndpointKind, weft::tcp::ByteOrder;
+//    Random random(/*seed=*/1);
+//    const Frame frame = random_frame(random, EndpointKind::kRdm1, /*max_payload=*/100);
+//    CollectingSink sink;
+//    CollectingReader reader(EndpointKind::kRdm1, ByteOrder::kNative);
+//    EXPECT_TRUE(feed(reader, sink, wire_bytes(frame, ByteOrder::kNative, /*id=*/0)));
+//    expect_same(frame, sink.frames.at(0));
 //
 // Not for the plugin itself.
 #ifndef WEFT_PLUGINS_TCP_WIRE_TESTING_H

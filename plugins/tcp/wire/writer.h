@@ -2,15 +2,28 @@
 // Writer: the send queue of a stream. Many queued frames become the vectors of one sendmsg(). Told
 // the number of bytes that the socket took, it returns the items that were sent to their owner.
 //
-//   struct Operation : SendItem { void *context; };                   // memory of the caller
-//   operation->set_header(header, order);
-//   operation->add(buffer, length);                                   // or copy()
-//   writer.push(*operation);
-//
-//   iovec iov[64];
-//   message.msg_iovlen = writer.gather(iov);  message.msg_iov = iov;
-//   ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-//   writer.on_sent(n > 0 ? n : 0, [&](SendItem &item) { complete((Operation &)item); });
+// Example:
+//    #include <sys/socket.h>
+//    struct Send : SendItem {  // the memory is the caller's
+//      void *context = nullptr;
+//    };
+//    inline void post(Writer &writer, Send &item, const iovec &payload, ByteOrder order) {
+//      FrameHeader header;
+//      header.payload_size = payload.iov_len;
+//      item.set_header(header, order);
+//      item.add(payload.iov_base, payload.iov_len);  // or copy()
+//      writer.push(item);
+//    }
+//    template <class Complete>
+//    void flush(Writer &writer, int fd, Complete complete) {
+//      iovec iov[64];
+//      msghdr message{};
+//      message.msg_iov = iov;
+//      message.msg_iovlen = writer.gather(iov);
+//      const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+//      writer.on_sent(n > 0 ? size_t(n) : 0,
+//                     [&](SendItem &item) { complete(static_cast<Send &>(item)); });
+//    }
 //
 // Control items (acknowledgements, read responses, clear-to-send) overtake application items of
 // which no byte was sent, never inside a frame. The writer numbers the frames (the id byte) in the
