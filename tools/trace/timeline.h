@@ -10,14 +10,14 @@
 //       return longest;
 //     }
 //
-//  * a call within a call of the same thread is its child: an operation of a layer has the operations
-//    of the provider that it caused;
-//  * a post and its completion are one span: by the queue of the endpoint, the op_context, and the
-//    order;
-//  * if both ends were traced, a send and the receive that took it are a pair: by addresses, tag,
-//    size and order.
+//  * A call within a call of the same thread is its child. The children of a layer's operation are
+//    the operations of the provider that it caused.
+//  * A post and its completion are one span. The queue of the endpoint, the op_context and the order
+//    tell which belong together.
+//  * A send and the receive that took it are a pair, if both ends were traced. Addresses, tag, size
+//    and order tell which belong together.
 // The links are found afterwards. Records whose counterpart was overwritten are counted, not
-// linked; so are spans whose pairs would take too long to find, as in a damaged file where all
+// linked. So are spans whose pairs would take too long to find, as in a damaged file where all
 // endpoints have one address. Not for conclusions: report.h, convert.h.
 #ifndef WEFT_TOOLS_TRACE_TIMELINE_H
 #define WEFT_TOOLS_TRACE_TIMELINE_H
