@@ -2,9 +2,9 @@
 // The hooks on one live object: their links, and the op tables that were made for them.
 //
 // Example:
-//    bool hang(fid_ep &ep, weft::ObjectHooks &hooks, const std::shared_ptr<weft::Hook> &hook) {
+//    bool hang(fid &fid, weft::ObjectHooks &hooks, const std::shared_ptr<weft::Hook> &hook) {
 //      std::string why;
-//      if (!hooks.put_on(&ep.fid, 17, hook, why)) return false;  // 17: the object, in the log
+//      if (!hooks.put_on(&fid, 17, hook, why)) return false;  // 17: the object, in the log
 //      return hooks.has(hook->slot());  // false: the hook does not want this object
 //    }
 //
