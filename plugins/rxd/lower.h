@@ -3,9 +3,18 @@
 // endpoint, its completion queue, an address vector with an entry per path, and a pool of receive
 // buffers, some of which are posted.
 //
-//   Lower lower(domain, upper);
-//   WEFT_CHECK(lower.open(local));       // from here on datagrams arrive at lower.reachable()
-//   engine.add_poller(lower);            // each progress gives them to the core
+// Example:
+//    // What an endpoint does with its Lower when it is enabled, and when it is closed.
+//    inline weft::Result<void> begin(Domain &domain, Lower &lower,
+//                                    const weft::sdk::SockAddr &local) {
+//      WEFT_CHECK(lower.open(local));      // from here on peers can send to lower.reachable()
+//      domain.engine().add_poller(lower);  // each progress gives the datagrams to the core
+//      return {};
+//    }
+//    inline void end(Domain &domain, Lower &lower) {
+//      domain.engine().remove_poller(lower);
+//      lower.shut();
+//    }
 //
 // Sends request no completion: udp does not access the memory any more after a call without FI_MORE
 // has returned. For providers that do not promise this, Lower sends a copy and keeps it until its

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The parameters of rxd.
 //
-//   const Options options = Options::from(instance);
+// Example:
+//    // A value that makes no sense is an error, which says where the value comes from.
+//    inline weft::Result<uint64_t> patience_ns(const weft_instance *instance) {
+//      WEFT_TRY(const Options options, Options::from(instance));
+//      return options.peer_timeout_ns;
+//    }
 //
 // The endpoint derives the protocol's settings from them (protocol/core.h, Settings).
 #ifndef WEFT_PLUGINS_RXD_SETTINGS_H

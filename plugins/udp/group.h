@@ -2,8 +2,14 @@
 // A multicast group that an endpoint has joined (fi_join): its address, and the socket that
 // receives its datagrams.
 //
-//   fi_join(ep, &group, FI_RECV, &mc, context);       // FI_JOIN_COMPLETE goes to the event queue
-//   fi_close(&mc->fid);                               // leaves the group
+// Example:
+//    // What fi_join does, with the endpoint's lock held. fi_close of the fid leaves the group.
+//    inline weft::Result<fid_mc *> join(Endpoint &ep, const weft::sdk::SockAddr &address,
+//                                       size_t number) {
+//      WEFT_TRY(Group *group, Group::open(ep, address, /*sends=*/true, /*receives=*/true, number,
+//                                         /*context=*/nullptr));
+//      return group->c();  // a send to its fi_addr, kGroupBase + number, goes to all members
+//    }
 //
 // A socket that is bound to an address of this host gets no datagrams of groups. So a group has a
 // socket of its own, bound to the group's address, unless the endpoint is bound to all addresses

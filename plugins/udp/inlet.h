@@ -2,10 +2,36 @@
 // Inlet: datagrams from a socket into posted receives, without a copy where the target can be named
 // before the read.
 //
-//   Inlet inlet(sink, engine, queue, scratch, stats, offload);
-//   inlet.open(std::move(fd), /*names_sources=*/true);
-//   ... queue.post(...); inlet.on_posted();         // the socket is read while something is posted
-//   // progress: sink.on_received(receive, placed, length, source) for each datagram
+// Example:
+//    // Counts the bytes that come. All calls need the engine's lock.
+//    class Counter final : public InletSink {
+//     public:
+//      Counter(weft::sdk::Engine &engine, Inlet::Scratch &scratch, Stats &stats)
+//          : inlet_(*this, engine, queue_, scratch, stats, /*offload=*/true) {}
+//      void open(UniqueFd socket) {
+//        inlet_.open(std::move(socket), /*names_sources=*/true);
+//        inlet_.listen();
+//      }
+//      void post(const iovec &memory) {
+//        queue_.post(&memory, 1, /*context=*/nullptr, /*flags=*/0);
+//        inlet_.on_posted();  // the socket is read while something is posted
+//      }
+//      size_t bytes = 0;
+//
+//     private:
+//      uint32_t index_of(const weft::sdk::SockAddr &) override { return weft::sdk::Av::kNone; }
+//      void on_received(weft::sdk::PostedRecv &receive, size_t placed, size_t, uint32_t,
+//                       const weft::sdk::SockAddr &) override {
+//        bytes += placed;
+//        queue_.release(&receive);
+//      }
+//      void on_writable() override {}
+//      void on_socket_error(int) override {}
+//      void on_network_error(const NetworkError &, std::span<const char>) override {}
+//
+//      weft::sdk::RecvQueue queue_{64};
+//      Inlet inlet_;
+//    };
 //
 // While datagrams come one by one, a read is one recvfrom. When the last read found several, it is
 // one recvmmsg. A run of datagrams of one size, as senders with segmentation offload make it, turns

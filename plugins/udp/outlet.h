@@ -3,12 +3,29 @@
 // collected and leave by one sendmmsg. In it, neighbours with one destination and one size are a
 // single message that the kernel cuts into datagrams (UDP_SEGMENT).
 //
-//   Outlet outlet(sink, scratch, stats, offload);
-//   outlet.open(fd);
-//   if (!(flags & FI_MORE) && outlet.empty()) return outlet.send(peer, iov, count);   // 0, -errno
-//   if (Datagram *d = outlet.next()) { d->to = peer; ...; outlet.push(copy); }   // while !full()
-//   int rc = outlet.flush();                     // 0, or -FI_EAGAIN: the socket takes no more
-//   outlet.keep();                               // copies the datagrams that are left
+// Example:
+//    #include <rdma/fi_errno.h>
+//    // Sends a datagram. `more`: others follow soon, and its memory stays as it is until then.
+//    inline int send(Outlet &outlet, const weft::sdk::SockAddr &to, const iovec &bytes,
+//                    bool more) {
+//      if (!more && outlet.empty()) return outlet.send(to, &bytes, 1);
+//      if (outlet.full() && outlet.flush() != 0) {
+//        outlet.keep();  // copies the earlier ones: their memory is free again
+//        return -FI_EAGAIN;
+//      }
+//      Datagram *d = outlet.next();
+//      if (d == nullptr) return -FI_ENOMEM;
+//      d->to = to;
+//      d->iov[0] = bytes;
+//      d->count = 1;
+//      d->length = bytes.iov_len;
+//      d->report = false;
+//      outlet.push(/*copy=*/false);
+//      if (more) return 0;
+//      const int rc = outlet.flush_with_last();
+//      if (rc == -FI_EAGAIN) outlet.keep();
+//      return rc;
+//    }
 //
 // If the kernel refuses to cut, because of the route's MTU or the device, the datagrams are sent
 // one by one. Not for completions; it takes no lock, and makes no progress by itself.

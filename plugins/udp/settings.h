@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The settings of the udp provider, and its counters.
 //
-//   Settings settings = Settings::from(instance);
-//   stats.add(Stat::kTruncated);
+// Example:
+//    inline void count(Stats &stats, size_t placed, size_t length) {
+//      if (placed < length) stats.add(Stat::kTruncated);
+//    }
+//    inline bool cuts(const weft_instance *instance) { return Settings::from(instance).offload; }
 //
 // Not for the wishes of an application: those are in its fi_info.
 #ifndef WEFT_PLUGINS_UDP_SETTINGS_H

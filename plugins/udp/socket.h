@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The socket calls of the udp provider, with errors that name the limit that was reached.
 //
-//   WEFT_TRY(UniqueFd fd, open_socket(AF_INET, settings));
-//   WEFT_CHECK(bind_socket(fd.get(), local));
-//   WEFT_CHECK(join_group(fd.get(), group, local));
+// Example:
+//    // A socket that gets the datagrams of a group, on the interface that has the address `local`.
+//    inline weft::Result<UniqueFd> open_member(const Settings &settings,
+//                                              const weft::sdk::SockAddr &group,
+//                                              const weft::sdk::SockAddr &local) {
+//      WEFT_TRY(UniqueFd fd, open_socket(group.family(), settings));
+//      WEFT_CHECK(bind_to_group(fd.get(), group));
+//      WEFT_CHECK(join_group(fd.get(), group, local));
+//      return fd;
+//    }
 //
 // Not for sending and receiving: outlet.h, inlet.h.
 #ifndef WEFT_PLUGINS_UDP_SOCKET_H

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A plain UDP socket as a peer in tests.
 //
-//   TestSocket peer;
-//   peer.send(to, bytes);                 // one datagram
-//   peer.send_cut(to, bytes, 1000);       // several, cut by UDP_SEGMENT
-//   std::optional<std::vector<uint8_t>> got = peer.receive();       // null: no datagram
+// Example (statements):
+//    TestSocket here, there;
+//    here.send(there.name(), pattern(100, /*seed=*/1));
+//    here.send_cut(there.name(), pattern(3000, /*seed=*/2), 1000);  // three datagrams
+//    const std::optional<Bytes> first = there.receive();  // 100 bytes; null: nothing came
+//
+// Not for a peer on another host.
 #ifndef WEFT_PLUGINS_UDP_TEST_SOCKET_H
 #define WEFT_PLUGINS_UDP_TEST_SOCKET_H
 

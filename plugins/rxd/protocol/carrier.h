@@ -3,12 +3,18 @@
 // may access, time and random numbers. The plugin implements it with the provider beneath, tests
 // with a simulated network.
 //
-//   class Inner final : public Carrier { int send(Path &to, ...) override { fi_sendmsg ... } ... };
-//   Core core(inner, endpoint, settings);
-//   if (!core.on_datagram(bytes, buffer, from)) inner.release(buffer);  // for each datagram
-//   core.on_idle();                                                     // nothing more to read now
+// Example:
+//    #include <rdma/fi_errno.h>
+//    // Sends a header and a payload as one datagram. False: no room; Core::poll() will try again.
+//    inline bool send(Carrier &carrier, Path &to, const iovec &header, const iovec &payload) {
+//      const iovec pieces[] = {header, payload};
+//      if (carrier.send(to, pieces, 2, /*more=*/true) == -FI_EAGAIN) return false;
+//      carrier.flush();  // until here the memory of both had to stay as it was
+//      return true;
+//    }
 //
-// Nothing here blocks, and nothing calls back into the protocol.
+// Who owns the carrier gives the datagrams that it receives to Core::on_datagram(). Nothing here
+// blocks, and nothing calls back into the protocol.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H
 

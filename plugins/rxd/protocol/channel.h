@@ -3,28 +3,44 @@
 // acknowledged or lost, how many may be in flight, when to retransmit, what to acknowledge
 // (docs/rxd-protocol.md, sections 5, 6 and 8). It does not know the content of packets.
 //
-//   SentPool pool(SIZE_MAX, 1);                            // one per endpoint
-//   Channel channel(pool, 1472);
-//   if (channel.gate(size, now) == Channel::Gate::kOpen) { // a packet that has not left yet
-//     header.sequence = uint32_t(channel.next_number());
-//     header.time = Channel::clock(now);
-//     if (carrier.send(...) != -FI_EAGAIN) channel.sent(size, now, &packet);
-//   }
-//   channel.on_acknowledgement(ack, now, [](void *packet) { ... it has arrived ... });
-//   for (Channel::Lost lost; channel.next_lost(lost, now);) {
-//     if (... send lost.packet again, with kFlagAsk if lost.ask ... == -FI_EAGAIN) break;
-//     channel.sent_again(lost.number, now);
-//   }
-//   timer.set(channel.deadline());                         // then on_deadline(), then next_lost()
+// Example:
+//    using Bytes = std::vector<uint8_t>;
+//    // Writes the number and the time Channel::clock(now) into the packet's header, and sends it.
+//    void put(Bytes &packet, uint64_t number, uint64_t now);
 //
-//   const uint64_t number = channel.number_of(header.sequence);     // the receiving half
-//   switch (channel.look(number)) { case Channel::Arrival::kInOrder: ... }
-//   channel.accept(number, header, now);
-//   if (channel.owed() != Channel::Owed::kNothing) {
-//     channel.fill(ack, now);
-//     ... send it, with a packet or alone ...
-//     channel.acknowledged();
-//   }
+//    // ---- the sending half ----
+//    // False: later, after an acknowledgement or at channel.deadline().
+//    inline bool send(Channel &channel, Bytes &packet, uint64_t now) {
+//      if (channel.gate(packet.size(), now) != Channel::Gate::kOpen) return false;
+//      put(packet, channel.next_number(), now);
+//      channel.sent(packet.size(), now, &packet);
+//      return true;
+//    }
+//    inline void acknowledged(Channel &channel, const wire::Acknowledgement &ack, uint64_t now) {
+//      channel.on_acknowledgement(ack, now, [](void *p) { delete static_cast<Bytes *>(p); });
+//      for (Channel::Lost lost; channel.next_lost(lost, now);) {
+//        put(*static_cast<Bytes *>(lost.packet), lost.number, now);
+//        channel.sent_again(lost.number, now);
+//      }
+//    }
+//
+//    // ---- the receiving half ----
+//    // True: the packet is the next one; its content is processed now, and only now.
+//    inline bool receive(Channel &channel, const wire::Header &header, uint64_t now) {
+//      const uint64_t number = channel.number_of(header.sequence);
+//      const Channel::Arrival arrival = channel.look(number);
+//      if (arrival == Channel::Arrival::kDuplicate) channel.duplicate(header, now);
+//      if (arrival != Channel::Arrival::kInOrder) return false;  // an early one will come again
+//      channel.accept(number, header, now);
+//      return true;
+//    }
+//    // True: `ack` is to be sent, with a packet or alone.
+//    inline bool acknowledge(Channel &channel, wire::Acknowledgement &ack, uint64_t now) {
+//      if (channel.owed() == Channel::Owed::kNothing) return false;
+//      channel.fill(ack, now);
+//      channel.acknowledged();
+//      return true;
+//    }
 //
 // No socket, no clock; all times in ns. The memory for packets in flight comes from a pool that all
 // channels share, and goes back at once, so an idle channel has none. Not for messages and credits:

@@ -2,13 +2,29 @@
 // Congestion: how many bytes may be in flight to a peer, and how quickly they leave, judged by the
 // delay that they cause (docs/rxd-protocol.md, section 8).
 //
-//   RoundTrip trip;
-//   Congestion congestion(1472);
-//   if (in_flight + size <= congestion.window() && congestion.pace_at() <= now)
-//     congestion.on_sent(size, now);
-//   trip.sample(rtt, now);
-//   congestion.on_acknowledged(bytes, rtt, trip, now);
-//   if (a_round_is_over) congestion.on_round(trip, now);
+// Example:
+//    struct Flow {
+//      RoundTrip trip;
+//      Congestion congestion{1472};
+//      uint64_t in_flight = 0;  // bytes
+//
+//      bool may_send(size_t bytes, uint64_t now) {
+//        if (in_flight + bytes <= congestion.window()) return congestion.pace_at() <= now;
+//        congestion.on_limited();  // only a window that is used up grows
+//        return false;
+//      }
+//      void sent(size_t bytes, uint64_t now) {
+//        congestion.on_sent(bytes, now);
+//        in_flight += bytes;
+//      }
+//      // One packet was acknowledged, `rtt` ns after it had left.
+//      void acknowledged(size_t bytes, uint64_t rtt, uint64_t now, bool ends_round) {
+//        in_flight -= bytes;
+//        trip.sample(rtt, now);
+//        congestion.on_acknowledged(bytes, 1, rtt, trip);
+//        if (ends_round) congestion.on_round(trip);
+//      }
+//    };
 //
 // Arithmetic only; all times in ns. Not for finding losses or for retransmission (channel.h).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CONGESTION_H

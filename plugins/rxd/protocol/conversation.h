@@ -3,8 +3,20 @@
 // stock libfabric. Core makes it when it knows the dialect, gives it operations and packets, and
 // destroys it after its end.
 //
-//   peer.conversation->start(op);
-//   kept = peer.conversation->on_packet(bytes, buffer);
+// Example:
+//    #include "plugins/rxd/protocol/core.h"
+//    // The peer's process has restarted. Operations that had not begun begin anew with `next`; the
+//    // others have failed.
+//    inline void replace(Peer &peer, std::unique_ptr<Conversation> next) {
+//      Conversation::Queue unsent;
+//      peer.conversation->end(FI_ECONNRESET, &unsent);
+//      peer.conversation = std::move(next);
+//      for (TxOp *op = unsent.first; op != nullptr;) {
+//        TxOp *following = op->next;  // start() changes it
+//        peer.conversation->start(*op);
+//        op = following;
+//      }
+//    }
 //
 // All calls are made with the engine's lock held. A conversation that finds that it is over calls
 // Core::lose(); after the current call has returned, Core ends and destroys it.

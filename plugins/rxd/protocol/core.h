@@ -3,10 +3,31 @@
 // peers, finds out at the first packet which protocol a peer speaks, and gives each peer a
 // conversation.
 //
-//   TxOp *op = core.take();                       // null: tx_size are in flight
-//   ... fill it in ...
-//   int rc = core.start(*op, av_index, &address); // upper.on_done(*op, err) follows a 0
-//   core.on_datagram(bytes, buffer, from);        // messages end in upper.receiver()
+// Example:
+//    #include <rdma/fi_errno.h>
+//    // Sends a tagged message. After a 0, Core::Upper::on_done() reports its end.
+//    inline int send(Core &core, uint32_t index, const weft::sdk::SockAddr &address, uint64_t tag,
+//                    std::span<uint8_t> bytes, void *context) {
+//      TxOp *op = core.take();
+//      if (op == nullptr) return -FI_EAGAIN;  // tx_size are in flight
+//      op->kind = TxOp::Kind::kMessage;
+//      op->tagged = true;
+//      op->tag = tag;
+//      op->iov[0] = {bytes.data(), bytes.size()};
+//      op->count = 1;
+//      op->length = bytes.size();
+//      op->context = context;
+//      const int rc = core.start(*op, index, &address);
+//      if (rc != 0) core.give(*op);
+//      return rc;
+//    }
+//    // For each datagram that was read. Messages go to Core::Upper::receiver(). When nothing more
+//    // is to be read: core.on_idle().
+//    inline void take(Core &core, std::span<const uint8_t> bytes, Buffer &buffer,
+//                     const Path *from) {
+//      const bool kept = core.on_datagram(bytes, buffer, from);
+//      if (!kept) core.carrier().release(buffer);
+//    }
 //
 // A peer becomes an object at its first use; an address that was only inserted costs nothing here.
 // All calls are made with one lock held. Not for completion queues, address vectors, or the

@@ -17,18 +17,11 @@
 #include <vector>
 
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/protocol/weft.h"
 #include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
-
-struct Path {
-  sdk::SockAddr to;
-};
-struct Buffer {
-  std::vector<uint8_t> bytes;
-};
-
 namespace {
 
 void must(bool holds, const char *what) {

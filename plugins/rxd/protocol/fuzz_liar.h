@@ -2,11 +2,16 @@
 // A stranger for fuzz_world.h that sends what the fuzz input says, in both dialects, valid or not.
 // It remembers tokens, numbers and cookies from the datagrams that it receives.
 //
-//   Liar liar(world, 10);
-//   liar.ask();                       // an RTS; the answer is a challenge
-//   world.run_for(1'000'000);
-//   liar.connect(input);              // with its token
-//   liar.frames(input);
+// Example (statements):
+//    World world;
+//    world.add(kTarget, {});
+//    Liar liar(world, 10);
+//    liar.ask();                      // an RTS; the target answers with a challenge
+//    world.run_for(1'000'000);        // ns
+//    const uint8_t bytes[] = {0, 3, 7};
+//    Input input(bytes, sizeof bytes);
+//    liar.connect(input);             // with the token of the challenge, else as the input says
+//    liar.frames(input);
 //
 // Not for peers that keep to the protocol: those are nodes of the world.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_FUZZ_LIAR_H

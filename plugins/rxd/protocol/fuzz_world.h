@@ -2,12 +2,13 @@
 // Endpoints of rxd for a stateful fuzz target: a core, a carrier whose memory lies between red
 // zones, and an application that checks every byte and every completion.
 //
-//   World world;
-//   Node &a = world.add(1, settings), &b = world.add(2, settings);
-//   b.post({.from = 1, .length = 100});
-//   a.start({.to = 2, .length = 100});
-//   world.run_for(1'000'000);          // ns: datagrams travel, deadlines pass
-//   a.check_rest();                    // all operations have ended
+// Example (statements):
+//    World world;
+//    Node &a = world.add(1, {}), &b = world.add(2, {});
+//    b.post({.from = 1, .length = 100});
+//    a.start({.to = 2, .length = 100});
+//    world.run_for(1'000'000);  // ns: datagrams travel, deadlines pass
+//    a.check_rest();            // aborts if an operation has not ended
 //
 // A `Stranger` has no core: it gets the datagrams to its address, and may send anything. The memory
 // of a sent datagram is read at the flush, and received datagrams are freed when they are released.
@@ -30,19 +31,11 @@
 
 #include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"
 #include "tests/fuzz/world.h"
 
-namespace weft::rxd {
-
-struct Path {
-  sdk::SockAddr to;
-};
-struct Buffer {
-  std::vector<uint8_t> bytes;
-};
-
-namespace fuzz {
+namespace weft::rxd::fuzz {
 
 using weft::fuzz::Memory;
 
@@ -365,7 +358,6 @@ class Node final : public Carrier,
   uint64_t refused_at_ = 0;  // when the network last took no datagram
 };
 
-}  // namespace fuzz
-}  // namespace weft::rxd
+}  // namespace weft::rxd::fuzz
 
 #endif

@@ -3,10 +3,21 @@
 // receive goes from the datagram to the user's memory. An unexpected message is copied and kept
 // until a receive wants it.
 //
-//   if (inbox.whole(peer, message, payload)) ...           // all of it came in one packet
-//   Incoming *m = inbox.begin(peer, this, message, id);    // null: no memory
-//   if (!inbox.place(*m, offset, bytes)) ...               // each packet; false: no room
-//   if (m->arrived == m->message.length) inbox.finish(*m, 0);
+// Example:
+//    // A message that comes in one packet. False: there is no memory to save it.
+//    inline bool take(Inbox &inbox, Peer &peer, const weft::sdk::Message &message,
+//                     std::span<const uint8_t> payload) {
+//      bool lost = false;
+//      inbox.whole(peer, message, payload, lost);
+//      return !lost;
+//    }
+//    // A packet of a message that inbox.begin() has made. False: the bytes do not fit the message,
+//    // or there is no memory to keep them.
+//    inline bool take(Inbox &inbox, Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) {
+//      if (!inbox.place(m, offset, bytes)) return false;
+//      if (m.arrived == m.message.length) inbox.finish(m, 0);  // completes the receive
+//      return true;
+//    }
 //
 // finish() of a message without a receive (`receive` is null) leaves the completion to the receive
 // that takes it later. Not for answers to the peer.

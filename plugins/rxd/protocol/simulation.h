@@ -2,13 +2,16 @@
 // Simulated endpoints of rxd in simulated time. A seed decides which datagrams are lost, delayed,
 // duplicated, reordered and damaged. Every byte and every completion is checked.
 //
-//   World world(seed);
-//   world.weather = {.loss = 10, .jitter = 50'000};
-//   Node &a = world.add(0, settings), &b = world.add(1, settings);
-//   b.post(1000, true);
-//   a.send(b.number(), 1000, {.tagged = true});
-//   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
-//   world.check(true);
+// Example (statements):
+//    World world(/*seed=*/7);
+//    world.weather = {.loss = 10, .jitter = 50'000};  // per thousand; ns
+//    Node &a = world.add(0, patient()), &b = world.add(1, patient());
+//    b.post(1000, /*tagged=*/true);
+//    a.send(b.number(), 1000, {.tagged = true});
+//    // A send may end before its message is in the receive: wait for both.
+//    bool ended = world.run_until(
+//        [&] { return world.all_ended() && b.received.size() == 1; }, 60'000'000'000);
+//    world.check(/*all_well=*/ended);
 //
 // The memory of a sent datagram is read at the flush and no earlier, and receive buffers are
 // overwritten as soon as they are released: so accesses to memory that is not owned any more are

@@ -2,8 +2,12 @@
 // The world of simulation.h: simulated time, the weather of the network, and the operations of all
 // applications. A World carries datagrams between nodes; its seed decides what happens to each.
 //
-//   world.after(20'000, [&] { ... });               // ns
-//   world.run_until([&] { return world.all_ended(); }, 60'000'000'000);
+// Example (statements):
+//    #include "plugins/rxd/protocol/simulation.h"
+//    World world(/*seed=*/7);
+//    world.cut.insert({0, 1});                            // from node 0 to node 1 all is lost ...
+//    world.after(20'000'000, [&] { world.cut.clear(); });  // ... for 20 ms
+//    world.run(1'000'000'000);
 //
 // Do not include it alone: simulation.h has the nodes.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_SIMULATION_WORLD_H
@@ -26,20 +30,13 @@
 
 #include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/packet.h"
 #include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
 
 class Node;
-
-struct Path {
-  sdk::SockAddr to;
-};
-struct Buffer {
-  std::vector<uint8_t> bytes;
-  bool kept = false;
-};
 
 // Faults of the network: per thousand datagrams, or in ns.
 struct Weather {

@@ -3,9 +3,14 @@
 // have numbers, and the receiver takes only the next one. Acknowledgements name that number. There
 // is no selective retransmission and no message for errors.
 //
-//   peer.conversation = make_stock_conversation(core, peer);
-//   peer.conversation->on_packet(rts_or_cts, buffer);
-//   peer.conversation->start(op);
+// Example:
+//    // What Core does when the first RTS or CTS of a stock peer arrives, and an operation waits.
+//    inline void begin(Core &core, Peer &peer, std::span<const uint8_t> packet, Buffer &buffer,
+//                      TxOp &waiting) {
+//      peer.conversation = make_stock_conversation(core, peer);
+//      peer.conversation->on_packet(packet, buffer);  // learns the peer's index for us
+//      peer.conversation->start(waiting);
+//    }
 //
 // A stock peer sees what it expects from another stock endpoint. Only the times of retransmission
 // are ours: after a measured timeout, and after three acknowledgements of the same number. Stock

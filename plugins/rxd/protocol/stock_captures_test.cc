@@ -7,7 +7,7 @@
 
 #include "plugins/rxd/protocol/stock_simulation.h"
 
-namespace weft::rxd {
+namespace weft::rxd::stock_world {
 namespace {
 
 Bytes hex(const char *text) {
@@ -294,4 +294,4 @@ TEST_F(StockCaptures, DamagedPackets) {
 }
 
 }  // namespace
-}  // namespace weft::rxd
+}  // namespace weft::rxd::stock_world

@@ -15,7 +15,7 @@
 
 #include "plugins/rxd/protocol/stock_simulation.h"
 
-namespace weft::rxd {
+namespace weft::rxd::stock_world {
 namespace {
 
 // One seed: two endpoints start all kinds of operations toward each other, over a network with
@@ -203,4 +203,4 @@ TEST(Stock, LossIsRepairedQuickly) {
 }
 
 }  // namespace
-}  // namespace weft::rxd
+}  // namespace weft::rxd::stock_world

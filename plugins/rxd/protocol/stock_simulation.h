@@ -3,11 +3,15 @@
 // the mark from every RTS; loses, duplicates and reorders datagrams; and gives datagrams to unknown
 // addresses to the test.
 //
-//   Net net(seed);
-//   net.loss = 7;                                   // percent
-//   Node a(net, 1), b(net, 2);
-//   a.send(2, bytes, true, tag);
-//   net.run([&] { return a.all_ended(); });
+// Example (statements):
+//    Net net(/*seed=*/7);
+//    net.loss = 7;  // percent
+//    Node a(net, 1), b(net, 2);
+//    const Bytes sent = pattern_of(1, 5000);
+//    Bytes received(5000);
+//    b.post(received, /*tagged=*/true);
+//    a.send(2, sent, /*tagged=*/true, /*tag=*/1);
+//    net.run([&] { return a.all_ended(); });
 //
 // Not for weft's own dialect: that is simulation.h.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_STOCK_SIMULATION_H
@@ -30,14 +34,10 @@
 #include "plugin-api/sdk/test_instance.h"
 #include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"
 
-namespace weft::rxd {
-
-struct Path {
-  sdk::SockAddr to;
-};
-struct Buffer {};
+namespace weft::rxd::stock_world {
 
 using Bytes = std::vector<uint8_t>;
 inline constexpr uint64_t kUs = 1000, kMs = 1'000'000, kS = 1'000'000'000;
@@ -404,6 +404,6 @@ inline void meet(Net &net, Node &a, size_t b) {
   a.done.clear();
 }
 
-}  // namespace weft::rxd
+}  // namespace weft::rxd::stock_world
 
 #endif

@@ -10,7 +10,7 @@
 #include "plugins/rxd/protocol/stock.h"
 #include "plugins/rxd/protocol/stock_simulation.h"
 
-namespace weft::rxd {
+namespace weft::rxd::stock_world {
 namespace {
 
 TEST(Stock, MessagesOfEverySize) {
@@ -375,4 +375,4 @@ TEST(Stock, Fence) {
 static_assert(sizeof(StockConversation) + sizeof(Peer) <= 1024);
 
 }  // namespace
-}  // namespace weft::rxd
+}  // namespace weft::rxd::stock_world

@@ -3,9 +3,14 @@
 // to 9). Operations become frames in packets, lost packets are retransmitted, arriving packets are
 // put in order, large messages are pulled by their receiver.
 //
-//   auto conversation = std::make_unique<WeftConversation>(core, peer, ours, theirs);
-//   conversation->start(op);                  // weft_output.cc
-//   conversation->on_packet(bytes, buffer);   // weft_input.cc
+// Example:
+//    // What Core does when the handshake is over and an operation waits. A part is what one side
+//    // said of itself in the handshake.
+//    inline void begin(Core &core, Peer &peer, const wire::Part &ours, const wire::Part &theirs,
+//                      TxOp &waiting) {
+//      peer.conversation = std::make_unique<WeftConversation>(core, peer, ours, theirs);
+//      peer.conversation->start(waiting);
+//    }
 //
 // Channel decides which packets are lost and when a packet may leave. A packet is built once, in
 // memory of a pool, which it keeps until it is acknowledged. Long payload stays in the user's

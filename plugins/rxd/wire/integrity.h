@@ -2,11 +2,17 @@
 // The integrity and the origin of datagrams: the checksum, the MAC, and the token of a challenge
 // (docs/rxd-protocol.md, sections 2, 3 and 10).
 //
-//   iovec pieces[] = {{head, n}, {payload, length}};       // the checksum in the head is still 0
-//   wire::set_checksum(head, wire::checksum(pieces));
-//   wire::mac(key, pieces, number >> 32, tail);             // is sent after them
-//
-//   if (!wire::checksum_fits(packet) || !wire::mac_fits(key, packet, number >> 32)) drop();
+// Example:
+//    // Completes a datagram. Its header, in the first piece, has a checksum of 0 so far. The MAC
+//    // is sent as a last piece. `number`: of the packet, with its upper half, which is not sent.
+//    inline void seal(std::span<const iovec> pieces, const Key &key, uint64_t number,
+//                     std::span<uint8_t, kMacSize> tail) {
+//      set_checksum(static_cast<uint8_t *>(pieces[0].iov_base), checksum(pieces));
+//      mac(key, pieces, uint32_t(number >> 32), tail);
+//    }
+//    inline bool is_genuine(const Packet &packet, const Key &key, uint64_t number) {
+//      return checksum_fits(packet) && mac_fits(key, packet, uint32_t(number >> 32));
+//    }
 //
 // The primitives are ISA-L's and libsodium's. Not for choosing whether a connection uses them.
 #ifndef WEFT_PLUGINS_RXD_WIRE_INTEGRITY_H

@@ -3,18 +3,29 @@
 // datagram into a typed Packet or a Reject, a FrameReader returns its frames one by one, and a
 // Writer writes packets and frames into the caller's buffer.
 //
-//   const auto packet = wire::parse(datagram);
-//   if (!packet) return count(packet.error());
-//   wire::FrameReader frames(*packet);
-//   while (frames.next()) {
-//     if (frames.kind() == wire::FrameKind::kMessage) take(frames.message(), frames.payload());
-//   }
-//   if (frames.reject() != wire::Reject::kNone) return end(frames.reject());
-//
-//   uint8_t bytes[64];
-//   wire::Writer writer(bytes);
-//   writer.header({.kind = wire::PacketKind::kData, .to = to, .cookie = cookie, ...});
-//   writer.message({.id = id}, payload.size());   // the payload follows, perhaps as another iovec
+// Example:
+//    // Adds up the payload of the messages in a datagram.
+//    inline Reject count(std::span<const uint8_t> datagram, size_t &bytes) {
+//      const auto packet = parse(datagram);
+//      if (!packet) return packet.error();
+//      FrameReader frames(*packet);
+//      while (frames.next())
+//        if (frames.kind() == FrameKind::kMessage) bytes += frames.payload().size();
+//      return frames.reject();
+//    }
+//    // A datagram with one message. The parts are what both sides said in the handshake. Returns
+//    // the size of the datagram; 0: `out` is too small.
+//    inline size_t write(std::span<uint8_t> out, const Part &ours, const Part &theirs,
+//                        uint32_t number, uint32_t id, std::span<const uint8_t> payload) {
+//      Writer w(out);
+//      const bool fits = w.header({.kind = PacketKind::kData,
+//                                  .flags = kFlagOrdered,
+//                                  .to = theirs.connection,
+//                                  .cookie = ours.cookie + theirs.cookie,
+//                                  .sequence = number}) &&
+//                        w.message({.id = id}, payload.size()) && w.payload(payload);
+//      return fits ? w.size() : 0;
+//    }
 //
 // parse() and FrameReader are total: they read no byte beyond the span, and their results need no
 // further check. Not for checks that depend on a connection: a known pair, the checksum

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The byte order and the flags that packet.cc and packet_writer.cc share.
 //
-//   std::memcpy(&value, at, sizeof value);
-//   value = little(value);
+// Example:
+//    #include <cstring>
+//    inline uint32_t load(const uint8_t *at) {
+//      uint32_t value = 0;
+//      std::memcpy(&value, at, sizeof value);  // fields have any alignment
+//      return little(value);
+//    }
 //
 // Internal to wire/. Not for other wire formats.
 #ifndef WEFT_PLUGINS_RXD_WIRE_PACKET_FIELDS_H

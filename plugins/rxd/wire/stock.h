@@ -2,13 +2,26 @@
 // The packets that stock rxd endpoints exchange. parse() turns a datagram into a typed Packet or a
 // Reject, encode() turns a Packet into the headers of a datagram.
 //
-//   const Parsed p = stock::parse(datagram);
-//   if (p.reject != Reject::kNone) return text_of(p.reject);
-//   switch (p.packet.type) { case Type::kTagged: ... p.packet.payload ... }
-//
-//   Packet p{.type = Type::kTagged, .peer = 3, .sequence = 7, .is_inline = true, .tag = tag};
-//   uint8_t header[stock::kMaxHeader];
-//   const size_t n = stock::encode(p, header);     // then send the header and the payload
+// Example:
+//    // The tag of a message, if the datagram is one.
+//    inline bool read(std::span<const uint8_t> datagram, uint64_t &tag) {
+//      const Parsed parsed = parse(datagram);
+//      if (parsed.reject != Reject::kNone || parsed.packet.type != Type::kTagged) return false;
+//      tag = parsed.packet.tag;
+//      return true;
+//    }
+//    // The header of a short tagged message. Its payload is sent behind it. `peer`: the index that
+//    // the peer gave us.
+//    inline size_t write(std::span<uint8_t, kMaxHeader> header, uint32_t peer, uint64_t sequence,
+//                        uint64_t tag, uint64_t payload) {
+//      return encode({.type = Type::kTagged,
+//                     .peer = peer,
+//                     .sequence = sequence,
+//                     .is_inline = true,
+//                     .tag = tag,
+//                     .size = payload},
+//                    header);
+//    }
 //
 // The wire format defines no byte order: fields are in the sender's, little endian in practice.
 // Fields that stock leaves undefined are written as 0 and not read. Not for checks that depend on
