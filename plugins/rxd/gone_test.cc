@@ -73,7 +73,7 @@ TEST(Gone, OperationsFailAtOnceAndCloseDoesNotWait) {
   // Endpoints that have not noticed yet find out by their close packet.
 }
 
-TEST(Gone, UnawareEndpointsFindOutAtClose) {
+TEST(Gone, EndpointsThatDidNotNoticeFindOutAtClose) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=600000", "FI_OFI_RXD_PEER_TIMEOUT_MS=600000"}))
     return;
   Child child(receive_for_ever);
@@ -84,7 +84,7 @@ TEST(Gone, UnawareEndpointsFindOutAtClose) {
 
 // The process is only stopped: the port is open, but does not answer. All endpoints together wait
 // as long as one.
-TEST(Gone, ManyWaitInVainAsLongAsOne) {
+TEST(Gone, ManyEndpointsTogetherWaitAsLongAsOne) {
   if (!in_fresh_process({"FI_OFI_RXD_CLOSE_LINGER_MS=2000"})) return;
   std::chrono::steady_clock::time_point begin;
   {

@@ -60,7 +60,7 @@ Options with_wait(enum fi_wait_obj wait) {
 }
 
 // The reader sleeps. The protocol's timers retransmit, and wake it at the peer's timeout.
-TEST(Rxd, ASleepingReaderLearnsThatThePeerIsSilent) {
+TEST(Rxd, ASleepingReaderWakesWhenThePeerTimesOut) {
   Mute mute;
   Node node(with_wait(FI_WAIT_FD));
   const fi_addr_t nobody = node.insert(mute.name());
@@ -97,7 +97,7 @@ TEST(Rxd, AutomaticProgressRetransmits) {
 }
 
 // An endpoint that is bound to all addresses tells peers one by which they reach it.
-TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
+TEST(Rxd, AnEndpointBoundToAllAddressesIsReachable) {
   uint16_t port;
   {
     Mute free;
@@ -126,7 +126,7 @@ TEST(Rxd, AnEndpointOfAllAddressesAnswers) {
 }
 
 // The application does not read the completions of its receives: its sends go on and complete.
-TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
+TEST(Rxd, UnreadCompletionsOfReceivesDoNotStopSends) {
   Options small;
   small.resource_mgmt = FI_RM_ENABLED;
   small.rx_cq.size = 4;
@@ -159,7 +159,7 @@ TEST(Rxd, AFullQueueOfReceivesHoldsUpNothingElse) {
 }
 
 // rxd is offered, but after the other providers.
-TEST(Rxd, IsNotTheDefault) {
+TEST(Rxd, IsOfferedAfterTheOtherProviders) {
   Info hints = conformance::make_hints(FI_MSG | FI_TAGGED);
   hints->ep_attr->type = FI_EP_RDM;
   std::free(std::exchange(hints->fabric_attr->prov_name, nullptr));

@@ -14,7 +14,7 @@ weft_datagram_ops *ops_of(Node &node) {
   return ops;
 }
 
-TEST(Carrier, SourcesAreNamedWhileTheyAreWanted) {
+TEST(Carrier, SourcesAreReportedOnlyWhileTheyAreWanted) {
   Options options;
   options.caps |= FI_SOURCE;
   Net net(1, options);
@@ -30,7 +30,7 @@ TEST(Carrier, SourcesAreNamedWhileTheyAreWanted) {
   }
 }
 
-TEST(Carrier, WhoNamesNoneOrReportsThemAsErrorsIsNotAsked) {
+TEST(Carrier, ReadingOfSourcesCannotChangeWithoutFiSourceOrWithFiSourceErr) {
   Net without;
   EXPECT_EQ(ops_of(without[0])->name_sources(without[0].ep, 1), -FI_EOPNOTSUPP);
   EXPECT_EQ(ops_of(without[0])->name_sources(without[0].ep, 0), -FI_EOPNOTSUPP);

@@ -132,7 +132,7 @@ class InletTest : public ::testing::Test, public InletSink {
 
 // An error for a port without a socket has the port and the beginning of the datagram. It does not
 // delay datagrams of other senders.
-TEST_F(InletTest, TellsWhatTheNetworkSays) {
+TEST_F(InletTest, ReportsErrorsOfTheNetwork) {
   ASSERT_TRUE(inlet_.tell_errors());
   sdk::SockAddr nobody;
   {
@@ -157,7 +157,7 @@ TEST_F(InletTest, TellsWhatTheNetworkSays) {
 
 // A peer may send its last datagram and close its port before the socket is read. The datagram is
 // delivered first, however many calls return the error.
-TEST_F(InletTest, TellsItAfterWhatCameBefore) {
+TEST_F(InletTest, DeliversEarlierDatagramsBeforeTheError) {
   ASSERT_TRUE(inlet_.tell_errors());
   sdk::SockAddr nobody;
   {
@@ -182,7 +182,7 @@ TEST_F(InletTest, TellsItAfterWhatCameBefore) {
   }
 }
 
-TEST_F(InletTest, ReadsOneByOne) {
+TEST_F(InletTest, ReadsDatagramsOneByOne) {
   for (size_t size : {0u, 1u, 100u, 1472u, 65507u}) {
     post(size);
     peer_.send(name_, pattern(size, 1));
@@ -192,7 +192,7 @@ TEST_F(InletTest, ReadsOneByOne) {
   EXPECT_FALSE(inlet_.joins());
 }
 
-TEST_F(InletTest, ReadsNothingWithoutAReceive) {
+TEST_F(InletTest, ReadsNothingWithoutAPostedReceive) {
   peer_.send(name_, pattern(10, 1));
   peer_.send(name_, pattern(20, 2));
   progress();
@@ -226,7 +226,7 @@ TEST_F(InletTest, ScattersIntoVectors) {
   expect(pattern(50, 5));
 }
 
-TEST_F(InletTest, SaysHowLongWhatDoesNotFitWas) {
+TEST_F(InletTest, ReportsTheLengthOfATruncatedDatagram) {
   for (size_t parts : {1, 2}) {
     post(10, parts);
     peer_.send(name_, pattern(3000, 5));
@@ -267,7 +267,7 @@ TEST_F(InletTest, TakesSegmentsOfAnySizeAfterJoining) {
   }
 }
 
-TEST_F(InletTest, KeepsWhatFindsNoReceive) {
+TEST_F(InletTest, HoldsSegmentsUntilThereAreReceives) {
   make_it_join(800);
   const Bytes run = pattern(800 * 50, 9);
   post_many(3, 1000);
@@ -287,7 +287,7 @@ TEST_F(InletTest, KeepsWhatFindsNoReceive) {
 }
 
 // A datagram that was read without its source gets no source later, least of all a wrong one.
-TEST_F(InletTest, NamesSourcesWhileItIsAsked) {
+TEST_F(InletTest, ReadsSourcesOnlyWhileTheyAreWanted) {
   make_it_join(800);
   const Bytes run = pattern(800 * 10, 9);
   inlet_.name_sources(false);
@@ -309,7 +309,7 @@ TEST_F(InletTest, NamesSourcesWhileItIsAsked) {
   come(1);
 }
 
-TEST_F(InletTest, CutsIntoReceivesThatAreTooShort) {
+TEST_F(InletTest, TruncatesSegmentsInShortReceives) {
   make_it_join(800);
   const Bytes run = pattern(800 * 10, 9);
   for (int i = 0; i < 10; ++i) post(size_t(i) * 100, i % 2 == 0 ? 1 : 3);
@@ -322,7 +322,7 @@ TEST_F(InletTest, CutsIntoReceivesThatAreTooShort) {
 class InletRandom : public InletTest, public ::testing::WithParamInterface<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, InletRandom, ::testing::Range(0u, 60u));
 
-TEST_P(InletRandom, EveryDatagramOnceInOrder) {
+TEST_P(InletRandom, EveryDatagramArrivesOnceAndInOrder) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t n) { return size_t(random() % n); };
   if (GetParam() % 3 != 0) make_it_join(600 + below(900));
@@ -396,14 +396,14 @@ TEST_F(InletWithoutOffload, NeverJoins) {
 }
 
 // docs/man/weft-udp.7, Memory.
-TEST(InletBudget, IsKept) {
+TEST(InletBudget, MemoryIsAsDocumented) {
   EXPECT_LE(sizeof(Inlet), 256u);
   EXPECT_LE(sizeof(Inlet::Scratch), 6u << 10);
   EXPECT_LE(sizeof(sdk::PostedRecv) + sizeof(void *), 128u);
   EXPECT_EQ(Inlet::kAreas * Inlet::kJoined, 1u << 20);
 }
 
-TEST_F(InletTest, SaysWhenThereIsRoomForOutput) {
+TEST_F(InletTest, ReportsRoomForOutputWhileItIsWanted) {
   engine_.progress();
   EXPECT_EQ(writable_, 0);
   inlet_.want_output(true);

@@ -104,7 +104,7 @@ class Stalled : public ::testing::Test {
   int wire = -1;
 };
 
-TEST_F(Stalled, ASendThatFindsNoRoomIsNotTaken) {
+TEST_F(Stalled, ASendWithoutRoomIsRefused) {
   const unsigned taken = fill();
   EXPECT_GT(taken, 0u);
   Bytes bytes = pattern(64, 99);
@@ -122,7 +122,7 @@ TEST_F(Stalled, ASendThatFindsNoRoomIsNotTaken) {
 
 // Sends accepted with FI_MORE stay queued, as copies after the end of the batch. The send that
 // ended the batch is refused.
-TEST_F(Stalled, WhatWasAnnouncedStaysAndIsCopied) {
+TEST_F(Stalled, SendsAcceptedWithMoreStayQueuedAsCopies) {
   const unsigned taken = fill();
   std::vector<Bytes> batch;
   for (unsigned i = 0; i < 10; ++i) batch.push_back(pattern(100 + i % 2, i));
@@ -146,7 +146,7 @@ TEST_F(Stalled, WhatWasAnnouncedStaysAndIsCopied) {
   EXPECT_EQ(next(), last);
 }
 
-TEST_F(Stalled, ABatchTakesNoMoreThanItHolds) {
+TEST_F(Stalled, ABatchHolds64Datagrams) {
   fill();
   Bytes bytes = pattern(30, 1);
   ssize_t rc = 0;
@@ -160,7 +160,7 @@ TEST_F(Stalled, ABatchTakesNoMoreThanItHolds) {
 }
 
 // A thread that blocks for a completion wakes when there is room.
-TEST_F(Stalled, RoomWakesWhoWaits) {
+TEST_F(Stalled, RoomWakesABlockedThread) {
   Options options;
   options.node = "10.99.0.1";
   options.tx_cq.wait_obj = FI_WAIT_FD;
@@ -196,7 +196,7 @@ TEST_F(Stalled, RoomWakesWhoWaits) {
 }
 
 // fi_close with queued datagrams: they leave if they can, and are dropped if not.
-TEST_F(Stalled, CloseForgetsWhatCannotGo) {
+TEST_F(Stalled, CloseDropsDatagramsThatCannotLeave) {
   fill();
   Bytes bytes = pattern(30, 1);
   for (int i = 0; i < 20; ++i) must(send(bytes, FI_MORE, &bytes));
@@ -204,7 +204,7 @@ TEST_F(Stalled, CloseForgetsWhatCannotGo) {
 
 // ---- multicast over IPv6 ----
 
-TEST(LinkMulticast6, MembersReceive) {
+TEST(LinkMulticast6, MembersReceiveTheDatagramsOfTheGroup) {
   if (std::getenv("WEFT_TEST_LINK") == nullptr) GTEST_SKIP() << "needs the network of link_test.sh";
   if (!have_ipv6_loopback()) GTEST_SKIP() << "no IPv6";
   Options options;

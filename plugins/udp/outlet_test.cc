@@ -49,7 +49,7 @@ class OutletTest : public ::testing::Test, public OutletSink {
 
 // The kernel reports the error of an earlier datagram in the next call. The datagram of that call
 // goes out all the same.
-TEST_F(OutletTest, ErrorsOfEarlierDatagramsLoseNothing) {
+TEST_F(OutletTest, AnErrorOfAnEarlierDatagramLosesNoLaterOne) {
   ASSERT_TRUE(tell_errors(socket_.fd()));
   outlet_->expect_errors();
   sdk::SockAddr nobody;
@@ -71,7 +71,7 @@ TEST_F(OutletTest, ErrorsOfEarlierDatagramsLoseNothing) {
   for (const auto &[context, error] : told_) EXPECT_EQ(error, 0);
 }
 
-TEST_F(OutletTest, SendsOneAtOnce) {
+TEST_F(OutletTest, SendsASingleDatagramAtOnce) {
   Bytes bytes = pattern(1000, 1);
   const iovec iov[2] = {{bytes.data(), 400}, {bytes.data() + 400, 600}};
   EXPECT_EQ(outlet_->send(peer_.name(), iov, 1), 0);
@@ -83,7 +83,7 @@ TEST_F(OutletTest, SendsOneAtOnce) {
   EXPECT_EQ(outlet_->send(sdk::SockAddr::any(AF_INET6, 7), iov, 1), -EAFNOSUPPORT);
 }
 
-TEST_F(OutletTest, CutsOneMessageOutOfEqualNeighbours) {
+TEST_F(OutletTest, SendsEqualNeighboursAsOneMessage) {
   std::vector<Bytes> all;
   for (unsigned i = 0; i < 40; ++i) all.push_back(pattern(i == 39 ? 500 : 1200, i));
   for (auto &bytes : all) ASSERT_TRUE(push(bytes, peer_.name(), false, 1 + bytes[0] % 4, &bytes));
@@ -99,7 +99,7 @@ TEST_F(OutletTest, CutsOneMessageOutOfEqualNeighbours) {
   EXPECT_FALSE(peer_.receive());
 }
 
-TEST_F(OutletTest, KeepsApartWhatDiffersAndTheOrder) {
+TEST_F(OutletTest, SplitsAtEachNewSizeOrPeerAndKeepsTheOrder) {
   const size_t sizes[] = {100, 100, 50, 100, 100, 200, 0, 0, 100, 100, 100};
   std::vector<Bytes> all;
   for (size_t size : sizes) all.push_back(pattern(size, unsigned(all.size())));
@@ -111,7 +111,7 @@ TEST_F(OutletTest, KeepsApartWhatDiffersAndTheOrder) {
   EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 6u);
 }
 
-TEST_F(OutletTest, DoesNotExceedWhatOneMessageCarries) {
+TEST_F(OutletTest, SplitsAtTheLargestMessage) {
   std::vector<Bytes> all;
   for (unsigned i = 0; i < 10; ++i) all.push_back(pattern(20000, i));
   for (auto &bytes : all) ASSERT_TRUE(push(bytes, peer_.name()));
@@ -121,7 +121,7 @@ TEST_F(OutletTest, DoesNotExceedWhatOneMessageCarries) {
 }
 
 // A socket without checksums cannot have its messages cut.
-TEST_F(OutletTest, SendsOneByOneWhatTheKernelRefusesToCut) {
+TEST_F(OutletTest, SendsOneByOneIfTheKernelRefusesToCut) {
   const int on = 1;
   ASSERT_EQ(setsockopt(socket_.fd(), SOL_SOCKET, SO_NO_CHECK, &on, sizeof on), 0);
   std::vector<Bytes> all;
@@ -147,7 +147,7 @@ TEST_F(OutletTest, WithoutOffloadNothingIsCut) {
 }
 
 // A failed datagram is reported and does not delay others.
-TEST_F(OutletTest, AFailureIsThatDatagramsOnly) {
+TEST_F(OutletTest, AFailedDatagramDoesNotDelayOthers) {
   const Bytes bytes = pattern(100, 1);
   const auto nowhere = *sdk::SockAddr::from_ip("255.255.255.255", 9);
   char a, b, c, d;
@@ -165,7 +165,7 @@ TEST_F(OutletTest, AFailureIsThatDatagramsOnly) {
   EXPECT_FALSE(peer_.receive());
 }
 
-TEST_F(OutletTest, TheLastOfABatchIsItsCallersBusiness) {
+TEST_F(OutletTest, TheCallerGetsTheResultOfTheLastOfABatch) {
   const Bytes bytes = pattern(100, 1);
   char a, b;
   ASSERT_TRUE(push(bytes, peer_.name(), false, 1, &a));
@@ -181,7 +181,7 @@ TEST_F(OutletTest, TheLastOfABatchIsItsCallersBusiness) {
   EXPECT_TRUE(outlet_->empty());
 }
 
-TEST_F(OutletTest, CopiesWhereToldTo) {
+TEST_F(OutletTest, CopiesOnPushOrKeep) {
   std::vector<Bytes> all, mine;
   for (unsigned i = 0; i < 20; ++i) all.push_back(pattern(i * 7, i));
   mine = all;
@@ -196,7 +196,7 @@ TEST_F(OutletTest, CopiesWhereToldTo) {
   for (const auto &bytes : all) expect(peer_, bytes);
 }
 
-TEST_F(OutletTest, ForgetsWhatIsNotItsOwn) {
+TEST_F(OutletTest, DropsDatagramsWithoutACopy) {
   const Bytes bytes = pattern(100, 1), copied = pattern(50, 2);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(push(bytes, peer_.name()));
@@ -211,7 +211,7 @@ TEST_F(OutletTest, ForgetsWhatIsNotItsOwn) {
 }
 
 // docs/man/weft-udp.7, Memory.
-TEST(OutletBudget, IsKept) {
+TEST(OutletBudget, MemoryIsAsDocumented) {
   EXPECT_LE(sizeof(Outlet), 128u);
   EXPECT_LE(sizeof(Outlet::Scratch), 10u << 10);
   EXPECT_LE(sizeof(Datagram) * Outlet::kCapacity, 9u << 10);
@@ -220,7 +220,7 @@ TEST(OutletBudget, IsKept) {
 class OutletRandom : public OutletTest, public ::testing::WithParamInterface<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, OutletRandom, ::testing::Range(0u, 30u));
 
-TEST_P(OutletRandom, EveryDatagramOnceInOrder) {
+TEST_P(OutletRandom, EveryDatagramArrivesOnceAndInOrder) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t n) { return size_t(random() % n); };
   TestSocket *peers[] = {&peer_, &other_};

@@ -60,7 +60,7 @@ struct Sender {
 };
 using Numbers = std::vector<uint64_t>;
 
-TEST(ChannelRules, RoundTripIsTheEchos) {
+TEST(ChannelRules, TheEchoMeasuresTheRoundTrip) {
   Sender s;
   s.know(100 * kUs);
   EXPECT_EQ(s.channel.round_trip().smoothed(), 100 * kUs);
@@ -76,7 +76,7 @@ TEST(ChannelRules, RoundTripIsTheEchos) {
 }
 
 // A round trip of a peer that did not run, or lies, must not make the timeout as long.
-TEST(ChannelRules, ALongRoundTripMakesNoLongTimeout) {
+TEST(ChannelRules, TheTimeoutIsBoundedWhateverTheRoundTrip) {
   Sender s;
   s.know(50 * kSecond);
   s.send();
@@ -85,7 +85,7 @@ TEST(ChannelRules, ALongRoundTripMakesNoLongTimeout) {
   EXPECT_TRUE(s.channel.on_deadline(s.now));
 }
 
-TEST(ChannelRules, LostIsWhatThreeLaterOnesOvertook) {
+TEST(ChannelRules, APacketIsLostWhenThreeLaterOnesHaveArrived) {
   Sender s;
   s.know(100 * kUs);
   for (int i = 0; i < 6; ++i) s.send();  // 1 to 6
@@ -108,7 +108,7 @@ TEST(ChannelRules, LostIsWhatThreeLaterOnesOvertook) {
   EXPECT_EQ(s.channel.deadline(), 0u);
 }
 
-TEST(ChannelRules, LostIsWhatALaterOneOvertookForLong) {
+TEST(ChannelRules, APacketIsLostWhenALaterOneHasArrivedAndItsTimeIsOver) {
   Sender s;
   s.know(800 * kUs);
   s.send();  // 1
@@ -125,7 +125,7 @@ TEST(ChannelRules, LostIsWhatALaterOneOvertookForLong) {
   EXPECT_EQ(s.asked, 0);
 }
 
-TEST(ChannelRules, ReorderingMakesPatient) {
+TEST(ChannelRules, ReorderingRaisesTheThresholdForLoss) {
   Sender s;
   s.know(100 * kUs);
   for (int i = 0; i < 5; ++i) s.send();  // 1 to 5
@@ -141,7 +141,7 @@ TEST(ChannelRules, ReorderingMakesPatient) {
   EXPECT_TRUE(s.repeat_lost().empty());
 }
 
-TEST(ChannelRules, TimeOutsDoubleAndAreNeverSeconds) {
+TEST(ChannelRules, TimeoutsDoubleUpTo200Milliseconds) {
   Sender s;
   s.send();
   EXPECT_EQ(s.channel.deadline(), s.now + 10 * kMs);  // nothing is known of the path
@@ -167,7 +167,7 @@ TEST(ChannelRules, TimeOutsDoubleAndAreNeverSeconds) {
   EXPECT_EQ(s.channel.silent_since(), s.now);
 }
 
-TEST(ChannelRules, TimeOutsTakeTheOldestWhateverTheWindow) {
+TEST(ChannelRules, ATimeoutRetransmitsTheTwoOldestWhateverTheWindow) {
   Sender s;
   s.know(100 * kUs);
   while (s.channel.gate(kDatagram, s.now) == Channel::Gate::kOpen) s.send();
@@ -189,7 +189,7 @@ TEST(ChannelRules, TimeOutsTakeTheOldestWhateverTheWindow) {
 
 // The peer keeps a limited number of early packets, so it may have dropped all but the lowest
 // number.
-TEST(ChannelRules, LowNumbersFirst) {
+TEST(ChannelRules, LostPacketsWithLowNumbersGoFirst) {
   Sender s;
   s.know(100 * kUs);
   for (int i = 0; i < 9; ++i) s.send();  // 1 to 9
@@ -214,7 +214,7 @@ TEST(ChannelRules, LowNumbersFirst) {
   EXPECT_EQ(again[1], 3u);
 }
 
-TEST(ChannelRules, NonsenseIsRefusedAndChangesNothing) {
+TEST(ChannelRules, ImpossibleAcknowledgementsChangeNothing) {
   Sender s;
   for (int i = 0; i < 5; ++i) s.send();
   EXPECT_FALSE(s.acknowledge(6));
@@ -235,7 +235,7 @@ TEST(ChannelRules, NonsenseIsRefusedAndChangesNothing) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(s.packets[i], 1);
 }
 
-TEST(ChannelRules, LimitAndWindowHoldBack) {
+TEST(ChannelRules, LimitAndWindowHoldPacketsBack) {
   Sender s;
   SentPool pool(SIZE_MAX, 1);
   Channel small(pool, kDatagram, 1);
@@ -263,7 +263,7 @@ TEST(ChannelRules, LimitAndWindowHoldBack) {
   EXPECT_EQ(one.gate(1 << 20, s.now), Channel::Gate::kOpen);
 }
 
-TEST(ChannelRules, PeersOfThisHostHaveNoPathToFill) {
+TEST(ChannelRules, OnThisHostOnlyTheLimitHoldsPacketsBack) {
   Sender s;
   s.channel.set_direct();
   // The reader does not run most of the time.
@@ -288,7 +288,7 @@ TEST(ChannelRules, PeersOfThisHostHaveNoPathToFill) {
   EXPECT_LT(s.channel.window(), window);
 }
 
-TEST(ChannelRules, PaceAfterABurst) {
+TEST(ChannelRules, ThePaceBeginsAfterABurst) {
   Sender s;
   s.know(kMs);
   // Rounds that use up the window make it grow.
@@ -313,7 +313,7 @@ TEST(ChannelRules, PaceAfterABurst) {
 }
 
 // Numbers reuse the same 1024 places again and again, with gaps at any of them.
-TEST(ChannelRules, NumbersWrap) {
+TEST(ChannelRules, PlacesAreUsedAgain) {
   Sender s;
   std::mt19937_64 random(7);
   std::vector<uint64_t> open;
@@ -369,7 +369,7 @@ struct Receiver {
 using Arrival = Channel::Arrival;
 using Owed = Channel::Owed;
 
-TEST(ChannelRules, WhatIsOwedAndWhen) {
+TEST(ChannelRules, WhenAnAcknowledgementIsOwed) {
   Receiver r;
   EXPECT_EQ(r.channel.owed(), Owed::kNothing);
   EXPECT_EQ(r.acknowledge().echo, 0u);
@@ -397,7 +397,7 @@ TEST(ChannelRules, WhatIsOwedAndWhen) {
   EXPECT_EQ(r.channel.owed(), Owed::kNow);
 }
 
-TEST(ChannelRules, BitmapAndEcho) {
+TEST(ChannelRules, AnAcknowledgementHasABitmapAndAnEcho) {
   Receiver r;
   for (const uint64_t n : {0, 1, 3, 4, 70, 200}) r.come(n);
   r.now += 30 * kUs;
@@ -447,7 +447,7 @@ TEST(ChannelRules, NothingAboveTheLimitIsTaken) {
 }
 
 // 32 bits of a number are enough.
-TEST(ChannelRules, SequencesAreExtended) {
+TEST(ChannelRules, SequencesAreExtendedTo64Bits) {
   EXPECT_EQ(wire::extend(5, 3), 5u);
   EXPECT_EQ(wire::extend(UINT32_MAX, 3), UINT32_MAX);  // never below 0
   EXPECT_EQ(wire::extend(2, UINT32_MAX), (uint64_t{1} << 32) + 2);
@@ -456,7 +456,7 @@ TEST(ChannelRules, SequencesAreExtended) {
 }
 
 // The memory budgets of an idle connection, and of one with packets in flight.
-TEST(ChannelRules, Memory) {
+TEST(ChannelRules, MemoryStaysWithinItsBudget) {
   EXPECT_LE(sizeof(Channel), 820u);
   EXPECT_LE(sizeof(SentChunk), 1024u + 256);
 }

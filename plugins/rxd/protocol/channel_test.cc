@@ -315,7 +315,7 @@ struct Path {
 };
 class Speed : public testing::TestWithParam<Path> {};
 
-TEST_P(Speed, FillsTheLinkAlsoWhenSomeAreLost) {
+TEST_P(Speed, FillsTheLinkDespiteLoss) {
   Flow *flow = nullptr;
   const Path &path = GetParam();
   for (uint64_t seed = 1; seed <= 3; ++seed) {
@@ -340,14 +340,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto &info) { return info.param.name; });
 
 // A reader that reads only every 50 us must not be taken for a queue.
-TEST(Pauses, ReadersThatLookNowAndThen) {
+TEST(Pauses, AReaderThatReadsEvery50Microseconds) {
   Flow *flow = nullptr;
   EXPECT_GE(utilisation({.delay = 15 * kUs, .queue = 512}, kDatagram, 30000, 1, flow, 50 * kUs),
             0.8);
 }
 
 // Processes share processors: the reader does not run for milliseconds at a time.
-TEST(Pauses, ReadersThatDoNotRun) {
+TEST(Pauses, AReaderThatRunsAQuarterOfTheTime) {
   World world(3);
   Link there(world, {.queue = 3000}), back(world, {});
   Flow flow(world, there, back, 2'000'000);
@@ -366,7 +366,7 @@ TEST(Pauses, ReadersThatDoNotRun) {
 
 class Fairness : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(Fairness, TwoFlowsShare) {
+TEST_P(Fairness, TwoFlowsShareALink) {
   for (const LinkSettings &link : {LinkSettings{.rate = 0.125}, LinkSettings{.rate = 1.25},
                                    LinkSettings{.rate = 1.25, .queue = 512}}) {
     World world(1);
@@ -390,7 +390,7 @@ TEST_P(Fairness, TwoFlowsShare) {
 INSTANTIATE_TEST_SUITE_P(, Fairness, testing::Values(0, 50 * kMs),
                          [](const auto &info) { return info.param == 0 ? "Together" : "Later"; });
 
-TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
+TEST(Pauses, NeedlessTimeoutsDoNotSlowTheFlowDown) {
   World world(1);
   Link there(world, {.queue = 512}), back(world, {});
   Flow flow(world, there, back, 20000);
@@ -410,7 +410,7 @@ TEST(Pauses, TimeOutsForNothingDoNotSlowDown) {
   flow.check();
 }
 
-TEST(Pauses, PartitionsHealWithinTheLongestTimeOut) {
+TEST(Pauses, APartitionEndsWithinTheLongestTimeout) {
   World world(1);
   Link there(world, {}), back(world, {});
   Flow flow(world, there, back, 20000);

@@ -106,7 +106,7 @@ TEST(Congestion, FewPacketsEndTheDoublingWhenTheRoundIsOver) {
   EXPECT_FALSE(flow.congestion.doubles());
 }
 
-TEST(Congestion, OneQuickPacketAmongSlowOnesIsNoQueue) {
+TEST(Congestion, OneQuickPacketShowsThatThereIsNoQueue) {
   Flow flow;
   flow.round();
   flow.congestion.on_limited();
@@ -303,7 +303,7 @@ TEST(Congestion, LossIsRememberedOverRoundTripsAndForgotten) {
   EXPECT_LT(good.congestion.window(), then);
 }
 
-TEST(Congestion, PacketsThatWereOnlyLateDoNotCount) {
+TEST(Congestion, PacketsThatWereOnlyLateDoNotCountAsLost) {
   Flow flow;
   flow.stop_doubling();
   const uint64_t before = flow.congestion.window();
@@ -316,7 +316,7 @@ TEST(Congestion, PacketsThatWereOnlyLateDoNotCount) {
   EXPECT_LT(flow.congestion.window(), before);
 }
 
-TEST(Congestion, LossesOfBeforeTheCutDoNotCutAgain) {
+TEST(Congestion, LossesFromBeforeACutDoNotCutAgain) {
   Flow flow;
   flow.stop_doubling();
   flow.round_of(0, 50);
@@ -463,7 +463,7 @@ TEST(RoundTrip, IsSmoothedAsInRfc6298) {
   EXPECT_EQ(trip.least(), 800u);
 }
 
-TEST(RoundTrip, ForgetsTheLeastOneAfter5To10Seconds) {
+TEST(RoundTrip, ForgetsTheLeastAfter5To10Seconds) {
   RoundTrip trip;
   uint64_t now = kSecond;
   trip.sample(100, now);

@@ -245,7 +245,7 @@ Settings quick() {
   return settings;
 }
 
-TEST(Core, AllocatesNothingOnceItIsWarm) {
+TEST(Core, AllocatesNothingAfterTheFirstExchanges) {
   Wire wire(4096);
   End a(wire, 0, quick()), b(wire, 1, quick());
   std::vector<uint8_t> out(300'000), in(300'000);
@@ -276,7 +276,7 @@ TEST(Core, AllocatesNothingOnceItIsWarm) {
   EXPECT_EQ(a.failed + b.failed, 0U);
 }
 
-TEST(Core, TenThousandPeers) {
+TEST(Core, TenThousandPeersStayWithinTheBudget) {
   constexpr uint32_t kPeers = 10'000;
   Wire wire(1 << 16);
   std::vector<std::unique_ptr<End>> ends;
@@ -323,7 +323,7 @@ TEST(Core, TenThousandPeers) {
   EXPECT_EQ(hub.posted(), 0U);
 }
 
-TEST(Core, AStrangerGetsNoStateAndNoMoreThanItSent) {
+TEST(Core, AnRtsCausesNoStateAndNoLargerAnswer) {
   Wire wire(64);
   End a(wire, 0, quick());
   const auto rts = [&](uint32_t from, bool marked) {
@@ -368,7 +368,7 @@ TEST(Core, AStrangerGetsNoStateAndNoMoreThanItSent) {
 // Answers to peers that prove their address do not count for handshake_rate, up to ten times the
 // rate. Without this limit, peers that connect again and again would remove it for forged
 // addresses.
-TEST(Core, ProvenPeersAreAdmittedBeyondTheRate) {
+TEST(Core, ProvenPeersAreAnsweredBeyondTheRate) {
   constexpr uint32_t kRate = 20, kVisitors = 15 * kRate;
   Wire wire(1 << 14);
   Settings settings = quick();
@@ -393,7 +393,7 @@ TEST(Core, ProvenPeersAreAdmittedBeyondTheRate) {
 
 // Ten times as many visitors as max_unnamed_peers, with real handshakes. Memory stays bounded; the
 // transfer at the same time, and a peer with something outstanding, are not affected.
-TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
+TEST(Core, IdlePeersMakeRoomForNewOnes) {
   constexpr uint32_t kLimit = 200, kVisitors = 10 * kLimit;
   Wire wire(1 << 14);
   Settings settings = quick();
@@ -438,7 +438,7 @@ TEST(Core, VisitorsBeyondTheLimitMakeRoom) {
 }
 
 // While no peer can be removed, newcomers are refused without state; they are admitted afterwards.
-TEST(Core, NewcomersWaitForRoom) {
+TEST(Core, NewPeersWaitWhileNoneIsIdle) {
   constexpr uint32_t kLimit = 20, kVisitors = 3 * kLimit;
   Wire wire(1 << 12);
   Settings settings = quick();
@@ -468,7 +468,7 @@ TEST(Core, NewcomersWaitForRoom) {
 }
 
 // The sender gets a new token, and no state.
-TEST(Core, AConnectWithAWrongToken) {
+TEST(Core, AConnectWithAWrongTokenGetsANewToken) {
   Wire wire(64);
   End a(wire, 0, quick());
   const uint8_t token[wire::kTokenSize] = {1, 2, 3};
@@ -487,7 +487,7 @@ TEST(Core, AConnectWithAWrongToken) {
   EXPECT_EQ(a.core().statistics().rejected, 1U);
 }
 
-TEST(Core, AnEndpointWithoutAnAnswerGivesUp) {
+TEST(Core, AnOperationFailsWhenThePeerDoesNotAnswer) {
   Wire wire(64);
   End a(wire, 0, quick());
   char text[8] = "nobody";
@@ -506,7 +506,7 @@ TEST(Core, AnEndpointWithoutAnAnswerGivesUp) {
   EXPECT_EQ(c.failed, 1U);
 }
 
-TEST(Core, PartsWhenAllHasArrived) {
+TEST(Core, ClosesWhenEverythingHasArrived) {
   Wire wire(4096);
   End a(wire, 0, quick()), b(wire, 1, quick());
   std::vector<uint8_t> out(100'000), in(100'000);

@@ -144,7 +144,7 @@ struct WithStock {
 };
 
 // A stock process takes over the address of a weft peer; either side finds out first.
-TEST(Dialects, AStockProcessAfterAWeftOne) {
+TEST(Dialects, AStockProcessTakesOverAWeftAddress) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -180,7 +180,7 @@ TEST(Dialects, AStockProcessAfterAWeftOne) {
   }
 }
 
-TEST(Dialects, AWeftProcessAfterAStockOne) {
+TEST(Dialects, AWeftProcessTakesOverAStockAddress) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -215,7 +215,7 @@ TEST(Dialects, AWeftProcessAfterAStockOne) {
 }
 
 // Forged packets in stock's dialect must have no effect, not even while the peer is silent.
-TEST(Dialects, ForgedStockPackets) {
+TEST(Dialects, ForgedStockPacketsHaveNoEffect) {
   World world(9);
   world.weather.loss = 50;
   Node &a = world.add(0, patient_with_stock());
@@ -251,7 +251,7 @@ TEST(Dialects, ForgedStockPackets) {
 
 // Conversation numbers are small and consecutive, so only the source address tells a stock peer
 // from a stranger.
-TEST(Dialects, StrangersThatGuessTheNumber) {
+TEST(Dialects, PacketsOfStrangersWithTheRightNumberHaveNoEffect) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);
@@ -298,7 +298,7 @@ TEST(Dialects, StrangersThatGuessTheNumber) {
 }
 
 // Reading the source of datagrams costs time, so it is off among weft peers.
-TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
+TEST(Dialects, SourcesAreReadOnlyWhileAPeerMayBeStock) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -349,7 +349,7 @@ TEST(Dialects, SourcesAreReadWhileAPeerMayBeStock) {
 
 // A host with several addresses may answer from another address than the one that reaches it. Only
 // the peer can answer our question, so the answer identifies it.
-TEST(Dialects, AStockPeerWithAnotherSource) {
+TEST(Dialects, AStockPeerAnswersFromAnotherAddress) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed, 60);
@@ -381,7 +381,7 @@ void expect_sent(World &world, Node &a) {
   EXPECT_EQ(world.operations.back().err, 0);
 }
 
-TEST(Dialects, AStrangerUsesTheNameOfAWeftPeer) {
+TEST(Dialects, AStrangerSendsAnRtsWithTheNameOfAWeftPeer) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -397,7 +397,7 @@ TEST(Dialects, AStrangerUsesTheNameOfAWeftPeer) {
 }
 
 // A stock peer crashes on a packet with an index that it does not know.
-TEST(Dialects, AStrangerUsesTheNameOfAStockPeer) {
+TEST(Dialects, AStrangerSendsAnRtsWithTheNameOfAStockPeer) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);

@@ -62,9 +62,9 @@ void all_begin(uint64_t seed, sdk::Scenario &scenario) {
   world.check(true);
 }
 
-TEST(Network, BothBeginAtOnce) {
-  sdk::run_seeds("Network.BothBeginAtOnce", {.usual = 5000, .sanitized = 300, .first = 1'000'000},
-                 all_begin);
+TEST(Network, BothEndsConnectAtOnce) {
+  sdk::run_seeds("Network.BothEndsConnectAtOnce",
+                 {.usual = 5000, .sanitized = 300, .first = 1'000'000}, all_begin);
 }
 
 // One random run. The seed selects the number of endpoints, the weather of the network, the
@@ -309,8 +309,8 @@ class SeededRun {
   std::vector<size_t> expected_;  // messages, untagged and tagged, of each node
 };
 
-TEST(Network, Seeds) {
-  sdk::run_seeds("Network.Seeds", {.usual = 10'000, .sanitized = 600},
+TEST(Network, RandomRuns) {
+  sdk::run_seeds("Network.RandomRuns", {.usual = 10'000, .sanitized = 600},
                  [](uint64_t seed, sdk::Scenario &scenario) { SeededRun(seed, scenario).run(); });
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 
-TEST(Network, OneMessage) {
+TEST(Network, OneMessageArrives) {
   World world(1);
   world.eagain = 0;
   Node &a = world.add(0, patient()), &b = world.add(1, patient());
@@ -28,7 +28,7 @@ TEST(Network, OneMessage) {
 
 // An application may stop to make progress after the completion that it waited for. The packets
 // that its peer waits for must have left by then.
-TEST(Network, AReceiverMayStopAfterItsCompletion) {
+TEST(Network, AReceiverMayStopProgressAfterItsCompletion) {
   for (const size_t length : {100, 3000, 200'000}) {
     World world(3);
     world.eagain = 0;
@@ -47,7 +47,7 @@ TEST(Network, AReceiverMayStopAfterItsCompletion) {
 }
 
 // The message that the application waits for is behind many that it does not want yet.
-TEST(Network, ManyUnexpected) {
+TEST(Network, AMessageBehindManyUnexpectedOnesArrives) {
   World world(4);
   Settings settings = patient();
   settings.tx_size = 4096;
@@ -65,7 +65,7 @@ TEST(Network, ManyUnexpected) {
 
 // One peer fills all the room for unexpected messages. Another peer, whose messages have receives,
 // must go on.
-TEST(Network, APeerThatFillsTheRoomDoesNotStopOthers) {
+TEST(Network, APeerWithManyUnexpectedMessagesDoesNotStopOthers) {
   World world(7);
   Settings settings = patient();
   settings.unexpected_limit = 40'000;
@@ -89,7 +89,7 @@ TEST(Network, APeerThatFillsTheRoomDoesNotStopOthers) {
 }
 
 // Loss must not cause seconds of silence: with long messages, and with many short ones both ways.
-TEST(Network, LossIsNoStall) {
+TEST(Network, LossCausesNoLongSilence) {
   const auto time_of = [](unsigned loss, bool storm) {
     World world(6);
     world.eagain = 0;
@@ -119,7 +119,7 @@ TEST(Network, LossIsNoStall) {
 }
 
 // Both start so many accesses that each could wait for the other's answers for ever.
-TEST(Network, ManyAnswers) {
+TEST(Network, ManyAccessesInBothDirectionsEnd) {
   World world(5);
   world.weather.loss = 50;
   world.window = 8192;
@@ -139,7 +139,7 @@ TEST(Network, ManyAnswers) {
   world.check(true);
 }
 
-TEST(Network, ToItself) {
+TEST(Network, AnEndpointReachesItself) {
   World world(2);
   Node &a = world.add(0, patient());
   for (size_t length : {0, 10, 5000, 300000}) a.send(0, length, {});
@@ -156,7 +156,7 @@ TEST(Network, ToItself) {
 // More peers connect than max_unnamed_peers, on a bad network. A removed peer may just have packets
 // in flight, and its close may be lost. Every operation must end, and successful ones have arrived
 // exactly once.
-TEST(Network, VisitorsInBadWeather) {
+TEST(Network, MorePeersThanTheLimitOnABadNetwork) {
   constexpr size_t kLimit = 6, kVisitors = 60;
   for (uint64_t seed = 0; seed < 15; ++seed) {
     SCOPED_TRACE(seed);
@@ -230,7 +230,7 @@ TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
 
 // Anybody can forge a report that a peer's port is closed. It is believed only if it contains our
 // question, and only while the peer is silent.
-TEST(Network, ForgedReportsOfTheNetwork) {
+TEST(Network, ForgedReportsOfAClosedPortHaveNoEffect) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -275,7 +275,7 @@ TEST(Network, ForgedReportsOfTheNetwork) {
 
 // An application does not read its completions. Its endpoint must not be given up, and must not
 // give up its peer: its own messages arrive, and all others after it has read.
-TEST(Network, AnApplicationThatDoesNotReadCompletions) {
+TEST(Network, UnreadCompletionsDoNotEndTheConnection) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);
     // More messages than can be kept, or fewer.

@@ -133,7 +133,7 @@ TEST_F(StockCaptures, WriteReadCompareSwap) {
   EXPECT_EQ(next(), Bytes()) << "nothing is left to say";
 }
 
-TEST_F(StockCaptures, WrongKey) {
+TEST_F(StockCaptures, AWriteWithAWrongKeyIsRefused) {
   meet();
   const Bytes write = join(hex("02042000 01000000 0000000000000000 0000000000000000"
                                "1000000000000000 0200dec000000000"),
@@ -151,7 +151,7 @@ TEST_F(StockCaptures, WrongKey) {
 }
 
 // The first packets of our endpoint: before and after the answer of a stock peer.
-TEST_F(StockCaptures, WeBegin) {
+TEST_F(StockCaptures, WeSendTheFirstPacket) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   size_t id;
   TxOp &op = node.make(id);
@@ -186,7 +186,7 @@ TEST_F(StockCaptures, WeBegin) {
 // A request that is refused for long is given up, and the next operation gets its number. If the
 // peer then acknowledges the old numbers, it is wrong or has taken what it had refused. Outstanding
 // operations fail, and nothing else happens.
-TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
+TEST_F(StockCaptures, AnAcknowledgementOfNumbersThatWereTakenBack) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
   Bytes body(16, 'x');
@@ -231,7 +231,7 @@ TEST_F(StockCaptures, AcknowledgementOfWhatWasTakenBack) {
 
 // A slow peer acknowledges every packet in its socket with the number that it expects, and each
 // retransmission too. The retransmissions must not go on for ever.
-TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
+TEST_F(StockCaptures, RepeatedAcknowledgementsCauseOneRetransmission) {
   const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
   Bytes body(100 * stock::kSegment, 'x');
@@ -261,7 +261,7 @@ TEST_F(StockCaptures, AcknowledgementsOfOneNumberRepeatItOnce) {
 }
 
 // Packets that are truncated or changed anywhere cause drops and answers only.
-TEST_F(StockCaptures, DamagedPackets) {
+TEST_F(StockCaptures, DamagedPacketsAreDroppedOrAnswered) {
   meet();
   const std::vector<Bytes> packets = {
       join(hex("02013100 01000000 0000000000000000 0110000000000000 8877665544332211"),

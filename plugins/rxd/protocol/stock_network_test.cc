@@ -166,7 +166,7 @@ class Exchange {
   std::optional<Node> a_, b_;
 };
 
-TEST(Stock, EverythingOverBadNetworks) {
+TEST(Stock, EverythingArrivesOverBadNetworks) {
   unsigned first = 1, last = 400;
   if (const char *seeds = std::getenv("SEEDS")) last = unsigned(std::atoi(seeds));
   if (const char *seed = std::getenv("SEED")) first = last = unsigned(std::atoi(seed));

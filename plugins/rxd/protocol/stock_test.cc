@@ -13,7 +13,7 @@
 namespace weft::rxd::stock_world {
 namespace {
 
-TEST(Stock, MessagesOfEverySize) {
+TEST(Stock, MessagesOfManySizesArrive) {
   Net net(1);
   Node a(net, 1), b(net, 2);
   const std::vector<size_t> sizes = {0,    1,    16,   1447,    1448,   1449,
@@ -47,7 +47,7 @@ TEST(Stock, MessagesOfEverySize) {
   EXPECT_EQ(a.core().statistics().timeouts, 0u);
 }
 
-TEST(Stock, UnexpectedTruncatedDiscarded) {
+TEST(Stock, UnexpectedMessagesAreKeptOrTruncated) {
   Net net(2);
   Node a(net, 1), b(net, 2);
   const Bytes small = pattern_of(1, 100), large = pattern_of(2, 500'000);
@@ -70,7 +70,7 @@ TEST(Stock, UnexpectedTruncatedDiscarded) {
   EXPECT_TRUE(std::equal(in1.begin(), in1.end(), small.begin()));
 }
 
-TEST(Stock, WantedWhileItArrives) {
+TEST(Stock, AReceiveTakesAMessageThatIsStillArriving) {
   Net net(3);
   Node a(net, 1), b(net, 2);
   const Bytes large = pattern_of(2, 3 << 20);
@@ -86,7 +86,7 @@ TEST(Stock, WantedWhileItArrives) {
   EXPECT_EQ(in, large);
 }
 
-TEST(Stock, BeyondTheLimitOnlyWhatIsWanted) {
+TEST(Stock, BeyondTheLimitMessagesWaitForTheirReceives) {
   Net net(4);
   Settings settings;
   settings.unexpected_limit = 100'000;
@@ -107,7 +107,7 @@ TEST(Stock, BeyondTheLimitOnlyWhatIsWanted) {
   for (const Bytes &bytes : in) EXPECT_EQ(bytes, part);
 }
 
-TEST(Stock, RemoteAccess) {
+TEST(Stock, WritesAndReads) {
   Net net(5);
   Node a(net, 1), b(net, 2);
   Bytes out = pattern_of(5, 30'000), small = pattern_of(6, 100), in(30'000), nothing;
@@ -151,7 +151,7 @@ TEST(Stock, Atomics) {
 }
 
 // Such atomics would crash a stock peer, so they fail locally, whether the peer is known or not.
-TEST(Stock, AtomicsThatStockLacksFailHere) {
+TEST(Stock, AtomicsThatStockLacksFailLocally) {
   Net net(6);
   Node a(net, 1), b(net, 2);
   const auto wide = [&] {
@@ -188,7 +188,7 @@ TEST(Stock, AtomicsThatStockLacksFailHere) {
 }
 
 // A refused request fails, and the operations behind it do not.
-TEST(Stock, BadKeysFailAlone) {
+TEST(Stock, ABadKeyFailsItsOwnOperationOnly) {
   Net net(7);
   Node a(net, 1), b(net, 2);
   Bytes out = pattern_of(1, 5000), in(5000), message = pattern_of(2, 3000), got(3000);
@@ -214,7 +214,7 @@ TEST(Stock, BadKeysFailAlone) {
   EXPECT_EQ(a.done[beyond].err, FI_EACCES);
 }
 
-TEST(Stock, ThePeerIsNotThere) {
+TEST(Stock, OperationsToAnEndedProcessTimeOut) {
   Net net(8);
   Settings settings;
   settings.peer_timeout_ns = 2 * kS;
@@ -254,7 +254,7 @@ TEST(Stock, ThePeerIsNotThere) {
 }
 
 // The peer was only unreachable: the numbers continue, in both directions.
-TEST(Stock, ThePeerComesBack) {
+TEST(Stock, AfterATimeoutTheNumbersContinue) {
   Net net(9);
   Settings settings;
   settings.peer_timeout_ns = 1 * kS;
@@ -291,7 +291,7 @@ TEST(Stock, ThePeerComesBack) {
 
 // Time in which this process did not run (a debugger, a long computation) is not the peer's
 // silence.
-TEST(Stock, WeComeBack) {
+TEST(Stock, APauseOfThisProcessIsNotSilenceOfThePeer) {
   Net net(10);
   Settings settings;
   settings.peer_timeout_ns = 1 * kS;
@@ -311,7 +311,7 @@ TEST(Stock, WeComeBack) {
 }
 
 // A peer whose application does not read completions is alive, and takes acknowledgements.
-TEST(Stock, AnApplicationThatDoesNotReadCompletions) {
+TEST(Stock, UnreadCompletionsDoNotEndTheConversation) {
   Net net(11);
   Settings settings;
   settings.peer_timeout_ns = 1 * kS;
@@ -337,7 +337,7 @@ TEST(Stock, AnApplicationThatDoesNotReadCompletions) {
   EXPECT_EQ(in2, out);
 }
 
-TEST(Stock, AReceiverIsToldOfHalfAMessage) {
+TEST(Stock, AReceiveFailsWhenTheSenderEndsInTheMiddle) {
   Net net(10);
   Settings settings;
   settings.peer_timeout_ns = 3 * kS;
@@ -355,7 +355,7 @@ TEST(Stock, AReceiverIsToldOfHalfAMessage) {
   EXPECT_EQ(b.got[0].err, FI_ETIMEDOUT);
 }
 
-TEST(Stock, Fence) {
+TEST(Stock, AFenceWaitsForEarlierOperations) {
   Net net(11);
   Node a(net, 1), b(net, 2);
   Bytes out = pattern_of(1, 20'000), in(20'000);

@@ -26,7 +26,7 @@ TEST(Checksum, IsCrc32c) {
   EXPECT_EQ(crc32c(ones), 0x62A8AB43u);
 }
 
-TEST(Checksum, OfPiecesIsThatOfTheWhole) {
+TEST(Checksum, OfPiecesEqualsThatOfTheWhole) {
   std::string text(5000, 'x');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7);
   const uint32_t whole = crc32c(span_of(text));
@@ -62,7 +62,7 @@ TEST(Checksum, EveryBitOfADatagramCounts) {
   EXPECT_TRUE(checksum_fits(*parse(none)));
 }
 
-TEST(Mac, EveryBitCountsAndSoDoTheKeyAndTheNumber) {
+TEST(Mac, DependsOnEveryBitTheKeyAndTheNumber) {
   const Key key = handshake_key("a key of ours");
   Bytes bytes = packet_of(kFlagMac);
   const size_t n = bytes.size();
@@ -84,7 +84,7 @@ TEST(Mac, EveryBitCountsAndSoDoTheKeyAndTheNumber) {
 }
 
 // An independent BLAKE2b gives the same (python3: hashlib.blake2b).
-TEST(Keys, AreTheDocumentedOnes) {
+TEST(Keys, AreAsDocumented) {
   const auto text = [](const Key &key) {
     std::string out;
     for (const uint8_t byte : key) {
@@ -104,7 +104,7 @@ TEST(Keys, AreTheDocumentedOnes) {
             "47263db2a88e002b1f365cf82b2b0156b699e1aeaf25661e31df87f725f37df4");
 }
 
-TEST(Keys, BothEndsFindTheSame) {
+TEST(Keys, AreTheSameAtBothEnds) {
   const Part one{.instance = 10, .connection = 2, .cookie = 3, .limit = 4};
   Part two{.instance = 9, .connection = 2, .cookie = 3, .limit = 4};
   EXPECT_EQ(connection_key("k", one, two), connection_key("k", two, one));
@@ -119,7 +119,7 @@ TEST(Keys, BothEndsFindTheSame) {
   EXPECT_EQ(connection_key("k", one, two), connection_key("k", two, one));
 }
 
-TEST(Tokens, AreOfATimeAndAnAddress) {
+TEST(Tokens, HoldForAnAddressAndATime) {
   const TokenMaker maker({1, 2, 3}), other({1, 2, 4});
   Bytes address(16, 7);
   const auto token = maker.make(100 * kSecond, address);

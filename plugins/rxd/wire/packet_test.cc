@@ -87,7 +87,7 @@ TEST(Packet, HeaderIsAsWritten) {
   EXPECT_EQ(again->cookie, kHeader.cookie);
 }
 
-TEST(Packet, HeadersThatAreNone) {
+TEST(Packet, BadHeadersAreRefused) {
   EXPECT_EQ(reject_of({}), Reject::kShort);
   EXPECT_EQ(reject_of(hex("02")), Reject::kMagic);
   EXPECT_EQ(reject_of(hex("f7")), Reject::kShort);
@@ -237,7 +237,7 @@ TEST(Packet, Handshake) {
   }
 }
 
-TEST(Packet, ProbesResetsAndTheEnd) {
+TEST(Packet, ProbesResetsAndClose) {
   Page page;
   ASSERT_TRUE(page.writer.probe({}, 7, 100));
   EXPECT_EQ(page.writer.size(), 100u);
@@ -278,7 +278,7 @@ TEST(Packet, ProbesResetsAndTheEnd) {
   EXPECT_EQ(reject_of(page.written() + hex("00")), Reject::kLength);
 }
 
-TEST(Packet, MacIsBehindAndNotCounted) {
+TEST(Packet, MacFollowsThePacketAndIsNotPartOfItsSize) {
   Page page;
   ASSERT_TRUE(page.writer.header({.kind = PacketKind::kClosed, .flags = kFlagMac}));
   EXPECT_EQ(reject_of(page.written()), Reject::kShort);
@@ -359,7 +359,7 @@ void write_frames(const Bytes &payload, Bytes &bytes) {
   bytes = page.written();
 }
 
-TEST(Frames, ManyInOnePacket) {
+TEST(Frames, ManyFramesInOnePacket) {
   const Bytes payload = counting(8, 1);
   Bytes bytes;
   write_frames(payload, bytes);
@@ -419,7 +419,7 @@ TEST(Frames, ManyInOnePacket) {
   EXPECT_EQ(reader.reject(), Reject::kNone);
 }
 
-TEST(Frames, CutAnywhere) {
+TEST(Frames, ATruncatedPacketHasWholeFramesOrIsRefused) {
   Bytes bytes;
   write_frames(counting(8, 1), bytes);
   // Wherever the packet is cut, it has whole frames only, or is short.
@@ -434,7 +434,7 @@ TEST(Frames, CutAnywhere) {
   EXPECT_EQ(whole, 8u);
 }
 
-TEST(Frames, ThatAreNone) {
+TEST(Frames, BadFramesAreRefused) {
   EXPECT_EQ(frames_reject(hex("00000000")), Reject::kFrame);
   EXPECT_EQ(frames_reject(hex("0a000000")), Reject::kFrame);
   EXPECT_EQ(frames_reject(hex("0110 0000 01000000")), Reject::kFrameFlags);
@@ -474,7 +474,7 @@ TEST(Frames, ThatAreNone) {
   EXPECT_FALSE(starts(FrameKind::kData) || starts(FrameKind::kPing));
 }
 
-TEST(Writing, NothingIsWrittenWhereThereIsNoRoom) {
+TEST(Writing, WithoutRoomNothingIsWritten) {
   const RmaVector vectors[5] = {};
   const Bytes token(kTokenSize), name(kNameSize);
   const Token token_span{token.data(), kTokenSize};

@@ -196,7 +196,7 @@ Reject reason(const Bytes &b) {
   return parse(b).reject;
 }
 
-TEST(StockPacket, EveryPrefixIsRefusedOrWhole) {
+TEST(StockPacket, ATruncatedPacketIsRefusedOrWhole) {
   const Bytes write = join(hex("02042100 01000000 0b00000000000000 8877665544332211"
                                "0000000000000000 1000000000000000 0100dec000000000"),
                            Bytes(16, 'x'));
@@ -205,7 +205,7 @@ TEST(StockPacket, EveryPrefixIsRefusedOrWhole) {
   EXPECT_EQ(reason(write), Reject::kNone);
 }
 
-TEST(StockPacket, RefusedWithReason) {
+TEST(StockPacket, BadPacketsAreRefusedWithAReason) {
   const Bytes base = hex("02002000 01000000 0000000000000000");
   const auto with = [&](size_t at, uint8_t value) {
     Bytes b = base;
@@ -268,7 +268,7 @@ TEST(StockPacket, AtomicLengths) {
   EXPECT_EQ(reason(written(p)), Reject::kOperand);
 }
 
-TEST(StockPacket, NamesThatCannotBeAnswered) {
+TEST(StockPacket, NamesOfUnsupportedFamiliesAreRefused) {
   Packet p;
   p.type = Type::kRts;
   p.index = 1;
