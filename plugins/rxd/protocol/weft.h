@@ -12,6 +12,10 @@
 //      peer.conversation->start(waiting);
 //    }
 //
+// Each part of it has a file: weft_output.cc makes packets of operations, weft_datagrams.cc sends
+// them, weft_input.cc checks and orders packets of the peer, weft_messages.cc and weft_access.cc
+// take what is in them, weft_kept.cc keeps packets that must wait, weft.cc has timers and the end.
+//
 // Channel decides which packets are lost and when a packet may leave. A packet is built once, in
 // memory of a pool, which it keeps until it is acknowledged. Long payload stays in the user's
 // memory or in the region that a peer reads. Only the growth of the pools allocates memory.
