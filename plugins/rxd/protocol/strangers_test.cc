@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What peers get that are not in the address vector, or that have not proven their address: limits
+// for their number, for the memory that they cause, and for the answers to them.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/test_wire.h"
+#include "plugins/rxd/wire/stock.h"
+
+namespace weft::rxd::lossless {
+namespace {
+
+TEST(Strangers, AnRtsCausesNoStateAndNoLargerAnswer) {
+  Wire wire(64);
+  End a(wire, 0, quick());
+  const auto rts = [&](uint32_t from, bool marked) {
+    uint8_t bytes[stock::kMaxHeader];
+    const size_t size = stock::encode(
+        {.type = stock::Type::kRts, .marked = marked, .index = 5, .name = address_of(from)}, bytes);
+    Buffer buffer;
+    EXPECT_FALSE(a.core().on_datagram({bytes, size}, buffer, nullptr));
+    return size;
+  };
+  size_t size = rts(77, true);
+  wire.run();
+  EXPECT_EQ(wire.strangers, 1U);
+  EXPECT_LE(wire.last_to_stranger, size);
+  EXPECT_EQ(a.core().peers(), 0U);
+  const size_t before = mallinfo2().uordblks;
+  for (uint32_t i = 0; i < 5000; ++i) {
+    rts(100 + i, true);
+    while (wire.step()) {
+    }
+  }
+  EXPECT_EQ(a.core().peers(), 0U);
+  EXPECT_LE(mallinfo2().uordblks, before + 4096);
+  // More than handshake_rate within a second are not answered.
+  wire.strangers = 0;
+  for (uint32_t i = 0; i < 20'000; ++i) {
+    rts(100 + i, true);
+    while (wire.step()) {
+    }
+  }
+  EXPECT_LE(wire.strangers, quick().handshake_rate);
+  // RTS packets in stock's format make max_stock_peers objects, and no more.
+  wire.pass(2000 * kMillisecond);
+  for (uint32_t i = 0; i < 5000; ++i) {
+    rts(100 + i, false);
+    while (wire.step()) {
+    }
+  }
+  EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
+}
+
+// Answers to peers that prove their address do not count for handshake_rate, up to ten times the
+// rate. Without this limit, peers that connect again and again would remove it for forged
+// addresses.
+TEST(Strangers, ProvenPeersAreAnsweredBeyondTheRate) {
+  constexpr uint32_t kRate = 20, kVisitors = 15 * kRate;
+  Wire wire(1 << 14);
+  Settings settings = quick();
+  settings.handshake_rate = kRate;
+  settings.peer_timeout_ns = 60'000 * kMillisecond;
+  End hub(wire, 0, settings);
+  Settings patient = quick();
+  patient.peer_timeout_ns = 60'000 * kMillisecond;
+  char text[64] = "a visitor";
+  std::vector<std::unique_ptr<End>> visitors;
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    visitors.push_back(std::make_unique<End>(wire, 1 + i, patient));
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text, false), 0);
+    wire.pass(kMillisecond / 10);
+  }
+  EXPECT_GT(hub.core().peers(), 5 * kRate);
+  EXPECT_LE(hub.core().peers(), 10 * kRate);
+  wire.pass(5000 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), kVisitors);
+  for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
+}
+
+// Ten times as many visitors as max_unnamed_peers, with real handshakes. Memory stays bounded; the
+// transfer at the same time, and a peer with something outstanding, are not affected.
+TEST(Strangers, IdlePeersMakeRoomForNewOnes) {
+  constexpr uint32_t kLimit = 200, kVisitors = 10 * kLimit;
+  Wire wire(1 << 14);
+  Settings settings = quick();
+  settings.max_unnamed_peers = kLimit;
+  settings.peer_timeout_ns = 60'000 * kMillisecond;
+  End hub(wire, 0, settings), partner(wire, 1, quick()), patient(wire, 2, quick());
+  hub.named = 2;
+  std::vector<uint8_t> out(300'000, 7), in(300'000);
+  char text[64] = "a visitor", room[64];
+  // A peer that is not in the address vector, and whose message waits for a receive.
+  ASSERT_EQ(patient.send(0, text, sizeof text, false), 0);
+  wire.pass(kMillisecond);
+  std::vector<std::unique_ptr<End>> visitors;
+  const auto visit = [&](uint32_t i) {
+    hub.post(room, sizeof room);
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text), 0);
+    wire.pass(kMillisecond / 10);
+    ASSERT_EQ(hub.posted(), 0U) << "visitor " << i;
+    ASSERT_LE(hub.core().unnamed_peers(), kLimit);
+  };
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    if (i % 50 == 0) {
+      partner.post(in.data(), in.size());
+      ASSERT_EQ(hub.send(1, out.data(), out.size()), 0);
+    }
+    visitors.push_back(std::make_unique<End>(wire, 3 + i, quick()));
+    visit(i);
+  }
+  wire.pass(10 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), size_t{kLimit} + 1);
+  EXPECT_EQ(hub.core().statistics().refused, 0U);
+  EXPECT_EQ(hub.failed + partner.failed, 0U);
+  EXPECT_EQ(hub.core().statistics().timeouts, 0U);
+  EXPECT_EQ(partner.posted(), 0U);
+  EXPECT_EQ(in, out);
+  // Removed peers were told and connect again; the peer with an outstanding message was not
+  // removed.
+  for (uint32_t i = 0; i < 10; ++i) visit(i);
+  for (uint32_t i = 0; i < kVisitors; ++i) ASSERT_EQ(visitors[i]->failed, 0U);
+  EXPECT_EQ(hub.receiver().unexpected(), 1U);
+  EXPECT_EQ(patient.core().statistics().timeouts, 0U);
+}
+
+// While no peer can be removed, newcomers are refused without state; they are admitted afterwards.
+TEST(Strangers, NewPeersWaitWhileNoneIsIdle) {
+  constexpr uint32_t kLimit = 20, kVisitors = 3 * kLimit;
+  Wire wire(1 << 12);
+  Settings settings = quick();
+  settings.max_unnamed_peers = kLimit;
+  End hub(wire, 0, settings);
+  hub.named = 1;
+  char text[64] = "a visitor", room[64];
+  std::vector<std::unique_ptr<End>> visitors;
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    visitors.push_back(std::make_unique<End>(wire, 1 + i, quick()));
+    ASSERT_EQ(visitors[i]->send(0, text, sizeof text), 0);
+    wire.pass(kMillisecond);
+  }
+  wire.pass(1000 * kMillisecond);
+  EXPECT_EQ(hub.core().peers(), size_t{kLimit});
+  EXPECT_EQ(hub.receiver().unexpected(), size_t{kLimit});
+  EXPECT_GT(hub.core().statistics().refused, 0U);
+  EXPECT_EQ(hub.warnings, 1U);
+  for (uint32_t i = 0; i < kVisitors; ++i) {
+    hub.post(room, sizeof room);
+    wire.pass(50 * kMillisecond);
+    ASSERT_LE(hub.core().unnamed_peers(), kLimit);
+  }
+  wire.pass(2000 * kMillisecond);
+  EXPECT_EQ(hub.posted(), 0U);
+  for (const auto &visitor : visitors) EXPECT_EQ(visitor->failed, 0U);
+}
+
+// The sender gets a new token, and no state.
+TEST(Strangers, AConnectWithAWrongTokenGetsANewToken) {
+  Wire wire(64);
+  End a(wire, 0, quick());
+  const uint8_t token[wire::kTokenSize] = {1, 2, 3};
+  uint8_t name[wire::kNameSize] = {};
+  std::memcpy(name, address_of(9).c(), address_of(9).size());
+  uint8_t bytes[wire::kConnectSize];
+  wire::Writer writer(bytes);
+  writer.connect({}, 3, wire::Token(token), name,
+                 {.instance = 1, .connection = 1, .cookie = 1, .datagram = 1472});
+  Buffer buffer;
+  EXPECT_FALSE(a.core().on_datagram({bytes, writer.size()}, buffer, nullptr));
+  wire.run();
+  EXPECT_EQ(a.core().peers(), 0U);
+  EXPECT_EQ(wire.strangers, 1U);
+  EXPECT_EQ(wire.last_to_stranger, wire::kChallengeSize) << "less than was asked";
+  EXPECT_EQ(a.core().statistics().rejected, 1U);
+}
+
+}  // namespace
+}  // namespace weft::rxd::lossless
