@@ -262,6 +262,14 @@ Reject read_message(const uint8_t *at, size_t have, size_t n, MessageFrame &fram
   return frame.total < n || frame.total > kMessageLimit ? Reject::kTotal : Reject::kNone;
 }
 
+// The same of a data frame.
+Reject read_data(const uint8_t *at, size_t have, size_t n, DataFrame &frame) {
+  if (have < kDataFrameSize) return Reject::kShort;
+  frame.answers = (at[1] & kAnswers) != 0;
+  frame.offset = load<uint64_t>(at + 8);
+  return frame.offset > kMessageLimit - n ? Reject::kTotal : Reject::kNone;
+}
+
 // The same of a write frame.
 Reject read_write(const uint8_t *at, size_t have, size_t n, WriteFrame &frame, size_t &size) {
   frame.has_data = load<uint32_t>(at + 8) != 0;
@@ -293,12 +301,9 @@ Reject FrameReader::take() {
     case FrameKind::kData: {
       if ((at[1] & ~kAnswers) != 0) return Reject::kFrameFlags;
       size = kDataFrameSize;
-      if (have < size) return Reject::kShort;
       auto &frame = frame_.emplace<DataFrame>();
-      frame.answers = (at[1] & kAnswers) != 0;
       frame.id = id_;
-      frame.offset = load<uint64_t>(at + 8);
-      if (frame.offset > kMessageLimit - n) return Reject::kTotal;
+      if (const Reject r = read_data(at, have, n, frame); r != Reject::kNone) return r;
       break;
     }
     case FrameKind::kPull:
