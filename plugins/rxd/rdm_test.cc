@@ -78,7 +78,7 @@ TEST(Rxd, ASleepingReaderWakesWhenThePeerTimesOut) {
   EXPECT_EQ(error.err, FI_ETIMEDOUT);
   EXPECT_EQ(error.op_context, &node);
   EXPECT_GT(waited.count(), 2.9);  // FI_OFI_RXD_PEER_TIMEOUT_MS
-  EXPECT_LT(cpu_seconds() - cpu, waited.count() / 2) << "it spins in place of sleeping";
+  EXPECT_LT(cpu_seconds() - cpu, waited.count() / 2) << "it spins instead of sleeping";
   EXPECT_GE(mute.heard(), 5u);    // it tried
   EXPECT_LE(mute.heard(), 100u);  // and did not flood
 }

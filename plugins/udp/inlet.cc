@@ -17,7 +17,7 @@ namespace weft::udp {
 namespace {
 
 constexpr size_t kControl = CMSG_SPACE(sizeof(int));
-// UDP_GRO pays from so many datagrams of one size in one read, and from this size.
+// UDP_GRO is turned on by a run of so many datagrams of one size, from this size in bytes on.
 constexpr size_t kRun = 8;
 constexpr size_t kRunLength = 32;
 // After so many reads without a joined message, messages are expected one by one again.
@@ -107,9 +107,9 @@ Result<void> Inlet::tell_errors() {
   return {};
 }
 
-// Called when the socket was read empty: a peer's last datagram may have come before its port was
-// closed. While the socket is not read that is not known, and errors are dropped: the next datagram
-// that is sent brings a new one.
+// Called when the socket has been read empty: the last datagrams of a peer may have come before its
+// port was closed, and go first. While nothing is posted the socket is not read, so errors are
+// dropped then; the next datagram to the peer brings a new one.
 void Inlet::read_errors() {
   has_errors_ = false;
   char datagram[128];
@@ -137,7 +137,7 @@ bool Inlet::is_empty(int error) {
     if (has_errors_) read_errors();
     return true;
   }
-  // The error of a datagram that was sent; the error queue says of which.
+  // The error of a datagram that was sent. The error queue says which datagram.
   if (tells_errors_) {
     has_errors_ = true;
   } else {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// Inlet over a real socket of this host: which datagrams go to which receives, alone and joined.
 #include "plugins/udp/inlet.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +76,7 @@ class InletTest : public ::testing::Test, public InletSink {
         std::equal(datagram.begin(), datagram.begin() + ptrdiff_t(placed), r.buffer->bytes.begin()))
         << "of " << datagram.size();
     for (size_t i = r.buffer->size; i < r.buffer->bytes.size(); ++i)
-      ASSERT_EQ(r.buffer->bytes[i], 0xee) << "behind the buffer";
+      ASSERT_EQ(r.buffer->bytes[i], 0xee) << "a byte behind the buffer was written";
     ASSERT_EQ(r.source, peer_.name());
   }
   // Sends runs of equal datagrams until the inlet has turned UDP_GRO on.

@@ -130,7 +130,7 @@ TEST_F(Stalled, SendsAcceptedWithMoreStayQueuedAsCopies) {
   Bytes last = pattern(70, 50);
   EXPECT_EQ(send(last, 0, &last), -FI_EAGAIN);
   for (auto &bytes : batch) std::fill(bytes.begin(), bytes.end(), 0xdd);
-  EXPECT_EQ(send(last, 0, &last), -FI_EAGAIN) << "while others wait";
+  EXPECT_EQ(send(last, 0, &last), -FI_EAGAIN) << "other datagrams still wait";
   net.settle();
   EXPECT_FALSE(poll(net[0].tx_cq));
   release();
@@ -141,7 +141,7 @@ TEST_F(Stalled, SendsAcceptedWithMoreStayQueuedAsCopies) {
   }
   for (unsigned i = 0; i < taken; ++i) EXPECT_EQ(next(), Bytes(64, uint8_t(i)));
   for (unsigned i = 0; i < 10; ++i) EXPECT_EQ(next(), pattern(100 + i % 2, i));
-  EXPECT_TRUE(is_quiet()) << "the refused one went";
+  EXPECT_TRUE(is_quiet()) << "a refused datagram left";
   net.post([&] { return send(last, 0, &last); });
   EXPECT_EQ(next(), last);
 }
@@ -238,14 +238,14 @@ TEST(LinkMulticast6, MembersReceiveTheDatagramsOfTheGroup) {
   EXPECT_EQ(buffers[1], out);
   EXPECT_EQ(plain.receive(), out);
   net.settle();
-  EXPECT_FALSE(poll(net[0].rx_cq)) << "sends only";
-  EXPECT_FALSE(poll(net[2].rx_cq)) << "is no member";
+  EXPECT_FALSE(poll(net[0].rx_cq)) << "a member that only sends receives nothing";
+  EXPECT_FALSE(poll(net[2].rx_cq)) << "an endpoint outside of the group receives nothing";
   members[1].reset();
   must(fi_recv(net[1].ep, buffers[1].data(), 1000, nullptr, FI_ADDR_UNSPEC, nullptr));
   must(fi_inject(net[0].ep, out.data(), out.size(), fi_mc_addr(members[0])));
   EXPECT_EQ(plain.receive(), out);
   net.settle();
-  EXPECT_FALSE(poll(net[1].rx_cq)) << "has left";
+  EXPECT_FALSE(poll(net[1].rx_cq)) << "it has left the group";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// Outlet over a real socket of this host: what leaves in which order, alone and cut by the kernel.
 #include "plugins/udp/outlet.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// Channels over bad links, in simulated time: every packet arrives once, and a flow uses its
+// link and shares it. The single rules are in channel_rules_test.cc.
 #include "plugins/rxd/protocol/channel.h"
 
 #include <gtest/gtest.h>
@@ -195,7 +197,7 @@ class Flow {
           receiver_.duplicate(h, now);
           break;
         case Channel::Arrival::kOutside:
-          FAIL() << "packet " << number << " was not welcome";
+          FAIL() << "packet " << number << " is outside of the limit";
       }
       if (receiver_.owed() == Channel::Owed::kNow) acknowledge();
     }

@@ -92,7 +92,7 @@ TEST(Congestion, DoublingEndsWithinTheRoundWhenDelayShowsAQueue) {
   const uint64_t above = flow.congestion.target(flow.trip) + 10 * kUs;
   flow.congestion.on_limited();
   for (int i = 0; i < 7; ++i) flow.acknowledge(above);
-  EXPECT_TRUE(flow.congestion.doubles()) << "seven packets prove nothing";
+  EXPECT_TRUE(flow.congestion.doubles()) << "seven packets are too few to tell";
   flow.acknowledge(above);
   EXPECT_FALSE(flow.congestion.doubles());
 }
@@ -228,14 +228,14 @@ TEST(Congestion, TheTargetIsLooserForSmallWindowsAndLongPaths) {
     return Congestion(uint32_t((64 << 10) / datagrams)).target(trip);
   };
   EXPECT_EQ(target(100 * kUs, 64), 300 * kUs);
-  EXPECT_EQ(target(100 * kUs, 256), 300 * kUs) << "no less for large ones";
+  EXPECT_EQ(target(100 * kUs, 256), 300 * kUs) << "large windows get no less";
   EXPECT_EQ(target(100 * kUs, 16), 500 * kUs);
-  EXPECT_EQ(target(10 * kMs, 64), 15 * kMs) << "half of a long path";
+  EXPECT_EQ(target(10 * kMs, 64), 15 * kMs) << "half of a long round trip is allowed";
   RoundTrip trip;
   trip.sample(100 * kUs, kSecond);
   Congestion least(kDatagram);
   least.on_collapse();
-  EXPECT_EQ(least.target(trip), 900 * kUs) << "four times at most";
+  EXPECT_EQ(least.target(trip), 900 * kUs) << "small windows get at most four times as much";
 }
 
 // ---- loss ----
@@ -276,7 +276,7 @@ TEST(Congestion, TwoLostPacketsAreNeverTooMany) {
   EXPECT_EQ(flow.congestion.window(), before);
   flow.congestion.on_acknowledged(0, 0, 160 * kUs, flow.trip);
   flow.round_of(0, 1);
-  EXPECT_LT(flow.congestion.window(), before) << "but three are";
+  EXPECT_LT(flow.congestion.window(), before) << "three lost packets are too many";
 }
 
 TEST(Congestion, LossIsRememberedOverRoundTripsAndForgotten) {
@@ -324,9 +324,9 @@ TEST(Congestion, LossesFromBeforeACutDoNotCutAgain) {
   flow.round_of(0, 50);
   EXPECT_EQ(flow.congestion.window(), cut);
   flow.round_of(50, 2);
-  EXPECT_EQ(flow.congestion.window(), cut) << "nor are they remembered";
+  EXPECT_EQ(flow.congestion.window(), cut) << "the earlier losses are forgotten";
   flow.round_of(0, 50);
-  EXPECT_LT(flow.congestion.window(), cut) << "these are new";
+  EXPECT_LT(flow.congestion.window(), cut) << "these losses are new";
 }
 
 TEST(Congestion, NeverFallsBelowTwoDatagrams) {
@@ -422,7 +422,7 @@ TEST(Congestion, ADirectPathHasTheLargestWindowAndNoPace) {
   flow.trip.sample(100 * kUs, flow.now);
   EXPECT_EQ(flow.congestion.window(), Congestion::kMaxWindow);
   for (int i = 0; i < 3; ++i) flow.round({.rtt = kSecond});
-  EXPECT_EQ(flow.congestion.window(), Congestion::kMaxWindow) << "delay says nothing here";
+  EXPECT_EQ(flow.congestion.window(), Congestion::kMaxWindow) << "delay does not count";
   flow.congestion.on_sent(1 << 30, flow.now);
   EXPECT_LE(flow.congestion.pace_at(), flow.now);
 }

@@ -87,7 +87,8 @@ class StockPeer {
   }
   void hear(const std::vector<uint8_t> &bytes) {
     if (bytes.at(0) != stock::kVersion) {
-      EXPECT_EQ(bytes.at(1), uint8_t(stock::Type::kRts)) << "stock takes it for its own";
+      EXPECT_EQ(bytes.at(1), uint8_t(stock::Type::kRts))
+          << "stock would take the packet for its own";
       return;
     }
     const stock::Parsed parsed = stock::parse(bytes);
@@ -102,7 +103,7 @@ class StockPeer {
       their_ = uint32_t(p.index);
       return;
     }
-    EXPECT_EQ(p.peer, kIndex) << "stock crashes if it knows no such peer";
+    EXPECT_EQ(p.peer, kIndex) << "stock crashes on an index that it does not know";
     if (p.type == stock::Type::kAck) {
       acknowledged = p.sequence;
       return;
@@ -311,7 +312,7 @@ TEST(Dialects, SourcesAreReadOnlyWhileAPeerMayBeStock) {
     a.post(100, true);
     b.post(100, true);
     a.send(1, 100, {.delivery = true});
-    EXPECT_TRUE(a.names()) << "stock may be there";
+    EXPECT_TRUE(a.names()) << "the peer may be a stock endpoint";
     EXPECT_FALSE(b.names());
     ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 5 * kSecond));
     b.send(0, 100, {.delivery = true});

@@ -173,7 +173,7 @@ void Inbox::orphan(Incoming &m, int err) {
     m.kept = nullptr;
     m.room = 0;
     charge(m, sizeof(Incoming));
-    if (bytes_ > limit_) {  // many dying peers must not accumulate them
+    if (bytes_ > limit_) {  // messages of many ended peers must not pile up
       core_.upper().receiver().forget(m);
       return drop(m);
     }

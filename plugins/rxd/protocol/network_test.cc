@@ -215,7 +215,7 @@ TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
       a.settle();
       ASSERT_TRUE(world.run_until([&] { return a.core().parted(); }, kSecond));
     }
-    EXPECT_LE(world.now - begin, kMillisecond) << "round trips, and no timeout";
+    EXPECT_LE(world.now - begin, kMillisecond) << "it takes round trips, and no timeout";
     EXPECT_LE(world.datagrams - before, 4U);
     EXPECT_EQ(a.core().peers(), 0U);
     // The endpoint waits for a process that may be about to start, unless it is being closed.

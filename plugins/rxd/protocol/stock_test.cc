@@ -235,7 +235,7 @@ TEST(Stock, OperationsToAnEndedProcessTimeOut) {
   EXPECT_EQ(a.done[sent].err, FI_ETIMEDOUT);
   EXPECT_EQ(a.done[read].err, FI_ETIMEDOUT);
   EXPECT_LT(net.now - from, 3 * kS);
-  EXPECT_LT(a.core().statistics().repeated, 100u) << "that floods a network";
+  EXPECT_LT(a.core().statistics().repeated, 100u) << "too many retransmissions";
   EXPECT_EQ(a.warnings, 1u);
   // Later operations fail too.
   const size_t again = a.send(2, out, true, 3);

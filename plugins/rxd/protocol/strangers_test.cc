@@ -175,7 +175,8 @@ TEST(Strangers, AConnectWithAWrongTokenGetsANewToken) {
   wire.run();
   EXPECT_EQ(a.core().peers(), 0U);
   EXPECT_EQ(wire.strangers, 1U);
-  EXPECT_EQ(wire.last_to_stranger, wire::kChallengeSize) << "less than was asked";
+  EXPECT_EQ(wire.last_to_stranger, wire::kChallengeSize)
+      << "an answer is smaller than its question";
   EXPECT_EQ(a.core().statistics().rejected, 1U);
 }
 

@@ -165,7 +165,9 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   void flush() override {}
   size_t max_datagram() const override { return 1472; }
   size_t receive_window() const override { return 1 << 20; }
-  void release(Buffer &) override { ADD_FAILURE() << "nothing comes too early here"; }
+  void release(Buffer &) override {
+    ADD_FAILURE() << "a datagram was kept, and none comes too early";
+  }
   bool buffers_low() const override { return low; }
   ssize_t resolve(const RmaVector &, uint64_t, iovec *, size_t) override { return -FI_EACCES; }
   uint64_t now_ns() override { return wire_.now; }

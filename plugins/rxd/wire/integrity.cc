@@ -115,8 +115,8 @@ Key connection_key(std::string_view auth_key, const Part &ours, const Part &thei
   auto state = begin_key(auth_key);
   update_text(state, "weft rxd connection 1");
   Identity first = identity_of(ours), second = identity_of(theirs);
-  // An endpoint that talks to itself has the same instance on both sides; then any order works that
-  // both sides compute alike.
+  // Both sides must find the same order. An endpoint that talks to itself has one instance on both
+  // sides; then all fields are compared.
   const bool swap =
       ours.instance != theirs.instance ? ours.instance > theirs.instance : first > second;
   if (swap) std::swap(first, second);

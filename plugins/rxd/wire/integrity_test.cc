@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// The checksum, the MAC, the keys and the tokens: what they depend on, and known values.
 #include "plugins/rxd/wire/integrity.h"
 
 #include <gtest/gtest.h>

@@ -159,7 +159,7 @@ const char *text_of(Reject reject) {
     case Reject::kNone:
       return "nothing is wrong";
     case Reject::kShort:
-      return "the packet ends before what its header promises";
+      return "the packet is shorter than its header says";
     case Reject::kMagic:
       return "the packet is of another protocol";
     case Reject::kKind:
@@ -169,7 +169,7 @@ const char *text_of(Reject reject) {
     case Reject::kSequence:
       return "the packet has a sequence number, and its kind has none";
     case Reject::kLength:
-      return "the packet is longer than its kind is";
+      return "the packet is longer than its kind allows";
     case Reject::kAcknowledgement:
       return "the bitmap of an acknowledgement is longer than a window";
     case Reject::kEmpty:
@@ -181,7 +181,7 @@ const char *text_of(Reject reject) {
     case Reject::kOrder:
       return "an operation starts in a packet that is not ordered";
     case Reject::kTotal:
-      return "the length of an operation is less than what came of it, or more than 2^63-1";
+      return "the length of an operation is less than its payload, or more than 2^63-1";
     case Reject::kVectors:
       return "an access has more than four vectors";
     case Reject::kOperands:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// The packets of stock's rxd: captured ones byte for byte, the same written by us, and bad ones.
 #include "plugins/rxd/wire/stock.h"
 
 #include <gtest/gtest.h>
