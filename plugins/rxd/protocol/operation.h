@@ -1,6 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The objects that both dialects work on: operations that the application started (TxOp), and
 // messages that arrive (Incoming).
+//
+// Example:
+//    // What an endpoint fills in for fi_write, before Core::start().
+//    inline void fill_write(TxOp &op, iovec bytes, uint64_t address, uint64_t key, void *context) {
+//      op.kind = TxOp::Kind::kWrite;
+//      op.iov[0] = bytes;
+//      op.count = 1;
+//      op.length = bytes.iov_len;
+//      op.vectors[0] = {address, bytes.iov_len, key};  // at the peer
+//      op.vector_count = 1;
+//      op.context = context;
+//    }
+//
+// Both come from pools: operations from Core::take(), messages from Inbox. Not for the packets that
+// carry them (wire/).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_OPERATION_H
 
