@@ -15,8 +15,8 @@
 namespace weft {
 namespace {
 
-// The sizes of ABI 1.0, written as "ends after its last member" so that they stay when the structs
-// grow.
+// The struct sizes of ABI 1.0: where the last member of that version ends. They stay the same when
+// the structs grow.
 constexpr size_t kDescSize = offsetof(weft_plugin_desc, fini) + sizeof(weft_plugin_desc::fini);
 constexpr size_t kUnitSize = offsetof(weft_unit, hook) + sizeof(void *);
 constexpr size_t kParamSize = offsetof(weft_param, maximum) + sizeof(weft_param::maximum);
@@ -74,7 +74,7 @@ bool copy_text(const char *from, size_t bound, std::string &to) {
   return true;
 }
 
-// What a rejection may show of a name that is not to be trusted.
+// An untrusted name, in the form that a rejection may show.
 std::string shown(const char *name) {
   std::string text;
   if (name == nullptr) return "(null)";
@@ -118,7 +118,7 @@ Checked<ParamInfo> check_param(const char *unit, uint32_t i, const weft_param *p
   return info;
 }
 
-// Exactly the table of the unit's kind is there, complete.
+// Checks that a unit has the table of its kind, complete, and no other.
 Checked<void> check_tables(const char *name, const weft_unit &unit) {
   const bool provider = unit.provider != nullptr, layer = unit.layer != nullptr,
              hook = unit.hook != nullptr;

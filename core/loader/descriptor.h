@@ -10,8 +10,8 @@
 //
 // Touches a member only if it ends within its struct_size, a string only up to its bound. A pointer
 // that is not NULL is followed: a plugin that lies about pointers crashes the process, which is why
-// an unknown one is probed in a child first. Does not look at files, and does not know other
-// plugins: a name that is taken is the Loader's business.
+// an unknown one is probed in a child first. Looks at no file and at no other
+// plugin: find_units() sees to names that are taken.
 #ifndef WEFT_CORE_LOADER_DESCRIPTOR_H
 #define WEFT_CORE_LOADER_DESCRIPTOR_H
 

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A descriptor that is right in all, for a test to spoil one thing of.
+// A valid descriptor. A test spoils one thing of it.
 struct Sane {
   weft_param param{};
   std::array<const weft_param *, 1> params{&param};
@@ -113,14 +113,14 @@ TEST(Descriptor, LayersAndHooksAreReadToo) {
 TEST(Descriptor, LongerStructsAndUnknownLowCapabilitiesAreIgnored) {
   Sane sane;
   sane.desc.struct_size += 64;
-  sane.desc.abi_minor = 9;  // newer, but content with this core
+  sane.desc.abi_minor = 9;  // newer, but needs no newer core
   sane.desc.caps = sane.unit.caps = 0xffffffff;
   sane.unit.struct_size += 64;
   sane.param.struct_size += 64;
   EXPECT_TRUE(check(sane));
 }
 
-TEST(Descriptor, NothingBeyondAShortStructIsTouched) {
+TEST(Descriptor, ReadsNothingBehindAShortStruct) {
   // The struct ends with its heap block: a sanitizer sees a read past it.
   for (const uint32_t size : {8u, 16u, 40u, 64u}) {
     const auto bytes = std::make_unique<unsigned char[]>(size);
@@ -134,7 +134,7 @@ TEST(Descriptor, NothingBeyondAShortStructIsTouched) {
   }
 }
 
-TEST(Descriptor, AnOlderCoreAndAPluginForANewerOne) {
+TEST(Descriptor, RefusesOtherAbiVersions) {
   Sane sane;
   sane.desc.abi_major = 3;
   EXPECT_THAT(check(sane, {.major = 3, .minor = 0, .major_min = 2}),
@@ -150,7 +150,7 @@ TEST(Descriptor, AnOlderCoreAndAPluginForANewerOne) {
   EXPECT_TRUE(check(sane, {.major = 3, .minor = 9, .major_min = 3}));
 }
 
-TEST(Descriptor, DecliningIsToldInThePluginsWords) {
+TEST(Descriptor, GivesThePluginsReasonForDeclining) {
   weft_error why{};
   memset(why.text, 'x', sizeof why.text);  // not even terminated
   EXPECT_FALSE(check_descriptor(nullptr, why));
@@ -158,7 +158,7 @@ TEST(Descriptor, DecliningIsToldInThePluginsWords) {
   EXPECT_THAT(check_descriptor(nullptr, why).error().cause, HasSubstr("needs Tuesday"));
 }
 
-TEST(Descriptor, TextThatNoFileCanHoldIsReplaced) {
+TEST(Descriptor, ReplacesCharactersThatTextFilesCannotHold) {
   Sane sane;
   sane.unit.summary = "tab\there\x01 \xff\xc3 \xe2\x82\xac end";
   const auto record = check(sane);

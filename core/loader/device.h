@@ -17,7 +17,7 @@
 
 namespace weft {
 
-// One present device is enough; an empty list needs none. `sysfs` is /sys but in tests.
+// One present device is enough; an empty list needs none. Only tests give another `sysfs`.
 Checked<void> check_devices(const std::vector<std::string> &devices,
                             const std::string &sysfs = "/sys");
 

@@ -25,15 +25,15 @@ class Device : public testing::Test {
   TestFolder folder_;
 };
 
-TEST_F(Device, NeedingNoneIsFine) {
+TEST_F(Device, AUnitMayNeedNoDevice) {
   EXPECT_TRUE(check_devices({}, "/nonexistent"));
 }
 
-TEST_F(Device, OneOfManyIsEnough) {
+TEST_F(Device, OnePresentDeviceIsEnough) {
   EXPECT_TRUE(check_devices({"netdev:ib*", "netdev:hsn*"}, folder_.path()));
 }
 
-TEST_F(Device, Patterns) {
+TEST_F(Device, MatchesPatterns) {
   EXPECT_TRUE(here("netdev:hsn?"));
   EXPECT_FALSE(here("netdev:hsn"));
   EXPECT_TRUE(here("pci:15b3:*"));
@@ -46,7 +46,7 @@ TEST_F(Device, Patterns) {
   EXPECT_FALSE(here("nothing"));
 }
 
-TEST_F(Device, TheRejectionNamesThemAll) {
+TEST_F(Device, TheRejectionNamesAllDevices) {
   const auto result = check_devices({"pci:1fc9:*", "netdev:ib*"}, folder_.path());
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().stage, Stage::kDevice);

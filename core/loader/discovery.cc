@@ -136,7 +136,7 @@ std::vector<PluginRecord> list_folder(const std::string &folder, const Index *in
       continue;
     }
     record->manifest_stamp = stamp;
-    // Its verdict may still hold: a manifest that was written anew does not change the library.
+    // A new manifest does not change the library: an older verdict on the library still holds.
     stamp_of(record->library, record->library_stamp);
     if (const PluginRecord *known = indexed([&](const PluginRecord &old) {
           return old.library == record->library && old.library_stamp == record->library_stamp;
@@ -173,7 +173,7 @@ Checked<void> check_folders(const std::string &folder, const TrustRules &rules, 
 }
 
 // A folder that changes twice within one tick of the file system's clock has one modification time
-// for both. Waits until a change from now on shows.
+// for both. Waits until the clock has moved on, so that a later change gets another time.
 void outwait(int64_t mtime_ns) {
   for (int i = 0; i < 50; ++i) {
     timespec now{};

@@ -55,7 +55,7 @@ std::vector<PluginRecord> discover_afresh(const std::string &folder, ManifestRea
                                           const TrustRules &rules, DecisionRecord &troubles,
                                           int64_t &mtime_ns);
 
-// "tcp.so" of "/usr/lib/weft/tcp.so": what a file without a unit is called in decisions.
+// "tcp.so" of "/usr/lib/weft/tcp.so": the name of a file in decisions.
 std::string file_name(const std::string &path);
 
 // The path absolute, without ".", ".." and a '/' at its end.

@@ -101,7 +101,7 @@ TEST_F(Elf, RefusesOddProgramHeaders) {
   EXPECT_FALSE(check_changed());
 }
 
-TEST_F(Elf, RefusesASegmentThatLies) {
+TEST_F(Elf, RefusesASegmentWithAWrongSize) {
   for (const auto spoil : {+[](Elf64_Phdr &p) { p.p_filesz = UINT64_MAX; },
                            +[](Elf64_Phdr &p) { p.p_offset = UINT64_MAX - 4; },
                            +[](Elf64_Phdr &p) { p.p_memsz = p.p_filesz - 1; }}) {

@@ -60,12 +60,12 @@ bool in_group(gid_t group) {
          groups.begin() + std::max(0, count);
 }
 
-// Opens what lies at a path, judging everything that leads there.
+// Opens a file or folder, and judges every folder and link on the way to it.
 class Walk {
  public:
   explicit Walk(const TrustRules &rules) : rules_(rules) {}
 
-  // `folder`: a folder is wanted, else a file. `status` is of what was opened.
+  // `folder`: the path must name a folder, else a file. `status` is that of the opened one.
   Checked<Descriptor> open(const std::string &path, bool folder, struct stat &status) {
     std::error_code error;
     const std::string absolute = std::filesystem::absolute(path, error);
@@ -81,7 +81,8 @@ class Walk {
       todo_.pop_front();
       const std::string at = (at_ == "/" ? "" : at_) + "/" + name;
       if (todo_.empty() && !folder && name != "..") {
-        // The last step is taken as what is wanted, so that what is judged is what will be read.
+        // The file is opened first and judged afterwards, by its descriptor: the file that is
+        // judged is the file that will be read.
         Descriptor file(openat(folder_.get(), name.c_str(),
                                O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
         if (file.get() >= 0) {
@@ -98,12 +99,12 @@ class Walk {
  private:
   enum class Place { kPlugins, kAbove };  // the plugin and its folder, or a folder above
 
-  // Of a folder that is entered now.
+  // The place of the folder that is entered next.
   Place place_next(bool folder_wanted) const {
     return todo_.size() <= (folder_wanted ? 0u : 1u) ? Place::kPlugins : Place::kAbove;
   }
 
-  // The components of a path, to be walked next.
+  // Puts the components of a path in front of those that are left.
   void push(std::string_view path) {
     std::vector<std::string> names;
     while (!path.empty()) {
@@ -119,7 +120,7 @@ class Walk {
     return enter(Descriptor(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)), Place::kAbove);
   }
 
-  // A folder (`at_` is its path already) is where the walk goes on.
+  // Goes on in this folder. `at_` is its path already.
   Checked<void> enter(Descriptor folder, Place place) {
     struct stat status;
     if (folder.get() < 0 || fstat(folder.get(), &status) != 0)
@@ -197,7 +198,7 @@ class Walk {
                        "make it readable: chmod a+r %s", at.c_str());
   }
 
-  // The path was one of a folder, whatever is wanted.
+  // The whole path is walked, and it names a folder.
   Checked<Descriptor> whole(const std::string &path, bool folder, struct stat &status) {
     status = status_;
     if (folder) return std::move(folder_);
@@ -254,18 +255,18 @@ class Walk {
                          "install the plugin as root, or `chown root %s`", at.c_str());
     if (owner == geteuid() || (owner == rules_.library_owner && !in_shared)) return {};
     return with_remedy(reject(Stage::kTrust,
-                              "the %s %s belongs to user %u, who is neither root nor the user of "
-                              "this process (%u)",
+                              "the %s %s belongs to user %u, not to root or the user of this "
+                              "process (%u)",
                               what, at.c_str(), owner, geteuid()),
                        "install a copy of your own, or have it installed by root");
   }
 
   const TrustRules &rules_;
   std::deque<std::string> todo_;
-  Descriptor folder_;  // where the walk is, and its path and status
+  Descriptor folder_;  // the current folder; its path and status
   std::string at_;
   struct stat status_ {};
-  bool shared_ = false;  // others can put something there, and not take away what is there
+  bool shared_ = false;  // others can add files to this folder, but not remove those of others
   int links_ = 0;
 };
 

@@ -8,22 +8,22 @@
 //    }
 //
 // A path is walked from the root by descriptors, and every folder, every link and the file itself
-// is judged as it was opened. What passes cannot be exchanged afterwards by anybody but those who
-// are trusted, so that its path may be given to dlopen(). The rules:
+// is judged as it was opened. Only trusted users can exchange a path that passes, so it may be given
+// to dlopen(). The rules:
 //
-//   - A regular file. File, links and folders belong to root, to the user of this process, or to
-//     the owner of the folder of libfabric.so.1, whose code runs already.
-//   - Others can write to none of them. A sticky folder to which everybody (/tmp) or a group can
-//     write may be on the way and may hold plugins; what lies in it must belong to root or the user
-//     of this process, and a file must have one name only: others can put a hard link there.
-//   - A group may write where the owner is the user of this process, who then decided so; and,
-//   where
-//     that user is in the group and not root, to the folders above the plugin's own.
+//   - It is a regular file. File, links and folders belong to root, to the user of this process, or
+//     to the owner of the folder of libfabric.so.1, whose code runs already.
+//   - Others can write to none of them. Exception: a sticky folder to which everybody (/tmp) or a
+//     group can write may be on the way and may hold plugins. A file in it must belong to root or
+//     the user of this process, and must have one name only: others can put a hard link there.
+//   - A group may write where the owner is the user of this process, who then decided so. If that
+//     user is in the group and not root, the group may also write to the folders above the plugin's
+//     own.
 //   - The folder of libfabric.so.1 and those above it are not judged: whoever can write there can
 //     exchange this code.
-//   - `secure` (AT_SECURE): all of it belongs to root, and only root can write.
+//   - With `secure` (AT_SECURE) all of it belongs to root, and only root can write.
 //
-// Against an attacker who is already this user it protects nothing.
+// It does not protect against an attacker who is already this user.
 #ifndef WEFT_CORE_LOADER_FILE_TRUST_H
 #define WEFT_CORE_LOADER_FILE_TRUST_H
 
@@ -47,7 +47,7 @@ TrustRules trust_rules(bool secure, const std::string &library_folder);
 Checked<FileStamp> check_trust(const std::string &path, const TrustRules &rules);
 Checked<FileStamp> check_file(const std::string &path, const TrustRules &rules);
 
-// Nobody else can put files into the folder, or only ones that check_trust() sees through.
+// Whether nobody else can put files into the folder, or only files that check_trust() refuses.
 Checked<void> check_trusted_folder(const std::string &folder, const TrustRules &rules);
 
 // The content of a trusted file of at most `limit` bytes.

@@ -45,7 +45,7 @@ TEST_F(FileTrust, AnOrdinaryFileHasAStamp) {
   EXPECT_EQ(*stamp, same);
 }
 
-TEST_F(FileTrust, OthersMayNotWriteToFileOrFolder) {
+TEST_F(FileTrust, RefusesWhatOthersCanWriteTo) {
   mode(0666);
   expect_refused({}, "everybody can write to the file", "chmod o-w");
   mode(0644);
@@ -59,8 +59,8 @@ TEST_F(FileTrust, OthersMayNotWriteToFileOrFolder) {
   EXPECT_FALSE(check_trusted_folder(folder_.at("sub"), {})) << "a folder above";
 }
 
-// Others can put a name of any file into such a folder.
-TEST_F(FileTrust, AHardLinkInASharedFolderIsNobodysWord) {
+// Others can put a hard link to any file into such a folder.
+TEST_F(FileTrust, RefusesAHardLinkInASharedFolder) {
   ASSERT_EQ(link(file_.c_str(), folder_.at("sub/y.so").c_str()), 0);
   for (const mode_t shared : {01777, 01775}) {
     chmod(folder_.at("sub").c_str(), shared);
@@ -83,8 +83,8 @@ TEST_F(FileTrust, AGroupMayWriteToFilesOfThisUserOnly) {
   expect_refused({}, "belongs to user 12345", "a copy of your own");
 }
 
-// Somebody else's word in any place that leads to the file: each alone is enough.
-TEST_F(FileTrust, NothingOnTheWayBelongsToSomebodyElse) {
+// One folder, link or file of another user on the way is enough to refuse a file.
+TEST_F(FileTrust, RefusesAPathThroughFilesOfOthers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   ASSERT_EQ(mkdir(folder_.at("other").c_str(), 0755), 0);
   ASSERT_EQ(symlink("../sub/x.so", folder_.at("other/file.so").c_str()), 0);
@@ -113,21 +113,21 @@ TEST_F(FileTrust, NothingOnTheWayBelongsToSomebodyElse) {
   ASSERT_EQ(chown(folder_.path().c_str(), 12345, 12345), 0);
   expect_refused({}, "the folder", "a copy of your own");
   ASSERT_EQ(chown(folder_.path().c_str(), 0, 0), 0);
-  // A folder like /tmp is as good as what lies in it.
+  // In a folder like /tmp each file is judged by itself.
   chmod(folder_.at("sub").c_str(), 01777);
   EXPECT_TRUE(check_trust(file_, {}));
   ASSERT_EQ(chown(file_.c_str(), 12345, 12345), 0);
   expect_refused({}, "belongs to user 12345", "a copy of your own");
 }
 
-TEST_F(FileTrust, LinksWithoutEnd) {
+TEST_F(FileTrust, RefusesALoopOfLinks) {
   ASSERT_EQ(symlink("b", folder_.at("a").c_str()), 0);
   ASSERT_EQ(symlink("a", folder_.at("b").c_str()), 0);
   EXPECT_THAT(check_trust(folder_.at("a"), {}).error().cause, HasSubstr("too many links"));
   EXPECT_FALSE(check_trusted_folder(folder_.at("b"), {}));
 }
 
-TEST_F(FileTrust, WhoOwnsTheLibraryIsTrusted) {
+TEST_F(FileTrust, TrustsTheOwnerOfTheLibraryFolder) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   for (const char *own : {"", "sub", "sub/x.so"})
     ASSERT_EQ(chown(folder_.at(own).c_str(), 12345, 12345), 0);
@@ -138,14 +138,14 @@ TEST_F(FileTrust, WhoOwnsTheLibraryIsTrusted) {
   EXPECT_FALSE(check_trust(file_, trust_rules(true, folder_.at("sub"))));
   ASSERT_EQ(chown(file_.c_str(), 12346, 12346), 0);
   EXPECT_FALSE(check_trust(file_, rules));
-  // Where everybody can put files, that user is one of many.
+  // In a folder where everybody can put files, that user is not trusted.
   ASSERT_EQ(chown(file_.c_str(), 12345, 12345), 0);
   chmod(folder_.at("sub").c_str(), 01777);
   EXPECT_FALSE(check_trust(file_, rules));
 }
 
-// What holds for a user: its own files and root's, and what its colleagues may do.
-TEST_F(FileTrust, AUserTrustsItselfAndRoot) {
+// A user trusts its own files and root's. Users of its group may write to folders above.
+TEST_F(FileTrust, AUserTrustsItsOwnFilesAndThoseOfRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
   chmod(folder_.path().c_str(), 0755);
   const std::string own = folder_.write("own/x.so", "own");
@@ -174,8 +174,8 @@ TEST_F(FileTrust, AUserTrustsItselfAndRoot) {
   EXPECT_FALSE(check_trust(own, {})) << "root trusts nobody else";
 }
 
-// The files are exchanged as fast as can be while they are read: what passes is never the other's.
-TEST_F(FileTrust, WhatIsReadIsWhatWasJudged) {
+// Another thread exchanges the files all the time: what is read is never the other user's file.
+TEST_F(FileTrust, ReadsTheFileThatWasJudged) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   const std::string good = folder_.write("good.so", "good"), bad = folder_.write("bad.so", "evil");
   ASSERT_EQ(chown(bad.c_str(), 12345, 12345), 0);
@@ -206,7 +206,7 @@ TEST_F(FileTrust, WhatIsReadIsWhatWasJudged) {
   EXPECT_GT(refused, 0u);
 }
 
-TEST_F(FileTrust, WithRaisedPrivilegesOnlyRootsFilesCount) {
+TEST_F(FileTrust, WithRaisedPrivilegesTrustsOnlyRoot) {
   if (geteuid() != 0) {
     expect_refused({.secure = true}, "belongs to user", "chown root");
     return;
@@ -221,7 +221,7 @@ TEST_F(FileTrust, WithRaisedPrivilegesOnlyRootsFilesCount) {
   expect_refused({.secure = true, .library_owner = 12345}, "the folder", "chown root");
 }
 
-TEST_F(FileTrust, AbsentAndOddFiles) {
+TEST_F(FileTrust, RefusesMissingFilesAndDevices) {
   EXPECT_THAT(check_trust(folder_.at("none"), {}).error().cause, HasSubstr("no such file"));
   EXPECT_THAT(check_trust("/dev/zero", {}).error().cause, HasSubstr("a device"));
   ASSERT_EQ(mkfifo(folder_.at("pipe").c_str(), 0600), 0);

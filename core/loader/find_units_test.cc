@@ -20,7 +20,7 @@ class FindUnitsTest : public LoaderTest {};
 
 TEST_F(FindUnitsTest, ReadsManifestsWithoutOpeningALibrary) {
   install();
-  // A library that would be refused: discovery does not look at it.
+  // This library would be refused. Discovery does not look at it.
   folder_.write("weft/toy.so", "no library at all");
   LoaderOptions given = options();
   given.probe_program = "/nonexistent/weft-probe";
@@ -86,7 +86,7 @@ TEST_F(FindUnitsTest, FindsAManifestThatIsNewerThanTheIndex) {
     for (size_t at = 0; (at = other.find(quoted, at)) != std::string::npos; at += quoted.size())
       other.insert(at + 1, "x");
   }
-  folder_.write("weft/plugins.d/same.yaml", other);  // but the library is the same
+  folder_.write("weft/plugins.d/same.yaml", other);  // describes the same library
   {
     Loader loader(options());
     EXPECT_EQ(loader.units().size(), 5u);
@@ -135,7 +135,7 @@ TEST_F(FindUnitsTest, ReportsTheLineOfABadManifest) {
   ASSERT_NE(trouble, nullptr);
   EXPECT_EQ(trouble->stage, Stage::kManifest);
   EXPECT_THAT(trouble->reason, HasSubstr("line"));
-  // The library is there and can speak for itself.
+  // The library itself is there, and its descriptor is read.
   EXPECT_NE(loader.find("toy"), nullptr);
 }
 

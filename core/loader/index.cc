@@ -147,7 +147,7 @@ class Parser {
       } else if (!record_line(word, fields)) {
         return refuse("is not understood");
       }
-      if (!fields.good()) return refuse("has a bad value or the wrong number of them");
+      if (!fields.good()) return refuse("has a bad value or a wrong number of fields");
     }
     if (!ended || index_.plugins.size() != expected)
       return fail(FI_EINVAL, "the index is cut short: it has %zu of %zu plugins",
@@ -171,7 +171,7 @@ class Parser {
                   abi.c_str(), core_abi().c_str());
     fields.number(index_.manifests_mtime_ns);
     fields.number(expected, size_t{0}, kMaxIndexPlugins);
-    if (!fields.good()) return refuse("has a bad value or the wrong number of them");
+    if (!fields.good()) return refuse("has a bad value or a wrong number of fields");
     return {};
   }
 

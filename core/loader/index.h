@@ -12,12 +12,18 @@
 // in bounded memory: a file that is damaged in any way is refused as a whole, and the manifests are
 // read instead. Not an interface: only weft reads and writes it.
 //
+// Lines (fields in capitals are values):
 //   weft-index  1  ABI  MTIME-OF-PLUGINS.D  PLUGINS
-//   plugin  LIBRARY  SIZE  MTIME  MANIFEST  SIZE  MTIME          paths relative to the index's
-//   folder; times in nanoseconds verdict  unprobed|ok|rejected|quarantined  STAGE  CAUSE  REMEDY
-//   about  NAME  VENDOR  VERSION  LICENSE  SUPPORT  MAJOR  MINOR  MIN_CORE_MINOR (absent: not
-//   known) unit  KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  OFFERS_EP  RANK  MATURITY  SECURITY
-//   SUMMARY device  TEXT param  TYPE  NAME  HAS_DEFAULT  DEFAULT  MINIMUM  MAXIMUM  HELP end
+//   plugin   LIBRARY  SIZE  MTIME  MANIFEST  SIZE  MTIME
+//   verdict  unprobed|ok|rejected|quarantined  STAGE  CAUSE  REMEDY
+//   retry    FAILURES  AT                  of a quarantine that may pass
+//   about    NAME  VENDOR  VERSION  LICENSE  SUPPORT  MAJOR  MINOR  MIN_CORE_MINOR
+//   unit     KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  OFFERS_EP  RANK  MATURITY  SECURITY  SUMMARY
+//   device   TEXT
+//   param    TYPE  NAME  HAS_DEFAULT  DEFAULT  MINIMUM  MAXIMUM  HELP
+//   end
+// Paths are relative to the index's folder, times are in nanoseconds. A plugin whose descriptor is
+// not known has no line `about`.
 #ifndef WEFT_CORE_LOADER_INDEX_H
 #define WEFT_CORE_LOADER_INDEX_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Any bytes: no crash. What is accepted says the same after it was written and read again.
+// Any bytes: no crash. An accepted index is the same after it was written and read again.
 #include <cstdint>
 #include <cstdlib>
 

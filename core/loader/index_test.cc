@@ -153,7 +153,7 @@ TEST(Index, IsBounded) {
   EXPECT_FALSE(parse_index("weft-index\t1\t1.0\t0\t5000\nend\n", "/x"));
 }
 
-TEST(Stages, HaveNamesThatLeadBack) {
+TEST(Stages, AreFoundByTheirNames) {
   for (int i = 0; i <= static_cast<int>(Stage::kSelected); ++i) {
     Stage stage = Stage::kManifest;
     ASSERT_TRUE(stage_from_name(stage_name(static_cast<Stage>(i)), stage));

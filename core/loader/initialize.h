@@ -9,9 +9,8 @@
 //      return weft::initialize_within(std::chrono::seconds(5), desc, offer, state);
 //    }
 //
-// The second runs init() on a thread of its own and abandons that thread when the time is over: a
-// thread cannot be ended from outside. That is the price of an unknown plugin in a process that may
-// not fork; a known one does not pay it.
+// initialize_within() runs init() on a thread of its own and abandons that thread when the time is
+// over: a thread cannot be ended from outside. Only a plugin that was never probed costs this.
 #ifndef WEFT_CORE_LOADER_INITIALIZE_H
 #define WEFT_CORE_LOADER_INITIALIZE_H
 

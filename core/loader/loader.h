@@ -36,23 +36,24 @@ struct LoaderOptions {
   // the first has the name.
   std::vector<std::string> folders;
   // Units (names, or stacks like "tcp;ofi_rxm") that somebody chose to the exclusion of all others,
-  // as FI_PROVIDER does; empty: there is no such choice. Where all of them are known, a library
-  // that nobody knows is neither opened nor probed.
+  // as FI_PROVIDER does; empty: there is no such choice. If all of them are known, an unknown
+  // library is neither opened nor probed.
   std::vector<std::string> chosen;
-  std::string reader_library;  // path of weft-config.so, opened only to read a manifest that no
-                               // index covers
-  std::string probe_program;   // path of weft-probe
+  // Path of weft-config.so, which is opened only to read a manifest that no index covers.
+  std::string reader_library;
+  std::string probe_program;  // path of weft-probe
   // $XDG_CACHE_HOME/weft/quarantine or /var/cache/weft/quarantine; empty: none. Holds what probes
   // found, good and bad.
   std::string quarantine_file;
   std::chrono::milliseconds probe_budget{2000};
-  bool unprobed_allow =
-      true;  // load in-process what could not be probed (a process with threads never forks)
-  std::function<size_t()> own_threads;  // that do not keep this process from forking: its caller's
-                                        // own, asleep and without locks; optional
-  bool secure = false;                  // AT_SECURE: only folders owned by root, no environment
-  std::string library_folder;           // of libfabric.so.1: who owns it is trusted (file_trust.h)
-  weft_core_services services{};        // copied into the offer
+  // Load plugins in this process that could not be probed (a process with threads never forks).
+  bool unprobed_allow = true;
+  // How many threads do not keep this process from forking: the caller's own, asleep and without
+  // locks. Optional.
+  std::function<size_t()> own_threads;
+  bool secure = false;            // AT_SECURE: only folders owned by root, no environment
+  std::string library_folder;     // of libfabric.so.1: who owns it is trusted (file_trust.h)
+  weft_core_services services{};  // copied into the offer
 };
 
 // One plugin file and what is known of it, for tools.
@@ -62,7 +63,7 @@ struct PluginStatus {
   std::vector<std::string> units;
   // "installed" (never probed), "probed", "loaded", "rejected", "quarantined"
   std::string state;
-  std::string stage, reason, remedy;  // of the two last
+  std::string stage, reason, remedy;  // if "rejected" or "quarantined"
 };
 
 struct RefreshReport {
@@ -70,8 +71,8 @@ struct RefreshReport {
   DecisionRecord troubles;
 };
 
-// Whether the code in a file may run here, by the rules of file_trust.h: for libraries of ours that
-// are no plugins.
+// Whether the code in a file may run here, by the rules of file_trust.h. For weft's own libraries,
+// which are no plugins.
 Result<void> check_trusted_code(const std::string &path, bool secure,
                                 const std::string &library_folder);
 

@@ -118,12 +118,12 @@ TEST_F(LoaderTest, ManyThreadsLoadAtOnce) {
   EXPECT_EQ(log(), "init\n");
 }
 
-// Anybody can put a file into a sticky folder: no code of another user runs, in whatever form it
-// comes.
+// Everybody can put a file into a sticky folder. Code of another user must not run from there,
+// whether an index, a manifest or nothing describes it.
 TEST_F(LoaderTest, RunsNoCodeOfAnotherUser) {
   NEEDS_PROBE();
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
-  const auto units_with = [&](const char *what) {
+  const auto expect_refused = [&](const char *what) {
     Loader loader(options());
     DecisionRecord why;
     for (const char *name : {"toy", "hook1"}) EXPECT_EQ(loader.load(name, why), nullptr) << what;
@@ -138,22 +138,22 @@ TEST_F(LoaderTest, RunsNoCodeOfAnotherUser) {
   unlink(log_.c_str());
   ASSERT_EQ(chmod(folder_.at("weft").c_str(), 01777), 0);
   ASSERT_EQ(chown(library.c_str(), 12345, 12345), 0);
-  units_with("a library that index and manifest describe");
+  expect_refused("a library that index and manifest describe");
   unlink(folder_.at("weft/plugins.idx").c_str());
-  units_with("a library that a manifest describes");
+  expect_refused("a library that a manifest describes");
   std::filesystem::remove_all(manifests);
-  units_with("a library that nobody describes");
+  expect_refused("a library that nobody describes");
   const std::string elsewhere = folder_.copy(TOY_PLUGIN, "elsewhere/toy.so");
   unlink(library.c_str());
   ASSERT_EQ(symlink(elsewhere.c_str(), library.c_str()), 0);
   ASSERT_EQ(lchown(library.c_str(), 12345, 12345), 0);
-  units_with("a link of another user");
+  expect_refused("a link of another user");
   ASSERT_EQ(lchown(library.c_str(), 0, 0), 0);
   ASSERT_EQ(chown(elsewhere.c_str(), 12345, 12345), 0);
-  units_with("a link to a library of another user");
+  expect_refused("a link to a library of another user");
   ASSERT_EQ(chown(elsewhere.c_str(), 0, 0), 0);
   ASSERT_EQ(chown(folder_.at("weft").c_str(), 12345, 12345), 0);
-  units_with("a folder of another user");
+  expect_refused("a folder of another user");
   ASSERT_EQ(chown(folder_.at("weft").c_str(), 0, 0), 0);
   Loader loader(options());
   DecisionRecord why;

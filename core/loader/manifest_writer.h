@@ -26,8 +26,7 @@ std::string manifest_yaml(const PluginRecord &record, const std::string &library
 // Name of this machine's architecture in manifests: "x86_64".
 std::string_view machine_arch();
 
-// A reader sees the old content or the new, whole; concurrent writers leave the content of one of
-// them.
+// A reader sees the whole old content or the whole new one. Of concurrent writers one wins.
 Result<void> write_atomically(const std::string &path, std::string_view content);
 
 }  // namespace weft

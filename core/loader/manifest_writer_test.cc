@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the words of a manifest mean is tested where they are read: loader_test.cc reads back what
-// weft-probe wrote.
+// Tests how a manifest is written. find_units_test.cc reads back what weft-probe wrote.
 #include "core/loader/manifest_writer.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +21,7 @@ TEST(Manifest, QuotesEveryText) {
                              testing::HasSubstr("library: \"../x.so\"\n")));
 }
 
-TEST(WriteAtomically, ReplacesAndLeavesNothingElse) {
+TEST(WriteAtomically, ReplacesTheFileAndLeavesNoOther) {
   TestFolder folder;
   const std::string path = folder.at("x");
   ASSERT_TRUE(write_atomically(path, "one"));
@@ -37,7 +36,7 @@ TEST(WriteAtomically, ReplacesAndLeavesNothingElse) {
   EXPECT_EQ(status.st_mode & 0777, 0644u);
 }
 
-TEST(WriteAtomically, SaysWhatIsWrong) {
+TEST(WriteAtomically, ReportsWhyItCannotWrite) {
   TestFolder folder;
   const Result<void> nowhere = write_atomically(folder.at("none/x"), "one");
   ASSERT_FALSE(nowhere);

@@ -33,16 +33,16 @@ Checked<OpenPlugin> open_plugin(const std::string &path) {
   std::error_code error;
   std::string text;
   try {
-    dlerror();  // what is there from earlier is not ours
+    dlerror();  // forgets an earlier error
     library.load(path, error, mode);
     if (error)
       if (const char *words = dlerror()) text = words;
   } catch (const std::exception &e) {  // Boost, or a constructor of the plugin
     return with_remedy(reject(Stage::kDlopen, "an exception left dlopen: %s", e.what()),
-                       "the plugin is faulty: ask its vendor for a repaired release");
+                       kFaultyPlugin);
   } catch (...) {
     return with_remedy(reject(Stage::kDlopen, "an exception left a constructor of the library"),
-                       "the plugin is faulty: ask its vendor for a repaired release");
+                       kFaultyPlugin);
   }
   if (error)
     return with_remedy(
@@ -66,7 +66,7 @@ Checked<OpenPlugin> open_plugin(const std::string &path) {
         reject(Stage::kSymbol,
                WEFT_QUERY_SYMBOL " is not defined by this file but by a library that it needs: %s",
                owner.c_str()),
-        "the plugin is faulty: ask its vendor for a repaired release");
+        kFaultyPlugin);
   return OpenPlugin{reinterpret_cast<weft_plugin_query_fn>(symbol)};
 }
 

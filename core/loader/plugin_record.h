@@ -23,16 +23,15 @@
 
 namespace weft {
 
-// A verdict against a plugin: where in the pipeline it fell, why, and what to do.
+// Why a plugin or unit is refused: the stage, the cause, and what to do.
 struct Rejection {
   Stage stage = Stage::kManifest;
   std::string cause;
   std::string remedy;
-  // Set where the plugin did what none may do (crash, hang, signal handler): it goes on the
+  // The plugin did what no plugin may do (crash, hang, change a signal handler): it goes on the
   // quarantine list. A plain refusal (wrong magic, built for another core) does not.
   bool misbehaved = false;
-  // What may be the machine's fault as well (it was too slow, the kernel killed it for memory): it
-  // is tried again later.
+  // The machine may be at fault (too slow, out of memory): the plugin is tried again later.
   bool passing = false;
 };
 
@@ -74,8 +73,8 @@ struct PluginRecord {
 
   Verdict verdict = Verdict::kUnprobed;
   Rejection rejection;  // where the verdict is kRejected or kQuarantined
-  // Of a quarantine that may pass: how often it failed, and from when on (seconds since 1970) it is
-  // probed again; 0: not before the file changes.
+  // Of a quarantine that may pass: how often the plugin failed, and the time (seconds since 1970)
+  // of its next probe. 0: it is not probed before the file changes.
   uint32_t failures = 0;
   int64_t retry_at = 0;
 

@@ -22,16 +22,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char *kQuarantineRemedy =
-    "ask its vendor for a repaired release; a file that changed is tried again, `weft plugin "
-    "check` tries it now";
-
 int left_ms(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
   return left <= 0 ? 0 : static_cast<int>(std::min<int64_t>(left, 1 << 30));
 }
 
-// Holds back SIGCHLD, so that a handler which waits for any child finds this one gone.
+// Blocks SIGCHLD until the child is reaped: a handler of the application that waits for any child
+// must not reap this one.
 class HoldChildSignal {
  public:
   HoldChildSignal() {
@@ -60,7 +57,7 @@ int spawn(const ProbeOptions &options, const std::string &library, int report_fd
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
-  // The report's end first: it might be one of 0 to 2 in a process that closed those.
+  // The report's descriptor first: in a process that closed 0 to 2 it may be one of them.
   int error = posix_spawn_file_actions_adddup2(&actions, report_fd, kProbeReportFd);
   for (int fd = 0; fd < 3 && error == 0; ++fd)
     error = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
@@ -102,7 +99,8 @@ constexpr const char *kPassingRemedy =
     "it is tried again later, and at once when the file changes or with `weft plugin check`; "
     "plugins.probe_budget_ms of the configuration gives a slow machine more time";
 
-// The kernel's ways of ending a process that takes too much, and nobody's fault else.
+// The kernel sends these to a process that uses too much memory or time. The machine may be at
+// fault, not the plugin.
 bool is_passing(int signal) {
   return signal == SIGKILL || signal == SIGXCPU;
 }
@@ -119,7 +117,7 @@ std::string reap(pid_t pid, bool &passing) {
     poll(nullptr, 0, 1);
   }
   if (got < 0)
-    return {};  // the application ignores SIGCHLD: the kernel reaped it, only the report speaks
+    return {};  // the application ignores SIGCHLD, so the kernel reaped it: only the report is left
   passing = WIFSIGNALED(status) && is_passing(WTERMSIG(status));
   if (WIFSIGNALED(status))
     return std::string("was killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
@@ -142,9 +140,10 @@ PluginRecord not_probed(const std::string &library, std::string cause) {
 PluginRecord judge_report(std::string_view report, const std::string &ending,
                           const std::string &library, bool passing) {
   Stage stage = Stage::kDlopen;
-  // A child that never came to the plugin (no libstdc++, no memory) says nothing about it.
+  // A child that failed before it opened the plugin (no libstdc++, no memory) proves nothing
+  // about the plugin.
   if (!report.starts_with(kProbeMark))
-    return not_probed(library, "weft-probe " + (ending.empty() ? "said nothing" : ending) +
+    return not_probed(library, "weft-probe " + (ending.empty() ? "wrote no report" : ending) +
                                    " before it opened the file");
   while (report.starts_with(kProbeMark)) {
     const size_t newline = report.find('\n');
@@ -168,7 +167,7 @@ PluginRecord judge_report(std::string_view report, const std::string &ending,
                       "when it was probed, the plugin " +
                           (ending.empty() ? "ended the process with status 0" : ending) +
                           " in the stage " + std::string(stage_name(stage)),
-                      passing ? kPassingRemedy : kQuarantineRemedy, true, passing};
+                      passing ? kPassingRemedy : kAskVendor, true, passing};
   return record;
 }
 

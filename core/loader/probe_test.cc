@@ -38,7 +38,7 @@ TEST(Report, OfAChildThatEndedWellIsBelieved) {
   EXPECT_EQ(record.library, "/real.so");
 }
 
-TEST(Report, OfAChildThatCrashedIsNot) {
+TEST(Report, OfAChildThatCrashedIsNotBelieved) {
   const PluginRecord record =
       judge_report(report_of(Verdict::kOk), "was killed by signal 11", "/real.so");
   EXPECT_EQ(record.verdict, Verdict::kQuarantined);
@@ -58,7 +58,7 @@ TEST(Report, CutShortOrSpoiledMeansQuarantine) {
             Verdict::kQuarantined);
 }
 
-TEST(Report, OfAChildThatNeverBeganSaysNothingAboutThePlugin) {
+TEST(Report, OfAChildThatFailedEarlyIsNoVerdict) {
   const PluginRecord record = judge_report("", "ended the process with status 127", "/x.so");
   EXPECT_EQ(record.verdict, Verdict::kUnprobed);
   EXPECT_THAT(record.rejection.cause, HasSubstr("status 127"));
@@ -79,7 +79,7 @@ class Spawned : public testing::Test {
   const std::string plugin_ = folder_.write("x.so", "plugin");
 };
 
-TEST_F(Spawned, GetsVerbPathAndAReportChannelAndNothingElse) {
+TEST_F(Spawned, GetsOnlyItsArgumentsAndTheReport) {
   const int extra = dup(2);  // a descriptor of the application, not close-on-exec
   const PluginRecord record =
       probe_in_child(program("printf 'at\\tinit\\n' >&3; ls /proc/$$/fd > " + folder_.at("fds") +
@@ -116,7 +116,7 @@ TEST_F(Spawned, IsKilledWithItsChildrenWhenTheTimeIsOver) {
   close(process);
 }
 
-TEST_F(Spawned, OnlyAKillOfTheKernelMayBeTheMachinesFault) {
+TEST_F(Spawned, OnlySignalsOfTheKernelMayPass) {
   for (const auto &[signal, passing] :
        {std::pair(SIGKILL, true), {SIGXCPU, true}, {SIGSEGV, false}, {SIGABRT, false}}) {
     const PluginRecord record = probe_in_child(
@@ -126,13 +126,13 @@ TEST_F(Spawned, OnlyAKillOfTheKernelMayBeTheMachinesFault) {
   }
 }
 
-TEST_F(Spawned, FloodingTheReportIsBounded) {
+TEST_F(Spawned, ReadsABoundedReport) {
   const PluginRecord record =
       probe_in_child(program("printf 'at\\tinit\\n' >&3; head -c 20000000 /dev/zero >&3"), plugin_);
   EXPECT_EQ(record.verdict, Verdict::kQuarantined);
 }
 
-TEST_F(Spawned, IgnoringChildrenIsNoProblem) {
+TEST_F(Spawned, WorksWhereTheApplicationIgnoresChildren) {
   const auto old = signal(SIGCHLD, SIG_IGN);
   const PluginRecord record = probe_in_child(program("printf 'at\\tinit\\n' >&3"), plugin_);
   signal(SIGCHLD, old);
@@ -141,7 +141,7 @@ TEST_F(Spawned, IgnoringChildrenIsNoProblem) {
 
 volatile sig_atomic_t reaped = 0, called = 0;
 
-TEST_F(Spawned, AHandlerThatReapsAnyChildFindsThisOneGone) {
+TEST_F(Spawned, IsNotReapedByAHandlerOfTheApplication) {
   reaped = 0;
   called = 0;
   struct sigaction action {
@@ -160,7 +160,7 @@ TEST_F(Spawned, AHandlerThatReapsAnyChildFindsThisOneGone) {
   EXPECT_EQ(reaped, 0);
 }
 
-TEST_F(Spawned, WithRaisedPrivilegesThereIsNoEnvironment) {
+TEST_F(Spawned, GetsNoEnvironmentWithRaisedPrivileges) {
   setenv("WEFT_TEST_SECRET", "1", 1);
   ProbeOptions options = program("env > " + folder_.at("env"));
   probe_in_child(options, plugin_);

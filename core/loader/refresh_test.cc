@@ -39,8 +39,7 @@ TEST_F(RefreshTest, ReportsFilesThatAreNoPlugins) {
 }
 
 TEST_F(RefreshTest, ReportsAFolderThatCannotBeWritten) {
-  const bool root =
-      geteuid() == 0;  // who can write everywhere, but can be somebody else for a while
+  const bool root = geteuid() == 0;  // root can write everywhere: the test takes another user
   if (root) {
     ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
     ASSERT_EQ(chown(folder_.at("weft").c_str(), 12345, 12345), 0);

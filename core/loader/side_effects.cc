@@ -66,7 +66,7 @@ size_t count_threads() {
 
 size_t count_open_files() {
   const size_t count = count_entries("/proc/self/fd");
-  return count == 0 ? 0 : count - 1;  // the one that was open to look
+  return count == 0 ? 0 : count - 1;  // without the descriptor of this listing
 }
 
 }  // namespace weft

@@ -12,7 +12,7 @@
 //      return text;
 //    }
 //
-// Counts, not names: it tells that something was left behind, not whose it is.
+// It counts threads and files. It does not tell whose they are.
 #ifndef WEFT_CORE_LOADER_SIDE_EFFECTS_H
 #define WEFT_CORE_LOADER_SIDE_EFFECTS_H
 
@@ -26,7 +26,7 @@ namespace weft {
 
 class SignalTable {
  public:
-  static constexpr int kSignals = 31;  // the real-time ones mean nothing until somebody sends them
+  static constexpr int kSignals = 31;  // the real-time signals do nothing until somebody sends them
 
   static SignalTable read();
   // What differs from `before`, in words. In a process with threads only a handler that lies in

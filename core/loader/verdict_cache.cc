@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxEntries = 512;                      // the oldest are dropped beyond
 constexpr int64_t kFirstRetry = 60, kLastRetry = 86400;  // seconds
 
-// Gone is not changed: its file system may be mounted again.
+// A missing file does not count as changed: its file system may be mounted again.
 bool has_changed(const PluginRecord &record) {
   FileStamp now;
   return stamp_of(record.library, now) && now != record.library_stamp;
@@ -35,7 +35,7 @@ VerdictCache::VerdictCache(std::string path, TrustRules rules, Clock clock)
 bool VerdictCache::is_due(const PluginRecord &record) const {
   if (record.verdict != Verdict::kQuarantined || record.retry_at <= 0) return false;
   const int64_t now = clock_();
-  // A time that nobody waits for was set by a clock that was wrong.
+  // A time that is too far away was set by a wrong clock.
   return now >= record.retry_at || record.retry_at - now > kLastRetry;
 }
 
@@ -43,7 +43,7 @@ void VerdictCache::load() {
   loaded_ = true;
   records_.clear();
   if (!path_.empty()) {
-    // A cache that cannot be read or trusted is an empty one: everything is probed again.
+    // A file that cannot be read or is not trusted counts as empty: everything is probed again.
     const Checked<std::string> text = read_trusted(path_, rules_, kMaxIndexSize);
     if (text)
       if (Result<Index> index = parse_index(*text, "")) records_ = std::move(index->plugins);
@@ -59,8 +59,8 @@ Result<void> VerdictCache::store() {
   std::error_code error;
   const std::string folder = std::filesystem::path(path_).parent_path();
   std::filesystem::create_directories(folder, error);
-  // Such a file would not be read either; and who can put a link in its place would have us write
-  // where it leads (root with another user's HOME).
+  // load() would not read a file in an untrusted folder. And somebody who can put a link in its
+  // place would make this process write where the link leads (root with another user's HOME).
   if (const Checked<void> trusted = check_trusted_folder(folder, rules_); !trusted)
     return fail(FI_EPERM, "%s: verdicts are not remembered there", trusted.error().cause.c_str());
   Index index;

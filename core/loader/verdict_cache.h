@@ -13,9 +13,9 @@
 // twice the time with each failure that follows, up to a day: is_due() then says that the file
 // should be probed again. Entries about files that have changed are dropped.
 //
-// Many processes of many nodes may share the file: it is replaced whole, and an entry that two
-// writers race for is probed once more. Where it cannot be written, nothing is remembered and that
-// is all. Not thread-safe: its Loader holds a lock.
+// Many processes of many nodes may share the file. It is always replaced as a whole; if two writers
+// race, an entry may be lost and its plugin is probed again. If the file cannot be written, this
+// process alone remembers. Not thread-safe: its Loader holds a lock.
 #ifndef WEFT_CORE_LOADER_VERDICT_CACHE_H
 #define WEFT_CORE_LOADER_VERDICT_CACHE_H
 
@@ -54,7 +54,7 @@ class VerdictCache {
   const Clock clock_;
   bool loaded_ = false;
   std::vector<PluginRecord> records_;  // of the file, and own_
-  std::vector<PluginRecord> own_;      // of this process; holds even where nothing can be written
+  std::vector<PluginRecord> own_;      // of this process; kept if the file cannot be written
 };
 
 }  // namespace weft

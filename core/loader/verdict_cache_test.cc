@@ -71,8 +71,8 @@ PluginRecord passing(const std::string &library, uint64_t size = 10) {
   return record;
 }
 
-// A probe that was slow once: again after a minute, then after twice the time, at most a day.
-TEST_F(Cache, AQuarantineThatMayPassIsTriedAgainLater) {
+// After a slow probe the next one comes after a minute, then after twice the time, at most a day.
+TEST_F(Cache, AQuarantineThatMayPassIsProbedAgainLater) {
   int64_t now = 1'000'000;
   const auto due = [&] {
     VerdictCache cache(file_, {}, [&] { return now; });
@@ -91,7 +91,7 @@ TEST_F(Cache, AQuarantineThatMayPassIsTriedAgainLater) {
     EXPECT_TRUE(due()) << failures << " failures";
     wait = std::min<int64_t>(2 * wait, 86400);
   }
-  // One success, or a file that changed, and it begins anew.
+  // After a success, or when the file changes, the counting begins again.
   ASSERT_TRUE(
       VerdictCache(file_, {}, [&] { return now; }).remember(verdict("/a.so", Verdict::kOk)));
   ASSERT_TRUE(VerdictCache(file_, {}, [&] { return now; }).remember(passing("/a.so")));
@@ -99,7 +99,7 @@ TEST_F(Cache, AQuarantineThatMayPassIsTriedAgainLater) {
   EXPECT_TRUE(due());
 }
 
-TEST_F(Cache, AClockThatWasWrongKeepsNothingOut) {
+TEST_F(Cache, AWrongClockKeepsNoPluginOut) {
   int64_t now = INT64_C(4'000'000'000);
   const auto cache = [&] { return VerdictCache(file_, {}, [&] { return now; }); };
   ASSERT_TRUE(cache().remember(passing("/a.so")));
@@ -127,11 +127,11 @@ TEST_F(Cache, OtherQuarantinesStayUntilTheFileChanges) {
   folder_.write("x.so", "another");
   VerdictCache later(file_, {}, clock);
   const std::vector<PluginRecord> left = later.all();
-  ASSERT_EQ(left.size(), 1u) << "what is known of a file that changed is known of no file";
+  ASSERT_EQ(left.size(), 1u) << "entries about files that changed are dropped";
   EXPECT_EQ(left[0].library, "/gone.so");
 }
 
-TEST_F(Cache, WritesNothingWhereOthersCouldHaveALink) {
+TEST_F(Cache, WritesNothingWhereOthersCanPutALink) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
   ASSERT_EQ(chown(folder_.at("deep").c_str(), 12345, 12345), 0);
@@ -139,7 +139,7 @@ TEST_F(Cache, WritesNothingWhereOthersCouldHaveALink) {
   EXPECT_EQ(VerdictCache(file_, {}).find("/a.so", {10, 99}), nullptr);
 }
 
-TEST_F(Cache, OnesThatCannotWriteStillKnow) {
+TEST_F(Cache, RemembersInThisProcessIfItCannotWrite) {
   for (const std::string &path : {std::string(), std::string("/proc/nowhere/quarantine")}) {
     VerdictCache cache(path, {});
     EXPECT_FALSE(cache.remember(verdict("/a.so", Verdict::kQuarantined)));
@@ -149,7 +149,7 @@ TEST_F(Cache, OnesThatCannotWriteStillKnow) {
   }
 }
 
-TEST_F(Cache, DamagedOrUntrustedFilesCountForNothing) {
+TEST_F(Cache, ADamagedOrUntrustedFileCountsAsEmpty) {
   ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
   chmod(file_.c_str(), 0666);
   EXPECT_EQ(VerdictCache(file_, {}).find("/a.so", {10, 99}), nullptr);
@@ -160,7 +160,7 @@ TEST_F(Cache, DamagedOrUntrustedFilesCountForNothing) {
   EXPECT_NE(VerdictCache(file_, {}).find("/b.so", {10, 99}), nullptr);
 }
 
-TEST_F(Cache, WritersDoNotSpoilEachOther) {
+TEST_F(Cache, ManyWritersLeaveAWholeFile) {
   // Each writes through an object of its own, as separate processes do. An entry may be lost; the
   // file stays whole.
   std::vector<std::thread> writers;

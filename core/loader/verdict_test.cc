@@ -55,8 +55,8 @@ TEST_F(VerdictTest, AQuarantineIsStrongerThanTheIndex) {
   EXPECT_EQ(log(), "");
 }
 
-// A slow machine is no reason to be without a plugin for ever, nor for trying in this process what
-// failed in another.
+// A plugin that was too slow once is probed again later. Until a probe succeeds, it is not opened in
+// this process.
 TEST_F(VerdictTest, AQuarantineForASlowProbeEnds) {
   NEEDS_PROBE();
   install();
