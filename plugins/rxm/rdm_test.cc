@@ -36,7 +36,7 @@ size_t allocated() {
 const size_t kSizes[] = {0,     1,     63,    64,    65,    4096,   16320,  16383,
                          16384, 16385, 32768, 65536, 65537, 131073, 1000000};
 
-TEST(Rxm, EverySizeArrivesExpectedAndNot) {
+TEST(Rxm, EverySizeArrivesExpectedAndUnexpected) {
   for (bool expected : {true, false}) {
     Peer a, b;
     const fi_addr_t to = a.insert(b);
@@ -141,7 +141,7 @@ TEST(Rxm, RegionsAreWrittenReadAndCounted) {
   EXPECT_EQ(wait(a, mark(5), {&a, &b}).err, 0);
 }
 
-TEST(Rxm, StrangersAreToldByTheirAddress) {
+TEST(Rxm, StrangersAreReportedByTheirAddress) {
   PeerOptions options;
   options.caps |= FI_SOURCE | FI_SOURCE_ERR;
   Peer a, b(options);
@@ -184,7 +184,7 @@ TEST(Rxm, ASendToAClosedPeerFailsAndTheNextSendTriesAgain) {
 
 // One of three peers is killed during traffic. Only operations with it fail, and the others reach
 // it again when it is back at its address.
-TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
+TEST(Rxm, AKilledPeerFailsOnlyItsOwnOperations) {
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
   const auto start = [&pipes](uint16_t port) {
@@ -238,7 +238,7 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
                      .context = mark(30),
                      .data = 0};
     must(fi_sendmsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
-    EXPECT_EQ(wait(a, mark(30), {&a, &b}).err, 0) << "it is there";
+    EXPECT_EQ(wait(a, mark(30), {&a, &b}).err, 0) << "the restarted peer is reached";
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
@@ -247,7 +247,7 @@ TEST(Rxm, AKilledPeerTakesOnlyHisOwnAlong) {
 }
 
 // A peer sends more messages than there are buffers, and closes at once.
-TEST(Rxm, WhatWasSentBeforeTheEndArrives) {
+TEST(Rxm, MessagesSentBeforeTheEndArrive) {
   constexpr size_t kCount = 500;
   Peer b;
   {
@@ -305,7 +305,7 @@ TEST(Rxm, ABlockedReaderWakesAndUsesNoProcessor) {
   EXPECT_LT(us(after) - us(before), 50'000);
 }
 
-TEST(Rxm, AThreadMakesProgressForThoseWhoDoNot) {
+TEST(Rxm, WithAutomaticProgressAThreadReceives) {
   PeerOptions options;
   options.progress = FI_PROGRESS_AUTO;
   Peer a(options), b(options);
@@ -329,7 +329,7 @@ size_t open_files() {
 
 // With a limit of one connection every peer gives up its earlier connection, while the other side
 // may be sending.
-TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
+TEST(Rxm, ConnectionsBeyondALimitEndWithoutLoss) {
   const char *limit = std::getenv("FI_OFI_RXM_MAX_CONNECTIONS");
   if (limit == nullptr || std::string(limit) != "1") GTEST_SKIP() << "without the limit";
   std::deque<Peer> peers(4);
@@ -367,7 +367,7 @@ TEST(Rxm, UnderALimitConnectionsEndAndNothingIsLost) {
 
 // The sender is stopped long before the receiver's memory is used up. All messages arrive when
 // receives are posted.
-TEST(Rxm, UnderALimitUnreceivedMessagesAreBounded) {
+TEST(Rxm, UnreceivedMessagesAreBoundedUnderALimit) {
   const char *limit = std::getenv("FI_OFI_RXM_UNEXPECTED_LIMIT");
   if (limit == nullptr || std::string(limit) != "1M") GTEST_SKIP() << "without the limit";
   Peer a, b;
@@ -426,7 +426,7 @@ TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   }
   const size_t each = (allocated() - before) / ends;
   RecordProperty("bytes", int(each));
-  EXPECT_GT(each, 100u) << "is it counted?";
+  EXPECT_GT(each, 100u) << "the measurement saw no memory";
   EXPECT_LE(each, 4096u);
 }
 
@@ -444,7 +444,7 @@ TEST(Rxm, ThousandsInsertedCostNothingAndOneOfThemIsReached) {
   ASSERT_EQ(fi_av_insert(a.av, many.data(), many.size(), names.data(), 0, nullptr),
             int(many.size()));
   // The address vector needs an address and a hash entry for each.
-  EXPECT_LE(allocated() - before, many.size() * (8 + 16)) << "beside " << before;
+  EXPECT_LE(allocated() - before, many.size() * (8 + 16)) << "bytes before: " << before;
   Bytes bytes(10);
   must(fi_recv(b.ep, bytes.data(), 10, nullptr, FI_ADDR_UNSPEC, mark(1)));
   must(fi_inject(a.ep, bytes.data(), 10, names[15000]));

@@ -132,7 +132,7 @@ TEST(RxmShares, AStrangerCannotReplaceALivePeer) {
 }
 
 // Strangers that connect and send nothing do not keep others out.
-TEST(RxmShares, StrangersWhoSayNothingMakeRoom) {
+TEST(RxmShares, SilentStrangersMakeRoom) {
   const char *limit = std::getenv("FI_OFI_RXM_MAX_UNNAMED_PEERS");
   if (limit == nullptr || std::string(limit) != "4") GTEST_SKIP() << "without the limit";
   Peer a, b;

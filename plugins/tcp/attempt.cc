@@ -164,8 +164,8 @@ void Attempt::on_answer() {
     if (answer_.done()) break;
   }
   if (answer_.header().type == ConnectType::kReject) {
-    // A reject without private data is final; every other reject repeats the request (wire sheet,
-    // 10.2).
+    // A reject without private data is final. Every other reject repeats the private data of the
+    // request.
     if (!answer_.private_bytes().empty())
       return failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
     warn("refused: does it have an auth_key that we lack?");

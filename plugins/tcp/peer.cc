@@ -122,7 +122,7 @@ void Peer::challenge(bool may_connect) {
   } catch (const std::bad_alloc &) {
     started = fail(FI_ENOMEM, "no memory");
   }
-  if (!started) probe.reset();  // a true claim is repeated
+  if (!started) probe.reset();  // if the claim is true, it is repeated
 }
 
 void Peer::confirmed(int fd, const Terms &terms, uint32_t process) {

@@ -77,8 +77,7 @@ bool PeerStream::may_send_unasked(uint64_t length) const {
 }
 
 // Chooses how the transfer at the front of the queue is sent, and encodes an announcement if
-// needed.
-// False: it must wait.
+// needed. False: it must wait.
 bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
   if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
@@ -132,7 +131,7 @@ bool PeerStream::begun(Operation &base) {
 Verdict PeerStream::take_clear(const FrameHeader &header) {
   if (header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore)
     return terms_.says_when_full ? Verdict::kAccept
-                                 : refuse("says what it did not say that it would");
+                                 : refuse("says whether it has room, which was not agreed");
   const size_t slot = header.op_data - 1u;
   if (slot >= announced_.size() || announced_[slot] == nullptr ||
       announced_[slot]->stage != RdmOperation::kAnnounced)
@@ -397,7 +396,7 @@ Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
   if (header.wants_ack() && owes_too_much())
     return refuse("reads none of the answers that it asked for");
   if (leaving_ && (header.wants_ack() || header.op == Op::kReadRequest))
-    return refuse("asks for an answer on a connection that is being closed for want of use");
+    return refuse("asks for an answer after we began to close the idle connection");
   switch (header.op) {
     case Op::kMessage:
       if (header.is_ack()) return take_ack();

@@ -22,7 +22,7 @@ namespace {
 
 using rdm::Completion, rdm::Options;
 
-sockaddr_in nobody() {
+sockaddr_in absent() {
   // A port that was free a moment ago and has no listener.
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -37,13 +37,13 @@ sockaddr_in nobody() {
 
 TEST(Rdm, OnlySendsToAnAbsentPeerFail) {
   Node a, b;
-  const fi_addr_t to_nobody = a.insert(nobody()), to_b = a.insert(b);
+  const fi_addr_t to_absent = a.insert(absent()), to_b = a.insert(b);
   const Bytes out = pattern(1000, 12);
   Bytes in(1000);
   for (int round = 0; round < 2; ++round) {
-    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_nobody, 1, mark(1)));
+    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_absent, 1, mark(1)));
     must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_b, 1, mark(2)));
-    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_nobody, 1, mark(3)));
+    must(fi_tsend(a.ep, out.data(), 1000, nullptr, to_absent, 1, mark(3)));
     must(fi_trecv(b.ep, in.data(), 1000, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(4)));
     for (size_t lost : {1u, 3u}) {
       const Completion failed = wait(a, mark(lost), {&a, &b});

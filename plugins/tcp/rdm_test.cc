@@ -20,7 +20,7 @@ using rdm::Completion, rdm::Options;
 class RdmModes : public ::testing::TestWithParam<int> {};
 
 // Each endpoint sends to all, itself included, before any has made progress.
-TEST_P(RdmModes, EverybodyToEverybodyAtOnce) {
+TEST_P(RdmModes, AllPeersSendToAllAtOnce) {
   Options options = defaults();
   if (GetParam() == 1) options.threading = FI_THREAD_DOMAIN;
   if (GetParam() == 2) options.progress = FI_PROGRESS_AUTO;

@@ -8,7 +8,7 @@
 //     public:
 //      // What the reader asks and tells.
 //      Verdict on_header(const FrameHeader &header, Target &target) {
-//        if (header.op != Op::kWrite) return refuse("sends what is no write");
+//        if (header.op != Op::kWrite) return refuse("sends something other than a write");
 //        return take_write(header, target);  // checks the keys, and pins the regions
 //      }
 //      void on_frame_end(const FrameHeader &header) {

@@ -153,7 +153,7 @@ PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
   return oldest;
 }
 
-// An unnamed peer must not hold its place by not closing its side, so it is hurried.
+// An unnamed peer could keep its place by not closing its side. So it gets a time limit.
 void UnconnectedEndpoint::close_idle(PeerStream &stream) {
   Peer &peer = stream.peer();
   peer.stream = nullptr;

@@ -11,7 +11,7 @@ namespace weft::rxm {
 namespace {
 
 // Peers that hang up without an answer, because many connect at once, cost only time.
-TEST_P(Seeds, NobodyIsRefusedBecauseManyCome) {
+TEST_P(Seeds, HangUpsOfACrowdedPeerCostOnlyTime) {
   Script script = script_of(GetParam());
   script.connect_timeout_ns = 30'000'000'000;
   script.max_connections = size_t(GetParam() % 3);
@@ -22,7 +22,7 @@ TEST_P(Seeds, NobodyIsRefusedBecauseManyCome) {
   expect_everything_arrived_in_order(run);
 }
 
-TEST(Core, WhoAlwaysHangsUpIsGivenUpWhenTheTimeIsOver) {
+TEST(Core, APeerThatAlwaysHangsUpTimesOut) {
   Play run(1, Script{});
   run.nodes[0]->allow_warnings = true;
   run.world.crowd = 100;
@@ -50,7 +50,7 @@ TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
 
 // Messages that arrived by a link end with it when another link replaces it, even if the carrier
 // had not yet reported the link as connected.
-TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
+TEST(Core, MessagesOfAnUnreportedLinkEndWithIt) {
   Play run(1, {.failures = true});
   const auto pass = [&run](uint64_t ticks) {
     for (const uint64_t end = run.world.now + ticks; run.world.next() <= end;)
@@ -80,7 +80,8 @@ TEST(Core, AConnectionThatNobodySawBeginLeavesNothingToTheNext) {
   pass(10'000);
   EXPECT_EQ(run.sent[1].ended, 1);
   EXPECT_EQ(run.sent[1].err, 0);
-  EXPECT_EQ(run.nodes[0]->saved(), 2u) << "what was begun, and will fail, and the other one";
+  EXPECT_EQ(run.nodes[0]->saved(), 2u)
+      << "the message that was begun and will fail, and the whole one";
 }
 
 TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
@@ -131,7 +132,7 @@ TEST(Core, AnEndpointReachesItself) {
   }
 }
 
-TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
+TEST(Core, AnAddressWithoutAProcessRefusesTheConnection) {
   Play run(1, Script{});
   run.stop(1);
   run.nodes[0]->send(1, 10, true);
@@ -141,7 +142,7 @@ TEST(Core, NobodyAtTheAddressIsConnectionRefused) {
   EXPECT_EQ(run.nodes[0]->core().objects(), 0u) << "a peer that is gone costs nothing";
 }
 
-TEST(Core, ASenderThatIsStartedAgainReplacesItsConnection) {
+TEST(Core, ARestartedSenderReplacesItsConnection) {
   Play run(1, {.failures = true});
   run.nodes[1]->post(5000, true);
   run.nodes[0]->send(1, 10, true);
@@ -173,7 +174,7 @@ TEST_P(Seeds, StrangersTakeTurns) {
   expect_everything_arrived_in_order(run);
 }
 
-TEST(Core, StrangersWhoSayNothingMakeRoom) {
+TEST(Core, SilentStrangersMakeRoom) {
   Play run(1, {.max_strangers = 2, .connect_timeout_ns = 30'000'000'000});
   run.nodes[0]->forget_everybody();
   for (uint16_t n = 0; n < 10; ++n) {
@@ -214,7 +215,7 @@ TEST(Core, AFalseClaimToAnAddressChangesNothing) {
   }
 }
 
-TEST(Core, APeerThatDiedUnheardIsReplacedWhenItComesBack) {
+TEST(Core, ARestartedPeerIsReachedAlthoughItsDeathWasNotReported) {
   for (const size_t victim : {0, 1}) {
     for (const bool stock : {false, true}) {
       Play run(1, {.failures = true, .stock = stock, .connect_timeout_ns = 1'000'000'000});

@@ -20,7 +20,7 @@ TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
   EXPECT_EQ(run.world.partings, 0u);
 }
 
-TEST_P(Seeds, ThoseWhoAreNotWeftGetNoSegments) {
+TEST_P(Seeds, StockPeersGetNoSegments) {
   Script script = script_of(GetParam());
   script.stock = true;
   script.max_connections = size_t(GetParam() % 3);
@@ -40,7 +40,7 @@ TEST_P(Seeds, WithoutResourcesOperationsFailOnce) {
   expect_nothing_left(run);
 }
 
-TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
+TEST_P(Seeds, ADeadPeerFailsOnlyItsOwnOperations) {
   Script script = script_of(GetParam());
   script.failures = true;
   Play run(unsigned(GetParam()), script);
@@ -65,7 +65,7 @@ TEST_P(Seeds, PeersThatDieTakeOnlyTheirOwnAlong) {
 }
 
 // Peers are inserted and removed, and some die without a report.
-TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
+TEST_P(ManySeeds, SavedMessagesKeepTheirSenders) {
   Script script = script_of(GetParam());
   script.failures = script.names = true;
   Play run(unsigned(GetParam()), script);
@@ -77,7 +77,7 @@ TEST_P(ManySeeds, AMessageIsOfNobodyElse) {
 
 // Both when the connection exists already, and when the operation waits for a connection to a peer
 // that turns out to be stock.
-TEST(Core, AtomicsThatStockLacksFailHere) {
+TEST(Core, AtomicsThatStockLacksFailAtTheSender) {
   for (const bool stock : {true, false}) {
     Play run(1, {.stock = stock});
     run.nodes[0]->add_wide(1, Node::kWideKey);
@@ -97,7 +97,7 @@ TEST(Core, AtomicsThatStockLacksFailHere) {
 }
 
 // Delivery of a message of 0 bytes is reported too.
-TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
+TEST(Core, DeliveryOfAnEmptyMessageToStockIsReported) {
   for (const bool write : {false, true}) {
     Play run(1, {.write = write, .stock = true});
     for (const size_t length : {0, 1, 600}) {
@@ -113,7 +113,7 @@ TEST(Core, AMessageOfNoBytesIsDeliveredToStock) {
 }
 
 // Stock peers reuse an id after the last segment, even while the message is unexpected.
-TEST(Core, IdsOfSegmentsRecur) {
+TEST(Core, StockPeersReuseTheIdsOfSegmentedMessages) {
   Play run(1, {.stock = true});
   for (int i = 0; i < 3; ++i) {
     run.nodes[1]->send(0, 1500, true);

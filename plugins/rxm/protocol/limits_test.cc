@@ -12,7 +12,7 @@
 namespace weft::rxm {
 namespace {
 
-TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
+TEST(Core, AnswersOwedToAPeerAreBounded) {
   for (const uint64_t limit : {UINT64_C(400), UINT64_C(1) << 20}) {
     Play run(1, {.failures = true, .owed_limit = limit});
     run.world.eagain = 0;
@@ -38,7 +38,7 @@ TEST(Core, WhatAPeerMakesUsOweHimIsBounded) {
 }
 
 // Answers that the carrier has but cannot deliver count too.
-TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
+TEST(Core, AnswersAtTheCarrierCountAsOwed) {
   for (const uint64_t limit : {UINT64_C(32), UINT64_C(1) << 20}) {
     Play run(1, {.failures = true, .owed_limit = limit, .inject_limit = 64});
     run.world.eagain = 0;
@@ -60,7 +60,7 @@ TEST(Core, WhatAPeerDoesNotTakeCountsAtTheCarrierToo) {
 }
 
 // The memory for the parts of a message is not kept for the next message, which is charged less.
-TEST(Core, WhatAMessageWasInIsGivenBack) {
+TEST(Core, MemoryForThePartsOfAMessageIsGivenBack) {
   Play run(1, {.failures = true});
   run.nodes[0]->send(1, 10, true);
   run.nodes[1]->post(5000, true);
@@ -96,7 +96,7 @@ TEST(Core, WhatAMessageWasInIsGivenBack) {
 }
 
 // No peer waits while there is room for copies, however many messages it sends.
-TEST(Core, WhatNobodyWantsIsCopiedBeforeAnybodyHasToWait) {
+TEST(Core, UnexpectedMessagesAreCopiedBeforeAnyPeerWaits) {
   Play run(1, Script{});
   run.world.eagain = 0;
   for (int i = 0; i < 30; ++i) run.nodes[0]->send(1, 10, true);
@@ -186,7 +186,7 @@ void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
     for (uint64_t k = run.world.some(6); k-- > 0 && run.world.step();) run.turn();
     run.turn();
     ASSERT_LE(target.core().unexpected_bytes(), most_kept(run));
-    ASSERT_TRUE(script.credits || target.buffers_left() != 0) << "nobody is read";
+    ASSERT_TRUE(script.credits || target.buffers_left() != 0) << "no buffer is left to receive";
   }
   run.settle();
   for (const size_t id : wanted) {
@@ -198,13 +198,13 @@ void crowd_with_hasty_peers(uint64_t seed, sdk::Scenario &scenario) {
   expect_everything_arrived_in_order(run);
 }
 
-TEST(Crowd, HastyPeersHoldUpNobody) {
-  sdk::run_seeds("Crowd.HastyPeersHoldUpNobody", {.usual = 100, .sanitized = 20},
+TEST(Crowd, HastyPeersDoNotStarveTheOthers) {
+  sdk::run_seeds("Crowd.HastyPeersDoNotStarveTheOthers", {.usual = 100, .sanitized = 20},
                  crowd_with_hasty_peers);
 }
 
 // If the carrier cannot hold single links, the limits are the same, and all peers wait.
-TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
+TEST_P(Seeds, LimitsAreKeptIfTheCarrierCannotHoldLinks) {
   Script script = script_of(GetParam());
   script.credits = false;
   Play run(unsigned(GetParam()), script);
@@ -221,7 +221,7 @@ TEST_P(Seeds, WithoutHoldingTheLimitsAreTheSame) {
 
 // A peer that restarts again and again gets no additional share, whether or not its end is
 // reported, and whichever side connects.
-TEST(Core, WhoComesAgainHasNoMoreToSend) {
+TEST(Core, ARestartedPeerGetsNoAdditionalShare) {
   for (const bool silent : {false, true}) {
     for (const bool calls : {false, true}) {
       SCOPED_TRACE(testing::Message() << (silent ? "silent " : "") << (calls ? "called" : ""));
@@ -246,7 +246,7 @@ TEST(Core, WhoComesAgainHasNoMoreToSend) {
 }
 
 // Announcements of strangers that died still count against the share of strangers.
-TEST(Core, WhatTheDeadAnnouncedCounts) {
+TEST(Core, AnnouncementsOfDeadStrangersCount) {
   Play run(1, {.failures = true});
   Node &target = *run.nodes[0];
   target.forget(1);
@@ -262,7 +262,7 @@ TEST(Core, WhatTheDeadAnnouncedCounts) {
             run.settings().unexpected_limit / 2 + sizeof(RxMessage) + 512);
 }
 
-TEST(Core, WhatNobodyWantsIsBounded) {
+TEST(Core, UnexpectedMessagesAreBounded) {
   Play run(1, Script{});
   for (int i = 0; i < 60; ++i) {
     run.nodes[0]->send(1, 500, true);

@@ -42,7 +42,7 @@ bool Core::ask_to_part(Connection &c) {
 // sender, so the other side has read everything before it. If both sides ask at once, both answer.
 void Core::take_part(Connection &c, const Packet &p) {
   if (p.parting != Parting::kAsk && !c.asked_)
-    return fail_peer(c, "an answer without a request to part");
+    return fail_peer(c, "an answer to a request to part that it did not get");
   switch (p.parting) {
     case Parting::kAsk: {
       if (c.agreed_) return fail_peer(c, "a second request to part");

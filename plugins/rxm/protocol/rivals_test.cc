@@ -28,7 +28,7 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint16_t kPeer = 5001;  // its address is above ours
-constexpr uint32_t kPeerProcess = 2, kThief = 66;
+constexpr uint32_t kPeerProcess = 2, kImpostor = 66;
 
 sdk::SockAddr address_of(uint16_t port) {
   sockaddr_in in{};
@@ -177,39 +177,39 @@ void expect_sent_by(Endpoint &e, Link &ours) {
   EXPECT_EQ(e.completed, std::vector{0});
 }
 
-TEST(Rivals, WhoCrossesAndHangsUpFailsNothing) {
+TEST(Rivals, AnImpostorThatCrossesAndHangsUpFailsNothing) {
   Endpoint e;
   e.send(kPeer);
-  Link *thief = e.asked_by(kPeer, kThief);
-  ASSERT_NE(thief, nullptr);
-  e.hangs_up(*thief);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  ASSERT_NE(impostor, nullptr);
+  e.hangs_up(*impostor);
   expect_sent_by(e, e.link(0));
 }
 
-TEST(Rivals, NoRoomForWhoCrossesFailsNothing) {
+TEST(Rivals, NoRoomForACrossingRequestFailsNothing) {
   Endpoint e;
   e.send(kPeer);
   e.accepts_none = true;
-  EXPECT_EQ(e.asked_by(kPeer, kThief), nullptr);
+  EXPECT_EQ(e.asked_by(kPeer, kImpostor), nullptr);
   expect_sent_by(e, e.link(0));
 }
 
-TEST(Rivals, NothingIsLeftWhenAllHasEnded) {
+TEST(Rivals, NothingIsLeftWhenAllConnectionsHaveEnded) {
   Endpoint e;
   e.send(kPeer);
-  Link *thief = e.asked_by(kPeer, kThief);
-  ASSERT_NE(thief, nullptr);
-  e.connected(*thief);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  ASSERT_NE(impostor, nullptr);
+  e.connected(*impostor);
   e.sent();
   e.accepts(e.link(0), kPeerProcess);
   e.pass(kSecond);
-  EXPECT_EQ(thief->owner, nullptr) << "the peer has its place";
+  EXPECT_EQ(impostor->owner, nullptr) << "the peer's connection replaces it";
   e.closes(e.link(0));
   e.pass(kSecond);
   EXPECT_EQ(e.core().objects(), 0u);
 }
 
-TEST(Rivals, WhoClaimsItsOwnPlaceAgainAndAgainHasOne) {
+TEST(Rivals, AStrangerThatRestartsOftenHasOneConnection) {
   Endpoint e;
   e.known = false;
   Link *now = e.asked_by(7000, 1000);
@@ -218,7 +218,7 @@ TEST(Rivals, WhoClaimsItsOwnPlaceAgainAndAgainHasOne) {
   for (uint32_t i = 1; i <= 50; ++i) {
     EXPECT_EQ(e.asked_by(7000, 1000 + i), nullptr);
     e.pass(10 * kSecond);
-    ASSERT_NE(e.newest(), now) << "it is asked";
+    ASSERT_NE(e.newest(), now) << "the process at the address is asked";
     now = e.newest();
     e.accepts(*now, 1000 + i);
     e.core().poll();
@@ -226,12 +226,12 @@ TEST(Rivals, WhoClaimsItsOwnPlaceAgainAndAgainHasOne) {
   }
 }
 
-TEST(Rivals, WhatFindsADeadLinkGoesWhereItsPlaceWent) {
+TEST(Rivals, AnOperationOnADeadLinkGoesByTheLinkThatReplacesIt) {
   Endpoint e;
   e.send(kPeer);
-  Link *thief = e.asked_by(kPeer, kThief);
-  ASSERT_NE(thief, nullptr);
-  e.connected(*thief);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  ASSERT_NE(impostor, nullptr);
+  e.connected(*impostor);
   e.sent();
   e.answer = -FI_ENOTCONN;
   e.send(kPeer);
@@ -239,10 +239,10 @@ TEST(Rivals, WhatFindsADeadLinkGoesWhereItsPlaceWent) {
   e.accepts(e.link(0), kPeerProcess);
   e.sent();
   EXPECT_EQ(e.completed, (std::vector{0, 0}));
-  EXPECT_EQ(e.links(), 2u) << "nobody is asked twice";
+  EXPECT_EQ(e.links(), 2u) << "there is no third link";
 }
 
-TEST(Rivals, WhatWaitsForTheNextConnectionIsNotFailed) {
+TEST(Rivals, OperationsThatWaitForTheNextConnectionDoNotFail) {
   Endpoint e(SIZE_MAX, 1);
   e.send(kPeer);
   Link *accepted = e.asked_by(kPeer, kPeerProcess);
@@ -258,7 +258,7 @@ TEST(Rivals, WhatWaitsForTheNextConnectionIsNotFailed) {
 }
 
 // The peer's first process accepted and died; its second one asked before we saw either event.
-TEST(Rivals, WhoAcceptedAndDiedTakesNobodysPlace) {
+TEST(Rivals, AProcessThatAcceptedAndDiedReplacesNoConnection) {
   Endpoint e;
   e.send(kPeer);
   Link *second = e.asked_by(kPeer, kPeerProcess + 1);
@@ -275,26 +275,26 @@ TEST(Rivals, WhoAcceptedAndDiedTakesNobodysPlace) {
   EXPECT_EQ(e.links(), 2u);
 }
 
-TEST(Rivals, WhoCrossesAndGoesWhileThePeerIsInDoubtLeavesItsPlace) {
+TEST(Rivals, AnImpostorThatGoesWhileThePeerIsAskedLeavesItsPlace) {
   Endpoint e;
   e.send(kPeer);
-  Link *thief = e.asked_by(kPeer, kThief);
-  ASSERT_NE(thief, nullptr);
-  e.connected(*thief);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  ASSERT_NE(impostor, nullptr);
+  e.connected(*impostor);
   e.accepts(e.link(0), kPeerProcess);
-  e.closes(*thief);
+  e.closes(*impostor);
   e.send(kPeer);
   e.pass(0);
   e.sent();
   ASSERT_FALSE(e.completed.empty());
   EXPECT_EQ(e.completed.back(), 0);
-  EXPECT_EQ(e.links(), 2u) << "nobody is asked twice";
+  EXPECT_EQ(e.links(), 2u) << "there is no third link";
   e.closes(e.link(0));
   e.pass(kSecond);
   EXPECT_EQ(e.core().objects(), 0u);
 }
 
-TEST(Rivals, StrangersWithRivalsAreAsManyAsOthers) {
+TEST(Rivals, RivalsDoNotRaiseTheLimitOnStrangers) {
   Endpoint e(2);
   e.known = false;
   for (const uint16_t port : {7000, 7001}) {
@@ -304,7 +304,7 @@ TEST(Rivals, StrangersWithRivalsAreAsManyAsOthers) {
   }
   for (const uint16_t port : {7000, 7001}) EXPECT_EQ(e.asked_by(port, 11), nullptr);
   e.pass(10 * kSecond);
-  EXPECT_EQ(e.links(), 4u) << "both are asked";
+  EXPECT_EQ(e.links(), 4u) << "the processes at both addresses are asked";
   for (uint16_t port = 7002; port < 7010; ++port) {
     e.asked_by(port, 10);
     EXPECT_LE(e.core().strangers(), 2u);

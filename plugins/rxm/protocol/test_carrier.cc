@@ -119,7 +119,7 @@ ssize_t Node::read(Link &link, const iovec *iov, size_t count, const RmaVector *
     if (to->owner == nullptr) return true;
     std::vector<uint8_t> bytes;
     if (!to->node->peek(*to, vector, FI_REMOTE_READ, bytes)) {
-      ADD_FAILURE() << "a read of what is not registered";
+      ADD_FAILURE() << "a read of memory that is not registered";
       return true;
     }
     to->node->deliver_to(link, [&link, into, bytes, token] {
@@ -330,7 +330,7 @@ void Node::tell_closed(Link &link, bool reset) {
 
 bool Node::take(Link &link, const std::vector<uint8_t> &bytes) {
   if (core_->settings().credits) {
-    EXPECT_LE(++link.in_use, core_->settings().receive_count) << "more than was granted";
+    EXPECT_LE(++link.in_use, core_->settings().receive_count) << "more packets than credits";
     auto *own = new Buffer{bytes, &link};
     if (!core_->on_packet(*link.owner, own->bytes, *own)) release(*own);
     return true;

@@ -120,7 +120,7 @@ void Node::say(const std::vector<uint8_t> &bytes) {
     deliver_to(*to, [to, bytes] { return to->owner == nullptr || to->node->take(*to, bytes); });
     return;
   }
-  FAIL() << "nobody is there";
+  FAIL() << "no link is open";
 }
 
 void Node::discard_saved() {

@@ -56,7 +56,7 @@ TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
             kMaxMarkedCount);
 }
 
-TEST(ConnectData, OnlyTheWholeMarkIsOne) {
+TEST(ConnectData, AnIncompleteMarkIsNone) {
   EXPECT_EQ(parse_connect(kRequest)->level, 0);
   EXPECT_EQ(parse_accept(kAccept)->level, 0);
   for (uint32_t count : {0u, 128u, 4096u, 0x5ef00100u, 0x5ee10100u, 0xdef10100u, UINT32_MAX}) {
@@ -67,7 +67,7 @@ TEST(ConnectData, OnlyTheWholeMarkIsOne) {
   }
 }
 
-TEST(ConnectData, WhatDoesNotFitIsSaid) {
+TEST(ConnectData, RefusalsSayWhatDoesNotFit) {
   const auto with = [](size_t at, uint8_t value) {
     ConnectBytes b = kRequest;
     b[at] = value;

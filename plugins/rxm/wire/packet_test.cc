@@ -109,7 +109,7 @@ TEST(Packet, AtomicResponseAsCaptured) {
   EXPECT_EQ(parse(bad).reject, Reject::kLength);
 }
 
-TEST(Packet, WhatIsEncodedIsParsed) {
+TEST(Packet, EncodedPacketsAreParsed) {
   uint8_t status[kAtomicStatusSize];
   encode_status(-13, 0, status);
   EXPECT_EQ(Bytes(status, status + 8), hex("fffffff3 00000000"));
@@ -123,7 +123,7 @@ TEST(Packet, WhatIsEncodedIsParsed) {
   EXPECT_EQ(p.packet.connection, 3u);
 }
 
-TEST(Packet, WhatCannotBeIsRejected) {
+TEST(Packet, ImpossiblePacketsAreRejected) {
   const Bytes eager = join(bytes_of(message(PacketType::kEager, 4)), Bytes(4));
   ASSERT_EQ(parse(eager).reject, Reject::kNone);
   EXPECT_EQ(parse({}).reject, Reject::kShort);
@@ -164,7 +164,7 @@ TEST(Packet, WhatCannotBeIsRejected) {
   EXPECT_EQ(parse({request.data(), 167}).reject, Reject::kLength);
 }
 
-TEST(Packet, AboutTheEndOfAConnection) {
+TEST(Packet, PacketsThatEndAConnection) {
   WireHeader h = header_of(PacketType::kPart, 3);
   for (Parting parting : {Parting::kAsk, Parting::kAgree, Parting::kStay}) {
     h.control_data = uint64_t(parting);

@@ -79,7 +79,7 @@ TEST(ConnectMessage, SpaceIsExactlyWhatIsNeeded) {
   EXPECT_EQ(reader.private_bytes().size(), 100u);
 }
 
-TEST(ConnectMessage, ProbeDecidesTheOrder) {
+TEST(ConnectMessage, TheProbeFieldTellsTheByteOrder) {
   Bytes bytes = encode(ConnectType::kRequest, {}, ByteOrder::kNetwork);
   auto header = parse_connect_header(bytes, ConnectRole::kPassive);
   ASSERT_TRUE(header);

@@ -47,29 +47,31 @@ const char *text(Reject reject) noexcept {
       return "the frame header ends early: read as many bytes as its header size says";
     case Reject::kHeaderSize:
       return "the header size is not within 16..120: the peer does not speak the tcp provider's "
-             "protocol, or lost step";
+             "protocol, or lost a frame boundary";
     case Reject::kHeaderMismatch:
       return "the header size is not what op, flags and vector count ask for: the peer is broken "
-             "or lost step";
+             "or lost a frame boundary";
     case Reject::kOp:
-      return "unknown op: the peer speaks a newer protocol or lost step";
+      return "unknown op: the peer speaks a newer protocol or lost a frame boundary";
     case Reject::kOpNotAllowed:
       return "an op that this type of endpoint does not have: connect endpoints of one type and "
              "protocol version";
     case Reject::kFlags:
-      return "a flag that the op does not have: the peer speaks a newer protocol or lost step";
+      return "a flag that the op does not have: the peer speaks a newer protocol or lost a frame "
+             "boundary";
     case Reject::kOpData:
-      return "op data that the op does not have: the peer speaks a newer protocol or lost step";
+      return "op data that the op does not have: the peer speaks a newer protocol or lost a frame "
+             "boundary";
     case Reject::kRmaCount:
       return "the number of remote vectors is not within 1..4: the peer exceeds rma_iov_limit";
     case Reject::kRmaOverflow:
       return "the lengths of the remote vectors exceed 64 bits: the peer asked for nonsense";
     case Reject::kFrameSize:
-      return "the frame is smaller than its header: the peer is broken or lost step";
+      return "the frame is smaller than its header: the peer is broken or lost a frame boundary";
     case Reject::kPayloadMismatch:
       return "the payload of a write is not the sum of its remote vectors: the peer is broken";
     case Reject::kUnexpectedPayload:
-      return "payload behind an op that has none: the peer is broken or lost step";
+      return "payload behind an op that has none: the peer is broken or lost a frame boundary";
     case Reject::kRefused:
       return "the endpoint refused the frame";
     case Reject::kTarget:

@@ -51,8 +51,8 @@ inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged onl
 inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement
 inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
 // Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull).
-// kAnnounceAll:
-// announce long messages, as at the beginning. kAnnounceNoMore: there is room for them.
+// kAnnounceAll: announce long messages, as at the beginning. kAnnounceNoMore: there is room for
+// them.
 inline constexpr uint8_t kAnnounceAll = 255, kAnnounceNoMore = 0;
 
 enum class Op : uint8_t {

@@ -240,7 +240,7 @@ TEST(Frame, EveryByteEveryValue) {
   }
 }
 
-TEST(Frame, PrefixTellsWhenItCan) {
+TEST(Frame, PrefixNeedsSixteenBytes) {
   const Bytes bytes = hex(captures::kWriteData);
   for (size_t n = 0; n < 16; ++n) EXPECT_EQ(parse_prefix({bytes.data(), n}), 0u);
   EXPECT_EQ(parse_prefix({bytes.data(), 16}), 48u);

@@ -54,19 +54,19 @@ TEST_F(KeyExchangeTest, TheSameKeyInAnyPieces) {
     talk(a, b, piece);
     EXPECT_TRUE(a.done() && b.done()) << piece;
     EXPECT_FALSE(a.rejected() || b.rejected());
-    EXPECT_TRUE(a.space().empty() && b.space().empty()) << "what follows is the next reader's";
+    EXPECT_TRUE(a.space().empty() && b.space().empty()) << "later bytes are for the next reader";
   }
 }
 
-TEST_F(KeyExchangeTest, AnotherKeyIsRefusedByWhoAsks) {
+TEST_F(KeyExchangeTest, TheActiveSideRefusesAnotherKey) {
   KeyExchange a = active("secret"), b = passive("Secret");
   talk(a, b, 100);
   EXPECT_EQ(a.rejected(), KeyExchange::Refusal::kOtherKey);
   EXPECT_FALSE(a.done() || b.done());
-  EXPECT_TRUE(a.output().empty()) << "who does not know the key learns nothing";
+  EXPECT_TRUE(a.output().empty()) << "a side without the key gets no code";
 }
 
-TEST_F(KeyExchangeTest, WhoOnlyRepeatsIsRefused) {
+TEST_F(KeyExchangeTest, RecordedBytesAreRefused) {
   KeyExchange a = active("secret"), b = passive("secret");
   const auto hello = take(a);
   give(b, hello, 100);
@@ -87,7 +87,7 @@ TEST_F(KeyExchangeTest, WhoOnlyRepeatsIsRefused) {
   EXPECT_EQ(d.rejected(), KeyExchange::Refusal::kOtherKey);
 }
 
-TEST_F(KeyExchangeTest, OneBitIsEnough) {
+TEST_F(KeyExchangeTest, OneWrongBitIsRefused) {
   for (size_t bit = 0; bit < sdk::Mac::kSize * 8; ++bit) {
     KeyExchange a = active("secret"), b = passive("secret");
     give(b, take(a), 100);
@@ -100,7 +100,7 @@ TEST_F(KeyExchangeTest, OneBitIsEnough) {
   }
 }
 
-TEST_F(KeyExchangeTest, WhoHasNoKeyIsToldApartAtOnce) {
+TEST_F(KeyExchangeTest, APeerWithoutAKeyIsRefusedAtItsFirstByte) {
   std::array<uint8_t, kMaxConnectSize> request;
   const size_t n = encode_connect(ConnectType::kRequest, {}, request);
   KeyExchange b = passive("secret");

@@ -354,7 +354,7 @@ TEST(PeerLinkNetwork, ToItself) {
   }
 }
 
-TEST(PeerLinkNetwork, EverybodyToEverybody) {
+TEST(PeerLinkNetwork, AllPeersSendToAll) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     const size_t n = 2 + seed % 5;

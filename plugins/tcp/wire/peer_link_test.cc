@@ -86,7 +86,7 @@ TEST(PeerLink, SecondRequestsAreRejectedAndThoseOfAnotherProcessCauseAProbe) {
   }
 }
 
-TEST(PeerLink, ARejectIsTriedAgainLaterAndLater) {
+TEST(PeerLink, PausesAfterRejectsGrow) {
   PeerLink link;
   EXPECT_EQ(link.want(1000, 1'000'000'000), Next::kConnect);
   EXPECT_EQ(link.want(1000, 1'000'000'000), Next::kNothing);
@@ -120,7 +120,7 @@ TEST(PeerLink, AnUnreachablePeerFailsAtOnce) {
 }
 
 // A peer that hangs up may only be busy: it is asked again until the timeout, with growing pauses.
-TEST(PeerLink, AHangUpIsTriedAgainUntilTheTimeIsOver) {
+TEST(PeerLink, HangUpsAreRetriedUntilTheTimeIsOver) {
   for (const uint64_t timeout : {uint64_t(1'000'000'000), uint64_t(30'000'000'000), uint64_t(0)}) {
     PeerLink link;
     uint64_t now = 1000;

@@ -42,7 +42,7 @@ TEST(RdmMessage, AnythingElseIsRefusedWithAReason) {
 }
 
 TEST(RdmMessage, Negotiation) {
-  // Requester, responder, resulting protocol: the table of the wire sheet.
+  // As stock peers were observed to answer, and what they spoke then.
   EXPECT_EQ(answer_to(0), 0);
   EXPECT_EQ(answer_to(1), 0x81);
   EXPECT_EQ(kind_of_answer(0x81), EndpointKind::kRdm1);

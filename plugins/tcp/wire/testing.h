@@ -264,8 +264,7 @@ inline size_t place(std::span<const iovec> direct, std::span<const uint8_t> byte
   return used;
 }
 
-// Whole frames of stock peers on loopback, from the wire sheet. Payloads that the sheet abbreviates
-// are made up.
+// Whole frames that stock peers sent on loopback. Payloads that were not recorded are made up.
 namespace captures {
 
 inline constexpr char kConnectRequest[] =
@@ -287,13 +286,13 @@ inline constexpr char kRdmReject[] =
     "00"
     "01 00 88 bd 00 00 21 aa";
 
-// 12.1, MSG
+// FI_EP_MSG
 inline constexpr char kMessage[] =
     "03 00 00 00 00 00 10 00 20 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
     "00";
 inline constexpr char kFin[] = "03 00 04 00 00 00 10 00 14 00 00 00 00 00 00 00  66 69 6e 00";
 inline constexpr char kAck[] = "03 00 00 00 02 00 10 00 10 00 00 00 00 00 00 00";
-// 12.2, RDM
+// FI_EP_RDM
 inline constexpr char kMessageData[] =
     "03 00 01 00 00 00 18 00 28 00 00 00 00 00 00 00  88 77 66 55 44 33 22 11"
     "61 62 63 64 65 66 67 68 69 6a 6b 6c 6d 6e 6f 70";
@@ -317,7 +316,7 @@ inline constexpr char kReadResponse[] =
     "61 62 63 64 65 66 67 68 69 6a 6b 6c 6d 6e 6f 70";
 inline constexpr char kTaggedStaleHeader[] =  // 200 bytes of payload follow
     "03 01 00 00 00 02 18 00 e0 00 00 00 00 00 00 00  02 10 00 00 00 00 00 00";
-// 12.3, rendezvous
+// FI_EP_RDM, rendezvous
 inline constexpr char kReadyToSend[] =
     "03 05 04 00 01 00 20 00 20 00 00 00 00 00 00 00  0a 10 00 00 00 00 00 00 20 4e 00 00 00 00 00 "
     "00";

@@ -167,7 +167,7 @@ TEST(Writer, StoppedAtEveryByteWithEveryNumberOfVectors) {
   }
 }
 
-TEST(Writer, ControlGoesAheadOfWhatHasNotBegun) {
+TEST(Writer, ControlOvertakesItemsThatHaveNotBegun) {
   Writer writer;
   Item first, second, ack, response;
   first.number = 1;

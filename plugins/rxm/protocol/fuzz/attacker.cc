@@ -28,11 +28,11 @@ void Attacker::connect() {
   if (world_.links.size() > 60) return;
   const uint8_t how = input_.byte();
   // With max_connections the honest peer's idle connection may end, and then its address is free.
-  const bool thief = how % 4 == 3 && settings_.max_connections == 0;
-  const uint8_t who = thief ? kThief : uint8_t(1 + how % 3);
+  const bool impostor = how % 4 == 3 && settings_.max_connections == 0;
+  const uint8_t who = impostor ? kImpostor : uint8_t(1 + how % 3);
   Link &link = world_.make(nullptr, nullptr);
   link.who = who;
-  const uint16_t port = who == kThief ? kHonest : uint16_t(kAttacker + who - 1);
+  const uint16_t port = who == kImpostor ? kHonest : uint16_t(kAttacker + who - 1);
   ConnectData data{.port = port,
                    .flow_control = (how & 4) != 0 ? FlowControl::kOn : FlowControl::kOff,
                    .eager_limit = 512,

@@ -183,7 +183,8 @@ ssize_t Side::read(Link &link, const iovec *iov, size_t count, const RmaVector *
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   size_t length = 0;
   for (size_t i = 0; i < count; ++i) {
-    FUZZ_CHECK(memory.holds(iov[i].iov_base, iov[i].iov_len), "a read into no memory");
+    FUZZ_CHECK(memory.holds(iov[i].iov_base, iov[i].iov_len),
+               "a read into memory that was given back");
     length += iov[i].iov_len;
   }
   FUZZ_CHECK(length == from->length, "a read of another length");

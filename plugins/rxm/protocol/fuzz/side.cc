@@ -289,7 +289,7 @@ void Side::on_done(TxOp &op, int err) {
 
 void Side::give_back(uint8_t *bytes) {
   for (const auto &[key, r] : regions_)
-    FUZZ_CHECK(r.iov.iov_base != bytes, "memory of what has ended is still registered");
+    FUZZ_CHECK(r.iov.iov_base != bytes, "memory of an operation that ended is still registered");
   memory.take_back(bytes);
 }
 
@@ -313,7 +313,7 @@ void Side::end(Posted &p) {
 void Side::succeeded(const fi_cq_tagged_entry &e, fi_addr_t source) {
   auto &p = *static_cast<Posted *>(e.op_context);
   if (p.look) {
-    FUZZ_CHECK(++p.ended == 1, "a look ended twice");
+    FUZZ_CHECK(++p.ended == 1, "a peek ended twice");
     p.claimed = p.claims;
     return;
   }
@@ -324,7 +324,7 @@ void Side::succeeded(const fi_cq_tagged_entry &e, fi_addr_t source) {
 void Side::failed(const fi_cq_err_entry &e) {
   auto &p = *static_cast<Posted *>(e.op_context);
   if (p.look) {
-    FUZZ_CHECK(++p.ended == 1, "a look ended twice");
+    FUZZ_CHECK(++p.ended == 1, "a peek ended twice");
     return;
   }
   if (e.err == FI_ETRUNC) {
@@ -344,7 +344,7 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
   const bool known = peer != nullptr && e.data > peer->base &&
                      e.data <= peer->base + peer->sent.size() && e.flags & FI_REMOTE_CQ_DATA;
   if (who == 0 && (!restarted || known)) {
-    FUZZ_CHECK(known, "a message in the honest peer's name");
+    FUZZ_CHECK(known, "a message under the honest peer's name");
     Sent &s = peer->sent[e.data - peer->base - 1];
     promised = std::min(promised, sent.size());
     order_[s.tagged].emplace_back(p.number, e.data);
@@ -353,7 +353,7 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
     FUZZ_CHECK(cut ? s.length > n : s.length == n, "a message of another length");
     FUZZ_CHECK(++s.arrived == 1, "a message arrived twice");
     for (size_t i = 0; i < n; ++i)
-      FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of the honest peer was spoilt");
+      FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of the honest peer was changed");
     return;
   }
   // From the earlier honest peer, or from the attacker under its name.
@@ -362,8 +362,8 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
   for (size_t i = 0; i < n; ++i) {
     // The attacker may claim a write that it did not do.
     if (writes_ && at[i] == kUntouched) continue;
-    FUZZ_CHECK(at[i] >> 4 == 0xa, "a success without the bytes");
-    FUZZ_CHECK(writes_ || at[i] == mark, "a message of somebody else");
+    FUZZ_CHECK(at[i] >> 4 == 0xa, "a receive succeeded without its bytes");
+    FUZZ_CHECK(writes_ || at[i] == mark, "a message of another sender");
   }
   for (size_t i = n; !p.multi && i < p.length; ++i)
     FUZZ_CHECK(p.bytes[i] == kUntouched || writes_, "bytes behind the end of a message");

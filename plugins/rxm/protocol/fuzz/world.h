@@ -35,7 +35,7 @@ struct Link {
   Side *side = nullptr;
   Connection *owner = nullptr;
   Link *other = nullptr;
-  uint8_t who = 0;  // of the attacker: number of its address; kThief: the honest peer's address
+  uint8_t who = 0;  // of the attacker: number of its address; kImpostor: the honest peer's address
   bool open = true;
   bool held = false;                       // its packets are not read
   size_t in_use = 0;                       // of its own buffers, if they are not shared
@@ -58,7 +58,7 @@ struct Buffer {
 
 inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002;
 inline constexpr size_t kNames = 3;          // of the attacker
-inline constexpr uint8_t kThief = 9;         // the attacker under the honest peer's address
+inline constexpr uint8_t kImpostor = 9;      // the attacker under the honest peer's address
 inline constexpr uint8_t kUntouched = 0x5c;  // initial bytes of receive buffers
 inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
 inline constexpr size_t kRegionSize = 256;
