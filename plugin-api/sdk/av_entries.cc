@@ -48,8 +48,8 @@ uint8_t Av::scope_tag(Wide &chunk, uint32_t scope) {
   if (const auto it = std::ranges::find(scopes, scope); it != scopes.end())
     return tag_at(size_t(it - scopes.begin()));
   if (scopes.size() == 256 - kScope) {
-    // The list is full. It has more scopes than there are slots, so most of them belonged to entries
-    // that were removed: only those in use stay.
+    // The list is full. It has more scopes than there are slots, so some of them belonged to
+    // entries that were removed. Only those in use stay.
     std::vector<uint32_t> live;
     live.reserve(kChunk);
     for (Slot6 &slot : chunk.slots) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_av_insert, fi_av_insertsvc and fi_av_insertsym: each gives its addresses in turn to insert_all().
+// fi_av_insert, fi_av_insertsvc and fi_av_insertsym. Each gives its addresses to insert_all().
 #include <weft/sdk/av.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>

@@ -7,8 +7,8 @@
 // use, 8/15 after growing: 6.3 to 9.4 bytes per entry, less than 16 while it grows. An address that
 // stands in the vector more than once is here with its lowest index, and marked.
 //
-// It is a private part of Av, so there is no example: av_entries.cc uses it, av.cc only destroys it.
-// Not for tables of anything else.
+// It is a private part of Av, so there is no example. av_entries.cc uses it, av.cc destroys it. Not
+// for tables of anything else.
 #ifndef WEFT_SDK_AV_REVERSE_H
 #define WEFT_SDK_AV_REVERSE_H
 

@@ -5,92 +5,26 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <set>
+#include <utility>
+#include <vector>
 
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_cq.h"
 
 namespace weft::sdk {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-void *ctx(size_t i) {
-  return reinterpret_cast<void *>(i);
-}
-
-// A queue that closes with the test. The provider's side takes the lock as a provider does.
-class Queue {
- public:
-  Queue(TestDomain &domain, const fi_cq_attr &attr) : domain_(domain) {
-    auto opened = Cq::open(domain.context, &attr, ctx(77));
-    if (opened) {
-      cq = *opened;
-    } else {
-      ADD_FAILURE() << opened.error().text;
-    }
-  }
-  ~Queue() {
-    if (cq != nullptr) {
-      EXPECT_EQ(fi_close(cq->base()), 0);
-    }
-  }
-  fid_cq *c() { return cq->c(); }
-  void push(size_t i) {
-    Guard guard(domain_.engine.lock());
-    cq->push({.context = ctx(i), .flags = FI_RECV | FI_MSG, .len = i});
-  }
-  void push_error(size_t i, int err = FI_ETRUNC) {
-    Guard guard(domain_.engine.lock());
-    cq->push_error({.context = ctx(i), .err = err, .prov_errno = err});
-  }
-  // What the next read gives: the context's number, or an error; of an error entry minus its
-  // context.
-  ssize_t next() {
-    fi_cq_tagged_entry entry{};
-    const ssize_t n = fi_cq_read(c(), &entry, 1);
-    if (n == 1) return ssize_t(reinterpret_cast<size_t>(entry.op_context));
-    if (n != -FI_EAVAIL) return n;
-    fi_cq_err_entry error{};
-    EXPECT_EQ(fi_cq_readerr(c(), &error, 0), 1);
-    last_error = error.err;
-    return -1000 - ssize_t(reinterpret_cast<size_t>(error.op_context));
-  }
-  ssize_t sread(int timeout_ms = kPatienceMs, size_t threshold = 0) {
-    fi_cq_tagged_entry entry{};
-    return fi_cq_sread(c(), &entry, 1, ctx(threshold), timeout_ms);
-  }
-
-  Cq *cq = nullptr;
-  int last_error = 0;
-
- private:
-  TestDomain &domain_;
-};
-
-fi_cq_attr attr_of(enum fi_wait_obj wait = FI_WAIT_NONE, size_t size = 0) {
-  fi_cq_attr attr{};
-  attr.size = size;
-  attr.format = FI_CQ_FORMAT_TAGGED;
-  attr.wait_obj = wait;
-  return attr;
-}
-
-fi_cq_attr threshold_attr() {
-  fi_cq_attr attr = attr_of(FI_WAIT_UNSPEC);
-  attr.wait_cond = FI_CQ_COND_THRESHOLD;
-  return attr;
-}
 
 // ---- opening and closing ----
 
-TEST(CqOpen, DefaultsAreAGoodQueue) {
+TEST(CqOpen, WithoutAttributesOpensAQueue) {
   TestDomain domain;
   auto opened = Cq::open(domain.context, nullptr, ctx(5));
   ASSERT_TRUE(opened);
@@ -104,66 +38,66 @@ TEST(CqOpen, DefaultsAreAGoodQueue) {
   EXPECT_EQ(fi_close((*opened)->base()), 0);
 }
 
-TEST(CqOpen, RoomThatIsNotUsedTakesNoMemory) {
+TEST(CqOpen, UnusedEntriesTakeNoMemory) {
   TestDomain domain;
   const auto resident = [] {
     size_t total = 0, pages = 0;
     std::ifstream("/proc/self/statm") >> total >> pages;
     return pages * size_t(sysconf(_SC_PAGESIZE));
   };
-  std::vector<std::unique_ptr<Queue>> queues;
+  std::vector<std::unique_ptr<TestCq>> queues;
   const size_t before = resident();
   for (int i = 0; i < 16; ++i)
-    queues.push_back(std::make_unique<Queue>(domain, attr_of(FI_WAIT_NONE, 1 << 18)));
-  EXPECT_LT(resident() - before, size_t(8) << 20) << "of 224 MiB";
+    queues.push_back(std::make_unique<TestCq>(domain, cq_attr(FI_WAIT_NONE, 1 << 18)));
+  EXPECT_LT(resident() - before, size_t(8) << 20) << "the queues have room for 224 MiB";
 }
 
-TEST(CqOpen, WhatIsWrongIsSaid) {
+TEST(CqOpen, RefusesInvalidAttributes) {
   TestDomain domain;
   const auto code = [&](const fi_cq_attr &attr) {
     auto opened = Cq::open(domain.context, &attr, nullptr);
     EXPECT_FALSE(opened);
     return opened ? 0 : opened.error().code;
   };
-  fi_cq_attr attr = attr_of();
+  fi_cq_attr attr = cq_attr();
   put(attr.format, -3);
   EXPECT_EQ(code(attr), FI_EINVAL);
-  attr = attr_of();
+  attr = cq_attr();
   put(attr.wait_obj, 99);
   EXPECT_EQ(code(attr), FI_EINVAL);
-  EXPECT_EQ(code(attr_of(FI_WAIT_SET)), FI_EINVAL) << "no wait set given";
-  attr = attr_of(FI_WAIT_FD);
+  EXPECT_EQ(code(cq_attr(FI_WAIT_SET)), FI_EINVAL) << "no wait set given";
+  attr = cq_attr(FI_WAIT_FD);
   put(attr.wait_cond, 9);
   EXPECT_EQ(code(attr), FI_EINVAL);
-  attr = attr_of();
+  attr = cq_attr();
   attr.flags = FI_AFFINITY | FI_PEEK;
   EXPECT_EQ(code(attr), FI_EBADFLAGS);
-  EXPECT_EQ(code(attr_of(FI_WAIT_NONE, SIZE_MAX)), FI_EINVAL);
+  EXPECT_EQ(code(cq_attr(FI_WAIT_NONE, SIZE_MAX)), FI_EINVAL);
   domain.instance.refuse = true;
-  EXPECT_EQ(code(attr_of(FI_WAIT_FD)), FI_EOTHER);
+  EXPECT_EQ(code(cq_attr(FI_WAIT_FD)), FI_EOTHER);
 }
 
-TEST(CqOpen, TheConditionCountsOnlyForThoseWhoWait) {
+TEST(CqOpen, IgnoresTheWaitConditionWithoutAWaitObject) {
   TestDomain domain;
-  fi_cq_attr attr = attr_of(FI_WAIT_NONE);
+  fi_cq_attr attr = cq_attr(FI_WAIT_NONE);
   put(attr.wait_cond, 9);  // fi_cq.3: ignored
   attr.flags = FI_AFFINITY;
-  Queue queue(domain, attr);
+  TestCq queue(domain, attr);
   EXPECT_EQ(queue.next(), -FI_EAGAIN);
 }
 
 TEST(CqClose, IsRefusedWhileItIsInUse) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   queue.cq->users.fetch_add(1);
   EXPECT_EQ(fi_close(queue.cq->base()), -FI_EBUSY);
   EXPECT_EQ(domain.instance.alive.load(), 1);
   queue.cq->users.fetch_sub(1);
 }
 
-TEST(CqClose, WhatIsLeftIsLost) {
+TEST(CqClose, DropsUnreadEntries) {
   TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
+  TestCq queue(domain, cq_attr(FI_WAIT_FD));
   for (size_t i = 0; i < 100; ++i) {
     queue.push(i);
     queue.push_error(i);
@@ -186,11 +120,11 @@ INSTANTIATE_TEST_SUITE_P(All, CqFormats,
                                            FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_DATA,
                                            FI_CQ_FORMAT_TAGGED));
 
-TEST_P(CqFormats, EntriesHaveTheirFieldsAndNothingBehindIsTouched) {
+TEST_P(CqFormats, WritesTheFieldsOfTheFormatAndNothingBeyond) {
   TestDomain domain;
-  fi_cq_attr attr = attr_of();
+  fi_cq_attr attr = cq_attr();
   attr.format = GetParam();
-  Queue queue(domain, attr);
+  TestCq queue(domain, attr);
   {
     Guard guard(domain.engine.lock());
     queue.cq->push(kFull);
@@ -221,7 +155,7 @@ TEST_P(CqFormats, EntriesHaveTheirFieldsAndNothingBehindIsTouched) {
 
 TEST(CqRead, InOrderAndNoMoreThanAskedFor) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   for (size_t i = 0; i < 10; ++i) queue.push(i);
   fi_cq_tagged_entry entries[10];
   fi_addr_t from[10];
@@ -236,7 +170,7 @@ TEST(CqRead, InOrderAndNoMoreThanAskedFor) {
 
 TEST(CqRead, WithoutABufferIsRefused) {
   TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
+  TestCq queue(domain, cq_attr(FI_WAIT_FD));
   queue.push(1);
   EXPECT_EQ(fi_cq_read(queue.c(), nullptr, 1), -FI_EINVAL);
   EXPECT_EQ(fi_cq_sread(queue.c(), nullptr, 1, nullptr, 0), -FI_EINVAL);
@@ -246,7 +180,7 @@ TEST(CqRead, WithoutABufferIsRefused) {
 
 TEST(CqRead, MakesProgress) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   Event event;
   domain.engine.add(event, event.fd(), EPOLLIN, 0);
   event.then = [&] { queue.cq->push({.context = ctx(8)}); };
@@ -269,7 +203,7 @@ TEST(CqRead, MakesProgress) {
 
 TEST(CqRead, SendsWhatIsStaged) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   Event event;
   queue.push(1);
   domain.engine.mark_dirty(event);
@@ -277,10 +211,10 @@ TEST(CqRead, SendsWhatIsStaged) {
   EXPECT_EQ(event.flushes(), 1);
 }
 
-TEST(CqRead, AHandlerThatWaitsForRoomIsCalledWhenThereIsSome) {
+TEST(CqRead, MakesRoomForAHandlerThatWaitsForIt) {
   // Like an endpoint whose peer writes with CQ data while the queue is full.
   TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_UNSPEC, 4));
+  TestCq queue(domain, cq_attr(FI_WAIT_UNSPEC, 4));
   Event event;
   event.then_flush = [&] {
     if (queue.cq->full()) return domain.engine.mark_dirty(event);
@@ -318,16 +252,16 @@ TEST(CqRead, AHandlerThatWaitsForRoomIsCalledWhenThereIsSome) {
 
 // ---- errors ----
 
-TEST(CqError, TheyComeInTheirOrder) {
+TEST(CqError, KeepsItsPlaceAmongTheCompletions) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   queue.push(1);
   queue.push_error(2, FI_ECANCELED);
   queue.push_error(3, FI_EIO);
   queue.push(4);
   fi_cq_tagged_entry entries[8];
   fi_cq_err_entry error{};
-  EXPECT_EQ(fi_cq_readerr(queue.c(), &error, 0), -FI_EAGAIN) << "a good one is first";
+  EXPECT_EQ(fi_cq_readerr(queue.c(), &error, 0), -FI_EAGAIN) << "a completion is first";
   EXPECT_EQ(fi_cq_read(queue.c(), entries, 8), 1);
   EXPECT_EQ(entries[0].op_context, ctx(1));
   EXPECT_EQ(fi_cq_read(queue.c(), entries, 8), -FI_EAVAIL);
@@ -356,14 +290,14 @@ const CompletionError kError{.context = reinterpret_cast<void *>(0x10),
                              .err_data = "what the provider has to say",
                              .src_addr = 0x80};
 
-void push_full_error(TestDomain &domain, Queue &queue) {
+void push_full_error(TestDomain &domain, TestCq &queue) {
   Guard guard(domain.engine.lock());
   queue.cq->push_error(kError);
 }
 
 TEST(CqError, EveryFieldArrives) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   push_full_error(domain, queue);
   fi_cq_err_entry error{};
   ASSERT_EQ(fi_cq_readerr(queue.c(), &error, 0), 1);
@@ -379,9 +313,9 @@ TEST(CqError, EveryFieldArrives) {
   EXPECT_EQ(error.src_addr, kError.src_addr);
 }
 
-TEST(CqErrorData, IsLentWhereThereIsNoBuffer) {
+TEST(CqErrorData, IsTheProvidersWithoutABuffer) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   push_full_error(domain, queue);
   push_full_error(domain, queue);
   char own[4] = "own";
@@ -399,7 +333,7 @@ TEST(CqErrorData, IsLentWhereThereIsNoBuffer) {
 
 TEST(CqErrorData, IsCopiedAndCutToTheBuffer) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   for (const size_t room : {size_t(1), size_t(7), kError.err_data.size(), size_t(100)}) {
     push_full_error(domain, queue);
     const std::unique_ptr<char[]> buffer(new char[room]);
@@ -413,9 +347,9 @@ TEST(CqErrorData, IsCopiedAndCutToTheBuffer) {
   }
 }
 
-TEST(CqErrorData, NothingIsNothing) {
+TEST(CqErrorData, IsEmptyWhenTheProviderGaveNone) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   char own[4] = "own";
   fi_cq_err_entry error{};
   queue.push_error(1);
@@ -432,7 +366,7 @@ TEST(CqErrorData, NothingIsNothing) {
   EXPECT_EQ(error.err_data_size, 0u);
 }
 
-TEST(CqErrorData, AnOlderCallersStructEndsEarlier) {
+TEST(CqErrorData, WritesOnlyTheFieldsOfTheCallersApiVersion) {
   // The struct got err_data_size with API 1.5 and src_addr with 1.20.
   const std::pair<uint32_t, size_t> kAges[] = {
       {FI_VERSION(1, 0), offsetof(fi_cq_err_entry, err_data_size)},
@@ -443,7 +377,7 @@ TEST(CqErrorData, AnOlderCallersStructEndsEarlier) {
       {FI_VERSION(2, 6), sizeof(fi_cq_err_entry)}};
   for (const auto &[version, size] : kAges) {
     TestDomain domain(version);
-    Queue queue(domain, attr_of());
+    TestCq queue(domain, cq_attr());
     push_full_error(domain, queue);
     const std::unique_ptr<void, void (*)(void *)> memory(std::malloc(size), std::free);
     std::memset(memory.get(), 0xff, size);  // an old caller initializes nothing
@@ -463,9 +397,9 @@ TEST(CqErrorData, AnOlderCallersStructEndsEarlier) {
   }
 }
 
-TEST(CqStrerror, SaysItInWords) {
+TEST(CqStrerror, HasATextForEachCode) {
   TestDomain domain;
-  Queue queue(domain, attr_of());
+  TestCq queue(domain, cq_attr());
   char text[64];
   EXPECT_EQ(fi_cq_strerror(queue.c(), FI_ETRUNC, nullptr, text, sizeof text), text);
   EXPECT_THAT(text, HasSubstr("truncated"));
@@ -483,7 +417,7 @@ TEST(CqStrerror, SaysItInWords) {
 
 TEST(CqGrowth, NothingIsLostUnderResourceManagement) {
   TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_NONE, 4));
+  TestCq queue(domain, cq_attr(FI_WAIT_NONE, 4));
   size_t in = 0, out = 0;
   const auto expect_next = [&] {
     const ssize_t got = queue.next();
@@ -499,9 +433,9 @@ TEST(CqGrowth, NothingIsLostUnderResourceManagement) {
   EXPECT_EQ(queue.next(), -FI_EAGAIN);
 }
 
-TEST(CqGrowth, FullIsWhatWasAskedFor) {
+TEST(CqGrowth, IsFullAtTheRequestedSize) {
   TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_NONE, 5));
+  TestCq queue(domain, cq_attr(FI_WAIT_NONE, 5));
   for (size_t i = 1; i <= 5; ++i) {
     EXPECT_FALSE(queue.cq->full());
     queue.push(i);
@@ -514,10 +448,10 @@ TEST(CqGrowth, FullIsWhatWasAskedFor) {
   EXPECT_FALSE(queue.cq->full());
 }
 
-TEST(CqOverrun, WhatIsInIsReadAndThenItIsSaid) {
+TEST(CqOverrun, IsReportedAfterTheEntriesBeforeIt) {
   TestDomain domain;
   domain.context.resource_management = false;
-  Queue queue(domain, attr_of(FI_WAIT_FD, 4));
+  TestCq queue(domain, cq_attr(FI_WAIT_FD, 4));
   for (size_t i = 1; i <= 3; ++i) queue.push(i);
   queue.push_error(4);
   queue.push(5);
@@ -539,9 +473,9 @@ TEST(CqOverrun, WhatIsInIsReadAndThenItIsSaid) {
 TEST(CqOverrun, WakesWaitingThreads) {
   TestDomain domain;
   domain.context.resource_management = false;
-  fi_cq_attr attr = threshold_attr();
+  fi_cq_attr attr = cq_threshold_attr();
   attr.size = 4;
-  Queue queue(domain, attr);
+  TestCq queue(domain, attr);
   for (size_t i = 0; i < 3; ++i) queue.push(i);
   fi_cq_tagged_entry entries[8];
   ssize_t got = 0;
@@ -555,377 +489,6 @@ TEST(CqOverrun, WakesWaitingThreads) {
   EXPECT_EQ(got, 4);
   EXPECT_EQ(queue.next(), -1000);
   EXPECT_EQ(queue.last_error, FI_EOVERRUN);
-}
-
-// ---- waiting ----
-
-class CqWait : public ::testing::TestWithParam<enum fi_wait_obj> {};
-INSTANTIATE_TEST_SUITE_P(Objects, CqWait,
-                         ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD,
-                                           FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
-
-TEST_P(CqWait, TheTimeIsKept) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(GetParam()));
-  const uint64_t start = now_ns();
-  EXPECT_EQ(queue.sread(30), -FI_EAGAIN);
-  EXPECT_GE(now_ns() - start, 30'000'000u);
-  EXPECT_EQ(queue.sread(0), -FI_EAGAIN);
-  queue.push(1);
-  queue.push_error(2);
-  EXPECT_EQ(queue.sread(0), 1);
-  EXPECT_EQ(queue.sread(-1), -FI_EAVAIL);
-}
-
-TEST_P(CqWait, ACompletionFromElsewhereWakes) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(GetParam()));
-  for (size_t i = 0; i < 50; ++i) {
-    ssize_t got = 0;
-    Sleeper sleeper([&] { got = queue.sread(i % 2 != 0 ? -1 : kPatienceMs); });
-    if (i % 5 == 0 && GetParam() != FI_WAIT_YIELD) {
-      EXPECT_TRUE(sleeper.eventually_asleep());
-    }
-    i % 3 == 0 ? queue.push_error(i) : queue.push(i);
-    sleeper.join();
-    EXPECT_EQ(got, i % 3 == 0 ? -FI_EAVAIL : 1);
-    if (i % 3 == 0) {
-      EXPECT_EQ(queue.next(), -1000 - ssize_t(i));
-    }
-  }
-}
-
-TEST_P(CqWait, TheWaitingThreadMakesProgressItself) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(GetParam()));
-  Event event;
-  event.then = [&] { queue.cq->push({.context = ctx(3)}); };
-  {
-    Guard guard(domain.engine.lock());
-    domain.engine.add(event, event.fd(), EPOLLIN, 0);
-  }
-  for (int i = 0; i < 20; ++i) {
-    ssize_t got = 0;
-    Sleeper sleeper([&] { got = queue.sread(); });
-    if (i % 5 == 0 && GetParam() != FI_WAIT_YIELD) {
-      EXPECT_TRUE(sleeper.eventually_asleep());
-    }
-    event.signal();
-    sleeper.join();
-    EXPECT_EQ(got, 1);
-  }
-  // A deadline of a handler wakes it too.
-  event.then_deadline = event.then;
-  ssize_t got = 0;
-  Sleeper sleeper([&] { got = queue.sread(); });
-  {
-    Guard guard(domain.engine.lock());
-    domain.engine.set_deadline(event, now_ns() + 2'000'000);
-  }
-  sleeper.join();
-  EXPECT_EQ(got, 1);
-  Guard guard(domain.engine.lock());
-  domain.engine.remove(event);
-}
-
-TEST_P(CqWait, SeveralThreadsShareWhatComes) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(GetParam()));
-  constexpr size_t kCount = 1000;
-  std::mutex mutex;
-  std::multiset<void *> seen;
-  {
-    std::vector<std::unique_ptr<Sleeper>> readers;
-    for (int t = 0; t < 4; ++t)
-      readers.push_back(std::make_unique<Sleeper>([&] {
-        for (;;) {
-          fi_cq_tagged_entry entries[3];
-          const ssize_t n = fi_cq_sread(queue.c(), entries, 3, nullptr, kPatienceMs);
-          ASSERT_GT(n, 0);
-          std::lock_guard guard(mutex);
-          for (ssize_t i = 0; i < n; ++i) seen.insert(entries[i].op_context);
-          if (seen.contains(nullptr)) return;
-        }
-      }));
-    for (size_t i = 1; i <= kCount; ++i) {
-      queue.push(i);
-      if (i % 16 == 0) sched_yield();
-    }
-    for (int t = 0; t < 4 * 3; ++t) queue.push(0);  // enough that each gets one
-  }
-  seen.erase(nullptr);
-  EXPECT_EQ(seen.size(), kCount);
-  EXPECT_EQ(std::set<void *>(seen.begin(), seen.end()).size(), kCount);
-}
-
-TEST(CqSread, NeedsAWaitObjectOfItsOwn) {
-  TestDomain domain;
-  Queue none(domain, attr_of(FI_WAIT_NONE));
-  EXPECT_EQ(none.sread(0), -FI_EINVAL);
-  none.push(1);
-  EXPECT_EQ(none.sread(0), -FI_EINVAL);
-}
-
-TEST(CqSread, WithACountOfZeroTellsThatThereIsSomething) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_UNSPEC));
-  ssize_t got = -1;
-  Sleeper sleeper([&] { got = fi_cq_sread(queue.c(), nullptr, 0, nullptr, kPatienceMs); });
-  EXPECT_TRUE(sleeper.eventually_asleep());
-  queue.push(3);
-  sleeper.join();
-  EXPECT_EQ(got, 0);
-  EXPECT_EQ(queue.next(), 3);
-}
-
-TEST(CqSread, OfASerializedDomainWorksToo) {
-  TestDomain domain(FI_VERSION(1, 17), false);
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  EXPECT_EQ(queue.sread(5), -FI_EAGAIN);
-  queue.push(1);
-  EXPECT_EQ(queue.sread(), 1);
-}
-
-TEST(CqSread, WithoutDescriptorsIsAnError) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  const size_t before = open_files();
-  {
-    NoMoreFiles none;
-    EXPECT_EQ(queue.sread(), -FI_EMFILE);
-    EXPECT_EQ(queue.sread(), -FI_EMFILE);
-    fid *fids[] = {queue.cq->base()};
-    EXPECT_EQ(queue.cq->trywait(), -FI_EMFILE);
-    int fd;
-    EXPECT_EQ(fi_control(fids[0], FI_GETWAIT, &fd), -FI_EMFILE);
-    queue.push(1);
-    EXPECT_EQ(queue.sread(), 1) << "what is there can be had";
-  }
-  EXPECT_EQ(open_files(), before);
-  EXPECT_THAT(domain.instance.log(), ElementsAre(HasSubstr("fi_cq_sread")));
-  EXPECT_EQ(queue.sread(5), -FI_EAGAIN);
-}
-
-TEST(CqSread, WhatAHandlerThrowsLeavesNothingLocked) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  Event event;
-  event.then = [] { throw std::bad_alloc(); };
-  domain.engine.add(event, event.fd(), EPOLLIN, 0);
-  event.signal();
-  EXPECT_EQ(queue.sread(), -FI_ENOMEM);
-  EXPECT_FALSE(event.seen() == 0);
-  Sleeper other([&] { queue.push(1); });
-  EXPECT_TRUE(other.eventually_done());
-  EXPECT_EQ(queue.next(), 1);
-  domain.engine.remove(event);
-}
-
-// ---- the threshold ----
-
-TEST(CqThreshold, WaitsForSoMany) {
-  TestDomain domain;
-  Queue queue(domain, threshold_attr());
-  fi_cq_tagged_entry entries[8];
-  ssize_t got = 0;
-  Sleeper sleeper([&] { got = fi_cq_sread(queue.c(), entries, 8, ctx(4), kPatienceMs); });
-  for (size_t i = 1; i <= 3; ++i) {
-    queue.push(i);
-    EXPECT_TRUE(sleeper.eventually_asleep());
-    EXPECT_FALSE(sleeper.done());
-  }
-  queue.push(4);
-  sleeper.join();
-  EXPECT_EQ(got, 4);
-}
-
-TEST(CqThreshold, WhenTheTimeIsOverWhatIsThereIsReturned) {
-  TestDomain domain;
-  Queue queue(domain, threshold_attr());
-  fi_cq_tagged_entry entries[8];
-  queue.push(1);
-  queue.push(2);
-  EXPECT_EQ(fi_cq_sread(queue.c(), entries, 8, ctx(4), 20), 2);
-  EXPECT_EQ(fi_cq_sread(queue.c(), entries, 8, ctx(4), 0), -FI_EAGAIN);
-}
-
-TEST(CqThreshold, AnErrorIsReasonEnough) {
-  TestDomain domain;
-  Queue queue(domain, threshold_attr());
-  fi_cq_tagged_entry entries[8];
-  ssize_t got = 0;
-  Sleeper sleeper([&] { got = fi_cq_sread(queue.c(), entries, 8, ctx(4), kPatienceMs); });
-  queue.push(1);
-  EXPECT_TRUE(sleeper.eventually_asleep());
-  queue.push_error(2);
-  sleeper.join();
-  EXPECT_EQ(got, 1);
-  EXPECT_EQ(fi_cq_sread(queue.c(), entries, 8, ctx(4), kPatienceMs), -FI_EAVAIL);
-}
-
-TEST(CqThreshold, MoreThanTheQueueHoldsIsNotWaitedFor) {
-  TestDomain domain;
-  fi_cq_attr attr = threshold_attr();
-  attr.size = 4;
-  Queue queue(domain, attr);
-  for (size_t i = 0; i < 4; ++i) queue.push(i);
-  fi_cq_tagged_entry entries[8];
-  EXPECT_EQ(fi_cq_sread(queue.c(), entries, 8, ctx(1000), kPatienceMs), 4);
-  queue.push(1);
-  EXPECT_EQ(fi_cq_sread(queue.c(), entries, 8, nullptr, kPatienceMs), 1) << "none given: any";
-}
-
-TEST(CqThreshold, IsIgnoredUnlessTheQueueWasOpenedForIt) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_UNSPEC));
-  queue.push(1);
-  EXPECT_EQ(queue.sread(kPatienceMs, 50), 1);
-}
-
-TEST(CqThreshold, AThreadThatWaitsForLessIsNotForgotten) {
-  // The first entry wakes both threads. The thread that goes on waiting must not take the wakeup of
-  // the other thread.
-  TestDomain domain;
-  Queue queue(domain, threshold_attr());
-  for (int round = 0; round < 50; ++round) {
-    ssize_t few = 0, many = 0;
-    fi_cq_tagged_entry a[8], b[8];
-    Sleeper more([&] { many = fi_cq_sread(queue.c(), a, 8, ctx(3), kPatienceMs); });
-    Sleeper also([&] { few = fi_cq_sread(queue.c(), b, 8, ctx(2), kPatienceMs); });
-    EXPECT_TRUE(more.eventually_asleep());
-    EXPECT_TRUE(also.eventually_asleep());
-    queue.push(1);
-    queue.push(2);
-    EXPECT_TRUE(also.eventually_done());
-    EXPECT_EQ(few, 2);
-    for (size_t i = 0; i < 3; ++i) queue.push(i);
-    EXPECT_TRUE(more.eventually_done());
-    EXPECT_EQ(many, 3);
-  }
-}
-
-// ---- the signal ----
-
-TEST(CqSignal, WithoutAWaiterEndsTheNextWait) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-  EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-  EXPECT_EQ(queue.sread(), -FI_EAGAIN);
-  const uint64_t start = now_ns();
-  EXPECT_EQ(queue.sread(20), -FI_EAGAIN) << "once";
-  EXPECT_GE(now_ns() - start, 20'000'000u);
-}
-
-TEST(CqSignal, AWaiterReturnsWithWhatIsThere) {
-  TestDomain domain;
-  Queue queue(domain, threshold_attr());
-  ssize_t got = 0;
-  {
-    Sleeper sleeper([&] { got = queue.sread(kPatienceMs, 4); });
-    EXPECT_TRUE(sleeper.eventually_asleep());
-    EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-  }
-  EXPECT_EQ(got, -FI_EAGAIN);
-  queue.push(1);
-  {
-    Sleeper sleeper([&] { got = queue.sread(kPatienceMs, 4); });
-    EXPECT_TRUE(sleeper.eventually_asleep());
-    EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-  }
-  EXPECT_EQ(got, 1);
-}
-
-TEST(CqSignal, AllWaitersReturn) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  for (int round = 0; round < 20; ++round) {
-    std::vector<std::unique_ptr<Sleeper>> waiters;
-    for (int t = 0; t < 4; ++t)
-      waiters.push_back(
-          std::make_unique<Sleeper>([&] { EXPECT_EQ(queue.sread(2 * kPatienceMs), -FI_EAGAIN); }));
-    for (auto &waiter : waiters) EXPECT_TRUE(waiter->eventually_asleep());
-    EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-    for (auto &waiter : waiters) EXPECT_TRUE(waiter->eventually_done());
-  }
-}
-
-TEST(CqSignal, AReaderThatDoesNotWaitDoesNotSwallowIt) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  std::atomic<bool> stop{false};
-  Sleeper spinner([&] {
-    while (!stop) {
-      EXPECT_EQ(queue.next(), -FI_EAGAIN);
-      (void)queue.cq->trywait();
-    }
-  });
-  for (int round = 0; round < 50; ++round) {
-    Sleeper waiter([&] { EXPECT_EQ(queue.sread(2 * kPatienceMs), -FI_EAGAIN); });
-    EXPECT_TRUE(waiter.eventually_asleep());
-    EXPECT_EQ(fi_cq_signal(queue.c()), 0);
-    EXPECT_TRUE(waiter.eventually_done());
-  }
-  stop = true;
-}
-
-// ---- waiting without the library ----
-
-TEST(CqNative, TheDescriptorSaysWhenToRead) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  int fd = -1;
-  ASSERT_EQ(fi_control(queue.cq->base(), FI_GETWAIT, &fd), 0);
-  enum fi_wait_obj type = FI_WAIT_NONE;
-  EXPECT_EQ(fi_control(queue.cq->base(), FI_GETWAITOBJ, &type), 0);
-  EXPECT_EQ(type, FI_WAIT_FD);
-  EXPECT_EQ(fi_control(queue.cq->base(), FI_ENABLE, nullptr), -FI_ENOSYS);
-  EXPECT_EQ(queue.cq->trywait(), 0);
-  EXPECT_FALSE(readable(fd));
-  queue.push(1);
-  queue.push(2);
-  EXPECT_TRUE(readable(fd));
-  EXPECT_EQ(queue.cq->trywait(), -FI_EAGAIN);
-  EXPECT_EQ(queue.next(), 1);
-  EXPECT_EQ(queue.cq->trywait(), -FI_EAGAIN);
-  EXPECT_TRUE(readable(fd));
-  EXPECT_EQ(queue.next(), 2);
-  EXPECT_EQ(queue.cq->trywait(), 0);
-  EXPECT_FALSE(readable(fd));
-  Event event;
-  domain.engine.add(event, event.fd(), EPOLLIN, 0);
-  event.signal();
-  EXPECT_TRUE(readable(fd)) << "there is progress to be made";
-  event.then = [&] { queue.cq->push({.context = ctx(3)}); };
-  EXPECT_EQ(queue.cq->trywait(), -FI_EAGAIN);
-  EXPECT_EQ(queue.next(), 3);
-  domain.engine.remove(event);
-}
-
-TEST(CqNative, TrywaitThenPollMissesNothing) {
-  TestDomain domain;
-  Queue queue(domain, attr_of(FI_WAIT_FD));
-  int fd = -1;
-  ASSERT_EQ(fi_control(queue.cq->base(), FI_GETWAIT, &fd), 0);
-  constexpr ssize_t kCount = 2000;
-  Sleeper reader([&] {
-    for (ssize_t i = 0; i < kCount;) {
-      const ssize_t got = queue.next();
-      if (got == -FI_EAGAIN) {
-        if (queue.cq->trywait() == 0) {
-          ASSERT_TRUE(readable(fd, kPatienceMs)) << "asleep at " << i;
-        }
-        continue;
-      }
-      ASSERT_EQ(got, i);
-      ++i;
-    }
-  });
-  for (ssize_t i = 0; i < kCount; ++i) {
-    queue.push(size_t(i));
-    if (i % 4 == 0) sched_yield();
-  }
-  EXPECT_TRUE(reader.eventually_done());
 }
 
 }  // namespace

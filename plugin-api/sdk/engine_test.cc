@@ -5,57 +5,22 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <memory>
-#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
 
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/test_engine.h"
 
 namespace weft::sdk {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-
-// An engine with some handlers. The tests call it with the lock held. It polls up to two handlers
-// directly, and more through epoll.
-class EngineOf {
- public:
-  explicit EngineOf(size_t count, uint32_t want = EPOLLIN, uint32_t cm_want = 0) {
-    Guard guard(engine.lock());
-    for (size_t i = 0; i < count; ++i) {
-      handlers.push_back(std::make_unique<Event>());
-      engine.add(*handlers[i], handlers[i]->fd(), want, cm_want);
-    }
-  }
-  ~EngineOf() {
-    engine.stop_thread();
-    for (size_t i = 0; i < handlers.size(); ++i) drop(i);
-  }
-  Event &operator[](size_t i) { return *handlers[i]; }
-  void drop(size_t i) {
-    if (handlers[i] == nullptr) return;
-    engine.remove(*handlers[i]);
-    handlers[i].reset();
-  }
-  void progress() {
-    Guard guard(engine.lock());
-    engine.progress();
-  }
-  // Enough rounds to find every ready handler, although some rounds only try the busiest.
-  void settle() {
-    for (int i = 0; i < 8; ++i) progress();
-  }
-
-  Engine engine{true};
-  std::vector<std::unique_ptr<Event>> handlers;
-};
-
-// The modes differ by the number of handlers.
+// The number of handlers decides how the engine polls them.
 class EngineModes : public ::testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Handlers, EngineModes, ::testing::Values(1, 2, 3, 5, 150));
 
-TEST_P(EngineModes, WhatIsReadyIsSeenOnce) {
+TEST_P(EngineModes, EachReadyHandlerIsCalledOnce) {
   EngineOf e(GetParam());
   e.settle();
   for (auto &handler : e.handlers) EXPECT_EQ(handler->seen(), 0);
@@ -108,7 +73,7 @@ TEST_P(EngineModes, ABusyHandlerDoesNotDelayTheOthers) {
   }));
 }
 
-TEST_P(EngineModes, ChangeSaysWhatIsWanted) {
+TEST_P(EngineModes, ChangeSetsTheEvents) {
   EngineOf e(GetParam());
   Event &last = *e.handlers.back();
   e.engine.change(last, 0, 0);
@@ -180,7 +145,7 @@ TEST_P(EngineModes, AHandlerMayReplaceItself) {
   }));
 }
 
-TEST_P(EngineModes, TheBusyDoNotStarveTheOthers) {
+TEST_P(EngineModes, AHandlerThatStaysReadyDoesNotStarveTheOthers) {
   EngineOf e(GetParam());
   e[0].keep = true;
   e[0].signal();
@@ -226,7 +191,7 @@ TEST(Engine, ConnectionEventsWakeOnlyTheirOwnSet) {
   Guard guard(e.engine.lock());
   const int seen = e[0].seen();
   e.engine.progress_cm();
-  EXPECT_EQ(e[0].seen(), seen + 2) << "directly, and by the set";
+  EXPECT_EQ(e[0].seen(), seen + 2) << "called directly, and for the set";
   EXPECT_FALSE(readable(cm));
   e[0].signal();
   EXPECT_TRUE(readable(cm));
@@ -271,7 +236,7 @@ TEST(Engine, AFewHandlersCostNoDescriptor) {
   for (Event *e : {&a, &b, &c}) engine.remove(*e);
 }
 
-TEST(Engine, DirectPollingAsksForWhatIsWanted) {
+TEST(Engine, DirectPollingReportsTheRequestedEvents) {
   EngineOf e(2);
   e.engine.change(e[1], 0, EPOLLIN);
   e.progress();
@@ -312,7 +277,7 @@ TEST(Engine, ConnectionEventsHaveADescriptorOfTheirOwn) {
 
 // ---- deadlines ----
 
-TEST(EngineDeadline, TheyComeInTheirOrderAndOnce) {
+TEST(EngineDeadline, AreCalledInOrderAndOnce) {
   EngineOf e(3);
   std::string order;
   for (size_t i = 0; i < 3; ++i) e[i].then_deadline = [&order, i] { order += char('0' + i); };
@@ -326,7 +291,7 @@ TEST(EngineDeadline, TheyComeInTheirOrderAndOnce) {
   EXPECT_EQ(order, "120");
 }
 
-TEST(EngineDeadline, NotBeforeItsTime) {
+TEST(EngineDeadline, IsNotCalledEarly) {
   EngineOf e(1);
   const uint64_t at = now_ns() + 30 * kMs;
   uint64_t called = 0;
@@ -341,7 +306,7 @@ TEST(EngineDeadline, NotBeforeItsTime) {
 
 // An application that computes between two calls is late itself. Input that came before the
 // deadline is handled before it.
-TEST(EngineDeadline, WhatCameBeforeItIsSeenFirst) {
+TEST(EngineDeadline, IsCalledAfterTheInputThatCameBefore) {
   EngineOf e(1);
   std::string order;
   e[0].then = [&] {
@@ -359,7 +324,7 @@ TEST(EngineDeadline, WhatCameBeforeItIsSeenFirst) {
   EXPECT_EQ(order, "input deadline ");
 }
 
-TEST(EngineDeadline, ItCanBeMovedAndTakenBack) {
+TEST(EngineDeadline, CanBeMovedAndCancelled) {
   EngineOf e(2);
   e.engine.set_deadline(e[0], 1);
   e.engine.set_deadline(e[0], now_ns() + 3'600'000 * kMs);
@@ -373,7 +338,7 @@ TEST(EngineDeadline, ItCanBeMovedAndTakenBack) {
   EXPECT_EQ(e[0].deadlines(), 0);
 }
 
-TEST(EngineDeadline, OneMaySetTheNextAndRemoveOthers) {
+TEST(EngineDeadline, AHandlerMaySetTheNextAndRemoveOthers) {
   EngineOf e(3);
   e[0].then_deadline = [&] {
     e.engine.set_deadline(e[0], now_ns() + 3'600'000 * kMs);
@@ -388,7 +353,7 @@ TEST(EngineDeadline, OneMaySetTheNextAndRemoveOthers) {
   EXPECT_EQ(e.handlers[1], nullptr);
 }
 
-TEST(EngineDeadline, ItWakesABlockedThread) {
+TEST(EngineDeadline, WakesABlockedThread) {
   EngineOf e(1);
   for (const bool cm : {false, true}) {
     const int fd = cm ? e.engine.cm_wait_fd() : e.engine.wait_fd();
@@ -438,7 +403,7 @@ TEST(EngineFlush, OutputOfAnEventLeavesInTheSameRound) {
   EXPECT_EQ(e[0].flushes(), 1);
 }
 
-TEST(EngineFlush, NothingBlocksWithOutputStaged) {
+TEST(EngineFlush, HappensBeforeAThreadBlocks) {
   EngineOf e(1);
   e.engine.mark_dirty(e[0]);
   e.engine.wait_fd();
@@ -448,7 +413,7 @@ TEST(EngineFlush, NothingBlocksWithOutputStaged) {
   EXPECT_EQ(e[0].flushes(), 2);
 }
 
-TEST(EngineFlush, TheRemovedAreNotFlushed) {
+TEST(EngineFlush, ARemovedHandlerIsNotFlushed) {
   EngineOf e(3);
   for (auto &handler : e.handlers) e.engine.mark_dirty(*handler);
   e.drop(2);
@@ -462,7 +427,7 @@ TEST(EngineFlush, TheRemovedAreNotFlushed) {
   EXPECT_EQ(e.handlers[0], nullptr);
 }
 
-TEST(EngineFlush, AnExceptionLeavesNothingBehind) {
+TEST(EngineFlush, AnExceptionDoesNotSkipOtherHandlers) {
   EngineOf e(4);
   e[1].then_flush = [] { throw std::bad_alloc(); };
   for (size_t i = 0; i < 3; ++i) e.engine.mark_dirty(e[i]);
@@ -473,7 +438,7 @@ TEST(EngineFlush, AnExceptionLeavesNothingBehind) {
     e.engine.mark_dirty(e[3]);
     e.engine.flush();
   }
-  EXPECT_EQ(e[2].flushes(), 1) << "the handler behind it is not forgotten";
+  EXPECT_EQ(e[2].flushes(), 1) << "the next handler is still flushed";
   EXPECT_EQ(e[3].flushes(), 3);
 }
 
@@ -519,295 +484,6 @@ TEST(EngineFiles, BlockingIsAnError) {
   }
   EXPECT_EQ(open_files(), before);
   EXPECT_GE(e.engine.wait_fd(), 0);
-}
-
-// ---- the thread ----
-
-TEST(EngineThread, MakesProgressByItself) {
-  EngineOf e(3);
-  ASSERT_TRUE(e.engine.start_thread());
-  EXPECT_TRUE(e.engine.threaded());
-  ASSERT_TRUE(e.engine.start_thread()) << "a second time changes nothing";
-  for (int round = 1; round <= 50; ++round) {
-    for (auto &handler : e.handlers) handler->signal();
-    for (auto &handler : e.handlers)
-      ASSERT_TRUE(eventually([&] { return handler->seen() >= round; }));
-  }
-  e.engine.stop_thread();
-  EXPECT_FALSE(e.engine.threaded());
-  e.engine.stop_thread();
-}
-
-TEST(EngineThread, IsWokenByWhatOthersDo) {
-  EngineOf e(1);
-  ASSERT_TRUE(e.engine.start_thread());
-  for (int round = 1; round <= 50; ++round) {
-    {
-      Guard guard(e.engine.lock());
-      e.engine.mark_dirty(e[0]);
-      e.engine.set_deadline(e[0], now_ns() + kMs);
-    }
-    ASSERT_TRUE(eventually([&] { return e[0].flushes() == round && e[0].deadlines() == round; }));
-  }
-  Event late;
-  late.signal();
-  {
-    Guard guard(e.engine.lock());
-    e.engine.add(late, late.fd(), EPOLLIN, 0);
-  }
-  EXPECT_TRUE(eventually([&] { return late.seen() == 1; }));
-  Guard guard(e.engine.lock());
-  e.engine.remove(late);
-}
-
-TEST(EngineThread, CanBeStartedAgain) {
-  EngineOf e(1);
-  for (int i = 1; i <= 3; ++i) {
-    ASSERT_TRUE(e.engine.start_thread());
-    e[0].signal();
-    EXPECT_TRUE(eventually([&] { return e[0].seen() == i; }));
-    e.engine.stop_thread();
-  }
-}
-
-TEST(EngineThread, ManyMayStartAndStopIt) {
-  EngineOf e(1);
-  for (int round = 0; round < 20; ++round) {
-    std::atomic<int> ready{0};
-    std::vector<std::unique_ptr<Sleeper>> threads;
-    for (int t = 0; t < 4; ++t)
-      threads.push_back(std::make_unique<Sleeper>([&] {
-        ++ready;
-        while (ready < 4) sched_yield();
-        EXPECT_TRUE(e.engine.start_thread());
-      }));
-    threads.clear();
-    EXPECT_TRUE(e.engine.threaded());
-    for (int t = 0; t < 2; ++t)
-      threads.push_back(std::make_unique<Sleeper>([&] { e.engine.stop_thread(); }));
-    threads.clear();
-    EXPECT_FALSE(e.engine.threaded());
-  }
-}
-
-TEST(EngineThread, WhatIsMarkedWhileItStartsIsNotForgotten) {
-  EngineOf e(1);
-  for (int round = 1; round <= 100; ++round) {
-    {
-      Sleeper other([&] {
-        Guard guard(e.engine.lock());
-        e.engine.mark_dirty(e[0]);
-      });
-      ASSERT_TRUE(e.engine.start_thread());
-    }
-    ASSERT_TRUE(eventually([&] { return e[0].flushes() == round; }));
-    e.engine.stop_thread();
-  }
-}
-
-TEST(EngineThread, IsRefusedWhereTheApplicationSerializes) {
-  Engine engine(false);
-  auto started = engine.start_thread();
-  ASSERT_FALSE(started);
-  EXPECT_EQ(started.error().code, FI_EINVAL);
-  EXPECT_FALSE(engine.threaded());
-}
-
-TEST(EngineThread, AHandlerThatFindsNoMemoryDoesNotEndTheProcess) {
-  EngineOf e(1);
-  e[0].then = [] { throw std::bad_alloc(); };
-  ASSERT_TRUE(e.engine.start_thread());
-  for (int round = 1; round <= 3; ++round) {
-    e[0].signal();
-    EXPECT_TRUE(eventually([&] { return e[0].seen() == round; }));
-  }
-}
-
-TEST(EngineThread, SleepsWhileAHandlerWaitsForItsNextTurn) {
-  // Like an endpoint with a full completion queue: it tries again at each progress call.
-  EngineOf e(1);
-  e[0].then_flush = [&] { e.engine.mark_dirty(e[0]); };
-  ASSERT_TRUE(e.engine.start_thread());
-  const auto rounds = [&] {
-    Guard guard(e.engine.lock());
-    return e.engine.rounds();
-  };
-  {
-    Guard guard(e.engine.lock());
-    e.engine.mark_dirty(e[0]);
-  }
-  ASSERT_TRUE(eventually([&] { return e[0].flushes() != 0; }));
-  // Then the thread sleeps: at most one more round within 30 ms.
-  uint64_t before = rounds();
-  const uint64_t end = now_ns() + 30 * kMs;
-  while (now_ns() < end) sched_yield();
-  EXPECT_LE(rounds() - before, 1u);
-  // A signal from another thread still wakes it.
-  const int flushes = e[0].flushes();
-  e[0].signal();
-  EXPECT_TRUE(eventually([&] { return e[0].flushes() > flushes; }));
-  Guard guard(e.engine.lock());
-  e[0].then_flush = nullptr;
-}
-
-TEST(EngineThread, ManyUseTheEngineAtOnce) {
-  EngineOf e(4);
-  ASSERT_TRUE(e.engine.start_thread());
-  {
-    std::vector<std::unique_ptr<Sleeper>> threads;
-    for (int t = 0; t < 3; ++t)
-      threads.push_back(std::make_unique<Sleeper>([&e] {
-        for (int i = 0; i < 300; ++i) {
-          Event own;
-          own.signal();
-          {
-            Guard guard(e.engine.lock());
-            e.engine.add(own, own.fd(), EPOLLIN, EPOLLIN);
-            e.engine.set_deadline(own, now_ns() + (i % 3) * kMs / 4);
-            e.engine.mark_dirty(own);
-            if (i % 2 != 0) e.engine.progress();
-          }
-          sched_yield();
-          Guard guard(e.engine.lock());
-          e.engine.remove(own);
-        }
-      }));
-  }
-  e[3].signal();
-  EXPECT_TRUE(eventually([&] { return e[3].seen() == 1; }));
-}
-
-// An object of an inner provider. Only calls make it progress. Its descriptor wakes a thread only
-// if the thread has armed it since the last event.
-class Below final : public Poller {
- public:
-  Below() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-  ~Below() { ::close(fd_); }
-  void happen() {
-    std::lock_guard guard(mutex_);
-    ++waiting_;
-    if (armed_) eventfd_write(fd_, 1);
-    armed_ = false;
-  }
-  void on_poll() override {
-    std::lock_guard guard(mutex_);
-    ++polls;
-    seen += waiting_;
-    waiting_ = busy ? 1 : 0;
-    eventfd_t count;
-    eventfd_read(fd_, &count);
-  }
-  int wait_fds(std::vector<int> &fds) override {
-    ++asked;
-    fds.push_back(fd_);
-    return refused ? -EMFILE : 0;
-  }
-  bool may_wait() override {
-    std::lock_guard guard(mutex_);
-    armed_ = waiting_ == 0;
-    return armed_;
-  }
-
-  std::atomic<int> polls{0}, seen{0}, asked{0};
-  std::atomic<bool> busy{false}, refused{false};
-
- private:
-  const int fd_;
-  std::mutex mutex_;
-  int waiting_ = 0;
-  bool armed_ = false;
-};
-
-TEST(EnginePoller, EachProgressPollsOnceAndAsksForNoDescriptor) {
-  Engine engine{true};
-  Below below;
-  Guard guard(engine.lock());
-  engine.add_poller(below);
-  below.happen();
-  for (int i = 0; i < 3; ++i) engine.progress();
-  EXPECT_EQ(below.polls, 3);
-  EXPECT_EQ(below.seen, 1);
-  EXPECT_EQ(below.asked, 0);
-  EXPECT_TRUE(engine.spinning());
-  engine.remove_poller(below);
-  engine.progress();
-  EXPECT_EQ(below.polls, 3);
-}
-
-TEST(EnginePoller, ABlockedThreadIsWokenByAnEventBelow) {
-  Engine engine{true};
-  Below below, late;
-  Guard guard(engine.lock());
-  engine.add_poller(below);
-  below.happen();  // before a thread waits: the wait must notice it
-  const int fd = engine.wait_fd();
-  ASSERT_GE(fd, 0);
-  engine.progress();
-  EXPECT_EQ(below.seen, 1);
-  EXPECT_FALSE(readable(fd)) << "nothing to do, and no reader sleeps";
-  for (int i = 0; i < 3; ++i) {
-    below.happen();
-    EXPECT_TRUE(readable(fd));
-    engine.progress();
-    EXPECT_FALSE(readable(fd));
-  }
-  EXPECT_EQ(below.seen, 4);
-  engine.add_poller(late);  // while the descriptor is in use
-  late.happen();
-  EXPECT_TRUE(readable(fd));
-  engine.progress();
-  EXPECT_EQ(late.seen, 1);
-  engine.remove_poller(late);
-  engine.remove_poller(below);
-  below.happen();
-  EXPECT_FALSE(readable(fd));
-}
-
-TEST(EnginePoller, WhatIsNeverQuietBringsTheReaderBack) {
-  Engine engine{true};
-  Below below;
-  Guard guard(engine.lock());
-  engine.add_poller(below);
-  const int fd = engine.wait_fd();
-  ASSERT_GE(fd, 0);
-  below.busy = true;
-  below.happen();
-  engine.progress();
-  EXPECT_TRUE(readable(fd, kPatienceMs));
-  below.busy = false;
-  engine.progress();
-  engine.progress();
-  EXPECT_FALSE(readable(fd)) << "the way back is taken once";
-  engine.remove_poller(below);
-}
-
-TEST(EnginePoller, WithoutADescriptorBlockingIsAnError) {
-  Engine engine{true};
-  Below below;
-  Guard guard(engine.lock());
-  engine.add_poller(below);
-  below.refused = true;
-  EXPECT_EQ(engine.wait_fd(), -EMFILE);
-  below.refused = false;
-  EXPECT_GE(engine.wait_fd(), 0);
-  engine.remove_poller(below);
-}
-
-TEST(EnginePoller, TheThreadSleepsUntilSomethingHappens) {
-  Engine engine{true};
-  Below below;
-  {
-    Guard guard(engine.lock());
-    engine.add_poller(below);
-  }
-  ASSERT_TRUE(engine.start_thread());
-  for (int i = 1; i <= 50; ++i) {
-    below.happen();
-    EXPECT_TRUE(eventually([&] { return below.seen == i; }));
-  }
-  engine.stop_thread();
-  Guard guard(engine.lock());
-  engine.remove_poller(below);
 }
 
 }  // namespace

@@ -15,10 +15,6 @@
 namespace weft::sdk {
 namespace {
 
-void *ctx(size_t i) {
-  return reinterpret_cast<void *>(i);
-}
-
 struct Close {
   template <class T>
   void operator()(T *object) const {

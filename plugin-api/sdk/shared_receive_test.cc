@@ -24,10 +24,6 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV;
 
-void *ctx(size_t i) {
-  return reinterpret_cast<void *>(i);
-}
-
 struct Saved : Unexpected {
   std::string bytes;
 };

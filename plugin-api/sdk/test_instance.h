@@ -52,6 +52,11 @@ void put(Enum &out, int number) {
   std::memcpy(&out, &number, sizeof number);
 }
 
+// A context that is a number.
+inline void *ctx(size_t i) {
+  return reinterpret_cast<void *>(i);
+}
+
 // Waits until `condition` holds. Returns false on timeout.
 inline bool eventually(const std::function<bool()> &condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -273,6 +278,24 @@ class Event final : public Handler {
   const int fd_;
   std::atomic<int> calls_{0}, seen_{0}, flushes_{0}, deadlines_{0};
   std::atomic<uint32_t> last_events_{0};
+};
+
+// An engine with one event, as a domain with one endpoint: what wait objects and queues watch.
+struct EventSource {
+  EventSource() {
+    Guard guard(engine.lock());
+    engine.add(event, event.fd(), EPOLLIN, EPOLLIN);
+  }
+  ~EventSource() {
+    Guard guard(engine.lock());
+    engine.remove(event);
+  }
+  void progress() {
+    Guard guard(engine.lock());
+    engine.progress();
+  }
+  Engine engine{true};
+  Event event;
 };
 
 }  // namespace weft::sdk

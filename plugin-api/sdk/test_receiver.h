@@ -32,10 +32,6 @@ namespace weft::sdk {
 
 constexpr uint64_t kTagged = FI_RECV | FI_TAGGED, kMsg = FI_RECV | FI_MSG;
 
-inline void *ctx(size_t i) {
-  return reinterpret_cast<void *>(i);
-}
-
 // An unexpected message with its bytes.
 struct Saved : Unexpected {
   std::string bytes;

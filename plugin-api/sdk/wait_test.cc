@@ -26,25 +26,7 @@ int get_fd(WaitObject &wait) {
   return fd;
 }
 
-// An engine with one event, which is a source.
-struct Source {
-  Source() {
-    Guard guard(engine.lock());
-    engine.add(event, event.fd(), EPOLLIN, EPOLLIN);
-  }
-  ~Source() {
-    Guard guard(engine.lock());
-    engine.remove(event);
-  }
-  void progress() {
-    Guard guard(engine.lock());
-    engine.progress();
-  }
-  Engine engine{true};
-  Event event;
-};
-
-TEST(WaitObject, EveryTypeCanBeOpenedAndNothingElse) {
+TEST(WaitObject, OpensTheKnownTypesOnly) {
   for (int type = FI_WAIT_NONE; type <= FI_WAIT_POLLFD; ++type) {
     WaitObject wait;
     EXPECT_TRUE(wait.open(static_cast<enum fi_wait_obj>(type)));
@@ -78,7 +60,7 @@ TEST(WaitObject, TheDescriptorIsReadableWhileNotified) {
 }
 
 TEST(WaitObject, TheDescriptorIsReadableWhileASourceHasSomethingToDo) {
-  Source held, other, late;
+  EventSource held, other, late;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   EXPECT_TRUE(wait.add_source({.engine = &held.engine, .held = true}));
@@ -92,7 +74,7 @@ TEST(WaitObject, TheDescriptorIsReadableWhileASourceHasSomethingToDo) {
     ASSERT_GE(fd, 0);
     EXPECT_TRUE(wait.add_source({.engine = &late.engine, .cm = true}));
   }
-  for (Source *source : {&held, &other, &late}) {
+  for (EventSource *source : {&held, &other, &late}) {
     EXPECT_FALSE(readable(fd));
     source->event.signal();
     EXPECT_TRUE(readable(fd));
@@ -111,7 +93,7 @@ TEST(WaitObject, ASourceMayHaveManyDescriptors) {
   constexpr size_t kMany = 40;
   TestInstance instance;
   for (const bool held : {true, false}) {
-    Source source;
+    EventSource source;
     std::vector<std::unique_ptr<WaitObject>> waits;
     std::vector<int> fds;
     for (size_t i = 0; i < kMany; ++i) {
@@ -152,9 +134,9 @@ TEST(WaitObject, ASourceMayHaveManyDescriptors) {
 
 // ---- threads in blocking calls ----
 
-TEST(WaitObjectWaiter, SleepsUntilTheEventOrUntilTheTimeIsOver) {
+TEST(WaitObjectWaiter, SleepsUntilAnEventOrTheTimeout) {
   TestInstance instance;
-  Source source;
+  EventSource source;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_UNSPEC));
   wait.add_source({.engine = &source.engine});
@@ -188,9 +170,9 @@ TEST(WaitObjectWaiter, SleepsUntilTheEventOrUntilTheTimeIsOver) {
   EXPECT_TRUE(sleeper.eventually_done());
 }
 
-TEST(WaitObjectWaiter, AnyNumberOfObjectsTakeNoDescriptors) {
+TEST(WaitObjectWaiter, ManyObjectsNeedNoDescriptorsOfTheirOwn) {
   TestInstance instance;
-  Source source;
+  EventSource source;
   {
     Guard guard(source.engine.lock());
     ASSERT_GE(source.engine.wait_fd(), 0);
@@ -216,10 +198,10 @@ TEST(WaitObjectWaiter, AnyNumberOfObjectsTakeNoDescriptors) {
     sleep(*wait);
     if (before == 0) before = open_files();
   }
-  EXPECT_EQ(open_files(), before) << "one, of the thread";
+  EXPECT_EQ(open_files(), before) << "only the thread has one";
 }
 
-TEST(WaitObjectWaiter, EachHasToLook) {
+TEST(WaitObjectWaiter, ANotificationWakesEachWaiter) {
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   const int fd = wait.fd();
@@ -253,7 +235,7 @@ TEST(WaitObjectWaiter, EachHasToLook) {
   EXPECT_EQ(rounds, 4);
 }
 
-TEST(WaitObjectWaiter, NoThreadMissesItsNumber) {
+TEST(WaitObjectWaiter, NoThreadMissesANotification) {
   // Each thread waits for its own share of a number that grows.
   TestInstance instance;
   WaitObject wait;
@@ -286,194 +268,11 @@ TEST(WaitObjectWaiter, NoThreadMissesItsNumber) {
   for (Sleeper *s : {&ones, &fives, &more, &last}) EXPECT_TRUE(s->eventually_done());
 }
 
-// ---- what the application gets ----
-
-TEST(WaitObjectControl, AFileDescriptor) {
-  for (const auto type : {FI_WAIT_FD, FI_WAIT_UNSPEC}) {
-    WaitObject wait;
-    ASSERT_TRUE(wait.open(type));
-    EXPECT_EQ(get_fd(wait), wait.fd());
-    enum fi_wait_obj said = FI_WAIT_NONE;
-    EXPECT_EQ(wait.control(FI_GETWAITOBJ, &said), 0);
-    EXPECT_EQ(said, FI_WAIT_FD);
-  }
-}
-
-TEST(WaitObjectControl, PollFds) {
-  Source source, late;
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_POLLFD));
-  wait.add_source({.engine = &source.engine});
-  fi_wait_pollfd out{};
-  EXPECT_EQ(wait.control(FI_GETWAIT, &out), -FI_ETOOSMALL);
-  EXPECT_EQ(out.nfds, 2u);
-  EXPECT_EQ(wait.control(FI_GETWAIT, &out), -FI_EINVAL);
-  pollfd fds[4];
-  std::fill(std::begin(fds), std::end(fds), pollfd{-1, 0, 0});
-  out.nfds = 4;
-  out.fd = fds;
-  const uint64_t index = out.change_index;
-  EXPECT_EQ(wait.control(FI_GETWAIT, &out), 0);
-  EXPECT_EQ(out.nfds, 2u);
-  EXPECT_EQ(out.change_index, index) << "the descriptors are the same";
-  EXPECT_EQ(fds[0].events, POLLIN);
-  EXPECT_EQ(fds[1].events, POLLIN);
-  EXPECT_EQ(fds[2].fd, -1);
-  EXPECT_FALSE(readable(fds[0].fd));
-  wait.notify();
-  EXPECT_TRUE(readable(fds[0].fd));
-  EXPECT_FALSE(readable(fds[1].fd));
-  source.event.signal();
-  EXPECT_TRUE(readable(fds[1].fd));
-  wait.add_source({.engine = &late.engine, .cm = true});
-  out.nfds = 4;
-  EXPECT_EQ(wait.control(FI_GETWAIT, &out), 0);
-  EXPECT_EQ(out.nfds, 3u);
-  EXPECT_NE(out.change_index, index);
-  wait.remove_source({.engine = &late.engine, .cm = true});
-}
-
-TEST(WaitObjectControl, NothingWhereThereIsNothing) {
-  for (const auto type : {FI_WAIT_NONE, FI_WAIT_SET, FI_WAIT_YIELD}) {
-    WaitObject wait;
-    ASSERT_TRUE(wait.open(type));
-    int fd = -1;
-    EXPECT_EQ(wait.control(FI_GETWAIT, &fd), -FI_ENODATA);
-    EXPECT_EQ(fd, -1);
-    enum fi_wait_obj said;
-    EXPECT_EQ(wait.control(FI_GETWAITOBJ, &said), 0);
-    EXPECT_EQ(said, type);
-  }
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_FD));
-  EXPECT_EQ(wait.control(FI_GETWAIT, nullptr), -FI_EINVAL);
-  int x;
-  EXPECT_EQ(wait.control(FI_ENABLE, &x), -FI_ENOSYS);
-}
-
-TEST(WaitObjectArm, ByType) {
-  TestInstance instance;
-  const size_t before = open_files();
-  {
-    WaitObject none, yield;
-    ASSERT_TRUE(none.open(FI_WAIT_NONE));
-    ASSERT_TRUE(yield.open(FI_WAIT_YIELD));
-    EXPECT_EQ(none.arm(instance.c(), FI_LOG_CQ), -FI_EINVAL);
-    EXPECT_EQ(yield.arm(instance.c(), FI_LOG_CQ), 0);
-    EXPECT_EQ(open_files(), before);
-    WaitObject fd;
-    ASSERT_TRUE(fd.open(FI_WAIT_FD));
-    EXPECT_EQ(fd.arm(instance.c(), FI_LOG_CQ), 0);
-  }
-  EXPECT_EQ(open_files(), before);
-}
-
-// A number behind a lock that its owner holds to look, to arm and to notify, as a queue's is.
-struct Numbers {
-  Numbers() {
-    EXPECT_TRUE(wait.open(FI_WAIT_MUTEX_COND));
-    fi_mutex_cond got{};
-    EXPECT_EQ(wait.control(FI_GETWAIT, &got), 0);
-    mutex = got.mutex;
-    cond = got.cond;
-  }
-  void add() {
-    std::lock_guard lock(owner);
-    ++number;
-    wait.notify();
-  }
-  bool trywait(int seen) {
-    std::lock_guard lock(owner);
-    if (number != seen) return false;
-    wait.clear();
-    EXPECT_EQ(wait.arm(instance.c(), FI_LOG_CQ), 0);
-    return true;
-  }
-  // Like an application: it holds the mutex from trywait() to the wait.
-  void follow(int until) {
-    timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += kPatience.count();
-    for (int seen = 0; seen < until;) {
-      pthread_mutex_lock(mutex);
-      int rc = 0;
-      if (trywait(seen)) rc = pthread_cond_timedwait(cond, mutex, &deadline);
-      pthread_mutex_unlock(mutex);
-      ASSERT_EQ(rc, 0) << "asleep after " << seen;
-      std::lock_guard lock(owner);
-      seen = number;
-    }
-  }
-
-  TestInstance instance;
-  std::mutex owner;
-  WaitObject wait;
-  int number = 0;
-  pthread_mutex_t *mutex = nullptr;
-  pthread_cond_t *cond = nullptr;
-};
-
-TEST(WaitObjectCondition, EveryNotificationArrives) {
-  Numbers numbers;
-  constexpr int kCount = 300;
-  Sleeper a([&] { numbers.follow(kCount); }), b([&] { numbers.follow(kCount); });
-  for (int i = 0; i < kCount; ++i) {
-    numbers.add();
-    sched_yield();
-  }
-  EXPECT_TRUE(a.eventually_done());
-  EXPECT_TRUE(b.eventually_done());
-}
-
-TEST(WaitObjectCondition, NotifyDoesNotWaitForTheMutexOfTheApplication) {
-  Numbers numbers;
-  EXPECT_TRUE(numbers.trywait(0));
-  pthread_mutex_lock(numbers.mutex);
-  for (int i = 0; i < 10; ++i) {
-    numbers.add();  // must not wait for the mutex
-    EXPECT_FALSE(numbers.trywait(i));
-    EXPECT_TRUE(numbers.trywait(i + 1));
-  }
-  pthread_mutex_unlock(numbers.mutex);
-}
-
-TEST(WaitObjectCondition, ASourceSignalsIt) {
-  TestInstance instance;
-  Source source;
-  WaitObject wait;
-  ASSERT_TRUE(wait.open(FI_WAIT_MUTEX_COND));
-  fi_mutex_cond got{};
-  ASSERT_EQ(wait.control(FI_GETWAIT, &got), 0);
-  EXPECT_TRUE(wait.add_source({.engine = &source.engine}));
-  for (int i = 1; i <= 20; ++i) {
-    timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += kPatience.count();
-    pthread_mutex_lock(got.mutex);
-    EXPECT_EQ(wait.arm(instance.c(), FI_LOG_CQ), 0);
-    source.event.signal();
-    EXPECT_EQ(pthread_cond_timedwait(got.cond, got.mutex, &deadline), 0);
-    pthread_mutex_unlock(got.mutex);
-    source.progress();
-    EXPECT_EQ(source.event.seen(), i);
-  }
-}
-
-TEST(WaitObjectCondition, TheThreadEndsWithTheObject) {
-  const size_t before = open_files();
-  for (int i = 0; i < 20; ++i) {
-    Numbers numbers;
-    EXPECT_TRUE(numbers.trywait(0));
-    if (i % 2 != 0) numbers.add();
-  }
-  EXPECT_EQ(open_files(), before);
-}
-
 // ---- no descriptors left ----
 
-TEST(WaitObjectFiles, IsAnErrorThatIsLoggedOnce) {
+TEST(WaitObjectFiles, NoDescriptorIsAnErrorThatIsLoggedOnce) {
   TestInstance instance;
-  Source source;
+  EventSource source;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   EXPECT_TRUE(wait.add_source({.engine = &source.engine}));
@@ -498,9 +297,9 @@ TEST(WaitObjectFiles, IsAnErrorThatIsLoggedOnce) {
   EXPECT_TRUE(readable(fd));
 }
 
-TEST(WaitObjectFiles, HalfOfThemDoNotLookLikeAll) {
+TEST(WaitObjectFiles, TooFewDescriptorsAreAnErrorUntilThereAreEnough) {
   for (int allowed = 0; allowed < 4; ++allowed) {  // eventfd, epoll, the engine's timer and epoll
-    Source source;
+    EventSource source;
     WaitObject wait;
     ASSERT_TRUE(wait.open(FI_WAIT_FD));
     EXPECT_TRUE(wait.add_source({.engine = &source.engine}));
@@ -523,8 +322,8 @@ TEST(WaitObjectFiles, HalfOfThemDoNotLookLikeAll) {
   }
 }
 
-TEST(WaitObjectFiles, ASourceThatCannotBeWatchedIsNotPassedOver) {
-  Source first, second;
+TEST(WaitObjectFiles, ASourceThatCouldNotBeWatchedIsTriedAgain) {
+  EventSource first, second;
   WaitObject wait;
   ASSERT_TRUE(wait.open(FI_WAIT_FD));
   EXPECT_TRUE(wait.add_source({.engine = &first.engine}));
@@ -538,8 +337,8 @@ TEST(WaitObjectFiles, ASourceThatCannotBeWatchedIsNotPassedOver) {
   EXPECT_EQ(wait.fd(), fd);
   second.event.signal();
   EXPECT_TRUE(readable(fd));
-  // One that goes before it could be watched leaves no trace.
-  Source third;
+  // A source that is removed before it could be watched leaves no trace.
+  EventSource third;
   NoMoreFiles none;
   EXPECT_FALSE(wait.add_source({.engine = &third.engine}));
   wait.remove_source({.engine = &third.engine});
@@ -548,7 +347,7 @@ TEST(WaitObjectFiles, ASourceThatCannotBeWatchedIsNotPassedOver) {
 
 // ---- time ----
 
-TEST(Deadline, PassesWhenItsTimeIsOver) {
+TEST(Deadline, PassesAfterItsTime) {
   EXPECT_TRUE(Deadline(0).passed());
   EXPECT_EQ(Deadline(0).left_ms(), 0);
   EXPECT_FALSE(Deadline(-1).passed());
