@@ -2,8 +2,12 @@
 // Injector: applies the rules to calls. It decides which rule a call meets, does what the rule
 // says, sends copies of messages, and hides from the caller that the hook sent them.
 //
-//   return injector.post(link, plain(kRecv, len, src, context, FI_MSG),
-//                        [&] { return link.next.msg->recv(ep, buf, len, desc, src, context); });
+// Example:
+//    ssize_t recvmsg(Injector &injector, Link link, fid_ep *ep, const fi_msg *msg) {
+//      const uint64_t flags = FI_COMPLETION;
+//      return injector.post(link, flagged(kRecv, *msg, flags, FI_MSG),
+//                           [&] { return link.next.msg->recvmsg(ep, msg, flags); });
+//    }
 //
 // transmit() is for messages, post() for all other operations, read_queue() and wait_queue() for
 // completion queues. No member calls the provider with the mutex held. Not for parsing rules

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // MessageOps: the calls that send messages, plain and tagged.
 //
-//   class Fault : public MessageOps<Fault> { ... Injector &injector(); };
+// Example:
+//    class MyHook : public MessageOps<MyHook> {
+//     public:
+//      explicit MyHook(Injector &injector) : injector_(injector) {}
+//      Injector &injector() { return injector_; }
+//
+//     private:
+//      Injector &injector_;
+//    };
 //
 // Each member passes the call to the Injector, which decides what becomes of it (injector.h).
 // Not for operations that cannot be copied: post_ops.h.

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // PostOps: the operations that are no messages to send: receives, RMA and atomics.
 //
-//   class Fault : public PostOps<Fault> { ... Injector &injector(); };
+// Example:
+//    class MyHook : public PostOps<MyHook> {
+//     public:
+//      explicit MyHook(Injector &injector) : injector_(injector) {}
+//      Injector &injector() { return injector_; }
+//
+//     private:
+//      Injector &injector_;
+//    };
 //
 // Each member passes the call to the Injector, which decides what becomes of it (injector.h).
 // Not for messages that are sent: message_ops.h.

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The rules of the hook fault: which calls fail, and how.
 //
-//   Result<Rules> rules = parse_rules("send:size>1000:p=0.01:drop; recv:nth=3:error=EIO; seed=42");
-//   if (!rules) ...   // "rules, column 6: unknown condition "sice": did you mean "size"?"
+// Example:
+//    std::string first_action(std::string_view text) {
+//      const auto rules = parse_rules(text);  // "send:size>1000:p=0.01:drop; recv:nth=3:error=EIO"
+//      if (!rules) return rules.error().text;  // "... column 6: unknown condition ..."
+//      return rules->rules.empty() ? "" : rules->rules.front().text;
+//    }
+//
+// The grammar:
 //
 //   rules      := item { ";" item }
 //   item       := "seed=" number | operations { ":" condition } ":" action

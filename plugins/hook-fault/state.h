@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the hook fault keeps per endpoint and per completion queue, and how it describes a call.
 //
-//   const Attempt attempt = plain(kSend, len, dest, context, FI_MSG);
-//   if (auto *queue = state_at<QueueState>(link, &cq->fid)) ...   // null: the hook is not on it
+// Example:
+//    Attempt send_of(size_t len, fi_addr_t dest, void *context) {
+//      return plain(kSend, len, dest, context, FI_MSG);
+//    }
+//    bool has_overrun(Link link, const fid_cq *cq) {
+//      const auto *queue = state_at<QueueState>(link, &cq->fid);  // null: the hook is not on it
+//      return queue != nullptr && queue->overrun;
+//    }
 //
 // Everything here except for the Attempt is guarded by the mutex of the Injector (injector.h). Not
 // for rules: rules.h has them.

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the hook profile keeps per object, and how a call is counted.
 //
-//   Endpoint &endpoint = ...;
-//   return endpoint.count(kSend, dest, context, [&] { return next(...); }, [&] { return len; });
+// Example:
+//    #include <rdma/fi_endpoint.h>
+//    ssize_t send(Endpoint &endpoint, const fi_ops_msg &next, fid_ep *ep, const void *buf,
+//                 size_t len, fi_addr_t dest, void *context) {
+//      return endpoint.count(
+//          kSend, dest, context, [&] { return next.send(ep, buf, len, nullptr, dest, context); },
+//          [&] { return len; });
+//    }
 //
 // The thread that first makes a call on an object owns the object's records: it counts with plain
 // instructions. Other threads count in a second record, with locked instructions. One call in

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // OperationOps: the calls that post an operation: messages, RMA, atomics and collectives.
 //
-//   class Profile : public OperationOps<Profile> { ... };
+// Example:
+//    class MyHook : public OperationOps<MyHook> {
+//     public:
+//      using ObjectState = State;  // of endpoints: EndpointState
+//    };
 //
 // Each member counts the call on its endpoint (counting.h) and passes it to the next table. The
 // class is a template of the hook so that its members compile into the hook's op table. Not for

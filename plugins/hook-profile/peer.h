@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Where a peer is, by its address: in this process, on this host, or on another one.
 //
-//   PeerClass where = peer_class(&address, length, names_of_own_endpoints);
-//   const char *text = peer_name(where);      // "host"
+// Example:
+//    #include <netinet/in.h>
+//    const char *place_of(const sockaddr_in &peer, const std::vector<std::string> &own_addresses) {
+//      return peer_name(peer_class(&peer, sizeof peer, own_addresses));  // "host"
+//    }
 //
 // Other addresses than IP give kAny. Not for routing decisions.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_PEER_H

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The object of fi_profile(3): it gives the program the counts of an endpoint or a domain.
 //
-//   *ops = open_profile(instance, registry, fid, context);
+// Example:
+//    int open_ops(const weft_instance *instance, Registry &registry, const struct fid *of,
+//                 void **ops) {
+//      *ops = open_profile(instance, registry, of, nullptr);
+//      return 0;
+//    }
 //
 // Its variables are OPERATION_calls, _again, _errors and _bytes. Not for other processes: those
 // read the segment (formats/profile.h).

@@ -2,11 +2,16 @@
 // Segment: the writer's side of formats/profile.h, and the records that the hook profile keeps in
 // it.
 //
-//   std::string why;
-//   std::shared_ptr<Segment> segment = Segment::open(64 << 20, why);  // why: not empty, not shared
-//   OperationRecord *record = segment->operation(labels);             // null: no room
-//   write(record->head, [&] { bump(record->calls, 1); });             // one thread
-//   segment->retire(record);                                          // its object is closed
+// Example:
+//    std::string count_a_send(const Labels &labels) {
+//      std::string why;
+//      std::shared_ptr<Segment> segment = Segment::open(64 << 20, why);
+//      OperationRecord *record = segment->operation(labels);
+//      if (record == nullptr) return "no room";
+//      write(record->head, [&] { bump(record->calls, 1); });  // only one thread may do this
+//      segment->retire(record);                               // when the object is closed
+//      return why;                                            // why no other process can read it
+//    }
 //
 // The segment reserves memory from the file system in advance, piece by piece, so that a full
 // /dev/shm costs a record and never causes a SIGBUS. If no file can be made, the records are in
@@ -43,7 +48,7 @@ struct Labels {
 // The fields of the records, each in this list only: the structs below, the segment's description
 // of itself (segment.cc), and with it `weft stats`, `weft top` and the exporter follow from it.
 //   COUNTER(name, unit, help)
-//   HISTOGRAM(name, unit, help, buckets, sub_bits, sum)   sum: the counter with the sum of all values
+//   HISTOGRAM(name, unit, help, buckets, sub_bits, sum)   sum: the counter with the sum of values
 #define WEFT_PROFILE_POST_COUNTERS(COUNTER)            \
   COUNTER(calls, "", "operations that were accepted")  \
   COUNTER(again, "", "calls that returned -FI_EAGAIN") \

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the hook profile keeps per object that it is on, and the Registry of endpoints and domains.
 //
-//   Endpoint &endpoint = endpoint_of(link);
-//   if (auto *queue = state_at<QueueState>(link, &cq->fid)) ...   // null: the hook is not on it
+// Example:
+//    void bind(Link link, const fid_cq *cq, bool receive) {
+//      if (auto *state = state_at<QueueState>(link, &cq->fid))  // null: the hook is not on it
+//        endpoint_of(link).set_queue(receive, state->queue);
+//    }
 //
 // Not for counting: counting.h.
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_STATE_H

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // ObjectOps: the life of objects: opened, bound, connected, closed; memory regions and vectors.
 //
-//   class HookTrace : public Recorder, public ObjectOps<HookTrace>, ...
+// Example:
+//    class MyHook : public Recorder, public ObjectOps<MyHook> {
+//     public:
+//      using ObjectState = Seen;
+//      using Recorder::Recorder;
+//    };
 //
 // Each member calls the next table and lets the Recorder write what came of it (recorder.h). The
-// class is a template so that both compile into one function: recording a call costs few
+// class is a template so that both compile into one function: recording a call takes a few
 // nanoseconds. Not for transfers or queues: transfer_ops.h, queue_ops.h.
 #ifndef WEFT_PLUGINS_HOOK_TRACE_OBJECT_OPS_H
 #define WEFT_PLUGINS_HOOK_TRACE_OBJECT_OPS_H

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // QueueOps: the calls on completion queues, event queues and counters.
 //
-//   class HookTrace : public Recorder, public QueueOps<HookTrace>, ...
+// Example:
+//    class MyHook : public Recorder, public QueueOps<MyHook> {
+//     public:
+//      using ObjectState = Seen;
+//      using Recorder::Recorder;
+//    };
 //
 // Each member calls the next table and lets the Recorder write what came of it (recorder.h). The
-// class is a template so that both compile into one function: recording a call costs few
+// class is a template so that both compile into one function: recording a call takes a few
 // nanoseconds. Not for opening or binding them: object_ops.h.
 #ifndef WEFT_PLUGINS_HOOK_TRACE_QUEUE_OPS_H
 #define WEFT_PLUGINS_HOOK_TRACE_QUEUE_OPS_H

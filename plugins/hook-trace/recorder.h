@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Recorder: makes a call through the next table and writes what came of it to the thread's ring.
 //
-//   return call(link, Op::cntr_add, {.size = value},
-//               [&] { return link.next.cntr->add(cntr, value); });
+// Example:
+//    int cntr_add(const weft_hook_link &link, fid_cntr *cntr, uint64_t value) {
+//      return Recorder::call(link, Op::cntr_add, {.size = value},
+//                            [&] { return link.next.cntr->add(cntr, value); });
+//    }
 //
 // post() is for transfers, take() for reads of completion queues, event_read() for event queues,
 // counted() for counters, polled() for calls that are repeated until they find something, open()

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Seen: what the hook trace knows of an object that it is on; and Post: what it records of a call.
 //
-//   Seen &seen = state_of(link);
-//   if (seen.ops.has(Op::send)) ...
+// Example:
+//    bool records_sends(const weft_hook_link &link) {
+//      return state_of(link).ops.has(Op::send);
+//    }
 //
 // Not for writing records: recorder.h does that.
 #ifndef WEFT_PLUGINS_HOOK_TRACE_SEEN_H

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Settings: the checked parameters of a trace hook, in the form that calls need.
 //
-//   WEFT_TRY(settings.ops, read_ops(params.list("ops")));
-//   if (settings.mask(FI_CLASS_EP).has(Op::send)) ...
+// Example:
+//    weft::Result<bool> records_sends(Settings &settings, const std::vector<std::string> &ops) {
+//      WEFT_TRY(settings.ops, read_ops(ops));
+//      return settings.mask(FI_CLASS_EP).has(Op::send);
+//    }
 //
 // Not for values that change during the recording (store.h).
 #ifndef WEFT_PLUGINS_HOOK_TRACE_SETTINGS_H

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Store: the trace file of this process, with its rings. All instances of the hook share one.
 //
-//   WEFT_TRY(Store *store, Store::join(options));     // makes the file, or adds a user
-//   if (Slot *slot = store->slot()) slot->write({.begin = begin, ..., .op = ...});
-//   store->leave();                                   // the last user removes the file
+// Example:
+//    weft::Result<void> record_a_send(const StoreOptions &options, uint64_t begin) {
+//      WEFT_TRY(Store *store, Store::join(options));  // makes the file, or adds a user
+//      if (Slot *slot = store->slot()) slot->write({.begin = begin, .op = uint16_t(Op::send)});
+//      store->leave();                                // the last user removes the file
+//      return {};
+//    }
 //
 // A thread takes a ring with its first record and gives it back when it ends. It writes without
 // locks, allocation or system calls. The file is mapped shared, so the records stay if the process

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // TransferOps: the calls that start a transfer: messages, tagged messages, RMA and atomics.
 //
-//   class HookTrace : public Recorder, public TransferOps<HookTrace>, ...
+// Example:
+//    class MyHook : public Recorder, public TransferOps<MyHook> {
+//     public:
+//      using ObjectState = Seen;
+//      using Recorder::Recorder;
+//    };
 //
 // Each member calls the next table and lets the Recorder write what came of it (recorder.h). The
-// class is a template so that both compile into one function: recording a call costs few
+// class is a template so that both compile into one function: recording a call takes a few
 // nanoseconds. Not for completions: queue_ops.h.
 #ifndef WEFT_PLUGINS_HOOK_TRACE_TRANSFER_OPS_H
 #define WEFT_PLUGINS_HOOK_TRACE_TRANSFER_OPS_H

@@ -4,10 +4,15 @@
  * only where there is a file to read. The reader turns one file into typed entries; the core merges
  * files, environment and API.
  *
- *     weft_policy *p = NULL;
- *     int32_t rc = reader->read_policy("/etc/weft/10-site.yaml", text, size, on_diagnostic, ctx, &p);
- *     ...
- *     reader->free_policy(p);
+ * Example:
+ *     static int32_t check(const weft_config_reader *reader, const char *text, size_t size,
+ *                          weft_diag_fn on_diagnostic, void *arg) {
+ *       weft_policy *policy = NULL;
+ *       int32_t rc = reader->read_policy("/etc/weft/10-site.yaml", text, size, on_diagnostic, arg,
+ *                                        &policy);
+ *       reader->free_policy(policy);
+ *       return rc;
+ *     }
  *
  * Private to one build of weft: the core and the reader are shipped together, so this is no plugin
  * ABI, and it is not installed.

@@ -268,11 +268,17 @@ typedef struct weft_op_tables {
 
 /* ---- hooks ---- */
 
-/* What ties one hook to one object. An op of the hook finds it by
- *     weft_hook_link *link = ((weft_fid_header *)fid - 1)->links_core[slot];
- * and goes on with link->next.msg->send(ep, ...). `next` holds full tables. A link stays valid
- * until the object is closed, also after a detach, so a thread that is inside the hook while it is
- * detached comes out unharmed. After a forwarded fi_close returned 0, link and object are gone. */
+/* What ties one hook to one object. An op of the hook finds it by the slot of its instance.
+ *
+ * Example:
+ *     static int32_t my_close(struct fid *fid, uint32_t slot) {
+ *       weft_hook_link *link = ((weft_fid_header *)fid - 1)->links_core[slot];
+ *       return link->next.fid->close(fid);
+ *     }
+ *
+ * `next` holds full tables. A link stays valid until the object is closed, also after a detach, so
+ * a thread that is inside the hook while it is detached comes out unharmed. After a forwarded
+ * fi_close returned 0, link and object are gone. */
 struct weft_hook_link {
   uint32_t struct_size;
   uint32_t slot;

@@ -2,9 +2,13 @@
 // runtime_directory: the one folder in which processes of a user leave what other processes of the
 // same user look up: control sockets (PID.sock), traces (PID.trace), counters (PID.profile).
 //
-//   WEFT_TRY(const std::string folder, weft::runtime_directory());
-//   open((folder + "/" + std::to_string(getpid()) + ".trace").c_str(), O_RDWR | O_CREAT | O_EXCL |
-//        O_CLOEXEC | O_NOFOLLOW, 0600);
+// Example:
+//    #include <fcntl.h>
+//    weft::Result<int> make_trace_file() {
+//      WEFT_TRY(const std::string folder, weft::runtime_directory());
+//      const std::string path = folder + "/" + std::to_string(getpid()) + ".trace";
+//      return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+//    }
 //
 // It is /dev/shm/weft-UID, in memory and gone with the machine, or what WEFT_RUNTIME_DIR says (not
 // for a program with more rights than its user, AT_SECURE). Made with mode 0700; one that is not
