@@ -13,7 +13,7 @@
 //      return true;
 //    }
 //
-// Who owns the carrier gives the datagrams that it receives to Core::on_datagram(). Nothing here
+// Datagrams that arrive are for Core::on_datagram(), which the carrier's owner calls. Nothing here
 // blocks, and nothing calls back into the protocol.
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H

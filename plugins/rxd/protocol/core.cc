@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Operations, messages, remote memory and deadlines, for all conversations. Peers are in peers.cc,
-// the handshake is in handshake.cc.
+// the handshake is in handshake.cc and handshake_stock.cc.
 #include "plugins/rxd/protocol/core.h"
 
 #include <rdma/fi_errno.h>
