@@ -242,7 +242,7 @@ struct Weather {
 };
 class Delivery : public testing::TestWithParam<Weather> {};
 
-TEST_P(Delivery, EveryPacketExactlyOnce) {
+TEST_P(Delivery, EveryPacketArrivesExactlyOnce) {
   for (uint64_t seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     World world(seed);
