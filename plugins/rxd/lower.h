@@ -5,8 +5,7 @@
 //
 // Example:
 //    // What an endpoint does with its Lower when it is enabled, and when it is closed.
-//    inline weft::Result<void> begin(Domain &domain, Lower &lower,
-//                                    const weft::sdk::SockAddr &local) {
+//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::SockAddr &local) {
 //      WEFT_CHECK(lower.open(local));      // from here on peers can send to lower.reachable()
 //      domain.engine().add_poller(lower);  // each progress gives the datagrams to the core
 //      return {};

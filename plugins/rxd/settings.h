@@ -3,7 +3,7 @@
 //
 // Example:
 //    // A value that makes no sense is an error, which says where the value comes from.
-//    inline weft::Result<uint64_t> patience_ns(const weft_instance *instance) {
+//    inline Result<uint64_t> patience_ns(const weft_instance *instance) {
 //      WEFT_TRY(const Options options, Options::from(instance));
 //      return options.peer_timeout_ns;
 //    }

@@ -4,8 +4,7 @@
 //
 // Example:
 //    // What fi_join does, with the endpoint's lock held. fi_close of the fid leaves the group.
-//    inline weft::Result<fid_mc *> join(Endpoint &ep, const weft::sdk::SockAddr &address,
-//                                       size_t number) {
+//    inline Result<fid_mc *> join(Endpoint &ep, const sdk::SockAddr &address, size_t number) {
 //      WEFT_TRY(Group *group, Group::open(ep, address, /*sends=*/true, /*receives=*/true, number,
 //                                         /*context=*/nullptr));
 //      return group->c();  // a send to its fi_addr, kGroupBase + number, goes to all members

@@ -6,7 +6,7 @@
 //    // Counts the bytes that come. All calls need the engine's lock.
 //    class Counter final : public InletSink {
 //     public:
-//      Counter(weft::sdk::Engine &engine, Inlet::Scratch &scratch, Stats &stats)
+//      Counter(sdk::Engine &engine, Inlet::Scratch &scratch, Stats &stats)
 //          : inlet_(*this, engine, queue_, scratch, stats, /*offload=*/true) {}
 //      void open(UniqueFd socket) {
 //        inlet_.open(std::move(socket), /*names_sources=*/true);
@@ -19,9 +19,9 @@
 //      size_t bytes = 0;
 //
 //     private:
-//      uint32_t index_of(const weft::sdk::SockAddr &) override { return weft::sdk::Av::kNone; }
-//      void on_received(weft::sdk::PostedRecv &receive, size_t placed, size_t, uint32_t,
-//                       const weft::sdk::SockAddr &) override {
+//      uint32_t index_of(const sdk::SockAddr &) override { return sdk::Av::kNone; }
+//      void on_received(sdk::PostedRecv &receive, size_t placed, size_t, uint32_t,
+//                       const sdk::SockAddr &) override {
 //        bytes += placed;
 //        queue_.release(&receive);
 //      }
@@ -29,7 +29,7 @@
 //      void on_socket_error(int) override {}
 //      void on_network_error(const NetworkError &, std::span<const char>) override {}
 //
-//      weft::sdk::RecvQueue queue_{64};
+//      sdk::RecvQueue queue_{64};
 //      Inlet inlet_;
 //    };
 //

@@ -6,8 +6,7 @@
 // Example:
 //    #include <rdma/fi_errno.h>
 //    // Sends a datagram. `more`: others follow soon, and its memory stays as it is until then.
-//    inline int send(Outlet &outlet, const weft::sdk::SockAddr &to, const iovec &bytes,
-//                    bool more) {
+//    inline int send(Outlet &outlet, const sdk::SockAddr &to, const iovec &bytes, bool more) {
 //      if (!more && outlet.empty()) return outlet.send(to, &bytes, 1);
 //      if (outlet.full() && outlet.flush() != 0) {
 //        outlet.keep();  // copies the earlier ones: their memory is free again

@@ -3,9 +3,8 @@
 //
 // Example:
 //    // A socket that gets the datagrams of a group, on the interface that has the address `local`.
-//    inline weft::Result<UniqueFd> open_member(const Settings &settings,
-//                                              const weft::sdk::SockAddr &group,
-//                                              const weft::sdk::SockAddr &local) {
+//    inline Result<UniqueFd> open_member(const Settings &settings, const sdk::SockAddr &group,
+//                                        const sdk::SockAddr &local) {
 //      WEFT_TRY(UniqueFd fd, open_socket(group.family(), settings));
 //      WEFT_CHECK(bind_to_group(fd.get(), group));
 //      WEFT_CHECK(join_group(fd.get(), group, local));

@@ -6,7 +6,7 @@
 // Example:
 //    #include <rdma/fi_errno.h>
 //    // Sends a tagged message. After a 0, Core::Upper::on_done() reports its end.
-//    inline int send(Core &core, uint32_t index, const weft::sdk::SockAddr &address, uint64_t tag,
+//    inline int send(Core &core, uint32_t index, const sdk::SockAddr &address, uint64_t tag,
 //                    std::span<uint8_t> bytes, void *context) {
 //      TxOp *op = core.take();
 //      if (op == nullptr) return -FI_EAGAIN;  // tx_size are in flight

@@ -5,7 +5,7 @@
 //
 // Example:
 //    // A message that comes in one packet. False: there is no memory to save it.
-//    inline bool take(Inbox &inbox, Peer &peer, const weft::sdk::Message &message,
+//    inline bool take(Inbox &inbox, Peer &peer, const sdk::Message &message,
 //                     std::span<const uint8_t> payload) {
 //      bool lost = false;
 //      inbox.whole(peer, message, payload, lost);
