@@ -17,14 +17,12 @@ function(weft_label)
 endfunction()
 
 # weft_compile_in_batches(): the folder's sources, and those of the folders below, are compiled six at a time, which halves the time:
-# most of it goes into the same large headers. So names in the anonymous namespaces of a target differ. With sanitizers these
-# folders are not optimised.
+# most of it goes into the same large headers. So names in the anonymous namespaces of a target differ.
 macro(weft_compile_in_batches)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the files of a batch for headers
-  if(WEFT_SANITIZE)
-    add_compile_options(-O0)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the files of a batch for headers
   endif()
 endmacro()
 
