@@ -64,7 +64,7 @@ TEST(Pattern, SeesAShiftedMessage) {
   EXPECT_NE(CheckPattern(data.data() + 8, 64, 1), 64u);
 }
 
-TEST(Arena, SlotsAreAlignedApartAndHaveRoomInFront) {
+TEST(Arena, SlotsAreAlignedAndHaveRoomInFront) {
   Spec spec;
   spec.size = 100;
   spec.window = 5;
@@ -133,7 +133,7 @@ TEST(Control, RefusesWhatIsNotJson) {
   EXPECT_NE(FailureOf([&] { client.Receive(5); }).find("middle"), std::string::npos);
 }
 
-TEST(Control, NobodyListens) {
+TEST(Control, DialWithoutAListenerFails) {
   uint16_t port;
   {
     Fd listener = Listen("127.0.0.1", 0);
@@ -232,7 +232,7 @@ TEST(SharedLine, MeasuresARoundTripAndEndsWithoutAnswer) {
   EXPECT_THROW(asks.Ask(0.01), Error);
 }
 
-TEST(Watch, EndsASpinThatGetsNowhere) {
+TEST(Watch, EndsASpinAtItsDeadline) {
   Spec spec;
   spec.size = 64;
   Arena arena(spec);

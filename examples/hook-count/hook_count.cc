@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// count: a hook that counts what each endpoint sends with fi_send, for who asks the endpoint:
+// count: a hook that counts what each endpoint sends with fi_send. The endpoint tells the count:
 //   fi_open_ops(&ep->fid, "hook-count", 0, (void **)&counters_ops, NULL);  // weft_counters_ops
 // An example: it shows state per object, and an op that the hook answers itself.
 #include <weft/sdk/unit.h>

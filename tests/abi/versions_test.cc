@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Callers of every version of the symbols: whoever was linked against an old one allocated shorter
-// structs, which the library must neither read nor write past, and gets lists that its own
-// fi_freeinfo frees. The library under test is real up to Front, which echoes
+// Callers of every version of the symbols. A program that was linked against an old version has
+// shorter structs: the library must neither read nor write past their end. Its lists are freed by
+// the fi_freeinfo of the same version. The library under test is real up to Front, which echoes
 // (core/api/front_double.cc).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST_P(Versions, ShortHintsAreReadToTheirEndAndNoFurther) {
 
 // A caller's structs may be followed by anything: it must not be taken for newer members, above all
 // not for pointers.
-TEST_P(Versions, BytesBehindTheHintsMeanNothing) {
+TEST_P(Versions, BytesBehindTheHintsAreIgnored) {
   fi_info *hints = dupinfo(nullptr);
   ASSERT_NE(hints, nullptr);
   const auto fill = [](void *object, size_t from, size_t size) {
@@ -124,7 +124,7 @@ TEST_P(Versions, BytesBehindTheHintsMeanNothing) {
   freeinfo(hints);  // follows none of the bytes either
 }
 
-TEST_P(Versions, ResultsShowWhatTheCallerKnowsAndFreeWhole) {
+TEST_P(Versions, ResultsHaveTheMembersThatTheCallerKnowsAndAreFreedWhole) {
   const Version &v = GetParam();
   fi_info *list = nullptr;
   ASSERT_EQ(getinfo(FI_VERSION(1, 3), nullptr, nullptr, 1, nullptr, &list), 0);

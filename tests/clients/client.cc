@@ -179,7 +179,7 @@ void Session::run(const char *name, void (*part)(Session &)) {
 }
 
 int Session::finish() {
-  // Everybody's payload has arrived, and none of the connections is closed yet.
+  // Behind the barrier all payload has arrived, and none of the connections is closed yet.
   MPI_Barrier(MPI_COMM_WORLD);
   const Wire wire = look_at_sockets();
   if (const char *folder = std::getenv("WEFT_CLIENTS_ACCOUNTS")) {

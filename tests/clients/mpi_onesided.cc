@@ -101,7 +101,7 @@ class Window {
   MPI_Aint at(int target, std::size_t offset) const {
     return bases_[target] + static_cast<MPI_Aint>(offset);
   }
-  /// Our own stores have happened before anybody's epoch, and theirs before our loads.
+  /// Our stores happen before any other rank's epoch, and the other ranks' stores before our loads.
   void settle() {
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank(), 0, win_);
     MPI_Win_sync(win_);
@@ -154,7 +154,7 @@ void put_and_get(Session &session, Window &window, std::size_t length, Sync sync
   in.expect(length, seed(rank, length, sync), what);  // it is what we have put there
 }
 
-/// Many small ones to everybody in one epoch, with requests too.
+/// Many small accesses to every rank in one epoch, some with requests.
 void many(Session &session, Window &window) {
   const int n = session.size();
   const int rank = session.rank();
@@ -202,7 +202,7 @@ void many(Session &session, Window &window) {
   }
 }
 
-/// Everybody accumulates into rank 0 at once; operation and datatype by turns.
+/// All ranks accumulate into rank 0 at once, with each operation and datatype in turn.
 template <typename Number>
 void accumulate(Session &session, Window &window, MPI_Datatype type, const char *name) {
   const int n = session.size();

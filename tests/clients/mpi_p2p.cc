@@ -110,8 +110,8 @@ void modes(Session &session) {
                     MPI_COMM_WORLD, &requests[i - begin]);
         }
       };
-      // Both directions at once, unless the sender would wait for a receive that comes behind his
-      // own sends.
+      // Both directions at once, unless the sender would wait for a receive that its peer posts
+      // only after its own sends.
       const bool together = early || mode == kBsend || mode == kIbsend;
       if (early) post();
       MPI_Sendrecv(nullptr, 0, MPI_BYTE, other, 1000, nullptr, 0, MPI_BYTE, other, 1000,
@@ -145,8 +145,8 @@ void modes(Session &session) {
   EXPECT(back == room.data(), "MPI_Buffer_detach returns another buffer");
 }
 
-/// Everybody to the right and from the left, at once, to all distances; also to itself and to
-/// nobody.
+/// All ranks send to the right and receive from the left at once, over every distance; also to
+/// themselves and to MPI_PROC_NULL.
 void sendrecv(Session &session) {
   const int n = session.size();
   const int rank = session.rank();
@@ -224,8 +224,7 @@ void order(Session &session) {
   session.moved(big);
 }
 
-/// Everybody sends to everybody; lengths and tags are known from the seed, and who comes first is
-/// not.
+/// Every rank sends to every rank. The seed tells lengths and tags, but not the order of arrival.
 void wild_cards(Session &session) {
   const int n = session.size();
   const int rank = session.rank();

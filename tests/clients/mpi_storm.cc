@@ -133,8 +133,8 @@ void storm(Session &session, int round, int each) {
   });
 }
 
-/// Receives that nobody serves can be cancelled; one that races with its message either gets it or
-/// leaves it for the next.
+/// A receive without a message can be cancelled. A cancel that races with the message either fails,
+/// or leaves the message for the next receive.
 void cancel(Session &session) {
   const int n = session.size();
   const int to = (session.rank() + 1) % n;
@@ -152,7 +152,7 @@ void cancel(Session &session) {
     MPI_Cancel(&requests[i]);
     MPI_Wait(&requests[i], &status);
     MPI_Test_cancelled(&status, &cancelled);
-    EXPECT(cancelled, "receive %d, which nobody served, was not cancelled", i);
+    EXPECT(cancelled, "receive %d, for which there is no message, was not cancelled", i);
   }
   nowhere.expect_guard(0, "a cancelled receive");
   MPI_Barrier(MPI_COMM_WORLD);

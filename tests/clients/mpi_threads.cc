@@ -49,7 +49,7 @@ void by_tag(Session &session, int rounds) {
   }
 }
 
-/// Half of the threads send to everybody; the others take whatever comes, by MPI_Mprobe, until each
+/// Half of the threads send to every rank. The others take what arrives, by MPI_Mprobe, until each
 /// has had its share.
 void matched_probes(Session &session, int rounds) {
   const int n = session.size();

@@ -266,7 +266,7 @@ class Peer {
         to_post_.push_back(receive);
         post_receives();
       } else {
-        die("an error completion with a context that nobody has given");
+        die("an error completion with an unknown context");
       }
       return true;
     }
@@ -278,7 +278,7 @@ class Peer {
       } else if (Receive *receive = find(receives_, entries[i].op_context)) {
         arrived(*receive, entries[i].len);
       } else {
-        die("a completion with a context that nobody has given");
+        die("a completion with an unknown context");
       }
     }
     post_receives();
@@ -314,8 +314,8 @@ class Peer {
     if (std::memcmp(expected_.data(), receive.bytes.data(), length) != 0)
       die("wrong bytes in a message from " + std::to_string(from));
     // Messages match receives in the order in which both were made, whatever completes first:
-    // within one life of the sender the distance between the two numbers stays. What went to a dead
-    // process, ours before us or his, is not to be had.
+    // within one life of the sender the distance between the two numbers stays. What went to a
+    // process that died, a former peer or our own predecessor, is lost.
     if (header.life != life_of_[from]) {
       if (header.life < life_of_[from]) {
         die("a message of an earlier life of " + std::to_string(from) + " after one of a later");
@@ -441,7 +441,7 @@ class Director {
     for (int peer = 0; peer < kPeers; ++peer) tell(peer, "go");
     for (int round = 0; round < options_.rounds; ++round)
       one_round(round, (kPeers - 1 + round) % kPeers);
-    // Nothing is lost among those that live: all that was sent to anybody has arrived.
+    // Nothing is lost between processes that live: all that they were sent has arrived.
     std::array<Report, kPeers> paused;
     for (int peer = 0; peer < kPeers; ++peer) tell(peer, "pause");
     for (int peer = 0; peer < kPeers; ++peer)
@@ -520,7 +520,7 @@ class Director {
       Counts received{};
       received.fill(50);
       for (int other = 0; other < kPeers; ++other) {
-        // The counts of and for the one who came back have begun anew.
+        // The process that came back has begun its counts anew, and so have the others for it.
         if (peer != victim && other != victim) received[other] = before[peer].received[other] + 200;
       }
       expect(peer, but(received, peer), {});

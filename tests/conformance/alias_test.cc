@@ -59,7 +59,7 @@ TEST(Alias, IsTheSameEndpoint) {
             fi_tsend(pair.b.ep, out, 1, nullptr, 0, 0, nullptr));
 }
 
-TEST(Alias, HangsUpForTheEndpoint) {
+TEST(Alias, ShutdownEndsTheEndpointsConnection) {
   Pair pair;
   Handle<fid_ep> alias;
   must(fi_ep_alias(pair.b.ep, alias.out(), FI_RECV));

@@ -106,7 +106,7 @@ TEST(Cm, ConnectRefusesWrongArguments) {
   EXPECT_LT(fi_connect(p.active.ep, &wrong, nullptr, 0), 0);
 }
 
-TEST(Cm, ConnectionRequestSaysWhoAsks) {
+TEST(Cm, AConnectionRequestHasTheAddressOfItsPeer) {
   Parties p;
   p.connect();
   const Event request = p.request();
@@ -174,7 +174,7 @@ TEST(Cm, AnEndpointTakesOverAPassiveEndpointsAddress) {
   EXPECT_EQ(wait_event(side.eq, {&side, &p.passive}).type, uint32_t(FI_CONNECTED));
 }
 
-TEST(Cm, AListenerDoesNotGiveItsAddressAway) {
+TEST(Cm, AListenerKeepsItsAddress) {
   Parties p;
   p.active.info->handle = p.listener->pep.fid();  // of another fabric object
   Handle<fid_ep> ep;
@@ -215,7 +215,7 @@ TEST(Cm, RejectionFitsTheReadersBuffer) {
   }
 }
 
-TEST(Cm, NobodyListensIsAnErrorEvent) {
+TEST(Cm, AConnectWithoutAListenerIsAnErrorEvent) {
   Side active;
   active.open(options_info({}).get());
   active.make_endpoint(active.info.get());
@@ -288,13 +288,13 @@ TEST(Cm, ARejectedHandleIsGone) {
   EXPECT_LT(fi_endpoint(p.passive.domain, request.info.get(), &ep, nullptr), 0);
 }
 
-TEST(Cm, RejectRefusesWhatIsNoHandle) {
+TEST(Cm, RejectRefusesOtherObjects) {
   Parties p;
   EXPECT_LT(fi_reject(p.listener->pep, nullptr, nullptr, 0), 0);
   EXPECT_LT(fi_reject(p.listener->pep, p.passive.eq.fid(), nullptr, 0), 0);
 }
 
-TEST(Cm, ARequesterThatLeftIsAnEventNotACrash) {
+TEST(Cm, ARequestWhosePeerIsGoneEndsWithAnEvent) {
   Parties p;
   p.connect();
   const Event request = p.request();
@@ -310,7 +310,7 @@ TEST(Cm, ARequesterThatLeftIsAnEventNotACrash) {
   }
 }
 
-TEST(Cm, ClosingThePassiveEndpointAnswersThoseWhoWait) {
+TEST(Cm, ClosingThePassiveEndpointAnswersWaitingPeers) {
   Parties p;
   p.connect();
   { const Event request = p.request(); }  // read, never answered
@@ -318,7 +318,7 @@ TEST(Cm, ClosingThePassiveEndpointAnswersThoseWhoWait) {
   EXPECT_EQ(p.event(p.active).err, FI_ECONNREFUSED);
 }
 
-TEST(Cm, ClosingThePassiveEndpointDropsRequestsNobodyRead) {
+TEST(Cm, ClosingThePassiveEndpointDropsUnreadRequests) {
   const int before = count_descriptors();
   {
     Parties p;
@@ -438,7 +438,8 @@ TEST(Cm, ShutdownIsAnEventOfBothSidesAndFlushesReceives) {
     for (char *buffer : buffers) expect_flushed(pair, other, buffer);
     pair.settle();
     EXPECT_FALSE(poll_eq(other.eq).has_value()) << "told once";
-    // Who called hears it too, as with stock libfabric: programs wait for it before they close.
+    // The side that called fi_shutdown gets the event too, as with stock libfabric: programs wait
+    // for it before they close.
     const auto mine = poll_eq(one.eq);
     ASSERT_TRUE(mine.has_value());
     EXPECT_EQ(mine->type, uint32_t(FI_SHUTDOWN));
@@ -459,7 +460,7 @@ TEST(Cm, ClosingAnEndpointIsAnEventOfThePeer) {
   }
 }
 
-TEST(Cm, WhatWasSentBeforeShutdownArrives) {
+TEST(Cm, MessagesSentBeforeShutdownArrive) {
   Pair pair;
   constexpr int kCount = 40;
   std::vector<std::vector<uint8_t>> in(kCount), out(kCount);
@@ -492,7 +493,7 @@ TEST(Cm, InjectedDataIsDeliveredThoughTheEndpointCloses) {
   EXPECT_EQ(memcmp(in, out, sizeof in), 0);
 }
 
-TEST(Cm, ClosingAnEndpointDiscardsWhatItHadPosted) {
+TEST(Cm, ClosingAnEndpointDiscardsItsOperations) {
   Pair pair;
   char in[8], out[8] = {};
   must(fi_recv(pair.a.ep, in, sizeof in, nullptr, 0, in));
@@ -659,7 +660,7 @@ TEST(Cm, TwoHundredConnections) {
   EXPECT_EQ(received, sent);
 }
 
-TEST(Cm, ConnectingOverAndOverLeaksNoDescriptors) {
+TEST(Cm, ConnectingManyTimesLeaksNoDescriptors) {
   Parties p;
   auto once = [&](bool accept) {
     p.active.ep.reset();
@@ -687,7 +688,7 @@ TEST(Cm, ConnectingOverAndOverLeaksNoDescriptors) {
 
 // ---- no room, no answer ----
 
-// A socket that listens and whose owner never answers.
+// A socket that listens and never answers.
 struct Mute {
   Mute(int backlog, int callers) {
     fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -852,7 +853,7 @@ TEST_P(CmDescriptorsWait, AcceptWithoutOneDoesNotSpin) {
   // processor time.
   rusage from, to;
   getrusage(RUSAGE_SELF, &from);
-  // Whoever never waited before has nothing to sleep on, and is told so at once.
+  // A queue that was never waited for has no descriptor to sleep on: the call fails at once.
   EXPECT_EQ(fi_eq_sread(p.passive.eq, &type, &entry, sizeof entry, 500, 0),
             GetParam() ? -FI_EAGAIN : -FI_EMFILE);
   getrusage(RUSAGE_SELF, &to);

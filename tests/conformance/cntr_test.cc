@@ -26,7 +26,7 @@ class Cntr : public ::testing::Test {
   Side side;
 };
 
-TEST_F(Cntr, StartsAtNothing) {
+TEST_F(Cntr, StartsAtZero) {
   fid_cntr *counter = open(cntr_attr());
   EXPECT_EQ(fi_cntr_read(counter), 0u);
   EXPECT_EQ(fi_cntr_readerr(counter), 0u);
@@ -77,7 +77,7 @@ TEST_F(Cntr, WaitWithoutAWaitObjectIsRefused) {
   EXPECT_NE(rc, -FI_ETIMEDOUT);
 }
 
-TEST_F(Cntr, AddWakesWhoWaits) {
+TEST_F(Cntr, AddWakesABlockedThread) {
   for (const auto wait : {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD}) {
     fid_cntr *counter = open(cntr_attr(wait));
     int rc = -1;
@@ -89,7 +89,7 @@ TEST_F(Cntr, AddWakesWhoWaits) {
   }
 }
 
-TEST_F(Cntr, AnErrorWakesWhoWaits) {
+TEST_F(Cntr, AnErrorWakesABlockedThread) {
   fid_cntr *counter = open(cntr_attr(FI_WAIT_UNSPEC));
   int rc = 0;
   const auto start = std::chrono::steady_clock::now();
@@ -176,7 +176,7 @@ TEST(CntrCounts, EachKindOfOperation) {
   expect_each_kind(false);
 }
 
-TEST(CntrCounts, EachKindFromThenOnWhereItIsBoundLate) {
+TEST(CntrCounts, EachKindFromALateBindOn) {
   expect_each_kind(true);
 }
 
@@ -210,7 +210,7 @@ TEST(CntrCounts, BytesInsteadOfOperations) {
       << " " << fi_cntr_read(counters[1]);
 }
 
-TEST(CntrCounts, ErrorsApart) {
+TEST(CntrCounts, ErrorsSeparately) {
   fid_cntr *counters[2] = {};
   int n = 0;
   Pair pair({}, {}, [&](Side &side) { counters[n++] = side.count(FI_RECV); });

@@ -151,7 +151,7 @@ const ::testing::Environment *require_stack(const Options &options) {
    public:
     explicit StackIsThere(const Options &options) : options_(options) {}
     void SetUp() override {
-      if (is_fresh_process() || find_info(options_)) return;  // or whoever made it looked
+      if (is_fresh_process() || find_info(options_)) return;  // or its parent process looked
       const std::string what = "fi_getinfo offers no " +
                                std::string(fi_tostr(&options_.type, FI_TYPE_EP_TYPE)) +
                                " endpoint of " + stack();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the conformance tests of every kind of endpoint stand on: which stack is tested, what an
-// application asks for, its objects, and waits that end.
+// What the conformance tests of every kind of endpoint share: which stack is tested, what an
+// application asks for, its objects, and waits with a deadline.
 //
 // Example:
 //     void open_all(Application &app) {
@@ -12,11 +12,10 @@
 //       must(fi_enable(app.ep));
 //     }
 //
-// Everything goes through the public API, so the same tests say what any stack of providers and
-// layers does: the stack under test is what WEFT_TEST_STACK names in OFI's notation ("tcp",
-// "tcp;ofi_rxm"). A helper that cannot go on throws, which GoogleTest reports as a failure of the
-// test. What has to do with connections is in harness.h, what has to do with address vectors in
-// unconnected.h.
+// Everything goes through the public API, so the same tests run on any stack of providers and
+// layers. WEFT_TEST_STACK names the stack in OFI's notation ("tcp", "tcp;ofi_rxm"). A helper that
+// cannot go on throws, which GoogleTest reports as a failure of the test. harness.h is about
+// connections, unconnected.h about address vectors.
 #ifndef WEFT_TESTS_CONFORMANCE_COMMON_H
 #define WEFT_TESTS_CONFORMANCE_COMMON_H
 
@@ -43,9 +42,9 @@ namespace weft::conformance {
 
 // The API that the tests ask for: old enough for every library that they can be run on.
 inline constexpr uint32_t kApi = FI_VERSION(1, 17);
-// How long anything may take before the test fails. Far more than is ever needed.
+// How long a wait may take before the test fails. Far more than is ever needed.
 inline constexpr std::chrono::seconds kPatience{30};
-// The same, unless WEFT_TEST_PATIENCE_MS shortens it for one who looks for failures.
+// The same, unless WEFT_TEST_PATIENCE_MS shortens it, for a search for failures.
 std::chrono::milliseconds patience();
 
 std::string stack();  // the stack under test
@@ -92,7 +91,7 @@ class Handle {
     return *this;
   }
   ~Handle() { reset(); }
-  // An object of somebody else, who closes it.
+  // An object that its owner closes.
   static Handle lent(T *object) {
     Handle handle(object);
     handle.is_lent_ = true;
@@ -237,7 +236,7 @@ struct Application {
   std::vector<Handle<fid_mr>> regions;
 };
 
-// Waits of somebody who makes progress meanwhile.
+// Waits that make progress meanwhile.
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -271,7 +270,7 @@ std::string address_of(Call call) {
   return {buffer, size};
 }
 
-// A buffer for many messages of anybody (FI_MULTI_RECV), which is its own context.
+// A buffer for many messages of any source (FI_MULTI_RECV), which is its own context.
 void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer);
 
 // fi_rx_size_left, which is deprecated and still there.

@@ -200,7 +200,7 @@ TEST(CqError, ReaderrWithoutABuffer) {
   }
 }
 
-TEST(CqError, StrerrorSaysItInWords) {
+TEST(CqError, StrerrorHasAText) {
   Pair pair;
   char text[64] = "", small[4] = "zzz";
   EXPECT_STREQ(fi_cq_strerror(pair.a.tx_cq, FI_ETRUNC, nullptr, text, sizeof text), text);
@@ -487,7 +487,7 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
   EXPECT_EQ(failure, "");
 }
 
-TEST(CqThreshold, AReaderWaitsForSoMany) {
+TEST(CqThreshold, AReaderWaitsForThatManyCompletions) {
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_UNSPEC);
   options.rx_cq.wait_cond = FI_CQ_COND_THRESHOLD;
@@ -499,7 +499,7 @@ TEST(CqThreshold, AReaderWaitsForSoMany) {
   pair.a.progress();
   fi_cq_data_entry entries[kCount];
   size_t got = 0;
-  // The condition is an optimisation; what must hold is that nothing is lost and nobody waits for
+  // The condition is an optimisation. What must hold: no completion is lost, and no wait lasts for
   // ever.
   while (got < kCount) {
     const ssize_t n = fi_cq_sread(pair.b.rx_cq, entries + got, kCount - got,
@@ -513,7 +513,7 @@ TEST(CqThreshold, AReaderWaitsForSoMany) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(55));
 }
 
-TEST(CqThreshold, WhatIsThereWhenTheTimeIsOverIsReturned) {
+TEST(CqThreshold, AtTheTimeoutReturnsWhatIsThere) {
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_UNSPEC);
   options.rx_cq.wait_cond = FI_CQ_COND_THRESHOLD;
@@ -567,7 +567,7 @@ TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
   EXPECT_LT(spent(to) - spent(from), 50000) << "microseconds in a second";
 }
 
-TEST(CqWaitRoundTrip, AReceivePostedWhileSomebodyBlocksIsNoticed) {
+TEST(CqWaitRoundTrip, AReceivePostedWhileAThreadBlocksIsNoticed) {
   // The data is there already, stalled; the receive comes from another thread.
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_FD);
@@ -604,7 +604,7 @@ TEST(CqOverrun, WithResourceManagementNothingIsLost) {
   }
 }
 
-TEST(CqOverrun, WithoutResourceManagementAnOverrunIsSaid) {
+TEST(CqOverrun, WithoutResourceManagementAnOverrunIsReported) {
   Options options;
   options.resource_mgmt = FI_RM_DISABLED;
   options.rx_cq.size = 4;

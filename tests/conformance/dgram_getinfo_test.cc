@@ -34,7 +34,7 @@ TEST(DgramGetinfo, EveryAnswerIsOfTheStackAndType) {
   }
 }
 
-TEST(DgramGetinfo, WhatIsNotThereGivesNoData) {
+TEST(DgramGetinfo, AttributesThatNoStackHasGiveNoData) {
   covers("fi_getinfo");
   for (uint64_t caps : {FI_TAGGED, FI_RMA, FI_ATOMIC, FI_MULTI_RECV, FI_DIRECTED_RECV, FI_HMEM})
     EXPECT_FALSE(ask([caps](fi_info &h) { h.caps |= caps; })) << fi_tostr(&caps, FI_TYPE_CAPS);
@@ -50,7 +50,7 @@ TEST(DgramGetinfo, WhatIsNotThereGivesNoData) {
 }
 
 // Every datagram that the interface carries whole may be asked for, and none that it does not.
-TEST(DgramGetinfo, MaxMsgSizeIsWhatTheInterfaceCarriesForWhoAsks) {
+TEST(DgramGetinfo, MaxMsgSizeIsWhatTheInterfaceCarriesIfAskedFor) {
   covers("max_msg_size by hints");
   EXPECT_EQ(ask()->ep_attr->max_msg_size, 1472u);
   for (size_t wanted : {1, 1472}) {

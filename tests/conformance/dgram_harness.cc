@@ -22,7 +22,7 @@ namespace {
 
 }  // namespace
 
-// Not in the header: who uses the options must get what is above.
+// Not in the header, so that every use of the options links what is above.
 Options::Options() {
   type = FI_EP_DGRAM;
   caps = FI_MSG;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the conformance tests of FI_EP_DGRAM stand on: the applications of unconnected.h with what
+// What the conformance tests of FI_EP_DGRAM share: the applications of unconnected.h with what
 // is usual for this kind, and plain sockets as peers.
 //
 // Example:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The life of datagram endpoints (fi_endpoint.3, fi_cm.3, fi_domain.3): names, addresses of every
-// form, what is missing at fi_enable, aliases, what is busy, who makes progress and how one waits.
+// form, what is missing at fi_enable, aliases, what is busy, which calls make progress, and waits.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-TEST(DgramLife, NamesAreSettledByWhoAsksFirst) {
+TEST(DgramLife, TheFirstUseOfTheNameFixesIt) {
   covers("names");
   Info info = find_info({}, FI_SOURCE);
   Handle<fid_fabric> fabric;
@@ -37,7 +37,7 @@ TEST(DgramLife, NamesAreSettledByWhoAsksFirst) {
   EXPECT_EQ(size, sizeof(sockaddr_in));
   EXPECT_EQ(fi_getname(ep.fid(), tiny, &short_size), -FI_ETOOSMALL);
   EXPECT_EQ(short_size, size);
-  // Taken by somebody else: refused; one's own again: fine.
+  // An address that another socket has is refused; the endpoint's own address is accepted again.
   PlainSocket other;
   std::string taken = other.name();
   EXPECT_EQ(fi_setname(ep.fid(), taken.data(), taken.size()), -FI_EADDRINUSE);
@@ -82,7 +82,7 @@ TEST(DgramLife, AddressesOfEveryFormat) {
   }
 }
 
-TEST(DgramLife, SixAndFourDoNotMix) {
+TEST(DgramLife, IPv6AndIPv4DoNotMix) {
   covers("address formats");
   if (!have_ipv6_loopback()) GTEST_SKIP() << "no ::1";
   Options six;
@@ -112,7 +112,7 @@ TEST(DgramLife, BroadcastIsRefusedAtTheCall) {
   EXPECT_FALSE(poll(net[0].tx_cq)) << "what was refused does not complete";
 }
 
-// Nobody listens there: that is no error of a datagram, and not one of the next.
+// Nothing listens at the peer's port: neither that datagram nor the next one fails.
 TEST(DgramLife, APortThatIsClosedIsNoError) {
   covers("socket errors");
   Net net(2);
@@ -151,7 +151,7 @@ TEST(DgramLife, AnAliasSendsForItsEndpoint) {
   must(fi_close(&alias->fid));
 }
 
-TEST(DgramLife, OptionsSayTheLimits) {
+TEST(DgramLife, OptionsHaveTheLimits) {
   covers("endpoint options");
   Net net(1);
   for (auto [name, expected] : {std::pair{FI_OPT_MAX_MSG_SIZE, net[0].info->ep_attr->max_msg_size},
@@ -169,7 +169,7 @@ TEST(DgramLife, OptionsSayTheLimits) {
   EXPECT_EQ(flags & FI_INJECT, 0u);
 }
 
-// Who asks for authentication must not get an endpoint without.
+// An application that asks for authentication must not get an endpoint without it.
 TEST(DgramLife, KeysAreRefused) {
   covers("auth_key is refused");
   Node node{Options()};
@@ -211,7 +211,7 @@ TEST(DgramLife, RegionsCanBeRegistered) {
   EXPECT_EQ(net.wait(net[0].rx_cq).err, 0);
 }
 
-TEST(DgramLife, WhatIsOutstandingGoesWithTheEndpoint) {
+TEST(DgramLife, OutstandingOperationsEndWithTheEndpoint) {
   covers("life cycle");
   for (int round = 0; round < 20; ++round) {
     Net net(2);
@@ -239,7 +239,7 @@ TEST(DgramProgress, OneThreadNeedsNoLock) {
   for (size_t i = 0; i < 30; ++i) net.exchange(i % 3, (i + 1) % 3, i * 40);
 }
 
-TEST(DgramProgress, AThreadReceivesAndSendsForThoseWhoNeverPoll) {
+TEST(DgramProgress, AThreadReceivesAndSendsWithoutPolls) {
   covers("FI_PROGRESS_AUTO");
   Options options;
   options.progress = FI_PROGRESS_AUTO;
@@ -256,7 +256,7 @@ TEST(DgramProgress, AThreadReceivesAndSendsForThoseWhoNeverPoll) {
   message.msg_iov = &iov;
   message.iov_count = 1;
   message.addr = net.at(0, 1);
-  must(fi_sendmsg(net[0].ep, &message, FI_MORE));  // nobody ends the batch
+  must(fi_sendmsg(net[0].ep, &message, FI_MORE));  // no later call ends the batch
   must(fi_cntr_wait(received, 1, int(std::chrono::milliseconds(kPatience).count())));
   EXPECT_EQ(in, out);
   EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);  // until then the buffer is lent
@@ -268,7 +268,7 @@ TEST(DgramProgress, AnIdleProcessUsesNoTime) {
   options.progress = FI_PROGRESS_AUTO;
   Net net(3, options);
   net.exchange(0, 1);
-  // Datagrams that nobody wants must not keep the thread awake, either.
+  // Datagrams without a receive must not keep the thread awake, either.
   Bytes out(10);
   must(fi_inject(net[0].ep, out.data(), 10, net.at(0, 2)));
   rusage before{}, after{};
@@ -307,7 +307,7 @@ TEST_P(DgramWait, SreadWakesUpForADatagram) {
   }
 }
 
-TEST(DgramWaitFd, TheDescriptorTells) {
+TEST(DgramWaitFd, TheDescriptorBecomesReadable) {
   covers("FI_WAIT_FD");
   Options options;
   options.rx_cq.wait_obj = FI_WAIT_FD;

@@ -61,7 +61,7 @@ TEST(DgramMsg, RecvvAndRecvmsgScatter) {
   scatters(net, {0, 1, 3, 100, 1000});
 }
 
-TEST(DgramMsg, WhatAnEndpointCannotDoIsRefusedAtTheCall) {
+TEST(DgramMsg, ImpossibleSendsAreRefusedAtTheCall) {
   covers("limits");
   Net net;
   const size_t most = net[0].info->ep_attr->max_msg_size;
@@ -82,7 +82,8 @@ TEST(DgramMsg, WhatAnEndpointCannotDoIsRefusedAtTheCall) {
   EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
   const fi_msg message = message_of(cut(bytes, 1), to, nullptr);
   EXPECT_LT(fi_sendmsg(net[0].ep, &message, uint64_t(1) << 63), 0);
-  EXPECT_LT(fi_sendmsg(net[0].ep, &message, FI_DELIVERY_COMPLETE), 0) << "nobody can promise that";
+  EXPECT_LT(fi_sendmsg(net[0].ep, &message, FI_DELIVERY_COMPLETE), 0)
+      << "no datagram can promise that";
   EXPECT_LT(fi_sendmsg(net[0].ep, nullptr, 0), 0);
   EXPECT_LT(fi_recvmsg(net[0].ep, nullptr, 0), 0);
   EXPECT_LT(fi_recvmsg(net[0].ep, &message, FI_PEEK), 0);
@@ -163,8 +164,8 @@ TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {
   EXPECT_EQ(net.wait(net[1].rx_cq).source, FI_ADDR_NOTAVAIL);
 }
 
-// A stranger's datagram is received; whose it is, is not known until the stranger is inserted.
-TEST(DgramMsg, AnUnknownSourceIsReceivedAllTheSame) {
+// A stranger's datagram is received. It has no source until the stranger is inserted.
+TEST(DgramMsg, ADatagramOfAnUnknownSourceIsReceived) {
   DGRAM_NEEDS(FI_MSG | FI_SOURCE, "FI_SOURCE");
   Options options;
   options.caps |= FI_SOURCE;
@@ -190,7 +191,7 @@ TEST(DgramMsg, AnUnknownSourceIsReceivedAllTheSame) {
 
 // fi_cq.3: with FI_SOURCE_ERR the entry is an error with the address in err_data, with which the
 // sender can be inserted.
-TEST(DgramMsg, AnUnknownSourceIsToldByItsAddress) {
+TEST(DgramMsg, AnUnknownSourceIsReportedByItsAddress) {
   DGRAM_NEEDS(FI_MSG | FI_SOURCE | FI_SOURCE_ERR, "FI_SOURCE_ERR");
   Options options;
   options.caps |= FI_SOURCE | FI_SOURCE_ERR;
@@ -262,8 +263,9 @@ TEST(DgramMsg, ReceivesAreLimitedByTheQueuesSize) {
   must(fi_recv(net[1].ep, in[0].data(), 8, nullptr, FI_ADDR_UNSPEC, nullptr));
 }
 
-// FI_RM_ENABLED: whoever does not read completions is told to; nothing is lost, nothing overruns.
-TEST(DgramMsg, AFullQueuePutsSendsOff) {
+// FI_RM_ENABLED: while completions are not read, sends return -FI_EAGAIN. Nothing is lost, nothing
+// overruns.
+TEST(DgramMsg, AFullQueueDelaysSends) {
   covers("FI_RM_ENABLED");
   Options options;
   options.resource_mgmt = FI_RM_ENABLED;
@@ -298,7 +300,7 @@ TEST(DgramMsg, CountersCount) {
   EXPECT_EQ(fi_cntr_readerr(received), 1u) << "the truncated one";
 }
 
-TEST(DgramMsg, SelectiveCompletionReportsWhatWasAskedForAndErrors) {
+TEST(DgramMsg, SelectiveCompletionReportsRequestedCompletionsAndErrors) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
   options.tx_cq_flags = options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
@@ -408,8 +410,8 @@ TEST(DgramMore, TheEndOfABatchFlushesAllOfIt) {
   expect(b, 1);
 }
 
-// Who is refused by the kernel gets a completion with the reason, and the others go.
-TEST(DgramMore, AFailureIsThatDatagramsOnly) {
+// A datagram that the kernel refuses completes with the reason, and the others leave.
+TEST(DgramMore, AFailureEndsOneDatagramOnly) {
   covers("FI_MORE");
   Net net(1);
   PlainSocket peer;
@@ -440,7 +442,7 @@ TEST(DgramMore, AFailureIsThatDatagramsOnly) {
 // ---- what others send ----
 
 // A hostile peer: datagrams of every kind of size, to an endpoint that expects small ones.
-TEST(DgramHostile, EverySizeIsTakenOrToldOf) {
+TEST(DgramHostile, EverySizeIsReceivedOrReported) {
   covers("hostile peers");
   Options options;
   options.caps |= FI_SOURCE;
@@ -466,7 +468,7 @@ TEST(DgramHostile, EverySizeIsTakenOrToldOf) {
   }
 }
 
-TEST(DgramHostile, AFloodCostsNoMemoryAndNobodyElse) {
+TEST(DgramHostile, AFloodCostsNoMemoryAndHarmsNoOtherPeer) {
   covers("hostile peers");
   Net net(2);
   PlainSocket peer;

@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// Groups differ from test to test, so that nobody hears of another's.
+// Groups differ from test to test, so that no test receives datagrams of another one.
 std::string group_name(unsigned last, uint16_t port) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
@@ -91,7 +91,7 @@ TEST(DgramMulticast, EveryMemberReceives) {
   EXPECT_EQ(net.wait(net[3].rx_cq).source, net.at(3, 1));
 }
 
-TEST(DgramMulticast, ASendOnlyMemberHearsNothing) {
+TEST(DgramMulticast, ASendOnlyMemberReceivesNothing) {
   MULTICAST_NEEDED;
   Net net(2, with_multicast());
   const std::string group = group_name(2, free_port());
@@ -107,7 +107,7 @@ TEST(DgramMulticast, ASendOnlyMemberHearsNothing) {
   EXPECT_LT(send_to(net[1], receiver, out), 0) << "a receive-only member sends";
 }
 
-TEST(DgramMulticast, WhoLeavesHearsNoMore) {
+TEST(DgramMulticast, AMemberThatLeftReceivesNothing) {
   MULTICAST_NEEDED;
   Net net(2, with_multicast());
   const std::string group = group_name(3, free_port());
@@ -234,7 +234,7 @@ TEST(DgramMulticast, AnAliasJoins) {
   EXPECT_EQ(in, out);
 }
 
-TEST(DgramMulticast, WhatCannotBeJoinedIsRefused) {
+TEST(DgramMulticast, OtherAddressesAreRefused) {
   MULTICAST_NEEDED;
   Net net(1, with_multicast());
   const std::string group = group_name(6, free_port());

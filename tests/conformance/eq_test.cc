@@ -100,7 +100,7 @@ TEST(Eq, EventsOfAnyLengthCanBeWritten) {
   EXPECT_EQ(memcmp(in, out, sizeof out), 0);
 }
 
-TEST(Eq, StrerrorSaysItInWords) {
+TEST(Eq, StrerrorHasAText) {
   Queue q;
   char text[64] = "";
   EXPECT_STREQ(fi_eq_strerror(q.eq, FI_ECONNREFUSED, nullptr, text, sizeof text), text);
@@ -275,7 +275,7 @@ TEST(EqNative, TrywaitThenPollSeesAConnectionRequest) {
   must(fi_reject(listener.pep, event->info->handle, nullptr, 0));
 }
 
-TEST(EqNative, DataTrafficDoesNotWakeWhoWaitsForEvents) {
+TEST(EqNative, DataTrafficDoesNotWakeAReaderOfEvents) {
   Options options;
   options.eq = Options::eq_attr(FI_WAIT_FD);
   Pair pair(options);

@@ -270,7 +270,7 @@ TEST(Getinfo, DirectionsThatWereAskedForAreGiven) {
   EXPECT_EQ(info->caps & FI_RECV, 0u);
 }
 
-TEST(Getinfo, NoModeIsImposedOnWhoAcceptsNone) {
+TEST(Getinfo, WithoutAcceptedModesNoneIsRequired) {
   const Info hints = make_hints();
   hints->mode = 0;
   EXPECT_EQ(get_info("127.0.0.1", nullptr, 0, hints.get())->mode, 0u);

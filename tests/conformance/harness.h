@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the conformance tests of connected endpoints stand on: two of them in one process, connected
+// What the conformance tests of connected endpoints share: two of them in one process, connected
 // over loopback.
 //
 // Example:

@@ -232,9 +232,9 @@ TEST(Hints, AreAnsweredAsTheTableSays) {
 }
 
 // Programs that choose among all that there is, MPICH for one, take the first entry that has what
-// they want: without hints that is an unconnected endpoint of the provider itself, since the layer
-// has no atomics for who did not ask for them. So it is with stock.
-TEST(Hints, WithoutAnyTheProviderComesBeforeItsLayerAndUnconnectedFirst) {
+// they want. Without hints that is an unconnected endpoint of the provider itself, as with stock:
+// the layer has atomics only for applications that ask for them.
+TEST(Hints, WithoutHintsTheProviderComesBeforeItsLayer) {
   fi_info *all = nullptr;
   ASSERT_EQ(fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, nullptr, &all), 0);
   std::vector<std::string> order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bytes that no honest peer sends, from raw sockets to the tcp provider: a connection that does so
-// ends and is counted once; nothing else happens, and everybody else's connections go on.
+// Bytes that no honest peer sends, from raw sockets to the tcp provider. A connection that sends
+// such bytes ends and is counted once. Nothing else happens, and other connections go on.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -310,8 +310,9 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   EXPECT_EQ(wait_event(active.eq, {&pair.b, &active}).err, FI_ECONNREFUSED);
 }
 
-// The time is for the stranger: one whose request has come is not sent away because nobody looked.
-TEST(HostileWireLimits, ARequestThatCameInTimeCountsHoweverLateItIsRead) {
+// The timeout is for the stranger's request. A request that came in time counts, even if the
+// listener reads it later.
+TEST(HostileWireLimits, ARequestThatCameInTimeCountsEvenIfItIsReadLate) {
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=50"})) return;
   Pair pair;
@@ -564,7 +565,7 @@ TEST_F(HostileFrames, TheEndInTheMiddleOfAPayload) {
   EXPECT_NE(done.err, 0) << "half a message is no message";
 }
 
-TEST_F(HostileFrames, ReadsWhoseAnswersNobodyTakes) {
+TEST_F(HostileFrames, ReadsWhoseAnswersAreNotRead) {
   // Each request makes us owe 2 KiB. What we owe is bounded, whatever the peer asks for.
   const std::string request = frame(2, 0, 0, vector_of(0, 2048, 0xc0de), 1);
   std::string many;
@@ -591,7 +592,7 @@ TEST_F(HostileFrames, ReadsWhoseAnswersNobodyTakes) {
   EXPECT_EQ(pair->wait(pair->b.eq).type, uint32_t(FI_SHUTDOWN));
 }
 
-TEST_F(HostileFrames, AnswersCostAsMuchAsThereAreOfThem) {
+TEST_F(HostileFrames, TimeGrowsWithTheNumberOfAnswers) {
   // As many as we may owe, of more than sockets hold: each must not cost a look at all the others.
   constexpr size_t kSize = 2048;
   const std::string request = frame(2, 0, 0, vector_of(0, kSize, 0xc0de), 1);
@@ -627,7 +628,7 @@ TEST_F(HostileFrames, AnswersCostAsMuchAsThereAreOfThem) {
   ADD_FAILURE() << kFew << " take " << few << " s, " << kMany << " " << many << " s";
 }
 
-TEST_F(HostileFrames, MessagesThatNobodyReceivesFillNothing) {
+TEST_F(HostileFrames, MessagesWithoutAReceiveFillNoMemory) {
   // There is no receive: the sender is held back by TCP, the memory here does not grow.
   const std::string message = frame(0, 0, 1000) + std::string(1000, 'x');
   fcntl(stranger->fd(), F_SETFL, O_NONBLOCK);

@@ -565,7 +565,7 @@ TEST(Msg, InjectFlagGivesTheBufferBack) {
       << "unlike fi_inject, the flag does not silence the completion";
 }
 
-TEST(Msg, MoreHoldsNothingBackForEver) {
+TEST(Msg, MessagesWithFI_MORELeaveInTheEnd) {
   Pair pair;
   constexpr int kCount = 100;
   std::vector<uint8_t> out = pattern(100, 1), in(100);
@@ -617,7 +617,7 @@ TEST(Msg, FenceAfterAReadSeesItsResult) {
 // ---- cancelling ----
 
 // Programs that know a message's length rely on what lies behind it in the buffer (MPI 4.0, 3.2.4).
-TEST(Msg, WhatLiesBehindAShorterMessageIsLeftAlone) {
+TEST(Msg, BytesBehindAShorterMessageStay) {
   constexpr size_t kRoom = 100000;
   const size_t sizes[] = {65536, 65536, 20000, 65536, 1, 65536, 0, 65536, 40000, 99999};
   Pair pair;
@@ -641,7 +641,7 @@ TEST(Msg, WhatLiesBehindAShorterMessageIsLeftAlone) {
   }
 }
 
-TEST(Msg, CancelTakesAReceiveBack) {
+TEST(Msg, CancelEndsAReceive) {
   Pair pair;
   char buffers[3][4];
   for (char *buffer : buffers) must(fi_recv(pair.b.ep, buffer, 4, nullptr, 0, buffer));
@@ -675,7 +675,7 @@ TEST(Msg, CancelOfTheLastReceiveLeavesTheQueueUsable) {
 }
 
 // fi_endpoint.3, fi_cancel: operations posted without a context cannot be cancelled.
-TEST(Msg, WhatHasNoContextIsNotCancelled) {
+TEST(Msg, AReceiveWithoutAContextIsNotCancelled) {
   Pair pair;
   char in[4], out[4] = "abc";
   must(fi_recv(pair.b.ep, in, 4, nullptr, 0, nullptr));
@@ -706,7 +706,7 @@ TEST(Msg, CancelOfABufferThatIsBeingFilledWaits) {
   EXPECT_NE(done.flags & FI_MULTI_RECV, 0u);
 }
 
-TEST(Msg, CancelOfWhatIsDoneChangesNothing) {
+TEST(Msg, CancelOfACompletedReceiveDoesNothing) {
   Pair pair;
   char in[4], out[4] = "abc";
   must(fi_recv(pair.b.ep, in, 4, nullptr, 0, in));

@@ -291,7 +291,7 @@ TEST_F(Objects, EndpointOfAnotherTypeIsRefused) {
   expect_error(fi_endpoint(side.domain, wrong.get(), &ep, nullptr));
 }
 
-TEST_F(Objects, WhatTheStackHasNotIsENOSYS) {
+TEST_F(Objects, FeaturesThatTheStackLacksAreENOSYS) {
   side.make_endpoint(info.get());
   char byte = 0;
   EXPECT_EQ(fi_tsend(side.ep, &byte, 1, nullptr, 0, 1, nullptr), -FI_ENOSYS);
@@ -366,7 +366,7 @@ TEST_F(Objects, PassiveEndpointGetsAPortWhenItListens) {
   EXPECT_NE(address.sin_port, 0);
 }
 
-TEST_F(Objects, NameThatDoesNotFitIsCutAndSaysHowLongItIs) {
+TEST_F(Objects, NameThatDoesNotFitIsCutAndItsLengthReported) {
   Listener listener(side);
   const std::string name = listener.address();
   char buffer[64];
@@ -400,7 +400,7 @@ TEST_F(Objects, SetnameOfAPassiveEndpoint) {
   expect_error(fi_setname(pep.fid(), &address, sizeof address));  // listens already
 }
 
-TEST_F(Objects, SetnameRefusesWhatIsNoAddress) {
+TEST_F(Objects, SetnameRefusesWrongAddresses) {
   side.make_endpoint(info.get());
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -191,7 +191,7 @@ TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
   EXPECT_EQ(memory, pattern(kSize, 1));
 }
 
-TEST(Process, AListenerThatDiesRefusesThoseWhoWait) {
+TEST(Process, AListenerThatDiesRefusesWaitingPeers) {
   if (!in_fresh_process()) return;
   Child child([](int socket) {
     Side side;

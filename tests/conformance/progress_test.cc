@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who makes progress (fi_domain.3): automatic progress needs nobody, FI_THREAD_SAFE serves anybody.
+// Progress (fi_domain.3): automatic progress needs no call. FI_THREAD_SAFE: any thread may call.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,8 +20,8 @@ Options automatic() {
   return options;
 }
 
-// Waits for memory that somebody else's progress writes, without any call that would make progress
-// or wait for it in a way that the language knows: it is read as a debugger reads it.
+// Waits for memory that another thread's progress writes. It calls nothing that makes progress. The
+// memory is read as a debugger reads it: the language knows of no synchronisation here.
 bool becomes(const uint8_t *where, uint8_t value) {
   const int memory = ::open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
   const Deadline deadline;
@@ -70,7 +70,7 @@ TEST(ProgressAuto, ASenderThatNeverPollsDelivers) {
   EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
 }
 
-TEST(ProgressAuto, MessagesArriveWhileNobodyAsks) {
+TEST(ProgressAuto, MessagesArriveWithoutACall) {
   Pair pair(automatic());
   std::vector<uint8_t> out(100, 0xab), in(100);
   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
@@ -81,7 +81,7 @@ TEST(ProgressAuto, MessagesArriveWhileNobodyAsks) {
   EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
 }
 
-TEST(ProgressAuto, AcknowledgementsNeedNobody) {
+TEST(ProgressAuto, AcknowledgementsNeedNoCall) {
   Pair pair(automatic());
   std::vector<uint8_t> out(100), in(100);
   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
@@ -128,7 +128,7 @@ TEST(ProgressAuto, ConnectionsAreMadeWithoutReading) {
   EXPECT_TRUE(until([&] { return (event = poll_eq(active.eq)).has_value(); }, {}));
 }
 
-TEST(ProgressAuto, OpeningAndClosingOverAndOver) {
+TEST(ProgressAuto, OpeningAndClosingManyTimes) {
   const int before = count_descriptors();
   for (int i = 0; i < 20; ++i) {
     Pair pair(automatic());
@@ -151,7 +151,7 @@ class Threads : public ::testing::TestWithParam<bool> {
 };
 INSTANTIATE_TEST_SUITE_P(Automatic, Threads, ::testing::Bool());
 
-TEST_P(Threads, FourSendOnOneEndpointOthersRead) {
+TEST_P(Threads, FourSendOnOneEndpointWhileOthersRead) {
   Pair pair(options());
   constexpr int kThreads = 4, kEach = 1500, kTotal = kThreads * kEach;
   struct Message {
@@ -179,7 +179,7 @@ TEST_P(Threads, FourSendOnOneEndpointOthersRead) {
         message = {t, i, {}};
         memset(message.fill, t * 31 + i, sizeof message.fill);
         ssize_t rc;
-        // A queue of completions that nobody reads is a reason for -FI_EAGAIN, too.
+        // A full completion queue is a reason for -FI_EAGAIN, too.
         while ((rc = fi_send(pair.a.ep, &message, sizeof message, nullptr, 0, nullptr)) ==
                    -FI_EAGAIN &&
                !deadline.passed())
@@ -362,7 +362,7 @@ TEST_P(Threads, EndpointsOfOneDomainOpenAndCloseUnderTraffic) {
   EXPECT_GT(exchanged, 0);
 }
 
-TEST(ThreadDomain, WhoSerializesItsCallsNeedsNoLocks) {
+TEST(ThreadDomain, SerializedCallsNeedNoLocks) {
   Options options;
   options.threading = FI_THREAD_DOMAIN;
   Pair pair(options);
@@ -376,7 +376,7 @@ TEST(ThreadDomain, WhoSerializesItsCallsNeedsNoLocks) {
 
 // An application that posts and then computes: its messages leave although it makes no progress,
 // all of them, also after a time in which it made progress at once.
-TEST(ProgressManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
+TEST(ProgressManual, SendsPostedBeforeAComputationLeaveBeforeIt) {
   constexpr size_t kBurst = 8;
   Pair pair;
   std::vector<std::array<uint8_t, 64>> in(kBurst), out(kBurst);
@@ -406,7 +406,7 @@ TEST(ProgressManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
       reap(pair.a, pair.a.tx_cq);
       receive();
     }
-    // The first computation may come as a surprise; nobody knows of it before.
+    // The library cannot foresee the first computation.
     post(200);
     const Deadline computing{std::chrono::milliseconds(2)};
     while (!computing.passed()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is offered to those who ask (fi_getinfo.3, fi_endpoint.3): larger queues hold so many
-// operations, larger injects keep no buffer, and each order that is answered is kept.
+// What applications get only if they ask (fi_getinfo.3, fi_endpoint.3): larger queues hold as many
+// operations as they say, larger injects keep no buffer, and each order that is granted is kept.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 // ---- sizes ----
 
-// The largest of these that the stack answers to who asks for it.
+// The largest of these sizes that the stack grants if it is asked for.
 size_t largest(void (*set)(Options &, size_t), std::initializer_list<size_t> sizes) {
   size_t best = 0;
   for (const size_t size : sizes) {
@@ -27,7 +27,7 @@ size_t largest(void (*set)(Options &, size_t), std::initializer_list<size_t> siz
   return best;
 }
 
-TEST(Asked, AQueueOfSendsHoldsWhatItSays) {
+TEST(Asked, AQueueHoldsAsManySendsAsGranted) {
   covers("sizes by hints");
   const size_t size = largest([](Options &o, size_t n) { o.tx_size = n; }, {1024, 4096, 65536});
   ASSERT_GE(size, 4096u);
@@ -36,7 +36,7 @@ TEST(Asked, AQueueOfSendsHoldsWhatItSays) {
   options.rx_size = 65536;
   Net net(2, options);
   ASSERT_GE(net[0].info->tx_attr->size, size);
-  // Nobody makes progress, so none of them ends, and all have a place.
+  // Without progress none of them completes, and all have a place in the queue.
   char word = 'x';
   size_t sent = 0;
   ssize_t rc = 0;
@@ -55,7 +55,7 @@ TEST(Asked, AQueueOfSendsHoldsWhatItSays) {
   EXPECT_TRUE(std::ranges::all_of(in, [](char c) { return c == 'x'; }));
 }
 
-TEST(Asked, AQueueOfReceivesHoldsWhatItSays) {
+TEST(Asked, AQueueHoldsAsManyReceivesAsGranted) {
   covers("sizes by hints");
   const size_t size = largest([](Options &o, size_t n) { o.rx_size = n; }, {1024, 8192, 65536});
   ASSERT_GE(size, 8192u);
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Inject, ::testing::Values(128, 256, 1024, 1472, 
 
 // The memory is the caller's again when the call returns, also while nothing can leave: the
 // messages to a peer that is not there yet wait.
-TEST_P(Inject, KeepsNoBuffer) {
+TEST_P(Inject, LeavesTheBufferToTheCaller) {
   covers("sizes by hints");
   const size_t size = GetParam();
   Options options;
@@ -388,7 +388,7 @@ TEST_F(Order, AccessesBehindMessages) {
       }
       ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
     }
-    // One that nobody has asked for yet must not stop what is behind it, where it can be saved.
+    // A message without a receive must not stop what is behind it, if it can be saved.
     const std::vector<uint8_t> out = pattern(100, 9), flag(8, 77);
     std::vector<uint8_t> in(100);
     if (stack() == "tcp") {

@@ -364,7 +364,7 @@ TEST(RdmAtomic, NothingIsLostAmongManyInitiators) {
   EXPECT_EQ(word, seen.size());
 }
 
-TEST(RdmAtomic, AWrongKeyHarmsNobody) {
+TEST(RdmAtomic, AWrongKeyFailsOnlyItsOperation) {
   RDM_NEEDS(FI_ATOMIC);
   Window w;
   w.net.exchange(0, 1);

@@ -12,7 +12,7 @@ class RdmAuth : public ::testing::Test {
  protected:
   void SetUp() override {
     covers("auth_key");
-    // Who has no answer gives up in good time.
+    // An endpoint without an answer gives up soon.
     setenv("FI_TCP_CONNECT_TIMEOUT_MS", "300", 0);
     setenv("FI_OFI_RXM_CONNECT_TIMEOUT_MS", "300", 0);
     if (!find_info(with("key"))) GTEST_SKIP() << stack() << " takes no auth_key";
@@ -70,7 +70,7 @@ TEST_F(RdmAuth, NoKeyDoesNot) {
   expect_no_way(net, 1, 0);
 }
 
-TEST_F(RdmAuth, WhoIsRefusedHarmsNobody) {
+TEST_F(RdmAuth, ARefusedPeerHarmsNoOther) {
   Net net(0);
   net.add(with("key"));
   net.add(with("other"));

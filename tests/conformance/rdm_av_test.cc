@@ -111,7 +111,7 @@ TEST_P(RdmAv, InsertsymCountsNodesAndServices) {
   }
 }
 
-TEST_P(RdmAv, StraddrSaysTheAddress) {
+TEST_P(RdmAv, StraddrPrintsTheAddress) {
   NEEDS_IPV4_ADDRESSES();
   AV_NEEDED();
   Node node(options());
@@ -219,7 +219,7 @@ TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   for (size_t to : {1, 2, 3}) net.exchange(0, to);
 }
 
-TEST_P(RdmAv, NobodyThereIsAnError) {
+TEST_P(RdmAv, ASendToAClosedEndpointFails) {
   AV_NEEDED();
   covers("errors of dead peers");
   std::string gone;

@@ -101,7 +101,7 @@ TEST(Bind, CountersMayFollowAfterEnable) {
   }
 }
 
-TEST(Bind, QueuesMayFollowWhereCountersAreEnough) {
+TEST(Bind, QueuesMayFollowIfThereAreCounters) {
   covers("life cycle");
   Options options;
   Net net(0, options);
@@ -148,7 +148,7 @@ TEST(Bind, QueuesMayFollowWhereCountersAreEnough) {
 
 // ---- counters of regions ----
 
-TEST(Bind, ARegionsCounterCountsWhatChangesIt) {
+TEST(Bind, ARegionsCounterCountsRemoteWrites) {
   UNCONNECTED_NEEDS(Options(), kEverything, "FI_RMA_EVENT");
   Peers p;
   // One of the same number for all, one for this region alone, one for another.
@@ -180,7 +180,7 @@ TEST(Bind, ARegionsCounterCountsWhatChangesIt) {
 }
 
 // As one-sided libraries wait: asleep on the counter of the region that a peer changes.
-TEST(Bind, ARegionsCounterWakesWhoWaits) {
+TEST(Bind, ARegionsCounterWakesABlockedThread) {
   UNCONNECTED_NEEDS(Options(), kEverything, "FI_RMA_EVENT");
   Peers p;
   fi_cntr_attr attr{};
@@ -268,7 +268,7 @@ struct Side {
     if (region_bound) ++region_expected;
   }
   void progress() {
-    // Whoever polls what: all of it makes progress.
+    // Whichever object is read: all of them make progress.
     fi_cntr_read(region_cntr);
   }
 
@@ -364,7 +364,7 @@ void Side::open(Plan &plan, Random &random, const Info &found) {
   }
   plan.add([this] { EXPECT_EQ(fi_ep_bind(ep, eq.fid(), 0), 0); }, {has_ep, has_eq});
   enabled = plan.add([this] { must(fi_enable(ep)); }, first);
-  // The region and its counter are nobody's but the domain's.
+  // The region and its counter belong to the domain; they do not depend on the endpoint.
   const size_t has_mr = plan.add(
       [this] {
         must(fi_mr_reg(domain, memory.data(), memory.size() * 8, FI_REMOTE_READ | FI_REMOTE_WRITE,

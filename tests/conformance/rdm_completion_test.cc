@@ -72,7 +72,7 @@ TEST_P(RdmCqFormat, EntriesHaveTheSizeOfTheirFormat) {
 
 // ---- what is left out ----
 
-TEST(RdmCompletion, ASelectiveQueueTellsOnlyWhatAsks) {
+TEST(RdmCompletion, ASelectiveQueueReportsOnlyRequestedCompletions) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
   options.tx_cq_flags = options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
@@ -104,7 +104,7 @@ TEST(RdmCompletion, ASelectiveQueueTellsOnlyWhatAsks) {
 }
 
 // fi_cq.3: an error is told even by a selective queue.
-TEST(RdmCompletion, ASelectiveQueueTellsEveryError) {
+TEST(RdmCompletion, ASelectiveQueueReportsEveryError) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
   options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
@@ -209,7 +209,8 @@ TEST(RdmCompletion, DeliveryWaitsForTheTarget) {
     net.set_asleep(1, true);
     net.post([&] { return tsend(net, out); });
     net.settle();
-    EXPECT_FALSE(poll(net[0].tx_cq).has_value()) << size << " bytes delivered to one who sleeps";
+    EXPECT_FALSE(poll(net[0].tx_cq).has_value())
+        << size << " bytes delivered without progress of the target";
     net.set_asleep(1, false);
     EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
     EXPECT_EQ(in, out);
@@ -333,7 +334,7 @@ TEST_P(RdmWait, ABlockedReaderWakes) {
   }
 }
 
-TEST_P(RdmWait, TimeIsUp) {
+TEST_P(RdmWait, SreadTimesOut) {
   WAIT_NEEDED();
   Net net(2, options());
   fi_cq_tagged_entry entry{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Many who come to one at the same moment, more than it has room for in the middle of connecting:
-// everybody is served, some a little later. The room is made small by parameters, so that a few
-// hundred are a crowd.
+// Many peers connect to one endpoint at the same moment, more than it has room for while they
+// connect. All are served, some a little later. Parameters make the room small, so that a few
+// hundred peers are too many.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ class Crowd : public Driver {
     if (awake_) one_.progress();
   }
   void set_awake(bool awake) { awake_ = awake; }
-  // Everybody sends; nobody has made progress before.
+  // All send, before any of them made progress.
   void send_all() {
     for (size_t i = 0; i < many_.size(); ++i) {
       must(fi_trecv(one_.ep, &in_[i], sizeof in_[i], nullptr, FI_ADDR_UNSPEC, i, 0, &in_[i]));
@@ -47,7 +47,7 @@ class Crowd : public Driver {
       must(fi_tsend(many_[i]->ep, &out_[i], sizeof out_[i], nullptr, to_, i, &out_[i]));
     }
   }
-  // Every message ends well at both ends.
+  // Every message completes without an error at both ends.
   void expect_all() {
     size_t received = 0, sent = 0;
     const bool done = until([&] {
@@ -85,7 +85,7 @@ class Crowd : public Driver {
                          "FI_OFI_RXD_CLOSE_LINGER_MS=1"}))                             \
   return
 
-TEST(RdmCrowd, NobodyIsRefused) {
+TEST(RdmCrowd, EveryPeerIsServed) {
   covers("many at once");
   IN_A_SMALL_PLACE();
   Crowd crowd(kCrowd);
@@ -93,9 +93,9 @@ TEST(RdmCrowd, NobodyIsRefused) {
   crowd.expect_all();
 }
 
-// The one that everybody wants has other work: they all have connected, as far as they can alone,
-// when it looks.
-TEST(RdmCrowd, NobodyIsRefusedByOneThatLooksLate) {
+// The receiver makes no progress for a while. When it does, all peers have connected as far as they
+// can alone.
+TEST(RdmCrowd, EveryPeerIsServedByAReceiverWithLateProgress) {
   covers("many at once");
   IN_A_SMALL_PLACE();
   Crowd crowd(kCrowd);
@@ -107,10 +107,10 @@ TEST(RdmCrowd, NobodyIsRefusedByOneThatLooksLate) {
   crowd.expect_all();
 }
 
-// Strangers who connect and say nothing take every place there is, several times over.
-TEST(RdmCrowd, StrangersWhoSayNothingOnlyDelay) {
+// Connections that send nothing would fill every place of a handshake several times over.
+TEST(RdmCrowd, SilentConnectionsOnlyDelay) {
   covers("many at once");
-  if (stack().find("udp") != std::string::npos) GTEST_SKIP() << "nobody connects to a socket";
+  if (stack().find("udp") != std::string::npos) GTEST_SKIP() << "udp has no connections";
   IN_A_SMALL_PLACE();
   Crowd crowd(kCrowd / 4);
   const std::string name = crowd.one().name();
@@ -128,13 +128,13 @@ TEST(RdmCrowd, StrangersWhoSayNothingOnlyDelay) {
   for (const int fd : strangers) ::close(fd);
 }
 
-// Those who were asked and then did nothing for longer than a handshake may take come back.
-TEST(RdmCrowd, WhoWasTooSlowComesAgain) {
+// Peers that made no progress for longer than a handshake may take connect again.
+TEST(RdmCrowd, APeerThatWasTooSlowConnectsAgain) {
   covers("many at once");
   IN_A_SMALL_PLACE();
   Crowd crowd(kCrowd / 4);
   crowd.send_all();
-  // Only the one that listens moves: it takes them in, and sends away who says nothing.
+  // Only the receiver makes progress: it accepts the peers, and closes connections without a reply.
   const Deadline idle{std::chrono::milliseconds(500)};
   while (!idle.passed()) crowd.one().progress();
   crowd.expect_all();

@@ -80,7 +80,7 @@ TEST(RdmGetinfo, AModifierNarrowsItsPrimary) {
   EXPECT_FALSE(info->caps & FI_RECV) << "not asked for";
 }
 
-TEST(RdmGetinfo, WhatIsNotThereGivesNoData) {
+TEST(RdmGetinfo, AttributesThatNoStackHasGiveNoData) {
   covers("fi_getinfo");
   EXPECT_FALSE(ask([](fi_info &h) { h.caps |= FI_HMEM; }));
   EXPECT_FALSE(ask([](fi_info &h) { h.tx_attr->size = size_t(1) << 40; }));
@@ -99,7 +99,7 @@ TEST(RdmGetinfo, WhatIsNotThereGivesNoData) {
   EXPECT_FALSE(ask([](fi_info &h) { h.fabric_attr->name = strdup("no-such-fabric"); }));
 }
 
-TEST(RdmGetinfo, WhatIsAskedForIsAtLeastGiven) {
+TEST(RdmGetinfo, SizesAreAtLeastThoseAskedFor) {
   covers("fi_getinfo");
   const Info base = find_info();
   for (size_t divide : {1, 2}) {
@@ -134,9 +134,9 @@ TEST(RdmGetinfo, EveryReportedOrderCanBeAskedFor) {
   EXPECT_FALSE(ask([](fi_info &h) { h.tx_attr->msg_order = uint64_t(1) << 62; }));
 }
 
-// FI_ORDER_WAW and the like are about RMA and atomics together (fi_endpoint.3, Message Ordering):
-// whoever uses no atomics can have it of every stack that keeps its RMA in order.
-TEST(RdmGetinfo, OrderOfBothKindsIsThatOfRmaWhereThereAreNoAtomics) {
+// FI_ORDER_WAW and the like are about RMA and atomics together (fi_endpoint.3, Message Ordering).
+// An application without atomics can have them from every stack that keeps its RMA in order.
+TEST(RdmGetinfo, WithoutAtomicsTheOrderIsThatOfRma) {
   covers("fi_getinfo");
   Options options;
   options.caps = FI_MSG | FI_RMA;
@@ -197,7 +197,7 @@ TEST(RdmGetinfo, AnAnswerIsAHintForItself) {
   EXPECT_EQ(again->tx_attr->size, first->tx_attr->size);
 }
 
-TEST(RdmGetinfo, ModeBitsOfferedAreNotForcedOnAnybody) {
+TEST(RdmGetinfo, OnlyAcceptedModesAreRequired) {
   covers("fi_getinfo");
   for_all(ask([](fi_info &h) {
             h.mode = FI_CONTEXT | FI_CONTEXT2 | FI_MSG_PREFIX | FI_ASYNC_IOV | FI_RX_CQ_DATA;

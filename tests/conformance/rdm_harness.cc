@@ -7,9 +7,9 @@ namespace weft::conformance::rdm {
 
 namespace {
 
-// Without connections that nobody is there shows by time alone, and the tests have less of it than
-// programs; nor does a peer in the same thread answer an endpoint that is about to close. Before
-// the first fi_getinfo; the environment of the test decides.
+// Without connections only a timeout shows that there is no peer, and tests have less time than
+// programs. Nor does a peer in the same thread answer an endpoint that is about to close. Set
+// before the first fi_getinfo; what the environment of the test sets stays.
 [[maybe_unused]] const int impatience = setenv("FI_OFI_RXD_PEER_TIMEOUT_MS", "3000", 0) +
                                         setenv("FI_OFI_RXD_CLOSE_LINGER_MS", "200", 0);
 
@@ -17,7 +17,7 @@ namespace {
 
 }  // namespace
 
-// Not in the header: who uses the options must get what is above.
+// Not in the header, so that every use of the options links what is above.
 Options::Options() {
   type = FI_EP_RDM;
   caps = FI_MSG | FI_TAGGED;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the conformance tests of FI_EP_RDM stand on: the applications of unconnected.h with what is
+// What the conformance tests of FI_EP_RDM share: the applications of unconnected.h with what is
 // usual for this kind. Where fi_getinfo does not offer the stack, every test of the program is
 // skipped, unless WEFT_TEST_REQUIRED is set: then it fails.
 //

@@ -104,7 +104,7 @@ TEST(RdmLife, BindsOfTheWrongClassOrFlagsAreRefused) {
 }
 
 // What is in use cannot be closed, and is whole after the try.
-TEST(RdmLife, WhatIsInUseIsBusy) {
+TEST(RdmLife, ObjectsInUseAreBusy) {
   covers("life cycle");
   Net net(2);
   EXPECT_EQ(fi_close(&net[0].fabric->fid), -FI_EBUSY);
@@ -132,7 +132,7 @@ TEST(RdmLife, ARegionKeepsItsDomainBusy) {
 }
 
 // fi_endpoint.3: outstanding operations are discarded without a completion.
-TEST(RdmLife, CloseDiscardsWhatIsOutstanding) {
+TEST(RdmLife, CloseDiscardsOutstandingOperations) {
   covers("life cycle");
   std::vector<std::vector<uint8_t>> in(20, std::vector<uint8_t>(200000)), out = in;
   Net net(2);

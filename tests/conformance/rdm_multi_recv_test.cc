@@ -140,7 +140,7 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
       << " of " << sent;
 }
 
-TEST_F(RdmMultiRecv, CancelGivesTheBufferBack) {
+TEST_F(RdmMultiRecv, CancelReturnsTheBuffer) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   std::vector<uint8_t> buffer(1000), out = pattern(10, 1), in(10);
   Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 64); });

@@ -187,7 +187,7 @@ TEST(RdmManual, CountersMakeProgress) {
 
 // An application that posts and then computes: its messages leave although it makes no progress,
 // all of them, also after a time in which it made progress at once.
-TEST(RdmManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
+TEST(RdmManual, SendsPostedBeforeAComputationLeaveBeforeIt) {
   covers("FI_PROGRESS_MANUAL");
   constexpr size_t kBurst = 8;
   Options options;
@@ -218,7 +218,7 @@ TEST(RdmManual, WhatIsPostedBeforeAComputationLeavesBeforeIt) {
       receive();
       end();
     }
-    // The first computation may come as a surprise; nobody knows of it before.
+    // The library cannot foresee the first computation.
     post(200);
     const Deadline computing{std::chrono::milliseconds(2)};
     while (!computing.passed()) {

@@ -161,7 +161,8 @@ TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
   }
   e.net.settle();
   EXPECT_FALSE(poll(e.net[0].tx_cq).has_value());
-  EXPECT_FALSE(poll(e.net[1].rx_cq).has_value()) << "a write without data tells nobody";
+  EXPECT_FALSE(poll(e.net[1].rx_cq).has_value())
+      << "a write without data has no completion at the target";
 }
 
 // fi_rma.3: vectors of any length, none among them.
@@ -205,7 +206,7 @@ TEST(RdmRma, EmptyVectorsAmongOthers) {
 }
 
 // fi_endpoint.3, FI_DELIVERY_COMPLETE: what was written is in the target's memory.
-TEST(RdmRma, DeliveryCompleteMeansThatItIsThere) {
+TEST(RdmRma, AfterDeliveryCompleteTheBytesAreThere) {
   RDM_NEEDS(FI_RMA);
   covers("FI_DELIVERY_COMPLETE");
   Options options = with_rma();
@@ -239,7 +240,7 @@ TEST(RdmRma, AReadAfterAWriteSeesIt) {
   }
 }
 
-// FI_ORDER_SAW: who got the message sees what was written before it was sent.
+// FI_ORDER_SAW: when the message has arrived, what was written before it is there.
 TEST(RdmRma, ASendAfterAWriteIsSeenAfterIt) {
   RDM_NEEDS(FI_RMA);
   covers("FI_ORDER_SAW");
@@ -296,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(All, RdmRmaRefused,
                                                               Wrong::kNoRead),
                                             ::testing::Values(16, 100000)));
 
-TEST_P(RdmRmaRefused, TheInitiatorGetsTheErrorAndNobodyElse) {
+TEST_P(RdmRmaRefused, OnlyTheInitiatorGetsTheError) {
   RDM_NEEDS(FI_RMA);
   covers("errors of RMA");
   const Wrong wrong = std::get<0>(GetParam());
@@ -416,8 +417,8 @@ TEST(RdmRma, RmaEventsCountAtTheTarget) {
   EXPECT_EQ(fi_cntr_read(writes), 3u);
 }
 
-// What a layer does to fetch a message is its own affair: programs that wait on such a counter
-// would take it for data that somebody put into their regions.
+// A layer may fetch a message by remote access. The counters of FI_RMA_EVENT must not count that:
+// programs that wait on them would take it for a peer's write.
 TEST(RdmRma, MessagesAreNoRemoteAccesses) {
   RDM_NEEDS(FI_RMA | FI_RMA_EVENT);
   std::vector<fid_cntr *> counters;

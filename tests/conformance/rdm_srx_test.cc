@@ -12,7 +12,7 @@ namespace weft::conformance::rdm {
 namespace {
 
 constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV;
-// Who is who in the net: two endpoints that share, and two peers with their own receives.
+// The endpoints of the net: two that share, and two peers with their own receives.
 constexpr size_t kA = 0, kB = 1, kPeer = 2, kOther = 3;
 
 class RdmSrx : public ::testing::Test {
@@ -58,14 +58,14 @@ class RdmSrx : public ::testing::Test {
   fid_ep *srx = nullptr;
 };
 
-TEST_F(RdmSrx, GetinfoOffersThemToWhoAsks) {
+TEST_F(RdmSrx, GetinfoOffersThemIfAskedFor) {
   const Info info = find_info(shared_);
   EXPECT_EQ(info->ep_attr->rx_ctx_cnt, size_t(FI_SHARED_CONTEXT));
   EXPECT_GT(info->domain_attr->max_ep_srx_ctx, 0u);
   EXPECT_NE(find_info(plain_)->ep_attr->rx_ctx_cnt, size_t(FI_SHARED_CONTEXT));
 }
 
-TEST_F(RdmSrx, WhoeverGetsTheMessageTellsItsOwnQueue) {
+TEST_F(RdmSrx, TheEndpointThatGotTheMessageReportsToItsOwnQueue) {
   open();
   for (size_t size : edges()) {
     SCOPED_TRACE(size);
@@ -198,7 +198,7 @@ TEST_F(RdmSrx, AMultiReceiveBufferTakesTheMessagesOfAll) {
   EXPECT_EQ(told_end, 1u);
 }
 
-TEST_F(RdmSrx, PeekAndClaimSeeWhatCameToAny) {
+TEST_F(RdmSrx, PeekAndClaimSeeTheMessagesOfAll) {
   open();
   const auto look = [&](uint64_t tag, void *context, uint64_t flags) {
     fi_msg_tagged m{};
@@ -241,7 +241,7 @@ TEST_F(RdmSrx, PeekAndClaimSeeWhatCameToAny) {
   EXPECT_EQ(in, out);
 }
 
-TEST_F(RdmSrx, CancelledReceivesAreToldByOneEndpoint) {
+TEST_F(RdmSrx, ACancelledReceiveIsReportedByOneEndpoint) {
   open();
   const ssize_t all = receives_left(srx);
   std::vector<uint8_t> in(8), in2(8), out = pattern(8, 1);
@@ -263,7 +263,7 @@ TEST_F(RdmSrx, CancelledReceivesAreToldByOneEndpoint) {
   EXPECT_EQ(receives_left(srx), all);
 }
 
-TEST_F(RdmSrx, AFullContextIsEagain) {
+TEST_F(RdmSrx, AFullContextIsEAGAIN) {
   open(16);
   char in[4];
   int posted = 0;
@@ -285,7 +285,7 @@ TEST_F(RdmSrx, EndpointsThatShareHaveNoReceivesOfTheirOwn) {
   EXPECT_LT(fi_send(srx, in, sizeof in, nullptr, 0, nullptr), 0) << "a context does not send";
 }
 
-TEST_F(RdmSrx, TransmitsWorkAsEver) {
+TEST_F(RdmSrx, SendsWorkAsWithoutIt) {
   open();
   std::vector<uint8_t> in(5000), out = pattern(5000, 1);
   must(fi_trecv((*net)[kPeer].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 3, 0, &in));
@@ -308,12 +308,12 @@ TEST_F(RdmSrx, TheyReachEachOther) {
   }
 }
 
-TEST_F(RdmSrx, WhoClosesLeavesTheOthersWhatIsPosted) {
+TEST_F(RdmSrx, AnEndpointThatClosesLeavesTheReceivesToTheOthers) {
   open();
   const ssize_t all = receives_left(srx);
   std::vector<uint8_t> in(100), in2(1 << 20), out = pattern(100, 1), large = pattern(1 << 20, 2);
   recv(in, 1);
-  // A large one on its way to B, in any state, and one that nobody wants.
+  // A large message on its way to B, in any state, and a message without a receive.
   recv(in2, 2);
   send(kPeer, kB, large, 2);
   send(kPeer, kB, out, 77);
@@ -340,7 +340,7 @@ TEST_F(RdmSrx, ThePoolOutlivesItsEndpoints) {
   EXPECT_EQ(at(kA).context, &in);
 }
 
-TEST_F(RdmSrx, WhatDoesNotBelongTogetherIsRefused) {
+TEST_F(RdmSrx, WrongCombinationsAreRefused) {
   open();
   Node &a = (*net)[kA];
   Handle<fid_ep> ep;

@@ -333,7 +333,7 @@ class RdmPeek : public ::testing::TestWithParam<size_t> {
 };
 INSTANTIATE_TEST_SUITE_P(Bytes, RdmPeek, ::testing::Values(0, 10, 5000, 20000, 300000));
 
-TEST_P(RdmPeek, NothingToSeeIsNoMsg) {
+TEST_P(RdmPeek, WithoutAMessageIsENOMSG) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
   std::vector<uint8_t> out(GetParam()), in(GetParam());
@@ -349,7 +349,7 @@ TEST_P(RdmPeek, NothingToSeeIsNoMsg) {
 }
 
 // A program that peeks again and again reads nothing but errors, and waits for nothing.
-TEST_P(RdmPeek, WhoOnlyPeeksMakesProgress) {
+TEST_P(RdmPeek, MakesProgress) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
   std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
@@ -371,7 +371,7 @@ TEST_P(RdmPeek, WhoOnlyPeeksMakesProgress) {
   EXPECT_EQ(in, out);
 }
 
-TEST_P(RdmPeek, APeekTellsTheMetaDataAndLeavesTheMessage) {
+TEST_P(RdmPeek, ReportsTheMessageAndLeavesItThere) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");
   std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());

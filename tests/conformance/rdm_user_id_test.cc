@@ -13,7 +13,7 @@ namespace {
 
 // In no way like an fi_addr_t.
 constexpr fi_addr_t kId = 0xfeedfacecafe0001, kOtherId = 0x8000000000000002;
-// Who is who in the net: who is told, and two who send.
+// The endpoints of the net: the receiver, which gets the ids, and two senders.
 constexpr size_t kTarget = 0, kA = 1, kB = 2;
 constexpr uint64_t kTag = 7;
 const std::vector<size_t> kSizes = {0, 100, 20000, 300000};
@@ -34,15 +34,15 @@ class RdmUserId : public ::testing::TestWithParam<enum fi_av_type> {
   static bool offered(uint64_t more) { return find_info(options(more)) != nullptr; }
   void open(uint64_t more = 0) { net.emplace(3, options(more)); }
 
-  // From now on `who` calls `peer` so. The entry is a new one, at the same place.
-  void give_id(size_t who, size_t peer, std::optional<fi_addr_t> id) {
-    Node &node = (*net)[who];
+  // Gives `peer` this id in the vector of `owner`. The entry is a new one, at the same place.
+  void give_id(size_t owner, size_t peer, std::optional<fi_addr_t> id) {
+    Node &node = (*net)[owner];
     const std::string address = (*net)[peer].name();
-    fi_addr_t name = net->at(who, peer);
+    fi_addr_t name = net->at(owner, peer);
     must(fi_av_remove(node.av, &name, 1, 0));
     if (id) name = *id;
     ASSERT_EQ(fi_av_insert(node.av, address.data(), 1, &name, id ? FI_AV_USER_ID : 0, nullptr), 1);
-    ASSERT_EQ(name, net->at(who, peer)) << "what calls take is no id";
+    ASSERT_EQ(name, net->at(owner, peer)) << "what calls take is no id";
   }
   void send(size_t from, std::vector<uint8_t> &out, bool tagged = true, size_t to = kTarget) {
     net->post([&, ep = (*net)[from].ep.get(), name = net->at(from, to)] {
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Types, RdmUserId, ::testing::Values(FI_AV_MAP, FI_AV_TA
                            return std::string(info.param == FI_AV_MAP ? "Map" : "Table");
                          });
 
-TEST_P(RdmUserId, GetinfoOffersThemToWhoAsks) {
+TEST_P(RdmUserId, GetinfoOffersThemIfAskedFor) {
   const Info asked = find_info(options());
   EXPECT_TRUE(asked->caps & FI_AV_USER_ID);
   EXPECT_TRUE(asked->domain_attr->caps & FI_AV_USER_ID);
@@ -86,14 +86,14 @@ TEST_P(RdmUserId, GetinfoOffersThemToWhoAsks) {
   Options plain;
   plain.av_type = GetParam();
   const Info other = find_info(plain);
-  EXPECT_FALSE(other->caps & FI_AV_USER_ID) << "a primary capability is for who asks";
+  EXPECT_FALSE(other->caps & FI_AV_USER_ID) << "a primary capability must be asked for";
   EXPECT_FALSE(other->domain_attr->caps & FI_AV_USER_ID);
   const Info domain = ask([](fi_info &hints) { hints.domain_attr->caps = FI_AV_USER_ID; }, plain);
   ASSERT_NE(domain, nullptr);
   EXPECT_TRUE(domain->domain_attr->caps & FI_AV_USER_ID);
 }
 
-TEST_P(RdmUserId, MessagesAreOfTheIdOrOfTheAddressWhereThereIsNone) {
+TEST_P(RdmUserId, MessagesComeWithTheIdOrElseTheAddress) {
   open();
   give_id(kTarget, kA, kId);
   for (const size_t size : kSizes) {
@@ -105,7 +105,7 @@ TEST_P(RdmUserId, MessagesAreOfTheIdOrOfTheAddressWhereThereIsNone) {
   }
 }
 
-TEST_P(RdmUserId, SavedMessagesAreOfTheId) {
+TEST_P(RdmUserId, SavedMessagesComeWithTheId) {
   open();
   give_id(kTarget, kA, kId);
   for (const size_t size : kSizes) {
@@ -120,8 +120,9 @@ TEST_P(RdmUserId, SavedMessagesAreOfTheId) {
   }
 }
 
-// The id is that of the entry at the completion; an entry of somebody else has no part in it.
-TEST_P(RdmUserId, ASavedMessageIsOfTheEntryThatItsSenderHasThen) {
+// A saved message gets the id that its sender's entry has when the receive completes. Entries of
+// other peers do not matter.
+TEST_P(RdmUserId, ASavedMessageComesWithTheIdAtItsCompletion) {
   open();
   Node &target = (*net)[kTarget];
   give_id(kTarget, kA, kId);
@@ -148,8 +149,8 @@ TEST_P(RdmUserId, ASavedMessageIsOfTheEntryThatItsSenderHasThen) {
   EXPECT_EQ(source_of(kB), kId);
 }
 
-// Each is called by the address of the other: whoever takes an id for an address finds the wrong
-// one.
+// The id of each peer is the fi_addr_t of the other: code that takes an id for an address reaches
+// the wrong peer.
 TEST_P(RdmUserId, CallsTakeTheAddress) {
   if (!offered(FI_DIRECTED_RECV)) GTEST_SKIP() << "no directed receives";
   open(FI_DIRECTED_RECV);
@@ -179,7 +180,7 @@ TEST_P(RdmUserId, CallsTakeTheAddress) {
   }
 }
 
-TEST_P(RdmUserId, AnEntryThatIsMadeAgainHasWhatWasSaidOfItLast) {
+TEST_P(RdmUserId, AnEntryThatIsMadeAgainHasTheLatestId) {
   open();
   const std::optional<fi_addr_t> ids[] = {kId, kOtherId, std::nullopt, FI_ADDR_NOTAVAIL, 0};
   for (const auto &id : ids) {
@@ -187,7 +188,7 @@ TEST_P(RdmUserId, AnEntryThatIsMadeAgainHasWhatWasSaidOfItLast) {
     EXPECT_EQ(source_of(kA), id.value_or(net->at(kTarget, kA)));
     EXPECT_EQ(source_of(kB), net->at(kTarget, kB));
   }
-  // Somebody else at the place of one with an id.
+  // Another peer takes the place of a peer with an id.
   give_id(kTarget, kA, kId);
   fi_addr_t names[] = {net->at(kTarget, kA), net->at(kTarget, kB)};
   must(fi_av_remove((*net)[kTarget].av, names, 2, 0));
@@ -195,7 +196,7 @@ TEST_P(RdmUserId, AnEntryThatIsMadeAgainHasWhatWasSaidOfItLast) {
   EXPECT_EQ(source_of(kB), std::min(names[0], names[1]));
 }
 
-TEST_P(RdmUserId, WritesWithDataAreOfTheId) {
+TEST_P(RdmUserId, WritesWithDataComeWithTheId) {
   if (!offered(FI_RMA)) GTEST_SKIP() << "no remote memory access";
   open(FI_RMA);
   give_id(kTarget, kA, kId);
@@ -217,7 +218,7 @@ TEST_P(RdmUserId, WritesWithDataAreOfTheId) {
   EXPECT_EQ(memory, out);
 }
 
-TEST_P(RdmUserId, PeekedAndClaimedMessagesAreOfTheId) {
+TEST_P(RdmUserId, PeekedAndClaimedMessagesComeWithTheId) {
   open();
   give_id(kTarget, kA, kId);
   std::vector<uint8_t> out = pattern(100, 1), in(100);
@@ -239,14 +240,14 @@ TEST_P(RdmUserId, PeekedAndClaimedMessagesAreOfTheId) {
     EXPECT_EQ(seen.err, 0);
     EXPECT_EQ(seen.source, kId);
   }
-  // What is claimed is still of whom the entry is.
+  // A claimed message has the id that the entry has now.
   give_id(kTarget, kA, kOtherId);
   must(fi_trecvmsg((*net)[kTarget].ep, &message, FI_CLAIM | FI_COMPLETION));
   EXPECT_EQ(told().source, kOtherId);
   EXPECT_EQ(in, out);
 }
 
-TEST_P(RdmUserId, MessagesInAMultiReceiveBufferAreOfTheirIds) {
+TEST_P(RdmUserId, MessagesInAMultiReceiveBufferComeWithTheirIds) {
   if (!offered(FI_MULTI_RECV)) GTEST_SKIP() << "no multi-receive buffers";
   open(FI_MULTI_RECV);
   give_id(kTarget, kA, kId);
@@ -264,7 +265,7 @@ TEST_P(RdmUserId, MessagesInAMultiReceiveBufferAreOfTheirIds) {
   }
 }
 
-TEST_P(RdmUserId, EndpointsThatShareAReceiveContextSayTheIds) {
+TEST_P(RdmUserId, EndpointsThatShareAReceiveContextReportTheIds) {
   Options shared = options();
   shared.shared_receive = true;
   if (!find_info(shared)) GTEST_SKIP() << "no shared receive contexts";
@@ -328,7 +329,7 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
   }
   expect(kId + 10, kId + 11);
 
-  // Between the two is nobody: no place, and no id.
+  // The address between the two cannot be inserted: it gets no place and no id.
   std::string nobody(addresses[0].size(), '\0');
   std::memcpy(nobody.data(), addresses[0].data(), sizeof(sa_family_t));
   const std::string all = addresses[0] + nobody + addresses[1];
@@ -415,7 +416,7 @@ TEST_P(RdmUserId, AVectorOpenedForThemHasThemSetAfterTheInsertion) {
   EXPECT_EQ(fi_av_set_user_id(target.av, 1000000, kId, 0), -FI_EINVAL) << "no such entry";
 }
 
-TEST_P(RdmUserId, WhoDidNotAskIsRefused) {
+TEST_P(RdmUserId, WithoutTheCapabilityTheyAreRefused) {
   Options plain = options();
   plain.caps &= ~FI_AV_USER_ID;
   net.emplace(3, plain);

@@ -89,7 +89,7 @@ TEST_F(Many, CompletionQueuesCanAllBeWaitedFor) {
     fi_cq_entry entry;
     ASSERT_EQ(fi_cq_sread(queues[i], &entry, 1, nullptr, 1), -FI_EAGAIN) << "queue " << i + 1;
   }
-  // fi_cq_signal wakes who waits on the last.
+  // fi_cq_signal wakes the reader of the last queue.
   fid_cq *last = queues.back();
   ssize_t rc = 0;
   std::thread sleeper([&] {
@@ -278,8 +278,8 @@ TEST_F(Many, APollSetTakesThemAll) {
   for (auto &counter : counters) must(fi_poll_del(set, counter.fid(), 0));
 }
 
-// What a domain has besides does not stand in the way of who waits.
-TEST(ManyEndpoints, OfOneDomainDoNotHinderWhoWaits) {
+// A blocked reader of one queue gets its completion although the domain has many other endpoints.
+TEST(ManyEndpoints, OfOneDomainLeaveABlockedReaderAlone) {
   covers("wait objects");
   Options options;
   options.rx_cq.wait_obj = FI_WAIT_FD;

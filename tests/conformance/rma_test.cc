@@ -114,7 +114,7 @@ TEST_P(RmaSize, WritevAndReadv) {
   }
 }
 
-TEST_P(RmaSize, WritedataTellsTheTarget) {
+TEST_P(RmaSize, WritedataCompletesAtTheTarget) {
   Rma r(GetParam() + 100);
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out = pattern(GetParam(), 1);
@@ -353,7 +353,7 @@ TEST(RmaKeys, AChosenKeyIsKept) {
     EXPECT_EQ(fi_mr_key(pair.b.expose(memory, sizeof memory, kAllAccess, key)), key);
 }
 
-TEST(RmaKeys, ProviderKeysAreUnlikeEachOther) {
+TEST(RmaKeys, ProviderKeysDiffer) {
   Pair pair(rma_options(FI_MR_PROV_KEY));
   if (!(pair.b.info->domain_attr->mr_mode & FI_MR_PROV_KEY))
     GTEST_SKIP() << "this stack needs no provider keys";
@@ -472,7 +472,7 @@ TEST(RmaKeys, ClosingARegionUnderTrafficStopsTheTraffic) {
 
 // ---- remote completion data ----
 
-TEST(RmaData, ManyWritesAreToldInOrder) {
+TEST(RmaData, ManyWritesAreReportedInOrder) {
   Rma r;
   constexpr uint64_t kCount = 2000;
   uint64_t told = 0, sent = 0;
@@ -489,7 +489,7 @@ TEST(RmaData, ManyWritesAreToldInOrder) {
   }));
 }
 
-TEST(RmaData, ASmallQueueHoldsWritersBackButLosesNothing) {
+TEST(RmaData, ASmallQueueDelaysWritersAndLosesNothing) {
   Options small = rma_options();
   small.rx_cq.size = 8;
   Rma r(1 << 16, small);
@@ -526,7 +526,7 @@ TEST(RmaData, ReachesTheTargetThoughItsCompletionsAreSelective) {
 
 // ---- completions ----
 
-TEST(RmaCompletion, DeliveryCompleteMeansItIsThere) {
+TEST(RmaCompletion, AfterDeliveryCompleteTheBytesAreThere) {
   Rma r(1 << 20);
   std::vector<uint8_t> out = pattern(r.memory.size(), 3);
   const iovec iov{out.data(), out.size()};

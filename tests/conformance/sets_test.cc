@@ -36,7 +36,7 @@ TEST_F(PollSet, AnEmptySetHasNothing) {
   EXPECT_EQ(fi_poll(set, contexts, 4), 0);
 }
 
-TEST_F(PollSet, ReportsTheContextsOfWhatHasSomething) {
+TEST_F(PollSet, ReportsTheContextsOfMembersWithEvents) {
   int mark_a, mark_b;
   Handle<fid_cntr> a, b;
   fi_cntr_attr attr{};
@@ -63,7 +63,7 @@ TEST_F(PollSet, MembersAreBusyUntilTheyAreTakenOut) {
   must(fi_poll_del(set, side.tx_cq.fid(), 0));
 }
 
-TEST_F(PollSet, RefusesWhatDoesNotBelongThere) {
+TEST_F(PollSet, RefusesOtherObjects) {
   EXPECT_LT(fi_poll_add(set, side.domain.fid(), 0), 0);
   EXPECT_LT(fi_poll_del(set, side.tx_cq.fid(), 0), 0);
   EXPECT_LT(fi_poll_add(set, side.tx_cq.fid(), 1), 0);
@@ -147,7 +147,7 @@ TEST_P(WaitSet, AnEventOfAnyMemberEndsTheWait) {
   EXPECT_EQ(fi_wait(w.set, 0), -FI_ETIMEDOUT);
 }
 
-TEST_P(WaitSet, AnEventWakesWhoWaits) {
+TEST_P(WaitSet, AnEventWakesABlockedThread) {
   Waiting w(GetParam());
   int rc = -1;
   std::thread waiter([&] { rc = fi_wait(w.set, 20000); });
@@ -261,7 +261,7 @@ TEST(Trywait, OverSeveralObjects) {
   EXPECT_EQ(fi_trywait(pair.b.fabric, fids, 1), 0) << "the first alone has nothing";
 }
 
-TEST(Trywait, RefusesWhatCannotBeWaitedFor) {
+TEST(Trywait, RefusesObjectsWithoutAWaitObject) {
   Side side;
   side.open(options_info({}).get());
   fid *fids[] = {side.domain.fid()};

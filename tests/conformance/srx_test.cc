@@ -77,12 +77,12 @@ TEST(Srx, EveryEndpointTakesFromTheSamePool) {
   EXPECT_EQ(received, sent);
 }
 
-TEST(Srx, ReceivesPostedLaterServeWhoWaits) {
+TEST(Srx, ReceivesPostedLaterTakeWaitingMessages) {
   Hub h;
   for (int i = 0; i < kCallers; ++i) must(fi_inject(h.callers[i]->ep, &i, sizeof i, 0));
   for (int i = 0; i < 30; ++i) h.progress();
   EXPECT_FALSE(poll_cq(h.hub->rx_cq).has_value());
-  // One at a time: each serves one of those who wait, and nobody is forgotten.
+  // One receive at a time: each takes one of the waiting messages, and none is forgotten.
   std::map<int, int> seen;
   for (int i = 0; i < kCallers; ++i) {
     int number = -1;
@@ -240,7 +240,7 @@ TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
   EXPECT_NE(done.flags & FI_MULTI_RECV, 0u);
 }
 
-TEST(Srx, WhatHasNoContextIsNotCancelled) {
+TEST(Srx, AReceiveWithoutAContextIsNotCancelled) {
   Hub h;
   char in[8];
   must(fi_recv(h.hub->srx, in, sizeof in, nullptr, 0, nullptr));
@@ -260,7 +260,7 @@ TEST(Srx, AFullContextIsEAGAIN) {
   EXPECT_GE(posted, 16);
 }
 
-TEST(Srx, TransmitsOfTheEndpointsWorkAsEver) {
+TEST(Srx, SendsOfTheEndpointsWorkAsWithoutIt) {
   Hub h;
   for (int i = 0; i < kCallers; ++i) {
     char in[8];
@@ -271,8 +271,8 @@ TEST(Srx, TransmitsOfTheEndpointsWorkAsEver) {
   }
 }
 
-// fi_endpoint.3, rx_ctx_cnt: who asked for a shared context receives through one.
-TEST(Srx, WhoAskedForOneIsNotEnabledWithoutIt) {
+// fi_endpoint.3, rx_ctx_cnt: an endpoint that asked for a shared context receives through one.
+TEST(Srx, AnEndpointThatAskedForOneIsNotEnabledWithoutIt) {
   Options options;
   options.shared_receive = true;
   const Info hints = options_info(options);

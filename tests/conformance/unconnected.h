@@ -27,8 +27,8 @@ namespace weft::conformance::unconnected {
 Info ask(const Options &options, const std::function<void(fi_info &)> &change, const char *node,
          const char *service, uint64_t flags);
 
-// Skips the calling test unless the stack offers `caps` to who asks as `options` do, and notes that
-// it covers `name`.
+// Skips the calling test unless the stack offers `caps` with these options, and notes that the test
+// covers `name`.
 #define UNCONNECTED_NEEDS(options, caps, name)                                    \
   do {                                                                            \
     ::weft::conformance::covers(name);                                            \
@@ -56,7 +56,7 @@ class Net : public Driver {
   ~Net();  // the newest first: they may be siblings
   Node &operator[](size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
-  // Adds one, and tells everybody.
+  // Adds one, and inserts its address at all others.
   Node &add(const Options &options, const std::function<void(Node &)> &before_enable = {},
             Node *sibling = nullptr);
   // What `from` calls `to`.

@@ -54,7 +54,7 @@ TEST_F(Replay, RunsEveryFile) {
   EXPECT_NE(result.said.find("3 inputs"), std::string::npos) << result.said;
 }
 
-TEST_F(Replay, FailsWhereOneCrashes) {
+TEST_F(Replay, FailsIfAnInputCrashes) {
   for (const char *name : {"a", "b", "z"}) {
     for (const char *each : {"a", "b", "z"}) add(each, each == std::string(name) ? "x" : "1");
     const Result result = run(corpus_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What fuzz targets with state stand on: the input as a list of things that happen, memory of an
-// application with red zones, and a domain without a provider for the SDK's objects.
+// What fuzz targets with state share: the input as a list of events, memory of an application with
+// red zones, and a domain without a provider for the SDK's objects.
 //
 // Example:
 //     extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -21,8 +21,8 @@
 //       return 0;  // ~Memory() looks at every byte
 //     }
 //
-// A write beside a buffer, or into one that was taken back, is found at once under ASan, and
-// without it when the memory goes. Not for unit tests: those have googletest and test_instance.h.
+// A write beside a buffer, or into one that was taken back, is found at once under ASan, and in
+// ~Memory() without it. Not for unit tests: those have googletest and test_instance.h.
 #ifndef WEFT_TESTS_FUZZ_WORLD_H
 #define WEFT_TESTS_FUZZ_WORLD_H
 
@@ -115,7 +115,7 @@ class Memory {
     ++lent_;
     return bytes + kZone;
   }
-  // It is the application's again: nobody else writes there, or reads, from now on.
+  // The buffer is the application's again: from now on the provider may neither write nor read it.
   void take_back(uint8_t *data) {
     Block &block = blocks_.at(data);
     FUZZ_CHECK(block.lent, "a buffer was given back twice");
@@ -126,7 +126,7 @@ class Memory {
   }
   size_t lent() const { return lent_; }
   size_t blocks() const { return blocks_.size(); }
-  // Of [at, at + length): whether it lies in one buffer that is lent.
+  // Whether [at, at + length) lies in one buffer that is lent.
   bool holds(const void *at, size_t length) const {
     auto it = blocks_.upper_bound(static_cast<uint8_t *>(const_cast<void *>(at)));
     if (it == blocks_.begin()) return false;
@@ -143,7 +143,7 @@ class Memory {
     bool lent;
     std::unique_ptr<uint8_t[]> bytes;
   };
-  // All but [from, to) is as it was left.
+  // Checks that all bytes but [from, to) are as lend() or take_back() left them.
   static void check(const Block &block, size_t from, size_t to) {
     unpoison(block.bytes.get(), block.size + 2 * kZone);
     for (size_t i = 0; i < block.size + 2 * kZone; ++i)
@@ -165,7 +165,7 @@ class Memory {
   size_t lent_ = 0;
 };
 
-// What a provider's domain gives to the objects of the SDK: no plugin, no core.
+// Stands for a provider's domain, as far as the SDK's objects need it. No plugin, no core.
 class Domain {
  public:
   Domain() : engine(false) {

@@ -107,8 +107,7 @@ void expect_good_loads(Loader &loader) {
   EXPECT_TRUE(why.decisions()[0].accepted);
 }
 
-// ---- files that the probe finds out about
-// -------------------------------------------------------------------------
+// ---- files that the probe finds out about ----
 
 class Probed : public testing::TestWithParam<Case> {
  protected:
@@ -188,8 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"leaves_process", Stage::kInit, "did not come back within", true}),
     case_name);
 
-// ---- files that need no probe to be refused
-// -----------------------------------------------------------------------
+// ---- files that need no probe to be refused ----
 
 class Bytes : public testing::Test {
  protected:
@@ -275,15 +273,14 @@ TEST_F(Bytes, NeededLibraryMissing) {
   expect("needs", Stage::kDlopen, "cannot open shared object file");
 }
 
-// ---- names
-// --------------------------------------------------------------------------------------------------------
+// ---- names ----
 
 class Names : public testing::Test {
  protected:
   TestFolder folder_;
 };
 
-TEST_F(Names, OurOwnFolderKeepsItsNamesThoughAnotherComesFirst) {
+TEST_F(Names, OurOwnFolderKeepsItsNamesBehindAnotherFolder) {
   folder_.copy(plugin_file("name_taken"), "theirs/name_taken.so");
   folder_.copy(plugin_file("name_taken"), "plugins/tcp.so");  // a sane plugin but for its name
   folder_.copy(plugin_file("good"), "plugins/good.so");
@@ -311,8 +308,7 @@ TEST_F(Names, OfOtherFoldersTheFirstHasTheName) {
   EXPECT_NE(find_decision(loader.discovery(), "b.so"), nullptr);
 }
 
-// ---- a process with threads
-// ---------------------------------------------------------------------------------------
+// ---- a process with threads ----
 
 class Threaded : public testing::Test {
  protected:
@@ -439,7 +435,7 @@ TEST_F(Threaded, AChoiceThatIsNotMetLooksFurther) {
   }
 }
 
-TEST_F(Threaded, AHandlerOfTheApplicationIsNoReasonToBlameThePlugin) {
+TEST_F(Threaded, ASignalHandlerOfTheApplicationDoesNotQuarantine) {
   put("good");
   // Ours, installed while plugins load, as another thread of the application might.
   const auto old = signal(SIGUSR1, [](int) {});
@@ -448,10 +444,9 @@ TEST_F(Threaded, AHandlerOfTheApplicationIsNoReasonToBlameThePlugin) {
   signal(SIGUSR1, old);
 }
 
-// ---- a known file that fails, and one that changed
-// ----------------------------------------------------------------
+// ---- a known file that fails, and one that changed ----
 
-TEST(Known, CleanFailureOfInitIsToldByLoadAndIsNoReasonForQuarantine) {
+TEST(Known, AFailureOfInitIsReportedAndDoesNotQuarantine) {
   TestFolder folder;
   folder.copy(plugin_file("init_fails"), "plugins/init_fails.so");
   folder.copy(plugin_file("good"), "plugins/good.so");
@@ -486,7 +481,7 @@ TEST(Known, AFileThatChangedIsProbedAgain) {
   EXPECT_THAT(decision->reason, HasSubstr("was killed by signal 6"));
 }
 
-TEST(Known, AnIndexThatVouchesForAnotherFileIsNotBelieved) {
+TEST(Known, AnIndexOfAnotherFileIsIgnored) {
   if (count_threads() != 1) GTEST_SKIP() << "this build starts threads of its own; no probing";
   TestFolder folder;
   folder.copy(plugin_file("good"), "plugins/x.so");
@@ -501,7 +496,7 @@ TEST(Known, AnIndexThatVouchesForAnotherFileIsNotBelieved) {
   expect_rejected(find_decision(why, "good"), Case{"x", Stage::kInit, "was killed by signal 6"});
 }
 
-TEST(Known, ANeverEndingProbeProgramIsNotThePluginsFault) {
+TEST(Known, AProbeProgramThatHangsDoesNotQuarantine) {
   if (count_threads() != 1) GTEST_SKIP() << "this build starts threads of its own; no probing";
   TestFolder folder;
   folder.copy(plugin_file("good"), "plugins/good.so");

@@ -6,7 +6,7 @@
 //   rxd_exchange --node 10.0.0.1 --peer 10.0.0.2 --endpoints 8 --messages 20
 //
 // Exits 0 when all arrived exactly once; says what did not otherwise. With --hold it stays, and
-// makes progress, until its input ends: who does harm to it meanwhile has the time.
+// makes progress, until its input ends: time for rxd_flood to do harm.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -114,7 +114,7 @@ class Exchange {
       for (Half &h : halves_) take(h);
       if (late()) return 1;
     }
-    // Who goes now would leave the other half without answers.
+    // If this half ended now, the other half would get no answers.
     for (bool waits = true; waits && wrong_ == 0;) {
       waits = false;
       for (Half &h : halves_) {
@@ -138,7 +138,7 @@ class Exchange {
 
  private:
   size_t count() const { return size_t(s_.endpoints); }
-  // Nobody writes to it.
+  // The input has no bytes, only an end.
   static bool input_ended() {
     pollfd input{STDIN_FILENO, POLLIN, 0};
     return poll(&input, 1, 0) > 0;

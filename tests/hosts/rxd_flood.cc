@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who wants to do harm to an endpoint of rxd: visitors without end, each of whom has an honest
-// address, makes the whole handshake and then says nothing more; between them forged packets with
+// An attacker of an endpoint of rxd. Visitors come without end: each has an honest address, makes
+// the whole handshake and then sends nothing more. Between them come forged packets with
 // other hosts' addresses: questions of both dialects, packets of connections that do not exist, and
 // noise.
 //
@@ -34,7 +34,7 @@ namespace {
 
 using namespace weft::rxd;  // NOLINT(google-build-using-namespace)
 using Clock = std::chrono::steady_clock;
-constexpr size_t kAtOnce = 128;  // visitors who are in the middle of their handshake
+constexpr size_t kAtOnce = 128;  // visitors in the middle of their handshake
 constexpr auto kPatience = std::chrono::milliseconds(20);
 
 struct Options {
@@ -198,7 +198,7 @@ int run(const Options &options) {
   }
   Forger *forger = options.forged != 0 ? new Forger(options) : nullptr;
   const auto end = Clock::now() + std::chrono::seconds(options.seconds);
-  std::deque<Visitor> visitors;  // whose sockets stay open: nobody has the same port again
+  std::deque<Visitor> visitors;  // their sockets stay open, so that no port is used again
   std::vector<Visitor *> coming;
   size_t in = 0;
   uint64_t forged = 0;

@@ -3,7 +3,7 @@
 #
 # rxd_hosts.sh LIB_DIR RXD_EXCHANGE RXD_FLOOD: udp;ofi_rxd between two hosts (network namespaces) whose link loses 5 % of what goes through it,
 # each way: by nftables, else tc, else the hook fault beneath rxd. 2, 8 and 32 endpoints, every byte checked; IPv6 too. Then the same
-# exchange while somebody floods one of the endpoints: it takes no harm, and its memory stays bounded.
+# exchange while rxd_flood attacks one of the endpoints: the exchange goes on, and the memory stays bounded.
 # Exits 77 (not run) where there are no namespaces or links.
 
 set -u

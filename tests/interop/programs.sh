@@ -50,7 +50,7 @@ require_debian() {
     { echo "FAILED: $1 loads $loaded, not the library in $weft_lib"; exit 1; }
 }
 
-# listening PORT: whether somebody listens there (in the server's network); does not connect, which would use up the server.
+# listening PORT: whether a socket listens there (in the server's network). It does not connect, because the server takes one client.
 listening() {
   local hex
   hex=$(printf '%04X' "$1")
@@ -103,7 +103,7 @@ pingpong() {
   fi
 }
 
-# folder WHICH: where the library is, for those who want to be told.
+# folder WHICH: the folder of the library.
 folder() {
   if [ "$1" = weft ]; then echo "$weft_lib"; else dirname "$stock_lib"; fi
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # variables.sh LIB_DIR [STOCK_DIR...]: job scripts set variables for whatever libfabric they get. Each one that a stock libfabric
-# lists (Debian's, and those installed in STOCK_DIR) is set, and nobody hears a complaint on stderr.
+# lists (Debian's, and those installed in STOCK_DIR) is set, and weft prints no complaint on stderr.
 
 set -u
 weft_lib=$(realpath "${1:?usage: variables.sh LIB_DIR [STOCK_DIR...]}") || exit 2

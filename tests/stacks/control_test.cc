@@ -25,7 +25,8 @@ std::string socket_path(pid_t pid) {
   return (folder ? *folder : "") + "/" + std::to_string(pid) + ".sock";
 }
 
-// A folder of its own: those of others hold what killed processes left, whose numbers come back.
+// A runtime folder of its own: others hold the files of killed processes, and process numbers are
+// used again.
 class OwnFolder : public ::testing::Environment {
  public:
   void SetUp() override {
@@ -84,7 +85,7 @@ TEST(ControlSocket, AttachesAndDetachesInALiveProcess) {
   exchange(pair, 2);
 }
 
-TEST(ControlSocket, SaysWhatIsWrong) {
+TEST(ControlSocket, AnswersWithTheReasonOfAnError) {
   if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   Pair pair;
   const Result<Control> control = Control::connect(getpid());
@@ -100,7 +101,7 @@ TEST(ControlSocket, SaysWhatIsWrong) {
   EXPECT_THAT(nobody.error().text, HasSubstr("there is no process"));
 }
 
-TEST(ControlSocket, IsOffWhereThePolicySaysSo) {
+TEST(ControlSocket, IsOffIfThePolicyDeniesIt) {
   if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=deny"})) return;
   Pair pair;
   const Result<Control> control = Control::connect(getpid());
@@ -109,7 +110,7 @@ TEST(ControlSocket, IsOffWhereThePolicySaysSo) {
   EXPECT_FALSE(std::filesystem::exists(socket_path(getpid())));
 }
 
-TEST(ControlSocket, AForkedChildHasItsOwnAndLeavesNothing) {
+TEST(ControlSocket, AForkedChildHasItsOwnSocketAndRemovesIt) {
   if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   Side mine;
   mine.open(get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get()).get());

@@ -115,7 +115,7 @@ TEST(LiveHook, IsAttachedInPlaceAndDetachedAgain) {
   EXPECT_NE(weft.detach(pair.a.fabric.fid(), "count"), "") << "it is not there";
 }
 
-TEST(LiveHook, ComesAndGoesUnderTraffic) {
+TEST(LiveHook, IsAttachedAndDetachedUnderTraffic) {
   if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp"})) return;
   Pair pair;
   Diagnosis weft;

@@ -8,7 +8,7 @@
 namespace weft::stats {
 namespace {
 
-TEST(Lines, DurationsAsPeopleSayThem) {
+TEST(Lines, DurationsHaveAUnitThatFits) {
   const std::pair<double, const char *> kSaid[] = {{-1, "-"},
                                                    {0, "0 ns"},
                                                    {0.4, "0 ns"},

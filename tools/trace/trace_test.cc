@@ -31,7 +31,7 @@ using testing::HasSubstr;
 // ---- limits ----
 
 // A file may say that all endpoints have one address, and that all of them sent to it.
-TEST(Timeline, WhatCannotBePairedInTimeIsLeftOut) {
+TEST(Timeline, PairsThatTakeTooLongAreLeftOut) {
   Snapshot process;
   process.pid = 1;
   process.boot_id = "boot";
@@ -185,7 +185,7 @@ TEST(Timeline, LinksPostsWithCompletionsFirstComeFirstServed) {
   EXPECT_EQ(report["processes"][0]["unmatched"]["first"][0]["bytes"], 9);
 }
 
-TEST(Timeline, UnsignalledPostsAreNotMissed) {
+TEST(Timeline, UnsignalledPostsAreNotCountedAsUnmatched) {
   Made p(1);
   p.endpoint(5, "tcp", 3, "", "");
   p.process.objects[0].tx_bind_flags = FI_TRANSMIT | FI_SELECTIVE_COMPLETION;

@@ -29,7 +29,7 @@ TEST(ByCandidateTest, KeepsOrderAndFindsTheVerdict) {
   EXPECT_STREQ(candidates[2].verdict(), "rejected");
 }
 
-TEST(ByCandidateTest, SurvivesWhatIsNoRecord) {
+TEST(ByCandidateTest, IgnoresOtherJson) {
   EXPECT_TRUE(by_candidate(Json::object()).empty());
   EXPECT_TRUE(by_candidate(Json::array()).empty());
   const std::vector<Candidate> odd =

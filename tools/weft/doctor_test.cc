@@ -36,7 +36,7 @@ Finding of(const Facts &facts, const std::string &check) {
   return found == findings.end() ? Finding{} : *found;
 }
 
-TEST(DoctorTest, AGoodMachineIsWell) {
+TEST(DoctorTest, AGoodMachineHasNoFindings) {
   EXPECT_EQ(worst_of(judge(good_machine())), State::kOk);
   for (const Finding &finding : judge(good_machine())) EXPECT_EQ(finding.remedy, "");
 }

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(NearestWordTest, FindsSlipsOfTheHand) {
+TEST(NearestWordTest, FindsTypingErrors) {
   const std::vector<std::string> known = {"info", "why", "explain", "plugin", "doctor"};
   EXPECT_EQ(nearest_word("wyh", known), "why");
   EXPECT_EQ(nearest_word("Docter", known), "doctor");
@@ -28,7 +28,7 @@ TEST(WrappedTest, BreaksAtBlanks) {
   EXPECT_THAT(wrapped("\xc3\xa4\xc3\xb6\xc3\xbc x", 5), ElementsAre("\xc3\xa4\xc3\xb6\xc3\xbc x"));
 }
 
-TEST(JsonTest, TakesWhatIsThere) {
+TEST(JsonTest, ReturnsMembersThatAreThere) {
   const Json json = Json::parse(R"({"a": "x", "n": 3, "l": ["p", 1, "q"], "o": {}, "z": null})");
   EXPECT_EQ(text_of(json, "a"), "x");
   EXPECT_EQ(text_of(json, "n"), "3");

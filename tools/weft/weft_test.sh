@@ -177,7 +177,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   done
 fi
 
-# The log of a fi_getinfo that finds nothing: one line, and for who wants it one for each candidate.
+# The log of a fi_getinfo that finds nothing: one line at warn, and at info one for each candidate.
 env FI_LOG_LEVEL=warn timeout "$limit" "$bin/fi_pingpong" -p tpc >/dev/null 2>"$work/err"
 [ "$(grep -c 'fi_getinfo.*<warn> nothing fits; the nearest: tpc: ' "$work/err")" = 1 ] && pass "log: one line" ||
   fail "log: one line: $(cat "$work/err")"
