@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The examples in a program's hands: libfabric.so.1 finds them by FI_PROVIDER_PATH and stacks them
-// as FI_PROVIDER and FI_HOOK say. ctest runs each test in a process of its own with the environment
+// The examples in a program: libfabric.so.1 finds them by FI_PROVIDER_PATH and stacks them as
+// FI_PROVIDER and FI_HOOK say. ctest runs each test in a process of its own with the environment
 // that it needs (examples/CMakeLists.txt).
 #include <gtest/gtest.h>
 #include <rdma/fi_cm.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// null: a provider without a network. Each endpoint talks to itself: what it sends, to whatever
-// address, goes into the receive that it posted first. For measuring what everything but the
-// network costs, and an example of a whole provider.
+// null: a provider without a network. Each endpoint sends to itself: a message, to whatever
+// address, goes into the receive that was posted first. It is for measuring what everything but
+// the network costs, and an example of a whole provider.
 //
 //   FI_PROVIDER=null fi_info
 #include <weft/sdk/domain.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// pass: a layer that hands everything through to the provider beneath it, but for one thing that a
-// program can see: it says that no more than FI_PASS_INJECT_SIZE bytes can be injected.
+// pass: a layer that passes everything to the provider beneath it, except for one thing that a
+// program can see: it reports that no more than FI_PASS_INJECT_SIZE bytes can be injected.
 //
 //   FI_PROVIDER="tcp;pass" fi_info -v | grep inject_size
 //

@@ -98,8 +98,8 @@ TEST_P(Versions, ShortHintsAreReadToTheirEndAndNoFurther) {
   freeinfo(list);
 }
 
-// A caller's structs may be followed by anything: it must not be taken for newer members, above all
-// not for pointers.
+// The bytes behind a caller's structs may be anything. They must not be taken for newer members,
+// above all not for pointers.
 TEST_P(Versions, BytesBehindTheHintsAreIgnored) {
   fi_info *hints = dupinfo(nullptr);
   ASSERT_NE(hints, nullptr);
@@ -129,7 +129,7 @@ TEST_P(Versions, ResultsHaveTheMembersThatTheCallerKnowsAndAreFreedWhole) {
   fi_info *list = nullptr;
   ASSERT_EQ(getinfo(FI_VERSION(1, 3), nullptr, nullptr, 1, nullptr, &list), 0);
   for (const fi_info *info = list; info != nullptr; info = info->next) {
-    // The offer sets all of these; leaks of what is hidden show under ASan.
+    // The offer sets all of these. ASan finds leaks of members that the caller does not see.
     EXPECT_EQ(info->nic == nullptr, older(v, "FABRIC_1.2"));
     EXPECT_EQ(info->ep_attr->auth_key == nullptr, older(v, "FABRIC_1.1"));
     EXPECT_EQ(info->domain_attr->auth_key == nullptr, older(v, "FABRIC_1.1"));

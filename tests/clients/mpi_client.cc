@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// mpi_client PART... [--quick] [--seed N]: runs these parts, one behind the other, between one
-// MPI_Init and one MPI_Finalize. To start the ranks takes longer than most parts do.
+// mpi_client PART... [--quick] [--seed N]: runs these parts, one after the other, between one
+// MPI_Init and one MPI_Finalize, because the start of the ranks takes longer than most parts.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; ++i) {
     const Part *part = find(argv[i]);
     if (part == nullptr) {
-      options.push_back(argv[i]);  // Session knows the options, and refuses what is none
+      options.push_back(argv[i]);  // Session parses the options and refuses unknown ones
       continue;
     }
     parts.push_back(part);

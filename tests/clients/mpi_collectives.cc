@@ -56,7 +56,7 @@ class Collectives {
     for (int i = 0; i < count; ++i) numbers[i] = value(from, to, i);
     return numbers;
   }
-  /// How many elements rank r has in the v-forms: others than its neighbour, sometimes none.
+  /// How many elements rank r has in the v-forms: not as many as its neighbour, sometimes none.
   int part(int r) const { return count_ == 0 ? 0 : (r * 5 + 3) % 7 * count_ / 4; }
   int part(int from, int to) const {
     return count_ == 0 ? 0 : (from * 3 + to * 5) % 4 * count_ / 3;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// Communicators: made in every way, used at the same time without hearing each other, and freed,
-// many times over.
+// Communicators: made in every way, used at the same time without each other's messages, and freed,
+// many times.
 #include <vector>
 
 #include "tests/clients/client.h"
@@ -24,7 +24,7 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-/// The members of a communicator know each other: a sum, and a message around the ring.
+/// The members of a communicator reach each other: a sum, and a message around the ring.
 void use(Session &session, MPI_Comm comm, const char *what) {
   const int n = size_of(comm);
   const int rank = rank_in(comm);
@@ -40,8 +40,8 @@ void use(Session &session, MPI_Comm comm, const char *what) {
   if (n > 1) session.moved(5000);
 }
 
-/// The same tag at the same time on several: each receive takes the message of its own, whatever
-/// came first.
+/// The same tag at the same time on several communicators: each receive takes the message of its
+/// own, in whatever order they arrive.
 void apart(Session &session) {
   constexpr int kMany = 40;
   const int n = session.size();
@@ -114,7 +114,7 @@ void groups(Session &session) {
   MPI_Group_free(&all);
 }
 
-/// Two halves that talk across, then become one.
+/// Two halves with an intercommunicator between them, which then merge.
 void across(Session &session) {
   const int n = session.size();
   if (n < 2) return;

@@ -55,8 +55,8 @@ void together(Session &session, std::size_t length, int many) {
   session.moved(length * many);
 }
 
-/// What a type says is what MPI_Pack takes: sends `count` of the type, receives bytes; sends bytes,
-/// receives the type; and type to type.
+/// A message of a type has the bytes that MPI_Pack takes. Sends `count` of the type and receives
+/// bytes; sends bytes and receives the type; sends and receives the type.
 void derived(Session &session, const char *name, MPI_Datatype type, int count) {
   const int other = session.rank() ^ 1;
   MPI_Type_commit(&type);
@@ -111,7 +111,7 @@ void derived(Session &session, const char *name, MPI_Datatype type, int count) {
       EXPECT(got == count, "%s: %d elements of %d", name, got, count);
       EXPECT(packed(spread) == wanted, "%s: received as the type: wrong data", name);
       spread.expect_guard(name);
-      // The holes are as they were: what unpacking into a fresh buffer gives is the whole truth.
+      // The holes must be as they were: MPI_Unpack into a fresh buffer gives what is expected.
       std::vector<char> whole = untouched;
       int at = 0;
       MPI_Unpack(wanted.data(), bytes, &at, whole.data(), count, type, MPI_COMM_SELF);

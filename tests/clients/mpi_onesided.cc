@@ -248,8 +248,8 @@ void accumulate(Session &session, Window &window, MPI_Datatype type, const char 
   }
 }
 
-/// Tickets from one counter are all different and none is missing; a lock out of compare-and-swap
-/// excludes.
+/// Tickets from one counter are all different and none is missing. A lock made of compare-and-swap
+/// lets one rank in at a time.
 void atomics(Session &session, Window &window) {
   const int n = session.size();
   const int each = session.quick() ? 60 : 500;

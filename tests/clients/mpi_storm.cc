@@ -18,7 +18,7 @@ using client::Session;
 
 enum Way { kWaitall, kWaitany, kWaitsome, kTestany, kTestsome, kTestall, kTest, kWays };
 
-/// Completes all requests in one way; seen(i, status) hears of each exactly once.
+/// Completes all requests in one way, and calls seen(i, status) once for each.
 template <typename Seen>
 void complete(Way way, std::vector<MPI_Request> &requests, const Seen &seen) {
   const int n = static_cast<int>(requests.size());

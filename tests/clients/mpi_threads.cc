@@ -115,7 +115,7 @@ void own_communicators(Session &session, int rounds) {
   for (MPI_Comm &comm : comms) MPI_Comm_free(&comm);
 }
 
-/// One thread waits in MPI_Recv while others do all that they do; its message comes last.
+/// One thread waits in MPI_Recv while the others do all their work; its message comes last.
 void blocked(Session &session, int rounds) {
   const int n = session.size();
   const int to = (session.rank() + 1) % n;

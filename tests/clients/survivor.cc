@@ -3,8 +3,8 @@
 // survivor [--prov NAME] [--rounds N] [--lib PREFIX] [--ipv6] [--timeout SECONDS]
 //
 // Four processes with an FI_EP_RDM endpoint each, at fixed addresses, send checked tagged messages
-// to all others without pause. One is killed in the middle of it. The others must get errors for
-// that peer and for no other, get every one of their outstanding operations back, go on among
+// to all others without pause. One of the processes is killed meanwhile. The others must get errors
+// for that peer and for no other, get every one of their outstanding operations back, go on among
 // themselves without losing a message, and reach the peer again when it has started anew at the
 // same address. Ends with 0, or with 1 and what was missing.
 //
@@ -476,7 +476,7 @@ class Director {
   };
 
   void one_round(int round, int victim) {
-    // All talk to all.
+    // All send to all.
     Counts some;
     some.fill(100);
     std::array<Report, kPeers> before;

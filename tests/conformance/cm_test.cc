@@ -154,7 +154,7 @@ TEST(Cm, AnEndpointTakesOverAPassiveEndpointsAddress) {
   sockaddr_in name{};
   must(fi_getname(side.ep.fid(), &name, &length));
   EXPECT_EQ(name.sin_port, held.sin_port);
-  // It has one address to give, and cannot use it any more itself.
+  // The passive endpoint has given its only address away, and cannot use it any more.
   Handle<fid_ep> second;
   EXPECT_EQ(fi_endpoint(side.domain, side.info.get(), second.out(), nullptr), -FI_EINVAL);
   must(fi_pep_bind(pep, side.eq.fid(), 0));
@@ -302,7 +302,7 @@ TEST(Cm, ARequestWhosePeerIsGoneEndsWithAnEvent) {
   p.passive.make_endpoint(request.info.get());
   const int rc = fi_accept(p.passive.ep, nullptr, 0);
   if (rc != 0) return;  // found out at once
-  // Either it says so, or it takes the connection for made and then sees its end.
+  // Either the connect fails, or the connection is made and then ends.
   for (;;) {
     const Event event = p.event(p.passive);
     if (event.err != 0 || event.type == FI_SHUTDOWN) break;
@@ -425,7 +425,7 @@ TEST(Cm, ShutdownIsAnEventOfBothSidesAndFlushesReceives) {
       must(fi_recv(other.ep, buffer, 8, nullptr, 0, buffer));
     }
     ASSERT_EQ(fi_shutdown(one.ep, 0), 0);
-    // What is cancelled here is cancelled before fi_shutdown returns.
+    // Operations that are cancelled are cancelled before fi_shutdown returns.
     for (char *buffer : buffers) {
       const auto done = poll_cq(one.rx_cq);
       ASSERT_TRUE(done.has_value());
@@ -501,7 +501,7 @@ TEST(Cm, ClosingAnEndpointDiscardsItsOperations) {
   fi_msg message{};
   message.msg_iov = &iov;
   message.iov_count = 1;
-  must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE));  // nobody will acknowledge it
+  must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE));  // there will be no acknowledgement
   pair.a.progress();
   pair.a.ep.reset();
   pair.settle();
@@ -573,7 +573,7 @@ TEST(Cm, ShutdownTakesNoFlags) {
 TEST(Cm, OperationsThatWaitForThePeerFailWithIt) {
   Pair pair;
   char out[16] = {}, in[16];
-  // Waits for an acknowledgement, which nobody will send: there is no receive.
+  // Waits for an acknowledgement that never comes: there is no receive.
   fi_msg message{};
   iovec iov{out, sizeof out};
   message.msg_iov = &iov;
@@ -763,8 +763,7 @@ TEST(CmTimeout, IsNoticedByABlockedReader) {
   EXPECT_EQ(error.err, FI_ETIMEDOUT);
 }
 
-// Takes every descriptor that this process may have, of a limit that it lowers; gives them back one
-// by one.
+// Lowers the limit of descriptors and takes all that are left. Gives them back one by one.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -799,7 +798,7 @@ TEST(CmDescriptors, ConnectWithoutOneIsEMFILE) {
     NoDescriptors none;
     EXPECT_EQ(fi_connect(p.active.ep, address.data(), nullptr, 0), -FI_EMFILE);
   }
-  // Nothing is broken by it.
+  // The failure has no effect: the next connect works.
   p.connect();
   p.passive.make_endpoint(p.request().info.get());
   must(fi_accept(p.passive.ep, nullptr, 0));

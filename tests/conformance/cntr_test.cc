@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Counters (fi_cntr.3): what they count, how one waits for them.
+// Counters (fi_cntr.3): what they count, and waits for them.
 #include <poll.h>
 
 #include <functional>
@@ -94,8 +94,8 @@ TEST_F(Cntr, AnErrorWakesABlockedThread) {
   int rc = 0;
   const auto start = std::chrono::steady_clock::now();
   std::thread waiter([&] { rc = fi_cntr_wait(counter, 3, 20000); });
-  // The change must fall into the wait: errors that were there before do not count. Asked again
-  // until it does.
+  // The error must come during the wait: errors from before do not end it. Tries again until it
+  // does.
   std::atomic<bool> over{false};
   std::thread poker([&] {
     while (!over) {
@@ -135,7 +135,7 @@ void expect_each_kind(bool late) {
   };
   Pair pair(options, options, late ? nullptr : std::function<void(Side &)>(open));
   if (late) {
-    // What was before does not count.
+    // Operations before the bind are not counted.
     char byte = 1;
     must(fi_recv(pair.b.ep, &byte, 1, nullptr, 0, nullptr));
     must(fi_inject(pair.a.ep, &byte, 1, 0));

@@ -118,7 +118,7 @@ TEST(CqRead, ACountOfNothingMakesProgressAndTakesNothing) {
   char in[8];
   must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));
   must(fi_send(pair.a.ep, "hello", 6, nullptr, 0, nullptr));
-  // The receiver's data arrives by reads of no entry alone.
+  // Reads of zero entries are the receiver's only progress.
   memset(in, 0, sizeof in);
   EXPECT_TRUE(until(
       [&] {
@@ -363,7 +363,7 @@ class NativeWait {
       descriptors_.resize(wanted.nfds);
     }
   }
-  // False: the time is over.
+  // False: it timed out.
   bool block(int timeout_ms) {
     const int rc = fi_trywait(fabric_, &fid_, 1);
     if (rc == -FI_EAGAIN) return true;
@@ -459,7 +459,7 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
         const ssize_t n = fi_cq_read(pair.b.rx_cq, &entry, 1);
         if (n == 1) break;
         if (n != -FI_EAGAIN) failure = error_text(n);
-        // The mutex is held from the question to the wait, so that no signal falls between.
+        // The mutex is held from fi_trywait to the wait, so that no signal falls between.
         pthread_mutex_lock(wait.mutex);
         int rc = 0;
         if (fi_trywait(pair.b.fabric, fids, 1) == 0)

@@ -185,7 +185,7 @@ TEST(DgramLife, KeysAreRefused) {
   info->ep_attr->auth_key_size = 0;
 }
 
-// What only sends or only receives needs nothing for the other direction.
+// An endpoint that only sends or only receives needs no queue for the other direction.
 TEST(DgramLife, OneDirectionOnly) {
   covers("FI_SEND alone, FI_RECV alone");
   Options sender, receiver;

@@ -325,8 +325,8 @@ TEST(DgramMsg, SelectiveCompletionReportsRequestedCompletionsAndErrors) {
 
 // ---- batches ----
 
-// What was announced with FI_MORE goes out with the send that ends the batch, or the next progress;
-// each is one datagram, in order here, and completes.
+// Sends with FI_MORE leave with the send that ends the batch, or at the next progress. Each is one
+// datagram and completes. Here they are in order.
 TEST(DgramMore, ABatchArrivesWhole) {
   covers("FI_MORE");
   Options options;

@@ -86,7 +86,7 @@ TEST(DgramMulticast, EveryMemberReceives) {
   EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
   net.settle();
   EXPECT_FALSE(poll(net[3].rx_cq)) << "is no member";
-  // Its own address goes on.
+  // Its own address still receives.
   net.post([&] { return fi_send(net[1].ep, out.data(), 100, nullptr, net.at(1, 3), &out); });
   EXPECT_EQ(net.wait(net[3].rx_cq).source, net.at(3, 1));
 }
@@ -154,7 +154,7 @@ TEST(DgramMulticast, SeveralGroupsAreKeptApart) {
   EXPECT_EQ(got, expected);
 }
 
-// An endpoint on all addresses, and a group on its own port: both come in by one socket.
+// An endpoint on all addresses, and a group on its own port: one socket receives for both.
 TEST(DgramMulticast, OnTheEndpointsOwnPort) {
   MULTICAST_NEEDED;
   Options options = with_multicast();
@@ -172,8 +172,8 @@ TEST(DgramMulticast, OnTheEndpointsOwnPort) {
   } catch (const std::runtime_error &) {
     GTEST_SKIP() << "no route for multicast on this host";
   }
-  // Which interface the kernel chose is its business: a group that the endpoint itself sends to
-  // leaves by the same.
+  // The kernel chooses the interface. What the endpoint itself sends to the group leaves by the
+  // same one.
   must(send_to(node, member, out));
   EXPECT_TRUE(net.until([&] { return poll(node.rx_cq).has_value(); }));
   EXPECT_EQ(in, out);

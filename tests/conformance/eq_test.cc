@@ -122,7 +122,7 @@ TEST(Eq, AnErrorHidesWhatIsBehindItUntilItIsRead) {
   Side active(options);
   active.open(options_info(options).get());
   active.make_endpoint(active.info.get());
-  // Nobody listens there: a port of ours that is closed again.
+  // A port without a listener: a port of ours that is closed again.
   std::string address;
   {
     Side passive;
@@ -205,7 +205,7 @@ TEST_P(EqWait, AWrittenEventWakesABlockedReader) {
 }
 
 TEST_P(EqWait, ConnectionsAreMadeByBlockedReadersAlone) {
-  // Two threads that do nothing but block: a connection comes about, and its end is noticed.
+  // Two threads that only block make a connection and notice its end.
   Options options;
   options.eq = Options::eq_attr(GetParam());
   Side passive(options), active(options);
@@ -310,8 +310,8 @@ TEST(EqIdle, ABlockedReaderUsesNoProcessor) {
 }
 
 TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
-  // The peer is gone, its last message has no receive: the queue tells of the end once, then
-  // sleeps.
+  // The peer is gone, its last message has no receive: the queue reports the end once, then its
+  // reader blocks.
   if (!in_fresh_process()) return;
   Options options;
   options.eq = Options::eq_attr(FI_WAIT_FD);
@@ -331,7 +331,7 @@ TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
            r.ru_stime.tv_usec;
   };
   EXPECT_LT(spent(to) - spent(from), 50000);
-  // The message is still to be had.
+  // The message can still be received.
   char in[8];
   const ssize_t rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in);
   if (rc == 0) {

@@ -422,7 +422,7 @@ TEST(Getinfo, ProviderThatDoesNotExistIsNoData) {
 TEST(Getinfo, WithFI_PROV_ATTR_ONLYOneEntryNamesTheProvider) {
   const Info hints = make_hints();
   const Info info = get_info(nullptr, nullptr, FI_PROV_ATTR_ONLY, hints.get());
-  int entries = 0;  // of the provider itself; what else is listed is the library's to decide
+  int entries = 0;  // of the provider itself; the library may list others
   for (const fi_info *entry = info.get(); entry != nullptr; entry = entry->next) {
     ASSERT_NE(entry->fabric_attr, nullptr);
     entries += entry->fabric_attr->prov_name == stack();

@@ -275,8 +275,8 @@ TEST(HostileWireLimits, HalfOpenRequestsTimeOut) {
   EXPECT_EQ(refused("connections_refused_version"), 0u);
 }
 
-// As many as allowed are in the middle of their request; those behind them wait in the kernel, and
-// cost this process nothing, until their turn comes.
+// As many connections as allowed are in the middle of their request. Those behind them wait in the
+// kernel until their turn comes, and cost this process nothing.
 TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
   if (!in_fresh_process({"FI_TCP_MAX_HANDSHAKES=10", "FI_TCP_HANDSHAKE_TIMEOUT_MS=400"})) return;
@@ -296,11 +296,11 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   const std::string address = pair.listener->address();
   must(fi_connect(active.ep, address.data(), nullptr, 0));
   EXPECT_TRUE(pair.until([&] { return counted("accepts_held") != 0; }, std::chrono::seconds(10)));
-  // Ten sockets, and whatever serves them all.
+  // Ten sockets, and a few descriptors that serve them all.
   EXPECT_LE(count_descriptors(), descriptors + 35 + 10 + 12);
   EXPECT_EQ(counted("connections_refused_timeout"), 0u);
   for (auto &stranger : strangers) EXPECT_FALSE(stranger->ended());
-  // Some leave, the time of the others runs out, and then it is the turn of the honest peer.
+  // Some close, the others time out, and then it is the turn of the honest peer.
   for (int i = 0; i < 5; ++i) strangers[size_t(i)].reset();
   const Event request = next_request(pair.b, {&pair.b, &active});
   EXPECT_EQ(counted("connections_refused_version"), 5u);
@@ -318,7 +318,7 @@ TEST(HostileWireLimits, ARequestThatCameInTimeCountsEvenIfItIsReadLate) {
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
   Stranger stranger(pair.listener->address());
-  // Accepted: its time begins. The descriptor is the sign.
+  // Its timeout begins when it is accepted. The new descriptor shows that.
   const int descriptors = count_descriptors();
   ASSERT_TRUE(pair.until([&] { return count_descriptors() > descriptors; }));
   stranger.say(hello(3, 0, 5, "hello"));
@@ -362,7 +362,7 @@ class HostileFrames : public HostileWire {
     victim.reset();
     cq.reset();
   }
-  // The connection ends, the application hears FI_SHUTDOWN, exactly this is counted.
+  // The connection ends, the application gets FI_SHUTDOWN, and only this counter changes.
   void expect_ended(const Counts &counted) {
     const Event end = pair->wait(pair->b.eq);
     EXPECT_EQ(end.type, uint32_t(FI_SHUTDOWN));
@@ -593,7 +593,8 @@ TEST_F(HostileFrames, ReadsWhoseAnswersAreNotRead) {
 }
 
 TEST_F(HostileFrames, TimeGrowsWithTheNumberOfAnswers) {
-  // As many as we may owe, of more than sockets hold: each must not cost a look at all the others.
+  // As many answers as we may owe, more than sockets hold. The cost of an answer must not grow with
+  // their number.
   constexpr size_t kSize = 2048;
   const std::string request = frame(2, 0, 0, vector_of(0, kSize, 0xc0de), 1);
   const auto time_for = [&](size_t count) {
@@ -607,7 +608,7 @@ TEST_F(HostileFrames, TimeGrowsWithTheNumberOfAnswers) {
             const ssize_t n = ::send(stranger->fd(), many.data() + said, many.size() - said,
                                      MSG_NOSIGNAL | MSG_DONTWAIT);
             if (n > 0) said += size_t(n);
-            return false;  // nothing is taken before all is asked for
+            return false;  // no answer is read before all requests are sent
           }
           static char scrap[1 << 20];
           ssize_t n;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kData = 0x1122334455667788;
 
-// A message as one vector of `parts`, cut as evenly as it goes, with a part of no bytes when there
-// are too few.
+// A message of `parts` vectors, cut as evenly as possible. One vector is empty if there are too few
+// bytes.
 std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts) {
   std::vector<iovec> iov;
   size_t at = 0;
@@ -38,7 +38,7 @@ fi_msg message_of(const std::vector<iovec> &iov, void *context, uint64_t data = 
 
 class MsgSize : public ::testing::TestWithParam<size_t> {
  protected:
-  // One message of the size by `send`, in both directions; then what must be seen.
+  // One message of the size by `send`, in both directions, checked at both ends.
   void transfer(const std::function<ssize_t(fid_ep *, std::vector<uint8_t> &, void *context)> &send,
                 bool completes, bool with_data) {
     Pair pair;
@@ -350,7 +350,7 @@ TEST(MsgMultiRecv, IsReleasedThoughCompletionsAreSelective) {
   EXPECT_EQ(done.context, &buffer);
 }
 
-// Messages of no bytes use nothing up: what bounds them is the completion queue (fi_domain.3,
+// Empty messages use up no buffer: the completion queue bounds their number (fi_domain.3,
 // FI_RM_ENABLED).
 TEST(MsgMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
   constexpr size_t kQueue = 32, kMessages = 20000;
@@ -365,7 +365,7 @@ TEST(MsgMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
       ++sent;
       quiet = 0;
     }
-    // Progress, without a look at the queue.
+    // Progress, without a read of this queue.
     for (fid_cq *cq : {pair.a.tx_cq.get(), pair.b.tx_cq.get()}) fi_cq_read(cq, nullptr, 0);
   }
   std::vector<fi_cq_tagged_entry> entries(kMessages);
@@ -572,7 +572,7 @@ TEST(Msg, MessagesWithFI_MORELeaveInTheEnd) {
   const auto iov = cut(out, 1);
   const fi_msg message = message_of(iov, &out);
   for (int i = 0; i < kCount; ++i) must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
-  // The last one, too, says FI_MORE; the next progress sends it all the same.
+  // The last one has FI_MORE, too; the next progress sends it all the same.
   for (int i = 0; i < kCount; ++i) must(fi_sendmsg(pair.a.ep, &message, FI_MORE | FI_COMPLETION));
   for (int i = 0; i < kCount; ++i) {
     EXPECT_EQ(pair.wait(pair.b.rx_cq).err, 0);
@@ -630,7 +630,7 @@ TEST(Msg, BytesBehindAShorterMessageStay) {
       pair.post([&] { return fi_send(pair.a.ep, out.data(), size, nullptr, 0, nullptr); });
     for (size_t i = 0; i < in.size(); ++i) {
       EXPECT_EQ(pair.wait(pair.b.rx_cq).len, sizes[i]);
-      // At once: what was written too much may be overwritten by the next message.
+      // At once: the next message could overwrite bytes that were written beyond the end.
       for (size_t k = i; k < in.size(); ++k)
         EXPECT_EQ(std::count(in[k].begin() + long(sizes[k]), in[k].end(), 0xaa),
                   long(kRoom - sizes[k]))
@@ -684,7 +684,8 @@ TEST(Msg, AReceiveWithoutAContextIsNotCancelled) {
   EXPECT_EQ(pair.wait(pair.b.rx_cq).err, 0);
 }
 
-// A multi-receive buffer is given back when its last message is through, and says why.
+// A cancelled multi-receive buffer is returned when the message that fills it is complete, with the
+// reason.
 TEST(Msg, CancelOfABufferThatIsBeingFilledWaits) {
   Options options;
   options.caps = FI_MSG | FI_MULTI_RECV;
@@ -726,7 +727,7 @@ TEST(Msg, AFullTransmitQueueIsEAGAINAndRecovers) {
   Pair pair(options);
   std::vector<uint8_t> out = pattern(100000, 1), in(100000);
   int sent = 0;
-  // Nothing is received: sooner or later neither queue nor socket takes more.
+  // Nothing is received: in the end neither queue nor socket takes more.
   ssize_t rc = 0;
   while (sent < 10000 &&
          (rc = fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr)) == 0)
@@ -859,8 +860,8 @@ TEST(MsgFlow, SmallMessagesWithoutReceivesBothWays) {
 }
 
 TEST(MsgFlow, AReadIsAnsweredThoughMessagesWaitForReceives) {
-  // The one direction is full of messages that nobody receives; the other one's reads need no
-  // receive of the reader's.
+  // One direction is full of messages without receives. Reads in the other direction need no
+  // receive.
   Pair pair;
   std::vector<uint8_t> memory = pattern(4096, 1), got(4096);
   fid_mr *region = pair.b.expose(memory.data(), memory.size(), FI_REMOTE_READ, 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The lives of objects: what must be bound, in which order things open and close, and what wrong
+// The life of objects: what must be bound, in which order things open and close, and what wrong
 // arguments get (fi_fabric.3, fi_domain.3, fi_endpoint.3, fi_cq.3, fi_cntr.3, fi_mr.3, fi_cm.3).
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 namespace weft::conformance {
 namespace {
 
-// Neither progress nor another try would help.
+// An error that neither progress nor another try removes.
 void expect_error(ssize_t rc, int line = __builtin_LINE()) {
   EXPECT_LT(rc, 0) << "line " << line;
   EXPECT_NE(rc, -FI_EAGAIN) << "line " << line;
@@ -515,7 +515,7 @@ TEST_F(Objects, ChosenKeyThatIsTakenIsENOKEY) {
 }
 
 TEST_F(Objects, AnEmptyRegionCanBeRegistered) {
-  // Windows of no bytes are everyday life of one-sided programs.
+  // Programs with one-sided communication often have empty windows.
   char byte = 0;
   side.expose(&byte, 0, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
   side.expose(nullptr, 0, FI_REMOTE_READ | FI_REMOTE_WRITE, 2);

@@ -69,8 +69,8 @@ bool in_fresh_process(std::initializer_list<const char *> variables) {
   for (char **inherited = environ; *inherited != nullptr; ++inherited) {
     const std::string_view entry(*inherited);
     const std::string_view key = entry.substr(0, entry.find('=') + 1);
-    // Set here: the old value must not be found first. And no report of this one test over that of
-    // all.
+    // Set here, so that no old value is found first. A report of this test alone must not overwrite
+    // that of all tests.
     bool ours = key == "GTEST_OUTPUT=" || key == "GTEST_TOTAL_SHARDS=";
     for (const std::string &text : texts) ours = ours || text.starts_with(key);
     if (!ours) environment.push_back(*inherited);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two processes: what one sees when the other leaves, by the door or through the window (fi_cm.3).
+// Two processes: what one sees when the other closes, exits or is killed (fi_cm.3).
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kSize = 100000;
 
-// The other process: connects to the address that it is told, and does as it is told.
+// The other process: connects to the address that it gets, and obeys the orders that it gets.
 enum Command : uint64_t { kSend = 1, kEcho, kShutdown, kClose, kWriteForEver, kLeave };
 
 void other_process(int socket) {
@@ -111,7 +111,7 @@ TEST(Process, DataBothWays) {
   child.join();
 }
 
-// The other process ends the connection by what it is told.
+// The other process ends the connection in the way that it is ordered to.
 void expect_end_by(uint64_t command) {
   Child child(other_process);
   Here here;
@@ -162,7 +162,7 @@ TEST(Process, ThePeerIsKilled) {
   here.meet(child);
   char in[8], out[8] = {};
   must(fi_recv(here.side.ep, in, sizeof in, nullptr, 0, in));
-  // An operation that waits for the peer's answer is part of the loss.
+  // An operation that waits for the peer's answer fails as well.
   const iovec iov{out, sizeof out};
   fi_msg message{};
   message.msg_iov = &iov;

@@ -39,7 +39,7 @@ TEST(ProgressAuto, ATargetThatNeverPollsServesRma) {
   Pair pair(manual, automatic());
   std::vector<uint8_t> memory = pattern(500000, 1), out = pattern(500000, 2), in(500000);
   fid_mr *region = pair.b.expose(memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 5);
-  // From here on only the active side is asked.
+  // From here on only the active side makes calls.
   const auto wait = [&] {
     std::optional<Done> done;
     EXPECT_TRUE(until([&] { return (done = poll_cq(pair.a.tx_cq)).has_value(); }, {&pair.a}));
@@ -76,7 +76,7 @@ TEST(ProgressAuto, MessagesArriveWithoutACall) {
   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
   must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr));
   EXPECT_TRUE(becomes(&in.back(), 0xab));
-  // Only now it is the test's again.
+  // Only now the buffer is the test's again.
   EXPECT_EQ(pair.wait(pair.b.rx_cq).context, &in);
   EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
 }
@@ -309,7 +309,8 @@ TEST_P(Threads, OpenConnectAndCloseInParallel) {
 }
 
 TEST_P(Threads, EndpointsOfOneDomainOpenAndCloseUnderTraffic) {
-  // One pair talks all the time; others come and go on the same domains and queues.
+  // One pair exchanges messages all the time; others are opened and closed on the same domains and
+  // queues.
   Options o = options();
   Pair pair(o);
   std::atomic<bool> over{false};

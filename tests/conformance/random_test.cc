@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Everything at once, at random: both sides send, inject, read and write in all forms and sizes,
 // with all flags, receive late or early, into plain and multi-receive buffers, and every byte and
-// every completion is held against a model. A failure prints its seed; WEFT_TEST_SEED repeats it.
+// every completion is compared with a model. A failure prints its seed; WEFT_TEST_SEED repeats it.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +34,7 @@ struct Party {
   struct Message {
     std::vector<uint8_t> bytes;
     std::optional<uint64_t> data;
-    bool write = false;  // a write that tells
+    bool write = false;  // a write with data
   };
   std::deque<Message> expected;  // by the peer, in order
 
@@ -140,7 +140,7 @@ class Random : public ::testing::TestWithParam<unsigned> {
     return true;
   }
 
-  // What has no completion of its own must live until a later one says that it is over.
+  // A buffer without a completion of its own must live until a later operation has completed.
   void keep(Party &p, std::unique_ptr<Party::Sending> sending, bool completes) {
     if (completes) {
       p.transmits.push_back(std::move(sending));
@@ -336,7 +336,7 @@ TEST_P(Random, EveryByteAndEveryCompletionIsRight) {
   while (!HasFatalFailure() && !deadline.passed()) {
     bool over = true;
     for (Party &p : parties) {
-      // Bursts of posts and long silences, as real programs have them.
+      // Bursts of posts and long pauses, as in real programs.
       if (!one_in(3)) {
         for (size_t i = upto(8); i > 0 && p.sent < kOperations; --i) {
           const bool done = one_in(4) ? write(p) : one_in(4) ? read(p) : send(p);

@@ -112,7 +112,7 @@ TEST_P(Inject, LeavesTheBufferToTheCaller) {
     });
     std::ranges::fill(out, uint8_t(0xee));
   };
-  // The receives first, or last: in both cases what is sent is what was there at the call.
+  // The receives come first or last. In both cases the bytes at the time of the call are sent.
   for (const bool early : {false, true}) {
     std::vector<std::vector<uint8_t>> in(kMessages, std::vector<uint8_t>(size));
     const auto receive = [&] {
@@ -145,7 +145,7 @@ TEST_P(Inject, LeavesTheBufferToTheCaller) {
 
 // ---- persistent memory ----
 
-// What is committed is in the file, and its peer is told afterwards.
+// Committed bytes are in the file before the initiator gets its completion.
 TEST(Asked, ACommittedWriteIsInTheFile) {
   constexpr uint64_t kCaps = FI_MSG | FI_RMA | FI_RMA_PMEM;
   RDM_NEEDS(kCaps);
@@ -306,7 +306,7 @@ __attribute__((no_sanitize("thread"))) void count_up(volatile uint64_t &counter,
   while (!over) counter = counter + 1;
 }
 
-// What one peer reads while another thread counts up never goes back.
+// A peer reads a number that another thread counts up: the values never decrease.
 TEST_F(Order, ReadAfterRead) {
   for (const uint64_t order : {FI_ORDER_RMA_RAR, FI_ORDER_RAR}) {
     ORDER_OPEN(order);
@@ -363,7 +363,8 @@ TEST_F(Order, AtomicsAndAccesses) {
   }
 }
 
-// A message that has a receive is there when what was written behind it is, and can be read.
+// When the bytes of a later write are there, an earlier message with a receive has arrived, and its
+// completion can be read.
 TEST_F(Order, AccessesBehindMessages) {
   for (const uint64_t caps :
        {uint64_t(FI_MSG | FI_TAGGED | FI_RMA), uint64_t(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)}) {

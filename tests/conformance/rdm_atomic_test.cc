@@ -342,7 +342,7 @@ TEST(RdmAtomic, InjectedAtomicsLeaveTheBufferAndNoCompletion) {
   EXPECT_FALSE(poll(w.net[0].tx_cq).has_value());
 }
 
-// What makes them atomic: many initiators, one word.
+// Many initiators change one word: no change is lost.
 TEST(RdmAtomic, NothingIsLostAmongManyInitiators) {
   RDM_NEEDS(FI_ATOMIC);
   Net net(5, with_atomics());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Authorization keys (fi_endpoint.3 and fi_domain.3, auth_key): endpoints with the same key talk,
-// all others do not, and are told.
+// Authorization keys (fi_endpoint.3 and fi_domain.3, auth_key): endpoints with the same key
+// communicate; all others get an error.
 #include <cstring>
 
 #include "tests/conformance/rdm_harness.h"

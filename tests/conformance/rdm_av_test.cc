@@ -39,7 +39,7 @@ TEST_P(RdmAv, LookupGivesTheAddressBack) {
     size_t size = sizeof buffer;
     must(fi_av_lookup(node.av, name, buffer, &size));
     EXPECT_EQ(std::string(buffer, size), address);
-    size = 4;  // too little: as much as fits, and the size that is needed
+    size = 4;  // too little: gives as much as fits, and the size that is needed
     char little[5] = {0, 0, 0, 0, 0x77};
     must(fi_av_lookup(node.av, name, little, &size));
     EXPECT_EQ(size, address.size());
@@ -63,7 +63,7 @@ TEST_P(RdmAv, ATableNumbersItsEntriesFromZero) {
   EXPECT_EQ(std::count(names.begin(), names.end(), FI_ADDR_NOTAVAIL), 0);
 }
 
-// A table may be filled without asking for the names: they are known.
+// A table may be filled without an array of results: the numbers of its entries are known.
 TEST_P(RdmAv, ATableNeedsNoArrayOfNames) {
   AV_NEEDED();
   if (GetParam() != FI_AV_TABLE) GTEST_SKIP() << "of tables only";
@@ -206,7 +206,7 @@ TEST_P(RdmAv, TheAddressOfAStrangerComesWithTheError) {
   EXPECT_EQ(std::string(static_cast<char *>(error.err_data), error.err_data_size), net[0].name());
 }
 
-// The one who was inserted a thousand times over is still one peer per name.
+// Two thousand other entries come and go: the peers are still reached.
 TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   AV_NEEDED();
   std::string addresses;
@@ -230,7 +230,7 @@ TEST_P(RdmAv, ASendToAClosedEndpointFails) {
     gone = brief.name();
   }
   const fi_addr_t name = net[0].insert(gone);
-  // Either the call says so, or the completion does.
+  // Either the call fails or the completion does.
   const ssize_t rc =
       net.attempt([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, name, &out); });
   if (rc == 0) {

@@ -103,7 +103,7 @@ TEST(RdmCompletion, ASelectiveQueueReportsOnlyRequestedCompletions) {
   }
 }
 
-// fi_cq.3: an error is told even by a selective queue.
+// fi_cq.3: a selective queue reports errors, too.
 TEST(RdmCompletion, ASelectiveQueueReportsEveryError) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
@@ -124,7 +124,7 @@ TEST(RdmCompletion, ASelectiveQueueReportsEveryError) {
   EXPECT_EQ(got.context, &in);
 }
 
-// fi_endpoint.3: FI_COMPLETION among the endpoint's op_flags stands for every operation.
+// fi_endpoint.3: FI_COMPLETION among the endpoint's op_flags holds for every operation.
 TEST(RdmCompletion, OpFlagsAskForAll) {
   covers("FI_SELECTIVE_COMPLETION");
   Options options;
@@ -175,7 +175,7 @@ TEST_P(RdmLevel, TheBufferIsFreeAndTheMessageArrives) {
   }
 }
 
-// The shortest message of all: as programs say that they have come so far.
+// An empty message, by which programs say how far they are.
 TEST_P(RdmLevel, AMessageOfNoPieces) {
   Options options;
   options.tx_op_flags = GetParam();
@@ -242,7 +242,7 @@ TEST(RdmCompletion, CountersCountSendsAndReceives) {
   net.post([&] { return fi_tinject(net[0].ep, out.data(), 8, net.at(0, 1), 1); });
   net.wait_count(sends[0], 11);
   net.wait(net[1].rx_cq);
-  // Errors are counted apart.
+  // Errors are counted separately.
   std::vector<uint8_t> little(2);
   trecv(net[1], little);
   net.post([&] { return fi_tinject(net[0].ep, out.data(), 8, net.at(0, 1), 1); });
@@ -356,7 +356,7 @@ TEST_P(RdmWait, ASignalWakesTheReader) {
   });
   const int signalled = fi_cq_signal(net[0].rx_cq);
   if (signalled == 0) {
-    // The reader may not have slept yet: a signal is kept, or comes again.
+    // The reader may not block yet: the signal is kept, or sent again.
     while (!woke) {
       fi_cq_signal(net[0].rx_cq);
       std::this_thread::yield();
@@ -388,7 +388,7 @@ TEST_P(RdmWait, WaitingCostsNoTime) {
   EXPECT_LT(used, 100) << "milliseconds of CPU in 400 of sleep";
 }
 
-// fi_poll.3: fi_trywait says whether one may sleep on the descriptor.
+// fi_poll.3: fi_trywait says whether a thread may block on the descriptor.
 TEST(RdmCompletion, TheDescriptorOfAQueueWakesPoll) {
   covers("FI_WAIT_FD");
   Options options;

@@ -19,7 +19,7 @@ constexpr size_t kCrowd = 60;
 constexpr size_t kCrowd = 200;
 #endif
 
-// One that listens, and many endpoints of one other application, each with an address of its own.
+// A receiver, and many endpoints of one other application, each with an address of its own.
 class Crowd : public Driver {
  public:
   explicit Crowd(size_t count) : one_(options()) {

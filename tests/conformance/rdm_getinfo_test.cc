@@ -182,7 +182,7 @@ TEST(RdmGetinfo, EveryThreadingProgressAndManagementIsGivenAsAsked) {
   }
 }
 
-// fi_getinfo.3: what comes back may be passed in as hints, and finds itself.
+// fi_getinfo.3: an answer may be passed as hints, and is found again.
 TEST(RdmGetinfo, AnAnswerIsAHintForItself) {
   covers("fi_getinfo");
   Options options;
@@ -238,7 +238,7 @@ TEST(RdmGetinfo, Ipv6IsOffered) {
   net.exchange(1, 0, 100000);
 }
 
-// The names by which programs ask: the stack's, the layer's alone where there is one.
+// The names that programs ask for: the stack's, and the layer's alone if there is one.
 TEST(RdmGetinfo, ProviderNamesSelect) {
   covers("fi_getinfo");
   const auto first_for = [](const char *name) -> std::string {

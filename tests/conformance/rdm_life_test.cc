@@ -103,7 +103,7 @@ TEST(RdmLife, BindsOfTheWrongClassOrFlagsAreRefused) {
   EXPECT_LT(fi_ep_bind(p.ep, p.cq.fid(), uint64_t(1) << 59), 0) << "an unknown flag";
 }
 
-// What is in use cannot be closed, and is whole after the try.
+// An object in use cannot be closed, and still works after the attempt.
 TEST(RdmLife, ObjectsInUseAreBusy) {
   covers("life cycle");
   Net net(2);

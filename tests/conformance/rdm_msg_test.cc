@@ -57,7 +57,7 @@ TEST(RdmMsg, MoreVectorsThanTheLimitAreRefused) {
   RDM_NEEDS(FI_MSG);
   std::vector<uint8_t> bytes(64);
   Net net;
-  net.exchange(0, 1);  // so that no refusal stands for a connection that is still being made
+  net.exchange(0, 1);  // connected: no -FI_EAGAIN of a connection that is still being made
   auto iov = cut(bytes, net[0].info->tx_attr->iov_limit + 1);
   EXPECT_LT(fi_sendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), nullptr), 0);
   iov = cut(bytes, net[0].info->rx_attr->iov_limit + 1);
@@ -79,7 +79,7 @@ TEST(RdmMsg, TruncationIsAnErrorOfThatReceiveOnly) {
       EXPECT_EQ(got.context, &in);
       EXPECT_EQ(got.olen, size - room);
       for (size_t i = room; i < size; ++i) ASSERT_EQ(in[i], 0xee) << "behind the buffer, at " << i;
-      net.wait(net[0].tx_cq);  // good or bad by the protocol: the man pages leave it open
+      net.wait(net[0].tx_cq);  // with or without an error: the man pages leave it open
       net.exchange(0, 1, size);
     }
   }
@@ -103,7 +103,7 @@ TEST(RdmMsg, ManyUnexpectedMessagesWaitInOrder) {
   }
 }
 
-// Large messages that nobody expects, of every protocol, mixed.
+// Large messages without a receive, of every protocol, mixed.
 TEST(RdmMsg, LargeUnexpectedMessagesWaitInOrder) {
   RDM_NEEDS(FI_MSG);
   Options options;

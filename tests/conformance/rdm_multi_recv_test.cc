@@ -109,7 +109,7 @@ TEST_F(RdmMultiRecv, UnexpectedMessagesGoIntoOneBuffer) {
   }
 }
 
-// Messages of no bytes use nothing up: what bounds them is the completion queue (fi_domain.3,
+// Empty messages use up no buffer: the completion queue bounds their number (fi_domain.3,
 // FI_RM_ENABLED).
 TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
@@ -126,7 +126,7 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
       ++sent;
       quiet = 0;
     }
-    // Progress, without a look at the queue.
+    // Progress, without a read of this queue.
     for (size_t i : {0, 1}) fi_cq_read(net[i].tx_cq, nullptr, 0);
   }
   const ssize_t n = fi_cq_read(net[1].rx_cq, entries.data(), entries.size());

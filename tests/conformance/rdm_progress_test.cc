@@ -38,7 +38,7 @@ TEST_F(RdmAuto, AReceiverThatNeverPollsGetsItsMessage) {
     Options options = automatic();
     options.tx_op_flags = FI_DELIVERY_COMPLETE;
     Net net(2, options);
-    net.set_asleep(1, true);  // from before the connection on
+    net.set_asleep(1, true);  // already before the connection
     std::vector<uint8_t> out = pattern(size, 1), in(size);
     must(fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
     net.post([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, net.at(0, 1), 1, &out); });

@@ -165,7 +165,7 @@ TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
       << "a write without data has no completion at the target";
 }
 
-// fi_rma.3: vectors of any length, none among them.
+// fi_rma.3: vectors of any length, also of length 0.
 TEST(RdmRma, EmptyVectorsAmongOthers) {
   RDM_NEEDS(FI_RMA);
   Exposed e(1 << 20);
@@ -436,7 +436,7 @@ TEST(RdmRma, MessagesAreNoRemoteAccesses) {
   }
   net.settle();
   for (size_t i = 0; i < counters.size(); ++i) EXPECT_EQ(fi_cntr_read(counters[i]), 0u) << i;
-  // What is one, counts.
+  // A remote access is counted.
   fid_mr *region =
       net[1].expose(window.data(), window.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
   const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);

@@ -207,7 +207,7 @@ TEST_F(RdmSrx, PeekAndClaimSeeTheMessagesOfAll) {
     m.context = context;
     must(fi_trecvmsg(srx, &m, flags | FI_COMPLETION));
   };
-  const auto told = [&] {  // whichever endpoint says it
+  const auto told = [&] {  // by either endpoint
     std::optional<Completion> done;
     EXPECT_TRUE(net->until([&] {
       done = poll((*net)[kA].rx_cq);
@@ -319,7 +319,7 @@ TEST_F(RdmSrx, AnEndpointThatClosesLeavesTheReceivesToTheOthers) {
   send(kPeer, kB, out, 77);
   for (int i = 0; i < 3; ++i) net->progress();
   (*net)[kB].ep.reset();
-  // B was there for the large one, or it was not: its receive is used up, or free again.
+  // B took the large message or closed before: its receive is used up, or free again.
   send(kOther, kA, out, 1);
   EXPECT_EQ(at(kA).context, &in);
   EXPECT_EQ(in, out);

@@ -172,7 +172,7 @@ TEST(RdmTagged, OnlyBitsThatAreNotIgnoredMustMatch) {
     EXPECT_EQ(got.context, &in);
     EXPECT_EQ(got.tag, tag) << "the sender's tag, not the receiver's";
     EXPECT_EQ(in, right);
-    receive(net[1], rest, 0, ~uint64_t(0));  // takes anything
+    receive(net[1], rest, 0, ~uint64_t(0));  // matches every tag
     got = net.wait(net[1].rx_cq);
     EXPECT_EQ(got.tag, c.sent);
     EXPECT_EQ(rest, wrong);
@@ -348,7 +348,7 @@ TEST_P(RdmPeek, WithoutAMessageIsENOMSG) {
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
 }
 
-// A program that peeks again and again reads nothing but errors, and waits for nothing.
+// A program that only peeks makes progress: it reads nothing but errors of the peeks.
 TEST_P(RdmPeek, MakesProgress) {
   RDM_NEEDS(FI_TAGGED);
   covers("FI_PEEK");

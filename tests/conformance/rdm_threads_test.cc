@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_THREAD_SAFE (fi_domain.3): many threads on one endpoint, one queue, one address vector. What
-// ThreadSanitizer looks at; without it, that nothing is lost.
+// FI_THREAD_SAFE (fi_domain.3): many threads on one endpoint, one queue, one address vector. Every
+// build checks that nothing is lost; ThreadSanitizer finds races.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Ids that the user gives to the entries of an address vector (fi_av.3, USER IDENTIFIERS FOR
-// ADDRESSES; fi_getinfo.3 and fi_domain.3, FI_AV_USER_ID): completions say them in place of the
-// fi_addr_t, and calls go on to take the fi_addr_t.
+// ADDRESSES; fi_getinfo.3 and fi_domain.3, FI_AV_USER_ID): completions have the id in place of the
+// fi_addr_t, and calls still take the fi_addr_t.
 #include <netinet/in.h>
 
 #include <cstring>
@@ -60,7 +60,7 @@ class RdmUserId : public ::testing::TestWithParam<enum fi_av_type> {
     EXPECT_EQ(done.err, 0) << fi_strerror(done.err);
     return done;
   }
-  // What the target is told of a message from there.
+  // The source in the completion of a message from there.
   fi_addr_t source_of(size_t from, size_t size = 100, bool tagged = true) {
     std::vector<uint8_t> out = pattern(size, 1), in(size);
     receive((*net)[kTarget].ep, in, tagged);
@@ -274,8 +274,8 @@ TEST_P(RdmUserId, EndpointsThatShareAReceiveContextReportTheIds) {
   net->add(options());
   net->add(options());
   net->add(shared, {}, &first);
-  // The vector is that of both. Whoever was inserted by the second as well is called as the first
-  // entry is.
+  // Both endpoints share the vector. A peer that the second one inserted as well has the id of its
+  // first entry.
   give_id(kTarget, kA, kId);
   for (const size_t to : {size_t(0), size_t(3)}) {
     for (const bool saved : {false, true}) {
@@ -348,7 +348,7 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
       << "no array, no ids";
 }
 
-// An endpoint of its own, since its vector wants an event queue before the first insertion.
+// An endpoint of its own, because its vector needs an event queue before the first insertion.
 TEST_P(RdmUserId, InsertionsThatEndWithAnEventTakeThem) {
   open();
   Node &host = (*net)[kTarget];

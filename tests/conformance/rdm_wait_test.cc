@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Waiting on many objects of one domain (fi_cntr.3, fi_cq.3, fi_eq.3, fi_poll.3): counters, queues,
-// wait sets and poll sets, by the calls of the API and by descriptors. Nothing says how many there
-// may be, so ten thousand do.
+// wait sets and poll sets, by the calls of the API and by descriptors. The man pages give no limit
+// of their number, so ten thousand must work.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -134,7 +134,7 @@ struct Loop {
       throw std::runtime_error("epoll_ctl of descriptor " + std::to_string(which) + ": " +
                                strerror(errno));
   }
-  // Waits until the one that is asked for is among the readable ones.
+  // Waits until this descriptor is among the readable ones.
   bool sees(size_t which) {
     std::vector<epoll_event> events(kMany + 10);
     const Deadline deadline;

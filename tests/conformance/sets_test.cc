@@ -46,8 +46,8 @@ TEST_F(PollSet, ReportsTheContextsOfMembersWithEvents) {
   must(fi_poll_add(set, b.fid(), 0));
   void *contexts[4] = {};
   EXPECT_EQ(fi_poll(set, contexts, 4), 0);
-  // fi_cntr_add itself is no news (fi_poll.3); an error of an operation would be, and adderr stands
-  // for one here.
+  // fi_cntr_add itself is no event (fi_poll.3). An error of an operation is one; fi_cntr_adderr
+  // stands for it here.
   must(fi_cntr_adderr(b, 1));
   const int n = fi_poll(set, contexts, 4);
   EXPECT_EQ(n, 1);

@@ -175,10 +175,10 @@ TEST(Srx, MultiReceiveBuffersAreShared) {
   EXPECT_EQ(received, sent);
 }
 
-// Messages lie one behind the other in one buffer: several vectors are none.
+// A multi-receive buffer takes messages one behind the other, so it must be one vector.
 TEST(Srx, AMultiReceiveBufferIsOneVector) {
   Hub h(FI_MULTI_RECV);
-  // The parts lie such that what goes on behind the first is seen.
+  // The parts are placed so that a write beyond the first one shows.
   std::vector<uint8_t> bytes(4096, 0xca);
   const iovec iov[2] = {{bytes.data(), 64}, {bytes.data() + 2048, 64}};
   fi_msg message{};
@@ -206,7 +206,7 @@ TEST(Srx, AMultiReceiveBufferIsOneVector) {
   EXPECT_EQ(bytes, std::vector<uint8_t>(4096, 0xca));
 }
 
-// What is being written to is given back when that is over, and not before.
+// A buffer that a message fills is returned when the message is complete, not before.
 TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
   Hub h(FI_MULTI_RECV);
   constexpr size_t kSize = 8 << 20;
@@ -220,7 +220,7 @@ TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
   EXPECT_EQ(fi_cancel(h.hub->srx.fid(), &buffer), -FI_ENOENT) << "it is cancelled already";
   for (int i = 0; i < 3; ++i) h.hub->progress();
   EXPECT_FALSE(poll_cq(h.hub->rx_cq).has_value()) << "reported while it is written to";
-  // What else comes goes elsewhere.
+  // Other messages go to other receives.
   char small[8] = {};
   must(fi_recv(h.hub->srx, small, sizeof small, nullptr, 0, small));
   must(fi_inject(h.callers[1]->ep, "hello", 6, 0));

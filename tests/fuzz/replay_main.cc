@@ -24,7 +24,7 @@ bool replay(const std::filesystem::path &path) {
   // An array of just this size, so that a sanitizer sees a read past its end.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   std::printf("%s (%zu bytes)\n", path.c_str(), input.size());
-  std::fflush(stdout);  // the last line names the culprit of a crash
+  std::fflush(stdout);  // after a crash the last line names the file
   LLVMFuzzerTestOneInput(input.data(), input.size());
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What stands in for libFuzzer in ordinary builds: every file of a corpus is run, and one that
-// crashes, or that cannot be read, or that is not there, is a failure.
+// The replacement of libFuzzer in ordinary builds: it runs every file of a corpus. A file that
+// crashes, that cannot be read or that is not there is a failure.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -128,7 +128,7 @@ TEST_P(Probed, IsRejectedWithStageCauseAndRemedyAndTheGoodOneLoads) {
     DecisionRecord why;
     EXPECT_EQ(loader.load("hostile", why), nullptr);
     if (loader.find("hostile") !=
-        nullptr)  // its descriptor could be read: asking for it tells the same
+        nullptr)  // its descriptor could be read: a load gives the same reason
       expect_rejected(find_decision(why, "hostile"), GetParam());
     expect_good_loads(loader);
     for (const PluginStatus &status : loader.plugins())
@@ -191,8 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class Bytes : public testing::Test {
  protected:
-  // Expects the file, once made, to be refused before anything of it runs: there is no probe here
-  // and unprobed code may run.
+  // Expects that the file is refused before any of its code runs: there is no probe here, and
+  // unprobed code may run.
   void expect(const char *file, Stage stage, const char *cause) {
     folder_.copy(plugin_file("good"), "plugins/good.so");
     LoaderOptions options = options_for(folder_);
@@ -282,7 +282,7 @@ class Names : public testing::Test {
 
 TEST_F(Names, OurOwnFolderKeepsItsNamesBehindAnotherFolder) {
   folder_.copy(plugin_file("name_taken"), "theirs/name_taken.so");
-  folder_.copy(plugin_file("name_taken"), "plugins/tcp.so");  // a sane plugin but for its name
+  folder_.copy(plugin_file("name_taken"), "plugins/tcp.so");  // a good plugin except for its name
   folder_.copy(plugin_file("good"), "plugins/good.so");
   LoaderOptions options = options_for(folder_);
   options.folders = {folder_.at("theirs"), folder_.at("plugins")};
@@ -316,7 +316,7 @@ class Threaded : public testing::Test {
     folder_.copy(plugin_file(name), "plugins/" + name + ".so");
     folder_.copy(plugin_file("good"), "plugins/good.so");
   }
-  // A probe that would give it away if it ran.
+  // A probe program that leaves a trace if it runs.
   LoaderOptions options() {
     LoaderOptions options = options_for(folder_);
     options.probe_program =
@@ -388,7 +388,7 @@ TEST_P(ThreadedInit, IsRejectedInProcessAndRememberedWhereItMisbehaved) {
   EXPECT_EQ(SignalTable::read().difference(before), "") << "the handler was put back";
   expect_good_loads(loader);
   EXPECT_FALSE(probe_ran());
-  // A failure is remembered and told again.
+  // A failure is remembered and reported again.
   DecisionRecord again;
   EXPECT_EQ(loader.load("hostile", again), nullptr);
   EXPECT_EQ(again.decisions().size(), 1u);

@@ -5,8 +5,8 @@
 //
 //   rxd_exchange --node 10.0.0.1 --peer 10.0.0.2 --endpoints 8 --messages 20
 //
-// Exits 0 when all arrived exactly once; says what did not otherwise. With --hold it stays, and
-// makes progress, until its input ends: time for rxd_flood to do harm.
+// Exits 0 when all arrived exactly once; otherwise prints what did not. With --hold it makes
+// progress until its input ends, so that rxd_flood can attack it meanwhile.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -68,9 +68,9 @@ struct Half {
   fid_mr *mr = nullptr;
   std::vector<fi_addr_t> peers;
   std::vector<std::unique_ptr<Message>> sends, receives, writes, reads;
-  size_t finished = 0;  // peers that have all that they wanted of us
-  size_t told = 0;      // peers that were told the same of us
-  size_t known = 0;     // that know it, or are gone
+  size_t finished = 0;  // peers that have got everything from us
+  size_t told = 0;      // peers that we told that we have got everything
+  size_t known = 0;     // those that know it, or are gone
   std::vector<uint8_t> region;
   size_t at[4] = {};  // posted of each
   char word[8] = {};
@@ -223,13 +223,13 @@ class Exchange {
     return fi_sendmsg(h.ep, &message, FI_COMPLETION | FI_TRANSMIT_COMPLETE);
   }
 
-  // For the word that a peer has finished: the vector of halves does not grow any more.
+  // For the message that a peer has finished: the vector of halves does not grow any more.
   void post_last(Half &h) {
     for (size_t peer = 0; peer < count(); ++peer)
       must("fi_recv", fi_recv(h.ep, h.word, sizeof h.word, nullptr, FI_ADDR_UNSPEC, &h));
   }
 
-  // What still has to be, as far as the endpoint takes it. A read follows the write to its place.
+  // Posts what is left, as far as the endpoint takes it. A read follows the write to its place.
   void post(Half &h) {
     const auto i = size_t(&h - halves_.data());
     std::vector<std::unique_ptr<Message>> *lists[] = {&h.receives, &h.sends, &h.writes, &h.reads};
@@ -306,7 +306,7 @@ class Exchange {
     }
   }
 
-  // What came whole was written; where a peer is not there yet all is 0.
+  // The place of a complete write has its bytes; the place of a peer that is not there yet is 0.
   void check_region(size_t i) {
     for (size_t from = 0; from < count(); ++from) {
       const uint8_t *bytes = halves_[i].region.data() + from * piece();

@@ -68,7 +68,7 @@ std::vector<uint8_t> question(const sockaddr_in &own, bool marked) {
   return bytes;
 }
 
-// One socket, and what it says next.
+// One socket, and what it sends next.
 class Visitor {
  public:
   Visitor(const Options &options, uint32_t number) : number_(number) {
@@ -85,7 +85,7 @@ class Visitor {
   }
   int fd() const { return fd_; }
   bool in() const { return in_; }
-  // What is not answered is said again.
+  // A packet without an answer is sent again.
   void say() {
     said_ = Clock::now();
     [[maybe_unused]] const ssize_t n = ::send(fd_, next_.data(), next_.size(), 0);
@@ -129,7 +129,7 @@ class Visitor {
   bool asked_ = false, in_ = false;
 };
 
-// Packets that come, as far as they say, from somewhere in the network of `from`.
+// Packets with forged source addresses in the network of `from`.
 class Forger {
  public:
   explicit Forger(const Options &options)

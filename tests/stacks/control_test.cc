@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Hooks that another process hangs on a running program, over its control socket; here the other
+// Hooks that another process attaches to a running program, over its control socket. Here the other
 // process is the test itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stacks and hooks around a real provider: the example layer and the example hook, stacked by a
-// file at each place, and hung on the objects of a connection that carries traffic.
+// Stacks and hooks around a real provider: a file puts the example layer and the example hook at
+// each place of a stack, and the hook is attached to a connection that carries traffic.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
