@@ -7,7 +7,7 @@
 #
 # BIN_DIR holds the three programs; LIB_DIR the libfabric.so.1 that they are to use, otherwise they find one themselves.
 # Debian's fi_pingpong (package libfabric-bin, on its own libfabric) is the peer where it is installed.
-# What the library under test lacks (rdm, dgram) is said and left out; tcp with msg endpoints must be there.
+# What the library under test lacks (rdm, dgram) is reported and left out; tcp with msg endpoints must be there.
 
 set -u
 
@@ -181,7 +181,7 @@ free_port() {
   python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 }
 
-# listening PORT: whether any process listens there; says so without connecting, which would use up the server.
+# listening PORT: whether a socket listens there. It does not connect, because the server takes one client.
 listening() {
   local hex
   hex=$(printf '%04X' "$1")
@@ -202,7 +202,7 @@ start_server() {
     started+=("$server_pid")
     poll_until listening_or_gone
     listening "$port" && return 0
-    # Somebody else may have taken the port in the meantime; everything else is final.
+    # Another process may have taken the port in the meantime; every other error is final.
     grep -q "Address already in use" "$output" || break
   done
   return 1

@@ -27,7 +27,7 @@ try() {
       echo "ok     $name, $how"
     fi
   done
-  # And anybody can ask why the file is not used.
+  # weft why explains why the file is not used.
   case $name in
     good | all) return ;;         # nothing is wrong with it; many are
     init_fails) name=hostile ;;   # may fail without misbehaving: its unit is known

@@ -99,7 +99,7 @@ if [ ${#settings[@]} = 0 ] && command -v nft >/dev/null; then
   if [ "${dropped:-1}" -gt 0 ]; then pass "${dropped:-some} packets to the left host were dropped"; else fail "no packet was dropped"; fi
 fi
 
-# beside NAME FLOOD...: an exchange during which the endpoint at the left, port 20000, has other guests; then its peak of memory, in KiB.
+# beside NAME FLOOD...: an exchange while FLOOD sends to the endpoint at the left, port 20000; then the peak of its memory, in KiB.
 beside() {
   local name=$1 flooder=0 here flooding there
   shift
@@ -153,7 +153,7 @@ if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -gt $((visitors + 100)) 
   else
     fail "memory at most: $before KiB undisturbed, ${peak:-?} KiB flooded"
   fi
-  # Answers to forged addresses, which nobody has, wait for ARP: what goes to the peer beside them must not wait, too.
+  # Answers to forged addresses, which no host has, wait for ARP. What goes to the peer must not wait behind them.
   if [ "$(refused)" = "$refused_before" ]; then
     pass "the way out had room for all"
   else

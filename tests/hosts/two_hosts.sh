@@ -24,7 +24,7 @@ ip netns add $left 2>"$work/why" && ip netns add $right 2>>"$work/why" ||
 left_ip() { ip -n $left "$@"; }
 right_ip() { ip -n $right "$@"; }
 
-# The bridge comes first, so that nothing but judgement puts the link before it. It has a port, and with it a carrier.
+# The bridge comes first, so that only weft's ranking can put the link before it. It has a port, and with it a carrier.
 left_ip link set lo up && right_ip link set lo up
 left_ip link add docker0 type bridge 2>"$work/why" || skip "no bridge can be made here: $(cat "$work/why")"
 left_ip link add port0 type veth peer name port1 && left_ip link set port0 master docker0 &&
@@ -57,7 +57,7 @@ right_ip -6 addr flush dev wire0 2>/dev/null
 right_ip -6 addr flush dev lo 2>/dev/null
 try IPv4 10.77.0.1 10.77.0.2
 
-# What the user says goes before what we think.
+# The user's setting goes before weft's ranking.
 first=$(first_domain env FI_TCP_INTERFACES=docker0)
 if [ "$first" = docker0 ]; then pass "FI_TCP_INTERFACES chooses"; else fail "FI_TCP_INTERFACES=docker0 gives $first"; fi
 first=$(first_domain env FI_TCP_IFACE=docker0)

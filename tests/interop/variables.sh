@@ -43,7 +43,7 @@ for stock in "$@"; do
   [ -x "$stock/bin/fi_info" ] || skip "no $stock/bin/fi_info"
   check "$stock" env LD_LIBRARY_PATH="$stock/lib" "$stock/bin/fi_info" -e
 done
-# A slip is still told.
+# A wrong value is still reported.
 on weft env FI_TCP_DISABLE_AUTO_PROGRES=1 fi_info -l 2>&1 >/dev/null | grep -q FI_TCP_DISABLE_AUTO_PROGRES &&
   pass "a slip is told" || fail "a slip is told"
 conclude

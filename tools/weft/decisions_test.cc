@@ -24,7 +24,7 @@ TEST(ByCandidateTest, KeepsOrderAndFindsTheVerdict) {
   EXPECT_STREQ(candidates[0].verdict(), "selected");
   EXPECT_EQ(candidates[1].last().reason, "disabled");
   EXPECT_STREQ(candidates[1].verdict(), "rejected");
-  // Of two on one stage the later stands.
+  // Of two decisions at one stage the later counts.
   EXPECT_EQ(candidates[2].last().reason, "a parameter is wrong");
   EXPECT_STREQ(candidates[2].verdict(), "rejected");
 }

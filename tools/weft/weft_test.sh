@@ -294,7 +294,7 @@ says 0 "tried again" "quarantine: clear" weft plugin quarantine --clear "$odd/ab
 json 0 'j == []' "quarantine: cleared" weft plugin quarantine --json
 says 2 "is not in quarantine" "quarantine: clear again" weft plugin quarantine --clear "$odd/aborts.so"
 
-# The application goes on while a folder holds a plugin that aborts; the list and the doctor tell.
+# The application goes on while a folder holds a plugin that aborts. The list and the doctor report it.
 mkdir "$work/more"
 cp "$odd/aborts.so" "$work/more"
 export FI_PROVIDER_PATH=$work/more
@@ -355,7 +355,7 @@ run 0 "terminal" env TERM=xterm python3 -c 'import pty, sys; sys.exit(pty.spawn(
   if grep -q $'\033\[1m' "$work/out"; then pass "terminal"; else fail "terminal: nothing is emphasized"; fi
 }
 
-# A libfabric that is not weft's says so.
+# A libfabric that is not weft is reported.
 stock=$(ldconfig -p | awk '$1 == "libfabric.so.1" { print $NF; exit }')
 if [ -n "$stock" ]; then
   # One that is too old for the program is refused by the dynamic linker, and in as clear words.
