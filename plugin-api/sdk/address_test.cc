@@ -35,7 +35,7 @@ TEST(SockAddr, FromText) {
   EXPECT_FALSE(SockAddr::from_ip(std::string(100000, '1')));
 }
 
-TEST(SockAddr, FromBytesReadsNoFurtherThanTold) {
+TEST(SockAddr, FromBytesStopsAtTheLength) {
   const SockAddr four = ip("10.0.0.1", 5), six = ip("fe80::2%7", 6);
   EXPECT_EQ(SockAddr::from(four.c(), four.size()).value(), four);
   EXPECT_EQ(SockAddr::from(six.c(), six.size()).value(), six);
@@ -120,7 +120,7 @@ TEST(Resolve, NumbersAndNames) {
               ::testing::ElementsAre(SockAddr::any(AF_INET6, 9)));
 }
 
-TEST(Resolve, FailsInWords) {
+TEST(Resolve, FailsWithAReason) {
   const ResolveOptions numeric{.numeric = true};
   EXPECT_THAT(resolve("localhost", nullptr, numeric).error().text, HasSubstr("numeric"));
   EXPECT_EQ(resolve("localhost", nullptr, numeric).error().code, FI_ENODATA);
@@ -134,7 +134,7 @@ TEST(Resolve, FailsInWords) {
   EXPECT_FALSE(resolve("fi_addr_gni://10.0.0.1:1", nullptr, {}));
 }
 
-TEST(AddressStrings, TakenApart) {
+TEST(AddressStrings, AreParsed) {
   struct {
     const char *text;
     uint32_t format;
@@ -169,7 +169,7 @@ TEST(AddressStrings, TakenApart) {
               HasSubstr("\"tcp://a\" does not begin"));
 }
 
-TEST(AddressStrings, ThereAndBack) {
+TEST(AddressStrings, SurviveFormattingAndParsing) {
   for (const char *text : {"fi_sockaddr_in://10.0.0.1:7471", "fi_sockaddr_in6://[::1]:0",
                            "fi_sockaddr_in6://[fe80::1%lo]:65535", "fi_sockaddr_in://0.0.0.0:0"}) {
     EXPECT_EQ(format_address_string(read_address(FI_ADDR_STR, text).value()), text);

@@ -18,7 +18,7 @@ AuthKey key(std::string_view text) {
   return AuthKey(text.begin(), text.end());
 }
 
-TEST(Mac, IsTheLibrarysHashOfAllPieces) {
+TEST(Mac, IsTheHashOfAllPieces) {
   const auto mac = Mac::load();
   ASSERT_TRUE(mac) << mac.error().text;
   const AuthKey secret = key("a key");
@@ -65,7 +65,7 @@ class AuthKeyTest : public ::testing::Test {
   fi_domain_attr domain_{};
 };
 
-TEST_F(AuthKeyTest, TheNearestWins) {
+TEST_F(AuthKeyTest, IsTheEndpointsBeforeTheDomainsBeforeTheFiles) {
   uint8_t mine[] = {1, 2}, theirs[] = {3};
   const std::string path = file("from the file\n");
   EXPECT_EQ(*auth_key(info_, "", FI_VERSION(2, 6)), AuthKey());
@@ -79,7 +79,7 @@ TEST_F(AuthKeyTest, TheNearestWins) {
 }
 
 // fi_endpoint.3, fi_domain.3: ignored unless the fabric was opened with API 1.5 or later.
-TEST_F(AuthKeyTest, BeforeTheApiHadKeysThereAreNone) {
+TEST_F(AuthKeyTest, AttributesAreIgnoredBeforeApi15) {
   const std::string path = file("from the file\n");
   uint8_t mine[] = {1, 2};
   ep_.auth_key = mine;
@@ -90,7 +90,7 @@ TEST_F(AuthKeyTest, BeforeTheApiHadKeysThereAreNone) {
   EXPECT_EQ(*auth_key(info_, path, FI_VERSION(1, 5)), AuthKey({1, 2}));
 }
 
-TEST_F(AuthKeyTest, SaysWhatIsWrong) {
+TEST_F(AuthKeyTest, RefusesInvalidKeys) {
   const auto error = [&](const std::string &path) {
     const auto got = auth_key(info_, path, FI_VERSION(2, 6));
     return got ? std::string() : std::to_string(got.error().code) + " " + got.error().text;

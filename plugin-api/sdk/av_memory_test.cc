@@ -100,7 +100,7 @@ TEST(AvMemory, OfAMillionIpv6Peers) {
       FI_SOCKADDR_IN6, [](uint32_t n) { return v6(n, 2); }, 20);
 }
 
-TEST(AvMemory, OfReverseLookUpWhileItGrows) {
+TEST(AvMemory, OfTheReverseTableWhileItGrows) {
   constexpr uint32_t kPeers = 300'000;
   Vector v;
   EXPECT_EQ(v.find(v4(1)), Av::kNone);
@@ -116,7 +116,7 @@ TEST(AvMemory, OfReverseLookUpWhileItGrows) {
   for (uint32_t i = 0; i < kPeers; ++i) ASSERT_EQ(v.find(v4(i + 1)), i);
 }
 
-TEST(AvMemory, RunningOutOfItLosesNothing) {
+TEST(AvMemory, RunningOutLosesNoEntry) {
   for (long step = 0; step < 40; ++step) {
     Vector v(FI_SOCKADDR);
     for (uint32_t i = 0; i < 120; ++i) v.insert(v4(i + 1));

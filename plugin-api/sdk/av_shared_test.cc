@@ -69,7 +69,7 @@ class Child {
   bool killed_ = false;
 };
 
-TEST(AvShared, TwoVectorsOfOneNameAreOne) {
+TEST(AvShared, VectorsOfTheSameNameShareTheirEntries) {
   Name name;
   Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
   struct stat status;
@@ -100,7 +100,7 @@ TEST(AvShared, TwoVectorsOfOneNameAreOne) {
   b.av->remove_user(user);
 }
 
-TEST(AvShared, TheFileGoesWithTheLast) {
+TEST(AvShared, TheLastVectorRemovesTheFile) {
   Name name;
   {
     Vector a(FI_SOCKADDR_IN, named(name.text));
@@ -116,7 +116,7 @@ TEST(AvShared, TheFileGoesWithTheLast) {
   EXPECT_EQ(again.lookup(0), "none");
 }
 
-TEST(AvShared, ReadersOnlyRead) {
+TEST(AvShared, AReadOnlyVectorSeesChangesAndMakesNone) {
   Name name;
   TestDomain domain;
   EXPECT_EQ(try_open(domain, named(name.text, FI_READ)), -FI_ENOENT) << "it must exist";
@@ -157,7 +157,7 @@ TEST(AvShared, AgreeOnMapAddr) {
   EXPECT_EQ(fi_close(&a->fid), 0);
 }
 
-TEST(AvShared, NamesAreOfTheDomain) {
+TEST(AvShared, NamesBelongToTheDomain) {
   EXPECT_NE(*AvFile::path_of("eth0", "x"), *AvFile::path_of("eth1", "x"));
   EXPECT_NE(*AvFile::path_of("a.b", "c"), *AvFile::path_of("a", "b.c"));
   EXPECT_EQ(AvFile::path_of("", "../../etc/passwd")->find('/', 9), std::string::npos);
@@ -230,7 +230,7 @@ TEST(AvShared, ProcessesInsertAtTheSameTime) {
   EXPECT_EQ(seen.size(), v.av->count()) << "no index was given out twice";
 }
 
-TEST(AvShared, WhatDeadProcessesLeftIsNotFound) {
+TEST(AvShared, EntriesOfDeadProcessesAreNotFound) {
   Name name;
   {
     Child child([&](Child &self) {
@@ -289,7 +289,7 @@ class Forged {
   alignas(AvFile::Header) char page[AvFile::kHeaderSize] = {};
 };
 
-TEST(AvSharedHostile, HeadersThatLieAreRefused) {
+TEST(AvSharedHostile, InvalidHeadersAreRefused) {
   {
     Forged file;
     file.good(3);
@@ -328,7 +328,7 @@ TEST(AvSharedHostile, HeadersThatLieAreRefused) {
   }
 }
 
-TEST(AvSharedHostile, RecordsThatLieAreRefused) {
+TEST(AvSharedHostile, InvalidRecordsAreRefused) {
   const AvFile::Record good = AvFile::make_record(SockAddr(v4(1)));
   AvFile::Record bad[5] = {good, good, good, good, good};
   bad[0].family = 5;
@@ -347,7 +347,7 @@ TEST(AvSharedHostile, RecordsThatLieAreRefused) {
   EXPECT_EQ(*AvFile::parse(AvFile::make_record(std::nullopt)), std::nullopt);
 }
 
-TEST(AvSharedHostile, WhatGoesBadLaterLeavesWhatWasRead) {
+TEST(AvSharedHostile, LaterDamageLeavesTheEntriesThatWereRead) {
   for (int way = 0; way < 4; ++way) {
     Forged file;
     file.good(3);
@@ -409,7 +409,7 @@ TEST(AvSharedHostile, AnyBytesAreReadOrRefused) {
   }
 }
 
-TEST(AvSharedHostile, OnlyAFileOfTheUsersOwnIsOpened) {
+TEST(AvSharedHostile, AFileOfAnotherUserIsRefused) {
   Name name;
   TestDomain domain;
   const char *path = name.path.c_str();
@@ -455,7 +455,7 @@ TEST(AvSharedHostile, ALockThatIsNeverReleasedDoesNotBlockOthers) {
   EXPECT_EQ(fi_av_insert(v.c, &two, 1, &out, 0, nullptr), 1);
 }
 
-TEST(AvShared, AFullFileSystemCostsOnlyWhatDidNotFit) {
+TEST(AvShared, AFullFileSystemLosesOnlyWhatDidNotFit) {
   Name name;
   Vector v(FI_SOCKADDR_IN, named(name.text));
   const auto handler = signal(SIGXFSZ, SIG_IGN);

@@ -57,7 +57,7 @@ class Counter {
   TestDomain &domain_;
 };
 
-TEST(CntrOpen, DefaultsAreAGoodCounter) {
+TEST(CntrOpen, WithoutAttributesOpensACounter) {
   TestDomain domain;
   auto opened = Cntr::open(domain.context, nullptr, &domain);
   ASSERT_TRUE(opened);
@@ -72,7 +72,7 @@ TEST(CntrOpen, DefaultsAreAGoodCounter) {
   EXPECT_EQ(fi_close((*opened)->base()), 0);
 }
 
-TEST(CntrOpen, WhatIsWrongIsSaid) {
+TEST(CntrOpen, RefusesInvalidAttributes) {
   TestDomain domain;
   const auto code = [&](const fi_cntr_attr &attr) {
     auto opened = Cntr::open(domain.context, &attr, nullptr);
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Objects, CntrWait,
                          ::testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_POLLFD,
                                            FI_WAIT_YIELD, FI_WAIT_MUTEX_COND));
 
-TEST_P(CntrWait, TheTimeIsKept) {
+TEST_P(CntrWait, TimesOut) {
   TestDomain domain;
   Counter counter(domain, attr_of(GetParam()));
   const uint64_t start = now_ns();
@@ -160,7 +160,7 @@ TEST_P(CntrWait, TheTimeIsKept) {
   EXPECT_EQ(counter.wait(2, -1), 0);
 }
 
-TEST_P(CntrWait, EndsWhenTheCounterIsThere) {
+TEST_P(CntrWait, EndsWhenTheThresholdIsReached) {
   TestDomain domain;
   Counter counter(domain, attr_of(GetParam()));
   for (uint64_t i = 1; i <= 40; ++i) {
@@ -223,7 +223,7 @@ TEST_P(CntrWait, AnErrorEndsIt) {
   }
 }
 
-TEST_P(CntrWait, EachThreadWaitsForItsOwn) {
+TEST_P(CntrWait, EachThreadHasItsOwnThreshold) {
   TestDomain domain;
   Counter counter(domain, attr_of(GetParam()));
   std::vector<std::unique_ptr<Sleeper>> threads;
@@ -263,7 +263,7 @@ TEST(CntrWaitObject, WithoutDescriptorsIsAnError) {
   EXPECT_EQ(counter.wait(2, 5), -FI_ETIMEDOUT);
 }
 
-TEST(CntrWaitObject, WhatAHandlerThrowsLeavesNothingLocked) {
+TEST(CntrWaitObject, AnExceptionOfAHandlerLeavesNothingLocked) {
   TestDomain domain;
   Counter counter(domain, attr_of(FI_WAIT_FD));
   Event event;
@@ -276,9 +276,9 @@ TEST(CntrWaitObject, WhatAHandlerThrowsLeavesNothingLocked) {
   domain.engine.remove(event);
 }
 
-// ---- polling and waiting without the library ----
+// ---- polling, and waiting for the descriptor ----
 
-TEST(CntrPoll, TellsWhatChangedSinceTheLastTime) {
+TEST(CntrPoll, ReportsEachChangeOnce) {
   TestDomain domain;
   Counter counter(domain, attr_of());
   EXPECT_FALSE(counter.cntr->poll());
@@ -290,7 +290,7 @@ TEST(CntrPoll, TellsWhatChangedSinceTheLastTime) {
   EXPECT_FALSE(counter.cntr->poll());
 }
 
-TEST(CntrPoll, TheSameValueAgainIsNews) {
+TEST(CntrPoll, ReportsAValueThatIsReachedAgain) {
   // Each step of an application sets the counter to 0 and waits for the same number.
   TestDomain domain;
   Counter counter(domain, attr_of(FI_WAIT_FD));

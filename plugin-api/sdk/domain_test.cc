@@ -48,7 +48,7 @@ struct Stage {
   Domain domain;
 };
 
-TEST(Domain, OpensWhatBelongsToIt) {
+TEST(Domain, OpensItsObjects) {
   Stage stage;
   int mark = 0;
   fid_cq *cq = nullptr;
@@ -66,7 +66,7 @@ TEST(Domain, OpensWhatBelongsToIt) {
   }
 }
 
-TEST(Domain, WhatFailsIsLoggedOnceAndTouchesNothing) {
+TEST(Domain, AFailureIsLoggedOnceAndChangesNothing) {
   Stage stage;
   fi_cq_attr attr{};
   attr.flags = FI_PEEK;

@@ -12,7 +12,7 @@ TEST(IndexTable, IsEmptyAtFirst) {
   EXPECT_EQ(table.at(UINT32_MAX), nullptr);
 }
 
-TEST(IndexTable, FindsWhatWasSetAndNothingBesideIt) {
+TEST(IndexTable, FindsOnlyWhatWasSet) {
   IndexTable<int> table;
   int a = 0, b = 0, c = 0;
   table.set(255, &a);
@@ -37,7 +37,7 @@ TEST(IndexTable, ReplacesAndRemoves) {
   EXPECT_EQ(table.at(8), &b);
 }
 
-TEST(IndexTable, RemovingWhatWasNeverSetDoesNothing) {
+TEST(IndexTable, RemovingAnEmptyIndexDoesNothing) {
   IndexTable<int> table;
   int a = 0;
   table.set(UINT32_MAX, nullptr);  // would be 128 MiB of chunks

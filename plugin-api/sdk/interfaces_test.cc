@@ -104,7 +104,7 @@ TEST(RankInterfaces, Filters) {
   EXPECT_THAT(rank({"10.1.0.0/16"}).used[0].reason, HasSubstr("named by 10.1.0.0/16"));
 }
 
-TEST(RankInterfaces, WhatTheFilterLeavesOutSaysWhichRule) {
+TEST(RankInterfaces, TheFilterNamesTheRuleThatExcludedAnInterface) {
   const InterfaceRanking ranking = rank({"hsn*", "!hsn1"});
   EXPECT_THAT(ranking.left_out[0].reason, HasSubstr("hsn*,!hsn1 does not name it"));
   const auto hsn1 = std::find_if(ranking.left_out.begin(), ranking.left_out.end(),
@@ -113,7 +113,7 @@ TEST(RankInterfaces, WhatTheFilterLeavesOutSaysWhichRule) {
   EXPECT_EQ(hsn1->reason, "left out: the filter says !hsn1");
 }
 
-TEST(RankInterfaces, NothingLeftSaysWhy) {
+TEST(RankInterfaces, AnEmptyListGivesTheReason) {
   const InterfaceRanking wrong = rank({"ib*"});
   EXPECT_THAT(wrong.used, IsEmpty());
   EXPECT_THAT(wrong.nothing, HasSubstr("the filter ib* matches no interface that is up"));
@@ -125,7 +125,7 @@ TEST(RankInterfaces, NothingLeftSaysWhy) {
   EXPECT_THAT(rank_interfaces(down, {}).nothing, HasSubstr("no interface of this host is up"));
 }
 
-TEST(InterfaceFilter, RefusesWhatIsNoPattern) {
+TEST(InterfaceFilter, RefusesInvalidPatterns) {
   for (const char *bad : {"", "!", "10.1.0.0/33", "10.1.0.0/", "10.1.0.0/x", "10.1.0.0/8x",
                           "eth0/8", "fd00::/129", "/8", "10.1.0.0/-1"}) {
     EXPECT_EQ(InterfaceFilter::parse(std::vector<std::string>{bad}).error().code, FI_EINVAL) << bad;

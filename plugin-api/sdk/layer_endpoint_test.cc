@@ -276,7 +276,7 @@ class LayerEndpoint : public ::testing::Test {
   char bytes_[32] = {};
 };
 
-TEST_F(LayerEndpoint, IsOpenedWhereItCanReceive) {
+TEST_F(LayerEndpoint, ReceivesAtItsOwnAddressOrTheInnerProviders) {
   const auto refused = [&](const fi_info &inner) {
     Result<sdk::SockAddr> at = sdk::local_address(info_, inner);
     return at ? "" : std::string(at.error().code == FI_EINVAL ? at.error().text : "other");
@@ -305,7 +305,7 @@ TEST_F(LayerEndpoint, TheCoreMayRefuseIt) {
   EXPECT_EQ(domain.test.context.children.load(), 0u);
 }
 
-TEST_F(LayerEndpoint, AFailedEnableSaysWhyAndCanBeRepeated) {
+TEST_F(LayerEndpoint, AFailedEnableGivesTheReasonAndCanBeRepeated) {
   open();
   ep->no_carrier = true;
   EXPECT_EQ(fi_enable(ep->c()), -FI_EADDRINUSE);
@@ -395,14 +395,14 @@ TEST_F(LayerEndpoint, CallsBecomeOperations) {
   core().end(*core().last, 0);
 }
 
-TEST_F(LayerEndpoint, OnlyAnUnknownPeerIsGivenWithHisAddress) {
+TEST_F(LayerEndpoint, OnlyAnUnknownPeerIsPassedWithItsAddress) {
   enable();
   ASSERT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 1, nullptr), 0);
   ASSERT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 1, nullptr), 0);
   EXPECT_THAT(domain.notes, ElementsAre("first to 1001"));
 }
 
-TEST_F(LayerEndpoint, WhatWasNotStartedGoesBack) {
+TEST_F(LayerEndpoint, AnOperationThatWasNotStartedIsFreed) {
   enable();
   EXPECT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 2, nullptr), -FI_EINVAL);  // no such peer
   core().refuse = -FI_EOPBADSTATE;
@@ -414,7 +414,7 @@ TEST_F(LayerEndpoint, WhatWasNotStartedGoesBack) {
   EXPECT_EQ(core().last, nullptr);
 }
 
-TEST_F(LayerEndpoint, WhoOnlySendsMakesProgressWhenHeMust) {
+TEST_F(LayerEndpoint, ASendMakesProgressWhenAllOperationsAreInUse) {
   enable();
   for (size_t i = 0; i < kTxSize; ++i) ASSERT_EQ(fi_inject(ep->c(), bytes_, 1, 0), 0);
   EXPECT_EQ(fi_inject(ep->c(), bytes_, 1, 0), -FI_EAGAIN);
@@ -439,7 +439,7 @@ TEST_F(LayerEndpoint, EndedOperationsAreReported) {
   EXPECT_EQ(error.tag, 9u);
 }
 
-TEST_F(LayerEndpoint, TheCoreHearsOfTheAddressVector) {
+TEST_F(LayerEndpoint, TheCoreIsToldOfInsertedAndRemovedPeers) {
   enable();
   const sockaddr_in peer = loopback(1002);
   fi_addr_t index = FI_ADDR_NOTAVAIL;
@@ -475,7 +475,7 @@ TEST_F(LayerEndpoint, AliasesKeepItOpen) {
   EXPECT_EQ(fi_close(&alias->fid), 0);
 }
 
-TEST_F(LayerEndpoint, LingersUntilAllIsOverWhileTheDomainMovesOn) {
+TEST_F(LayerEndpoint, LingersUntilItsOperationsEndWhileTheDomainMakesProgress) {
   enable();
   int polls = 0, other = 0;
   ep->lower().then = [&] { ++polls; };
@@ -489,14 +489,14 @@ TEST_F(LayerEndpoint, LingersUntilAllIsOverWhileTheDomainMovesOn) {
   ep->over = [&] { return polls >= 3; };
   close();
   EXPECT_EQ(polls, 3);
-  EXPECT_EQ(other, 1) << "those beside it had no progress";
+  EXPECT_EQ(other, 1) << "the other handlers of the domain need progress";
   sdk::Guard guard(domain.engine().lock());
   domain.engine().remove(neighbour);
 }
 
 // The endpoints of a domain share one limit for lingering in vain. 4000 closes without an answer
 // wait little longer than one close may.
-TEST(LingerBudget, IsForAllOfADomain) {
+TEST(LingerBudget, IsSharedByTheEndpointsOfADomain) {
   constexpr uint64_t kMs = 1'000'000, kMost = 1000 * kMs;
   sdk::LingerBudget budget;
   uint64_t now = 5'000 * kMs, vain = 0;
@@ -517,7 +517,7 @@ TEST(LingerBudget, IsForAllOfADomain) {
   EXPECT_EQ(budget.left(now, kMost), kMost);
 }
 
-TEST_F(LayerEndpoint, LingersNoLongerThanItMay) {
+TEST_F(LayerEndpoint, LingersAtMostForTheConfiguredTime) {
   enable();
   domain.fabric().layer().values.close_linger_ns = 1'000'000;
   ep->over = [] { return false; };

@@ -40,7 +40,7 @@ const weft_core_services kCore = {
         },
 };
 
-TEST(InnerHints, WithoutHintsOnlyTheKindOfEndpointIsAskedFor) {
+TEST(InnerHints, WithoutHintsOnlyTheEndpointTypeIsSet) {
   const Result<InfoList> list = inner_hints(&kCore, FI_EP_DGRAM, FI_MSG, nullptr);
   ASSERT_TRUE(list);
   const fi_info &info = *list->front();
@@ -54,7 +54,7 @@ TEST(InnerHints, WithoutHintsOnlyTheKindOfEndpointIsAskedFor) {
   EXPECT_EQ(info.domain_attr->name, nullptr);
 }
 
-TEST(InnerHints, WhatNamesAPlaceIsPassedOnAndNothingElse) {
+TEST(InnerHints, PassesOnAddressesAndNamesOnly) {
   Whole outer;
   char source[] = "here", target[] = "over there", domain[] = "eth0", fabric[] = "lan";
   outer.info.caps = FI_TAGGED | FI_ATOMIC;
@@ -90,7 +90,7 @@ TEST(InnerHints, HintsMayLackAttributes) {
   EXPECT_TRUE(inner_hints(&kCore, FI_EP_MSG, FI_MSG, &outer));
 }
 
-TEST(InnerQuery, TheQuestionIsTheSameInTheLayersOwnVersion) {
+TEST(InnerQuery, HasTheApiVersionOfTheLayer) {
   InfoList hints(&kCore);
   ASSERT_TRUE(hints.add());
   const GetinfoQuery query = inner_query(
@@ -136,13 +136,13 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
   EXPECT_EQ(entry.domain.caps, uint64_t(FI_REMOTE_COMM | FI_AV_USER_ID));
   EXPECT_EQ(entry.domain.data_progress, FI_PROGRESS_MANUAL);
   EXPECT_EQ(entry.fabric.api_version, FI_VERSION(1, 9));
-  // The layer's to judge.
+  // The layer decides about these.
   EXPECT_EQ(entry.ep.max_msg_size, 1472u);
   EXPECT_EQ(entry.domain.mr_mode, FI_MR_VIRT_ADDR);
   EXPECT_EQ(entry.domain.ep_cnt, 12u);
 }
 
-TEST(OfferRdm, WhoAsksForMoreGetsItUpToALimit) {
+TEST(OfferRdm, RaisesLimitsToTheHintsUpToAMaximum) {
   const RdmOffer offer{.order = FI_ORDER_SAS,
                        .order_if_asked = FI_ORDER_RAW | FI_ORDER_WAW,
                        .tx_size = 10,
@@ -160,7 +160,7 @@ TEST(OfferRdm, WhoAsksForMoreGetsItUpToALimit) {
   EXPECT_EQ(entry.tx.inject_size, 300u);
   EXPECT_EQ(entry.tx.msg_order, FI_ORDER_SAS | FI_ORDER_RAW);
   EXPECT_EQ(entry.rx.msg_order, FI_ORDER_SAS | FI_ORDER_RAW);
-  // Fewer are no wish for fewer; more than there are is the core's to refuse.
+  // Hints below the defaults lower nothing. The core refuses hints above the maximum.
   hints.tx.size = 1;
   hints.rx.size = kMaxLayerQueue + 1;
   hints.tx.inject_size = 301;
@@ -172,7 +172,7 @@ TEST(OfferRdm, WhoAsksForMoreGetsItUpToALimit) {
   EXPECT_EQ(entry.tx.msg_order, uint64_t(FI_ORDER_SAS));
 }
 
-TEST(OfferRdm, ProgressIsAsTheApplicationAsks) {
+TEST(OfferRdm, TakesTheProgressOfTheHints) {
   Whole entry, hints;
   hints.domain.data_progress = FI_PROGRESS_AUTO;
   offer_rdm(entry.info, {}, {.hints = &hints.info});

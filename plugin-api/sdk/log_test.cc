@@ -28,7 +28,7 @@ const weft_core_services kCore = {
 };
 const weft_instance kInstance = {.core = &kCore, .stack = "toy"};
 
-TEST(Log, OnlyWhatIsShownIsFormatted) {
+TEST(Log, FormatsOnlyEnabledMessages) {
   int evaluated = 0;
   errno = ENOENT;
   WEFT_WARN(&kInstance, FI_LOG_CQ, "%d of %s", ++evaluated, "three");

@@ -75,7 +75,7 @@ TEST(MatcherPosted, ADirectedReceiveTakesFromItsSourceOnly) {
 
 // The matcher keeps exact, directed and wildcard receives in different places. It still matches in
 // the order of posting.
-TEST(MatcherPosted, TheOrderHoldsAcrossKinds) {
+TEST(MatcherPosted, TheOrderHoldsAcrossDirectedAndWildReceives) {
   for (int fill : {0, 10}) {
     Matcher matcher;
     std::deque<Posted> others;
@@ -407,7 +407,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Cost,
                          ::testing::Values(Shape::kTags, Shape::kStride, Shape::kHighBits,
                                            Shape::kSources, Shape::kOneKey, Shape::kDirected));
 
-TEST(MatcherCost, OnlyWildReceivesThatAreOlderAreLookedAt) {
+TEST(MatcherCost, SearchesOnlyOlderWildReceives) {
   Matcher matcher;
   std::deque<Posted> entries;
   for (int i = 0; i < 10; ++i) matcher.post(entries.emplace_back(kAny, 1 << 8, 1));
@@ -442,7 +442,7 @@ TEST(MatcherCost, EntriesLeaveLongRowsInAnyOrder) {
   EXPECT_EQ(matcher.find_arrived(1, 7, 0), nullptr);
 }
 
-TEST(MatcherMemory, NothingIsAllocatedForWhatIsNoMoreThanBefore) {
+TEST(MatcherMemory, ReusesTheMemoryOfEarlierEntries) {
   Matcher matcher;
   std::deque<Posted> posts;
   std::deque<Arrived> arrivals;
@@ -463,7 +463,7 @@ TEST(MatcherMemory, NothingIsAllocatedForWhatIsNoMoreThanBefore) {
   EXPECT_EQ(allocations(), before);
 }
 
-TEST(MatcherMemory, WithoutMemoryItIsSlowAndRight) {
+TEST(MatcherMemory, WithoutMemoryItIsSlowerAndCorrect) {
   Matcher matcher;
   std::deque<Posted> posts;
   for (size_t i = 0; i < 500; ++i) posts.emplace_back(kAny, i);

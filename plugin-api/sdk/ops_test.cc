@@ -80,7 +80,7 @@ TEST(Ops, MembersAreCalledWithTheObject) {
   EXPECT_EQ(fi_close(ep.base()), -FI_EBUSY);
 }
 
-TEST(Ops, WhatAMemberThrowsBecomesAnErrno) {
+TEST(Ops, AnExceptionBecomesAnErrno) {
   Ep ep;
   EXPECT_EQ(fi_sendv(ep.c(), nullptr, nullptr, 0, 0, nullptr), -FI_ENOMEM);
   EXPECT_EQ(fi_inject(ep.c(), nullptr, 0, 0), -FI_EOTHER);

@@ -44,7 +44,7 @@ TEST(OrderKeeper, AsksForAFenceOnlyWhereOneIsNeeded) {
   EXPECT_FALSE(keeper.must_wait(100, kRead)) << "never met";
 }
 
-TEST(OrderKeeper, WhoAsksForNothingPaysNothing) {
+TEST(OrderKeeper, IsNotNeededWithoutAnOrderToKeep) {
   OrderKeeper none(FI_ORDER_NONE, kNothing), native(FI_ORDER_SAS, {kinds(kSend), 0, 0, 0});
   EXPECT_FALSE(none.needed());
   EXPECT_FALSE(native.needed());

@@ -33,12 +33,12 @@ struct Application {
   }
 };
 
-TEST(Patience, NothingWaitsWithoutExperience) {
+TEST(Patience, DoesNotWaitAtFirst) {
   Application app;
   EXPECT_EQ(app.burst(kQuick), 0u);
 }
 
-TEST(Patience, WhoExpectsTheBestIsPatientUntilTheFirstMiss) {
+TEST(Patience, StartedPatientItWaitsUntilTheFirstMiss) {
   Application app{.patience = Patience(true)};
   EXPECT_EQ(app.burst(kQuick), 7u);
   EXPECT_EQ(app.burst(kSlow), 7u);
@@ -46,18 +46,18 @@ TEST(Patience, WhoExpectsTheBestIsPatientUntilTheFirstMiss) {
   EXPECT_LT(app.bursts_until_patient(), 100u);
 }
 
-TEST(Patience, WhoComputesAfterEachBurstNeverWaits) {
+TEST(Patience, DoesNotWaitWhereComputationFollowsEachBurst) {
   Application app;
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(app.burst(kSlow), 0u);
 }
 
-TEST(Patience, WhoComesBackAtOnceIsWaitedFor) {
+TEST(Patience, WaitsWhereProgressFollowsAtOnce) {
   Application app;
   EXPECT_EQ(app.bursts_until_patient(), Patience::kFirstProof);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(app.burst(kQuick), 7u);
 }
 
-TEST(Patience, OneMissEndsIt) {
+TEST(Patience, OneMissEndsTheWaiting) {
   Application app;
   app.bursts_until_patient();
   EXPECT_EQ(app.burst(kSlow), 7u);
@@ -67,7 +67,7 @@ TEST(Patience, OneMissEndsIt) {
 
 // Some quick bursts, then one with a computation behind it, over and over: only the first few of
 // these pay for it.
-TEST(Patience, WhatComesAgainIsLearned) {
+TEST(Patience, LearnsAgainAfterAMiss) {
   Application app;
   unsigned delayed = 0;
   for (int step = 0; step < 1000; ++step) {
@@ -89,7 +89,7 @@ TEST(Patience, RareMissesAreForgiven) {
 }
 
 // The time of the send itself is not computation of the application.
-TEST(Patience, SlowSendsAreNoComputation) {
+TEST(Patience, SlowSendsDoNotCountAsComputation) {
   Application app;
   for (unsigned n = 0; n < Patience::kFirstProof; ++n) {
     for (int i = 0; i < 60; ++i) {

@@ -35,7 +35,7 @@ TEST(Pool, GivesUpToItsLimit) {
   }
 }
 
-TEST(Pool, MakesNoMoreThanWasNeededAtOnce) {
+TEST(Pool, AllocatesNoMoreThanWasInUseAtOnce) {
   Thing::made = 0;
   Pool<Thing> pool(1000, 8);
   EXPECT_EQ(Thing::made, 0);
@@ -65,7 +65,7 @@ TEST(Pool, FewAtFirstThenMore) {
   for (Thing *thing : taken) pool.give(thing);
 }
 
-TEST(Pool, WhatWasGivenLastIsTakenFirst) {
+TEST(Pool, ReusesWhatWasFreedLast) {
   // It is still in the cache.
   Pool<Thing> pool(10);
   Thing *a = pool.take(), *b = pool.take();

@@ -72,7 +72,7 @@ TEST_F(MultiReceive, AMinimumOfNothingUsesEveryByte) {
   EXPECT_THAT(story(), ElementsAre("1:a", "1:", "1:b", "1:c+released"));
 }
 
-TEST_F(MultiReceive, TheLastToCompleteReleases) {
+TEST_F(MultiReceive, TheLastMessageToCompleteReleasesTheBuffer) {
   hold = true;
   ASSERT_EQ(recv(buf, 20, 1, FI_MULTI_RECV), 0);
   arrive(untagged(), "aa");
@@ -87,7 +87,7 @@ TEST_F(MultiReceive, TheLastToCompleteReleases) {
   EXPECT_EQ(receiver->left(), 1024u);
 }
 
-TEST_F(MultiReceive, WhatDoesNotFitGoesToTheNextBuffer) {
+TEST_F(MultiReceive, AMessageThatDoesNotFitGoesToTheNextBuffer) {
   ASSERT_EQ(recv(buf, 32, 1, FI_MULTI_RECV), 0);
   ASSERT_EQ(recv(buf2, 64, 2, FI_MULTI_RECV), 0);
   arrive(untagged(), "aa");
@@ -121,14 +121,14 @@ TEST_F(MultiReceive, AWholeBufferThatIsTooSmallTruncates) {
   EXPECT_EQ(all[1].err, 0);
 }
 
-TEST_F(MultiReceive, WhatWasSavedGoesFirst) {
+TEST_F(MultiReceive, SavedMessagesGoFirst) {
   for (const char *bytes : {"a", "bb", "ccc"}) arrive(untagged(), bytes);
   ASSERT_EQ(recv(buf, 64, 1, FI_MULTI_RECV), 0);
   arrive(untagged(), "dddd");
   EXPECT_THAT(story(), ElementsAre("1:a", "1:bb", "1:ccc", "1:dddd"));
 }
 
-TEST_F(MultiReceive, WhatWasSavedMayFillIt) {
+TEST_F(MultiReceive, SavedMessagesMayFillTheBuffer) {
   for (const char *bytes : {"aaaa", "bbbb", "cccc"}) arrive(untagged(), bytes);
   ASSERT_EQ(recv(buf, 20, 1, FI_MULTI_RECV), 0);
   EXPECT_THAT(story(), ElementsAre("1:aaaa", "1:bbbb", "1:released"));
@@ -139,7 +139,7 @@ TEST_F(MultiReceive, WhatWasSavedMayFillIt) {
   EXPECT_EQ(entry().len, 4u);
 }
 
-TEST_F(MultiReceive, WhatWasSavedAndTakesLongerKeepsIt) {
+TEST_F(MultiReceive, ASavedMessageThatTakesLongerKeepsTheBuffer) {
   for (const char *bytes : {"aaaa", "bbbb"}) arrive(untagged(), bytes);
   hold = true;
   ASSERT_EQ(recv(buf, 20, 1, FI_MULTI_RECV), 0);
@@ -149,7 +149,7 @@ TEST_F(MultiReceive, WhatWasSavedAndTakesLongerKeepsIt) {
   EXPECT_THAT(story(), ElementsAre("1:bbbb", "1:aaaa+released"));
 }
 
-TEST_F(MultiReceive, ASavedMessageThatDoesNotFitEndsIt) {
+TEST_F(MultiReceive, ASavedMessageThatDoesNotFitReleasesTheBuffer) {
   arrive(untagged(), "aa");
   arrive(untagged(), std::string(40, 'b'));
   ASSERT_EQ(recv(buf, 32, 1, FI_MULTI_RECV), 0);
@@ -158,7 +158,7 @@ TEST_F(MultiReceive, ASavedMessageThatDoesNotFitEndsIt) {
 }
 
 // A message that comes while older ones are delivered does not overtake them.
-TEST_F(MultiReceive, NothingOvertakesWhatWasSaved) {
+TEST_F(MultiReceive, NoMessageOvertakesASavedOne) {
   arrive(untagged(), "a");
   arrive(untagged(), "b");
   on_deliver = [this] {
@@ -187,7 +187,7 @@ TEST_F(MultiReceive, TaggedBuffersTakeWhatMatches) {
   EXPECT_EQ(std::string(buf, 2), "ad");
 }
 
-TEST_F(MultiReceive, TheReleaseIsSaidToASelectiveQueueToo) {
+TEST_F(MultiReceive, TheReleaseIsReportedToASelectiveQueueToo) {
   receiver->selective = true;
   ASSERT_EQ(recv(buf, 20, 1, FI_MULTI_RECV), 0);
   ASSERT_EQ(recv(buf2, 20, 2, FI_MULTI_RECV | FI_COMPLETION), 0);
@@ -203,7 +203,7 @@ TEST_F(MultiReceive, AnErrorOfTheLastMessageIsFollowedByTheRelease) {
   EXPECT_THAT(story(), ElementsAre("1:error " + std::to_string(FI_EIO), "1:released"));
 }
 
-TEST_F(MultiReceive, CancelEndsIt) {
+TEST_F(MultiReceive, CancelReleasesTheBuffer) {
   const std::string cancelled = "1:error " + std::to_string(FI_ECANCELED) + "+released";
   ASSERT_EQ(recv(buf, 64, 1, FI_MULTI_RECV), 0);
   arrive(untagged(), "aa");
@@ -261,7 +261,7 @@ class NarrowQueue : public ReceiverFixture {
   }
 };
 
-TEST_F(NarrowQueue, AMultiReceiveBufferTakesWhatWasSavedAsItIsRead) {
+TEST_F(NarrowQueue, AMultiReceiveBufferTakesSavedMessagesAsTheQueueIsRead) {
   save();
   ASSERT_EQ(recv(buf, sizeof buf, 1, FI_MULTI_RECV), 0);
   EXPECT_EQ(receiver->unexpected(), kMessages - kSize);
@@ -281,7 +281,7 @@ TEST_F(NarrowQueue, AMultiReceiveBufferTakesWhatWasSavedAsItIsRead) {
 }
 
 // A protocol that asks for room before it takes a message from the wire leaves the message there.
-TEST_F(NarrowQueue, WhatTheBufferWillTakeWaitsOutsideIfItCan) {
+TEST_F(NarrowQueue, AMessageForTheBufferStaysOnTheWireWherePossible) {
   save();
   ASSERT_EQ(trecv(buf2, sizeof buf2, 7, 1), 0);
   ASSERT_EQ(recv(buf, sizeof buf, 2, FI_MULTI_RECV), 0);
@@ -316,7 +316,7 @@ TEST_F(NarrowQueue, ABufferThatWaitsForRoomIsCancelled) {
   }
 }
 
-TEST_F(NarrowQueue, TheEndOfTheEndpointIsTheEndOfTheBuffer) {
+TEST_F(NarrowQueue, TheEndpointMayCloseWhileABufferWaitsForRoom) {
   save();
   ASSERT_EQ(recv(buf, sizeof buf, 1, FI_MULTI_RECV), 0);
   receiver.reset();
@@ -324,7 +324,7 @@ TEST_F(NarrowQueue, TheEndOfTheEndpointIsTheEndOfTheBuffer) {
   }
 }
 
-TEST_F(NarrowQueue, WhatWouldCompleteAtOnceIsPostedWhenThereIsRoom) {
+TEST_F(NarrowQueue, AReceiveThatWouldCompleteAtOnceNeedsRoom) {
   for (uint64_t i = 0; i < kMessages; ++i) arrive(message(i), "x");
   size_t done = 0;
   for (uint64_t i = 0; i < kMessages;) {
@@ -335,7 +335,8 @@ TEST_F(NarrowQueue, WhatWouldCompleteAtOnceIsPostedWhenThereIsRoom) {
     }
     ASSERT_EQ(rc, -FI_EAGAIN);
     EXPECT_EQ(receiver->left(), 1024u);
-    EXPECT_EQ(trecv(buf2, sizeof buf2, 1000 + i, 1000), 0) << "what has to wait anyway may do so";
+    EXPECT_EQ(trecv(buf2, sizeof buf2, 1000 + i, 1000), 0)
+        << "a receive that has to wait needs no room";
     EXPECT_EQ(cancel(1000), 0);
     done += read().size();
     EXPECT_EQ(entry().err, FI_ECANCELED);
@@ -343,7 +344,7 @@ TEST_F(NarrowQueue, WhatWouldCompleteAtOnceIsPostedWhenThereIsRoom) {
   EXPECT_EQ(done + read().size(), kMessages);
 }
 
-TEST_F(NarrowQueue, LooksWaitForRoom) {
+TEST_F(NarrowQueue, PeeksAndClaimsNeedRoom) {
   for (uint64_t i = 0; i < kMessages; ++i) arrive(message(i), "x");
   const auto fill = [&] {
     for (size_t i = 0; i < kSize; ++i) ASSERT_EQ(look(1, 1, FI_PEEK), 0);

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 class ReceiverPeek : public ReceiverFixture {};
 
-TEST_F(ReceiverPeek, APeekThatFindsNothingSaysSo) {
+TEST_F(ReceiverPeek, APeekThatFindsNothingFails) {
   arrive(message(8), "x");
   ASSERT_EQ(look(7, 1, FI_PEEK), 0);
   Entry e = entry();
@@ -51,7 +51,7 @@ TEST_F(ReceiverPeek, APeekTellsAboutTheMessage) {
   EXPECT_EQ(received(), 0u);
 }
 
-TEST_F(ReceiverPeek, APeekLooksAtItsSource) {
+TEST_F(ReceiverPeek, APeekRespectsItsSource) {
   make({.directed = true});
   arrive(message(7, 1), "x");
   ASSERT_EQ(look(7, 1, FI_PEEK, 0, 2), 0);
@@ -68,7 +68,7 @@ TEST_F(ReceiverPeek, APeekNeedsNoPlaceAmongTheReceives) {
   EXPECT_EQ(entry().err, FI_ENOMSG);
 }
 
-TEST_F(ReceiverPeek, ASelectiveQueueIsToldOfPeeksThatAskForIt) {
+TEST_F(ReceiverPeek, ASelectiveQueueGetsPeeksThatAskForIt) {
   receiver->selective = true;
   arrive(message(7), "x");
   ASSERT_EQ(look(7, 1, FI_PEEK), 0);
@@ -135,7 +135,7 @@ TEST_F(ReceiverPeek, AClaimThatFindsNoPlaceCanBeRepeated) {
   EXPECT_THAT(contexts(), ElementsAre(2, 1));
 }
 
-TEST_F(ReceiverPeek, WhatIsDiscardedIsGone) {
+TEST_F(ReceiverPeek, ADiscardedMessageIsGone) {
   arrive(message(7), "first");
   arrive(message(7), "second");
   ASSERT_EQ(look(7, 1, FI_PEEK | FI_DISCARD), 0);

@@ -63,7 +63,7 @@ TEST_F(ReceiverTest, AnUnexpectedMessageIsDeliveredLater) {
   EXPECT_EQ(receiver->unexpected(), 0u);
 }
 
-TEST_F(ReceiverTest, TaggedAndUntaggedDoNotMeet) {
+TEST_F(ReceiverTest, TaggedAndUntaggedDoNotMatch) {
   ASSERT_EQ(recv(buf, 64, 1), 0);
   arrive(message(0), "tagged");
   ASSERT_EQ(trecv(buf2, 64, 5, 2, ~uint64_t(0)), 0);
@@ -92,7 +92,7 @@ TEST_F(ReceiverTest, BytesAreScattered) {
   EXPECT_STREQ(buf + 100, "fgh");
 }
 
-TEST_F(ReceiverTest, AReceiveOfNothingTakesAnEmptyMessage) {
+TEST_F(ReceiverTest, AReceiveOfZeroBytesTakesAnEmptyMessage) {
   ASSERT_EQ(post({.context = ctx(1)}), 0);
   arrive(untagged(), "");
   EXPECT_EQ(entry().err, 0);
@@ -114,7 +114,7 @@ TEST_F(ReceiverTest, WrongArgumentsAreRefused) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_F(ReceiverTest, AsManyArePostedAsWereAskedFor) {
+TEST_F(ReceiverTest, PostsUpToTheRequestedSize) {
   make({.size = 3});
   EXPECT_EQ(receiver->left(), 3u);
   ASSERT_EQ(recv(buf, 1, 1), 0);
@@ -127,7 +127,7 @@ TEST_F(ReceiverTest, AsManyArePostedAsWereAskedFor) {
   EXPECT_EQ(recv(buf, 1, 4), 0);
 }
 
-TEST_F(ReceiverTest, WhatIsTooLongIsTruncated) {
+TEST_F(ReceiverTest, ALongMessageIsTruncated) {
   ASSERT_EQ(trecv(buf, 4, 7, 1), 0);
   arrive(message(7, 1), "abcdefg");
   arrive(message(8), "abcdefg");
@@ -203,7 +203,7 @@ TEST_F(ReceiverTest, APeekInVainMakesProgress) {
   EXPECT_EQ(look(7, 3, FI_PEEK | FI_DISCARD), 0);
 }
 
-TEST_F(ReceiverTest, ASelectiveQueueGetsWhatAsksForIt) {
+TEST_F(ReceiverTest, ASelectiveQueueGetsReceivesThatAskForIt) {
   receiver->selective = true;
   ASSERT_EQ(recv(buf, 64, 1), 0);
   ASSERT_EQ(recv(buf, 64, 2, FI_COMPLETION), 0);
@@ -277,7 +277,7 @@ TEST_F(ReceiverTest, ADirectedReceiveWaitsForItsSource) {
   EXPECT_THAT(contexts(), ElementsAre(4, 5, 6));
 }
 
-TEST_F(ReceiverTest, ADirectedReceiveNamesAPeerThatThereIs) {
+TEST_F(ReceiverTest, ADirectedReceiveNeedsAKnownPeer) {
   make({.directed = true});
   EXPECT_EQ(recv(buf, 64, 1, 0, 77), -FI_EINVAL);
   receiver->av = nullptr;
@@ -285,7 +285,7 @@ TEST_F(ReceiverTest, ADirectedReceiveNamesAPeerThatThereIs) {
   EXPECT_EQ(recv(buf, 64, 1), 0);
 }
 
-TEST_F(ReceiverTest, WithoutTheCapabilityTheSourceIsNotLookedAt) {
+TEST_F(ReceiverTest, WithoutTheCapabilityTheSourceIsIgnored) {
   ASSERT_EQ(recv(buf, 64, 1, 0, 77), 0);
   arrive(untagged(3), "x");
   EXPECT_THAT(contexts(), ElementsAre(1));
@@ -315,7 +315,7 @@ TEST_F(ReceiverTest, MessagesOfASenderThatGetsItsNameAreDelivered) {
   EXPECT_THAT(contexts(), ElementsAre(3, 4, 5));
 }
 
-TEST_F(ReceiverTest, WhatIsDeliveredMayTakeOthersWithIt) {
+TEST_F(ReceiverTest, ADeliveryMayRemoveOtherMessages) {
   make({.directed = true});
   const uint32_t unnamed = Matcher::kFirstUnnamed;
   for (uint64_t tag = 0; tag < 6; ++tag) arrive(message(tag, unnamed), "x");
@@ -331,7 +331,7 @@ TEST_F(ReceiverTest, WhatIsDeliveredMayTakeOthersWithIt) {
   EXPECT_EQ(receiver->unexpected(), 0u);
 }
 
-TEST_F(ReceiverTest, ThePeerThatIsGoneTakesItsMessages) {
+TEST_F(ReceiverTest, MessagesOfARemovedPeerAreDropped) {
   arrive(message(7, 1), "a");
   arrive(message(8, 2), "b");
   arrive(untagged(1), "c");
@@ -373,7 +373,7 @@ TEST_F(ReceiverTest, AReceiveWithoutAContextIsNotCancelled) {
   EXPECT_EQ(cancel(0), -FI_ENOENT);
 }
 
-TEST_F(ReceiverTest, WhatIsBeingReceivedIsNotCancelled) {
+TEST_F(ReceiverTest, AReceiveInProgressIsNotCancelled) {
   hold = true;
   ASSERT_EQ(recv(buf, 64, 1), 0);
   arrive(untagged(), "x");

@@ -90,7 +90,7 @@ TEST(RecvQueue, HasALimit) {
   EXPECT_EQ(queue.limit(), 3u);
 }
 
-TEST(RecvQueue, ARecycledReceiveRemembersNothing) {
+TEST(RecvQueue, ARecycledReceiveKeepsNothingOfTheFormer) {
   RecvQueue queue(1);
   EXPECT_EQ(post(queue, 1, FI_MULTI_RECV), 0);
   PostedRecv *r = queue.pop();
@@ -177,7 +177,7 @@ class Stalled final : public RecvWaiter {
   size_t needs_;
 };
 
-TEST(RecvQueueWait, InTurn) {
+TEST(RecvQueueWait, WaitersAreCalledInTurn) {
   RecvQueue queue(10);
   std::string order;
   Stalled a(queue, order, 'a'), b(queue, order, 'b', 2), c(queue, order, 'c');
@@ -196,7 +196,7 @@ TEST(RecvQueueWait, InTurn) {
   EXPECT_EQ(queue.posted(), 1u);
 }
 
-TEST(RecvQueueWait, AllOfThemWhereThereIsEnough) {
+TEST(RecvQueueWait, AllWaitersAreCalledWhereThereIsEnough) {
   // A multi-receive buffer, which stays posted.
   RecvQueue queue(10);
   std::string order;
@@ -205,7 +205,7 @@ TEST(RecvQueueWait, AllOfThemWhereThereIsEnough) {
   EXPECT_EQ(order, "abc");
 }
 
-TEST(RecvQueueWait, AWaiterWithoutAUseIsCalledOncePerPost) {
+TEST(RecvQueueWait, AWaiterThatWaitsAgainIsCalledOncePerPost) {
   RecvQueue queue(10);
   std::string order;
   Stalled a(queue, order, 'a', 0), b(queue, order, 'b', 0);
@@ -216,7 +216,7 @@ TEST(RecvQueueWait, AWaiterWithoutAUseIsCalledOncePerPost) {
   EXPECT_EQ(order, "aba");
 }
 
-TEST(RecvQueueWait, OneMayEndAnother) {
+TEST(RecvQueueWait, AWaiterMayDestroyAnother) {
   RecvQueue queue(10);
   std::string order;
   auto a = std::make_unique<Stalled>(queue, order, 'a', 0);

@@ -33,7 +33,7 @@ TEST(Relay, WritesOnceWhenTheSourceIsReadable) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST(Relay, WhatIsForgottenIsNotWritten) {
+TEST(Relay, ARemovedDescriptorIsNotWritten) {
   Relay relay;
   for (int round = 0; round < 200; ++round) {
     Event source, a, b;

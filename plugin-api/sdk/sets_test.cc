@@ -86,7 +86,7 @@ struct Stage {
 
 // ---- wait sets ----
 
-TEST(WaitSetOpen, WhatIsWrongIsSaid) {
+TEST(WaitSetOpen, RefusesInvalidAttributes) {
   Stage stage;
   const auto code = [&](int type, uint64_t flags) {
     fi_wait_attr attr{FI_WAIT_UNSPEC, flags};
@@ -105,7 +105,7 @@ TEST(WaitSetOpen, WhatIsWrongIsSaid) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST(WaitSetOpen, DescriptorsAreMadeWhenTheyAreNeeded) {
+TEST(WaitSetOpen, MakesDescriptorsWhenTheyAreNeeded) {
   {
     // Once with descriptors: the sanitizers need one when they see a type for the first time.
     Stage first;
@@ -180,7 +180,7 @@ TEST(WaitSet, ItsMembersHaveNoWaitsOfTheirOwn) {
   EXPECT_EQ(fi_control(cq->base(), FI_GETWAIT, &fd), -FI_ENODATA);
 }
 
-TEST(WaitSet, WaitsForAnyOfThem) {
+TEST(WaitSet, WaitsForAnyMember) {
   Stage stage;
   auto set = stage.wait_set(FI_WAIT_FD);
   auto cq = stage.cq(set.get());
@@ -300,7 +300,7 @@ TEST(WaitSet, AMemberThatLeftDoesNotWakeIt) {
 
 // ---- fi_trywait ----
 
-TEST(Trywait, LooksAtAllOfThem) {
+TEST(Trywait, ChecksEveryObject) {
   Stage stage;
   auto cq = stage.cq();
   auto cntr = stage.cntr();
@@ -317,7 +317,7 @@ TEST(Trywait, LooksAtAllOfThem) {
   EXPECT_EQ(trywait(stage.instance(), nullptr, 0), 0);
 }
 
-TEST(Trywait, WhatIsNotOursIsRefused) {
+TEST(Trywait, RefusesObjectsOfOtherProviders) {
   Stage stage, other;
   auto cq = other.cq();
   fid *foreign[] = {cq->base()}, *none[] = {nullptr}, *fabric[] = {&stage.fabric.fid};
@@ -330,7 +330,7 @@ TEST(Trywait, WhatIsNotOursIsRefused) {
 
 // ---- poll sets ----
 
-TEST(PollSetOpen, WhatIsWrongIsSaid) {
+TEST(PollSetOpen, RefusesInvalidAttributes) {
   Stage stage;
   const fi_poll_attr attr{1};
   auto opened = PollSet::open(stage.domain.context, &attr);
@@ -353,7 +353,7 @@ TEST(PollSet, MembersAreInUse) {
   EXPECT_EQ(cq->users.load(), 0u);
 }
 
-TEST(PollSet, WhatIsWrongIsRefused) {
+TEST(PollSet, RefusesInvalidArguments) {
   Stage stage, other;
   auto set = stage.poll_set();
   auto cq = stage.cq();
@@ -393,7 +393,7 @@ struct Full {
   Owned<Eq> eq;
 };
 
-TEST(PollSet, TellsWhoHasSomething) {
+TEST(PollSet, ReportsTheMembersThatHaveSomething) {
   Stage stage;
   Full full(stage);
   using Contexts = std::vector<void *>;
@@ -412,7 +412,7 @@ TEST(PollSet, TellsWhoHasSomething) {
   EXPECT_EQ(full.poll(), Contexts{});
 }
 
-TEST(PollSet, WhatThereIsNoRoomForIsToldTheNextTime) {
+TEST(PollSet, ReportsTheNextTimeWhatDidNotFit) {
   Stage stage;
   Full full(stage);
   using Contexts = std::vector<void *>;
@@ -424,7 +424,7 @@ TEST(PollSet, WhatThereIsNoRoomForIsToldTheNextTime) {
   EXPECT_EQ(full.poll(1), Contexts{ctx(2)});
 }
 
-TEST(PollSet, ProgressesAllWithoutRoomToo) {
+TEST(PollSet, MakesProgressWithoutRoomToo) {
   Stage stage;
   TestDomain other;
   Full full(stage);
@@ -448,7 +448,7 @@ TEST(PollSet, ProgressesAllWithoutRoomToo) {
   other.engine.remove(connection);
 }
 
-TEST(PollSet, ManyThreadsMayUseIt) {
+TEST(PollSet, ManyThreadsUseItAtOnce) {
   Stage stage;
   auto set = stage.poll_set();
   std::vector<Owned<Cntr>> counters;

@@ -190,7 +190,7 @@ class SharedReceiveTest : public ::testing::Test {
   char buf[64] = {};
 };
 
-TEST_F(SharedReceiveTest, TheEndpointThatGetsTheMessageTakesTheReceiveAndReportsToItsOwnQueue) {
+TEST_F(SharedReceiveTest, AMessageCompletesInTheQueueOfItsEndpoint) {
   ASSERT_EQ(trecv(7, 1), 0);
   ASSERT_EQ(trecv(7, 2), 0);
   ASSERT_EQ(fi_recv(srx->c(), buf, sizeof buf, nullptr, FI_ADDR_UNSPEC, ctx(3)), 0);
@@ -213,7 +213,7 @@ TEST_F(SharedReceiveTest, TheEndpointThatGetsTheMessageTakesTheReceiveAndReports
   EXPECT_EQ(left(), 8);
 }
 
-TEST_F(SharedReceiveTest, WhatWasSavedGoesOutInTheOrderOfArrivalThroughItsOwnEndpoint) {
+TEST_F(SharedReceiveTest, SavedMessagesAreDeliveredInOrderThroughTheirEndpoints) {
   a->arrive(tagged(1), "first");
   b->arrive(tagged(1), "second");
   a->arrive(tagged(2), "other");
@@ -238,7 +238,7 @@ TEST_F(SharedReceiveTest, AFullContextIsEagain) {
   EXPECT_EQ(left(), 0);
 }
 
-TEST_F(SharedReceiveTest, ADirectedReceiveTakesFromOnePeerWhomeverHeWroteTo) {
+TEST_F(SharedReceiveTest, ADirectedReceiveTakesFromItsPeerAtAnyEndpoint) {
   ASSERT_EQ(trecv(1, 1, 3), 0);
   b->arrive(tagged(1, 2), "x");
   EXPECT_THAT(b->contexts(), IsEmpty());
@@ -248,7 +248,7 @@ TEST_F(SharedReceiveTest, ADirectedReceiveTakesFromOnePeerWhomeverHeWroteTo) {
 }
 
 // Each endpoint numbers its unnamed peers itself. Naming a peer of one leaves the other unchanged.
-TEST_F(SharedReceiveTest, APeerGetsHisNameAtOneEndpointOnly) {
+TEST_F(SharedReceiveTest, APeerIsRenamedAtOneEndpointOnly) {
   a->arrive(tagged(1, Matcher::kFirstUnnamed), "of a");
   b->arrive(tagged(1, Matcher::kFirstUnnamed), "of b");
   ASSERT_EQ(trecv(1, 1, 3), 0);
@@ -264,10 +264,10 @@ TEST_F(SharedReceiveTest, APeerGetsHisNameAtOneEndpointOnly) {
   EXPECT_EQ(left[0].src, FI_ADDR_NOTAVAIL);
 }
 
-TEST_F(SharedReceiveTest, PeekAndClaimFindTheMessagesOfAll) {
+TEST_F(SharedReceiveTest, PeekAndClaimFindMessagesOfAllEndpoints) {
   ASSERT_EQ(look(5, 1, FI_PEEK), 0);
   std::vector<Entry> all = a->entries();
-  ASSERT_EQ(all.size(), 1u) << "one of the endpoints says that there is none";
+  ASSERT_EQ(all.size(), 1u) << "one of the endpoints reports that there is none";
   EXPECT_EQ(all[0].err, FI_ENOMSG);
   b->arrive(tagged(5, 1), "abcd");
   ASSERT_EQ(look(5, 2, FI_PEEK | FI_CLAIM), 0);
@@ -285,7 +285,7 @@ TEST_F(SharedReceiveTest, PeekAndClaimFindTheMessagesOfAll) {
   EXPECT_EQ(b->saved, 0);
 }
 
-TEST_F(SharedReceiveTest, CancelIsToldByOneOfTheEndpoints) {
+TEST_F(SharedReceiveTest, ACancelIsReportedByOneEndpoint) {
   ASSERT_EQ(trecv(1, 1), 0);
   EXPECT_EQ(fi_cancel(srx->base(), ctx(2)), -FI_ENOENT);
   EXPECT_EQ(fi_cancel(srx->base(), ctx(1)), 0);
@@ -296,7 +296,7 @@ TEST_F(SharedReceiveTest, CancelIsToldByOneOfTheEndpoints) {
   EXPECT_EQ(left(), 8);
 }
 
-TEST_F(SharedReceiveTest, AMultiReceiveBufferTakesFromAll) {
+TEST_F(SharedReceiveTest, AMultiReceiveBufferTakesMessagesOfAllEndpoints) {
   ASSERT_EQ(multi_recv(12, 1), 0);
   a->arrive({}, "abcd");
   b->arrive({}, "efgh");
@@ -308,7 +308,7 @@ TEST_F(SharedReceiveTest, AMultiReceiveBufferTakesFromAll) {
   EXPECT_EQ(left(), 8);
 }
 
-TEST_F(SharedReceiveTest, WhoGoesLeavesTheOthersTheirReceivesAndMessages) {
+TEST_F(SharedReceiveTest, AClosedEndpointLeavesTheOthersTheirReceivesAndMessages) {
   ASSERT_EQ(trecv(1, 1), 0);
   ASSERT_EQ(trecv(2, 2), 0);
   a->arrive(tagged(9), "of a");
@@ -325,11 +325,11 @@ TEST_F(SharedReceiveTest, WhoGoesLeavesTheOthersTheirReceivesAndMessages) {
   EXPECT_THAT(b->contexts(), ElementsAre(3));
 }
 
-TEST_F(SharedReceiveTest, ABufferThatTheLastOfItsUsersLeavesIsGivenBack) {
+TEST_F(SharedReceiveTest, ABufferIsReleasedWhenItsLastEndpointCloses) {
   ASSERT_EQ(multi_recv(8, 1), 0);
   Message m;
   m.length = 6;
-  ASSERT_NE(a->receiver.match(m), nullptr) << "a part of it, and less than 4 are left";
+  ASSERT_NE(a->receiver.match(m), nullptr) << "it takes 6 of 8 bytes: less than 4 are left";
   a.reset();
   const std::vector<Entry> all = b->entries();
   ASSERT_EQ(all.size(), 1u);
@@ -360,7 +360,7 @@ TEST_F(SharedReceiveTest, OptionsAndFlags) {
   EXPECT_EQ(fi_send(srx->c(), buf, 1, nullptr, 0, nullptr), -FI_ENOSYS);
 }
 
-TEST_F(SharedReceiveTest, WhatCannotBeOpenedSaysWhy) {
+TEST_F(SharedReceiveTest, AFailedOpenGivesTheReason) {
   fi_rx_attr attr{};
   attr.caps = FI_MSG | FI_ATOMIC;
   auto opened = SharedReceiveContext::open(domain.context, &attr, {.caps = kCaps}, nullptr);

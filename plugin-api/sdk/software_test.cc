@@ -49,7 +49,7 @@ void fill(Entry &entry, const fi_info *hints, int mr_mode = 0) {
   ASSERT_TRUE(filled) << filled.error().text;
 }
 
-TEST(Software, SaysWhatThePathAndTheOfferSay) {
+TEST(Software, SetsLimitsOfThePathAndTheOffer) {
   Entry entry;
   fill(entry, nullptr);
   EXPECT_EQ(entry.info.caps, kTransmit | kReceive | FI_LOCAL_COMM | FI_REMOTE_COMM);
@@ -67,11 +67,11 @@ TEST(Software, SaysWhatThePathAndTheOfferSay) {
   EXPECT_EQ(entry.domain.threading, FI_THREAD_SAFE);
   EXPECT_EQ(entry.domain.resource_mgmt, FI_RM_ENABLED);
   EXPECT_EQ(entry.tx.size + entry.rx.size + entry.ep.max_msg_size + entry.domain.cq_data_size, 0u)
-      << "the protocol's to say";
+      << "the protocol sets them";
 }
 
-// Where completions name sources, what they are called is a matter of the domain, too.
-TEST(Software, UserIdsAreTheDomainsAsWell) {
+// FI_AV_USER_ID of the receives is a capability of the domain too.
+TEST(Software, UserIdsAreADomainCapabilityToo) {
   Entry entry;
   const IpPath path{"eth0", "10.1.0.0/16", SockAddr::any(AF_INET), {}, 1500};
   const uint64_t receive = kReceive | FI_AV_USER_ID;
@@ -82,7 +82,7 @@ TEST(Software, UserIdsAreTheDomainsAsWell) {
   EXPECT_EQ(entry.info.caps & FI_AV_USER_ID, uint64_t(FI_AV_USER_ID));
 }
 
-TEST(Software, ProgressIsThatOfWhoAsks) {
+TEST(Software, TakesTheProgressOfTheHints) {
   for (const bool automatic : {false, true}) {
     Entry hints, entry;
     hints.domain.control_progress = automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_UNSPEC;
@@ -97,7 +97,7 @@ TEST(Software, ProgressIsThatOfWhoAsks) {
   EXPECT_EQ(entry.domain.data_progress, FI_PROGRESS_MANUAL);
 }
 
-TEST(Software, RegionsAreOfTheKindThatIsAskedFor) {
+TEST(Software, TakesTheMrModeOfTheHints) {
   const auto given = [](int wanted, int offered) {
     Entry hints, entry;
     hints.domain.mr_mode = wanted;

@@ -166,7 +166,7 @@ weft_instance instance_of(const weft_unit &u) {
           .stack = "toy"};
 }
 
-TEST(Unit, DescriptorSaysWhatTheClassesSay) {
+TEST(Unit, TheDescriptorMatchesTheClasses) {
   const weft_plugin_desc &desc = unit_detail::desc<kPlugin, Toy, Above, Counting>;
   EXPECT_EQ(desc.magic, WEFT_DESC_MAGIC);
   EXPECT_EQ(desc.struct_size, sizeof desc);
@@ -236,7 +236,7 @@ TEST_F(ProviderTest, GetinfoGivesAList) {
   kCore.info_free(info);
 }
 
-TEST_F(ProviderTest, GetinfoFailsInWords) {
+TEST_F(ProviderTest, GetinfoFailsWithAReason) {
   EXPECT_EQ(getinfo(toy, nullptr), -FI_ENODATA);
   EXPECT_THAT(why.text, HasSubstr("toy has nothing to offer"));
   EXPECT_EQ(getinfo(toy, "throw"), -FI_EOTHER);
@@ -267,7 +267,7 @@ TEST_F(ProviderTest, FabricAndExplain) {
   EXPECT_THAT(lines, ::testing::ElementsAre("card 1: good", "card 2: bad"));
 }
 
-TEST_F(ProviderTest, CreateFailsInWords) {
+TEST_F(ProviderTest, CreateFailsWithAReason) {
   weft_instance wrong = instance;
   wrong.place = 99;
   weft_provider none{};

@@ -119,7 +119,7 @@ TEST(Fault, ReorderedMessageComesAfterTheNext) {
   messages.nothing_more();
 }
 
-TEST(Fault, HeldMessagesGoOutInTheEnd) {
+TEST(Fault, HeldMessagesAreSentEventually) {
   WITH_RULES("send:nth=1:reorder;send:nth=2:delay=40");
   Pair pair;
   Messages messages(pair, 2);
@@ -131,7 +131,7 @@ TEST(Fault, HeldMessagesGoOutInTheEnd) {
   messages.nothing_more();
 }
 
-TEST(Fault, HeldMessageGoesOutWhenTheSenderSleeps) {
+TEST(Fault, HeldMessageIsSentWhenTheSenderSleeps) {
   WITH_RULES("send:nth=1:delay=1000000");
   Options options;
   options.tx_cq.wait_obj = FI_WAIT_UNSPEC;
@@ -253,7 +253,7 @@ TEST(Fault, InjectedMessages) {
   messages.nothing_more();
 }
 
-TEST(Fault, WhatCannotBeDoneRightIsNotDone) {
+TEST(Fault, ActionsThatAreNotApplicableAreSkipped) {
   WITH_RULES("send:dup");
   // The counter would count the duplicate, and the hook cannot undo that.
   fid_cntr *sends = nullptr;
@@ -268,7 +268,7 @@ TEST(Fault, WhatCannotBeDoneRightIsNotDone) {
   EXPECT_EQ(counters(&pair.a.ep->fid).at("not_applicable"), 1u);
 }
 
-TEST(Fault, ClosesWithMessagesInHand) {
+TEST(Fault, ClosesWithHeldMessages) {
   WITH_RULES("send:delay=1000000");
   Pair pair;
   Messages messages(pair, 3);
@@ -277,7 +277,7 @@ TEST(Fault, ClosesWithMessagesInHand) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(messages.received(), i) << "closing sends what was held";
 }
 
-TEST(Fault, SameSeedSameFate) {
+TEST(Fault, SameSeedGivesTheSameFaults) {
   WITH_RULES("send:p=0.3:drop;seed=7");
   Pair pair;
   Messages messages(pair, 40);
@@ -346,7 +346,7 @@ bool beneath_rxm(const char *rules) {
   return false;
 }
 
-TEST(Fault, BeneathRxmProviderWithoutRoom) {
+TEST(Fault, BeneathRxmTheProviderIsFull) {
   if (!beneath_rxm("post:every=3:eagain;cq_read:p=0.3:eagain;seed=5")) return;
   rdm::Net net(2);
   for (size_t i = 0; i < 100; ++i) net.exchange(i % 2, 1 - i % 2, 1 + i * 700, i);

@@ -74,7 +74,7 @@ TEST(Rules, ErrorsNameTheColumn) {
   EXPECT_THAT(error("seed="), HasSubstr("no whole number"));
 }
 
-TEST(Rules, WhatCouldNotBeDoneIsRefused) {
+TEST(Rules, RulesWithoutAnEffectAreRefused) {
   EXPECT_THAT(error("recv:drop"), HasSubstr("drop is for send, tsend, inject and tinject only"));
   EXPECT_THAT(error("write:corrupt"), HasSubstr("only"));
   EXPECT_THAT(error("inject:error=EIO"), HasSubstr("error is for what has a completion"));
@@ -96,7 +96,7 @@ TEST(Rules, NotTooMany) {
   EXPECT_THAT(error(text + "send:drop"), HasSubstr("more than 64 rules"));
 }
 
-TEST(Chance, DependsOnEverythingAndNothingElse) {
+TEST(Chance, DependsOnAllArgumentsAndNothingElse) {
   const double one = chance(42, 1, kSend, 7, 0);
   EXPECT_EQ(chance(42, 1, kSend, 7, 0), one);
   EXPECT_NE(chance(43, 1, kSend, 7, 0), one);

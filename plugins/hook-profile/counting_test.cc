@@ -98,7 +98,7 @@ class SegmentTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(SegmentTest, IsThereAndGoesAway) {
+TEST_F(SegmentTest, IsMadeAndRemoved) {
   std::string why;
   {
     const auto segment = Segment::open(1 << 20, why);
@@ -110,7 +110,7 @@ TEST_F(SegmentTest, IsThereAndGoesAway) {
   EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
-TEST_F(SegmentTest, TheNextProcessRemovesWhatAnotherLeft) {
+TEST_F(SegmentTest, RemovesTheSegmentOfADeadProcess) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -129,7 +129,7 @@ TEST_F(SegmentTest, TheNextProcessRemovesWhatAnotherLeft) {
   EXPECT_TRUE(std::filesystem::exists(file()));
 }
 
-TEST_F(SegmentTest, PrivateWhereNoFileCanBe) {
+TEST_F(SegmentTest, IsPrivateWithoutAFile) {
   setenv("WEFT_RUNTIME_DIR", "/proc/no-such-folder", 1);
   std::string why;
   const auto segment = Segment::open(1 << 20, why);
@@ -139,7 +139,7 @@ TEST_F(SegmentTest, PrivateWhereNoFileCanBe) {
   EXPECT_NE(segment->operation(labels(1)), nullptr);
 }
 
-TEST_F(SegmentTest, EndsWhenItIsFull) {
+TEST_F(SegmentTest, GivesNoRecordWhenItIsFull) {
   std::string why;
   const auto segment = Segment::open(256 << 10, why);
   std::vector<OperationRecord *> records;
@@ -204,12 +204,12 @@ TEST_F(SegmentTest, CountsResultsSizesAndTimes) {
   EXPECT_EQ(record.errors, 1u);
   EXPECT_EQ(record.size[0], 1u);
   EXPECT_EQ(record.size[bucket_of(100, kSizeSubBits, kSizeBuckets)], 1u);
-  EXPECT_EQ(record.post_samples, 1u) << "the first of each two, if it succeeds";
+  EXPECT_EQ(record.post_samples, 1u) << "one call of two is measured, if it succeeds";
   EXPECT_EQ(record.head.sequence % 2, 0u);
   endpoint.retire(*segment);
 }
 
-TEST_F(SegmentTest, NothingIsLostBetweenThreads) {
+TEST_F(SegmentTest, CountsOfSeveralThreadsAddUp) {
   std::string why;
   const auto segment = Segment::open(1 << 20, why);
   TestSource source(*segment);

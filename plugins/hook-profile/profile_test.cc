@@ -67,7 +67,7 @@ void exchange(Pair &pair, int messages, size_t size) {
   }
 }
 
-TEST(Profile, OthersReadWhatWasCounted) {
+TEST(Profile, OtherProcessesReadTheCounts) {
   if (!in_profiled_process()) return;
   Pair pair;
   exchange(pair, 20, 1000);
@@ -98,7 +98,7 @@ TEST(Profile, SumsNeverFall) {
   }
 }
 
-TEST(Profile, EachReadAgreesWithItself) {
+TEST(Profile, EachReadIsConsistent) {
   if (!in_profiled_process("FI_PROFILE_SAMPLE=128")) return;
   Pair pair;
   for (int i = 0; i < 50; ++i) {
@@ -145,7 +145,7 @@ TEST(Profile, ApiOfAnEndpoint) {
   };
   EXPECT_EQ(read("send_calls"), 3u);
   EXPECT_EQ(read("send_bytes"), 300u);
-  EXPECT_EQ(read("recv_calls"), 0u) << "the other side's";
+  EXPECT_EQ(read("recv_calls"), 0u) << "the other side posted the receives";
   uint64_t value = 0;
   EXPECT_EQ(fi_profile_read_u64(profile, FI_VAR_UNEXP_MSG_CNT, &value), -FI_EINVAL);
   size_t small = 4;
@@ -154,14 +154,14 @@ TEST(Profile, ApiOfAnEndpoint) {
 
   fi_profile_start_reads(profile, 0);
   exchange(pair, 2, 100);
-  EXPECT_EQ(read("send_calls"), 3u) << "of the moment in which the reads began";
+  EXPECT_EQ(read("send_calls"), 3u) << "the value when the reads began";
   fi_profile_end_reads(profile, 0);
   EXPECT_EQ(read("send_calls"), 5u);
   fi_profile_reset(profile, 0);
   EXPECT_EQ(read("send_calls"), 0u);
   exchange(pair, 1, 100);
   EXPECT_EQ(read("send_bytes"), 100u);
-  EXPECT_EQ(counted(snapshot(), "send", "calls"), 6u) << "a reset is the profile object's own";
+  EXPECT_EQ(counted(snapshot(), "send", "calls"), 6u) << "a reset is for this profile object only";
 
   size_t events = 7;
   EXPECT_EQ(fi_profile_query_events(profile, nullptr, &events), 0);
@@ -204,7 +204,7 @@ TEST(Profile, PeersOfDatagrams) {
 }
 
 // In a running program, the hook counts from attach to detach.
-TEST(Profile, ComesToARunningProgram) {
+TEST(Profile, CanBeAttachedToARunningProgram) {
   const std::string runtime = "WEFT_RUNTIME_DIR=" + folder();
   if (!in_fresh_process({"FI_PROVIDER=tcp", "WEFT_TEST_REQUIRED=1", runtime.c_str()})) {
     EXPECT_TRUE(stats::segments(folder()).empty());
@@ -222,10 +222,10 @@ TEST(Profile, ComesToARunningProgram) {
   exchange(pair, 7, 100);
   EXPECT_EQ(counted(snapshot(), "send", "calls"), 7u);
   EXPECT_EQ(counted(snapshot(), "send", "latency_samples"), 0u)
-      << "which queue the endpoint has is not known";
+      << "the hook does not know the endpoint's queue";
   must(ops->detach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
   exchange(pair, 3, 100);
-  EXPECT_EQ(counted(snapshot(), "send", "calls"), 7u) << "what was counted can still be read";
+  EXPECT_EQ(counted(snapshot(), "send", "calls"), 7u) << "the counts can still be read";
   must(ops->attach_hook(weft, pair.a.fabric.fid(), "profile", nullptr));
   exchange(pair, 2, 100);
   EXPECT_EQ(counted(snapshot(), "send", "calls"), 9u);
@@ -234,7 +234,7 @@ TEST(Profile, ComesToARunningProgram) {
 }
 
 // The next reader removes the segment of a killed process.
-TEST(Profile, ReadersRemoveWhatIsAbandoned) {
+TEST(Profile, ReadersRemoveAbandonedSegments) {
   if (!in_profiled_process()) return;
   Child child([](int socket) {
     Pair pair;

@@ -107,7 +107,7 @@ TEST_F(Segments, ClosedObjectsKeepTheirCounts) {
 }
 
 // A reader at the same time as a writer: the counters of a record are read as of one moment.
-TEST_F(Segments, NeverTorn) {
+TEST_F(Segments, ReadersSeeWholeRecords) {
   profile::OperationRecord *record = segment_->operation(labels(1));
   std::atomic<bool> stop{false};
   std::thread writer([&] {

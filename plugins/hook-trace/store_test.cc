@@ -112,7 +112,7 @@ TEST(Store, KeepsTheLastRecordsAndCountsTheOthers) {
   store->leave();
 }
 
-TEST(Store, ThreadsGiveTheirRingsBackAndTooManyAreCounted) {
+TEST(Store, RingsAreReusedAndThreadsWithoutOneAreCounted) {
   const Folder folder;
   Store *store = join(folder, {.ring_bytes = 1 << 14, .max_threads = 3});
   write(*store, 0, 1);
@@ -144,7 +144,7 @@ TEST(Store, ThreadsGiveTheirRingsBackAndTooManyAreCounted) {
   store->leave();
 }
 
-TEST(Store, AReaderSeesWholeRecordsOnlyWhileAWriterIsAtIt) {
+TEST(Store, AReaderSeesOnlyWholeRecordsDuringWrites) {
   const Folder folder;
   Store *store = join(folder, {.ring_bytes = 1 << 14});
   std::atomic<bool> stop{false};
@@ -242,7 +242,7 @@ TEST(Store, AForkedChildDoesNotWriteIntoItsParentsRings) {
   store->leave();
 }
 
-TEST(Store, ObjectsThatAreClosedGiveWay) {
+TEST(Store, RowsOfClosedObjectsAreReused) {
   const Folder folder;
   Store *store = join(folder, {.objects = 4});
   for (uint64_t id = 1; id <= 20; ++id) {
@@ -274,7 +274,7 @@ TEST(Store, StartsAndStopsAtTheFirstError) {
   store->leave();
 }
 
-TEST(Store, SaysWhyThereIsNoFile) {
+TEST(Store, GivesTheReasonWhyThereIsNoFile) {
   StoreOptions options;
   options.directory = "/nonexistent/folder";
   const auto store = Store::join(options);
@@ -310,7 +310,7 @@ std::vector<uint8_t> bytes_of(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-TEST(Snapshot, GarbageIsRefusedNotBelieved) {
+TEST(Snapshot, GarbageIsRefused) {
   const Folder folder;
   Store *store =
       join(folder, {.ring_bytes = 1 << 14, .max_threads = 2, .objects = 8, .addresses = 8});
@@ -390,7 +390,7 @@ TEST(Snapshot, AFieldMayHoldAnyNumber) {
 
 // ---- saved traces ----
 
-TEST(Snapshot, SavedIsReadBackTheSame) {
+TEST(Snapshot, ASavedSnapshotReadsBackTheSame) {
   const Folder folder;
   Store *store = join(folder);
   write(*store, 0, 50);
