@@ -318,7 +318,7 @@ void atomic_execute_v(AtomicKind kind, int op, int datatype, const iovec *target
     take(at + whole * size, head);
     for (size_t k = i + 1; k < pieces && bytes < size; ++k)
       take(static_cast<char *>(target[k].iov_base), std::min(target[k].iov_len, size - bytes));
-    if (bytes < size) return;  // half an element at the end is none
+    if (bytes < size) return;  // an incomplete element at the end
     execute(element, 1);
     bytes = 0;
     for (size_t k = 0; k < count; ++k) {

@@ -22,7 +22,8 @@ fi_cntr_attr attr_of(enum fi_wait_obj wait = FI_WAIT_NONE,
   return attr;
 }
 
-// A counter that closes with the test. The provider's side takes the lock as a provider does.
+// A counter of a domain without a provider. count() and fail() are the provider's side: they take
+// its lock. The destructor closes the counter.
 class Counter {
  public:
   Counter(TestDomain &domain, const fi_cntr_attr &attr) : domain_(domain) {
@@ -208,7 +209,7 @@ TEST_P(CntrWait, AnErrorEndsIt) {
   TestDomain domain;
   Counter counter(domain, attr_of(GetParam()));
   counter.fail();
-  EXPECT_EQ(counter.wait(1, 5), -FI_ETIMEDOUT) << "one of before does not";
+  EXPECT_EQ(counter.wait(1, 5), -FI_ETIMEDOUT) << "an error from before the wait does not";
   for (const bool by_application : {false, true}) {
     int rc = 0;
     Sleeper sleeper([&] { rc = counter.wait(1); });

@@ -170,7 +170,7 @@ void Cq::overrun() {
 
 bool Cq::make_room() {
   if (overrun_) return false;
-  // Without resource management the application asked not to be protected.
+  // Under FI_RM_DISABLED a full queue overruns.
   Ring bigger;
   if (domain_.resource_management) bigger = make_ring(2 * (mask_ + 1));
   if (bigger == nullptr) {

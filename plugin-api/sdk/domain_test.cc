@@ -162,7 +162,7 @@ TEST(DomainBind, RegistrationCompletesInTheEventQueue) {
   Eq *eq = stage.open_eq(), *second = stage.open_eq();
   EXPECT_EQ(fi_domain_bind(stage.c(), eq->base(), FI_PEEK), -FI_EBADFLAGS);
   EXPECT_EQ(fi_domain_bind(stage.c(), stage.domain.base(), 0), -FI_EINVAL);
-  EXPECT_EQ(fi_domain_bind(stage.c(), second->base(), 0), 0) << "for nothing";
+  EXPECT_EQ(fi_domain_bind(stage.c(), second->base(), 0), 0) << "without a flag it gets no events";
   EXPECT_EQ(fi_close(second->base()), 0);
   ASSERT_EQ(fi_domain_bind(stage.c(), eq->base(), FI_REG_MR), 0);
   EXPECT_EQ(fi_domain_bind(stage.c(), eq->base(), FI_REG_MR), -FI_EBUSY);
@@ -180,7 +180,7 @@ TEST(DomainBind, RegistrationCompletesInTheEventQueue) {
   EXPECT_EQ(entry.context, &mark);
   EXPECT_EQ(entry.data, 9u);
   EXPECT_EQ(fi_eq_read(eq->c(), &event, &entry, sizeof entry, 0), -FI_EAGAIN)
-      << "what failed at once has no event";
+      << "a call that fails has no event";
   EXPECT_EQ(fi_close(&mr->fid), 0);
   EXPECT_EQ(fi_close(stage.domain.base()), 0);  // lets the event queue go
   EXPECT_EQ(fi_close(eq->base()), 0);

@@ -102,7 +102,7 @@ class Core {
   Upper &upper() { return upper_; }
 
   int refuse = 0;
-  TxOp *last = nullptr;  // that was started
+  TxOp *last = nullptr;  // the operation that was started last
 
  private:
   Upper &upper_;
@@ -117,7 +117,7 @@ struct Options {
   uint64_t close_linger_ns = uint64_t(sdk::kPatience.count()) * 1'000'000'000;
 };
 
-// As much of a LayerDomain as an endpoint asks.
+// The part of a LayerDomain that an endpoint uses.
 class Domain {
  public:
   struct Layer {
@@ -371,7 +371,7 @@ TEST_F(LayerEndpoint, CallsBecomeOperations) {
   const TxOp &access = *core().last;
   EXPECT_FALSE(access.fence);
   EXPECT_EQ(access.cq_flags, uint64_t(FI_RMA | FI_READ));
-  EXPECT_EQ(access.tag, 0u);  // none is left of the operation before
+  EXPECT_EQ(access.tag, 0u);  // nothing is left of the operation before
   EXPECT_EQ(access.length, 7u);
   ASSERT_EQ(access.vector_count, 2);
   EXPECT_EQ(access.vectors[1].address, 200u);

@@ -113,7 +113,7 @@ int Mr::control(int command, void *arg) {
       return 0;
     }
     case FI_REFRESH: {
-      // The pages may be what they like: addresses are resolved by the processor.
+      // Nothing to do: the processor resolves addresses, whatever pages they are in.
       const auto *modify = static_cast<const struct fi_mr_modify *>(arg);
       if (modify == nullptr || (modify->attr.iov_count != 0 && modify->attr.mr_iov == nullptr))
         return -FI_EINVAL;

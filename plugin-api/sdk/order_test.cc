@@ -41,7 +41,7 @@ TEST(OrderKeeper, AsksForAFenceOnlyWhereOneIsNeeded) {
     keeper.started(peer, kRead, true);
     EXPECT_FALSE(keeper.must_wait(peer, kRead)) << "the fence was behind all of them";
   }
-  EXPECT_FALSE(keeper.must_wait(100, kRead)) << "never met";
+  EXPECT_FALSE(keeper.must_wait(100, kRead)) << "a peer without operations";
 }
 
 TEST(OrderKeeper, IsNotNeededWithoutAnOrderToKeep) {

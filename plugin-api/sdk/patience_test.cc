@@ -10,7 +10,8 @@ constexpr uint64_t kQuick = 1000, kSlow = 1'000'000;
 struct Application {
   Patience patience;
   uint64_t now = 1'000'000'000;
-  // Posts `count` that have company, and makes progress after `pause`. How many of them waited.
+  // Posts a burst of `count` messages and makes progress after `pause`. Returns how many of them
+  // waited.
   unsigned burst(uint64_t pause, unsigned count = 7) {
     unsigned waited = 0;
     for (unsigned i = 0; i < count; ++i) {

@@ -422,7 +422,7 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
   };
   Unexpected *u = find();
   if (u == nullptr && peek && speaker().cq != nullptr) {
-    // Whoever looks again and again reads nothing but errors, for which no queue makes progress.
+    // An application that peeks in a loop reads only errors, and reading those makes no progress.
     speaker().cq->engine().progress();
     u = find();
   }

@@ -69,7 +69,7 @@ TEST(RecvQueue, KeepsWhatWasPosted) {
   EXPECT_EQ(queue.post(nullptr, 0, nullptr, FI_MULTI_RECV), -FI_EINVAL);
   EXPECT_EQ(queue.posted(), 1u);
   EXPECT_EQ(queue.remove(nullptr), nullptr);
-  EXPECT_EQ(queue.post(nullptr, 0, nullptr, 0), 0) << "a receive of nothing";
+  EXPECT_EQ(queue.post(nullptr, 0, nullptr, 0), 0) << "a receive of zero bytes";
   pop(queue);
   EXPECT_EQ(queue.front()->length, 0u);
   pop(queue);

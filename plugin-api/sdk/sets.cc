@@ -215,8 +215,8 @@ int PollSet::poll(void **context, int count) {
   std::lock_guard guard(mutex_);
   int n = 0;
   for (struct fid *fid : members_) {
-    // All make progress (fi_poll.3). A counter's change is news once, so one without a place is not
-    // asked.
+    // All make progress (fi_poll.3). poll() reports a change once, so a member without a place in
+    // `context` is not asked.
     const int ready = with_queue(instance(), fid, [room = n < count](auto &queue) {
       if (room) return int(queue.poll());
       move_on(queue);

@@ -196,7 +196,7 @@ void WaitObject::lower() {
   if (event_ >= 0) eventfd_read(event_, &count);
 }
 
-// A thread's descriptor serves all of its blocking calls: it is in one at a time.
+// A thread's descriptor serves all of its blocking calls: a thread is in one at a time.
 struct WaitObject::Waiter::Place {
   ~Place() {
     if (event >= 0) ::close(event);

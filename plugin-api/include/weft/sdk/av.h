@@ -14,8 +14,8 @@
 //
 // An fi_addr_t is the index of its entry, in either type of vector. Indices are dense and stable; a
 // removed one is used again, the lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16
-// more after the first find(), and 8 more with user ids. What endpoints keep about their peers is
-// theirs; the vector tells them (AvUser) when a peer is removed.
+// more after the first find(), and 8 more with user ids. Endpoints keep their own state of peers.
+// The vector tells them (AvUser) when a peer is removed.
 //
 // User ids (fi_av.3, USER IDENTIFIERS FOR ADDRESSES) replace the index in completions, and nowhere
 // else. They are for domains opened with FI_AV_USER_ID. They belong to this process alone, also in
@@ -25,8 +25,8 @@
 // process keeps its own compact copy. The last process that has the file open removes it. Every
 // call looks at the file, so every call may tell users about what another process did.
 //
-// The provider calls with the engine's lock held; the ops take it themselves. Not for addresses
-// that are no sockets, and not a place for what a provider knows about a peer.
+// The provider calls with the engine's lock held; the ops take it themselves. Not for other
+// than socket addresses, and not for what a provider knows about a peer.
 #ifndef WEFT_SDK_AV_H
 #define WEFT_SDK_AV_H
 
@@ -70,8 +70,8 @@ class Av final : public Object<Av, fid_av> {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Writes attr->type and attr->map_addr where it chose them. `domain_name`: of the domain within
-  // which attr->name has its meaning.
+  // Writes attr->type and attr->map_addr where the caller left the choice open. `domain_name`: the
+  // domain that attr->name belongs to.
   static Result<Av *> open(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr,
                            void *context, std::string_view domain_name = {});
 
@@ -112,7 +112,7 @@ class Av final : public Object<Av, fid_av> {
   // While there are users the vector is busy.
   void add_user(AvUser &user, bool wants_inserts = false);
   void remove_user(AvUser &user);
-  std::atomic<size_t> users{0};  // endpoints bound that are no AvUser (yet): busy as well
+  std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet): also busy
   Engine &engine() { return *domain_.engine; }
 
   // ---- fi_ops_av ----
@@ -250,7 +250,7 @@ class Av final : public Object<Av, fid_av> {
   size_t count_ = 0;
   bool has_ids_;
   std::unique_ptr<Reverse> reverse_;
-  bool twice_ = false;  // reverse_ met an address a second time
+  bool twice_ = false;  // reverse_ found an address that is there twice
   std::vector<std::pair<AvUser *, bool>> av_users_;
   std::unique_ptr<AvFile> file_;
   bool lost_file_ = false;  // it was damaged

@@ -26,8 +26,8 @@ namespace weft::sdk {
 
 namespace unit_detail {
 
-// A sentence that a unit returned, as the C boundary wants it: a code of 0 or below would read as
-// success.
+// Hands an error of a unit to C: `why` gets the text, the result is negative. A code of 0 or below,
+// which would read as success, becomes an error too.
 int32_t report(const Error &error, weft_error *why) noexcept;
 int32_t report(int code, const char *text, weft_error *why) noexcept;
 // What is being handled, for use in a catch (...).

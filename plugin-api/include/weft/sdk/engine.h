@@ -19,8 +19,8 @@
 //
 // A spinning reader of one or two descriptors needs no epoll: the engine tries them directly, since
 // the first read shows whether there is input. The epoll sets come into being with more
-// descriptors, or when a thread wants to block. Call everything here with the lock held, but
-// start_thread() and stop_thread(). What a handler throws (no memory) leaves progress(); the
+// descriptors, or when a thread wants to block. Call everything here with the lock held, except
+// start_thread() and stop_thread(). An exception of a handler (no memory) leaves progress(); the
 // engine's thread drops it and tries again. Not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
@@ -71,7 +71,7 @@ class Handler {
   uint64_t deadline_ = 0;
 };
 
-// An object without a descriptor of ours, which calls move on: a queue of the provider beneath a
+// An object that makes progress only when it is called, such as a queue of the provider beneath a
 // layer.
 //
 // Example:
@@ -160,7 +160,7 @@ class Engine {
   void posted() {
     if (patience_.wants_time()) patience_.posted(now_ns());
   }
-  void sent() { patience_.sent(); }  // so much output waited that it went out
+  void sent() { patience_.sent(); }  // so much output waited that it was sent
   // Before anything is posted: output may wait until progress first comes late.
   void expect_progress() { patience_ = Patience(true); }
 

@@ -71,7 +71,7 @@ class InnerWait {
     change_index_ = all.change_index;
     return 0;
   }
-  // Whether the descriptors are others than add_to() found.
+  // Whether the descriptors differ from those that add_to() found.
   bool changed() const {
     if (!many_) return false;
     struct fi_wait_pollfd none {};

@@ -57,7 +57,7 @@ inline void scatter(const iovec *iov, size_t count, uint64_t offset, const void 
   });
 }
 
-// The vectors that are these n bytes; `out` has room for `count`.
+// Writes the vectors of these n bytes to `out`, which has room for `count`.
 inline size_t slice(const iovec *iov, size_t count, uint64_t offset, uint64_t n, iovec *out) {
   size_t made = 0;
   pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) { out[made++] = {at, k}; });

@@ -35,7 +35,7 @@
 // Lower (its carrier, a Poller and Handler of the engine; it tells Lower::Upper), Operation (of the
 // application) and Message (an Unexpected).
 //
-// Everything is called with the engine's lock held, but open() and the calls of applications. It
+// Everything is called with the engine's lock held, except open() and the applications' calls. It
 // has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an
 // RdmEndpoint (rdm_endpoint.h).
 #ifndef WEFT_SDK_LAYER_ENDPOINT_H
@@ -87,8 +87,8 @@ concept LayerParts =
   core.discard(message);
   { settled.address_of(index) } -> std::same_as<const SockAddr *>;
 
-  // What the core tells. LayerEndpoint implements these but on_done(); what else there is, is the
-  // endpoint's.
+  // The core calls these. LayerEndpoint implements them, except on_done(), which is the endpoint's,
+  // as are further calls that the core makes.
   core_upper.on_done(op, 0);
   { core_upper.receiver() } -> std::same_as<Receiver &>;
   { core_upper.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
@@ -102,7 +102,7 @@ concept LayerParts =
   lower.wait(uint64_t{});
   lower.shut();
 
-  // Copied from the calls; what else an operation has, is the protocol's.
+  // These are copied from the calls. All other members are the protocol's.
   { op.report } -> std::same_as<bool &>;
   { op.fence } -> std::same_as<bool &>;
   { op.context } -> std::same_as<void *&>;

@@ -31,8 +31,8 @@ inline constexpr uint64_t kRdmReceiveCaps =
     FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
     FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_AV_USER_ID | FI_RMA_EVENT;
 
-// Hints for the inner provider: endpoints of `type` with `caps`, used by any thread and moved on by
-// calls; addresses, domain and fabric as the application wants them (`outer`, which may be null).
+// Hints for the inner provider: endpoints of `type` with `caps`, thread-safe, with manual progress;
+// addresses, domain and fabric as the application wants them (`outer`, which may be null).
 Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type type, uint64_t caps,
                              const fi_info *outer);
 
@@ -46,7 +46,7 @@ struct RdmOffer {
   uint64_t order_if_asked = 0;          // more of them, at a cost (order.h)
   size_t tx_size = 1024, rx_size = 1024;
   size_t inject_size = 0;      // bytes
-  size_t max_inject_size = 0;  // to those who ask
+  size_t max_inject_size = 0;  // for applications that ask
   size_t rma_iov_limit = 1;
 };
 

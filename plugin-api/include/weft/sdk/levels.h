@@ -6,7 +6,7 @@
 //    constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | kLevelFlags;
 //    bool awaits_peer(uint64_t flags) { return (flags & kRemoteLevels) != 0; }
 //
-// Not for what an endpoint offers: a provider takes the levels away that it does not have.
+// Not for what an endpoint offers: a provider removes the levels that it does not have.
 #ifndef WEFT_SDK_LEVELS_H
 #define WEFT_SDK_LEVELS_H
 

@@ -49,7 +49,7 @@ class WaitSet final : public Object<WaitSet, fid_wait>, private WaitObject::List
   int prepare();
 
   std::atomic<size_t> &children_;
-  // As in Eq; the second is taken where members are notified.
+  // Two locks, as in Eq. The second one is taken where members are notified.
   std::mutex sources_mutex_, mutex_;
   WaitObject wait_;
   std::vector<std::pair<WaitSource, size_t>> sources_;
