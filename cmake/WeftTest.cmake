@@ -8,6 +8,15 @@
 #   fuzz         the fuzz targets over their corpora
 # Besides, a test of one stack has the label stack.NAME (stack.tcp+ofi_rxm), and those of abi and hooks have these labels.
 
+# weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer.
+function(weft_limit seconds)
+  cmake_parse_arguments(L "" "" "TESTS" ${ARGN})
+  if(WEFT_SANITIZE)
+    math(EXPR seconds "3 * ${seconds}")
+  endif()
+  set_tests_properties(${L_TESTS} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # weft_label(LABELS... TESTS names...): labels for tests of add_test(), or more of them.
 function(weft_label)
   cmake_parse_arguments(L "" "" "TESTS" ${ARGN})
@@ -80,7 +89,8 @@ function(weft_add_test name)
     weft_precompile_test(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS ${T_LABEL})
+  weft_limit(${T_TIMEOUT} TESTS ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${T_LABEL})
 endfunction()
 
 # weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
