@@ -80,8 +80,8 @@ void expect_status(const MPI_Status &status, int from, int tag, std::size_t leng
          status.MPI_SOURCE, status.MPI_TAG, length, from, tag);
 }
 
-/// Batches of lengths in both directions of each pair at once. Every second batch is posted before
-/// it can arrive, as the ready modes must be; the others find their receives late.
+/// Batches of lengths in both directions of each pair at once. In every second batch the receives
+/// are posted before the sends, as the ready modes require; in the others later.
 void modes(Session &session) {
   const int other = session.rank() ^ 1;
   if (other >= session.size()) return;
@@ -224,13 +224,54 @@ void order(Session &session) {
   session.moved(big);
 }
 
+enum How { kAnyBoth, kAnyTag, kAnySource, kProbe, kIprobe, kMprobe, kImprobe, kHows };
+
+struct Received {
+  MPI_Status status;
+  MPI_Status probed;  // with a probe: what it said
+};
+
+/// Receives one message into `in`, by a wild card or after a probe.
+Received receive(int how, int source, int tag, Block &in) {
+  Received got{};
+  MPI_Message message;
+  int there = 0;
+  switch (how) {
+    case kProbe:
+      MPI_Probe(source, tag, MPI_COMM_WORLD, &got.probed);
+      break;
+    case kIprobe:
+      while (!there) MPI_Iprobe(source, tag, MPI_COMM_WORLD, &there, &got.probed);
+      break;
+    case kMprobe:
+      MPI_Mprobe(source, tag, MPI_COMM_WORLD, &message, &got.probed);
+      break;
+    case kImprobe:
+      while (!there) MPI_Improbe(source, tag, MPI_COMM_WORLD, &there, &message, &got.probed);
+      break;
+    default:
+      break;
+  }
+  if (how == kProbe || how == kIprobe) source = got.probed.MPI_SOURCE, tag = got.probed.MPI_TAG;
+  const int max = static_cast<int>(in.size());
+  if (how == kMprobe) {
+    MPI_Mrecv(in.data(), max, MPI_BYTE, &message, &got.status);
+  } else if (how == kImprobe) {
+    MPI_Request request;
+    MPI_Imrecv(in.data(), max, MPI_BYTE, &message, &request);
+    MPI_Wait(&request, &got.status);
+  } else {
+    MPI_Recv(in.data(), max, MPI_BYTE, source, tag, MPI_COMM_WORLD, &got.status);
+  }
+  return got;
+}
+
 /// Every rank sends to every rank. The seed tells lengths and tags, but not the order of arrival.
 void wild_cards(Session &session) {
   const int n = session.size();
   const int rank = session.rank();
   const int each = session.quick() ? 12 : 100;
   const int max = 100000;
-  enum How { kAnyBoth, kAnyTag, kAnySource, kProbe, kIprobe, kMprobe, kImprobe, kHows };
   for (int how = 0; how < kHows; ++how) {
     const auto length = [&](int from, int to, int i) {
       return client::Random(seed(session.seed(), how, from, to, i)).length(max);
@@ -252,42 +293,9 @@ void wild_cards(Session &session) {
     }
     std::vector<int> next(n, 0);
     for (int k = 0; k < n * each; ++k) {
-      MPI_Status status;
-      MPI_Message message;
       Block in(max);
-      int source = MPI_ANY_SOURCE;
-      int want = MPI_ANY_TAG;
-      int there = 0;
-      if (how == kAnyTag) source = k % n;
-      if (how == kAnySource) want = k / n;
-      switch (how) {
-        case kProbe:
-          MPI_Probe(source, want, MPI_COMM_WORLD, &status);
-          source = status.MPI_SOURCE, want = status.MPI_TAG;
-          break;
-        case kIprobe:
-          while (!there) MPI_Iprobe(source, want, MPI_COMM_WORLD, &there, &status);
-          source = status.MPI_SOURCE, want = status.MPI_TAG;
-          break;
-        case kMprobe:
-          MPI_Mprobe(source, want, MPI_COMM_WORLD, &message, &status);
-          break;
-        case kImprobe:
-          while (!there) MPI_Improbe(source, want, MPI_COMM_WORLD, &there, &message, &status);
-          break;
-        default:
-          break;
-      }
-      MPI_Status probed = status;
-      if (how == kMprobe) {
-        MPI_Mrecv(in.data(), max, MPI_BYTE, &message, &status);
-      } else if (how == kImprobe) {
-        MPI_Request request;
-        MPI_Imrecv(in.data(), max, MPI_BYTE, &message, &request);
-        MPI_Wait(&request, &status);
-      } else {
-        MPI_Recv(in.data(), max, MPI_BYTE, source, want, MPI_COMM_WORLD, &status);
-      }
+      const auto [status, probed] = receive(how, how == kAnyTag ? k % n : MPI_ANY_SOURCE,
+                                            how == kAnySource ? k / n : MPI_ANY_TAG, in);
       const int from = status.MPI_SOURCE;
       EXPECT(from >= 0 && from < n, "a message from rank %d of %d", from, n);
       const int i = next[from]++;

@@ -75,7 +75,7 @@ TEST(Bind, CountersMayFollowAfterEnable) {
   p.net.exchange(0, 1);
   p.write();
   p.read();
-  // What happened before does not count.
+  // Operations before the bind are not counted.
   std::array<fid_cntr *, 6> near{}, far{};
   for (size_t i = 0; i < 6; ++i) {
     near[i] = p.net[0].count(0);
@@ -151,7 +151,7 @@ TEST(Bind, QueuesMayFollowIfThereAreCounters) {
 TEST(Bind, ARegionsCounterCountsRemoteWrites) {
   UNCONNECTED_NEEDS(Options(), kEverything, "FI_RMA_EVENT");
   Peers p;
-  // One of the same number for all, one for this region alone, one for another.
+  // A counter for all regions, one for this region alone, one for another region.
   std::vector<uint64_t> elsewhere(4);
   fid_mr *other = p.net[1].expose(elsewhere.data(), 32, FI_REMOTE_READ | FI_REMOTE_WRITE, 2);
   fid_cntr *all = p.net[1].count(FI_REMOTE_WRITE), *changed = p.net[1].count(0),
@@ -179,7 +179,7 @@ TEST(Bind, ARegionsCounterCountsRemoteWrites) {
   EXPECT_EQ(fi_cntr_readerr(changed), 0u);
 }
 
-// As one-sided libraries wait: asleep on the counter of the region that a peer changes.
+// A thread blocks on the counter of a region that a peer writes to, as one-sided libraries do.
 TEST(Bind, ARegionsCounterWakesABlockedThread) {
   UNCONNECTED_NEEDS(Options(), kEverything, "FI_RMA_EVENT");
   Peers p;
@@ -255,6 +255,7 @@ enum Event { kSend, kRecv, kRead, kWrite, kRemoteRead, kRemoteWrite };
 constexpr uint64_t kRegionKey = 3;
 
 struct Side {
+  // Adds the steps up to fi_enable, and those that may come before or after it.
   void open(Plan &plan, Random &random, const Info &found);
   void close(Random &random);
   bool sees(Event event) const {
@@ -289,20 +290,26 @@ struct Side {
   Info info;
   bool tx_bound = false, rx_bound = false, selective = false, region_bound = false;
   uint64_t region_expected = 0;
-  size_t enabled = 0;  // the step
+  size_t has_domain = 0, has_ep = 0, enabled = 0;  // steps
   fi_addr_t peer = FI_ADDR_NOTAVAIL;
   std::vector<uint64_t> memory = std::vector<uint64_t>(16384);
+
+ private:
+  using Steps = std::vector<size_t>;
+  void add_cntrs(Plan &plan, std::array<size_t, kEvents> &binds);
+  void add_queues(Plan &plan, Random &random, const std::array<size_t, kEvents> &binds,
+                  Steps &first);
+  void add_region(Plan &plan);
 };
 
-// Steps up to fi_enable, and those that may come before or after it.
 void Side::open(Plan &plan, Random &random, const Info &found) {
   info.reset(fi_dupinfo(found.get()));
   const bool shared = random.one_in(4) && info->domain_attr->max_ep_srx_ctx != 0;
   if (shared) info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
   const size_t has_fabric =
       plan.add([this] { must(fi_fabric(info->fabric_attr, fabric.out(), nullptr)); });
-  const size_t has_domain = plan.add(
-      [this] { must(fi_domain(fabric, info.get(), domain.out(), nullptr)); }, {has_fabric});
+  has_domain = plan.add([this] { must(fi_domain(fabric, info.get(), domain.out(), nullptr)); },
+                        {has_fabric});
   const size_t has_eq = plan.add(
       [this] {
         fi_eq_attr attr = Options::eq_attr();
@@ -316,18 +323,25 @@ void Side::open(Plan &plan, Random &random, const Info &found) {
         must(fi_av_open(domain, &attr, av.out(), nullptr));
       },
       {has_domain});
-  const size_t has_ep =
+  has_ep =
       plan.add([this] { must(fi_endpoint(domain, info.get(), ep.out(), nullptr)); }, {has_domain});
-  std::vector<size_t> first{has_ep};  // before fi_enable
+  Steps first{has_ep};  // before fi_enable
   first.push_back(plan.add([this] { must(fi_ep_bind(ep, av.fid(), 0)); }, {has_ep, has_av}));
   if (shared) {
     const size_t has_srx = plan.add(
         [this] { must(fi_srx_context(domain, info->rx_attr, srx.out(), nullptr)); }, {has_domain});
     first.push_back(plan.add([this] { must(fi_ep_bind(ep, srx.fid(), 0)); }, {has_ep, has_srx}));
   }
-  // For each direction a queue or a counter is there first; the others come when they come.
   selective = random.one_in(4);
   std::array<size_t, kEvents> binds{};
+  add_cntrs(plan, binds);
+  add_queues(plan, random, binds, first);
+  plan.add([this] { EXPECT_EQ(fi_ep_bind(ep, eq.fid(), 0), 0); }, {has_ep, has_eq});
+  enabled = plan.add([this] { must(fi_enable(ep)); }, first);
+  add_region(plan);
+}
+
+void Side::add_cntrs(Plan &plan, std::array<size_t, kEvents> &binds) {
   for (size_t i = 0; i < kEvents; ++i) {
     const size_t has = plan.add(
         [this, i] {
@@ -343,6 +357,11 @@ void Side::open(Plan &plan, Random &random, const Info &found) {
         },
         {has_ep, has});
   }
+}
+
+// For each direction a queue or a counter is bound before fi_enable; the others at any time.
+void Side::add_queues(Plan &plan, Random &random, const std::array<size_t, kEvents> &binds,
+                      Steps &first) {
   for (const bool transmit : {true, false}) {
     const size_t has = plan.add(
         [this, transmit] {
@@ -362,9 +381,10 @@ void Side::open(Plan &plan, Random &random, const Info &found) {
         {has_ep, has});
     first.push_back(random.one_in(2) ? bind : binds[transmit ? kSend : kRecv]);
   }
-  plan.add([this] { EXPECT_EQ(fi_ep_bind(ep, eq.fid(), 0), 0); }, {has_ep, has_eq});
-  enabled = plan.add([this] { must(fi_enable(ep)); }, first);
-  // The region and its counter belong to the domain; they do not depend on the endpoint.
+}
+
+// The region and its counter belong to the domain; they do not depend on the endpoint.
+void Side::add_region(Plan &plan) {
   const size_t has_mr = plan.add(
       [this] {
         must(fi_mr_reg(domain, memory.data(), memory.size() * 8, FI_REMOTE_READ | FI_REMOTE_WRITE,
@@ -385,7 +405,7 @@ void Side::open(Plan &plan, Random &random, const Info &found) {
       {has_mr, has_counter});
 }
 
-// What uses something goes before it.
+// An object closes before those that it uses.
 void Side::close(Random &random) {
   Plan plan;
   const size_t ep_gone = plan.add([this] { ep.reset(); });
@@ -497,7 +517,7 @@ void AnyOrder::message(Side &from, Side &to) {
   expect(from, true, &out, size);
   from.happens(kSend);
   to.happens(kRecv);
-  // Where no queue says so the counters do.
+  // Without a queue the counters show it.
   check("a message");
   EXPECT_EQ(in, out);
 }
@@ -584,7 +604,7 @@ void AnyOrder::run() {
         }
       },
       enabled);
-  // Traffic between what comes late; what everything needs to make progress comes first.
+  // The objects for progress come first. There is traffic between the other steps.
   for (int i = 0; i < 12; ++i)
     plan.add(
         [&] {
