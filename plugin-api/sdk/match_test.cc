@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/test_rounds.h"
 
 namespace weft::sdk {
 namespace {
@@ -328,7 +329,7 @@ TEST_P(Differential, AgreesWithTheModel) {
   drain();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Differential, ::testing::Range(0, 300));
+INSTANTIATE_TEST_SUITE_P(Seeds, Differential, ::testing::Range(0, int(rounds(300))));
 
 // ---- what it costs ----
 

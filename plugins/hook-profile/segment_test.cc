@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/hook-profile/segment.h"
 #include "tools/stats/lines.h"
 #include "tools/stats/output.h"
@@ -210,7 +211,7 @@ TEST_F(Segments, AFieldMayHoldAnyNumber) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   sigaction(SIGALRM, &action, nullptr);
-  for (size_t at = 0; at + 8 <= head.records + 256; at += 4) {
+  for (size_t at = 0; at + 8 <= head.records + 256; at += 4 * sdk::kRoundsDivisor) {
     alarm(100);
     for (const size_t width : {4, 8}) {
       const uint64_t all = width == 4 ? UINT32_MAX : UINT64_MAX;

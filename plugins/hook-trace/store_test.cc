@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/hook-trace/settings.h"
 #include "tools/trace/convert.h"
 #include "tools/trace/deadline.h"
@@ -323,12 +324,12 @@ TEST(Snapshot, GarbageIsRefused) {
     EXPECT_FALSE(read_bytes(std::span(good).first(size))) << size;
   // Any damage to the header: refused, or read within bounds (a sanitizer would tell).
   std::mt19937_64 random(1);
-  for (int i = 0; i < 20000; ++i) {
+  for (unsigned i = 0; i < sdk::rounds(20000); ++i) {
     std::vector<uint8_t> bad = good;
     for (int k = 0; k < 4; ++k) bad[random() % sizeof(FileHeader)] = uint8_t(random());
     (void)read_bytes(bad);
   }
-  for (int i = 0; i < 2000; ++i) {
+  for (unsigned i = 0; i < sdk::rounds(2000); ++i) {
     std::vector<uint8_t> bad = good;
     for (int k = 0; k < 64; ++k) bad[random() % bad.size()] = uint8_t(random());
     std::memcpy(bad.data(), good.data(), sizeof(FileHeader));
@@ -372,7 +373,7 @@ TEST(Snapshot, AFieldMayHoldAnyNumber) {
                         {"record", head.ring_offset + head.ring_header_size, 2 * sizeof(Record)}};
   const Deadline deadline(100);
   for (const Part &part : parts) {
-    for (size_t at = 0; at + 4 <= part.size; at += 4) {
+    for (size_t at = 0; at + 4 <= part.size; at += 4 * sdk::kRoundsDivisor) {
       for (const size_t width : {4, 8}) {
         if (at % width != 0 || at + width > part.size) continue;
         const uint64_t all = width == 4 ? UINT32_MAX : UINT64_MAX;

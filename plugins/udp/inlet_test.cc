@@ -7,6 +7,7 @@
 #include <deque>
 #include <random>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/udp/test_socket.h"
 
 namespace weft::udp {
@@ -321,7 +322,7 @@ TEST_F(InletTest, TruncatesSegmentsInShortReceives) {
 
 // Random input from a seed: each datagram arrives once, in order, with its bytes.
 class InletRandom : public InletTest, public ::testing::WithParamInterface<unsigned> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, InletRandom, ::testing::Range(0u, 60u));
+INSTANTIATE_TEST_SUITE_P(Seeds, InletRandom, ::testing::Range(0u, sdk::rounds(60)));
 
 TEST_P(InletRandom, EveryDatagramArrivesOnceAndInOrder) {
   std::mt19937 random(GetParam());

@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/udp/socket.h"
 #include "plugins/udp/test_socket.h"
 
@@ -219,7 +220,7 @@ TEST(OutletBudget, MemoryIsAsDocumented) {
 }
 
 class OutletRandom : public OutletTest, public ::testing::WithParamInterface<unsigned> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, OutletRandom, ::testing::Range(0u, 30u));
+INSTANTIATE_TEST_SUITE_P(Seeds, OutletRandom, ::testing::Range(0u, sdk::rounds(30)));
 
 TEST_P(OutletRandom, EveryDatagramArrivesOnceAndInOrder) {
   std::mt19937 random(GetParam());

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugin-api/sdk/test_time.h"
 
 namespace weft::rxd {
@@ -243,7 +244,7 @@ struct Weather {
 class Delivery : public testing::TestWithParam<Weather> {};
 
 TEST_P(Delivery, EveryPacketArrivesExactlyOnce) {
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (uint64_t seed = 1; seed <= sdk::rounds(25); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     World world(seed);
     Link there(world, GetParam().there), back(world, GetParam().back);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/wire/stock.h"
 
@@ -146,7 +147,7 @@ struct WithStock {
 
 // A stock process takes over the address of a weft peer; either side finds out first.
 TEST(Dialects, AStockProcessTakesOverAWeftAddress) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(100); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather.loss = unsigned(world.some(200));
@@ -182,7 +183,7 @@ TEST(Dialects, AStockProcessTakesOverAWeftAddress) {
 }
 
 TEST(Dialects, AWeftProcessTakesOverAStockAddress) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(100); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather.loss = unsigned(world.some(200));
@@ -253,7 +254,7 @@ TEST(Dialects, ForgedStockPacketsHaveNoEffect) {
 // Conversation numbers are small and consecutive, so only the source address tells a stock peer
 // from a stranger.
 TEST(Dialects, PacketsOfStrangersWithTheRightNumberHaveNoEffect) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);
     auto &[world, a, stock] = with;
@@ -300,7 +301,7 @@ TEST(Dialects, PacketsOfStrangersWithTheRightNumberHaveNoEffect) {
 
 // Reading the source of datagrams costs time, so it is off among weft peers.
 TEST(Dialects, SourcesAreReadOnlyWhileAPeerMayBeStock) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather.loss = unsigned(world.some(100));
@@ -351,7 +352,7 @@ TEST(Dialects, SourcesAreReadOnlyWhileAPeerMayBeStock) {
 // A host with several addresses may answer from another address than the one that reaches it. Only
 // the peer can answer our question, so the answer identifies it.
 TEST(Dialects, AStockPeerAnswersFromAnotherAddress) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed, 60);
     auto &[world, a, stock] = with;
@@ -383,7 +384,7 @@ void expect_sent(World &world, Node &a) {
 }
 
 TEST(Dialects, AStrangerSendsAnRtsWithTheNameOfAWeftPeer) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather.loss = unsigned(world.some(100));
@@ -399,7 +400,7 @@ TEST(Dialects, AStrangerSendsAnRtsWithTheNameOfAWeftPeer) {
 
 // A stock peer crashes on a packet with an index that it does not know.
 TEST(Dialects, AStrangerSendsAnRtsWithTheNameOfAStockPeer) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     WithStock with(seed);
     auto &[world, a, stock] = with;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/rxd/protocol/simulation.h"
 
 namespace weft::rxd {
@@ -158,7 +159,7 @@ TEST(Network, AnEndpointReachesItself) {
 // exactly once.
 TEST(Network, MorePeersThanTheLimitOnABadNetwork) {
   constexpr size_t kLimit = 6, kVisitors = 60;
-  for (uint64_t seed = 0; seed < 15; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(15); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather = {
@@ -195,7 +196,7 @@ TEST(Network, MorePeersThanTheLimitOnABadNetwork) {
 // A peer's process has ended, and the network reports that no process has its port. The endpoint
 // must learn it at once, and not wait for the peer at its close.
 TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(50); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.eagain = 0;
@@ -231,7 +232,7 @@ TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
 // Anybody can forge a report that a peer's port is closed. It is believed only if it contains our
 // question, and only while the peer is silent.
 TEST(Network, ForgedReportsOfAClosedPortHaveNoEffect) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(20); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     world.weather = {.loss = unsigned(world.some(200)), .jitter = world.some(100'000)};
@@ -276,7 +277,7 @@ TEST(Network, ForgedReportsOfAClosedPortHaveNoEffect) {
 // An application does not read its completions. Its endpoint must not be given up, and must not
 // give up its peer: its own messages arrive, and all others after it has read.
 TEST(Network, UnreadCompletionsDoNotEndTheConnection) {
-  for (uint64_t seed = 0; seed < 10; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(10); ++seed) {
     SCOPED_TRACE(seed);
     // More messages than can be kept, or fewer.
     const bool many = seed % 2 == 0;

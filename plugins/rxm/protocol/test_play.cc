@@ -3,10 +3,12 @@
 
 #include <algorithm>
 
+#include "plugin-api/sdk/test_rounds.h"
+
 namespace weft::rxm {
 
-INSTANTIATE_TEST_SUITE_P(Some, Seeds, ::testing::Range(0, 60));
-INSTANTIATE_TEST_SUITE_P(Some, ManySeeds, ::testing::Range(0, 200));
+INSTANTIATE_TEST_SUITE_P(Some, Seeds, ::testing::Range(0, int(sdk::rounds(60))));
+INSTANTIATE_TEST_SUITE_P(Some, ManySeeds, ::testing::Range(0, int(sdk::rounds(200))));
 
 Play::Play(unsigned seed, const Script &script) : world(seed), script_(script) {
   settings_.eager_limit = 512;

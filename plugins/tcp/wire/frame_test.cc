@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "testing.h"
 
 namespace weft::tcp {
@@ -182,7 +183,7 @@ TEST(Frame, OtherOrderIsBigEndian) {
 }
 
 TEST(Frame, EveryHeaderSurvivesTheRoundTrip) {
-  for (uint64_t seed = 0; seed < 20000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(20000); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const EndpointKind kind = kKinds[random.below(4)];
@@ -210,7 +211,7 @@ TEST(Frame, EveryHeaderSurvivesTheRoundTrip) {
 
 // A good header with one changed byte is refused, or is another valid header.
 TEST(Frame, EveryByteEveryValue) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(200); ++seed) {
     Random random(seed);
     const EndpointKind kind = kKinds[random.below(4)];
     const ByteOrder order = kOrders[random.below(2)];

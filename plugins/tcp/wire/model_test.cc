@@ -3,6 +3,7 @@
 // frame pushed must come out once and whole, in an order that the priorities permit.
 #include <deque>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "reader.h"
 #include "testing.h"
 #include "writer.h"
@@ -172,7 +173,7 @@ class Model {
 };
 
 TEST(Model, EveryByteExactlyOnce) {
-  for (uint64_t seed = 0; seed < 5000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(5000); ++seed) {
     SCOPED_TRACE(seed);
     Model(seed).run();
     if (HasFailure()) break;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "peer_link.h"
+#include "plugin-api/sdk/test_rounds.h"
 #include "testing.h"
 
 namespace weft::tcp {
@@ -329,7 +330,7 @@ class Network {
 };
 
 TEST(PeerLinkNetwork, BothConnectAtOnceInEveryInterleaving) {
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(2000); ++seed) {
     SCOPED_TRACE(seed);
     Network network(2, seed);
     network.send(0, 1);
@@ -344,7 +345,7 @@ TEST(PeerLinkNetwork, BothConnectAtOnceInEveryInterleaving) {
 }
 
 TEST(PeerLinkNetwork, ToItself) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(100); ++seed) {
     Network network(1, seed);
     network.send(0, 0);
     network.run_until_quiet();
@@ -355,7 +356,7 @@ TEST(PeerLinkNetwork, ToItself) {
 }
 
 TEST(PeerLinkNetwork, AllPeersSendToAll) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(200); ++seed) {
     SCOPED_TRACE(seed);
     const size_t n = 2 + seed % 5;
     Network network(n, seed);
@@ -369,7 +370,7 @@ TEST(PeerLinkNetwork, AllPeersSendToAll) {
 }
 
 TEST(PeerLinkNetwork, AFalseClaimTakesNoPlace) {
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(2000); ++seed) {
     Network network(2, seed);
     network.send(int(seed % 2), int(1 - seed % 2));
     network.run_until_quiet();
@@ -390,7 +391,7 @@ TEST(PeerLinkNetwork, AFalseClaimTakesNoPlace) {
 }
 
 TEST(PeerLinkNetwork, ThePeerItselfGetsThePlaceThatAnImpostorTook) {
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(2000); ++seed) {
     for (int as : {0, 1}) {
       Network network(2, seed);
       const WirePtr impostor = network.claim(as, 1 - as);
@@ -426,7 +427,7 @@ TEST(PeerLinkNetwork, ThePeerItselfGetsItsPlaceHoweverFarItIs) {
 }
 
 TEST(PeerLinkNetwork, LossAndRestartsInEveryState) {
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(3000); ++seed) {
     SCOPED_TRACE(seed);
     const size_t n = 2 + seed % 3;
     Network network(n, seed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "reader.h"
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "testing.h"
 
 namespace weft::tcp {
@@ -107,7 +108,7 @@ TEST(Reader, StockPeerCutAnywhere) {
 }
 
 TEST(Reader, ShortStreamsCutAtEveryPairOfPlaces) {
-  for (uint64_t seed = 0; seed < 12; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(12); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const ByteOrder order = seed % 2 == 0 ? kNative : ByteOrder::kNetwork;
@@ -130,7 +131,7 @@ TEST(Reader, ShortStreamsCutAtEveryPairOfPlaces) {
 TEST(Reader, RandomCutsKindsOrdersAndTargets) {
   constexpr EndpointKind kinds[] = {EndpointKind::kMsg, EndpointKind::kMsgTagged,
                                     EndpointKind::kRdm0, EndpointKind::kRdm1};
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < sdk::rounds(3000); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const EndpointKind kind = kinds[random.below(4)];
