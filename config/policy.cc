@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
+#include <type_traits>
 
+#include "config/policy_keys.h"
 #include "config/schema.h"
 #include "config/tree.h"
 
@@ -13,99 +14,187 @@ namespace weft::config {
 
 namespace {
 
-using Key = std::string_view;
-constexpr std::array<Key, 8> kTopKeys = {"version", "providers", "stacks",  "use",
-                                         "params",  "plugins",   "control", "final"};
-constexpr std::array<Key, 3> kProviderKeys = {"enable", "disable", "rank"};
-constexpr std::array<Key, 3> kRuleKeys = {"match", "rank", "enable"};
-constexpr std::array<Key, 6> kMatchKeys = {"provider", "netdev",   "subnet",
-                                           "ep_type",  "hostname", "executable"};
-constexpr std::array<Key, 3> kEpTypes = {"msg", "rdm", "dgram"};
-constexpr std::array<Key, 5> kElementKeys = {"provider", "layer", "hook", "params",
-                                             "on_unavailable"};
-constexpr std::array<Key, 2> kUnavailable = {"fail", "skip"};
-constexpr std::array<Key, 3> kPluginKeys = {"path", "unprobed", "probe_budget_ms"};
-constexpr std::array<Key, 2> kAllowDeny = {"allow", "deny"};
-constexpr std::array<Key, 6> kFinalKeys = {"providers", "stacks",  "use",
-                                           "params",    "plugins", "control"};
+// The order is that of the constants of plugin.h, which count from 1.
+constexpr std::array<std::string_view, 3> kUnitKinds = {"provider", "layer", "hook"};
+static_assert(WEFT_KIND_PROVIDER == 1 && WEFT_KIND_LAYER == 2 && WEFT_KIND_HOOK == 3);
 
-constexpr int64_t kMaxProbeBudgetMs = 600'000;
+template <class... Values>
+constexpr bool is_one_of(const KeyMember &member) {
+  return (std::holds_alternative<Values>(member) || ...);
+}
+
+// Whether the member of a key can hold what its form says.
+constexpr bool fits(const PolicyKey &key) {
+  using P = PolicyContent;
+  const KeyMember &member = key.member;
+  switch (key.form) {
+    case KeyForm::kVersion:
+    case KeyForm::kGroup:
+      return is_one_of<std::monostate>(member);
+    case KeyForm::kUnits:
+    case KeyForm::kLabels:
+    case KeyForm::kFolders:
+    case KeyForm::kKeys:
+      return is_one_of<NameList P::*, std::optional<Sourced<NameList>> P::*>(member);
+    case KeyForm::kRules:
+      return is_one_of<std::vector<RankRule> P::*>(member);
+    case KeyForm::kStacks:
+      return is_one_of<std::vector<StackSpec> P::*>(member);
+    case KeyForm::kParams:
+      return is_one_of<std::vector<UnitParam> P::*>(member);
+    case KeyForm::kSettings:
+      return is_one_of<std::vector<Setting> StackElement::*>(member);
+    case KeyForm::kUnit:
+      return is_one_of<std::string StackElement::*>(member);
+    case KeyForm::kNumber:
+      return is_one_of<std::optional<Sourced<int64_t>> P::*, std::optional<int32_t> RankRule::*>(
+          member);
+    case KeyForm::kBoolean:
+      return is_one_of<std::optional<bool> RankRule::*>(member);
+    case KeyForm::kPattern:
+    case KeyForm::kSubnet:
+    case KeyForm::kEpType:
+      return is_one_of<std::string RankRule::*>(member);
+    case KeyForm::kAllowDeny:
+      return is_one_of<std::optional<Sourced<bool>> P::*>(member);
+    case KeyForm::kFailSkip:
+      return is_one_of<bool StackElement::*>(member);
+  }
+  return false;
+}
+
+// Whether it is said how files merge, where they do.
+constexpr bool merges(const PolicyKey &key) {
+  return std::visit(
+      [&](auto member) {
+        return is_member_of<PolicyContent, decltype(member)> == (key.merge != KeyMerge::kNone);
+      },
+      key.member);
+}
+
+static_assert(std::all_of(kPolicyKeys.begin(), kPolicyKeys.end(), fits));
+static_assert(std::all_of(kPolicyKeys.begin(), kPolicyKeys.end(), merges));
+
+// 'providers.enable'; of the keys of rules and elements only what stands in them: 'match.netdev'.
+std::string what_of(const PolicyKey &key) {
+  const size_t list = key.path.find("[].");
+  return quoted(list == std::string_view::npos ? key.path : key.path.substr(list + 3));
+}
 
 class PolicyReader {
  public:
   PolicyReader(std::string_view path, Diagnostics &diag) : path_(path), diag_(diag) {}
 
   PolicyContent read(const Node &root) {
-    bool has_version = false;
-    if (root.kind == Node::Kind::kNull) {
+    PolicyContent policy;
+    if (root.kind == Node::Kind::kNull)
       diag_.error(root.where, "the file says nothing", "begin it with 'version: 1'");
-      return {};
-    }
-    const bool is_map =
-        read_map(root, "the file", kTopKeys, "'key: value' lines", diag_,
-                 [&](const Node &key, const Node &value) {
-                   if (key.text == "version") {
-                     has_version = true;
-                     version(value);
-                   } else if (key.text == "providers") {
-                     providers(value);
-                   } else if (key.text == "stacks") {
-                     stacks(value);
-                   } else if (key.text == "use") {
-                     use(key, value);
-                   } else if (key.text == "params") {
-                     params(value);
-                   } else if (key.text == "plugins") {
-                     plugins(value);
-                   } else if (key.text == "control") {
-                     if (const auto word = read_word(value, "'control'", kAllowDeny, diag_))
-                       policy_.control_allow = {*word == 0, origin(key)};
-                   } else if (key.text == "final") {
-                     final_keys(value);
-                   }
-                 });
-    if (is_map && !has_version)
-      diag_.error(root.where, "'version' is missing", "begin the file with 'version: 1'");
-    return std::move(policy_);
+    else
+      read_keys(root, "", "the file", "'key: value' lines", policy);
+    return policy;
   }
 
  private:
-  enum class Naming { kUnit, kLabel };
   using Nodes = std::vector<const Node *>;
+  using Given = std::vector<const PolicyKey *>;
 
   Origin origin(const Node &node) const {
     return {path_ + ":" + std::to_string(node.where.line) + ":" +
             std::to_string(node.where.column)};
   }
-  Sourced<std::string> sourced(const Node &node) const { return {node.text, origin(node)}; }
-  std::vector<Sourced<std::string>> sourced(const Nodes &nodes) const {
-    std::vector<Sourced<std::string>> out;
-    for (const Node *node : nodes) out.push_back(sourced(*node));
-    return out;
+
+  // Reads the keys that the table has beneath `parent` into `target`. Returns those that the file
+  // gives; nothing if the node is no map.
+  template <class Target>
+  std::optional<Given> read_keys(const Node &node, std::string_view parent, std::string_view what,
+                                 std::string_view example, Target &target) {
+    std::vector<std::string_view> names;
+    for_each_beneath(parent, [&](const PolicyKey &key) { names.push_back(key.name()); });
+    Given given;
+    const bool is_map =
+        read_map(node, what, names, example, diag_, [&](const Node &name, const Node &value) {
+          const PolicyKey &key = *find_policy_key(parent, name.text);
+          given.push_back(&key);
+          std::visit(
+              [&](auto member) {
+                if constexpr (std::is_same_v<decltype(member), std::monostate>)
+                  read_group(key, value, target);
+                else if constexpr (is_member_of<Target, decltype(member)>)
+                  fill(key, name, value, target, member);
+              },
+              key.member);
+        });
+    if (!is_map) return std::nullopt;
+    for_each_beneath(parent, [&](const PolicyKey &key) {
+      if (key.more.need == KeyNeed::kRequired &&
+          std::find(given.begin(), given.end(), &key) == given.end())
+        diag_.error(node.where, key.more.missing, key.more.remedy);
+    });
+    return given;
   }
 
-  void version(const Node &node) {
-    if (const auto number = read_integer(node, "'version'", 1, 1'000'000, diag_);
+  template <class Target>
+  void read_group(const PolicyKey &key, const Node &node, Target &target) {
+    if (key.form == KeyForm::kVersion) {
+      version(key, node);
+      return;
+    }
+    constexpr bool has_lists = std::is_same_v<Target, PolicyContent>;
+    if (has_lists) lists_.clear();
+    read_keys(node, key.path, what_of(key), key.more.example, target);
+    if (has_lists) check_disjoint(lists_["providers.enable"], lists_["providers.disable"]);
+  }
+
+  void version(const PolicyKey &key, const Node &node) {
+    if (const auto number = read_integer(node, what_of(key), 1, 1'000'000, diag_);
         number && *number != 1)
       diag_.error(node.where, "version " + std::to_string(*number) + " of this format is unknown",
                   "this release reads version 1");
   }
 
-  // The entries of a list of names. A name that is given twice gets a warning.
-  Nodes names(const Node &node, std::string_view what, Naming naming) {
-    Nodes out;
+  // fill() reads the value of one key, by the type of its member: `name` is the key in the file,
+  // `node` the value.
+
+  // ---- lists of names
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, PolicyContent &policy,
+            NameList PolicyContent::*member) {
+    policy.*member = sourced(list(key, node));
+  }
+
+  void fill(const PolicyKey &key, const Node &name, const Node &node, PolicyContent &policy,
+            std::optional<Sourced<NameList>> PolicyContent::*member) {
+    const Nodes &entries = list(key, node);
+    policy.*member = {sourced(entries), origin(entries.empty() ? name : *entries.front())};
+  }
+
+  // The entries that are right. One that is given twice gets a warning.
+  const Nodes &list(const PolicyKey &key, const Node &node) {
+    Nodes &out = lists_[key.path];
+    out.clear();
     std::map<std::string_view, Where> seen;
-    const std::string entry = std::string("an entry of ").append(what);
-    read_list(node, what, "[a, b]", diag_, [&](const Node &item) {
-      if (item.kind == Node::Kind::kBad) return;
-      if (!expect(item, Node::Kind::kScalar, entry, "a name", diag_)) return;
-      if (!(naming == Naming::kUnit ? check_name(item, entry, diag_)
-                                    : check_label(item, entry, diag_)))
-        return;
+    const std::string what = what_of(key), entry = "an entry of " + what;
+    read_list(node, what, key.more.example, diag_, [&](const Node &item) {
+      if (!check_entry(key.form, item, entry)) return;
       told_twice(seen, item);
       out.push_back(&item);
     });
     return out;
+  }
+
+  bool check_entry(KeyForm form, const Node &item, const std::string &what) {
+    switch (form) {
+      case KeyForm::kUnits:
+        return expect(item, Node::Kind::kScalar, what, "a name", diag_) &&
+               check_name(item, what, diag_);
+      case KeyForm::kLabels:
+        return expect(item, Node::Kind::kScalar, what, "a name", diag_) &&
+               check_label(item, what, diag_);
+      case KeyForm::kFolders:
+        return read_text(item, what, diag_) && check_absolute(item);
+      default:
+        return read_text(item, what, diag_) && check_final(item);
+    }
   }
 
   void told_twice(std::map<std::string_view, Where> &seen, const Node &item) {
@@ -115,28 +204,17 @@ class PolicyReader {
                     "it stands in line " + std::to_string(first->second.line) + " already");
   }
 
-  void use(const Node &key, const Node &node) {
-    const Nodes stacks = names(node, "'use'", Naming::kLabel);
-    policy_.use = {sourced(stacks), origin(stacks.empty() ? key : *stacks.front())};
+  NameList sourced(const Nodes &nodes) const {
+    NameList out;
+    for (const Node *node : nodes) out.push_back({node->text, origin(*node)});
+    return out;
   }
 
-  void providers(const Node &node) {
-    Nodes enabled, disabled;
-    read_map(node, "'providers'", kProviderKeys, "providers: {disable: [udp]}", diag_,
-             [&](const Node &key, const Node &value) {
-               if (key.text == "enable") {
-                 enabled = names(value, "'providers.enable'", Naming::kUnit);
-                 policy_.enable = {sourced(enabled),
-                                   enabled.empty() ? Origin{path_} : origin(*enabled.front())};
-               } else if (key.text == "disable") {
-                 disabled = names(value, "'providers.disable'", Naming::kUnit);
-                 policy_.disable = sourced(disabled);
-               } else {
-                 read_list(value, "'providers.rank'", "[{match: {provider: verbs}, rank: 900}]",
-                           diag_, [&](const Node &item) { rule(item); });
-               }
-             });
-    check_disjoint(enabled, disabled);
+  bool check_absolute(const Node &item) {
+    if (item.text.front() == '/') return true;
+    diag_.error(item.where, quoted(item.text) + " is no absolute path",
+                "programs run in many folders; begin it with '/'");
+    return false;
   }
 
   void check_disjoint(const Nodes &enabled, const Nodes &disabled) {
@@ -151,129 +229,177 @@ class PolicyReader {
     }
   }
 
-  void rule(const Node &node) {
-    RankRule rule;
-    rule.origin = origin(node);
-    bool has_match = false, has_effect = false;
-    const auto number = [&](const Node &value) -> std::optional<int32_t> {
-      const auto n = read_integer(value, "'rank'", std::numeric_limits<int32_t>::min(),
-                                  std::numeric_limits<int32_t>::max(), diag_);
-      if (!n) return std::nullopt;
-      return static_cast<int32_t>(*n);
+  // A key stands for all that is beneath it: "params.tcp" for each parameter of tcp.
+  bool check_final(const Node &item) {
+    std::array<std::string_view, 3> part;
+    size_t count = 0;
+    std::string_view rest = item.text;
+    const auto no_key = [&](std::string_view remedy) {
+      diag_.error(item.where, quoted(item.text) + " is no key that could be final", remedy);
+      return false;
     };
-    const bool is_map = read_map(node, "a rule of 'providers.rank'", kRuleKeys,
-                                 "{match: {provider: verbs}, rank: 900}", diag_,
-                                 [&](const Node &key, const Node &value) {
-                                   if (key.text == "match") {
-                                     has_match = true;
-                                     match(value, rule);
-                                   } else {
-                                     has_effect = true;
-                                     if (key.text == "rank")
-                                       rule.rank = number(value);
-                                     else
-                                       rule.enable = read_bool(value, "'enable'", diag_);
-                                   }
-                                 });
-    if (!is_map) return;
-    if (!has_match)
-      diag_.error(node.where, "a rule without 'match'",
-                  "say what it is for; 'match: {}' is for everything");
-    if (!has_effect)
-      diag_.error(node.where, "a rule that changes nothing", "add 'rank: N' or 'enable: false'");
-    policy_.ranks.push_back(std::move(rule));
+    for (bool more = true; more; ++count) {
+      const size_t dot = rest.find('.');
+      if (count == part.size() || dot == 0 || rest.empty())
+        return no_key("write it like 'providers.disable' or 'params.tcp.interfaces'");
+      part[count] = rest.substr(0, dot);
+      more = dot != std::string_view::npos;
+      if (more) rest.remove_prefix(dot + 1);
+    }
+    const PolicyKey *top = find_policy_key("", part[0]);
+    if (top == nullptr || !top->may_be_final) return no_key(suggestion(part[0], finals("")));
+    const size_t deepest = top->form == KeyForm::kParams                                   ? 3
+                           : top->form == KeyForm::kGroup || top->form == KeyForm::kStacks ? 2
+                                                                                           : 1;
+    if (count > deepest)
+      return no_key("it has no more than " + std::to_string(deepest) +
+                    (deepest == 1 ? " part" : " parts"));
+    if (count == 1 || top->form != KeyForm::kGroup) return true;
+    const PolicyKey *inner = find_policy_key(top->path, part[1]);
+    if (inner == nullptr || !inner->may_be_final)
+      return no_key(suggestion(part[1], finals(top->path)));
+    return true;
   }
 
-  void match(const Node &node, RankRule &rule) {
-    read_map(node, "'match'", kMatchKeys, "match: {provider: verbs}", diag_,
-             [&](const Node &key, const Node &value) {
-               const std::string what = "'match." + key.text + "'";
-               if (key.text == "provider") {
-                 rule.provider = read_glob(value, what, diag_).value_or("");
-               } else if (key.text == "netdev") {
-                 rule.netdev = read_glob(value, what, diag_).value_or("");
-               } else if (key.text == "subnet") {
-                 rule.subnet = read_subnet(value, what, diag_).value_or("");
-               } else if (key.text == "ep_type") {
-                 if (const auto word = read_word(value, what, kEpTypes, diag_))
-                   rule.ep_type = std::string(kEpTypes[*word]);
-               } else if (key.text == "hostname") {
-                 rule.hostname = read_glob(value, what, diag_).value_or("");
-               } else {
-                 rule.executable = read_glob(value, what, diag_).value_or("");
-               }
-             });
+  static std::vector<std::string_view> finals(std::string_view parent) {
+    std::vector<std::string_view> names;
+    for_each_beneath(parent, [&](const PolicyKey &key) {
+      if (key.may_be_final) names.push_back(key.name());
+    });
+    return names;
   }
 
-  void stacks(const Node &node) {
-    read_map(node, "'stacks'", {}, "stacks: {rdm: [{layer: rxm}, {provider: verbs}]}", diag_,
-             [&](const Node &key, const Node &value) {
-               check_label(key, "the stack", diag_);
-               StackSpec out{key.text, {}, origin(key)};
-               const std::string what = "stack " + quoted(key.text);
-               bool all_read = true;
+  // ---- single values
+
+  void fill(const PolicyKey &key, const Node &name, const Node &node, PolicyContent &policy,
+            std::optional<Sourced<bool>> PolicyContent::*member) {
+    if (const auto word = read_word(node, what_of(key), words_of(key.form), diag_))
+      policy.*member = {*word == 0, origin(name)};
+  }
+
+  void fill(const PolicyKey &key, const Node &name, const Node &node, PolicyContent &policy,
+            std::optional<Sourced<int64_t>> PolicyContent::*member) {
+    if (const auto number =
+            read_integer(node, what_of(key), key.more.minimum, key.more.maximum, diag_))
+      policy.*member = {*number, origin(name)};
+  }
+
+  // ---- rules
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, PolicyContent &policy,
+            std::vector<RankRule> PolicyContent::*member) {
+    const std::string_view example = key.more.example;
+    read_list(node, what_of(key), example, diag_, [&](const Node &item) {
+      RankRule rule;
+      rule.origin = origin(item);
+      const auto given = read_keys(item, std::string(key.path) + "[]", "a rule of " + what_of(key),
+                                   example.substr(1, example.size() - 2), rule);
+      if (!given) return;
+      if (std::none_of(given->begin(), given->end(),
+                       [](const PolicyKey *one) { return one->more.need == KeyNeed::kAnyOf; }))
+        diag_.error(item.where, "a rule that changes nothing", "add 'rank: N' or 'enable: false'");
+      (policy.*member).push_back(std::move(rule));
+    });
+  }
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, RankRule &rule,
+            std::string RankRule::*member) {
+    const std::string what = what_of(key);
+    if (key.form == KeyForm::kPattern) {
+      rule.*member = read_glob(node, what, diag_).value_or("");
+    } else if (key.form == KeyForm::kSubnet) {
+      rule.*member = read_subnet(node, what, diag_).value_or("");
+    } else if (const auto word = read_word(node, what, words_of(key.form), diag_)) {
+      rule.*member = words_of(key.form)[*word];
+    }
+  }
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, RankRule &rule,
+            std::optional<int32_t> RankRule::*member) {
+    if (const auto number =
+            read_integer(node, what_of(key), key.more.minimum, key.more.maximum, diag_))
+      rule.*member = static_cast<int32_t>(*number);
+  }
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, RankRule &rule,
+            std::optional<bool> RankRule::*member) {
+    rule.*member = read_bool(node, what_of(key), diag_);
+  }
+
+  // ---- stacks
+
+  void fill(const PolicyKey &stacks, const Node &, const Node &node, PolicyContent &policy,
+            std::vector<StackSpec> PolicyContent::*member) {
+    const std::string elements = std::string(stacks.path) + ".LABEL[]";
+    read_map(node, what_of(stacks), {}, stacks.more.example, diag_,
+             [&](const Node &label, const Node &value) {
+               check_label(label, "the stack", diag_);
+               StackSpec out{label.text, {}, origin(label)};
+               const std::string what = "stack " + quoted(label.text);
+               elements_whole_ = true;
                const bool is_list = read_list(value, what, "[{layer: rxm}, {provider: verbs}]",
                                               diag_, [&](const Node &item) {
-                                                if (auto made = element(item, all_read))
+                                                if (auto made = element(item, elements))
                                                   out.elements.push_back(std::move(*made));
                                               });
                if (is_list && value.items.empty())
-                 diag_.error(value.where, what + " is empty",
-                             "list its elements from the application down to the wire, the "
-                             "provider last");
-               else if (is_list && all_read)
-                 check_order(out, key, value, what);
-               policy_.stacks.push_back(std::move(out));
+                 diag_.error(
+                     value.where, what + " is empty",
+                     "list its elements from the application down to the wire, the provider "
+                     "last");
+               else if (is_list && elements_whole_)
+                 check_order(out, label, value, what);
+               (policy.*member).push_back(std::move(out));
              });
   }
 
-  // What has a name at least; `whole` is cleared where something is wrong with it.
-  std::optional<StackElement> element(const Node &node, bool &whole) {
+  // What has a name at least.
+  std::optional<StackElement> element(const Node &node, std::string_view path) {
     StackElement out;
     out.where = origin(node).where;
-    const Node *named = nullptr;
-    bool good = true;
-    const bool is_map = read_map(
-        node, "an element of a stack", kElementKeys,
-        "{provider: NAME}, {layer: NAME} or {hook: NAME}", diag_,
-        [&](const Node &key, const Node &value) {
-          if (key.text == "params") {
-            settings(value, "'params'", [&](const Node &param, std::string text) {
-              out.params.push_back({param.text, std::move(text), origin(param).where});
-            });
-          } else if (key.text == "on_unavailable") {
-            if (const auto word = read_word(value, "'on_unavailable'", kUnavailable, diag_))
-              out.skip_if_unavailable = *word == 1;
-          } else if (named != nullptr) {
-            diag_.error(key.where,
-                        "an element is one thing, but has " + quoted(named->text) + " and " +
-                            quoted(key.text),
-                        "write two elements");
-            good = false;
-          } else {
-            named = &key;
-            out.kind = key.text == "provider" ? WEFT_KIND_PROVIDER
-                       : key.text == "layer"  ? WEFT_KIND_LAYER
-                                              : WEFT_KIND_HOOK;
-            if (auto name = read_name(value, quoted(key.text), diag_))
-              out.name = std::move(*name);
-            else
-              good = false;
-          }
-        });
-    if (is_map && named == nullptr) {
+    const auto given = read_keys(node, path, "an element of a stack",
+                                 "{provider: NAME}, {layer: NAME} or {hook: NAME}", out);
+    if (given && out.kind == 0)
       diag_.error(node.where, "an element without a unit",
                   "add 'provider: NAME', 'layer: NAME' or 'hook: NAME'");
-      good = false;
-    }
-    if (named != nullptr && out.kind == WEFT_KIND_PROVIDER && out.skip_if_unavailable) {
+    const bool skips_provider = out.kind == WEFT_KIND_PROVIDER && out.skip_if_unavailable;
+    if (skips_provider)
       diag_.error(node.where, "a stack cannot do without its provider",
                   "remove 'on_unavailable: skip'");
-      good = false;
-    }
-    if (!is_map || !good) whole = false;
+    if (!given || out.kind == 0 || skips_provider) elements_whole_ = false;
     if (out.name.empty()) return std::nullopt;
     return out;
+  }
+
+  void fill(const PolicyKey &key, const Node &name, const Node &node, StackElement &element,
+            std::string StackElement::*member) {
+    if (element.kind != 0) {
+      diag_.error(name.where,
+                  "an element is one thing, but has " + quoted(kUnitKinds[element.kind - 1]) +
+                      " and " + quoted(name.text),
+                  "write two elements");
+      elements_whole_ = false;
+      return;
+    }
+    const auto kind = std::find(kUnitKinds.begin(), kUnitKinds.end(), key.name());
+    element.kind = static_cast<uint32_t>(kind - kUnitKinds.begin()) + 1;
+    if (auto unit = read_name(node, what_of(key), diag_))
+      element.*member = std::move(*unit);
+    else
+      elements_whole_ = false;
+  }
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, StackElement &element,
+            bool StackElement::*member) {
+    if (const auto word = read_word(node, what_of(key), words_of(key.form), diag_))
+      element.*member = *word == 1;
+  }
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, StackElement &element,
+            std::vector<Setting> StackElement::*member) {
+    settings(node, what_of(key), [&](const Node &param, std::string text) {
+      (element.*member).push_back({param.text, std::move(text), origin(param).where});
+    });
   }
 
   // Element i of the stack was made of item i of the list.
@@ -306,19 +432,22 @@ class PolicyReader {
                     "remove one");
   }
 
-  void params(const Node &node) {
-    read_map(node, "'params'", {}, "params: {tcp: {key: value}}", diag_,
-             [&](const Node &key, const Node &value) {
-               // Each setting holds a copy of the unit's name, so a name of any length must not
-               // get there: the settings of a bad name are checked and left out.
-               const bool good = check_name(key, "the unit", diag_);
-               settings(value, quoted("params." + (good ? key.text : "?")),
-                        [&](const Node &param, std::string text) {
-                          if (good)
-                            policy_.params.push_back(
-                                {key.text, param.text, {std::move(text), origin(param)}});
-                        });
-             });
+  // ---- parameters
+
+  void fill(const PolicyKey &key, const Node &, const Node &node, PolicyContent &policy,
+            std::vector<UnitParam> PolicyContent::*member) {
+    read_map(
+        node, what_of(key), {}, key.more.example, diag_, [&](const Node &unit, const Node &value) {
+          // Each setting holds a copy of the unit's name, so a name of any length must not
+          // get there: the settings of a bad name are checked and left out.
+          const bool good = check_name(unit, "the unit", diag_);
+          settings(value, quoted(std::string(key.path) + "." + (good ? unit.text : "?")),
+                   [&](const Node &param, std::string text) {
+                     if (good)
+                       (policy.*member)
+                           .push_back({unit.text, param.text, {std::move(text), origin(param)}});
+                   });
+        });
   }
 
   // Calls `add(key, value)` for each setting of a map of parameters.
@@ -330,83 +459,10 @@ class PolicyReader {
     });
   }
 
-  void plugins(const Node &node) {
-    read_map(node, "'plugins'", kPluginKeys, "plugins: {path: [/opt/vendor/lib/weft]}", diag_,
-             [&](const Node &key, const Node &value) {
-               if (key.text == "path") {
-                 plugin_path(value);
-               } else if (key.text == "unprobed") {
-                 if (const auto word = read_word(value, "'plugins.unprobed'", kAllowDeny, diag_))
-                   policy_.unprobed_allow = {*word == 0, origin(key)};
-               } else if (const auto ms = read_integer(value, "'plugins.probe_budget_ms'", 1,
-                                                       kMaxProbeBudgetMs, diag_)) {
-                 policy_.probe_budget_ms = {*ms, origin(key)};
-               }
-             });
-  }
-
-  void plugin_path(const Node &node) {
-    std::map<std::string_view, Where> seen;
-    read_list(node, "'plugins.path'", "[/opt/vendor/lib/weft]", diag_, [&](const Node &item) {
-      const auto path = read_text(item, "an entry of 'plugins.path'", diag_);
-      if (!path) return;
-      if (path->front() != '/') {
-        diag_.error(item.where, quoted(*path) + " is no absolute path",
-                    "programs run in many folders; begin it with '/'");
-        return;
-      }
-      told_twice(seen, item);
-      policy_.plugin_path.push_back({*path, origin(item)});
-    });
-  }
-
-  void final_keys(const Node &node) {
-    std::map<std::string_view, Where> seen;
-    read_list(node, "'final'", "[providers.disable]", diag_, [&](const Node &item) {
-      if (!read_text(item, "an entry of 'final'", diag_)) return;
-      if (!check_final(item)) return;
-      told_twice(seen, item);
-      policy_.final_keys.push_back(sourced(item));
-    });
-  }
-
-  // A key stands for all that is beneath it: "params.tcp" for each parameter of tcp.
-  bool check_final(const Node &item) {
-    std::array<std::string_view, 3> part;
-    size_t count = 0;
-    std::string_view rest = item.text;
-    const auto no_key = [&](std::string_view remedy) {
-      diag_.error(item.where, quoted(item.text) + " is no key that could be final", remedy);
-      return false;
-    };
-    for (bool more = true; more; ++count) {
-      const size_t dot = rest.find('.');
-      if (count == part.size() || dot == 0 || rest.empty())
-        return no_key("write it like 'providers.disable' or 'params.tcp.interfaces'");
-      part[count] = rest.substr(0, dot);
-      more = dot != std::string_view::npos;
-      if (more) rest.remove_prefix(dot + 1);
-    }
-    if (std::find(kFinalKeys.begin(), kFinalKeys.end(), part[0]) == kFinalKeys.end())
-      return no_key(suggestion(part[0], kFinalKeys));
-    const Words beneath = part[0] == "providers" ? Words(kProviderKeys)
-                          : part[0] == "plugins" ? Words(kPluginKeys)
-                                                 : Words();
-    const size_t deepest = part[0] == "params"                        ? 3
-                           : part[0] == "use" || part[0] == "control" ? 1
-                                                                      : 2;
-    if (count > deepest)
-      return no_key("it has no more than " + std::to_string(deepest) +
-                    (deepest == 1 ? " part" : " parts"));
-    if (count == 2 && !beneath.empty() &&
-        std::find(beneath.begin(), beneath.end(), part[1]) == beneath.end())
-      return no_key(suggestion(part[1], beneath));
-    return true;
-  }
-
   const std::string path_;
   Diagnostics &diag_;
-  PolicyContent policy_;
+  std::map<std::string_view, Nodes> lists_;  // by path, of the group that is being read
+  bool elements_whole_ = true;               // of the stack that is being read
 };
 
 }  // namespace

@@ -3,10 +3,18 @@
 // reader fills a PolicyContent from one file, the core merges those of all files into its Policy
 // (core/select/policy.h), and `weft config show` prints that.
 //
-//   weft_policy *read = nullptr;
-//   if (reader->read_policy(path, text, size, on_diagnostic, arg, &read) == 0)
-//     for (const Sourced<std::string> &name : read->disable) ...  // name.origin.where "a.yaml:3:5"
-//   reader->free_policy(read);
+// Example:
+//     // "udp: /etc/weft/10-site.yaml:3:13" for each unit that a file disables.
+//     inline std::vector<std::string> disabled(const weft_config_reader &reader, const char *path,
+//                                              const std::string &text) {
+//       std::vector<std::string> out;
+//       weft_policy *read = nullptr;
+//       if (reader.read_policy(path, text.data(), text.size(), nullptr, nullptr, &read) == 0)
+//         for (const Sourced<std::string> &name : read->disable)
+//           out.push_back(name.value + ": " + name.origin.where);
+//       reader.free_policy(read);
+//       return out;
+//     }
 //
 // Plain data, without functions of its own. The reader allocates and frees it; the core copies what
 // it keeps. Both come from one build (WEFT_CONFIG_VERSION, weft_config_reader::policy_size). Not
@@ -65,7 +73,7 @@ struct UnitParam {  // params.UNIT.KEY
 };
 
 struct PolicyContent {
-  // Allow-list of providers, even if empty; its origin is the first entry, or the file.
+  // Allow-list of providers, even if empty; its origin is the first entry, or the key.
   std::optional<Sourced<std::vector<Sourced<std::string>>>> enable;
   std::vector<Sourced<std::string>> disable;
   std::vector<RankRule> ranks;  // strongest last
