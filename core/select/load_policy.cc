@@ -10,7 +10,9 @@
 #include <cstring>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 
+#include "config/policy_keys.h"
 #include "core/base/same_word.h"
 #include "core/select/policy.h"
 
@@ -194,19 +196,8 @@ class Merger {
 
   // A value is final if a final key covers it, whichever source set it.
   void mark_finals() {
-    const auto mark = [&](Origin &origin, const std::string &key) {
-      origin.final = final_key(policy_, key) != nullptr;
-    };
-    if (policy_.enable) mark(policy_.enable->origin, "providers.enable");
-    for (auto &one : policy_.disable) mark(one.origin, "providers.disable");
-    for (auto &one : policy_.ranks) mark(one.origin, "providers.rank");
-    for (auto &one : policy_.stacks) mark(one.origin, "stacks." + one.name);
-    if (policy_.use) mark(policy_.use->origin, "use");
-    for (auto &[unit, key, one] : policy_.params) mark(one.origin, "params." + unit + "." + key);
-    for (auto &one : policy_.plugin_path) mark(one.origin, "plugins.path");
-    mark(policy_.unprobed_allow->origin, "plugins.unprobed");
-    mark(policy_.control_allow->origin, "control");
-    mark(policy_.probe_budget_ms->origin, "plugins.probe_budget_ms");
+    for_each_key<PolicyContent>(
+        [&](const PolicyKey &key, auto member) { mark(key, policy_.*member); });
   }
 
  private:
@@ -218,12 +209,12 @@ class Merger {
     error(text.substr(0, 7) == "FI_HOOK" ? "environment FI_HOOK" : "environment FI_PROVIDER", text);
   }
 
-  bool may_set(const std::string &key, const std::string &where) {
+  bool may_set(std::string_view key, const std::string &where) {
     const Sourced<std::string> *final = final_key(policy_, key);
     if (final == nullptr) return true;
-    policy_.diagnostics.push_back(
-        {false, where,
-         key + " is final in " + final->origin.where + ": what stands here is ignored"});
+    policy_.diagnostics.push_back({false, where,
+                                   std::string(key) + " is final in " + final->origin.where +
+                                       ": what stands here is ignored"});
     return false;
   }
 
@@ -236,55 +227,55 @@ class Merger {
   }
 
   void merge(const PolicyContent &read, bool system) {
-    merge_enable(read);
-    merge_disable_and_ranks(read);
-    merge_stacks(read);
-    merge_params(read);
-    merge_plugins_and_control(read);
-    for (const auto &[key, origin] : read.final_keys) {
-      if (system) {
-        policy_.final_keys.push_back({key, {origin.where, true}});
-      } else {
-        policy_.diagnostics.push_back(
-            {false, origin.where,
-             "`final` counts only in files of the system: it is ignored here"});
-      }
-    }
+    for_each_key<PolicyContent>([&](const PolicyKey &key, auto member) {
+      if (key.merge == KeyMerge::kSystem && !system)
+        ignore(key, read.*member);
+      else
+        merge(key, policy_.*member, read.*member);
+    });
   }
 
-  void merge_enable(const PolicyContent &read) {
-    if (!read.enable || !may_set("providers.enable", read.enable->origin.where)) return;
-    policy_.enable = read.enable;
-    // A stronger enable lifts a weaker disable.
+  // ---- merging the values of one key, by their type
+
+  template <class T>
+  void merge(const PolicyKey &key, std::optional<Sourced<T>> &merged,
+             const std::optional<Sourced<T>> &read) {
+    if (!read || !may_set(key.path, read->origin.where)) return;
+    merged = read;
+    if constexpr (std::is_same_v<T, NameList>)
+      if (key.merge == KeyMerge::kLift) lift(read->value);
+  }
+
+  // A stronger enable lifts a weaker disable.
+  void lift(const NameList &enabled) {
     if (final_key(policy_, "providers.disable") != nullptr) return;
-    for (const auto &enabled : policy_.enable->value) {
+    for (const auto &name : enabled) {
       std::erase_if(policy_.disable, [&](const Sourced<std::string> &disabled) {
-        return same_word(disabled.value, enabled.value);
+        return same_word(disabled.value, name.value);
       });
     }
   }
 
-  void merge_disable_and_ranks(const PolicyContent &read) {
-    if (!read.disable.empty() && may_set("providers.disable", read.disable[0].origin.where))
-      policy_.disable.insert(policy_.disable.end(), read.disable.begin(), read.disable.end());
-    if (!read.ranks.empty() && may_set("providers.rank", read.ranks[0].origin.where))
-      policy_.ranks.insert(policy_.ranks.end(), read.ranks.begin(), read.ranks.end());
+  template <class T>
+  void merge(const PolicyKey &key, std::vector<T> &merged, const std::vector<T> &read) {
+    if (read.empty() || !may_set(key.path, read[0].origin.where)) return;
+    merged.insert(key.merge == KeyMerge::kInFront ? merged.begin() : merged.end(), read.begin(),
+                  read.end());
   }
 
-  void merge_stacks(const PolicyContent &read) {
-    for (const StackSpec &spec : read.stacks) {
-      if (!may_set("stacks." + spec.name, spec.origin.where)) continue;
-      std::erase_if(policy_.stacks, [&](const StackSpec &old) { return old.name == spec.name; });
-      policy_.stacks.push_back(spec);
+  void merge(const PolicyKey &key, std::vector<StackSpec> &merged,
+             const std::vector<StackSpec> &read) {
+    for (const StackSpec &spec : read) {
+      if (!may_set(path_of(key, spec), spec.origin.where)) continue;
+      std::erase_if(merged, [&](const StackSpec &old) { return old.name == spec.name; });
+      merged.push_back(spec);
     }
-    if (read.use && may_set("use", read.use->origin.where)) policy_.use = read.use;
   }
 
-  void merge_params(const PolicyContent &read) {
-    auto &merged = policy_.params;
-    for (const UnitParam &param : read.params) {
-      if (may_set("params." + param.unit + "." + param.key, param.value.origin.where))
-        merged.push_back(param);
+  void merge(const PolicyKey &key, std::vector<UnitParam> &merged,
+             const std::vector<UnitParam> &read) {
+    for (const UnitParam &param : read) {
+      if (may_set(path_of(key, param), param.value.origin.where)) merged.push_back(param);
     }
     // Of each parameter the last, which is the strongest, stays.
     const auto name = [](const UnitParam &param) { return std::tie(param.unit, param.key); };
@@ -297,16 +288,32 @@ class Merger {
         merged.end());
   }
 
-  void merge_plugins_and_control(const PolicyContent &read) {
-    if (!read.plugin_path.empty() && may_set("plugins.path", read.plugin_path[0].origin.where))
-      policy_.plugin_path.insert(policy_.plugin_path.begin(), read.plugin_path.begin(),
-                                 read.plugin_path.end());
-    const auto replace = [&](const char *key, auto &value, const auto &stronger) {
-      if (stronger && may_set(key, stronger->origin.where)) value = stronger;
-    };
-    replace("plugins.unprobed", policy_.unprobed_allow, read.unprobed_allow);
-    replace("control", policy_.control_allow, read.control_allow);
-    replace("plugins.probe_budget_ms", policy_.probe_budget_ms, read.probe_budget_ms);
+  // A key that counts only in files of the system, in another file.
+  template <class T>
+  void ignore(const PolicyKey &key, const T &read) {
+    if constexpr (std::is_same_v<T, NameList>)
+      for (const auto &one : read)
+        policy_.diagnostics.push_back(
+            {false, one.origin.where,
+             "`" + std::string(key.path) +
+                 "` counts only in files of the system: it is ignored here"});
+  }
+
+  // ---- marking values as final
+
+  template <class T>
+  void mark(const PolicyKey &key, std::optional<Sourced<T>> &value) {
+    if (value) value->origin.final = final_key(policy_, key.path) != nullptr;
+  }
+  template <class T>
+  void mark(const PolicyKey &key, std::vector<T> &values) {
+    for (T &one : values) {
+      const bool final = key.merge == KeyMerge::kSystem || final_key(policy_, path_of(key, one));
+      if constexpr (std::is_same_v<T, UnitParam>)
+        one.value.origin.final = final;
+      else
+        one.origin.final = final;
+    }
   }
 
   Policy &policy_;

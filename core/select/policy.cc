@@ -3,7 +3,9 @@
 #include "core/select/policy.h"
 
 #include <algorithm>
+#include <charconv>
 
+#include "config/policy_keys.h"
 #include "core/base/same_word.h"
 
 namespace weft {
@@ -40,7 +42,24 @@ bool lifts(const std::optional<ProviderFilter> &filter, const UnitInfo &unit) {
   return false;
 }
 
+void set_built_in(const PolicyKey &key, std::optional<Sourced<bool>> &value) {
+  value = {key.more.built_in == words_of(key.form)[0], {"built-in"}};
+}
+void set_built_in(const PolicyKey &key, std::optional<Sourced<int64_t>> &value) {
+  int64_t number = 0;
+  std::from_chars(key.more.built_in.data(), key.more.built_in.data() + key.more.built_in.size(),
+                  number);
+  value = {number, {"built-in"}};
+}
+
 }  // namespace
+
+Policy::Policy() {
+  for_each_key<PolicyContent>([&](const PolicyKey &key, auto member) {
+    if constexpr (requires { set_built_in(key, this->*member); })
+      if (!key.more.built_in.empty()) set_built_in(key, this->*member);
+  });
+}
 
 const Sourced<std::string> *final_key(const Policy &policy, std::string_view key) {
   for (const auto &final : policy.final_keys) {

@@ -2,9 +2,13 @@
 // The policy: what the files of site and user (config/policy.h) and the environment say, merged,
 // with the origin of every value.
 //
-//   Policy policy = load_policy(sources);
-//   for (const Diagnostic &one : policy.diagnostics) ...  // wrong files, keys that are final
-//   Verdict verdict = judge_unit(policy, unit);           // may the unit be used; reason and rule
+// Example:
+//     // Why a unit may not be used here; "" if it may.
+//     inline std::string refused(const PolicySources &sources, const UnitInfo &unit) {
+//       const Policy policy = load_policy(sources);  // policy.diagnostics: wrong files, final keys
+//       const Verdict verdict = judge_unit(policy, unit);
+//       return verdict.accepted ? "" : verdict.reason + " (" + verdict.rule + ")";
+//     }
 //
 // Precedence, weakest first: built-in, /usr/share/weft/*.yaml, /etc/weft/*.yaml (each in order of
 // names), user file, FI_CONFIG file, FI_* environment. Of `enable`, `use` and single values the
@@ -44,15 +48,9 @@ struct PolicyFile {
   bool used = false;  // false: had errors
 };
 
-// The merged policy. Without any source it allows unprobed plugins and control, and gives a probe
-// 2000 ms; these three always have a value.
+// The merged policy.
 struct Policy : PolicyContent {
-  Policy() {
-    const Origin built_in{"built-in"};
-    unprobed_allow = {true, built_in};
-    control_allow = {true, built_in};
-    probe_budget_ms = {2000, built_in};
-  }
+  Policy();  // with the built-in values of config/policy_keys.h, which are there in every Policy
 
   std::optional<ProviderFilter> filter;          // FI_PROVIDER
   std::vector<Word> hooks;                       // FI_HOOK

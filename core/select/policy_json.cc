@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The merged policy as JSON: what `weft config show --origin` and `weft config lint` print.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
+#include "config/policy_keys.h"
 #include "core/select/candidates.h"
 #include "core/select/dump.h"
 #include "core/select/policy.h"
@@ -12,39 +15,23 @@ namespace {
 
 using nlohmann::ordered_json;
 
-class Values {
- public:
-  void add(const std::string &key, ordered_json value, const Origin &origin) {
-    list_.push_back({{"key", key},
-                     {"value", std::move(value)},
-                     {"origin", origin.where},
-                     {"final", origin.final}});
-  }
-  ordered_json take() { return std::move(list_); }
-
- private:
-  ordered_json list_ = ordered_json::array();
-};
-
-ordered_json names(const std::vector<Sourced<std::string>> &list) {
+ordered_json names(const NameList &list) {
   ordered_json out = ordered_json::array();
   for (const auto &one : list) out.push_back(one.value);
   return out;
 }
 
 ordered_json rule_json(const RankRule &rule) {
-  ordered_json match = ordered_json::object();
-  for (const auto &[key, pattern] : {std::pair("provider", &rule.provider),
-                                     {"netdev", &rule.netdev},
-                                     {"subnet", &rule.subnet},
-                                     {"ep_type", &rule.ep_type},
-                                     {"hostname", &rule.hostname},
-                                     {"executable", &rule.executable}}) {
-    if (!pattern->empty()) match[key] = *pattern;
-  }
-  ordered_json out = {{"match", std::move(match)}};
-  if (rule.rank) out["rank"] = *rule.rank;
-  if (rule.enable) out["enable"] = *rule.enable;
+  ordered_json out = {{"match", ordered_json::object()}};
+  for_each_key<RankRule>([&](const PolicyKey &key, auto member) {
+    const auto &value = rule.*member;
+    const std::string name(key.name());
+    if constexpr (std::is_same_v<decltype(member), std::string RankRule::*>) {
+      if (!value.empty()) out["match"][name] = value;
+    } else {
+      if (value) out[name] = *value;
+    }
+  });
   return out;
 }
 
@@ -52,68 +39,117 @@ ordered_json stack_json(const StackSpec &spec) {
   ordered_json out = ordered_json::array();
   for (const StackElement &element : spec.elements) {
     ordered_json one = {{std::string(kind_name(element.kind)), element.name}};
-    for (const Setting &setting : element.params) one["params"][setting.key] = setting.value;
-    if (element.skip_if_unavailable) one["on_unavailable"] = "skip";
+    for_each_key<StackElement>([&](const PolicyKey &key, auto member) {
+      const auto &value = element.*member;
+      const std::string name(key.name());
+      if constexpr (std::is_same_v<decltype(member), bool StackElement::*>) {
+        if (value) one[name] = words_of(key.form)[1];
+      } else if constexpr (std::is_same_v<decltype(member), std::vector<Setting> StackElement::*>) {
+        for (const Setting &setting : value) one[name][setting.key] = setting.value;
+      }
+    });
     out.push_back(std::move(one));
   }
   return out;
 }
 
+// The values of all keys, each with its origin, in the order of the table of keys.
+class Values {
+ public:
+  Values(const Policy &policy, const std::vector<UnitInfo> &units,
+         std::vector<Diagnostic> &diagnostics)
+      : policy_(policy), units_(units), diagnostics_(diagnostics) {}
+
+  ordered_json list() {
+    for_each_key<PolicyContent>(
+        [&](const PolicyKey &key, auto member) { add(key, policy_.*member); });
+    return std::move(list_);
+  }
+
+ private:
+  void add(const std::string &path, ordered_json value, const Origin &origin) {
+    list_.push_back({{"key", path},
+                     {"value", std::move(value)},
+                     {"origin", origin.where},
+                     {"final", origin.final}});
+  }
+
+  template <class T>
+  void add(const PolicyKey &key, const std::optional<Sourced<T>> &value) {
+    if (!value) return;
+    const std::string path(key.path);
+    if constexpr (std::is_same_v<T, NameList>)
+      add(path, names(value->value), value->origin);
+    else if constexpr (std::is_same_v<T, bool>)
+      add(path, words_of(key.form)[value->value ? 0 : 1], value->origin);
+    else
+      add(path, value->value, value->origin);
+  }
+  void add(const PolicyKey &key, const NameList &list) {
+    for (const auto &one : list) add(path_of(key, one), one.value, one.origin);
+  }
+  void add(const PolicyKey &key, const std::vector<RankRule> &rules) {
+    for (const RankRule &rule : rules) add(path_of(key, rule), rule_json(rule), rule.origin);
+  }
+  void add(const PolicyKey &key, const std::vector<StackSpec> &stacks) {
+    for (const StackSpec &spec : stacks) add(path_of(key, spec), stack_json(spec), spec.origin);
+  }
+
+  // Parameters as the units get them; those of units that are not here as they were written. In
+  // front of them what the environment says.
+  void add(const PolicyKey &key, const std::vector<UnitParam> &params) {
+    add_environment();
+    const auto path = [&](const std::string &unit, const std::string &name) {
+      return path_of(key, UnitParam{unit, name, {}});
+    };
+    for (const UnitInfo &unit : units_) {
+      std::map<std::string, Setting> strongest;
+      for (Setting &setting : settings_of(policy_, unit, &diagnostics_))
+        strongest[setting.key] = setting;
+      for (const auto &[name, setting] : strongest) {
+        const std::string full = path(unit.name, name);
+        add(full, setting.value, {setting.where, final_key(policy_, full) != nullptr});
+      }
+      for (const ParamInfo &param : unit.params) {
+        if (!strongest.contains(param.name) && param.has_default)
+          add(path(unit.name, param.name), param.default_value, {"default"});
+      }
+    }
+    for (const UnitParam &param : params) {
+      if (find_unit(units_, param.unit) == nullptr)
+        add(path_of(key, param), param.value.value, param.value.origin);
+    }
+  }
+
+  void add_environment() {
+    if (policy_.filter) {
+      ordered_json items = ordered_json::array();
+      for (const FilterItem &item : policy_.filter->items) {
+        std::string text;
+        for (const Word &word : item.units) text += (text.empty() ? "" : ";") + word.text;
+        items.push_back(std::move(text));
+      }
+      add(policy_.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
+          {"environment FI_PROVIDER"});
+    }
+    if (!policy_.hooks.empty()) {
+      ordered_json hooks = ordered_json::array();
+      for (const Word &word : policy_.hooks) hooks.push_back(word.text);
+      add("hooks", std::move(hooks), {"environment FI_HOOK"});
+    }
+  }
+
+  const Policy &policy_;
+  const std::vector<UnitInfo> &units_;
+  std::vector<Diagnostic> &diagnostics_;
+  ordered_json list_ = ordered_json::array();
+};
+
 }  // namespace
 
 std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units) {
-  Values values;
-  if (policy.enable)
-    values.add("providers.enable", names(policy.enable->value), policy.enable->origin);
-  for (const auto &one : policy.disable) values.add("providers.disable", one.value, one.origin);
-  for (const RankRule &rule : policy.ranks)
-    values.add("providers.rank", rule_json(rule), rule.origin);
-  for (const StackSpec &spec : policy.stacks)
-    values.add("stacks." + spec.name, stack_json(spec), spec.origin);
-  if (policy.use) values.add("use", names(policy.use->value), policy.use->origin);
-  if (policy.filter) {
-    ordered_json items = ordered_json::array();
-    for (const FilterItem &item : policy.filter->items) {
-      std::string text;
-      for (const Word &word : item.units) text += (text.empty() ? "" : ";") + word.text;
-      items.push_back(std::move(text));
-    }
-    values.add(policy.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
-               {"environment FI_PROVIDER"});
-  }
-  if (!policy.hooks.empty()) {
-    ordered_json hooks = ordered_json::array();
-    for (const Word &word : policy.hooks) hooks.push_back(word.text);
-    values.add("hooks", std::move(hooks), {"environment FI_HOOK"});
-  }
-  // Parameters as the units get them; those of units that are not here as they were written.
   std::vector<Diagnostic> diagnostics = policy.diagnostics;
-  for (const UnitInfo &unit : units) {
-    std::map<std::string, Setting> strongest;
-    for (Setting &setting : settings_of(policy, unit, &diagnostics))
-      strongest[setting.key] = setting;
-    for (const auto &[key, setting] : strongest) {
-      const std::string full = "params." + unit.name + "." + key;
-      values.add(full, setting.value, {setting.where, final_key(policy, full) != nullptr});
-    }
-    for (const ParamInfo &param : unit.params) {
-      if (!strongest.contains(param.name) && param.has_default)
-        values.add("params." + unit.name + "." + param.name, param.default_value, {"default"});
-    }
-  }
-  for (const auto &[unit, key, value] : policy.params) {
-    if (find_unit(units, unit) == nullptr)
-      values.add("params." + unit + "." + key, value.value, value.origin);
-  }
-  for (const auto &one : policy.plugin_path) values.add("plugins.path", one.value, one.origin);
-  values.add("plugins.unprobed", policy.unprobed_allow->value ? "allow" : "deny",
-             policy.unprobed_allow->origin);
-  values.add("control", policy.control_allow->value ? "allow" : "deny",
-             policy.control_allow->origin);
-  values.add("plugins.probe_budget_ms", policy.probe_budget_ms->value,
-             policy.probe_budget_ms->origin);
-  for (const auto &one : policy.final_keys) values.add("final", one.value, one.origin);
-
+  ordered_json values = Values(policy, units, diagnostics).list();
   std::vector<const Policy *> all = {&policy};
   for (const Policy &one : policy.flawed) all.push_back(&one);
   for (const Policy *one : all) {
@@ -137,7 +173,7 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
                                                            : "warning"},
                                    {"where", one.where},
                                    {"text", one.text}});
-  json["values"] = values.take();
+  json["values"] = std::move(values);
   return dump(json);
 }
 
