@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What weft.yaml(5) says of keys beyond their line in the table of keys, in mdoc(7).
+#include "config/policy_docs.h"
+#include "config/policy_keys.h"
+
+namespace weft::config {
+
+namespace {
+
+struct Text {
+  std::string_view path, text;
+};
+
+constexpr Text kTexts[] = {
+    {"providers.enable", R"(Layers and hooks are not affected.
+An empty list enables no provider.
+Without the key, all may be used.
+)"},
+    {"providers.disable", R"(A plugin is never opened if none of its units is chosen.
+One file must not both enable and disable a name.
+What a weaker file disables can be enabled again by naming it in
+.Ic enable
+or in
+.Ev FI_PROVIDER ,
+unless it is final.
+)"},
+    {"providers.rank[].match", R"(.Li match: {}
+matches everything.
+)"},
+    {"providers.rank[].match.subnet", R"(The bits beyond the prefix must be 0.
+)"},
+    {"providers.rank[].rank", R"(Network providers usually have 500.
+)"},
+    {"stacks", R"(The last element is the one provider, and above it stand layers and hooks.
+The same layer or hook must not stand twice in a row.
+)"},
+    {"stacks.LABEL[].layer", R"(rxm makes reliable datagrams of connections.
+)"},
+    {"stacks.LABEL[].params", R"(Stronger than
+.Ic params
+below.
+)"},
+    {"stacks.LABEL[].on_unavailable", R"(The stack is not used
+.Pq Li fail ,
+or it is built without the element
+.Pq Li skip .
+A stack cannot skip its provider.
+)"},
+    {"use", R"(They may be defined in other files.
+An empty list replaces the list of weaker sources; it disables nothing
+.Pq use Ic providers No for that .
+A stack that is defined and not listed here is offered to programs that ask for its label, in
+.Ev FI_PROVIDER
+or in the
+.Va prov_name
+of their hints.
+One such stack is built in:
+.Li sockets ,
+which is
+.Li tcp
+for programs that still ask for that name.
+)"},
+    {"params", R"(A key is made of a\(enz, 0\(en9 and
+.Ql _ .
+A value is text, a number, a boolean, a size such as
+.Li 16K
+.Pq K, M and G are powers of 1024 ,
+or a list; the unit determines which.
+.Li weft plugin list
+and
+.Li fi_info -e
+print the parameters of the installed units.
+A list is written as
+.Li [a, b]
+or as
+.Li \(dqa,b\(dq ;
+an entry must not have a comma in it.
+)"},
+    {"plugins.unprobed", R"(A probe tries a library out in a process of its own.
+)"},
+    {"control",
+     R"(They are attached through a socket, which is there while the process has a fabric open
+.Pq Xr weft 1 , Ic hook .
+)"},
+    {"final",
+     R"(A source that tries to change a final key gets a warning, and its value is not used.
+)"},
+};
+
+constexpr bool is_known(std::string_view path) {
+  for (const PolicyKey &key : kPolicyKeys)
+    if (key.path == path) return true;
+  return false;
+}
+constexpr bool are_known() {
+  for (const Text &text : kTexts)
+    if (!is_known(text.path)) return false;
+  return true;
+}
+static_assert(are_known());
+
+}  // namespace
+
+std::string_view manual_text(std::string_view path) {
+  for (const Text &text : kTexts)
+    if (text.path == path) return text.text;
+  return {};
+}
+
+}  // namespace weft::config
