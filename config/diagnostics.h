@@ -2,10 +2,18 @@
 // Diagnostics: collects what is wrong in one file while it is read, and delivers it in the order of
 // the file.
 //
-//   Diagnostics diag;
-//   diag.error(node.where, "unknown key " + quoted("providrs"), suggestion("providrs", kKeys));
-//   diag.deliver("/etc/weft/10-site.yaml", callback, arg);
-//   // -> unknown key 'providrs' (line 3, column 1): did you mean 'providers'?
+// Example (statements):
+//     Diagnostics diag;
+//     const std::string_view keys[] = {"version", "providers"};
+//     diag.error(Where{3, 1}, "unknown key " + quoted("providrs"), suggestion("providrs", keys));
+//     // "unknown key 'providrs' (line 3, column 1): did you mean 'providers'?"
+//     std::vector<std::string> lines;
+//     diag.deliver(
+//         "/etc/weft/10-site.yaml",
+//         [](void *arg, uint32_t, const weft_where *, const char *text) {
+//           static_cast<std::vector<std::string> *>(arg)->push_back(text);
+//         },
+//         &lines);
 //
 // Not a log, and not how a function reports its own failure: a reader adds the error here and
 // returns std::nullopt.

@@ -2,8 +2,14 @@
 // One plugin manifest, plugins.d/NAME.yaml, as C++ data: a copy of the plugin's descriptor, so that
 // discovery needs no dlopen.
 //
-//   Diagnostics diag;
-//   std::optional<Manifest> manifest = parse_manifest(text, diag);
+// Example:
+//     inline std::vector<std::string> units_of(std::string_view text) {
+//       Diagnostics diag;
+//       std::vector<std::string> names;
+//       if (const std::optional<Manifest> manifest = parse_manifest(text, diag))
+//         for (const ManifestUnit &unit : manifest->units) names.push_back(unit.name);
+//       return names;
+//     }
 //
 // The loader checks that the library agrees with the manifest.
 #ifndef WEFT_CONFIG_MANIFEST_H

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reads the text of one policy file, weft.yaml(5).
 //
-//   Diagnostics diag;
-//   std::optional<PolicyContent> policy = parse_policy("/etc/weft/10-site.yaml", text, diag);
-//   if (diag.has_errors()) diag.deliver(path, callback, arg);
+// Example (statements):
+//     Diagnostics diag;
+//     const std::optional<weft::PolicyContent> policy =
+//         parse_policy("/etc/weft/10-site.yaml", "version: 1\nuse: [rdm]\n", diag);
+//     if (policy && policy->use && !diag.has_errors()) {
+//       const std::string &place = policy->use->origin.where;  // "/etc/weft/10-site.yaml:2:7"
+//     }
 //
 // One file only: merging files, environment and API is the core's task, and so is the check that
 // the named units exist.

@@ -2,13 +2,19 @@
 // The tools to write a schema with: each function checks that a node has one shape and returns the
 // typed value, or std::nullopt after it reported what is wrong. `what` names the key in messages.
 //
-//   read_map(node, "'plugins'", kPluginKeys, "plugins: {...}", diag,
-//            [&](const Node &key, const Node &value) {
-//              if (key.text == "probe_budget_ms")
-//                budget = read_integer(value, "'probe_budget_ms'", 1, 600000, diag);
-//            });
+// Example:
+//     inline std::optional<int64_t> major_of(const Node &abi, Diagnostics &diag) {
+//       static constexpr std::string_view kKeys[] = {"major", "minor"};
+//       std::optional<int64_t> major;
+//       read_map(abi, "'abi'", kKeys, "abi: {major: 1, minor: 0}", diag,
+//                [&](const Node &key, const Node &value) {
+//                  if (key.text == "major")
+//                    major = read_integer(value, "'abi.major'", 1, 65535, diag);
+//                });
+//       return major;
+//     }
 //
-// The names and limits of keys are in policy.cc and manifest.cc, not here.
+// The names and limits of keys are in policy_keys.h and manifest.cc, not here.
 #ifndef WEFT_CONFIG_SCHEMA_H
 #define WEFT_CONFIG_SCHEMA_H
 

@@ -2,11 +2,10 @@
 // What the tests of config/ share: the reader opened as the core opens it, and its answers in
 // comparable form.
 //
-//   auto policy = read_policy("version: 1\n");  // policy->disable.size(), policy.diagnostics
-//   EXPECT_THAT(policy_errors("a: 1\nversion: 1\n"),
-//               ElementsAre("1:1 unknown key 'a': known here: ..."));
-//
-// For tests only.
+// read_policy() and read_manifest() give what was read with its diagnostics, good_policy() expects
+// none, and policy_errors() and manifest_errors() give those of a text that must be refused, as
+// "2:1 unknown key 'Use': did you mean 'use'?". CMake says where the reader is
+// (WEFT_CONFIG_LIBRARY). For tests only.
 #ifndef WEFT_CONFIG_TEST_READER_H
 #define WEFT_CONFIG_TEST_READER_H
 

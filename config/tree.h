@@ -2,9 +2,11 @@
 // The tree of one YAML document with the place of every node. The only header between the schema
 // and yaml-cpp.
 //
-//   std::optional<Node> root = parse_tree("version: 1\n", diag);
-//   root->items[0].text;    // "version", at line 1, column 1
-//   root->items[1].text;    // "1"
+// Example (statements):
+//     Diagnostics diag;
+//     const std::optional<Node> root = parse_tree("version: 1\n", diag);
+//     const std::string &key = root->items[0].text;    // "version", at line 1, column 1
+//     const std::string &value = root->items[1].text;  // "1"
 //
 // Accepts a subset of YAML: one document in UTF-8, at most 1 MiB and 32 levels, every key a word
 // that is given once. Tags, anchors and aliases are refused: with them a small file could become

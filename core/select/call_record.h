@@ -2,8 +2,14 @@
 // One fi_getinfo() or fi_fabric() of a program as a line of JSON, for who listens (`weft why --
 // COMMAND`).
 //
-//   if (options.record) options.record(getinfo_record({version, node, service, flags, hints}, ret,
-//                                                     list, misses));
+// Example:
+//     #include <functional>
+//
+//     inline void tell(const std::function<void(std::string_view)> &listener, const fi_info *hints,
+//                      int result, const fi_info *answers, const std::vector<Miss> &misses) {
+//       const Question question{.version = FI_VERSION(2, 6), .node = "host", .hints = hints};
+//       if (listener) listener(getinfo_record(question, result, answers, misses));
+//     }
 //
 // Members are only ever added. Built only where somebody listens: none of it is on any other path.
 #ifndef WEFT_CORE_SELECT_CALL_RECORD_H

@@ -2,9 +2,15 @@
 // Candidates: every stack that could be built from the known units, in the order in which they are
 // tried, with what the policy says of each before anything is opened.
 //
-//   for (const Candidate &one : make_candidates(policy, loader.units(), notes)) {
-//     if (one.verdict.accepted) ...       // load its elements, build the stack
-//   }
+// Example:
+//     inline std::vector<std::string> admitted(const Policy &policy,
+//                                              const std::vector<UnitInfo> &units) {
+//       DecisionRecord notes;
+//       std::vector<std::string> names;
+//       for (const Candidate &one : make_candidates(policy, units, notes))
+//         if (one.verdict.accepted) names.push_back(one.name);  // "tcp", "tcp;ofi_rxm"
+//       return names;
+//     }
 //
 // First the stacks of `use`, then those that FI_PROVIDER spells out, then each provider alone, then
 // each layer over each provider that offers what it needs. Stacks that are defined and not used are

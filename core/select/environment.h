@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The grammar of FI_PROVIDER, FI_HOOK and FI_PROVIDER_PATH.
 //
-//   Result<ProviderFilter> filter = parse_provider_filter("tcp;ofi_rxm,udp");
-//   Result<std::vector<Word>> hooks = parse_hooks("trace;profile");            // outermost first
-//   Result<std::vector<std::string>> folders = parse_provider_path("/opt/a:/opt/b");
+// Example (statements):
+//     Result<ProviderFilter> filter = parse_provider_filter("tcp;ofi_rxm,udp");
+//     Result<std::vector<Word>> hooks = parse_hooks("trace;profile");  // outermost first
+//     Result<std::vector<std::string>> folders = parse_provider_path("/opt/a:/opt/b");
+//     Result<ProviderFilter> wrong = parse_provider_filter("tcp,^udp");
+//     if (!wrong) {
+//       const std::string &why = wrong.error().text;  // "column 5: '^' stands only at the very ..."
+//     }
 //
 // Values that stock libfabric accepts have the same meaning here. Values that it would silently
 // misunderstand (blanks, empty names, a `^` in the middle) are errors that show the column. Nothing

@@ -2,14 +2,24 @@
 // The front: everything behind fi_getinfo() and fi_fabric(). Joins policy, loader and stacks,
 // filters what they offer by the hints, ranks it, and remembers why.
 //
-//   FrontOptions options;
-//   options.environment = {{"FI_PROVIDER", "tcp"}};
-//   options.library_folder = "/usr/lib/x86_64-linux-gnu";
-//   options.services = services;
-//   Front front(std::move(options));
-//   fi_info *info = nullptr;
-//   int ret = front.getinfo(FI_VERSION(2, 6), "host", "7471", 0, hints, &info);
-//   std::string record = front.why_json("verbs").value();
+// Example:
+//     #include "core/base/info.h"
+//
+//     // Why the host cannot be reached over tcp; "" if it can.
+//     inline std::string why_not(ObjectTable &objects, const weft_core_services &services,
+//                                const fi_info &hints) {
+//       FrontOptions options;
+//       options.environment = {{"FI_PROVIDER", "tcp"}};
+//       options.library_folder = "/usr/lib/x86_64-linux-gnu";
+//       options.objects = &objects;
+//       options.services = services;
+//       Front front(std::move(options));
+//       fi_info *info = nullptr;
+//       if (front.getinfo(FI_VERSION(2, 6), "host", "7471", 0, &hints, &info) != 0)
+//         return front.why_json("tcp").value_or("");
+//       free_info(info);
+//       return "";
+//     }
 //
 // One per process for the exported functions (core/api/process.h owns it); a test makes its own
 // over a temporary folder. Nothing happens in the constructor: files are read and plugins found by

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What came near to answering one fi_getinfo(), and the one thing that kept it from it.
 //
-//   Misses misses;
-//   misses.add({"tcp", Stage::kHints, "hints.tx_attr.size 4096 is above 1024", "", 1});
-//   for (const Miss &miss : misses.sorted())
-//     log(text_of(miss));                     // "tcp: tx_attr.size 4096 is above 1024"
+// Example (statements):
+//     Misses misses;
+//     misses.add({"tcp", Stage::kHints, "tx_attr.size 4096 is above 1024", "ask for less", 1});
+//     const std::string nearest = text_of(misses.sorted().front());
 //
 // The decision record (core/base/decision.h) tells everything about every candidate; this is the
 // short answer. A candidate has one miss: the nearest of those that were added.

@@ -2,10 +2,18 @@
 // The rules of providers.rank: what they say of a stack before it is opened, and of each fi_info
 // that it offers.
 //
-//   Place place{.hostname = "node7", .executable = "/usr/bin/solver"};
-//   Verdict early = judge_stack(policy, units, place);       // rejects only what no device could
-//   save RuleOutcome outcome = judge_info(policy, units, place, info); if
-//   (outcome.verdict.accepted) rank = outcome.rank.value_or(units.front()->rank);
+// Example:
+//     // Nothing: the rules leave the offer out.
+//     inline std::optional<int32_t> rank_of(const Policy &policy,
+//                                           const std::vector<const UnitInfo *> &units,
+//                                           const fi_info &offer) {
+//       const Place place = Place::of_process();
+//       // This refuses only what no device could save.
+//       if (!judge_stack(policy, units, place).accepted) return std::nullopt;
+//       const RuleOutcome outcome = judge_info(policy, units, place, offer);
+//       if (!outcome.verdict.accepted) return std::nullopt;
+//       return outcome.rank.value_or(units.front()->rank);
+//     }
 //
 // Of the rules that match, the strongest (last) one with `enable` decides on use, the strongest one
 // with `rank` on rank. Patterns are those of fnmatch(3). Not for enable and disable lists

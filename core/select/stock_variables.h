@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The variables that stock libfabric's providers read.
 //
-//   is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRESS")     // true
-//   is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRES")      // false: a slip
+// Example (statements):
+//     const bool known = is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRESS");  // true
+//     const bool slip = is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRES");    // false
 //
 // Programs and job scripts set them for whatever libfabric they get, so one that a unit here has no
 // parameter for is not a mistake of whoever set it. Not for what a unit does have: its descriptor
