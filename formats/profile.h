@@ -5,12 +5,24 @@
 //   header | types | fields | records ...
 //
 // The segment describes itself. A reader knows only this file: each type of record has a name and
-// fields, and each field has a name, kind, unit and place. To read a record:
+// fields, and each field has a name, kind, unit and place.
 //
-//   do {
-//     while ((before = record.sequence) & 1) {}   // odd: it is being written
-//     copy the record;
-//   } while (record.sequence != before);
+// Example:
+//    #include <atomic>
+//    #include <cstring>
+//    #include <vector>
+//    // Copies a record of the mapped segment. False: it is free.
+//    bool read(const Record &record, std::vector<char> &copy) {
+//      copy.resize(record.size);
+//      uint32_t before = 0, after = 0;
+//      do {
+//        before = __atomic_load_n(&record.sequence, __ATOMIC_ACQUIRE);
+//        std::memcpy(copy.data(), &record, record.size);
+//        std::atomic_thread_fence(std::memory_order_acquire);
+//        after = __atomic_load_n(&record.sequence, __ATOMIC_RELAXED);
+//      } while ((before & 1) != 0 || before != after);  // odd: it is being written
+//      return record.live != 0;
+//    }
 //
 // A writer never waits for readers. Threads that share an object write to different records with
 // the same labels: a reader sums them. `structure` of the header is such a sequence for the whole
@@ -81,8 +93,8 @@ struct FieldEntry {
   uint32_t offset;    // from the start of the record
   uint32_t count;     // of numbers or bytes
   uint32_t sub_bits;  // histograms: see bucket_of
-  uint32_t
-      sum;  // histograms: 1 + index in the type of the counter with the sum of all values; or 0
+  // Histograms: 1 + index in the type of the counter with the sum of all values; or 0.
+  uint32_t sum;
 };
 static_assert(sizeof(FieldEntry) == 168);
 

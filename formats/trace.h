@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The trace file of a process, as it is in memory: hook-trace writes it, tools/trace reads it.
 //
-//   auto *file = static_cast<const trace::FileHeader *>(mapping);
-//   if (file->magic != trace::kMagic || file->version != trace::kVersion) return ...;
-//   auto *object = reinterpret_cast<const trace::ObjectEntry *>(bytes + file->object_offset);
+// Example:
+//    const FileHeader *file_in(const void *mapping) {
+//      auto *file = static_cast<const FileHeader *>(mapping);
+//      return file->magic == kMagic && file->version == kVersion ? file : nullptr;
+//    }
+//    const ObjectEntry *objects_of(const FileHeader &file) {
+//      auto *bytes = reinterpret_cast<const char *>(&file);
+//      return reinterpret_cast<const ObjectEntry *>(bytes + file.object_offset);
+//    }
 //
 // One header, a table of objects, a table of addresses, then one ring of fixed-size records per
 // thread. Every struct has a fixed size, and the header states offsets, sizes and counts; a reader

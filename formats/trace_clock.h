@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The clocks of a trace file: nanoseconds of CLOCK_MONOTONIC and ticks, and a reading of both.
 //
-//   const ClockPair now = both_clocks(time_stamp);
+// Example (statements):
+//    const ClockPair now = both_clocks(monotonic_ns);  // or both_clocks(time_stamp), on x86-64
 //
 // Not for the choice between the time stamps and CLOCK_MONOTONIC as ticks: FileHeader::clock
 // (formats/trace.h) has it.

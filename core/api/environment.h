@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the process was started with, read once: variables, where the library lies, whether the
+// The environment of the process, read once: variables, the folder of the library, whether the
 // program is privileged.
 //
 // Example:
@@ -9,8 +9,8 @@
 //      return level != nullptr ? *level : "";
 //    }
 //
-// The one place that reads the environment; all else gets an Environment, which a test fills by
-// hand. Not for values that change while the program runs.
+// Nothing else reads the environment: other parts get an Environment, which a test fills by hand.
+// Not for values that change while the program runs.
 #ifndef WEFT_CORE_API_ENVIRONMENT_H
 #define WEFT_CORE_API_ENVIRONMENT_H
 

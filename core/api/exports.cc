@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The functions that libfabric.so.1 exports, and nothing else: each checks what every
-// implementation must, turns exceptions into errnos, and hands over to the process's parts. Old
-// symbol versions differ in how long their callers' structs are; see core/base/info.h. Which
-// version stands for which layout: core/install/libfabric.map.
+// The functions that libfabric.so.1 exports, and nothing else. Each checks the arguments that every
+// implementation must check, turns exceptions into errnos, and calls a part of the process object.
+// Callers of old symbol versions have shorter structs, see core/base/info.h. Which version has
+// which layout: core/install/libfabric.map.
 #pragma GCC visibility push(default)
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr uint32_t kApiVersion = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 
-// Runs `body` and keeps C++ out of the caller's frames.
+// Runs `body`. No exception leaves it.
 template <class F>
 int guarded(F body) noexcept try {
   return body();
@@ -93,10 +93,11 @@ std::string source_name(const fi_provider *provider) {
 }  // namespace
 }  // namespace weft
 
-// Names an implementation as a versioned symbol: "@" an old one, "@@" that which programs get.
+// Exports an implementation as a versioned symbol: "@" is an old one, "@@" the one for new
+// programs.
 #define WEFT_SYMVER(implementation, symbol) __asm__(".symver " #implementation "," symbol)
 
-// One name cannot be defined seven times: implementations have names of their own first.
+// One name cannot be defined seven times, so each implementation has its own name.
 #define WEFT_EXPORTED extern "C" __attribute__((visibility("default"), used))
 
 #define WEFT_INFO_FUNCTIONS(suffix, layout, at, version)                                        \
@@ -177,7 +178,7 @@ char *fi_tostr_r(char *buf, size_t len, const void *data, enum fi_type datatype)
 }
 
 char *fi_tostr(const void *data, enum fi_type datatype) {
-  // One per thread, so that threads do not overwrite each other's text; made when needed. A whole
+  // One per thread, so that threads do not overwrite each other's text. Made when needed. A whole
   // fi_info takes about 4 KiB.
   constexpr size_t kSize = 8192;
   static thread_local std::unique_ptr<char[]> buffer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// For tests: a Front that offers what the hints say, so that a test of the exported functions sees
-// what reached it. Linked in place of core/select.
+// For tests: a Front that returns the hints, so that a test of the exported functions sees the
+// hints that it got. Linked in place of core/select.
 //
 //  - getinfo: prov_name "fail" in the hints gives -FI_ENODATA. Else one entry per 1 + (flags & 1),
 //  a copy of the hints with every

@@ -60,13 +60,13 @@ void to_stderr(std::string_view line) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      return;  // a closed stderr is nobody's fault
+      return;  // nothing can be done about a closed stderr
     }
     line.remove_prefix(static_cast<size_t>(written));
   }
 }
 
-// Text may quote bytes of a peer or a file: terminals must not obey them.
+// Text may quote bytes of a peer or a file, which must not control the terminal.
 void append_clean(std::string &to, std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -145,7 +145,7 @@ void Log::read_subsystems(const Environment &environment) {
              known(kSubsystems, name));
     }
   }
-  // A list of nothing but mistakes must not silence the log.
+  // A list that has only mistakes must not silence the log.
   if (named != 0) subsystems_ = filter.exclude ? ~named : named;
 }
 
@@ -220,7 +220,7 @@ bool Log::ready(const char *provider, fi_log_level level, fi_log_subsys subsys,
   const uint64_t now = now_ms();
   uint64_t next = __atomic_load_n(showtime, __ATOMIC_RELAXED);
   if (now < next) return false;
-  // Of threads that arrive together one speaks.
+  // Of threads that arrive at the same time one logs.
   return __atomic_compare_exchange_n(showtime, &next,
                                      now + static_cast<uint64_t>(interval_.count()), false,
                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -251,7 +251,7 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
   append_clean(clean, text);
   clean += '\n';
   sink_(clean);
-} catch (...) {  // no memory: the line is lost, the program is not
+} catch (...) {  // no memory: the line is lost
 }
 
 void Log::notice(std::string_view text) noexcept try {
@@ -282,7 +282,7 @@ void Log::say(fi_log_level level, fi_log_subsys subsys, const char *func, int li
 int Log::import(struct fid_logging *logging) noexcept try {
   if (logging == nullptr || logging->fid.fclass != FI_CLASS_LOG || logging->ops == nullptr)
     return -FI_EINVAL;
-  // A table of an older release is shorter: what lies behind it is not read.
+  // A table of an older release is shorter: nothing behind it is read.
   fi_ops_log calls{};
   const size_t size = std::min(logging->ops->size, sizeof calls);
   std::memcpy(&calls, logging->ops, size);
@@ -302,7 +302,7 @@ int Log::import(struct fid_logging *logging) noexcept try {
 int Log::close_import(struct fid *fid) {
   Log &log = *container_of(fid->ops, ImportOps, ops)->log;
   const std::lock_guard lock(log.mutex_);
-  if (log.import_ != fid) return 0;  // another import took its place
+  if (log.import_ != fid) return 0;  // another log was imported later
   log.import_ = nullptr;
   log.imported_.store(nullptr, std::memory_order_release);
   return 0;

@@ -10,13 +10,13 @@
 //      log.notice("FI_LOG_LEVEL=loud: ...");  // shown whatever the filter says, once per process
 //    }
 //
-// Without FI_LOG_LEVEL only notices are shown: what the user's or the site's own configuration got
-// wrong. Programs compare their stderr, and so do their tests.
+// Without FI_LOG_LEVEL only notices are shown: mistakes in the configuration of the user or the
+// site. There is nothing else on stderr, because some programs and tests compare it.
 //
-// A line looks as stock libfabric's:
+// A line has the format of stock libfabric:
 //   libfabric:<pid>:<time>::<provider>:<subsystem>:<function>():<line><level> text
-// Thread-safe; lines of different threads do not mix. Not for results: what a caller is told by a
-// return value is not logged.
+// Thread-safe; lines of different threads do not mix. Not for results: what a return value
+// says is not logged.
 #ifndef WEFT_CORE_API_LOG_H
 #define WEFT_CORE_API_LOG_H
 
@@ -65,12 +65,13 @@ class Log {
   void say(fi_log_level level, fi_log_subsys subsys, const char *func, int line,
            std::string_view text) noexcept;
 
-  // What a person must see even where logging is off. Once per text.
+  // Shown even where logging is off. Each text once.
   void notice(std::string_view text) noexcept;
 
-  // The application's own log from now on, until another is imported or fi_close(&logging->fid).
-  // Its calls are copied; `logging` stays the application's, and gets the operations of a fid.
-  // Close it before freeing it. -FI_EINVAL if it is no such thing.
+  // Lines go to the application's log `logging` until another is imported or until
+  // fi_close(&logging->fid). Its calls are copied. `logging` belongs to the application, and gets
+  // the operations of a fid. The application closes it before it frees it. -FI_EINVAL: it is no
+  // log.
   int import(struct fid_logging *logging) noexcept;
 
  private:
@@ -101,10 +102,10 @@ class Log {
 
   mutable std::mutex mutex_;
   struct fid *import_ = nullptr;   // whose calls imported_ has
-  std::deque<fi_ops_log> copies_;  // each once, for ever: another thread may be in a call
+  std::deque<fi_ops_log> copies_;  // each once; never freed: another thread may be in a call
   std::set<std::string, std::less<>> noticed_;
-  // What an imported log is shown of a source; entries stay because the application may keep the
-  // pointer.
+  // The fi_provider that an imported log gets for a source. Entries stay, because the application
+  // may keep the pointer.
   mutable std::map<std::string, fi_provider, std::less<>> records_;
 };
 

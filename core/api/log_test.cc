@@ -50,7 +50,7 @@ TEST(Log, ShowsNothingButNoticesByDefault) {
   }
 }
 
-TEST(Log, WarningsWhereTheyAreAskedFor) {
+TEST(Log, ShowsWarningsIfTheLevelSaysSo) {
   Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   EXPECT_TRUE(c.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CQ));
   EXPECT_FALSE(c.log.enabled("tcp", FI_LOG_TRACE, FI_LOG_CQ));
@@ -59,7 +59,7 @@ TEST(Log, WarningsWhereTheyAreAskedFor) {
   EXPECT_THAT(c.lines, ElementsAre(HasSubstr("core:core:f():1<warn> mind this\n")));
 }
 
-TEST(Log, LevelShowsItselfAndThoseBefore) {
+TEST(Log, ALevelShowsItselfAndLowerOnes) {
   Captured c(Variables{{"FI_LOG_LEVEL", "Info"}});
   EXPECT_TRUE(c.log.enabled(nullptr, FI_LOG_TRACE, FI_LOG_CORE));
   EXPECT_TRUE(c.log.enabled(nullptr, FI_LOG_INFO, FI_LOG_CORE));
@@ -76,7 +76,7 @@ TEST(Log, OutOfRangeArgumentsAreNotShown) {
   EXPECT_THAT(c.lines, ElementsAre(HasSubstr("tcp:?:():1<?> odd\n")));
 }
 
-TEST(Log, MalformedLevelIsToldOnceWithTheNearestWord) {
+TEST(Log, ABadLevelGivesOneNoticeWithTheNearestWord) {
   Captured c(Variables{{"FI_LOG_LEVEL", "wran"}});
   EXPECT_THAT(c.lines, ElementsAre(testing::AllOf(HasSubstr("libfabric: FI_LOG_LEVEL=wran"),
                                                   HasSubstr("did you mean \"warn\"?"))));
@@ -109,7 +109,7 @@ TEST(Log, SubsystemsAreListedOrExcluded) {
   EXPECT_TRUE(wrong.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
 }
 
-TEST(Log, LineHasTheKnownShape) {
+TEST(Log, LinesHaveTheFormatOfStock) {
   Captured c(Variables{});
   c.log.write("tcp", FI_LOG_INFO, FI_LOG_EP_CTRL, "connect", 12, "to 10.0.0.1\n");
   c.log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, "f", 1, "evil \x1b[2J bytes");
@@ -129,7 +129,7 @@ TEST(Log, NoticeIsShownOnce) {
   EXPECT_THAT(c.lines, ElementsAre("libfabric: look here\n", "libfabric: and here\n"));
 }
 
-TEST(Log, ReadySpeaksOncePerInterval) {
+TEST(Log, ReadyIsTrueOncePerInterval) {
   Captured slow(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_INTERVAL", "3600000"}});
   uint64_t showtime = 0;
   EXPECT_TRUE(slow.log.ready("tcp", FI_LOG_WARN, FI_LOG_CQ, &showtime));
@@ -143,7 +143,7 @@ TEST(Log, ReadySpeaksOncePerInterval) {
   EXPECT_THAT(wrong.lines, ElementsAre(HasSubstr("FI_LOG_INTERVAL=2s")));
 }
 
-TEST(Log, ReadyLetsOneOfManyThreadsSpeak) {
+TEST(Log, ReadyIsTrueForOneOfManyThreads) {
   Captured c(Variables{{"FI_LOG_LEVEL", "warn"}, {"FI_LOG_INTERVAL", "3600000"}});
   uint64_t showtime = 0;
   std::atomic<int> spoke{0};
@@ -194,7 +194,7 @@ TEST(Log, ImportedLogTakesOver) {
   EXPECT_THAT(c.lines, IsEmpty());
 }
 
-TEST(Log, MissingImportedCallsKeepTheOwnBehaviour) {
+TEST(Log, MissingImportedCallsFallBackToTheOwnLog) {
   Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   static fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr, nullptr};
   static fid_logging logging{{FI_CLASS_LOG, nullptr, nullptr}, &ops};
@@ -206,9 +206,9 @@ TEST(Log, MissingImportedCallsKeepTheOwnBehaviour) {
   EXPECT_EQ(c.lines.size(), 1u);
 }
 
-// An import is the application's fid: closing it gives the library its own log back, and nothing of
-// it is read afterwards.
-TEST(Log, ClosingAnImportTakesItBack) {
+// Closing an imported log gives the library its own log back, and nothing of the import is read
+// afterwards.
+TEST(Log, ClosingAnImportRestoresTheOwnLog) {
   imported_lines.clear();
   Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   for (int round = 1; round <= 3; ++round) {
@@ -228,7 +228,7 @@ TEST(Log, ClosingAnImportTakesItBack) {
   }
 }
 
-TEST(Log, OfSeveralImportsTheLastCounts) {
+TEST(Log, TheLastOfSeveralImportsCounts) {
   imported_lines.clear();
   Captured c(Variables{});
   fi_ops_log ops = {sizeof(fi_ops_log), nullptr, nullptr, imported_log};
@@ -264,7 +264,7 @@ TEST(Log, AnImportedFidHasAFullTable) {
 }
 
 // A program that was built with an older header has a shorter table.
-TEST(Log, AnImportEndsWhereItsSizeSays) {
+TEST(Log, ReadsNothingBehindAShortImport) {
   imported_lines.clear();
   Captured c(Variables{{"FI_LOG_LEVEL", "warn"}});
   fi_ops_log ops = {offsetof(fi_ops_log, log), nullptr, nullptr, imported_log};

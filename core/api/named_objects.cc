@@ -57,7 +57,7 @@ fi_ops logging_ops = {
 // ---- "weft"
 // ---------------------------------------------------------------------------------------
 
-// The boundary: a Result becomes a code and a malloc'ed text, an exception becomes an errno.
+// At the C boundary: a Result becomes a code and a malloc'ed text, an exception becomes an errno.
 template <class F>
 int answer(char **text, F ask) noexcept {
   if (text == nullptr) return -FI_EINVAL;
@@ -96,7 +96,7 @@ int diagnosis_objects(struct fid *weft, char **text) {
   return answer(text, [&] { return objects_json(process_of(weft).objects); });
 }
 
-// Those without an answer but success: the text is the reason of a failure only.
+// For calls that return only success or failure: the text is the reason of a failure.
 template <class F>
 int command(char **text, F run) noexcept {
   char *reason = nullptr;

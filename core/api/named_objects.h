@@ -7,7 +7,7 @@
 //      return weft::open_named(process, FI_VERSION(2, 6), "weft", nullptr, 0, 0, object, nullptr);
 //    }
 //
-// Not for fabrics and what is opened from them.
+// Not for fabrics and the objects opened from them.
 #ifndef WEFT_CORE_API_NAMED_OBJECTS_H
 #define WEFT_CORE_API_NAMED_OBJECTS_H
 

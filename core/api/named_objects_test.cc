@@ -78,7 +78,7 @@ struct Text {
   char *text = nullptr;
 };
 
-TEST_F(NamedObjects, WeftAnswersInJsonOrSaysWhyNot) {
+TEST_F(NamedObjects, WeftAnswersInJsonOrGivesAReason) {
   struct fid *fid = nullptr;
   weft_diagnosis_ops *ops = nullptr;
   ASSERT_EQ(open("weft", &fid), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Operations of a fid that has none of its own (struct fi_ops is full, so that no caller has to
-// look).
+// Operations for a fid that supports none. All members of its fi_ops are set, so that callers need
+// not check them.
 //
 // Example:
 //    int close_mine(struct fid *fid);
@@ -12,7 +12,7 @@
 //                  .tostr = weft::plain_tostr,
 //                  .ops_set = weft::no_ops_set};
 //
-// Not for objects of plugins: those have the SDK's.
+// Not for objects of plugins: the SDK has such operations of its own.
 #ifndef WEFT_CORE_API_NO_OPS_H
 #define WEFT_CORE_API_NO_OPS_H
 

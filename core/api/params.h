@@ -11,8 +11,9 @@
 //      return size;
 //    }
 //
-// Values are parsed strictly; a malformed one is told once, with what was expected. weft's own
-// units declare parameters in their descriptor instead, which the core parses for them.
+// Values are parsed strictly. A malformed value gives one notice, which says what was expected. The
+// units of weft plugins do not use this: their descriptors declare parameters, and the core parses
+// the values.
 #ifndef WEFT_CORE_API_PARAMS_H
 #define WEFT_CORE_API_PARAMS_H
 

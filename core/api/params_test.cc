@@ -71,7 +71,7 @@ class Params : public testing::Test {
   ParamTable table{environment, [this](std::string_view line) { notices.emplace_back(line); }};
 };
 
-TEST_F(Params, GetsWhatIsDefinedAndSet) {
+TEST_F(Params, GetsDefinedValues) {
   ASSERT_EQ(table.define("acme", "size", FI_PARAM_SIZE_T, "bytes"), 0);
   ASSERT_EQ(table.define("acme", "count", FI_PARAM_INT, "how many"), 0);
   ASSERT_EQ(table.define("acme", "fast", FI_PARAM_BOOL, "hurry"), 0);

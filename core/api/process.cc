@@ -123,10 +123,10 @@ void Process::leave() noexcept {
 }
 
 namespace {
-// Set by process(), so that a program that never called us is not asked at exit.
+// Set by process(): at exit nothing is done for a program that never called this library.
 std::atomic<Process *> at_exit{nullptr};
-// Where somebody asks for the calls of programs, one that makes none is told from one that runs on
-// another library.
+// If `weft why` asks for the calls of programs, every program writes a file: so a program that
+// makes no call differs from one that runs on another library.
 __attribute__((constructor)) void note_process() {
   if (getauxval(AT_SECURE) != 0 || getenv("WEFT_WHY") == nullptr) return;
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process has one of. The exported C functions have no argument that could carry these, so
-// they stand here, and nowhere else in the core is anything global.
+// The objects that a process has one of. The exported C functions have no argument for them, so
+// they are here. Nothing else in the core is global.
 //
 // Example:
 //    int getinfo(uint32_t version, const fi_info *hints, fi_info **info) {
@@ -8,8 +8,8 @@
 //    }
 //
 // Made by the first call that needs it and never destroyed: at exit other threads and atexit
-// handlers may still be in the library. Not for anything that a part of the core could be given as
-// an argument instead.
+// handlers may still be in the library. Not for anything that can be passed to a part of the core
+// as an argument.
 #ifndef WEFT_CORE_API_PROCESS_H
 #define WEFT_CORE_API_PROCESS_H
 
@@ -36,8 +36,8 @@ struct Process {
   // stock providers defined.
   std::vector<ParamLine> parameters();
 
-  // Called after each fabric that was opened: from the first on other processes of the user can
-  // reach this one, if the policy lets them. What fails is logged and stops nobody.
+  // Called after each opened fabric. The first call starts the control server, through which other
+  // processes of the user can reach this one, if the policy allows it. Errors are only logged.
   void fabric_opened() noexcept;
   // At exit: no socket is left behind. Other threads, the control server's too, may still run.
   void leave() noexcept;

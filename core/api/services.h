@@ -9,8 +9,8 @@
 //      return made;
 //    }
 //
-// The table's functions have no argument for a core, so they serve the process's own
-// (core/api/process.h). A test of the loader fills a table of its own.
+// The table's functions have no argument for a core, so they use the core of the process
+// (core/api/process.h). A test of the loader fills its own table.
 #ifndef WEFT_CORE_API_SERVICES_H
 #define WEFT_CORE_API_SERVICES_H
 

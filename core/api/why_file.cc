@@ -36,7 +36,7 @@ void WhyFile::write(std::string_view line) noexcept try {
   if (begun_ != pid) text = process_line(pid) + "\n";
   if (!line.empty()) text.append(line).append("\n");
   if (!text.empty() && append(pid, text)) begun_ = pid;
-} catch (...) {  // no memory: the line is lost, the program is not
+} catch (...) {  // no memory: the line is lost
 }
 
 bool WhyFile::append(pid_t pid, std::string_view text) const {

@@ -5,11 +5,11 @@
 //    weft::WhyFile file("/dev/shm/weft-1000/why-x8Kq1Z", "/usr/lib/x86_64-linux-gnu");  // WEFT_WHY
 //    file.write("{}");  // appends a line to <folder>/<host>.<pid>.calls
 //
-// One file per process, so that processes, also forked ones, need not agree; opened for each line,
-// because programs close descriptors that they do not know. A file begins with a line about its
-// process, and has another where that process ran a new program. What cannot be written is lost,
-// and the program goes on. Not made where the program has raised privileges: then there is no
-// WEFT_WHY.
+// There is one file per process, also per forked one, so no two processes write to one file. It is
+// opened for each line, because programs close descriptors that they do not know. A file begins
+// with a line about its process, and has another such line for each new program that the process
+// executes. If a line cannot be written, it is lost and the program goes on. Programs with raised
+// privileges write no file: their Environment has no WEFT_WHY.
 #ifndef WEFT_CORE_API_WHY_FILE_H
 #define WEFT_CORE_API_WHY_FILE_H
 

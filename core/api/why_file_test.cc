@@ -20,7 +20,7 @@ namespace {
 
 using Lines = std::vector<nlohmann::json>;
 
-// By file, that is by process.
+// The lines of each file, which is one per process.
 std::map<std::string, Lines> lines_in(const std::string &folder) {
   std::map<std::string, Lines> all;
   for (const auto &entry : std::filesystem::directory_iterator(folder)) {
@@ -74,7 +74,7 @@ TEST(WhyFile, AForkedProcessHasAFileOfItsOwn) {
   }
 }
 
-TEST(WhyFile, WhatCannotBeWrittenIsLost) {
+TEST(WhyFile, IgnoresFilesThatCannotBeWritten) {
   const TestFolder folder;
   WhyFile("", "").write("{}");
   WhyFile("relative", "").write("{}");
@@ -83,8 +83,8 @@ TEST(WhyFile, WhatCannotBeWrittenIsLost) {
   EXPECT_TRUE(lines_in(folder.path()).empty());
 }
 
-// Lines without the one about their process would be nobody's.
-TEST(WhyFile, BeginsWithTheProcessHoweverLate) {
+// Without the line about the process, nobody could tell whose lines these are.
+TEST(WhyFile, BeginsWithTheProcessAlsoIfMadeLate) {
   const TestFolder folder;
   WhyFile file(folder.at("later"), "/lib");
   file.write(R"({"of": "before"})");
@@ -98,7 +98,7 @@ TEST(WhyFile, BeginsWithTheProcessHoweverLate) {
   EXPECT_EQ(lines[1]["of"], "after");
 }
 
-TEST(WhyFile, OnlyWhereItIsAskedFor) {
+TEST(WhyFile, WritesOnlyIfAskedFor) {
   const TestFolder folder;
   EXPECT_EQ(Process(Environment{{}, "/lib", false}).why, nullptr);
   EXPECT_EQ(Process(Environment{{{"WEFT_WHY", ""}}, "/lib", false}).why, nullptr);

@@ -20,7 +20,7 @@ const Decision *DecisionRecord::last(std::string_view candidate) const {
   const Decision *furthest = nullptr;
   for (const Decision &decision : decisions_) {
     if (decision.candidate != candidate) continue;
-    // Of two decisions on one stage the later one stands.
+    // Of two decisions on one stage the later one counts.
     if (furthest == nullptr || decision.stage >= furthest->stage) furthest = &decision;
   }
   return furthest;
@@ -38,7 +38,7 @@ std::string DecisionRecord::to_json() const {
     entry["rule"] = decision.rule;
     list.push_back(std::move(entry));
   }
-  // Reasons quote files and environment, which need not be UTF-8.
+  // Reasons quote files and the environment, which may not be UTF-8.
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -20,7 +20,7 @@
 
 namespace weft {
 
-// The load pipeline, in order; also the vocabulary of diagnosis.
+// The stages of choosing, in order. `weft why` shows them by these names.
 enum class Stage {
   kManifest,
   kPolicy,
@@ -45,8 +45,8 @@ struct Decision {
   bool accepted = false;
   std::string reason;  // plain words, with the names and numbers that decided
   std::string remedy;  // what to do about it; empty where nothing is wrong
-  std::string
-      rule;  // "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in
+  // What decided: "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in.
+  std::string rule;
 };
 
 class DecisionRecord {

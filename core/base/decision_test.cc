@@ -17,7 +17,7 @@ TEST(DecisionRecord, NamesEveryStage) {
   EXPECT_EQ(stage_name(static_cast<Stage>(99)), "unknown");
 }
 
-TEST(DecisionRecord, LastIsTheFurthestStageAndTheLaterOfEquals) {
+TEST(DecisionRecord, LastIsTheFurthestStageAndTheLaterOfTwo) {
   DecisionRecord record;
   record.add({.candidate = "tcp", .stage = Stage::kInit, .accepted = true, .reason = "loaded"});
   record.add({.candidate = "udp", .stage = Stage::kPolicy, .reason = "disabled"});

@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-// Bytes of each struct that a caller of `layout` has. Where a struct was followed by padding only,
-// the next member's offset is the same as the old size.
+// Bytes of each struct that a caller of `layout` has. If only padding followed the old struct, the
+// offset of the next member is the old size.
 constexpr size_t info_bytes(InfoLayout layout) {
   return layout < InfoLayout::kFabric1_2 ? offsetof(fi_info, nic) : sizeof(fi_info);
 }
@@ -55,7 +55,7 @@ bool copy_struct(T *&to, const T *from, size_t bytes) noexcept {
   return true;
 }
 
-// Always ends in a NUL beyond `size`, because an address of FI_ADDR_STR need not bring its own.
+// Appends a NUL behind `size`, because an address of FI_ADDR_STR may not have one.
 bool copy_bytes(void *&to, const void *from, size_t size) noexcept {
   to = nullptr;
   if (from == nullptr || size == 0) return true;
@@ -75,7 +75,7 @@ bool copy_string(char *&to, const char *from) noexcept {
 
 bool copy_auth_key(uint8_t *&to, const uint8_t *from, size_t size) noexcept {
   void *copy = nullptr;
-  // With FI_AV_AUTH_KEY the size is a mark, not a length.
+  // FI_AV_AUTH_KEY is a special value, not a length.
   const bool copied = size == FI_AV_AUTH_KEY || copy_bytes(copy, from, size);
   to = static_cast<uint8_t *>(copy);
   return copied;
@@ -114,7 +114,7 @@ bool is_foreign(const fid_nic &nic) noexcept {
 void free_nic(fid_nic *nic) noexcept {
   if (nic == nullptr) return;
   if (is_foreign(*nic)) {
-    // Whoever brought ops of its own knows what hangs at prov_attr.
+    // A provider with ops of its own knows what prov_attr is.
     if (FI_CHECK_OP(nic->fid.ops, struct fi_ops, close)) nic->fid.ops->close(&nic->fid);
     return;
   }
@@ -169,7 +169,7 @@ bool copy_nic(fid_nic *&to, const fid_nic *from) noexcept {
       to = container_of(copy, fid_nic, fid);
       return true;
     }
-    // It cannot copy itself: take what the public structs tell, without prov_attr.
+    // It cannot copy itself: the public structs are copied, without prov_attr.
   }
   to = zeroed<fid_nic>();
   if (to == nullptr) return false;
@@ -208,7 +208,7 @@ int nic_tostr(const struct fid *fid, char *buf, size_t len) {
 
 bool copy_all(fi_info &to, const fi_info &from, InfoLayout layout) noexcept {
   std::memcpy(static_cast<void *>(&to), &from, info_bytes(layout));
-  // Nothing of the source may hang at the copy should it be freed half done.
+  // No pointer of the source may be in the copy if it is freed half done.
   to.next = nullptr;
   to.src_addr = to.dest_addr = nullptr;
   to.tx_attr = nullptr;

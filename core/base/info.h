@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_info as a value: allocate, copy and free, deep and of the newest layout; and the shorter
+// fi_info as a value: deep allocation, copy and free, in the newest layout and in the shorter
 // layouts of old callers.
 //
 // Example:
@@ -29,8 +29,7 @@
 
 namespace weft {
 
-// The forms that the public structs have had: a caller's symbol version says which one it
-// allocated.
+// The layouts that the public structs have had. A caller's symbol version says which one it uses.
 enum class InfoLayout {
   kFabric1_0,
   kFabric1_1,  // fabric_attr.api_version; ep_attr.auth_key_size, auth_key; domain_attr from
@@ -50,11 +49,10 @@ struct fi_info *dup_info(const struct fi_info *info,
 // Frees the list. Members that `layout` lacks are not looked at.
 void free_info(struct fi_info *list, InfoLayout layout = InfoLayout::kNewest) noexcept;
 
-// Releases what hangs at members that `layout` lacks, and clears these, so that free_info(list,
-// layout) leaks nothing.
+// Frees and clears the members that `layout` lacks, so that free_info(list, layout) leaks nothing.
 void hide_newer(struct fi_info *list, InfoLayout layout) noexcept;
 
-// The newest form of an attribute that may end earlier; borrows its pointers.
+// The newest form of an attribute of an old caller. It borrows the pointers.
 struct fi_fabric_attr widen(const struct fi_fabric_attr &attr, InfoLayout layout) noexcept;
 
 }  // namespace weft

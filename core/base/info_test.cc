@@ -108,7 +108,7 @@ TEST(Info, CopyIsDeep) {
   EXPECT_EQ(copy->domain_attr->domain, info->domain_attr->domain);
   EXPECT_EQ(copy->fabric_attr->fabric, info->fabric_attr->fabric);
   EXPECT_EQ(copy->next, nullptr);
-  info.reset();  // anything still shared is a use after free now
+  info.reset();  // anything shared would be used after free now
 
   EXPECT_EQ(copy->caps, FI_MSG);
   EXPECT_EQ(copy->mode, FI_CONTEXT);
@@ -154,7 +154,7 @@ TEST(Info, AuthKeysFromTheAddressVectorHaveNoLength) {
   EXPECT_EQ(copy->domain_attr->auth_key, nullptr);
 }
 
-TEST(Info, NicsOfOursCanBeDuplicatedAndClosed) {
+TEST(Info, NicsOfThisLibraryCanBeCopiedAndClosed) {
   InfoPtr copy(dup_info(full_info().get()));
   struct fid *twin = nullptr;
   ASSERT_EQ(fi_control(&copy->nic->fid, FI_DUP, &twin), 0);
@@ -190,7 +190,7 @@ int foreign_control(struct fid *fid, int command, void *arg) {
   return 0;
 }
 
-TEST(Info, ForeignNicsCopyAndFreeThemselves) {
+TEST(Info, NicsOfProvidersCopyAndFreeThemselves) {
   int alive = 1;
   InfoPtr info(alloc_info());
   auto *foreign = new ForeignNic;
@@ -246,7 +246,7 @@ struct OldInfo {
     info->domain_attr->name = const_cast<char *>("eth0");
     info->fabric_attr->prov_name = const_cast<char *>("tcp");
     info->fabric_attr->prov_version = 6;
-    // In 1.0 this was padding, which holds anything.
+    // In 1.0 this was padding with any content.
     if (sizes.layout == InfoLayout::kFabric1_0) info->fabric_attr->api_version = 0x5a5a5a5a;
   }
   Guarded info_memory, tx_memory, rx_memory, ep_memory, domain_memory, fabric_memory;
@@ -271,7 +271,7 @@ TEST_P(OldLayouts, DupReadsNoFurtherAndGivesFullStructs) {
   EXPECT_EQ(copy->nic, nullptr);
 }
 
-TEST_P(OldLayouts, WidenedFabricAttributesReadNoFurther) {
+TEST_P(OldLayouts, WideningFabricAttributesReadsNoFurther) {
   OldInfo old(GetParam());
   const fi_fabric_attr wide = widen(*old.info->fabric_attr, GetParam().layout);
   EXPECT_EQ(wide.prov_version, 6u);
@@ -279,7 +279,7 @@ TEST_P(OldLayouts, WidenedFabricAttributesReadNoFurther) {
   EXPECT_STREQ(wide.prov_name, "tcp");
 }
 
-TEST_P(OldLayouts, WhatTheCallerCannotSeeIsHiddenAndFreed) {
+TEST_P(OldLayouts, NewerMembersAreHiddenAndFreed) {
   const InfoLayout layout = GetParam().layout;
   fi_info *list = full_info().release();
   list->next = full_info().release();

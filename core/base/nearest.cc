@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Names are short; a word beyond this is not a slip of a name.
+// Names are short. A longer word is no misspelt name.
 constexpr size_t kLongest = 64;
 
 // Optimal string alignment distance, in three rows.

@@ -5,7 +5,7 @@
 //    std::string tcp = weft::nearest("tpc", {"tcp", "udp"});
 //    std::string nothing = weft::nearest("banana", {"tcp", "udp"});  // "": nothing is close
 //
-// Not for choosing anything: only for telling a person.
+// Only for messages to people, never for a choice.
 #ifndef WEFT_CORE_BASE_NEAREST_H
 #define WEFT_CORE_BASE_NEAREST_H
 
@@ -15,8 +15,8 @@
 
 namespace weft {
 
-// Letters wrong, missing, added or swapped with their neighbour count one each; up to a third of
-// the word, at least one and at most three, may be so. Upper and lower case are the same.
+// A wrong, missing or added letter counts one, as do two neighbours in the wrong order. A word
+// is near if this sum is at most a third of its letters, and 1 to 3. Case does not matter.
 std::string nearest(std::string_view word, const std::vector<std::string> &known);
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-TEST(Nearest, FindsSlips) {
+TEST(Nearest, FindsMisspeltWords) {
   const std::vector<std::string> known = {"tcp", "udp", "verbs", "ofi_rxm"};
   EXPECT_EQ(nearest("tpc", known), "tcp");
   EXPECT_EQ(nearest("TCP", known), "tcp");
@@ -16,7 +16,7 @@ TEST(Nearest, FindsSlips) {
   EXPECT_EQ(nearest("ofi-rxn", known), "ofi_rxm");
 }
 
-TEST(Nearest, SaysNothingWhereNothingIsClose) {
+TEST(Nearest, FindsNothingIfNothingIsClose) {
   EXPECT_EQ(nearest("banana", {"tcp", "udp"}), "");
   EXPECT_EQ(nearest("", {"a"}), "");
   EXPECT_EQ(nearest("tcp", {}), "");

@@ -7,7 +7,7 @@
 //      weft::to_text(&info.caps, FI_TYPE_CAPS, text, sizeof text);  // "FI_MSG, FI_RMA"
 //    }
 //
-// Writes at most `size` bytes, always with a terminating NUL; what does not fit is cut off. Reads
+// Writes at most `size` bytes, always with a terminating NUL; a longer text is cut off. Reads
 // nothing but the value itself and what it owns: pointers to open objects are printed, not
 // followed. Needs no allocation and no lock. Not a serialisation: nobody reads it back.
 #ifndef WEFT_CORE_BASE_TOSTR_H
@@ -19,13 +19,14 @@
 
 namespace weft {
 
-// `data` as fi_tostr(3) wants it for `type`. An unknown type or a null `data` is said in the text.
+// `data` as fi_tostr(3) wants it for `type`. The text also says if the type is unknown or `data`
+// null.
 void to_text(const void *data, fi_type type, char *text, size_t size) noexcept;
 
 // The device part of an fi_info ("nic:\n    fi_device_attr: ...").
 void nic_to_text(const struct fid_nic &nic, char *text, size_t size) noexcept;
 
-// Text of an error number, positive or negative: system's or FI_E....
+// Text of an error number, positive or negative: one of the system or FI_E....
 const char *error_text(int error) noexcept;
 
 }  // namespace weft

@@ -24,7 +24,7 @@ void add_inet6(Text &text, const void *addr) {
   text.add("[%s]", inet_ntop(AF_INET6, addr, buffer, sizeof buffer));
 }
 
-// Says whether it could: the address must be long enough for its family.
+// False: the address is too short for its family, or the family is unknown.
 bool add_sockaddr(Text &text, const void *addr, size_t size) {
   if (size < sizeof(sa_family_t)) return false;
   switch (load<sa_family_t>(addr)) {

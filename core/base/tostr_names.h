@@ -3,7 +3,7 @@
 //
 // Example (statements):
 //    for (const weft::tostr::Name &name : weft::tostr::kEpTypes)
-//      if (name.value == FI_EP_RDM) std::string text = name.name;  // "FI_EP_RDM"
+//      if (name.value == FI_EP_RDM) return;  // name.name is "FI_EP_RDM"
 //
 // Not for other folders: those include tostr.h.
 #ifndef WEFT_CORE_BASE_TOSTR_NAMES_H
@@ -212,7 +212,7 @@ inline constexpr Name kOpFlags[] = {NAME(FI_MSG),
                                     NAME(FI_DISCARD),
                                     NAME(FI_CLAIM)};
 
-// The bits of a completion; the rest of the word means nothing there.
+// The bits of a completion. Other bits have no meaning there.
 inline constexpr Name kCqEventFlags[] = {NAME(FI_MSG),         NAME(FI_RMA),
                                          NAME(FI_TAGGED),      NAME(FI_ATOMIC),
                                          NAME(FI_MULTICAST),   NAME(FI_COLLECTIVE),

@@ -52,7 +52,7 @@ void add_comp_order(Text &text, uint64_t order) {
 }
 
 void add_mr_mode(Text &text, int mode) {
-  // Before API 1.5 it was an enumeration, whose values now are bits that nothing else uses.
+  // Before API 1.5 this was an enumeration. Nothing else uses the bits of its values.
   if (mode == FI_MR_BASIC) return text.add("FI_MR_BASIC");
   if (mode == FI_MR_SCALABLE) return text.add("FI_MR_SCALABLE");
   add_bits(text, kMrModes, static_cast<uint32_t>(mode));
@@ -231,8 +231,7 @@ void add_cntr_attr(Text &text, const fi_cntr_attr &attr) {
   lines.bits("flags", kOpFlags, attr.flags);
 }
 
-// Whether mr_iov or dmabuf counts is said by a flag outside the struct, so the pointer is not
-// followed.
+// A flag outside the struct says whether it is mr_iov or dmabuf, so the pointer is not followed.
 void add_mr_attr(Text &text, const fi_mr_attr &attr) {
   const Lines lines{text, 0};
   lines.title("fi_mr_attr");

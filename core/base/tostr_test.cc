@@ -61,7 +61,7 @@ TEST(ToText, NamesEnumerators) {
   EXPECT_EQ(enum_text(FI_WAIT_POLLFD, FI_TYPE_WAIT_OBJ), "FI_WAIT_POLLFD");
 }
 
-TEST(ToText, SaysWhenAValueHasNoName) {
+TEST(ToText, UnknownValuesAreCalledSo) {
   EXPECT_EQ(enum_text(77, FI_TYPE_EP_TYPE), "Unknown");
   EXPECT_EQ(enum_text(UINT32_MAX, FI_TYPE_THREADING), "Unknown");
   EXPECT_EQ(enum_text(0x80000001u, FI_TYPE_PROTOCOL), "Provider specific");
@@ -72,7 +72,7 @@ TEST(ToText, SaysWhenAValueHasNoName) {
   EXPECT_STREQ(text, "(null)");
 }
 
-TEST(ToText, NamesBitsAndKeepsTheNamelessOnes) {
+TEST(ToText, NamesBitsAndShowsUnknownOnesAsNumbers) {
   EXPECT_EQ(bits_text(0, FI_TYPE_CAPS), "");
   EXPECT_EQ(bits_text(FI_MSG | FI_HMEM | FI_DIRECTED_RECV, FI_TYPE_CAPS),
             "FI_MSG, FI_HMEM, FI_DIRECTED_RECV");
@@ -89,7 +89,7 @@ TEST(ToText, NamesBitsAndKeepsTheNamelessOnes) {
   EXPECT_EQ(text_of(0, FI_TYPE_VERSION), "2.6.0");
 }
 
-TEST(ToText, WholeInfoHasTheKnownShape) {
+TEST(ToText, InfoHasTheShapeOfFiInfo) {
   fi_info *info = alloc_info();
   info->caps = FI_MSG | FI_SEND;
   info->addr_format = FI_SOCKADDR_IN;
@@ -123,8 +123,7 @@ TEST(ToText, WholeInfoHasTheKnownShape) {
   EXPECT_THAT(text, testing::EndsWith("    nic: (nil)\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("secret")));
 
-  // Whatever the length of the buffer: a NUL inside, nothing written behind, and a prefix of the
-  // whole.
+  // In a buffer of any length: a prefix of the whole text with a NUL, and nothing behind.
   std::string buffer;
   for (size_t size = 1; size < text.size() + 4; size++) {
     buffer.assign(text.size() + 8, '#');
@@ -143,7 +142,7 @@ TEST(ToText, WholeInfoHasTheKnownShape) {
   free_info(info);
 }
 
-TEST(ToText, MissingAttributesAreSaid) {
+TEST(ToText, MissingAttributesAreShownAsNull) {
   const fi_info info{};
   EXPECT_THAT(text_of(info, FI_TYPE_INFO),
               HasSubstr("    fi_ep_attr: (null)\n    fi_domain_attr: (null)\n"));
@@ -248,7 +247,7 @@ int bad_tostr(const struct fid *, char *buf, size_t len) {
   return -FI_ENOSYS;
 }
 
-TEST(ToText, FidsTellThemselvesIfTheyCan) {
+TEST(ToText, FidsUseTheirOwnText) {
   struct fid fid {};
   EXPECT_THAT(text_of(fid, FI_TYPE_FID), StartsWith("fid: 0x"));
   fi_ops ops{};

@@ -86,7 +86,7 @@ struct Roots {
   std::vector<uint64_t> ids;
 };
 
-// The objects that a request means; an error says which there are.
+// The objects that a request names. An error lists the possible ones.
 Result<Roots> roots_of(const json &request, const ObjectTable &table) {
   WEFT_TRY(const std::string element, text_member(request, "at", false));
   std::optional<uint64_t> id;

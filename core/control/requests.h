@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process does for others of its user: tells its objects, hangs hooks on them, takes them
-// off. Requests and answers are JSON objects.
+// What a process does for other processes of its user: lists its objects, attaches and detaches
+// hooks. Requests and answers are JSON objects.
 //
 // Example:
 //    std::string attach(weft::Controller &controller) {
@@ -14,11 +14,11 @@
 //   {"do": "detach", "hook": NAME, "at": ELEMENT, "object": ID}
 //       {"ok", "objects": [ids of the objects on which, and beneath which, it was done]}
 //
-// Without "at" and "object" all fabrics that the application opened are meant; "at" names the
-// element of a stack whose fabrics are ("tcp" beneath rxm). What is opened later from a fabric that
-// has a hook comes under it; a fabric that is opened later does not.
+// Without "at" and "object" a request is for all fabrics that the application opened. "at" names an
+// element of a stack (such as "tcp" beneath rxm), and the request is for its fabrics. Objects that
+// are opened later from a fabric with a hook inherit it; fabrics that are opened later do not.
 //
-// Nothing here trusts the text: it may come from any program of the user.
+// The text may come from any program of the user, so nothing here trusts it.
 #ifndef WEFT_CORE_CONTROL_REQUESTS_H
 #define WEFT_CORE_CONTROL_REQUESTS_H
 
@@ -36,7 +36,7 @@ class Controller {
  public:
   Controller(Front &front, ObjectTable &objects) : front_(front), objects_(objects) {}
 
-  // Never throws but for want of memory.
+  // Throws only std::bad_alloc.
   std::string answer(std::string_view request);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What any program of the user may write to the control socket. Every answer is a JSON object that
-// says whether it was done.
+// Any text that a program may write to the control socket. Every answer is a JSON object that says
+// whether the request was carried out.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waits until the descriptor is ready for `events` or the time is over.
+// Waits until the descriptor is ready for `events`, or until the deadline.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   while (true) {
     const auto left =
@@ -60,8 +60,8 @@ void write_all(int fd, std::string_view text, Clock::time_point deadline) {
   }
 }
 
-// Removes the sockets of processes that were killed: their numbers come back. That a process is not
-// seen is not enough, it may have a name space of its own; but then it listens.
+// Removes the sockets of killed processes, because process numbers are used again. A process in
+// another name space is not visible, so a socket counts as abandoned only if nobody listens on it.
 void sweep(const std::string &own) {
   const std::string folder = own.substr(0, own.rfind('/') + 1);
   DIR *const files = opendir(folder.c_str());
@@ -120,14 +120,14 @@ Result<void> ControlServer::start() {
   if (stop_ < 0) return failed("eventfd");
   listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return failed("socket");
-  // The name has the process number in it: what stands there was left by one that is gone.
+  // The name has the process number in it: an existing file was left by a process that is gone.
   (void)unlink(path_.c_str());
   if (bind(listener_, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0)
     return failed("bind");
   bound_ = true;
   if (::listen(listener_, 8) != 0) return failed("listen");
 
-  // Signals are the application's.
+  // The thread takes no signals of the application.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -179,7 +179,7 @@ void ControlServer::serve() noexcept {
     if (fds[0].revents == 0) continue;
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection < 0) {
-      // Out of descriptors: the peer stays in the queue, and is looked at again in a while.
+      // Out of descriptors: the peer stays in the queue until the next try.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         (void)wait_for(stop_, POLLIN, Clock::now() + kPatience);
       continue;

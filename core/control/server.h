@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Server: a socket on which other processes of the same user ask this one for something, one
-// request and one answer per connection, both text that ends with the sender's side of the stream.
+// A socket on which other processes of the same user send requests to this one. Each connection
+// carries one request and one answer. Both are text and end when the sender shuts its side down.
 //
 // Example:
 //    weft::Result<std::unique_ptr<weft::ControlServer>> serve(const std::string &folder) {
@@ -8,10 +8,10 @@
 //          folder + "/1234.sock", [](std::string_view request) { return std::string(request); });
 //    }
 //
-// The handler runs in the server's own thread, which sleeps in poll() otherwise and takes no
-// signals. Who asks is checked by the kernel (SO_PEERCRED): the same effective user, or root. A
-// peer that dawdles is dropped after `kPatience`, one that says more than `kMaxRequest` bytes at
-// once. Not for bulk data, and no protocol: core/control/requests.h is that.
+// The handler runs in the server's own thread, which otherwise sleeps in poll() and takes no
+// signals. Peers of the same effective user and of root are served (SO_PEERCRED). A peer is dropped
+// when its request is not complete after `kPatience`, or longer than `kMaxRequest` bytes. Not for
+// bulk data. The requests are those of core/control/requests.h.
 #ifndef WEFT_CORE_CONTROL_SERVER_H
 #define WEFT_CORE_CONTROL_SERVER_H
 
@@ -32,16 +32,16 @@ class ControlServer {
   static constexpr size_t kMaxRequest = 64 * 1024;
   static constexpr std::chrono::seconds kPatience{2};
 
-  // What stands at the path is taken for the leftover of a process that is gone, and removed.
+  // A file at the path is removed: a process that is gone has left it.
   // Errors: the path is too long or its folder missing, no descriptors, no thread.
   static Result<std::unique_ptr<ControlServer>> listen(std::string path, Handler handler);
-  ~ControlServer();  // waits for a request that is being answered, and removes the socket
+  ~ControlServer();  // waits for the current request, and removes the socket
   ControlServer(const ControlServer &) = delete;
   ControlServer &operator=(const ControlServer &) = delete;
 
   const std::string &path() const { return path_; }
 
-  // In the child of a fork, which has the descriptors but not the thread: lets go of them, and of
+  // For the child of a fork, which has the descriptors but not the thread: closes them, and does
   // nothing else.
   void abandon_in_child() noexcept;
 

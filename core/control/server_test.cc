@@ -83,7 +83,7 @@ TEST_F(Server, GivesALargeAnswer) {
   EXPECT_EQ(ask("?"), large);
 }
 
-TEST_F(Server, DropsWhoSaysTooMuchOrNothingAndServesTheNext) {
+TEST_F(Server, DropsSlowAndLongRequestsAndServesTheNext) {
   const auto server = listen([](std::string_view) { return std::string("well"); });
   EXPECT_EQ(ask(std::string(ControlServer::kMaxRequest + 1, 'x')), "");
   const int silent = connected();  // never ends its request
@@ -95,13 +95,13 @@ TEST_F(Server, DropsWhoSaysTooMuchOrNothingAndServesTheNext) {
   EXPECT_EQ(ask("next"), "well");
 }
 
-TEST_F(Server, TakesTheNameOfOneThatDied) {
+TEST_F(Server, TakesTheNameOfADeadProcess) {
   std::ofstream(path()) << "left";
   const auto server = listen([](std::string_view) { return std::string("new"); });
   EXPECT_EQ(ask(""), "new");
 }
 
-TEST_F(Server, RemovesWhatKilledProcessesLeft) {
+TEST_F(Server, RemovesTheSocketsOfKilledProcesses) {
   const std::string left = folder_ + "/999999999.sock";
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -123,7 +123,7 @@ TEST_F(Server, RemovesWhatKilledProcessesLeft) {
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/note.txt"));
 }
 
-TEST_F(Server, SaysWhyItCannotListen) {
+TEST_F(Server, ReportsWhyItCannotListen) {
   const auto none = ControlServer::listen(folder_ + "/no/1.sock", nullptr);
   ASSERT_FALSE(none.has_value());
   EXPECT_THAT(none.error().text,
@@ -133,7 +133,7 @@ TEST_F(Server, SaysWhyItCannotListen) {
   EXPECT_THAT(longer.error().text, HasSubstr("a path may have 107 bytes"));
 }
 
-TEST_F(Server, OtherUsersAreNotHeard) {
+TEST_F(Server, RefusesOtherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "becoming another user takes root";
   const auto server = listen([](std::string_view) { return std::string("secret"); });
   chmod(folder_.c_str(), 0777);
@@ -161,7 +161,7 @@ TEST_F(Server, TakesNoSignals) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_F(Server, AChildThatWasForkedDoesNotTakeItDown) {
+TEST_F(Server, SurvivesTheEndOfAForkedChild) {
   const auto server = listen([](std::string_view) { return std::string("alive"); });
   const pid_t child = fork();
   if (child == 0) {

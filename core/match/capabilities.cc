@@ -27,7 +27,7 @@ uint64_t rx_part(uint64_t caps) {
   return part;
 }
 
-// What the application asked for over all; 0: nothing in particular.
+// All that the application asked for; 0: it did not say.
 uint64_t wanted_caps(const fi_info *hints) {
   if (hints == nullptr || hints->caps == 0) return 0;
   uint64_t caps = hints->caps;
@@ -45,7 +45,7 @@ uint64_t returned_caps(const fi_info *hints, const fi_info &offer) {
   return with_modifiers(wanted, offer.caps) | (offer.caps & free_caps);
 }
 
-// The same of the domain, of which capabilities of endpoints want what is a domain's, too.
+// The same for the domain. A capability that is asked of endpoints is also asked of the domain.
 uint64_t returned_domain_caps(const fi_info *hints, const fi_info &offer) {
   const uint64_t offered = offer.domain_attr->caps;
   const uint64_t own =

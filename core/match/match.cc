@@ -22,8 +22,8 @@ constexpr OrderAlias kOrderAliases[] = {
     {FI_ORDER_WAW, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_WAW},
 };
 
-// An order among reads and writes holds for RMA and for atomics. The reverse is not true: each kind
-// may be in order without being so toward the other.
+// An order of all reads and writes includes the orders of RMA and of atomics. The reverse is not
+// true: each kind may be in order by itself, but not with the other.
 uint64_t with_aliases(uint64_t order) {
   for (const OrderAlias &alias : kOrderAliases) {
     if ((order & alias.both) != 0) order |= alias.rma | alias.atomic;
@@ -31,31 +31,31 @@ uint64_t with_aliases(uint64_t order) {
   return order;
 }
 
-// The place of a value in a list that goes from hard to easy for a provider; 0 if it says nothing.
+// The place of a value in a list that goes from hard to easy for a provider; 0: not in the list.
 template <class T, size_t N>
 size_t place(const T (&list)[N], T value) {
   return size_t(std::find(list, list + N, value) - list + 1) % (N + 1);
 }
 
-// How much an application promises to serialise.
+// How much the application serialises its calls.
 size_t serialisation(fi_threading threading) {
   static constexpr fi_threading kHardToEasy[] = {FI_THREAD_SAFE, FI_THREAD_FID, FI_THREAD_ENDPOINT,
                                                  FI_THREAD_COMPLETION, FI_THREAD_DOMAIN};
   return place(kHardToEasy, threading);
 }
 
-// How much of the progress an application is ready to make itself.
+// How much progress the application makes itself.
 size_t self_driven(fi_progress progress) {
   static constexpr fi_progress kHardToEasy[] = {FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL,
                                                 FI_PROGRESS_CONTROL_UNIFIED};
   return place(kHardToEasy, progress);
 }
 
-// Whether tags in the offered layout can carry the fields of the wanted one. A field may be made of
-// several neighbouring ones, since their masks can be set together.
+// Whether tags in the offered format can hold the fields of the wanted one. Several neighbouring
+// fields can be used as one: their masks are set together.
 bool tag_format_fits(uint64_t wanted, uint64_t offered) {
   if (wanted == offered || wanted == FI_TAG_BITS || offered == FI_TAG_BITS) return true;
-  // The named formats leave bits out that a free layout may ask for; only all free bits serve them.
+  // A named format may use any bit, so it fits only where all bits are free.
   if (wanted < FI_TAG_MAX_FORMAT && (wanted == FI_TAG_MPI || wanted == FI_TAG_CCL)) {
     return std::bit_width(offered) == 64;
   }
@@ -127,8 +127,8 @@ void check_ep(Check &check, uint32_t version, const fi_info &hints, const fi_inf
   }
 }
 
-// A traffic class is a wish for scheduling that no result depends on: a provider that has none at
-// all still serves, and says so in what it returns. One that has classes must have the wanted one.
+// A traffic class only affects scheduling. A provider without classes fits, and returns that it has
+// none. A provider with classes must have the wanted one.
 void check_tclass(Check &check, const char *field, uint32_t wanted, uint32_t offered) {
   if (wanted == FI_TC_UNSPEC || offered == FI_TC_UNSPEC || wanted == offered ||
       wanted == FI_TC_BEST_EFFORT)
@@ -145,7 +145,7 @@ void check_tx(Check &check, const fi_info &hints, const fi_info &offer, uint64_t
   }
   const fi_tx_attr &want = *hints.tx_attr;
   const fi_tx_attr &have = *offer.tx_attr;
-  // Bits that say nothing about transmitting are held against the whole only.
+  // Only transmit bits are checked here. match_info() checks the others against `caps`.
   check.subset("tx_attr.caps", want.caps & kTxCaps, have.caps != 0 ? have.caps : offer.caps,
                FI_TYPE_CAPS);
   if (want.mode == 0) {
@@ -182,7 +182,7 @@ void check_rx(Check &check, const fi_info &hints, const fi_info &offer, uint64_t
   check.subset("rx_attr.msg_order", want.msg_order, with_aliases(have.msg_order),
                FI_TYPE_MSG_ORDER);
   check.subset("rx_attr.comp_order", want.comp_order, have.comp_order, FI_TYPE_MSG_ORDER);
-  // total_buffered_recv is a wish that providers may ignore.
+  // total_buffered_recv is a request that providers may ignore.
   check.at_most("rx_attr.size", want.size, have.size);
   check.at_most("rx_attr.iov_limit", want.iov_limit, have.iov_limit);
 }
@@ -211,7 +211,7 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
     check.reject("hints.domain_attr.resource_mgmt: FI_RM_ENABLED wanted, not offered");
   if (want.av_type != FI_AV_UNSPEC && have.av_type != FI_AV_UNSPEC && want.av_type != have.av_type)
     check.differs("domain_attr.av_type", want.av_type, have.av_type, FI_TYPE_AV_TYPE);
-  // mr_key_size is the room that an application has for keys: more than is needed does no harm.
+  // mr_key_size is the size that the application has room for: more than needed is fine.
   check.at_most("domain_attr.cq_data_size", want.cq_data_size, have.cq_data_size);
   check.at_most_if_stated("domain_attr.cq_cnt", want.cq_cnt, have.cq_cnt);
   check.at_most_if_stated("domain_attr.ep_cnt", want.ep_cnt, have.ep_cnt);
@@ -321,7 +321,7 @@ Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const f
   } else {
     check.subset("caps", wanted_caps(hints), offer.caps, FI_TYPE_CAPS);
     const bool old_mode = FI_VERSION_LT(version, kMrBits);
-    // Since 1.5 this one is said in mr_mode.
+    // Since API 1.5 mr_mode has FI_MR_LOCAL in place of this bit.
     const uint64_t mode_ready = hints->mode | (old_mode ? 0 : FI_LOCAL_MR);
     check.requires_bits("mode", mode_ready, offer.mode, FI_TYPE_MODE);
     check_addresses(check, flags, *hints, offer);

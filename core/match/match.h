@@ -2,21 +2,24 @@
 // Whether what a provider offers fits what an application asked for, and the answer that the
 // application then gets.
 //
-//   Match match = match_info(version, flags, hints, offer);
-//   if (!match.accepted)
-//     record(match.reason);  // "hints.tx_attr.size 4096 is above 1024"
-//   else
-//     narrow_info(version, flags, hints, offer);  // the offer becomes the returned fi_info
+// Example:
+//    #include <string>
+//    bool answer(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer,
+//                std::string &reason) {
+//      const Match match = match_info(version, flags, hints, offer);
+//      reason = match.reason;  // "hints.tx_attr.size 4096 is above 1024"
+//      return match.accepted && narrow_info(version, flags, hints, offer);  // now as returned
+//    }
 //
 // Pure functions of their arguments, after fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_mr(3).
 // An offer states the most that a provider can do, so: caps, op_flags, orders, limits and counts
-// are upper bounds; `mode`, `mr_mode` and `threading` are what it needs of the application; what it
-// would rather be asked for (automatic progress, long queues) it offers only if the hints ask.
+// are upper bounds; `mode`, `mr_mode` and `threading` are what it needs of the application. Some
+// things (automatic progress, long queues) are returned only if the hints ask for them.
 // FI_MR_BASIC and FI_MR_SCALABLE in an offered mr_mode say "these old forms work too"; the other
 // bits stay requirements.
 //
-// Not for resolving addresses (the provider did) and not for which stack may be used at all
-// (candidates.h).
+// The provider has resolved the addresses before. Which stacks may be used at all is decided in
+// core/select/candidates.h.
 #ifndef WEFT_CORE_MATCH_MATCH_H
 #define WEFT_CORE_MATCH_MATCH_H
 
@@ -30,7 +33,7 @@
 namespace weft {
 
 // One hint that does not fit. `distance` says how far it is from what is offered: 1 for a limit
-// that is too low, more for what an application can do less about, most for another provider.
+// that is too low, more for what is harder to change in an application, most for another provider.
 struct Refusal {
   std::string text;  // "hints.tx_attr.size 4096 is above 1024"
   uint32_t distance = 0;

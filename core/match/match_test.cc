@@ -114,7 +114,7 @@ InfoPtr offer() {
   return info;
 }
 
-// An application that can do whatever that provider needs.
+// The hints of an application that does all that this provider needs.
 InfoPtr hints() {
   InfoPtr info = empty();
   info->mode = FI_CONTEXT;
@@ -135,14 +135,14 @@ TEST(Match, PlainHintsFit) {
 
 struct Field {
   std::string name;                         // as in the C API
-  std::function<void(fi_info &)> fits;      // a wish that this offer meets
-  std::function<void(fi_info &)> does_not;  // one that it does not
-  const char *reason;                       // part of the text for the latter
+  std::function<void(fi_info &)> fits;      // a value that the offer meets
+  std::function<void(fi_info &)> does_not;  // a value that it does not meet
+  const char *reason;                       // part of the text that says so
 };
 
 class MatchField : public ::testing::TestWithParam<Field> {};
 
-TEST_P(MatchField, IsHeldAgainstTheOffer) {
+TEST_P(MatchField, IsComparedWithTheOffer) {
   const Field &field = GetParam();
   const InfoPtr good = hints();
   field.fits(*good);
@@ -280,7 +280,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 #undef NUMBER
 
-TEST(Match, TellsEveryHintThatDoesNotFit) {
+TEST(Match, ReportsEveryHintThatDoesNotFit) {
   const InfoPtr wanted = hints();
   wanted->ep_attr->type = FI_EP_RDM;
   wanted->tx_attr->inject_size = 4096;
@@ -311,7 +311,7 @@ TEST(Match, HintsMayLackEveryPart) {
   EXPECT_EQ(match_info(kNow, 0, &bare, *offer()).reason, "");
 }
 
-TEST(Match, AnOfferMustBeWhole) {
+TEST(Match, AnOfferWithoutAPartIsRefused) {
   for (const auto &[part, take] :
        std::initializer_list<std::pair<const char *, std::function<void(fi_info &)>>>{
            {"tx_attr", [](fi_info &i) { i.tx_attr = nullptr; }},
@@ -327,7 +327,7 @@ TEST(Match, AnOfferMustBeWhole) {
   }
 }
 
-TEST(Match, ModesOfTheHalves) {
+TEST(Match, ModesOfTransmitAndReceive) {
   const InfoPtr offered = offer();
   offered->mode = 0;
   offered->tx_attr->mode = FI_MSG_PREFIX;
@@ -508,7 +508,7 @@ InfoPtr narrowed(const InfoPtr &wanted, uint32_t version = kNow) {
   return offered;
 }
 
-TEST(Narrow, CapsWithoutAWishAreAllThatIsOffered) {
+TEST(Narrow, WithoutHintsCapsAreAllThatIsOffered) {
   const InfoPtr info = narrowed(hints());
   EXPECT_EQ(info->caps, offer()->caps);
   EXPECT_EQ(info->tx_attr->caps,
@@ -522,7 +522,7 @@ struct CapsCase {
 };
 class NarrowCaps : public ::testing::TestWithParam<CapsCase> {};
 
-TEST_P(NarrowCaps, AreWhatWasAskedForAndWhatIsFree) {
+TEST_P(NarrowCaps, AreTheWantedAndTheFreeOnes) {
   const CapsCase &c = GetParam();
   const InfoPtr wanted = hints();
   wanted->caps = c.wanted;
@@ -557,7 +557,7 @@ INSTANTIATE_TEST_SUITE_P(
                  FI_MSG | FI_RECV | FI_MULTI_RECV}),
     [](const auto &info) { return "n" + std::to_string(info.index); });
 
-TEST(Narrow, CapsOfADomainAreWhatIsAskedOfItOrOfItsEndpoints) {
+TEST(Narrow, CapsOfADomainIncludeThoseOfItsEndpoints) {
   const auto domain_caps = [](uint64_t caps, uint64_t domain) {
     const InfoPtr wanted = hints();
     wanted->caps = caps;
@@ -577,7 +577,7 @@ TEST(Narrow, CapsOfADomainAreWhatIsAskedOfItOrOfItsEndpoints) {
   EXPECT_EQ(domain_caps(0, FI_LOCAL_COMM), kFree);
 }
 
-TEST(Narrow, DefaultsAndWishes) {
+TEST(Narrow, DefaultsAndHints) {
   const InfoPtr plain = narrowed(hints());
   EXPECT_EQ(plain->mode, FI_CONTEXT);
   EXPECT_EQ(plain->tx_attr->op_flags, 0u) << "possible defaults are not defaults";
@@ -616,7 +616,7 @@ TEST(Narrow, DefaultsAndWishes) {
   EXPECT_EQ(info->domain_attr->control_progress, FI_PROGRESS_MANUAL);
 }
 
-TEST(Narrow, KeysAreCopiedAndIgnoredBefore15) {
+TEST(Narrow, KeysAreCopiedSinceApi15) {
   const InfoPtr wanted = hints();
   wanted->ep_attr->auth_key_size = wanted->domain_attr->auth_key_size = 3;
   for (uint8_t **key : {&wanted->ep_attr->auth_key, &wanted->domain_attr->auth_key}) {
@@ -637,7 +637,7 @@ TEST(Narrow, KeysAreCopiedAndIgnoredBefore15) {
   EXPECT_EQ(old->ep_attr->auth_key, nullptr);
 }
 
-TEST(Narrow, APassiveEndpointIsHandedOn) {
+TEST(Narrow, KeepsThePassiveEndpoint) {
   struct fid pep {};
   pep.fclass = FI_CLASS_PEP;
   const InfoPtr wanted = hints();

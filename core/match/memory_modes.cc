@@ -11,14 +11,14 @@ constexpr int kOldForms = FI_MR_BASIC | FI_MR_SCALABLE;
 
 // mr_mode in the hints, in the sense of the application's API version.
 struct MrWish {
-  bool any = false;                      // nothing was said
+  bool any = false;                      // not given
   bool basic = false, scalable = false;  // an old form; both: either of them
   bool invalid = false;
-  int bits = 0;  // new form: what the application is ready to do
+  int bits = 0;  // new form: what the application does
 };
 
-// What registration requires at such an endpoint: one whose memory no peer reaches needs no rules
-// for the keys of peers.
+// What registration requires at an endpoint with these capabilities. If no peer reaches its memory,
+// there are no requirements on keys.
 int required_mr_bits(int offered, uint64_t caps) {
   int bits = offered & ~kOldForms;
   if (bits == 0 && (offered & kOldForms) == FI_MR_BASIC) bits = kBasicBits;
@@ -27,7 +27,7 @@ int required_mr_bits(int offered, uint64_t caps) {
   if ((caps & FI_RMA_EVENT) == 0) bits &= ~FI_MR_RMA_EVENT;
   if (!is_target(caps)) {
     bits &= ~(FI_MR_RAW | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_RMA_EVENT);
-    // Nothing is ever registered: neither peers nor local operations ask for it.
+    // No memory is registered: neither peers nor local operations need it.
     if ((bits & (FI_MR_LOCAL | FI_MR_HMEM | FI_MR_COLLECTIVE)) == 0) bits = 0;
   }
   return bits;
@@ -93,7 +93,7 @@ void check_mr_mode(Check &check, uint32_t version, const fi_info *hints, const f
   const bool basic_will_do = wish.basic || wish.any;
   const bool scalable_will_do = wish.scalable || wish.any;
   if ((basic_will_do && basic) || (scalable_will_do && scalable)) {
-    // Applications of that age agree to FI_MR_LOCAL by a mode bit.
+    // Old applications accept FI_MR_LOCAL by a mode bit.
     if (hints != nullptr && (required & FI_MR_LOCAL) != 0)
       check.requires_bits("mode", hints->mode, FI_LOCAL_MR, FI_TYPE_MODE);
     return;
@@ -115,7 +115,7 @@ void narrow_mr_mode(uint32_t version, const fi_info *hints, fi_info &offer, uint
     mode = required;
     return;
   }
-  // The old forms; where both will do, the one that applications of that age know best.
+  // The old forms. If both fit, the one that old applications know best.
   const bool basic = (wish.basic || wish.any) && can_basic(offered, required, caps);
   mode = basic ? FI_MR_BASIC : FI_MR_SCALABLE;
   if ((required & FI_MR_LOCAL) != 0) offer.mode |= FI_LOCAL_MR;

@@ -36,10 +36,11 @@ bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info
   const fi_tx_attr tx_offer = *offer.tx_attr;
   const fi_rx_attr rx_offer = *offer.rx_attr;
   offer.caps = caps;
-  // A provider may restrict its halves further; what it left 0 follows from the whole.
+  // A provider may restrict transmit and receive further. If it left them 0, `caps` counts.
   offer.tx_attr->caps = tx_part(caps) & (tx_offer.caps != 0 ? tx_offer.caps : ~0ULL);
   offer.rx_attr->caps = rx_part(caps) & (rx_offer.caps != 0 ? rx_offer.caps : ~0ULL);
-  // An offer lists the flags that can be defaults; none is one unless it is asked for.
+  // An offer lists the flags that can be defaults. Only those that the hints ask for become
+  // defaults.
   offer.tx_attr->op_flags = 0;
   offer.rx_attr->op_flags = 0;
   narrow_mr_mode(version, hints, offer, caps);
@@ -51,7 +52,8 @@ bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info
   }
   const size_t ep_key_limit = offer.ep_attr->auth_key_size;
   const size_t domain_key_limit = offer.domain_attr->auth_key_size;
-  // A length without a key is only a limit, and would be read as one by fi_endpoint().
+  // A length without a key is only a limit, but fi_endpoint() would take it for the length of a
+  // key.
   if (offer.ep_attr->auth_key == nullptr) offer.ep_attr->auth_key_size = 0;
   if (offer.domain_attr->auth_key == nullptr && domain_key_limit != FI_AV_AUTH_KEY)
     offer.domain_attr->auth_key_size = 0;

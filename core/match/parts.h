@@ -23,7 +23,7 @@ class Check {
  public:
   void reject(std::string text) {
     const uint32_t distance = distance_of_refusal(text);
-    // Without an attribute it is a fault of the plugin.
+    // A text that names no attribute reports a fault of the plugin.
     refusals_.push_back({std::move(text), distance != 0 ? distance : 16});
   }
   std::vector<Refusal> take() { return std::move(refusals_); }
@@ -42,7 +42,7 @@ class Check {
     reject(std::string("hints.") + field + ": " + text(wanted & ~offered, type) +
            " wanted, offered is " + text(offered, type));
   }
-  // What the provider needs must be among what the application is ready for.
+  // The application must do what the provider needs.
   void requires_bits(const char *field, uint64_t ready, uint64_t required, fi_type type) {
     if ((required & ~ready) == 0) return;
     reject(std::string("hints.") + field + " lacks " + text(required & ~ready, type) +
@@ -76,9 +76,9 @@ class Check {
 constexpr uint64_t kMessageModifiers = FI_SEND | FI_RECV;
 constexpr uint64_t kMemoryModifiers = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-// Secondary capabilities that may be given unasked, because having them costs nothing. Source
-// addresses, remote events, fences and triggers make an implementation do more for each operation,
-// so they are there only if asked for.
+// Secondary capabilities that are returned without being asked for, because they cost nothing.
+// Source addresses, remote events, fences and triggers cost something in each operation, so they
+// are returned only if asked for.
 constexpr uint64_t kFreeSecondary =
     FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV | FI_RMA_PMEM;
 
@@ -95,7 +95,7 @@ uint64_t with_modifiers(uint64_t caps, uint64_t offered);
 // The part of capabilities that a transmit context has, and that of a receive context.
 uint64_t tx_part(uint64_t caps);
 uint64_t rx_part(uint64_t caps);
-// All that the application asked for; 0: nothing in particular.
+// All that the application asked for; 0: it did not say.
 uint64_t wanted_caps(const fi_info *hints);
 // What an accepted offer returns, for the endpoint and for the domain.
 uint64_t returned_caps(const fi_info *hints, const fi_info &offer);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Plugin records as JSON, for tools.
 //
-//   print(record_json(probe_in_child(options, "/opt/frobco/frob.so")));
+// Example:
+//    #include "core/loader/probe.h"
+//    std::string probe(const ProbeOptions &options) {
+//      return record_json(probe_in_child(options, "/opt/frobco/frob.so"));
+//    }
 //
 // An object {"library", "verdict", "stage", "reason", "remedy", "name", "vendor", "version",
 // "license", "support", "abi", "min_core_minor", "units"}; "verdict" is "ok", "rejected",

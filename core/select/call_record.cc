@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A list is as long as that in the record; the program has all.
+// A record lists at most this many answers. The program gets all of them.
 constexpr size_t kMostAnswers = 64;
 
 template <class Value>
@@ -61,7 +61,7 @@ std::string address_text(const void *addr, size_t length) {
   return std::to_string(length) + " bytes";
 }
 
-// What is set, one struct after the other.
+// Collects the members that are set, one struct after the other.
 class Hints {
  public:
   using List = std::vector<std::pair<std::string, std::string>>;
@@ -70,7 +70,7 @@ class Hints {
     uint64_t value;
   };
 
-  // The members that follow are of this struct: "tx_attr."
+  // The struct of the members that follow: "tx_attr."
   void of(const char *prefix) { prefix_ = prefix; }
   void text(const char *name, std::string value) {
     list_.emplace_back(prefix_ + name, std::move(value));
@@ -105,7 +105,7 @@ class Hints {
 // A member of `attr` with its name.
 #define MEMBER(member) #member, attr.member
 
-// What fi_tx_attr and fi_rx_attr have both.
+// The members that fi_tx_attr and fi_rx_attr share.
 template <class Attr>
 void add_common(Hints &set, const Attr &attr) {
   set.named(MEMBER(caps), FI_TYPE_CAPS);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One fi_getinfo() or fi_fabric() of a program as a line of JSON, for who listens (`weft why --
-// COMMAND`).
+// One fi_getinfo() or fi_fabric() of a program as a line of JSON, for `weft why -- COMMAND`.
 //
 // Example:
 //     #include <functional>
@@ -11,7 +10,8 @@
 //       if (listener) listener(getinfo_record(question, result, answers, misses));
 //     }
 //
-// Members are only ever added. Built only where somebody listens: none of it is on any other path.
+// Later releases only add members. A record is made only if a reader wants it
+// (FrontOptions::record).
 #ifndef WEFT_CORE_SELECT_CALL_RECORD_H
 #define WEFT_CORE_SELECT_CALL_RECORD_H
 
@@ -34,8 +34,8 @@ struct Question {
   const fi_info *hints = nullptr;
 };
 
-// What the hints ask for, in the order of the structs: {"ep_attr.type", "FI_EP_RDM"}. Members that
-// say nothing (0, NULL, FI_..._UNSPEC) are left out.
+// The hints that are set, in the order of the structs: {"ep_attr.type", "FI_EP_RDM"}. Members
+// without a value (0, NULL, FI_..._UNSPEC) are left out.
 std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints);
 
 // {"call": "getinfo", "thread", "version", "node", "service", "flags", "hints": {attribute: value},
@@ -44,8 +44,8 @@ std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints)
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
                            const std::vector<Miss> &misses);
 
-// {"call": "fabric", "thread", "provider", "fabric", "stack": what stands in it, from the
-// application down, "result", "error": the reason in words}
+// {"call": "fabric", "thread", "provider", "fabric", "stack": its elements, from the application
+// down, "result", "error": the reason in words}
 std::string fabric_record(std::string_view provider, std::string_view fabric,
                           const std::vector<std::string> &stack, int result,
                           const std::string &reason);

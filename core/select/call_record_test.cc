@@ -21,13 +21,13 @@ struct FreeInfo {
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-TEST(CallRecord, HintsThatSayNothingAreLeftOut) {
+TEST(CallRecord, LeavesOutHintsThatAreNotSet) {
   const InfoPtr hints(alloc_info());
   EXPECT_EQ(set_hints(*hints), Pairs{});
   EXPECT_EQ(set_hints(fi_info{}), Pairs{}) << "no part at all";
 }
 
-TEST(CallRecord, HintsInTheOrderOfTheStructs) {
+TEST(CallRecord, ListsHintsInTheOrderOfTheStructs) {
   const InfoPtr hints(alloc_info());
   hints->caps = FI_MSG | FI_TAGGED;
   hints->ep_attr->type = FI_EP_RDM;
@@ -49,7 +49,7 @@ TEST(CallRecord, HintsInTheOrderOfTheStructs) {
                                       {"fabric_attr.prov_version", "1.2"}}));
 }
 
-TEST(CallRecord, IsJsonWhateverTheProgramSaid) {
+TEST(CallRecord, IsJsonForAnyArguments) {
   const InfoPtr hints(alloc_info());
   hints->fabric_attr->prov_name = strdup("\xff\xfe\"\n");
   const std::string line = getinfo_record(
@@ -63,7 +63,7 @@ TEST(CallRecord, IsJsonWhateverTheProgramSaid) {
   EXPECT_FALSE(json["error"].is_null());
 }
 
-TEST(CallRecord, AnswersAreCountedAndBounded) {
+TEST(CallRecord, CountsAllAnswersAndListsSome) {
   InfoPtr first;
   for (int i = 0; i < 100; ++i) {
     InfoPtr one(alloc_info());

@@ -73,12 +73,12 @@ class Maker {
     }
   }
 
-  // The last steps for every candidate: hooks on top, order, what the policy says.
+  // The last steps for every candidate: the hooks of FI_HOOK, the order of elements, the policy.
   void add(Candidate candidate) {
     const std::vector<const UnitInfo *> units = candidate.units();
     if (candidate.verdict.accepted) {
       if (candidate.name.empty()) candidate.name = stack_name(units);
-      // A hook that stands on top already is not put there twice.
+      // A hook that is on top already is not put there twice.
       const auto bottom = std::find_if(
           candidate.elements.begin(), candidate.elements.end(),
           [](const CandidateElement &element) { return element.unit->kind != WEFT_KIND_HOOK; });
@@ -164,7 +164,7 @@ class Maker {
                                [&](const StackSpec &spec) { return same_word(spec.name, name); });
   }
 
-  // Names in FI_PROVIDER: unknown ones are told, stacks of several units are tried as they are.
+  // Names in FI_PROVIDER: unknown ones are reported, stacks of several units are tried as they are.
   void filter() {
     if (!policy_.filter) return;
     for (const FilterItem &item : policy_.filter->items) {
@@ -194,7 +194,7 @@ class Maker {
                     .rule = "environment FI_PROVIDER"});
       }
       if (!whole || policy_.filter->exclude || item.units.size() < 2) continue;
-      // Either order is taken: the provider is the end of the stack.
+      // Both orders are accepted: the provider is the end of the stack.
       if (candidate.elements.front().unit->kind == WEFT_KIND_PROVIDER)
         std::reverse(candidate.elements.begin(), candidate.elements.end());
       add(std::move(candidate));

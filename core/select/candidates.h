@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Candidates: every stack that could be built from the known units, in the order in which they are
-// tried, with what the policy says of each before anything is opened.
+// Candidates: every stack that can be built from the known units, in the order in which they are
+// tried, each with the verdict of the policy, before anything is opened.
 //
 // Example:
 //     inline std::vector<std::string> admitted(const Policy &policy,
@@ -13,10 +13,9 @@
 //     }
 //
 // First the stacks of `use`, then those that FI_PROVIDER spells out, then each provider alone, then
-// each layer over each provider that offers what it needs. Stacks that are defined and not used are
-// there for those who ask for them by name, in FI_PROVIDER or in hints. The hooks of FI_HOOK stand
-// on all of them. Bounded by construction: nothing is stacked deeper than one layer unless somebody
-// wrote it down.
+// each layer over each provider that offers what it needs. Stacks that are defined but not in `use`
+// can be asked for by name, in FI_PROVIDER or in hints. The hooks of FI_HOOK are on all of them.
+// Only stacks that the policy or FI_PROVIDER spells out have more than one layer, so there are few.
 #ifndef WEFT_CORE_SELECT_CANDIDATES_H
 #define WEFT_CORE_SELECT_CANDIDATES_H
 
@@ -40,12 +39,11 @@ struct CandidateElement {
 struct Candidate {
   static constexpr size_t kNoPreference = SIZE_MAX;
 
-  std::string
-      name;  // prov_name: "tcp;ofi_rxm"; of a stack that is not whole, its name in the policy
+  std::string name;  // prov_name: "tcp;ofi_rxm"; of an incomplete stack, its name in the policy
   std::vector<CandidateElement> elements;  // from the application down, with hooks
-  bool only_by_name = false;               // for those who ask for exactly this name
+  bool only_by_name = false;               // only if a program or user asks for this name
   size_t preference = kNoPreference;       // place in `use`
-  std::string origin;  // who wants it: "stack rdm", "FI_PROVIDER"; empty: nobody in particular
+  std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing
   Stage stage = Stage::kPolicy;  // of the verdict
   Verdict verdict;
 
@@ -53,15 +51,14 @@ struct Candidate {
   std::vector<const UnitInfo *> units() const;
 };
 
-// `notes` gets what concerns no candidate: names that are unknown.
+// `notes` gets the decisions that concern no candidate, about unknown names.
 std::vector<Candidate> make_candidates(const Policy &policy, const std::vector<UnitInfo> &units,
                                        DecisionRecord &notes);
 
 // "tcp;ofi_rxm": the names that stock libfabric gives, from the wire up.
 std::string stack_name(const std::vector<const UnitInfo *> &units);
 
-// The unit that is called so, by either of its names; upper and lower case are the same. Null:
-// none.
+// The unit with this name, by either of its names, in any case. Null: there is none.
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name);
 
 // "did you mean "tcp"? known: tcp, udp" with the units of these kinds (bits 1 << WEFT_KIND_...).

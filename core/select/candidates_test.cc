@@ -72,7 +72,7 @@ TEST_F(CandidatesTest, ProvidersAndLayersThatFit) {
                                   "udp;ofi_rxd: [rxd udp]"));
 }
 
-TEST_F(CandidatesTest, FilterLeavesOutBeforeAnythingIsOpened) {
+TEST_F(CandidatesTest, TheFilterLeavesOutStacks) {
   filter("tcp");
   EXPECT_THAT(made(),
               ElementsAre("tcp: [tcp]", HasSubstr("udp: no: FI_PROVIDER=tcp does not name it"),
@@ -83,7 +83,7 @@ TEST_F(CandidatesTest, FilterLeavesOutBeforeAnythingIsOpened) {
                                   "udp;ofi_rxd: [rxd udp]"));
 }
 
-TEST_F(CandidatesTest, FilterSpellsOutDeeperStacks) {
+TEST_F(CandidatesTest, TheFilterCanNameDeeperStacks) {
   filter("tcp;ofi_rxm;link");
   EXPECT_EQ(made()[0], "tcp;ofi_rxm;link: [link rxm tcp]");
   filter("link;rxm;tcp");
@@ -92,7 +92,7 @@ TEST_F(CandidatesTest, FilterSpellsOutDeeperStacks) {
   EXPECT_THAT(made()[0], HasSubstr("layer rxm needs FI_EP_MSG beneath it, udp offers FI_EP_DGRAM"));
 }
 
-TEST_F(CandidatesTest, UnknownNamesAreTold) {
+TEST_F(CandidatesTest, ReportsUnknownNames) {
   filter("tpc,tcp;ofi_rmx,trace");
   (void)made();
   ASSERT_EQ(notes_.decisions().size(), 3u);
@@ -105,7 +105,7 @@ TEST_F(CandidatesTest, UnknownNamesAreTold) {
   EXPECT_EQ(notes_.decisions()[2].remedy, "name it in FI_HOOK");
 }
 
-TEST_F(CandidatesTest, StacksThatNobodyUsesAreThereByName) {
+TEST_F(CandidatesTest, StacksNotInUseCanBeAskedForByName) {
   policy_.stacks.push_back({"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, ""}}, {"built-in"}});
   EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
                                   "udp;ofi_rxd: [rxd udp]", "sockets: [tcp]"));
@@ -122,14 +122,14 @@ TEST_F(CandidatesTest, StacksThatNobodyUsesAreThereByName) {
   EXPECT_THAT(notes_.decisions().at(0).reason, HasSubstr("no provider \"sockets\""));
 }
 
-TEST_F(CandidatesTest, AStackInUseAnswersToItsNameToo) {
+TEST_F(CandidatesTest, AStackInUseCanBeAskedForByName) {
   stack("fast", {{WEFT_KIND_PROVIDER, "udp", false, {}, ""}});
   EXPECT_THAT(made(), Not(Contains(HasSubstr("fast"))));
   filter("fast");
   EXPECT_EQ(made().back(), "fast: [udp]");
 }
 
-TEST_F(CandidatesTest, HooksStandOnTopOnce) {
+TEST_F(CandidatesTest, HooksAreOnTopOnce) {
   hooks("trace;profile");
   stack("mine", {{WEFT_KIND_HOOK, "trace", false, {}, ""},
                  {WEFT_KIND_LAYER, "rxm", false, {}, ""},
@@ -140,7 +140,7 @@ TEST_F(CandidatesTest, HooksStandOnTopOnce) {
   EXPECT_EQ(all[1], "tcp: [trace profile tcp]");
 }
 
-TEST_F(CandidatesTest, AnUnknownHookRefusesAll) {
+TEST_F(CandidatesTest, AnUnknownHookRefusesAllStacks) {
   hooks("trace;profil");
   for (const std::string &one : made())
     EXPECT_THAT(one,
@@ -152,7 +152,7 @@ TEST_F(CandidatesTest, AnUnknownHookRefusesAll) {
   EXPECT_THAT(made()[0], HasSubstr("hook \"trace\" twice"));
 }
 
-TEST_F(CandidatesTest, ARefusalRefusesAll) {
+TEST_F(CandidatesTest, ABadVariableRefusesAllStacks) {
   policy_.refusal = "FI_PROVIDER=,: column 1: a name is missing";
   for (const std::string &one : made()) EXPECT_THAT(one, HasSubstr("column 1: a name is missing"));
 }
@@ -171,7 +171,7 @@ TEST_F(CandidatesTest, StacksOfTheSiteComeFirst) {
   EXPECT_EQ(all[2].preference, Candidate::kNoPreference);
 }
 
-TEST_F(CandidatesTest, StacksThatCannotBe) {
+TEST_F(CandidatesTest, ReportsStacksThatCannotBeBuilt) {
   stack("typo", {{WEFT_KIND_LAYER, "rxn", false, {}, "site.yaml:3:7"},
                  {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
   stack("kind", {{WEFT_KIND_LAYER, "tcp", false, {}, "site.yaml:4:7"}});
@@ -188,7 +188,7 @@ TEST_F(CandidatesTest, StacksThatCannotBe) {
       HasSubstr("tipo: no: no stack is called \"tipo\" (site.yaml:9:8): did you mean \"typo\"?"));
 }
 
-TEST_F(CandidatesTest, DisabledUnitsTakeTheirStacksAlong) {
+TEST_F(CandidatesTest, DisabledUnitsDisableTheirStacks) {
   policy_.disable.push_back({"ofi_rxm", {"site.yaml:2:3"}});
   EXPECT_THAT(made()[2], HasSubstr("tcp;ofi_rxm: no: rxm is disabled (site.yaml:2:3)"));
   policy_.disable.push_back({"trace", {"site.yaml:2:4"}});

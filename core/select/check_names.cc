@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The names that a policy uses, held against the units that there are (policy.h).
+// Checks that the names in a policy are those of known units and parameters (policy.h).
 #include <algorithm>
 
 #include "core/base/nearest.h"
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// The names in a policy held against those of the units that there are.
+// Collects the names of a policy that no unit has.
 class NameCheck {
  public:
   NameCheck(const std::vector<UnitInfo> &units, std::vector<Diagnostic> &found)
@@ -19,7 +19,7 @@ class NameCheck {
     for (const UnitInfo &unit : units) add_names(unit, known_);
   }
 
-  // A unit may be installed elsewhere, so that its absence is a warning.
+  // A unit may be installed on other hosts, so an unknown one is a warning.
   void unit(const std::string &name, const std::string &what, const std::string &where) {
     word(name, what, where, known_, "unit", false);
   }
@@ -43,7 +43,7 @@ class NameCheck {
       param(*unit, setting.key, setting.value, what + ": params", setting.where);
   }
 
-  // Unlike a unit, which may be installed elsewhere, a parameter is there or it is a mistake.
+  // An unknown parameter of a known unit is always a mistake.
   void param(const UnitInfo &unit, const std::string &key, const std::string &value,
              const std::string &what, const std::string &where) {
     std::vector<std::string> words;
@@ -93,7 +93,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
   for (const auto &one : policy.disable)
     check.unit(one.value, "providers.disable", one.origin.where);
   for (const RankRule &rule : policy.ranks) {
-    // Stacks and patterns fit what they fit.
+    // Stacks and patterns need not match any unit.
     if (!rule.provider.empty() && rule.provider.find_first_of("*?[;") == std::string::npos)
       check.unit(rule.provider, "providers.rank", rule.origin.where);
   }
@@ -122,7 +122,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     }
   }
   for (const auto &[variable, value] : policy.variables) {
-    // The longest prefix of a unit: FI_OFI_RXM_... is rxm's even if there were a unit "ofi".
+    // The longest prefix counts: FI_OFI_RXM_... belongs to rxm even if there is a unit "ofi".
     const UnitInfo *owner = nullptr;
     std::string prefix;
     for (const UnitInfo &unit : units) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo(): asks each stack, filters and ranks what they offer, and remembers why.
+// fi_getinfo(): asks each stack, filters and ranks the offers, and records why.
 #include <rdma/fi_domain.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ bool same_bytes(const void *a, size_t a_size, const void *b, size_t b_size) {
   return a_size == b_size && std::memcmp(a, b, a_size) == 0;
 }
 
-// Whether an application could tell the two apart. The text holds every member; making it is worth
-// it only for what already looks alike.
+// Whether an application could tell the two apart. The text has every member. It is made only if
+// the main members are equal.
 bool same_info(const fi_info &a, const fi_info &b) {
   if (a.caps != b.caps || a.ep_attr->type != b.ep_attr->type ||
       a.ep_attr->protocol != b.ep_attr->protocol || a.addr_format != b.addr_format ||
@@ -61,8 +61,8 @@ uint32_t maturity_of(const Built &built) {
   return worst;
 }
 
-// Best first: what the site put into `use`, then rank, then the more mature, the simpler and the
-// better ranked stack; names at last, so that the order never depends on chance.
+// Best first: stacks in `use`, then rank, then the more mature, the simpler and the better ranked
+// stack. The last criterion is the name, so the order never depends on chance.
 bool is_better(const Found &a, const Found &b) {
   const auto key = [&](const Found &found) {
     const Built &built = *found.built;
@@ -167,7 +167,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
     const fi_fabric_attr *wanted =
         question.hints != nullptr ? question.hints->fabric_attr : nullptr;
     if (wanted != nullptr && wanted->fabric != nullptr) {
-      // narrow_info() put it there; it stands for one network only.
+      // narrow_info() put it there; it is open on one network only.
       if (!stack->opened_as(&wanted->fabric->fid, name)) {
         reject(Stage::kHints, std::string("hints.fabric_attr.fabric is not ") + name);
         continue;
@@ -250,7 +250,7 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
     return -FI_ENODATA;
   }
   std::vector<Found> found;
-  std::set<std::string> answered;  // names that are taken by a stack that works
+  std::set<std::string> answered;  // names of the working stacks so far
   bool reached_hints = false;
   for (Slot &slot : slots) {
     if (slot.candidate.verdict.accepted && answered.contains(slot.candidate.name)) {
@@ -320,7 +320,8 @@ void Front::Impl::explain_nothing(const DecisionRecord &record) {
   const bool any_provider =
       std::any_of(loader->units().begin(), loader->units().end(),
                   [](const UnitInfo &unit) { return unit.kind == WEFT_KIND_PROVIDER; });
-  if (!policy.refusal.empty()) return;  // was told with the other mistakes of the environment
+  if (!policy.refusal.empty())
+    return;  // it was reported with the other mistakes of the environment
   if (!any_provider) {
     std::string folders;
     for (const auto &folder : policy.plugin_path) folders += folder.value + ", ";
@@ -342,7 +343,8 @@ void Front::Impl::explain_nothing(const DecisionRecord &record) {
   for (const Decision &one : notes.decisions()) {
     if (one.reason.rfind("FI_PROVIDER=", 0) == 0) return notice(one.reason + ": " + one.remedy);
   }
-  // The reason of what came furthest among those that the configuration did not simply leave out.
+  // The reason of the candidate that came furthest, of those that the configuration does not
+  // exclude.
   const Decision *furthest = nullptr;
   for (const Decision &one : record.decisions()) {
     const bool not_named = one.rule == "environment FI_PROVIDER" && one.stage == Stage::kPolicy &&
@@ -357,7 +359,7 @@ void Front::Impl::explain_nothing(const DecisionRecord &record) {
   std::string line;
   if (policy.filter && furthest->reason.rfind("FI_PROVIDER=", 0) != 0)
     line = "FI_PROVIDER=" + policy.filter->text + ": ";
-  // What concerns hooks concerns every stack alike.
+  // A mistake about hooks concerns every stack.
   if (furthest->rule != "environment FI_HOOK") line += furthest->candidate + ": ";
   line += furthest->reason;
   if (furthest->rule.rfind("environment ", 0) != 0 && !furthest->rule.empty() &&

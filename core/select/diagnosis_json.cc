@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the front tells about its decisions, stacks, plugins and settings (weft/diagnosis.h).
+// The decisions, stacks, plugins and settings of the front as JSON (weft/diagnosis.h).
 #include <rdma/fi_domain.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// An element of a prov_name list, or all of it.
+// One element of a prov_name list, or the whole list.
 bool mentions(std::string_view candidate, const std::set<std::string> &names) {
   if (names.contains(lower(candidate))) return true;
   while (true) {
@@ -175,7 +175,7 @@ Result<std::string> Front::Impl::plugins_json() {
     one["units"] = ordered_json::array();
     for (const std::string &name : plugin.units) {
       const UnitInfo *unit = find_unit(loader->units(), name);
-      // A unit whose name belongs to another plugin is known by name only.
+      // A unit whose name belongs to another plugin is listed by name only.
       if (unit != nullptr && unit->library == plugin.library) {
         if (one.find("license") == one.end()) {
           one["license"] = unit->license;

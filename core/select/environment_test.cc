@@ -32,7 +32,7 @@ TEST(ProviderFilter, Grammar) {
   EXPECT_EQ(shown("TCP"), "only [TCP@1]");
 }
 
-TEST(ProviderFilter, MistakesShowTheirColumn) {
+TEST(ProviderFilter, ErrorsShowTheColumn) {
   EXPECT_EQ(shown(""), "column 1: a name is missing");
   EXPECT_EQ(shown(" tcp"), "column 1: a blank: remove it");
   EXPECT_EQ(shown("tcp, udp"), "column 5: a blank: remove it");

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The place of a diagnostic in front of its text, unless the text says it already.
+// A diagnostic with its place in front, unless the text has it already.
 std::string line_of(const Diagnostic &diagnostic) {
   std::string where = diagnostic.where;
   if (where.rfind("environment ", 0) == 0) return diagnostic.text;
@@ -90,7 +90,7 @@ void Front::Impl::prepare() {
   slots.clear();
   notes = {};
   for (Candidate &candidate : make_candidates(policy, loader->units(), notes)) {
-    Slot &slot = slots.emplace_back();  // of a deque: they never move
+    Slot &slot = slots.emplace_back();  // elements of a deque keep their address
     slot.candidate = std::move(candidate);
     slot.units = slot.candidate.units();
     if (!slot.candidate.verdict.accepted) continue;
@@ -116,8 +116,7 @@ void Front::Impl::tell_about_configuration() {
     if (one.error || (!of_filter && one.where.rfind("environment ", 0) == 0)) notice(line_of(one));
   }
   for (const Decision &one : notes.decisions()) {
-    // A name that is nearly one that exists is a slip; others may be meant for hosts that have
-    // them.
+    // A name that is close to an existing one is misspelt. Others may be meant for other hosts.
     if (one.remedy.rfind("did you mean", 0) == 0) notice(one.reason + ": " + one.remedy);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The front: everything behind fi_getinfo() and fi_fabric(). Joins policy, loader and stacks,
-// filters what they offer by the hints, ranks it, and remembers why.
+// Front: everything behind fi_getinfo() and fi_fabric(). It joins policy, loader and stacks,
+// filters their offers by the hints, ranks them, and records why.
 //
 // Example:
 //     #include "core/base/info.h"
@@ -22,9 +22,9 @@
 //     }
 //
 // One per process for the exported functions (core/api/process.h owns it); a test makes its own
-// over a temporary folder. Nothing happens in the constructor: files are read and plugins found by
-// the first call that needs them. All methods are thread-safe. No exception leaves it. Not the
-// place of ABI compatibility: every fi_info here has the newest layout.
+// over a temporary folder. The constructor does nothing: the first call that needs files and
+// plugins reads them. All methods are thread-safe. No exception leaves it. Old ABIs are not handled
+// here: every fi_info has the newest layout.
 #ifndef WEFT_CORE_SELECT_FRONT_H
 #define WEFT_CORE_SELECT_FRONT_H
 
@@ -46,14 +46,13 @@
 
 namespace weft {
 
-// All that the outside world contributes; nothing else is read (no getenv, no paths of this
-// machine) behind this struct.
+// All input from outside. The front reads nothing else: no getenv(), no fixed paths.
 struct FrontOptions {
   std::map<std::string, std::string> environment;  // FI_*, HOME, XDG_*; empty where `secure`
   std::string library_folder;  // where libfabric.so.1 lies: plugins, reader and probe are found
                                // relative to it
-  std::string
-      system_root;  // put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests
+  // Put before /usr/share/weft, /etc/weft and /var/cache/weft; empty but in tests.
+  std::string system_root;
   bool secure = false;                  // AT_SECURE: only system files count
   ObjectTable *objects = nullptr;       // outlives the front
   std::function<size_t()> own_threads;  // of this process that the library itself started; optional

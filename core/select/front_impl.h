@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The inside of Front: what its parts share. front.cc reads the configuration, stack_cache.cc builds
-// and opens stacks, choose.cc answers fi_getinfo(), live_hooks.cc hangs hooks on live objects, and
-// diagnosis_json.cc tells why. Not for anything but these files.
+// The implementation of Front, which several files share. front.cc reads the configuration,
+// stack_cache.cc builds and opens stacks, choose.cc answers fi_getinfo(), live_hooks.cc hangs hooks
+// on live objects, and diagnosis_json.cc tells why. Not for anything but these files.
 #ifndef WEFT_CORE_SELECT_FRONT_IMPL_H
 #define WEFT_CORE_SELECT_FRONT_IMPL_H
 
@@ -52,11 +52,11 @@ inline std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
-// What became of a candidate when it was loaded and built. Fixed once it is there.
+// The result of loading and building a candidate. It never changes.
 struct Built {
   std::shared_ptr<Stack> stack;         // null: it cannot be used
-  std::string name;                     // the candidate's, but for elements that were skipped
-  std::vector<const UnitInfo *> units;  // from the wire up, without hooks and what was skipped
+  std::string name;                     // those of the candidate, without skipped elements
+  std::vector<const UnitInfo *> units;  // from the wire up, without hooks and skipped elements
   DecisionRecord decisions;
 };
 
@@ -64,7 +64,7 @@ struct Slot {
   Candidate candidate;
   std::vector<const UnitInfo *> units;
   std::unique_ptr<const Built> owned;
-  std::atomic<const Built *> built{nullptr};  // null: nobody wanted it so far
+  std::atomic<const Built *> built{nullptr};  // null: not needed so far
 };
 
 struct Found {
@@ -75,7 +75,7 @@ struct Found {
   std::string rank_rule;
 };
 
-// No memory is the one thing that these can meet and not say themselves.
+// Turns std::bad_alloc, the only exception that these throw, into an error.
 template <class Call>
 auto guarded(Call call) -> decltype(call()) {
   try {
@@ -97,41 +97,42 @@ struct Front::Impl {
   PolicySources sources() const;
   LoaderOptions loader_options() const;
   void prepare();
-  // What a person should know even if something was found: files that were left out, variables that
-  // do nothing.
+  // Notices for the user that are shown even if something was found: files that were left out,
+  // variables without effect.
   void tell_about_configuration();
   void notice(const std::string &line);
   void log(int32_t subsys, const char *func, int32_t line, const std::string &text,
            int32_t level = FI_LOG_WARN) const;
 
   // ---- building
-  // Loads and builds what nobody wanted before.
+  // Loads and builds a candidate when it is needed first.
   const Built &build(Slot &slot);
   void compose(const Slot &slot, Built &made);
 
   // ---- asking
-  // Whether the question leaves this stack out before it is opened.
+  // Whether the hints and flags exclude this stack before it is opened.
   std::optional<Refusal> left_out(const Slot &slot, const fi_info *hints) const;
   // Whether the hints ask for a stack by the name that the policy gave it.
   static bool is_named(const Candidate &candidate, const fi_info *hints);
   // prov_name_admits() by either name of each unit.
   static bool admits(const char *wanted, const std::vector<const UnitInfo *> &units);
-  // One stack's answer. False: it did not get as far as the hints.
+  // Asks one stack. False: it was rejected before the stage hints.
   bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
            std::vector<Found> &found);
-  // The one attribute that matters most.
+  // Keeps the one attribute that matters most.
   static Miss miss_of(const std::string &candidate, const Match &match);
-  // A name in the hints that nothing here has, as a slip is: the others refuse it all alike.
+  // A name in the hints that no unit has, perhaps a misspelt one: every candidate is refused for
+  // it.
   void check_prov_name(const fi_info *hints, Misses &misses) const;
   int getinfo(const Question &question, fi_info **out);
-  // Why nothing was found: one line, and for who wants it one for each candidate.
+  // Logs why nothing was found: one warning, and at level info a line for each candidate.
   void tell_misses(const std::vector<Miss> &misses) const;
   int choose(const Question &question, Misses &misses, fi_info **out);
   static void tell_selected(const std::vector<Found> &found, DecisionRecord &record);
-  // FI_PROV_ATTR_ONLY: one entry per unit, nothing of it opened.
+  // FI_PROV_ATTR_ONLY: one entry per unit. Nothing is opened.
   int list_units(uint32_t version, fi_info **out);
-  // Nothing came as far as the application's hints: then it was the configuration, or there is
-  // nothing installed. Says once what the cause is.
+  // No candidate came as far as the hints: the configuration is the reason, or nothing is
+  // installed. Gives one notice with the cause.
   void explain_nothing(const DecisionRecord &record);
   void remember(DecisionRecord record);
 
@@ -161,8 +162,8 @@ struct Front::Impl {
   std::mutex mutex;  // preparation, and what is built later
   bool ready = false;
   Policy policy;
-  std::unique_ptr<Loader>
-      loader;  // goes after the stacks: its plugins' fini() must find nothing open
+  // Destroyed after the stacks: when its plugins' fini() runs, nothing may be open.
+  std::unique_ptr<Loader> loader;
   DecisionRecord notes;
   std::vector<Diagnostic> names;
   std::deque<Slot> slots;

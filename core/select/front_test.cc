@@ -34,7 +34,7 @@ struct FreeInfo {
 };
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 
-// An installed weft of its own: lib/weft with the toys, an index, and the reader.
+// A weft installation: lib/weft with the toys, an index, and the reader.
 class FrontTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -138,7 +138,7 @@ class FrontTest : public ::testing::Test {
 
 TestFolder *FrontTest::installed_ = nullptr;
 
-TEST_F(FrontTest, ListsWhatThereIsBestFirst) {
+TEST_F(FrontTest, ListsStacksBestFirst) {
   EXPECT_THAT(shown(ask(front())), ElementsAre("tcp eth0", "tcp docker0", "tcp;ofi_rxm eth0",
                                                "tcp;ofi_rxm docker0", "udp eth0", "udp docker0"));
   EXPECT_THAT(notices_, IsEmpty());
@@ -152,7 +152,7 @@ TEST_F(FrontTest, ProviderVariable) {
   EXPECT_THAT(notices_, IsEmpty());
 }
 
-TEST_F(FrontTest, ATypoSaysSoOnce) {
+TEST_F(FrontTest, AMisspeltProviderGivesOneNotice) {
   Front &from = front({{"FI_PROVIDER", "tpc"}});
   ask(from, nullptr, 0, -FI_ENODATA);
   ask(from, nullptr, 0, -FI_ENODATA);
@@ -171,7 +171,7 @@ TEST_F(FrontTest, AMalformedVariableChoosesNothing) {
   EXPECT_THAT(notices_[0], HasSubstr("FI_HOOK=nosuch (column 1): no hook \"nosuch\": known: "));
 }
 
-TEST_F(FrontTest, AnAbsentDeviceIsTheReason) {
+TEST_F(FrontTest, ReportsAnAbsentDevice) {
   Front &from = front({{"FI_PROVIDER", "verbs"}});
   ask(from, nullptr, 0, -FI_ENODATA);
   ASSERT_EQ(notices_.size(), 1u);
@@ -181,7 +181,7 @@ TEST_F(FrontTest, AnAbsentDeviceIsTheReason) {
   EXPECT_THAT(reasons(from, "verbs;ofi_rxm"), HasSubstr("its provider verbs cannot be used"));
 }
 
-TEST_F(FrontTest, NothingFitsAndTheLogSaysWhy) {
+TEST_F(FrontTest, LogsTheNearestMissIfNothingFits) {
   log_level_ = FI_LOG_INFO;
   Front &from = front();
   InfoPtr hints = hints_for(FI_EP_RDM);
@@ -202,10 +202,10 @@ TEST_F(FrontTest, NothingFitsAndTheLogSaysWhy) {
   log_level_ = FI_LOG_WARN;
   ask(from, hints.get(), 0, -FI_ENODATA);
   EXPECT_EQ(logged_.size(), 1u);
-  EXPECT_THAT(notices_, IsEmpty()) << "nothing is wrong with the configuration";
+  EXPECT_THAT(notices_, IsEmpty()) << "the configuration has no mistake";
 }
 
-TEST_F(FrontTest, ASlipInTheHintsIsTheNearestMiss) {
+TEST_F(FrontTest, AMisspeltNameInTheHintsIsTheNearestMiss) {
   log_level_ = FI_LOG_INFO;
   ask(front(), hints_for(FI_EP_RDM, "tpc").get(), 0, -FI_ENODATA);
   ASSERT_GT(logged_.size(), 1u);
@@ -213,7 +213,7 @@ TEST_F(FrontTest, ASlipInTheHintsIsTheNearestMiss) {
                                     "you mean \"tcp\"?"));
 }
 
-TEST_F(FrontTest, EachCallIsRecordedForWhoListens) {
+TEST_F(FrontTest, RecordsEachCallIfAskedTo) {
   recording_ = true;
   Front &from = front();
   InfoPtr hints = hints_for(FI_EP_RDM, "tcp;ofi_rxm");
@@ -258,7 +258,7 @@ TEST_F(FrontTest, AFailingProviderDoesNotStopOthers) {
   EXPECT_THAT(notices_, IsEmpty());
 }
 
-TEST_F(FrontTest, HintsThatDoNotFitAreNoMatterForStderr) {
+TEST_F(FrontTest, HintsThatDoNotFitGiveNoNotice) {
   Front &from = front({{"FI_PROVIDER", "udp"}});
   ask(from, hints_for(FI_EP_RDM).get(), 0, -FI_ENODATA);
   EXPECT_THAT(notices_, IsEmpty()) << "the application may ask again with others";
@@ -283,7 +283,7 @@ TEST_F(FrontTest, ProvNameInHints) {
   ask(from, hints_for(FI_EP_UNSPEC, "nosuch").get(), 0, -FI_ENODATA);
 }
 
-TEST_F(FrontTest, AStackThatNobodyUsesAnswersToItsName) {
+TEST_F(FrontTest, AStackNotInUseCanBeAskedForByName) {
   Front &from = front();
   EXPECT_THAT(shown(ask(from)), Not(Contains(HasSubstr("sockets"))));
   EXPECT_THAT(shown(ask(from, hints_for(FI_EP_UNSPEC, "sockets").get())),
@@ -308,7 +308,7 @@ TEST_F(FrontTest, AttributesOnlyOpensNothing) {
   EXPECT_THAT(mapped, Not(HasSubstr(fresh.path())));
 }
 
-TEST_F(FrontTest, WhatNobodyChoseIsNeverOpened) {
+TEST_F(FrontTest, NeverOpensUnchosenPlugins) {
   TestFolder fresh;
   install(fresh);
   ask(front({{"FI_PROVIDER", "nosuch"}}, &fresh), nullptr, 0, -FI_ENODATA);
@@ -339,7 +339,7 @@ TEST_F(FrontTest, RulesOfTheSite) {
   }
 }
 
-TEST_F(FrontTest, StacksOfTheSiteComeFirstAndTakeTheName) {
+TEST_F(FrontTest, StacksOfTheSiteComeFirst) {
   site(
       "version: 1\nstacks:\n  traced:\n    - {hook: trace}\n    - {layer: rxm}\n"
       "    - {hook: profile, on_unavailable: skip}\n    - {provider: tcp, params: {eager_size: "
@@ -366,7 +366,7 @@ TEST_F(FrontTest, StacksOfTheSiteComeFirstAndTakeTheName) {
   fi_close(&fabric->fid);
 }
 
-TEST_F(FrontTest, AnEmptyUsePrefersNothingAndSwitchesNothingOff) {
+TEST_F(FrontTest, AnEmptyUseChangesNothing) {
   const std::string stacks =
       "version: 1\nproviders: {disable: [verbs]}\nstacks: {mine: [{provider: udp}]}\nuse: [";
   site(stacks + "mine]\n");
@@ -377,7 +377,7 @@ TEST_F(FrontTest, AnEmptyUsePrefersNothingAndSwitchesNothingOff) {
   EXPECT_EQ(shown(ask(from, hints_for(FI_EP_UNSPEC, "mine").get()))[0], "mine eth0");
 }
 
-TEST_F(FrontTest, FabricByAttributesOfTheApplicationsOwn) {
+TEST_F(FrontTest, OpensAFabricByOwnAttributes) {
   Front &from = front();
   const auto open = [&](const char *prov_name, const char *name) {
     fi_fabric_attr attr{};
@@ -407,7 +407,7 @@ TEST_F(FrontTest, FabricByAttributesOfTheApplicationsOwn) {
   EXPECT_EQ(from.fabric(&attr, nullptr, FI_PEER, &fabric, nullptr), -FI_EBADFLAGS);
 }
 
-TEST_F(FrontTest, OpenFabricsAreReferred) {
+TEST_F(FrontTest, RefersToOpenFabrics) {
   Front &from = front();
   const InfoPtr list = ask(from, hints_for(FI_EP_MSG, "tcp").get());
   EXPECT_EQ(list->fabric_attr->fabric, nullptr);
@@ -420,7 +420,7 @@ TEST_F(FrontTest, OpenFabricsAreReferred) {
   hints->fabric_attr->fabric = fabric;
   EXPECT_THAT(shown(ask(from, hints.get())), ElementsAre("tcp eth0"));
   EXPECT_EQ(fi_close(&fabric->fid), 0);
-  ask(from, hints.get(), 0, -FI_ENODATA);  // a pointer to what is gone is only compared
+  ask(from, hints.get(), 0, -FI_ENODATA);  // a pointer to a closed fabric is only compared
   EXPECT_THAT(reasons(from, "tcp"),
               HasSubstr("hints.fabric_attr.fabric was opened by another stack"));
 }
@@ -456,7 +456,7 @@ TEST_F(FrontTest, HooksOnARunningProgram) {
               HasSubstr("no open object"));
 }
 
-TEST_F(FrontTest, WrongParametersRejectTheUnitWithTheirPlace) {
+TEST_F(FrontTest, AWrongParameterRejectsItsUnit) {
   Front &from = front({{"FI_TCP_EAGER_SIZE", "lots"}, {"FI_TCP_EAGER_SIEZ", "1"}});
   EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
   EXPECT_THAT(reasons(from, "tcp"), HasSubstr("\"lots\" is not a size"));
@@ -467,7 +467,7 @@ TEST_F(FrontTest, WrongParametersRejectTheUnitWithTheirPlace) {
   EXPECT_THAT(notices_[1], HasSubstr("FI_TCP_EAGER_SIZE: \"lots\" is not a size"));
 }
 
-TEST_F(FrontTest, ConfigurationMistakesAreToldOnce) {
+TEST_F(FrontTest, ConfigurationMistakesGiveOneNotice) {
   site("version: 1\nproviders: {disabel: [udp]}\n");
   Front &from = front();
   ask(from);
@@ -480,7 +480,7 @@ TEST_F(FrontTest, ConfigurationMistakesAreToldOnce) {
   EXPECT_EQ(config["diagnostics"][0]["severity"], "error");
 }
 
-TEST_F(FrontTest, ASiteThatLeavesNothingIsTold) {
+TEST_F(FrontTest, ReportsASiteThatDisablesEverything) {
   site("version: 1\nproviders: {enable: [shm]}\n");
   ask(front(), nullptr, 0, -FI_ENODATA);
   ASSERT_EQ(notices_.size(), 1u);
@@ -488,7 +488,7 @@ TEST_F(FrontTest, ASiteThatLeavesNothingIsTold) {
   EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:22"));
 }
 
-TEST_F(FrontTest, NoPluginsAtAllIsTold) {
+TEST_F(FrontTest, ReportsThatNoPluginIsInstalled) {
   TestFolder bare;
   std::filesystem::create_directories(bare.at("lib/weft"));
   ask(front({}, &bare), nullptr, 0, -FI_ENODATA);
@@ -506,7 +506,7 @@ TEST_F(FrontTest, ProviderPathAddsPlugins) {
   EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
 }
 
-TEST_F(FrontTest, WhyTellsOfWhatWasNeverAsked) {
+TEST_F(FrontTest, WhyExplainsStacksThatWereNeverAsked) {
   Front &from = front();  // no getinfo before
   EXPECT_THAT(reasons(from, "verbs"), HasSubstr("device"));
   EXPECT_THAT(reasons(from, "nosuch"), HasSubstr("no plugin has a unit or stack of this name"));
@@ -555,13 +555,14 @@ TEST_F(FrontTest, ExplainsPluginsConfigurationAndParameters) {
   EXPECT_TRUE(set);
 }
 
-TEST_F(FrontTest, ASecureProcessHearsNobody) {
+TEST_F(FrontTest, ASecureProcessIgnoresTheEnvironment) {
   secure_ = true;
   site("version: 1\nproviders: {disable: [tcp]}\n");
   TestFolder home;
   home.write("weft/weft.yaml", "version: 1\nproviders: {disable: [udp]}\n");
   Front &from = front({{"FI_PROVIDER", "tcp"}, {"XDG_CONFIG_HOME", home.path()}});
-  // Its plugins may lie in folders of root only; what counts here is what was read.
+  // It may find no plugins, because they must lie in folders of root. Only the files that it reads
+  // matter here.
   fi_info *list = nullptr;
   (void)from.getinfo(kVersion, nullptr, nullptr, 0, nullptr, &list);
   free_info(list);
@@ -590,9 +591,8 @@ TEST_F(FrontTest, ManyThreadsMayAskAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The budget is a millisecond for everything up to the first answer; a loaded machine gets twenty
-// times that.
-TEST_F(FrontTest, TheFirstAnswerComesSoon) {
+// The goal is one millisecond up to the first answer. The test allows twenty, for loaded machines.
+TEST_F(FrontTest, TheFirstAnswerTakesMilliseconds) {
   Front &from = front({{"FI_PROVIDER", "tcp"}});
   const InfoPtr hints = hints_for(FI_EP_MSG);
   const auto start = std::chrono::steady_clock::now();

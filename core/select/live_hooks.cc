@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Hangs hooks on live objects and takes them off again.
+// Attaches hooks to live objects and detaches them.
 #include <algorithm>
 
 #include "core/select/front_impl.h"
@@ -25,7 +25,7 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
     return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), verdict.rule.c_str(),
                 verdict.remedy.c_str());
   std::lock_guard lock(mutex);
-  // The same one each time, so that its state on an object is found again; another if it is to
+  // The same hook each time, so that it finds its state on an object again; another one if it is to
   // be set otherwise.
   if (const auto known = live_hooks.find(unit->name);
       known != live_hooks.end() && same_settings(known->second.settings, more))

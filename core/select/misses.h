@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What came near to answering one fi_getinfo(), and the one thing that kept it from it.
+// The candidates that did not answer one fi_getinfo(), and the one reason that kept each from it.
 //
 // Example (statements):
 //     Misses misses;
 //     misses.add({"tcp", Stage::kHints, "tx_attr.size 4096 is above 1024", "ask for less", 1});
 //     const std::string nearest = text_of(misses.sorted().front());
 //
-// The decision record (core/base/decision.h) tells everything about every candidate; this is the
-// short answer. A candidate has one miss: the nearest of those that were added.
+// This is the short answer. The decision record (core/base/decision.h) has everything about every
+// candidate. A candidate has one miss: the nearest of those that were added.
 #ifndef WEFT_CORE_SELECT_MISSES_H
 #define WEFT_CORE_SELECT_MISSES_H
 
@@ -28,7 +28,7 @@ struct Miss {
   uint32_t distance = 0;  // Match::distance() of the hints; of other stages distance_of_stage()
 };
 
-// Where a candidate fell otherwise than by its hints.
+// For candidates that were rejected at another stage than hints.
 uint32_t distance_of_stage(Stage stage);
 
 class Misses {

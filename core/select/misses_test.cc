@@ -27,7 +27,7 @@ TEST(Misses, TheNearestFirstAndOnePerCandidate) {
   EXPECT_FALSE(misses.has("gone"));
 }
 
-TEST(Misses, ANameIsNotSaidTwice) {
+TEST(Misses, TheTextHasTheNameOnce) {
   EXPECT_EQ(text_of({"tcp", Stage::kGetinfo, "tcp: no such host", "", 4}), "tcp: no such host");
   EXPECT_EQ(text_of({"", Stage::kGetinfo, "FI_SOURCE alone", "", 4}), "FI_SOURCE alone");
   EXPECT_EQ(

@@ -32,7 +32,7 @@ bool about(const std::string &pattern, const std::vector<const UnitInfo *> &unit
   });
 }
 
-// A path fits a pattern by its whole or by its last part.
+// A pattern matches the whole path or its last part.
 bool is_program(const std::string &pattern, const std::string &path) {
   return glob(pattern, path) || glob(pattern, path.substr(path.rfind('/') + 1));
 }
@@ -61,7 +61,7 @@ const char *ep_word(fi_ep_type type) {
   }
 }
 
-// Both ends of an fi_info tell which network it is about; that of the source is the device's own.
+// Both addresses of an fi_info show its network. The source address is that of the device.
 std::pair<const struct sockaddr *, size_t> address_of(const struct fi_info &info) {
   const bool is_sockaddr = info.addr_format == FI_SOCKADDR || info.addr_format == FI_SOCKADDR_IP ||
                            info.addr_format == FI_SOCKADDR_IN ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rules of providers.rank: what they say of a stack before it is opened, and of each fi_info
-// that it offers.
+// The rules of providers.rank, applied to a stack before it is opened and to each fi_info that it
+// offers.
 //
 // Example:
 //     // Nothing: the rules leave the offer out.
@@ -15,9 +15,9 @@
 //       return outcome.rank.value_or(units.front()->rank);
 //     }
 //
-// Of the rules that match, the strongest (last) one with `enable` decides on use, the strongest one
-// with `rank` on rank. Patterns are those of fnmatch(3). Not for enable and disable lists
-// (policy.h).
+// Of the rules that match, the strongest (last) one with `enable` decides whether the stack is
+// used, and the strongest one with `rank` its rank. Patterns are those of fnmatch(3). Not for
+// enable and disable lists (policy.h).
 #ifndef WEFT_CORE_SELECT_RULES_H
 #define WEFT_CORE_SELECT_RULES_H
 
@@ -34,7 +34,7 @@
 
 namespace weft {
 
-// Where this process runs. The functions are asked only if a rule needs to know.
+// The host and program of this process. The functions are called only if a rule needs them.
 struct Place {
   std::function<std::string()> hostname;
   std::function<std::string()> executable;  // full path
@@ -50,7 +50,7 @@ Verdict judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &u
 struct RuleOutcome {
   Verdict verdict;
   std::optional<int32_t> rank;
-  std::string rank_rule;  // where it stands
+  std::string rank_rule;  // the place of the rule
 };
 RuleOutcome judge_info(const Policy &policy, const std::vector<const UnitInfo *> &units,
                        const Place &place, const struct fi_info &info);

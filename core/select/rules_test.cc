@@ -104,10 +104,10 @@ TEST_F(RulesTest, TheStrongestMatchCounts) {
   EXPECT_EQ(outcome.rank, 2);
   EXPECT_EQ(outcome.rank_rule, "file:2");
   EXPECT_TRUE(outcome.verdict.accepted);
-  EXPECT_EQ(asked_, 0) << "nobody asked for the host";
+  EXPECT_EQ(asked_, 0) << "no rule needed the host";
 }
 
-TEST_F(RulesTest, RankAndUseAreDecidedEachByItsOwnRule) {
+TEST_F(RulesTest, RankAndUseMayComeFromDifferentRules) {
   rule({.provider = "tcp", .rank = 1, .enable = false});
   rule({.provider = "tcp", .rank = 2});
   RuleOutcome outcome = judge();
@@ -166,7 +166,7 @@ TEST_F(RulesTest, AddressesInText) {
   EXPECT_EQ(source("fi_shm"), std::pair(false, false));
 }
 
-TEST_F(RulesTest, AStackIsLeftOutEarlyOnlyIfNothingCouldSaveIt) {
+TEST_F(RulesTest, AStackIsLeftOutEarlyOnlyIfNoDeviceIsExcepted) {
   const auto early = [&] { return !judge_stack(policy_, {&tcp_, &rxm_}, place_).accepted; };
   EXPECT_FALSE(early());
   rule({.provider = "tcp", .enable = false});
@@ -187,7 +187,7 @@ TEST_F(RulesTest, AStackIsLeftOutEarlyOnlyIfNothingCouldSaveIt) {
   EXPECT_TRUE(judge_stack(policy_, {&tcp_}, place_).accepted);
 }
 
-TEST(Place, KnowsThisProcess) {
+TEST(Place, DescribesThisProcess) {
   const Place place = Place::of_process();
   EXPECT_FALSE(place.hostname().empty());
   EXPECT_THAT(place.executable(), HasSubstr("core_select_test"));

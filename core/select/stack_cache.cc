@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Builds the stack of a candidate when somebody wants it, keeps it, and opens fabrics of it.
+// Builds the stack of a candidate when it is needed, keeps it, and opens its fabrics.
 #include <algorithm>
 
 #include "core/select/call_record.h"
@@ -79,7 +79,7 @@ bool Front::Impl::admits(const char *wanted, const std::vector<const UnitInfo *>
 bool Front::Impl::is_called(const Slot &slot, std::string_view prov_name) const {
   if (lower(slot.candidate.name) == lower(prov_name)) return true;
   if (slot.candidate.only_by_name) return false;
-  // Exactly this stack, in another order or by other names of its units.
+  // The same stack, in another order or with other names of its units.
   if (prov_name.find_first_of(",^") != std::string_view::npos) return false;
   const auto parts = static_cast<size_t>(std::count(prov_name.begin(), prov_name.end(), ';')) + 1;
   return parts == slot.units.size() && admits(std::string(prov_name).c_str(), slot.units);

@@ -9,7 +9,7 @@ struct Family {
   std::string_view names;  // separated by blanks
 };
 
-// What `fi_info -e` of 1.17 and of 2.6 lists, and what the man pages of 2.6 name beside that.
+// The variables that `fi_info -e` of 1.17 and of 2.6 lists, and those of the man pages of 2.6.
 constexpr Family kFamilies[] = {
     {"FI_CXI_",
      "ATS ATS_MLOCK_MODE CNTR_SPIN_BEFORE_YIELD CNTR_TRIG_CMDQ CNTR_WB COLL_FABRIC_MGR_URL "

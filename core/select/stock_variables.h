@@ -5,9 +5,8 @@
 //     const bool known = is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRESS");  // true
 //     const bool slip = is_stock_variable("FI_OFI_RXM_DATA_AUTO_PROGRES");    // false
 //
-// Programs and job scripts set them for whatever libfabric they get, so one that a unit here has no
-// parameter for is not a mistake of whoever set it. Not for what a unit does have: its descriptor
-// says so.
+// Programs and job scripts set them for any libfabric. So it is no mistake if a variable here is no
+// parameter of a weft unit. The descriptors of the units list the parameters that exist.
 #ifndef WEFT_CORE_SELECT_STOCK_VARIABLES_H
 #define WEFT_CORE_SELECT_STOCK_VARIABLES_H
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Hook: one hook of a stack, or one that was attached to a running program; and Instance, what any
-// unit sees of the core.
+// Hook: one hook, of a stack or attached to a running program. Instance: what any unit sees of the
+// core.
 //
-//   WEFT_TRY(std::shared_ptr<Hook> hook, Hook::create({.unit = loaded, .stack = "tcp", .core =
-//   &services})); table.attach(&ep->fid, hook);
+// Example:
+//    Result<std::shared_ptr<Hook>> trace(const LoadedUnit &unit,
+//                                        const weft_core_services &services) {
+//      return Hook::create({.unit = unit, .stack = "tcp", .settings = {}, .core = &services});
+//    }
 //
-// Destroyed (the unit's destroy included) when the stack and every object that the hook was ever on
-// are gone. It does not touch objects: ObjectTable does.
+// It is destroyed (with the unit's destroy()) after the stack and every object that the hook was
+// ever on. It does not touch objects: ObjectTable does.
 #ifndef WEFT_CORE_STACK_HOOK_H
 #define WEFT_CORE_STACK_HOOK_H
 
@@ -32,7 +35,7 @@ struct InstanceSpec {
   const weft_core_services *core = nullptr;
 };
 
-// A weft_instance and what its pointers refer to. Its address is its identity.
+// A weft_instance and what its pointers point to. Its address identifies it.
 class Instance {
  public:
   static Result<std::unique_ptr<Instance>> create(InstanceSpec spec);

@@ -72,11 +72,11 @@ struct ObjectHooks::State {
   std::vector<std::unique_ptr<Link>> links;  // all that ever were
   std::vector<Link *> active;                // outermost first
 
-  PlacePointers original{};   // what the plugin put there
-  PlacePointers published{};  // what was put there last by this class
+  PlacePointers original{};   // the plugin's tables
+  PlacePointers published{};  // the tables that this class put there last
 
-  // Every table made so far, by what it was made of: the same combination gives the same table
-  // again, so memory is bounded by the combinations that occur, not by how often hooks come and go.
+  // Every table made so far, with what it was made of. The same combination uses the same table
+  // again, so attaching and detaching often costs no more memory.
   struct Made {
     const void *base;
     const void *hook;  // null: only completed

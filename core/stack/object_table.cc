@@ -21,13 +21,13 @@ struct Record {
   Record *parent = nullptr;
   uint64_t id = 0;
   uint32_t children = 0;
-  uint32_t pins = 0;  // somebody will work on the hooks of this object, which must not go before
-  bool busy = false;  // somebody does
+  uint32_t pins = 0;  // threads that will work on its hooks: it must not close before
+  bool busy = false;  // one of them does so now
   const weft_instance *element = nullptr;
   HookList live;  // attached to the running program, to this object or one above it; children
                   // inherit them
   ObjectHooks hooks;
-  std::unique_ptr<std::string> name;       // fabrics only, as is the next
+  std::unique_ptr<std::string> name;       // of fabrics only, as is `owner`
   std::list<std::shared_ptr<void>> owner;  // what must live as long as this fabric: one or none
 
   bool is_named(const void *by, std::string_view wanted) const {
@@ -43,10 +43,9 @@ struct ObjectTable::Impl {
   Record *first = nullptr;
   uint64_t next_id = 1;
   std::unordered_map<const weft_instance *, HookList> elements;
-  std::list<std::shared_ptr<void>>
-      retired;  // owners of closed fabrics, which cannot go while fi_close runs
+  std::list<std::shared_ptr<void>> retired;  // owners of closed fabrics, kept while fi_close() runs
 
-  // A plugin wrote the header: nothing of it is believed before its magic was seen.
+  // A plugin wrote the header: the magic is checked before anything else is used.
   static Record *record_of(struct fid *fid) {
     weft_fid_header *header = header_of(fid);
     return header->magic == WEFT_FID_MAGIC ? static_cast<Record *>(header->record_core) : nullptr;
@@ -57,7 +56,7 @@ struct ObjectTable::Impl {
     }
     return nullptr;
   }
-  // Takes a record, which the caller has pinned, for work on its hooks; gives it back.
+  // Takes a record for work on its hooks, and gives it back. The caller has pinned it.
   void hold(std::unique_lock<std::mutex> &lock, Record *record) const {
     idle.wait(lock, [&] { return !record->busy; });
     record->busy = true;
@@ -91,8 +90,7 @@ struct ObjectTable::Impl {
 ObjectTable::ObjectTable() : impl_(std::make_unique<Impl>()) {}
 
 ObjectTable::~ObjectTable() {
-  // What is still open stays usable without us: its tables must not point into memory that goes
-  // now.
+  // Open objects stay usable: their tables must not point into memory that is freed now.
   while (impl_->first != nullptr) closing(impl_->first->fid);
   reap();
 }
@@ -126,7 +124,7 @@ int32_t ObjectTable::opened(struct fid *fid, struct fid *parent, weft_error *why
       record->parent = above;
       if (above != nullptr) ++above->children;
       record->id = impl_->next_id++;
-      // The header is whole before anybody can find the object, who may hook it at once.
+      // The header is complete before another thread can find the object and hook it.
       header->parent_core = parent;
       header->links_core = nullptr;
       header->id_core = record->id;
@@ -184,7 +182,7 @@ void ObjectTable::add_element(const weft_instance *instance, HookList hooks) {
 }
 
 void ObjectTable::remove_element(const weft_instance *instance) {
-  HookList dropped;  // hooks may end here: not under the lock
+  HookList dropped;  // destroys hooks, without the lock
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->elements.find(instance);
   if (found == impl_->elements.end()) return;
@@ -201,14 +199,14 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
   if (top == nullptr) return fail(FI_EINVAL, "hook %s: this is no open object", hook->name());
   const std::vector<Record *> records = impl_->pin_subtree(top);
   impl_->hold(lock, top);
-  // A hook of the stack counts even if it left this very object alone: it is on what comes beneath.
+  // A hook of the stack counts even if it did not want this object: it is on the objects below.
   const auto configured = impl_->elements.find(top->element);
   const bool taken = top->hooks.has(hook->slot()) ||
                      std::any_of(top->live.begin(), top->live.end(), same_slot) ||
                      (configured != impl_->elements.end() &&
                       std::any_of(configured->second.begin(), configured->second.end(), same_slot));
   if (!taken) {
-    // From here on, what is opened beneath comes under the hook by inheritance.
+    // From here on, objects that are opened from these inherit the hook.
     for (Record *record : records) {
       if (std::none_of(record->live.begin(), record->live.end(), same_slot))
         record->live.insert(record->live.begin(), hook);
@@ -246,7 +244,7 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
 
 Result<void> ObjectTable::detach(struct fid *root, std::string_view name) {
   const std::string hook_name(name);
-  HookList dropped;  // the last reference may end here: not under the lock
+  HookList dropped;  // drops the last references, without the lock
   std::unique_lock lock(impl_->mutex);
   Record *top = impl_->find(root);
   if (top == nullptr) return fail(FI_EINVAL, "hook %s: this is no open object", hook_name.c_str());
@@ -296,7 +294,8 @@ void ObjectTable::own_fabric(struct fid *fid, std::string name, std::shared_ptr<
 }
 
 void ObjectTable::reap() {
-  std::list<std::shared_ptr<void>> gone;  // they come back to this table: not under the lock
+  // Their destruction calls this table, so it happens without the lock.
+  std::list<std::shared_ptr<void>> gone;
   std::lock_guard lock(impl_->mutex);
   gone.swap(impl_->retired);
 }
@@ -331,7 +330,7 @@ std::vector<ObjectTable::Live> ObjectTable::list() const {
              {},         {},          record->fid->fclass};
     if (record->element != nullptr && record->element->unit != nullptr)
       one.element = record->element->unit->name;
-    // While somebody changes this object's hooks, they are not for reading.
+    // While another thread changes the hooks of this object, they cannot be read.
     if (!record->busy) one.hooks = record->hooks.names();
     live.push_back(std::move(one));
   }

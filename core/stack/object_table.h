@@ -2,18 +2,21 @@
 // All live objects that weft plugins made, and the hooks on them. The core's object_opened and
 // object_closing services end here.
 //
-//   ObjectTable table;
-//   table.add_element(instance, {hooks above this element, outermost first});
-//   table.opened(&ep->fid, &domain->fid, &why);    // by the plugin; the hooks are on before it
-//   returns table.attach(&domain->fid, hook);               // to a running program: this object,
-//   what it opened, and will open table.detach(&domain->fid, "trace");
+// Example:
+//    #include <rdma/fi_domain.h>
+//    Result<void> watch(ObjectTable &table, fid_domain &domain, std::shared_ptr<Hook> trace) {
+//      // To a running program: the domain, what it opened, and what it will open.
+//      WEFT_CHECK(table.attach(&domain.fid, std::move(trace)));
+//      return table.detach(&domain.fid, "trace");
+//    }
 //
-// A hook is attached in place: the object's op tables are copied, the ops that the hook names are
-// laid over, and the copy is published, while other threads may be in calls on the object. What a
-// thread may still be reading is kept until the object closes, and is used again if the same hook
-// comes back. An object with no hook costs a record and nothing per call.
+// Plugins call opened() for each object that they make. When it returns, the hooks of the stack and
+// those of the object's parents are on the object.
 //
-// Not the owner of objects (plugins are) and no access control: whoever may call fi_close on an
+// A hook is attached in place (object_hooks.h), while other threads may be in calls on the object.
+// An object with no hook costs a record and nothing per call.
+//
+// The plugins own the objects. There is no access control: code that may call fi_close() on an
 // object may hook it.
 #ifndef WEFT_CORE_STACK_OBJECT_TABLE_H
 #define WEFT_CORE_STACK_OBJECT_TABLE_H
@@ -42,26 +45,27 @@ class ObjectTable {
   int32_t opened(struct fid *fid, struct fid *parent, weft_error *why);
   void closing(struct fid *fid);
 
-  // An element of a stack that makes objects; `hooks` (outermost first) come under every one of
-  // them. No object of it may be left when it is removed.
+  // An element of a stack that makes objects. `hooks` (outermost first) come to each of them. When
+  // the element is removed, no object of it may be open.
   void add_element(const weft_instance *instance, std::vector<std::shared_ptr<Hook>> hooks);
   void remove_element(const weft_instance *instance);
 
-  // Hangs a hook on a live object, on all that was opened from it and on all that will be; outside
-  // the hooks that are there. Takes it off again; hooks that the stack itself names stay.
+  // Puts a hook on a live object, on all objects opened from it and on all that will be, outside
+  // the hooks that are there. detach() takes it off again; hooks of the stack itself stay.
   Result<void> attach(struct fid *root, std::shared_ptr<Hook> hook);
   Result<void> detach(struct fid *root, std::string_view hook);
 
-  // The element that made a live object; null if this is none. The pointer is only compared, never
-  // followed, until it is known.
+  // The element that made a live object; null if `fid` is none. `fid` may be any pointer: it is
+  // compared with those of the live objects before it is used.
   const weft_instance *element_of(const struct fid *fid) const;
 
-  // The name under which a fabric was opened and what must outlive it. Owners of closed fabrics go
-  // in reap(), which is called where no plugin's fi_close can be running on this thread.
+  // Sets the name under which a fabric was opened, and an owner that must outlive the fabric.
+  // reap() drops the owners of closed fabrics. It is called where this thread is in no plugin's
+  // fi_close().
   void own_fabric(struct fid *fid, std::string name, std::shared_ptr<void> owner);
   void reap();
-  // The first open fabric of an owner with this name; whether this is one; whose fabric an object
-  // was opened from.
+  // The first open fabric of an owner with this name; whether `fid` is such a fabric; the owner of
+  // the fabric from which an object was opened.
   struct fid *find_fabric(const void *owner, std::string_view name) const;
   bool is_fabric(const struct fid *fid, const void *owner, std::string_view name) const;
   const void *owner_of(const struct fid *fid) const;

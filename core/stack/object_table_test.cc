@@ -104,7 +104,7 @@ TEST_F(ObjectTableTest, AnObjectWithoutHooksKeepsItsTables) {
   close_all({ep});
 }
 
-TEST_F(ObjectTableTest, RefusesWhatIsNoObject) {
+TEST_F(ObjectTableTest, RefusesPointersThatAreNoObjects) {
   struct {
     weft_fid_header header{};
     struct fid fid {};
@@ -125,7 +125,7 @@ TEST_F(ObjectTableTest, RefusesWhatIsNoObject) {
   EXPECT_THAT(table_.list(), IsEmpty());
 }
 
-TEST_F(ObjectTableTest, HooksOfTheElementComeInOrder) {
+TEST_F(ObjectTableTest, HooksOfTheElementAreCalledInOrder) {
   table_.add_element(&instance_, {hook(Trace::loaded()), hook(Profile::loaded())});
   open_fabric();
   struct fid_ep *ep = open_ep();
@@ -133,11 +133,11 @@ TEST_F(ObjectTableTest, HooksOfTheElementComeInOrder) {
   EXPECT_EQ(send(ep), 1001);
   EXPECT_EQ(Trace::sends, 1u);
   EXPECT_EQ(Profile::sends, 1u);
-  // The outermost is called first: what it goes on with is the other one's table.
+  // The outermost hook is called first, and calls the table of the other one.
   EXPECT_EQ(ep->msg->send, &Trace::send);
   EXPECT_EQ(Trace::link_of(&ep->fid)->next.msg->send, &Profile::send);
   EXPECT_EQ(Profile::link_of(&ep->fid)->next.msg->send, &toys::toy_send);
-  // Ops that the plugin left out are there for hooks, and answer.
+  // Hooks can also call the ops that the plugin left out.
   EXPECT_EQ(fi_recv(ep, nullptr, 0, nullptr, 0, nullptr), -FI_ENOSYS);
   EXPECT_EQ(Profile::link_of(&ep->fid)->next.msg->recv(ep, nullptr, 0, nullptr, 0, nullptr),
             -FI_ENOSYS);
@@ -172,7 +172,7 @@ TEST_F(ObjectTableTest, AttachesToALiveObjectAndDetaches) {
   EXPECT_THAT(Trace::events, ElementsAre("create", "destroy"));
 }
 
-TEST_F(ObjectTableTest, ChildrenInheritWhatIsAttachedAboveThem) {
+TEST_F(ObjectTableTest, ChildrenInheritTheHooksOfTheirParents) {
   open_fabric();
   struct fid_ep *before = open_ep();
   ASSERT_TRUE(table_.attach(&fabric_->fid, hook(Trace::loaded())).has_value());
@@ -197,7 +197,7 @@ TEST_F(ObjectTableTest, TheSameHookTwiceIsRefused) {
   ASSERT_FALSE(again.has_value());
   EXPECT_EQ(again.error().code, FI_EBUSY);
   EXPECT_THAT(again.error().text, HasSubstr("already"));
-  // Above it is fine: the object that has it keeps the one it has, the others get the new one.
+  // On its parent it is allowed: this object keeps its hook, the others get the new one.
   struct fid_ep *other = open_ep();
   ASSERT_TRUE(table_.attach(&domain_->fid, hook(Trace::loaded())).has_value());
   send(ep);
@@ -207,7 +207,7 @@ TEST_F(ObjectTableTest, TheSameHookTwiceIsRefused) {
   close_all({ep, other});
 }
 
-TEST_F(ObjectTableTest, AHookOfTheStackStaysUnlessTheStackSaysOtherwise) {
+TEST_F(ObjectTableTest, AHookOfTheStackCannotBeDetached) {
   table_.add_element(&instance_, {hook(Trace::loaded())});
   open_fabric();
   struct fid_ep *ep = open_ep();
@@ -216,14 +216,14 @@ TEST_F(ObjectTableTest, AHookOfTheStackStaysUnlessTheStackSaysOtherwise) {
   ASSERT_FALSE(gone.has_value());
   EXPECT_THAT(gone.error().text, HasSubstr("configuration"));
   EXPECT_THAT(table_.detach(&ep->fid, "profile").error().text, HasSubstr("not on this object"));
-  // A live hook stands outside of those of the stack.
+  // A live hook is outside of those of the stack.
   ASSERT_TRUE(table_.attach(&ep->fid, hook(Profile::loaded())).has_value());
   EXPECT_THAT(hooks_on(ep), ElementsAre("profile", "trace"));
   EXPECT_EQ(ep->msg->send, &Profile::send);
   close_all({ep});
 }
 
-TEST_F(ObjectTableTest, HooksComeAndGoInAnyOrder) {
+TEST_F(ObjectTableTest, HooksCanBeAttachedAndDetachedInAnyOrder) {
   open_fabric();
   struct fid_ep *ep = open_ep();
   const auto trace = hook(Trace::loaded()), profile = hook(Profile::loaded()),
@@ -247,7 +247,7 @@ TEST_F(ObjectTableTest, HooksComeAndGoInAnyOrder) {
   ASSERT_TRUE(table_.detach(&ep->fid, "fault").has_value());
   ASSERT_TRUE(table_.detach(&ep->fid, "profile").has_value());
   EXPECT_EQ(ep->msg, toys::msg_ops());
-  EXPECT_EQ(Profile::attached, 1u) << "a hook that comes back finds its state";
+  EXPECT_EQ(Profile::attached, 1u) << "a hook that comes back has its old state";
   close_all({ep});
   EXPECT_EQ(Profile::released, 1u);
 }
@@ -266,14 +266,14 @@ TEST_F(ObjectTableTest, AFailingHookIsLoggedAndTheObjectGoesOn) {
   EXPECT_THAT(live.error().text, HasSubstr("the toy hook refuses"));
   Profile::attach_rc = 0;
   EXPECT_TRUE(table_.attach(&ep->fid, hook(Profile::loaded())).has_value());
-  Profile::attach_rc = 1;  // leave alone: no failure
+  Profile::attach_rc = 1;  // the hook does not want it: no failure
   struct fid_ep *other = open_ep();
   EXPECT_TRUE(table_.attach(&other->fid, hook(Profile::loaded())).has_value());
   EXPECT_EQ(other->msg, toys::msg_ops());
   close_all({ep, other});
 }
 
-TEST_F(ObjectTableTest, AHookMayWatchClose) {
+TEST_F(ObjectTableTest, AHookMayOverlayClose) {
   Trace::watch_close = true;
   table_.add_element(&instance_, {hook(Trace::loaded())});
   open_fabric();
@@ -283,7 +283,7 @@ TEST_F(ObjectTableTest, AHookMayWatchClose) {
   EXPECT_EQ(Trace::released, 1u);
 }
 
-TEST_F(ObjectTableTest, APluginMayReplaceATableOfItsOwn) {
+TEST_F(ObjectTableTest, APluginMayReplaceItsTable) {
   struct fi_ops_msg faster = *toys::msg_ops();
   faster.send = [](struct fid_ep *, const void *, size_t, void *, fi_addr_t, void *) -> ssize_t {
     return 42;
@@ -303,7 +303,7 @@ TEST_F(ObjectTableTest, APluginMayReplaceATableOfItsOwn) {
   close_all({ep});
 }
 
-TEST_F(ObjectTableTest, ParentsMayCloseFirst) {
+TEST_F(ObjectTableTest, AParentMayCloseFirst) {
   open_fabric();
   struct fid_ep *ep = open_ep();
   ASSERT_TRUE(table_.attach(&ep->fid, hook(Trace::loaded())).has_value());
@@ -334,7 +334,7 @@ TEST_F(ObjectTableTest, AClosedFabricReleasesItsOwnerLater) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST_F(ObjectTableTest, WhatIsOpenWhenTheTableGoesStaysUsable) {
+TEST_F(ObjectTableTest, OpenObjectsOutliveTheTable) {
   struct fid_ep *ep = nullptr;
   {
     ObjectTable table;
@@ -349,7 +349,7 @@ TEST_F(ObjectTableTest, WhatIsOpenWhenTheTableGoesStaysUsable) {
   close_all({ep});
 }
 
-// Under TSan this is the proof that what is published may be called through at any moment.
+// Under TSan this shows that a published table can be called at any time.
 TEST_F(ObjectTableTest, AttachesAndDetachesUnderTraffic) {
   open_fabric();
   struct fid_ep *ep = open_ep();
@@ -359,8 +359,7 @@ TEST_F(ObjectTableTest, AttachesAndDetachesUnderTraffic) {
   for (int i = 0; i < 2; ++i) {
     senders.emplace_back([&] {
       while (!stop.load(std::memory_order_relaxed)) {
-        // fi_send() with the load that a C compiler makes of it, spelled so that TSan knows it is
-        // meant.
+        // fi_send(), with an atomic load in place of its ordinary one, so that TSan sees the order.
         struct fi_ops_msg *msg = __atomic_load_n(&ep->msg, __ATOMIC_ACQUIRE);
         if (msg->send(ep, nullptr, 0, nullptr, 0, nullptr) < 1000) std::abort();
         sent.fetch_add(1, std::memory_order_relaxed);

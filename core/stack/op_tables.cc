@@ -22,7 +22,7 @@ namespace {
 typedef void *AnyTable __attribute__((may_alias));
 
 constexpr size_t kSlot = sizeof(void (*)());
-// No table of any release comes near this; a larger `size` is a mistake of the plugin.
+// No table of any release is as large. A larger `size` is a mistake of the plugin.
 constexpr size_t kMaxTable = 4096;
 
 template <class Result, class... Args>
@@ -249,7 +249,7 @@ bool is_complete(Table table, const void *ops) {
 
 TableCopy complete(Table table, const void *ops) {
   const Known &full = known(table);
-  // A newer plugin's table is longer: its caller may know those ops.
+  // The table of a newer plugin is longer, and its callers may know those ops.
   const size_t given = ops == nullptr ? 0 : size_of(ops);
   const size_t size = std::max(full.size, given);
   TableCopy copy(std::calloc(1, size));

@@ -2,15 +2,23 @@
 // Op tables as data: where each class of object keeps them, how to complete a short one, how to lay
 // a hook's ops over one.
 //
-//   for (const TablePlace &place : places_of(fid->fclass)) {
-//     const void *now = load_table(fid, place);
-//     TableCopy full = complete(place.table, now);          // missing ops answer -FI_ENOSYS
-//     overlay(full, table_in(*hook->overlay, place.table));  // the ops that the hook names
-//     store_table(fid, place, full.get());                   // other threads may be calling
-//   }
+// Example:
+//    #include <vector>
+//    // Lays a hook's ops over each table of an object. The copies must live as long as the object.
+//    bool overlay_all(struct fid &fid, const weft_op_tables &hook,
+//                     std::vector<TableCopy> &copies) {
+//      for (const TablePlace &place : places_of(fid.fclass)) {
+//        TableCopy full = complete(place.table, load_table(&fid, place));  // missing: -FI_ENOSYS
+//        if (full == nullptr) return false;
+//        if (const void *ops = table_in(hook, place.table)) overlay(full.get(), ops);
+//        store_table(&fid, place, full.get());  // other threads may be calling
+//        copies.push_back(std::move(full));
+//      }
+//      return true;
+//    }
 //
-// A table is a size followed by function pointers; a pointer to a table of whatever type is void
-// here. Not for making objects: plugins do that (weft/sdk/ops.h).
+// A table is a size followed by function pointers. Pointers to tables of all types are void
+// pointers here. Not for making objects: plugins do that (weft/sdk/ops.h).
 #ifndef WEFT_CORE_STACK_OP_TABLES_H
 #define WEFT_CORE_STACK_OP_TABLES_H
 
@@ -54,12 +62,12 @@ struct TablePlace {
 // The tables that objects of this class have. Always at least that of struct fid.
 std::span<const TablePlace> places_of(size_t fclass);
 
-// What an object's pointer holds. Other threads may load and store it at the same time.
+// The table at a place of an object. Other threads may load and store it at the same time.
 const void *load_table(const struct fid *fid, const TablePlace &place);
 void store_table(struct fid *fid, const TablePlace &place, const void *table);
 
-// A member of a weft_op_tables; null also where the writer's struct ends before it.
-// publish_table_in is for links that other threads are calling through.
+// A member of a weft_op_tables; null also if the writer's struct ends before it. Other threads may
+// call through the link that publish_table_in() changes.
 const void *table_in(const weft_op_tables &tables, Table table);
 void publish_table_in(weft_op_tables &tables, Table table, const void *value);
 

@@ -68,7 +68,7 @@ TEST(OpTables, KeepsTheOpsOfANewerPlugin) {
   EXPECT_EQ(copy->known.wait(nullptr, 0), -FI_ENOSYS);
 }
 
-TEST(OpTables, ASizeThatIsNoSizeReadsNothing) {
+TEST(OpTables, ReadsNothingOfATableWithABadSize) {
   auto tiny = std::make_unique<size_t>(0);  // reading past it would be caught by ASan
   EXPECT_FALSE(is_complete(Table::kMsg, tiny.get()));
   for (const size_t lie : {size_t{0}, size_t{7}, size_t{1} << 40}) {
@@ -91,7 +91,7 @@ TEST(OpTables, OverlayTakesOnlyWhatTheHookNames) {
   hook.send = answer_8;
   overlay(full.get(), &hook);
   EXPECT_EQ(ops->send, &answer_8);
-  // A hook built against an older header has a shorter table, and no say on what lies behind it.
+  // A hook built against an older header has a shorter table, and changes nothing behind it.
   hook.send = answer_7;
   hook.size = offsetof(struct fi_ops_msg, send);
   overlay(full.get(), &hook);
@@ -113,7 +113,7 @@ TEST(OpTables, PlacesCoverThePublicStructs) {
   EXPECT_EQ(ep.msg, nullptr);
 }
 
-TEST(OpTables, AWriterWithFewerMembersHasNoMore) {
+TEST(OpTables, MembersBehindTheWritersStructAreNull) {
   weft_op_tables tables{};
   struct fi_ops_msg msg {};
   tables.msg = &msg;

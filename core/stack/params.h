@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Parameters: what a unit declares, what somebody wrote, and the typed values that the unit gets.
+// Parameters: what a unit declares, what users wrote, and the typed values that the unit gets.
 //
-//   Result<ParamValue> size = parse_param({.type = WEFT_TYPE_SIZE, .name = "eager_size"}, "16K");
-//   // number 16384 Result<ParamSet> set = resolve_params("tcp", *unit, {{"connect_timeout_ms",
-//   "5000", "/etc/weft/10-site.yaml:9:3"}}); instance.params = set->values();
+// Example:
+//    Result<ParamSet> parameters(const weft_unit &tcp) {
+//      WEFT_TRY(const ParamValue size,
+//               parse_param({.type = WEFT_TYPE_SIZE, .name = "eager_size"}, "16K"));
+//      const int64_t bytes = size.number;  // 16384
+//      return resolve_params("tcp", tcp,
+//                            {{"connect_timeout_ms", "5000", "/etc/weft/a.yaml:9:3"}});
+//    }
 //
 // Strict: a value that does not fit its type or range, and a name that the unit does not declare,
-// are errors that name place and remedy. Not a store: who says what with which precedence is the
-// policy's business (core/select).
+// are errors with place and remedy. Which setting overrides which is decided in core/select.
 #ifndef WEFT_CORE_STACK_PARAMS_H
 #define WEFT_CORE_STACK_PARAMS_H
 
@@ -22,7 +26,7 @@
 
 namespace weft {
 
-// What is needed to judge a value, from a descriptor or a manifest.
+// The declaration of a parameter, from a descriptor or a manifest.
 struct ParamType {
   uint32_t type = 0;  // WEFT_TYPE_...
   std::string_view name;
@@ -34,8 +38,8 @@ struct ParamValue {
   std::string text;  // STRING and LIST
 };
 
-// The error says what is wrong with the value and what would be right; place and unit are the
-// caller's to add.
+// The error says what is wrong with the value and what would be right. The caller adds the place
+// and the unit.
 Result<ParamValue> parse_param(const ParamType &param, std::string_view text);
 
 std::string_view type_name(uint32_t type);  // "bool", "int", "size", "string", "list"
@@ -59,7 +63,7 @@ class ParamSet {
   std::deque<std::string> texts_;
 };
 
-// `settings`: weakest first; the last one for a key counts, the others must be well-formed as well.
+// `settings`: weakest first. The last one for a key counts, but all must be well-formed.
 Result<ParamSet> resolve_params(std::string_view unit_name, const weft_unit &unit,
                                 const std::vector<Setting> &settings);
 

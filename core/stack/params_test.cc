@@ -69,7 +69,7 @@ TEST(ParseParam, ListsHaveEntries) {
   EXPECT_FALSE(parse_param(list, "a,").has_value());
 }
 
-TEST(ParseParam, ControlBytesDoNotReachTheTerminal) {
+TEST(ParseParam, ErrorsShowNoControlBytes) {
   EXPECT_THAT(parse_param({WEFT_TYPE_INT, "p", 0, 0}, "1\x1b[2J").error().text,
               HasSubstr("\"1?[2J\""));
   EXPECT_FALSE(parse_param({WEFT_TYPE_STRING, "p", 0, 0}, std::string_view("a\0b", 3)).has_value());
@@ -88,7 +88,7 @@ weft_unit unit_with_params() {
   return unit;
 }
 
-TEST(ResolveParams, TheLastSettingCountsAndKeepsItsOrigin) {
+TEST(ResolveParams, TheLastSettingCounts) {
   const weft_unit unit = unit_with_params();
   Result<ParamSet> resolved =
       resolve_params("tcp", unit,
@@ -125,7 +125,7 @@ TEST(ResolveParams, ErrorsNameUnitPlaceAndRemedy) {
   EXPECT_EQ(
       resolve_params("tcp", unit, {{"connect_timeout_ms", "soon", "/etc/w.yaml:2:3"}}).error().text,
       "tcp: parameter connect_timeout_ms: \"soon\" is not an integer (/etc/w.yaml:2:3)");
-  // Also where something stronger follows: the mistake would show as soon as that goes.
+  // A mistake is reported even if a stronger setting follows.
   EXPECT_FALSE(
       resolve_params("tcp", unit,
                      {{"connect_timeout_ms", "soon", "a"}, {"connect_timeout_ms", "1", "b"}})

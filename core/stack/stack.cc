@@ -25,7 +25,7 @@ weft_error no_error() {
   return why;
 }
 
-// A member of a plugin's struct that may end before it.
+// A member of a plugin's struct; null if the struct ends before it.
 template <class Struct, class Member>
 bool has(const Struct *ops, Member Struct::*member) {
   const auto *at = reinterpret_cast<const char *>(&(ops->*member));
@@ -93,8 +93,8 @@ Result<void> check_order(const std::vector<ElementKind> &elements) {
   return {};
 }
 
-// One provider or layer. As a weft_provider it is what the next layer sees: the same, behind the
-// filter of that layer's hints.
+// One provider or layer. The next layer sees it as a weft_provider, whose answers are filtered by
+// that layer's hints.
 struct Stack::Element {
   std::unique_ptr<Instance> instance;
   std::vector<std::shared_ptr<Hook>> hooks;
@@ -138,7 +138,7 @@ struct Stack::Element {
     return fitting;
   }
 
-  // An offer that fits gets its prov_name here; one that does not, has none.
+  // An offer that fits gets its prov_name here. The others keep none.
   Result<void> take(uint32_t version, uint64_t flags, const fi_info *hints, struct fi_info &offer,
                     const Rejected &rejected) {
     if (offer.fabric_attr != nullptr) {
@@ -162,7 +162,7 @@ struct Stack::Element {
                                   struct fi_info **info, weft_error *why) {
     auto *element = static_cast<Element *>(self);
     try {
-      // What comes nearest is told; the others would bury it.
+      // Only the nearest offer is reported: a list of all would hide it.
       std::optional<Match> nearest;
       auto fitting = element->getinfo(version, node, service, flags, hints,
                                       [&](const fi_info &, const Match &match) {
@@ -189,8 +189,8 @@ struct Stack::Element {
     return static_cast<const Element *>(self)->open_fabric(attr, fabric, context, why);
   }
 
-  // A layer may hand through the objects of the provider beneath it: then what it opens is not
-  // known as its own, and the hooks above it are hung on the fabric, from which all else inherits.
+  // A layer may pass on the objects of the provider beneath it. Then they are not known as its own,
+  // and the hooks above it are put on the fabric, from which all other objects inherit them.
   int32_t open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context,
                       weft_error *why) const {
     const int32_t rc = provider.ops->fabric(provider.self, attr, fabric, context, why);
@@ -246,11 +246,11 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   }
   WEFT_CHECK(check_order(kinds));
   std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects));
-  // From the wire up; the hooks of an element are made right after it, the innermost first.
+  // From the wire up. The hooks of an element are made right after it, the innermost first.
   for (size_t place = plan.elements.size(); place-- > 0;) {
     WEFT_CHECK(stack->add(plan.elements[place], static_cast<uint32_t>(place)));
   }
-  // A stack that goes by a name of its own tells applications that name.
+  // A stack with its own name shows this name to applications.
   if (!plan.name.empty()) stack->elements_.back()->stack = plan.name;
   for (const auto &element : stack->elements_)
     objects->add_element(element->instance->c(), element->hooks);

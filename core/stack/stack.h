@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Stacks: composes loaded units into a provider, from the wire up, and hangs hooks at their places.
 //
-//   StackPlan plan{.name = "tcp;ofi_rxm", .elements = {{trace}, {rxm}, {tcp}}};  // from the
-//   application down Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &services,
-//   &objects);
-//   (*stack)->getinfo(...);
-//   (*stack)->fabric(attr, context);
+// Example:
+//    Result<fid_fabric *> open(const LoadedUnit &trace, const LoadedUnit &rxm,
+//                              const LoadedUnit &tcp, const weft_core_services &services,
+//                              ObjectTable &objects, fi_fabric_attr &attr) {
+//      StackPlan plan{.name = "tcp;ofi_rxm",  // the name is from the wire up, the elements are
+//                     // from the application down
+//                     .elements = {{trace, {}}, {rxm, {}}, {tcp, {}}}};
+//      WEFT_TRY(const std::shared_ptr<Stack> stack, Stack::build(plan, &services, &objects));
+//      return stack->fabric(&attr, nullptr);
+//    }
 //
-// A layer gets the provider beneath it as an argument; what it asks of it is filtered by its hints
-// like a question of an application. A hook makes no object: it comes under the objects of the
-// nearest element beneath it that is no hook (ObjectTable). A stack lives until nobody holds it and
-// no fabric of it is open; its units are destroyed from the outside in.
+// A layer gets the provider beneath it as an argument. The answers to its questions are filtered by
+// its hints, like those to an application. A hook makes no object: it is put on the objects of the
+// nearest element beneath it that is no hook (ObjectTable). A stack lives until its last holder
+// drops it and its last fabric is closed. Its units are destroyed from the outside in.
 //
-// Not for choosing: a plan says everything (core/select makes it).
+// It chooses nothing: core/select makes the plan.
 #ifndef WEFT_CORE_STACK_STACK_H
 #define WEFT_CORE_STACK_STACK_H
 
@@ -63,8 +68,9 @@ class Stack : public std::enable_shared_from_this<Stack> {
 
   const std::string &name() const { return name_; }
 
-  // What the stack can do for this question, filtered and narrowed by the hints, best first;
-  // `rejected` is told why each of the other offers does not fit. An error is the provider's own.
+  // The offers of the stack for these arguments of fi_getinfo(), filtered and narrowed by the
+  // hints, best first. `rejected` gets each of the other offers and why it does not fit. An error
+  // is the provider's own.
   using Rejected = std::function<void(const fi_info &offer, const Match &why)>;
   Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
                                                 const char *service, uint64_t flags,

@@ -69,7 +69,7 @@ class StackTest : public ::testing::Test {
   struct fid_domain *domain_ = nullptr;
 };
 
-TEST_F(StackTest, ComposesFromTheWireUpAndGoesFromTheOutsideIn) {
+TEST_F(StackTest, CreatesFromTheWireUpAndDestroysFromTheOutsideIn) {
   auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
   ASSERT_TRUE(stack.has_value());
   EXPECT_THAT(plugin_.events, ElementsAre("create tcp", "create rxm"));
@@ -78,7 +78,7 @@ TEST_F(StackTest, ComposesFromTheWireUpAndGoesFromTheOutsideIn) {
               ElementsAre("create tcp", "create rxm", "destroy rxm", "destroy tcp"));
 }
 
-TEST_F(StackTest, NamesAndNarrowsWhatItOffers) {
+TEST_F(StackTest, NamesAndNarrowsItsOffers) {
   auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
   fi_info *hints = alloc_info();
   hints->caps = FI_MSG;
@@ -88,12 +88,12 @@ TEST_F(StackTest, NamesAndNarrowsWhatItOffers) {
   EXPECT_EQ(found[0]->fabric_attr->prov_version, FI_VERSION(1, 0));
   EXPECT_EQ(found[0]->fabric_attr->api_version, FI_VERSION(2, 6));
   EXPECT_EQ(found[0]->ep_attr->type, FI_EP_RDM);
-  EXPECT_EQ(found[0]->caps & FI_RMA, 0u) << "a primary capability that nobody asked for";
+  EXPECT_EQ(found[0]->caps & FI_RMA, 0u) << "a primary capability that was not asked for";
   free_info(found[0]);
   free_info(hints);
 }
 
-TEST_F(StackTest, ALayersQuestionIsFilteredByItsHints) {
+TEST_F(StackTest, FiltersAnswersByTheLayersHints) {
   plugin_.offers = [](const toys::Plugin::Add &add, const fi_info *) {
     add(FI_EP_DGRAM);
     add(FI_EP_MSG).domain_attr->mr_mode = FI_MR_LOCAL;
@@ -107,7 +107,7 @@ TEST_F(StackTest, ALayersQuestionIsFilteredByItsHints) {
   EXPECT_THAT(found.error().text, testing::Not(HasSubstr("FI_EP_DGRAM"))) << "not the nearest";
 }
 
-TEST_F(StackTest, TellsWhyAnOfferDoesNotFit) {
+TEST_F(StackTest, ReportsWhyAnOfferDoesNotFit) {
   auto stack = build("tcp", {tcp()});
   fi_info *hints = alloc_info();
   hints->ep_attr->type = FI_EP_RDM;
@@ -119,7 +119,7 @@ TEST_F(StackTest, TellsWhyAnOfferDoesNotFit) {
   EXPECT_EQ(failed.error().text, "tcp: no interface is up");
 }
 
-TEST_F(StackTest, AnIncompleteOfferIsThePluginsFault) {
+TEST_F(StackTest, RejectsAnIncompleteOffer) {
   plugin_.offers = [](const toys::Plugin::Add &add, const fi_info *) {
     fi_info &info = add(FI_EP_MSG);
     std::free(info.rx_attr);
@@ -161,7 +161,7 @@ TEST_F(StackTest, HooksWatchTheElementBeneathThem) {
   EXPECT_THAT(Trace::events, ElementsAre("create", "destroy"));
 }
 
-TEST_F(StackTest, TheSameHookMayStandOnSeveralElements) {
+TEST_F(StackTest, TheSameHookMayBeOnSeveralElements) {
   auto stack = build("tcp;ofi_rxm", {trace(), rxm(), trace(), tcp()});
   ASSERT_TRUE(stack.has_value());
   struct fid_ep *ep = open(**stack);
@@ -170,8 +170,8 @@ TEST_F(StackTest, TheSameHookMayStandOnSeveralElements) {
   close(ep);
 }
 
-// A layer may change what fi_getinfo() says and leave the objects to the provider.
-TEST_F(StackTest, HooksAboveALayerThatHandsObjectsThrough) {
+// A layer may change the answers of fi_getinfo() and leave the objects to the provider.
+TEST_F(StackTest, HooksAboveALayerThatPassesObjectsOn) {
   static const weft_provider_ops *toy_ops = nullptr;
   static weft_provider_ops handing{};
   static const weft_provider *inner = nullptr;
@@ -201,7 +201,7 @@ TEST_F(StackTest, HooksAboveALayerThatHandsObjectsThrough) {
   EXPECT_TRUE((*stack)->made(&domain_->fid));
   EXPECT_EQ((*stack)->open_fabric("net0"), &fabric_->fid);
   close(ep);
-  // The same hook on both has no place on one object.
+  // The same hook cannot be on one object twice.
   auto twice = build("tcp;ofi_rxm", {trace(), rxm(), trace(), tcp()});
   ASSERT_TRUE(twice.has_value());
   fi_fabric_attr attr{};
@@ -238,7 +238,7 @@ TEST_F(StackTest, UnitsSeeTheirParameters) {
   EXPECT_THAT(bad.error().text, HasSubstr("environment FI_TCP_EAGER_SIZE"));
 }
 
-TEST_F(StackTest, AUnitThatFailsTakesNothingDownWithIt) {
+TEST_F(StackTest, AFailingUnitLeavesTheOthersUsable) {
   auto good = build("tcp", {tcp()});
   plugin_.create_rc = -FI_ENODEV;
   auto bad = build("tcp;ofi_rxm", {trace(), rxm(), tcp()});
@@ -250,7 +250,7 @@ TEST_F(StackTest, AUnitThatFailsTakesNothingDownWithIt) {
   for (fi_info *info : found) free_info(info);
 }
 
-TEST_F(StackTest, ExplainsItself) {
+TEST_F(StackTest, ExplainsItsElements) {
   auto stack = build("tcp;ofi_rxm", {rxm(), tcp()});
   const auto lines = (*stack)->explain();
   ASSERT_EQ(lines.size(), 2u);
@@ -258,7 +258,7 @@ TEST_F(StackTest, ExplainsItself) {
   EXPECT_THAT(lines[1].lines, ElementsAre("eth0: up"));
 }
 
-TEST(CheckOrder, SaysWhatIsWrong) {
+TEST(CheckOrder, ReportsWhatIsWrong) {
   const ElementKind tcp{"tcp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_MSG)};
   const ElementKind udp{"udp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_DGRAM)};
   const ElementKind rxm{"rxm", WEFT_KIND_LAYER, WEFT_EP_BIT(FI_EP_MSG), WEFT_EP_BIT(FI_EP_RDM)};

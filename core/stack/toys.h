@@ -2,9 +2,10 @@
 // Toy units for the tests of stacks and of selection: a provider, a layer and hooks written as
 // plain tables, in memory only.
 //
-//   toys::Plugin plugin;  // what its units were asked, and what they shall answer
-//   LoadedUnit tcp = toys::loaded(toys::provider(), plugin);
-//   plugin.offers = [](auto &add) { add(FI_EP_MSG); };
+// Example (statements):
+//    toys::Plugin plugin;  // what its units were asked, and what they answer
+//    plugin.offers = [](const toys::Plugin::Add &add, const fi_info *) { add(FI_EP_MSG); };
+//    LoadedUnit tcp = toys::loaded(toys::provider(), plugin);
 //
 // The endpoints do nothing but count: send() answers 1000 + the number of calls so far, through as
 // many layers as there are. Not an example for plugin authors: those use weft/sdk/.
@@ -31,7 +32,7 @@ namespace weft::toys {
 // ---- the core's side
 // ------------------------------------------------------------------------------
 
-// Services over one table; since the C functions have no argument for it, one table at a time.
+// Services over one table. The C functions have no argument for it, so there is one at a time.
 inline ObjectTable *&current_table() {
   static ObjectTable *table = nullptr;
   return table;
@@ -64,7 +65,7 @@ inline weft_core_services services() {
 // -----------------------------------------------------------------
 
 struct Plugin {
-  // Adds offers for a question; each is an fi_info of a complete, modest provider that the test may
+  // Adds offers to an answer. Each is a complete fi_info with small limits, which a test may
   // change.
   using Add = std::function<struct fi_info &(enum fi_ep_type type)>;
   std::function<void(const Add &add, const struct fi_info *hints)> offers =
@@ -266,7 +267,7 @@ inline int32_t provider_getinfo(void *self_arg, uint32_t, const char *, const ch
   return 0;
 }
 
-// Asks beneath for FI_EP_MSG and offers the same as FI_EP_RDM.
+// Asks the provider beneath for FI_EP_MSG and offers the same as FI_EP_RDM.
 inline int32_t layer_getinfo(void *self_arg, uint32_t version, const char *node,
                              const char *service, uint64_t flags, const struct fi_info *,
                              struct fi_info **out, weft_error *why) {

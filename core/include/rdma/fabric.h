@@ -2,14 +2,19 @@
 //
 // The root of the C API: versions, flags, attributes, fi_getinfo(), the base object `struct fid`.
 //
-//   struct fi_info *hints = fi_allocinfo(), *info = NULL;
-//   hints->caps = FI_MSG;
-//   hints->ep_attr->type = FI_EP_RDM;
-//   int ret = fi_getinfo(FI_VERSION(2, 6), "host", "7471", 0, hints, &info);
-//   if (!ret) ret = fi_fabric(info->fabric_attr, &fabric, NULL);
-//   ...
-//   fi_freeinfo(info);
-//   fi_freeinfo(hints);
+// Example:
+//    #include <stddef.h>
+//    static int open_fabric(struct fid_fabric **fabric) {
+//      struct fi_info *hints = fi_allocinfo(), *info = NULL;
+//      if (!hints) return -FI_ENOMEM;
+//      hints->caps = FI_MSG;
+//      hints->ep_attr->type = FI_EP_RDM;
+//      int ret = fi_getinfo(FI_VERSION(2, 6), "host", "7471", 0, hints, &info);
+//      if (!ret) ret = fi_fabric(info->fabric_attr, fabric, NULL);
+//      fi_freeinfo(info);
+//      fi_freeinfo(hints);
+//      return ret;
+//    }
 //
 // Layouts, values and names are release 2.6 of the OFI interface; old members never move, structs
 // only grow at their end. Not for domains, queues and endpoints, which have headers of their own,

@@ -3,9 +3,13 @@
 // Atomic operations on remote memory: plain (update), fetch (update and return the old value) and
 // compare (update if a comparison holds, return the old value). See fi_atomic(3).
 //
-//   int64_t one = 1, before;
-//   ret = fi_fetch_atomic(ep, &one, 1, NULL, &before, NULL, peer, remote_addr, key, FI_INT64,
-//                         FI_SUM, &context);
+// Example:
+//    static ssize_t count_up(struct fid_ep *ep, fi_addr_t peer, uint64_t remote_addr, uint64_t key,
+//                            int64_t *before, void *context) {
+//      static int64_t one = 1;  // must stay until the completion, as must *before
+//      return fi_fetch_atomic(ep, &one, 1, NULL, before, NULL, peer, remote_addr, key, FI_INT64,
+//                             FI_SUM, context);
+//    }
 //
 // Not for local memory, and not atomic against the target CPU's own accesses unless the provider
 // says so. Datatypes and operations are in fi_domain.h.

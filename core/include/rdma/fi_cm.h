@@ -3,11 +3,19 @@
 // Connections and names: listening, connecting, accepting; own and peer addresses; multicast
 // groups.
 //
-//   fi_pep_bind(pep, &eq->fid, 0);
-//   fi_listen(pep);
-//   // FI_CONNREQ on the event queue, with struct fi_eq_cm_entry *req:
-//   fi_endpoint(domain, req->info, &ep, NULL);  // bind, enable
-//   fi_accept(ep, NULL, 0);                     // FI_CONNECTED follows on both sides
+// Example:
+//    #include <rdma/fi_endpoint.h>
+//    static int start(struct fid_pep *pep, struct fid_eq *eq) {
+//      int ret = fi_pep_bind(pep, &eq->fid, 0);
+//      return ret ? ret : fi_listen(pep);  // FI_CONNREQ with a fi_eq_cm_entry follows on eq
+//    }
+//    static int answer(struct fid_domain *domain, struct fi_eq_cm_entry *req, struct fid_eq *eq,
+//                      struct fid_cq *cq, struct fid_ep **ep) {
+//      int ret = fi_endpoint(domain, req->info, ep, NULL);
+//      if (!ret) ret = fi_ep_bind(*ep, &eq->fid, 0);
+//      if (!ret) ret = fi_ep_bind(*ep, &cq->fid, FI_TRANSMIT | FI_RECV);
+//      return ret ? ret : fi_accept(*ep, NULL, 0);  // FI_CONNECTED follows on both sides
+//    }
 //
 // Results of connection calls come as events, see fi_eq.h. Not for unconnected endpoints, which
 // find their peers through an address vector (fi_domain.h). Man page: fi_cm(3).

@@ -3,10 +3,21 @@
 // Operations in which all members of a group take part: barrier, broadcast, reductions. A group is
 // an AV set that each member has joined. See fi_collective(3) and fi_av_set(3).
 //
-//   fi_av_set(av, &attr, &set, NULL);                       // who is in it
-//   fi_av_set_addr(set, &set_addr);
-//   fi_join_collective(ep, set_addr, set, 0, &mc, NULL);    // ends with FI_JOIN_COMPLETE on the EQ
-//   fi_allreduce(ep, mine, 8, NULL, sum, NULL, fi_mc_addr(mc), FI_DOUBLE, FI_SUM, 0, &context);
+// Example:
+//    static int join(struct fid_ep *ep, struct fid_av *av, struct fi_av_set_attr *attr,
+//                    struct fid_mc **mc) {
+//      struct fid_av_set *set;  // its members
+//      fi_addr_t set_addr;
+//      int ret = fi_av_set(av, attr, &set, NULL);
+//      if (!ret) ret = fi_av_set_addr(set, &set_addr);
+//      if (!ret) ret = fi_join_collective(ep, set_addr, set, 0, mc, NULL);
+//      return ret;  // 0: FI_JOIN_COMPLETE follows on the event queue
+//    }
+//    static ssize_t add_up(struct fid_ep *ep, struct fid_mc *mc, double mine[8], double sum[8],
+//                          void *context) {
+//      return fi_allreduce(ep, mine, 8, NULL, sum, NULL, fi_mc_addr(mc), FI_DOUBLE, FI_SUM, 0,
+//                          context);
+//    }
 //
 // Not for multicast of datagrams: fi_join. Operations and datatypes are in fi_domain.h.
 //

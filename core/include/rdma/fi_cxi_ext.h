@@ -3,10 +3,12 @@
 // What the cxi provider (HPE Slingshot) has beyond the portable API: authorization keys, NIC
 // attributes, flags, options, domain and counter extensions, collective types. See fi_cxi(7).
 //
-//   struct fi_cxi_dom_ops *ops;
-//   size_t depth;
-//   ret = fi_open_ops(&domain->fid, FI_CXI_DOM_OPS_6, 0, (void **)&ops, NULL);
-//   if (ret == 0) ret = ops->get_dwq_depth(&domain->fid, &depth);
+// Example:
+//    static int queue_depth(struct fid_domain *domain, size_t *depth) {
+//      struct fi_cxi_dom_ops *ops;
+//      int ret = fi_open_ops(&domain->fid, FI_CXI_DOM_OPS_6, 0, (void **)&ops, NULL);
+//      return ret ? ret : ops->get_dwq_depth(&domain->fid, depth);
+//    }
 //
 // Not for portable programs: no other provider knows any of it.
 

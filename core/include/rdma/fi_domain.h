@@ -3,10 +3,15 @@
 // A domain, that is one logical device, and what lives in it beside endpoints: address vectors and
 // memory regions; also the calls that open its completion queues and counters.
 //
-//   struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
-//   int ret = fi_domain(fabric, info, &domain, NULL);
-//   if (!ret) ret = fi_av_open(domain, &av_attr, &av, NULL);
-//   if (!ret) ret = fi_mr_reg(domain, buf, len, FI_REMOTE_WRITE, 0, key, 0, &mr, NULL);
+// Example:
+//    static int open_domain(struct fid_fabric *fabric, struct fi_info *info, void *buf, size_t len,
+//                           struct fid_domain **domain, struct fid_av **av, struct fid_mr **mr) {
+//      struct fi_av_attr attr = {.type = FI_AV_TABLE};
+//      int ret = fi_domain(fabric, info, domain, NULL);
+//      if (!ret) ret = fi_av_open(*domain, &attr, av, NULL);
+//      if (!ret) ret = fi_mr_reg(*domain, buf, len, FI_REMOTE_WRITE, 0, 1, 0, mr, NULL);  // key 1
+//      return ret;
+//    }
 //
 // Not for moving data, see fi_endpoint.h, fi_tagged.h, fi_rma.h, fi_atomic.h.
 // Man pages: fi_domain(3), fi_av(3), fi_mr(3), fi_av_set(3).

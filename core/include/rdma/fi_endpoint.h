@@ -2,11 +2,18 @@
 //
 // Endpoints: the objects that communicate, their options, and plain messages.
 //
-//   int ret = fi_endpoint(domain, info, &ep, NULL);
-//   if (!ret) ret = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV);
-//   if (!ret) ret = fi_ep_bind(ep, &av->fid, 0);
-//   if (!ret) ret = fi_enable(ep);
-//   if (!ret) ret = fi_send(ep, buf, len, NULL, peer, &context);
+// Example:
+//    static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_cq *cq,
+//                             struct fid_av *av, struct fid_ep **ep) {
+//      int ret = fi_endpoint(domain, info, ep, NULL);
+//      if (!ret) ret = fi_ep_bind(*ep, &cq->fid, FI_TRANSMIT | FI_RECV);
+//      if (!ret) ret = fi_ep_bind(*ep, &av->fid, 0);
+//      return ret ? ret : fi_enable(*ep);
+//    }
+//    static ssize_t say(struct fid_ep *ep, fi_addr_t peer, const char *text, size_t len,
+//                       void *context) {
+//      return fi_send(ep, text, len, NULL, peer, context);
+//    }
 //
 // A data transfer that returns 0 was accepted, its completion comes later; -FI_EAGAIN means that
 // there is no room now: read the completion queue, then try again. Not for connections (fi_cm.h),

@@ -4,12 +4,16 @@
 // memory registration, address insertion), completion queues and counters (data transfers), and the
 // wait and poll sets that combine them.
 //
-//   struct fi_cq_tagged_entry done[16];
-//   ssize_t n = fi_cq_read(cq, done, 16);
-//   if (n == -FI_EAVAIL) {
-//     struct fi_cq_err_entry err = {0};
-//     fi_cq_readerr(cq, &err, 0);
-//   }  // n == -FI_EAGAIN: nothing yet
+// Example:
+//    static ssize_t reap(struct fid_cq *cq, struct fi_cq_tagged_entry *done, size_t count) {
+//      ssize_t n = fi_cq_read(cq, done, count);
+//      if (n == -FI_EAVAIL) {
+//        struct fi_cq_err_entry failed = {0};
+//        fi_cq_readerr(cq, &failed, 0);
+//        return -failed.err;
+//      }
+//      return n;  // -FI_EAGAIN: nothing yet
+//    }
 //
 // Not for opening completion queues and counters: those belong to a domain, see fi_domain.h.
 // Timeouts are milliseconds, a negative one is forever.

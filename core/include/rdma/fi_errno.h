@@ -6,8 +6,13 @@
 // fi_eq_err_entry) carry it positive in `err`. Numbers below FI_ERRNO_OFFSET are those of the
 // operating system's <errno.h>, the others are OFI's own.
 //
-//   int ret = fi_enable(ep);
-//   if (ret) fprintf(stderr, "fi_enable: %s\n", fi_strerror(-ret));
+// Example:
+//    #include <rdma/fi_endpoint.h>
+//    #include <stdio.h>
+//    static void enable(struct fid_ep *ep) {
+//      int ret = fi_enable(ep);
+//      if (ret) fprintf(stderr, "fi_enable: %s\n", fi_strerror(-ret));
+//    }
 //
 // Not for provider specific codes (`prov_errno`): fi_cq_strerror() and fi_eq_strerror() explain
 // those. Man page: fi_errno(3).

@@ -4,9 +4,20 @@
 // application to the library (fi_import), custom logging and memory monitors.
 // See fi_provider(3), fi_mr(3), fi_efa(7).
 //
-//   static struct fi_ops_log ops = {.enabled = my_enabled, .ready = my_ready, .log = my_log};
-//   static struct fid_logging mine = {.ops = &ops};
-//   int ret = fi_import_log(FI_VERSION(2, 6), 0, &mine);
+// Example:
+//    static int my_enabled(const struct fi_provider *prov, enum fi_log_level level,
+//                          enum fi_log_subsys subsys, uint64_t flags);
+//    static int my_ready(const struct fi_provider *prov, enum fi_log_level level,
+//                        enum fi_log_subsys subsys, uint64_t flags, uint64_t *showtime);
+//    static void my_log(const struct fi_provider *prov, enum fi_log_level level,
+//                       enum fi_log_subsys subsys, const char *func, int line, const char *msg);
+//    static int log_here(void) {
+//      static struct fi_ops_log ops = {
+//          .size = sizeof ops, .enabled = my_enabled, .ready = my_ready, .log = my_log};
+//      static struct fid_logging mine;
+//      mine.ops = &ops;
+//      return fi_import_log(FI_VERSION(2, 6), 0, &mine);
+//    }
 //
 // Not for objects that providers lend to each other: providers/fi_peer.h.
 

@@ -3,12 +3,17 @@
 // Asking a provider for its variables (settings, states, counts) and events, through a profile
 // object on an endpoint or a domain. See fi_profile(3).
 //
-//   struct fid_profile *profile;
-//   uint64_t waiting;
-//   if (fi_profile_open(&ep->fid, 0, &profile, NULL) == 0) {
-//     fi_profile_read_u64(profile, FI_VAR_UNEXP_MSG_CNT, &waiting);
-//     fi_profile_close(profile);
-//   }
+// Example:
+//    #include <rdma/fi_endpoint.h>
+//    static uint64_t unexpected_messages(struct fid_ep *ep) {
+//      struct fid_profile *profile;
+//      uint64_t waiting = 0;
+//      if (fi_profile_open(&ep->fid, 0, &profile, NULL) == 0) {
+//        fi_profile_read_u64(profile, FI_VAR_UNEXP_MSG_CNT, &waiting);
+//        fi_profile_close(profile);
+//      }
+//      return waiting;
+//    }
 //
 // Not for measuring time: that is what the hooks profile and trace are for.
 

@@ -2,9 +2,13 @@
 //
 // Reading and writing a peer's registered memory.
 //
-//   // The peer told `addr` and `key`: with FI_MR_VIRT_ADDR its virtual address, without it an
-//   // offset into the region.
-//   ssize_t ret = fi_write(ep, buf, len, desc, peer, addr, key, &context);
+// Example:
+//    // `addr` and `key` come from the peer. With FI_MR_VIRT_ADDR `addr` is its virtual address,
+//    // without it an offset into the region.
+//    static ssize_t put(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t peer,
+//                       uint64_t addr, uint64_t key, void *context) {
+//      return fi_write(ep, buf, len, desc, peer, addr, key, context);
+//    }
 //
 // The peer's application notices nothing unless data travels along (fi_writedata) or the region
 // counts accesses (FI_RMA_EVENT). Not for registering memory, see fi_domain.h. Man page: fi_rma(3).

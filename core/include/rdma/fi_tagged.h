@@ -2,8 +2,11 @@
 //
 // Tagged messages: a message goes into the first posted receive whose tag it matches.
 //
-//   // matches any message whose lower 32 tag bits are 7
-//   ssize_t ret = fi_trecv(ep, buf, len, desc, FI_ADDR_UNSPEC, 7, 0xffffffff00000000, &context);
+// Example:
+//    // Takes any message whose lower 32 tag bits are 7.
+//    static ssize_t expect(struct fid_ep *ep, void *buf, size_t len, void *desc, void *context) {
+//      return fi_trecv(ep, buf, len, desc, FI_ADDR_UNSPEC, 7, 0xffffffff00000000, context);
+//    }
 //
 // Tags match where (sent ^ posted) & ~ignore is zero. They are a space of their own: an untagged
 // message (fi_endpoint.h) never meets a tagged receive. Man page: fi_tagged(3).

@@ -3,11 +3,21 @@
 // Operations that start later: when a counter reaches a threshold, when a device writes a value
 // (flag FI_TRIGGER), or from a domain's deferred work queue. See fi_trigger(3).
 //
-//   struct fi_triggered_context2 later = {.event_type = FI_TRIGGER_THRESHOLD};
-//   later.trigger.threshold.cntr = arrived;
-//   later.trigger.threshold.threshold = 4;
-//   struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = next, .context = &later};
-//   ret = fi_sendmsg(ep, &msg, FI_TRIGGER);
+// Example:
+//    #include <rdma/fi_endpoint.h>
+//    // Sends when 4 messages have arrived. `later` and `iov` must stay until the completion.
+//    static ssize_t send_later(struct fid_ep *ep, struct fid_cntr *arrived, struct iovec *iov,
+//                              fi_addr_t next, struct fi_triggered_context2 *later) {
+//      later->event_type = FI_TRIGGER_THRESHOLD;
+//      later->trigger.threshold.cntr = arrived;
+//      later->trigger.threshold.threshold = 4;
+//      struct fi_msg msg = {0};
+//      msg.msg_iov = iov;
+//      msg.iov_count = 1;
+//      msg.addr = next;
+//      msg.context = later;
+//      return fi_sendmsg(ep, &msg, FI_TRIGGER);
+//    }
 //
 // Not for waiting on the host: fi_cntr_wait.
 

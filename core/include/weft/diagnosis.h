@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ask a running libfabric.so.1 of weft why it chose what it chose, what it found, and which objects
- * live in it.
+ * Asks a running libfabric.so.1 of weft for the reasons of its choices, for its plugins and
+ * configuration, and for its live objects.
  *
- *     struct fid *weft;
- *     struct weft_diagnosis_ops *ops;
- *     char *text;
- *     if (fi_open(fi_version(), WEFT_DIAGNOSIS, NULL, 0, 0, &weft, NULL) == 0 &&
- *         fi_open_ops(weft, WEFT_DIAGNOSIS_OPS, 0, (void **)&ops, NULL) == 0) {
- *       int ret = ops->why(weft, "verbs", &text);
- *       fprintf(ret ? stderr : stdout, "%s\n", text ? text : fi_strerror(-ret));
- *       free(text);
- *     }
- *     if (weft) fi_close(weft);
+ * Example:
+ *    #include <rdma/fi_errno.h>
+ *    #include <stdio.h>
+ *    #include <stdlib.h>
+ *    static void why(const char *provider) {
+ *      struct fid *weft;
+ *      struct weft_diagnosis_ops *ops;
+ *      if (fi_open(fi_version(), WEFT_DIAGNOSIS, NULL, 0, 0, &weft, NULL) != 0) return;
+ *      if (fi_open_ops(weft, WEFT_DIAGNOSIS_OPS, 0, (void **)&ops, NULL) == 0) {
+ *        char *text;
+ *        int ret = ops->why(weft, provider, &text);
+ *        fprintf(ret ? stderr : stdout, "%s\n", text ? text : fi_strerror(-ret));
+ *        free(text);
+ *      }
+ *      fi_close(weft);
+ *    }
  *
  * No exported symbol beyond the C API is needed; another libfabric answers fi_open() with an error.
  * The texts are JSON for tools: members are only ever added. Not for programs that merely want to
@@ -58,8 +64,9 @@ struct weft_diagnosis_ops {
    * first]}; `parent` is an id, 0 for a fabric. */
   int (*objects)(struct fid *weft, char **text_app);
 
-  /* Hangs the hook unit `hook` on the live object `root` and what was and will be opened from it,
-   * in place; takes it off. On failure *text_app is the reason, else NULL; text_app may be NULL. */
+  /* Attaches the hook unit `hook` to the live object `root` and to all objects that were and will
+   * be opened from it, in place; detaches it. On failure *text_app is the reason, else NULL;
+   * text_app may be NULL. */
   int (*attach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
   int (*detach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
 };

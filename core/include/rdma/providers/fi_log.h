@@ -4,7 +4,11 @@
 // FI_LOG_LEVEL, FI_LOG_SUBSYS and FI_LOG_PROV, to stderr or to what fi_import_log installed.
 // See fi_provider(3) and fabric(7).
 //
-//   FI_WARN(&me, FI_LOG_EP_CTRL, "connect to %s: no answer in %d ms\n", peer, ms);
+// Example:
+//    #include <rdma/providers/fi_prov.h>
+//    static void complain(const struct fi_provider *me, const char *peer, int ms) {
+//      FI_WARN(me, FI_LOG_EP_CTRL, "connect to %s: no answer in %d ms\n", peer, ms);
+//    }
 //
 // Not for reporting errors to the caller: return a negative errno as well.
 

@@ -5,9 +5,13 @@
 // The owner opens the peer's object with the flag FI_PEER and a fi_peer_*_context as its context.
 // See fi_peer(3).
 //
-//   struct fi_peer_cq_context lend = {.size = sizeof lend, .cq = &mine->peer_cq};
-//   attr.flags |= FI_PEER;
-//   int ret = fi_cq_open(peer_domain, &attr, &peer_cq, &lend);
+// Example:
+//    static int lend(struct fid_peer_cq *mine, struct fid_domain *peer_domain,
+//                    struct fi_cq_attr attr, struct fid_cq **peer_cq) {
+//      struct fi_peer_cq_context context = {.size = sizeof context, .cq = mine};
+//      attr.flags |= FI_PEER;
+//      return fi_cq_open(peer_domain, &attr, peer_cq, &context);
+//    }
 //
 // Not for applications, and not stable between releases: both sides must be built for the same.
 // In every struct `size` is the sizeof that its writer knew.

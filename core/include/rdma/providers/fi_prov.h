@@ -4,11 +4,22 @@
 // that the entry point returns, and the calls that define and read its parameters.
 // See fi_provider(3).
 //
-//   static struct fi_provider me = {
-//     .version = FI_VERSION(1, 0), .fi_version = FI_VERSION(2, 6), .name = "acme",
-//     .getinfo = acme_getinfo, .fabric = acme_fabric, .cleanup = acme_cleanup,
-//   };
-//   FI_EXT_INI { return &me; }      // in libacme-fi.so
+// Example:
+//    static int acme_getinfo(uint32_t version, const char *node, const char *service,
+//                            uint64_t flags, const struct fi_info *hints, struct fi_info **info);
+//    static int acme_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+//                           void *context);
+//    static void acme_cleanup(void);
+//    static struct fi_provider *acme_of_library(void) {  // FI_EXT_INI of libacme-fi.so returns it
+//      static struct fi_provider me;
+//      me.version = FI_VERSION(1, 0);
+//      me.fi_version = FI_VERSION(2, 6);
+//      me.name = "acme";
+//      me.getinfo = acme_getinfo;
+//      me.fabric = acme_fabric;
+//      me.cleanup = acme_cleanup;
+//      return &me;
+//    }
 //
 // Not for applications (they use fi_getinfo and fi_getparams of fabric.h).
 
