@@ -3,15 +3,15 @@
 // (protocol/core.h), whose carrier is a Lower over the inner provider.
 //
 // Example:
-//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//    inline Result<fid_ep *> open(Domain &domain, const fi_info &info) {
 //      WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, nullptr));
 //      return endpoint->c();  // the application binds, enables and closes it
 //    }
 //    // What fi_send() becomes, after its arguments were checked.
 //    inline ssize_t send(Endpoint &endpoint, const iovec &message, fi_addr_t dest) {
-//      weft::sdk::Guard guard(endpoint.lock());
-//      return endpoint.start(weft::sdk::SendRequest{
-//          .iov = &message, .count = 1, .length = message.iov_len, .dest = dest});
+//      sdk::Guard guard(endpoint.lock());
+//      return endpoint.start(
+//          sdk::SendRequest{.iov = &message, .count = 1, .length = message.iov_len, .dest = dest});
 //    }
 //
 // Not for checks of arguments, queues and matching: the SDK's LayerEndpoint does them.

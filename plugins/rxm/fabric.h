@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fabric: the fabric of the layer. The SDK has all of it.
+// Fabric: the fabric of the layer. The SDK has all of it (weft/sdk/layer_fabric.h).
+//
+// Example:
+//    inline size_t largest_packet(const Fabric &fabric) {
+//      return fabric.layer().options().buffer_size;  // a domain reaches its layer by its fabric
+//    }
+//
+// Not for domains: domain.h.
 #ifndef WEFT_PLUGINS_RXM_FABRIC_H
 #define WEFT_PLUGINS_RXM_FABRIC_H
 

@@ -5,8 +5,7 @@
 //
 // Example:
 //    // From fi_enable to fi_close the engine of the endpoint's domain drives it.
-//    inline weft::Result<void> begin(Domain &domain, Lower &lower,
-//                                    const weft::sdk::SockAddr &local) {
+//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::SockAddr &local) {
 //      WEFT_CHECK(lower.open(local, nullptr, nullptr));  // lower.address(): where it listens
 //      domain.engine().add_poller(lower);                // each progress calls on_poll()
 //      return {};

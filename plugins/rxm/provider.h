@@ -4,10 +4,9 @@
 //
 // Example:
 //    // What an application does by fi_getinfo and fi_fabric.
-//    inline weft::Result<fid_fabric *> open_first(RxmLayer &layer,
-//                                                 const weft::sdk::GetinfoQuery &query) {
-//      WEFT_TRY(const weft::sdk::InfoList offers, layer.getinfo(query));
-//      if (offers.front() == nullptr) return weft::fail(FI_ENODATA, "rxm: nothing to offer");
+//    inline Result<fid_fabric *> open_first(RxmLayer &layer, const sdk::GetinfoQuery &query) {
+//      WEFT_TRY(const sdk::InfoList offers, layer.getinfo(query));
+//      if (offers.front() == nullptr) return fail(FI_ENODATA, "rxm: nothing to offer");
 //      return layer.fabric(*offers.front()->fabric_attr, nullptr);
 //    }
 //

@@ -4,7 +4,7 @@
 //
 // Example:
 //    // Until its close(), Domain::resolve() finds the region by its key.
-//    inline weft::Result<fid_mr *> expose(Domain &domain, const iovec &memory) {
+//    inline Result<fid_mr *> expose(Domain &domain, const iovec &memory) {
 //      fi_mr_attr attr{};
 //      attr.mr_iov = &memory;
 //      attr.iov_count = 1;

@@ -5,13 +5,14 @@
 // Example:
 //    class Listener final : private Acceptor::Client {
 //     public:
-//      Listener(const weft_instance *instance, weft::sdk::Engine &engine, const Settings &settings,
+//      Listener(const weft_instance *instance, sdk::Engine &engine, const Settings &settings,
 //               Stats &stats)
 //          : acceptor_(instance, engine, settings, stats, *this, /*pause_ns=*/0) {}
-//      weft::Result<void> open(const weft::sdk::SockAddr &local, int backlog) {
+//      Result<void> open(const sdk::SockAddr &local, int backlog) {
 //        WEFT_CHECK(acceptor_.bind(local));  // acceptor_.name(): the address, with its port
 //        return acceptor_.listen(backlog);
 //      }
+//
 //     private:
 //      void on_request(int fd, const ConnectReader &request) override;  // owns `fd` from here on
 //      void on_accept_failure(int error, const std::string &reason) override;

@@ -6,7 +6,7 @@
 //    // What a Peer does when operations wait for a stream.
 //    inline void connect(Peer &peer) {
 //      peer.attempt = std::make_unique<Attempt>(peer);
-//      const weft::Result<void> started = peer.attempt->connect();
+//      const Result<void> started = peer.attempt->connect();
 //      if (!started) peer.attempt_failed(PeerLink::Refusal::kUnreachable, started.error().code);
 //    }
 //

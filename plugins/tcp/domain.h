@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The domain of the tcp provider: endpoints, and the staging buffer into which they all receive.
+//
+// Example:
+//    #include <sys/socket.h>
+//    #include <span>
+//    // Reads a socket of one of its endpoints, under the engine's lock.
+//    inline std::span<const uint8_t> read(Domain &domain, int fd) {
+//      const ssize_t n = ::recv(fd, domain.staging(), kStagingSize, MSG_DONTWAIT);
+//      return {domain.staging(), n > 0 ? size_t(n) : 0};  // until the next read
+//    }
+//
+// Not for regions, completion queues and counters: sdk::DomainCore and sdk::DomainOps have them.
 #ifndef WEFT_PLUGINS_TCP_DOMAIN_H
 #define WEFT_PLUGINS_TCP_DOMAIN_H
 

@@ -3,7 +3,7 @@
 // wire/.
 //
 // Example:
-//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//    inline Result<fid_ep *> open(Domain &domain, const fi_info &info) {
 //      WEFT_TRY(Endpoint *const endpoint, Endpoint::open(domain, info, nullptr));
 //      return endpoint->c();  // the application binds, connects and closes it
 //    }

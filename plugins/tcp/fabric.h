@@ -2,6 +2,15 @@
 // The fabric of the tcp provider: event queues, passive endpoints, and connection requests without
 // an answer.
 //
+// Example:
+//    // Takes the request that an application names when it opens the endpoint to accept it.
+//    inline Result<std::unique_ptr<ConnectRequest>> take(Fabric &fabric, fid_t handle) {
+//      sdk::Guard guard(fabric.engine().lock());
+//      std::unique_ptr<ConnectRequest> request(fabric.take(handle));
+//      if (request == nullptr) return fail(FI_EINVAL, "the request was answered already");
+//      return request;  // request->fd is the socket
+//    }
+//
 // Its engine makes the progress of listening sockets and unfinished handshakes. Connections belong
 // to the engine of their domain.
 #ifndef WEFT_PLUGINS_TCP_FABRIC_H

@@ -2,8 +2,8 @@
 // Keys: the authorization key of an endpoint, and the exchange by which two endpoints prove theirs.
 //
 // Example:
-//    inline weft::Result<Keys> keys_of(const fi_info &info, const Keys &of_domain,
-//                                      const Settings &settings) {
+//    inline Result<Keys> keys_of(const fi_info &info, const Keys &of_domain,
+//                                const Settings &settings) {
 //      return Keys::of(info, &of_domain, settings, FI_VERSION(2, 0));
 //    }
 //    // The active side may send its request. False: try again when the socket is readable, or end

@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A passive endpoint (fi_passive_ep): listens (acceptor.h), and reports requests as events.
+//
+// Example:
+//    // `eq` then has an FI_CONNREQ for each request. Its info opens the endpoint that accepts it.
+//    inline Result<fid_pep *> listen(Fabric &fabric, const fi_info &info, fid_eq *eq) {
+//      WEFT_TRY(PassiveEndpoint *const pep, PassiveEndpoint::open(fabric, info, nullptr));
+//      int rc = pep->bind(&eq->fid, 0);
+//      if (rc == 0) rc = pep->listen();
+//      if (rc == 0) return pep->c();
+//      pep->close();
+//      return fail(-rc, "the log says why");
+//    }
+//
+// Not for unconnected endpoints: each has an Acceptor of its own.
 #ifndef WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 #define WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 

@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The tcp provider: its parameters, and what fi_getinfo says that it offers on this host.
+//
+// Example:
+//    // What the core does for fi_getinfo and fi_fabric of an application.
+//    inline Result<fid_fabric *> open_first(TcpProvider &provider,
+//                                           const sdk::GetinfoQuery &query) {
+//      WEFT_TRY(const sdk::InfoList offers, provider.getinfo(query));
+//      if (offers.front() == nullptr) return fail(FI_ENODATA, "tcp: nothing to offer");
+//      return provider.fabric(*offers.front()->fabric_attr, nullptr);
+//    }
+//
+// Not for the values of the parameters: settings.h.
 #ifndef WEFT_PLUGINS_TCP_PROVIDER_H
 #define WEFT_PLUGINS_TCP_PROVIDER_H
 

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A shared receive context of connected endpoints (fi_srx_context). Each message takes the first
 // receive.
+//
+// Example:
+//    // What an endpoint does for a message: it takes a receive, or waits until one is posted.
+//    inline sdk::PostedRecv *receive_for(SharedReceiveContext &context,
+//                                        sdk::RecvWaiter &endpoint) {
+//      if (context.queue().front() != nullptr) return context.queue().pop();
+//      context.queue().wait(endpoint);  // endpoint.on_recv_posted() follows
+//      return nullptr;
+//    }
+//
+// Not for unconnected endpoints: their shared receives match tags and sources
+// (sdk::open_shared_receive).
 #ifndef WEFT_PLUGINS_TCP_SHARED_RECEIVE_H
 #define WEFT_PLUGINS_TCP_SHARED_RECEIVE_H
 

@@ -1,5 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The socket calls of the tcp provider, with errors that name the limit that was reached.
+//
+// Example:
+//    #include <sys/socket.h>
+//    #include <unistd.h>
+//    #include <cstring>
+//    // A connection on its way to a peer, from a port of this address.
+//    inline Result<int> connect(const sdk::SockAddr &from, const sdk::SockAddr &to,
+//                               const Settings &settings) {
+//      WEFT_TRY(const int fd, open_socket(to.family(), settings));
+//      Result<void> done = bind_socket(fd, from);
+//      if (done && ::connect(fd, to.c(), to.size()) != 0 && errno != EINPROGRESS)
+//        done = fail(errno, "connect to %s: %s", to.to_string().c_str(), strerror(errno));
+//      if (done) return fd;  // when it is writable: apply_peer_settings()
+//      ::close(fd);
+//      return tl::unexpected(done.error());
+//    }
+//
+// Not for the bytes on the socket: stream.h, attempt.h.
 #ifndef WEFT_PLUGINS_TCP_SOCKET_H
 #define WEFT_PLUGINS_TCP_SOCKET_H
 

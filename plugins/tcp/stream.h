@@ -4,7 +4,7 @@
 //
 // Example:
 //    // A connection whose peer may only write to memory.
-//    class Storage final : public weft::sdk::Handler, public Stream<Storage> {
+//    class Storage final : public sdk::Handler, public Stream<Storage> {
 //     public:
 //      // What the reader asks and tells.
 //      Verdict on_header(const FrameHeader &header, Target &target) {
@@ -25,7 +25,7 @@
 //      const weft_instance *instance() const;
 //      std::string peer_name() const;
 //      bool open() const;
-//      weft::sdk::Pool<Operation> &control_ops();
+//      sdk::Pool<Operation> &control_ops();
 //      void watch();                               // want_out_ or stalled() has changed
 //      void complete(Operation &op, int error);    // of the application
 //      void ended();                               // the peer closed the connection

@@ -3,20 +3,20 @@
 // a stream to every peer in use (peer.h).
 //
 // Example:
-//    inline weft::Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//    inline Result<fid_ep *> open(Domain &domain, const fi_info &info) {
 //      WEFT_TRY(auto *const endpoint, UnconnectedEndpoint::open(domain, info, nullptr));
 //      return endpoint->c();  // the application binds, enables and closes it
 //    }
 //    // What fi_tsend() becomes, after its arguments were checked.
 //    inline ssize_t send(UnconnectedEndpoint &endpoint, const iovec &message, fi_addr_t dest,
 //                        uint64_t tag) {
-//      weft::sdk::Guard guard(endpoint.lock());
-//      return endpoint.start(weft::sdk::SendRequest{.tagged = true,
-//                                                   .iov = &message,
-//                                                   .count = 1,
-//                                                   .length = message.iov_len,
-//                                                   .dest = dest,
-//                                                   .tag = tag});
+//      sdk::Guard guard(endpoint.lock());
+//      return endpoint.start(sdk::SendRequest{.tagged = true,
+//                                             .iov = &message,
+//                                             .count = 1,
+//                                             .length = message.iov_len,
+//                                             .dest = dest,
+//                                             .tag = tag});
 //    }
 //
 // Flow control: a message without a posted receive is saved within the limits (max_saved_per_peer,

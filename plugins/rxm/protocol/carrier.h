@@ -15,6 +15,7 @@
 //      void progress(Core &core) {
 //        for (Token *token : std::exchange(sent_, {})) core.on_sent(*token, 0);
 //      }
+//
 //     private:
 //      std::vector<Token *> sent_;
 //    };

@@ -6,7 +6,7 @@
 //    // Sends to the peer `index` of the address vector. The first operation connects.
 //    // Upper::on_done() tells the end of the operation.
 //    inline ssize_t send(Core &core, const iovec &message, uint32_t index,
-//                        const weft::sdk::SockAddr &address) {
+//                        const sdk::SockAddr &address) {
 //      TxOp *op = core.take();
 //      if (op == nullptr) return -FI_EAGAIN;  // tx_size operations are in flight
 //      op->iov[0] = message;

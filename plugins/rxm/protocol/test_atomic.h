@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Atomics of the simulated applications of core_test and core_fuzz.
+//
+// Example:
+//    // `result` must live until Upper::on_done().
+//    inline int fetch_and_add(Core &core, uint32_t index, const sdk::SockAddr &address,
+//                             uint64_t &result) {
+//      TxOp *op = core.take();
+//      if (op == nullptr) return -FI_EAGAIN;
+//      prepare_fetch_add(core, *op, &result, /*key=*/7);
+//      const int rc = core.start(*op, index, &address);
+//      if (rc != 0) core.give(*op);
+//      return rc;
+//    }
+//
+// Not for other operations: the applications prepare those themselves.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_ATOMIC_H
 

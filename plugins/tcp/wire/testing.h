@@ -4,7 +4,6 @@
 // a byte too many.
 //
 // Example (statements):
-//    using weft::tcp::EndpointKind, weft::tcp::ByteOrder;
 //    Random random(/*seed=*/1);
 //    const Frame frame = random_frame(random, EndpointKind::kRdm1, /*max_payload=*/100);
 //    CollectingSink sink;

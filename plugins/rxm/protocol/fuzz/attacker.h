@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attacker: the attacker of core_fuzz.cc. It connects to the endpoint under any name, answers or
 // not, and sends any bytes. Each action takes its choices from the input.
+//
+// Example (statements):
+//    World world;
+//    Side endpoint(world, kEndpoint, Settings{});
+//    world.endpoint = &endpoint;
+//    const uint8_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 8};
+//    fuzz::Input input(bytes, sizeof bytes);
+//    const Settings settings = endpoint.core().settings();
+//    Attacker attacker(input, world, settings);
+//    attacker.connect();
+//    while (!input.empty()) {
+//      while (world.step()) endpoint.core().poll();
+//      attacker.say();  // a packet of any type, or any bytes
+//    }
+//
+// Not for honest peers: those are Sides.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_ATTACKER_H
 

@@ -2,6 +2,15 @@
 // World: the simulated network of core_fuzz.cc. It has the links between the endpoint, the honest
 // peer and the attacker, and all packets and events in flight. Only World::step() delivers, one
 // event at a time, so that the input decides the order.
+//
+// Example (statements):
+//    World world;
+//    bool arrived = false;
+//    world.events.push_back([&arrived] { arrived = true; });
+//    while (!arrived && world.step()) {
+//    }
+//
+// Not for what the endpoints do: side.h, attacker.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 
