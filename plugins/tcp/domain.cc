@@ -78,7 +78,7 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
                        ep);
   if (!engine().lock().needed()) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
-              "fi_endpoint: this domain was opened for FI_EP_RDM under FI_THREAD_DOMAIN, and a "
+              "fi_endpoint: this domain was opened for FI_EP_RDM under FI_THREAD_DOMAIN, and "
               "threads that read event queues make progress for connected endpoints, too: open "
               "another domain with the info of the endpoint");
     return -FI_EINVAL;

@@ -186,7 +186,7 @@ TEST(Rdm, ConnectionsBeyondTheLimitAreClosedAndMadeAgain) {
 }
 
 // A process is killed in the middle of traffic: only the operations with it fail; the others go on.
-TEST(Rdm, KilledInTheMiddleOfTraffic) {
+TEST(Rdm, APeerKilledInTheMiddleOfTraffic) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_SIZE=64K"})) return;
   enum : uint64_t { kGo = 1 };
   constexpr size_t kSize = 100000;

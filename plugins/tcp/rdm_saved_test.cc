@@ -82,7 +82,7 @@ TEST(Rdm, MoreLargeMessagesThanRendezvousNumbers) {
 
 // In reverse order: the receiver fetches what it can save, so that the announcement that it waits
 // for gets through.
-TEST(Rdm, MoreLargeMessagesThanRendezvousNumbersBackwards) {
+TEST(Rdm, MoreLargeMessagesThanRendezvousNumbersInReverseOrder) {
   Node a, b;
   const fi_addr_t to = a.insert(b);
   constexpr size_t kCount = 400, kSize = 70000;
@@ -107,7 +107,7 @@ TEST(Rdm, MoreLargeMessagesThanRendezvousNumbersBackwards) {
 }
 
 // More than the receiver saves: when it has saved much it says so, and gets announcements.
-TEST(Rdm, MoreThanTheSavedLimitBackwards) {
+TEST(Rdm, MoreThanTheSavedLimitInReverseOrder) {
   Node a, b;
   const fi_addr_t to = a.insert(b);
   constexpr size_t kCount = 64, kSize = 1 << 20;
@@ -132,7 +132,7 @@ TEST(Rdm, MoreThanTheSavedLimitBackwards) {
 }
 
 // The receiver has said that it has room, then makes no progress for a while.
-TEST(Rdm, MoreThanTheSavedLimitAfterARest) {
+TEST(Rdm, MoreThanTheSavedLimitAfterAPause) {
   Node a, b;
   const fi_addr_t to = a.insert(b);
   constexpr size_t kCount = 64, kSize = 1 << 20;
@@ -156,7 +156,7 @@ TEST(Rdm, MoreThanTheSavedLimitAfterARest) {
 }
 
 // The same with many senders.
-TEST(Rdm, ManySendMoreThanTheSavedLimit) {
+TEST(Rdm, ManySendersExceedTheSavedLimit) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED=64M"})) return;
   constexpr size_t kPeers = 6, kCount = 20, kSize = 1 << 20;
   Node b;
@@ -193,7 +193,7 @@ TEST(Rdm, ManySendMoreThanTheSavedLimit) {
 }
 
 // The receiver saves less than one message.
-TEST(Rdm, LongerThanTheSavedLimit) {
+TEST(Rdm, AMessageLongerThanTheSavedLimit) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED_PER_PEER=4M"})) return;
   Node a, b;
   const fi_addr_t to = a.insert(b);

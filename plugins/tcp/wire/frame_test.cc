@@ -210,7 +210,7 @@ TEST(Frame, EveryHeaderSurvivesTheRoundTrip) {
 }
 
 // A good header with one changed byte is refused, or is another valid header.
-TEST(Frame, EveryByteEveryValue) {
+TEST(Frame, EveryValueOfEveryHeaderByte) {
   for (uint64_t seed = 0; seed < sdk::rounds(200); ++seed) {
     Random random(seed);
     const EndpointKind kind = kKinds[random.below(4)];
@@ -343,7 +343,7 @@ TEST(Frame, SizeBelowTheHeader) {
   EXPECT_EQ(parse(raw(0, 0, 0, 0, 16, UINT64_MAX)).payload_size, UINT64_MAX - 16);
 }
 
-TEST(Frame, PayloadWhereThereIsNone) {
+TEST(Frame, PayloadOfAnOpWithoutOne) {
   EXPECT_EQ(why_not(raw(0, 0, 2, 0, 16, 17)), Reject::kUnexpectedPayload);
   EXPECT_EQ(why_not(raw(2, 0, 0, 1, 40, 41, {0, 1, 0})), Reject::kUnexpectedPayload);
   EXPECT_EQ(why_not(raw(5, 0, 1, 0, 32, 33, {0, 1})), Reject::kUnexpectedPayload);
