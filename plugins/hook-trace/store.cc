@@ -50,7 +50,7 @@ std::string read_line(const char *path) {
 }
 
 template <size_t kSize>
-void put(char (&place)[kSize], const std::string &text) {
+void put_text(char (&place)[kSize], const std::string &text) {
   const size_t n = std::min(text.size(), kSize - 1);
   std::memcpy(place, text.data(), n);
   place[n] = '\0';
@@ -117,13 +117,13 @@ void describe_process(FileHeader &header) {
   header.uid = geteuid();
   header.process_start = process_start();
   char text[256] = {};
-  if (gethostname(text, sizeof text - 1) == 0) put(header.host, text);
-  put(header.boot_id, read_line("/proc/sys/kernel/random/boot_id"));
+  if (gethostname(text, sizeof text - 1) == 0) put_text(header.host, text);
+  put_text(header.boot_id, read_line("/proc/sys/kernel/random/boot_id"));
   const ssize_t n = readlink("/proc/self/exe", text, sizeof text);
-  if (n > 0) put(header.program, std::string(text, size_t(n)));
+  if (n > 0) put_text(header.program, std::string(text, size_t(n)));
   std::string arguments = read_line("/proc/self/cmdline");
   std::replace(arguments.begin(), arguments.end(), '\0', ' ');
-  put(header.arguments, arguments);
+  put_text(header.arguments, arguments);
   header.begin = both_clocks(ticks);
   timespec real;
   const uint64_t before = monotonic_ns();
@@ -446,7 +446,7 @@ void Store::add_address(uint32_t av, uint32_t peer, const char *text) {
   AddressEntry &entry = table[header_->addresses_used];
   entry.av = av;
   entry.peer = peer;
-  put(entry.address, text);
+  put_text(entry.address, text);
   __atomic_store_n(&header_->addresses_used, header_->addresses_used + 1, __ATOMIC_RELEASE);
 }
 

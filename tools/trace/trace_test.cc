@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "tools/trace/convert.h"
 #include "tools/trace/deadline.h"
 #include "tools/trace/perfetto.pb.h"
@@ -37,7 +38,7 @@ TEST(Timeline, PairsThatTakeTooLongAreLeftOut) {
   process.boot_id = "boot";
   process.lost_records = 1;
   ThreadInfo &thread = process.threads.emplace_back();
-  constexpr uint32_t kMany = 60'000;
+  constexpr uint32_t kMany = sdk::rounds(60'000);
   for (uint32_t i = 1; i <= kMany; ++i) {
     ObjectInfo &object = process.objects.emplace_back();
     object.id = i;
@@ -81,7 +82,7 @@ TEST(Timeline, PairsThatTakeTooLongAreLeftOut) {
 }
 
 TEST(Report, ManyProcessesTakeNoLongerThanTheirRecords) {
-  std::vector<Snapshot> processes(10'000);
+  std::vector<Snapshot> processes(sdk::rounds(10'000));
   for (size_t p = 0; p < processes.size(); ++p) {
     processes[p].pid = uint32_t(p);
     ThreadInfo &thread = processes[p].threads.emplace_back();
