@@ -38,15 +38,14 @@ endmacro()
 # weft_precompile_test(TARGET [OPTIMISED]): how a test program is compiled. GoogleTest and the standard headers that most tests
 # include are compiled once (tests/precompiled.h), for all of them. Tests are not optimised, with sanitizers too: that halves the
 # time to compile them, and what they test is optimised as ever. OPTIMISED is for those that do most of their work in the test
-# itself. UBSan watches what is tested, not the tests.
+# itself, and for protocols that are headers. UBSan watches all of these; of other tests it watches the sources that are no tests.
 function(weft_precompile_test target)
   set(base weft-test-precompiled)
   set(options -O0)
   if("OPTIMISED" IN_LIST ARGN)
     set(base weft-test-precompiled-optimised)
     set(options)
-  endif()
-  if(WEFT_SANITIZE)
+  elseif(WEFT_SANITIZE)
     list(APPEND options -fno-sanitize=undefined)
   endif()
   if(NOT TARGET ${base})
@@ -58,6 +57,11 @@ function(weft_precompile_test target)
   endif()
   target_compile_options(${target} PRIVATE ${options})
   get_target_property(sources ${target} SOURCES)
+  if(WEFT_SANITIZE MATCHES undefined AND NOT "OPTIMISED" IN_LIST ARGN)
+    set(tested ${sources})
+    list(FILTER tested EXCLUDE REGEX "_test[.]cc$|/tests/|[.]c$")
+    set_source_files_properties(${tested} PROPERTIES COMPILE_OPTIONS -fsanitize=undefined SKIP_PRECOMPILE_HEADERS ON)
+  endif()
   if(NOT sources MATCHES "[.]c(;|$)")  # CMake then asks for a form of them in C as well
     target_precompile_headers(${target} REUSE_FROM ${base})
   endif()
