@@ -8,11 +8,13 @@
 #   fuzz         the fuzz targets over their corpora
 # Besides, a test of one stack has the label stack.NAME (stack.tcp+ofi_rxm), and those of abi and hooks have these labels.
 
-# weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer.
+# weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer. There the
+# longest start first, so that none runs alone at the end.
 function(weft_limit seconds)
   cmake_parse_arguments(L "" "" "TESTS" ${ARGN})
   if(WEFT_SANITIZE)
     math(EXPR seconds "3 * ${seconds}")
+    set_tests_properties(${L_TESTS} PROPERTIES COST ${seconds})
   endif()
   set_tests_properties(${L_TESTS} PROPERTIES TIMEOUT ${seconds})
 endfunction()
@@ -87,7 +89,8 @@ function(weft_add_test name)
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests UNITY_BUILD OFF)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   if(T_LABEL STREQUAL simulation)
     weft_precompile_test(${name} OPTIMISED)
   else()

@@ -8,11 +8,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// With "version: 1" in front, so that the text under test begins at line 2.
-std::vector<std::string> errors(std::string_view text) {
-  return policy_errors("version: 1\n" + std::string(text));
-}
-
 // After an error the reader still returns what it could read, so that its names can be checked.
 TEST(PolicyErrors, TheRestIsReadAllTheSame) {
   const auto answer = read_policy(
@@ -90,87 +85,88 @@ TEST(PolicyErrors, Version) {
 }
 
 TEST(PolicyErrors, UnknownWords) {
-  EXPECT_THAT(errors("Use: []\n"), ElementsAre("2:1 unknown key 'Use': did you mean 'use'?"));
-  EXPECT_THAT(errors("banana: []\n"),
+  EXPECT_THAT(body_errors("Use: []\n"), ElementsAre("2:1 unknown key 'Use': did you mean 'use'?"));
+  EXPECT_THAT(body_errors("banana: []\n"),
               ElementsAre("2:1 unknown key 'banana': known here: 'version', 'providers', 'stacks', "
                           "'use', 'params', 'plugins', 'control', 'final'"));
-  EXPECT_THAT(errors("<<: {}\n"), ElementsAre(HasSubstr("2:1 unknown key '<<': known here: ")));
-  EXPECT_THAT(errors("providers: {rnak: []}\n"),
+  EXPECT_THAT(body_errors("<<: {}\n"),
+              ElementsAre(HasSubstr("2:1 unknown key '<<': known here: ")));
+  EXPECT_THAT(body_errors("providers: {rnak: []}\n"),
               ElementsAre("2:13 unknown key 'rnak': did you mean 'rank'?"));
-  EXPECT_THAT(errors("providers: {rank: [{macth: {}, match: {}, rank: 1}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{macth: {}, match: {}, rank: 1}]}\n"),
               ElementsAre("2:21 unknown key 'macth': did you mean 'match'?"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {ep_type: rmd}, rank: 1}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {ep_type: rmd}, rank: 1}]}\n"),
               ElementsAre("2:38 'match.ep_type' cannot be 'rmd': did you mean 'rdm'?"));
-  EXPECT_THAT(errors("stacks: {a: [{hok: x}, {provider: tcp, on_unavailable: skp}]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: [{hok: x}, {provider: tcp, on_unavailable: skp}]}\n"),
               ElementsAre("2:14 an element without a unit: add 'provider: NAME', 'layer: NAME' or "
                           "'hook: NAME'",
                           "2:15 unknown key 'hok': did you mean 'hook'?",
                           "2:56 'on_unavailable' cannot be 'skp': did you mean 'skip'?"));
   EXPECT_THAT(
-      errors("plugins: {paths: [], unprobed: denied}\n"),
+      body_errors("plugins: {paths: [], unprobed: denied}\n"),
       ElementsAre("2:11 unknown key 'paths': did you mean 'path'?",
                   "2:32 'plugins.unprobed' cannot be 'denied': known here: 'allow', 'deny'"));
 }
 
 TEST(PolicyErrors, DuplicateKeys) {
   EXPECT_THAT(
-      errors("use: []\nparams: {tcp: {a: 1, a: 2}}\nuse: []\n"),
+      body_errors("use: []\nparams: {tcp: {a: 1, a: 2}}\nuse: []\n"),
       ElementsAre("3:22 duplicate key 'a': it was given in line 3 already; keep one of them",
                   "4:1 duplicate key 'use': it was given in line 2 already; keep one of "
                   "them"));
 }
 
 TEST(PolicyErrors, WrongTypes) {
-  EXPECT_THAT(errors("providers: [tcp]\n"),
+  EXPECT_THAT(body_errors("providers: [tcp]\n"),
               ElementsAre("2:12 'providers' must be a map, not a list: write providers: {disable: "
                           "[udp]}"));
-  EXPECT_THAT(errors("providers:\n  disable: udp\n"),
+  EXPECT_THAT(body_errors("providers:\n  disable: udp\n"),
               ElementsAre("3:12 'providers.disable' must be a list, not text: write [a, b]"));
-  EXPECT_THAT(errors("providers:\n  disable:\n"),
+  EXPECT_THAT(body_errors("providers:\n  disable:\n"),
               ElementsAre("3:3 'providers.disable' must be a list, not nothing: write [a, b]"));
-  EXPECT_THAT(errors("providers: {disable: [[udp], {a: b}, ~]}\n"),
+  EXPECT_THAT(body_errors("providers: {disable: [[udp], {a: b}, ~]}\n"),
               ElementsAre("2:23 an entry of 'providers.disable' must be text, not a list: write a "
                           "name",
                           "2:30 an entry of 'providers.disable' must be text, not a map: write a "
                           "name",
                           "2:38 an entry of 'providers.disable' must be text, not nothing: write a "
                           "name"));
-  EXPECT_THAT(errors("use:\n  -\n  - a\n"),
+  EXPECT_THAT(body_errors("use:\n  -\n  - a\n"),
               ElementsAre("3:3 an entry of 'use' must be text, not nothing: write a name"));
-  EXPECT_THAT(errors("providers: {rank: {}}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: {}}\n"),
               ElementsAre("2:19 'providers.rank' must be a list, not a map: write [{match: "
                           "{provider: verbs}, rank: 900}]"));
-  EXPECT_THAT(errors("providers: {rank: [tcp]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [tcp]}\n"),
               ElementsAre("2:20 a rule of 'providers.rank' must be a map, not text: write {match: "
                           "{provider: verbs}, rank: 900}"));
-  EXPECT_THAT(errors("providers: {rank: [{match: tcp, rank: 1}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: tcp, rank: 1}]}\n"),
               ElementsAre("2:28 'match' must be a map, not text: write match: {provider: verbs}"));
   EXPECT_THAT(
-      errors("providers: {rank: [{match: {netdev: [a]}, rank: 1}]}\n"),
+      body_errors("providers: {rank: [{match: {netdev: [a]}, rank: 1}]}\n"),
       ElementsAre("2:37 'match.netdev' must be text, not a list: write it as one word or in "
                   "quotes"));
-  EXPECT_THAT(errors("stacks: []\n"),
+  EXPECT_THAT(body_errors("stacks: []\n"),
               ElementsAre("2:9 'stacks' must be a map, not a list: write stacks: {rdm: [{layer: "
                           "rxm}, {provider: verbs}]}"));
-  EXPECT_THAT(errors("stacks: {a: tcp}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: tcp}\n"),
               ElementsAre("2:13 stack 'a' must be a list, not text: write [{layer: rxm}, "
                           "{provider: verbs}]"));
-  EXPECT_THAT(errors("stacks: {a: [tcp]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: [tcp]}\n"),
               ElementsAre("2:14 an element of a stack must be a map, not text: write {provider: "
                           "NAME}, {layer: NAME} or {hook: NAME}"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: [tcp]}]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: [{provider: [tcp]}]}\n"),
               ElementsAre("2:25 'provider' must be a name, not a list: write it as one word or in "
                           "quotes"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: tcp, params: [a]}]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: [{provider: tcp, params: [a]}]}\n"),
               ElementsAre("2:38 'params' must be a map, not a list: write {key: value}"));
-  EXPECT_THAT(errors("use: {a: b}\n"),
+  EXPECT_THAT(body_errors("use: {a: b}\n"),
               ElementsAre("2:6 'use' must be a list, not a map: write [a, b]"));
   EXPECT_THAT(
-      errors("params: tcp\n"),
+      body_errors("params: tcp\n"),
       ElementsAre("2:9 'params' must be a map, not text: write params: {tcp: {key: value}}"));
-  EXPECT_THAT(errors("params: {tcp: 5}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: 5}\n"),
               ElementsAre("2:15 'params.tcp' must be a map, not text: write {key: value}"));
-  EXPECT_THAT(errors("params: {tcp: {a: {b: c}, d: ~, e: [[f]], g: [~]}}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: {a: {b: c}, d: ~, e: [[f]], g: [~]}}\n"),
               ElementsAre("2:19 'a' must be text, a number or a list, not a map: write it as one "
                           "word or in quotes",
                           "2:27 'd' must be text, a number or a list, not nothing: give a value or "
@@ -179,23 +175,23 @@ TEST(PolicyErrors, WrongTypes) {
                           "in quotes",
                           "2:47 an entry of 'g' must be text, not nothing: give a value or remove "
                           "the key"));
-  EXPECT_THAT(errors("plugins: /opt\n"),
+  EXPECT_THAT(body_errors("plugins: /opt\n"),
               ElementsAre("2:10 'plugins' must be a map, not text: write plugins: {path: "
                           "[/opt/vendor/lib/weft]}"));
-  EXPECT_THAT(errors("plugins: {path: /opt}\n"),
+  EXPECT_THAT(body_errors("plugins: {path: /opt}\n"),
               ElementsAre("2:17 'plugins.path' must be a list, not text: write "
                           "[/opt/vendor/lib/weft]"));
   EXPECT_THAT(
-      errors("plugins: {unprobed: [deny]}\n"),
+      body_errors("plugins: {unprobed: [deny]}\n"),
       ElementsAre("2:21 'plugins.unprobed' must be a word, not a list: write it as one word "
                   "or in quotes"));
-  EXPECT_THAT(errors("final: use\n"),
+  EXPECT_THAT(body_errors("final: use\n"),
               ElementsAre("2:8 'final' must be a list, not text: write [providers.disable]"));
 }
 
 TEST(PolicyErrors, Names) {
   EXPECT_THAT(
-      errors("providers: {disable: [UDP, 'a b', '', \"tcp;ofi_rxm\"]}\n"),
+      body_errors("providers: {disable: [UDP, 'a b', '', \"tcp;ofi_rxm\"]}\n"),
       ElementsAre("2:23 an entry of 'providers.disable' 'UDP' is no name: names are made of "
                   "a-z 0-9 - _",
                   "2:28 an entry of 'providers.disable' 'a b' is no name: names are made of "
@@ -203,64 +199,64 @@ TEST(PolicyErrors, Names) {
                   "2:35 an entry of 'providers.disable' is empty: give a name or remove it",
                   "2:39 an entry of 'providers.disable' 'tcp;ofi_rxm' is no name: names are "
                   "made of a-z 0-9 - _"));
-  EXPECT_THAT(errors("stacks: {a.b: [{provider: tcp}]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a.b: [{provider: tcp}]}\n"),
               ElementsAre("2:10 the stack 'a.b' is no name: names are made of A-Z a-z 0-9 - _"));
-  EXPECT_THAT(errors("stacks: {a: [{provider: TCP}]}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: [{provider: TCP}]}\n"),
               ElementsAre("2:25 'provider' 'TCP' is no name: names are made of a-z 0-9 - _"));
-  EXPECT_THAT(errors("params: {Tcp: {Port-x: 1}}\n"),
+  EXPECT_THAT(body_errors("params: {Tcp: {Port-x: 1}}\n"),
               ElementsAre("2:10 the unit 'Tcp' is no name: names are made of a-z 0-9 - _",
                           "2:16 the parameter 'Port-x' is no name: names are made of a-z 0-9 _"));
-  EXPECT_THAT(errors("use: [" + std::string(64, 'x') + "]\n"),
+  EXPECT_THAT(body_errors("use: [" + std::string(64, 'x') + "]\n"),
               ElementsAre("2:7 an entry of 'use' '" + std::string(40, 'x') +
                           "...' has 64 characters: the most is 63"));
   EXPECT_EQ(good_policy("use: [" + std::string(63, 'x') + "]\n")->use.value().value.size(), 1u);
 }
 
 TEST(PolicyErrors, NothingThatATerminalObeysIsRepeated) {
-  EXPECT_THAT(errors("\"a\\e[31m\\x7f\\u009b\": 1\n"),
+  EXPECT_THAT(body_errors("\"a\\e[31m\\x7f\\u009b\": 1\n"),
               ElementsAre(HasSubstr("2:1 unknown key 'a\\x1b[31m\\x7f\\x9b': known here: ")));
   // Clipped between characters, not inside one.
-  EXPECT_THAT(errors("use: [" + std::string(39, 'a') + "éé]\n"),
+  EXPECT_THAT(body_errors("use: [" + std::string(39, 'a') + "éé]\n"),
               ElementsAre("2:7 an entry of 'use' '" + std::string(39, 'a') +
                           "...' is no name: names are made of A-Z a-z 0-9 - _"));
 }
 
 TEST(PolicyErrors, EnabledAndDisabled) {
   EXPECT_THAT(
-      errors("providers:\n  disable: [tcp, udp]\n  enable: [shm, tcp]\n"),
+      body_errors("providers:\n  disable: [tcp, udp]\n  enable: [shm, tcp]\n"),
       ElementsAre("3:13 'tcp' is both enabled and disabled: it is enabled in line 4; remove "
                   "it from one of the lists"));
 }
 
 TEST(PolicyErrors, RankRules) {
-  EXPECT_THAT(errors("providers: {rank: [{rank: 5}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{rank: 5}]}\n"),
               ElementsAre("2:20 a rule without 'match': say what it is for; 'match: {}' is for "
                           "everything"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}}]}\n"),
               ElementsAre("2:20 a rule that changes nothing: add 'rank: N' or 'enable: false'"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 2147483648}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, rank: 2147483648}]}\n"),
               ElementsAre("2:38 'rank' is out of range: '2147483648': it may be -2147483648 to "
                           "2147483647"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 99999999999999999999}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, rank: 99999999999999999999}]}\n"),
               ElementsAre("2:38 'rank' is out of range: '99999999999999999999': it may be "
                           "-2147483648 to 2147483647"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: 010}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, rank: 010}]}\n"),
               ElementsAre("2:38 'rank' must be a decimal number, not '010': remove the leading "
                           "zeros"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, rank: -}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, rank: -}]}\n"),
               ElementsAre("2:38 'rank' must be a whole number, not '-': write decimal digits, "
                           "without quotes"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, enable: \"true\"}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, enable: \"true\"}]}\n"),
               ElementsAre("2:40 'enable' must be true or false, not 'true': yes/no, on/off and 1/0 "
                           "do as well, without quotes"));
-  EXPECT_THAT(errors("providers: {rank: [{match: {}, enable: maybe}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {}, enable: maybe}]}\n"),
               ElementsAre("2:40 'enable' must be true or false, not 'maybe': yes/no, on/off and "
                           "1/0 do as well, without quotes"));
 }
 
 TEST(PolicyErrors, Subnets) {
   const auto subnet = [](const std::string &text) {
-    return errors("providers: {rank: [{match: {subnet: \"" + text + "\"}, rank: 1}]}\n");
+    return body_errors("providers: {rank: [{match: {subnet: \"" + text + "\"}, rank: 1}]}\n");
   };
   for (const char *text :
        {"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "::/0", "fe80::/10", "2001:db8::1/128"})
@@ -294,8 +290,8 @@ TEST(PolicyErrors, Subnets) {
 TEST(PolicyErrors, Globs) {
   for (const char *key : {"provider", "netdev", "hostname", "executable"}) {
     const auto glob = [&](const std::string &text) {
-      return errors("providers:\n  rank:\n    - match:\n        " + std::string(key) + ": '" +
-                    text + "'\n      rank: 1\n");
+      return body_errors("providers:\n  rank:\n    - match:\n        " + std::string(key) + ": '" +
+                         text + "'\n      rank: 1\n");
     };
     const std::string start =
         "5:" + std::to_string(11 + std::string(key).size()) + " 'match." + key + "' ";
@@ -318,30 +314,30 @@ TEST(PolicyErrors, Globs) {
 }
 
 TEST(PolicyErrors, Stacks) {
-  EXPECT_THAT(errors("stacks: {a: []}\n"),
+  EXPECT_THAT(body_errors("stacks: {a: []}\n"),
               ElementsAre("2:13 stack 'a' is empty: list its elements from the application down to "
                           "the wire, the provider last"));
   EXPECT_THAT(
-      errors("stacks:\n  a: [{layer: rxm}, {hook: trace}]\n"),
+      body_errors("stacks:\n  a: [{layer: rxm}, {hook: trace}]\n"),
       ElementsAre("3:3 stack 'a' has no provider: end it with {provider: NAME}, which moves "
                   "the bytes"));
   const std::string tail =
       ": a stack runs from the application down to the wire and ends with its one provider";
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {layer: rxm}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{provider: tcp}, {layer: rxm}]\n"),
               ElementsAre("3:24 layer 'rxm' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {hook: trace}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{provider: tcp}, {hook: trace}]\n"),
               ElementsAre("3:24 hook 'trace' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp}, {provider: udp}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{provider: tcp}, {provider: udp}]\n"),
               ElementsAre("3:24 provider 'udp' stands below the provider 'tcp'" + tail));
-  EXPECT_THAT(errors("stacks:\n  a: [{layer: rxm}, {layer: rxm}, {provider: tcp}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{layer: rxm}, {layer: rxm}, {provider: tcp}]\n"),
               ElementsAre("3:21 'rxm' stands twice in a row: remove one"));
-  EXPECT_THAT(errors("stacks:\n  a: [{layer: rxm, provider: tcp}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{layer: rxm, provider: tcp}]\n"),
               ElementsAre("3:20 an element is one thing, but has 'layer' and 'provider': write two "
                           "elements"));
-  EXPECT_THAT(errors("stacks:\n  a: [{}, {provider: tcp}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{}, {provider: tcp}]\n"),
               ElementsAre("3:7 an element without a unit: add 'provider: NAME', 'layer: NAME' or "
                           "'hook: NAME'"));
-  EXPECT_THAT(errors("stacks:\n  a: [{provider: tcp, on_unavailable: skip}]\n"),
+  EXPECT_THAT(body_errors("stacks:\n  a: [{provider: tcp, on_unavailable: skip}]\n"),
               ElementsAre("3:7 a stack cannot do without its provider: remove 'on_unavailable: "
                           "skip'"));
   // One hook above and below a layer is a usual thing.
@@ -353,33 +349,35 @@ TEST(PolicyErrors, Stacks) {
 }
 
 TEST(PolicyErrors, Values) {
-  EXPECT_THAT(errors("params: {tcp: {a: [x, '']}}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: {a: [x, '']}}\n"),
               ElementsAre("2:23 an entry of 'a' is empty: give a value or remove it"));
-  EXPECT_THAT(errors("params:\n  tcp:\n    a: |\n      two\n      lines\n"),
+  EXPECT_THAT(body_errors("params:\n  tcp:\n    a: |\n      two\n      lines\n"),
               ElementsAre("4:8 'a' has a control character or a line end: write it on one line"));
-  EXPECT_THAT(errors("params: {tcp: {a: \"x\\0y\"}}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: {a: \"x\\0y\"}}\n"),
               ElementsAre("2:19 text with a NUL character: remove the \\0"));
 }
 
 TEST(PolicyErrors, Plugins) {
   EXPECT_THAT(
-      errors("plugins: {path: [lib/weft, '', ~/weft]}\n"),
+      body_errors("plugins: {path: [lib/weft, '', ~/weft]}\n"),
       ElementsAre("2:18 'lib/weft' is no absolute path: programs run in many folders; begin "
                   "it with '/'",
                   "2:28 an entry of 'plugins.path' is empty: give a value or remove it",
                   "2:32 '~/weft' is no absolute path: programs run in many folders; begin "
                   "it with '/'"));
   for (const char *text : {"0", "600001", "-1"})
-    EXPECT_THAT(errors("plugins: {probe_budget_ms: " + std::string(text) + "}\n"),
+    EXPECT_THAT(body_errors("plugins: {probe_budget_ms: " + std::string(text) + "}\n"),
                 ElementsAre("2:28 'plugins.probe_budget_ms' is out of range: '" +
                             std::string(text) + "': it may be 1 to 600000"));
-  EXPECT_THAT(errors("plugins: {probe_budget_ms: 2s}\n"),
+  EXPECT_THAT(body_errors("plugins: {probe_budget_ms: 2s}\n"),
               ElementsAre("2:28 'plugins.probe_budget_ms' must be a whole number, not '2s': write "
                           "decimal digits, without quotes"));
 }
 
 TEST(PolicyErrors, Final) {
-  const auto final_key = [](const std::string &key) { return errors("final: ['" + key + "']\n"); };
+  const auto final_key = [](const std::string &key) {
+    return body_errors("final: ['" + key + "']\n");
+  };
   const std::string no = " is no key that could be final: ";
   EXPECT_THAT(final_key("param.tcp"),
               ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));

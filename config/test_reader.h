@@ -111,6 +111,10 @@ std::vector<std::string> errors_of(const Answer<View> &answer) {
 inline std::vector<std::string> policy_errors(std::string_view text) {
   return errors_of(read_policy(text));
 }
+// Those of a text below "version: 1": it begins at line 2.
+inline std::vector<std::string> body_errors(std::string_view text) {
+  return policy_errors("version: 1\n" + std::string(text));
+}
 inline std::vector<std::string> manifest_errors(std::string_view text) {
   return errors_of(read_manifest(text));
 }

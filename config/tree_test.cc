@@ -14,12 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<std::string> errors(std::string_view text) {
-  return policy_errors("version: 1\n" + std::string(text));
-}
-
 TEST(Yaml, PlacesCountCharacters) {
-  EXPECT_THAT(errors("params: {tcp: {a: \"äöü€\", x: {}, B: 1}}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: {a: \"äöü€\", x: {}, B: 1}}\n"),
               ElementsAre("2:30 'x' must be text, a number or a list, not a map: write it as one "
                           "word or in quotes",
                           "2:34 the parameter 'B' is no name: names are made of a-z 0-9 _"));
@@ -33,7 +29,7 @@ TEST(Yaml, PlacesCountCharacters) {
 
 TEST(Yaml, TagsAnchorsAliases) {
   EXPECT_THAT(
-      errors("params: {tcp: {a: !docker*, b: !!str 5, c: [x, !y z]}}\n"),
+      body_errors("params: {tcp: {a: !docker*, b: !!str 5, c: [x, !y z]}}\n"),
       ElementsAre("2:19 a tag, '!docker*': tags are not accepted; put text that begins with "
                   "'!' in quotes",
                   "2:32 a tag, '!!str': tags are not accepted; put text that begins with "
@@ -41,20 +37,20 @@ TEST(Yaml, TagsAnchorsAliases) {
                   "2:48 a tag, '!y': tags are not accepted; put text that begins with '!' "
                   "in quotes"));
   EXPECT_THAT(
-      errors("params: !m {tcp: {}}\nuse: !s [a]\n"),
+      body_errors("params: !m {tcp: {}}\nuse: !s [a]\n"),
       ElementsAre("2:9 a tag, '!m': tags are not accepted; put text that begins with '!' in "
                   "quotes",
                   "3:6 a tag, '!s': tags are not accepted; put text that begins with '!' in "
                   "quotes"));
   const std::string anchors = ": anchors are not accepted; put text that begins with '&' in quotes";
   const std::string aliases = ": aliases are not accepted; put text that begins with '*' in quotes";
-  EXPECT_THAT(errors("use: &u [&a x, *a]\nparams: *u\n"),
+  EXPECT_THAT(body_errors("use: &u [&a x, *a]\nparams: *u\n"),
               ElementsAre("2:6 an anchor, '&u'" + anchors, "2:10 an anchor, '&a'" + anchors,
                           "2:16 an alias, '*a'" + aliases, "3:9 an alias, '*u'" + aliases));
-  EXPECT_THAT(errors("providers: {rank: [{match: {netdev: *ib}, rank: 1}]}\n"),
+  EXPECT_THAT(body_errors("providers: {rank: [{match: {netdev: *ib}, rank: 1}]}\n"),
               ElementsAre("2:37 an alias, '*ib'" + aliases));
-  EXPECT_THAT(errors("use: [*]\n"), ElementsAre(HasSubstr(aliases)));
-  EXPECT_THAT(errors("use: [& a]\n"), ElementsAre(HasSubstr(anchors)));
+  EXPECT_THAT(body_errors("use: [*]\n"), ElementsAre(HasSubstr(aliases)));
+  EXPECT_THAT(body_errors("use: [& a]\n"), ElementsAre(HasSubstr(anchors)));
   // Each level ten times the one below: 10^9 entries if aliases were followed.
   std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c <= 'j'; ++c) {
@@ -66,46 +62,48 @@ TEST(Yaml, TagsAnchorsAliases) {
 }
 
 TEST(Yaml, Keys) {
-  EXPECT_THAT(errors("? [a]\n: b\n"), ElementsAre("2:3 a key that is no word: write 'key: value'"));
-  EXPECT_THAT(errors("params: {~: {}, {a: b}: c, : d}\n"),
+  EXPECT_THAT(body_errors("? [a]\n: b\n"),
+              ElementsAre("2:3 a key that is no word: write 'key: value'"));
+  EXPECT_THAT(body_errors("params: {~: {}, {a: b}: c, : d}\n"),
               ElementsAre("2:10 no key: write 'key: value'",
                           "2:17 a key that is no word: write 'key: value'",
                           "2:28 no key: write 'key: value'"));
-  EXPECT_THAT(errors("use: [a: b]\n"),
+  EXPECT_THAT(body_errors("use: [a: b]\n"),
               ElementsAre("2:7 an entry of 'use' must be text, not a map: write a name"));
 }
 
 TEST(Yaml, SyntaxErrors) {
-  EXPECT_THAT(errors("use: [a\nparams: {}\n"),
+  EXPECT_THAT(body_errors("use: [a\nparams: {}\n"),
               ElementsAre("3:7 the list that began at line 2, column 6 does not go on like this: "
                           "add ',' between entries and ']' at the end"));
-  EXPECT_THAT(errors("params: {tcp: {a: b}\n"),
+  EXPECT_THAT(body_errors("params: {tcp: {a: b}\n"),
               ElementsAre("3:1 the map that began at line 2, column 9 does not go on like this: "
                           "write {key: value, key: value}"));
-  EXPECT_THAT(errors("providers:\n\tdisable: [udp]\n"),
+  EXPECT_THAT(body_errors("providers:\n\tdisable: [udp]\n"),
               ElementsAre("3:9 a tab in the indentation: indent with blanks"));
-  EXPECT_THAT(errors("providers:\n  disable: []\n enable: []\n"),
+  EXPECT_THAT(body_errors("providers:\n  disable: []\n enable: []\n"),
               ElementsAre("4:2 this does not continue the keys above it: write 'key: value' in the "
                           "same column as they"));
-  EXPECT_THAT(errors("params: tcp: a\n"),
+  EXPECT_THAT(body_errors("params: tcp: a\n"),
               ElementsAre("2:12 a ':' that makes no key here: write one 'key: value' per line, and "
                           "put text that contains ': ' in quotes"));
   for (const char *text :
        {"params: {tcp: {a: \"b}}\n", "params: {tcp: {a: 'b}}\n", "params: {x: 1, a: \"b",
         "params: {x: 1, a: 'b''", "params: {x: 1, a: \"b\\\"\n\n", "params: [2, 3, a: \""})
-    EXPECT_THAT(errors(text),
+    EXPECT_THAT(body_errors(text),
                 ElementsAre("2:19 a quote that is never closed: close it on the same line"))
         << text;
   EXPECT_EQ(read_policy("version: 1\nparams: {a: {b: 'it''s', c: \"say \\\"no\\\"\", d: ''}}").code,
             0);
   EXPECT_THAT(
-      errors("params: {tcp: {a: \"\\d\"}}\n"),
+      body_errors("params: {tcp: {a: \"\\d\"}}\n"),
       ElementsAre("2:22 an unknown escape in double quotes: write '\\\\' for a backslash, or "
                   "use single quotes"));
-  EXPECT_THAT(errors("use: @a\n"),
+  EXPECT_THAT(body_errors("use: @a\n"),
               ElementsAre("2:6 a value cannot begin with this character: put it in quotes"));
-  EXPECT_THAT(errors("use: ]\n"), ElementsAre("2:6 a closing bracket that none opened: remove it"));
-  EXPECT_THAT(errors("use:\n  - a\n  b\n"), ::testing::SizeIs(1));
+  EXPECT_THAT(body_errors("use: ]\n"),
+              ElementsAre("2:6 a closing bracket that none opened: remove it"));
+  EXPECT_THAT(body_errors("use:\n  - a\n  b\n"), ::testing::SizeIs(1));
 }
 
 TEST(Yaml, OneDocument) {
@@ -120,7 +118,8 @@ TEST(Yaml, OnlyText) {
   const std::string remedy =
       ": save the file as plain text in UTF-8, with lines that end in LF or CR LF";
   const auto refused = [&](const std::string &bytes, const std::string &cause) {
-    EXPECT_THAT(errors("# ä " + bytes + "\n"), ElementsAre("2:5 byte " + cause + remedy)) << cause;
+    EXPECT_THAT(body_errors("# ä " + bytes + "\n"), ElementsAre("2:5 byte " + cause + remedy))
+        << cause;
   };
   refused(std::string(1, '\0'), "0x00 is not text");
   refused("\x1b[2J", "0x1b is not text");

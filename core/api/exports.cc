@@ -39,11 +39,6 @@ int guarded(F body) noexcept try {
   return -FI_EOTHER;
 }
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
 int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *service,
             uint64_t flags, const fi_info *hints, fi_info **info) {
   if (info == nullptr) return -FI_EINVAL;

@@ -27,6 +27,8 @@
 
 #include <rdma/fabric.h>
 
+#include <memory>
+
 namespace weft {
 
 // The layouts that the public structs have had. A caller's symbol version says which one it uses.
@@ -48,6 +50,12 @@ struct fi_info *dup_info(const struct fi_info *info,
 
 // Frees the list. Members that `layout` lacks are not looked at.
 void free_info(struct fi_info *list, InfoLayout layout = InfoLayout::kNewest) noexcept;
+
+// A list that frees itself.
+struct FreeInfo {
+  void operator()(struct fi_info *list) const noexcept { free_info(list); }
+};
+using InfoPtr = std::unique_ptr<struct fi_info, FreeInfo>;
 
 // Frees and clears the members that `layout` lacks, so that free_info(list, layout) leaks nothing.
 void hide_newer(struct fi_info *list, InfoLayout layout) noexcept;

@@ -15,11 +15,6 @@
 namespace weft {
 namespace {
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
 char *own(const char *text) {
   return ::strdup(text);
 }

@@ -28,11 +28,6 @@ namespace weft::match_test {
 inline constexpr uint32_t kNow = FI_VERSION(2, 6);
 inline constexpr uint32_t kOld = FI_VERSION(1, 4);
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
 inline InfoPtr empty() {
   return InfoPtr(alloc_info());
 }

@@ -15,10 +15,6 @@
 namespace weft {
 namespace {
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 TEST(CallRecord, LeavesOutHintsThatAreNotSet) {

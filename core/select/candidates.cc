@@ -38,7 +38,7 @@ class Maker {
   }
 
  private:
-  static void reject(Candidate &candidate, Stage stage, Verdict verdict) {
+  static void reject(Candidate &candidate, Stage stage, Judgement verdict) {
     candidate.stage = stage;
     candidate.verdict = std::move(verdict);
     candidate.verdict.accepted = false;
@@ -60,7 +60,7 @@ class Maker {
             known_units(units_, word.text, bit(WEFT_KIND_HOOK)), "environment FI_HOOK"};
         return;
       }
-      if (Verdict verdict = judge_unit(policy_, *unit); !verdict.accepted) {
+      if (Judgement verdict = judge_unit(policy_, *unit); !verdict.accepted) {
         hooks_refused_ = std::move(verdict);
         return;
       }
@@ -102,11 +102,11 @@ class Maker {
                      policy_.refusal.substr(0, policy_.refusal.find('=')) == "FI_HOOK"
                          ? "environment FI_HOOK"
                          : "environment FI_PROVIDER"});
-    if (Verdict verdict = judge_filter(policy_, units);
+    if (Judgement verdict = judge_filter(policy_, units);
         !verdict.accepted && !(candidate.only_by_name && wanted_by_filter(candidate.name)))
       return reject(candidate, Stage::kPolicy, std::move(verdict));
     for (const CandidateElement &element : candidate.elements) {
-      if (Verdict verdict = judge_unit(policy_, *element.unit); !verdict.accepted)
+      if (Judgement verdict = judge_unit(policy_, *element.unit); !verdict.accepted)
         return reject(candidate, Stage::kPolicy, std::move(verdict));
     }
     if (!hooks_refused_.accepted) return reject(candidate, Stage::kPolicy, hooks_refused_);
@@ -248,7 +248,7 @@ class Maker {
   const std::vector<UnitInfo> &units_;
   DecisionRecord &notes_;
   std::vector<const UnitInfo *> hooks_;
-  Verdict hooks_refused_;
+  Judgement hooks_refused_;
   std::vector<Candidate> made_;
 };
 

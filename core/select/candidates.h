@@ -45,7 +45,7 @@ struct Candidate {
   size_t preference = kNoPreference;       // place in `use`
   std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing
   Stage stage = Stage::kPolicy;  // of the verdict
-  Verdict verdict;
+  Judgement verdict;
 
   // From the wire up, without hooks.
   std::vector<const UnitInfo *> units() const;

@@ -118,7 +118,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
       !is_named(slot.candidate, question.hints))
     return false;
-  const Verdict &verdict = slot.candidate.verdict;
+  const Judgement &verdict = slot.candidate.verdict;
   if (!verdict.accepted) {
     reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);
     return false;

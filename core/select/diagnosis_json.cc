@@ -136,7 +136,7 @@ ordered_json Front::Impl::unit_json(const UnitInfo &unit) const {
                        {"library", unit.library},
                        {"manifest", unit.manifest},
                        {"plugin", unit.plugin}};
-  const Verdict verdict = judge_unit(policy, unit);
+  const Judgement verdict = judge_unit(policy, unit);
   json["allowed"] = verdict.accepted;
   if (!verdict.accepted) json["reason"] = verdict.reason + " (" + verdict.rule + ")";
   json["params"] = ordered_json::array();

@@ -94,7 +94,7 @@ void Front::Impl::prepare() {
     slot.candidate = std::move(candidate);
     slot.units = slot.candidate.units();
     if (!slot.candidate.verdict.accepted) continue;
-    if (Verdict verdict = judge_stack(policy, slot.units, place); !verdict.accepted) {
+    if (Judgement verdict = judge_stack(policy, slot.units, place); !verdict.accepted) {
       slot.candidate.stage = Stage::kPolicy;
       slot.candidate.verdict = std::move(verdict);
     }

@@ -35,11 +35,6 @@
 
 namespace weft {
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
 inline std::string lower(std::string_view text) {
   std::string out(text);
   for (char &c : out) {

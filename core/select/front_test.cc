@@ -29,11 +29,6 @@ using ::testing::Not;
 
 constexpr uint32_t kVersion = FI_VERSION(2, 6);
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
 // A weft installation: lib/weft with the toys, an index, and the reader.
 class FrontTest : public ::testing::Test {
  protected:

@@ -21,7 +21,7 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
   if (unit == nullptr || unit->kind != WEFT_KIND_HOOK)
     return fail(FI_ENOENT, "no hook %s: %s", in_quotes(name).c_str(),
                 known_units(loader->units(), name, 1u << WEFT_KIND_HOOK).c_str());
-  if (const Verdict verdict = judge_unit(policy, *unit); !verdict.accepted)
+  if (const Judgement verdict = judge_unit(policy, *unit); !verdict.accepted)
     return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), verdict.rule.c_str(),
                 verdict.remedy.c_str());
   std::lock_guard lock(mutex);

@@ -68,7 +68,7 @@ const Sourced<std::string> *final_key(const Policy &policy, std::string_view key
   return nullptr;
 }
 
-Verdict judge_unit(const Policy &policy, const UnitInfo &unit) {
+Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
   const bool lifted = lifts(policy.filter, unit);
   for (const auto &disabled : policy.disable) {
     if (!is_named(unit, disabled.value)) continue;
@@ -93,7 +93,7 @@ Verdict judge_unit(const Policy &policy, const UnitInfo &unit) {
   return {};
 }
 
-Verdict judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units) {
+Judgement judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units) {
   if (!policy.filter) return {};
   const ProviderFilter &filter = *policy.filter;
   const bool named = std::any_of(filter.items.begin(), filter.items.end(),

@@ -6,7 +6,7 @@
 //     // Why a unit may not be used here; "" if it may.
 //     inline std::string refused(const PolicySources &sources, const UnitInfo &unit) {
 //       const Policy policy = load_policy(sources);  // policy.diagnostics: wrong files, final keys
-//       const Verdict verdict = judge_unit(policy, unit);
+//       const Judgement verdict = judge_unit(policy, unit);
 //       return verdict.accepted ? "" : verdict.reason + " (" + verdict.rule + ")";
 //     }
 //
@@ -78,16 +78,16 @@ Policy load_policy(const PolicySources &sources);
 // all beneath it.
 const Sourced<std::string> *final_key(const Policy &policy, std::string_view key);
 
-struct Verdict {
+struct Judgement {
   bool accepted = true;
   std::string reason, remedy, rule;
 };
 
 // The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.
-Verdict judge_unit(const Policy &policy, const UnitInfo &unit);
+Judgement judge_unit(const Policy &policy, const UnitInfo &unit);
 
 // The verdict of FI_PROVIDER on a stack; units from the wire up, without hooks.
-Verdict judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units);
+Judgement judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units);
 
 // The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
 // variables that a final key overrules.

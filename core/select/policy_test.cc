@@ -170,7 +170,7 @@ TEST_F(PolicyTest, DisableAddsUpAndAStrongerEnableLifts) {
   const Policy policy = load();
   EXPECT_TRUE(judge_unit(policy, unit("udp")).accepted);
   EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
-  const Verdict shm = judge_unit(policy, unit("shm"));
+  const Judgement shm = judge_unit(policy, unit("shm"));
   EXPECT_FALSE(shm.accepted);
   EXPECT_EQ(shm.rule, path + ":2:28");
   EXPECT_THAT(shm.remedy, HasSubstr("FI_PROVIDER"));
@@ -209,7 +209,7 @@ TEST_F(PolicyTest, FinalKeysStand) {
   EXPECT_THAT(texts(policy), HasSubstr("params.tcp.iface is final"));
   EXPECT_THAT(texts(policy), HasSubstr("environment FI_PROVIDER_PATH: plugins.path is final"));
   EXPECT_EQ(policy.diagnostics.size(), 4u) << texts(policy);
-  const Verdict udp = judge_unit(policy, unit("udp"));
+  const Judgement udp = judge_unit(policy, unit("udp"));
   EXPECT_FALSE(udp.accepted);
   EXPECT_THAT(udp.remedy, HasSubstr("final"));
   EXPECT_THAT(policy.ranks, IsEmpty());

@@ -124,7 +124,7 @@ bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &i
   return rule.netdev.empty() || is_on(rule.netdev, info, addr, place);
 }
 
-Verdict refused_by(const RankRule &rule, const std::string &what) {
+Judgement refused_by(const RankRule &rule, const std::string &what) {
   return {false, "a rule of providers.rank switches " + what + " off",
           rule.origin.final ? "the key is final: ask who administers this host"
                             : "change the rule, or add a stronger one",
@@ -198,13 +198,13 @@ Place Place::of_process() {
   return place;
 }
 
-Verdict judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                    const Place &place) {
+Judgement judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                      const Place &place) {
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     if (!rule->enable || !about(rule->provider, units)) continue;
     if (depends_on_info(*rule)) return {};  // to be seen
     if (!fits_process(*rule, units, place)) continue;
-    return *rule->enable ? Verdict{} : refused_by(*rule, stack_name(units));
+    return *rule->enable ? Judgement{} : refused_by(*rule, stack_name(units));
   }
   return {};
 }

@@ -44,11 +44,11 @@ struct Place {
   static Place of_process();
 };
 
-Verdict judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                    const Place &place);
+Judgement judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
+                      const Place &place);
 
 struct RuleOutcome {
-  Verdict verdict;
+  Judgement verdict;
   std::optional<int32_t> rank;
   std::string rank_rule;  // the place of the rule
 };

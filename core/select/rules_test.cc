@@ -55,10 +55,6 @@ TEST(InSubnet, ByPrefix) {
   EXPECT_FALSE(in_subnet(reinterpret_cast<const sockaddr *>(&family), sizeof family, "0.0.0.0/0"));
 }
 
-struct FreeInfo {
-  void operator()(fi_info *info) const { free_info(info); }
-};
-
 class RulesTest : public ::testing::Test {
  protected:
   RulesTest() {
@@ -92,7 +88,7 @@ class RulesTest : public ::testing::Test {
   UnitInfo tcp_, rxm_;
   Policy policy_;
   Place place_;
-  std::unique_ptr<fi_info, FreeInfo> info_;
+  InfoPtr info_;
   int asked_ = 0;
 };
 

@@ -21,6 +21,9 @@
 
 namespace weft::sdk {
 
+// In nanoseconds.
+inline constexpr uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecond = 1'000'000'000;
+
 class TestTime {
  public:
   explicit TestTime(uint64_t begin) : now(begin) {}

@@ -111,25 +111,39 @@ void PingPong::receive_message(uint64_t size) {
   post_receive();
 }
 
+// The text repeats after one alphabet, so that blocks of memory are copied and compared: as fast as memcpy(), with
+// sanitizers too.
 void PingPong::fill(uint64_t size) {
   char *at = tx_buffer_ + prefix_;
-  for (uint64_t i = 0; i < size; ++i) {
+  const uint64_t first = std::min<uint64_t>(size, kAlphabet.size());
+  for (uint64_t i = 0; i < first; ++i) {
     at[i] = kAlphabet[(tx_letter_ + i) % kAlphabet.size()];
+  }
+  for (uint64_t done = first; done < size;) {
+    const uint64_t more = std::min(done, size - done);
+    memcpy(at + done, at, more);
+    done += more;
   }
   tx_letter_ = (tx_letter_ + kAlphabetStep) % kAlphabet.size();
 }
 
 void PingPong::verify(uint64_t size) {
   const char *at = rx_buffer_ + prefix_;
-  for (uint64_t i = 0; i < size; ++i) {
-    const char expected = kAlphabet[(rx_letter_ + i) % kAlphabet.size()];
-    if (at[i] != expected) {
-      fail(EIO,
-           "data integrity: byte %d of a message of %d bytes is '%s' "
-           "instead of '%c'; if the peer runs without -c, its data mean "
-           "nothing",
-           i, size, absl::CHexEscape(absl::string_view(at + i, 1)), expected);
+  const auto expected = [&](uint64_t i) { return kAlphabet[(rx_letter_ + i) % kAlphabet.size()]; };
+  const uint64_t first = std::min<uint64_t>(size, kAlphabet.size());
+  uint64_t good = 0;
+  while (good < first && at[good] == expected(good)) {
+    ++good;
+  }
+  if (good < first || memcmp(at, at + first, size - first) != 0) {
+    while (at[good] == expected(good)) {
+      ++good;
     }
+    fail(EIO,
+         "data integrity: byte %d of a message of %d bytes is '%s' "
+         "instead of '%c'; if the peer runs without -c, its data mean "
+         "nothing",
+         good, size, absl::CHexEscape(absl::string_view(at + good, 1)), expected(good));
   }
   rx_letter_ = (rx_letter_ + kAlphabetStep) % kAlphabet.size();
 }

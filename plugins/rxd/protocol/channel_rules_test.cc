@@ -8,12 +8,13 @@
 #include <random>
 #include <vector>
 
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/channel.h"
 
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+using sdk::kMicrosecond, sdk::kMillisecond, sdk::kSecond;
 constexpr uint32_t kDatagram = 1472;
 
 struct Sender {
@@ -62,17 +63,17 @@ using Numbers = std::vector<uint64_t>;
 
 TEST(ChannelRules, TheEchoMeasuresTheRoundTrip) {
   Sender s;
-  s.know(100 * kUs);
-  EXPECT_EQ(s.channel.round_trip().smoothed(), 100 * kUs);
-  EXPECT_EQ(s.channel.round_trip().least(), 100 * kUs);
-  s.know(50 * kUs);
-  EXPECT_EQ(s.channel.round_trip().least(), 50 * kUs);
+  s.know(100 * kMicrosecond);
+  EXPECT_EQ(s.channel.round_trip().smoothed(), 100 * kMicrosecond);
+  EXPECT_EQ(s.channel.round_trip().least(), 100 * kMicrosecond);
+  s.know(50 * kMicrosecond);
+  EXPECT_EQ(s.channel.round_trip().least(), 50 * kMicrosecond);
   // Without an echo, or with an echo of the future, the round trip does not change.
   s.send();
-  s.now += kMs;
+  s.now += kMillisecond;
   EXPECT_TRUE(s.acknowledge(3, {}, s.now + kSecond));
-  EXPECT_EQ(s.channel.round_trip().least(), 50 * kUs);
-  EXPECT_LT(s.channel.round_trip().smoothed(), 100 * kUs);
+  EXPECT_EQ(s.channel.round_trip().least(), 50 * kMicrosecond);
+  EXPECT_LT(s.channel.round_trip().smoothed(), 100 * kMicrosecond);
 }
 
 // A round trip of a peer that did not run, or lies, must not make the timeout as long.
@@ -87,35 +88,35 @@ TEST(ChannelRules, TheTimeoutIsBoundedWhateverTheRoundTrip) {
 
 TEST(ChannelRules, APacketIsLostWhenThreeLaterOnesHaveArrived) {
   Sender s;
-  s.know(100 * kUs);
+  s.know(100 * kMicrosecond);
   for (int i = 0; i < 6; ++i) s.send();  // 1 to 6
-  s.now += 90 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {2, 3}, s.now - 90 * kUs));
+  s.now += 90 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {2, 3}, s.now - 90 * kMicrosecond));
   EXPECT_TRUE(s.repeat_lost().empty());
-  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kUs));
+  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kMicrosecond));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
   EXPECT_EQ(s.asked, 0);
   // The retransmission left after 5 and 6, so their arrival does not show that it was lost.
-  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6}, s.now - 90 * kUs));
+  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6}, s.now - 90 * kMicrosecond));
   EXPECT_TRUE(s.repeat_lost().empty());
   for (int i = 0; i < 3; ++i) s.send();  // 7 to 9, after the retransmission
-  s.now += 10 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6, 7, 8, 9}, s.now - 10 * kUs));
+  s.now += 10 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4, 5, 6, 7, 8, 9}, s.now - 10 * kMicrosecond));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
-  s.now += 100 * kUs;
-  ASSERT_TRUE(s.acknowledge(10, {}, s.now - 100 * kUs));
+  s.now += 100 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(10, {}, s.now - 100 * kMicrosecond));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(s.packets[i], 1);
   EXPECT_EQ(s.channel.deadline(), 0u);
 }
 
 TEST(ChannelRules, APacketIsLostWhenALaterOneHasArrivedAndItsTimeIsOver) {
   Sender s;
-  s.know(800 * kUs);
+  s.know(800 * kMicrosecond);
   s.send();  // 1
   s.send();  // 2
   const uint64_t sent = s.now;
-  s.now += 600 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {2}, s.now - 600 * kUs));
+  s.now += 600 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {2}, s.now - 600 * kMicrosecond));
   EXPECT_TRUE(s.repeat_lost().empty());
   const uint64_t trip = s.channel.round_trip().smoothed();
   EXPECT_EQ(s.channel.deadline(), sent + trip + trip / 8);
@@ -127,32 +128,32 @@ TEST(ChannelRules, APacketIsLostWhenALaterOneHasArrivedAndItsTimeIsOver) {
 
 TEST(ChannelRules, ReorderingRaisesTheThresholdForLoss) {
   Sender s;
-  s.know(100 * kUs);
+  s.know(100 * kMicrosecond);
   for (int i = 0; i < 5; ++i) s.send();  // 1 to 5
-  s.now += 90 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kUs));
+  s.now += 90 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {2, 3, 4}, s.now - 90 * kMicrosecond));
   EXPECT_EQ(s.repeat_lost(), Numbers{1});
   // The first transmission has arrived: the packet that the peer echoes had left before the second.
-  s.now += 5 * kUs;
-  ASSERT_TRUE(s.acknowledge(5, {}, s.now - 50 * kUs));
+  s.now += 5 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(5, {}, s.now - 50 * kMicrosecond));
   for (int i = 0; i < 5; ++i) s.send();  // 6 to 10
-  s.now += 90 * kUs;
-  ASSERT_TRUE(s.acknowledge(6, {7, 8, 9}, s.now - 90 * kUs));
+  s.now += 90 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(6, {7, 8, 9}, s.now - 90 * kMicrosecond));
   EXPECT_TRUE(s.repeat_lost().empty());
 }
 
 TEST(ChannelRules, TimeoutsDoubleUpTo200Milliseconds) {
   Sender s;
   s.send();
-  EXPECT_EQ(s.channel.deadline(), s.now + 10 * kMs);  // nothing is known of the path
-  s.now += 100 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {}, s.now - 100 * kUs));
+  EXPECT_EQ(s.channel.deadline(), s.now + 10 * kMillisecond);  // nothing is known of the path
+  s.now += 100 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {}, s.now - 100 * kMicrosecond));
   EXPECT_EQ(s.channel.deadline(), 0u);  // idle: no timer
   for (int i = 0; i < 4; ++i) s.send();
   const uint64_t sent = s.now;
-  uint64_t expected = kMs, last = s.now;
+  uint64_t expected = kMillisecond, last = s.now;
   for (int i = 0; i < 20; ++i) {
-    ASSERT_EQ(s.channel.deadline(), last + std::min(expected, 200 * kMs));
+    ASSERT_EQ(s.channel.deadline(), last + std::min(expected, 200 * kMillisecond));
     EXPECT_FALSE(s.channel.on_deadline(s.channel.deadline() - 1));
     s.now = last = s.channel.deadline();
     EXPECT_TRUE(s.channel.on_deadline(s.now));
@@ -169,7 +170,7 @@ TEST(ChannelRules, TimeoutsDoubleUpTo200Milliseconds) {
 
 TEST(ChannelRules, ATimeoutRetransmitsTheTwoOldestWhateverTheWindow) {
   Sender s;
-  s.know(100 * kUs);
+  s.know(100 * kMicrosecond);
   while (s.channel.gate(kDatagram, s.now) == Channel::Gate::kOpen) s.send();
   const uint64_t n = s.channel.outstanding();
   ASSERT_GT(n, 10u);
@@ -180,8 +181,8 @@ TEST(ChannelRules, ATimeoutRetransmitsTheTwoOldestWhateverTheWindow) {
   }
   EXPECT_EQ(s.repeat_lost(), (Numbers{1, 2}));
   // Only these two arrive: the rest is lost, and the window collapses.
-  s.now += 100 * kUs;
-  ASSERT_TRUE(s.acknowledge(3, {}, s.now - 100 * kUs));
+  s.now += 100 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(3, {}, s.now - 100 * kMicrosecond));
   EXPECT_EQ(s.channel.window(), 2 * kDatagram);
   EXPECT_EQ(s.repeat_lost(), (Numbers{3, 4}));
   EXPECT_EQ(s.channel.outstanding(), n - 2);
@@ -191,16 +192,16 @@ TEST(ChannelRules, ATimeoutRetransmitsTheTwoOldestWhateverTheWindow) {
 // number.
 TEST(ChannelRules, LostPacketsWithLowNumbersGoFirst) {
   Sender s;
-  s.know(100 * kUs);
+  s.know(100 * kMicrosecond);
   for (int i = 0; i < 9; ++i) s.send();  // 1 to 9
-  s.now += 100 * kUs;
-  ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8}, s.now - 100 * kUs));
+  s.now += 100 * kMicrosecond;
+  ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8}, s.now - 100 * kMicrosecond));
   ASSERT_EQ(s.repeat_lost(), (Numbers{1, 3, 5}));  // their last transmissions follow 7 and 9
-  s.now += 60 * kUs;
+  s.now += 60 * kMicrosecond;
   for (int i = 0; i < 4; ++i) s.send();  // 10 to 13
-  s.now += 100 * kUs;
+  s.now += 100 * kMicrosecond;
   // 7 and 9 are lost, because later packets arrived; 1, 3 and 5 are still in flight.
-  ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8, 10}, s.now - 100 * kUs));
+  ASSERT_TRUE(s.acknowledge(1, {2, 4, 6, 8, 10}, s.now - 100 * kMicrosecond));
   s.now = s.channel.deadline();
   while (!s.channel.on_deadline(s.now)) s.now = s.channel.deadline();
   Channel::Lost lost;
@@ -271,10 +272,10 @@ TEST(ChannelRules, OnThisHostOnlyTheLimitHoldsPacketsBack) {
     uint64_t n = 0;
     for (; s.channel.gate(10000, s.now) == Channel::Gate::kOpen; ++n) s.send(10000);
     EXPECT_EQ(n, kWindow);  // only the limit counts
-    s.now += 9 * kMs;
+    s.now += 9 * kMillisecond;
     const uint64_t end = s.channel.next_number();
     if (end + kWindow > s.packets.size()) break;
-    ASSERT_TRUE(s.acknowledge(end, {}, s.now - 9 * kMs));
+    ASSERT_TRUE(s.acknowledge(end, {}, s.now - 9 * kMillisecond));
   }
   // If half of the packets are lost, there is a path after all, or the socket is too small.
   const uint64_t end = s.channel.next_number(), settled = s.channel.settled();
@@ -290,14 +291,14 @@ TEST(ChannelRules, OnThisHostOnlyTheLimitHoldsPacketsBack) {
 
 TEST(ChannelRules, ThePaceBeginsAfterABurst) {
   Sender s;
-  s.know(kMs);
+  s.know(kMillisecond);
   // Rounds that use up the window make it grow.
   for (int round = 0; round < 4; ++round) {
     for (int step = 0; step < 4; ++step) {
       while (s.channel.gate(kDatagram, s.now) == Channel::Gate::kOpen) s.send();
-      s.now += kMs / 4;
+      s.now += kMillisecond / 4;
     }
-    ASSERT_TRUE(s.acknowledge(s.channel.next_number(), {}, s.now - kMs));
+    ASSERT_TRUE(s.acknowledge(s.channel.next_number(), {}, s.now - kMillisecond));
   }
   ASSERT_GT(s.channel.window(), 128u << 10);
   const uint64_t before = s.channel.next_number();
@@ -308,7 +309,7 @@ TEST(ChannelRules, ThePaceBeginsAfterABurst) {
   EXPECT_EQ(s.channel.gate(kDatagram, s.now), Channel::Gate::kPace);
   const uint64_t at = s.channel.deadline();
   ASSERT_GT(at, s.now);
-  ASSERT_LT(at, s.now + 100 * kUs);
+  ASSERT_LT(at, s.now + 100 * kMicrosecond);
   EXPECT_EQ(s.channel.gate(kDatagram, at), Channel::Gate::kOpen);
 }
 
@@ -332,7 +333,7 @@ TEST(ChannelRules, PlacesAreUsedAgain) {
       while (ack.words <= bit / 64) ack.bitmap[ack.words++] = 0;
       if (random() % 2 != 0) ack.bitmap[bit / 64] |= uint64_t{1} << (bit % 64);
     }
-    s.now += 10 * kUs;
+    s.now += 10 * kMicrosecond;
     ASSERT_TRUE(s.channel.on_acknowledgement(ack, s.now,
                                              [](void *packet) { ++*static_cast<int *>(packet); }));
     ASSERT_EQ(s.channel.settled(), next);
@@ -400,7 +401,7 @@ TEST(ChannelRules, WhenAnAcknowledgementIsOwed) {
 TEST(ChannelRules, AnAcknowledgementHasABitmapAndAnEcho) {
   Receiver r;
   for (const uint64_t n : {0, 1, 3, 4, 70, 200}) r.come(n);
-  r.now += 30 * kUs;
+  r.now += 30 * kMicrosecond;
   auto ack = r.acknowledge();
   EXPECT_EQ(ack.next, 2u);
   EXPECT_EQ(ack.echo, Channel::clock(r.now));  // its time, and how long it waited
@@ -412,7 +413,7 @@ TEST(ChannelRules, AnAcknowledgementHasABitmapAndAnEcho) {
   EXPECT_EQ(ack.bitmap[3], uint64_t{1} << (197 - 192));  // 200
   // A late copy does not replace a newer time.
   const uint32_t echo = ack.echo;
-  r.now -= 20 * kUs;
+  r.now -= 20 * kMicrosecond;
   const uint64_t late = r.now;
   r.come(0);
   r.now = late;

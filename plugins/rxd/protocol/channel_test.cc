@@ -18,8 +18,8 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
-constexpr uint32_t kDatagram = 1472;
+using sdk::kMicrosecond, sdk::kMillisecond, sdk::kSecond;
+constexpr uint32_t kPacket = 1472;  // bytes of a datagram
 
 // ---- a network in simulated time ----
 
@@ -45,7 +45,7 @@ class World : public sdk::TestTime {
 
 struct LinkSettings {
   double rate = 1.25;  // bytes per ns
-  uint64_t delay = 15 * kUs;
+  uint64_t delay = 15 * kMicrosecond;
   size_t queue = 64;  // packets
   double loss = 0;
   double duplication = 0;
@@ -93,7 +93,7 @@ class Link {
 // A sender and a receiver; data one way, acknowledgements the other.
 class Flow {
  public:
-  Flow(World &world, Link &there, Link &back, uint64_t packets, uint32_t size = kDatagram)
+  Flow(World &world, Link &there, Link &back, uint64_t packets, uint32_t size = kPacket)
       : world_(world),
         there_(there),
         back_(back),
@@ -267,15 +267,21 @@ INSTANTIATE_TEST_SUITE_P(
         Weather{"Loss5", {.loss = 0.05}, {.loss = 0.05}},
         Weather{"Loss30", {.loss = 0.3}, {.loss = 0.3}}, Weather{"AcksLost", {}, {.loss = 0.5}},
         Weather{"Reordered",
-                {.late = 0.3, .lateness = 100 * kUs},
-                {.late = 0.3, .lateness = 100 * kUs}},
+                {.late = 0.3, .lateness = 100 * kMicrosecond},
+                {.late = 0.3, .lateness = 100 * kMicrosecond}},
         Weather{"Doubled",
-                {.duplication = 0.2, .late = 0.1, .lateness = kMs},
-                {.duplication = 0.2, .late = 0.1, .lateness = kMs}},
+                {.duplication = 0.2, .late = 0.1, .lateness = kMillisecond},
+                {.duplication = 0.2, .late = 0.1, .lateness = kMillisecond}},
         Weather{"Everything",
-                {.queue = 16, .loss = 0.1, .duplication = 0.1, .late = 0.2, .lateness = 500 * kUs},
-                {.loss = 0.1, .duplication = 0.1, .late = 0.2, .lateness = 500 * kUs}},
-        Weather{"Slow", {.rate = 0.001, .delay = 20 * kMs}, {.rate = 0.001, .delay = 20 * kMs}}),
+                {.queue = 16,
+                 .loss = 0.1,
+                 .duplication = 0.1,
+                 .late = 0.2,
+                 .lateness = 500 * kMicrosecond},
+                {.loss = 0.1, .duplication = 0.1, .late = 0.2, .lateness = 500 * kMicrosecond}},
+        Weather{"Slow",
+                {.rate = 0.001, .delay = 20 * kMillisecond},
+                {.rate = 0.001, .delay = 20 * kMillisecond}}),
     [](const auto &info) { return info.param.name; });
 
 // ---- speed, and fairness to other flows ----
@@ -334,18 +340,21 @@ TEST_P(Speed, FillsTheLinkDespiteLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Speed,
-    testing::Values(Path{"Gigabit", 0.125, 15 * kUs, 1472},
-                    Path{"GigabitFar", 0.125, 500 * kUs, 1472}, Path{"Ten", 1.25, 15 * kUs, 1472},
-                    Path{"TenJumbo", 1.25, 15 * kUs, 8972}, Path{"TenFar", 1.25, 200 * kUs, 1472},
-                    Path{"Hundred", 12.5, 5 * kUs, 8972}, Path{"Loopback", 5, 5 * kUs, 65507}),
-    [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, Speed,
+                         testing::Values(Path{"Gigabit", 0.125, 15 * kMicrosecond, 1472},
+                                         Path{"GigabitFar", 0.125, 500 * kMicrosecond, 1472},
+                                         Path{"Ten", 1.25, 15 * kMicrosecond, 1472},
+                                         Path{"TenJumbo", 1.25, 15 * kMicrosecond, 8972},
+                                         Path{"TenFar", 1.25, 200 * kMicrosecond, 1472},
+                                         Path{"Hundred", 12.5, 5 * kMicrosecond, 8972},
+                                         Path{"Loopback", 5, 5 * kMicrosecond, 65507}),
+                         [](const auto &info) { return info.param.name; });
 
 // A reader that reads only every 50 us must not be taken for a queue.
 TEST(Pauses, AReaderThatReadsEvery50Microseconds) {
   Flow *flow = nullptr;
-  EXPECT_GE(utilisation({.delay = 15 * kUs, .queue = 512}, kDatagram, 30000, 1, flow, 50 * kUs),
+  EXPECT_GE(utilisation({.delay = 15 * kMicrosecond, .queue = 512}, kPacket, 30000, 1, flow,
+                        50 * kMicrosecond),
             0.8);
 }
 
@@ -355,15 +364,15 @@ TEST(Pauses, AReaderThatRunsAQuarterOfTheTime) {
   Link there(world, {.queue = 3000}), back(world, {});
   Flow flow(world, there, back, 2'000'000);
   flow.start();
-  const uint64_t begin = world.now, on = 4 * kMs, off = 12 * kMs;
+  const uint64_t begin = world.now, on = 4 * kMillisecond, off = 12 * kMillisecond;
   std::function<void()> stall = [&] {
     flow.read_nothing_until(world.now + off / 2 + world.up_to(off));
     world.at(world.now + on + off, stall);
   };
-  world.at(world.now + kMs, stall);
+  world.at(world.now + kMillisecond, stall);
   world.run(begin + kSecond, [] { return false; });
   // A quarter of the link.
-  EXPECT_GE(static_cast<double>(flow.arrived() * kDatagram) / kSecond, 0.5 * 1.25 * 4 / 16);
+  EXPECT_GE(static_cast<double>(flow.arrived() * kPacket) / kSecond, 0.5 * 1.25 * 4 / 16);
   EXPECT_LT(static_cast<double>(flow.repeats), 0.02 * static_cast<double>(flow.arrived()));
 }
 
@@ -378,7 +387,7 @@ TEST_P(Fairness, TwoFlowsShareALink) {
     first.start();
     const uint64_t from = world.now + GetParam();
     world.at(from, [&] { second.start(); });
-    const uint64_t settled = from + 50 * kMs, end = settled + 100 * kMs;
+    const uint64_t settled = from + 50 * kMillisecond, end = settled + 100 * kMillisecond;
     world.run(settled, [] { return false; });
     const uint64_t a = first.arrived(), b = second.arrived();
     world.run(end, [] { return false; });
@@ -386,11 +395,11 @@ TEST_P(Fairness, TwoFlowsShareALink) {
     const auto y = static_cast<double>(second.arrived() - b);
     EXPECT_LT(x, 2 * y);
     EXPECT_LT(y, 2 * x);
-    EXPECT_GT((x + y) * kDatagram / (100 * kMs) / link.rate, 0.9);
+    EXPECT_GT((x + y) * kPacket / (100 * kMillisecond) / link.rate, 0.9);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Fairness, testing::Values(0, 50 * kMs),
+INSTANTIATE_TEST_SUITE_P(, Fairness, testing::Values(0, 50 * kMillisecond),
                          [](const auto &info) { return info.param == 0 ? "Together" : "Later"; });
 
 TEST(Pauses, NeedlessTimeoutsDoNotSlowTheFlowDown) {
@@ -401,12 +410,12 @@ TEST(Pauses, NeedlessTimeoutsDoNotSlowTheFlowDown) {
   world.run(world.now + 100 * kSecond, [&] { return flow.arrived() > 5000; });
   const uint64_t window = flow.sender().window(), repeats = flow.repeats;
   // The reader does not run for 20 ms; all packets wait in its socket.
-  const uint64_t back_at = world.now + 20 * kMs;
+  const uint64_t back_at = world.now + 20 * kMillisecond;
   flow.read_nothing_until(back_at);
   world.run(back_at - 1, [] { return false; });
   EXPECT_GE(flow.timeouts, 3u);
   EXPECT_LE(flow.repeats, repeats + 2 * flow.timeouts);
-  world.run(back_at + 2 * kMs, [] { return false; });
+  world.run(back_at + 2 * kMillisecond, [] { return false; });
   EXPECT_GE(flow.sender().window(), window / 4);
   EXPECT_EQ(flow.sender().timeouts(), 0u);
   ASSERT_TRUE(world.run(world.now + kSecond, [&] { return flow.done(); }));
@@ -425,10 +434,10 @@ TEST(Pauses, APartitionEndsWithinTheLongestTimeout) {
   EXPECT_GE(flow.timeouts, 15u);
   EXPECT_LE(flow.timeouts, 30u);
   EXPECT_NE(flow.sender().silent_since(), 0u);
-  EXPECT_GE(world.now - flow.sender().silent_since(), 2900 * kMs);
+  EXPECT_GE(world.now - flow.sender().silent_since(), 2900 * kMillisecond);
   there.set_loss(0);
   const uint64_t had = flow.arrived();
-  ASSERT_TRUE(world.run(world.now + 201 * kMs, [&] { return flow.arrived() > had; }));
+  ASSERT_TRUE(world.run(world.now + 201 * kMillisecond, [&] { return flow.arrived() > had; }));
   ASSERT_TRUE(world.run(world.now + kSecond, [&] { return flow.done(); }));
   flow.check();
 }

@@ -2,6 +2,7 @@
 // The window and the pace of a flow, over round trips in simulated time. The numbers come from
 // docs/rxd-protocol.md, section 8.
 #include "plugins/rxd/protocol/congestion.h"
+#include "plugin-api/sdk/test_time.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +13,11 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+using sdk::kMicrosecond, sdk::kMillisecond, sdk::kSecond;
 constexpr uint32_t kDatagram = 1024;
 
 struct Round {
-  uint64_t rtt = 100 * kUs;  // of every packet
+  uint64_t rtt = 100 * kMicrosecond;  // of every packet
   uint32_t lost = 0;
   bool used_up = true;  // the window held packets back
 };
@@ -89,7 +90,7 @@ TEST(Congestion, AWindowThatIsNotUsedUpDoesNotGrow) {
 TEST(Congestion, DoublingEndsWithinTheRoundWhenDelayShowsAQueue) {
   Flow flow;
   flow.round();
-  const uint64_t above = flow.congestion.target(flow.trip) + 10 * kUs;
+  const uint64_t above = flow.congestion.target(flow.trip) + 10 * kMicrosecond;
   flow.congestion.on_limited();
   for (int i = 0; i < 7; ++i) flow.acknowledge(above);
   EXPECT_TRUE(flow.congestion.doubles()) << "seven packets are too few to tell";
@@ -100,7 +101,7 @@ TEST(Congestion, DoublingEndsWithinTheRoundWhenDelayShowsAQueue) {
 TEST(Congestion, FewPacketsEndTheDoublingWhenTheRoundIsOver) {
   Flow flow;
   flow.round();
-  for (int i = 0; i < 3; ++i) flow.acknowledge(5 * kMs);
+  for (int i = 0; i < 3; ++i) flow.acknowledge(5 * kMillisecond);
   EXPECT_TRUE(flow.congestion.doubles());
   flow.congestion.on_round(flow.trip);
   EXPECT_FALSE(flow.congestion.doubles());
@@ -110,8 +111,8 @@ TEST(Congestion, OneQuickPacketShowsThatThereIsNoQueue) {
   Flow flow;
   flow.round();
   flow.congestion.on_limited();
-  flow.acknowledge(100 * kUs);
-  for (int i = 0; i < 50; ++i) flow.acknowledge(2 * kMs);
+  flow.acknowledge(100 * kMicrosecond);
+  for (int i = 0; i < 50; ++i) flow.acknowledge(2 * kMillisecond);
   EXPECT_TRUE(flow.congestion.doubles());
 }
 
@@ -142,7 +143,7 @@ TEST(Congestion, GrowsByADatagramPerRoundTripThenByUpTo8) {
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
 
   // After a round trip above the target, or after a cut, the window grows by one datagram again.
-  for (const Round &disturbance : {Round{.rtt = 5 * kMs}, Round{.lost = 100}}) {
+  for (const Round &disturbance : {Round{.rtt = 5 * kMillisecond}, Round{.lost = 100}}) {
     Flow other;
     other.stop_doubling();
     for (int i = 0; i < 100; ++i) other.round();
@@ -159,7 +160,7 @@ TEST(Congestion, OneRoundTripAboveTheTargetIsForgiven) {
   flow.stop_doubling();
   const uint64_t before = flow.congestion.window();
   for (int i = 0; i < 10; ++i) {
-    flow.round({.rtt = 5 * kMs});
+    flow.round({.rtt = 5 * kMillisecond});
     flow.round();
   }
   EXPECT_GE(flow.congestion.window(), before);
@@ -173,7 +174,7 @@ TEST(Congestion, TwoRoundTripsAboveTheTargetShrinkTheWindowByTheExcess) {
   const uint64_t before = flow.congestion.window();
   flow.round({.rtt = delay});
   // For one round trip the window is three quarters of what the path holds without a queue.
-  EXPECT_EQ(flow.congestion.window(), before * 3 / 4 * (100 * kUs) / delay);
+  EXPECT_EQ(flow.congestion.window(), before * 3 / 4 * (100 * kMicrosecond) / delay);
   flow.round({.used_up = false});
   // 1 - 0.8 * (delay - target) / delay; the target moves a little with the window.
   EXPECT_NEAR(double(flow.congestion.window()), 0.6 * double(before), 0.01 * double(before));
@@ -192,11 +193,11 @@ TEST(Congestion, DelayShrinksTheWindowAtMostToAHalf) {
 TEST(Congestion, NothingGrowsWhileTheQueueRunsEmpty) {
   Flow flow;
   flow.stop_doubling();
-  for (int i = 0; i < 2; ++i) flow.round({.rtt = 5 * kMs});
+  for (int i = 0; i < 2; ++i) flow.round({.rtt = 5 * kMillisecond});
   Flow quiet = flow;
   const uint64_t drained = flow.congestion.window();
   flow.congestion.on_limited();
-  for (int i = 0; i < 1000; ++i) flow.acknowledge(100 * kUs);
+  for (int i = 0; i < 1000; ++i) flow.acknowledge(100 * kMicrosecond);
   EXPECT_EQ(flow.congestion.window(), drained);
   flow.congestion.on_round(flow.trip);
   quiet.congestion.on_round(quiet.trip);
@@ -206,16 +207,16 @@ TEST(Congestion, NothingGrowsWhileTheQueueRunsEmpty) {
 TEST(Congestion, AfterACutTwoMoreRoundTripsAboveTheTargetAreNeeded) {
   Flow flow;
   flow.stop_doubling();
-  for (int i = 0; i < 2; ++i) flow.round({.rtt = 5 * kMs});
-  flow.round({.rtt = 5 * kMs});
+  for (int i = 0; i < 2; ++i) flow.round({.rtt = 5 * kMillisecond});
+  flow.round({.rtt = 5 * kMillisecond});
   const uint64_t cut = flow.congestion.window();
-  flow.round({.rtt = 5 * kMs});
+  flow.round({.rtt = 5 * kMillisecond});
   flow.round({.used_up = false});
   EXPECT_LT(flow.congestion.window(), cut);
 
   Flow once;
   once.stop_doubling();
-  for (int i = 0; i < 3; ++i) once.round({.rtt = 5 * kMs});
+  for (int i = 0; i < 3; ++i) once.round({.rtt = 5 * kMillisecond});
   once.round({.used_up = false});
   EXPECT_EQ(once.congestion.window(), cut);
 }
@@ -227,15 +228,17 @@ TEST(Congestion, TheTargetIsLooserForSmallWindowsAndLongPaths) {
     // 64 KiB or 10 datagrams, so a datagram of 64 KiB / n makes a window of n.
     return Congestion(uint32_t((64 << 10) / datagrams)).target(trip);
   };
-  EXPECT_EQ(target(100 * kUs, 64), 300 * kUs);
-  EXPECT_EQ(target(100 * kUs, 256), 300 * kUs) << "large windows get no less";
-  EXPECT_EQ(target(100 * kUs, 16), 500 * kUs);
-  EXPECT_EQ(target(10 * kMs, 64), 15 * kMs) << "half of a long round trip is allowed";
+  EXPECT_EQ(target(100 * kMicrosecond, 64), 300 * kMicrosecond);
+  EXPECT_EQ(target(100 * kMicrosecond, 256), 300 * kMicrosecond) << "large windows get no less";
+  EXPECT_EQ(target(100 * kMicrosecond, 16), 500 * kMicrosecond);
+  EXPECT_EQ(target(10 * kMillisecond, 64), 15 * kMillisecond)
+      << "half of a long round trip is allowed";
   RoundTrip trip;
-  trip.sample(100 * kUs, kSecond);
+  trip.sample(100 * kMicrosecond, kSecond);
   Congestion least(kDatagram);
   least.on_collapse();
-  EXPECT_EQ(least.target(trip), 900 * kUs) << "small windows get at most four times as much";
+  EXPECT_EQ(least.target(trip), 900 * kMicrosecond)
+      << "small windows get at most four times as much";
 }
 
 // ---- loss ----
@@ -257,7 +260,8 @@ TEST(Congestion, WithAQueueMoreThanOnePercentLossShrinksItMore) {
     Flow flow;
     flow.stop_doubling();
     const uint64_t before = flow.congestion.window();
-    flow.congestion.on_acknowledged(0, 1, 160 * kUs, flow.trip);  // at least 50 µs too late
+    flow.congestion.on_acknowledged(0, 1, 160 * kMicrosecond,
+                                    flow.trip);  // at least 50 µs too late
     flow.round_of(511 - lost, lost);
     if (shrinks) {
       EXPECT_LT(flow.congestion.window(), before / 2) << "the queue runs empty first";
@@ -271,10 +275,10 @@ TEST(Congestion, TwoLostPacketsAreNeverTooMany) {
   Flow flow;
   flow.stop_doubling();
   const uint64_t before = flow.congestion.window();
-  flow.congestion.on_acknowledged(0, 0, 160 * kUs, flow.trip);  // a queue
+  flow.congestion.on_acknowledged(0, 0, 160 * kMicrosecond, flow.trip);  // a queue
   flow.round_of(0, 2);
   EXPECT_EQ(flow.congestion.window(), before);
-  flow.congestion.on_acknowledged(0, 0, 160 * kUs, flow.trip);
+  flow.congestion.on_acknowledged(0, 0, 160 * kMicrosecond, flow.trip);
   flow.round_of(0, 1);
   EXPECT_LT(flow.congestion.window(), before) << "three lost packets are too many";
 }
@@ -330,7 +334,7 @@ TEST(Congestion, LossesFromBeforeACutDoNotCutAgain) {
 }
 
 TEST(Congestion, NeverFallsBelowTwoDatagrams) {
-  for (const uint64_t rtt : {100 * kUs, kSecond}) {
+  for (const uint64_t rtt : {100 * kMicrosecond, kSecond}) {
     Flow flow;
     flow.stop_doubling();
     for (int i = 0; i < 100; ++i) flow.round({.rtt = rtt, .lost = 20, .used_up = false});
@@ -392,7 +396,7 @@ TEST(Congestion, BytesLeaveAtTwoWindowsPerRoundTripWhileItDoublesThenAt1_25) {
   uint64_t window = flow.congestion.window();
   EXPECT_NEAR(double(time_for(flow, 4 * window)), 4 * 100'000.0 / 2, 4'000);
   flow.stop_doubling();
-  flow.acknowledge(100 * kUs);
+  flow.acknowledge(100 * kMicrosecond);
   window = flow.congestion.window();
   EXPECT_NEAR(double(time_for(flow, 4 * window)), 4 * 100'000.0 / 1.25, 8'000);
 }
@@ -419,7 +423,7 @@ TEST(Congestion, IdleTimeLeavesTheWindowAsItIs) {
 TEST(Congestion, ADirectPathHasTheLargestWindowAndNoPace) {
   Flow flow;
   flow.congestion.set_direct();
-  flow.trip.sample(100 * kUs, flow.now);
+  flow.trip.sample(100 * kMicrosecond, flow.now);
   EXPECT_EQ(flow.congestion.window(), Congestion::kMaxWindow);
   for (int i = 0; i < 3; ++i) flow.round({.rtt = kSecond});
   EXPECT_EQ(flow.congestion.window(), Congestion::kMaxWindow) << "delay does not count";
@@ -435,7 +439,7 @@ TEST(Congestion, LossShrinksTheWindowOfADirectPathWhichThenDoubles) {
   EXPECT_LT(cut, Congestion::kMaxWindow);
   EXPECT_TRUE(flow.congestion.doubles());
   flow.congestion.on_limited();
-  flow.congestion.on_acknowledged(4096, 4, 100 * kUs, flow.trip);
+  flow.congestion.on_acknowledged(4096, 4, 100 * kMicrosecond, flow.trip);
   EXPECT_EQ(flow.congestion.window(), cut + 4096);
 }
 

@@ -7,14 +7,14 @@
 #include <memory>
 
 #include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMillisecond;
+using sdk::kMillisecond, sdk::kSecond;
 
 std::vector<uint8_t> bytes_of(const stock::Packet &packet) {
   std::vector<uint8_t> bytes(stock::kMaxHeader);

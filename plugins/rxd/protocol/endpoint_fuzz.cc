@@ -10,14 +10,14 @@
 // After the strangers fall silent, every operation must end.
 //
 //   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: prints datagrams and warnings
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/fuzz_liar.h"
 
 namespace weft::rxd::fuzz {
 namespace {
 
 constexpr uint16_t kWeft = 2, kStock = World::kStock, kFirstStranger = 10;
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMillisecond;
+using sdk::kMillisecond, sdk::kSecond;
 
 Settings settings() {
   Settings s;

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_seeds.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMillisecond;
+using sdk::kMillisecond, sdk::kSecond;
 
 std::string text_of(const Weather &w) {
   char text[200];

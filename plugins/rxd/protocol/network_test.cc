@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMillisecond;
+using sdk::kMillisecond, sdk::kSecond;
 
 TEST(Network, OneMessageArrives) {
   World world(1);
