@@ -2,6 +2,7 @@
 // Checks that the names in a policy are those of known units and parameters (policy.h).
 #include <algorithm>
 
+#include "config/policy_keys.h"
 #include "core/base/nearest.h"
 #include "core/base/same_word.h"
 #include "core/select/candidates.h"
@@ -14,9 +15,46 @@ namespace {
 // Collects the names of a policy that no unit has.
 class NameCheck {
  public:
-  NameCheck(const std::vector<UnitInfo> &units, std::vector<Diagnostic> &found)
+  NameCheck(const Policy &policy, const std::vector<UnitInfo> &units,
+            std::vector<Diagnostic> &found)
       : units_(units), found_(found) {
     for (const UnitInfo &unit : units) add_names(unit, known_);
+    for (const StackSpec &spec : policy.stacks) stacks_.push_back(spec.name);
+  }
+
+  // The value of a key, by its type. Those that name nothing come here.
+  template <class Value>
+  void value(const PolicyKey &, const Value &) {}
+  void value(const PolicyKey &key, const NameList &names) {
+    for (const Sourced<std::string> &one : names) {
+      if (key.form == KeyForm::kUnits)
+        unit(one.value, std::string(key.path), one.origin.where);
+      else if (key.form == KeyForm::kLabels)
+        word(one.value, std::string(key.path), one.origin.where, stacks_, "stack", true);
+    }
+  }
+  void value(const PolicyKey &key, const std::optional<Sourced<NameList>> &names) {
+    if (names) value(key, names->value);
+  }
+  void value(const PolicyKey &key, const std::vector<RankRule> &rules) {
+    for (const RankRule &rule : rules) {
+      // Stacks and patterns need not match any unit.
+      if (!rule.provider.empty() && rule.provider.find_first_of("*?[;") == std::string::npos)
+        unit(rule.provider, std::string(key.path), rule.origin.where);
+    }
+  }
+  void value(const PolicyKey &, const std::vector<StackSpec> &stacks) {
+    for (const StackSpec &spec : stacks)
+      for (const StackElement &one : spec.elements) element(one, "stack " + spec.name);
+  }
+  void value(const PolicyKey &key, const std::vector<UnitParam> &params) {
+    const std::string path(key.path);
+    for (const UnitParam &one : params) {
+      if (const UnitInfo *known = find_unit(units_, one.unit))
+        param(*known, one.key, one.value.value, path + "." + one.unit, one.value.origin.where);
+      else
+        unit(one.unit, path, one.value.origin.where);
+    }
   }
 
   // A unit may be installed on other hosts, so an unknown one is a warning.
@@ -25,7 +63,7 @@ class NameCheck {
   }
 
   void element(const StackElement &element, const std::string &what) {
-    const UnitInfo *unit = find(element.name);
+    const UnitInfo *unit = find_unit(units_, element.name);
     const std::string kind(kind_of(element.kind));
     if (unit == nullptr) {
       std::vector<std::string> words;
@@ -67,8 +105,6 @@ class NameCheck {
                           (close.empty() ? "" : ": did you mean \"" + close + "\"?")});
   }
 
-  const UnitInfo *find(const std::string &name) const { return find_unit(units_, name); }
-
  private:
   static void add_names(const UnitInfo &unit, std::vector<std::string> &words) {
     words.push_back(unit.name);
@@ -78,40 +114,16 @@ class NameCheck {
 
   const std::vector<UnitInfo> &units_;
   std::vector<Diagnostic> &found_;
-  std::vector<std::string> known_;
+  std::vector<std::string> known_, stacks_;
 };
 
 }  // namespace
 
 std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units) {
   std::vector<Diagnostic> found;
-  NameCheck check(units, found);
-  if (policy.enable) {
-    for (const auto &one : policy.enable->value)
-      check.unit(one.value, "providers.enable", one.origin.where);
-  }
-  for (const auto &one : policy.disable)
-    check.unit(one.value, "providers.disable", one.origin.where);
-  for (const RankRule &rule : policy.ranks) {
-    // Stacks and patterns need not match any unit.
-    if (!rule.provider.empty() && rule.provider.find_first_of("*?[;") == std::string::npos)
-      check.unit(rule.provider, "providers.rank", rule.origin.where);
-  }
-  for (const StackSpec &spec : policy.stacks) {
-    for (const StackElement &element : spec.elements) check.element(element, "stack " + spec.name);
-  }
-  if (policy.use) {
-    std::vector<std::string> stacks;
-    for (const StackSpec &spec : policy.stacks) stacks.push_back(spec.name);
-    for (const auto &one : policy.use->value)
-      check.word(one.value, "use", one.origin.where, stacks, "stack", true);
-  }
-  for (const auto &[name, key, value] : policy.params) {
-    if (const UnitInfo *unit = check.find(name))
-      check.param(*unit, key, value.value, "params." + name, value.origin.where);
-    else
-      check.unit(name, "params", value.origin.where);
-  }
+  NameCheck check(policy, units, found);
+  for_each_key<PolicyContent>(
+      [&](const PolicyKey &key, auto member) { check.value(key, policy.*member); });
   if (policy.filter) {
     for (const FilterItem &item : policy.filter->items) {
       for (const Word &word : item.units)

@@ -17,13 +17,18 @@
 
 namespace weft::sdk {
 
+enum class Sanitizer { kNone, kAddress, kThread };
 #if defined(__SANITIZE_THREAD__)
-inline constexpr unsigned kRoundsDivisor = 12;
+inline constexpr Sanitizer kSanitizer = Sanitizer::kThread;
 #elif defined(__SANITIZE_ADDRESS__)
-inline constexpr unsigned kRoundsDivisor = 3;
+inline constexpr Sanitizer kSanitizer = Sanitizer::kAddress;
 #else
-inline constexpr unsigned kRoundsDivisor = 1;
+inline constexpr Sanitizer kSanitizer = Sanitizer::kNone;
 #endif
+
+inline constexpr unsigned kRoundsDivisor = kSanitizer == Sanitizer::kThread    ? 12
+                                           : kSanitizer == Sanitizer::kAddress ? 3
+                                                                               : 1;
 
 constexpr unsigned rounds(unsigned all) {
   return std::max(1u, all / kRoundsDivisor);

@@ -36,6 +36,8 @@
 #include <string>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
+
 namespace weft::sdk {
 
 // The scenario of a seed, as text. The parent process can read it after a crash.
@@ -69,13 +71,8 @@ struct Seeds {
 
   uint64_t count() const {
     if (const char *text = std::getenv("WEFT_SEEDS")) return std::strtoull(text, nullptr, 10);
-#if defined(__SANITIZE_THREAD__)
-    return sanitized / 4 + 1;  // of one thread there is little to see
-#elif defined(__SANITIZE_ADDRESS__)
-    return sanitized;
-#else
-    return usual;
-#endif
+    if (kSanitizer == Sanitizer::kNone) return usual;
+    return kSanitizer == Sanitizer::kThread ? sanitized / 4 + 1 : sanitized;
   }
 };
 
