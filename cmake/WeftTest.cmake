@@ -27,11 +27,11 @@ function(weft_label)
   endforeach()
 endfunction()
 
-# weft_compile_in_batches(): the folder's sources, and those of the folders below, are compiled six at a time, which halves the time:
-# most of it goes into the same large headers. So names in the anonymous namespaces of a target differ.
+# weft_compile_in_batches(): the folder's sources, and those of the folders below, are compiled many at a time, which halves the
+# time: most of it goes into the same large headers and templates. So names in the anonymous namespaces of a target differ.
 macro(weft_compile_in_batches)
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the files of a batch for headers
   endif()
@@ -72,8 +72,11 @@ endfunction()
 # weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds]): a GoogleTest program that ctest
 # runs as NAME. The label is conformance for what stands on weft_conformance, else unit. A simulation does most of its work in the test
 # itself, and in protocols that are headers: it is optimised.
+#
+# EACH PREFIX: ctest runs the suites of each source by themselves, as PREFIXfoo_test for foo_test.cc. So files that are compiled
+# together, which takes less time, are still tests of their own.
 function(weft_add_test name)
-  cmake_parse_arguments(T "" "TIMEOUT;LABEL" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
@@ -90,15 +93,43 @@ function(weft_add_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
   if(T_LABEL STREQUAL simulation)
     weft_precompile_test(${name} OPTIMISED)
   else()
     weft_precompile_test(${name})
   endif()
-  add_test(NAME ${name} COMMAND ${name})
-  weft_limit(${T_TIMEOUT} TESTS ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${T_LABEL})
+  set(tests)
+  if(T_EACH)
+    foreach(source IN LISTS T_SOURCES)
+      cmake_path(GET source STEM stem)
+      weft_suites_of(${source} suites)
+      add_test(NAME ${T_EACH}${stem} COMMAND ${name} --gtest_filter=${suites})
+      list(APPEND tests ${T_EACH}${stem})
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+    set(tests ${name})
+  endif()
+  weft_limit(${T_TIMEOUT} TESTS ${tests})
+  set_tests_properties(${tests} PROPERTIES LABELS ${T_LABEL})
+endfunction()
+
+# weft_suites_of(SOURCE OUT): a --gtest_filter for the suites of a file, plain, with parameters and with types.
+function(weft_suites_of source out)
+  file(STRINGS ${source} lines REGEX "^(TYPED_)?TEST(_[FP])?\\(")
+  set(filter)
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^[A-Z_]*\\(([A-Za-z0-9_]+),.*" "\\1" suite "${line}")
+    list(APPEND filter "${suite}.*" "*/${suite}.*" "${suite}/*" "*/${suite}/*")
+  endforeach()
+  if(NOT filter)
+    message(FATAL_ERROR "${source} has no test")
+  endif()
+  list(REMOVE_DUPLICATES filter)
+  list(JOIN filter ":" filter)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  set(${out} "${filter}" PARENT_SCOPE)
 endfunction()
 
 # weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
@@ -113,6 +144,7 @@ function(weft_add_fuzz name)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   else()
     add_executable(${name} ${F_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
+    target_compile_options(${name} PRIVATE -O0)  # a corpus is short
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${F_LIBS})

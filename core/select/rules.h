@@ -22,6 +22,7 @@
 #define WEFT_CORE_SELECT_RULES_H
 
 #include <rdma/fabric.h>
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <functional>

@@ -8,7 +8,7 @@
 #include "weft/sdk/eq.h"
 #include "weft/sdk/ops.h"
 
-namespace weft::sdk {
+namespace weft::sdk::domain_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -219,4 +219,4 @@ TEST(Domain, AConditionNeedsNoThreadOfTheEngine) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::domain_test

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace weft::sdk {
+namespace weft::sdk::layer_info_test {
 namespace {
 
 // An fi_info with all of its attributes, as the core makes them.
@@ -181,4 +181,4 @@ TEST(OfferRdm, TakesTheProgressOfTheHints) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::layer_info_test

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <string>
 
-namespace weft::sdk {
+namespace weft::sdk::log_test {
 namespace {
 
 std::string last;
@@ -50,4 +50,4 @@ TEST(Log, LongLinesAreCut) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::log_test

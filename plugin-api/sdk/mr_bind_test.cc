@@ -11,7 +11,7 @@
 #include "weft/sdk/cntr.h"
 #include "weft/sdk/mr.h"
 
-namespace weft::sdk {
+namespace weft::sdk::mr_bind_test {
 namespace {
 
 // ---- counters ----
@@ -351,4 +351,4 @@ TEST(MrEndpoint, IsBoundBeforeTheRegionIsEnabled) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::mr_bind_test

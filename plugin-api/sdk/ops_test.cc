@@ -8,7 +8,7 @@
 
 #include "weft/sdk/fid.h"
 
-namespace weft::sdk {
+namespace weft::sdk::ops_test {
 namespace {
 
 class Base {
@@ -186,4 +186,4 @@ TEST(Ops, EveryTableIsFullAndHasItsSize) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::ops_test

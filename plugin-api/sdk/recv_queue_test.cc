@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace weft::sdk {
+namespace weft::sdk::recv_queue_test {
 namespace {
 
 void *ctx(size_t i) {
@@ -232,4 +232,4 @@ TEST(RecvQueueWait, AWaiterMayDestroyAnother) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::recv_queue_test

@@ -12,7 +12,7 @@
 #include "weft/sdk/cntr.h"
 #include "weft/sdk/eq.h"
 
-namespace weft::sdk {
+namespace weft::sdk::sets_test {
 namespace {
 
 struct Close {
@@ -470,4 +470,4 @@ TEST(PollSet, ManyThreadsUseItAtOnce) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::sets_test

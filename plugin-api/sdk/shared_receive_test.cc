@@ -16,7 +16,7 @@
 
 #include "plugin-api/sdk/test_instance.h"
 
-namespace weft::sdk {
+namespace weft::sdk::shared_receive_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -401,4 +401,4 @@ TEST_F(SharedReceiveTest, WithoutTaggedMessagesThereAreNoTaggedReceives) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::shared_receive_test

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-namespace weft::sdk {
+namespace weft::sdk::software_test {
 namespace {
 
 // An entry with all attributes, as the core makes them.
@@ -112,4 +112,4 @@ TEST(Software, TakesTheMrModeOfTheHints) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::software_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::sdk {
+namespace weft::sdk::unit_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -406,4 +406,4 @@ TEST(InfoListTest, OwnsItsEntries) {
 }
 
 }  // namespace
-}  // namespace weft::sdk
+}  // namespace weft::sdk::unit_test

@@ -18,7 +18,7 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 namespace {
 
-struct Finding {
+struct FileCheck {
   std::string check, finding, remedy;
   bool good = true;
 };
@@ -33,7 +33,7 @@ std::string forbidden(const std::string &needed) {
   return {};
 }
 
-Finding judge_symbols(const ElfFacts &facts) {
+FileCheck judge_symbols(const ElfFacts &facts) {
   constexpr absl::string_view kQuery = "weft_plugin_query";
   constexpr size_t kShown = 8;
   std::vector<std::string> others;
@@ -54,7 +54,7 @@ Finding judge_symbols(const ElfFacts &facts) {
           false};
 }
 
-Finding judge_libraries(const ElfFacts &facts) {
+FileCheck judge_libraries(const ElfFacts &facts) {
   std::vector<std::string> reasons;
   for (const std::string &needed : facts.needed)
     if (std::string reason = forbidden(needed); !reason.empty())
@@ -65,10 +65,10 @@ Finding judge_libraries(const ElfFacts &facts) {
   return {"libraries", absl::StrCat("needs ", absl::StrJoin(facts.needed, " ")), ""};
 }
 
-std::vector<Finding> judge_linking(const std::string &file) {
+std::vector<FileCheck> judge_linking(const std::string &file) {
   const Result<Missing> missing = try_linking(file);
   if (!missing) return {{"linking", missing.error().text, "build it for this machine", false}};
-  std::vector<Finding> findings;
+  std::vector<FileCheck> findings;
   if (!missing->libraries.empty())
     findings.push_back(
         {"linking",
@@ -83,11 +83,11 @@ std::vector<Finding> judge_linking(const std::string &file) {
   return findings;
 }
 
-std::vector<Finding> check_file(const std::string &file) {
+std::vector<FileCheck> check_file(const std::string &file) {
   const Result<ElfFacts> facts = read_elf(file);
   if (!facts) return {{"file", facts.error().text, "build or copy it again", false}};
-  std::vector<Finding> findings = {judge_symbols(*facts), judge_libraries(*facts)};
-  for (Finding &finding : judge_linking(file)) findings.push_back(std::move(finding));
+  std::vector<FileCheck> findings = {judge_symbols(*facts), judge_libraries(*facts)};
+  for (FileCheck &finding : judge_linking(file)) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -134,7 +134,7 @@ Result<Json> probe(const Library &library, const std::string &file, const std::s
 }
 
 // What weft-probe says of the plugin.
-Finding judge_probe(const Json &record) {
+FileCheck judge_probe(const Json &record) {
   const std::string verdict = text_of(record, "verdict");
   if (verdict == "ok")
     return {"probe",
@@ -155,15 +155,15 @@ Result<int> check_plugin(const PluginOptions &options) {
   std::error_code error;
   if (!fs::exists(file, error))
     return fail(FI_ENOENT, "%s: there is no such file: give the path of a plugin", file.c_str());
-  std::vector<Finding> findings = check_file(file);
+  std::vector<FileCheck> findings = check_file(file);
   WEFT_TRY(const Json record, probe(library, file, options.budget));
   if (!text_of(record, "name").empty()) findings.push_back({"descriptor", describe(record), ""});
   findings.push_back(judge_probe(record));
   const bool good = std::all_of(findings.begin(), findings.end(),
-                                [](const Finding &finding) { return finding.good; });
+                                [](const FileCheck &finding) { return finding.good; });
   if (options.json) {
     Json list = Json::array();
-    for (const Finding &finding : findings)
+    for (const FileCheck &finding : findings)
       list.push_back({{"check", finding.check},
                       {"good", finding.good},
                       {"finding", finding.finding},
@@ -173,7 +173,7 @@ Result<int> check_plugin(const PluginOptions &options) {
   }
   absl::PrintF("%s\n", emphasized(file, Emphasis::kStrong));
   Table table({"CHECK", "STATE", "FINDING"});
-  for (const Finding &finding : findings) {
+  for (const FileCheck &finding : findings) {
     table.add({finding.check, finding.good ? "OK" : "FAIL", finding.finding},
               finding.good ? Emphasis::kNone : Emphasis::kBad);
     if (!finding.remedy.empty()) table.note(absl::StrCat("remedy: ", finding.remedy));

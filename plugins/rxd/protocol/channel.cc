@@ -13,7 +13,6 @@ bool before(uint32_t a, uint32_t b) {
 
 constexpr uint64_t kMemoryRetry = 1'000'000;
 constexpr uint64_t kStale = 1'000'000'000;
-constexpr uint32_t kMinShare = 4;
 
 }  // namespace
 

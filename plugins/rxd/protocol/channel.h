@@ -61,6 +61,7 @@
 namespace weft::rxd {
 
 inline constexpr uint32_t kWindow = 1024;  // packets
+inline constexpr uint32_t kMinShare = 4;   // packets above next() that are accepted at least
 
 // Channel's record of a packet that was sent.
 struct SentPacket {
@@ -167,7 +168,8 @@ class Channel {
   // All numbers below were accepted.
   uint64_t next() const { return next_; }
 
-  // How many packets above next() are accepted: 4 to kWindow. A limit that was sent is not reduced.
+  // How many packets above next() are accepted: kMinShare to kWindow. A limit that was sent is not
+  // reduced.
   void set_share(uint32_t packets);
   uint32_t limit() const { return static_cast<uint32_t>(limit_); }  // the last one
 
