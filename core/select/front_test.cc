@@ -7,7 +7,6 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/providers/fi_log.h>
 
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -584,17 +583,6 @@ TEST_F(FrontTest, ManyThreadsMayAskAtOnce) {
   }
   for (std::thread &thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-}
-
-// The goal is one millisecond up to the first answer. The test allows twenty, for loaded machines.
-TEST_F(FrontTest, TheFirstAnswerTakesMilliseconds) {
-  Front &from = front({{"FI_PROVIDER", "tcp"}});
-  const InfoPtr hints = hints_for(FI_EP_MSG);
-  const auto start = std::chrono::steady_clock::now();
-  const InfoPtr list = ask(from, hints.get());
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-  RecordProperty("first_getinfo_us", static_cast<int>(took.count()));
-  EXPECT_LT(took.count(), 20000);
 }
 
 }  // namespace

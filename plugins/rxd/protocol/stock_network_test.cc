@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "plugins/rxd/protocol/stock_simulation.h"
 
 namespace weft::rxd::stock_world {
@@ -167,7 +168,7 @@ class Exchange {
 };
 
 TEST(Stock, EverythingArrivesOverBadNetworks) {
-  unsigned first = 1, last = 400;
+  unsigned first = 1, last = sdk::rounds(400);
   if (const char *seeds = std::getenv("SEEDS")) last = unsigned(std::atoi(seeds));
   if (const char *seed = std::getenv("SEED")) first = last = unsigned(std::atoi(seed));
   for (unsigned seed = first; seed <= last; ++seed) {
