@@ -161,8 +161,9 @@ TEST_F(Cache, ADamagedOrUntrustedFileCountsAsEmpty) {
 }
 
 TEST_F(Cache, ManyWritersLeaveAWholeFile) {
-  // Each writes through an object of its own, as separate processes do. Entries of the others may be
-  // lost, all of them if the last writer read the file long ago. The file stays whole, with its own.
+  // Each writes through an object of its own, as separate processes do. A writer that read the file
+  // long ago drops the entries of all others. But the file stays whole, and has the entry of the
+  // last writer.
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w)
     writers.emplace_back([&, w] {

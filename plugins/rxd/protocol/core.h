@@ -51,6 +51,8 @@
 
 namespace weft::rxd {
 
+inline constexpr uint64_t kMillisecond = 1'000'000;  // ns
+
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 inline constexpr size_t kMaxPieces = 16;            // pieces of memory of one remote access
 inline constexpr uint64_t kPartingNs = 60'000'000;  // longest wait for the answers to close

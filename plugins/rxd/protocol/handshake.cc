@@ -15,7 +15,6 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 constexpr uint32_t kMostProven = 10;  // limit of all answers, in multiples of handshake_rate
 constexpr uint64_t kTokenLife = 10 * kSecond;

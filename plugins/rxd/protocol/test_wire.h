@@ -31,8 +31,6 @@
 
 namespace weft::rxd::lossless {
 
-inline constexpr uint64_t kMillisecond = 1'000'000;
-
 inline sdk::SockAddr address_of(uint32_t n) {
   sockaddr_in in{};
   in.sin_family = AF_INET;

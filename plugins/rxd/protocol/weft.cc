@@ -9,15 +9,14 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kPingPause = 1000 * kMs;  // of silence, before a waiting side pings
-constexpr uint32_t kLastAsk = 10;            // 2^10 ms between questions for credit
-constexpr uint32_t kDoubtTimeouts = 3;       // in a row
+constexpr uint64_t kPingPause = 1000 * kMillisecond;  // of silence, before a waiting side pings
+constexpr uint32_t kLastAsk = 10;                     // 2^10 ms between questions for credit
+constexpr uint32_t kDoubtTimeouts = 3;                // in a row
 constexpr uint32_t kGoneAfter = 5;  // timeouts, at least: this process may not have been running
 constexpr uint8_t kCloseTries = 3;
-constexpr uint64_t kClosePause = 20 * kMs;  // at most
+constexpr uint64_t kClosePause = 20 * kMillisecond;  // at most
 static_assert(kCloseTries * kClosePause <= kPartingNs);
-constexpr uint64_t kProbePause = 20 * kMs;
+constexpr uint64_t kProbePause = 20 * kMillisecond;
 constexpr uint8_t kProbeTries = 3;
 constexpr uint32_t kProbeSizes[] = {0, 8972, 4052};  // 0: the largest that both ends take
 constexpr uint8_t kNoProbe = std::size(kProbeSizes);
@@ -92,7 +91,7 @@ void WeftConversation::arm(uint64_t now) {
     also(silent + core_.settings().peer_timeout_ns);
   also(wait_deadline());
   if (starved_) {
-    if (ask_at_ == 0) ask_at_ = now + (kMs << asked_);
+    if (ask_at_ == 0) ask_at_ = now + (kMillisecond << asked_);
     also(ask_at_);
   }
   also(probe_at_);
@@ -126,7 +125,7 @@ void WeftConversation::on_deadline(uint64_t now) {
   if (starved_ && ask_at_ != 0 && now >= ask_at_) {
     wants_ping_ = true;
     if (asked_ < kLastAsk) ++asked_;
-    ask_at_ = now + (kMs << asked_);
+    ask_at_ = now + (kMillisecond << asked_);
   }
   if (probe_at_ != 0 && now >= probe_at_) send_probe(now);
   if (close_at_ != 0 && now >= close_at_) {
@@ -197,7 +196,7 @@ void WeftConversation::send_probe(uint64_t now) {
 // ---- the end ----
 
 uint64_t WeftConversation::close_pause() const {
-  return std::clamp(4 * channel_.round_trip().smoothed(), kMs, kClosePause);
+  return std::clamp(4 * channel_.round_trip().smoothed(), kMillisecond, kClosePause);
 }
 
 void WeftConversation::part() {
