@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include <weft/sdk/cq_source.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
 
@@ -108,9 +109,11 @@ const char *strerror_into(int code, char *buf, size_t len) {
   return buf;
 }
 
-Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
+Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device)
     : Object(domain.instance, FI_CLASS_CQ, context),
       domain_(domain),
+      device_(std::move(device)),
+      engine_(device_ != nullptr ? device_->engine : *domain.engine),
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
       threshold_(raw(attr.wait_cond) == FI_CQ_COND_THRESHOLD),
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
@@ -121,7 +124,19 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context)
   c()->ops = const_cast<fi_ops_cq *>(cq_ops<Cq>());
 }
 
+Cq::~Cq() = default;
+
 Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context) {
+  return open(domain, attr, context, nullptr);
+}
+
+Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context,
+                      std::unique_ptr<CqSource> source, bool locked) {
+  return open(domain, attr, context, std::make_unique<Device>(std::move(source), locked));
+}
+
+Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context,
+                      std::unique_ptr<Device> device) {
   const fi_cq_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   if (raw(attr->format) < FI_CQ_FORMAT_UNSPEC || raw(attr->format) > FI_CQ_FORMAT_TAGGED)
@@ -135,26 +150,30 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
                 (unsigned long long)attr->flags);
   if (attr->size > kMaxSize)
     return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
-  Cq *cq = new (std::nothrow) Cq(domain, *attr, context);
+  Cq *cq = new (std::nothrow) Cq(domain, *attr, context, std::move(device));
   if (cq == nullptr || cq->ring_ == nullptr) {
     delete cq;
     return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
   }
+  Engine &engine = cq->engine_;
   auto opened = cq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET)
     opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
-    Guard guard(domain.engine->lock());
-    cq->wait_.add_source({.engine = domain.engine, .held = true});
+    Guard guard(engine.lock());
+    cq->wait_.add_source({.engine = &engine, .held = true});
+    if (cq->device_ != nullptr) {
+      cq->device_->cq = cq;
+      engine.add_poller(*cq->device_);
+    }
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     cq->wait_set_ = WaitSet::from(attr->wait_set);
-    opened = cq->wait_set_->join(cq->base(), {.engine = domain.engine}, cq->wait_);
+    opened = cq->wait_set_->join(cq->base(), {.engine = &engine}, cq->wait_);
   }
   if (opened) opened = cq->publish(domain.fid);
-  if (!opened && cq->wait_set_ != nullptr)
-    cq->wait_set_->leave(cq->base(), {.engine = domain.engine});
   if (!opened) {
+    if (cq->wait_set_ != nullptr) cq->wait_set_->leave(cq->base(), {.engine = &engine});
     delete cq;
     return tl::unexpected(opened.error());
   }
@@ -217,22 +236,22 @@ ssize_t Cq::take(void *buf, size_t count, fi_addr_t *src_addr) {
     out += size;
     if (src_addr != nullptr) *src_addr++ = c.src_addr;
   }
-  if (was_full) domain_.engine->flush();  // handlers may have waited for room
+  if (was_full) engine_.flush();  // handlers may have waited for room
   return ssize_t(n);
 }
 
 ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
-  Engine &engine = *domain_.engine;
-  Guard guard(engine.lock());
-  engine.flush();
+  Guard guard(engine_.lock());
+  engine_.flush();
+  if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
   // fi_cq.3: a count of 0 drives progress, and takes nothing.
-  if (is_empty() || count == 0) engine.progress();
+  if (is_empty() || count == 0) engine_.progress();
   return take(buf, count, src_addr);
 }
 
 ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
   if (buf == nullptr) return -FI_EINVAL;
-  Guard guard(domain_.engine->lock());
+  Guard guard(engine_.lock());
   CompletionError error{.err = FI_EOVERRUN, .prov_errno = FI_EOVERRUN};
   if (head_ != tail_) {
     if (!(ring_[head_ & mask_].flags & kError)) return -FI_EAGAIN;
@@ -240,7 +259,7 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
     ++head_;
     error = std::move(errors_.front());
     errors_.pop_front();
-    if (was_full) domain_.engine->flush();
+    if (was_full) engine_.flush();
   } else if (!overrun_) {
     return -FI_EAGAIN;
   }
@@ -278,13 +297,12 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
   }
   const Deadline deadline(timeout);
   const bool yields = wait_.type() == FI_WAIT_YIELD;
-  Engine &engine = *domain_.engine;
-  std::unique_lock lock(engine.lock());
+  std::unique_lock lock(engine_.lock());
   WaitObject::Waiter waiter(wait_);
   const uint64_t signals = signals_;
   for (;;) {
-    engine.flush();
-    if (tail_ - head_ < threshold) engine.progress();
+    engine_.flush();
+    if (tail_ - head_ < threshold) engine_.progress();
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
@@ -303,7 +321,7 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
 }
 
 int Cq::signal() {
-  Guard guard(domain_.engine->lock());
+  Guard guard(engine_.lock());
   if (wait_.awaited()) {
     ++signals_;
   } else {
@@ -314,12 +332,18 @@ int Cq::signal() {
 }
 
 const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
+  const char *const said = device_ != nullptr ? device_->source->text_of(prov_errno) : nullptr;
+  if (said != nullptr) {
+    if (buf == nullptr || len == 0) return said;
+    snprintf(buf, len, "%s", said);
+    return buf;
+  }
   return strerror_into(prov_errno, buf, len);
 }
 
 int Cq::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = domain_.engine});
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine_});
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
@@ -327,14 +351,13 @@ int Cq::close() {
 }
 
 int Cq::control(int command, void *arg) {
-  Guard guard(domain_.engine->lock());
+  Guard guard(engine_.lock());
   return wait_.control(command, arg);
 }
 
 int Cq::trywait() {
-  Engine &engine = *domain_.engine;
-  Guard guard(engine.lock());
-  if (is_empty()) engine.progress();
+  Guard guard(engine_.lock());
+  if (is_empty()) engine_.progress();
   if (!is_empty()) return -FI_EAGAIN;
   wait_.clear();
   const int rc = wait_.arm(instance(), FI_LOG_CQ);
@@ -342,11 +365,73 @@ int Cq::trywait() {
 }
 
 bool Cq::poll() {
-  Engine &engine = *domain_.engine;
-  Guard guard(engine.lock());
-  engine.flush();
-  if (is_empty()) engine.progress();
+  Guard guard(engine_.lock());
+  engine_.flush();
+  if (is_empty()) engine_.progress();
   return !is_empty();
+}
+
+// ---- a device's queue ----
+
+Cq::Device::Device(std::unique_ptr<CqSource> queue, bool locked)
+    : engine(locked), source(std::move(queue)) {}
+
+Cq::Device::~Device() {
+  Guard guard(engine.lock());
+  if (cq != nullptr) engine.remove_poller(*this);
+}
+
+void Cq::Device::on_poll() {
+  constexpr size_t kAtOnce = 64;
+  CqWriter out(*cq, nullptr, kAtOnce, nullptr);
+  source->read(out);
+}
+
+int Cq::Device::wait_fds(std::vector<int> &fds) {
+  const int fd = source->wait_fd();
+  if (fd < 0) return fd;
+  fds.push_back(fd);
+  return 0;
+}
+
+bool Cq::Device::may_wait() {
+  return source->arm();
+}
+
+ssize_t Cq::read_device(void *buf, size_t count, fi_addr_t *src_addr) {
+  if (buf == nullptr) return -FI_EINVAL;
+  CqWriter out(*this, buf, count, src_addr);
+  device_->source->read(out);
+  if (out.written_ != 0) return ssize_t(out.written_);
+  if (!is_empty()) return -FI_EAVAIL;
+  wait_.clear();
+  return -FI_EAGAIN;
+}
+
+CqWriter::CqWriter(Cq &cq, void *entries, size_t room, fi_addr_t *sources)
+    : cq_(cq),
+      at_(static_cast<char *>(entries)),
+      sources_(sources),
+      room_(room),
+      rings_(entries == nullptr) {}
+
+void CqWriter::put(const Completion &completion) {
+  if (room_ == 0) rings_ = true;  // the source took more than was wanted
+  if (rings_) {
+    if (room_ != 0) --room_;
+    return cq_.push(completion);
+  }
+  --room_;
+  ++written_;
+  write_entry(at_, cq_.format_, completion);
+  at_ += entry_size(cq_.format_);
+  if (sources_ != nullptr) *sources_++ = completion.src_addr;
+}
+
+void CqWriter::put_error(CompletionError error) {
+  rings_ = true;
+  if (room_ != 0) --room_;
+  cq_.push_error(std::move(error));
 }
 
 }  // namespace weft::sdk

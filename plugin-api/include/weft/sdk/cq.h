@@ -20,7 +20,8 @@
 // -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when there is room. A
 // provider that stops reading while a queue is full keeps the rule for all that it reads. Under
 // FI_RM_DISABLED a full queue overruns: its entries can be read, then it says FI_EOVERRUN for ever
-// (fi_cq.3, NOTES). Not for operations or matching: it knows neither.
+// (fi_cq.3, NOTES). A queue whose entries a device makes has a CqSource (cq_source.h). Not for
+// operations or matching: it knows neither.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 
@@ -39,6 +40,8 @@
 
 namespace weft::sdk {
 
+class CqSource;
+class CqWriter;
 class SharedReceiveContext;
 class WaitSet;
 
@@ -83,6 +86,10 @@ struct CompletionError {
 class Cq final : public Object<Cq, fid_cq> {
  public:
   static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context);
+  // A queue of a device. `locked`: false only if the application promised to serialize all calls
+  // for this queue (FI_THREAD_COMPLETION, FI_THREAD_DOMAIN).
+  static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context,
+                           std::unique_ptr<CqSource> source, bool locked);
 
   // For the provider, with the lock held.
   void push(const Completion &completion) {
@@ -96,7 +103,10 @@ class Cq final : public Object<Cq, fid_cq> {
   bool holds_back() const { return full() && domain_.resource_management; }
   // fi_cancel and a closing endpoint touch no entry of the queue: reported completions stay.
   std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
-  Engine &engine() { return *domain_.engine; }
+  // The domain's; of a device's queue: its own.
+  Engine &engine() { return engine_; }
+  const DomainContext &domain() const { return domain_; }
+  CqSource *source() const { return device_ != nullptr ? device_->source.get() : nullptr; }
 
   // fi_ops_cq
   ssize_t read(void *buf, size_t count) { return readfrom(buf, count, nullptr); }
@@ -119,17 +129,36 @@ class Cq final : public Object<Cq, fid_cq> {
   bool poll();
 
  private:
-  Cq(DomainContext &domain, const fi_cq_attr &attr, void *context);
-  ~Cq() = default;
+  friend class CqWriter;
+  // What a device's queue has beside: blocking calls collect its entries in the ring.
+  struct Device final : Poller {
+    Device(std::unique_ptr<CqSource> queue, bool locked);
+    ~Device();
+    void on_poll() override;
+    int wait_fds(std::vector<int> &fds) override;
+    bool may_wait() override;
+
+    Engine engine;
+    const std::unique_ptr<CqSource> source;
+    Cq *cq = nullptr;
+  };
+
+  Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device);
+  ~Cq();
+  static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context,
+                           std::unique_ptr<Device> device);
 
   // An entry of the ring that stands for errors_.front() in order.
   static constexpr uint64_t kError = UINT64_C(1) << 63;
   bool make_room();
   bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
+  ssize_t read_device(void *buf, size_t count, fi_addr_t *src_addr);
   void overrun();
 
   DomainContext &domain_;
+  const std::unique_ptr<Device> device_;
+  Engine &engine_;
   const enum fi_cq_format format_;
   const bool threshold_;  // FI_CQ_COND_THRESHOLD
   const size_t size_;     // asked for; the ring may grow beyond it

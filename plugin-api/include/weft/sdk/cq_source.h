@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// CqSource: the completion queue of a device, which a Cq (cq.h) reads straight into the
+// application's entries.
+//
+// Example:
+//    struct Device;  // has finished operations
+//    bool next(Device &device, void *&context, size_t &length, int &err);
+//    class Source final : public CqSource {
+//     public:
+//      explicit Source(Device &device) : device_(device) {}
+//      void read(CqWriter &out) override {
+//        void *context;
+//        size_t length;
+//        int err;
+//        while (out.room() != 0 && next(device_, context, length, err)) {
+//          if (err == 0) {
+//            out.put({.context = context, .flags = FI_SEND | FI_MSG, .len = length});
+//          } else {
+//            out.put_error({.context = context, .flags = FI_SEND | FI_MSG, .err = err});
+//          }
+//        }
+//      }
+//      int wait_fd() override;
+//      bool arm() override;
+//     private:
+//      Device &device_;
+//    };
+//
+// A Cq with a source has an engine of its own, and so a lock of its own: reading it touches nothing
+// of the domain. All calls are with that lock held. The source belongs to the queue, and goes with
+// it. Entries that software makes (Cq::push) come out before those of the device. Not for providers
+// that make all entries themselves: they push().
+#ifndef WEFT_SDK_CQ_SOURCE_H
+#define WEFT_SDK_CQ_SOURCE_H
+
+#include <weft/sdk/cq.h>
+
+namespace weft::sdk {
+
+// Where completions of the device go. What stands behind an error goes into the queue's ring, where
+// it waits until the application has read the error.
+class CqWriter {
+ public:
+  // How many more completions the reader wants. What the device has given is taken all the same.
+  size_t room() const { return room_; }
+  void put(const Completion &completion);
+  void put_error(CompletionError error);
+
+ private:
+  friend class Cq;
+  // `entries` null: into the ring.
+  CqWriter(Cq &cq, void *entries, size_t room, fi_addr_t *sources);
+
+  Cq &cq_;
+  char *at_;
+  fi_addr_t *sources_;
+  size_t room_;
+  size_t written_ = 0;
+  bool rings_;
+};
+
+class CqSource {
+ public:
+  virtual ~CqSource() = default;
+  // Takes completions off the device, the oldest first, until the device has none or out.room()
+  // is 0.
+  virtual void read(CqWriter &out) = 0;
+  // The descriptor that arm() makes readable; negative: -FI_E...: the queue cannot be waited for.
+  virtual int wait_fd() = 0;
+  // Asks the device to make the descriptor readable with its next completion, and takes back what
+  // made it readable before. False: the device has completions that were not asked for.
+  virtual bool arm() = 0;
+  // What fi_cq_strerror says of a prov_errno; null: what the operating system says.
+  virtual const char *text_of(int prov_errno) const {
+    (void)prov_errno;
+    return nullptr;
+  }
+};
+
+}  // namespace weft::sdk
+
+#endif
