@@ -149,13 +149,13 @@ void Endpoint::count_regions(uint64_t access, std::span<const RmaVector> where) 
 
 void Endpoint::on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
                                std::span<const RmaVector> where) {
-  count_remote(FI_REMOTE_WRITE, length);
+  receiver().count_remote(FI_REMOTE_WRITE, length);
   count_regions(FI_REMOTE_WRITE, where);
   if (has_data) report_remote_write(length, data, source);
 }
 
 void Endpoint::on_remote_read(uint64_t length, std::span<const RmaVector> where) {
-  count_remote(FI_REMOTE_READ, length);
+  receiver().count_remote(FI_REMOTE_READ, length);
   count_regions(FI_REMOTE_READ, where);
 }
 
@@ -163,7 +163,7 @@ void Endpoint::on_remote_atomic(uint64_t access, uint64_t length,
                                 std::span<const RmaVector> where) {
   for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
     if ((access & one) == 0) continue;
-    count_remote(one, length);
+    receiver().count_remote(one, length);
     count_regions(one, where);
   }
 }

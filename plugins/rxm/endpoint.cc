@@ -10,7 +10,7 @@
 namespace weft::rxm {
 namespace {
 
-sdk::RdmLimits limits_for(const Domain &domain, const Options &options) {
+sdk::EndpointLimits limits_for(const Domain &domain, const Options &options) {
   const fi_info &inner = domain.inner_info();
   return {.tx_size = options.tx_size,
           .rx_size = options.rx_size,
@@ -62,7 +62,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 }
 
 Result<void> Endpoint::begin() {
-  WEFT_CHECK(lower_.open(local_, remote_cntr(FI_REMOTE_WRITE), remote_cntr(FI_REMOTE_READ)));
+  WEFT_CHECK(lower_.open(local_, receiver().remote_write, receiver().remote_read));
   local_ = lower_.address();
   core_.emplace(lower_, *this,
                 Settings{.process = uint32_t(getpid()),
@@ -87,8 +87,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (rc != 0) return rc;
   sdk::Guard guard(lock());
   if (!enabled()) return 0;
-  const auto counted =
-      lower_.count_remote(remote_cntr(FI_REMOTE_WRITE), remote_cntr(FI_REMOTE_READ));
+  const auto counted = lower_.count_remote(receiver().remote_write, receiver().remote_read);
   return counted ? 0 : -counted.error().code;
 }
 
@@ -137,7 +136,7 @@ void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> wher
   for (const RmaVector &vector : where) bytes += vector.length;
   for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
     if ((access & one) == 0) continue;
-    count_remote(one, bytes);
+    receiver().count_remote(one, bytes);
     for (const RmaVector &vector : where) domain().count_remote(one, vector.key, vector.length);
   }
 }

@@ -21,7 +21,7 @@ int Endpoint::setname(void *addr, size_t len) {
   auto address = sdk::read_address(addr_format_, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(engine_.lock());
-  if (state_ != State::kOpen) return -FI_EOPBADSTATE;
+  if (enabled()) return -FI_EOPBADSTATE;
   local_ = *address;
   bound_.reset();
   return 0;
@@ -60,7 +60,7 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
     return fail(
         FI_EOPBADSTATE,
         "this endpoint was opened for a connection request: call fi_accept, not fi_connect");
-  if (state_ > State::kEnabled)
+  if (state_ != State::kIdle)
     return fail(FI_EISCONN, "the endpoint is connected or connecting already");
   WEFT_CHECK(enable());
   if (bound_.get() >= 0 && local_.family() != peer.family()) bound_.reset();
@@ -177,7 +177,7 @@ void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> privat
   reader_.start(source_ ? EndpointKind::kMsgTagged : EndpointKind::kMsg, order);
   state_ = State::kConnected;
   watch();
-  if (eq_ != nullptr) eq_->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));
+  if (eq() != nullptr) eq()->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));
 }
 
 void Endpoint::connect_failed(int error, std::string private_data, int cause) {
@@ -185,12 +185,12 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
   exchange_.reset();
   state_ = State::kDisconnected;
   flush_operations(FI_ECANCELED);
-  if (eq_ != nullptr)
-    eq_->push_error({.fid = base(),
-                     .context = context(),
-                     .err = error,
-                     .prov_errno = cause,
-                     .err_data = std::move(private_data)});
+  if (eq() != nullptr)
+    eq()->push_error({.fid = base(),
+                      .context = context(),
+                      .err = error,
+                      .prov_errno = cause,
+                      .err_data = std::move(private_data)});
 }
 
 void Endpoint::on_deadline() {
@@ -210,7 +210,7 @@ int Endpoint::accept(const void *param, size_t len) {
   if (param == nullptr && len != 0) return -FI_EINVAL;
   len = std::min(len, kPrivateDataSize);
   sdk::Guard guard(engine_.lock());
-  if (request_ == nullptr || state_ > State::kEnabled) return -FI_EOPBADSTATE;
+  if (request_ == nullptr || state_ != State::kIdle) return -FI_EOPBADSTATE;
   if (auto enabled = enable(); !enabled) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_accept: %s", enabled.error().text.c_str());
     return -enabled.error().code;
@@ -269,9 +269,9 @@ void Endpoint::disconnect(int error, bool event) {
   request_.reset();
   if (connected && error != FI_ECANCELED) domain_.fabric().stats().add(Stat::kConnectionsLost);
   flush_operations(error);
-  if (event && connected && !shutdown_told_ && eq_ != nullptr) {
+  if (event && connected && !shutdown_told_ && eq() != nullptr) {
     shutdown_told_ = true;
-    eq_->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+    eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
   }
 }
 

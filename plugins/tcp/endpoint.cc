@@ -21,27 +21,34 @@ namespace {
 constexpr size_t kOpsAtOnce = 2;
 constexpr size_t kControlsAtOnce = 2;
 
+sdk::EndpointLimits limits_of(const Settings &settings) {
+  return {.tx_size = settings.tx_size,
+          .rx_size = settings.rx_size,
+          .inject_size = kInjectSize,
+          .max_msg_size = kMaxMessageSize};
+}
+
+// None asked for: all.
+fi_info with_caps(fi_info info) {
+  if (info.caps == 0) info.caps = kTransmitCaps | kReceiveCaps;
+  return info;
+}
+
 }  // namespace
 
 // ---- tables ----
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
+      EndpointCore(domain.shared(), sdk::PeerKind::kConnected, with_caps(info),
+                   limits_of(domain.fabric().settings()), &tx_, &rx_),
       Stream(domain),
-      bindings_(domain.shared()),
-      tx_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
-      rx_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
-      caps_(info.caps != 0 ? info.caps : kTransmitCaps | kReceiveCaps),
+      tx_(info),
+      rx_(info),
       addr_format_(info.addr_format),
-      wants_shared_(sdk::wants_shared_receive(info)),
-      tx_ops_(info.tx_attr != nullptr && info.tx_attr->size != 0
-                  ? info.tx_attr->size
-                  : domain.fabric().settings().tx_size,
-              kOpsAtOnce),
+      tx_ops_(limits().tx_size, kOpsAtOnce),
       control_ops_(kMaxControlItems, kControlsAtOnce),
-      own_recvs_(info.rx_attr != nullptr && info.rx_attr->size != 0
-                     ? info.rx_attr->size
-                     : domain.fabric().settings().rx_size) {
+      own_recvs_(limits().rx_size) {
   set_tables(*this);
 }
 
@@ -54,7 +61,7 @@ void Endpoint::set_tables(T &object) const {
   c->ops = sdk::c_table(sdk::ep_ops<T>());
   c->cm = sdk::c_table(sdk::cm_ops<T>());
   c->msg = sdk::c_table(sdk::msg_ops<T>());
-  c->rma = sdk::c_table(caps_ & FI_RMA ? sdk::rma_ops<T>() : sdk::rma_ops<Nothing>());
+  c->rma = sdk::c_table(caps() & FI_RMA ? sdk::rma_ops<T>() : sdk::rma_ops<Nothing>());
   c->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
   c->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
   c->collective = sdk::c_table(sdk::collective_ops<Nothing>());
@@ -71,10 +78,8 @@ int Endpoint::control(int command, void *arg) {
     }
     case FI_ALIAS:
       return sdk::Alias<Endpoint>::open(*this, arg);
-    default: {
-      sdk::Guard guard(engine_.lock());
-      return sdk::control_op_flags(command, arg, kSendFlags, &tx_flags_, &rx_flags_);
-    }
+    default:
+      return control_flags(command, arg, kSendFlags);
   }
 }
 
@@ -83,7 +88,7 @@ int Endpoint::control(int command, void *arg) {
 Operation *Endpoint::take_operation(ssize_t &rc) {
   rc = -FI_EAGAIN;
   if (state_ == State::kConnected) {
-    if (has_no_room(tx_cq_)) return nullptr;
+    if (tx_.is_full()) return nullptr;
     if (Operation *op = tx_ops_.take()) return op;
     // Queued injects hold operations, and an application that only injects makes no progress.
     flush_output();
@@ -135,18 +140,10 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
 }
 
 void Endpoint::complete(Operation &op, int error) {
-  const CntrKind kind = op.kind == Operation::kSend    ? kCntrSend
-                        : op.kind == Operation::kWrite ? kCntrWrite
-                                                       : kCntrRead;
   if (error == 0) {
-    count(kind, op.length);
-    if (op.report && tx_cq_ != nullptr)
-      tx_cq_->push({.context = op.context, .flags = op.flags, .len = op.length});
+    tx_.succeed(op.context, op.flags, op.length, op.report);
   } else {
-    if (cntrs_[kind] != nullptr) cntrs_[kind]->add_error();
-    if (tx_cq_ != nullptr)
-      tx_cq_->push_error(
-          {.context = op.context, .flags = op.flags, .err = error, .prov_errno = error});
+    tx_.finish({.context = op.context, .flags = op.flags, .err = error});
   }
   answered(op);
   op.drop_copy();
@@ -165,9 +162,8 @@ size_t Endpoint::min_multi_recv() const {
 ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
   if (r.flags & ~sdk::kRecvFlags) return -FI_EBADFLAGS;
-  if (state_ == State::kOpen) return -FI_EOPBADSTATE;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
-  if (has_no_room(rx_cq_)) return -FI_EAGAIN;
+  if (rx_.is_full()) return -FI_EAGAIN;
   return own_recvs_.post(r.iov, r.count, r.context, r.flags);
 }
 
@@ -198,7 +194,7 @@ sdk::PostedRecv *Endpoint::find_recv(uint64_t payload) {
 
 void Endpoint::finish_recv(sdk::PostedRecv *r) {
   // No other flag: the entry stands for the buffer, not for a message (fi_cq.3, FI_MULTI_RECV).
-  if (rx_cq_ != nullptr) rx_cq_->push({.context = r->context, .flags = FI_MULTI_RECV});
+  if (rx_.cq != nullptr) rx_.cq->push({.context = r->context, .flags = FI_MULTI_RECV});
   recv_queue().release(r);
 }
 
@@ -230,9 +226,9 @@ void Endpoint::end_message(const FrameHeader &header) {
   }
   const uint64_t excess = header.payload_size - current_fit_;
   if (excess == 0) {
-    count(kCntrRecv, current_fit_);
-    if (rx_cq_ != nullptr && (!rx_selective_ || r->flags & FI_COMPLETION || flags & FI_MULTI_RECV))
-      rx_cq_->push({.context = r->context,
+    if (rx_.cntr != nullptr) rx_.cntr->add_events(1, current_fit_);
+    if (rx_.cq != nullptr && (rx_.reports(r->flags) || flags & FI_MULTI_RECV))
+      rx_.cq->push({.context = r->context,
                     .flags = flags,
                     .len = current_fit_,
                     .buf = multi ? current_base_ : nullptr,
@@ -240,9 +236,9 @@ void Endpoint::end_message(const FrameHeader &header) {
                     .tag = header.tag,
                     .src_addr = source_.value_or(FI_ADDR_NOTAVAIL)});
   } else {
-    if (cntrs_[kCntrRecv] != nullptr) cntrs_[kCntrRecv]->add_error();
-    if (rx_cq_ != nullptr)
-      rx_cq_->push_error({.context = r->context,
+    if (rx_.cntr != nullptr) rx_.cntr->add_error();
+    if (rx_.cq != nullptr)
+      rx_.cq->push_error({.context = r->context,
                           .flags = flags,
                           .len = current_fit_,
                           .buf = multi ? current_base_ : nullptr,
@@ -257,12 +253,9 @@ void Endpoint::end_message(const FrameHeader &header) {
 }
 
 void Endpoint::written(const FrameHeader &header, bool counts) {
-  if (counts) count(kCntrRemoteWrite, header.payload_size);
-  if (header.has_data() && rx_cq_ != nullptr)
-    rx_cq_->push({.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
-                  .len = header.payload_size,
-                  .data = header.data,
-                  .src_addr = source_.value_or(FI_ADDR_NOTAVAIL)});
+  if (counts) rx_.count_remote(FI_REMOTE_WRITE, header.payload_size);
+  if (header.has_data())
+    rx_.report_remote_write(header.payload_size, header.data, source_.value_or(FI_ADDR_NOTAVAIL));
 }
 
 Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
@@ -310,12 +303,7 @@ void Endpoint::cancel(sdk::PostedRecv &r) {
 }
 
 void Endpoint::report_cancelled(const sdk::PostedRecv &r) {
-  if (cntrs_[kCntrRecv] != nullptr) cntrs_[kCntrRecv]->add_error();
-  if (rx_cq_ != nullptr)
-    rx_cq_->push_error({.context = r.context,
-                        .flags = FI_RECV | FI_MSG | (r.flags & FI_MULTI_RECV),
-                        .err = FI_ECANCELED,
-                        .prov_errno = FI_ECANCELED});
+  rx_.fail(r.context, FI_RECV | FI_MSG | (r.flags & FI_MULTI_RECV), FI_ECANCELED);
 }
 
 void Endpoint::drop_region(sdk::Mr &mr) {
@@ -377,7 +365,7 @@ void Endpoint::hang_up_while_stalled() {
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
   shutdown_told_ = true;
-  if (eq_ != nullptr) eq_->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+  if (eq() != nullptr) eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
   watch();
 }
 
@@ -401,12 +389,12 @@ ssize_t Endpoint::cancel(void *context) {
 
 ssize_t Endpoint::rx_size_left() {
   sdk::Guard guard(engine_.lock());
-  return state_ == State::kOpen ? -FI_EOPBADSTATE : ssize_t(recv_queue().left());
+  return enabled() ? ssize_t(recv_queue().left()) : -FI_EOPBADSTATE;
 }
 
 ssize_t Endpoint::tx_size_left() {
   sdk::Guard guard(engine_.lock());
-  return state_ == State::kOpen ? -FI_EOPBADSTATE : ssize_t(tx_ops_.limit() - tx_ops_.in_use());
+  return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
 }
 
 }  // namespace weft::tcp

@@ -25,11 +25,8 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 #include <weft/sdk/address.h>
-#include <weft/sdk/bindings.h>
-#include <weft/sdk/cntr.h>
-#include <weft/sdk/cq.h>
+#include <weft/sdk/endpoint.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/eq.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/mr.h>
@@ -66,6 +63,7 @@ inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
+                       public sdk::EndpointCore,
                        public sdk::Handler,
                        public sdk::RecvWaiter,
                        public Stream<Endpoint>,
@@ -79,25 +77,12 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void drop_region(sdk::Mr &mr);
 
   // ---- for TransferOps ----
-  sdk::Lock &lock() { return engine_.lock(); }
-  static constexpr bool enabled() { return true; }  // start() checks the state
-  uint64_t tx_flags() const { return tx_flags_; }
-  uint64_t rx_flags() const { return rx_flags_; }
-  bool reports(uint64_t flags) const {
-    return (flags & sdk::RdmEndpoint::kSilent) == 0 &&
-           (!tx_selective_ || (flags & FI_COMPLETION) != 0);
-  }
-  static constexpr bool offers(uint64_t, uint64_t) { return true; }  // set_tables() decides
-  static ssize_t check_length(uint64_t length, uint64_t flags) {
-    return length > (flags & FI_INJECT ? kInjectSize : kMaxMessageSize) ? -FI_EMSGSIZE : 0;
-  }
   ssize_t start(const sdk::RecvRequest &request);
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   template <class T>
   void set_tables(T &object) const;
   static constexpr uint64_t kSendFlags = tcp::kSendFlags;
-  std::atomic<size_t> aliases{0};  // open ones: the endpoint is busy
 
   // fi_ops_cm
   int setname(void *addr, size_t len);
@@ -142,29 +127,19 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void ended() { disconnect(FI_ECONNABORTED, true); }
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  bool no_room_to_report() const { return has_no_room(rx_cq_); }
+  bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);
-  void was_read(uint64_t bytes) { count(kCntrRemoteRead, bytes); }
+  void was_read(uint64_t bytes) { rx_.count_remote(FI_REMOTE_READ, bytes); }
   uint64_t holder() const { return holder_; }
 
  private:
   enum class State : uint8_t {
-    kOpen,        // objects may be bound
-    kEnabled,     // receives may be posted
+    kIdle,
     kConnecting,  // TCP's handshake
     kProving,     // key exchange
     kRequested,   // our request is sent
     kConnected,
     kDisconnected,  // ended by either side, or failed
-  };
-  enum CntrKind {
-    kCntrSend,
-    kCntrRecv,
-    kCntrRead,
-    kCntrWrite,
-    kCntrRemoteRead,
-    kCntrRemoteWrite,
-    kCntrCount
   };
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
@@ -172,8 +147,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // Output.
   // An operation for a new transfer; null: the error is in `rc`.
   Operation *take_operation(ssize_t &rc);
-  // FI_RM_ENABLED: an application that does not read its completions cannot cause more of them.
-  static bool has_no_room(const sdk::Cq *cq) { return cq != nullptr && cq->holds_back(); }
 
   // Input.
   sdk::RecvQueue &recv_queue();
@@ -189,6 +162,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t not_connected() const {
     return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
   }
+  int bind_shared_receive(const struct fid *fid, uint64_t flags);
   Result<void> enable();
   Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
   void on_connecting();
@@ -205,22 +179,13 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void disconnect(int error, bool event);
   void drop_socket();
   void flush_operations(int error);
-  void count(CntrKind kind, uint64_t bytes) {
-    if (cntrs_[kind] != nullptr) cntrs_[kind]->add_events(1, bytes);
-  }
 
-  State state_ = State::kOpen;
-  bool tx_selective_ = false, rx_selective_ = false;
+  sdk::TxContext tx_;
+  sdk::RxContext rx_;
+  State state_ = State::kIdle;
   bool shutdown_told_ = false;
-  sdk::Cq *tx_cq_ = nullptr, *rx_cq_ = nullptr;
-  sdk::Eq *eq_ = nullptr;
   SharedReceiveContext *srx_ = nullptr;
-  sdk::Cntr *cntrs_[kCntrCount] = {};
-  sdk::Bindings bindings_;
-  uint64_t tx_flags_, rx_flags_;  // for calls without flags
-  const uint64_t caps_;
   const uint32_t addr_format_;
-  const bool wants_shared_;  // a shared receive context must be bound
   size_t min_multi_recv_ = kMinMultiRecv;
   // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;

@@ -61,62 +61,31 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  switch (fid->fclass) {
-    case FI_CLASS_EQ: {
-      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
-      if (!sdk::Eq::is_mine(fid, FI_CLASS_EQ, instance()) || flags != 0) return -FI_EINVAL;
-      if (eq_ != nullptr) return -FI_EBUSY;
-      eq_ = sdk::Eq::from(fid);
-      eq_->users.fetch_add(1);
-      eq_->add_source(engine_);
-      return 0;
-    }
-    // Allowed after fi_enable too, for later completions.
-    case FI_CLASS_CQ: {
-      sdk::Guard guard(engine_.lock());
-      return bindings_.bind_cq(fid, flags, {tx_cq_, tx_selective_}, {rx_cq_, rx_selective_});
-    }
-    case FI_CLASS_CNTR: {
-      sdk::Guard guard(engine_.lock());
-      return bindings_.bind_cntr(fid, flags,
-                                 {{FI_SEND, cntrs_[kCntrSend]},
-                                  {FI_RECV, cntrs_[kCntrRecv]},
-                                  {FI_READ, cntrs_[kCntrRead]},
-                                  {FI_WRITE, cntrs_[kCntrWrite]},
-                                  {FI_REMOTE_READ, cntrs_[kCntrRemoteRead]},
-                                  {FI_REMOTE_WRITE, cntrs_[kCntrRemoteWrite]}});
-    }
-    case FI_CLASS_SRX_CTX: {
-      // It must belong to this domain, and not be one for unconnected endpoints.
-      sdk::Guard guard(engine_.lock());
-      if (state_ != State::kOpen) return -FI_EOPBADSTATE;
-      const auto &all = domain_.shared_receives();
-      const auto at = std::ranges::find(all, fid, &SharedReceiveContext::base);
-      if (at == all.end()) return -FI_EINVAL;
-      if (srx_ != nullptr) return -FI_EBUSY;
-      bindings_.hold((*at)->users);
-      srx_ = *at;
-      return 0;
-    }
-    case FI_CLASS_MR:
-      return 0;  // regions belong to the domain
-    default:
-      return -FI_EINVAL;
-  }
+  if (fid->fclass == FI_CLASS_SRX_CTX) return bind_shared_receive(fid, flags);
+  const int rc = bind_object(fid, flags);
+  // Not with the lock held: an event queue takes the lock while it makes progress.
+  if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(engine_);
+  return rc;
+}
+
+// It must belong to this domain, and not be one for unconnected endpoints.
+int Endpoint::bind_shared_receive(const struct fid *fid, uint64_t flags) {
+  sdk::Guard guard(lock());
+  if (enabled()) return -FI_EOPBADSTATE;
+  const auto &all = domain_.shared_receives();
+  const auto at = std::ranges::find(all, fid, &SharedReceiveContext::base);
+  if (at == all.end()) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (srx_ != nullptr) return -FI_EBUSY;
+  hold((*at)->users);
+  srx_ = *at;
+  return 0;
 }
 
 Result<void> Endpoint::enable() {
-  if (state_ != State::kOpen) return {};
-  if (eq_ == nullptr)
-    return fail(FI_ENOEQ,
-                "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
-  const bool counts_tx = cntrs_[kCntrSend] || cntrs_[kCntrRead] || cntrs_[kCntrWrite];
-  if (tx_cq_ == nullptr && !counts_tx && caps_ & (FI_MSG | FI_RMA))
-    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
-  if (rx_cq_ == nullptr && !cntrs_[kCntrRecv] && caps_ & FI_MSG)
-    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
-  WEFT_CHECK(sdk::check_shared_receive(wants_shared_, srx_ != nullptr));
-  state_ = State::kEnabled;
+  if (enabled()) return {};
+  WEFT_CHECK(check_bindings(srx_ != nullptr));
+  set_enabled();
   return {};
 }
 
@@ -129,7 +98,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
       [](struct fid_ep *fid, fi_addr_t source) -> int {
         Endpoint &ep = *Endpoint::from(fid);
         sdk::Guard guard(ep.engine_.lock());
-        if (ep.state_ > State::kEnabled) return -FI_EOPBADSTATE;
+        if (ep.state_ != State::kIdle) return -FI_EOPBADSTATE;
         ep.source_ = source;
         return 0;
       },
@@ -161,7 +130,7 @@ int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
   // Before the lock: an event queue takes the lock while it makes progress.
-  if (eq_ != nullptr) eq_->remove_source(engine_);
+  if (eq() != nullptr) eq()->remove_source(engine_);
   retire();
   {
     sdk::Guard guard(engine_.lock());
@@ -180,15 +149,11 @@ int Endpoint::close() {
     }
     // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).
-    tx_cq_ = rx_cq_ = nullptr;
-    std::fill(std::begin(cntrs_), std::end(cntrs_), nullptr);
+    detach();
     disconnect(FI_ECANCELED, false);
+    if (eq() != nullptr) eq()->forget(base());
     std::erase(domain_.endpoints(), this);
-    bindings_.release();
-  }
-  if (eq_ != nullptr) {
-    eq_->forget(base());
-    eq_->users.fetch_sub(1);
+    release(nullptr);
   }
   domain_.shared().children.fetch_sub(1);
   delete this;
@@ -197,22 +162,20 @@ int Endpoint::close() {
 
 int Endpoint::getopt(int level, int name, void *value, size_t *length) {
   if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
-  sdk::Guard guard(engine_.lock());
+  sdk::Guard guard(lock());
   switch (name) {
     case FI_OPT_MIN_MULTI_RECV:
       return sdk::get_option(min_multi_recv(), value, length);
     case FI_OPT_CM_DATA_SIZE:
       return sdk::get_option(kPrivateDataSize, value, length);
-    case FI_OPT_TX_SIZE:
-      return sdk::get_option(tx_ops_.limit(), value, length);
     case FI_OPT_RX_SIZE:
       return sdk::get_option(recv_queue().limit(), value, length);
+    case FI_OPT_TX_SIZE:
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_MAX_RMA_SIZE:
-      return sdk::get_option(kMaxMessageSize, value, length);
     case FI_OPT_INJECT_MSG_SIZE:
     case FI_OPT_INJECT_RMA_SIZE:
-      return sdk::get_option(kInjectSize, value, length);
+      return get_limit(level, name, value, length);
     default:
       return -FI_ENOPROTOOPT;
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/options.h>
 
 #include <algorithm>
 #include <cerrno>

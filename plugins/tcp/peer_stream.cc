@@ -446,16 +446,16 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
 }
 
 bool PeerStream::no_room_to_report() const {
-  return ep_.rx_cq_full();
+  return ep_.receiver().is_full();
 }
 
 void PeerStream::written(const FrameHeader &header, bool) {
-  ep_.count_remote(FI_REMOTE_WRITE, header.payload_size);
+  ep_.receiver().count_remote(FI_REMOTE_WRITE, header.payload_size);
   if (header.has_data()) ep_.report_remote_write(header.payload_size, header.data, peer_.source);
 }
 
 void PeerStream::was_read(uint64_t bytes) {
-  ep_.count_remote(FI_REMOTE_READ, bytes);
+  ep_.receiver().count_remote(FI_REMOTE_READ, bytes);
 }
 
 }  // namespace weft::tcp

@@ -2,6 +2,7 @@
 #include "plugins/tcp/shared_receive.h"
 
 #include <weft/sdk/ops.h>
+#include <weft/sdk/options.h>
 
 #include <new>
 

@@ -130,7 +130,7 @@ Result<void> UnconnectedEndpoint::enable() {
 
 int UnconnectedEndpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<UnconnectedEndpoint>::open(*this, arg);
-  if (command != FI_ENABLE) return control_flags(command, arg);
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   sdk::Guard guard(engine_.lock());
   auto done = enable();
   if (done) return 0;
@@ -197,7 +197,7 @@ int UnconnectedEndpoint::close() {
     peers_.clear();
     std::erase(tcp_domain_.unconnected(), this);
   }
-  domain_.children.fetch_sub(1);
+  core_domain_.children.fetch_sub(1);
   delete this;
   return 0;
 }
@@ -245,7 +245,7 @@ void UnconnectedEndpoint::on_flush() {
 // ---- sending ----
 
 RdmOperation *UnconnectedEndpoint::take_operation() {
-  if (tx_cq_full()) return nullptr;
+  if (tx().is_full()) return nullptr;
   RdmOperation *op = tx_ops_.take();
   if (op == nullptr) {
     // Queued injects hold operations, and an application that only injects makes no progress.
@@ -317,14 +317,14 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
 void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
   op.drop_copy();
   if (error == 0) {
-    succeed_tx(op.context, op.flags, op.length, op.report);
+    tx().succeed(op.context, op.flags, op.length, op.report);
   } else {
-    finish_tx({.context = op.context,
-               .flags = op.flags,
-               .length = op.length,
-               .tag = op.tag,
-               .report = op.report,
-               .err = error});
+    tx().finish({.context = op.context,
+                 .flags = op.flags,
+                 .length = op.length,
+                 .tag = op.tag,
+                 .report = op.report,
+                 .err = error});
   }
   tx_ops_.give(&op);
 }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kRecvFlags = FI_COMPLETION | FI_MORE;
 
-sdk::RdmLimits limits_of(const Settings &settings, size_t max_msg_size) {
+sdk::EndpointLimits limits_of(const Settings &settings, size_t max_msg_size) {
   return {.tx_size = settings.tx_size,
           .rx_size = settings.rx_size,
           .inject_size = max_msg_size,
@@ -32,11 +32,13 @@ sdk::RdmLimits limits_of(const Settings &settings, size_t max_msg_size) {
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, size_t max_msg_size, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
-      RdmEndpoint(domain.shared(), *this, info,
-                  limits_of(domain.fabric().settings(), max_msg_size)),
+      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info,
+                   limits_of(domain.fabric().settings(), max_msg_size), &tx_, &rx_),
       udp_domain_(domain),
       engine_(domain.engine()),
       addr_format_(info.addr_format),
+      tx_(info),
+      rx_(info),
       queue_(limits().rx_size),
       inlet_(*this, domain.engine(), queue_, domain.inlet_scratch(), domain.fabric().stats(),
              domain.fabric().settings().offload),
@@ -55,7 +57,7 @@ Stats &Endpoint::stats() {
 
 int Endpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
-  if (command != FI_ENABLE) return control_flags(command, arg);
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   sdk::Guard guard(lock());
   auto done = enable();
   if (done) return 0;
@@ -105,7 +107,7 @@ ssize_t Endpoint::refuse(const sdk::SendRequest &r, ssize_t error) {
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
   if (r.flags & FI_REMOTE_CQ_DATA) return refuse(r, -FI_EOPNOTSUPP);
-  if (r.report && tx_cq_full()) return refuse(r, -FI_EAGAIN);
+  if (r.report && tx_.is_full()) return refuse(r, -FI_EAGAIN);
   const bool more = r.flags & FI_MORE;
   if (!more && outlet_.empty()) return send_now(r);
   if (outlet_.full() && outlet_.flush() != 0) {
@@ -131,7 +133,7 @@ ssize_t Endpoint::send_now(const sdk::SendRequest &r) {
   if (!find(r, to)) return -FI_EINVAL;
   const int rc = outlet_.send(to, r.iov, r.count);
   if (rc == 0) {
-    succeed_tx(r.context, FI_SEND | FI_MSG, r.length, r.report);
+    tx_.succeed(r.context, FI_SEND | FI_MSG, r.length, r.report);
   } else if (rc == -FI_EAGAIN) {
     stats().add(Stat::kSendsPutOff);
   } else {
@@ -145,7 +147,7 @@ ssize_t Endpoint::end_batch(const sdk::SockAddr &to, const sdk::SendRequest &r) 
   outlet_.push(false);
   const int rc = outlet_.flush_with_last();
   if (rc == 0) {
-    succeed_tx(r.context, FI_SEND | FI_MSG, r.length, r.report);
+    tx_.succeed(r.context, FI_SEND | FI_MSG, r.length, r.report);
   } else if (rc == -FI_EAGAIN) {
     stats().add(Stat::kSendsPutOff);
     outlet_.keep();
@@ -174,13 +176,13 @@ void Endpoint::on_flush() {
 }
 
 void Endpoint::on_sent(const Datagram &d, int error) {
-  if (error == 0) return succeed_tx(d.context, FI_SEND | FI_MSG, d.length, d.report);
+  if (error == 0) return tx_.succeed(d.context, FI_SEND | FI_MSG, d.length, d.report);
   explain_failure(d.to, error);
-  finish_tx({.context = d.context,
-             .flags = FI_SEND | FI_MSG,
-             .length = d.length,
-             .report = d.report,
-             .err = error});
+  tx_.finish({.context = d.context,
+              .flags = FI_SEND | FI_MSG,
+              .length = d.length,
+              .report = d.report,
+              .err = error});
 }
 
 // Explains errors whose number does not say enough.
@@ -210,35 +212,34 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
 void Endpoint::on_received(sdk::PostedRecv &r, size_t placed, size_t length, uint32_t index,
                            const sdk::SockAddr &source) {
   constexpr uint64_t kFlags = FI_RECV | FI_MSG;
-  const sdk::Receiver &rx = receiver();
   const bool nameless = index == sdk::Av::kNone && caps() & FI_SOURCE_ERR;
   const int error = placed < length ? FI_ETRUNC : nameless ? FI_EADDRNOTAVAIL : 0;
   const fi_addr_t from =
       caps() & FI_SOURCE && index != sdk::Av::kNone ? av()->reported(index) : FI_ADDR_NOTAVAIL;
   // A datagram of an unknown sender was received: an error entry for the queue, but not an error
   // for the counter.
-  if (rx.cntr != nullptr) {
+  if (rx_.cntr != nullptr) {
     if (placed < length) {
-      rx.cntr->add_error();
+      rx_.cntr->add_error();
     } else {
-      rx.cntr->add_events(1, placed);
+      rx_.cntr->add_events(1, placed);
     }
   }
-  if (rx.cq != nullptr) {
+  if (rx_.cq != nullptr) {
     if (error == 0) {
-      if (!rx.selective || r.flags & FI_COMPLETION)
-        rx.cq->push({.context = r.context, .flags = kFlags, .len = placed, .src_addr = from});
+      if (rx_.reports(r.flags))
+        rx_.cq->push({.context = r.context, .flags = kFlags, .len = placed, .src_addr = from});
     } else {
       std::string address;
       if (nameless) address.assign(reinterpret_cast<const char *>(source.c()), source.size());
-      rx.cq->push_error({.context = r.context,
-                         .flags = kFlags,
-                         .len = placed,
-                         .olen = length - placed,
-                         .err = error,
-                         .prov_errno = error,
-                         .err_data = std::move(address),
-                         .src_addr = from});
+      rx_.cq->push_error({.context = r.context,
+                          .flags = kFlags,
+                          .len = placed,
+                          .olen = length - placed,
+                          .err = error,
+                          .prov_errno = error,
+                          .err_data = std::move(address),
+                          .src_addr = from});
     }
   }
   queue_.release(&r);
@@ -249,13 +250,7 @@ ssize_t Endpoint::cancel(void *context) {
   sdk::Guard guard(lock());
   sdk::PostedRecv *r = queue_.remove(context);
   if (r == nullptr) return -FI_ENOENT;
-  const sdk::Receiver &rx = receiver();
-  if (rx.cntr != nullptr) rx.cntr->add_error();
-  if (rx.cq != nullptr)
-    rx.cq->push_error({.context = r->context,
-                       .flags = FI_RECV | FI_MSG,
-                       .err = FI_ECANCELED,
-                       .prov_errno = FI_ECANCELED});
+  rx_.fail(r->context, FI_RECV | FI_MSG, FI_ECANCELED);
   queue_.release(r);
   return 0;
 }
@@ -268,14 +263,14 @@ void Endpoint::on_socket_error(int error) {
 
 // Reports only that the port has no socket. Other errors of the network may be over in a moment.
 void Endpoint::on_network_error(const NetworkError &error, std::span<const char> datagram) {
-  if (!error.remote || error.error != ECONNREFUSED || tx_cq() == nullptr || tx_cq()->full()) return;
+  if (!error.remote || error.error != ECONNREFUSED || tx_.cq == nullptr || tx_.cq->full()) return;
   const uint32_t index = av()->find(error.to);
   if (index == sdk::Av::kNone) return;
-  tx_cq()->push_error({.flags = FI_SEND | FI_MSG,
-                       .err = FI_ECONNREFUSED,
-                       .prov_errno = ECONNREFUSED,
-                       .err_data = {datagram.data(), datagram.size()},
-                       .src_addr = av()->reported(index)});
+  tx_.cq->push_error({.flags = FI_SEND | FI_MSG,
+                      .err = FI_ECONNREFUSED,
+                      .prov_errno = ECONNREFUSED,
+                      .err_data = {datagram.data(), datagram.size()},
+                      .src_addr = av()->reported(index)});
 }
 
 }  // namespace weft::udp

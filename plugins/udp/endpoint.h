@@ -18,9 +18,9 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/endpoint.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/ops.h>
-#include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/recv_queue.h>
 #include <weft/sdk/transfer.h>
 
@@ -41,9 +41,8 @@ inline constexpr uint64_t kReceiveCaps =
 inline constexpr size_t kMaxQueueSize = 1 << 20;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
-                       public sdk::RdmEndpoint,
+                       public sdk::EndpointCore,
                        public sdk::TransferOps<Endpoint>,
-                       private sdk::ReceiverSink,
                        private sdk::AvUser,
                        private sdk::Handler,
                        private OutletSink,
@@ -117,9 +116,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int name_sources(bool named);
   void explain_failure(const sdk::SockAddr &to, int error);
 
-  // ---- ReceiverSink: nothing is ever saved ----
-  void deliver(sdk::Unexpected &, sdk::Receive &) override {}
-  void discard(sdk::Unexpected &) override {}
   // ---- AvUser: only the last sender is remembered ----
   void on_av_removed(uint32_t) override { last_index_ = sdk::Av::kNone; }
   void on_av_inserted(uint32_t, const sdk::SockAddr &) override { last_index_ = sdk::Av::kNone; }
@@ -148,6 +144,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   const uint32_t addr_format_;
   sdk::SockAddr local_;  // the address asked for
   sdk::SockAddr name_;   // the address bound to; AF_UNSPEC: not yet
+  sdk::TxContext tx_;
+  sdk::RxContext rx_;
   sdk::RecvQueue queue_;
   Inlet inlet_;
   Outlet outlet_;

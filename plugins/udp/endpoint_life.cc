@@ -95,7 +95,7 @@ int Endpoint::getname(void *addr, size_t *len) {
 
 Result<void> Endpoint::enable() {
   if (enabled()) return {};
-  WEFT_CHECK(check_bindings());
+  WEFT_CHECK(check_bindings(false));
   if (inlet_.fd() < 0) WEFT_CHECK(bind_to(local_));
   av()->add_user(*this, true);
   inlet_.listen();
@@ -120,9 +120,9 @@ int Endpoint::close() {
     outlet_.flush();
     engine_.remove(*this);
     inlet_.close();
-    RdmEndpoint::release(was_enabled ? this : nullptr);
+    release(was_enabled ? this : nullptr);
   }
-  domain_.children.fetch_sub(1);
+  core_domain_.children.fetch_sub(1);
   delete this;
   return 0;
 }
@@ -133,7 +133,7 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
     case FI_OPT_RX_SIZE:
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_INJECT_MSG_SIZE:
-      return RdmEndpoint::getopt(level, name, value, length);
+      return get_limit(level, name, value, length);
     default:
       return -FI_ENOPROTOOPT;
   }

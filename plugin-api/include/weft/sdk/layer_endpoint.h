@@ -168,7 +168,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg) {
     if (command == FI_ALIAS) return Alias<E>::open(self(), arg);
-    if (command != FI_ENABLE) return control_flags(command, arg);
+    if (command != FI_ENABLE) return this->control_flags(command, arg, E::kSendFlags);
     Guard guard(lock());
     if (enabled()) return 0;
     Result<void> done = check_bindings();
@@ -211,7 +211,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
  protected:
   // `info` as the application passed it to fi_endpoint; the protocol keeps `native_order` by
   // itself.
-  LayerEndpoint(Domain &domain, const fi_info &info, const RdmLimits &limits,
+  LayerEndpoint(Domain &domain, const fi_info &info, const EndpointLimits &limits,
                 const OrderRules &native_order, const SockAddr &local, void *context)
       : Object<E, fid_ep>(domain.instance(), FI_CLASS_EP, context),
         RdmEndpoint(domain.shared(), *this, info, limits),
@@ -241,7 +241,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // those that every operation has. 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
-    if (tx_cq_full()) return -FI_EAGAIN;
+    if (tx().is_full()) return -FI_EAGAIN;
     const uint32_t index = av()->peer_of(request.dest);
     if (index == Av::kNone) return -FI_EINVAL;
     Operation *op = core_->take();
@@ -303,13 +303,13 @@ class LayerEndpoint : public Object<E, fid_ep>,
 
   // The operation has ended, having moved `length` bytes unless it failed.
   void report(const Operation &op, uint64_t length, int err) {
-    if (err == 0) return succeed_tx(op.context, op.cq_flags, length, op.report);
-    finish_tx({.context = op.context,
-               .flags = op.cq_flags,
-               .length = length,
-               .tag = op.tag,
-               .report = op.report,
-               .err = err});
+    if (err == 0) return tx().succeed(op.context, op.cq_flags, length, op.report);
+    tx().finish({.context = op.context,
+                 .flags = op.cq_flags,
+                 .length = length,
+                 .tag = op.tag,
+                 .report = op.report,
+                 .err = err});
   }
 
   // Lower::Upper
@@ -388,7 +388,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   uint32_t index_of(const SockAddr &address) override { return av()->find(address); }
   void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
   // Lower::Upper
-  bool is_full() override { return rx_cq_full(); }
+  bool is_full() override { return receiver().is_full(); }
 
   Domain &layer_domain_;
   const uint32_t addr_format_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiver: the receive side of an endpoint that matches messages: posted receives (fi_recv and
+// Receiver: a receive context (contexts.h) that matches messages in software: posted receives (fi_recv and
 // fi_trecv in every form, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, directed receives),
 // unexpected messages, and the completions. The protocol around it moves the bytes.
 //
@@ -36,8 +36,7 @@
 
 #include <rdma/fi_endpoint.h>
 #include <sys/uio.h>
-#include <weft/sdk/cntr.h>
-#include <weft/sdk/cq.h>
+#include <weft/sdk/contexts.h>
 #include <weft/sdk/iov.h>
 #include <weft/sdk/match.h>
 #include <weft/sdk/pool.h>
@@ -47,8 +46,6 @@
 #include <vector>
 
 namespace weft::sdk {
-
-class Av;
 
 // What a protocol knows about a message when the message begins.
 struct Message {
@@ -133,7 +130,7 @@ struct ReceiverSettings {
   bool source_err = false;  // FI_SOURCE_ERR: an unknown source is an error entry with its address
 };
 
-class Receiver : private Handler {
+class Receiver : public RxContext, private Handler {
  public:
   Receiver(ReceiverSink &sink, const ReceiverSettings &settings);  // an endpoint's
   explicit Receiver(const ReceiverSettings &settings);             // a shared receive context's
@@ -141,13 +138,9 @@ class Receiver : private Handler {
   Receiver(const Receiver &) = delete;
   Receiver &operator=(const Receiver &) = delete;
 
-  // Where completions go; the address vector gives sources their names. Set before the first post.
-  // A shared receive context has none: one of its endpoints reports what belongs to no message (an
-  // FI_PEEK that finds nothing, a cancelled receive).
-  Cq *cq = nullptr;
-  bool selective = false;  // the queue was bound with FI_SELECTIVE_COMPLETION
-  Cntr *cntr = nullptr;
-  Av *av = nullptr;
+  // Where completions go (RxContext) is set before the first post. A shared receive context has no
+  // such place: one of its endpoints reports what belongs to no message (an FI_PEEK that finds
+  // nothing, a cancelled receive).
   size_t &min_multi_recv() { return queues_->min_multi_recv; }  // bytes (FI_OPT_MIN_MULTI_RECV)
 
   // From now on receives are those of `context`, until leave(): before the first message.
@@ -259,7 +252,6 @@ class Receiver : private Handler {
   ssize_t look(const RecvRequest &request, uint32_t source);
   Unexpected *find_claimed(bool tagged, const void *context) const;
   void unclaim(Unexpected &message);
-  bool reports(uint64_t flags) const { return !selective || flags & FI_COMPLETION; }
   fi_addr_t name(uint32_t source) const;
   void report_none(const RecvRequest &request);
 

@@ -4,7 +4,7 @@
 // receive.
 //
 // Example:
-//    class Endpoint : public RdmEndpoint, public TransferOps<Endpoint> {
+//    class Endpoint : public EndpointCore, public TransferOps<Endpoint> {
 //     public:
 //      ssize_t start(const RecvRequest &request);    // all of them with the engine's lock held
 //      ssize_t start(const SendRequest &request);
@@ -13,7 +13,7 @@
 //    };
 //
 // It checks pointers, counts, flags, that lengths add up and agree, and the endpoint's state and
-// limits (RdmEndpoint has the answers: lock, enabled, offers, tx_flags, rx_flags, reports,
+// limits (EndpointCore has the answers: lock, enabled, offers, tx_flags, rx_flags, reports,
 // check_length, check_atomic, kSendFlags). The endpoint checks everything about the peer. It keeps
 // nothing and allocates nothing.
 #ifndef WEFT_SDK_TRANSFER_H
@@ -24,8 +24,8 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/endpoint.h>
 #include <weft/sdk/iov.h>
-#include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/recv_ops.h>
 
 namespace weft::sdk {
@@ -140,7 +140,7 @@ class TransferOps : public ReceiveOps<E> {
     return rma_many(false, iov, count, src, addr, key, self().tx_flags(), context);
   }
   ssize_t readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(false, msg, flags, RdmEndpoint::kReadFlags);
+    return rma_msg(false, msg, flags, EndpointCore::kReadFlags);
   }
   ssize_t write(const void *buf, size_t len, void *, fi_addr_t dest, uint64_t addr, uint64_t key,
                 void *context) {
@@ -241,7 +241,7 @@ class TransferOps : public ReceiveOps<E> {
   }
 
  private:
-  static constexpr uint64_t kInjectCall = FI_INJECT | RdmEndpoint::kSilent;
+  static constexpr uint64_t kInjectCall = FI_INJECT | TxContext::kSilent;
 
   E &self() { return static_cast<E &>(*this); }
 
@@ -339,7 +339,7 @@ class TransferOps : public ReceiveOps<E> {
     E &e = self();
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmEndpoint::kSilent;
+    request.flags &= ~TxContext::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_SEND)) return -FI_EOPNOTSUPP;
@@ -405,7 +405,7 @@ class TransferOps : public ReceiveOps<E> {
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     if (!request.write) request.flags &= ~(FI_REMOTE_CQ_DATA | FI_INJECT);
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmEndpoint::kSilent;
+    request.flags &= ~TxContext::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     if (!e.offers(FI_RMA, request.write ? FI_WRITE : FI_READ)) return -FI_EOPNOTSUPP;
@@ -436,7 +436,7 @@ class TransferOps : public ReceiveOps<E> {
     E &e = self();
     if (const ssize_t rc = e.check_atomic(request); rc != 0) return rc;
     request.report = e.reports(request.flags);
-    request.flags &= ~RdmEndpoint::kSilent;
+    request.flags &= ~TxContext::kSilent;
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     const bool reads = request.kind != AtomicKind::kWrite;

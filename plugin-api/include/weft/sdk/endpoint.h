@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// EndpointCore: what every endpoint has, of whatever type and whatever carries its bytes: the
+// objects bound to it, its state, capabilities, limits and options.
+//
+// Example:
+//    #include <weft/sdk/ops.h>
+//    #include <weft/sdk/recv_queue.h>
+//    #include <weft/sdk/transfer.h>
+//    class Endpoint final : public Object<Endpoint, fid_ep>,
+//                           public EndpointCore,
+//                           public TransferOps<Endpoint> {
+//     public:
+//      Endpoint(DomainContext &domain, const fi_info &info, void *context)
+//          : Object(domain.instance, FI_CLASS_EP, context),
+//            EndpointCore(domain, PeerKind::kConnected, info, {.inject_size = 64}, &tx_, &rx_),
+//            tx_(info),
+//            rx_(info),
+//            receives_(limits().rx_size) {
+//        fill_tables(*this);
+//      }
+//      static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT;
+//      int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+//      int control(int command, void *arg);  // FI_ENABLE: check_bindings(), set_enabled();
+//                                            // else control_flags()
+//      int close();                          // -FI_EBUSY with aliases; detach(), release()
+//      ssize_t start(const RecvRequest &request);
+//      ssize_t start(const SendRequest &request);
+//      ssize_t start(const RmaRequest &request);
+//     private:
+//      TxContext tx_;
+//      RxContext rx_;
+//      RecvQueue receives_;
+//    };
+//
+// An endpoint is this, a transmit context and a receive context (contexts.h), and what keeps its
+// receives. The context of a scalable endpoint is this and one of the two. RdmEndpoint
+// (rdm_endpoint.h) is the composition with a software matcher. transfer.h turns the calls of an
+// application into requests, alias.h makes aliases. It knows no peer, no protocol and no receive.
+#ifndef WEFT_SDK_ENDPOINT_H
+#define WEFT_SDK_ENDPOINT_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/result.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/contexts.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/levels.h>
+#include <weft/sdk/lock.h>
+
+#include <atomic>
+#include <vector>
+
+namespace weft::sdk {
+
+struct AtomicRequest;
+
+struct EndpointLimits {
+  size_t tx_size = 1024, rx_size = 1024;  // operations, unless the application asks otherwise
+  size_t inject_size = 0;                 // bytes, unless the application asks for more
+  size_t max_inject_size = 0;             // that it may ask for; 0: no more
+  uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
+  size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
+};
+
+// The orders (FI_ORDER_...) of an endpoint opened with `info`.
+uint64_t order_of(const fi_info &info);
+
+// Whether an endpoint of `info` receives through a shared context (ep_attr.rx_ctx_cnt).
+bool wants_shared_receive(const fi_info &info);
+
+// A connected endpoint has one peer and reports its connection to an event queue; an unconnected
+// one names each peer by an address vector.
+enum class PeerKind : uint8_t { kConnected, kUnconnected };
+
+class EndpointCore {
+ public:
+  static constexpr uint64_t kReadFlags = FI_COMPLETION | FI_MORE | FI_FENCE | kLevelFlags;
+
+  // ---- for TransferOps ----
+  Lock &lock() { return lock_; }
+  bool enabled() const { return enabled_; }
+  uint64_t tx_flags() const { return tx_->flags; }
+  uint64_t rx_flags() const { return rx_->flags; }
+  bool reports(uint64_t flags) const { return tx_->reports(flags); }
+  // Whether the endpoint was opened for this kind of transfer, in this direction. Capabilities
+  // without a direction mean both (fi_getinfo.3).
+  bool offers(uint64_t kind, uint64_t direction) const {
+    return (caps_ & kind) != 0 && (caps_ & direction) != 0;
+  }
+  ssize_t check_length(uint64_t length, uint64_t flags) const {
+    if (length > (flags & FI_INJECT ? limits_.inject_size : limits_.max_msg_size))
+      return -FI_EMSGSIZE;
+    return 0;
+  }
+  // Counts, pointers, that the operation is valid and fits; fills in `elements`.
+  ssize_t check_atomic(AtomicRequest &request) const;
+  std::atomic<size_t> aliases{0};  // open ones: the endpoint is busy
+
+  const EndpointLimits &limits() const { return limits_; }
+  uint64_t caps() const { return caps_; }
+  Av *av() const { return av_; }
+  Eq *eq() const { return eq_; }
+
+ protected:
+  // `info` as the application passed it to fi_endpoint. The contexts are members of the derived
+  // class, which may not be constructed yet; null: the endpoint has no such side. `lock` null: the
+  // engine's.
+  EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &info,
+               const EndpointLimits &limits, TxContext *tx, RxContext *rx, Lock *lock = nullptr);
+  ~EndpointCore() = default;
+
+  // fi_ep_bind: 0 or -FI_E... Queues and counters that fi_enable does not need may come after it,
+  // and tell of what completes from then on, as programs expect of stock libfabric; address vectors
+  // may not (-FI_EOPBADSTATE). Shared contexts differ: the derived class binds them, and hold()s
+  // them.
+  int bind_object(struct fid *fid, uint64_t flags);
+  // A bound object cannot be closed before release().
+  void hold(std::atomic<size_t> &users) {
+    bound_.push_back(&users);
+    users.fetch_add(1);
+  }
+  // fi_enable: what is missing, as fi_endpoint.3 (FI_ENABLE) lists it. `shares`: a shared receive
+  // context is bound.
+  Result<void> check_bindings(bool shares) const;
+  void set_enabled() { enabled_ = true; }
+  // FI_GETOPSFLAG and FI_SETOPSFLAG; -FI_ENOSYS for all other commands. `tx_known`: the flags that
+  // transmits may have.
+  int control_flags(int command, void *arg, uint64_t tx_known);
+  // fi_getopt of the sizes above; -FI_ENOPROTOOPT for all other options.
+  int get_limit(int level, int name, void *value, size_t *length) const;
+  // For close(), with the lock held: detach() takes the completions away from operations that are
+  // still in flight, release() lets go of all bound objects. Operations that fail between the two
+  // are not reported. bind_object() leaves the registration as an AvUser to the endpoint:
+  // Av::add_user when it is enabled.
+  void detach();
+  void release(AvUser *user);
+
+  DomainContext &core_domain_;
+
+ private:
+  int bind_av(struct fid *fid, uint64_t flags);
+  int bind_eq(struct fid *fid, uint64_t flags);
+  int bind_cq(struct fid *fid, uint64_t flags);
+  int bind_cntr(struct fid *fid, uint64_t flags);
+
+  Lock &lock_;
+  TxContext *const tx_;
+  RxContext *const rx_;
+  const uint64_t caps_;
+  const EndpointLimits limits_;
+  const PeerKind kind_;
+  const bool wants_shared_;
+  bool enabled_ = false;
+  Av *av_ = nullptr;
+  Eq *eq_ = nullptr;
+  std::vector<std::atomic<size_t> *> bound_;
+};
+
+}  // namespace weft::sdk
+
+#endif

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <rdma/fi_errno.h>
+#include <weft/sdk/endpoint.h>
+#include <weft/sdk/options.h>
+#include <weft/sdk/transfer.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace weft::sdk {
+namespace {
+
+// Without a direction a capability means all of them (fi_getinfo.3).
+uint64_t with_directions(uint64_t caps) {
+  constexpr uint64_t kMessage = FI_SEND | FI_RECV;
+  constexpr uint64_t kMemory = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+  if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & kMessage) == 0) caps |= kMessage;
+  if ((caps & (FI_RMA | FI_ATOMIC)) != 0 && (caps & kMemory) == 0) caps |= kMemory;
+  return caps;
+}
+
+size_t size_or(size_t asked, size_t standard) {
+  return asked != 0 ? asked : standard;
+}
+
+EndpointLimits limits_of(const fi_info &info, EndpointLimits limits) {
+  if (info.tx_attr != nullptr) {
+    limits.tx_size = size_or(info.tx_attr->size, limits.tx_size);
+    limits.inject_size =
+        std::max(limits.inject_size, std::min(info.tx_attr->inject_size, limits.max_inject_size));
+  }
+  if (info.rx_attr != nullptr) limits.rx_size = size_or(info.rx_attr->size, limits.rx_size);
+  return limits;
+}
+
+}  // namespace
+
+uint64_t order_of(const fi_info &info) {
+  return (info.tx_attr != nullptr ? info.tx_attr->msg_order : 0) |
+         (info.rx_attr != nullptr ? info.rx_attr->msg_order : 0);
+}
+
+bool wants_shared_receive(const fi_info &info) {
+  return info.ep_attr != nullptr && info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT;
+}
+
+EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &info,
+                           const EndpointLimits &limits, TxContext *tx, RxContext *rx, Lock *lock)
+    : core_domain_(domain),
+      lock_(lock != nullptr ? *lock : domain.engine->lock()),
+      tx_(tx),
+      rx_(rx),
+      caps_(with_directions(info.caps)),
+      limits_(limits_of(info, limits)),
+      kind_(kind),
+      wants_shared_(wants_shared_receive(info)) {}
+
+// ---- bindings ----
+
+int EndpointCore::bind_object(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  Guard guard(lock_);
+  switch (fid->fclass) {
+    case FI_CLASS_AV:
+      return bind_av(fid, flags);
+    case FI_CLASS_EQ:
+      return bind_eq(fid, flags);
+    case FI_CLASS_CQ:
+      return bind_cq(fid, flags);
+    case FI_CLASS_CNTR:
+      return bind_cntr(fid, flags);
+    case FI_CLASS_MR:
+      return 0;  // regions belong to the domain
+    default:
+      return -FI_EINVAL;
+  }
+}
+
+int EndpointCore::bind_av(struct fid *fid, uint64_t flags) {
+  if (kind_ == PeerKind::kConnected) return -FI_EINVAL;
+  if (enabled_) return -FI_EOPBADSTATE;
+  if (!Av::is_mine(fid, FI_CLASS_AV, core_domain_.instance)) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (av_ != nullptr) return -FI_EBUSY;
+  Av *const av = Av::from(fid);
+  if (&av->engine() != core_domain_.engine) return -FI_EINVAL;  // another domain's
+  hold(av->users);
+  av_ = av;
+  if (rx_ != nullptr) rx_->av = av;
+  return 0;
+}
+
+int EndpointCore::bind_eq(struct fid *fid, uint64_t flags) {
+  if (kind_ == PeerKind::kConnected && enabled_) return -FI_EOPBADSTATE;
+  if (!Eq::is_mine(fid, FI_CLASS_EQ, core_domain_.instance)) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (eq_ != nullptr) return -FI_EBUSY;
+  hold(Eq::from(fid)->users);
+  eq_ = Eq::from(fid);
+  return 0;
+}
+
+int EndpointCore::bind_cq(struct fid *fid, uint64_t flags) {
+  if (!Cq::is_mine(fid, FI_CLASS_CQ, core_domain_.instance)) return -FI_EINVAL;
+  if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
+      !(flags & (FI_TRANSMIT | FI_RECV)))
+    return -FI_EBADFLAGS;
+  Cq *const cq = Cq::from(fid);
+  if (&cq->domain() != &core_domain_) return -FI_EINVAL;
+  const bool tx = flags & FI_TRANSMIT, rx = flags & FI_RECV;
+  if ((tx && tx_ == nullptr) || (rx && rx_ == nullptr)) return -FI_EINVAL;
+  if ((tx && tx_->cq != nullptr) || (rx && rx_->cq != nullptr)) return -FI_EBUSY;
+  hold(cq->users);
+  const bool selective = flags & FI_SELECTIVE_COMPLETION;
+  if (tx) {
+    tx_->cq = cq;
+    tx_->selective = selective;
+  }
+  if (rx) {
+    rx_->cq = cq;
+    rx_->selective = selective;
+  }
+  return 0;
+}
+
+int EndpointCore::bind_cntr(struct fid *fid, uint64_t flags) {
+  if (!Cntr::is_mine(fid, FI_CLASS_CNTR, core_domain_.instance)) return -FI_EINVAL;
+  Cntr *const cntr = Cntr::from(fid);
+  if (&cntr->engine() != core_domain_.engine) return -FI_EINVAL;
+  struct Place {
+    uint64_t event;
+    Cntr **cntr;  // null: no such side
+  };
+  const std::initializer_list<Place> places = {
+      {FI_SEND, tx_ != nullptr ? &tx_->send : nullptr},
+      {FI_READ, tx_ != nullptr ? &tx_->read : nullptr},
+      {FI_WRITE, tx_ != nullptr ? &tx_->write : nullptr},
+      {FI_RECV, rx_ != nullptr ? &rx_->cntr : nullptr},
+      {FI_REMOTE_READ, rx_ != nullptr ? &rx_->remote_read : nullptr},
+      {FI_REMOTE_WRITE, rx_ != nullptr ? &rx_->remote_write : nullptr}};
+  uint64_t known = 0;
+  for (const Place &place : places) {
+    if (place.cntr == nullptr) continue;
+    known |= place.event;
+    if (flags & place.event && *place.cntr != nullptr) return -FI_EBUSY;
+  }
+  if (flags == 0 || flags & ~known) return -FI_EBADFLAGS;
+  hold(cntr->users);
+  for (const Place &place : places)
+    if (flags & place.event) *place.cntr = cntr;
+  return 0;
+}
+
+Result<void> EndpointCore::check_bindings(bool shares) const {
+  if (kind_ == PeerKind::kUnconnected && av_ == nullptr)
+    return fail(FI_ENOAV,
+                "fi_enable: this endpoint is unconnected and needs an address vector: "
+                "fi_ep_bind it first");
+  if (kind_ == PeerKind::kConnected && eq_ == nullptr)
+    return fail(FI_ENOEQ,
+                "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
+  const bool sends = caps_ & FI_SEND,
+             asks = caps_ & (FI_RMA | FI_ATOMIC) && caps_ & (FI_READ | FI_WRITE);
+  if (tx_ != nullptr && (sends || asks) && !tx_->has_target())
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
+  if (rx_ != nullptr && caps_ & FI_RECV && !rx_->has_target())
+    return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  if (wants_shared_ && !shares)
+    return fail(FI_EINVAL,
+                "fi_enable: the endpoint was opened with rx_ctx_cnt = FI_SHARED_CONTEXT: "
+                "fi_ep_bind a shared receive context (fi_srx_context) first");
+  return {};
+}
+
+void EndpointCore::detach() {
+  if (tx_ != nullptr) tx_->detach();
+  if (rx_ != nullptr) rx_->detach();
+}
+
+void EndpointCore::release(AvUser *user) {
+  if (av_ != nullptr && user != nullptr) av_->remove_user(*user);
+  av_ = nullptr;
+  if (rx_ != nullptr) rx_->av = nullptr;
+  for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);
+  bound_.clear();
+  eq_ = nullptr;
+}
+
+// ---- options ----
+
+int EndpointCore::control_flags(int command, void *arg, uint64_t tx_known) {
+  Guard guard(lock_);
+  return control_op_flags(command, arg, tx_known, tx_ != nullptr ? &tx_->flags : nullptr,
+                          rx_ != nullptr ? &rx_->flags : nullptr);
+}
+
+int EndpointCore::get_limit(int level, int name, void *value, size_t *length) const {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  switch (name) {
+    case FI_OPT_TX_SIZE:
+      return get_option(limits_.tx_size, value, length);
+    case FI_OPT_RX_SIZE:
+      return get_option(limits_.rx_size, value, length);
+    case FI_OPT_MAX_MSG_SIZE:
+    case FI_OPT_MAX_TAGGED_SIZE:
+    case FI_OPT_MAX_RMA_SIZE:
+      return get_option(limits_.max_msg_size, value, length);
+    case FI_OPT_MAX_ATOMIC_SIZE:
+      return get_option(limits_.atomic_size, value, length);
+    case FI_OPT_INJECT_MSG_SIZE:
+    case FI_OPT_INJECT_TAGGED_SIZE:
+    case FI_OPT_INJECT_RMA_SIZE:
+      return get_option(limits_.inject_size, value, length);
+    case FI_OPT_INJECT_ATOMIC_SIZE:
+      return get_option(std::min(limits_.inject_size, limits_.atomic_size), value, length);
+    default:
+      return -FI_ENOPROTOOPT;
+  }
+}
+
+ssize_t EndpointCore::check_atomic(AtomicRequest &request) const {
+  if (!atomic_valid(request.kind, request.op, request.datatype)) return -FI_EOPNOTSUPP;
+  const bool reads = request.kind != AtomicKind::kWrite;
+  const bool takes = request.op != FI_ATOMIC_READ;  // has operands
+  if (request.rma == nullptr || request.rma_count == 0 || request.rma_count > kIovLimit)
+    return -FI_EINVAL;
+  uint64_t remote = 0;
+  for (size_t i = 0; i < request.rma_count; ++i)
+    if (__builtin_add_overflow(remote, uint64_t(request.rma[i].count), &remote)) return -FI_EINVAL;
+  if (remote == 0) return -FI_EINVAL;
+  const auto agrees = [remote](const fi_ioc *ioc, size_t count) {
+    if (ioc == nullptr || count == 0 || count > kIovLimit) return false;
+    uint64_t n = 0;
+    for (size_t i = 0; i < count; ++i)
+      if (ioc[i].addr == nullptr || __builtin_add_overflow(n, uint64_t(ioc[i].count), &n))
+        return false;
+    return n == remote;
+  };
+  if (takes && !agrees(request.operands, request.operand_count)) return -FI_EINVAL;
+  if (reads && !agrees(request.results, request.result_count)) return -FI_EINVAL;
+  const bool compares = request.kind == AtomicKind::kCompare;
+  if (compares && !agrees(request.compares, request.compare_count)) return -FI_EINVAL;
+  uint64_t bytes;
+  if (__builtin_mul_overflow(remote, uint64_t(datatype_size(request.datatype)), &bytes) ||
+      bytes > (compares ? limits_.atomic_size / 2 : limits_.atomic_size))
+    return -FI_EMSGSIZE;
+  if (request.flags & FI_INJECT && bytes > limits_.inject_size) return -FI_EMSGSIZE;
+  request.elements = remote;
+  return 0;
+}
+
+}  // namespace weft::sdk
