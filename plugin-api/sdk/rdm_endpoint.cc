@@ -11,7 +11,8 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
       receiver_(sink, {.size = EndpointCore::limits().rx_size,
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
                        .source = (info.caps & FI_SOURCE) != 0,
-                       .source_err = (info.caps & FI_SOURCE_ERR) != 0}) {
+                       .source_err = (info.caps & FI_SOURCE_ERR) != 0,
+                       .descriptors = domain.keeps_descriptors}) {
   receiver_.take_flags(info);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 namespace weft::sdk {
@@ -99,6 +100,10 @@ fi_addr_t Receiver::name(uint32_t source) const {
 Receive *Receiver::take(const RecvRequest &q, uint32_t source) {
   Receive *r = queues_->receives.take();
   if (r == nullptr) return nullptr;
+  if (settings_.descriptors && !keep_descriptors(*r, q)) {
+    queues_->receives.give(r);
+    return nullptr;
+  }
   r->tag = q.tagged ? q.tag : 0;
   r->ignore = q.tagged ? q.ignore : 0;
   r->source = source;
@@ -113,6 +118,14 @@ Receive *Receiver::take(const RecvRequest &q, uint32_t source) {
   }
   r->buffer = nullptr;
   return r;
+}
+
+// False: no memory.
+bool Receiver::keep_descriptors(Receive &r, const RecvRequest &q) {
+  if (r.desc_ == nullptr) r.desc_.reset(new (std::nothrow) void *[kIovLimit]);
+  if (r.desc_ == nullptr) return false;
+  for (size_t i = 0; i < q.count; ++i) r.desc_[i] = q.desc != nullptr ? q.desc[i] : nullptr;
+  return true;
 }
 
 ssize_t Receiver::post(const RecvRequest &q) {

@@ -14,7 +14,7 @@ SharedReceiveContext::SharedReceiveContext(DomainContext &domain, uint64_t caps,
       domain_(domain),
       caps_(caps),
       rx_flags_(op_flags),
-      receiver_({.size = size}) {
+      receiver_({.size = size, .descriptors = domain.keeps_descriptors}) {
   fill_tables(*this);
 }
 

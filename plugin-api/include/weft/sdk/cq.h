@@ -55,6 +55,7 @@ struct DomainContext {
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
   bool user_ids = false;            // FI_AV_USER_ID: its address vectors can have them
+  bool keeps_descriptors = false;   // its receivers keep those of receives (receiver.h)
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
   std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
 };

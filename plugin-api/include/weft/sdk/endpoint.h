@@ -26,6 +26,7 @@
 //      ssize_t start(const RecvRequest &request);
 //      ssize_t start(const SendRequest &request);
 //      ssize_t start(const RmaRequest &request);
+//      ssize_t start(const AtomicRequest &request);
 //     private:
 //      TxContext tx_;
 //      RxContext rx_;

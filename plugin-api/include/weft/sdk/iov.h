@@ -64,6 +64,24 @@ inline size_t slice(const iovec *iov, size_t count, uint64_t offset, uint64_t n,
   return made;
 }
 
+// The same, with the descriptors of the vectors; `desc` may be null, then `desc_out` gets nulls.
+inline size_t slice(const iovec *iov, void *const *desc, size_t count, uint64_t offset, uint64_t n,
+                    iovec *out, void **desc_out) {
+  size_t made = 0;
+  for (size_t i = 0; i < count && n != 0; ++i) {
+    if (offset >= iov[i].iov_len) {
+      offset -= iov[i].iov_len;
+      continue;
+    }
+    const auto k = size_t(std::min<uint64_t>(n, iov[i].iov_len - offset));
+    desc_out[made] = desc != nullptr ? desc[i] : nullptr;
+    out[made++] = {static_cast<uint8_t *>(iov[i].iov_base) + offset, k};
+    offset = 0;
+    n -= k;
+  }
+  return made;
+}
+
 }  // namespace weft::sdk
 
 #endif

@@ -42,6 +42,7 @@
 #include <weft/sdk/pool.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,16 +68,21 @@ struct Receive : Matcher::Posted {
   size_t length = 0;   // bytes of iov
   uint32_t count = 0;
   bool tagged = false;
+  bool open = false;  // of a multi-receive buffer: takes more messages
   iovec iov[kIovLimit];
   Receive *buffer = nullptr;  // the multi-receive buffer of which this is a part; it has the rest
   uint32_t users = 0;         // of a multi-receive buffer: parts not complete yet
   int err = 0;                // of a multi-receive buffer: how it ends, once it has no users
   size_t at = 0;              // of a multi-receive buffer: bytes given out
-  bool open = false;          // of a multi-receive buffer: takes more messages
+
+  // The descriptors of iov as the application passed them, if the receiver keeps them
+  // (ReceiverSettings::descriptors); null: it does not. Each may be null.
+  void *const *desc() const { return (buffer != nullptr ? buffer->desc_ : desc_).get(); }
 
  private:
   friend class Receiver;
-  Receiver *taker_ = nullptr;  // of a shared receive context: the receiver of the message
+  std::unique_ptr<void *[]> desc_;  // made when the object is first used, and kept in the pool
+  Receiver *taker_ = nullptr;       // of a shared receive context: the receiver of the message
 };
 
 // A message without a posted receive. The protocol derives a class from it with what it needs
@@ -116,6 +122,7 @@ class ReceiverSink {
 struct RecvRequest {
   bool tagged = false;
   const iovec *iov = nullptr;
+  void *const *desc = nullptr;  // fi_mr_desc of each vector; null: none were passed
   size_t count = 0;
   fi_addr_t src = FI_ADDR_UNSPEC;  // used under FI_DIRECTED_RECV only
   uint64_t tag = 0, ignore = 0;
@@ -124,10 +131,11 @@ struct RecvRequest {
 };
 
 struct ReceiverSettings {
-  size_t size = 1024;       // rx_attr.size: receives posted at once
-  bool directed = false;    // FI_DIRECTED_RECV
-  bool source = false;      // FI_SOURCE: completions tell the source
-  bool source_err = false;  // FI_SOURCE_ERR: an unknown source is an error entry with its address
+  size_t size = 1024;        // rx_attr.size: receives posted at once
+  bool directed = false;     // FI_DIRECTED_RECV
+  bool source = false;       // FI_SOURCE: completions tell the source
+  bool source_err = false;   // FI_SOURCE_ERR: an unknown source is an error entry with its address
+  bool descriptors = false;  // a Receive keeps those of the call, in 32 bytes more
 };
 
 class Receiver : public RxContext, private Handler {
@@ -234,6 +242,7 @@ class Receiver : public RxContext, private Handler {
   Receiver &speaker();
   Matcher &matcher(bool tagged) { return tagged ? queues_->tagged : queues_->untagged; }
   Receive *take(const RecvRequest &request, uint32_t source);
+  static bool keep_descriptors(Receive &receive, const RecvRequest &request);
   Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
   void fill(Receive &buffer);

@@ -29,18 +29,27 @@ template <class E>
 class ReceiveOps {
  public:
   // ---- fi_ops_msg ----
-  ssize_t recv(void *buf, size_t len, void *, fi_addr_t src, void *context) {
+  ssize_t recv(void *buf, size_t len, void *desc, fi_addr_t src, void *context) {
     const iovec iov{buf, len};
-    return post(
-        {.iov = &iov, .count = 1, .src = src, .flags = default_flags(), .context = context});
+    return post({.iov = &iov,
+                 .desc = &desc,
+                 .count = 1,
+                 .src = src,
+                 .flags = default_flags(),
+                 .context = context});
   }
-  ssize_t recvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, void *context) {
-    return post(
-        {.iov = iov, .count = count, .src = src, .flags = default_flags(), .context = context});
+  ssize_t recvv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, void *context) {
+    return post({.iov = iov,
+                 .desc = desc,
+                 .count = count,
+                 .src = src,
+                 .flags = default_flags(),
+                 .context = context});
   }
   ssize_t recvmsg(const struct fi_msg *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
     return post({.iov = msg->msg_iov,
+                 .desc = msg->desc,
                  .count = msg->iov_count,
                  .src = msg->addr,
                  .flags = flags,
@@ -48,11 +57,12 @@ class ReceiveOps {
   }
 
   // ---- fi_ops_tagged ----
-  ssize_t trecv(void *buf, size_t len, void *, fi_addr_t src, uint64_t tag, uint64_t ignore,
+  ssize_t trecv(void *buf, size_t len, void *desc, fi_addr_t src, uint64_t tag, uint64_t ignore,
                 void *context) {
     const iovec iov{buf, len};
     return post({.tagged = true,
                  .iov = &iov,
+                 .desc = &desc,
                  .count = 1,
                  .src = src,
                  .tag = tag,
@@ -60,10 +70,11 @@ class ReceiveOps {
                  .flags = default_flags(),
                  .context = context});
   }
-  ssize_t trecvv(const struct iovec *iov, void **, size_t count, fi_addr_t src, uint64_t tag,
+  ssize_t trecvv(const struct iovec *iov, void **desc, size_t count, fi_addr_t src, uint64_t tag,
                  uint64_t ignore, void *context) {
     return post({.tagged = true,
                  .iov = iov,
+                 .desc = desc,
                  .count = count,
                  .src = src,
                  .tag = tag,
@@ -75,6 +86,7 @@ class ReceiveOps {
     if (msg == nullptr) return -FI_EINVAL;
     return post({.tagged = true,
                  .iov = msg->msg_iov,
+                 .desc = msg->desc,
                  .count = msg->iov_count,
                  .src = msg->addr,
                  .tag = msg->tag,
