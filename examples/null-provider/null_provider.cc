@@ -143,12 +143,12 @@ int open(struct fid *parent, typename T::FidType **out, Args &&...args) {
   return finish(instance, FI_LOG_DOMAIN, std::move(result), out);
 }
 
-class Domain final : public Object<Domain, fid_domain>, public DomainCore {
+class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
  public:
   Domain(const weft_instance *instance, uint32_t api_version, std::atomic<size_t> &siblings,
          void *context)
       : Object(instance, FI_CLASS_DOMAIN, context),
-        DomainCore(instance, base(), {.api_version = api_version}),
+        SoftwareDomain(instance, base(), {.api_version = api_version}),
         siblings_(siblings) {
     fill_tables(*this);
     siblings_.fetch_add(1);

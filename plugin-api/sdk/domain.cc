@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/sets.h>
 
 namespace weft::sdk {
@@ -13,12 +14,13 @@ DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, siz
           .default_cq_size = default_cq_size,
           // As a capability of the domain (since 1.20) or of endpoints.
           .user_ids = ((info.caps | info.domain_attr->caps) & FI_AV_USER_ID) != 0,
+          .hmem = ((info.caps | info.domain_attr->caps) & FI_HMEM) != 0,
           .mr = mr};
 }
 
 DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
-                       const DomainSettings &settings)
-    : engine_(settings.locked), regions_(shared_, settings.mr) {
+                       const DomainSettings &settings, Memory &memory)
+    : engine_(settings.locked), memory_(memory), hmem_(settings.hmem) {
   shared_.instance = instance;
   shared_.fid = fid;
   shared_.engine = &engine_;
@@ -73,24 +75,53 @@ int DomainCore::regv(const struct iovec *iov, size_t count, uint64_t access, uin
 
 int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
   if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
-  const int rc = finish(shared_.instance, FI_LOG_MR, regions_.reg(*attr, flags), mr);
-  if (rc == 0 && regions_.eq != nullptr) regions_.eq->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
-  return rc;
+  // The struct grew: the key with API 1.5, where memory is with 1.9, the rest with 2.0.
+  const auto since = [this](uint32_t major, uint32_t minor) {
+    return FI_VERSION_GE(shared_.api_version, FI_VERSION(major, minor));
+  };
+  fi_mr_attr whole{.mr_iov = attr->mr_iov,
+                   .iov_count = attr->iov_count,
+                   .access = attr->access,
+                   .offset = attr->offset,
+                   .requested_key = attr->requested_key,
+                   .context = attr->context};
+  if (since(1, 5)) {
+    whole.auth_key_size = attr->auth_key_size;
+    whole.auth_key = attr->auth_key;
+  }
+  if (hmem_ && since(1, 9)) {
+    whole.iface = attr->iface;
+    whole.device = attr->device;
+    if (since(1, 20)) whole.hmem_data = attr->hmem_data;
+  }
+  if (since(2, 0)) {
+    whole.page_size = attr->page_size;
+    whole.base_mr = attr->base_mr;
+    whole.sub_mr_cnt = attr->sub_mr_cnt;
+  }
+  Result<fid_mr *> opened = memory_.open(whole, flags);
+  if (!opened) {
+    WEFT_WARN(shared_.instance, FI_LOG_MR, "%s", opened.error().text.c_str());
+    return -opened.error().code;
+  }
+  *mr = *opened;
+  if (memory_.eq != nullptr) memory_.eq->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
+  return 0;
 }
 
 int DomainCore::bind_eq(struct fid *fid, uint64_t flags) {
   if (!Eq::is_mine(fid, FI_CLASS_EQ, shared_.instance)) return -FI_EINVAL;
   if (flags & ~FI_REG_MR) return -FI_EBADFLAGS;
   if (flags == 0) return 0;  // nothing else of a domain is asynchronous here
-  if (regions_.eq != nullptr) return -FI_EBUSY;
-  regions_.eq = Eq::from(fid);
-  regions_.eq->users.fetch_add(1);
+  if (memory_.eq != nullptr) return -FI_EBUSY;
+  memory_.eq = Eq::from(fid);
+  memory_.eq->users.fetch_add(1);
   return 0;
 }
 
 void DomainCore::unbind() {
-  if (regions_.eq != nullptr) regions_.eq->users.fetch_sub(1);
-  regions_.eq = nullptr;
+  if (memory_.eq != nullptr) memory_.eq->users.fetch_sub(1);
+  memory_.eq = nullptr;
 }
 
 }  // namespace weft::sdk

@@ -14,11 +14,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// As a provider writes it: the ops come from DomainCore, but for closing and binding.
-class Domain final : public Object<Domain, fid_domain>, public DomainCore {
+// As a provider writes it: the ops come from SoftwareDomain, but for closing and binding.
+class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
  public:
   explicit Domain(const weft_instance *instance, const DomainSettings &settings)
-      : Object(instance, FI_CLASS_DOMAIN, nullptr), DomainCore(instance, base(), settings) {
+      : Object(instance, FI_CLASS_DOMAIN, nullptr), SoftwareDomain(instance, base(), settings) {
     fill_tables(*this);
   }
   int close() {

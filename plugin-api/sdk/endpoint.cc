@@ -33,7 +33,20 @@ EndpointLimits limits_of(const fi_info &info, EndpointLimits limits) {
   return limits;
 }
 
+uint64_t next_number() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 }  // namespace
+
+int endpoint_number(const DomainContext &domain, struct fid *endpoint, uint64_t &number) {
+  EndpointNumber said;
+  if (fi_control(endpoint, kGetEndpointNumber, &said) != 0 || said.domain != &domain)
+    return -FI_EINVAL;
+  number = said.number;
+  return 0;
+}
 
 uint64_t order_of(const fi_info &info) {
   return (info.tx_attr != nullptr ? info.tx_attr->msg_order : 0) |
@@ -52,6 +65,7 @@ EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &
       rx_(rx),
       caps_(with_directions(info.caps)),
       limits_(limits_of(info, limits)),
+      number_(next_number()),
       kind_(kind),
       wants_shared_(wants_shared_receive(info)) {}
 
@@ -189,6 +203,10 @@ void EndpointCore::release(AvUser *user) {
 // ---- options ----
 
 int EndpointCore::control_flags(int command, void *arg, uint64_t tx_known) {
+  if (command == kGetEndpointNumber && arg != nullptr) {
+    *static_cast<EndpointNumber *>(arg) = {&core_domain_, number_};
+    return 0;
+  }
   Guard guard(lock_);
   return control_op_flags(command, arg, tx_known, tx_ != nullptr ? &tx_->flags : nullptr,
                           rx_ != nullptr ? &rx_->flags : nullptr);

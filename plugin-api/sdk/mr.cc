@@ -83,9 +83,12 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
     // Regions belong to the domain here: without FI_MR_ENDPOINT it is allowed and changes nothing.
     if (!mode.endpoint_needed) return 0;
     if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
+    uint64_t number;
+    if (const int rc = endpoint_number(table_.domain_, fid, number); rc != 0) return rc;
     Guard guard(table_.domain_.engine->lock());
     if (enabled_) return -FI_EOPBADSTATE;
-    endpoint_bound_ = true;
+    if (endpoint_ != 0 && endpoint_ != number) return -FI_EBUSY;
+    endpoint_ = number;
     return 0;
   }
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
@@ -108,7 +111,7 @@ int Mr::control(int command, void *arg) {
   switch (command) {
     case FI_ENABLE: {
       Guard guard(table_.domain_.engine->lock());
-      if (table_.mode_.endpoint_needed && !endpoint_bound_) return -FI_EOPBADSTATE;
+      if (table_.mode_.endpoint_needed && endpoint_ == 0) return -FI_EOPBADSTATE;
       enabled_ = true;
       return 0;
     }
@@ -167,30 +170,13 @@ uint64_t MrTable::random_key() {
   return key;
 }
 
-Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder) {
-  constexpr uint64_t kAccess =
-      FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_COLLECTIVE;
-  if (flags & ~uint64_t(FI_RMA_EVENT | FI_RMA_PMEM | FI_HMEM_HOST_ALLOC))
-    return fail(FI_EBADFLAGS, "memory registration: flags %#llx are not supported",
-                (unsigned long long)flags);
-  if (attr.iov_count == 0 || attr.mr_iov == nullptr || attr.iov_count > mode_.iov_limit)
-    return fail(FI_EINVAL,
-                "memory registration: %zu buffers; 1 to %zu (domain_attr.mr_iov_limit) are allowed",
-                attr.iov_count, mode_.iov_limit);
-  if (attr.access & ~kAccess)
-    return fail(FI_EINVAL, "memory registration: access %#llx has unknown bits",
-                (unsigned long long)attr.access);
-  if (attr.offset != 0)
-    return fail(FI_EINVAL, "memory registration: offset is reserved and must be 0");
-  uint64_t length = 0;
-  for (size_t i = 0; i < attr.iov_count; ++i) {
-    const uintptr_t base = reinterpret_cast<uintptr_t>(attr.mr_iov[i].iov_base);
-    if (__builtin_add_overflow(length, attr.mr_iov[i].iov_len, &length) ||
-        attr.mr_iov[i].iov_len > std::numeric_limits<uintptr_t>::max() - base)
-      return fail(FI_EINVAL,
-                  "memory registration: buffer %zu runs past the end of the address space", i);
-  }
+Result<fid_mr *> MrTable::open(const fi_mr_attr &attr, uint64_t flags) {
+  WEFT_TRY(Mr *const mr, reg(attr, flags));
+  return mr->c();
+}
 
+Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder) {
+  WEFT_CHECK(check_registration(attr, flags, {.iov_limit = mode_.iov_limit}));
   Mr *mr = nullptr;
   {
     Guard guard(domain_.engine->lock());
@@ -223,11 +209,13 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
 }
 
 MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
-                                 iovec *iov, size_t room, uint64_t holder) {
+                                 iovec *iov, size_t room, const MrPeer &peer) {
   const auto it = regions_.find(key);
   if (it == regions_.end()) return {.reject = MrReject::kNoKey};
   Mr &mr = *it->second;
-  if (mr.holder_ != 0 && mr.holder_ != holder) return {.reject = MrReject::kNoKey};
+  if ((mr.holder_ != 0 && mr.holder_ != peer.holder) ||
+      (mr.endpoint_ != 0 && mr.endpoint_ != peer.endpoint))
+    return {.reject = MrReject::kNoKey};
   if (!mr.enabled_) return {.reject = MrReject::kDisabled};
   if ((mr.access_ & access) != access) return {.reject = MrReject::kAccess};
   // Offset of the range in the region's concatenated buffers. Virtual addresses count from the

@@ -10,6 +10,7 @@
 #include "plugin-api/sdk/test_mr.h"
 #include "weft/sdk/cntr.h"
 #include "weft/sdk/mr.h"
+#include "weft/sdk/ops.h"
 
 namespace weft::sdk::mr_bind_test {
 namespace {
@@ -130,8 +131,17 @@ TEST(MrBind, IsRefusedAfterEnabling) {
 // ---- every mr_mode ----
 
 struct Endpoint final : Object<Endpoint, fid_ep> {
-  explicit Endpoint(const weft_instance *instance, size_t fclass = FI_CLASS_EP)
-      : Object(instance, fclass, nullptr) {}
+  Endpoint(TestDomain &domain, uint64_t number, size_t fclass = FI_CLASS_EP)
+      : Object(domain.instance.c(), fclass, nullptr), said_{&domain.context, number} {
+    c()->fid.ops = c_table(fid_ops<Endpoint>());
+  }
+  int close() { return 0; }  // of the test's frame
+  int control(int command, void *arg) {
+    if (command != kGetEndpointNumber) return -FI_ENOSYS;
+    *static_cast<EndpointNumber *>(arg) = said_;
+    return 0;
+  }
+  const EndpointNumber said_;
 };
 
 TEST(MrMode, BitsSelectWhatTheTableDoes) {
@@ -177,7 +187,7 @@ class ModeApplication {
 
   MrTable::Access resolve(uint64_t key, uint64_t where, uint64_t length) {
     Guard guard(domain_.engine.lock());
-    return table_.resolve(key, where, length, FI_REMOTE_WRITE, out_, 4);
+    return table_.resolve(key, where, length, FI_REMOTE_WRITE, out_, 4, {.endpoint = 5});
   }
 
   void open() {
@@ -271,7 +281,7 @@ class ModeApplication {
   const int mode_;
   TestDomain domain_;
   Counter counter_{domain_};
-  Endpoint endpoint_{domain_.instance.c()};
+  Endpoint endpoint_{domain_, 5};
   MrTable table_;
   char memory_[64];
   // Four buffers in no order: 10, 0, 6 and 4 bytes.
@@ -324,12 +334,17 @@ TEST(MrMode, ALocalRegionIsNotForPeers) {
 
 TEST(MrEndpoint, IsBoundBeforeTheRegionIsEnabled) {
   TestRegions t(MrTable::Mode::of(FI_MR_ENDPOINT));
-  TestInstance another;
+  TestDomain another;
   char memory[64];
   Mr *mr = t.reg({iov_at(memory, 64)}, 1);
-  Endpoint endpoint(t.domain.instance.c()), scalable(t.domain.instance.c(), FI_CLASS_SEP),
-      foreign(another.c());
+  Endpoint endpoint(t.domain, 1), alias(t.domain, 1), scalable(t.domain, 2, FI_CLASS_SEP),
+      foreign(another, 1);
   Counter counter(t.domain);
+  const auto reject = [&](uint64_t number) {
+    Guard guard(t.domain.engine.lock());
+    iovec out[4];
+    return t.table.resolve(1, 0, 8, FI_REMOTE_WRITE, out, 4, {.endpoint = number}).reject;
+  };
   EXPECT_FALSE(mr->enabled());
   EXPECT_EQ(fi_mr_enable(mr->c()), -FI_EOPBADSTATE) << "no endpoint";
   EXPECT_EQ(fi_mr_bind(mr->c(), foreign.base(), 0), -FI_EINVAL) << "of another provider";
@@ -337,11 +352,13 @@ TEST(MrEndpoint, IsBoundBeforeTheRegionIsEnabled) {
   EXPECT_EQ(fi_mr_enable(mr->c()), -FI_EOPBADSTATE) << "still none";
   EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kDisabled);
   EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), 0);
-  EXPECT_EQ(fi_mr_bind(mr->c(), scalable.base(), 0), 0) << "a second endpoint";
+  EXPECT_EQ(fi_mr_bind(mr->c(), alias.base(), 0), 0) << "the same endpoint";
+  EXPECT_EQ(fi_mr_bind(mr->c(), scalable.base(), 0), -FI_EBUSY) << "a second endpoint";
   EXPECT_EQ(fi_mr_refresh(mr->c(), nullptr, 0, 0), 0);
-  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kDisabled) << "refreshing does not enable";
+  EXPECT_EQ(reject(1), MrReject::kDisabled) << "refreshing does not enable";
   EXPECT_EQ(fi_mr_enable(mr->c()), 0);
-  EXPECT_EQ(t.resolve(1, 0, 8), MrReject::kNone);
+  EXPECT_EQ(reject(1), MrReject::kNone);
+  EXPECT_EQ(reject(2), MrReject::kNoKey) << "through another endpoint";
   EXPECT_EQ(fi_mr_bind(mr->c(), endpoint.base(), 0), -FI_EOPBADSTATE) << "too late";
   EXPECT_EQ(fi_mr_bind(mr->c(), counter.cntr->base(), FI_REMOTE_WRITE), -FI_EOPBADSTATE);
   EXPECT_EQ(fi_mr_enable(mr->c()), 0) << "again";

@@ -296,7 +296,7 @@ TEST(MrHolder, OnlyItsPeerReachesARegion) {
     iovec out[4];
     const uint64_t key = *keys.begin();
     const auto reject = [&](uint64_t holder, uint64_t access) {
-      return table.resolve(key, 0, 64, access, out, 4, holder).reject;
+      return table.resolve(key, 0, 64, access, out, 4, {.holder = holder}).reject;
     };
     EXPECT_EQ(reject(first, FI_REMOTE_READ), MrReject::kNone);
     EXPECT_EQ(reject(first, FI_REMOTE_WRITE), MrReject::kAccess);

@@ -141,8 +141,9 @@ void Endpoint::on_done(TxOp &op, int err) {
 void Endpoint::count_regions(uint64_t access, std::span<const RmaVector> where) {
   for (const RmaVector &vector : where) {
     iovec ignored[sdk::kIovLimit];
-    const sdk::MrTable::Access found = domain().regions().resolve(
-        vector.key, vector.address, vector.length, access, ignored, std::size(ignored));
+    const sdk::MrTable::Access found =
+        domain().regions().resolve(vector.key, vector.address, vector.length, access, ignored,
+                                   std::size(ignored), {.endpoint = number()});
     if (found.mr != nullptr) found.mr->count_remote(access, vector.length);
   }
 }

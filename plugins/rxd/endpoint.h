@@ -55,6 +55,9 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   void on_remote_atomic(uint64_t access, uint64_t length,
                         std::span<const RmaVector> where) override;
 
+  // Lower::Upper
+  uint64_t endpoint_number() override { return number(); }
+
   const std::string auth_key_;
 };
 

@@ -303,7 +303,8 @@ void Lower::fill() {
 
 ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
   const sdk::MrTable::Access found =
-      domain_.regions().resolve(vector.key, vector.address, vector.length, access, iov, room);
+      domain_.regions().resolve(vector.key, vector.address, vector.length, access, iov, room,
+                                {.endpoint = upper_.endpoint_number()});
   return found.mr != nullptr ? ssize_t(found.count) : -FI_EACCES;
 }
 

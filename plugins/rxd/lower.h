@@ -50,6 +50,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     virtual Core &core() = 0;
     // Whether the application does not read its completions; Lower tells the core.
     virtual bool is_full() = 0;
+    // Whose regions a peer may name (MrPeer::endpoint).
+    virtual uint64_t endpoint_number() = 0;
 
    protected:
     ~Upper() = default;

@@ -65,7 +65,7 @@ bool Mirrors::may_wait() {
 
 // Regions belong to the inner domain.
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
-    : LayerDomain(fabric, {}, info, std::move(inner_info), context),
+    : LayerDomain(fabric, {}, info, std::move(inner_info), context, memory_),
       mr_bits_(registration_bits(info.domain_attr->mr_mode)),
       mirrors_(fabric.inner()) {}
 
@@ -123,28 +123,9 @@ void Domain::count_remote(uint64_t access, uint64_t key, uint64_t bytes) {
   if (const auto it = table_.find(key); it != table_.end()) it->second->count_remote(access, bytes);
 }
 
-int Domain::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,
-                uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
-}
-
-int Domain::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-                 uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const fi_mr_attr attr{.mr_iov = iov,
-                        .iov_count = count,
-                        .access = access,
-                        .offset = offset,
-                        .requested_key = requested_key,
-                        .context = context};
-  return regattr(&attr, flags, mr);
-}
-
-int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
-  if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
-  const int rc = sdk::finish(instance(), FI_LOG_MR, Region::open(*this, *attr, flags), mr);
-  if (rc == 0 && eq() != nullptr) eq()->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
-  return rc;
+Result<fid_mr *> InnerMemory::open(const fi_mr_attr &attr, uint64_t flags) {
+  WEFT_TRY(Region *const region, Region::open(domain_, attr, flags));
+  return region->c();
 }
 
 }  // namespace weft::rxm

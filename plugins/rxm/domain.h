@@ -54,16 +54,27 @@ class Mirrors final : public sdk::Poller {
   std::vector<Mirror> mirrors_;
 };
 
+class Domain;
 class Endpoint;
 
-class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
+// Its regions are regions of the inner domain (region.h).
+class InnerMemory final : public sdk::Memory {
+ public:
+  explicit InnerMemory(Domain &domain) : domain_(domain) {}
+  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+
+ private:
+  Domain &domain_;
+};
+
+class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::DomainCore> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
   bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
-  sdk::Eq *eq() { return regions().eq; }  // reports completed registrations; null: none
+  sdk::Eq *eq() { return memory().eq; }  // reports completed registrations; null: none
 
   // By key; call with the engine's lock held.
   std::unordered_map<uint64_t, Region *> &table() { return table_; }
@@ -83,18 +94,12 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
 
   sdk::AtomicLimits atomic_limits() const;
 
-  // fi_ops_mr
-  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
-          uint64_t flags, struct fid_mr **mr, void *context);
-  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
-  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
-
  private:
   friend LayerDomain;
   Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context);
   ~Domain() = default;
 
+  InnerMemory memory_{*this};
   const int mr_bits_;
   // Random numbers for random_key(), of which `random_left_` are unused.
   std::array<uint64_t, 32> random_;

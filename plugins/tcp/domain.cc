@@ -18,7 +18,7 @@ namespace weft::tcp {
 Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
                void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
-      DomainCore(fabric.instance(), base(), settings),
+      SoftwareDomain(fabric.instance(), base(), settings),
       fabric_(fabric),
       addr_format_(info.addr_format),
       is_unconnected_(info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM),

@@ -10,7 +10,7 @@
 //      return {domain.staging(), n > 0 ? size_t(n) : 0};  // until the next read
 //    }
 //
-// Not for regions, completion queues and counters: sdk::DomainCore and sdk::DomainOps have them.
+// Not for regions, completion queues and counters: sdk::SoftwareDomain and sdk::DomainOps have them.
 #ifndef WEFT_PLUGINS_TCP_DOMAIN_H
 #define WEFT_PLUGINS_TCP_DOMAIN_H
 
@@ -39,7 +39,7 @@ inline constexpr size_t kStagingSize = 64 * 1024;
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
-                     public sdk::DomainCore,
+                     public sdk::SoftwareDomain,
                      public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);

@@ -130,7 +130,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes) { rx_.count_remote(FI_REMOTE_READ, bytes); }
-  uint64_t holder() const { return holder_; }
+  sdk::MrPeer mr_peer() const { return {number(), holder_}; }
 
  private:
   enum class State : uint8_t {

@@ -458,4 +458,9 @@ void PeerStream::was_read(uint64_t bytes) {
   ep_.receiver().count_remote(FI_REMOTE_READ, bytes);
 }
 
+// No layer has regions of its own here.
+sdk::MrPeer PeerStream::mr_peer() const {
+  return {.endpoint = ep_.number()};
+}
+
 }  // namespace weft::tcp

@@ -118,7 +118,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   bool no_room_to_report() const;
   void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes);
-  static constexpr uint64_t holder() { return 0; }  // no layer has regions of its own here
+  sdk::MrPeer mr_peer() const;
   bool prepare(Operation &op);
   bool begun(Operation &op);
   bool go_on_reading();

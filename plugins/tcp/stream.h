@@ -33,7 +33,7 @@
 //      void rejected(Reject reject);               // the peer violated the protocol
 //      bool no_room_to_report() const;             // the completion queue is full
 //      void written(const FrameHeader &header, bool counts);
-//      uint64_t holder() const;
+//      sdk::MrPeer mr_peer() const;
 //    };
 //
 // Output: the first operation after a progress goes out at once. If progress has been frequent

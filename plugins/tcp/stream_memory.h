@@ -45,7 +45,7 @@ Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
     const RmaVector &v = header.rma[i];
     iovec iov;
     const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE, &iov,
-                                                  1, upper().holder());
+                                                  1, upper().mr_peer());
     if (access.mr == nullptr) {
       unpin_incoming();
       return refuse_rma(header, v, access.reject);
@@ -65,7 +65,7 @@ void Stream<Upper>::end_write(const FrameHeader &header) {
       const RmaVector &v = header.rma[i];
       iovec iov;
       const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
-                                                    &iov, 1, upper().holder());
+                                                    &iov, 1, upper().mr_peer());
       if (access.count != 0) make_persistent(iov);
     }
   }
@@ -91,7 +91,7 @@ Verdict Stream<Upper>::take_read(const FrameHeader &header) {
     const RmaVector &v = header.rma[i];
     iovec iov;
     const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov,
-                                                  1, upper().holder());
+                                                  1, upper().mr_peer());
     if (access.mr == nullptr) {
       for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
       upper().control_ops().give(op);

@@ -15,7 +15,7 @@ namespace weft::udp {
 Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
                void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
-      DomainCore(fabric.instance(), base(), settings),
+      SoftwareDomain(fabric.instance(), base(), settings),
       fabric_(fabric),
       addr_format_(info.addr_format),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : "") {

@@ -24,7 +24,7 @@ struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 class Endpoint;
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
-                     public sdk::DomainCore,
+                     public sdk::SoftwareDomain,
                      public sdk::DomainOps<Domain, Endpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);

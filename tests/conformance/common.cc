@@ -256,6 +256,7 @@ std::optional<Completion> poll(fid_cq *cq) {
 
 void Application::open_fabric(const fi_info *from) {
   info.reset(fi_dupinfo(from));
+  info->domain_attr->mr_mode |= options.domain_mr_mode;
   must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
   if (options.type == FI_EP_MSG || options.event_queue)
     must(fi_eq_open(fabric, &options.eq, eq.out(), nullptr));

@@ -134,6 +134,7 @@ struct Options {
   uint32_t addr_format = test_addr_format();
   uint64_t caps = FI_MSG | FI_RMA;
   int mr_mode = 0;
+  int domain_mr_mode = 0;  // more bits, for fi_domain alone
   enum fi_progress progress = FI_PROGRESS_UNSPEC;
   enum fi_threading threading = FI_THREAD_UNSPEC;
   enum fi_resource_mgmt resource_mgmt = FI_RM_UNSPEC;

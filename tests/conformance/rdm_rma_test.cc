@@ -357,6 +357,36 @@ TEST(RdmRma, AClosedRegionIsRefused) {
   EXPECT_EQ(e.window[0], 0);
 }
 
+// fi_mr.3, FI_MR_ENDPOINT: the region is bound to an endpoint, and peers reach it through no other.
+TEST(RdmRma, ARegionOfAnEndpointIsReachedThroughItAlone) {
+  RDM_NEEDS(FI_RMA);
+  covers("FI_MR_ENDPOINT");
+  Options options = with_delivery_complete();
+  options.domain_mr_mode = FI_MR_ENDPOINT;
+  std::vector<uint8_t> out = pattern(64, 1);
+  Exposed e(4096, options);
+  if (fi_mr_enable(e.region) == 0) GTEST_SKIP() << "regions need no endpoint here";
+  e.net.add(options, {}, &e.net[1]);
+  must(fi_mr_bind(e.region, e.net[1].ep.fid(), 0));
+  must(fi_mr_enable(e.region));
+  const auto write_through = [&](size_t endpoint) {
+    e.net.post([&] {
+      return fi_write(e.net[0].ep, out.data(), out.size(), nullptr, e.net.at(0, endpoint), e.at(),
+                      e.key(), &out);
+    });
+    const int err = e.initiated().err;
+    e.net.settle();
+    return err;
+  };
+  const int err = write_through(2);
+  if (options.tx_op_flags != 0) {
+    EXPECT_NE(err, 0);
+  }
+  EXPECT_EQ(e.window[0], 0xee);
+  EXPECT_EQ(write_through(1), 0);
+  EXPECT_EQ(e.window[0], out[0]);
+}
+
 // fi_cntr.3: FI_WRITE and FI_READ count at the initiator, FI_REMOTE_WRITE and FI_REMOTE_READ at the
 // target, which with FI_RMA_EVENT counts every access.
 TEST(RdmRma, CountersCountAtTheInitiator) {

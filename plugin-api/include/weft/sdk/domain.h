@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// DomainCore: the ops that every software provider's domain has: queues, counters, poll sets and
-// memory regions.
+// DomainCore: what the domains of all providers have: an engine, queues, counters, poll sets, and
+// the calls that register memory. SoftwareDomain: the same with a table of regions (mr.h).
 //
 // Example:
 //    #include <weft/sdk/ops.h>
-//    class Domain final : public Object<Domain, fid_domain>, public DomainCore {
+//    class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
 //     public:
 //      Domain(const weft_instance *instance, const DomainSettings &settings, void *context)
-//          : Object(instance, FI_CLASS_DOMAIN, context), DomainCore(instance, base(), settings) {
+//          : Object(instance, FI_CLASS_DOMAIN, context),
+//            SoftwareDomain(instance, base(), settings) {
 //        fill_tables(*this);
 //      }
 //      int endpoint(fi_info *info, fid_ep **ep, void *context);  // what is the provider's own
@@ -49,6 +50,7 @@ struct DomainSettings {
   bool resource_management = true;
   size_t default_cq_size = 1024;
   bool user_ids = false;  // FI_AV_USER_ID
+  bool hmem = false;      // FI_HMEM: struct fi_mr_attr says where memory is
   MrTable::Mode mr;
 
   // What fi_domain asks for with `info`.
@@ -58,11 +60,13 @@ struct DomainSettings {
 
 class DomainCore {
  public:
-  DomainCore(const weft_instance *instance, struct fid *fid, const DomainSettings &settings);
+  // `memory` may not be constructed yet.
+  DomainCore(const weft_instance *instance, struct fid *fid, const DomainSettings &settings,
+             Memory &memory);
 
   Engine &engine() { return engine_; }
   DomainContext &shared() { return shared_; }
-  MrTable &regions() { return regions_; }
+  Memory &memory() { return memory_; }
 
   // fi_ops_domain
   int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
@@ -98,6 +102,21 @@ class DomainCore {
  private:
   Engine engine_;
   DomainContext shared_;
+  Memory &memory_;
+  const bool hmem_;
+};
+
+class SoftwareDomain : public DomainCore {
+ public:
+  SoftwareDomain(const weft_instance *instance, struct fid *fid, const DomainSettings &settings)
+      : DomainCore(instance, fid, settings, regions_), regions_(shared(), settings.mr) {}
+
+  MrTable &regions() { return regions_; }
+
+ protected:
+  ~SoftwareDomain() = default;
+
+ private:
   MrTable regions_;
 };
 

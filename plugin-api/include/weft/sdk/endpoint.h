@@ -44,6 +44,7 @@
 #include <weft/result.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/contexts.h>
+#include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/lock.h>
@@ -101,6 +102,7 @@ class EndpointCore {
   uint64_t caps() const { return caps_; }
   Av *av() const { return av_; }
   Eq *eq() const { return eq_; }
+  uint64_t number() const { return number_; }  // endpoint_number.h
 
  protected:
   // `info` as the application passed it to fi_endpoint. The contexts are members of the derived
@@ -124,8 +126,8 @@ class EndpointCore {
   // context is bound.
   Result<void> check_bindings(bool shares) const;
   void set_enabled() { enabled_ = true; }
-  // FI_GETOPSFLAG and FI_SETOPSFLAG; -FI_ENOSYS for all other commands. `tx_known`: the flags that
-  // transmits may have.
+  // FI_GETOPSFLAG, FI_SETOPSFLAG and kGetEndpointNumber; -FI_ENOSYS for all other commands.
+  // `tx_known`: the flags that transmits may have.
   int control_flags(int command, void *arg, uint64_t tx_known);
   // fi_getopt of the sizes above; -FI_ENOPROTOOPT for all other options.
   int get_limit(int level, int name, void *value, size_t *length) const;
@@ -149,6 +151,7 @@ class EndpointCore {
   RxContext *const rx_;
   const uint64_t caps_;
   const EndpointLimits limits_;
+  const uint64_t number_;
   const PeerKind kind_;
   const bool wants_shared_;
   bool enabled_ = false;

@@ -73,8 +73,10 @@ class LingerBudget {
   uint64_t left_ = 0, looked_at_ = 0;
 };
 
-template <class D, class F, class Endpoint>
-class LayerDomain : public Object<D, fid_domain>, public DomainCore, public DomainOps<D, Endpoint> {
+// `Core`: SoftwareDomain, or DomainCore for a layer whose regions are not in a table of its own; it
+// then passes its Memory.
+template <class D, class F, class Endpoint, class Core = SoftwareDomain>
+class LayerDomain : public Object<D, fid_domain>, public Core, public DomainOps<D, Endpoint> {
  public:
   F &fabric() const { return fabric_; }
   fid_domain *inner() const { return inner_; }
@@ -83,10 +85,10 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
-    return open_av(shared(), addr_format_, attr, av, context, name_);
+    return open_av(this->shared(), addr_format_, attr, av, context, name_);
   }
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
-    return open_shared_receive(shared(), attr,
+    return open_shared_receive(this->shared(), attr,
                                {.caps = kRdmReceiveCaps,
                                 .size = fabric_.layer().options().rx_size,
                                 .max_size = kMaxQueueSize},
@@ -99,24 +101,25 @@ class LayerDomain : public Object<D, fid_domain>, public DomainCore, public Doma
 
   // fi_ops
   int close() {
-    if (shared().children.load() != 0) return -FI_EBUSY;
-    engine().stop_thread();
+    if (this->shared().children.load() != 0) return -FI_EBUSY;
+    this->engine().stop_thread();
     if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
     this->retire();
-    unbind();
+    this->unbind();
     fabric_.children.fetch_sub(1);
     delete &self();
     return 0;
   }
-  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+  int bind(struct fid *fid, uint64_t flags) { return this->bind_eq(fid, flags); }
 
  protected:
   // `info` as the application passed it to fi_domain, `inner_info` what the inner domain is to be
   // opened with.
+  template <class... M>
   LayerDomain(F &fabric, const MrTable::Mode &regions, const fi_info &info, InfoList inner_info,
-              void *context)
+              void *context, M &...memory)
       : Object<D, fid_domain>(fabric.instance(), FI_CLASS_DOMAIN, context),
-        DomainCore(fabric.instance(), this->base(), settings_for(fabric, regions, info)),
+        Core(fabric.instance(), this->base(), settings_for(fabric, regions, info), memory...),
         fabric_(fabric),
         inner_info_(std::move(inner_info)),
         name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory regions of a software provider (fi_mr.3), and the bounds-checked way from a peer's (key,
-// address, length) to memory.
+// MrTable: the memory regions of a software provider (fi_mr.3), and the bounds-checked way from a
+// peer's (key, address, length) to memory. Memory (memory.h) is the interface that it has in common
+// with the registrars of devices.
 //
 // Example:
 //    bool write(MrTable &table, uint64_t key, uint64_t address, const char *bytes, size_t n) {
@@ -24,6 +25,8 @@
 #include <rdma/fi_domain.h>
 #include <sys/uio.h>
 #include <weft/sdk/cntr.h>
+#include <weft/sdk/endpoint_number.h>
+#include <weft/sdk/memory.h>
 
 #include <array>
 #include <functional>
@@ -32,7 +35,6 @@
 
 namespace weft::sdk {
 
-class Eq;
 class MrTable;
 
 class Mr final : public Object<Mr, fid_mr> {
@@ -64,14 +66,21 @@ class Mr final : public Object<Mr, fid_mr> {
   const uint64_t fid_key_;
   const uint64_t holder_;
   bool enabled_;
-  bool endpoint_bound_ = false;
+  uint64_t endpoint_ = 0;  // FI_MR_ENDPOINT: the number of the endpoint that it is bound to
   Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+};
+
+// Through which endpoint a peer comes (EndpointCore::number()), and, where an endpoint has regions
+// for the peer of one connection alone, through which connection.
+struct MrPeer {
+  uint64_t endpoint = 0;
+  uint64_t holder = 0;
 };
 
 enum class MrReject { kNone, kNoKey, kDisabled, kAccess, kRange };
 const char *text_of(MrReject reject);
 
-class MrTable {
+class MrTable final : public Memory {
  public:
   struct Mode {
     // FI_MR_VIRT_ADDR: peers name virtual addresses; else offsets from the region's start.
@@ -81,7 +90,7 @@ class MrTable {
     // FI_MR_RMA_EVENT: regions registered with FI_RMA_EVENT start disabled.
     bool enable_needed = false;
     // FI_MR_ENDPOINT: all regions start disabled and are bound to an endpoint before they are
-    // enabled. Which endpoint does not matter: a region is open to the peers of all.
+    // enabled. A region is open to the peers of this endpoint alone.
     bool endpoint_needed = false;
     size_t iov_limit = 4;
 
@@ -97,15 +106,14 @@ class MrTable {
     MrReject reject = MrReject::kNone;
     size_t count = 0;  // iovecs written
   };
-  // Finds [address, address + length) of region `key` for the peer of connection `holder`, and
-  // writes its pieces to iov (`room` elements; iov_limit is enough).
+  // Finds [address, address + length) of region `key` for a peer, and writes its pieces to iov
+  // (`room` elements; iov_limit is enough).
   Access resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
-                 size_t room, uint64_t holder = 0);
+                 size_t room, const MrPeer &peer = {});
 
   // Called for a pinned region before it closes. The code that pinned it must stop using its memory
   // before this returns.
   std::function<void(Mr &)> on_close;
-  Eq *eq = nullptr;  // fi_domain_bind(FI_REG_MR): registration completes there
 
   // fi_mr_map_raw: the key in a raw key that FI_GET_RAW_MR gave a peer. 0 or -FI_E...
   static int map_raw(const struct fi_mr_map_raw *map);
@@ -114,6 +122,7 @@ class MrTable {
   // once, and under a random key whatever the mode says. Such regions are a layer's, not an
   // application's (weft/sdk/carrier.h), and an endpoint does not count accesses to them.
   Result<Mr *> reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holder = 0);
+  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
   uint64_t new_holder() { return ++last_holder_; }  // with the engine's lock held
   size_t size() const { return regions_.size(); }
 
