@@ -2,6 +2,7 @@
 #include <weft/sdk/cntr.h>
 
 #include <sched.h>
+#include <weft/sdk/cntr_source.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
 
@@ -11,15 +12,30 @@
 
 namespace weft::sdk {
 
-Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context)
+Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
+           std::unique_ptr<Device> device)
     : Object(domain.instance, FI_CLASS_CNTR, context),
       domain_(domain),
+      device_(std::move(device)),
+      engine_(device_ != nullptr ? device_->engine : *domain.engine),
       bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
   c()->ops = const_cast<fi_ops_cntr *>(cntr_ops<Cntr>());
 }
 
+Cntr::~Cntr() = default;
+
 Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context) {
+  return open(domain, attr, context, nullptr);
+}
+
+Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                          std::unique_ptr<CntrSource> source, bool locked) {
+  return open(domain, attr, context, std::make_unique<Device>(std::move(source), locked));
+}
+
+Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                          std::unique_ptr<Device> device) {
   const fi_cntr_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   if (raw(attr->events) != FI_CNTR_EVENTS_COMP && raw(attr->events) != FI_CNTR_EVENTS_BYTES)
@@ -28,23 +44,27 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   if (attr->flags != 0)
     return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0",
                 (unsigned long long)attr->flags);
-  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context);
+  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context, std::move(device));
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
+  Engine &engine = cntr->engine_;
   auto opened = cntr->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET)
     opened = WaitSet::check(attr->wait_set, domain.instance);
   if (opened) {
-    Guard guard(domain.engine->lock());
-    cntr->wait_.add_source({.engine = domain.engine, .held = true});
+    Guard guard(engine.lock());
+    cntr->wait_.add_source({.engine = &engine, .held = true});
+    if (cntr->device_ != nullptr) {
+      engine.add_poller(*cntr->device_);
+      cntr->device_->polled = true;
+    }
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     cntr->wait_set_ = WaitSet::from(attr->wait_set);
-    opened = cntr->wait_set_->join(cntr->base(), {.engine = domain.engine}, cntr->wait_);
+    opened = cntr->wait_set_->join(cntr->base(), {.engine = &engine}, cntr->wait_);
   }
   if (opened) opened = cntr->publish(domain.fid);
-  if (!opened && cntr->wait_set_ != nullptr)
-    cntr->wait_set_->leave(cntr->base(), {.engine = domain.engine});
   if (!opened) {
+    if (cntr->wait_set_ != nullptr) cntr->wait_set_->leave(cntr->base(), {.engine = &engine});
     delete cntr;
     return tl::unexpected(opened.error());
   }
@@ -52,50 +72,75 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   return cntr;
 }
 
+uint64_t Cntr::value() const {
+  return device_ != nullptr ? device_->source->value() : value_.load(std::memory_order_relaxed);
+}
+
+uint64_t Cntr::errors() const {
+  return device_ != nullptr ? device_->source->errors() : errors_.load(std::memory_order_relaxed);
+}
+
 uint64_t Cntr::read() {
-  Guard guard(domain_.engine->lock());
-  domain_.engine->progress();
-  return value_.load(std::memory_order_relaxed);
+  if (device_ != nullptr) return value();
+  Guard guard(engine_.lock());
+  engine_.progress();
+  return value();
 }
 
 uint64_t Cntr::readerr() {
-  Guard guard(domain_.engine->lock());
-  domain_.engine->progress();
-  return errors_.load(std::memory_order_relaxed);
+  if (device_ != nullptr) return errors();
+  Guard guard(engine_.lock());
+  engine_.progress();
+  return errors();
 }
 
-int Cntr::update(std::atomic<uint64_t> &what, uint64_t value, bool add) {
-  Guard guard(domain_.engine->lock());
-  what.store(add ? what.load(std::memory_order_relaxed) + value : value, std::memory_order_relaxed);
+int Cntr::update(Which which, uint64_t value, bool add) {
+  Guard guard(engine_.lock());
+  const bool is_value = which == Which::kValue;
+  if (add) value += is_value ? this->value() : errors();
+  if (device_ != nullptr) {
+    is_value ? device_->source->set(value) : device_->source->set_errors(value);
+  } else {
+    (is_value ? value_ : errors_).store(value, std::memory_order_relaxed);
+  }
   changed();
   return 0;
 }
 
 int Cntr::add(uint64_t value) {
-  return update(value_, value, true);
+  return update(Which::kValue, value, true);
 }
 int Cntr::set(uint64_t value) {
-  return update(value_, value, false);
+  return update(Which::kValue, value, false);
 }
 int Cntr::adderr(uint64_t value) {
-  return update(errors_, value, true);
+  return update(Which::kErrors, value, true);
 }
 int Cntr::seterr(uint64_t value) {
-  return update(errors_, value, false);
+  return update(Which::kErrors, value, false);
+}
+
+bool Cntr::has_changed() {
+  if (device_ != nullptr) {
+    const uint64_t now = value(), failed = errors();
+    changed_ |= now != seen_value_ || failed != seen_errors_;
+    seen_value_ = now;
+    seen_errors_ = failed;
+  }
+  return std::exchange(changed_, false);
 }
 
 int Cntr::wait(uint64_t threshold, int timeout) {
   if (!wait_.can_block()) return -FI_EINVAL;
   const Deadline deadline(timeout);
   const bool yields = wait_.type() == FI_WAIT_YIELD;
-  Engine &engine = *domain_.engine;
-  std::unique_lock lock(engine.lock());
+  std::unique_lock lock(engine_.lock());
   WaitObject::Waiter waiter(wait_);
-  const uint64_t errors = errors_.load(std::memory_order_relaxed);
+  const uint64_t errors = this->errors();
   for (;;) {
-    engine.progress();
-    if (value_.load(std::memory_order_relaxed) >= threshold) return 0;
-    if (errors_.load(std::memory_order_relaxed) != errors) return -FI_EAVAIL;
+    engine_.progress();
+    if (value() >= threshold) return 0;
+    if (this->errors() != errors) return -FI_EAVAIL;
     if (deadline.passed()) return -FI_ETIMEDOUT;
     waiter.looked();
     const int rc = yields ? 0 : waiter.prepare(instance(), FI_LOG_CNTR, "fi_cntr_wait");
@@ -112,7 +157,7 @@ int Cntr::wait(uint64_t threshold, int timeout) {
 
 int Cntr::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = domain_.engine});
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine_});
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
@@ -120,23 +165,44 @@ int Cntr::close() {
 }
 
 int Cntr::control(int command, void *arg) {
-  Guard guard(domain_.engine->lock());
+  Guard guard(engine_.lock());
   return wait_.control(command, arg);
 }
 
 bool Cntr::poll() {
-  Guard guard(domain_.engine->lock());
-  domain_.engine->progress();
-  return std::exchange(changed_, false);
+  Guard guard(engine_.lock());
+  engine_.progress();
+  return has_changed();
 }
 
 int Cntr::trywait() {
-  Guard guard(domain_.engine->lock());
-  domain_.engine->progress();
-  if (std::exchange(changed_, false)) return -FI_EAGAIN;
+  Guard guard(engine_.lock());
+  engine_.progress();
+  if (has_changed()) return -FI_EAGAIN;
   wait_.clear();
   const int rc = wait_.arm(instance(), FI_LOG_CNTR);
   return rc == 0 ? wait_.arm_relays() : rc;
+}
+
+// ---- a device's counter ----
+
+Cntr::Device::Device(std::unique_ptr<CntrSource> counter, bool locked)
+    : engine(locked), source(std::move(counter)) {}
+
+Cntr::Device::~Device() {
+  Guard guard(engine.lock());
+  if (polled) engine.remove_poller(*this);
+}
+
+int Cntr::Device::wait_fds(std::vector<int> &fds) {
+  const int fd = source->wait_fd();
+  if (fd < 0) return fd;
+  fds.push_back(fd);
+  return 0;
+}
+
+bool Cntr::Device::may_wait() {
+  return source->arm();
 }
 
 }  // namespace weft::sdk

@@ -140,7 +140,7 @@ int EndpointCore::bind_cq(struct fid *fid, uint64_t flags) {
 int EndpointCore::bind_cntr(struct fid *fid, uint64_t flags) {
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, core_domain_.instance)) return -FI_EINVAL;
   Cntr *const cntr = Cntr::from(fid);
-  if (&cntr->engine() != core_domain_.engine) return -FI_EINVAL;
+  if (&cntr->domain() != &core_domain_) return -FI_EINVAL;
   struct Place {
     uint64_t event;
     Cntr **cntr;  // null: no such side

@@ -94,7 +94,7 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
   Cntr *cntr = Cntr::from(fid);
-  if (&cntr->engine() != table_.domain_.engine)
+  if (&cntr->domain() != &table_.domain_)
     return -FI_EINVAL;  // of another domain, which has another lock
   Guard guard(table_.domain_.engine->lock());
   // fi_mr.3: no more bindings after fi_mr_enable().

@@ -7,18 +7,28 @@
 //      else cntr.add_error();
 //    }
 //
-// Counts operations or bytes as it was opened for. Reading makes progress. Not a completion queue:
-// it says how many operations have ended, never which.
+// Counts operations or bytes as it was opened for. Reading makes progress; a counter of a device
+// (cntr_source.h) is read where the device keeps it. Not a completion queue: it says how many
+// operations have ended, never which.
 #ifndef WEFT_SDK_CNTR_H
 #define WEFT_SDK_CNTR_H
 
 #include <weft/sdk/cq.h>
 
+#include <memory>
+#include <vector>
+
 namespace weft::sdk {
+
+class CntrSource;
 
 class Cntr final : public Object<Cntr, fid_cntr> {
  public:
   static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context);
+  // A counter of a device. `locked`: false only if the application promised to serialize all calls
+  // for this counter.
+  static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                             std::unique_ptr<CntrSource> source, bool locked);
 
   void add_events(uint64_t operations, uint64_t bytes) {
     value_.fetch_add(bytes_ ? bytes : operations, std::memory_order_relaxed);
@@ -29,7 +39,9 @@ class Cntr final : public Object<Cntr, fid_cntr> {
     changed();
   }
   std::atomic<size_t> users{0};
-  Engine &engine() { return *domain_.engine; }
+  // The domain's; of a device's counter: its own.
+  Engine &engine() { return engine_; }
+  const DomainContext &domain() const { return domain_; }
 
   // fi_ops_cntr
   uint64_t read();
@@ -48,18 +60,41 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   bool poll();  // changed since the last poll
 
  private:
-  Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context);
-  ~Cntr() = default;
+  struct Device final : Poller {
+    Device(std::unique_ptr<CntrSource> counter, bool locked);
+    ~Device();
+    void on_poll() override {}  // it is read where it is
+    int wait_fds(std::vector<int> &fds) override;
+    bool may_wait() override;
+
+    Engine engine;
+    const std::unique_ptr<CntrSource> source;
+    bool polled = false;  // by the engine
+  };
+
+  Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
+       std::unique_ptr<Device> device);
+  ~Cntr();
+  static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                             std::unique_ptr<Device> device);
+  uint64_t value() const;
+  uint64_t errors() const;
+  // Since the last call.
+  bool has_changed();
   void changed() {
     changed_ = true;
     wait_.notify();
   }
-  int update(std::atomic<uint64_t> &what, uint64_t value, bool add);
+  enum class Which { kValue, kErrors };
+  int update(Which which, uint64_t value, bool add);
 
   DomainContext &domain_;
+  const std::unique_ptr<Device> device_;
+  Engine &engine_;
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};
-  bool changed_ = false;  // since the last poll or trywait
+  bool changed_ = false;                       // since the last poll or trywait
+  uint64_t seen_value_ = 0, seen_errors_ = 0;  // of a device, by the last poll or trywait
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
 };
