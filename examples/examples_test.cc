@@ -282,7 +282,7 @@ TEST_F(Examples, TheLayerChangesOneThing) {
   place.params = &value;
   place.param_count = 1;
   weft_provider layered{};
-  ASSERT_EQ(pass->layer->wrap(&place, &null, &layered, &why), 0);
+  ASSERT_EQ(pass->layer->wrap(&place, &null, 1, &layered, &why), 0);
 
   fi_info *below = getinfo(null), *above = getinfo(layered);
   EXPECT_GT(below->tx_attr->inject_size, 16u);

@@ -184,6 +184,14 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
   if ((unit->needs_ep | unit->offers_ep) & ~kEpTypes)
     return faulty("unit '%s' needs 0x%x and offers 0x%x: endpoint types beyond 0x%x are not known",
                   name, unit->needs_ep, unit->offers_ep, kEpTypes);
+  if (unit->kind != WEFT_KIND_LAYER && (unit->inner_min | unit->inner_max) != 0)
+    return faulty("unit '%s' takes %u to %u inner providers, but only a layer takes any", name,
+                  unit->inner_min, unit->inner_max);
+  if (unit->kind == WEFT_KIND_LAYER && (unit->inner_min < 1 || unit->inner_min > unit->inner_max ||
+                                        unit->inner_max > WEFT_MAX_INNER))
+    return faulty(
+        "layer '%s' takes %u to %u inner providers: at least 1 and at most %u are allowed", name,
+        unit->inner_min, unit->inner_max, WEFT_MAX_INNER);
   if (unit->maturity < WEFT_MATURITY_STABLE || unit->maturity > WEFT_MATURITY_EXPERIMENTAL)
     return faulty("unit '%s' has maturity %u, known are 1 to 3", name, unit->maturity);
   if (unit->security < WEFT_SECURITY_NO_NETWORK || unit->security > WEFT_SECURITY_TRUSTED_PEERS)

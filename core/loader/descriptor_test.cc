@@ -31,7 +31,7 @@ struct Sane {
     provider = {sizeof provider, 0,
                 [](const weft_instance *, weft_provider *, weft_error *) -> int32_t { return 0; }};
     layer = {sizeof layer, 0,
-             [](const weft_instance *, const weft_provider *, weft_provider *,
+             [](const weft_instance *, const weft_provider *, uint32_t, weft_provider *,
                 weft_error *) -> int32_t { return 0; }};
     overlay.struct_size = sizeof overlay;
     hook.struct_size = sizeof hook;
@@ -66,6 +66,13 @@ struct Sane {
     desc.units = units.data();
     desc.unit_count = 2;
   }
+  void make_layer(uint32_t inner_min, uint32_t inner_max) {
+    unit.kind = WEFT_KIND_LAYER;
+    unit.provider = nullptr;
+    unit.layer = &layer;
+    unit.inner_min = inner_min;
+    unit.inner_max = inner_max;
+  }
   Sane(const Sane &) = delete;
   Sane &operator=(const Sane &) = delete;
 };
@@ -98,9 +105,7 @@ TEST(Descriptor, IsReadInFull) {
 
 TEST(Descriptor, LayersAndHooksAreReadToo) {
   Sane sane;
-  sane.unit.kind = WEFT_KIND_LAYER;
-  sane.unit.provider = nullptr;
-  sane.unit.layer = &sane.layer;
+  sane.make_layer(1, WEFT_MAX_INNER);
   sane.unit.needs_ep = WEFT_EP_BIT(FI_EP_DGRAM);
   sane.second.kind = WEFT_KIND_HOOK;
   sane.second.provider = nullptr;
@@ -225,6 +230,12 @@ INSTANTIATE_TEST_SUITE_P(
         Spoiled{"no_create", [](Sane &s) { s.provider.create = nullptr; }, "no create"},
         Spoiled{"short_table", [](Sane &s) { s.provider.struct_size = 8; }, "struct_size 8"},
         Spoiled{"ep", [](Sane &s) { s.unit.offers_ep = 1u << 20; }, "endpoint types beyond"},
+        Spoiled{"inner", [](Sane &s) { s.unit.inner_max = 1; }, "only a layer takes any"},
+        Spoiled{"no_inner", [](Sane &s) { s.make_layer(0, 0); }, "takes 0 to 0 inner providers"},
+        Spoiled{"least_inner", [](Sane &s) { s.make_layer(0, 1); }, "takes 0 to 1 inner"},
+        Spoiled{"inner_order", [](Sane &s) { s.make_layer(3, 2); }, "takes 3 to 2 inner"},
+        Spoiled{"many_inner", [](Sane &s) { s.make_layer(1, WEFT_MAX_INNER + 1); },
+                "at least 1 and at most 16"},
         Spoiled{"maturity", [](Sane &s) { s.unit.maturity = 0; }, "maturity 0"},
         Spoiled{"security", [](Sane &s) { s.unit.security = 9; }, "security 9"},
         Spoiled{"devices", [](Sane &s) { s.unit.device_count = 1000000; }, "1000000 devices"},

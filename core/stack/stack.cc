@@ -286,8 +286,8 @@ Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
     rc = unit.provider->create(element->instance->c(), &element->provider, &why);
   } else if (unit.kind == WEFT_KIND_LAYER && unit.layer != nullptr &&
              has(unit.layer, &weft_layer_unit::wrap)) {
-    rc = unit.layer->wrap(element->instance->c(), &elements_.back()->filtered, &element->provider,
-                          &why);
+    rc = unit.layer->wrap(element->instance->c(), &elements_.back()->filtered, 1,
+                          &element->provider, &why);
   } else {
     return fail(FI_EINVAL, "%s has no %s() (a fault of the plugin)", unit.name, call);
   }

@@ -177,10 +177,10 @@ TEST_F(StackTest, HooksAboveALayerThatPassesObjectsOn) {
   static const weft_provider *inner = nullptr;
   const weft_layer_unit tables = {
       sizeof tables, 0,
-      [](const weft_instance *instance, const weft_provider *beneath, weft_provider *out,
-         weft_error *why) -> int32_t {
+      [](const weft_instance *instance, const weft_provider *beneath, uint32_t count,
+         weft_provider *out, weft_error *why) -> int32_t {
         inner = beneath;
-        const int32_t rc = toys::layer().layer->wrap(instance, beneath, out, why);
+        const int32_t rc = toys::layer().layer->wrap(instance, beneath, count, out, why);
         toy_ops = out->ops;
         handing = *toy_ops;
         handing.fabric = [](void *, fi_fabric_attr *attr, fid_fabric **fabric, void *context,

@@ -370,10 +370,11 @@ inline weft_unit layer(const char *name = "rxm", const char *ofi_name = "ofi_rxm
                                         toy_fabric, toy_explain, toy_destroy};
   static const weft_layer_unit tables = {
       sizeof tables, 0,
-      [](const weft_instance *instance, const weft_provider *inner, weft_provider *out,
+      [](const weft_instance *instance, const weft_provider *inner, uint32_t, weft_provider *out,
          weft_error *why) { return start(instance, inner, &ops, out, why); }};
   weft_unit made = unit(WEFT_KIND_LAYER, name, ofi_name);
   made.needs_ep = WEFT_EP_BIT(FI_EP_MSG);
+  made.inner_min = made.inner_max = 1;
   made.offers_ep = WEFT_EP_BIT(FI_EP_RDM);
   made.layer = &tables;
   return made;

@@ -23,6 +23,15 @@ Result<fid_fabric *> Inner::fabric(const fi_fabric_attr &attr, void *context) co
   return fabric;
 }
 
+Result<void> unit_detail::check_inner_count(const UnitInfo &layer, const weft_provider *inner,
+                                            uint32_t count) {
+  if (inner != nullptr && count >= layer.inner_min && count <= layer.inner_max) return {};
+  if (layer.inner_max == 1)
+    return fail(FI_EINVAL, "%s takes one provider beneath it, not %u", layer.name, count);
+  return fail(FI_EINVAL, "%s takes %u to %u providers beneath it, not %u", layer.name,
+              layer.inner_min, layer.inner_max, count);
+}
+
 void LineSink::operator()(const char *format, ...) const {
   char text[1024];
   va_list args;

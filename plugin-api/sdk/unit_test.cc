@@ -114,6 +114,41 @@ class Above {
   Inner inner_;
 };
 
+// Asks all providers beneath it.
+class AboveSeveral {
+ public:
+  static constexpr UnitInfo info{.name = "above-several",
+                                 .summary = "a toy layer over several providers",
+                                 .version = FI_VERSION(1, 0),
+                                 .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+                                 .inner_min = 2,
+                                 .inner_max = 3,
+                                 .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
+                                 .security = WEFT_SECURITY_ROBUST};
+  static Result<std::unique_ptr<AboveSeveral>> create(const weft_instance *instance,
+                                                      std::span<const Inner> inner) {
+    return std::make_unique<AboveSeveral>(instance, inner);
+  }
+  AboveSeveral(const weft_instance *instance, std::span<const Inner> inner)
+      : core_(instance->core), inner_(inner.begin(), inner.end()) {}
+  Result<InfoList> getinfo(const GetinfoQuery &query) {
+    InfoList all(core_);
+    for (size_t i = 0; i < inner_.size(); ++i) {
+      WEFT_TRY(InfoList list, inner_[i].getinfo(query));
+      WEFT_TRY(fi_info * info, all.add_copy(list.front()));
+      info->caps |= uint64_t{1} << (60 + i);  // which one it comes from
+    }
+    return all;
+  }
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context) {
+    return inner_.back().fabric(attr, context);
+  }
+
+ private:
+  const weft_core_services *core_;
+  std::vector<Inner> inner_;
+};
+
 class Counting {
  public:
   static constexpr UnitInfo info{.name = "hook-counting",
@@ -279,7 +314,7 @@ TEST_F(ProviderTest, CreateFailsWithAReason) {
 TEST_F(ProviderTest, ALayerStandsOnTheProvider) {
   weft_provider above{};
   weft_instance place = instance_of(unit<Above>);
-  ASSERT_EQ(unit<Above>.layer->wrap(&place, &toy, &above, &why), 0);
+  ASSERT_EQ(unit<Above>.layer->wrap(&place, &toy, 1, &above, &why), 0);
   EXPECT_EQ(above.ops->explain, nullptr);
   fi_info hints{};
   hints.caps = FI_RMA;
@@ -293,6 +328,54 @@ TEST_F(ProviderTest, ALayerStandsOnTheProvider) {
   fid_fabric *fabric = nullptr;
   EXPECT_EQ(above.ops->fabric(above.self, &attr, &fabric, nullptr, &why), -FI_EINVAL);
   above.ops->destroy(above.self);
+}
+
+TEST_F(ProviderTest, ALayerStatesHowManyProvidersItTakes) {
+  EXPECT_EQ(unit<Above>.inner_min, 1u);
+  EXPECT_EQ(unit<Above>.inner_max, 1u);
+  EXPECT_EQ(unit<AboveSeveral>.kind, uint32_t{WEFT_KIND_LAYER});
+  EXPECT_EQ(unit<AboveSeveral>.inner_min, 2u);
+  EXPECT_EQ(unit<AboveSeveral>.inner_max, 3u);
+  EXPECT_EQ(unit<Toy>.inner_max, 0u);
+  EXPECT_EQ(unit<Counting>.inner_max, 0u);
+}
+
+TEST_F(ProviderTest, ALayerStandsOnSeveralProviders) {
+  const weft_instance place = instance_of(unit<AboveSeveral>);
+  weft_provider beneath[3] = {toy, toy, toy}, above{};
+  weft_instance other_place = instance_of(unit<Toy>);
+  ASSERT_EQ(unit<Toy>.provider->create(&other_place, &beneath[1], &why), 0);
+  ASSERT_EQ(unit<AboveSeveral>.layer->wrap(&place, beneath, 2, &above, &why), 0) << why.text;
+  fi_info hints{};
+  hints.caps = FI_RMA;
+  ASSERT_EQ(getinfo(above, "node", &hints), 0) << why.text;
+  EXPECT_EQ(info->caps, FI_RMA | UINT64_C(1) << 60);
+  ASSERT_NE(info->next, nullptr);
+  EXPECT_EQ(info->next->caps, FI_RMA | UINT64_C(1) << 61);
+  EXPECT_EQ(info->next->next, nullptr) << "two were given";
+  kCore.info_free(info);
+  // fabric() is the last one's.
+  fi_fabric_attr attr{};
+  char name[] = "net";
+  attr.name = name;
+  fid_fabric made{}, *fabric = nullptr;
+  EXPECT_EQ(above.ops->fabric(above.self, &attr, &fabric, &made, &why), 0);
+  EXPECT_EQ(fabric, &made);
+  above.ops->destroy(above.self);
+  beneath[1].ops->destroy(beneath[1].self);
+}
+
+TEST_F(ProviderTest, ALayerRefusesAnotherNumberOfProviders) {
+  const weft_provider beneath[4] = {toy, toy, toy, toy};
+  weft_provider above{};
+  const weft_instance several = instance_of(unit<AboveSeveral>), one = instance_of(unit<Above>);
+  EXPECT_EQ(unit<AboveSeveral>.layer->wrap(&several, beneath, 1, &above, &why), -FI_EINVAL);
+  EXPECT_STREQ(why.text, "above-several takes 2 to 3 providers beneath it, not 1");
+  EXPECT_EQ(unit<AboveSeveral>.layer->wrap(&several, beneath, 4, &above, &why), -FI_EINVAL);
+  EXPECT_EQ(unit<Above>.layer->wrap(&one, beneath, 2, &above, &why), -FI_EINVAL);
+  EXPECT_STREQ(why.text, "above takes one provider beneath it, not 2");
+  EXPECT_EQ(unit<Above>.layer->wrap(&one, nullptr, 0, &above, &why), -FI_EINVAL);
+  EXPECT_EQ(above.self, nullptr);
 }
 
 class Ep final : public Object<Ep, fid_ep> {

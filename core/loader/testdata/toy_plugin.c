@@ -22,9 +22,9 @@ static int32_t create(const weft_instance *instance, weft_provider *provider, we
   (void)instance, (void)provider, (void)why;
   return -FI_ENOSYS;
 }
-static int32_t wrap(const weft_instance *instance, const weft_provider *inner,
+static int32_t wrap(const weft_instance *instance, const weft_provider *inner, uint32_t inner_count,
                     weft_provider *provider, weft_error *why) {
-  (void)instance, (void)inner, (void)provider, (void)why;
+  (void)instance, (void)inner, (void)inner_count, (void)provider, (void)why;
   return -FI_ENOSYS;
 }
 static int32_t create_hook(const weft_instance *instance, void **state, weft_error *why) {
@@ -76,6 +76,8 @@ static const weft_unit layer = {.magic = WEFT_UNIT_MAGIC,
                                 .name = "toylayer",
                                 .ofi_name = "ofi_toy",
                                 .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+                                .inner_min = 1,
+                                .inner_max = 1,
                                 .offers_ep = WEFT_EP_BIT(FI_EP_RDM),
                                 .rank = 100,
                                 .maturity = WEFT_MATURITY_STABLE,

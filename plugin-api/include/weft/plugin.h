@@ -159,14 +159,25 @@ typedef struct weft_offer {
 #define WEFT_CORE_CAP_HOOKS (UINT64_C(1) << 0) /* the core attaches hooks in place */
 
 /* One element of a composed stack, as its unit sees it. Lives from create/wrap until after destroy
- * returned. */
+ * returned.
+ *
+ * `stack` names the providers and layers from the wire up, without hooks: "tcp;ofi_rxm". Where a
+ * layer stands over several providers, these are in brackets, in the order of wrap's array, with a
+ * plus between them: "(shm+tcp;ofi_rxm);link" is link over shm and over rxm over tcp. Brackets may
+ * stand in brackets. Each unit has its ofi_name. fabric_attr.prov_name of an answer has the same
+ * form; what a layer gets from an inner provider names only that provider's part ("tcp;ofi_rxm").
+ * A stack that a program asked for by the label that the site gave it has this label in both.
+ *
+ * `place` counts the elements, hooks too, from the application down. Behind a layer come all
+ * elements of its first inner provider, then all of the second, and so on. So it is a number of its
+ * own for each element of a stack, and in a chain the distance from the application. */
 struct weft_instance {
   uint32_t magic; /* WEFT_INSTANCE_MAGIC */
   uint32_t struct_size;
   const weft_core_services *core;
   const weft_unit *unit;
   void *plugin_state; /* what init() of the plugin returned */
-  const char *stack;  /* the whole stack in OFI's notation, from the wire up: "tcp;ofi_rxm" */
+  const char *stack;  /* the whole stack, in OFI's notation */
   uint32_t place;     /* 0: outermost, next to the application */
   uint32_t hook_slot; /* hooks only: index into weft_fid_header.links; the same for all instances of
                          a unit */
@@ -217,13 +228,16 @@ typedef struct weft_provider_unit {
   int32_t (*create)(const weft_instance *instance, weft_provider *provider_plugin, weft_error *why);
 } weft_provider_unit;
 
-/* A layer is a function of the provider beneath it. `inner` lives until the layer's destroy has
- * returned; its getinfo filters by the hints that the layer passes, as fi_getinfo does. */
+/* A layer is a function of the providers beneath it. `inner_core` is an array of them, in the order
+ * in which the stack names them; inner_count is from weft_unit.inner_min to inner_max. The array
+ * lives until the layer's destroy has returned. The getinfo of an inner provider filters by the
+ * hints that the layer passes, as fi_getinfo does; where there are several, its errors say which
+ * one they come from: "branch 2 (tcp;ofi_rxm): ...". */
 typedef struct weft_layer_unit {
   uint32_t struct_size;
   uint32_t reserved;
   int32_t (*wrap)(const weft_instance *instance, const weft_provider *inner_core,
-                  weft_provider *provider_plugin, weft_error *why);
+                  uint32_t inner_count, weft_provider *provider_plugin, weft_error *why);
 } weft_layer_unit;
 
 /* ---- objects ---- */
@@ -327,7 +341,9 @@ struct weft_unit {
   const char *ofi_name;  /* what stock libfabric calls it in FI_PROVIDER and prov_name: "ofi_rxm";
                             NULL: same as name */
   const char *summary;   /* one sentence */
-  uint32_t needs_ep;     /* layers: WEFT_EP_BITs of which one must be offered below */
+  uint32_t needs_ep;     /* layers: WEFT_EP_BITs of which each inner provider must offer one */
+  uint32_t inner_min;    /* layers: how many inner providers it takes, 1 to WEFT_MAX_INNER; */
+  uint32_t inner_max;    /* most layers take exactly one. Other units: both 0 */
   uint32_t offers_ep;    /* WEFT_EP_BITs offered above */
   int32_t rank;          /* higher is preferred; 500 is usual for a network provider */
   uint32_t maturity;     /* WEFT_MATURITY_... */
@@ -370,6 +386,7 @@ typedef struct weft_plugin_desc {
 
 #define WEFT_MAX_UNITS 64
 #define WEFT_MAX_HOOK_SLOTS 32
+#define WEFT_MAX_INNER 16 /* inner providers of one layer */
 
 #define WEFT_QUERY_SYMBOL "weft_plugin_query"
 

@@ -185,6 +185,34 @@ void use(const weft_instance *i) {
   WEFT_WARN(i, FI_LOG_CQ, "%s", 5);
 }
 
+#elif CASE == 25  // a layer that takes several providers needs create or a constructor with
+struct Wrong : Right {
+  static constexpr UnitInfo info = changed(Right::info, [](UnitInfo &i) {
+    i.needs_ep = 1;
+    i.inner_max = 2;
+  });
+  Wrong(const weft_instance *i, Inner) : Right(i) {}
+};
+auto use = &unit<Wrong>;
+
+#elif CASE == 26  // info.inner_min and info.inner_max must say how many providers
+struct Wrong : Right {
+  static constexpr UnitInfo info = changed(Right::info, [](UnitInfo &i) {
+    i.needs_ep = 1;
+    i.inner_min = 3;
+    i.inner_max = 2;
+  });
+  Wrong(const weft_instance *i, std::span<const Inner>) : Right(i) {}
+};
+auto use = &unit<Wrong>;
+
+#elif CASE == 27  // info.inner_min and info.inner_max are for layers
+struct Wrong : Right {
+  using Right::Right;
+  static constexpr UnitInfo info = changed(Right::info, [](UnitInfo &i) { i.inner_max = 2; });
+};
+auto use = &unit<Wrong>;
+
 #else
 #error no such case
 #endif

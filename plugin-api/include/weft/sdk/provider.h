@@ -11,6 +11,29 @@
 //    };
 //    static_assert(Provider<Frob>);
 //
+// A layer also gets what is beneath it: one Inner, or a span of them if it takes several.
+//
+// Example:
+//    class Bundle {
+//     public:
+//      static constexpr UnitInfo info{.name = "bundle",
+//                                     .summary = "the first provider that answers",
+//                                     .inner_min = 1,
+//                                     .inner_max = 4};
+//      Bundle(const weft_instance *, std::span<const Inner> inner)
+//          : inner_(inner.begin(), inner.end()) {}
+//      weft::Result<InfoList> getinfo(const GetinfoQuery &query) {
+//        weft::Result<InfoList> list = inner_[0].getinfo(query);
+//        for (size_t i = 1; !list && i < inner_.size(); ++i) list = inner_[i].getinfo(query);
+//        return list;
+//      }
+//      weft::Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+//
+//     private:
+//      const std::vector<Inner> inner_;
+//    };
+//    static_assert(Layer<Bundle>);
+//
 // Not for hooks: weft/sdk/hook.h.
 #ifndef WEFT_SDK_PROVIDER_H
 #define WEFT_SDK_PROVIDER_H
@@ -21,9 +44,12 @@
 #include <weft/sdk/info_list.h>
 #include <weft/sdk/unit_info.h>
 
+#include <array>
 #include <concepts>
 #include <cstdarg>
 #include <memory>
+#include <span>
+#include <vector>
 
 namespace weft::sdk {
 
@@ -36,7 +62,7 @@ struct GetinfoQuery {
   const struct fi_info *hints = nullptr;
 };
 
-// The provider beneath a layer.
+// A provider beneath a layer. A copy is the same provider.
 class Inner {
  public:
   Inner(const weft_core_services *core, const weft_provider *provider)
@@ -73,9 +99,16 @@ concept HasFabric = requires(P &p, const fi_fabric_attr &attr, void *context) {
   { p.fabric(attr, context) } -> std::same_as<Result<fid_fabric *>>;
 };
 
+// A layer over one provider, and one over several. The span is gone after create; what is in it may
+// be copied.
 template <class P>
-concept Layer =
+concept LayerOfOne =
     HasInfo<P> && HasGetinfo<P> && HasFabric<P> && Creatable<P, const weft_instance *, Inner>;
+template <class P>
+concept LayerOfSeveral = HasInfo<P> && HasGetinfo<P> && HasFabric<P> && !LayerOfOne<P> &&
+                         Creatable<P, const weft_instance *, std::span<const Inner>>;
+template <class P>
+concept Layer = LayerOfOne<P> || LayerOfSeveral<P>;
 template <class P>
 concept Provider =
     HasInfo<P> && HasGetinfo<P> && HasFabric<P> && !Layer<P> && Creatable<P, const weft_instance *>;
@@ -83,6 +116,9 @@ concept Provider =
 // ---- the C side ----
 
 namespace unit_detail {
+
+// Whether the core gave a layer as many inner providers as it takes.
+Result<void> check_inner_count(const UnitInfo &layer, const weft_provider *inner, uint32_t count);
 
 template <class P>
 int32_t getinfo(void *self, uint32_t api_version, const char *node, const char *service,
@@ -146,10 +182,18 @@ int32_t create(const weft_instance *instance, weft_provider *provider, weft_erro
 }
 
 template <class P>
-int32_t wrap(const weft_instance *instance, const weft_provider *inner, weft_provider *provider,
-             weft_error *why) noexcept {
+int32_t wrap(const weft_instance *instance, const weft_provider *inner, uint32_t count,
+             weft_provider *provider, weft_error *why) noexcept {
   return boundary(why, [&]() -> Result<void> {
-    WEFT_TRY(std::unique_ptr<P> made, make<P>(instance, Inner(instance->core, inner)));
+    WEFT_CHECK(check_inner_count(P::info, inner, count));
+    std::unique_ptr<P> made;
+    if constexpr (LayerOfSeveral<P>) {
+      std::vector<Inner> several;
+      for (uint32_t i = 0; i < count; ++i) several.emplace_back(instance->core, inner + i);
+      WEFT_TRY(made, make<P>(instance, std::span<const Inner>(several)));
+    } else {
+      WEFT_TRY(made, make<P>(instance, Inner(instance->core, inner)));
+    }
     *provider = {&provider_ops<P>, made.release()};
     return {};
   });

@@ -19,12 +19,18 @@
 //        .name = "frobco", .vendor = "Frobco", .version = "1.0.0", .license = "BSD-2-Clause"};
 //    WEFT_PLUGIN(plugin, Frob)
 //
-// A layer has the same members, and the provider beneath it is the second argument of create.
+// A layer has the same members, and the provider beneath it is the second argument of create. A
+// layer that takes several says how many in its info (inner_min, inner_max) and gets all of them.
 //
 // Example:
 //    class Above {
 //     public:
 //      static weft::Result<std::unique_ptr<Above>> create(const weft_instance *, Inner inner);
+//    };
+//    class AboveSeveral {
+//     public:
+//      static weft::Result<std::unique_ptr<AboveSeveral>> create(const weft_instance *,
+//                                                                std::span<const Inner> inner);
 //    };
 //
 // A hook has a member for each op that it wants, named as in weft/sdk/ops.h (where tables share a
@@ -166,7 +172,7 @@ constexpr weft_unit make_unit() {
     static_assert(Layer<U> || Provider<U>,
                   "a provider needs a constructor or a `static Result<std::unique_ptr<P>> create` "
                   "with the parameter (const weft_instance *), a layer one with (const "
-                  "weft_instance *, Inner)");
+                  "weft_instance *, Inner) or (const weft_instance *, std::span<const Inner>)");
     static_assert(
         info.offers_ep != 0,
         "info.offers_ep must say which endpoints the unit offers: WEFT_EP_BIT(FI_EP_...)");
@@ -174,11 +180,23 @@ constexpr weft_unit make_unit() {
       static_assert(info.needs_ep != 0,
                     "info.needs_ep must say which endpoints the layer needs beneath it: "
                     "WEFT_EP_BIT(FI_EP_...)");
+      static_assert(info.inner_min >= 1 && info.inner_min <= info.inner_max &&
+                        info.inner_max <= WEFT_MAX_INNER,
+                    "info.inner_min and info.inner_max must say how many providers the layer takes "
+                    "beneath it, from 1 to WEFT_MAX_INNER");
+      static_assert(LayerOfSeveral<U> || info.inner_max == 1,
+                    "a layer that takes several providers needs create or a constructor with "
+                    "(const weft_instance *, std::span<const Inner>)");
       unit.kind = WEFT_KIND_LAYER;
+      unit.inner_min = info.inner_min;
+      unit.inner_max = info.inner_max;
       unit.layer = &layer_unit<U>;
     } else {
       static_assert(info.needs_ep == 0,
                     "info.needs_ep is for layers: a provider has nothing beneath");
+      static_assert(info.inner_min == 1 && info.inner_max == 1,
+                    "info.inner_min and info.inner_max are for layers: a provider has nothing "
+                    "beneath");
       unit.kind = WEFT_KIND_PROVIDER;
       unit.provider = &provider_unit<U>;
     }

@@ -33,7 +33,8 @@ struct UnitInfo {
   const char *ofi_name = nullptr;
   const char *summary = nullptr;
   uint32_t version = 0;
-  uint32_t needs_ep = 0;  // layers
+  uint32_t needs_ep = 0;                  // layers
+  uint32_t inner_min = 1, inner_max = 1;  // layers: how many providers they take beneath them
   uint32_t offers_ep = 0;
   int32_t rank = 500;
   uint32_t maturity = WEFT_MATURITY_EXPERIMENTAL;
