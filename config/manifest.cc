@@ -23,9 +23,9 @@ constexpr std::array<Key, 10> kManifestKeys = {"manifest", "name",    "vendor", 
                                                "license",  "support", "library", "arch",
                                                "abi",      "units"};
 constexpr std::array<Key, 3> kAbiKeys = {"major", "minor", "min_core_minor"};
-constexpr std::array<Key, 12> kUnitKeys = {"name",     "ofi_name", "kind",      "version",
-                                           "summary",  "needs_ep", "offers_ep", "rank",
-                                           "maturity", "security", "devices",   "params"};
+constexpr std::array<Key, 14> kUnitKeys = {
+    "name",      "ofi_name",  "kind", "version",  "summary",  "needs_ep", "inner_min",
+    "inner_max", "offers_ep", "rank", "maturity", "security", "devices",  "params"};
 constexpr std::array<Key, 6> kParamKeys = {"name", "type", "default", "help", "minimum", "maximum"};
 // The order is that of the constants of plugin.h, which count from 1.
 constexpr std::array<Key, 3> kKinds = {"provider", "layer", "hook"};
@@ -146,6 +146,7 @@ class ManifestReader {
     static constexpr std::array<Key, 5> kRequired = {"name", "kind", "version", "maturity",
                                                      "security"};
     ManifestUnit out;
+    Where inner = node.where;
     const auto word = [&](const Node &value, std::string_view what, Words words, uint32_t &to) {
       if (const auto index = read_word(value, what, words, diag_))
         to = static_cast<uint32_t>(*index) + 1;
@@ -169,6 +170,10 @@ class ManifestReader {
             put(read_prose(value, "'summary'", diag_), out.summary);
           } else if (key == "needs_ep") {
             out.needs_ep = ep_types(value, "'needs_ep'");
+          } else if (key == "inner_min" || key == "inner_max") {
+            inner = value.where;
+            if (const auto n = read_integer(value, quoted(key), 1, WEFT_MAX_INNER, diag_))
+              (key == "inner_min" ? out.inner_min : out.inner_max) = static_cast<uint32_t>(*n);
           } else if (key == "offers_ep") {
             out.offers_ep = ep_types(value, "'offers_ep'");
           } else if (key == "rank") {
@@ -185,7 +190,24 @@ class ManifestReader {
             params(value, out.params);
           }
         });
+    check_inner(out, inner);
     manifest_.units.push_back(std::move(out));
+  }
+
+  // A layer that says nothing takes one inner provider.
+  void check_inner(ManifestUnit &unit, const Where &where) {
+    if (unit.kind == WEFT_KIND_LAYER) {
+      if (unit.inner_min == 0) unit.inner_min = 1;
+      if (unit.inner_max == 0) unit.inner_max = unit.inner_min;
+      if (unit.inner_min > unit.inner_max)
+        diag_.error(where,
+                    "'inner_min' " + std::to_string(unit.inner_min) + " is above 'inner_max' " +
+                        std::to_string(unit.inner_max),
+                    "the layer takes from inner_min to inner_max providers");
+    } else if (unit.kind != 0 && unit.inner_min + unit.inner_max != 0) {
+      diag_.error(where, "a " + std::string(kKinds[unit.kind - 1]) + " takes no inner providers",
+                  "remove 'inner_min' and 'inner_max', which are for layers");
+    }
   }
 
   // "1.0" as FI_VERSION(1, 0).

@@ -37,8 +37,8 @@ units:
       - {name: interfaces, type: list, default: [lo, "eth*"]}
       - {name: label, type: string, help: ""}
       - {name: offset, type: int, default: "-5", minimum: -9223372036854775808, maximum: 0}
-  - {name: frob-link, kind: layer, version: 1.10, needs_ep: [rdm], offers_ep: [rdm], rank: -1,
-     maturity: beta, security: no_network}
+  - {name: frob-link, kind: layer, version: 1.10, needs_ep: [rdm], inner_min: 2,
+     inner_max: 4, offers_ep: [rdm], rank: -1, maturity: beta, security: no_network}
   - {name: frob_trace, kind: hook, version: "0.65535", maturity: experimental, security: trusted_peers}
 )";
 
@@ -108,6 +108,9 @@ TEST(Manifest, EveryKey) {
   EXPECT_STREQ(link.summary, "");
   EXPECT_EQ(link.version, FI_VERSION(1, 10));  // not the number 1.1
   EXPECT_EQ(link.needs_ep, WEFT_EP_BIT(FI_EP_RDM));
+  EXPECT_EQ(link.inner_min, 2u);
+  EXPECT_EQ(link.inner_max, 4u);
+  EXPECT_EQ(frob.inner_min + frob.inner_max, 0u);
   EXPECT_EQ(link.rank, -1);
   EXPECT_EQ(link.maturity, uint32_t{WEFT_MATURITY_BETA});
   EXPECT_EQ(link.security, uint32_t{WEFT_SECURITY_NO_NETWORK});
@@ -231,6 +234,19 @@ TEST(ManifestErrors, Units) {
   EXPECT_THAT(with("needs_ep: [rmd, RDM]"),
               ElementsAre("11:87 'needs_ep' cannot be 'rmd': did you mean 'rdm'?",
                           "11:92 'needs_ep' cannot be 'RDM': known here: 'msg', 'rdm', 'dgram'"));
+  EXPECT_THAT(with("inner_min: 0"),
+              ElementsAre("11:87 'inner_min' is out of range: '0': it may be 1 to 16"));
+  EXPECT_THAT(with("inner_max: 17"),
+              ElementsAre("11:87 'inner_max' is out of range: '17': it may be 1 to 16"));
+  EXPECT_THAT(with("inner_min: 3, inner_max: 2"),
+              ElementsAre("11:101 'inner_min' 3 is above 'inner_max' 2: the layer takes from "
+                          "inner_min to inner_max providers"));
+  EXPECT_THAT(
+      manifest_errors(minimal("{name: b, kind: hook, version: '1.0', maturity: beta, security: "
+                              "robust, inner_max: 2}")),
+      ElementsAre(
+          "11:86 a hook takes no inner providers: remove 'inner_min' and 'inner_max', which "
+          "are for layers"));
   EXPECT_THAT(
       with("devices: [pci, ':x', 'pci:', 'P:x']"),
       ElementsAre(HasSubstr("11:86 'pci' is no device: "), HasSubstr("11:91 ':x' is no device: "),

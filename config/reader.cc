@@ -45,6 +45,8 @@ class OwnedManifest : public weft_manifest {
       weft_manifest_unit out{};
       out.kind = unit.kind;
       out.needs_ep = unit.needs_ep;
+      out.inner_min = unit.inner_min;
+      out.inner_max = unit.inner_max;
       out.offers_ep = unit.offers_ep;
       out.maturity = unit.maturity;
       out.security = unit.security;

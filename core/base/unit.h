@@ -32,6 +32,7 @@ struct ParamInfo {
 struct UnitInfo {
   std::string name, ofi_name, summary;
   uint32_t kind = 0, version = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0;
+  uint32_t inner_min = 0, inner_max = 0;  // layers: how many providers it takes; 0: one
   int32_t rank = 0;
   std::vector<std::string> devices;
   std::vector<ParamInfo> params;

@@ -228,6 +228,8 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
   info.kind = unit->kind;
   info.version = unit->version;
   info.needs_ep = unit->needs_ep;
+  info.inner_min = unit->inner_min;
+  info.inner_max = unit->inner_max;
   info.offers_ep = unit->offers_ep;
   info.rank = unit->rank;
   info.maturity = unit->maturity;

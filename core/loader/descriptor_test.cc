@@ -113,6 +113,8 @@ TEST(Descriptor, LayersAndHooksAreReadToo) {
   const Checked<PluginRecord> record = check(sane);
   ASSERT_TRUE(record) << record.error().cause;
   EXPECT_EQ(record->units[0].needs_ep, WEFT_EP_BIT(FI_EP_DGRAM));
+  EXPECT_EQ(record->units[0].inner_min, 1u);
+  EXPECT_EQ(record->units[0].inner_max, uint32_t{WEFT_MAX_INNER});
 }
 
 TEST(Descriptor, LongerStructsAndUnknownLowCapabilitiesAreIgnored) {

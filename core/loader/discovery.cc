@@ -51,6 +51,8 @@ UnitInfo to_unit(const weft_manifest_unit &from) {
   unit.kind = from.kind;
   unit.version = from.version;
   unit.needs_ep = from.needs_ep;
+  unit.inner_min = from.inner_min;
+  unit.inner_max = from.inner_max;
   unit.offers_ep = from.offers_ep;
   unit.maturity = from.maturity;
   unit.security = from.security;

@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kMagic = "weft-index";
+constexpr uint32_t kFormat = 2;
 constexpr std::array<std::string_view, 4> kVerdicts = {"unprobed", "ok", "rejected", "quarantined"};
 
 std::string core_abi() {
@@ -165,10 +166,10 @@ class Parser {
     uint32_t version = 0;
     fields.number(version);
     const std::string abi = fields.text();
-    if (version != 1 || abi != core_abi())
+    if (version != kFormat || abi != core_abi())
       return fail(FI_EINVAL,
-                  "the index is of format %u for ABI %s; this core writes format 1 for %s", version,
-                  abi.c_str(), core_abi().c_str());
+                  "the index is of format %u for ABI %s; this core writes format %u for %s",
+                  version, abi.c_str(), kFormat, core_abi().c_str());
     fields.number(index_.manifests_mtime_ns);
     fields.number(expected, size_t{0}, kMaxIndexPlugins);
     if (!fields.good()) return refuse("has a bad value or a wrong number of fields");
@@ -251,6 +252,8 @@ class Parser {
     unit.ofi_name = fields.text();
     fields.number(unit.version);
     fields.number(unit.needs_ep);
+    fields.number(unit.inner_min, 0u, uint32_t{WEFT_MAX_INNER});
+    fields.number(unit.inner_max, 0u, uint32_t{WEFT_MAX_INNER});
     fields.number(unit.offers_ep);
     fields.number(unit.rank);
     fields.number(unit.maturity, uint32_t{WEFT_MATURITY_STABLE},
@@ -258,7 +261,8 @@ class Parser {
     fields.number(unit.security, uint32_t{WEFT_SECURITY_NO_NETWORK},
                   uint32_t{WEFT_SECURITY_TRUSTED_PEERS});
     unit.summary = fields.text();
-    return valid_name(unit.name, true) && valid_name(unit.ofi_name, true);
+    return valid_name(unit.name, true) && valid_name(unit.ofi_name, true) &&
+           unit.inner_min <= unit.inner_max;
   }
 
   static bool param(Fields &fields, UnitInfo &unit) {
@@ -290,7 +294,7 @@ Result<Index> parse_index(std::string_view text, const std::string &folder) {
 
 std::string write_index(const Index &index, const std::string &folder) {
   std::string out;
-  append_line(out, kMagic, 1, core_abi(), index.manifests_mtime_ns, index.plugins.size());
+  append_line(out, kMagic, kFormat, core_abi(), index.manifests_mtime_ns, index.plugins.size());
   for (const PluginRecord &record : index.plugins) {
     append_line(out, "plugin", relative_to(record.library, folder), record.library_stamp.size,
                 record.library_stamp.mtime_ns, relative_to(record.manifest, folder),
@@ -305,7 +309,8 @@ std::string write_index(const Index &index, const std::string &folder) {
                 record.support, record.abi_major, record.abi_minor, record.min_core_minor);
     for (const UnitInfo &unit : record.units) {
       append_line(out, "unit", unit.kind, unit.name, unit.ofi_name, unit.version, unit.needs_ep,
-                  unit.offers_ep, unit.rank, unit.maturity, unit.security, unit.summary);
+                  unit.inner_min, unit.inner_max, unit.offers_ep, unit.rank, unit.maturity,
+                  unit.security, unit.summary);
       for (const std::string &device : unit.devices) append_line(out, "device", device);
       for (const ParamInfo &param : unit.params)
         append_line(out, "param", param.type, param.name, int{param.has_default},

@@ -33,6 +33,8 @@ Index sample() {
     unit.security = WEFT_SECURITY_ROBUST;
     unit.rank = -7;
     unit.needs_ep = 2;
+    unit.inner_min = 1;
+    unit.inner_max = 4;
     unit.summary = "does it";
     unit.devices = {"pci:15b3:*", "path:/dev/x y"};
     unit.params.push_back({.type = WEFT_TYPE_INT,
@@ -94,9 +96,9 @@ TEST(Index, OfAnotherAbiIsRefused) {
 }
 
 TEST(Index, BadLinesAreRefusedWithTheirNumber) {
-  const std::string head = "weft-index\t1\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
+  const std::string head = "weft-index\t2\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
   const std::string about = "about\tn\tv\t1\tl\ts\t1\t0\t0\n";
-  const std::string unit = "unit\t1\tu\tu\t0\t0\t2\t5\t1\t2\tsummary\n";
+  const std::string unit = "unit\t1\tu\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n";
   ASSERT_TRUE(parse_index(head + plugin + about + unit + "end\n", "/x"));
   for (const std::string &bad : {
            std::string("plugin\t\t1\t2\t\t0\t0\n"),         // no library
@@ -125,9 +127,11 @@ TEST(Index, BadLinesAreRefusedWithTheirNumber) {
        })
     EXPECT_FALSE(parse_index(head + plugin + bad + "end\n", "/x")) << bad;
   for (const std::string &bad : {
-           std::string("unit\t4\tu\tu\t0\t0\t2\t5\t1\t2\tsummary\n"),
-           std::string("unit\t1\tU\tu\t0\t0\t2\t5\t1\t2\tsummary\n"),
-           std::string("unit\t1\tu\tu\t0\t0\t2\t5\t0\t2\tsummary\n"),
+           std::string("unit\t4\tu\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n"),
+           std::string("unit\t1\tU\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n"),
+           std::string("unit\t1\tu\tu\t0\t0\t0\t0\t2\t5\t0\t2\tsummary\n"),
+           std::string("unit\t2\tu\tu\t0\t0\t3\t2\t2\t5\t1\t2\tsummary\n"),
+           std::string("unit\t2\tu\tu\t0\t0\t1\t17\t2\t5\t1\t2\tsummary\n"),
            std::string("device\tpath:/x\n"),  // before any unit
            std::string("param\t2\tp\t0\t\t0\t0\thelp\n"),
            about,  // twice
@@ -143,14 +147,14 @@ TEST(Index, BadLinesAreRefusedWithTheirNumber) {
 }
 
 TEST(Index, IsBounded) {
-  const std::string head = "weft-index\t1\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
+  const std::string head = "weft-index\t2\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
   std::string many = head + plugin + "about\tn\tv\t1\tl\ts\t1\t0\t0\n";
   for (int i = 0; i < WEFT_MAX_UNITS; ++i)
-    many += "unit\t1\tu" + std::to_string(i) + "\tu\t0\t0\t2\t5\t1\t2\tsummary\n";
+    many += "unit\t1\tu" + std::to_string(i) + "\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n";
   EXPECT_TRUE(parse_index(many + "end\n", "/x"));
-  EXPECT_FALSE(parse_index(many + "unit\t1\tu\tu\t0\t0\t2\t5\t1\t2\tsummary\nend\n", "/x"));
+  EXPECT_FALSE(parse_index(many + "unit\t1\tu\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\nend\n", "/x"));
   EXPECT_FALSE(parse_index(std::string(kMaxIndexSize + 1, 'x'), "/x"));
-  EXPECT_FALSE(parse_index("weft-index\t1\t1.0\t0\t5000\nend\n", "/x"));
+  EXPECT_FALSE(parse_index("weft-index\t2\t1.0\t0\t5000\nend\n", "/x"));
 }
 
 TEST(Stages, AreFoundByTheirNames) {

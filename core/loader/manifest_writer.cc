@@ -62,6 +62,9 @@ void append_unit(std::string &out, const UnitInfo &unit) {
          std::to_string(FI_MINOR(unit.version)) + "\"\n";
   if (!unit.summary.empty()) out += "    summary: " + yaml_quoted(unit.summary) + "\n";
   out += "    needs_ep: " + ep_list(unit.needs_ep) + "\n";
+  if (unit.kind == WEFT_KIND_LAYER)
+    out += "    inner_min: " + std::to_string(unit.inner_min) +
+           "\n    inner_max: " + std::to_string(unit.inner_max) + "\n";
   out += "    offers_ep: " + ep_list(unit.offers_ep) + "\n";
   out += "    rank: " + std::to_string(unit.rank) + "\n";
   out += std::string("    maturity: ") + maturity_word(unit.maturity) + "\n";

@@ -21,6 +21,18 @@ TEST(Manifest, QuotesEveryText) {
                              testing::HasSubstr("library: \"../x.so\"\n")));
 }
 
+TEST(Manifest, OnlyALayerSaysHowManyProvidersItTakes) {
+  PluginRecord record;
+  UnitInfo &unit = record.units.emplace_back();
+  unit.kind = WEFT_KIND_PROVIDER;
+  EXPECT_THAT(manifest_yaml(record, "x.so"), testing::Not(testing::HasSubstr("inner_")));
+  unit.kind = WEFT_KIND_LAYER;
+  unit.inner_min = 2;
+  unit.inner_max = 4;
+  EXPECT_THAT(manifest_yaml(record, "x.so"),
+              testing::HasSubstr("    inner_min: 2\n    inner_max: 4\n"));
+}
+
 TEST(WriteAtomically, ReplacesTheFileAndLeavesNoOther) {
   TestFolder folder;
   const std::string path = folder.at("x");

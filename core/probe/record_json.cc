@@ -54,6 +54,8 @@ Json unit_json(const UnitInfo &unit) {
           {"maturity", word(kMaturity, unit.maturity)},
           {"security", word(kSecurity, unit.security)},
           {"needs", endpoints(unit.needs_ep)},
+          {"inner_min", unit.inner_min},
+          {"inner_max", unit.inner_max},
           {"offers", endpoints(unit.offers_ep)},
           {"devices", unit.devices},
           {"params", std::move(params)}};

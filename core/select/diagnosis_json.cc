@@ -131,6 +131,8 @@ ordered_json Front::Impl::unit_json(const UnitInfo &unit) const {
                        {"maturity", unit.maturity < 4 ? kMaturity[unit.maturity] : ""},
                        {"security", unit.security < 4 ? kSecurity[unit.security] : ""},
                        {"needs", endpoints(unit.needs_ep)},
+                       {"inner_min", unit.inner_min},
+                       {"inner_max", unit.inner_max},
                        {"offers", endpoints(unit.offers_ep)},
                        {"devices", unit.devices},
                        {"library", unit.library},

@@ -60,6 +60,12 @@ std::string bounds_of(const Json &param) {
   return text;
 }
 
+// "1 provider", "2 to 16 providers", each of which offers what the unit needs.
+std::string providers_beneath(const std::string &least, const std::string &most) {
+  if (least == most) return absl::StrCat(most, most == "1" ? " provider" : " providers");
+  return absl::StrCat(least, " to ", most, " providers");
+}
+
 void print_unit(const Json &unit, size_t indent) {
   constexpr size_t kWidth = 10;
   const auto field = [&](const char *label, const std::string &text) {
@@ -75,6 +81,8 @@ void print_unit(const Json &unit, size_t indent) {
   field("reason", text_of(unit, "state_reason"));
   field("offers", absl::StrJoin(texts_of(unit, "offers"), ", "));
   field("needs", absl::StrJoin(texts_of(unit, "needs"), ", "));
+  if (const std::string most = text_of(unit, "inner_max"); !most.empty() && most != "0")
+    field("stands on", providers_beneath(text_of(unit, "inner_min"), most));
   field("rank", text_of(unit, "rank"));
   field("maturity", text_of(unit, "maturity"));
   field("security", text_of(unit, "security"));

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define WEFT_CONFIG_VERSION 3 /* both sides must have been built with the same */
+#define WEFT_CONFIG_VERSION 4 /* both sides must have been built with the same */
 #define WEFT_CONFIG_SYMBOL "weft_config_query"
 
 /* A place in a file. line and column count from 1; 0: unknown. */
@@ -46,6 +46,7 @@ typedef struct weft_policy weft_policy; /* what one file says: the C++ type of c
 typedef struct weft_manifest_unit {
   uint32_t kind, needs_ep, offers_ep, maturity, security, version;
   int32_t rank;
+  uint32_t inner_min, inner_max;
   uint32_t reserved;
   const char *name, *ofi_name, *summary;
   const char *const *devices;
