@@ -25,7 +25,9 @@
 
 #include <rdma/fabric.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,9 +63,16 @@ Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const f
 bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer);
 
 // Whether hints.fabric_attr.prov_name admits a stack: "tcp" every stack with such an element,
-// "tcp;ofi_rxm" (in either order) exactly that one, "^tcp" and "^tcp,udp" every stack without them.
-// Upper and lower case are the same.
+// "tcp;ofi_rxm" (in either order) exactly that one, "(shm+tcp);link" exactly that one, "^tcp" and
+// "^tcp,udp" every stack without them. Upper and lower case are the same.
 bool prov_name_admits(std::string_view wanted, std::string_view stack);
+
+// The name of a provider (over nothing) or of a layer with what is beneath it: "tcp",
+// "tcp;ofi_rxm", "(shm+tcp;ofi_rxm);link". weft/plugin.h, weft_instance, has the rules.
+std::string prov_name_over(std::span<const std::string> inner, std::string_view name);
+
+// How many units a name of this form has.
+size_t prov_name_units(std::string_view name);
 
 }  // namespace weft
 

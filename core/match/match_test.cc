@@ -300,5 +300,33 @@ TEST(ProvName, Admits) {
   EXPECT_TRUE(prov_name_admits("^tcp;ofi_rxm", "tcp"));
 }
 
+TEST(ProvName, OfALayerOverSeveralProviders) {
+  const std::string tree = "(shm+tcp;ofi_rxm);link";
+  for (const char *element : {"shm", "tcp", "ofi_rxm", "LINK", "udp,shm"})
+    EXPECT_TRUE(prov_name_admits(element, tree)) << element;
+  EXPECT_TRUE(prov_name_admits(tree, tree));
+  EXPECT_TRUE(prov_name_admits("udp,(SHM+tcp;ofi_rxm);Link", tree));
+  EXPECT_TRUE(prov_name_admits("^udp", tree));
+  for (const char *other : {"", "(", "sh", "shm+tcp", "tcp;ofi_rxm", "ofi_rxm;tcp", "shm;link",
+                            "(tcp;ofi_rxm+shm);link", "^shm", "^tcp", "^(shm+tcp;ofi_rxm);link",
+                            "shm;tcp;ofi_rxm;link", "(shm+tcp;ofi_rxm)"})
+    EXPECT_FALSE(prov_name_admits(other, tree)) << other;
+  EXPECT_FALSE(prov_name_admits(tree, "tcp;ofi_rxm"));
+  EXPECT_FALSE(prov_name_admits("(tcp);ofi_rxm", "tcp;ofi_rxm"));
+}
+
+TEST(ProvName, IsMadeFromTheWireUp) {
+  const std::string rxm = prov_name_over(std::vector<std::string>{"tcp"}, "ofi_rxm");
+  EXPECT_EQ(rxm, "tcp;ofi_rxm");
+  const std::string link = prov_name_over(std::vector<std::string>{"shm", rxm}, "link");
+  EXPECT_EQ(link, "(shm+tcp;ofi_rxm);link");
+  EXPECT_EQ(prov_name_over(std::vector<std::string>{link, "udp"}, "coll"),
+            "((shm+tcp;ofi_rxm);link+udp);coll");
+  EXPECT_EQ(prov_name_over({}, "tcp"), "tcp");
+  EXPECT_EQ(prov_name_units("tcp"), 1u);
+  EXPECT_EQ(prov_name_units(rxm), 2u);
+  EXPECT_EQ(prov_name_units(link), 4u);
+}
+
 }  // namespace
 }  // namespace weft

@@ -43,7 +43,7 @@ class ObjectTableTest : public ::testing::Test {
   }
   void open_fabric() {
     struct fi_fabric_attr attr {};
-    ASSERT_EQ(toys::open_fabric(&instance_, nullptr, &attr, &fabric_, nullptr), 0);
+    ASSERT_EQ(toys::open_fabric(&instance_, nullptr, 0, &attr, &fabric_, nullptr, nullptr), 0);
     ASSERT_EQ(fi_domain(fabric_, nullptr, &domain_, nullptr), 0);
   }
   struct fid_ep *open_ep() {

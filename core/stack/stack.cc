@@ -33,67 +33,29 @@ bool has(const Struct *ops, Member Struct::*member) {
   return ops->struct_size >= end && ops->*member != nullptr;
 }
 
-std::string ep_names(uint32_t bits) {
-  std::string names;
-  for (const auto &[type, name] : {std::pair(FI_EP_MSG, "FI_EP_MSG"),
-                                   {FI_EP_RDM, "FI_EP_RDM"},
-                                   {FI_EP_DGRAM, "FI_EP_DGRAM"}}) {
-    if ((bits & WEFT_EP_BIT(type)) == 0) continue;
-    if (!names.empty()) names += " or ";
-    names += name;
+// How many elements a chain and its branches have.
+uint32_t size_of(const std::vector<PlanElement> &chain) {
+  auto size = static_cast<uint32_t>(chain.size());
+  for (const PlanElement &element : chain)
+    for (const std::vector<PlanElement> &branch : element.branches) size += size_of(branch);
+  return size;
+}
+
+std::vector<ElementKind> kinds_of(const std::vector<PlanElement> &chain) {
+  std::vector<ElementKind> kinds;
+  for (const PlanElement &element : chain) {
+    const weft_unit &unit = *element.unit.unit;
+    ElementKind &kind = kinds.emplace_back(ElementKind{
+        unit.name, unit.kind, unit.needs_ep, unit.offers_ep, unit.inner_min, unit.inner_max});
+    for (const std::vector<PlanElement> &branch : element.branches)
+      kind.branches.push_back(kinds_of(branch));
   }
-  return names.empty() ? "nothing" : names;
+  return kinds;
 }
 
 }  // namespace
 
-Result<void> check_order(const std::vector<ElementKind> &elements) {
-  const ElementKind *beneath = nullptr;
-  std::vector<std::string_view> layers;
-  std::vector<std::string_view> hooks;  // on the element last seen
-  for (size_t i = elements.size(); i-- > 0;) {
-    const ElementKind &element = elements[i];
-    const char *name = element.name.c_str();
-    switch (element.kind) {
-      case WEFT_KIND_PROVIDER:
-        if (beneath != nullptr)
-          return fail(FI_EINVAL,
-                      "provider %s stands above %s: a stack has one provider, at the bottom", name,
-                      beneath->name.c_str());
-        beneath = &element;
-        break;
-      case WEFT_KIND_LAYER:
-        if (beneath == nullptr)
-          return fail(FI_EINVAL, "nothing beneath layer %s: end the stack with a provider", name);
-        if (std::find(layers.begin(), layers.end(), element.name) != layers.end())
-          return fail(FI_EINVAL, "layer %s twice in one stack", name);
-        if (element.needs_ep != 0 && beneath->offers_ep != 0 &&
-            (element.needs_ep & beneath->offers_ep) == 0)
-          return fail(FI_EINVAL, "layer %s needs %s beneath it, %s offers %s", name,
-                      ep_names(element.needs_ep).c_str(), beneath->name.c_str(),
-                      ep_names(beneath->offers_ep).c_str());
-        layers.push_back(element.name);
-        hooks.clear();
-        beneath = &element;
-        break;
-      case WEFT_KIND_HOOK:
-        if (beneath == nullptr)
-          return fail(FI_EINVAL,
-                      "nothing beneath hook %s: a hook stands above the element that it watches",
-                      name);
-        if (std::find(hooks.begin(), hooks.end(), element.name) != hooks.end())
-          return fail(FI_EINVAL, "hook %s twice on %s", name, beneath->name.c_str());
-        hooks.push_back(element.name);
-        break;
-      default:
-        return fail(FI_EINVAL, "%s is of unknown kind %u", name, element.kind);
-    }
-  }
-  if (beneath == nullptr) return fail(FI_EINVAL, "the stack is empty: it needs a provider");
-  return {};
-}
-
-// One provider or layer. The next layer sees it as a weft_provider, whose answers are filtered by
+// One provider or layer. The layer above sees it as a weft_provider, whose answers are filtered by
 // that layer's hints.
 struct Stack::Element {
   std::unique_ptr<Instance> instance;
@@ -101,11 +63,20 @@ struct Stack::Element {
   weft_provider provider{};  // from create or wrap
   bool created = false;
   std::string stack;  // up to and including this element: "tcp"
-  const weft_core_services *services = nullptr;
+  size_t branch = 0;  // its number among the providers beneath a layer; 0: it is the only one
+  std::vector<Element *> inner;        // beneath it
+  std::vector<weft_provider> beneath;  // the same, as the layer sees them
+  Stack *owner = nullptr;
   ObjectTable *objects = nullptr;
-  weft_provider filtered{};
 
   const char *name() const { return instance->unit().name; }
+
+  // The error as the layer above gets it.
+  Error told(Error error) const {
+    if (branch != 0)
+      error.text = "branch " + std::to_string(branch) + " (" + stack + "): " + error.text;
+    return error;
+  }
 
   Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
                                                 const char *service, uint64_t flags,
@@ -169,11 +140,11 @@ struct Stack::Element {
                                         if (!nearest || match.distance() < nearest->distance())
                                           nearest = match;
                                       });
-      if (!fitting) return to_c(fitting.error(), why);
+      if (!fitting) return element->refuse(fitting.error(), why);
       if (fitting->empty())
-        return to_c({FI_ENODATA, std::string(element->name()) + ": " +
-                                     (nearest ? nearest->reason : "it offers nothing")},
-                    why);
+        return element->refuse({FI_ENODATA, std::string(element->name()) + ": " +
+                                                (nearest ? nearest->reason : "it offers nothing")},
+                               why);
       struct fi_info **end = info;
       for (struct fi_info *one : *fitting) {
         *end = one;
@@ -184,9 +155,24 @@ struct Stack::Element {
       return to_c({FI_ENOMEM, "no memory"}, why);
     }
   }
+  int32_t refuse(const Error &error, weft_error *why) const {
+    const Error in_branch = told(error);
+    if (branch != 0) owner->tell_branch_refused(in_branch.text);
+    return to_c(in_branch, why);
+  }
+
   static int32_t filtered_fabric(void *self, struct fi_fabric_attr *attr,
                                  struct fid_fabric **fabric, void *context, weft_error *why) {
-    return static_cast<const Element *>(self)->open_fabric(attr, fabric, context, why);
+    const auto *element = static_cast<const Element *>(self);
+    if (element->branch == 0) return element->open_fabric(attr, fabric, context, why);
+    weft_error inner = no_error();
+    const int32_t rc = element->open_fabric(attr, fabric, context, &inner);
+    if (rc == 0) return 0;
+    try {
+      return to_c(element->told(said_by(element->name(), rc, inner, "fabric")), why);
+    } catch (const std::bad_alloc &) {
+      return to_c({FI_ENOMEM, "no memory"}, why);
+    }
   }
 
   // A layer may pass on the objects of the provider beneath it. Then they are not known as its own,
@@ -239,17 +225,9 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
                                             const weft_core_services *services,
                                             ObjectTable *objects) {
   objects->reap();
-  std::vector<ElementKind> kinds;
-  for (const PlanElement &element : plan.elements) {
-    const weft_unit &unit = *element.unit.unit;
-    kinds.push_back({unit.name, unit.kind, unit.needs_ep, unit.offers_ep});
-  }
-  WEFT_CHECK(check_order(kinds));
+  WEFT_CHECK(check_order(kinds_of(plan.elements)));
   std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects));
-  // From the wire up. The hooks of an element are made right after it, the innermost first.
-  for (size_t place = plan.elements.size(); place-- > 0;) {
-    WEFT_CHECK(stack->add(plan.elements[place], static_cast<uint32_t>(place)));
-  }
+  WEFT_CHECK(stack->add_chain(plan.elements, 0));
   // A stack with its own name shows this name to applications.
   if (!plan.name.empty()) stack->elements_.back()->stack = plan.name;
   for (const auto &element : stack->elements_)
@@ -257,26 +235,54 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   return stack;
 }
 
-Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
-  const weft_unit &unit = *planned.unit.unit;
-  InstanceSpec spec{planned.unit, name_, place, planned.settings, services_};
-  if (unit.kind == WEFT_KIND_HOOK) {
-    WEFT_TRY(std::shared_ptr<Hook> hook, Hook::create(std::move(spec)));
-    std::vector<std::shared_ptr<Hook>> &hooks = elements_.back()->hooks;
-    hooks.insert(hooks.begin(), std::move(hook));
-    return {};
+Result<Stack::Element *> Stack::add_chain(const std::vector<PlanElement> &chain, uint32_t place) {
+  std::vector<Element *> inner;
+  uint32_t next = place + static_cast<uint32_t>(chain.size());
+  for (const std::vector<PlanElement> &branch : chain.back().branches) {
+    WEFT_TRY(Element *const outermost, add_chain(branch, next));
+    inner.push_back(outermost);
+    next += size_of(branch);
   }
+  // The hooks of an element are made right after it, the innermost first.
+  for (size_t i = chain.size(); i-- > 0;) {
+    const uint32_t here = place + static_cast<uint32_t>(i);
+    if (chain[i].unit.unit->kind == WEFT_KIND_HOOK) {
+      WEFT_CHECK(add_hook(chain[i], here, *inner.front()));
+      continue;
+    }
+    WEFT_TRY(Element *const added, add(chain[i], here, std::move(inner)));
+    inner = {added};
+  }
+  return inner.front();
+}
+
+Result<void> Stack::add_hook(const PlanElement &planned, uint32_t place, Element &beneath) {
+  WEFT_TRY(std::shared_ptr<Hook> hook,
+           Hook::create({planned.unit, name_, place, planned.settings, services_}));
+  beneath.hooks.insert(beneath.hooks.begin(), std::move(hook));
+  return {};
+}
+
+Result<Stack::Element *> Stack::add(const PlanElement &planned, uint32_t place,
+                                    std::vector<Element *> inner) {
   static const weft_provider_ops kFiltered = {
       sizeof(weft_provider_ops),  0,
       &Element::filtered_getinfo, &Element::filtered_fabric,
       &Element::filtered_explain, &Element::filtered_destroy};
+  const weft_unit &unit = *planned.unit.unit;
   auto element = std::make_unique<Element>();
-  WEFT_TRY(element->instance, Instance::create(std::move(spec)));
-  element->services = services_;
+  WEFT_TRY(element->instance,
+           Instance::create({planned.unit, name_, place, planned.settings, services_}));
+  element->owner = this;
   element->objects = objects_;
-  const char *ofi_name = unit.ofi_name != nullptr ? unit.ofi_name : unit.name;
-  element->stack = elements_.empty() ? ofi_name : elements_.back()->stack + ";" + ofi_name;
-  element->filtered = {&kFiltered, element.get()};
+  std::vector<std::string> names;
+  for (Element *one : inner) {
+    names.push_back(one->stack);
+    if (inner.size() > 1) one->branch = names.size();
+    element->beneath.push_back({&kFiltered, one});
+  }
+  element->stack = prov_name_over(names, unit.ofi_name != nullptr ? unit.ofi_name : unit.name);
+  element->inner = std::move(inner);
 
   weft_error why = no_error();
   int32_t rc = -FI_EINVAL;
@@ -286,8 +292,8 @@ Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
     rc = unit.provider->create(element->instance->c(), &element->provider, &why);
   } else if (unit.kind == WEFT_KIND_LAYER && unit.layer != nullptr &&
              has(unit.layer, &weft_layer_unit::wrap)) {
-    rc = unit.layer->wrap(element->instance->c(), &elements_.back()->filtered, 1,
-                          &element->provider, &why);
+    rc = unit.layer->wrap(element->instance->c(), element->beneath.data(),
+                          static_cast<uint32_t>(element->beneath.size()), &element->provider, &why);
   } else {
     return fail(FI_EINVAL, "%s has no %s() (a fault of the plugin)", unit.name, call);
   }
@@ -300,14 +306,43 @@ Result<void> Stack::add(const PlanElement &planned, uint32_t place) {
                 unit.name, call);
   element->created = true;
   elements_.push_back(std::move(element));
-  return {};
+  return elements_.back().get();
 }
 
 Result<std::vector<struct fi_info *>> Stack::getinfo(uint32_t version, const char *node,
                                                      const char *service, uint64_t flags,
-                                                     const fi_info *hints,
-                                                     const Rejected &rejected) {
-  return elements_.back()->getinfo(version, node, service, flags, hints, rejected);
+                                                     const fi_info *hints, const Rejected &rejected,
+                                                     const BranchRefused &branch_refused) {
+  const auto ask = [&] {
+    return elements_.back()->getinfo(version, node, service, flags, hints, rejected);
+  };
+  const bool is_tree = std::any_of(elements_.begin(), elements_.end(),
+                                   [](const auto &element) { return element->branch != 0; });
+  if (!branch_refused || !is_tree) return ask();
+  // The layers ask their branches in this thread.
+  struct Registered {
+    Registered(Stack &from, const BranchRefused &refused) : stack(from), asking(refused) {
+      std::lock_guard lock(stack.asking_mutex_);
+      stack.asking_.push_back({std::this_thread::get_id(), &asking});
+    }
+    ~Registered() {
+      std::lock_guard lock(stack.asking_mutex_);
+      std::erase_if(stack.asking_, [&](const Asking &one) { return one.refused == &asking; });
+    }
+    Stack &stack;
+    const BranchRefused &asking;
+  } registered(*this, branch_refused);
+  return ask();
+}
+
+void Stack::tell_branch_refused(const std::string &why) {
+  const BranchRefused *refused = nullptr;
+  {
+    std::lock_guard lock(asking_mutex_);
+    for (const Asking &one : asking_)
+      if (one.thread == std::this_thread::get_id()) refused = one.refused;
+  }
+  if (refused != nullptr) (*refused)(why);
 }
 
 Result<struct fid_fabric *> Stack::fabric(struct fi_fabric_attr *attr, void *context) {
@@ -338,21 +373,27 @@ bool Stack::made(const struct fid *fid) const {
 }
 
 std::vector<Stack::Explanation> Stack::explain() {
+  return explain_chain(elements_.back().get());
+}
+
+std::vector<Stack::Explanation> Stack::explain_chain(const Element *outermost) {
   std::vector<Explanation> all;
-  for (size_t i = elements_.size(); i-- > 0;) {
-    Element &element = *elements_[i];
-    Explanation explanation{element.name(), {}};
-    if (has(element.provider.ops, &weft_provider_ops::explain)) {
+  for (const Element *element = outermost; element != nullptr;) {
+    Explanation &explanation = all.emplace_back(Explanation{element->name(), {}});
+    if (has(element->provider.ops, &weft_provider_ops::explain)) {
       weft_error why = no_error();
-      const int32_t rc = element.provider.ops->explain(
-          element.provider.self,
+      const int32_t rc = element->provider.ops->explain(
+          element->provider.self,
           [](void *arg, const char *text) {
             static_cast<Explanation *>(arg)->lines.emplace_back(text != nullptr ? text : "");
           },
           &explanation, &why);
-      if (rc != 0) explanation.lines.push_back(said_by(element.name(), rc, why, "explain").text);
+      if (rc != 0) explanation.lines.push_back(said_by(element->name(), rc, why, "explain").text);
     }
-    all.push_back(std::move(explanation));
+    if (element->inner.size() > 1)
+      for (const Element *branch : element->inner)
+        explanation.branches.push_back(explain_chain(branch));
+    element = element->inner.size() == 1 ? element->inner.front() : nullptr;
   }
   return all;
 }

@@ -258,30 +258,5 @@ TEST_F(StackTest, ExplainsItsElements) {
   EXPECT_THAT(lines[1].lines, ElementsAre("eth0: up"));
 }
 
-TEST(CheckOrder, ReportsWhatIsWrong) {
-  const ElementKind tcp{"tcp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_MSG)};
-  const ElementKind udp{"udp", WEFT_KIND_PROVIDER, 0, WEFT_EP_BIT(FI_EP_DGRAM)};
-  const ElementKind rxm{"rxm", WEFT_KIND_LAYER, WEFT_EP_BIT(FI_EP_MSG), WEFT_EP_BIT(FI_EP_RDM)};
-  const ElementKind any{"link", WEFT_KIND_LAYER, 0, 0};
-  const ElementKind trace{"trace", WEFT_KIND_HOOK, 0, 0};
-  const auto text = [](std::vector<ElementKind> elements) {
-    const Result<void> order = check_order(elements);
-    return order ? std::string("fine") : order.error().text;
-  };
-  EXPECT_EQ(text({tcp}), "fine");
-  EXPECT_EQ(text({trace, rxm, trace, tcp}), "fine");
-  EXPECT_EQ(text({any, rxm, tcp}), "fine");
-  EXPECT_THAT(text({}), HasSubstr("empty"));
-  EXPECT_THAT(text({rxm}), HasSubstr("nothing beneath layer rxm"));
-  EXPECT_THAT(text({tcp, trace}), HasSubstr("nothing beneath hook trace"));
-  EXPECT_THAT(text({tcp, udp}), HasSubstr("one provider"));
-  EXPECT_THAT(text({rxm, udp}),
-              HasSubstr("layer rxm needs FI_EP_MSG beneath it, udp offers FI_EP_DGRAM"));
-  EXPECT_THAT(text({any, any, tcp}), HasSubstr("layer link twice"));
-  EXPECT_THAT(text({rxm, any, rxm, tcp}), HasSubstr("layer rxm twice"));
-  EXPECT_THAT(text({trace, trace, tcp}), HasSubstr("hook trace twice on tcp"));
-  EXPECT_THAT(text({{"odd", 9, 0, 0}, tcp}), HasSubstr("unknown kind"));
-}
-
 }  // namespace
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Toy units for the tests of stacks and of selection: a provider, a layer and hooks written as
-// plain tables, in memory only.
+// Toy units for the tests of stacks and of selection: a provider, a layer, a layer over several
+// providers and hooks, written as plain tables, in memory only.
 //
 // Example (statements):
 //    toys::Plugin plugin;  // what its units were asked, and what they answer
@@ -8,7 +8,7 @@
 //    LoadedUnit tcp = toys::loaded(toys::provider(), plugin);
 //
 // The endpoints do nothing but count: send() answers 1000 + the number of calls so far, through as
-// many layers as there are. Not an example for plugin authors: those use weft/sdk/.
+// many layers as there are. The layer over several (fork) sends on each of them. Not an example for plugin authors: those use weft/sdk/.
 #ifndef WEFT_CORE_STACK_TOYS_H
 #define WEFT_CORE_STACK_TOYS_H
 
@@ -73,6 +73,7 @@ struct Plugin {
   int create_rc = 0;
   int getinfo_rc = 0;
   std::vector<std::string> events;  // "create tcp", "destroy tcp", ...
+  std::vector<std::string> places;  // "tcp 1 tcp;ofi_rxm": place and stack of each created instance
   std::vector<std::string> params;  // "name=text@origin" as the last created instance saw them
 };
 
@@ -84,8 +85,8 @@ struct Object {
   weft_fid_header header{};
   Fid fid{};
   const weft_instance *instance = nullptr;
-  const weft_provider *inner = nullptr;  // layers
-  struct fid *below = nullptr;           // the object of the element beneath
+  struct fid *below = nullptr;       // the object of the element beneath
+  std::vector<struct fid *> beside;  // a fork: those of the other elements beneath
   std::atomic<uint64_t> calls{0};
 
   static Object *from(const void *at) {
@@ -117,6 +118,7 @@ struct fi_ops *fid_ops() {
     table.size = sizeof table;
     table.close = [](struct fid *fid) -> int {
       T *object = T::from(fid);
+      for (struct fid *other : object->beside) fi_close(other);
       if (object->below != nullptr) fi_close(object->below);
       object->instance->core->object_closing(fid);
       delete object;
@@ -132,9 +134,13 @@ inline ssize_t toy_send(struct fid_ep *fid, const void *buf, size_t len, void *d
   Ep *ep = Ep::from(fid);
   const uint64_t calls = ep->calls.fetch_add(1, std::memory_order_relaxed) + 1;
   if (ep->below == nullptr) return static_cast<ssize_t>(1000 + calls);
-  auto *below = reinterpret_cast<struct fid_ep *>(ep->below);
-  struct fi_ops_msg *msg = __atomic_load_n(&below->msg, __ATOMIC_ACQUIRE);
-  return msg->send(below, buf, len, desc, to, context);
+  const auto pass_on = [&](struct fid *fid_below) {
+    auto *below = reinterpret_cast<struct fid_ep *>(fid_below);
+    struct fi_ops_msg *msg = __atomic_load_n(&below->msg, __ATOMIC_ACQUIRE);
+    return msg->send(below, buf, len, desc, to, context);
+  };
+  for (struct fid *other : ep->beside) pass_on(other);
+  return pass_on(ep->below);
 }
 
 inline struct fi_ops_msg *msg_ops() {
@@ -153,11 +159,13 @@ inline int open_ep(struct fid_domain *domain_fid, struct fi_info *info, struct f
   auto *ep = new Ep;
   ep->fid.fid.ops = fid_ops<Ep>();
   ep->fid.msg = msg_ops();
-  if (domain->below != nullptr) {
+  const auto open_below = [&](struct fid *domain_below) {
     struct fid_ep *below = nullptr;
-    fi_endpoint(reinterpret_cast<struct fid_domain *>(domain->below), info, &below, nullptr);
-    ep->below = &below->fid;
-  }
+    fi_endpoint(reinterpret_cast<struct fid_domain *>(domain_below), info, &below, nullptr);
+    return &below->fid;
+  };
+  if (domain->below != nullptr) ep->below = open_below(domain->below);
+  for (struct fid *other : domain->beside) ep->beside.push_back(open_below(other));
   const int32_t rc = publish(ep, FI_CLASS_EP, domain->instance, &domain_fid->fid, context);
   if (rc != 0) {
     delete ep;
@@ -179,11 +187,13 @@ inline int open_domain(struct fid_fabric *fabric_fid, struct fi_info *info, stru
   auto *domain = new Domain;
   domain->fid.fid.ops = fid_ops<Domain>();
   domain->fid.ops = &ops;
-  if (fabric->below != nullptr) {
+  const auto open_below = [&](struct fid *fabric_below) {
     struct fid_domain *below = nullptr;
-    fi_domain(reinterpret_cast<struct fid_fabric *>(fabric->below), info, &below, nullptr);
-    domain->below = &below->fid;
-  }
+    fi_domain(reinterpret_cast<struct fid_fabric *>(fabric_below), info, &below, nullptr);
+    return &below->fid;
+  };
+  if (fabric->below != nullptr) domain->below = open_below(fabric->below);
+  for (struct fid *other : fabric->beside) domain->beside.push_back(open_below(other));
   const int32_t rc = publish(domain, FI_CLASS_DOMAIN, fabric->instance, &fabric_fid->fid, context);
   if (rc != 0) {
     delete domain;
@@ -194,7 +204,8 @@ inline int open_domain(struct fid_fabric *fabric_fid, struct fi_info *info, stru
 }
 
 inline int32_t open_fabric(const weft_instance *instance, const weft_provider *inner,
-                           struct fi_fabric_attr *attr, struct fid_fabric **out, void *context) {
+                           uint32_t count, struct fi_fabric_attr *attr, struct fid_fabric **out,
+                           void *context, weft_error *why) {
   static struct fi_ops_fabric ops = [] {
     struct fi_ops_fabric table {};
     table.size = sizeof table;
@@ -204,15 +215,19 @@ inline int32_t open_fabric(const weft_instance *instance, const weft_provider *i
   auto *fabric = new Fabric;
   fabric->fid.fid.ops = fid_ops<Fabric>();
   fabric->fid.ops = &ops;
-  if (inner != nullptr) {
+  for (uint32_t i = 0; i < count; ++i) {
     struct fid_fabric *below = nullptr;
-    weft_error why{};
-    const int32_t rc = inner->ops->fabric(inner->self, attr, &below, nullptr, &why);
+    const int32_t rc = inner[i].ops->fabric(inner[i].self, attr, &below, nullptr, why);
     if (rc != 0) {
+      for (struct fid *other : fabric->beside) fi_close(other);
+      if (fabric->below != nullptr) fi_close(fabric->below);
       delete fabric;
       return rc;
     }
-    fabric->below = &below->fid;
+    if (i == 0)
+      fabric->below = &below->fid;
+    else
+      fabric->beside.push_back(&below->fid);
   }
   const int32_t rc = publish(fabric, FI_CLASS_FABRIC, instance, nullptr, context);
   if (rc != 0) {
@@ -228,7 +243,8 @@ inline int32_t open_fabric(const weft_instance *instance, const weft_provider *i
 
 struct Self {
   const weft_instance *instance = nullptr;
-  const weft_provider *inner = nullptr;
+  const weft_provider *inner = nullptr;  // layers: an array
+  uint32_t inner_count = 0;
   Plugin &plugin() const { return *static_cast<Plugin *>(instance->plugin_state); }
 };
 
@@ -284,10 +300,32 @@ inline int32_t layer_getinfo(void *self_arg, uint32_t version, const char *node,
   return 0;
 }
 
-inline int32_t toy_fabric(void *self_arg, struct fi_fabric_attr *attr, struct fid_fabric **out,
-                          void *context, weft_error *) {
+// Asks all providers beneath for what the hints want, and offers all that they have, as FI_EP_RDM.
+// Those that refuse are left out, unless all do.
+inline int32_t fork_getinfo(void *self_arg, uint32_t version, const char *node, const char *service,
+                            uint64_t flags, const struct fi_info *hints, struct fi_info **out,
+                            weft_error *why) {
   const Self &self = *static_cast<Self *>(self_arg);
-  return open_fabric(self.instance, self.inner, attr, out, context);
+  struct fi_info *ask = self.instance->core->info_alloc();
+  ask->caps = hints != nullptr && hints->caps != 0 ? hints->caps : FI_MSG | FI_RMA;
+  if (hints != nullptr && hints->tx_attr != nullptr) ask->tx_attr->size = hints->tx_attr->size;
+  int32_t rc = 0;
+  struct fi_info **end = out;
+  *end = nullptr;
+  for (uint32_t i = 0; i < self.inner_count; ++i) {
+    rc = self.inner[i].ops->getinfo(self.inner[i].self, version, node, service, flags, ask, end,
+                                    why);
+    if (rc != 0) *end = nullptr;
+    for (; *end != nullptr; end = &(*end)->next) (*end)->ep_attr->type = FI_EP_RDM;
+  }
+  self.instance->core->info_free(ask);
+  return *out != nullptr ? 0 : rc;
+}
+
+inline int32_t toy_fabric(void *self_arg, struct fi_fabric_attr *attr, struct fid_fabric **out,
+                          void *context, weft_error *why) {
+  const Self &self = *static_cast<Self *>(self_arg);
+  return open_fabric(self.instance, self.inner, self.inner_count, attr, out, context, why);
 }
 
 inline int32_t toy_explain(void *self_arg, void (*line)(void *, const char *), void *arg,
@@ -303,9 +341,9 @@ inline void toy_destroy(void *self_arg) {
   delete self;
 }
 
-inline int32_t start(const weft_instance *instance, const weft_provider *inner,
+inline int32_t start(const weft_instance *instance, const weft_provider *inner, uint32_t count,
                      const weft_provider_ops *ops, weft_provider *out, weft_error *why) {
-  auto *self = new Self{instance, inner};
+  auto *self = new Self{instance, inner, count};
   Plugin &plugin = self->plugin();
   if (plugin.create_rc != 0) {
     std::snprintf(why->text, sizeof why->text, "the toy is broken");
@@ -314,6 +352,8 @@ inline int32_t start(const weft_instance *instance, const weft_provider *inner,
     return rc;
   }
   plugin.events.push_back(std::string("create ") + instance->unit->name);
+  plugin.places.push_back(std::string(instance->unit->name) + " " +
+                          std::to_string(instance->place) + " " + instance->stack);
   plugin.params.clear();
   for (uint32_t i = 0; i < instance->param_count; ++i) {
     const weft_value &value = instance->params[i];
@@ -355,7 +395,7 @@ inline weft_unit provider(const char *name = "tcp") {
                                         toy_fabric, toy_explain, toy_destroy};
   static const weft_provider_unit tables = {
       sizeof tables, 0, [](const weft_instance *instance, weft_provider *out, weft_error *why) {
-        return start(instance, nullptr, &ops, out, why);
+        return start(instance, nullptr, 0, &ops, out, why);
       }};
   weft_unit made = unit(WEFT_KIND_PROVIDER, name, nullptr);
   made.offers_ep = WEFT_EP_BIT(FI_EP_MSG);
@@ -370,11 +410,30 @@ inline weft_unit layer(const char *name = "rxm", const char *ofi_name = "ofi_rxm
                                         toy_fabric, toy_explain, toy_destroy};
   static const weft_layer_unit tables = {
       sizeof tables, 0,
-      [](const weft_instance *instance, const weft_provider *inner, uint32_t, weft_provider *out,
-         weft_error *why) { return start(instance, inner, &ops, out, why); }};
+      [](const weft_instance *instance, const weft_provider *inner, uint32_t count,
+         weft_provider *out,
+         weft_error *why) { return start(instance, inner, count, &ops, out, why); }};
   weft_unit made = unit(WEFT_KIND_LAYER, name, ofi_name);
   made.needs_ep = WEFT_EP_BIT(FI_EP_MSG);
   made.inner_min = made.inner_max = 1;
+  made.offers_ep = WEFT_EP_BIT(FI_EP_RDM);
+  made.layer = &tables;
+  return made;
+}
+
+// A layer over several providers.
+inline weft_unit fork(const char *name = "link", uint32_t inner_min = 1, uint32_t inner_max = 4) {
+  static const weft_provider_ops ops = {sizeof ops, 0,           fork_getinfo,
+                                        toy_fabric, toy_explain, toy_destroy};
+  static const weft_layer_unit tables = {
+      sizeof tables, 0,
+      [](const weft_instance *instance, const weft_provider *inner, uint32_t count,
+         weft_provider *out,
+         weft_error *why) { return start(instance, inner, count, &ops, out, why); }};
+  weft_unit made = unit(WEFT_KIND_LAYER, name, nullptr);
+  made.needs_ep = WEFT_EP_BIT(FI_EP_MSG) | WEFT_EP_BIT(FI_EP_RDM);
+  made.inner_min = inner_min;
+  made.inner_max = inner_max;
   made.offers_ep = WEFT_EP_BIT(FI_EP_RDM);
   made.layer = &tables;
   return made;
