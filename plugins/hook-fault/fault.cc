@@ -29,8 +29,8 @@
 // messages go out when the program waits or closes the endpoint, so that it never waits for the
 // answer to a message that is held.
 //
-// Counters: fi_open_ops(&domain->fid, "hook-fault", 0, &weft_counters_ops, NULL), one per rule.
-#include <cstring>
+// Counters, one per rule: fi_open_ops(&domain->fid, "weft_counters_1:fault", 0, &ops, NULL).
+#include <weft/sdk/stats.h>
 
 #include "plugins/hook-fault/injector.h"
 #include "plugins/hook-fault/message_ops.h"
@@ -194,13 +194,10 @@ class Fault : public MessageOps<Fault>, public PostOps<Fault> {
   }
   int ops_open(Link link, struct fid *fid, const char *name, uint64_t flags, void **ops,
                void *context) {
-    static constexpr weft_counters_ops kOps{.size = sizeof kOps, .read = &read_counters};
-    if (name == nullptr || std::strcmp(name, "hook-fault") != 0)
-      return link.next.fid->ops_open(fid, name, flags, ops, context);
-    if (ops == nullptr) return -FI_EINVAL;
-    *ops = const_cast<weft_counters_ops *>(&kOps);
-    return 0;
+    if (is_counters_of<Fault>(name)) return open_hook_counters<Fault>(flags, ops);
+    return link.next.fid->ops_open(fid, name, flags, ops, context);
   }
+  const CounterList &stats() const { return injector_.stats(); }
 
  private:
   Fault(const weft_instance *instance, Rules rules, size_t memory)
@@ -210,10 +207,6 @@ class Fault : public MessageOps<Fault>, public PostOps<Fault> {
     auto *state = state_at<EndpointState>(link, &ep->fid);
     if (state != nullptr && info != nullptr && info->tx_attr != nullptr)
       state->default_completes = (info->tx_attr->op_flags & FI_COMPLETION) != 0;
-  }
-  static size_t read_counters(struct fid *fid, weft_counter *counters, size_t count) {
-    return static_cast<Fault *>(hook_link<Fault>(fid).hook_state)
-        ->injector_.read_counters(counters, count);
   }
 
   Injector injector_;

@@ -24,7 +24,8 @@ namespace {
 // How often each rule fired, and how often one was not applicable.
 std::map<std::string, uint64_t> counters(struct fid *fid) {
   weft_counters_ops *ops = nullptr;
-  must(fi_open_ops(fid, "hook-fault", 0, reinterpret_cast<void **>(&ops), nullptr));
+  must(fi_open_ops(fid, WEFT_HOOK_COUNTERS_OPS "fault", 0, reinterpret_cast<void **>(&ops),
+                   nullptr));
   weft_counter all[80];
   const size_t count = ops->read(fid, all, std::size(all));
   std::map<std::string, uint64_t> found;

@@ -10,20 +10,12 @@ namespace weft::fault {
 Injector::Injector(const weft_instance *instance, Rules rules, size_t memory)
     : instance_(instance), rules_(std::move(rules)), memory_(memory) {
   for (const Rule &rule : rules_.rules) concerned_ |= rule.operations;
-  fired_.resize(rules_.rules.size());
   for (size_t i = 0; i < rules_.rules.size(); ++i)
-    names_.push_back("rule " + std::to_string(i + 1) + ": " + rules_.rules[i].text);
-}
-
-size_t Injector::read_counters(weft_counter *counters, size_t count) {
-  std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < count && i <= names_.size(); ++i) {
-    if (i < names_.size())
-      counters[i] = {names_[i].c_str(), fired_[i]};
-    else
-      counters[i] = {"not_applicable", not_applicable_};
-  }
-  return names_.size() + 1;
+    counters_.declare("rule " + std::to_string(i + 1) + ": " + rules_.rules[i].text,
+                      "calls that this rule changed");
+  counters_.declare("not_applicable",
+                    "calls that went on unchanged, because the rule that they met "
+                    "could not be applied");
 }
 
 // ---- which rule applies ----
@@ -49,11 +41,11 @@ Injector::Verdict Injector::judge(Calls &calls, uint64_t ordinal, Operation oper
 
 void Injector::note(Calls &calls, const Verdict &verdict) {
   ++calls.fired[verdict.index];
-  ++fired_[verdict.index];
+  counters_[verdict.index].add_alone();
 }
 
 void Injector::note_not_applicable(const Rule &rule) {
-  ++not_applicable_;
+  counters_[rules_.rules.size()].add_alone();
   WEFT_INFO(instance_, FI_LOG_EP_DATA, "rule \"%s\" is not applicable to this operation",
             rule.text.c_str());
 }
@@ -73,7 +65,7 @@ ssize_t Injector::undone(EndpointState &endpoint, const Verdict &verdict, Operat
                          ssize_t rc) {
   std::lock_guard lock(mutex_);
   --endpoint.calls.fired[verdict.index];
-  --fired_[verdict.index];
+  counters_[verdict.index].take_back();
   if (rc == -FI_EAGAIN) --endpoint.calls.seen[operation];
   return rc;
 }

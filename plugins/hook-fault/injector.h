@@ -15,6 +15,8 @@
 #ifndef WEFT_PLUGINS_HOOK_FAULT_INJECTOR_H
 #define WEFT_PLUGINS_HOOK_FAULT_INJECTOR_H
 
+#include <weft/sdk/stats.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -49,8 +51,8 @@ class Injector {
   // busy with it afterwards, unless the provider refuses to close it.
   void begin_close(EndpointState &endpoint);
   void close_failed(EndpointState &endpoint);
-  // One counter per rule, and not_applicable. Returns how many there are.
-  size_t read_counters(weft_counter *counters, size_t count);
+  // How often each rule fired, and how often one could not be applied.
+  const sdk::CounterList &stats() const { return counters_; }
 
   // ---- posts ----
 
@@ -281,9 +283,7 @@ class Injector {
   std::vector<EndpointState *> endpoints_;
   std::unordered_map<Copy *, std::unique_ptr<Copy>> copies_;  // that the provider is sending
   size_t copied_ = 0;                                         // bytes of all copies
-  std::vector<uint64_t> fired_;
-  uint64_t not_applicable_ = 0;
-  std::vector<std::string> names_;
+  sdk::CounterList counters_;  // one per rule in their order, and not_applicable
 };
 
 }  // namespace weft::fault

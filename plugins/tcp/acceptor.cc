@@ -97,7 +97,7 @@ void Acceptor::on_event(uint32_t) {
 // A crowd is not refused. Further connections wait in the kernel's backlog until a stranger has
 // finished, its deadline has passed, or the client has room.
 void Acceptor::hold() {
-  stats_.add(Stat::kAcceptsHeld);
+  counters_.accepts_held.add();
   full_ = true;
   engine_.change(*this, 0, 0);
 }
@@ -109,7 +109,7 @@ void Acceptor::go_on() {
 }
 
 void Acceptor::accept_failed(int error) {
-  stats_.add(Stat::kAcceptFailures);
+  counters_.accept_failures.add();
   // The connection stays in the kernel's backlog. Polling it without a pause would only waste CPU
   // time.
   engine_.change(*this, 0, 0);
@@ -139,9 +139,9 @@ void Acceptor::Stranger::on_event(uint32_t) {
         WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
                   KeyExchange::text(*exchange_->rejected()));
         say_no();
-        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        return acceptor_.dismiss(*this, acceptor_.counters_.refused_key);
       case Progress::kFailed:
-        return acceptor_.dismiss(*this, Stat::kConnectionsRefusedKey);
+        return acceptor_.dismiss(*this, acceptor_.counters_.refused_key);
     }
   }
   for (;;) {
@@ -149,11 +149,11 @@ void Acceptor::Stranger::on_event(uint32_t) {
     const ssize_t n = ::recv(socket_, space.data(), space.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+    if (n <= 0) return acceptor_.dismiss(*this, acceptor_.counters_.refused_version);
     reader_.on_read(size_t(n));
     if (auto refusal = reader_.rejected()) {
       WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s", text(*refusal));
-      return acceptor_.dismiss(*this, Stat::kConnectionsRefusedVersion);
+      return acceptor_.dismiss(*this, acceptor_.counters_.refused_version);
     }
     if (!reader_.done()) continue;
     const ConnectReader request = reader_;
@@ -176,7 +176,7 @@ void Acceptor::Stranger::say_no() {
 }
 
 void Acceptor::Stranger::on_deadline() {
-  acceptor_.dismiss(*this, Stat::kConnectionsRefusedTimeout);
+  acceptor_.dismiss(*this, acceptor_.counters_.refused_timeout);
 }
 
 int Acceptor::forget(Stranger &stranger) {
@@ -187,8 +187,8 @@ int Acceptor::forget(Stranger &stranger) {
   return fd;
 }
 
-void Acceptor::dismiss(Stranger &stranger, Stat why) {
-  stats_.add(why);
+void Acceptor::dismiss(Stranger &stranger, sdk::Counter &why) {
+  why.add();
   ::close(forget(stranger));
 }
 

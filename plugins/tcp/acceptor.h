@@ -6,8 +6,8 @@
 //    class Listener final : private Acceptor::Client {
 //     public:
 //      Listener(const weft_instance *instance, sdk::Engine &engine, const Settings &settings,
-//               Stats &stats)
-//          : acceptor_(instance, engine, settings, stats, *this, /*pause_ns=*/0) {}
+//               Counters &counters)
+//          : acceptor_(instance, engine, settings, counters, *this, /*pause_ns=*/0) {}
 //      Result<void> open(const sdk::SockAddr &local, int backlog) {
 //        WEFT_CHECK(acceptor_.bind(local));  // acceptor_.name(): the address, with its port
 //        return acceptor_.listen(backlog);
@@ -33,6 +33,7 @@
 #include <list>
 #include <string>
 
+#include "plugins/tcp/counters.h"
 #include "plugins/tcp/keys.h"
 #include "plugins/tcp/settings.h"
 #include "plugins/tcp/wire/connect_message.h"
@@ -58,11 +59,11 @@ class Acceptor final : public sdk::Handler {
   // `pause_ns`: at least so long between two looks for connections. An application that spins would
   // pay for a system call each time, and a new connection can wait for microseconds.
   Acceptor(const weft_instance *instance, sdk::Engine &engine, const Settings &settings,
-           Stats &stats, Client &client, uint64_t pause_ns)
+           Counters &counters, Client &client, uint64_t pause_ns)
       : instance_(instance),
         engine_(engine),
         settings_(settings),
-        stats_(stats),
+        counters_(counters),
         client_(client),
         pause_ns_(pause_ns) {}
   ~Acceptor() { close(); }
@@ -112,12 +113,12 @@ class Acceptor final : public sdk::Handler {
   void hold();
   void accept_failed(int error);
   int forget(Stranger &stranger);  // returns its socket
-  void dismiss(Stranger &stranger, Stat why);
+  void dismiss(Stranger &stranger, sdk::Counter &why);
 
   const weft_instance *const instance_;
   sdk::Engine &engine_;
   const Settings &settings_;
-  Stats &stats_;
+  Counters &counters_;
   Client &client_;
   const uint64_t pause_ns_;
   Keys keys_;

@@ -226,7 +226,7 @@ int Endpoint::accept(const void *param, size_t len) {
   }
   socket_ = std::exchange(request->fd, -1);
   engine_.add(*this, socket_, EPOLLIN, EPOLLRDHUP | EPOLLET);
-  domain_.fabric().stats().add(Stat::kConnectionsAccepted);
+  domain_.fabric().counters().connections_accepted.add();
   become_connected(request->order, {});
   return 0;
 }
@@ -242,7 +242,7 @@ int Endpoint::shutdown(uint64_t flags) {
 }
 
 void Endpoint::rejected(Reject reject) {
-  domain_.fabric().stats().add(Stat::kFramesRejected);
+  domain_.fabric().counters().frames_rejected.add();
   // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
@@ -267,7 +267,7 @@ void Endpoint::disconnect(int error, bool event) {
   drop_socket();
   state_ = State::kDisconnected;
   request_.reset();
-  if (connected && error != FI_ECANCELED) domain_.fabric().stats().add(Stat::kConnectionsLost);
+  if (connected && error != FI_ECANCELED) domain_.fabric().counters().connections_lost.add();
   flush_operations(error);
   if (event && connected && !shutdown_told_ && eq() != nullptr) {
     shutdown_told_ = true;

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <set>
 
+#include "plugins/tcp/counters.h"
 #include "plugins/tcp/settings.h"
 #include "plugins/tcp/wire/connect_message.h"
 
@@ -62,7 +63,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
 
   sdk::Engine &engine() { return engine_; }
   const Settings &settings() const { return settings_; }
-  Stats &stats() { return stats_; }
+  Counters &counters() { return *stats_; }
+  sdk::Stats<Counters> &stats() { return stats_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
@@ -96,7 +98,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   sdk::Engine engine_{true};
   const Settings settings_;
   const uint32_t api_version_;
-  Stats stats_;
+  sdk::Stats<Counters> stats_;
   std::set<ConnectRequest *> requests_;
   std::set<PassiveEndpoint *> passive_;
 };

@@ -23,7 +23,8 @@ PassiveEndpoint::PassiveEndpoint(Fabric &fabric, sdk::InfoList info, void *conte
       fabric_(fabric),
       info_(std::move(info)),
       backlog_(fabric.settings().backlog),
-      acceptor_(fabric.instance(), fabric.engine(), fabric.settings(), fabric.stats(), *this, 0) {
+      acceptor_(fabric.instance(), fabric.engine(), fabric.settings(), fabric.counters(), *this,
+                0) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<PassiveEndpoint>());
   c()->ops = const_cast<fi_ops_ep *>(sdk::ep_ops<PassiveEndpoint>());
   c()->cm = const_cast<fi_ops_cm *>(sdk::cm_ops<PassiveEndpoint>());
@@ -173,7 +174,7 @@ void PassiveEndpoint::on_request(int fd, const ConnectReader &reader) {
   if (request == nullptr) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: %s",
               filled ? "no memory" : filled.error().text.c_str());
-    fabric_.stats().add(Stat::kAcceptFailures);
+    fabric_.counters().accept_failures.add();
     ::close(fd);
     return;
   }

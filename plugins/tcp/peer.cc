@@ -112,7 +112,7 @@ void Peer::yield() {
 }
 
 void Peer::challenge(bool may_connect) {
-  endpoint.stats().add(Stat::kIdentitiesDisputed);
+  endpoint.counters().identities_disputed.add();
   stream->ask_whether_alive();
   if (!may_connect || probe != nullptr) return;
   Result<void> started;

@@ -70,7 +70,7 @@ void PeerStream::failed(int error, const char *doing) {
 }
 
 void PeerStream::rejected(Reject reject) {
-  ep_.stats().add(Stat::kFramesRejected);
+  ep_.counters().frames_rejected.add();
   // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
     WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
@@ -93,7 +93,7 @@ void PeerStream::end(int error) {
   filling_ = nullptr;
   engine_.remove(*this);
   close_socket();
-  if (!leaving_ && error != FI_ECANCELED) ep_.stats().add(Stat::kConnectionsLost);
+  if (!leaving_ && error != FI_ECANCELED) ep_.counters().connections_lost.add();
   fail_operations(error);
   for (size_t i = 0; i < announced_.size(); ++i)
     if (announced_[i] != nullptr) complete(*announced_[i], error);

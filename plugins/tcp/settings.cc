@@ -35,24 +35,4 @@ Settings Settings::from(const weft_instance *instance) {
   return s;
 }
 
-size_t Stats::read(weft_counter *out, size_t count) const {
-  static constexpr const char *kNames[] = {
-      "connections_accepted",
-      "connections_refused_version",
-      "connections_refused_timeout",
-      "connections_refused_key",
-      "accepts_held",
-      "accept_failures",
-      "frames_rejected",
-      "rma_rejected",
-      "connections_lost",
-      "identities_disputed",
-      "peers_refused",
-  };
-  static_assert(std::size(kNames) == size_t(Stat::kCount));
-  for (size_t i = 0; i < std::size(kNames) && i < count; ++i)
-    out[i] = {kNames[i], values_[i].load(std::memory_order_relaxed)};
-  return std::size(kNames);
-}
-
 }  // namespace weft::tcp

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The settings of the tcp provider, and its counters.
+// The settings of the tcp provider.
 //
 // Example:
-//    // A fabric has both, and its endpoints use them.
+//    // A fabric has them, and its endpoints use them.
 //    struct Owner {
 //      explicit Owner(const weft_instance *instance) : settings(Settings::from(instance)) {}
-//      void on_bad_frame() { stats.add(Stat::kFramesRejected); }
 //      const Settings settings;
-//      Stats stats;
 //    };
+//
+// Not for the wishes of an application: those are in its fi_info.
 #ifndef WEFT_PLUGINS_TCP_SETTINGS_H
 #define WEFT_PLUGINS_TCP_SETTINGS_H
 
 #include <weft/plugin.h>
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -52,31 +50,6 @@ struct Settings {
   uint16_t port_low = 0, port_high = 0;  // of listeners without a given port; 0: any
 
   static Settings from(const weft_instance *instance);
-};
-
-// Counted per fabric; read through WEFT_COUNTERS_OPS (weft/plugin.h).
-enum class Stat {
-  kConnectionsAccepted,
-  kConnectionsRefusedVersion,  // no connection message of ours: a port scan, another protocol
-  kConnectionsRefusedTimeout,  // a stranger did not finish its request
-  kConnectionsRefusedKey,      // a stranger without our auth_key
-  kAcceptsHeld,                // at the limit of unfinished requests: further ones waited
-  kAcceptFailures,             // EMFILE and the like
-  kFramesRejected,             // a peer violated the protocol
-  kRmaRejected,                // a peer asked for memory without the right to it
-  kConnectionsLost,
-  kIdentitiesDisputed,  // a process claimed to be a connected peer
-  kPeersRefused,        // at max_unnamed_peers
-  kCount,
-};
-
-class Stats {
- public:
-  void add(Stat stat) { values_[size_t(stat)].fetch_add(1, std::memory_order_relaxed); }
-  size_t read(weft_counter *out, size_t count) const;
-
- private:
-  std::array<std::atomic<uint64_t>, size_t(Stat::kCount)> values_{};
 };
 
 }  // namespace weft::tcp

@@ -25,7 +25,7 @@ inline void make_persistent(const iovec &iov) {
 template <class Upper>
 Verdict Stream<Upper>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
                                   sdk::MrReject reject) {
-  domain_.fabric().stats().add(Stat::kRmaRejected);
+  domain_.fabric().counters().rma_rejected.add();
   WEFT_WARN(upper().instance(), FI_LOG_EP_DATA,
             "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
             "protocol has no negative answer",

@@ -45,7 +45,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       addr_format_(info.addr_format),
       process_(uint32_t(getpid())),
       acceptor_(domain.instance(), domain.engine(), domain.fabric().settings(),
-                domain.fabric().stats(), *this, kLookPauseNs),
+                domain.fabric().counters(), *this, kLookPauseNs),
       tx_ops_(limits().tx_size),
       control_ops_(SIZE_MAX, 8),
       names_sources_(wants_sources(info)),
@@ -82,8 +82,8 @@ const Settings &UnconnectedEndpoint::settings() const {
   return tcp_domain_.fabric().settings();
 }
 
-Stats &UnconnectedEndpoint::stats() {
-  return tcp_domain_.fabric().stats();
+Counters &UnconnectedEndpoint::counters() {
+  return tcp_domain_.fabric().counters();
 }
 
 RdmHello UnconnectedEndpoint::hello(uint16_t port) const {

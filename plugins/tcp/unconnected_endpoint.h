@@ -109,7 +109,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::Engine &engine() { return engine_; }
   bool announces() const { return announces_; }
   const Settings &settings() const;
-  Stats &stats();
+  Counters &counters();
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   const sdk::SockAddr &name() const { return acceptor_.name(); }
   RdmHello hello(uint16_t port) const;

@@ -72,7 +72,7 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
 
 // The refused peer will ask again.
 void UnconnectedEndpoint::make_room_for_a_stranger() {
-  stats().add(Stat::kPeersRefused);
+  counters().peers_refused.add();
   if (!std::exchange(refusal_told_, true))
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
               "%zu peers that are not in the address vector are connected, and more come: those "
@@ -176,7 +176,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   const auto hello = parse_hello(request.private_bytes());
   auto remote = socket_peer(fd);
   if (!hello || !remote) {
-    stats().add(Stat::kConnectionsRefusedVersion);
+    counters().refused_version.add();
     if (!hello)
       WEFT_INFO(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s", text(hello.error()));
     ::close(fd);
@@ -242,7 +242,7 @@ void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const Rdm
     peer.link.on_lost();
     return peer.reconnect();
   }
-  stats().add(Stat::kConnectionsAccepted);
+  counters().connections_accepted.add();
   peer.open_stream(fd, terms_of(request.header().order, answer.version, answer.features), second);
 }
 

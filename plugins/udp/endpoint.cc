@@ -40,19 +40,15 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, size_t max_msg_size, voi
       tx_(info),
       rx_(info),
       queue_(limits().rx_size),
-      inlet_(*this, domain.engine(), queue_, domain.inlet_scratch(), domain.fabric().stats(),
+      part_(domain.fabric().stats(), counters_),
+      inlet_(*this, domain.engine(), queue_, domain.inlet_scratch(), counters_,
              domain.fabric().settings().offload),
-      outlet_(*this, domain.outlet_scratch(), domain.fabric().stats(),
-              domain.fabric().settings().offload) {
+      outlet_(*this, domain.outlet_scratch(), counters_, domain.fabric().settings().offload) {
   set_tables(*this);
 }
 
 const Settings &Endpoint::settings() const {
   return udp_domain_.fabric().settings();
-}
-
-Stats &Endpoint::stats() {
-  return udp_domain_.fabric().stats();
 }
 
 int Endpoint::control(int command, void *arg) {
@@ -135,7 +131,7 @@ ssize_t Endpoint::send_now(const sdk::SendRequest &r) {
   if (rc == 0) {
     tx_.succeed(r.context, FI_SEND | FI_MSG, r.length, r.report);
   } else if (rc == -FI_EAGAIN) {
-    stats().add(Stat::kSendsPutOff);
+    counters_.sends_put_off.add_alone();
   } else {
     explain_failure(to, -rc);
   }
@@ -149,7 +145,7 @@ ssize_t Endpoint::end_batch(const sdk::SockAddr &to, const sdk::SendRequest &r) 
   if (rc == 0) {
     tx_.succeed(r.context, FI_SEND | FI_MSG, r.length, r.report);
   } else if (rc == -FI_EAGAIN) {
-    stats().add(Stat::kSendsPutOff);
+    counters_.sends_put_off.add_alone();
     outlet_.keep();
   } else {
     explain_failure(to, -rc);
@@ -256,7 +252,7 @@ ssize_t Endpoint::cancel(void *context) {
 }
 
 void Endpoint::on_socket_error(int error) {
-  stats().add(Stat::kSocketErrors);
+  counters_.socket_errors.add_alone();
   WEFT_INFO(instance(), FI_LOG_EP_DATA, "the socket of %s reports: %s", name_.to_string().c_str(),
             strerror(error));
 }

@@ -92,6 +92,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &domain() { return udp_domain_; }
   sdk::RecvQueue &posted() { return queue_; }
   InletSink &sink() { return *this; }
+  Counters &counters() { return counters_; }
   bool names_sources() const {
     return names_sources_ && (caps() & (FI_SOURCE | FI_SOURCE_ERR)) != 0;
   }
@@ -102,7 +103,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ~Endpoint() = default;
 
   const Settings &settings() const;
-  Stats &stats();
   Result<void> bind_to(const sdk::SockAddr &address);
   Result<void> enable();
   const sdk::SockAddr *group_address(fi_addr_t dest) const;
@@ -147,6 +147,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::TxContext tx_;
   sdk::RxContext rx_;
   sdk::RecvQueue queue_;
+  Counters counters_;
+  const sdk::Stats<Counters>::Part part_;  // of the fabric's
   Inlet inlet_;
   Outlet outlet_;
   std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free

@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "plugins/udp/counters.h"
 #include "plugins/udp/settings.h"
 
 namespace weft::udp {
@@ -21,7 +22,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
                                    const fi_fabric_attr &attr, void *context);
 
   const Settings &settings() const { return settings_; }
-  Stats &stats() { return stats_; }
+  sdk::Stats<Counters> &stats() { return stats_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
@@ -38,7 +39,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
 
   const Settings settings_;
   const uint32_t api_version_;
-  Stats stats_;
+  sdk::Stats<Counters> stats_;
 };
 
 }  // namespace weft::udp

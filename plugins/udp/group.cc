@@ -43,9 +43,9 @@ Result<void> Group::enter() {
     WEFT_TRY(UniqueFd fd, open_socket(address_.family(), settings));
     WEFT_CHECK(bind_to_group(fd.get(), address_));
     WEFT_CHECK(join_group(fd.get(), address_, local));
-    inlet_ = std::make_unique<Inlet>(ep_.sink(), ep_.domain().engine(), ep_.posted(),
-                                     ep_.domain().inlet_scratch(), ep_.domain().fabric().stats(),
-                                     settings.offload);
+    inlet_ =
+        std::make_unique<Inlet>(ep_.sink(), ep_.domain().engine(), ep_.posted(),
+                                ep_.domain().inlet_scratch(), ep_.counters(), settings.offload);
     inlet_->open(std::move(fd), ep_.names_sources());
     inlet_->listen();
   }

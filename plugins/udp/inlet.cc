@@ -160,7 +160,7 @@ void *Inlet::name_buffer(size_t i) {
 }
 
 void Inlet::deliver(size_t placed, size_t length, uint32_t index, const sdk::SockAddr &source) {
-  if (placed < length) stats_.add(Stat::kTruncated);
+  if (placed < length) counters_.truncated.add_alone();
   sink_.on_received(*queue_.pop(), placed, length, index, source);
 }
 
@@ -238,7 +238,7 @@ void Inlet::read_many() {
       joined_ = true;
       singles_ = 0;
       segment_ = segment;
-      stats_.add(Stat::kCoalesced);
+      counters_.coalesced.add_alone();
     }
     if (!holds && segment >= length && length <= queue_.front()->length) {
       deliver(length, length, index_of(source), source);
@@ -305,7 +305,7 @@ void Inlet::read_joined() {
   if (segment < length) {
     joined_ = true;
     singles_ = 0;
-    stats_.add(Stat::kCoalesced);
+    counters_.coalesced.add_alone();
   } else if (joined_ && ++singles_ == kForget) {
     joined_ = false;
   }
@@ -369,7 +369,7 @@ void Inlet::hold(const iovec *iov, size_t count, size_t skip, size_t length, siz
     // Datagrams may be lost, so this message is dropped.
     if (!held_.empty() && held_.back().segment == 0 && !held_.back().is_empty_datagram)
       held_.pop_back();
-    stats_.add(Stat::kDropped);
+    counters_.dropped.add_alone();
     return;
   }
   gather(held_.back().bytes.data(), iov, count, skip, length);

@@ -6,8 +6,8 @@
 //    // Counts the bytes that come. All calls need the engine's lock.
 //    class Counter final : public InletSink {
 //     public:
-//      Counter(sdk::Engine &engine, Inlet::Scratch &scratch, Stats &stats)
-//          : inlet_(*this, engine, queue_, scratch, stats, /*offload=*/true) {}
+//      Counter(sdk::Engine &engine, Inlet::Scratch &scratch, Counters &counters)
+//          : inlet_(*this, engine, queue_, scratch, counters, /*offload=*/true) {}
 //      void open(UniqueFd socket) {
 //        inlet_.open(std::move(socket), /*names_sources=*/true);
 //        inlet_.listen();
@@ -59,6 +59,7 @@
 #include <memory>
 #include <vector>
 
+#include "plugins/udp/counters.h"
 #include "plugins/udp/settings.h"
 #include "plugins/udp/socket.h"
 
@@ -100,13 +101,13 @@ class Inlet final : public sdk::Handler {
     std::unique_ptr<char[]> areas;
   };
 
-  Inlet(InletSink &sink, sdk::Engine &engine, sdk::RecvQueue &queue, Scratch &scratch, Stats &stats,
-        bool offload)
+  Inlet(InletSink &sink, sdk::Engine &engine, sdk::RecvQueue &queue, Scratch &scratch,
+        Counters &counters, bool offload)
       : sink_(sink),
         engine_(engine),
         queue_(queue),
         scratch_(scratch),
-        stats_(stats),
+        counters_(counters),
         may_join_(offload) {}
   ~Inlet() { close(); }
 
@@ -164,7 +165,7 @@ class Inlet final : public sdk::Handler {
   sdk::Engine &engine_;
   sdk::RecvQueue &queue_;
   Scratch &scratch_;
-  Stats &stats_;
+  Counters &counters_;
   UniqueFd fd_;
   bool names_ = false;
   bool open_ = false;       // known to the engine

@@ -30,7 +30,7 @@ struct Received {
 class InletTest : public ::testing::Test, public InletSink {
  protected:
   explicit InletTest(bool offload = true)
-      : inlet_(*this, engine_, queue_, *scratch_, stats_, offload) {
+      : inlet_(*this, engine_, queue_, *scratch_, counters_, offload) {
     UniqueFd fd = *open_socket(AF_INET, {.recvbuf_size = 8 << 20});
     if (!bind_socket(fd.get(), sdk::SockAddr::loopback(AF_INET))) throw std::runtime_error("bind");
     name_ = *sdk::socket_name(fd.get());
@@ -122,7 +122,7 @@ class InletTest : public ::testing::Test, public InletSink {
   sdk::Engine engine_{false};
   sdk::RecvQueue queue_{4096};
   std::unique_ptr<Inlet::Scratch> scratch_ = std::make_unique<Inlet::Scratch>();
-  Stats stats_;
+  Counters counters_;
   Inlet inlet_;
   TestSocket peer_;
   sdk::SockAddr name_;
@@ -212,7 +212,7 @@ TEST_F(InletTest, ReadsManyAtOnceInOrder) {
   post_many(300, 64);
   progress();
   for (unsigned i = 0; i < 300; ++i) expect(pattern(i % 70, i));
-  EXPECT_EQ(stats_.value(Stat::kTruncated), 4u * 5);  // of 65 to 69 bytes
+  EXPECT_EQ(counters_.truncated.value(), 4u * 5);  // of 65 to 69 bytes
 }
 
 TEST_F(InletTest, ScattersIntoVectors) {
@@ -235,7 +235,7 @@ TEST_F(InletTest, ReportsTheLengthOfATruncatedDatagram) {
     progress();
     expect(pattern(3000, 5));
   }
-  EXPECT_EQ(stats_.value(Stat::kTruncated), 2u);
+  EXPECT_EQ(counters_.truncated.value(), 2u);
 }
 
 TEST_F(InletTest, JoinsARunAndCutsItAgain) {
@@ -245,7 +245,7 @@ TEST_F(InletTest, JoinsARunAndCutsItAgain) {
   for (int i = 0; i < 3; ++i) peer_.send_cut(name_, run, 1200);
   progress();
   for (int i = 0; i < 3; ++i) expect_cut(run, 1200);
-  EXPECT_GE(stats_.value(Stat::kCoalesced), 3u);
+  EXPECT_GE(counters_.coalesced.value(), 3u);
   EXPECT_TRUE(received_.empty());
 }
 
@@ -378,7 +378,7 @@ TEST_P(InletRandom, EveryDatagramArrivesOnceAndInOrder) {
       sent.pop_front();
     }
   }
-  EXPECT_EQ(stats_.value(Stat::kDropped), 0u);
+  EXPECT_EQ(counters_.dropped.value(), 0u);
 }
 
 class InletWithoutOffload : public InletTest {

@@ -187,7 +187,7 @@ int Outlet::run(const Datagram *own, int &own_error) {
       suspect_ = 0;
     }
     for (int i = 0; i < std::max(sent, 1); ++i) {
-      if (result == 0 && scratch_.datagrams[size_t(i)] > 1) stats_.add(Stat::kSegmentedSends);
+      if (result == 0 && scratch_.datagrams[size_t(i)] > 1) counters_.segmented_sends.add_alone();
       for (size_t k = scratch_.datagrams[size_t(i)]; k != 0; --k) {
         const Datagram &d = at(head_++);
         if (&d == own) {

@@ -42,7 +42,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "plugins/udp/settings.h"
+#include "plugins/udp/counters.h"
 
 namespace weft::udp {
 
@@ -84,8 +84,11 @@ class Outlet {
     alignas(cmsghdr) std::array<char, kCapacity * CMSG_SPACE(sizeof(uint16_t))> control;
   };
 
-  Outlet(OutletSink &sink, Scratch &scratch, Stats &stats, bool offload)
-      : sink_(sink), scratch_(scratch), stats_(stats), largest_segment_(offload ? SIZE_MAX : 0) {}
+  Outlet(OutletSink &sink, Scratch &scratch, Counters &counters, bool offload)
+      : sink_(sink),
+        scratch_(scratch),
+        counters_(counters),
+        largest_segment_(offload ? SIZE_MAX : 0) {}
 
   void open(int fd);
   // The socket reports errors of earlier datagrams: the next call returns them.
@@ -125,7 +128,7 @@ class Outlet {
 
   OutletSink &sink_;
   Scratch &scratch_;
-  Stats &stats_;
+  Counters &counters_;
   int fd_ = -1;
   bool stale_errors_ = false;
   // Allocated with the first FI_MORE.

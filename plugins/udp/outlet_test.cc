@@ -17,7 +17,7 @@ class OutletTest : public ::testing::Test, public OutletSink {
  protected:
   OutletTest() { open(); }
   void open(bool offload = true) {
-    outlet_ = std::make_unique<Outlet>(*this, *scratch_, stats_, offload);
+    outlet_ = std::make_unique<Outlet>(*this, *scratch_, counters_, offload);
     outlet_->open(socket_.fd());
   }
   bool push(const Bytes &bytes, const sdk::SockAddr &to, bool copy = false, size_t parts = 1,
@@ -43,7 +43,7 @@ class OutletTest : public ::testing::Test, public OutletSink {
   void on_sent(const Datagram &d, int error) override { told_.push_back({d.context, error}); }
 
   std::unique_ptr<Outlet::Scratch> scratch_ = std::make_unique<Outlet::Scratch>();
-  Stats stats_;
+  Counters counters_;
   TestSocket socket_, peer_, other_;
   std::unique_ptr<Outlet> outlet_;
   std::vector<std::pair<void *, int>> told_;
@@ -92,7 +92,7 @@ TEST_F(OutletTest, SendsEqualNeighboursAsOneMessage) {
   EXPECT_EQ(outlet_->size(), 40u);
   EXPECT_EQ(outlet_->flush(), 0);
   EXPECT_TRUE(outlet_->empty());
-  EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 1u);
+  EXPECT_EQ(counters_.segmented_sends.value(), 1u);
   ASSERT_EQ(told_.size(), 40u);
   for (size_t i = 0; i < all.size(); ++i) {
     expect(peer_, all[i]);
@@ -110,7 +110,7 @@ TEST_F(OutletTest, SplitsAtEachNewSizeOrPeerAndKeepsTheOrder) {
   EXPECT_EQ(outlet_->flush(), 0);
   for (auto &bytes : all) expect(peer_, bytes);
   for (auto &bytes : all) expect(other_, bytes);
-  EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 6u);
+  EXPECT_EQ(counters_.segmented_sends.value(), 6u);
 }
 
 TEST_F(OutletTest, SplitsAtTheLargestMessage) {
@@ -119,7 +119,7 @@ TEST_F(OutletTest, SplitsAtTheLargestMessage) {
   for (auto &bytes : all) ASSERT_TRUE(push(bytes, peer_.name()));
   EXPECT_EQ(outlet_->flush(), 0);
   for (auto &bytes : all) expect(peer_, bytes);
-  EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 3u);
+  EXPECT_EQ(counters_.segmented_sends.value(), 3u);
 }
 
 // A socket without checksums cannot have its messages cut.
@@ -134,7 +134,7 @@ TEST_F(OutletTest, SendsOneByOneIfTheKernelRefusesToCut) {
     for (auto &bytes : all) expect(peer_, bytes);
     EXPECT_FALSE(peer_.receive());
   }
-  EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 0u);
+  EXPECT_EQ(counters_.segmented_sends.value(), 0u);
   EXPECT_EQ(told_.size(), 90u);
   for (const auto &[context, error] : told_) EXPECT_EQ(error, 0);
 }
@@ -145,7 +145,7 @@ TEST_F(OutletTest, WithoutOffloadNothingIsCut) {
   for (auto &bytes : all) ASSERT_TRUE(push(bytes, peer_.name()));
   EXPECT_EQ(outlet_->flush(), 0);
   for (auto &bytes : all) expect(peer_, bytes);
-  EXPECT_EQ(stats_.value(Stat::kSegmentedSends), 0u);
+  EXPECT_EQ(counters_.segmented_sends.value(), 0u);
 }
 
 // A failed datagram is reported and does not delay others.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/udp/settings.h"
 
-#include <iterator>
-
 #include "plugins/udp/provider.h"
 
 namespace weft::udp {
@@ -20,17 +18,6 @@ Settings Settings::from(const weft_instance *instance) {
   s.multicast_hops = int(params.integer("multicast_hops"));
   s.offload = params.flag("offload");
   return s;
-}
-
-size_t Stats::read(weft_counter *out, size_t count) const {
-  static constexpr const char *kNames[] = {
-      "datagrams_truncated", "datagrams_dropped",  "socket_errors",
-      "sends_segmented",     "receives_coalesced", "sends_put_off",
-  };
-  static_assert(std::size(kNames) == size_t(Stat::kCount));
-  for (size_t i = 0; i < std::size(kNames) && i < count; ++i)
-    out[i] = {kNames[i], values_[i].load(std::memory_order_relaxed)};
-  return std::size(kNames);
 }
 
 }  // namespace weft::udp

@@ -43,6 +43,7 @@ FROZEN_VALUE(WEFT_MAX_HOOK_SLOTS, 32);
 FROZEN_VALUE(WEFT_MAX_INNER, 16);
 FROZEN(sizeof(WEFT_QUERY_SYMBOL) == sizeof("weft_plugin_query"), "WEFT_QUERY_SYMBOL changed");
 FROZEN(sizeof(WEFT_COUNTERS_OPS) == sizeof("weft_counters_1"), "WEFT_COUNTERS_OPS changed");
+FROZEN(sizeof(WEFT_HOOK_COUNTERS_OPS) == sizeof("weft_counters_1:"), "WEFT_HOOK_COUNTERS_OPS changed");
 FROZEN_VALUE(WEFT_EP_BIT(FI_EP_MSG), 2);
 FROZEN_VALUE(WEFT_EP_BIT(FI_EP_DGRAM), 4);
 FROZEN_VALUE(WEFT_EP_BIT(FI_EP_RDM), 8);
@@ -237,9 +238,10 @@ FROZEN_SIZE(weft_counter, 16);
 FROZEN_MEMBER(weft_counter, name, 0, 8, const char *);
 FROZEN_MEMBER(weft_counter, value, 8, 8, uint64_t);
 
-FROZEN_SIZE(weft_counters_ops, 16);
+FROZEN_SIZE(weft_counters_ops, 24);
 FROZEN_MEMBER(weft_counters_ops, size, 0, 8, size_t);
 FROZEN_MEMBER(weft_counters_ops, read, 8, 8, size_t (*)(struct fid *fid, weft_counter *counters, size_t count));
+FROZEN_MEMBER(weft_counters_ops, describe, 16, 8, const char *(*)(struct fid *fid, size_t index));
 /* clang-format on */
 
 #endif

@@ -33,6 +33,7 @@ TEST(PluginLayout, CAndCppAgree) {
 TEST(PluginLayout, NamesThatPluginsAreFoundBy) {
   EXPECT_STREQ(WEFT_QUERY_SYMBOL, "weft_plugin_query");
   EXPECT_STREQ(WEFT_COUNTERS_OPS, "weft_counters_1");
+  EXPECT_STREQ(WEFT_HOOK_COUNTERS_OPS, "weft_counters_1:");
 }
 
 std::string read(const char *path) {

@@ -397,18 +397,26 @@ WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer, w
 
 /* ---- counters ---- */
 
-/* fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, (void **)&ops, NULL): what a provider counted
- * since the fabric was opened, for tests, doctors and monitors: rejected connections, bad frames,
- * and so on. */
+/* fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, (void **)&ops, NULL): what a provider or layer
+ * counted since the fabric was opened: rejected connections, bad frames, and so on. `weft stats`
+ * shows the counters of every plugin that answers. They only grow.
+ *
+ * A hook leaves this name to the object. It answers, on the fabrics that it is on, to
+ * WEFT_HOOK_COUNTERS_OPS with its unit's name behind it ("weft_counters_1:fault"): what this hook
+ * counted on all objects of its stack. */
 #define WEFT_COUNTERS_OPS "weft_counters_1"
+#define WEFT_HOOK_COUNTERS_OPS WEFT_COUNTERS_OPS ":"
 typedef struct weft_counter {
-  const char *name; /* static: "connections_rejected_version" */
+  const char *name; /* "connections_rejected_version"; lives as long as the fabric or the hook */
   uint64_t value;
 } weft_counter;
 typedef struct weft_counters_ops {
   size_t size;
   /* Writes up to `count` counters and returns how many there are. */
   size_t (*read)(struct fid *fid, weft_counter *counters, size_t count);
+  /* A line that says what the counter with this place in read() counts, for people; NULL: there is
+   * none. Lives as long as the counter's name. */
+  const char *(*describe)(struct fid *fid, size_t index);
 } weft_counters_ops;
 
 #ifdef __cplusplus

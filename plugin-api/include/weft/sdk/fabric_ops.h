@@ -33,8 +33,6 @@
 #include <weft/sdk/eq.h>
 #include <weft/sdk/sets.h>
 
-#include <string_view>
-
 namespace weft::sdk {
 
 template <class F, class Domain>
@@ -81,22 +79,6 @@ class DomainOps {
  private:
   D &self() { return static_cast<D &>(*this); }
 };
-
-// fi_open_ops of an object whose stats() are counters that tools read (WEFT_COUNTERS_OPS).
-template <class T>
-int open_counters(const char *name, uint64_t flags, void **ops) {
-  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-  if (flags != 0) return -FI_EBADFLAGS;
-  if (std::string_view(name) != WEFT_COUNTERS_OPS) return -FI_ENOSYS;
-  static const weft_counters_ops counters = {
-      sizeof(weft_counters_ops),
-      [](struct fid *fid, weft_counter *out, size_t count) -> size_t {
-        return T::from(fid)->stats().read(out, out != nullptr ? count : 0);
-      },
-  };
-  *ops = const_cast<weft_counters_ops *>(&counters);
-  return 0;
-}
 
 }  // namespace weft::sdk
 
