@@ -38,6 +38,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 Result<void> Endpoint::begin() {
   WEFT_CHECK(lower_.open(local_));
   local_ = lower_.name();
+  part_.reset();  // of a core that could not be enabled
   core_.emplace(lower_, *this,
                 Settings{.tx_size = limits().tx_size,
                          .first_datagram = std::min(stock::kDatagram, lower_.max_datagram()),
@@ -49,6 +50,7 @@ Result<void> Endpoint::begin() {
                          .stock_peers = options().stock_peers,
                          .auth_key = auth_key_});
   core_->set_own_address(lower_.reachable());
+  part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
 }
 
@@ -62,6 +64,7 @@ void Endpoint::end() {
 }
 
 void Endpoint::shut() {
+  part_.reset();
   core_.reset();  // closes the paths
   lower_.shut();
 }

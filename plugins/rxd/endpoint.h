@@ -5,7 +5,9 @@
 #define WEFT_PLUGINS_RXD_ENDPOINT_H
 
 #include <weft/sdk/layer_endpoint.h>
+#include <weft/sdk/stats.h>
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -59,6 +61,8 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   uint64_t endpoint_number() override { return number(); }
 
   const std::string auth_key_;
+  // While the core is there.
+  std::optional<sdk::Stats<Counters>::Part> part_;
 };
 
 }  // namespace weft::rxd

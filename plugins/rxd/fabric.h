@@ -5,12 +5,13 @@
 
 #include <weft/sdk/layer_fabric.h>
 
+#include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/provider.h"
 
 namespace weft::rxd {
 
 class Domain;
-using Fabric = sdk::LayerFabric<RxdLayer, Domain>;
+using Fabric = sdk::LayerFabric<RxdLayer, Domain, Counters>;
 
 }  // namespace weft::rxd
 

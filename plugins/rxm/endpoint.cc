@@ -64,6 +64,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 Result<void> Endpoint::begin() {
   WEFT_CHECK(lower_.open(local_, receiver().remote_write, receiver().remote_read));
   local_ = lower_.address();
+  part_.reset();  // of a core that could not be enabled
   core_.emplace(lower_, *this,
                 Settings{.process = uint32_t(getpid()),
                          .eager_limit = uint32_t(options().buffer_size),
@@ -79,6 +80,7 @@ Result<void> Endpoint::begin() {
                          .connect_timeout_ns = options().connect_timeout_ns,
                          .max_strangers = max_strangers(options())});
   core_->set_own_address(local_);
+  part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
 }
 

@@ -19,6 +19,9 @@
 #define WEFT_PLUGINS_RXM_ENDPOINT_H
 
 #include <weft/sdk/layer_endpoint.h>
+#include <weft/sdk/stats.h>
+
+#include <optional>
 
 #include "plugins/rxm/domain.h"
 #include "plugins/rxm/lower.h"
@@ -53,7 +56,10 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   bool must_own(const TxOp &op) const;
   Result<void> begin();
   void end();
-  void shut() { lower_.shut(); }
+  void shut() {
+    part_.reset();
+    lower_.shut();
+  }
 
   // Core::Upper
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
@@ -62,6 +68,8 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
 
   const size_t inject_room_;  // bytes that fit into an injected packet
+  // While the core is there.
+  std::optional<sdk::Stats<Counters>::Part> part_;
 };
 
 }  // namespace weft::rxm

@@ -12,12 +12,13 @@
 
 #include <weft/sdk/layer_fabric.h>
 
+#include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/provider.h"
 
 namespace weft::rxm {
 
 class Domain;
-using Fabric = sdk::LayerFabric<RxmLayer, Domain>;
+using Fabric = sdk::LayerFabric<RxmLayer, Domain, Counters>;
 
 }  // namespace weft::rxm
 

@@ -145,6 +145,7 @@ class Channel {
   uint64_t settled() const { return base_; }
   uint64_t in_flight() const { return in_flight_; }  // bytes, without lost packets
   uint64_t window() const { return congestion_.window(); }
+  uint8_t take_cuts() { return congestion_.take_cuts(); }
   const RoundTrip &round_trip() const { return trip_; }
   uint32_t timeouts() const { return timeouts_; }  // in a row, without an acknowledgement
   // Since when the peer owes an acknowledgement and has sent nothing; 0: it owes none. heard()

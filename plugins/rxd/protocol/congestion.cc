@@ -150,6 +150,7 @@ void Congestion::on_round(const RoundTrip &trip) {
   }
   const uint64_t target = this->target(trip);
   if (cut) {
+    cuts_ |= kForLoss;
     deaf_rounds_ = 1;
     if (queued) drain(trip);
     shrink(overshot_ ? kOvershot : tolerance.factor);
@@ -160,6 +161,7 @@ void Congestion::on_round(const RoundTrip &trip) {
     doubles_ = false;
     // In one round the reader may have been busy; a real queue shows in the next round too.
     if (++above_ >= 2) {
+      cuts_ |= kForDelay;
       const double excess = static_cast<double>(delay_ - target) / static_cast<double>(delay_);
       drain(trip);
       shrink(std::max(1 - kDelayFactor * excess, kLeastFactor));
@@ -181,6 +183,7 @@ void Congestion::on_round(const RoundTrip &trip) {
 }
 
 void Congestion::on_collapse() {
+  cuts_ |= kCollapsed;
   window_ = floor();
   growth_ = 0;
   above_ = below_ = 0;

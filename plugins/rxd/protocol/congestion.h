@@ -33,6 +33,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace weft::rxd {
 
@@ -92,6 +93,10 @@ class Congestion {
   void on_round(const RoundTrip &trip);
   // Half of the packets in flight or more are lost after a timeout.
   void on_collapse();
+
+  // Why the window was cut since the last call, for counters: bits.
+  enum Cut : uint8_t { kForLoss = 1, kForDelay = 2, kCollapsed = 4 };
+  uint8_t take_cuts() { return std::exchange(cuts_, uint8_t{0}); }
   // The largest delay that is allowed with the present window.
   uint64_t target(const RoundTrip &trip) const;
 
@@ -117,6 +122,7 @@ class Congestion {
   uint32_t acknowledged_ = 0, lost_ = 0;  // packets, of about the last 512
   uint8_t drain_rounds_ = 0;              // rounds for which the queue is still kept empty
   uint8_t deaf_rounds_ = 0;               // rounds whose losses happened before the window was cut
+  uint8_t cuts_ = 0;
   bool direct_ = false;
   bool doubles_ = true;
   bool overshot_ = false;  // the window doubled until packets were lost

@@ -59,7 +59,10 @@ Core::Pair Core::pair_with(uint32_t index) const {
 
 TxOp *Core::take() {
   TxOp *op = ops_.take();
-  if (op == nullptr) return nullptr;
+  if (op == nullptr) {
+    counters_.tx_full.add_alone();
+    return nullptr;
+  }
   op->kind = TxOp::Kind::kMessage;
   op->tagged = op->has_data = op->delivery = op->transmit = op->fence = op->more = false;
   op->report = true;
@@ -94,6 +97,7 @@ void Core::own_data(TxOp &op) {
 
 void Core::end(TxOp &op, int err) {
   flush();
+  if (err != 0) counters_.failed.add_alone();
   upper_.on_done(op, err);
   give(op);
 }
@@ -237,8 +241,11 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
 
 int Core::send(Peer &peer, const iovec *iov, size_t count) {
   const int rc = carrier_.send(*peer.path, iov, count, true);
-  if (rc == -FI_EAGAIN) return rc;
-  ++statistics_.packets_sent;
+  if (rc == -FI_EAGAIN) {
+    counters_.provider_full.add_alone();
+    return rc;
+  }
+  counters_.packets_sent.add_alone();
   unflushed_ = true;
   return rc;
 }
@@ -257,6 +264,7 @@ void Core::want_room(Peer &peer) {
 
 void Core::lose(Peer &peer, int err, bool requeue) {
   if (peer.losing) return;
+  if (peer.conversation != nullptr && !down_) counters_.ended.add_alone();
   peer.losing = true;
   peer.err = err;
   peer.requeue = requeue;
@@ -329,14 +337,14 @@ bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Pat
   bool kept = false;
   {
     const Leave leave(*this);
-    ++statistics_.packets_received;
+    counters_.packets_received.add_alone();
     if (down_ || bytes.empty()) return false;
     if (bytes[0] == wire::kMagic) {
       kept = on_weft(bytes, buffer);
     } else if (bytes[0] == stock::kVersion) {
       kept = on_stock(bytes, buffer, from);
     } else {
-      ++statistics_.rejected;
+      counters_.rejected.add_alone();
     }
   }
   if (++batch_ >= kBatch) on_idle();

@@ -46,6 +46,7 @@
 #include <vector>
 
 #include "plugins/rxd/protocol/conversation.h"
+#include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/protocol/inbox.h"
 #include "plugins/rxd/wire/integrity.h"
 
@@ -122,17 +123,6 @@ struct Peer {
   uint64_t deadline = 0;    // of the conversation
   uint64_t armed = 0;       // time of the peer's entry in the heap; 0: none
   std::array<uint8_t, wire::kTokenSize> token{};
-};
-
-// Counters for tests and for performance analysis.
-struct Statistics {
-  uint64_t packets_sent = 0, packets_received = 0;
-  uint64_t repeated = 0;    // packets sent again
-  uint64_t duplicates = 0;  // packets received more than once
-  uint64_t timeouts = 0;
-  uint64_t rejected = 0;   // packets that do not parse, or whose checksum or MAC is wrong
-  uint64_t strangers = 0;  // packets of no connection
-  uint64_t refused = 0;    // newcomers without room (Settings::max_unnamed_peers)
 };
 
 class Core {
@@ -224,7 +214,7 @@ class Core {
   };
   Pair pair_with(uint32_t index) const;  // zeros: there is no connection
   size_t notes() const;  // objects in use for packets, answers and writes, of all conversations
-  const Statistics &statistics() const { return statistics_; }
+  const Counters &counters() const { return counters_; }
   const Settings &settings() const { return settings_; }
 
   // ---- for conversations ----
@@ -234,7 +224,7 @@ class Core {
   bool full() const { return full_; }
   bool waits_for_answers() const { return waits_; }
   void count_unanswered() { ++unanswered_; }
-  Statistics &count() { return statistics_; }
+  Counters &counters() { return counters_; }
   // How sdk::Receiver knows the peer: its index, or a number beyond all indexes if it has none.
   uint32_t source_of(const Peer &peer) const {
     return peer.index != kNoIndex ? peer.index : sdk::Matcher::kFirstUnnamed + peer.number;
@@ -379,7 +369,7 @@ class Core {
   Carrier &carrier_;
   Upper &upper_;
   const Settings settings_;
-  Statistics statistics_;
+  Counters counters_;
   sdk::Pool<TxOp> ops_;
   Inbox inbox_;
   sdk::SockAddr own_;

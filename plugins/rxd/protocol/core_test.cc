@@ -82,9 +82,9 @@ TEST(Core, TenThousandPeersStayWithinTheBudget) {
   EXPECT_LE(sizeof(Peer) + sizeof(WeftConversation) + 128, 2048U);
   // Idle peers cost no time: there is no near deadline, and no packet is sent.
   wire.pass(100 * kMillisecond);
-  const size_t sent = hub.core().statistics().packets_sent;
+  const size_t sent = hub.core().counters().packets_sent.value();
   wire.pass(20'000 * kMillisecond);
-  EXPECT_EQ(hub.core().statistics().packets_sent, sent);
+  EXPECT_EQ(hub.core().counters().packets_sent.value(), sent);
   EXPECT_EQ(hub.deadline, 0U);
   // All at once.
   for (uint32_t i = 1; i <= kPeers; ++i) {

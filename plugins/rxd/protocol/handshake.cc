@@ -64,8 +64,10 @@ bool Core::may_answer(uint64_t now) {
   }
   // A peer can prove its address again and again, so proven answers are limited too.
   if (answers_ >= settings_.handshake_rate ||
-      answers_ + proven_ >= kMostProven * settings_.handshake_rate)
+      answers_ + proven_ >= kMostProven * settings_.handshake_rate) {
+    counters_.limited.add_alone();
     return false;
+  }
   ++answers_;
   return true;
 }
@@ -95,7 +97,7 @@ void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, boo
     whole.iov_len += wire::kMacSize;
   }
   // If the carrier does not take it, it counts as lost.
-  if (carrier_.send(path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
+  if (carrier_.send(path, &whole, 1, false) != -FI_EAGAIN) counters_.packets_sent.add_alone();
 }
 
 void Core::send_rts(Peer &peer) {
@@ -103,7 +105,7 @@ void Core::send_rts(Peer &peer) {
   const size_t size = stock::encode(
       {.type = stock::Type::kRts, .marked = true, .index = index_of(peer), .name = own_}, bytes);
   const iovec whole{bytes, size};
-  if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) ++statistics_.packets_sent;
+  if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) counters_.packets_sent.add_alone();
 }
 
 void Core::send_connect(Peer &peer) {
@@ -156,6 +158,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
   if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kMinAttempts) {
     peer.ask_at = 0;
     if (peer.state == State::kTalking) return;  // the conversation has its own timeout
+    counters_.unanswered.add_alone();
     peer.state = State::kIdle;
     peer.cookie = 0;
     update_sources(peer);
@@ -179,6 +182,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
 
 void Core::doubt(Peer &peer) {
   if (peer.doubt || peer.state != State::kTalking) return;
+  counters_.doubts.add_alone();
   peer.doubt = true;
   update_sources(peer);
   new_question(peer);
@@ -218,6 +222,7 @@ void Core::start_waiting(Peer &peer) {
 void Core::become_weft(Peer &peer, const wire::Part &theirs) {
   auto made = std::make_unique<WeftConversation>(*this, peer, part_of(peer), theirs);
   WeftConversation *weft = made.get();
+  counters_.connected.add_alone();
   converse(peer, std::move(made), weft);
 }
 
@@ -226,7 +231,7 @@ void Core::become_weft(Peer &peer, const wire::Part &theirs) {
 bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   const auto header = wire::parse_header(bytes);
   if (!header) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return false;
   }
   switch (header->kind) {
@@ -239,7 +244,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
       Peer *peer = peer_of(header->to ^ veil_);
       if (peer == nullptr || peer->weft == nullptr || peer->losing ||
           peer->weft->cookie() != header->cookie) {
-        ++statistics_.strangers;
+        counters_.strangers.add_alone();
         return false;
       }
       heard_of(*peer);
@@ -248,7 +253,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   }
   const auto packet = wire::parse(bytes);
   if (!packet || !is_valid(*packet)) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return false;
   }
   if (const auto *challenge = std::get_if<wire::Challenge>(&packet->content)) {
@@ -258,7 +263,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   } else {
     Peer *peer = peer_of(header->to ^ veil_, header->cookie);
     if (peer == nullptr) {
-      ++statistics_.strangers;
+      counters_.strangers.add_alone();
     } else if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) {
       on_accept(*peer, *accept);
     } else if (peer->weft != nullptr) {
@@ -317,13 +322,13 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
       wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
   const wire::Part &theirs = connect.part;
   if (!from || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return;
   }
   if (made_at == 0) {
     // An earlier endpoint at this address made the token, it is too old, or an RTS was damaged.
     // Send a new one, so that the peer does not repeat this connect in vain.
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return answer_with_challenge(*from, connect.name, connect.index);
   }
   const auto it = by_address_.find(*from);

@@ -20,13 +20,13 @@ constexpr size_t kNameAt = 24;  // in an RTS
 // A packet that names the peer but does not come from its address. The peer may send from another
 // address than the one that reaches it: if it answers our question from there too, it is the peer.
 void Core::on_other_source(Peer &peer, const Path *from) {
-  ++statistics_.strangers;
+  counters_.strangers.add_alone();
   if (from == nullptr && may_answer(carrier_.now_ns())) doubt(peer);
 }
 
 bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from) {
   if (bytes.size() < stock::kBase) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return false;
   }
   const auto type = stock::Type(bytes[1]);
@@ -35,7 +35,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     std::memcpy(&number, &bytes[4], sizeof number);
     Peer *peer = peer_of(number);
     if (peer == nullptr || peer->losing || peer->conversation == nullptr || peer->weft != nullptr) {
-      ++statistics_.strangers;
+      counters_.strangers.add_alone();
       return false;
     }
     if (!is_of(*peer, from)) {
@@ -48,7 +48,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
   }
   const stock::Parsed parsed = stock::parse(bytes);
   if (parsed.reject != stock::Reject::kNone) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return false;
   }
   const stock::Packet &p = parsed.packet;
@@ -59,7 +59,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
   if (has_key() || !settings_.stock_peers) return false;
   // Every later packet to this peer carries the index, in 32 bits; 0 is not an index.
   if (uint32_t(p.index) == 0 || (type == stock::Type::kCts && p.index > UINT32_MAX)) {
-    ++statistics_.rejected;
+    counters_.rejected.add_alone();
     return false;
   }
   return type == stock::Type::kCts ? on_cts(p, bytes, buffer, from)
@@ -113,7 +113,7 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   const auto it = by_address_.find(p.name);
   Peer *peer = it != by_address_.end() ? it->second : nullptr;
   if (peer == nullptr && from != nullptr) {
-    ++statistics_.strangers;  // it names an address that is not its own
+    counters_.strangers.add_alone();  // it names an address that is not its own
     return false;
   }
   if (peer != nullptr && !is_of(*peer, from)) {
@@ -136,6 +136,7 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
 }
 
 bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven) {
+  counters_.stock_peers.add_alone();
   converse(peer, make_stock_conversation(*this, peer), nullptr);
   peer.proven = proven;
   const bool kept = peer.conversation->on_packet(bytes, buffer);

@@ -45,6 +45,8 @@ bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8
     lost = true;
     return false;
   }
+  core_.counters().saved.add_alone();
+  core_.counters().saved_bytes.add_alone(payload.size());
   if (!payload.empty()) std::memcpy(m->kept, payload.data(), payload.size());
   m->arrived = payload.size();
   m->saved = true;
@@ -80,6 +82,7 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
   if (m == nullptr) return nullptr;
   m->receive = core_.upper().receiver().match(message);
   if (m->receive != nullptr) return m;
+  core_.counters().saved.add_alone();
   m->saved = true;
   ++peer.saved;
   charge(*m, sizeof(Incoming));
@@ -130,6 +133,7 @@ bool Inbox::place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) 
                 std::min<uint64_t>(bytes.size(), r.length - offset));
     } else {
       if (!make_room(m, offset + bytes.size())) return false;
+      core_.counters().saved_bytes.add_alone(bytes.size());
       std::memcpy(m.kept + offset, bytes.data(), bytes.size());
     }
   }

@@ -113,12 +113,14 @@ bool Core::admits(const sdk::SockAddr &newcomer) {
       heard_of(peer);  // to the end of the list: the next call examines other peers
       continue;
     }
+    counters_.dismissed.add_alone();
     if (peer.weft != nullptr) peer.weft->dismiss();
     lose(peer, FI_ECONNRESET, true);
     end_lost();
     if (unnamed_ < settings_.max_unnamed_peers) return true;
   }
-  if (statistics_.refused++ == 0)
+  counters_.refused.add_alone();
+  if (counters_.refused.value() == 1)
     upper_.warn(
         "a peer is refused: max_unnamed_peers that are not in the address vector have something "
         "outstanding; raise it, or insert the addresses of peers");

@@ -63,7 +63,7 @@ void StockConversation::on_deadline(uint64_t now) {
       if (op != nullptr) fail(*op, FI_EACCES);
       return output();
     }
-    ++core_.count().timeouts;
+    core_.counters().timeouts.add_alone();
     ++backoff_;
     ++tries_;
     if (quiet >= kDoubtAfter) core_.doubt(peer_);
@@ -147,6 +147,7 @@ void StockConversation::fail_all(int err) {
 // expected number before the next operation.
 void StockConversation::give_up(int err, const char *why) {
   const std::string text = std::string("rxd ") + why + ": " + peer_.address.to_string();
+  if (err == FI_ETIMEDOUT) core_.counters().timed_out.add_alone();
   core_.upper().warn(text.c_str());
   fail_all(err);
   next_ = cursor_ = pinged_ = acked_;

@@ -246,9 +246,9 @@ TEST_F(StockCaptures, RepeatedAcknowledgementsCauseOneRetransmission) {
     node.take(ack(0));
     net.run_for(10 * kUs);
   }
-  EXPECT_EQ(node.core().statistics().timeouts, 0U);
-  EXPECT_GT(node.core().statistics().repeated, 0U);
-  EXPECT_LE(node.core().statistics().repeated, 128U);
+  EXPECT_EQ(node.core().counters().timeouts.value(), 0U);
+  EXPECT_GT(node.core().counters().repeated.value(), 0U);
+  EXPECT_LE(node.core().counters().repeated.value(), 128U);
   // The peer catches up, and takes everything.
   uint64_t expected = 0;
   while (!node.ended(id)) {

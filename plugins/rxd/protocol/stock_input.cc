@@ -22,7 +22,7 @@ constexpr uint64_t kLate = 1'000'000'000;
 bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
   const stock::Parsed parsed = stock::parse(bytes);
   if (parsed.reject != stock::Reject::kNone) {
-    ++core_.count().rejected;
+    core_.counters().rejected.add_alone();
     return false;
   }
   const stock::Packet &p = parsed.packet;
@@ -51,7 +51,7 @@ bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
     rebase_ = false;
   }
   if (p.sequence != expected_) {
-    ++core_.count().duplicates;
+    core_.counters().duplicates.add_alone();
     owe_acknowledgement();
     if (begins) output();
     return false;
@@ -301,7 +301,7 @@ StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) 
   const uint64_t offset = a.first + a.segment * stock::kSegment;
   if (a.kind == Arriving::Kind::kNone || p.segment != a.segment ||
       p.payload.size() != std::min<uint64_t>(stock::kSegment, a.size - offset)) {
-    ++core_.count().rejected;
+    core_.counters().rejected.add_alone();
     return Verdict::kNotNow;
   }
   if (a.kind == Arriving::Kind::kWrite) {
@@ -333,7 +333,7 @@ StockConversation::Verdict StockConversation::take_answer(const stock::Packet &p
   const uint64_t size = op->kind == TxOp::Kind::kAtomic ? target_size(*op) : op->length;
   if (op->received != p.segment * stock::kSegment ||
       p.payload.size() != std::min<uint64_t>(stock::kSegment, size - op->received)) {
-    ++core_.count().rejected;
+    core_.counters().rejected.add_alone();
     op->status = FI_EIO;
     op->answered = true;
     finish(*op);

@@ -152,7 +152,7 @@ class Exchange {
     uint64_t sum;
     std::memcpy(&sum, n.memory.data(), sizeof sum);
     EXPECT_EQ(sum, sums_[&n]);
-    EXPECT_EQ(n.core().statistics().rejected, 0u);
+    EXPECT_EQ(n.core().counters().rejected.value(), 0u);
   }
 
   Net net_;
@@ -195,8 +195,8 @@ TEST(Stock, LossIsRepairedQuickly) {
     ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
     EXPECT_EQ(in, out);
     took[loss] = net.now - from;
-    RecordProperty("timeouts", std::to_string(a.core().statistics().timeouts));
-    RecordProperty("repeated", std::to_string(a.core().statistics().repeated));
+    RecordProperty("timeouts", std::to_string(a.core().counters().timeouts.value()));
+    RecordProperty("repeated", std::to_string(a.core().counters().repeated.value()));
   }
   RecordProperty("us_without_loss", std::to_string(took[0] / kUs));
   RecordProperty("us_with_loss", std::to_string(took[1] / kUs));

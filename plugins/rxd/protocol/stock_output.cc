@@ -215,7 +215,7 @@ void StockConversation::output() {
     ++used;
     sent_us_[cursor_ % kInFlight] = us(now);
     if (cursor_ < highest_) {
-      ++core_.count().repeated;
+      core_.counters().repeated.add_alone();
     } else {
       highest_ = cursor_ + 1;
     }

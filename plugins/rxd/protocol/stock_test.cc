@@ -43,8 +43,8 @@ TEST(Stock, MessagesOfManySizesArrive) {
     EXPECT_EQ((b.got[i].flags & FI_REMOTE_CQ_DATA) != 0, i % 3 == 0);
     EXPECT_TRUE(std::equal(out[i].begin(), out[i].end(), in[i].begin())) << sizes[i];
   }
-  EXPECT_EQ(a.core().statistics().repeated, 0u);
-  EXPECT_EQ(a.core().statistics().timeouts, 0u);
+  EXPECT_EQ(a.core().counters().repeated.value(), 0u);
+  EXPECT_EQ(a.core().counters().timeouts.value(), 0u);
 }
 
 TEST(Stock, UnexpectedMessagesAreKeptOrTruncated) {
@@ -56,7 +56,7 @@ TEST(Stock, UnexpectedMessagesAreKeptOrTruncated) {
   a.send(2, small, true, 3);
   // Messages without a receive are kept, well beyond one window.
   ASSERT_TRUE(net.run([&] { return a.all_ended(); }));
-  EXPECT_EQ(b.core().statistics().rejected, 0u);
+  EXPECT_EQ(b.core().counters().rejected.value(), 0u);
   Bytes in1(64), in2(500'000), in3(200);
   b.post(in3, true, 3, 0);
   b.post(in2, true, 2, 0);
@@ -235,7 +235,7 @@ TEST(Stock, OperationsToAnEndedProcessTimeOut) {
   EXPECT_EQ(a.done[sent].err, FI_ETIMEDOUT);
   EXPECT_EQ(a.done[read].err, FI_ETIMEDOUT);
   EXPECT_LT(net.now - from, 3 * kS);
-  EXPECT_LT(a.core().statistics().repeated, 100u) << "too many retransmissions";
+  EXPECT_LT(a.core().counters().repeated.value(), 100u) << "too many retransmissions";
   EXPECT_EQ(a.warnings, 1u);
   // Later operations fail too.
   const size_t again = a.send(2, out, true, 3);
@@ -346,7 +346,7 @@ TEST(Stock, AReceiveFailsWhenTheSenderEndsInTheMiddle) {
   Bytes out = pattern_of(1, 4 << 20), in(4 << 20);
   b.post(in, true);
   a->send(2, out, true, 1);
-  ASSERT_TRUE(net.run([&] { return b.core().statistics().packets_received > 500; }));
+  ASSERT_TRUE(net.run([&] { return b.core().counters().packets_received.value() > 500; }));
   a.reset();
   ASSERT_TRUE(net.run([&] {
     b.reap();

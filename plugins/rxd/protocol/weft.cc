@@ -103,11 +103,12 @@ void WeftConversation::on_deadline(uint64_t now) {
   if (const uint64_t silent = channel_.silent_since();
       silent != 0 && channel_.timeouts() >= kGoneAfter &&
       now - silent >= core_.settings().peer_timeout_ns) {
+    core_.counters().timed_out.add_alone();
     core_.upper().warn("a peer has not answered for peer_timeout_ms: its operations fail");
     return core_.lose(peer_, FI_ETIMEDOUT, false);
   }
   if (channel_.on_deadline(now)) {
-    ++core_.count().timeouts;
+    core_.counters().timeouts.add_alone();
     if (channel_.timeouts() >= kDoubtTimeouts) {
       core_.doubt(peer_);
       if (datagram_ > core_.settings().first_datagram && !channel_.direct()) {

@@ -21,6 +21,7 @@ bool WeftConversation::fail(const char *what) {
   char text[200];
   std::snprintf(text, sizeof text, "the connection with %s ends: it sent %s",
                 peer_.address.to_string().c_str(), what);
+  core_.counters().violations.add_alone();
   core_.upper().warn(text);
   core_.lose(peer_, FI_ECONNRESET, true);
   return false;
@@ -31,7 +32,7 @@ bool WeftConversation::fail(const char *what) {
 bool WeftConversation::on_packet(std::span<const uint8_t> bytes, Buffer &buffer) {
   const auto parsed = wire::parse(bytes);
   if (!parsed) {
-    ++core_.count().rejected;
+    core_.counters().rejected.add_alone();
     return false;
   }
   const wire::Packet &packet = *parsed;
@@ -40,7 +41,7 @@ bool WeftConversation::on_packet(std::span<const uint8_t> bytes, Buffer &buffer)
   if (packet.header.has(wire::kFlagChecksum) < checksum_ ||
       packet.header.has(wire::kFlagMac) != authentic_ || !wire::checksum_fits(packet) ||
       (authentic_ && !wire::mac_fits(*key_, packet, uint32_t(number >> 32)))) {
-    ++core_.count().rejected;
+    core_.counters().rejected.add_alone();
     return false;
   }
   const uint64_t now = core_.carrier().now_ns();
@@ -89,6 +90,7 @@ bool WeftConversation::on_packet(std::span<const uint8_t> bytes, Buffer &buffer)
 bool WeftConversation::take_close() {
   send_alone(wire::PacketKind::kClosed, core_.carrier().now_ns());
   end_settled();
+  core_.counters().closed_by_peer.add_alone();
   core_.lose(peer_, FI_ECONNRESET, true);
   return false;
 }
@@ -99,6 +101,12 @@ void WeftConversation::take_acknowledgement(const wire::Acknowledgement &ack, ui
   if (!sensible) {
     fail("an acknowledgement of packets that were never sent");
     return;
+  }
+  if (const uint8_t cuts = channel_.take_cuts(); cuts != 0) {
+    Counters &counters = core_.counters();
+    if ((cuts & Congestion::kForLoss) != 0) counters.cut_for_loss.add_alone();
+    if ((cuts & Congestion::kForDelay) != 0) counters.cut_for_delay.add_alone();
+    if ((cuts & Congestion::kCollapsed) != 0) counters.collapses.add_alone();
   }
   may_start_ = std::max(may_start_, wire::extend(ack.messages, may_start_));
   may_send_ = std::max(may_send_, wire::extend(ack.credit, may_send_ >> 10) << 10);
@@ -128,12 +136,15 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
   const bool ordered = packet.header.has(wire::kFlagOrdered);
   const Channel::Arrival arrival = channel_.look(number);
   if (arrival == Channel::Arrival::kDuplicate) {
-    ++core_.count().duplicates;
+    core_.counters().duplicates.add_alone();
     channel_.duplicate(packet.header, now);
     core_.want_room(peer_);
     return false;
   }
-  if (arrival == Channel::Arrival::kOutside) return false;
+  if (arrival == Channel::Arrival::kOutside) {
+    core_.counters().dropped.add_alone();
+    return false;
+  }
   // Too many unanswered accesses: the peer retransmits this packet, we answer the others meanwhile.
   if (ordered && owed_ >= kMaxOwed) return false;
   if (bytes.size() > seen_) {
@@ -148,11 +159,13 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
       return fail("data of an operation that was never begun");
     }
     if (!keep(number, bytes, buffer, waits)) {
+      core_.counters().dropped.add_alone();
       // No room: it counts as lost. Tell the peer which packets are missing before it.
       channel_.duplicate(packet.header, now);
       core_.want_room(peer_);
       return false;
     }
+    core_.counters().early.add_alone();
     channel_.accept(number, packet.header, now);
     core_.want_room(peer_);
     if (waits) {

@@ -132,7 +132,7 @@ void WeftConversation::pump() {
       return arm(now);
     }
     channel_.sent_again(lost.number, now);
-    ++core_.count().repeated;
+    core_.counters().repeated.add_alone();
   }
   while (pending_ != nullptr || has_output()) {
     const bool bulk =
@@ -283,6 +283,7 @@ bool WeftConversation::add_starts(OutPacket &p, wire::Writer &w, size_t room) {
     ask_at_ = 0;
     asked_ = 0;
   }
+  if (starved && !starved_) core_.counters().waited_for_credit.add_alone();
   starved_ = starved;
   return false;
 }
@@ -350,6 +351,7 @@ bool WeftConversation::begin_message(OutPacket &p, wire::Writer &w, size_t room,
   w.message(f, n);
   op.id = next_id_;
   op.announced = true;
+  core_.counters().announced.add_alone();
   op.sent = n;
   op.charged = n;
   const uint64_t prefix = std::min(op.length, kPrefix);

@@ -134,7 +134,10 @@ void Core::rename(Connection &c, uint32_t index, bool own) {
 }
 
 void Core::connect(Connection &c) {
-  if (c.attempts_++ == 0) c.started_at_ = carrier_.now_ns();
+  if (c.attempts_++ == 0)
+    c.started_at_ = carrier_.now_ns();
+  else
+    counters_.retries.add_alone();
   if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
   const ConnectBytes data =
       encode(ConnectData{.port = own_.port(),
@@ -152,11 +155,13 @@ void Core::connect(Connection &c) {
     if (must_wait(c)) hold(c);
     return;
   }
+  counters_.failures.add_alone();
   drop_link(c, err);
   fail_queue(c, err);
 }
 
 void Core::refuse(Request &request, RejectReason reason) {
+  (reason == RejectReason::kAlready ? counters_.put_off : counters_.refused).add_alone();
   carrier_.reject(request, encode(reason));
 }
 
@@ -274,6 +279,7 @@ bool Core::make_room() {
     }
   }
   if (silent != nullptr) {
+    counters_.strangers_closed.add_alone();
     if (Connection *rival = silent->rival_) drop_link(*rival, FI_ECONNABORTED);
     drop_link(*silent, FI_ECONNABORTED);
     return true;
@@ -309,6 +315,7 @@ void Core::establish(Connection &c) {
   c.disputed_ = c.crossed_ = false;
   c.attempts_ = 0;
   ++connected_;
+  counters_.made.add_alone();
   if (c.agreed_) ++leaving_;
   touch(c);
   if (settings_.max_connections != 0) close_idle(settings_.max_connections);
@@ -336,6 +343,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
     return wait_for_other(c);
   }
   if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // like accept()
+  if (!later) counters_.failures.add_alone();
   drop_link(c, err);
   fail_queue(c, err);
 }
@@ -373,7 +381,9 @@ void Core::stop_waiting(Connection &c) {
 void Core::drop_link(Connection &c, int err) {
   if (c.state_ == State::kConnected) {
     --connected_;
-    if (c.asked_ || c.agreed_) --leaving_;
+    const bool leaves = c.asked_ || c.agreed_;
+    if (leaves) --leaving_;
+    if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
   c.asked_ = c.agreed_ = false;
   c.level_ = 0;
@@ -450,6 +460,7 @@ void Core::fail_peer(Connection &c, const char *what) {
   std::snprintf(text, sizeof text, "%s sent %s: the connection is closed",
                 c.address_.to_string().c_str(), what);
   upper_.warn(text);
+  counters_.violations.add_alone();
   drop_link(c, FI_EPROTO);
   fail_queue(c, FI_EPROTO);
 }

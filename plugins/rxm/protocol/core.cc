@@ -82,6 +82,7 @@ void Core::on_deadline() {
           "(ofi_rxm connect_timeout_ms)",
           c->address_.to_string().c_str(), c->attempts_,
           (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
+      counters_.timeouts.add_alone();
       upper_.warn(text);
       drop_link(*c, FI_ETIMEDOUT);
       fail_queue(*c, FI_ETIMEDOUT);

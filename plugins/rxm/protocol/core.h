@@ -45,6 +45,7 @@
 
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
+#include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
@@ -179,6 +180,7 @@ class Core {
   size_t objects() const { return slots_.size() - free_slots_.size(); }  // Connections
   uint64_t unexpected_bytes() const { return unexpected_; }
   const Settings &settings() const { return settings_; }
+  const Counters &counters() const { return counters_; }
 
  private:
   // ---- connections.cc ----
@@ -310,6 +312,7 @@ class Core {
   Carrier &carrier_;
   Upper &upper_;
   const Settings settings_;
+  Counters counters_;
   const size_t reserve_;  // receive buffers that stay free of kept messages
   sdk::SockAddr own_;
   sdk::Pool<TxOp> ops_;

@@ -112,6 +112,7 @@ bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<cons
   }
   RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
   if (m == nullptr) return false;
+  counters_.saved.add_alone();
   const bool kept = keep(*m, payload, buffer);
   m->received = payload.size();
   receiver.save(*m);
@@ -197,6 +198,7 @@ void Core::finish(RxMessage &m, int err) {
 // Saves bytes of an unexpected message. True: in the receive buffer; false: in a copy, or nothing
 // to save.
 bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
+  counters_.saved_bytes.add_alone(bytes.size());
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
   Connection &c = *m.from;
   const bool greedy = takes_too_much(c), within = may_charge(c, cost);
@@ -210,6 +212,7 @@ bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
     if (copy != nullptr || bytes.empty()) {
       charge(m, cost);
       if (bytes.empty()) return false;
+      counters_.copied.add_alone();
       std::memcpy(copy.get(), bytes.data(), bytes.size());
       const uint8_t *at = copy.get();
       m.parts.push_back({nullptr, std::move(copy), at, bytes.size()});
@@ -336,6 +339,7 @@ bool Core::must_wait(const Connection &c) const {
 
 void Core::hold(Connection &c) {
   if (c.held_ || c.link_ == nullptr || !carrier_.hold(*c.link_, true)) return;
+  counters_.held.add_alone();
   c.held_ = true;
   held_.push_back(&c);
 }

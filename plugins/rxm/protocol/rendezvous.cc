@@ -29,6 +29,7 @@ ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
     if (rc != -FI_EAGAIN) undescribe(op);
     return rc;
   }
+  counters_.rendezvous.add_alone();
   await(c, op);
   return 0;
 }
@@ -138,6 +139,7 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
   const sdk::Message message = message_of(c, p);
   RxMessage *m = new_message(&c, RxMessage::Form::kRendezvous, message);
   if (m == nullptr) return false;
+  counters_.rendezvous_taken.add_alone();
   m->id = p.message;
   m->count = p.count;
   std::copy_n(p.vectors, p.count, m->vectors);
@@ -146,6 +148,7 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
     fetch(*m);
     return false;
   }
+  counters_.saved.add_alone();
   const bool kept = keep(*m, {}, buffer);
   upper_.receiver().save(*m);
   return kept;

@@ -21,6 +21,7 @@ constexpr uint64_t kDoubtNs = 100'000'000;  // in which the end of a dead link a
 // because the requester may be another process on the peer's host. The peer itself refuses our
 // request.
 void Core::accept_beside(Connection &attempt, Request &request, const ConnectData &data) {
+  counters_.crossed.add_alone();
   Connection &c = *make(attempt.address_, true);
   inherit(c, attempt);
   hand_over(attempt, c);
@@ -33,6 +34,7 @@ void Core::accept_beside(Connection &attempt, Request &request, const ConnectDat
 
 void Core::contest(Connection &c) {
   if (c.contested_ || c.rival_ != nullptr || down_) return;
+  counters_.contested.add_alone();
   c.contested_ = true;
   contested_.push_back(&c);
   // Ask in the middle of the requester's pause, because requests that cross are both refused. Wait
@@ -68,6 +70,7 @@ void Core::doubt(Connection &attempt) {
 void Core::replace(Connection &rival) {
   Connection &old = *rival.rival_;
   const bool fresh = old.state_ != State::kConnected || old.asked_ || old.agreed_;
+  counters_.replaced.add_alone();
   inherit(rival, old);
   drop_link(old, FI_ECONNRESET);
   if (fresh) return hand_over(old, rival);  // nothing was sent on the old link

@@ -204,6 +204,8 @@ TEST(Rivals, NothingIsLeftWhenAllConnectionsHaveEnded) {
   e.accepts(e.link(0), kPeerProcess);
   e.pass(kSecond);
   EXPECT_EQ(impostor->owner, nullptr) << "the peer's connection replaces it";
+  EXPECT_EQ(e.core().counters().crossed.value(), 1u);
+  EXPECT_EQ(e.core().counters().replaced.value(), 1u);
   e.closes(e.link(0));
   e.pass(kSecond);
   EXPECT_EQ(e.core().objects(), 0u);
@@ -223,6 +225,9 @@ TEST(Rivals, AStrangerThatRestartsOftenHasOneConnection) {
     e.accepts(*now, 1000 + i);
     e.core().poll();
     EXPECT_EQ(e.core().objects(), 1u);
+    EXPECT_EQ(e.core().counters().contested.value(), i);
+    EXPECT_EQ(e.core().counters().put_off.value(), i);
+    EXPECT_EQ(e.core().counters().replaced.value(), i);
   }
 }
 
@@ -309,6 +314,26 @@ TEST(Rivals, RivalsDoNotRaiseTheLimitOnStrangers) {
     e.asked_by(port, 10);
     EXPECT_LE(e.core().strangers(), 2u);
   }
+}
+
+TEST(Counters, OfRequestsThatAreRefused) {
+  Endpoint e(1);
+  e.known = false;
+  const Counters &counters = e.core().counters();
+  Request nonsense;
+  e.core().on_request(nonsense, address_of(1), address_of(5000), {});
+  EXPECT_EQ(counters.refused.value(), 1u);
+  Request other;
+  e.core().on_request(other, address_of(1), address_of(5000),
+                      encode(ConnectData{.port = 7000, .eager_limit = 1, .level = kLevel}));
+  EXPECT_EQ(counters.refused.value(), 2u);
+  ASSERT_NE(e.asked_by(7000, 10), nullptr);  // and it stays silent
+  EXPECT_EQ(e.asked_by(7001, 10), nullptr);
+  EXPECT_EQ(counters.put_off.value(), 1u) << "another stranger is there, and came just now";
+  EXPECT_EQ(counters.strangers_closed.value(), 0u);
+  e.pass(2 * kSecond);
+  EXPECT_NE(e.asked_by(7001, 10), nullptr);
+  EXPECT_EQ(counters.strangers_closed.value(), 1u);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
     op.offset += n;
   }
   op.sent = true;
+  counters_.segmented.add_alone();
   return 0;
 }
 
@@ -88,7 +89,10 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
     ++c.unfinished_count_;
     m->id = p.message;
     m->receive = upper_.receiver().match(message);
-    if (m->receive == nullptr) upper_.receiver().save(*m);
+    if (m->receive == nullptr) {
+      counters_.saved.add_alone();
+      upper_.receiver().save(*m);
+    }
   } else if (p.segment_number != m->next_segment || p.size != m->message.length) {
     fail_peer(c, "a segment out of order");
     return false;

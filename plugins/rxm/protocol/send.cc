@@ -36,7 +36,10 @@ bool is_link_error(ssize_t rc) {
 
 TxOp *Core::take() {
   TxOp *op = ops_.take();
-  if (op == nullptr) return nullptr;
+  if (op == nullptr) {
+    counters_.tx_full.add_alone();
+    return nullptr;
+  }
   if (op->slot == kNoIndex) {
     op->slot = uint32_t(op_slots_.size());
     op_slots_.push_back(op);
@@ -122,6 +125,9 @@ int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
       if (heir != nullptr) op.connection = c = heir;
     }
   }
+  counters_.queued.add_alone();
+  if (c->state_ == State::kConnected && c->flow_control_ && c->credits_ <= kKeptForCredits)
+    counters_.waited_for_credits.add_alone();
   enqueue(*c, op);
   if (c->state_ == State::kConnected) {
     if (!leaves) block(*c);
@@ -328,6 +334,7 @@ void Core::settle(TxOp &op) {
     if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fenced operation may wait for it
   }
   if (op.exposed != 0) conceal_all(op);
+  if (op.err != 0) counters_.failed.add_alone();
   upper_.on_done(op, op.err);
   give(op);
 }

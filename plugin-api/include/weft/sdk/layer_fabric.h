@@ -12,6 +12,7 @@
 //     public:
 //      static weft::Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 //    };
+//    // A layer that counts names its counters: LayerFabric<MyLayer, Domain, Counters>.
 //    weft::Result<fid_fabric *> open(const MyLayer &layer, fid_fabric *inner,
 //                                    const fi_fabric_attr &attr, void *context) {
 //      return Fabric::open(layer, inner, attr, context);  // takes `inner`
@@ -25,15 +26,18 @@
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/stats.h>
 
 #include <atomic>
 #include <new>
 
 namespace weft::sdk {
 
-template <class Layer, class Domain>
-class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric>,
-                          public FabricOps<LayerFabric<Layer, Domain>, Domain> {
+struct NoCounters : CounterSet {};
+
+template <class Layer, class Domain, class Counters = NoCounters>
+class LayerFabric final : public Object<LayerFabric<Layer, Domain, Counters>, fid_fabric>,
+                          public FabricOps<LayerFabric<Layer, Domain, Counters>, Domain> {
  public:
   // Takes the inner fabric, also if it fails.
   static Result<fid_fabric *> open(const Layer &layer, fid_fabric *inner,
@@ -54,6 +58,7 @@ class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric>,
   const Layer &layer() const { return layer_; }
   fid_fabric *inner() const { return inner_; }
   uint32_t api_version() const { return api_version_; }
+  Stats<Counters> &stats() { return stats_; }
   std::atomic<size_t> children{0};
 
   // fi_ops
@@ -63,6 +68,9 @@ class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric>,
     this->retire();
     delete this;
     return 0;
+  }
+  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    return open_counters<LayerFabric>(name, flags, ops);
   }
 
  private:
@@ -80,6 +88,7 @@ class LayerFabric final : public Object<LayerFabric<Layer, Domain>, fid_fabric>,
   const Layer &layer_;
   fid_fabric *const inner_;
   const uint32_t api_version_;
+  Stats<Counters> stats_;
 };
 
 }  // namespace weft::sdk
