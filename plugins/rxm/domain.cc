@@ -67,12 +67,17 @@ bool Mirrors::may_wait() {
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
     : LayerDomain(fabric, {}, info, std::move(inner_info), context, memory_),
       mr_bits_(registration_bits(info.domain_attr->mr_mode)),
-      mirrors_(fabric.inner()) {}
+      inner_modes_(sdk::InnerModes::of(this->inner_info())),
+      mirrors_(fabric.inner()) {
+  shared().keeps_descriptors = inner_modes_.local_memory && (mr_bits_ & FI_MR_LOCAL) != 0;
+}
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
-  inner.front()->domain_attr->mr_mode =
-      registration_bits(info.domain_attr->mr_mode) & ~FI_MR_ENDPOINT;
+  // FI_MR_LOCAL is the inner provider's demand, whatever the application was asked for.
+  int &mr_mode = inner.front()->domain_attr->mr_mode;
+  mr_mode = (registration_bits(info.domain_attr->mr_mode) & ~(FI_MR_ENDPOINT | FI_MR_LOCAL)) |
+            (mr_mode & FI_MR_LOCAL);
   return start(new Domain(fabric, info, std::move(inner), context), info);
 }
 
@@ -91,6 +96,16 @@ bool Domain::random_key(uint64_t &key) {
   const size_t size = inner_info().domain_attr->mr_key_size;
   if (size != 0 && size < sizeof key) key &= (UINT64_C(1) << 8 * size) - 1;
   return true;
+}
+
+int Domain::register_inner(const iovec &memory, uint64_t access, sdk::InnerRegion &region) {
+  // When applications choose keys, a random key may be in use already: others are tried.
+  return region.open(inner(), memory, access, [this](uint64_t &key) { return random_key(key); });
+}
+
+void *Domain::inner_descriptor(void *desc) const {
+  if (desc == nullptr || !inner_modes_.local_memory) return nullptr;
+  return static_cast<const Region *>(desc)->inner_descriptor();
 }
 
 Result<fid_cntr *> Domain::open_inner_cntr() {

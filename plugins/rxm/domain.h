@@ -17,6 +17,7 @@
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
+#include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_domain.h>
 
 #include <array>
@@ -83,6 +84,12 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   // applications choose keys. It is as long as keys of the inner provider. False: the kernel gave
   // no random bytes.
   bool random_key(uint64_t &key);
+  // Registers memory with the inner domain, under such a key or under the provider's. 0 or -FI_E...
+  int register_inner(const iovec &memory, uint64_t access, sdk::InnerRegion &region);
+  // What the inner provider demands of each call.
+  const sdk::InnerModes &inner_modes() const { return inner_modes_; }
+  // The inner descriptor for one of a Region; null for null, and where it is not wanted.
+  void *inner_descriptor(void *desc) const;
   // Opens a counter of the inner domain that counts completions.
   Result<fid_cntr *> open_inner_cntr();
   // The local memory that a peer's atomic addresses: 1 iov, or -FI_EACCES.
@@ -101,6 +108,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
 
   InnerMemory memory_{*this};
   const int mr_bits_;
+  const sdk::InnerModes inner_modes_;
   // Random numbers for random_key(), of which `random_left_` are unused.
   std::array<uint64_t, 32> random_;
   size_t random_left_ = 0;

@@ -78,7 +78,8 @@ Result<void> Endpoint::begin() {
                          .max_connections = options().max_connections,
                          .unexpected_limit = options().unexpected_limit,
                          .connect_timeout_ns = options().connect_timeout_ns,
-                         .max_strangers = max_strangers(options())});
+                         .max_strangers = max_strangers(options()),
+                         .descriptors = domain().shared().keeps_descriptors});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
@@ -105,9 +106,18 @@ bool Endpoint::must_own(const TxOp &op) const {
   return outlives_call(op) || (op.inject && op.length > inject_room_);
 }
 
+// The application's regions are the layer's. Calls of the inner provider need its descriptors.
+template <class Request>
+void Endpoint::take_descriptors(TxOp &op, const Request &request) {
+  if (!domain().shared().keeps_descriptors) return;
+  for (size_t i = 0; i < request.count; ++i)
+    op.desc[i] = request.desc != nullptr ? domain().inner_descriptor(request.desc[i]) : nullptr;
+}
+
 ssize_t Endpoint::start(const sdk::SendRequest &request) {
   return launch(request, [&](TxOp &op) {
     take_flags(op, request.flags);
+    take_descriptors(op, request);
     core_->prepare_message(
         op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
         request.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) || keeper_.awaits_messages());
@@ -119,6 +129,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &request) {
   return launch(request, [&](TxOp &op) {
     op.form = request.write ? TxOp::Form::kWrite : TxOp::Form::kRead;
     take_flags(op, request.flags);
+    take_descriptors(op, request);
     if (must_own(op)) core_->own_data(op);
   });
 }

@@ -54,6 +54,8 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   ~Endpoint() = default;
 
   bool must_own(const TxOp &op) const;
+  template <class Request>
+  void take_descriptors(TxOp &op, const Request &request);
   Result<void> begin();
   void end();
   void shut() {

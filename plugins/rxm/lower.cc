@@ -27,6 +27,8 @@ Lower::Lower(Domain &domain, Upper &upper)
     : domain_(domain),
       upper_(upper),
       options_(domain.fabric().layer().options()),
+      modes_(domain.inner_modes()),
+      flights_(domain),
       active_(domain.instance()->core) {}
 
 Lower::~Lower() {
@@ -42,6 +44,7 @@ Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
   shares_ = inner.domain_attr->max_ep_srx_ctx != 0;
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
   receive_count_ = shares_ ? uint32_t(count) : kOwnReceives;
+  flights_.open(modes_, packet_size(), inject_limit_);
   WEFT_CHECK(open_objects());
   WEFT_CHECK(count_remote(remote_write, remote_read));
   if (shares_) {
@@ -52,6 +55,9 @@ Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
       pool_[i].bytes = memory_.get() + i * packet_size();
       free_.push_back(&pool_[i]);
     }
+    if (const int rc = make_places(pool_, places_, memory_.get(), region_); rc != 0)
+      return fail(-rc, "the inner provider does not register %zu bytes of receive buffers",
+                  count * packet_size());
     fill();
   }
   return listen(local);
@@ -131,6 +137,8 @@ void Lower::shut() {
   while (!links_.empty()) destroy(*links_.back());
   if (pep_ != nullptr) fi_close(&std::exchange(pep_, nullptr)->fid);
   if (srx_ != nullptr) fi_close(&std::exchange(srx_, nullptr)->fid);
+  flights_.close();
+  region_.close();
   for (fid_cntr **cntr : {&remote_write_, &remote_read_})
     if (*cntr != nullptr) domain_.mirrors().remove(domain_.engine(), std::exchange(*cntr, nullptr));
   if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
@@ -151,13 +159,15 @@ void Lower::wait(uint64_t end_ns) {
 
 // ---- data ----
 
-ssize_t Lower::send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint64_t flags,
+                    Token *token) {
+  if (modes_.of_calls()) return flights_.send(link, link.ep, iov, desc, count, flags, token);
   const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token};
   return fi_sendmsg(link.ep, &msg, flags);
 }
 
-ssize_t Lower::read(Link &link, const iovec *iov, size_t count, const RmaVector *from,
-                    size_t from_count, uint64_t flags, Token *token) {
+ssize_t Lower::read(Link &link, const iovec *iov, void *const *desc, size_t count,
+                    const RmaVector *from, size_t from_count, uint64_t flags, Token *token) {
   fi_rma_iov rma[kMaxVectors];
   for (size_t i = 0; i < from_count; ++i) rma[i] = {from[i].address, from[i].length, from[i].key};
   const fi_msg_rma msg{.msg_iov = iov,
@@ -165,11 +175,13 @@ ssize_t Lower::read(Link &link, const iovec *iov, size_t count, const RmaVector 
                        .rma_iov = rma,
                        .rma_iov_count = from_count,
                        .context = token};
+  if (modes_.of_calls()) return flights_.access(link, link.ep, false, msg, desc, flags, token);
   return fi_readmsg(link.ep, &msg, flags);
 }
 
-ssize_t Lower::write(Link &link, const iovec *iov, size_t count, const RmaVector *to,
-                     size_t to_count, uint64_t data, uint64_t flags, Token *token) {
+ssize_t Lower::write(Link &link, const iovec *iov, void *const *desc, size_t count,
+                     const RmaVector *to, size_t to_count, uint64_t data, uint64_t flags,
+                     Token *token) {
   fi_rma_iov rma[kMaxVectors];
   for (size_t i = 0; i < to_count; ++i) rma[i] = {to[i].address, to[i].length, to[i].key};
   const fi_msg_rma msg{.msg_iov = iov,
@@ -178,12 +190,36 @@ ssize_t Lower::write(Link &link, const iovec *iov, size_t count, const RmaVector
                        .rma_iov_count = to_count,
                        .context = token,
                        .data = data};
+  if (modes_.of_calls()) return flights_.access(link, link.ep, true, msg, desc, flags, token);
   return fi_writemsg(link.ep, &msg, flags);
 }
 
+// Registers the memory of the buffers, and makes their contexts, where the inner provider wants it.
+int Lower::make_places(std::vector<Buffer> &buffers, std::vector<Place> &places,
+                       const uint8_t *memory, sdk::InnerRegion &region) {
+  if (modes_.contexts) {
+    places.resize(buffers.size());
+    for (size_t i = 0; i < buffers.size(); ++i) places[i].buffer = &buffers[i];
+  }
+  if (!modes_.local_memory) return 0;
+  return domain_.register_inner({const_cast<uint8_t *>(memory), buffers.size() * packet_size()},
+                                FI_RECV, region);
+}
+
 int Lower::post(Buffer &buffer) {
-  fid_ep *to = buffer.link != nullptr ? buffer.link->ep : srx_;
-  return int(fi_recv(to, buffer.bytes, packet_size(), nullptr, FI_ADDR_UNSPEC, &buffer));
+  Link *const link = buffer.link;
+  void *context = &buffer;
+  if (modes_.contexts)
+    context = link != nullptr ? &link->places[size_t(&buffer - link->buffers.data())]
+                              : &places_[size_t(&buffer - pool_.data())];
+  return int(fi_recv(link != nullptr ? link->ep : srx_, buffer.bytes, packet_size(),
+                     (link != nullptr ? link->region : region_).desc(), FI_ADDR_UNSPEC, context));
+}
+
+// From the context of a completion.
+Buffer *Lower::buffer_at(void *op_context) const {
+  if (!modes_.contexts || op_context == nullptr) return static_cast<Buffer *>(op_context);
+  return static_cast<Place *>(op_context)->buffer;
 }
 
 void Lower::fill() {
@@ -217,10 +253,9 @@ Registration *Lower::expose(Link &link, const iovec &iov, uint64_t access, RmaVe
   if (link.ops != nullptr) {
     rc = link.ops->expose(link.ep, &iov, access, &mr);
   } else {
-    // When applications choose keys, a random key may be in use already: try others.
-    uint64_t key = 0;
-    for (int attempt = 0; attempt < 64 && rc == -FI_ENOKEY && domain_.random_key(key); ++attempt)
-      rc = fi_mr_reg(domain_.inner(), iov.iov_base, iov.iov_len, access, 0, key, 0, &mr, nullptr);
+    sdk::InnerRegion region;
+    rc = domain_.register_inner(iov, access, region);
+    mr = region.release();
   }
   if (rc != 0) {
     err = -rc;
@@ -292,13 +327,12 @@ bool Lower::read_completions() {
     }
     for (ssize_t i = 0; i < n; ++i) {
       const fi_cq_tagged_entry &entry = entries[i];
-      if (entry.flags & FI_RECV) {
-        received(*static_cast<Buffer *>(entry.op_context), entry, sources[i]);
+      if ((entry.flags & (FI_RECV | FI_REMOTE_WRITE)) == FI_RECV) {
+        received(*buffer_at(entry.op_context), entry, sources[i]);
       } else if (entry.flags & FI_REMOTE_WRITE) {
-        const Link *link = link_at(sources[i]);
-        upper_.on_remote_write(link != nullptr ? link->owner : nullptr, entry.len, entry.data);
-      } else if (entry.op_context != nullptr) {
-        upper_.core().on_sent(*static_cast<Token *>(entry.op_context), 0);
+        on_remote_data(entry, sources[i]);
+      } else if (Token *token = token_at(entry.op_context)) {
+        upper_.core().on_sent(*token, 0);
       }
     }
     if (size_t(n) < kBatch) {
@@ -313,7 +347,7 @@ void Lower::read_failure() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
   if (entry.flags & FI_RECV) {
-    auto *buffer = static_cast<Buffer *>(entry.op_context);
+    Buffer *buffer = buffer_at(entry.op_context);
     if (buffer == nullptr) return;
     if (buffer->link == nullptr) --posted_;
     if (entry.err == FI_ETRUNC)
@@ -324,9 +358,19 @@ void Lower::read_failure() {
     if (buffer->link == nullptr || entry.err == FI_ETRUNC) release(*buffer);
     return;
   }
-  if (entry.op_context != nullptr)
-    upper_.core().on_sent(*static_cast<Token *>(entry.op_context),
-                          entry.err != 0 ? entry.err : FI_EIO);
+  if (Token *token = token_at(entry.op_context))
+    upper_.core().on_sent(*token, entry.err != 0 ? entry.err : FI_EIO);
+}
+
+// A peer wrote with remote data. Where that uses a receive (FI_RX_CQ_DATA), the buffer is posted
+// again.
+void Lower::on_remote_data(const fi_cq_tagged_entry &entry, fi_addr_t source) {
+  Buffer *const used = modes_.data_takes_receive ? buffer_at(entry.op_context) : nullptr;
+  const Link *const link = used != nullptr && used->link != nullptr ? used->link : link_at(source);
+  upper_.on_remote_write(link != nullptr ? link->owner : nullptr, entry.len, entry.data);
+  if (used == nullptr) return;
+  if (used->link == nullptr) --posted_;
+  release(*used);
 }
 
 Link *Lower::link_at(fi_addr_t source) const {

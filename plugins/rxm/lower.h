@@ -31,10 +31,17 @@
 #include <vector>
 
 #include "plugins/rxm/domain.h"
+#include "plugins/rxm/flights.h"
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
+
+// The context of a posted buffer, where the inner provider uses contexts.
+struct Place {
+  fi_context2 context;  // must be the first member
+  Buffer *buffer;
+};
 
 struct Link {
   fid_ep *ep = nullptr;
@@ -44,7 +51,9 @@ struct Link {
   unsigned ended = 0;                     // polls since the peer hung up; 0: still connected
   bool held = false;                      // its packets are not read
   std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, if they are not shared
+  sdk::InnerRegion region;                // of memory
   std::vector<Buffer> buffers;
+  std::vector<Place> places;  // of buffers
 };
 
 // Memory for one packet: posted, free, or with a packet in it.
@@ -94,11 +103,13 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
                int &err) override;
   void reject(Request &request, std::span<const uint8_t> data) override;
   void close(Link &link, bool idle) override;
-  ssize_t send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) override;
-  ssize_t read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t from_count,
-               uint64_t flags, Token *token) override;
-  ssize_t write(Link &link, const iovec *iov, size_t count, const RmaVector *to, size_t to_count,
-                uint64_t data, uint64_t flags, Token *token) override;
+  ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count, uint64_t flags,
+               Token *token) override;
+  ssize_t read(Link &link, const iovec *iov, void *const *desc, size_t count, const RmaVector *from,
+               size_t from_count, uint64_t flags, Token *token) override;
+  ssize_t write(Link &link, const iovec *iov, void *const *desc, size_t count, const RmaVector *to,
+                size_t to_count, uint64_t data, uint64_t flags, Token *token) override;
+  void *inner_descriptor(void *descriptor) override { return domain_.inner_descriptor(descriptor); }
   void release(Buffer &buffer) override;
   bool buffers_low() const override { return !shares_ || free_.size() < pool_.size() / 4; }
   size_t buffers_left() const override { return shares_ ? free_.size() + posted_ : kOwn; }
@@ -127,7 +138,14 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Link *make_link(Connection &owner, fi_info *info, int &err);
   void destroy(Link &link);
   void bury();
+  int make_places(std::vector<Buffer> &buffers, std::vector<Place> &places, const uint8_t *memory,
+                  sdk::InnerRegion &region);
   int post(Buffer &buffer);
+  Buffer *buffer_at(void *op_context) const;
+  Token *token_at(void *op_context) {
+    return modes_.of_calls() ? flights_.land(op_context) : static_cast<Token *>(op_context);
+  }
+  void on_remote_data(const fi_cq_tagged_entry &entry, fi_addr_t source);
   void fill();
   bool read_completions();  // true: read all of them
   void end_links();
@@ -142,6 +160,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Domain &domain_;
   Upper &upper_;
   const Options &options_;
+  const sdk::InnerModes modes_;
+  Flights flights_;
   sdk::SockAddr local_;
   uint32_t addr_format_ = FI_SOCKADDR;
   size_t inject_limit_ = 0, iov_limit_ = 4;
@@ -155,7 +175,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
   sdk::InfoList active_;  // one fi_info, for opening connections
   std::unique_ptr<uint8_t[]> memory_;
+  sdk::InnerRegion region_;  // of memory_
   std::vector<Buffer> pool_;
+  std::vector<Place> places_;   // of pool_
   std::vector<Buffer *> free_;  // a stack: the last one is in the cache
   size_t posted_ = 0;
   std::vector<Link *> links_, closing_;

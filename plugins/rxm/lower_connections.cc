@@ -70,6 +70,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   if (rc == 0 && srx_ == nullptr) {
     made->memory = std::make_unique_for_overwrite<uint8_t[]>(kOwnReceives * packet_size());
     made->buffers.resize(kOwnReceives);
+    rc = make_places(made->buffers, made->places, made->memory.get(), made->region);
     for (size_t i = 0; i < made->buffers.size() && rc == 0; ++i) {
       made->buffers[i] = {made, made->memory.get() + i * packet_size()};
       rc = post(made->buffers[i]);
@@ -83,6 +84,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
 
 void Lower::destroy(Link &link) {
   fi_close(&link.ep->fid);
+  if (modes_.of_calls()) flights_.drop(link);
   numbers_[link.place].link = nullptr;
   free_numbers_.push_back(link.place);
   std::erase(links_, &link);

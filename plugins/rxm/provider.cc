@@ -2,6 +2,7 @@
 #include "plugins/rxm/provider.h"
 
 #include <rdma/fi_domain.h>
+#include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_info.h>
 
 #include <algorithm>
@@ -58,10 +59,13 @@ Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer) const {
   const uint64_t events = outer != nullptr ? outer->caps & FI_RMA_EVENT : 0;
   WEFT_TRY(sdk::InfoList list,
            sdk::inner_hints(instance_->core, FI_EP_MSG, FI_MSG | FI_RMA | events, outer));
+  // The layer registers local memory itself where the application does not.
+  int &mr_mode = list.front()->domain_attr->mr_mode;
+  mr_mode = FI_MR_LOCAL;
+  list.front()->mode = sdk::kLayerModes;
   if (outer == nullptr) return list;
   WEFT_CHECK(sdk::copy_auth_keys(*list.front(), *outer));
-  if (outer->domain_attr != nullptr)
-    list.front()->domain_attr->mr_mode = registration_bits(outer->domain_attr->mr_mode);
+  if (outer->domain_attr != nullptr) mr_mode |= registration_bits(outer->domain_attr->mr_mode);
   return list;
 }
 
@@ -98,6 +102,8 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
     }
     if (asked != nullptr && (asked->mr_mode == FI_MR_BASIC || asked->mr_mode == FI_MR_SCALABLE))
       info->domain_attr->mr_mode = asked->mr_mode;
+    if (asked == nullptr || (asked->mr_mode & FI_MR_LOCAL) == 0)
+      info->domain_attr->mr_mode &= ~FI_MR_LOCAL;
   }
   return list;
 }

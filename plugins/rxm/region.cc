@@ -30,6 +30,12 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
   fid_mr *inner = nullptr;
   fi_mr_attr asked = attr;
   asked.context = nullptr;
+  // The protocol reads a large message into memory for receives, or writes it from memory for
+  // sends.
+  if (domain.inner_modes().local_memory) {
+    if (attr.access & FI_SEND) asked.access |= FI_WRITE;
+    if (attr.access & FI_RECV) asked.access |= FI_READ;
+  }
   const int rc = fi_mr_regattr(domain.inner(), &asked, flags, &inner);
   if (rc != 0) return fail(-rc, "memory registration: refused by the inner provider");
   const bool enabled = !(domain.enable_needed() && flags & FI_RMA_EVENT);

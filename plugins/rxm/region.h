@@ -34,6 +34,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   bool enabled() const { return enabled_; }
   uint64_t base_address() const { return base_; }  // of the first byte, as peers give it
   const iovec &memory() const { return memory_; }
+  void *inner_descriptor() const { return fi_mr_desc(inner_); }
   // Counts an atomic that did `access` (FI_REMOTE_READ or FI_REMOTE_WRITE) on the counter bound to
   // the region. Remote memory accesses are counted by the inner provider.
   void count_remote(uint64_t access, uint64_t bytes) {

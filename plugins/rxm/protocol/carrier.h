@@ -65,13 +65,17 @@ class Carrier {
 
   // ---- data; 0, -FI_EAGAIN (no room now), or another error ----
   // Flags: FI_INJECT, FI_COMPLETION, FI_MORE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
-  // FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA.
-  virtual ssize_t send(Link &link, const iovec *iov, size_t count, uint64_t flags,
-                       Token *token) = 0;
-  virtual ssize_t read(Link &link, const iovec *iov, size_t count, const RmaVector *from,
-                       size_t from_count, uint64_t flags, Token *token) = 0;
-  virtual ssize_t write(Link &link, const iovec *iov, size_t count, const RmaVector *to,
-                        size_t to_count, uint64_t data, uint64_t flags, Token *token) = 0;
+  // FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA. `desc`: descriptors of the vectors, from
+  // inner_descriptor(); it may be null, and each of them.
+  virtual ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count,
+                       uint64_t flags, Token *token) = 0;
+  virtual ssize_t read(Link &link, const iovec *iov, void *const *desc, size_t count,
+                       const RmaVector *from, size_t from_count, uint64_t flags, Token *token) = 0;
+  virtual ssize_t write(Link &link, const iovec *iov, void *const *desc, size_t count,
+                        const RmaVector *to, size_t to_count, uint64_t data, uint64_t flags,
+                        Token *token) = 0;
+  // The carrier's descriptor for one that the application passed.
+  virtual void *inner_descriptor(void *descriptor) { return descriptor; }
   // Returns the buffer to the carrier, which receives into it again.
   virtual void release(Buffer &buffer) = 0;
   // Whether few buffers are left, so that the caller should copy packets rather than keep buffers.

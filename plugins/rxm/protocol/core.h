@@ -72,6 +72,7 @@ struct Settings {
   size_t max_controls = 1 << 16;   // answers that the peer does not take
   uint64_t owed_limit = 64 << 20;  // bytes of atomics' results that the peer does not take
   size_t max_segments = 512;       // at the carrier, per connection
+  bool descriptors = false;        // TxOp::desc is filled in
 };
 
 class Core {
@@ -231,11 +232,15 @@ class Core {
   void arm();
 
   // ---- send.cc ----
+  // Errors of the carrier that mean that the link is dead, not that the operation is wrong.
+  static bool is_link_error(ssize_t rc);
   void enqueue(Connection &c, TxOp &op);
   void block(Connection &c);
   void resume();
   bool flush(Connection &c);  // false: must wait
-  ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token);
+  ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
+                 void *const *desc = nullptr);
+  void *const *desc_of(const TxOp &op) const { return settings_.descriptors ? op.desc : nullptr; }
   ssize_t transmit(Connection &c, TxOp &op);
   ssize_t transmit_eager(Connection &c, TxOp &op);
   ssize_t transmit_access(Connection &c, TxOp &op);

@@ -130,7 +130,7 @@ RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Mes
   m->message = message;
   m->tag = message.tag;
   m->source = message.source;
-  m->discarded = m->over = m->waits = false;
+  m->discarded = m->over = m->waits = m->failed = false;
   m->count = m->next_vector = m->exposed = 0;
   m->err = 0;
   m->tokens = 0;

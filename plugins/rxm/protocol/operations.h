@@ -74,7 +74,10 @@ struct TxOp : Token {
   iovec iov[sdk::kIovLimit];
   RmaVector vectors[kMaxVectors];
   Registration *registrations[kMaxVectors];
-  fi_ioc results[sdk::kIovLimit];
+  union {
+    fi_ioc results[sdk::kIovLimit];  // of an atomic
+    void *desc[sdk::kIovLimit];      // of iov, with Settings::descriptors; each may be null
+  };
   std::unique_ptr<uint8_t[]> bounce;  // contiguous copy of data that is too long for `bytes`
   WireHeader header;                  // must stand directly before:
   union {
@@ -119,6 +122,7 @@ struct RxMessage : sdk::Unexpected, Token {
   bool discarded = false;  // dropped by the application, but more segments are coming
   bool over = false;       // its connection ended; it waits for its tokens
   bool waits = false;      // in Core::fetching_
+  bool failed = false;     // `err` is ours alone: the connection and the sender go on
   uint8_t count = 0, next_vector = 0;
   uint8_t exposed = 0;
   int err = 0;

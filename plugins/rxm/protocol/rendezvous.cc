@@ -104,10 +104,11 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
     const uint64_t n = std::min<uint64_t>(vector.length, op.target - op.written);
     if (n != 0) {
       iovec iov[sdk::kIovLimit];
-      const size_t count = slice(op.iov, op.count, op.written, n, iov);
+      void *desc[sdk::kIovLimit];
+      const size_t count = slice(op.iov, desc_of(op), op.count, op.written, n, iov, desc);
       const RmaVector to{vector.address, n, vector.key};
       ++op.tokens;
-      const ssize_t rc = carrier_.write(*c.link_, iov, count, &to, 1, 0, FI_COMPLETION, &op);
+      const ssize_t rc = carrier_.write(*c.link_, iov, desc, count, &to, 1, 0, FI_COMPLETION, &op);
       if (rc != 0) --op.tokens;
       if (rc == -FI_EAGAIN) return rc;
       if (rc != 0) {
@@ -183,19 +184,28 @@ void Core::fetch(RxMessage &m) {
     const uint64_t n = std::min<uint64_t>(vector.length, want - m.received);
     if (n != 0) {
       iovec iov[sdk::kIovLimit];
-      const size_t count = slice(r.iov, r.count, m.received, n, iov);
+      void *desc[sdk::kIovLimit];
+      const size_t count = slice(r.iov, r.desc(), r.count, m.received, n, iov, desc);
+      for (size_t i = 0; i < count; ++i)
+        if (desc[i] != nullptr) desc[i] = carrier_.inner_descriptor(desc[i]);
       const RmaVector from{vector.address, n, vector.key};
       ssize_t rc = -FI_EAGAIN;
       ++m.tokens;
       if (c.state_ == State::kConnected)
-        rc = carrier_.read(*c.link_, iov, count, &from, 1, FI_COMPLETION, &m);
+        rc = carrier_.read(*c.link_, iov, desc, count, &from, 1, FI_COMPLETION, &m);
       if (rc != 0) --m.tokens;
       if (rc == -FI_EAGAIN) {
         m.waits = true;
         fetching_.push_back(&m);
         return;
       }
-      if (rc != 0) return lose_peer(m, int(-rc));
+      if (is_link_error(rc)) return lose_peer(m, int(-rc));
+      if (rc != 0) {  // of this receive only: no memory, or it cannot be registered
+        m.failed = true;
+        if (m.err == 0) m.err = int(-rc);
+        m.received = want;
+        break;
+      }
       m.received += n;
     }
     ++m.next_vector;
@@ -222,14 +232,15 @@ void Core::on_read(RxMessage &m, int err) {
     m.received = 0;
     return finish(m, m.err);
   }
-  if (m.err != 0) return lose_peer(m, m.err);
+  if (m.err != 0 && !m.failed) return lose_peer(m, m.err);
   if (m.received == want && !m.waits) fetched(m);
 }
 
 void Core::fetched(RxMessage &m) {
   Connection &c = *m.connection;
   const uint64_t id = m.id;
-  finish(m, 0);
+  if (m.failed) m.received = 0;
+  finish(m, m.failed ? m.err : 0);
   answer(c, PacketType::kReadDone, id);
 }
 

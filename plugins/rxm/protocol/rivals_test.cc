@@ -121,17 +121,17 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
   void reject(Request &, std::span<const uint8_t>) override {}
   void close(Link &link, bool) override { link.owner = nullptr; }
-  ssize_t send(Link &, const iovec *, size_t, uint64_t, Token *token) override {
+  ssize_t send(Link &, const iovec *, void *const *, size_t, uint64_t, Token *token) override {
     if (answer != 0) return answer;
     if (token != nullptr) tokens_.push_back(token);
     return 0;
   }
-  ssize_t read(Link &, const iovec *, size_t, const RmaVector *, size_t, uint64_t,
+  ssize_t read(Link &, const iovec *, void *const *, size_t, const RmaVector *, size_t, uint64_t,
                Token *) override {
     return -FI_EAGAIN;
   }
-  ssize_t write(Link &, const iovec *, size_t, const RmaVector *, size_t, uint64_t, uint64_t,
-                Token *) override {
+  ssize_t write(Link &, const iovec *, void *const *, size_t, const RmaVector *, size_t, uint64_t,
+                uint64_t, Token *) override {
     return -FI_EAGAIN;
   }
   void release(Buffer &) override {}

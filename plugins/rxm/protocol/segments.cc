@@ -36,15 +36,18 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
                                         : last         ? SegmentKind::kLast
                                                        : SegmentKind::kMiddle);
       iovec iov[1 + sdk::kIovLimit] = {{&s->header, kHeaderSize}};
-      size_t count = 1 + slice(op.iov, op.count, op.offset, n, iov + 1);
+      void *desc[1 + sdk::kIovLimit] = {};
+      size_t count = 1 + slice(op.iov, desc_of(op), op.count, op.offset, n, iov + 1, desc + 1);
       if (count > settings_.iov_limit) {
         s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);
         gather(s->copy.get(), op.iov, op.count, op.offset, n);
         iov[1] = {s->copy.get(), n};
+        desc[1] = nullptr;
         count = 2;
       }
       ++op.tokens;
-      rc = packet(c, iov, count, FI_COMPLETION | level | (last ? op.flags & FI_MORE : FI_MORE), s);
+      rc = packet(c, iov, count, FI_COMPLETION | level | (last ? op.flags & FI_MORE : FI_MORE), s,
+                  desc);
       if (rc != 0) {
         --op.tokens;
         free_segment(*s);

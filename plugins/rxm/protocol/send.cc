@@ -18,8 +18,9 @@ namespace {
 
 constexpr uint64_t kKeptForCredits = 1;  // the last credit is reserved for a credit packet
 
-// Errors of the carrier that mean that the link is dead, not that the operation is wrong.
-bool is_link_error(ssize_t rc) {
+}  // namespace
+
+bool Core::is_link_error(ssize_t rc) {
   switch (-rc) {
     case FI_ENOTCONN:
     case FI_ESHUTDOWN:
@@ -31,8 +32,6 @@ bool is_link_error(ssize_t rc) {
       return false;
   }
 }
-
-}  // namespace
 
 TxOp *Core::take() {
   TxOp *op = ops_.take();
@@ -94,6 +93,7 @@ void Core::own_data(TxOp &op) {
   }
   gather(to, op.iov, op.count, 0, op.length);
   op.iov[0] = {to, size_t(op.length)};
+  op.desc[0] = nullptr;
   op.count = 1;
   op.inject = false;
 }
@@ -202,14 +202,15 @@ bool Core::flush(Connection &c) {
   return true;
 }
 
-ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
+                     void *const *desc) {
   if (c.flow_control_) {
     if (c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
-    const ssize_t rc = carrier_.send(*c.link_, iov, count, flags, token);
+    const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, flags, token);
     if (rc == 0) --c.credits_;
     return rc;
   }
-  return carrier_.send(*c.link_, iov, count, flags, token);
+  return carrier_.send(*c.link_, iov, desc, count, flags, token);
 }
 
 ssize_t Core::transmit(Connection &c, TxOp &op) {
@@ -236,6 +237,8 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
 // Sends a message of one packet.
 ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   iovec iov[1 + sdk::kIovLimit];
+  void *parts[1 + sdk::kIovLimit];
+  void *const *desc = nullptr;
   size_t count = 1;
   if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
     iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
@@ -244,6 +247,11 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
     if (op.length != 0) {
       if (op.count < settings_.iov_limit) {
         for (size_t i = 0; i < op.count; ++i) iov[count++] = op.iov[i];
+        if (settings_.descriptors) {
+          parts[0] = nullptr;
+          std::copy_n(op.desc, op.count, parts + 1);
+          desc = parts;
+        }
       } else {
         if (op.bounce == nullptr) {
           op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
@@ -257,13 +265,13 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   const uint64_t passed = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
   const uint64_t flags = passed | (fits ? FI_INJECT : 0);
   if (op.inject) {  // ends when the carrier has it; no token comes back
-    if (const ssize_t rc = packet(c, iov, count, flags, nullptr); rc != 0) return rc;
+    if (const ssize_t rc = packet(c, iov, count, flags, nullptr, desc); rc != 0) return rc;
     op.sent = true;
     if (!op.queued) settle(op);
     return 0;
   }
   ++op.tokens;
-  if (const ssize_t rc = packet(c, iov, count, flags | FI_COMPLETION, &op); rc != 0) {
+  if (const ssize_t rc = packet(c, iov, count, flags | FI_COMPLETION, &op, desc); rc != 0) {
     --op.tokens;
     return rc;
   }
@@ -284,10 +292,10 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
     flags |= FI_COMPLETION;
     ++op.tokens;
   }
-  const ssize_t rc =
-      write ? carrier_.write(*c.link_, op.iov, op.count, op.vectors, op.vector_count, op.data,
-                             flags, token)
-            : carrier_.read(*c.link_, op.iov, op.count, op.vectors, op.vector_count, flags, token);
+  const ssize_t rc = write ? carrier_.write(*c.link_, op.iov, desc_of(op), op.count, op.vectors,
+                                            op.vector_count, op.data, flags, token)
+                           : carrier_.read(*c.link_, op.iov, desc_of(op), op.count, op.vectors,
+                                           op.vector_count, flags, token);
   if (rc != 0) {
     if (token != nullptr) --op.tokens;
     return rc;
@@ -380,7 +388,7 @@ bool Core::send_credits(Connection &c) {
   header.control_data = c.reposted_;
   header.op = uint8_t(PacketOp::kAtomic);  // stock peers send this value
   const iovec iov{&header, sizeof header};
-  const ssize_t rc = carrier_.send(*c.link_, &iov, 1, FI_INJECT, nullptr);
+  const ssize_t rc = carrier_.send(*c.link_, &iov, nullptr, 1, FI_INJECT, nullptr);
   if (rc != 0) return rc != -FI_EAGAIN;  // the carrier reports a dead link by itself
   --c.credits_;
   c.reposted_ = 0;

@@ -74,7 +74,8 @@ void Node::close(Link &link, bool idle) {
   if (std::exchange(link.open, false)) tell_closed(link, !idle);
 }
 
-ssize_t Node::send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, uint64_t flags,
+                   Token *token) {
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   EXPECT_LE(count, core_->settings().iov_limit);
   std::vector<uint8_t> bytes;
@@ -108,8 +109,8 @@ ssize_t Node::send(Link &link, const iovec *iov, size_t count, uint64_t flags, T
   return 0;
 }
 
-ssize_t Node::read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t n,
-                   uint64_t, Token *token) {
+ssize_t Node::read(Link &link, const iovec *iov, void *const *, size_t count, const RmaVector *from,
+                   size_t n, uint64_t, Token *token) {
   EXPECT_EQ(n, 1u);
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   link.pending.insert(token);
@@ -137,8 +138,8 @@ ssize_t Node::read(Link &link, const iovec *iov, size_t count, const RmaVector *
   return 0;
 }
 
-ssize_t Node::write(Link &link, const iovec *iov, size_t count, const RmaVector *to_vector,
-                    size_t n, uint64_t, uint64_t, Token *token) {
+ssize_t Node::write(Link &link, const iovec *iov, void *const *, size_t count,
+                    const RmaVector *to_vector, size_t n, uint64_t, uint64_t, Token *token) {
   EXPECT_EQ(n, 1u);
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   std::vector<uint8_t> bytes;

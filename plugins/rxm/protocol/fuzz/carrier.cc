@@ -157,7 +157,8 @@ void Side::close(Link &link, bool idle) {
   if (link.other->side == nullptr) link.other->open = false;
 }
 
-ssize_t Side::send(Link &link, const iovec *iov, size_t count, uint64_t flags, Token *token) {
+ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, uint64_t flags,
+                   Token *token) {
   FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr),
              "a token without FI_COMPLETION, or FI_COMPLETION without a token");
   FUZZ_CHECK(count <= core_->settings().iov_limit, "too many iov entries");
@@ -177,8 +178,8 @@ ssize_t Side::send(Link &link, const iovec *iov, size_t count, uint64_t flags, T
   return 0;
 }
 
-ssize_t Side::read(Link &link, const iovec *iov, size_t count, const RmaVector *from, size_t n,
-                   uint64_t, Token *token) {
+ssize_t Side::read(Link &link, const iovec *iov, void *const *, size_t count, const RmaVector *from,
+                   size_t n, uint64_t, Token *token) {
   FUZZ_CHECK(n == 1 && token != nullptr, "a read with several vectors, or without a token");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   size_t length = 0;
@@ -198,8 +199,8 @@ ssize_t Side::read(Link &link, const iovec *iov, size_t count, const RmaVector *
   return 0;
 }
 
-ssize_t Side::write(Link &link, const iovec *iov, size_t count, const RmaVector *to, size_t n,
-                    uint64_t, uint64_t, Token *token) {
+ssize_t Side::write(Link &link, const iovec *iov, void *const *, size_t count, const RmaVector *to,
+                    size_t n, uint64_t, uint64_t, Token *token) {
   FUZZ_CHECK(n == 1, "a write with several vectors");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   Item item{.kind = Item::Kind::kWrite, .bytes = gather(iov, count), .vector = *to};

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Flights: calls of an inner provider that demands more than the vectors of a message
+// (weft/sdk/inner_modes.h). Each call gets, until it has completed, a context that is the
+// provider's, arrays of vectors that stay, and registered memory.
+//
+// Example:
+//    // Lower does this if InnerModes::of_calls() holds; other providers get the vectors as they are.
+//    inline ssize_t send(Flights &flights, Link &link, fid_ep *ep, const iovec &packet,
+//                        Token *token) {
+//      return flights.send(link, ep, &packet, nullptr, 1, FI_COMPLETION, token);
+//    }
+//    inline Token *completed(Flights &flights, void *op_context) {
+//      return flights.land(op_context);  // of a completion or of an error entry
+//    }
+//
+// Where local memory must be registered, packets are gathered in staging memory that was registered
+// when it was made; a long vector with a descriptor is not copied. Remote access needs the caller's
+// memory itself: what has no descriptor is registered for this one call. Call everything with the
+// engine's lock held. Not for receive buffers: Lower posts these itself.
+#ifndef WEFT_PLUGINS_RXM_FLIGHTS_H
+#define WEFT_PLUGINS_RXM_FLIGHTS_H
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+#include <weft/sdk/inner_modes.h>
+#include <weft/sdk/iov.h>
+#include <weft/sdk/pool.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/rxm/domain.h"
+#include "plugins/rxm/protocol/carrier.h"
+
+namespace weft::rxm {
+
+class Flights {
+ public:
+  explicit Flights(Domain &domain) : domain_(domain), flights_(SIZE_MAX) {}
+  ~Flights() { close(); }
+  Flights(const Flights &) = delete;
+  Flights &operator=(const Flights &) = delete;
+
+  // `packet_size`: bytes of the longest packet.
+  void open(const sdk::InnerModes &modes, size_t packet_size, size_t inject_limit);
+  // All endpoints of the inner provider are closed.
+  void close();
+
+  // fi_sendmsg of a packet. `desc` may be null, and each of it: a descriptor of the inner provider.
+  // With `token` null nothing is told: the call must have FI_INJECT.
+  ssize_t send(Link &link, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
+               uint64_t flags, Token *token);
+  // fi_readmsg or fi_writemsg. `msg` has no descriptors and no context.
+  ssize_t access(Link &link, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
+                 uint64_t flags, Token *token);
+  // A call has completed, or failed. Null: it was not one of these.
+  Token *land(void *op_context);
+  // The endpoint of `link` is closed: its calls do not complete any more.
+  void drop(const Link &link);
+
+ private:
+  static constexpr size_t kMost = 1 + sdk::kIovLimit;  // vectors of a packet
+  struct Staging;
+  struct Flight {
+    fi_context2 context;  // the provider's; must be the first member
+    const Link *link;     // null: not in use
+    Token *token;
+    Staging *staging;
+    size_t region_count;
+    sdk::InnerRegion regions[sdk::kIovLimit];
+    iovec iov[kMost];
+    void *desc[kMost];
+    fi_rma_iov rma[kMaxVectors];
+  };
+  // Memory of one packet.
+  struct Staging {
+    uint8_t *bytes;
+    void *desc;
+  };
+  struct Chunk {
+    std::unique_ptr<uint8_t[]> memory;
+    std::unique_ptr<Staging[]> each;
+    sdk::InnerRegion region;
+  };
+
+  Flight *take(const Link &link, Token *token);
+  void give(Flight &flight);
+  int stage(Flight &flight, const iovec *iov, void *const *desc, size_t count, size_t &made);
+  int grow();
+  iovec injected(const iovec *iov, size_t count);
+
+  Domain &domain_;
+  sdk::InnerModes modes_;
+  size_t packet_size_ = 0;
+  sdk::Pool<Flight> flights_;
+  std::vector<Chunk> chunks_;
+  std::vector<Staging *> free_;
+  std::unique_ptr<uint8_t[]> scratch_;  // for injected data in several pieces
+};
+
+}  // namespace weft::rxm
+
+#endif
