@@ -19,6 +19,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
 
   const sdk::AuthKey &auth_key() const { return auth_key_; }  // for endpoints without their own
   sdk::AtomicLimits atomic_limits() const;
+  // A key for memory of this layer in the inner domain, where keys are chosen; with the lock held.
+  uint64_t next_key() { return ++last_key_; }
 
  private:
   friend LayerDomain;
@@ -27,6 +29,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   ~Domain() = default;
 
   const sdk::AuthKey auth_key_;
+  uint64_t last_key_ = 0;
 };
 
 }  // namespace weft::rxd

@@ -53,14 +53,14 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
   inject_limit_ = inner.tx_attr->inject_size;
   names_ = (inner.caps & FI_SOURCE) != 0;
-  prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp";
+  modes_ = sdk::InnerModes::of(inner);
+  prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp" && !modes_.of_calls();
   window_ = options.receive_window;
   if (window_ == 0) window_ = inner.rx_attr->total_buffered_recv;
   if (window_ == 0) window_ = kUnknownWindow;
   WEFT_CHECK(open_objects(local));
   WEFT_CHECK(look_around());
-  make_buffers();
-  return {};
+  return make_buffers();
 }
 
 Result<void> Lower::open_objects(const sdk::SockAddr &local) {
@@ -126,8 +126,8 @@ Result<void> Lower::look_around() {
               name_.to_string().c_str());
 }
 
-void Lower::make_buffers() {
-  const size_t stride = (room_ + 63) / 64 * 64;
+Result<void> Lower::make_buffers() {
+  const size_t stride = (modes_.prefix + room_ + 63) / 64 * 64;
   const size_t count =
       std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
   // One buffer is enough for datagrams with more pieces than the provider takes.
@@ -136,19 +136,48 @@ void Lower::make_buffers() {
   pool_.resize(count);
   free_.reserve(count);
   for (size_t i = count; i-- > 0;) {
-    pool_[i].bytes = memory_.get() + i * stride;
+    pool_[i].bytes = memory_.get() + i * stride + modes_.prefix;
     free_.push_back(&pool_[i]);
   }
   leaving_.resize(leaving);
   for (size_t i = 0; i < leaving; ++i) {
-    leaving_[i] = {memory_.get() + (count + i) * stride, true};
+    leaving_[i] = {memory_.get() + (count + i) * stride + modes_.prefix, true};
     free_leaving_.push_back(&leaving_[i]);
   }
+  WEFT_CHECK(register_buffers((count + leaving) * stride));
   fill();
+  return {};
+}
+
+Result<void> Lower::register_buffers(size_t bytes) {
+  if (modes_.contexts) {
+    places_.resize(pool_.size() + leaving_.size());
+    for (size_t i = 0; i < places_.size(); ++i)
+      places_[i].buffer = i < pool_.size() ? &pool_[i] : &leaving_[i - pool_.size()];
+  }
+  if (!modes_.local_memory) return {};
+  const int rc = region_.open(domain_.inner(), {memory_.get(), bytes}, FI_SEND | FI_RECV,
+                              [this](uint64_t &key) { return key = domain_.next_key(), true; });
+  if (rc != 0) return fail(-rc, "the inner provider does not register %zu bytes of buffers", bytes);
+  return {};
+}
+
+void *Lower::context_of(Buffer &buffer) {
+  if (!modes_.contexts) return &buffer;
+  const size_t place = buffer.leaves ? pool_.size() + size_t(&buffer - leaving_.data())
+                                     : size_t(&buffer - pool_.data());
+  return &places_[place];
+}
+
+// From the context of a completion.
+Buffer *Lower::buffer_at(void *op_context) const {
+  if (!modes_.contexts || op_context == nullptr) return static_cast<Buffer *>(op_context);
+  return static_cast<Place *>(op_context)->buffer;
 }
 
 void Lower::shut() {
   if (ep_ != nullptr) fi_close(&std::exchange(ep_, nullptr)->fid);
+  region_.close();
   if (av_ != nullptr) fi_close(&std::exchange(av_, nullptr)->fid);
   if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
 }
@@ -275,9 +304,13 @@ int Lower::send_copy(const fi_msg &msg, uint64_t flags) {
     std::memcpy(out, msg.msg_iov[i].iov_base, msg.msg_iov[i].iov_len);
     out += msg.msg_iov[i].iov_len;
   }
-  const iovec one{buffer->bytes, length};
-  const fi_msg copy{
-      .msg_iov = &one, .iov_count = 1, .addr = msg.addr, .context = inject ? nullptr : buffer};
+  const iovec one = with_prefix(*buffer, length);
+  void *desc = region_.desc();
+  const fi_msg copy{.msg_iov = &one,
+                    .desc = &desc,
+                    .iov_count = 1,
+                    .addr = msg.addr,
+                    .context = inject ? nullptr : context_of(*buffer)};
   const auto rc = int(fi_sendmsg(ep_, &copy, flags | (inject ? FI_INJECT : FI_COMPLETION)));
   if (rc == 0 && !inject) free_leaving_.pop_back();
   return rc;
@@ -292,7 +325,9 @@ void Lower::fill() {
   const size_t depth = std::min(kPosted, kPostedBytes / recent_size_);
   while (posted_ < depth && !free_.empty()) {
     Buffer *buffer = free_.back();
-    if (fi_recv(ep_, buffer->bytes, room_, nullptr, FI_ADDR_UNSPEC, buffer) != 0)
+    const iovec room = with_prefix(*buffer, room_);
+    if (fi_recv(ep_, room.iov_base, room.iov_len, region_.desc(), FI_ADDR_UNSPEC,
+                context_of(*buffer)) != 0)
       return;  // retried when the next buffer comes back
     free_.pop_back();
     ++posted_;
@@ -407,14 +442,15 @@ void Lower::read_completions() {
       return;
     }
     for (ssize_t i = 0; i < n; ++i) {
-      auto &buffer = *static_cast<Buffer *>(entries[i].op_context);
+      Buffer &buffer = *buffer_at(entries[i].op_context);
       if (buffer.leaves) {
         free_leaving_.push_back(&buffer);
         continue;
       }
       --posted_;
       came_ = true;
-      const size_t length = std::min(entries[i].len, room_);
+      const size_t prefix = modes_.prefix;
+      const size_t length = std::min(entries[i].len - std::min(entries[i].len, prefix), room_);
       recent_size_ = std::max(length, recent_size_ - recent_size_ / 16);
       const Path *from = named ? path_of(sources[i]) : nullptr;
       if (!upper_.core().on_datagram({buffer.bytes, length}, buffer, from))
@@ -438,7 +474,7 @@ void Lower::report_unreachable(const fi_cq_err_entry &entry) {
 void Lower::read_failure() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
-  auto *buffer = static_cast<Buffer *>(entry.op_context);
+  Buffer *const buffer = buffer_at(entry.op_context);
   if (buffer == nullptr) {
     // A send without a completion: its datagram counts as lost. Or the network reports that an
     // earlier datagram did not reach a process.

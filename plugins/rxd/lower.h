@@ -17,13 +17,16 @@
 //
 // Sends request no completion: udp does not access the memory any more after a call without FI_MORE
 // has returned. For providers that do not promise this, Lower sends a copy and keeps it until its
-// completion. All calls are made with the engine's lock held.
+// completion. A copy also serves providers that demand more of a call than its vectors
+// (weft/sdk/inner_modes.h): it has room for a prefix, a context, and is registered once. All calls
+// are made with the engine's lock held.
 #ifndef WEFT_PLUGINS_RXD_LOWER_H
 #define WEFT_PLUGINS_RXD_LOWER_H
 
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/inner_modes.h>
 #include <weft/sdk/inner_wait.h>
 
 #include <memory>
@@ -38,7 +41,7 @@ namespace weft::rxd {
 // Memory of one datagram. A receive buffer is posted, holds a datagram, or is free. With `leaves`
 // it holds the copy of a datagram to send.
 struct Buffer {
-  uint8_t *bytes = nullptr;
+  uint8_t *bytes = nullptr;  // behind the prefix of the provider
   bool leaves = false;
 };
 
@@ -101,7 +104,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
  private:
   Result<void> open_objects(const sdk::SockAddr &local);
   Result<void> look_around();
-  void make_buffers();
+  Result<void> make_buffers();
   void fill();
   void read_completions();
   void read_failure();
@@ -111,6 +114,17 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     iovec iov[kMaxPieces + 2];  // headers, and the pieces of memory
     bool present = false;
   };
+  // The context of a call with a buffer, where the provider uses contexts.
+  struct Place {
+    fi_context2 context;  // must be the first member
+    Buffer *buffer;
+  };
+  Result<void> register_buffers(size_t bytes);
+  void *context_of(Buffer &buffer);
+  Buffer *buffer_at(void *op_context) const;
+  iovec with_prefix(const Buffer &buffer, size_t length) const {
+    return {buffer.bytes - modes_.prefix, modes_.prefix + length};
+  }
   bool hooked() const;
   int emit(const fi_msg &msg, uint64_t flags);
   int send_copy(const fi_msg &msg, uint64_t flags);
@@ -130,6 +144,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool names_ = false;   // the provider can tell the source of datagrams
   bool reads_ = false;   // sources are being read
   bool prompt_ = false;  // memory is free after a call without FI_MORE
+  sdk::InnerModes modes_;
   fid_cq *cq_ = nullptr;
   sdk::InnerWait cq_wait_;
   fid_av *av_ = nullptr;
@@ -140,6 +155,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Staged staged_;
   bool held_ = false;  // the provider holds datagrams that were sent with FI_MORE
   std::unique_ptr<uint8_t[]> memory_;
+  sdk::InnerRegion region_;    // of memory_
+  std::vector<Place> places_;  // of pool_, then of leaving_
   std::vector<Buffer> pool_;
   std::vector<Buffer *> free_;  // used from the end: that memory is in the cache
   std::vector<Buffer> leaving_;

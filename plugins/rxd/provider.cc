@@ -3,6 +3,7 @@
 
 #include <rdma/fi_domain.h>
 #include <weft/sdk/auth.h>
+#include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/software.h>
 
@@ -60,9 +61,14 @@ Result<std::unique_ptr<RxdLayer>> RxdLayer::create(const weft_instance *instance
   return std::unique_ptr<RxdLayer>(new RxdLayer(instance, inner, std::move(options)));
 }
 
-// The inner provider supplies datagrams only.
+// The inner provider supplies datagrams only. Lower does for it whatever its calls need; only this
+// layer's own memory is registered there, so no kind of registration is a hindrance.
 Result<sdk::InfoList> RxdLayer::hints(const fi_info *outer) const {
-  return sdk::inner_hints(instance_->core, FI_EP_DGRAM, FI_MSG, outer);
+  WEFT_TRY(sdk::InfoList list, sdk::inner_hints(instance_->core, FI_EP_DGRAM, FI_MSG, outer));
+  list.front()->mode = sdk::kLayerModes | FI_MSG_PREFIX;
+  list.front()->domain_attr->mr_mode =
+      FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
+  return list;
 }
 
 // A provider may offer smaller datagrams than it carries, unless the hints ask for more: udp does,
