@@ -10,10 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "plugins/rxd/wire/stock.h"
@@ -54,7 +52,12 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   inject_limit_ = inner.tx_attr->inject_size;
   names_ = (inner.caps & FI_SOURCE) != 0;
   modes_ = sdk::InnerModes::of(inner);
-  prompt_ = std::string_view(inner.fabric_attr->prov_name) == "udp" && !modes_.of_calls();
+  if (fi_open_ops(&domain_.inner()->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_),
+                  nullptr) != 0 ||
+      ops_->size < sizeof *ops_)
+    ops_ = nullptr;
+  sent_at_once_ =
+      ops_ != nullptr && (ops_->properties & WEFT_DATAGRAM_SENT_AT_ONCE) && !modes_.of_calls();
   window_ = options.receive_window;
   if (window_ == 0) window_ = inner.rx_attr->total_buffered_recv;
   if (window_ == 0) window_ = kUnknownWindow;
@@ -82,7 +85,8 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   // Datagrams from unknown addresses must arrive like others, not as errors.
   info->caps &= ~uint64_t{FI_SOURCE_ERR};
   info->rx_attr->caps &= ~uint64_t{FI_SOURCE_ERR};
-  if (prompt_) info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
+  if (ops_ != nullptr && (ops_->properties & WEFT_DATAGRAM_FRAGMENTS))
+    info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
   if (const int rc = fi_endpoint(domain_.inner(), info, &ep_, nullptr); rc != 0)
@@ -96,8 +100,6 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   if (rc != 0)
     return fail(-rc, "the inner endpoint at %s cannot be enabled (its log says why)",
                 local.to_string().c_str());
-  if (fi_open_ops(&ep_->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_), nullptr) != 0)
-    ops_ = nullptr;
   if (ops_ != nullptr) ops_->tell_unreachable(ep_);
   char name[256];
   size_t length = sizeof name;
@@ -131,7 +133,7 @@ Result<void> Lower::make_buffers() {
   const size_t count =
       std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
   // One buffer is enough for datagrams with more pieces than the provider takes.
-  const size_t leaving = prompt_ ? 1 : kPosted;
+  const size_t leaving = sent_at_once_ ? 1 : kPosted;
   memory_ = std::make_unique_for_overwrite<uint8_t[]>((count + leaving) * stride);
   pool_.resize(count);
   free_.reserve(count);
@@ -233,8 +235,7 @@ bool Lower::is_local(const sdk::SockAddr &peer) {
 void Lower::name_sources(bool wanted) {
   if (!names_) return;
   reads_ = wanted;
-  if (ops_ != nullptr && ops_->size > offsetof(weft_datagram_ops, name_sources))
-    ops_->name_sources(ep_, wanted);
+  if (ops_ != nullptr) ops_->name_sources(ep_, wanted);
 }
 
 int Lower::send(Path &to, const iovec *iov, size_t count, bool more) {
@@ -267,7 +268,7 @@ void Lower::flush() {
   if (send_staged(0) != -FI_EAGAIN) return;
   // The caller may reuse the memory now, so the provider must copy it; otherwise it is lost.
   staged_.present = false;
-  if (prompt_) fi_sendmsg(ep_, &staged_.msg, FI_MORE | FI_INJECT);
+  if (sent_at_once_) fi_sendmsg(ep_, &staged_.msg, FI_MORE | FI_INJECT);
 }
 
 // Whether a hook is attached to the inner endpoint.
@@ -278,8 +279,8 @@ bool Lower::hooked() const {
 }
 
 int Lower::emit(const fi_msg &msg, uint64_t flags) {
-  const int rc = prompt_ && msg.iov_count <= iov_limit_ ? int(fi_sendmsg(ep_, &msg, flags))
-                                                        : send_copy(msg, flags);
+  const int rc = sent_at_once_ && msg.iov_count <= iov_limit_ ? int(fi_sendmsg(ep_, &msg, flags))
+                                                              : send_copy(msg, flags);
   // A hook may have dropped this datagram, and with it the end of the batch: progress sends the
   // rest.
   if (std::exchange(held_, (flags & FI_MORE) != 0) && !held_ && hooked())

@@ -141,9 +141,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t window_ = 0;     // bytes
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;
-  bool names_ = false;   // the provider can tell the source of datagrams
-  bool reads_ = false;   // sources are being read
-  bool prompt_ = false;  // memory is free after a call without FI_MORE
+  bool names_ = false;         // the provider can tell the source of datagrams
+  bool reads_ = false;         // sources are being read
+  bool sent_at_once_ = false;  // WEFT_DATAGRAM_SENT_AT_ONCE
   sdk::InnerModes modes_;
   fid_cq *cq_ = nullptr;
   sdk::InnerWait cq_wait_;

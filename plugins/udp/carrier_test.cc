@@ -9,7 +9,8 @@ namespace {
 
 weft_datagram_ops *ops_of(Node &node) {
   weft_datagram_ops *ops = nullptr;
-  must(fi_open_ops(&node.ep->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
+  must(fi_open_ops(&node.domain->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops),
+                   nullptr));
   EXPECT_EQ(ops->size, sizeof *ops);
   return ops;
 }

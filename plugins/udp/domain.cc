@@ -2,9 +2,11 @@
 #include "plugins/udp/domain.h"
 
 #include <weft/sdk/av.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "plugins/udp/endpoint.h"
@@ -42,6 +44,30 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
 
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
   return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
+}
+
+// For layers above (weft/sdk/carrier.h).
+int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
+  static const weft_datagram_ops datagram = {
+      .size = sizeof(weft_datagram_ops),
+      .tell_unreachable =
+          [](struct fid_ep *ep) {
+            Endpoint &endpoint = *Endpoint::from(ep);
+            sdk::Guard guard(endpoint.lock());
+            return endpoint.tell_unreachable();
+          },
+      .name_sources =
+          [](struct fid_ep *ep, int named) {
+            Endpoint &endpoint = *Endpoint::from(ep);
+            sdk::Guard guard(endpoint.lock());
+            return endpoint.name_sources(named != 0);
+          },
+      .properties = WEFT_DATAGRAM_SENT_AT_ONCE | WEFT_DATAGRAM_FRAGMENTS};
+  *ops = const_cast<weft_datagram_ops *>(&datagram);
+  return 0;
 }
 
 int Domain::close() {

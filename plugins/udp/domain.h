@@ -40,6 +40,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // fi_ops
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
  private:
   Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info, void *context);

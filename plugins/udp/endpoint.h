@@ -5,10 +5,9 @@
 // A send is complete when the kernel has the datagram, which is before the call returns. Sends with
 // FI_MORE are collected, up to Outlet::kCapacity, until a send without it, or the next progress.
 //
-// A layer above may rely on this: when a send without FI_MORE has returned, its memory and that of
-// all earlier sends is no longer read. Exceptions are -FI_EBADFLAGS, and -FI_EINVAL for pointers
-// and counts: such a call changes nothing. Datagrams that the socket has no room for are copied,
-// and leave with the next progress. Nothing is kept of a send that returns -FI_EAGAIN.
+// Its domain says so to layers (WEFT_DATAGRAM_SENT_AT_ONCE). Datagrams that the socket has no room
+// for are copied, and leave with the next progress. Nothing is kept of a send that returns
+// -FI_EAGAIN.
 //
 // Received datagrams go straight from the kernel to the posted buffers (inlet.h). While nothing is
 // posted the socket is not read: its buffer keeps what arrives, as far as it has room.
@@ -84,7 +83,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg);
-  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+
+  // ---- for layers above (weft/sdk/carrier.h), with the lock held ----
+  int tell_unreachable();
+  int name_sources(bool named);
 
   // ---- for groups, with the lock held ----
   const sdk::SockAddr &name() const { return name_; }
@@ -112,8 +114,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t end_batch(const sdk::SockAddr &to, const sdk::SendRequest &request);
   void finish_batch();
   void update_output();
-  int tell_unreachable();
-  int name_sources(bool named);
   void explain_failure(const sdk::SockAddr &to, int error);
 
   // ---- AvUser: only the last sender is remembered ----

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, its name, options, groups, closing. Its data path is in endpoint.cc.
 #include <weft/sdk/auth.h>
-#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "plugins/udp/endpoint.h"
@@ -154,28 +152,7 @@ ssize_t Endpoint::tx_size_left() {
   return ssize_t(limits().tx_size - std::min(limits().tx_size, outlet_.size()));
 }
 
-// ---- for layers above (weft/sdk/carrier.h) ----
-
-int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
-  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-  if (flags != 0) return -FI_EBADFLAGS;
-  if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
-  static const weft_datagram_ops datagram = {.size = sizeof(weft_datagram_ops),
-                                             .tell_unreachable =
-                                                 [](struct fid_ep *ep) {
-                                                   Endpoint &self = *Endpoint::from(ep);
-                                                   sdk::Guard guard(self.lock());
-                                                   return self.tell_unreachable();
-                                                 },
-                                             .name_sources =
-                                                 [](struct fid_ep *ep, int named) {
-                                                   Endpoint &self = *Endpoint::from(ep);
-                                                   sdk::Guard guard(self.lock());
-                                                   return self.name_sources(named != 0);
-                                                 }};
-  *ops = const_cast<weft_datagram_ops *>(&datagram);
-  return 0;
-}
+// ---- for layers above ----
 
 int Endpoint::tell_unreachable() {
   tells_unreachable_ = true;

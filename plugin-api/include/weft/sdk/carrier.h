@@ -19,6 +19,7 @@
 
 #include <rdma/fi_endpoint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEFT_CARRIER_OPS "weft_carrier_1"
 
@@ -37,7 +38,19 @@ typedef struct weft_carrier_ops {
   int (*hold)(struct fid_ep *ep, int held);
 } weft_carrier_ops;
 
+// Of a domain with datagram endpoints; the calls take an endpoint of that domain.
 #define WEFT_DATAGRAM_OPS "weft_datagram_1"
+
+// weft_datagram_ops.properties
+enum {
+  // When a send without FI_MORE has returned, its memory and that of all earlier sends is no longer
+  // read. Exceptions are -FI_EBADFLAGS, and -FI_EINVAL for pointers and counts: such a call changes
+  // nothing.
+  WEFT_DATAGRAM_SENT_AT_ONCE = 1 << 0,
+  // The network fragments: an endpoint may be opened with a max_msg_size above that of the
+  // fi_info, up to what the network can carry in fragments.
+  WEFT_DATAGRAM_FRAGMENTS = 1 << 1,
+};
 
 typedef struct weft_datagram_ops {
   size_t size;
@@ -48,9 +61,9 @@ typedef struct weft_datagram_ops {
   int (*tell_unreachable)(struct fid_ep *ep);
   // An endpoint with FI_SOURCE reads the source of each datagram, which costs time. With `named` 0
   // it stops that until the next call: fi_cq_readfrom says FI_ADDR_NOTAVAIL for datagrams that it
-  // reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR. Older providers do
-  // not have this function: check `size`.
+  // reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR.
   int (*name_sources)(struct fid_ep *ep, int named);
+  uint64_t properties;  // WEFT_DATAGRAM_...
 } weft_datagram_ops;
 
 #endif
