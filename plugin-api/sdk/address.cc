@@ -2,395 +2,219 @@
 #include "weft/sdk/address.h"
 
 #include <arpa/inet.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <sys/socket.h>
+#include <netinet/in.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <functional>
-#include <memory>
 #include <optional>
 
+#include "address_codec.h"
+#include "address_ib.h"
 #include "weft/sdk/info_list.h"
+#include "weft/sdk/sock_addr.h"
 
 namespace weft::sdk {
 namespace {
 
-// The names of formats in address strings.
-struct FormatName {
-  std::string_view name;
-  uint32_t format;
-};
-constexpr FormatName kFormats[] = {
-    {"fi_sockaddr", FI_SOCKADDR},
-    {"fi_sockaddr_in", FI_SOCKADDR_IN},
-    {"fi_sockaddr_in6", FI_SOCKADDR_IN6},
-    {"fi_sockaddr_ip", FI_SOCKADDR_IP},
-};
+const AddressCodec *const kCodecs[] = {&kIpv4Codec, &kIpv6Codec, &kIbCodec, &kIbUdCodec,
+                                       &kCxiCodec};
 
-int length_of(std::string_view text) {  // for %.*s
-  return static_cast<int>(std::min<size_t>(text.size(), 200));
+const AddressCodec *codec_of_family(sa_family_t family) {
+  return family == AF_INET     ? &kIpv4Codec
+         : family == AF_INET6  ? &kIpv6Codec
+         : family == kFamilyIb ? &kIbCodec
+                               : nullptr;
 }
 
-std::optional<uint16_t> parse_port(std::string_view text) {
-  uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return port;
+bool is_native_socket_format(uint32_t format) {
+  return format == FI_SOCKADDR || format == FI_SOCKADDR_IP || format == FI_SOCKADDR_IN ||
+         format == FI_SOCKADDR_IN6 || format == FI_SOCKADDR_IB;
 }
 
-bool all_digits(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+const char *name_of(uint32_t format) {
+  return format == FI_SOCKADDR_IN    ? "IPv4"
+         : format == FI_SOCKADDR_IN6 ? "IPv6"
+         : format == FI_SOCKADDR_IP  ? "IPv4 or IPv6"
+                                     : "InfiniBand";
 }
 
-bool format_allows(uint32_t addr_format, int family) {
-  const int only = family_of(addr_format);
-  return only == AF_UNSPEC || only == family;
+bool allows(uint32_t addr_format, const AddressCodec &codec) {
+  return addr_format == codec.format || addr_format == FI_SOCKADDR ||
+         (addr_format == FI_SOCKADDR_IP && codec.format != FI_SOCKADDR_IB);
+}
+
+// The codec of a native address; reads no further than its family.
+Result<const AddressCodec *> find_codec(uint32_t addr_format, const void *address, size_t length) {
+  if (!is_native_socket_format(addr_format)) {
+    if (const AddressCodec *codec = codec_of(addr_format)) return codec;
+    return fail(FI_EINVAL,
+                "addresses of format %u cannot be used: use FI_SOCKADDR, FI_SOCKADDR_IN, "
+                "FI_SOCKADDR_IN6, FI_SOCKADDR_IP, FI_SOCKADDR_IB, FI_ADDR_IB_UD, FI_ADDR_CXI or "
+                "FI_ADDR_STR",
+                addr_format);
+  }
+  if (length < sizeof(sa_family_t))
+    return fail(FI_EINVAL, "no socket address in %zu bytes", length);
+  const auto family = load<sa_family_t>(address, 0);
+  const AddressCodec *codec = codec_of_family(family);
+  if (codec == nullptr)
+    return fail(FI_EINVAL, "a socket address of family %u: AF_INET, AF_INET6 and AF_IB can be used",
+                unsigned(family));
+  if (!allows(addr_format, *codec))
+    return fail(FI_EINVAL, "an %s address is no %s address, as its format says",
+                name_of(codec->format), name_of(addr_format));
+  return codec;
+}
+
+// `bytes` as many as the codec says.
+Result<Address> settle(const AddressCodec &codec, unsigned char *bytes) {
+  WEFT_CHECK(codec.settle(bytes));
+  return Address::of(codec.format, bytes, codec.size);
+}
+
+Result<Address> read_string(std::string_view text) {
+  const size_t end = text.find("://");
+  const std::string_view scheme = text.substr(0, end);
+  const auto it = std::ranges::find_if(
+      kCodecs, [&](const AddressCodec *c) { return c->name == scheme && c->parse != nullptr; });
+  if (it == std::end(kCodecs)) {  // of IP, or unknown
+    WEFT_TRY(const SockAddr address, read_sock_string(text));
+    return Address(address);
+  }
+  const AddressCodec &codec = **it;
+  alignas(8) unsigned char bytes[Address::kMaxSize] = {};
+  if (codec.format == FI_SOCKADDR_IB) store(bytes, 0, kFamilyIb);
+  WEFT_CHECK(codec.parse(end == std::string_view::npos ? std::string_view() : text.substr(end + 3),
+                         bytes));
+  return settle(codec, bytes);
 }
 
 }  // namespace
 
-SockAddr SockAddr::any(int family, uint16_t port) {
-  SockAddr address;
-  address.base_.sa_family = static_cast<sa_family_t>(family);
-  address.set_port(port);
+// ---- for codecs ----
+
+std::optional<uint64_t> parse_number(std::string_view text, uint64_t most, int base) {
+  if (text.starts_with("0x")) {
+    text.remove_prefix(2);
+    base = 16;
+  }
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || value > most) return std::nullopt;
+  return value;
+}
+
+// ---- Address ----
+
+std::span<const uint8_t> Address::host() const {
+  const AddressCodec *codec = codec_of(format_);
+  if (codec == nullptr) return {};
+  return {bytes_ + codec->host_at, codec->host_size};
+}
+
+uint16_t Address::port() const {
+  return has_port() ? ntohs(load<uint16_t>(bytes_, port_at())) : 0;
+}
+
+Result<Address> Address::with_port(uint16_t port) const {
+  if (!has_port())
+    return fail(FI_EINVAL, "address %s has no port: its format has none", to_string().c_str());
+  Address address = *this;
+  store(address.bytes_, port_at(), htons(port));
   return address;
 }
 
-SockAddr SockAddr::loopback(int family, uint16_t port) {
-  SockAddr address = any(family, port);
-  if (family == AF_INET) address.v4_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (family == AF_INET6) address.v6_.sin6_addr = in6addr_loopback;
-  return address;
+bool Address::names_peer() const {
+  const AddressCodec *codec = codec_of(format_);
+  return codec != nullptr && codec->names_peer(bytes_);
 }
 
-Result<SockAddr> SockAddr::from(const void *sockaddr, size_t length) {
-  sa_family_t family = AF_UNSPEC;
-  if (sockaddr == nullptr || length < sizeof family) {
-    return fail(FI_EINVAL, "no socket address in %zu bytes", sockaddr == nullptr ? 0 : length);
-  }
-  std::memcpy(&family, sockaddr, sizeof family);
-  const size_t needed = family == AF_INET    ? sizeof(sockaddr_in)
-                        : family == AF_INET6 ? sizeof(sockaddr_in6)
-                                             : 0;
-  if (needed == 0) {
-    return fail(FI_EINVAL, "a socket address of family %u: AF_INET and AF_INET6 can be used",
-                static_cast<unsigned>(family));
-  }
-  if (length < needed) {
-    return fail(FI_EINVAL, "a socket address of family %s in %zu bytes: it takes %zu",
-                family == AF_INET ? "AF_INET" : "AF_INET6", length, needed);
-  }
-  SockAddr address;
-  std::memcpy(&address.v6_, sockaddr, needed);
-  return address;
+bool Address::is_any() const {
+  const std::span<const uint8_t> all = host();
+  return (size_ == 0 || is_native_socket_format(format_)) &&
+         std::ranges::all_of(all, [](uint8_t c) { return c == 0; });
 }
 
-Result<SockAddr> SockAddr::from_ip(std::string_view text, uint16_t port) {
-  char buffer[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE];
-  if (text.size() < sizeof buffer && text.find('\0') == std::string_view::npos) {
-    text.copy(buffer, text.size());
-    buffer[text.size()] = '\0';
-    SockAddr address;
-    if (inet_pton(AF_INET, buffer, &address.v4_.sin_addr) == 1) {
-      address.v4_.sin_family = AF_INET;
-      address.set_port(port);
-      return address;
-    }
-    char *scope = std::strchr(buffer, '%');
-    if (scope != nullptr) *scope++ = '\0';
-    address = SockAddr();
-    if (inet_pton(AF_INET6, buffer, &address.v6_.sin6_addr) == 1) {
-      address.v6_.sin6_family = AF_INET6;
-      address.set_port(port);
-      if (scope == nullptr) return address;
-      const std::string_view name = scope;
-      uint32_t index = 0;
-      if (all_digits(name)) {
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-        if (error != std::errc()) index = 0;
-      } else {
-        index = if_nametoindex(scope);
-      }
-      if (index == 0) {
-        return fail(FI_EINVAL, "the address %.*s names an interface that this host does not have",
-                    length_of(text), text.data());
-      }
-      address.v6_.sin6_scope_id = index;
-      return address;
-    }
-  }
-  return fail(FI_EINVAL, "\"%.*s\" is no IPv4 or IPv6 address", length_of(text), text.data());
+bool Address::is_loopback() const {
+  if (format_ == FI_SOCKADDR_IN) return bytes_[kIpv4Codec.host_at] == 127;
+  if (format_ != FI_SOCKADDR_IN6) return false;
+  return std::memcmp(host().data(), &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
-socklen_t SockAddr::size() const {
-  return family() == AF_INET    ? sizeof(sockaddr_in)
-         : family() == AF_INET6 ? sizeof(sockaddr_in6)
-                                : 0;
-}
-
-uint16_t SockAddr::port() const {
-  return family() == AF_INET    ? ntohs(v4_.sin_port)
-         : family() == AF_INET6 ? ntohs(v6_.sin6_port)
-                                : 0;
-}
-
-void SockAddr::set_port(uint16_t port) {
-  if (family() == AF_INET) v4_.sin_port = htons(port);
-  if (family() == AF_INET6) v6_.sin6_port = htons(port);
-}
-
-std::string_view SockAddr::bytes() const {
-  if (family() == AF_INET) return {reinterpret_cast<const char *>(&v4_.sin_addr), 4};
-  if (family() == AF_INET6) return {reinterpret_cast<const char *>(&v6_.sin6_addr), 16};
-  return {};
-}
-
-bool SockAddr::is_any() const {
-  const std::string_view all = bytes();
-  return std::all_of(all.begin(), all.end(), [](char c) { return c == 0; });
-}
-
-bool SockAddr::is_loopback() const {
-  return family() == AF_INET ? (ntohl(v4_.sin_addr.s_addr) >> 24) == 127
-                             : family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6_.sin6_addr);
-}
-
-bool SockAddr::is_link_local() const {
-  return family() == AF_INET ? (ntohl(v4_.sin_addr.s_addr) >> 16) == 0xa9fe  // 169.254/16
-                             : family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6_.sin6_addr);
-}
-
-bool SockAddr::same_prefix(const SockAddr &other, unsigned bits) const {
-  const std::string_view a = bytes(), b = other.bytes();
-  if (family() != other.family() || bits > a.size() * 8) return false;
+bool Address::same_prefix(const Address &other, unsigned bits) const {
+  const std::span<const uint8_t> a = host(), b = other.host();
+  if (format_ != other.format_ || a.empty() || bits > a.size() * 8) return false;
   const size_t whole = bits / 8;
-  if (a.substr(0, whole) != b.substr(0, whole)) return false;
+  if (std::memcmp(a.data(), b.data(), whole) != 0) return false;
   if (bits % 8 == 0) return true;
-  const unsigned mask = 0xffu << (8 - bits % 8);
-  return ((static_cast<unsigned char>(a[whole]) ^ static_cast<unsigned char>(b[whole])) & mask &
-          0xffu) == 0;
+  const unsigned mask = 0xffu << (8 - bits % 8) & 0xffu;
+  return ((a[whole] ^ b[whole]) & mask) == 0;
 }
 
-std::string SockAddr::ip() const {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (family() != AF_INET && family() != AF_INET6) return "unspecified";
-  inet_ntop(family(), bytes().data(), text, sizeof text);
-  std::string result = text;
-  if (family() == AF_INET6 && v6_.sin6_scope_id != 0) {
-    char name[IF_NAMESIZE];
-    result += '%';
-    result += if_indextoname(v6_.sin6_scope_id, name) != nullptr
-                  ? std::string(name)
-                  : std::to_string(v6_.sin6_scope_id);
-  }
-  return result;
+std::string Address::to_string() const {
+  if (size_ == 0) return "unspecified";
+  if (format_ == FI_SOCKADDR_IN || format_ == FI_SOCKADDR_IN6)
+    return SockAddr::from(*this)->to_string();
+  return format_address_string(*this);
 }
 
-std::string SockAddr::to_string() const {
-  if (family() == AF_INET) return ip() + ":" + std::to_string(port());
-  if (family() == AF_INET6) return "[" + ip() + "]:" + std::to_string(port());
-  return "unspecified";
-}
-
-std::strong_ordering SockAddr::operator<=>(const SockAddr &other) const {
-  if (auto order = family() <=> other.family(); order != 0) return order;
-  if (auto order = bytes() <=> other.bytes(); order != 0) return order;
-  if (family() == AF_INET6) {
-    if (auto order = v6_.sin6_scope_id <=> other.v6_.sin6_scope_id; order != 0) return order;
-  }
-  return port() <=> other.port();
-}
-
-size_t SockAddr::hash() const {
-  const size_t seed = std::hash<std::string_view>()(bytes());
-  return seed ^ (size_t{port()} * 0x9e3779b97f4a7c15u);
-}
-
-// ---- from names ----
-
-Result<std::vector<SockAddr>> resolve(const char *node, const char *service,
-                                      const ResolveOptions &options) {
-  std::string own_node, own_service;
-  ResolveOptions effective = options;
-  if (node != nullptr && std::strstr(node, "://") != nullptr) {
-    if (service != nullptr) {
-      return fail(FI_EINVAL, "node %.200s is a whole address, so service must be null, not %.100s",
-                  node, service);
-    }
-    WEFT_TRY(AddressString parts, parse_address_string(node));
-    const int only = family_of(parts.format);
-    if (only != AF_UNSPEC) {
-      if (options.family != AF_UNSPEC && options.family != only) {
-        return fail(FI_ENODATA, "node %.200s is not of the address family that was asked for",
-                    node);
-      }
-      effective.family = only;
-    }
-    // Nothing named is the wildcard address, as a string says it: there is no peer to mean.
-    if (parts.node.empty()) effective.local = true;
-    own_node = std::move(parts.node);
-    own_service = parts.service.empty() ? "0" : std::move(parts.service);
-    node = own_node.empty() ? nullptr : own_node.c_str();
-    service = own_service.c_str();
-  }
-  if (node == nullptr && service == nullptr) {
-    return fail(FI_EINVAL, "neither node nor service to resolve");
-  }
-  // The resolver takes a number that is too large and cuts it.
-  if (service != nullptr && all_digits(service) && !parse_port(service)) {
-    return fail(FI_EINVAL, "port %.100s is out of range: 0 to 65535", service);
-  }
-
-  addrinfo hints{};
-  hints.ai_family = effective.family;
-  hints.ai_socktype = SOCK_STREAM;  // one entry per address
-  if (effective.numeric) hints.ai_flags |= AI_NUMERICHOST;
-  if (effective.local) hints.ai_flags |= AI_PASSIVE;
-  addrinfo *list = nullptr;
-  const int rc = getaddrinfo(node, service, &hints, &list);
-  if (rc != 0) {
-    const int code = rc == EAI_MEMORY ? FI_ENOMEM : FI_ENODATA;
-    return fail(code, "cannot resolve node \"%.200s\", service \"%.100s\"%s: %s",
-                node != nullptr ? node : "", service != nullptr ? service : "",
-                effective.numeric ? " (numeric addresses only)" : "",
-                rc == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(rc));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
-  std::vector<SockAddr> found;
-  for (const addrinfo *entry = list; entry != nullptr; entry = entry->ai_next) {
-    Result<SockAddr> address = SockAddr::from(entry->ai_addr, entry->ai_addrlen);
-    if (address && std::find(found.begin(), found.end(), *address) == found.end()) {
-      found.push_back(*address);
-    }
-  }
-  if (found.empty()) {
-    return fail(FI_ENODATA, "node \"%.200s\" has no IPv4 or IPv6 address",
-                node != nullptr ? node : "");
-  }
-  return found;
+std::strong_ordering Address::operator<=>(const Address &other) const {
+  if (auto order = format_ <=> other.format_; order != 0) return order;
+  if (format_ == FI_SOCKADDR_IN || format_ == FI_SOCKADDR_IN6)
+    return *SockAddr::from(*this) <=> *SockAddr::from(other);
+  const std::span<const uint8_t> a = host(), b = other.host();
+  if (a.size() != 0)
+    if (const int order = std::memcmp(a.data(), b.data(), a.size()); order != 0) return order <=> 0;
+  return std::memcmp(bytes_, other.bytes_, size_) <=> 0;
 }
 
 // ---- OFI's forms ----
 
-Result<AddressString> parse_address_string(std::string_view text) {
-  const std::string_view all = text;
-  const auto wrong = [all](const char *what) {
-    return fail(FI_EINVAL,
-                "address \"%.*s\" %s: it should look like fi_sockaddr_in://10.0.0.1:7471 or "
-                "fi_sockaddr_in6://[fe80::1%%eth0]:7471",
-                length_of(all), all.data(), what);
-  };
-  if (text.find('\0') != std::string_view::npos) return wrong("has a zero byte in it");
-  AddressString parts;
-  const size_t colon = text.find("://");
-  const std::string_view scheme = text.substr(0, colon);
-  const auto *format = std::find_if(std::begin(kFormats), std::end(kFormats),
-                                    [&](const FormatName &f) { return f.name == scheme; });
-  if (format == std::end(kFormats)) return wrong("does not begin with a known format");
-  parts.format = format->format;
-  if (colon == std::string_view::npos) return parts;
-  text.remove_prefix(colon + 3);
-
-  if (!text.empty() && text.front() == '[') {
-    const size_t end = text.find(']');
-    if (end == std::string_view::npos) return wrong("has a [ without its ]");
-    parts.node = text.substr(1, end - 1);
-    if (parts.node.empty()) return wrong("has nothing between [ and ]");
-    text.remove_prefix(end + 1);
-    if (!text.empty() && text.front() != ':' && text.front() != '/' && text.front() != '?') {
-      return wrong("goes on strangely after the ]");
-    }
-  } else {
-    const size_t end = std::min(text.find_first_of(":/?"), text.size());
-    parts.node = text.substr(0, end);
-    text.remove_prefix(end);
-  }
-  if (!text.empty() && text.front() == ':') {
-    text.remove_prefix(1);
-    parts.service = text.substr(0, text.find_first_of("/?"));
-    if (parts.service.find(':') != std::string::npos) {
-      return wrong("has more colons than one: an IPv6 address stands in brackets");
-    }
-  }
-  return parts;
+bool is_address_format(uint32_t addr_format) {
+  return addr_format == FI_ADDR_STR || is_native_socket_format(addr_format) ||
+         codec_of(addr_format) != nullptr;
 }
 
-std::string format_address_string(const SockAddr &address) {
-  return (address.family() == AF_INET    ? "fi_sockaddr_in://"
-          : address.family() == AF_INET6 ? "fi_sockaddr_in6://"
-                                         : "fi_sockaddr://") +
-         (address.size() != 0 ? address.to_string() : std::string());
+size_t native_size(uint32_t addr_format, const void *address) {
+  if (const AddressCodec *codec = codec_of(addr_format)) return codec->size;
+  const AddressCodec *codec = codec_of_family(load<sa_family_t>(address, 0));
+  return codec != nullptr && allows(addr_format, *codec) ? codec->size : sizeof(sockaddr);
 }
 
-bool is_socket_format(uint32_t addr_format) {
-  return addr_format == FI_SOCKADDR || addr_format == FI_SOCKADDR_IN ||
-         addr_format == FI_SOCKADDR_IN6 || addr_format == FI_SOCKADDR_IP ||
-         addr_format == FI_ADDR_STR;
-}
-
-uint32_t format_of(const SockAddr &address) {
-  return address.family() == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
-}
-
-int family_of(uint32_t addr_format) {
-  return addr_format == FI_SOCKADDR_IN    ? AF_INET
-         : addr_format == FI_SOCKADDR_IN6 ? AF_INET6
-                                          : AF_UNSPEC;
-}
-
-Result<SockAddr> read_address(uint32_t addr_format, const void *address, size_t length) {
+Result<Address> read_address(uint32_t addr_format, const void *address, size_t length) {
   if (address == nullptr) return fail(FI_EINVAL, "an address is missing (it is null)");
-  if (!is_socket_format(addr_format)) {
-    return fail(FI_EINVAL,
-                "address format %u is none of sockets: use FI_SOCKADDR, FI_SOCKADDR_IN, "
-                "FI_SOCKADDR_IN6, FI_SOCKADDR_IP or FI_ADDR_STR",
-                addr_format);
-  }
-  SockAddr result;
   if (addr_format == FI_ADDR_STR) {
     const char *text = static_cast<const char *>(address);
     // memchr and not strnlen, which may not be asked for SIZE_MAX bytes.
     const void *end = length == SIZE_MAX ? text + std::strlen(text) : std::memchr(text, 0, length);
-    const size_t size =
-        end != nullptr ? static_cast<size_t>(static_cast<const char *>(end) - text) : length;
-    WEFT_TRY(AddressString parts, parse_address_string({text, size}));
-    const std::optional<uint16_t> port =
-        parts.service.empty() ? std::optional<uint16_t>(0) : parse_port(parts.service);
-    if (!port) {
-      return fail(FI_EINVAL, "address \"%.*s\": port \"%.100s\" is no number from 0 to 65535",
-                  length_of({text, size}), text, parts.service.c_str());
-    }
-    if (parts.node.empty()) {
-      result = SockAddr::any(parts.format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET, *port);
-    } else {
-      WEFT_TRY(result, SockAddr::from_ip(parts.node, *port));
-    }
-    addr_format = parts.format;
-  } else {
-    WEFT_TRY(result, SockAddr::from(address, length));
+    return read_string(
+        {text, end != nullptr ? size_t(static_cast<const char *>(end) - text) : length});
   }
-  if (!format_allows(addr_format, result.family())) {
-    return fail(FI_EINVAL, "address %s is no %s address, as its format says",
-                result.to_string().c_str(), family_of(addr_format) == AF_INET ? "IPv4" : "IPv6");
-  }
-  return result;
+  WEFT_TRY(const AddressCodec *codec, find_codec(addr_format, address, length));
+  if (length < codec->size)
+    return fail(FI_EINVAL, "an address of format %.*s in %zu bytes: it takes %zu",
+                int(codec->name.size()), codec->name.data(), length, codec->size);
+  alignas(8) unsigned char bytes[Address::kMaxSize];
+  std::memcpy(bytes, address, codec->size);
+  return settle(*codec, bytes);
 }
 
-size_t address_length(const SockAddr &address, uint32_t addr_format) {
+std::string format_address_string(const Address &address) {
+  const AddressCodec *codec = codec_of(address.format());
+  if (codec == nullptr) return "fi_sockaddr://";
+  return std::string(codec->name) + "://" + codec->text(address);
+}
+
+size_t address_length(const Address &address, uint32_t addr_format) {
   return addr_format == FI_ADDR_STR ? format_address_string(address).size() + 1 : address.size();
 }
 
-int write_address(const SockAddr &address, uint32_t addr_format, void *buffer, size_t *length) {
+int write_address(const Address &address, uint32_t addr_format, void *buffer, size_t *length) {
   if (length == nullptr) return -FI_EINVAL;
   const size_t room = buffer != nullptr ? *length : 0;
   if (addr_format != FI_ADDR_STR) {
     *length = address.size();
-    if (room != 0) std::memcpy(buffer, address.c(), std::min<size_t>(room, *length));
+    if (room != 0) std::memcpy(buffer, address.data(), std::min<size_t>(room, *length));
   } else {
     const std::string text = format_address_string(address);
     *length = text.size() + 1;
@@ -403,28 +227,11 @@ int write_address(const SockAddr &address, uint32_t addr_format, void *buffer, s
 }
 
 Result<void> set_info_address(void *&member, size_t &length, uint32_t addr_format,
-                              const SockAddr &address) {
-  if (addr_format != FI_ADDR_STR) return set_address(member, length, address.c(), address.size());
+                              const Address &address) {
+  if (addr_format != FI_ADDR_STR)
+    return set_address(member, length, address.data(), address.size());
   const std::string text = format_address_string(address);
   return set_address(member, length, text.c_str(), text.size() + 1);
-}
-
-namespace {
-std::optional<SockAddr> name_by(int (*call)(int, sockaddr *, socklen_t *), int fd) {
-  sockaddr_storage name;
-  socklen_t size = sizeof name;
-  if (call(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return {};
-  auto address = SockAddr::from(&name, size);
-  if (!address) return {};
-  return *address;
-}
-}  // namespace
-
-std::optional<SockAddr> socket_name(int fd) {
-  return name_by(::getsockname, fd);
-}
-std::optional<SockAddr> socket_peer(int fd) {
-  return name_by(::getpeername, fd);
 }
 
 }  // namespace weft::sdk

@@ -8,6 +8,7 @@
 
 #include "weft/sdk/address.h"
 #include "weft/sdk/interfaces.h"
+#include "weft/sdk/sock_addr.h"
 
 namespace {
 
@@ -32,10 +33,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const auto same = SockAddr::from_ip(ip->ip(), 7);
     require(same.has_value() && *same == *ip, "printing an address changes it");
   }
-  for (uint32_t format : {FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6}) {
-    if (const auto address = read_address(format, data, size)) {
-      require(address->size() <= size, "an address is longer than its bytes");
-      require(!address->to_string().empty(), "an address has no text");
+  for (uint32_t format : {FI_SOCKADDR, FI_SOCKADDR_IP, FI_SOCKADDR_IN, FI_SOCKADDR_IN6,
+                          FI_SOCKADDR_IB, FI_ADDR_IB_UD, FI_ADDR_CXI}) {
+    const auto address = read_address(format, data, size);
+    if (!address) {
+      require(!address.error().text.empty(), "an address is refused without a reason");
+      continue;
+    }
+    require(address->size() <= size, "an address is longer than its bytes");
+    require(!address->to_string().empty(), "an address has no text");
+    const auto again = read_address(address->format(), address->data(), address->size());
+    require(again.has_value() && *again == *address && again->hash() == address->hash(),
+            "writing an address changes it");
+    const auto text = read_address(FI_ADDR_STR, format_address_string(*address).c_str());
+    require(text.has_value() && *text == *address, "the text of an address is another address");
+    if (address->has_port()) {
+      const auto moved = address->with_port(uint16_t(address->port() + 1));
+      require(moved.has_value() && *moved != *address && moved->host().size() != 0 &&
+                  moved->same_prefix(*address, unsigned(8 * moved->host().size())),
+              "another port makes another host");
     }
   }
   const std::vector<std::string> patterns{std::string(text)};

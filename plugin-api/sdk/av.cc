@@ -148,7 +148,7 @@ int Av::lookup(fi_addr_t fi_addr, void *addr, size_t *addrlen) {
 
 const char *Av::straddr(const void *addr, char *buf, size_t *len) {
   if (len == nullptr) return buf;
-  const auto address = read_address(addr_format_, addr);
+  const auto address = read_sock_address(addr_format_, addr);
   const std::string text = address ? format_address_string(*address) : "not an address";
   if (buf != nullptr && *len != 0) buf[text.copy(buf, *len - 1)] = '\0';
   *len = text.size() + 1;

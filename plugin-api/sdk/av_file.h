@@ -21,7 +21,7 @@
 #define WEFT_SDK_AV_FILE_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <atomic>
 #include <cstdint>

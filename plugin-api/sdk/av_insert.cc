@@ -95,7 +95,7 @@ int Av::insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flag
       at += sizeof(char *);
       const char *text;
       std::memcpy(&text, element, sizeof text);
-      return read_address(addr_format_, text);
+      return read_sock_address(addr_format_, text);
     }
     // In formats of both families, the family says how long an address is. An address of an unknown
     // family is as long as a sockaddr.
@@ -109,7 +109,7 @@ int Av::insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flag
       if (family == AF_INET6) size = sizeof(sockaddr_in6);
     }
     at += size;
-    return read_address(addr_format_, element, size);
+    return read_sock_address(addr_format_, element, size);
   });
 }
 

@@ -38,7 +38,7 @@ sockaddr_in loopback(uint16_t port) {
 
 sdk::SockAddr address(uint16_t port) {
   const sockaddr_in in = loopback(port);
-  return *sdk::read_address(FI_SOCKADDR_IN, &in, sizeof in);
+  return *sdk::read_sock_address(FI_SOCKADDR_IN, &in, sizeof in);
 }
 
 struct TxOp {

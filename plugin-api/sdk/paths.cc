@@ -64,11 +64,13 @@ Result<Asked> asked_addresses(const GetinfoQuery &query, uint32_t format) {
     (source ? asked.sources : asked.dests) = std::move(found);
   }
   if (hints != nullptr && hints->src_addr != nullptr && asked.sources.empty()) {
-    WEFT_TRY(const SockAddr address, read_address(format, hints->src_addr, hints->src_addrlen));
+    WEFT_TRY(const SockAddr address,
+             read_sock_address(format, hints->src_addr, hints->src_addrlen));
     asked.sources.push_back(address);
   }
   if (hints != nullptr && hints->dest_addr != nullptr && asked.dests.empty()) {
-    WEFT_TRY(const SockAddr address, read_address(format, hints->dest_addr, hints->dest_addrlen));
+    WEFT_TRY(const SockAddr address,
+             read_sock_address(format, hints->dest_addr, hints->dest_addrlen));
     asked.dests.push_back(address);
   }
   return asked;

@@ -105,7 +105,7 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   size_t length = sizeof name;
   rc = fi_getname(&ep_->fid, name, &length);
   if (rc != 0) return fail(-rc, "the inner endpoint does not say where it is");
-  WEFT_TRY(name_, sdk::read_address(addr_format_, name, length));
+  WEFT_TRY(name_, sdk::read_sock_address(addr_format_, name, length));
   return {};
 }
 
@@ -466,7 +466,7 @@ void Lower::report_unreachable(const fi_cq_err_entry &entry) {
   char bytes[256];
   size_t length = sizeof bytes;
   if (fi_av_lookup(av_, entry.src_addr, bytes, &length) != 0) return;
-  const auto to = sdk::read_address(addr_format_, bytes, length);
+  const auto to = sdk::read_sock_address(addr_format_, bytes, length);
   if (!to) return;
   upper_.core().on_unreachable(*to,
                                {static_cast<const uint8_t *>(entry.err_data), entry.err_data_size});

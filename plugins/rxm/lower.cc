@@ -123,7 +123,7 @@ Result<void> Lower::listen(const sdk::SockAddr &local) {
   size_t length = sizeof name;
   if (const int rc = fi_getname(&pep_->fid, name, &length); rc != 0)
     return fail(-rc, "the inner provider does not say where it listens");
-  WEFT_TRY(local_, sdk::read_address(addr_format_, name, length));
+  WEFT_TRY(local_, sdk::read_sock_address(addr_format_, name, length));
   // Outgoing connections use the same address, and any port.
   sdk::SockAddr source = local_;
   source.set_port(0);

@@ -16,7 +16,7 @@ constexpr unsigned kPollsToEnd = 64;  // then a link has ended, even if fi_getpe
 
 sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
   if (addr == nullptr) return {};
-  return sdk::read_address(format, addr, length).value_or(sdk::SockAddr());
+  return sdk::read_sock_address(format, addr, length).value_or(sdk::SockAddr());
 }
 
 }  // namespace

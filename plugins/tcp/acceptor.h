@@ -27,8 +27,8 @@
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <list>
 #include <string>

@@ -24,7 +24,6 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
@@ -32,6 +31,7 @@
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_queue.h>
+#include <weft/sdk/sock_addr.h>
 #include <weft/sdk/transfer.h>
 #include <weft/sdk/unique_fd.h>
 

@@ -39,7 +39,7 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
   sdk::SockAddr local =
       sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
   WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
   sdk::InfoList copy(fabric.instance()->core);
@@ -82,7 +82,7 @@ int PassiveEndpoint::getopt(int level, int name, void *value, size_t *length) {
 }
 
 int PassiveEndpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_address(info_.front()->addr_format, addr, len);
+  auto address = sdk::read_sock_address(info_.front()->addr_format, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(fabric_.engine().lock());
   if (acceptor_.listening() || taken_) return -FI_EOPBADSTATE;

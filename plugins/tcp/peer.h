@@ -20,7 +20,7 @@
 #ifndef WEFT_PLUGINS_TCP_PEER_H
 #define WEFT_PLUGINS_TCP_PEER_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <memory>
 #include <vector>

@@ -22,7 +22,7 @@
 #define WEFT_PLUGINS_TCP_SOCKET_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <optional>
 #include <string>

@@ -63,7 +63,7 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   sdk::SockAddr local =
       sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
   std::unique_ptr<UnconnectedEndpoint, void (*)(UnconnectedEndpoint *)> ep(
       new UnconnectedEndpoint(domain, info, context), [](UnconnectedEndpoint *e) { delete e; });
@@ -91,7 +91,7 @@ RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
 }
 
 int UnconnectedEndpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_address(addr_format_, addr, len);
+  auto address = sdk::read_sock_address(addr_format_, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(engine_.lock());
   if (enabled()) return -FI_EOPBADSTATE;

@@ -32,7 +32,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   sdk::SockAddr local =
       sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
   const size_t most = largest_datagram(local.family(), 0);
   const size_t max_msg_size =
@@ -65,7 +65,7 @@ Result<void> Endpoint::bind_to(const sdk::SockAddr &address) {
 }
 
 int Endpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_address(addr_format_, addr, len);
+  auto address = sdk::read_sock_address(addr_format_, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
@@ -180,7 +180,7 @@ int Endpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc, void *c
   if (addr == nullptr || mc == nullptr) return -FI_EINVAL;
   if (flags & FI_COLLECTIVE) return -FI_ENOSYS;
   if (flags & ~uint64_t(FI_SEND | FI_RECV)) return -FI_EBADFLAGS;
-  auto address = sdk::read_address(addr_format_, addr);
+  auto address = sdk::read_sock_address(addr_format_, addr);
   if (!address) return -address.error().code;
   sdk::Guard guard(lock());
   if (!enabled()) return -FI_EOPBADSTATE;

@@ -16,7 +16,7 @@
 #define WEFT_PLUGINS_UDP_SOCKET_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <span>

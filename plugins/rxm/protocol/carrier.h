@@ -28,7 +28,7 @@
 
 #include <rdma/fabric.h>
 #include <sys/uio.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include "plugins/rxm/protocol/operations.h"
 

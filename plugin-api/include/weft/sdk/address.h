@@ -1,131 +1,182 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SockAddr: an IPv4 or IPv6 address with a port, and the forms in which OFI passes it around.
+// Address: the address of an endpoint in any of OFI's formats, as a value. Whoever passes addresses
+// on (address vectors, layers, protocols) needs no more; what the bytes mean is the business of the
+// provider, and of the format's codec (sdk/address_codec.h).
 //
 // Example:
-//    weft::Result<void> dial(int fd, const char *host, const char *port) {
-//      WEFT_TRY(const std::vector<SockAddr> found, resolve(host, port, {}));
-//      const SockAddr &peer = found.front();
-//      if (::connect(fd, peer.c(), peer.size()) == 0) return {};
-//      return weft::fail(errno, "connect %s", peer.to_string().c_str());  // "[fe80::1%eth0]:7471"
+//    int getname(const Address &own, uint32_t addr_format, void *addr, size_t *addrlen) {
+//      return write_address(own, addr_format, addr, addrlen);  // fi_getname
 //    }
-//    int getname(int fd, uint32_t addr_format, void *addr, size_t *addrlen) {  // fi_getname
-//      return write_address(*socket_name(fd), addr_format, addr, addrlen);
+//    weft::Result<Address> peer_of(const fi_info &info) {
+//      WEFT_TRY(const Address peer, read_address(info.addr_format, info.dest_addr,
+//                                                info.dest_addrlen));
+//      if (peer.names_peer()) return peer;
+//      return weft::fail(FI_EADDRNOTAVAIL, "%s names no peer", peer.to_string().c_str());
 //    }
 //
-// The formats are FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IP and FI_ADDR_STR
-// (text such as "fi_sockaddr_in://10.0.0.1:7471"). Not for addresses of other families.
+// The formats are FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IB, FI_ADDR_IB_UD and FI_ADDR_CXI.
+// FI_SOCKADDR and FI_SOCKADDR_IP stand for several of them, and the bytes tell which one it is.
+// FI_ADDR_STR is another spelling of all of them:
+//
+// - fi_sockaddr_in://10.0.0.1:7471, fi_sockaddr_in6://[fe80::1%eth0]:7471
+// - fi_sockaddr_ib://[GID]:PKEY:PS:SCOPE. PS is bits 16 to 31 of the service id.
+//   ?sid=N, mask=N, scope=N and flow=N say what these leave open.
+// - fi_addr_ib_ud://GID:QPN/LID/PKEY/SL, in hexadecimal; ?service=N where there is one
+// - fi_addr_cxi://0xNNNNNNNN, the NIC's address and the PID; ?vni=N where there is one
+//
+// What stands before the question mark is what libfabric 1.17 prints (fi_tostr). fi_getinfo.3 has
+// only the general form.
+//
+// Not for names (sock_addr.h resolves them), and not for sockets' system calls: SockAddr is.
 #ifndef WEFT_SDK_ADDRESS_H
 #define WEFT_SDK_ADDRESS_H
 
-#include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <sys/socket.h>
 #include <weft/result.h>
 
+#include <bit>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <cstring>
+#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace weft::sdk {
 
-class SockAddr {
+class Address {
  public:
-  SockAddr() : v6_{} {}  // family AF_UNSPEC
-  explicit SockAddr(const sockaddr_in &address) : v6_{} { v4_ = address; }
-  explicit SockAddr(const sockaddr_in6 &address) : v6_{address} {}
-  static SockAddr any(int family, uint16_t port = 0);
-  static SockAddr loopback(int family, uint16_t port = 0);
-  // Reads no further than `length`.
-  static Result<SockAddr> from(const void *sockaddr, size_t length);
-  // An address without a port: "10.0.0.1", "fe80::1%eth0", "fe80::1%2".
-  static Result<SockAddr> from_ip(std::string_view text, uint16_t port = 0);
+  static constexpr size_t kMaxSize = 48;
 
-  const sockaddr *c() const { return &base_; }
-  socklen_t size() const;  // bytes behind c(); 0: AF_UNSPEC
-  int family() const { return base_.sa_family; }
+  Address() = default;  // none: FI_FORMAT_UNSPEC, no bytes
+
+  // One of the five formats, so FI_SOCKADDR_IN where it was read as FI_SOCKADDR.
+  uint32_t format() const { return format_; }
+  size_t size() const { return size_; }  // bytes at data(); 0: no address
+  const void *data() const { return bytes_; }
+
+  // The bytes that name the host: of an IP address, or a GID. Empty for FI_ADDR_CXI.
+  std::span<const uint8_t> host() const;
+  // What tells the endpoints of a host apart: the port of IP, or the lowest 16 bits of the service
+  // id of FI_SOCKADDR_IB. FI_ADDR_IB_UD and FI_ADDR_CXI have none: an error, and port() is 0.
+  bool has_port() const { return port_at() != 0; }
   uint16_t port() const;
-  void set_port(uint16_t port);
-  bool is_any() const;
+  Result<Address> with_port(uint16_t port) const;
+
+  // Whether an endpoint can send to it: it names a host, and an endpoint there.
+  bool names_peer() const;
+  bool is_any() const;  // of a socket format: the host is left open; no address: true
   bool is_loopback() const;
-  bool is_link_local() const;
-  // Whether the first `bits` bits of the addresses are the same; false for different families.
-  bool same_prefix(const SockAddr &other, unsigned bits) const;
+  // Whether the first `bits` bits of the hosts are the same; false for different formats.
+  bool same_prefix(const Address &other, unsigned bits) const;
 
-  std::string ip() const;         // "10.0.0.1", "fe80::1%eth0"
-  std::string to_string() const;  // "10.0.0.1:7471", "[fe80::1%eth0]:7471", "unspecified"
+  // For logs: "10.0.0.1:7471", "[fe80::1%eth0]:7471", "unspecified"; else as format_address_string.
+  std::string to_string() const;
 
-  // By family, address, scope and port; a flow label makes no difference.
-  bool operator==(const SockAddr &other) const { return (*this <=> other) == 0; }
-  std::strong_ordering operator<=>(const SockAddr &other) const;
-  size_t hash() const;
+  bool operator==(const Address &other) const {
+    if (format_ != other.format_ || size_ != other.size_) return false;
+    if (size_ == 16) return word(0) == other.word(0);  // FI_SOCKADDR_IN
+    return std::memcmp(bytes_, other.bytes_, size_) == 0;
+  }
+  // By format, host, scope and the rest.
+  std::strong_ordering operator<=>(const Address &other) const;
+  // All its bits are good.
+  size_t hash() const {
+    size_t hash = mix(word(0));
+    if (size_ == 16) return hash;
+    for (size_t at = 8; at < size_; at += 8) hash = mix(hash + word(at));
+    return hash;
+  }
+
+  // For codecs and address vectors, from bytes that are valid and in their only form: unused bytes
+  // are 0.
+  static Address of(uint32_t format, const void *bytes, size_t size) {
+    Address address(format, size);
+    std::memcpy(address.bytes_, bytes, size);
+    return address;
+  }
+  // From the port and the address of a sockaddr_in, as they stand there. One word is written at
+  // once: to read it right after its pieces were written would stall the processor.
+  static Address ipv4(const unsigned char *port_and_ip) {
+    uint16_t port;
+    uint32_t ip;
+    std::memcpy(&port, port_and_ip, sizeof port);
+    std::memcpy(&ip, port_and_ip + sizeof port, sizeof ip);
+    constexpr bool kLittle = std::endian::native == std::endian::little;
+    const uint64_t word = uint64_t(AF_INET) << (kLittle ? 0 : 48) |
+                          uint64_t(port) << (kLittle ? 16 : 32) |
+                          uint64_t(ip) << (kLittle ? 32 : 0);
+    Address address(FI_SOCKADDR_IN, 16);
+    std::memcpy(address.bytes_, &word, sizeof word);
+    return address;
+  }
+  // The same for a sockaddr_in6; the port and the address stand together.
+  static Address ipv6(const unsigned char *port_and_ip, uint32_t scope) {
+    uint16_t port;
+    std::memcpy(&port, port_and_ip, sizeof port);
+    constexpr bool kLittle = std::endian::native == std::endian::little;
+    const uint64_t word = uint64_t(AF_INET6) << (kLittle ? 0 : 48) | uint64_t(port)
+                                                                         << (kLittle ? 16 : 32);
+    Address address(FI_SOCKADDR_IN6, 28);
+    std::memcpy(address.bytes_, &word, sizeof word);
+    std::memcpy(address.bytes_ + 8, port_and_ip + sizeof port, 16);
+    std::memcpy(address.bytes_ + 24, &scope, sizeof scope);
+    return address;
+  }
 
  private:
-  std::string_view bytes() const;  // of the address alone
+  Address(uint32_t format, size_t size) : format_(format), size_(uint32_t(size)) {}
+  size_t port_at() const {
+    return format_ == FI_SOCKADDR_IN || format_ == FI_SOCKADDR_IN6 ? 2
+           : format_ == FI_SOCKADDR_IB                             ? 30
+                                                                   : 0;
+  }
+  uint64_t word(size_t at) const {
+    uint64_t value;
+    std::memcpy(&value, bytes_ + at, sizeof value);
+    return value;
+  }
+  static uint64_t mix(uint64_t x) {
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+  }
 
-  union {
-    sockaddr base_;
-    sockaddr_in v4_;
-    sockaddr_in6 v6_;
-  };
+  uint32_t format_ = FI_FORMAT_UNSPEC;
+  uint32_t size_ = 0;
+  alignas(8) unsigned char bytes_[kMaxSize] = {};  // 0 behind `size_`
 };
 
-struct SockAddrHash {
-  size_t operator()(const SockAddr &address) const { return address.hash(); }
+struct AddressHash {
+  size_t operator()(const Address &address) const { return address.hash(); }
 };
-
-// ---- from names ----
-
-struct ResolveOptions {
-  int family = AF_UNSPEC;
-  bool numeric = false;  // FI_NUMERICHOST: no look-ups
-  bool local = false;    // FI_SOURCE: no node means "any address", not loopback
-};
-
-// What fi_getinfo's node and service mean, in the resolver's order; never empty. Node may also be
-// an address string (service must be null then). May block in the resolver. Either may be null, not
-// both.
-Result<std::vector<SockAddr>> resolve(const char *node, const char *service,
-                                      const ResolveOptions &options);
 
 // ---- OFI's forms ----
 
-// FI_ADDR_STR taken apart: format://node:service. Node may be a name, an address without brackets,
-// or empty (any); service may be empty (port 0). A `/field` or `?key=value` after it is not for
-// sockets and is left out.
-struct AddressString {
-  uint32_t format = FI_SOCKADDR;  // FI_SOCKADDR, _IN, _IN6, _IP
-  std::string node;
-  std::string service;
-};
-Result<AddressString> parse_address_string(std::string_view text);
-// "fi_sockaddr_in://10.0.0.1:7471"
-std::string format_address_string(const SockAddr &address);
+// Whether addresses of the format can be read and written, which includes FI_SOCKADDR,
+// FI_SOCKADDR_IP and FI_ADDR_STR.
+bool is_address_format(uint32_t addr_format);
+// Bytes of an address in fi_av_insert's array, which begins at `address`. Where the format stands
+// for several, the family tells; an unknown family counts as a sockaddr. Not for FI_ADDR_STR.
+size_t native_size(uint32_t addr_format, const void *address);
 
-// Whether this file can read and write the format.
-bool is_socket_format(uint32_t addr_format);
-// The format that names exactly the address's family: FI_SOCKADDR_IN or FI_SOCKADDR_IN6.
-uint32_t format_of(const SockAddr &address);
-// AF_INET or AF_INET6 where the format allows one only, else AF_UNSPEC.
-int family_of(uint32_t addr_format);
-
-// The addresses of a socket (getsockname, getpeername).
-std::optional<SockAddr> socket_name(int fd);
-std::optional<SockAddr> socket_peer(int fd);
-
-// An address that an application passed in. Without a length (fi_connect) it is trusted to be
-// complete. Host names in strings are not looked up: an address is an address.
-Result<SockAddr> read_address(uint32_t addr_format, const void *address, size_t length = SIZE_MAX);
+// An address that an application or a peer passed in. Without a length (fi_connect) it is trusted
+// to be complete. Host names in strings are not looked up: an address is an address. An error says
+// what is wrong: the length, the family, a field out of range, a reserved field.
+Result<Address> read_address(uint32_t addr_format, const void *address, size_t length = SIZE_MAX);
+// FI_ADDR_STR of an address: "fi_sockaddr_in://10.0.0.1:7471".
+std::string format_address_string(const Address &address);
 // Bytes that write_address needs.
-size_t address_length(const SockAddr &address, uint32_t addr_format);
+size_t address_length(const Address &address, uint32_t addr_format);
 // The semantics of fi_getname and fi_getpeer: copies up to *length bytes, puts the needed length
 // there, and returns 0, or -FI_ETOOSMALL if the address was cut.
-int write_address(const SockAddr &address, uint32_t addr_format, void *buffer, size_t *length);
+int write_address(const Address &address, uint32_t addr_format, void *buffer, size_t *length);
 // src_addr or dest_addr of an fi_info.
 Result<void> set_info_address(void *&member, size_t &length, uint32_t addr_format,
-                              const SockAddr &address);
+                              const Address &address);
 
 }  // namespace weft::sdk
 

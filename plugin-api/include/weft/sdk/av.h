@@ -31,7 +31,7 @@
 #define WEFT_SDK_AV_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/fid.h>
 

@@ -18,7 +18,7 @@
 #define WEFT_SDK_INTERFACES_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <cstdint>
 #include <span>

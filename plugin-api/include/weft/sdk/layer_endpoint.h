@@ -145,7 +145,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
 
   // fi_ops_cm
   int setname(void *addr, size_t len) {
-    auto address = read_address(addr_format_, addr, len);
+    auto address = read_sock_address(addr_format_, addr, len);
     if (!address) return -address.error().code;
     Guard guard(lock());
     if (enabled()) return -FI_EOPBADSTATE;
