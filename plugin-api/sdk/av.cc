@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "address_codec.h"
 #include "av_file.h"
 #include "av_reverse.h"  // ~Av destroys it
 
@@ -16,15 +17,18 @@ namespace weft::sdk {
 
 // ---- opening and closing ----
 
-Av::Av(DomainContext &domain, uint32_t addr_format, const fi_av_attr &attr, void *context)
+Av::Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av_attr &attr,
+       void *context)
     : Object(domain.instance, FI_CLASS_AV, context),
       domain_(domain),
       addr_format_(addr_format),
+      native_(native),
       map_(raw(attr.type) == FI_AV_MAP),
       async_(attr.flags & FI_EVENT),
       read_only_(attr.flags & FI_READ),
       only_ids_(attr.flags & FI_AV_USER_ID),
       index_mask_(attr.rx_ctx_bits == 0 ? ~fi_addr_t(0) : ~fi_addr_t(0) >> attr.rx_ctx_bits),
+      rx_ctx_shift_(64 - unsigned(attr.rx_ctx_bits == 0 ? 1 : attr.rx_ctx_bits)),
       has_ids_(only_ids_) {
   fill_tables(*this);
 }
@@ -34,7 +38,7 @@ Av::~Av() {
 }
 
 Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr, void *context,
-                      std::string_view domain_name) {
+                      std::string_view domain_name, uint32_t native) {
   fi_av_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   const int type = raw(attr->type);
@@ -54,18 +58,21 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
   if (attr->rx_ctx_bits < 0 || attr->rx_ctx_bits > 32)
     return fail(FI_EINVAL, "fi_av_attr.rx_ctx_bits is %d; 0 to 32 can be reserved",
                 attr->rx_ctx_bits);
-  if (!is_socket_format(addr_format))
-    return fail(FI_EINVAL, "an address vector of format %u, which is none of sockets", addr_format);
+  if (!is_address_format(addr_format))
+    return fail(FI_EINVAL, "an address vector of format %u, whose addresses nobody can read",
+                addr_format);
+  if (codec_of(addr_format) != nullptr || addr_format == FI_SOCKADDR_IP) native = addr_format;
   if (attr->name == nullptr && attr->flags & FI_READ)
     return fail(FI_EINVAL, "fi_av_attr.flags has FI_READ, but there is no name of what to read");
 
-  std::unique_ptr<Av, void (*)(Av *)> av(new Av(domain, addr_format, *attr, context),
+  std::unique_ptr<Av, void (*)(Av *)> av(new Av(domain, addr_format, native, *attr, context),
                                          [](Av *object) { delete object; });
   uint64_t map_addr = reinterpret_cast<uintptr_t>(attr->map_addr);
   if (attr->name != nullptr) {
     WEFT_TRY(std::string path, AvFile::path_of(domain_name, attr->name));
     WEFT_TRY(av->file_, AvFile::open({.path = std::move(path),
                                       .addr_format = addr_format,
+                                      .native = native,
                                       .map_addr = map_addr,
                                       .read_only = av->read_only_}));
     WEFT_CHECK(av->synchronize());
@@ -79,10 +86,21 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
 }
 
 int open_av(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr, fid_av **av,
-            void *context, std::string_view domain_name) {
+            void *context, std::string_view domain_name, uint32_t native) {
   if (av == nullptr) return -FI_EINVAL;
   return finish(domain.instance, FI_LOG_AV,
-                Av::open(domain, addr_format, attr, context, domain_name), av);
+                Av::open(domain, addr_format, attr, context, domain_name, native), av);
+}
+
+uint32_t native_format(const fi_info &info) {
+  uint32_t format = info.addr_format;
+  for (const auto &[address, length] :
+       {std::pair(info.src_addr, info.src_addrlen), std::pair(info.dest_addr, info.dest_addrlen)}) {
+    if (codec_of(format) != nullptr || address == nullptr) continue;
+    if (const auto known = read_address(format, address, length)) format = known->format();
+  }
+  const bool of_ip = format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
+  return codec_of(format) == nullptr || of_ip ? uint32_t(FI_SOCKADDR_IP) : format;
 }
 
 int Av::close() {
@@ -148,7 +166,7 @@ int Av::lookup(fi_addr_t fi_addr, void *addr, size_t *addrlen) {
 
 const char *Av::straddr(const void *addr, char *buf, size_t *len) {
   if (len == nullptr) return buf;
-  const auto address = read_sock_address(addr_format_, addr);
+  const auto address = read_address(addr_format_, addr);
   const std::string text = address ? format_address_string(*address) : "not an address";
   if (buf != nullptr && *len != 0) buf[text.copy(buf, *len - 1)] = '\0';
   *len = text.size() + 1;
@@ -188,9 +206,9 @@ Result<void> Av::synchronize() {
 Result<void> Av::catch_up() {
   WEFT_TRY(const AvFile::Counters counters, file_->counters());
   const uint32_t from = file_->rewritten() ? 0 : file_->seen_end();
-  WEFT_CHECK(file_->read(
-      from, counters.end, [this](uint32_t index, const std::optional<SockAddr> &theirs) {
-        const std::optional<SockAddr> mine = index < end_ ? get(index) : std::nullopt;
+  WEFT_CHECK(
+      file_->read(from, counters.end, [this](uint32_t index, const std::optional<Address> &theirs) {
+        const std::optional<Address> mine = index < end_ ? get(index) : std::nullopt;
         if (mine == theirs) return;
         if (mine) clear(index);
         if (theirs) set(index, *theirs);

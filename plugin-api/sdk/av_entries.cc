@@ -1,47 +1,76 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The table of an address vector: its entries, their ids, and how one finds an address in it.
+#include <netinet/in.h>
 #include <weft/sdk/av.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 
+#include "address_codec.h"
+#include "address_ib.h"
 #include "av_file.h"
 #include "av_reverse.h"
 
 namespace weft::sdk {
 
+namespace {
+
+// Of IPv6, whose scope stands behind what is packed.
+constexpr size_t kScopeAt = offsetof(sockaddr_in6, sin6_scope_id);
+constexpr size_t kPort6 = offsetof(sockaddr_in6, sin6_port),
+                 kIp6 = offsetof(sockaddr_in6, sin6_addr);
+
+const unsigned char *bytes_of(const Address &address) {
+  return static_cast<const unsigned char *>(address.data());
+}
+
+}  // namespace
+
+Av::Chunk *Av::make_chunk(size_t slot_size) {
+  return new (::operator new(sizeof(Chunk) + kChunk * slot_size)) Chunk(slot_size);
+}
+
 void Av::destroy(Chunk *chunk) {
   if (chunk == nullptr) return;
-  if (chunk->wide)
-    delete static_cast<Wide *>(chunk);
-  else
-    delete static_cast<Narrow *>(chunk);
+  chunk->~Chunk();
+  ::operator delete(chunk);
+}
+
+Address Av::unpack(const Chunk &chunk, uint32_t place) {
+  const uint8_t tag = chunk.tags[place];
+  const unsigned char *slot = chunk.slot(place);
+  const AddressCodec &codec = *codec_of(tag);
+  alignas(8) unsigned char native[Address::kMaxSize] = {};
+  if (tag == FI_SOCKADDR_IB) store(native, 0, kFamilyIb);
+  std::memcpy(native + codec.packed_at, slot, codec.packed_size);
+  return Address::of(tag, native, codec.size);
 }
 
 // The same as *get(index) == address, but faster: a search asks this of many entries.
-bool Av::holds(uint32_t index, const SockAddr &address) const {
+bool Av::holds(uint32_t index, const Address &address) const {
   const Chunk *chunk = chunks_[index / kChunk];
   if (chunk == nullptr) return false;
   const uint32_t place = index % kChunk;
-  const auto is_v4 = [&](const auto &slot) {
-    return slot.tag == kV4 &&
-           std::memcmp(slot.ip, &as_in(address).sin_addr, sizeof(in_addr)) == 0 &&
-           std::memcmp(slot.port, &as_in(address).sin_port, sizeof slot.port) == 0;
-  };
-  if (!chunk->wide)
-    return address.family() == AF_INET && is_v4(static_cast<const Narrow *>(chunk)->slots[place]);
-  const Slot6 &slot = static_cast<const Wide *>(chunk)->slots[place];
-  if (address.family() == AF_INET) return is_v4(slot);
-  return slot.tag >= kV6 && std::memcmp(slot.ip, &as_in6(address).sin6_addr, sizeof slot.ip) == 0 &&
-         std::memcmp(slot.port, &as_in6(address).sin6_port, sizeof slot.port) == 0 &&
-         as_in6(address).sin6_scope_id == (slot.tag == kV6 ? 0 : chunk->scopes[slot.tag - kScope]);
+  const uint8_t tag = chunk->tags[place];
+  const unsigned char *slot = chunk->slot(place), *bytes = bytes_of(address);
+  if (address.format() == FI_SOCKADDR_IN)
+    return tag == kV4 && std::memcmp(slot, bytes + offsetof(sockaddr_in, sin_port), 6) == 0;
+  if (address.format() == FI_SOCKADDR_IN6)
+    return (tag == kV6 || tag >= kScope) &&
+           std::memcmp(slot, bytes + kPort6, sizeof(in_port_t)) == 0 &&
+           std::memcmp(slot + sizeof(in_port_t), bytes + kIp6, sizeof(in6_addr)) == 0 &&
+           load<uint32_t>(bytes, kScopeAt) == (tag == kV6 ? 0 : chunk->scopes[tag - kScope]);
+  if (tag != address.format()) return false;
+  const AddressCodec &codec = *codec_of(tag);
+  return std::memcmp(slot, bytes + codec.packed_at, codec.packed_size) == 0;
 }
 
-uint8_t Av::scope_tag(Wide &chunk, uint32_t scope) {
+uint8_t Av::scope_tag(Chunk &chunk, uint32_t scope) {
   if (scope == 0) return kV6;
   auto &scopes = chunk.scopes;
   const auto tag_at = [](size_t n) { return uint8_t(kScope + n); };
@@ -52,12 +81,12 @@ uint8_t Av::scope_tag(Wide &chunk, uint32_t scope) {
     // entries that were removed. Only those in use stay.
     std::vector<uint32_t> live;
     live.reserve(kChunk);
-    for (Slot6 &slot : chunk.slots) {
-      if (slot.tag < kScope) continue;
-      const uint32_t its = scopes[slot.tag - kScope];
+    for (uint8_t &tag : chunk.tags) {
+      if (tag < kScope) continue;
+      const uint32_t its = scopes[tag - kScope];
       const size_t n = size_t(std::ranges::find(live, its) - live.begin());
       if (n == live.size()) live.push_back(its);
-      slot.tag = tag_at(n);
+      tag = tag_at(n);
     }
     scopes.swap(live);
   }
@@ -65,24 +94,22 @@ uint8_t Av::scope_tag(Wide &chunk, uint32_t scope) {
   return tag_at(scopes.size() - 1);
 }
 
-Av::Wide *Av::widen(uint32_t number) {
+// The chunk, with slots of at least this size.
+Av::Chunk *Av::widen(uint32_t number, size_t slot_size) {
   Chunk *&chunk = chunks_[number];
-  if (chunk != nullptr && chunk->wide) return static_cast<Wide *>(chunk);
-  auto wide = std::make_unique<Wide>();
+  if (chunk != nullptr && chunk->slot_size >= slot_size) return chunk;
+  Chunk *wide = make_chunk(slot_size);
   if (chunk != nullptr) {
-    const auto *narrow = static_cast<Narrow *>(chunk);
-    for (uint32_t i = 0; i < kChunk; ++i) {
-      std::memcpy(wide->slots[i].ip, narrow->slots[i].ip, sizeof narrow->slots[i].ip);
-      std::memcpy(wide->slots[i].port, narrow->slots[i].port, sizeof narrow->slots[i].port);
-      wide->slots[i].tag = narrow->slots[i].tag;
-    }
+    for (uint32_t i = 0; i < kChunk; ++i)
+      if (chunk->tags[i] != kFree) std::memcpy(wide->slot(i), chunk->slot(i), chunk->slot_size);
+    std::copy_n(chunk->tags, kChunk, wide->tags);
     wide->used = chunk->used;
     wide->low = chunk->low;
+    wide->scopes = std::move(chunk->scopes);
     wide->ids = std::move(chunk->ids);
     destroy(chunk);
   }
-  chunk = wide.get();
-  return wide.release();
+  return chunk = wide;
 }
 
 uint32_t Av::lowest_free() {
@@ -100,7 +127,7 @@ uint32_t Av::lowest_free() {
 
 // The entry must be free. Throws bad_alloc, and then nothing has changed. Users are told last,
 // because they may at once report what came from this address.
-void Av::set(uint32_t index, const SockAddr &address, const fi_addr_t *id) {
+void Av::set(uint32_t index, const Address &address, const fi_addr_t *id) {
   const uint32_t number = index / kChunk, place = index % kChunk;
   if (reverse_ != nullptr) reverse_->reserve(1);
   while (number >= chunks_.size()) {
@@ -110,32 +137,20 @@ void Av::set(uint32_t index, const SockAddr &address, const fi_addr_t *id) {
     room_[at / 64] |= uint64_t(1) << at % 64;
     room_from_ = std::min(room_from_, at / 64);
   }
-  const bool v6 = address.family() == AF_INET6;
-  if (v6) {
-    widen(number);
-  } else if (chunks_[number] == nullptr) {
-    chunks_[number] = new Narrow;
-  }
-  Chunk *const chunk = chunks_[number];
+  const AddressCodec &codec = *codec_of(address.format());
+  const unsigned char *bytes = bytes_of(address);
+  Chunk *const chunk = widen(number, codec.packed_size);
   if (id != nullptr) ids(number);  // takes the memory for them before anything has changed
-  if (v6) {
-    Wide *wide = static_cast<Wide *>(chunk);
-    const uint8_t tag = scope_tag(*wide, as_in6(address).sin6_scope_id);
-    Slot6 &slot = wide->slots[place];
-    std::memcpy(slot.ip, &as_in6(address).sin6_addr, sizeof slot.ip);
-    std::memcpy(slot.port, &as_in6(address).sin6_port, sizeof slot.port);
-    slot.tag = tag;
+  unsigned char *slot = chunk->slot(place);
+  uint8_t tag = uint8_t(codec.format);
+  if (codec.format == FI_SOCKADDR_IN6) {
+    tag = scope_tag(*chunk, load<uint32_t>(bytes, kScopeAt));
+    std::memcpy(slot, bytes + kPort6, sizeof(in_port_t));
+    std::memcpy(slot + sizeof(in_port_t), bytes + kIp6, sizeof(in6_addr));
   } else {
-    const auto fill = [&](auto &slot) {
-      std::memcpy(slot.ip, &as_in(address).sin_addr, 4);
-      std::memcpy(slot.port, &as_in(address).sin_port, sizeof slot.port);
-      slot.tag = kV4;
-    };
-    if (chunk->wide)
-      fill(static_cast<Wide *>(chunk)->slots[place]);
-    else
-      fill(static_cast<Narrow *>(chunk)->slots[place]);
+    std::memcpy(slot, bytes + codec.packed_at, codec.packed_size);
   }
+  chunk->tags[place] = tag;
   if (id != nullptr) ids(number)[place] = *id;
   if (place == chunk->low) ++chunk->low;
   if (++chunk->used == kChunk) room_[number / 64] &= ~(uint64_t(1) << number % 64);
@@ -151,10 +166,7 @@ void Av::clear(uint32_t index) {
   if (reverse_ != nullptr) reverse_->remove(index, *get(index));
   const uint32_t number = index / kChunk, place = index % kChunk;
   Chunk *chunk = chunks_[number];
-  if (chunk->wide)
-    static_cast<Wide *>(chunk)->slots[place].tag = kFree;
-  else
-    static_cast<Narrow *>(chunk)->slots[place].tag = kFree;
+  chunk->tags[place] = kFree;
   if (chunk->ids != nullptr) chunk->ids[place] = without_id(index);
   chunk->low = std::min(chunk->low, uint8_t(place));
   room_[number / 64] |= uint64_t(1) << number % 64;
@@ -176,7 +188,7 @@ fi_addr_t *Av::ids(uint32_t number) {
 }
 
 // Puts the address at the lowest free index, in the shared file too. Returns 0 or FI_E...
-int Av::add(const SockAddr &address, const fi_addr_t *id, uint32_t &index) {
+int Av::add(const Address &address, const fi_addr_t *id, uint32_t &index) {
   index = lowest_free();
   if (index >= (file_ != nullptr ? AvFile::kMaxEntries : kNone - kChunk)) return FI_ENOSPC;
   int error = 0;
@@ -200,7 +212,7 @@ void Av::refresh() {
     give_up(done.error());
 }
 
-uint32_t Av::find(const SockAddr &address) {
+uint32_t Av::find(const Address &address) {
   if (file_ != nullptr) refresh();
   if (reverse_ == nullptr) {
     auto reverse = std::make_unique<Reverse>(*this);

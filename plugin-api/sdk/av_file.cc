@@ -2,6 +2,7 @@
 #include "av_file.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,9 +12,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <new>
+
+#include "address_codec.h"
+#include "address_ib.h"
 
 namespace weft::sdk {
 namespace {
@@ -50,8 +55,23 @@ int set_lock(int fd, off_t byte, int type, Wait wait = Wait::kNot) {
   }
 }
 
-off_t place_of(uint32_t index) {
-  return off_t(AvFile::kHeaderSize + uint64_t(index) * sizeof(AvFile::Record));
+// Of IPv6: the scope stands where the native form has the flow label.
+constexpr size_t kFlow = offsetof(sockaddr_in6, sin6_flowinfo),
+                 kScope = offsetof(sockaddr_in6, sin6_scope_id);
+constexpr size_t kFamily = sizeof(sa_family_t);  // not written
+
+// Where an address begins in its native form, and how many bytes of it a record has.
+struct Part {
+  size_t at, size;
+};
+Part part_of(const AddressCodec &codec) {
+  if (codec.format == FI_SOCKADDR_IN6) return {kFamily, kScope - kFamily};
+  return {codec.packed_at, codec.packed_size};
+}
+
+bool belongs(uint32_t format, uint32_t native) {
+  if (native != FI_SOCKADDR_IP) return format == native;
+  return format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
 }
 
 }  // namespace
@@ -78,49 +98,45 @@ Result<std::string> AvFile::path_of(std::string_view domain, std::string_view na
   return "/dev/shm/" + file;
 }
 
-Result<std::optional<SockAddr>> AvFile::parse(const Record &record) {
-  if (record.reserved != 0) return fail(FI_EINVAL, "a reserved byte is not 0");
-  if (record.family == 0) return std::optional<SockAddr>();
-  SockAddr address;
-  if (record.family == 4) {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    std::memcpy(&v4.sin_addr, record.ip, sizeof v4.sin_addr);
-    std::memcpy(&v4.sin_port, record.port, sizeof record.port);
-    if (record.scope != 0) return fail(FI_EINVAL, "an IPv4 address with a scope");
-    address = SockAddr(v4);
-  } else if (record.family == 6) {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    std::memcpy(&v6.sin6_addr, record.ip, sizeof v6.sin6_addr);
-    std::memcpy(&v6.sin6_port, record.port, sizeof record.port);
-    v6.sin6_scope_id = record.scope;
-    address = SockAddr(v6);
-  } else {
-    return fail(FI_EINVAL, "family %u is neither 4 nor 6", unsigned(record.family));
-  }
-  if (address.is_any() || address.port() == 0)
-    return fail(FI_EINVAL, "%s names no peer", address.to_string().c_str());
-  return std::optional<SockAddr>(address);
+size_t AvFile::record_size(uint32_t native) {
+  const AddressCodec &largest =
+      *codec_of(native == FI_SOCKADDR_IP ? uint32_t(FI_SOCKADDR_IN6) : native);
+  return (offsetof(Record, address) + part_of(largest).size + 7) / 8 * 8;
 }
 
-AvFile::Record AvFile::make_record(const std::optional<SockAddr> &address) {
+Result<std::optional<Address>> AvFile::parse(const Record &record, uint32_t native) {
+  if (record.reserved != 0) return fail(FI_EINVAL, "a reserved byte is not 0");
+  if (record.format == 0) return std::optional<Address>();
+  if (!belongs(record.format, native))
+    return fail(FI_EINVAL, "format %u is not that of the vector", unsigned(record.format));
+  const AddressCodec &codec = *codec_of(record.format);
+  const Part part = part_of(codec);
+  for (size_t at = part.size; at < record_size(native) - offsetof(Record, address); ++at)
+    if (record.address[at] != 0) return fail(FI_EINVAL, "a byte behind the address is not 0");
+  alignas(8) unsigned char native_form[Address::kMaxSize] = {};
+  std::memcpy(native_form + part.at, record.address, part.size);
+  if (codec.format == FI_SOCKADDR_IN6) {
+    store(native_form, kScope, load<uint32_t>(native_form, kFlow));
+    store(native_form, kFlow, uint32_t(0));
+  }
+  if (codec.format == FI_SOCKADDR_IN) store(native_form, 0, sa_family_t(AF_INET));
+  if (codec.format == FI_SOCKADDR_IN6) store(native_form, 0, sa_family_t(AF_INET6));
+  if (codec.format == FI_SOCKADDR_IB) store(native_form, 0, kFamilyIb);
+  WEFT_TRY(const Address address, read_address(codec.format, native_form, codec.size));
+  if (!address.names_peer())
+    return fail(FI_EINVAL, "%s names no peer", address.to_string().c_str());
+  return std::optional<Address>(address);
+}
+
+AvFile::Record AvFile::make_record(const std::optional<Address> &address) {
   Record record{};
   if (!address) return record;
-  if (address->family() == AF_INET) {
-    sockaddr_in v4;
-    std::memcpy(&v4, address->c(), sizeof v4);
-    record.family = 4;
-    std::memcpy(record.ip, &v4.sin_addr, sizeof v4.sin_addr);
-    std::memcpy(record.port, &v4.sin_port, sizeof record.port);
-  } else {
-    sockaddr_in6 v6;
-    std::memcpy(&v6, address->c(), sizeof v6);
-    record.family = 6;
-    std::memcpy(record.ip, &v6.sin6_addr, sizeof v6.sin6_addr);
-    std::memcpy(record.port, &v6.sin6_port, sizeof record.port);
-    record.scope = v6.sin6_scope_id;
-  }
+  const AddressCodec &codec = *codec_of(address->format());
+  const Part part = part_of(codec);
+  record.format = uint8_t(codec.format);
+  std::memcpy(record.address, static_cast<const char *>(address->data()) + part.at, part.size);
+  if (codec.format == FI_SOCKADDR_IN6)
+    store(record.address, kFlow - kFamily, load<uint32_t>(address->data(), kScope));
   return record;
 }
 
@@ -153,7 +169,7 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
       return fail(FI_ENOENT, "no shared address vector %s: FI_READ opens what exists", path);
     if (fd < 0)
       return fail(errno, "shared address vector: cannot open %s: %s", path, std::strerror(errno));
-    std::unique_ptr<AvFile> file(new (std::nothrow) AvFile(fd, settings.path));
+    std::unique_ptr<AvFile> file(new (std::nothrow) AvFile(fd, settings));
     if (file == nullptr) {
       ::close(fd);
       return fail(FI_ENOMEM, "no memory for a shared address vector");
@@ -199,6 +215,7 @@ Result<void> AvFile::initialize(const Settings &settings) {
   header_->magic = kMagic;
   header_->version = kVersion;
   header_->addr_format = settings.addr_format;
+  header_->native = settings.native;
   header_->map_addr =
       settings.map_addr != 0 ? settings.map_addr : reinterpret_cast<uintptr_t>(memory);
   if (error = set_lock(fd_, kOpenByte, F_RDLCK); error != 0)  // lets the others in
@@ -223,11 +240,12 @@ Result<void> AvFile::attach(const Settings &settings) {
                 "shared address vector: %s is none of this version of weft: end the processes that "
                 "use it, or remove it",
                 path_.c_str());
-  if (header_->addr_format != settings.addr_format)
+  if (header_->addr_format != settings.addr_format || header_->native != settings.native)
     return fail(FI_EINVAL,
-                "shared address vector: %s has addresses of format %u, and this domain %u: choose "
-                "another name",
-                path_.c_str(), header_->addr_format, settings.addr_format);
+                "shared address vector: %s has addresses of format %u (%u), and this domain %u "
+                "(%u): choose another name",
+                path_.c_str(), header_->addr_format, header_->native, settings.addr_format,
+                settings.native);
   WEFT_CHECK(counters());
   return {};
 }
@@ -269,16 +287,18 @@ void AvFile::unlock() {
 
 Result<void> AvFile::read(
     uint32_t from, uint32_t to,
-    const std::function<void(uint32_t, const std::optional<SockAddr> &)> &take) {
+    const std::function<void(uint32_t, const std::optional<Address> &)> &take) {
   constexpr uint32_t kBatch = 512;
-  Record records[kBatch];
+  char bytes[kBatch * sizeof(Record)];
   while (from < to) {
     const uint32_t wanted = std::min(to - from, kBatch);
-    const ssize_t got = pread(fd_, records, wanted * sizeof(Record), place_of(from));
-    if (got != ssize_t(wanted * sizeof(Record)))
+    const ssize_t got = pread(fd_, bytes, wanted * record_size_, place_of(from));
+    if (got != ssize_t(wanted * record_size_))
       return fail(FI_EIO, "shared address vector: %s is damaged: it was cut short", path_.c_str());
     for (uint32_t i = 0; i < wanted; ++i) {
-      const auto address = parse(records[i]);
+      Record record{};
+      std::memcpy(&record, bytes + i * record_size_, record_size_);
+      const auto address = parse(record, native_);
       if (!address)
         return fail(FI_EIO, "shared address vector: %s is damaged: entry %u: %s", path_.c_str(),
                     from + i, address.error().text.c_str());
@@ -289,10 +309,10 @@ Result<void> AvFile::read(
   return {};
 }
 
-Result<void> AvFile::write(uint32_t index, const std::optional<SockAddr> &address) {
+Result<void> AvFile::write(uint32_t index, const std::optional<Address> &address) {
   const Record record = make_record(address);
-  const ssize_t put = pwrite(fd_, &record, sizeof record, place_of(index));
-  if (put != ssize_t(sizeof record)) {
+  const ssize_t put = pwrite(fd_, &record, record_size_, place_of(index));
+  if (put != ssize_t(record_size_)) {
     const int error = put < 0 ? errno : ENOSPC;
     return fail(error, "shared address vector: cannot write to %s: %s (see `df /dev/shm`)",
                 path_.c_str(), std::strerror(error));

@@ -3,7 +3,7 @@
 // in /dev/shm, and two counters in the header that tell each process what it has not read yet.
 //
 // Example:
-//    weft::Result<void> set(const std::string &path, const SockAddr &address) {
+//    weft::Result<void> set(const std::string &path, const Address &address) {
 //      WEFT_TRY(const auto file, AvFile::open({.path = path, .addr_format = FI_SOCKADDR_IN}));
 //      WEFT_CHECK(file->lock(AvFile::kWrite));
 //      WEFT_CHECK(file->write(7, address));
@@ -20,8 +20,9 @@
 #ifndef WEFT_SDK_AV_FILE_H
 #define WEFT_SDK_AV_FILE_H
 
+#include <sys/types.h>
 #include <weft/result.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include <atomic>
 #include <cstdint>
@@ -43,24 +44,29 @@ class AvFile {
     uint64_t magic;
     uint32_t version;
     uint32_t addr_format;
+    uint32_t native;  // the format of the addresses; FI_SOCKADDR_IP: IPv4 and IPv6
+    uint32_t reserved;
     uint64_t map_addr;
     std::atomic<uint32_t> end;      // records written so far; never less
     std::atomic<uint32_t> changes;  // counts records that were written again
   };
+  // In the file a record has as many bytes as the native format needs (record_size).
   struct Record {
-    uint8_t family;  // 0: none, 4, 6
+    uint8_t format;  // 0: none
     uint8_t reserved;
-    uint8_t port[2];  // as in a packet
-    uint32_t scope;
-    uint8_t ip[16];
+    // What AddressCodec packs. For FI_SOCKADDR_IN6: all behind the family, with the scope in the
+    // place of the flow label.
+    uint8_t address[46];
   };
-  static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(Record) == 24);
+  static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(Record) == 48);
+  static size_t record_size(uint32_t native);
   static constexpr uint64_t kMagic = UINT64_C(0x7661'7466'6577);  // "weftav"
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
   struct Settings {
     std::string path;
     uint32_t addr_format = FI_SOCKADDR;
+    uint32_t native = FI_SOCKADDR_IP;
     uint64_t map_addr = 0;   // for the process that makes the file
     bool read_only = false;  // FI_READ: never makes one
   };
@@ -71,9 +77,9 @@ class AvFile {
 
   // The file of a name: unambiguous, whatever characters the names have.
   static Result<std::string> path_of(std::string_view domain, std::string_view name);
-  // An error: a record that no process of weft writes.
-  static Result<std::optional<SockAddr>> parse(const Record &record);
-  static Record make_record(const std::optional<SockAddr> &address);
+  // An error: a record that no process of weft writes in a file of the native format.
+  static Result<std::optional<Address>> parse(const Record &record, uint32_t native);
+  static Record make_record(const std::optional<Address> &address);
 
   uint64_t map_addr() const { return header_->map_addr; }
 
@@ -104,18 +110,27 @@ class AvFile {
 
   // Calls take(index, address) for each record of [from, to), with a lock held.
   Result<void> read(uint32_t from, uint32_t to,
-                    const std::function<void(uint32_t, const std::optional<SockAddr> &)> &take);
+                    const std::function<void(uint32_t, const std::optional<Address> &)> &take);
   // With the write lock held, and everything seen.
-  Result<void> write(uint32_t index, const std::optional<SockAddr> &address);
+  Result<void> write(uint32_t index, const std::optional<Address> &address);
 
  private:
-  AvFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  AvFile(int fd, const Settings &settings)
+      : fd_(fd),
+        path_(settings.path),
+        native_(settings.native),
+        record_size_(record_size(settings.native)) {}
+  off_t place_of(uint32_t index) const {
+    return off_t(kHeaderSize + uint64_t(index) * record_size_);
+  }
   Result<void> initialize(const Settings &settings);
   Result<void> attach(const Settings &settings);
   bool is_named() const;
 
   const int fd_;
   const std::string path_;
+  const uint32_t native_;
+  const size_t record_size_;
   Header *header_ = nullptr;  // mapped; read-only for FI_READ
   bool linked_ = false;       // shares the lock of kOpenByte
   uint32_t seen_end_ = 0, seen_changes_ = 0;

@@ -3,6 +3,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <charconv>
 #include <climits>
@@ -16,15 +17,26 @@
 namespace weft::sdk {
 namespace {
 
-// An error unless the address is one that an endpoint can send to.
-Result<SockAddr> check_peer(Result<SockAddr> address) {
-  if (address && (address->is_any() || address->port() == 0))
-    return fail(FI_EADDRNOTAVAIL, "%s names no peer: a peer has an address and a port",
-                address->to_string().c_str());
-  return address;
+bool is_ip(uint32_t format) {
+  return format == FI_SOCKADDR_IP || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
 }
 
 }  // namespace
+
+// An error unless the address is one that an endpoint can send to.
+Result<Address> Av::check_peer(Result<Address> address) const {
+  if (!address) return address;
+  if (address->format() != native_ && !(native_ == FI_SOCKADDR_IP && is_ip(address->format())))
+    return fail(FI_EINVAL, "address %s is not of the format that the provider can send to (%u)",
+                address->to_string().c_str(), native_);
+  if (!address->names_peer())
+    return fail(FI_EADDRNOTAVAIL, "%s names no peer: a peer has an address and %s",
+                address->to_string().c_str(),
+                address->format() == FI_ADDR_IB_UD ? "a queue pair number"
+                : address->format() == FI_ADDR_CXI ? "a PID"
+                                                   : "a port");
+  return address;
+}
 
 int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context) {
   const uint64_t known = FI_MORE | FI_SYNC_ERR | (domain_.user_ids ? FI_AV_USER_ID : 0);
@@ -44,7 +56,7 @@ int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, con
   return 0;
 }
 
-// Inserts what `count` calls of next() return, each a Result<SockAddr>.
+// Inserts what `count` calls of next() return, each a Result<Address>.
 template <class Next>
 int Av::insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context, Next next) {
   size_t done = 0;
@@ -57,7 +69,7 @@ int Av::insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *conte
     }
     const EndOfWriting end{*this};
     for (size_t i = 0; i < count; ++i) {
-      const Result<SockAddr> address = check_peer(next());
+      const Result<Address> address = check_peer(next());
       uint32_t index = kNone;
       const fi_addr_t *id = flags & FI_AV_USER_ID ? &fi_addr[i] : nullptr;
       const int error = address ? add(*address, id, index) : address.error().code;
@@ -89,27 +101,17 @@ int Av::insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flag
   if (const int rc = check_insert(count, fi_addr, flags, context); rc != 0) return rc;
   if (count != 0 && addr == nullptr) return -FI_EINVAL;
   const char *at = static_cast<const char *>(addr);
-  return insert_all(count, fi_addr, flags, context, [&]() -> Result<SockAddr> {
+  return insert_all(count, fi_addr, flags, context, [&]() -> Result<Address> {
     const char *element = at;
     if (addr_format_ == FI_ADDR_STR) {
       at += sizeof(char *);
       const char *text;
       std::memcpy(&text, element, sizeof text);
-      return read_sock_address(addr_format_, text);
+      return read_address(addr_format_, text);
     }
-    // In formats of both families, the family says how long an address is. An address of an unknown
-    // family is as long as a sockaddr.
-    size_t size = sizeof(sockaddr_in);
-    static_assert(sizeof(sockaddr_in) == sizeof(sockaddr));
-    if (addr_format_ == FI_SOCKADDR_IN6) {
-      size = sizeof(sockaddr_in6);
-    } else if (addr_format_ != FI_SOCKADDR_IN) {
-      sa_family_t family;
-      std::memcpy(&family, element, sizeof family);
-      if (family == AF_INET6) size = sizeof(sockaddr_in6);
-    }
+    const size_t size = native_size(addr_format_, element);
     at += size;
-    return read_sock_address(addr_format_, element, size);
+    return read_address(addr_format_, element, size);
   });
 }
 
@@ -118,11 +120,16 @@ int Av::insertsvc(const char *node, const char *service, fi_addr_t *fi_addr, uin
   if (const int rc = check_insert(1, fi_addr, flags, context); rc != 0) return rc;
   if (node == nullptr) return -FI_EINVAL;  // a service alone names no peer
   if (service != nullptr && std::strstr(node, "://") != nullptr) return -FI_EINVAL;
+  if (!is_ip(native_)) {
+    // fi_av.3 lets the node be an FI_ADDR_STR. Names of other networks than IP are not resolved.
+    if (std::strstr(node, "://") == nullptr) return -FI_ENOSYS;
+    return insert_all(1, fi_addr, flags, context, [&] { return read_address(FI_ADDR_STR, node); });
+  }
   // The resolver may be slow, so the engine's lock is not held.
   const auto found = resolve(node, service, {.family = family_of(addr_format_)});
-  return insert_all(1, fi_addr, flags, context, [&]() -> Result<SockAddr> {
+  return insert_all(1, fi_addr, flags, context, [&]() -> Result<Address> {
     if (!found) return tl::unexpected(found.error());
-    return found->front();
+    return Address(found->front());
   });
 }
 
@@ -211,6 +218,7 @@ int Av::insertsym(const char *node, size_t nodecnt, const char *service, size_t 
   if (node == nullptr || service == nullptr) return -FI_EINVAL;
   size_t count;
   if (__builtin_mul_overflow(nodecnt, svccnt, &count)) return -FI_EINVAL;
+  if (!is_ip(native_)) return -FI_ENOSYS;
   if (const int rc = check_insert(count, fi_addr, flags, context); rc != 0) return rc;
   const int family = family_of(addr_format_);
   const auto port = port_of(service);
@@ -221,17 +229,17 @@ int Av::insertsym(const char *node, size_t nodecnt, const char *service, size_t 
     return -FI_EINVAL;
   }
   size_t at_node = 0, at_service = 0;
-  return insert_all(count, fi_addr, flags, context, [&]() -> Result<SockAddr> {
+  return insert_all(count, fi_addr, flags, context, [&]() -> Result<Address> {
     const size_t number = at_node, up = at_service;
     if (++at_service == svccnt) ++at_node, at_service = 0;
     Result<SockAddr> address = nodes->at(number);
-    if (!address) return address;
+    if (!address) return tl::unexpected(std::move(address).error());
     if (family != AF_UNSPEC && address->family() != family)
       return fail(FI_EINVAL, "address %s is not of the vector's family", address->ip().c_str());
     if (up > size_t(UINT16_MAX - *port))
       return fail(FI_EINVAL, "there is no port %zu places after %u", up, unsigned(*port));
     address->set_port(uint16_t(*port + up));
-    return address;
+    return Address(*address);
   });
 }
 

@@ -23,14 +23,6 @@
 
 namespace weft::sdk {
 
-// An address as the struct of its family.
-inline const sockaddr_in &as_in(const SockAddr &address) {
-  return *reinterpret_cast<const sockaddr_in *>(address.c());
-}
-inline const sockaddr_in6 &as_in6(const SockAddr &address) {
-  return *reinterpret_cast<const sockaddr_in6 *>(address.c());
-}
-
 class Av::Reverse {
  public:
   explicit Reverse(const Av &av) : av_(av) {}
@@ -41,14 +33,14 @@ class Av::Reverse {
     if (!resize(used_ + more)) throw std::bad_alloc();
   }
 
-  uint32_t find(const SockAddr &address) const {
+  uint32_t find(const Address &address) const {
     if (used_ == 0) return kNone;
     const Place &place = places_[search(address, hash_of(address))];
     return place.mark != 0 ? place.index() : kNone;
   }
 
   // False: the address was there already.
-  bool add(uint32_t index, const SockAddr &address) {
+  bool add(uint32_t index, const Address &address) {
     const uint64_t hash = hash_of(address);
     Place &place = places_[search(address, hash)];
     if (place.mark != 0) {
@@ -63,7 +55,7 @@ class Av::Reverse {
   }
 
   // Must be called before the vector forgets the address.
-  void remove(uint32_t index, const SockAddr &address) {
+  void remove(uint32_t index, const Address &address) {
     size_t hole = search(address, hash_of(address));
     if (places_[hole].mark == 0 || places_[hole].index() != index) return;
     if (places_[hole].mark & kTwice) {
@@ -102,29 +94,15 @@ class Av::Reverse {
   };
   static_assert(sizeof(Place) == 5);
 
-  static uint64_t mix(uint64_t x) {
-    x ^= x >> 32;
-    x *= UINT64_C(0xd6e8feb86659fd93);
-    x ^= x >> 32;
-    x *= UINT64_C(0xd6e8feb86659fd93);
-    return x ^ x >> 32;
-  }
   // All bits are good: places come from the high ones, marks from the low ones.
-  static uint64_t hash_of(const SockAddr &address) {
-    if (address.family() == AF_INET)
-      return mix(uint64_t(as_in(address).sin_addr.s_addr) << 16 | as_in(address).sin_port);
-    const sockaddr_in6 &a = as_in6(address);
-    uint64_t half[2];
-    std::memcpy(half, &a.sin6_addr, sizeof half);
-    return mix(mix(mix(half[0]) + half[1]) + (uint64_t(a.sin6_scope_id) << 16 | a.sin6_port));
-  }
+  static uint64_t hash_of(const Address &address) { return address.hash(); }
   static uint8_t mark_of(uint64_t hash) { return uint8_t(1 + hash % 127); }
   size_t home_of(uint64_t hash) const {
     return size_t(static_cast<unsigned __int128>(hash) * count_ >> 64);
   }
   size_t next(size_t at) const { return at + 1 == count_ ? 0 : at + 1; }
   // Where the address is, or the free place where it belongs.
-  size_t search(const SockAddr &address, uint64_t hash) const {
+  size_t search(const Address &address, uint64_t hash) const {
     const uint8_t mark = mark_of(hash);
     size_t at = home_of(hash);
     while (places_[at].mark != 0 &&

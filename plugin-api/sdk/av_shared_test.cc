@@ -262,15 +262,15 @@ class Forged {
     EXPECT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
     header()->magic = AvFile::kMagic;
     header()->version = AvFile::kVersion;
-    header()->addr_format = FI_SOCKADDR_IN;
+    header()->addr_format = header()->native = FI_SOCKADDR_IN;
     flush();
   }
   ~Forged() { ::close(fd); }
   AvFile::Header *header() { return reinterpret_cast<AvFile::Header *>(page); }
   void flush() { EXPECT_EQ(pwrite(fd, page, sizeof page, 0), ssize_t(sizeof page)); }
   void record(uint32_t index, const AvFile::Record &record) {
-    EXPECT_EQ(pwrite(fd, &record, sizeof record, off_t(sizeof page + index * sizeof record)),
-              ssize_t(sizeof record));
+    EXPECT_EQ(pwrite(fd, &record, record_size, off_t(sizeof page + index * record_size)),
+              ssize_t(record_size));
   }
   void good(uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) record(i, AvFile::make_record(SockAddr(v4(i + 1))));
@@ -284,6 +284,7 @@ class Forged {
     return rc;
   }
 
+  const size_t record_size = AvFile::record_size(FI_SOCKADDR_IN);
   Name name;
   int fd;
   alignas(AvFile::Header) char page[AvFile::kHeaderSize] = {};
@@ -308,7 +309,7 @@ TEST(AvSharedHostile, InvalidHeadersAreRefused) {
   }
   {
     Forged file;
-    file.header()->version = 2;
+    file.header()->version = AvFile::kVersion - 1;
     file.flush();
     EXPECT_EQ(file.open(), -FI_EINVAL);
   }
@@ -331,20 +332,24 @@ TEST(AvSharedHostile, InvalidHeadersAreRefused) {
 TEST(AvSharedHostile, InvalidRecordsAreRefused) {
   const AvFile::Record good = AvFile::make_record(SockAddr(v4(1)));
   AvFile::Record bad[5] = {good, good, good, good, good};
-  bad[0].family = 5;
+  bad[0].format = 5;
   bad[1].reserved = 1;
-  bad[2].scope = 1;
-  bad[3].port[0] = bad[3].port[1] = 0;
-  std::memset(bad[4].ip, 0, sizeof bad[4].ip);
+  bad[2].format = FI_SOCKADDR_IN6;
+  std::memset(bad[3].address, 0, 2);      // the port
+  std::memset(bad[4].address + 2, 0, 4);  // the address
   for (const AvFile::Record &record : bad) {
-    EXPECT_FALSE(AvFile::parse(record));
+    EXPECT_FALSE(AvFile::parse(record, FI_SOCKADDR_IN));
     Forged file;
     file.good(3);
     file.record(1, record);
     EXPECT_EQ(file.open(), -FI_EIO);
   }
-  EXPECT_EQ(**AvFile::parse(AvFile::make_record(SockAddr(v6(7, 3)))), SockAddr(v6(7, 3)));
-  EXPECT_EQ(*AvFile::parse(AvFile::make_record(std::nullopt)), std::nullopt);
+  AvFile::Record longer = good;
+  longer.address[6] = 1;
+  EXPECT_FALSE(AvFile::parse(longer, FI_SOCKADDR_IP)) << "a byte behind an IPv4 address";
+  EXPECT_EQ(**AvFile::parse(AvFile::make_record(SockAddr(v6(7, 3))), FI_SOCKADDR_IP),
+            Address(SockAddr(v6(7, 3))));
+  EXPECT_EQ(*AvFile::parse(AvFile::make_record(std::nullopt), FI_SOCKADDR_IP), std::nullopt);
 }
 
 TEST(AvSharedHostile, LaterDamageLeavesTheEntriesThatWereRead) {
@@ -354,7 +359,7 @@ TEST(AvSharedHostile, LaterDamageLeavesTheEntriesThatWereRead) {
     Vector v(FI_SOCKADDR_IN, named(file.name.text));
     EXPECT_EQ(v.lookup(2), "10.0.0.3:7471");
     AvFile::Record bad{};
-    bad.family = 9;
+    bad.format = 9;
     switch (way) {
       case 0:  // fewer than there were
         file.header()->end = 2;
@@ -368,7 +373,7 @@ TEST(AvSharedHostile, LaterDamageLeavesTheEntriesThatWereRead) {
         break;
       case 3:  // cut, but for the header
         file.header()->changes = 7;
-        EXPECT_EQ(ftruncate(file.fd, AvFile::kHeaderSize + 24), 0);
+        EXPECT_EQ(ftruncate(file.fd, off_t(AvFile::kHeaderSize + file.record_size)), 0);
         break;
     }
     file.flush();
@@ -390,7 +395,8 @@ TEST(AvSharedHostile, AnyBytesAreReadOrRefused) {
     file.good(5);
     Vector v(FI_SOCKADDR_IN, named(file.name.text));
     char *bytes = file.page;
-    for (uint32_t i = 0; i < 3; ++i) bytes[24 + random() % 8] = char(random());  // the counters
+    for (uint32_t i = 0; i < 3; ++i)
+      bytes[offsetof(AvFile::Header, end) + random() % 8] = char(random());  // the counters
     AvFile::Record record;
     for (uint32_t i = 0; i < 4; ++i) {
       for (size_t at = 0; at < sizeof record; ++at)
@@ -462,7 +468,7 @@ TEST(AvShared, AFullFileSystemLosesOnlyWhatDidNotFit) {
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit now = before;
-  now.rlim_cur = AvFile::kHeaderSize + 2 * sizeof(AvFile::Record);
+  now.rlim_cur = AvFile::kHeaderSize + 2 * AvFile::record_size(FI_SOCKADDR_IN);
   setrlimit(RLIMIT_FSIZE, &now);
   const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
   fi_addr_t out[3];

@@ -61,7 +61,7 @@ TEST(AvOpen, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(domain.instance.log(),
               ElementsAre(HasSubstr("type 77"), HasSubstr("flags"), HasSubstr("rx_ctx_bits is -1"),
                           HasSubstr("rx_ctx_bits is 33"), HasSubstr("FI_READ"),
-                          HasSubstr("none of sockets")));
+                          HasSubstr("nobody can read")));
   EXPECT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, nullptr, nullptr), -FI_EINVAL);
   domain.instance.refuse = true;
   EXPECT_EQ(try_open(domain, {}), -FI_EOTHER);
@@ -293,7 +293,7 @@ TEST(AvUserId, IsSetBeforeUsersAreToldOfTheEntry) {
   struct Asks final : AvUser {
     explicit Asks(Av &av) : av_(av) {}
     void on_av_removed(uint32_t) override {}
-    void on_av_inserted(uint32_t index, const SockAddr &) override {
+    void on_av_inserted(uint32_t index, const Address &) override {
       said.push_back(av_.reported(index));
     }
     Av &av_;

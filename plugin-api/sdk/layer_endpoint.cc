@@ -3,7 +3,7 @@
 
 namespace weft::sdk {
 
-Result<SockAddr> local_address(const fi_info &info, const fi_info &inner) {
+Result<Address> local_address(const fi_info &info, const fi_info &inner) {
   if (info.ep_attr->type != FI_EP_RDM && info.ep_attr->type != FI_EP_UNSPEC)
     return fail(FI_EINVAL, "fi_endpoint: type %d: this layer has FI_EP_RDM",
                 int(info.ep_attr->type));
@@ -14,7 +14,7 @@ Result<SockAddr> local_address(const fi_info &info, const fi_info &inner) {
   const fi_info &from = info.src_addr != nullptr ? info : inner;
   if (from.src_addr == nullptr)
     return fail(FI_EINVAL, "fi_endpoint: there is no address to receive at: info->src_addr");
-  return read_sock_address(from.addr_format, from.src_addr, from.src_addrlen);
+  return read_address(from.addr_format, from.src_addr, from.src_addrlen);
 }
 
 }  // namespace weft::sdk

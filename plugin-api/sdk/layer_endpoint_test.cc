@@ -36,9 +36,9 @@ sockaddr_in loopback(uint16_t port) {
   return in;
 }
 
-sdk::SockAddr address(uint16_t port) {
+sdk::Address address(uint16_t port) {
   const sockaddr_in in = loopback(port);
-  return *sdk::read_sock_address(FI_SOCKADDR_IN, &in, sizeof in);
+  return *sdk::read_address(FI_SOCKADDR_IN, &in, sizeof in);
 }
 
 struct TxOp {
@@ -60,7 +60,7 @@ class Core {
    public:
     virtual void on_done(TxOp &op, int err) = 0;
     virtual sdk::Receiver &receiver() = 0;
-    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    virtual uint32_t index_of(const sdk::Address &address) = 0;
     virtual void warn(const char *text) = 0;
 
    protected:
@@ -78,7 +78,7 @@ class Core {
     return nullptr;
   }
   void give(TxOp &op) { taken_[size_t(&op - ops_.data())] = false; }
-  int start(TxOp &op, uint32_t index, const sdk::SockAddr *to) {
+  int start(TxOp &op, uint32_t index, const sdk::Address *to) {
     if (to != nullptr) notes_.push_back("first to " + std::to_string(to->port()));
     if (refuse == 0) known_ = index;
     if (refuse == 0) last = &op;
@@ -91,12 +91,12 @@ class Core {
     give(op);
   }
   void forget(uint32_t index) { notes_.push_back("forget " + std::to_string(index)); }
-  void introduce(uint32_t index, const sdk::SockAddr &who) {
+  void introduce(uint32_t index, const sdk::Address &who) {
     notes_.push_back("introduce " + std::to_string(index) + ": " + std::to_string(who.port()));
   }
   void deliver(Saved &, sdk::Receive &) { notes_.emplace_back("deliver"); }
   void discard(Saved &) { notes_.emplace_back("discard"); }
-  const sdk::SockAddr *address_of(uint32_t source) const {
+  const sdk::Address *address_of(uint32_t source) const {
     return source == sdk::Matcher::kFirstUnnamed ? &stranger_ : nullptr;
   }
   Upper &upper() { return upper_; }
@@ -110,7 +110,7 @@ class Core {
   std::array<TxOp, kTxSize> ops_;
   bool taken_[kTxSize] = {};
   uint32_t known_ = sdk::Av::kNone;
-  const sdk::SockAddr stranger_ = address(4444);
+  const sdk::Address stranger_ = address(4444);
 };
 
 struct Options {
@@ -185,7 +185,7 @@ struct Parts {
 class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, const fi_info &inner) {
-    WEFT_TRY(const sdk::SockAddr local, sdk::local_address(info, inner));
+    WEFT_TRY(const sdk::Address local, sdk::local_address(info, inner));
     return start(new Endpoint(domain, info, local, nullptr));
   }
 
@@ -205,7 +205,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
 
  private:
   friend LayerEndpoint;
-  Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context)
+  Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context)
       : LayerEndpoint(domain, info,
                       {.tx_size = kTxSize, .rx_size = 4, .inject_size = 8, .atomic_size = 64},
                       {sdk::kinds(sdk::OrderKind::kSend)}, local, context) {}
@@ -278,7 +278,7 @@ class LayerEndpoint : public ::testing::Test {
 
 TEST_F(LayerEndpoint, ReceivesAtItsOwnAddressOrTheInnerProviders) {
   const auto refused = [&](const fi_info &inner) {
-    Result<sdk::SockAddr> at = sdk::local_address(info_, inner);
+    Result<sdk::Address> at = sdk::local_address(info_, inner);
     return at ? "" : std::string(at.error().code == FI_EINVAL ? at.error().text : "other");
   };
   EXPECT_EQ(sdk::local_address(info_, fi_info{})->port(), 7000);

@@ -24,6 +24,7 @@
 #include "plugin-api/sdk/test_instance.h"
 #include "weft/sdk/av.h"
 #include "weft/sdk/domain.h"
+#include "weft/sdk/sock_addr.h"
 
 namespace weft::sdk {
 
@@ -52,9 +53,11 @@ inline sockaddr_in6 v6(uint32_t number, uint32_t scope = 0, uint16_t port = 7471
 // A vector in a domain of its own, through the C API.
 class Vector {
  public:
-  explicit Vector(uint32_t format = FI_SOCKADDR_IN, fi_av_attr attr = {}) : format_(format) {
+  explicit Vector(uint32_t format = FI_SOCKADDR_IN, fi_av_attr attr = {},
+                  uint32_t native = FI_SOCKADDR_IP)
+      : format_(format) {
     domain.context.user_ids = true;
-    EXPECT_EQ(open_av(domain.context, format, &attr, &c, &mark), 0);
+    EXPECT_EQ(open_av(domain.context, format, &attr, &c, &mark, {}, native), 0);
     if (c == nullptr) std::abort();
     av = Av::from(c);
   }
@@ -64,11 +67,12 @@ class Vector {
     }
   }
 
-  fi_addr_t insert(const SockAddr &address) {
+  fi_addr_t insert(const Address &address) {
     fi_addr_t out = 4711;
-    EXPECT_LE(fi_av_insert(c, address.c(), 1, &out, 0, nullptr), 1);
+    EXPECT_LE(fi_av_insert(c, address.data(), 1, &out, 0, nullptr), 1);
     return out;
   }
+  fi_addr_t insert(const SockAddr &address) { return insert(Address(address)); }
   fi_addr_t insert(const sockaddr_in &address) { return insert(SockAddr(address)); }
   fi_addr_t insert(const sockaddr_in6 &address) { return insert(SockAddr(address)); }
   int remove(fi_addr_t address) { return fi_av_remove(c, &address, 1, 0); }
@@ -77,13 +81,13 @@ class Vector {
     size_t length = sizeof buffer;
     if (fi_av_lookup(c, address, buffer, &length) != 0) return "none";
     if (format_ == FI_ADDR_STR) return buffer;
-    return SockAddr::from(buffer, length)->to_string();
+    return read_address(format_, buffer, length)->to_string();
   }
-  uint32_t find(const SockAddr &address) {
+  uint32_t find(const Address &address) {
     Guard guard(domain.engine.lock());
     return av->find(address);
   }
-  uint32_t find(const sockaddr_in &address) { return find(SockAddr(address)); }
+  uint32_t find(const sockaddr_in &address) { return find(Address(SockAddr(address))); }
   fi_addr_t reported(uint32_t index) {
     Guard guard(domain.engine.lock());
     return av->reported(index);
@@ -117,7 +121,7 @@ inline int try_open(TestDomain &domain, const fi_av_attr &wanted,
 
 struct User final : AvUser {
   void on_av_removed(uint32_t index) override { removed.push_back(index); }
-  void on_av_inserted(uint32_t index, const SockAddr &address) override {
+  void on_av_inserted(uint32_t index, const Address &address) override {
     inserted.emplace_back(index, address.to_string());
   }
   std::vector<uint32_t> removed;

@@ -16,7 +16,7 @@ constexpr sdk::OrderRules kNativeOrder = {sdk::kinds(sdk::OrderKind::kSend), 0, 
 
 }  // namespace
 
-Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local,
+Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local,
                    std::string auth_key, void *context)
     : LayerEndpoint(domain, info,
                     {.tx_size = domain.fabric().layer().options().tx_size,
@@ -29,7 +29,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &loc
       auth_key_(std::move(auth_key)) {}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
-  WEFT_TRY(const sdk::SockAddr local, sdk::local_address(info, domain.inner_info()));
+  WEFT_TRY(const sdk::Address local, sdk::local_address(info, domain.inner_info()));
   WEFT_TRY(sdk::AuthKey key, sdk::auth_key(info, "", domain.fabric().api_version()));
   if (key.empty()) key = domain.auth_key();
   return start(new Endpoint(domain, info, local, {key.begin(), key.end()}, context));

@@ -37,7 +37,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
 
  private:
   friend LayerEndpoint;
-  Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, std::string auth_key,
+  Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, std::string auth_key,
            void *context);
   ~Endpoint() = default;
 

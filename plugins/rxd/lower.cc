@@ -40,7 +40,7 @@ Path *path_of(fi_addr_t address) {
 
 }  // namespace
 
-Result<void> Lower::open(const sdk::SockAddr &local) {
+Result<void> Lower::open(const sdk::Address &local) {
   const fi_info &inner = domain_.inner_info();
   const Options &options = domain_.fabric().layer().options();
   addr_format_ = inner.addr_format;
@@ -66,7 +66,7 @@ Result<void> Lower::open(const sdk::SockAddr &local) {
   return make_buffers();
 }
 
-Result<void> Lower::open_objects(const sdk::SockAddr &local) {
+Result<void> Lower::open_objects(const sdk::Address &local) {
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_MSG;
   int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
@@ -105,7 +105,7 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
   size_t length = sizeof name;
   rc = fi_getname(&ep_->fid, name, &length);
   if (rc != 0) return fail(-rc, "the inner endpoint does not say where it is");
-  WEFT_TRY(name_, sdk::read_sock_address(addr_format_, name, length));
+  WEFT_TRY(name_, sdk::read_address(addr_format_, name, length));
   return {};
 }
 
@@ -114,12 +114,13 @@ Result<void> Lower::open_objects(const sdk::SockAddr &local) {
 Result<void> Lower::look_around() {
   WEFT_TRY(const std::vector<sdk::Interface> facts, sdk::list_interfaces());
   for (const sdk::Interface &interface : facts) own_.push_back(interface.address);
+  own_.push_back(name_);  // of a device that is no interface of IP; a wildcard matches no peer
   reachable_ = name_;
   if (!name_.is_any()) return {};
   for (const sdk::RankedInterface &i : sdk::rank_interfaces(facts, {}).used) {
-    if (i.interface.address.family() != name_.family()) continue;
-    reachable_ = i.interface.address;
-    reachable_.set_port(name_.port());
+    const sdk::Address own = i.interface.address;
+    if (own.format() != name_.format()) continue;
+    WEFT_TRY(reachable_, own.with_port(name_.port()));
     return {};
   }
   return fail(FI_EADDRNOTAVAIL,
@@ -203,7 +204,7 @@ void Lower::wait(uint64_t end_ns) {
 
 // ---- paths ----
 
-Path *Lower::open(const sdk::SockAddr &peer, int &err) {
+Path *Lower::open(const sdk::Address &peer, int &err) {
   char bytes[256];
   size_t length = sizeof bytes;
   int rc = sdk::write_address(peer, addr_format_, bytes, &length);
@@ -222,11 +223,11 @@ void Lower::close(Path &path) {
   fi_av_remove(av_, &address, 1, 0);
 }
 
-bool Lower::is_local(const sdk::SockAddr &peer) {
+bool Lower::is_local(const sdk::Address &peer) {
   if (peer.is_loopback()) return true;
-  const unsigned bits = peer.family() == AF_INET ? 32 : 128;
+  const auto bits = unsigned(8 * peer.host().size());
   return std::ranges::any_of(own_,
-                             [&](const sdk::SockAddr &own) { return own.same_prefix(peer, bits); });
+                             [&](const sdk::Address &own) { return own.same_prefix(peer, bits); });
 }
 
 // ---- datagrams ----
@@ -466,7 +467,7 @@ void Lower::report_unreachable(const fi_cq_err_entry &entry) {
   char bytes[256];
   size_t length = sizeof bytes;
   if (fi_av_lookup(av_, entry.src_addr, bytes, &length) != 0) return;
-  const auto to = sdk::read_sock_address(addr_format_, bytes, length);
+  const auto to = sdk::read_address(addr_format_, bytes, length);
   if (!to) return;
   upper_.core().on_unreachable(*to,
                                {static_cast<const uint8_t *>(entry.err_data), entry.err_data_size});

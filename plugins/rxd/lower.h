@@ -5,7 +5,7 @@
 //
 // Example:
 //    // What an endpoint does with its Lower when it is enabled, and when it is closed.
-//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::SockAddr &local) {
+//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::Address &local) {
 //      WEFT_CHECK(lower.open(local));      // from here on peers can send to lower.reachable()
 //      domain.engine().add_poller(lower);  // each progress gives the datagrams to the core
 //      return {};
@@ -64,18 +64,18 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   ~Lower() { shut(); }
 
   // Receives at `local` (port 0: any).
-  Result<void> open(const sdk::SockAddr &local);
+  Result<void> open(const sdk::Address &local);
   void shut();
-  const sdk::SockAddr &name() const { return name_; }  // the bound address
+  const sdk::Address &name() const { return name_; }  // the bound address
   // The address for peers to send to; the best one if the endpoint is bound to all addresses.
-  const sdk::SockAddr &reachable() const { return reachable_; }
+  const sdk::Address &reachable() const { return reachable_; }
   // Sleeps until there may be work, at most until `end_ns`. Releases the lock meanwhile.
   void wait(uint64_t end_ns);
 
   // Carrier
-  Path *open(const sdk::SockAddr &peer, int &err) override;
+  Path *open(const sdk::Address &peer, int &err) override;
   void close(Path &path) override;
-  bool is_local(const sdk::SockAddr &peer) override;
+  bool is_local(const sdk::Address &peer) override;
   bool names_sources() const override { return names_; }
   void name_sources(bool wanted) override;
   int send(Path &to, const iovec *iov, size_t count, bool more) override;
@@ -102,7 +102,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void on_deadline() override;
 
  private:
-  Result<void> open_objects(const sdk::SockAddr &local);
+  Result<void> open_objects(const sdk::Address &local);
   Result<void> look_around();
   Result<void> make_buffers();
   void fill();
@@ -133,8 +133,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
 
   Domain &domain_;
   Upper &upper_;
-  sdk::SockAddr name_, reachable_;
-  std::vector<sdk::SockAddr> own_;  // addresses of this host, without ports
+  sdk::Address name_, reachable_;
+  std::vector<sdk::Address> own_;  // addresses of this host, without ports
   uint32_t addr_format_ = FI_SOCKADDR;
   size_t size_ = 0;       // bytes of the largest datagram
   size_t room_ = 0;       // bytes of a buffer: for any datagram that arrives, or to a stock peer

@@ -51,13 +51,13 @@ bool outlives_call(const TxOp &op) {
 
 }  // namespace
 
-Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context)
+Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context)
     : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()),
                     kNativeOrder, local, context),
       inject_room_(inject_size(domain.inner_info())) {}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
-  WEFT_TRY(const sdk::SockAddr local, sdk::local_address(info, domain.inner_info()));
+  WEFT_TRY(const sdk::Address local, sdk::local_address(info, domain.inner_info()));
   return start(new Endpoint(domain, info, local, context));
 }
 

@@ -50,7 +50,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
 
  private:
   friend LayerEndpoint;
-  Endpoint(Domain &domain, const fi_info &info, const sdk::SockAddr &local, void *context);
+  Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context);
   ~Endpoint() = default;
 
   bool must_own(const TxOp &op) const;

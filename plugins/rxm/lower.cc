@@ -35,7 +35,7 @@ Lower::~Lower() {
   shut();
 }
 
-Result<void> Lower::open(const sdk::SockAddr &local, sdk::Cntr *remote_write,
+Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
                          sdk::Cntr *remote_read) {
   const fi_info &inner = domain_.inner_info();
   addr_format_ = inner.addr_format;
@@ -108,7 +108,7 @@ Result<void> Lower::open_objects() {
   return {};
 }
 
-Result<void> Lower::listen(const sdk::SockAddr &local) {
+Result<void> Lower::listen(const sdk::Address &local) {
   sdk::InfoList passive(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, passive.add_copy(&domain_.inner_info()));
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
@@ -123,10 +123,14 @@ Result<void> Lower::listen(const sdk::SockAddr &local) {
   size_t length = sizeof name;
   if (const int rc = fi_getname(&pep_->fid, name, &length); rc != 0)
     return fail(-rc, "the inner provider does not say where it listens");
-  WEFT_TRY(local_, sdk::read_sock_address(addr_format_, name, length));
+  WEFT_TRY(local_, sdk::read_address(addr_format_, name, length));
+  if (!local_.has_port())
+    return fail(FI_EINVAL,
+                "rxm cannot listen on %s: peers tell each other the port of their address, and "
+                "addresses of this format have none",
+                local_.to_string().c_str());
   // Outgoing connections use the same address, and any port.
-  sdk::SockAddr source = local_;
-  source.set_port(0);
+  WEFT_TRY(const sdk::Address source, local_.with_port(0));
   fi_info *active = active_.front();
   WEFT_CHECK(sdk::set_info_address(active->src_addr, active->src_addrlen, addr_format_, source));
   WEFT_CHECK(sdk::set_address(active->dest_addr, active->dest_addrlen, nullptr, 0));

@@ -5,7 +5,7 @@
 //
 // Example:
 //    // From fi_enable to fi_close the engine of the endpoint's domain drives it.
-//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::SockAddr &local) {
+//    inline Result<void> begin(Domain &domain, Lower &lower, const sdk::Address &local) {
 //      WEFT_CHECK(lower.open(local, nullptr, nullptr));  // lower.address(): where it listens
 //      domain.engine().add_poller(lower);                // each progress calls on_poll()
 //      return {};
@@ -82,11 +82,11 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
 
   // Opens everything and listens at `local` (port 0: any). `remote_write`, `remote_read`: counters
   // of the application for remote accesses to this endpoint, or null.
-  Result<void> open(const sdk::SockAddr &local, sdk::Cntr *remote_write, sdk::Cntr *remote_read);
+  Result<void> open(const sdk::Address &local, sdk::Cntr *remote_write, sdk::Cntr *remote_read);
   // Adds such counters later.
   Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
   void shut();
-  const sdk::SockAddr &address() const { return local_; }
+  const sdk::Address &address() const { return local_; }
   // Limits of the inner provider.
   size_t inject_limit() const { return inject_limit_; }
   size_t iov_limit() const { return iov_limit_; }
@@ -97,7 +97,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void wait(uint64_t end_ns);
 
   // Carrier
-  Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+  Link *connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
                 int &err) override;
   Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
                int &err) override;
@@ -134,7 +134,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   static constexpr uint32_t kOwnReceives = 32;  // posted per connection, if they are not shared
 
   Result<void> open_objects();
-  Result<void> listen(const sdk::SockAddr &local);
+  Result<void> listen(const sdk::Address &local);
   Link *make_link(Connection &owner, fi_info *info, int &err);
   void destroy(Link &link);
   void bury();
@@ -162,7 +162,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   const Options &options_;
   const sdk::InnerModes modes_;
   Flights flights_;
-  sdk::SockAddr local_;
+  sdk::Address local_;
   uint32_t addr_format_ = FI_SOCKADDR;
   size_t inject_limit_ = 0, iov_limit_ = 4;
   bool shares_ = false;

@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kPrivateData = 256;
 constexpr unsigned kPollsToEnd = 64;  // then a link has ended, even if fi_getpeer answers
 
-sdk::SockAddr address_of(uint32_t format, const void *addr, size_t length) {
+sdk::Address address_of(uint32_t format, const void *addr, size_t length) {
   if (addr == nullptr) return {};
-  return sdk::read_sock_address(format, addr, length).value_or(sdk::SockAddr());
+  return sdk::read_address(format, addr, length).value_or(sdk::Address());
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ void Lower::destroy(Link &link) {
   delete &link;
 }
 
-Link *Lower::connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+Link *Lower::connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
                      int &err) {
   Link *link = make_link(owner, active_.front(), err);
   if (link == nullptr) return nullptr;
@@ -177,9 +177,9 @@ void Lower::read_events() {
 
 void Lower::on_connreq(const fi_eq_cm_entry &entry, size_t size) {
   Request request{entry.info, false};
-  const sdk::SockAddr from =
+  const sdk::Address from =
       address_of(entry.info->addr_format, entry.info->dest_addr, entry.info->dest_addrlen);
-  const sdk::SockAddr to =
+  const sdk::Address to =
       address_of(entry.info->addr_format, entry.info->src_addr, entry.info->src_addrlen);
   if (from.size() != 0) {
     upper_.core().on_request(request, from, to,

@@ -206,9 +206,9 @@ int UnconnectedEndpoint::close() {
 
 Peer *UnconnectedEndpoint::peer_at(uint32_t index) {
   if (Peer *peer = table_.at(index)) return peer;
-  const auto address = av()->address(index);
-  if (!address) return nullptr;
-  Peer *peer = find_or_add(*address, index);
+  const auto entry = av()->address(index);
+  if (!entry) return nullptr;
+  Peer *peer = find_or_add(sdk::SockAddr::of(*entry), index);
   table_.set(index, peer);
   peer->indices.push_back(index);
   if (!peer->is_named()) {

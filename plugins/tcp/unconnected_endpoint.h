@@ -102,7 +102,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
 
   // ---- AvUser ----
   void on_av_removed(uint32_t index) override;
-  void on_av_inserted(uint32_t index, const sdk::SockAddr &address) override;
+  void on_av_inserted(uint32_t index, const sdk::Address &address) override;
 
   // ---- for peers and their streams ----
   Domain &domain() { return tcp_domain_; }

@@ -81,8 +81,8 @@ void UnconnectedEndpoint::make_room_for_a_stranger() {
   if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle);
 }
 
-void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::SockAddr &address) {
-  if (peers_.empty() || !peers_.contains(address)) return;
+void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
+  if (peers_.empty() || !peers_.contains(sdk::SockAddr::of(address))) return;
   try {
     peer_at(index);
   } catch (const std::bad_alloc &) {

@@ -91,7 +91,7 @@ bool Endpoint::find(const sdk::SendRequest &r, sdk::SockAddr &to) {
   if (r.flags & FI_MULTICAST) return false;
   const auto address = av()->address(av()->index_of(r.dest));
   if (!address) return false;
-  to = *address;
+  to = sdk::SockAddr::of(*address);
   return true;
 }
 

@@ -118,7 +118,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // ---- AvUser: only the last sender is remembered ----
   void on_av_removed(uint32_t) override { last_index_ = sdk::Av::kNone; }
-  void on_av_inserted(uint32_t, const sdk::SockAddr &) override { last_index_ = sdk::Av::kNone; }
+  void on_av_inserted(uint32_t, const sdk::Address &) override { last_index_ = sdk::Av::kNone; }
   // ---- Handler, without a descriptor ----
   void on_event(uint32_t) override {}
   void on_flush() override;

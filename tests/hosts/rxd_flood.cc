@@ -61,9 +61,12 @@ sockaddr_in address(const std::string &ip, int port) {
 
 std::vector<uint8_t> question(const sockaddr_in &own, bool marked) {
   std::vector<uint8_t> bytes(stock::kMaxHeader);
-  const size_t size = stock::encode(
-      {.type = stock::Type::kRts, .marked = marked, .index = 1, .name = weft::sdk::SockAddr(own)},
-      std::span<uint8_t, stock::kMaxHeader>(bytes));
+  const size_t size =
+      stock::encode({.type = stock::Type::kRts,
+                     .marked = marked,
+                     .index = 1,
+                     .name = *weft::sdk::read_address(FI_SOCKADDR_IN, &own, sizeof own)},
+                    std::span<uint8_t, stock::kMaxHeader>(bytes));
   bytes.resize(size);
   return bytes;
 }

@@ -19,7 +19,7 @@
 #define WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H
 
 #include <sys/uio.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,10 +40,10 @@ struct RmaVector {
 class Carrier {
  public:
   // ---- paths; null: `err` (FI_E...) ----
-  virtual Path *open(const sdk::SockAddr &peer, int &err) = 0;
+  virtual Path *open(const sdk::Address &peer, int &err) = 0;
   virtual void close(Path &path) = 0;
   // Whether the address is of this host. Datagrams to it are not damaged on their way.
-  virtual bool is_local(const sdk::SockAddr &peer) = 0;
+  virtual bool is_local(const sdk::Address &peer) = 0;
   // Whether this carrier can tell Core::on_datagram() the source of a datagram. It does so for
   // datagrams that are read between name_sources(true) and name_sources(false).
   virtual bool names_sources() const = 0;

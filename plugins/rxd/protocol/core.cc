@@ -102,7 +102,7 @@ void Core::end(TxOp &op, int err) {
   give(op);
 }
 
-int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
+int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   if (down_ || parting_) return -FI_EOPBADSTATE;
   const Leave leave(*this);
   Peer *peer = by_index_.at(index);
@@ -351,13 +351,13 @@ bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Pat
   return kept;
 }
 
-void Core::on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> datagram) {
+void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datagram) {
   const Leave leave(*this);
   const auto it = by_address_.find(to);
   if (down_ || it == by_address_.end()) return;
   Peer &peer = *it->second;
   if (peer.losing || peer.state == State::kIdle) return;
-  const stock::Parsed parsed = stock::parse(datagram);
+  const stock::Parsed parsed = stock::parse(datagram, name_format());
   const bool asked = parsed.reject == stock::Reject::kNone && parsed.packet.marked &&
                      parsed.packet.index == index_of(peer);
   if (peer.state == State::kTalking) {

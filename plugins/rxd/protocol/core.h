@@ -6,7 +6,7 @@
 // Example:
 //    #include <rdma/fi_errno.h>
 //    // Sends a tagged message. After a 0, Core::Upper::on_done() reports its end.
-//    inline int send(Core &core, uint32_t index, const sdk::SockAddr &address, uint64_t tag,
+//    inline int send(Core &core, uint32_t index, const sdk::Address &address, uint64_t tag,
 //                    std::span<uint8_t> bytes, void *context) {
 //      TxOp *op = core.take();
 //      if (op == nullptr) return -FI_EAGAIN;  // tx_size are in flight
@@ -93,7 +93,7 @@ struct Packet;
 
 // A peer that this endpoint talks to or wants to talk to. Conversations use the first members only.
 struct Peer {
-  sdk::SockAddr address;
+  sdk::Address address;
   Path *path = nullptr;
   uint32_t number = 0;        // our number for the peer, >= 1: connection number, stock's index
   uint32_t index = kNoIndex;  // in the address vector
@@ -134,7 +134,7 @@ class Core {
     virtual void on_done(TxOp &op, int err) = 0;
     virtual sdk::Receiver &receiver() = 0;
     // The lowest index of an address in the address vector; kNoIndex: none.
-    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    virtual uint32_t index_of(const sdk::Address &address) = 0;
     // A peer wrote to this endpoint's memory, or read it (for counters; `has_data`: for a
     // completion too). `source` as in sdk::Message, `where` as the peer named it.
     virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
@@ -155,8 +155,14 @@ class Core {
   Core &operator=(const Core &) = delete;
 
   // The address by which peers know this endpoint. Set before the first operation.
-  void set_own_address(const sdk::SockAddr &address) { own_ = address; }
-  const sdk::SockAddr &own_address() const { return own_; }
+  void set_own_address(const sdk::Address &address) { own_ = address; }
+  const sdk::Address &own_address() const { return own_; }
+  // What names in handshakes are read as: peers have addresses of the same inner provider.
+  uint32_t name_format() const {
+    return own_.format() == FI_SOCKADDR_IN || own_.format() == FI_SOCKADDR_IN6 || own_.size() == 0
+               ? uint32_t(FI_SOCKADDR_IP)
+               : own_.format();
+  }
 
   // ---- operations ----
   TxOp *take();
@@ -165,17 +171,17 @@ class Core {
   void own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0; or -FI_E...: nothing
   // happened, and the operation still belongs to the caller.
-  int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
+  int start(TxOp &op, uint32_t index, const sdk::Address *address);
   // Whether start() can do without the address.
   bool knows(uint32_t index) const { return by_index_.at(index) != nullptr; }
-  void forget(uint32_t index);                                   // removed from the address vector
-  void introduce(uint32_t index, const sdk::SockAddr &address);  // inserted
+  void forget(uint32_t index);                                  // removed from the address vector
+  void introduce(uint32_t index, const sdk::Address &address);  // inserted
 
   // ---- from the receiver's sink ----
   void deliver(Incoming &message, sdk::Receive &receive);
   void discard(Incoming &message);
   // The raw address of a source that is not in the address vector (FI_SOURCE_ERR).
-  const sdk::SockAddr *address_of(uint32_t source) const;
+  const sdk::Address *address_of(uint32_t source) const;
 
   // ---- from the carrier ----
   // True: the buffer is kept. `from`: the open path to the sender; null: there is none, or the
@@ -183,7 +189,7 @@ class Core {
   bool on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
   // The network reports that no process receives at `to`, and shows the first bytes of the
   // datagram. A forged report cannot contain the question of our RTS.
-  void on_unreachable(const sdk::SockAddr &to, std::span<const uint8_t> datagram);
+  void on_unreachable(const sdk::Address &to, std::span<const uint8_t> datagram);
   void on_idle();  // there is nothing more to read for now
   // Set before each round: `full` means that the application does not read its completions. Then
   // packets that would add completions wait, and everything else goes on: acknowledgements,
@@ -302,7 +308,7 @@ class Core {
     Peer *peer = peer_of(number);
     return peer != nullptr && peer->cookie == cookie && cookie != 0 ? peer : nullptr;
   }
-  Peer *make(const sdk::SockAddr &address, int &err);
+  Peer *make(const sdk::Address &address, int &err);
   void name(Peer &peer, uint32_t index);
   void unname(Peer &peer);
   void unlist(Peer &peer);
@@ -311,7 +317,7 @@ class Core {
     unlist(peer);
     unname(peer);
   }
-  bool admits(const sdk::SockAddr &newcomer);
+  bool admits(const sdk::Address &newcomer);
   bool may_go(const Peer &peer) const;
   void free(Peer &peer);
   void free_if_unused(Peer &peer) {
@@ -344,7 +350,7 @@ class Core {
               const Path *from);
   bool on_rts(const stock::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
               const Path *from);
-  Peer *make_unproven(const sdk::SockAddr &name);
+  Peer *make_unproven(const sdk::Address &name);
   // Whether a packet in stock's format may come from the peer. Such packets have no secret, so
   // their source address must be the peer's.
   bool is_of(const Peer &peer, const Path *from) const {
@@ -352,7 +358,7 @@ class Core {
   }
   void update_sources(Peer &peer);
   void on_other_source(Peer &peer, const Path *from);
-  void answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
+  void answer_with_challenge(const sdk::Address &from, std::span<const uint8_t> name,
                              uint64_t index);
   void on_challenge(const wire::Challenge &challenge);
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
@@ -372,7 +378,7 @@ class Core {
   Counters counters_;
   sdk::Pool<TxOp> ops_;
   Inbox inbox_;
-  sdk::SockAddr own_;
+  sdk::Address own_;
   std::unique_ptr<Pools> pools_;  // of weft conversations
   uint64_t instance_ = 0;
   uint32_t veil_ = 0;     // hides connection numbers (`to`) from outsiders
@@ -386,7 +392,7 @@ class Core {
   size_t by_source_ =
       0;  // peers that may answer in stock's format: sources are read while there are any
   std::vector<uint32_t> free_slots_;
-  std::unordered_map<sdk::SockAddr, Peer *, sdk::SockAddrHash> by_address_;
+  std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;

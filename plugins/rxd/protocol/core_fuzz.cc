@@ -6,6 +6,7 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +31,7 @@ void must(bool holds, const char *what) {
   std::abort();
 }
 
-sdk::SockAddr address_of(uint16_t n) {
+sdk::Address address_of(uint16_t n) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(n);
@@ -71,7 +72,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
   // Connects by the handshake, as peer number 2.
   void connect(uint64_t instance, uint32_t connection, uint32_t cookie) {
     uint8_t name[wire::kNameSize] = {};
-    std::memcpy(name, address_of(2).c(), address_of(2).size());
+    std::memcpy(name, address_of(2).data(), address_of(2).size());
     uint8_t rts[stock::kMaxHeader];
     const size_t size = stock::encode(
         {.type = stock::Type::kRts, .marked = true, .index = 9, .name = address_of(2)}, rts);
@@ -156,7 +157,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
       op->iov[0] = {memory_.back()->data(), length};
     }
     op->count = 1;
-    const sdk::SockAddr peer = address_of(2);
+    const sdk::Address peer = address_of(2);
     if (core_->start(*op, 2, &peer) != 0) core_->give(*op);
   }
   uint32_t next() { return sequence_++; }
@@ -164,7 +165,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
   bool low = false, full = false;
 
   // ---- Carrier ----
-  Path *open(const sdk::SockAddr &peer, int &) override {
+  Path *open(const sdk::Address &peer, int &) override {
     ++paths_;
     return new Path{peer};
   }
@@ -172,7 +173,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
     --paths_;
     delete &path;
   }
-  bool is_local(const sdk::SockAddr &) override { return true; }
+  bool is_local(const sdk::Address &) override { return true; }
   bool names_sources() const override { return false; }
   void name_sources(bool) override {}
   int send(Path &, const iovec *iov, size_t count, bool) override {
@@ -207,7 +208,7 @@ class Target final : public Carrier, public Core::Upper, public sdk::ReceiverSin
   // ---- Core::Upper ----
   void on_done(TxOp &, int) override {}
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override { return address.port(); }
+  uint32_t index_of(const sdk::Address &address) override { return address.port(); }
   void on_remote_write(uint32_t, uint64_t, bool, uint64_t, std::span<const RmaVector>) override {}
   void on_remote_read(uint64_t, std::span<const RmaVector>) override {}
   void on_remote_atomic(uint64_t, uint64_t, std::span<const RmaVector>) override {}

@@ -43,7 +43,7 @@ class StockPeer {
   // Sends an RTS, then a message, and repeats both until they are answered.
   void begin() {
     if (their_ == 0) {
-      say({.type = stock::Type::kRts, .index = kIndex, .name = address_of(at_)}, {});
+      say({.type = stock::Type::kRts, .index = kIndex, .name = world_.address_of(at_)}, {});
     } else if (acknowledged == 0) {
       if (id_ == SIZE_MAX) {
         id_ = world_.operations.size();
@@ -92,7 +92,7 @@ class StockPeer {
           << "stock would take the packet for its own";
       return;
     }
-    const stock::Parsed parsed = stock::parse(bytes);
+    const stock::Parsed parsed = stock::parse(bytes, world_.format);
     ASSERT_EQ(parsed.reject, stock::Reject::kNone);
     const stock::Packet &p = parsed.packet;
     if (p.type == stock::Type::kRts) {
@@ -224,7 +224,7 @@ TEST(Dialects, ForgedStockPacketsHaveNoEffect) {
   Node &b = world.add(1, patient_with_stock());
   const auto forge = [&](const stock::Packet &packet) { a.arrive(1, bytes_of(packet)); };
   const auto forge_all = [&] {
-    forge({.type = stock::Type::kRts, .index = 7, .name = address_of(1)});
+    forge({.type = stock::Type::kRts, .index = 7, .name = world.address_of(1)});
     for (uint64_t i = 1; i < 20; ++i) {
       forge({.type = stock::Type::kCts, .peer = 1, .index = 7, .rts_index = i});
       forge({.type = stock::Type::kCts, .peer = 1, .index = 7, .rts_index = world.random()});
@@ -266,7 +266,7 @@ TEST(Dialects, PacketsOfStrangersWithTheRightNumberHaveNoEffect) {
         p.size = p.packets = 0;
         p.id = p.index = uint32_t(1 + world.some(3));
         p.rts_index = 1 + world.some(3);
-        p.name = address_of(1);
+        p.name = world.address_of(1);
         p.window = uint16_t(world.some(2) * 128);
         p.packets = 1;
         world.arrive(50, 0, bytes_of(p));  // from an unknown port
@@ -374,7 +374,8 @@ TEST(Dialects, AStockPeerAnswersFromAnotherAddress) {
 // A stranger sends an RTS with the name of another peer before that peer does. Neither its dialect
 // nor its index may count until the process at that address has confirmed them.
 void say_the_name_of_1(World &world) {
-  world.arrive(50, 0, bytes_of({.type = stock::Type::kRts, .index = 7, .name = address_of(1)}));
+  world.arrive(50, 0,
+               bytes_of({.type = stock::Type::kRts, .index = 7, .name = world.address_of(1)}));
   world.run(world.some(300 * kMillisecond));
 }
 void expect_sent(World &world, Node &a) {

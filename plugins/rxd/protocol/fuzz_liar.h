@@ -44,7 +44,7 @@ class Liar final : public Stranger {
       hear(*packet);
       return;
     }
-    const stock::Parsed parsed = stock::parse(bytes);
+    const stock::Parsed parsed = stock::parse(bytes, FI_SOCKADDR_IP);
     if (parsed.reject != stock::Reject::kNone) return;
     const stock::Packet &p = parsed.packet;
     switch (p.type) {
@@ -75,8 +75,8 @@ class Liar final : public Stranger {
   void connect(Input &input) {
     const uint8_t how = input.byte();
     uint8_t name[wire::kNameSize] = {};
-    const sdk::SockAddr own = address_of((how & 8) != 0 ? input.byte() : number_);
-    std::memcpy(name, own.c(), own.size());
+    const sdk::Address own = address_of((how & 8) != 0 ? input.byte() : number_);
+    std::memcpy(name, own.data(), own.size());
     ours_ = {.instance = uint64_t(how & 3) + 1,
              .connection = uint32_t(how >> 4 & 3) + 1,
              .cookie = uint32_t(input.byte()) + 1,

@@ -88,7 +88,7 @@ void Node::start(const Start &s) {
     world_.letters.push_back({.from = number_, .to = s.to, .length = s.length});
   // The operation may end before start() returns.
   operations_.emplace(id, made);
-  const sdk::SockAddr address = address_of(s.to);
+  const sdk::Address address = address_of(s.to);
   name(s.to, true);
   const int rc = core_->start(*op, av_->find(address), &address);
   settle();
@@ -281,7 +281,7 @@ Node &World::add(uint16_t number, const Settings &settings) {
 // peer that it talks with. The weft endpoint that plays stock does both, so the network answers
 // such an RTS in its place. True: it was such an RTS.
 bool World::goes_on(uint16_t from, uint16_t to, std::span<const uint8_t> bytes) {
-  const stock::Parsed parsed = stock::parse(bytes);
+  const stock::Parsed parsed = stock::parse(bytes, FI_SOCKADDR_IP);
   if (parsed.reject != stock::Reject::kNone) return false;
   const stock::Packet &p = parsed.packet;
   uint32_t &own = from == kStock ? stock_number_ : number_there_;

@@ -21,6 +21,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <deque>
@@ -39,7 +40,7 @@ namespace weft::rxd::fuzz {
 
 using weft::fuzz::Memory;
 
-inline sdk::SockAddr address_of(uint16_t n) {
+inline sdk::Address address_of(uint16_t n) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(n);
@@ -171,7 +172,7 @@ class Node final : public Carrier,
     if (known == (index != kNoIndex)) return;
     fi_addr_t at = index;
     if (known) {
-      FUZZ_CHECK(fi_av_insert(av_->c(), address_of(peer).c(), 1, &at, 0, nullptr) == 1,
+      FUZZ_CHECK(fi_av_insert(av_->c(), address_of(peer).data(), 1, &at, 0, nullptr) == 1,
                  "an address was not inserted");
     } else {
       fi_av_remove(av_->c(), &at, 1, 0);
@@ -199,7 +200,7 @@ class Node final : public Carrier,
   void check_rest();
 
   // ---- Carrier ----
-  Path *open(const sdk::SockAddr &peer, int &err) override {
+  Path *open(const sdk::Address &peer, int &err) override {
     if (peer.port() == 4242) {  // an address without a route
       err = FI_EINVAL;
       return nullptr;
@@ -212,7 +213,7 @@ class Node final : public Carrier,
     if (path_to(path.to.port()) == &path) open_.erase(path.to.port());
     delete &path;
   }
-  bool is_local(const sdk::SockAddr &) override { return true; }
+  bool is_local(const sdk::Address &) override { return true; }
   bool names_sources() const override { return true; }
   void name_sources(bool wanted) override { named_ = wanted; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
@@ -274,7 +275,7 @@ class Node final : public Carrier,
   // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override { return av_->find(address); }
+  uint32_t index_of(const sdk::Address &address) override { return av_->find(address); }
   void on_remote_write(uint32_t, uint64_t, bool, uint64_t,
                        std::span<const RmaVector> where) override {
     for (const RmaVector &v : where)
@@ -295,7 +296,7 @@ class Node final : public Carrier,
   }
   // ---- AvUser ----
   void on_av_removed(uint32_t index) override { core_->forget(index); }
-  void on_av_inserted(uint32_t index, const sdk::SockAddr &address) override {
+  void on_av_inserted(uint32_t index, const sdk::Address &address) override {
     core_->introduce(index, address);
   }
   Path *path_to(uint16_t number) const {

@@ -84,7 +84,7 @@ void Core::count_proven() {
 
 void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
   std::memset(out.data(), 0, out.size());
-  std::memcpy(out.data(), own_.c(), own_.size());
+  std::memcpy(out.data(), own_.data(), own_.size());
 }
 
 // `bytes` must have room for a MAC after the first `size`.
@@ -283,7 +283,7 @@ bool Core::is_valid(const wire::Packet &packet) {
 
 // Answers an RTS, or a connect with a useless token. Keeps no state, and the answer is no longer
 // than the question.
-void Core::answer_with_challenge(const sdk::SockAddr &from, std::span<const uint8_t> name,
+void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8_t> name,
                                  uint64_t index) {
   const uint64_t now = carrier_.now_ns();
   if (!may_answer(now)) return;
@@ -317,7 +317,7 @@ void Core::on_challenge(const wire::Challenge &challenge) {
 }
 
 void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes) {
-  const auto from = sdk::SockAddr::from(connect.name.data(), connect.name.size());
+  const auto from = sdk::read_address(name_format(), connect.name.data(), connect.name.size());
   const uint64_t made_at =
       wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
   const wire::Part &theirs = connect.part;

@@ -46,7 +46,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
     heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
-  const stock::Parsed parsed = stock::parse(bytes);
+  const stock::Parsed parsed = stock::parse(bytes, name_format());
   if (parsed.reject != stock::Reject::kNone) {
     counters_.rejected.add_alone();
     return false;
@@ -91,7 +91,7 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
 
 // Makes a stock peer that has only sent an RTS. At most max_stock_peers of them exist; the oldest
 // is removed.
-Peer *Core::make_unproven(const sdk::SockAddr &name) {
+Peer *Core::make_unproven(const sdk::Address &name) {
   while (unproven_.size() >= settings_.max_stock_peers) {
     Peer *oldest = peer_of(unproven_.front());
     unproven_.pop_front();

@@ -251,7 +251,7 @@ TEST(Network, ForgedReportsOfAClosedPortHaveNoEffect) {
         bytes.resize(stock::encode({.type = stock::Type::kRts,
                                     .marked = true,
                                     .index = world.random() << 32 | 1,
-                                    .name = address_of(0)},
+                                    .name = world.address_of(0)},
                                    std::span<uint8_t, stock::kMaxHeader>(bytes)));
       } else if (world.chance(300) && !seen.empty()) {
         // The attacker does not see present packets, so change the question of a copied RTS.

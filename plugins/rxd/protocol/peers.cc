@@ -17,7 +17,7 @@ constexpr int kLooks = 64;
 
 }  // namespace
 
-Peer *Core::make(const sdk::SockAddr &address, int &err) {
+Peer *Core::make(const sdk::Address &address, int &err) {
   try {
     auto made = std::make_unique<Peer>();
     made->address = address;
@@ -103,7 +103,7 @@ bool Core::may_go(const Peer &peer) const {
 
 // Whether a newcomer may become an object: always if it is in the address vector; otherwise if
 // there are fewer than max_unnamed_peers, or if one that was idle for long can be removed.
-bool Core::admits(const sdk::SockAddr &newcomer) {
+bool Core::admits(const sdk::Address &newcomer) {
   if (unnamed_ < settings_.max_unnamed_peers || upper_.index_of(newcomer) != kNoIndex) return true;
   Peer *next = oldest_;
   for (int looks = 0; next != nullptr && looks < kLooks; ++looks) {
@@ -144,7 +144,7 @@ void Core::forget(uint32_t index) {
   if (peer->saved != 0) upper_.receiver().rename_source(index, source_of(*peer));
 }
 
-void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (by_address_.empty()) return;
   const auto it = by_address_.find(address);
   if (it == by_address_.end() || it->second->index != kNoIndex) return;
@@ -152,7 +152,7 @@ void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
   name(*it->second, index);
 }
 
-const sdk::SockAddr *Core::address_of(uint32_t source) const {
+const sdk::Address *Core::address_of(uint32_t source) const {
   const Peer *peer = source < sdk::Matcher::kFirstUnnamed
                          ? by_index_.at(source)
                          : peer_of(source - sdk::Matcher::kFirstUnnamed);

@@ -58,14 +58,14 @@ inline void World::kill(size_t number) {
   for (size_t i = 0; i < lives.size(); ++i) cut.erase({number, i});
 }
 
-inline void World::carry(size_t from, const sdk::SockAddr &address, std::vector<uint8_t> bytes) {
+inline void World::carry(size_t from, const sdk::Address &address, std::vector<uint8_t> bytes) {
   static const bool traces = std::getenv("TRACE") != nullptr;
-  const size_t to = size_t(address.port()) - 1000;
+  const size_t to = number_of(address);
   ++datagrams;
   const auto trace = [&](const char *what) {
     if (traces)
       std::fprintf(stderr, "%.3f ms: %zu to %zu%s: %s\n", double(now) / 1e6, from, to, what,
-                   text_of(bytes).c_str());
+                   text_of(bytes, format).c_str());
   };
   if (spy && !spy(from, to, bytes)) return;
   if (cut.count({from, to}) != 0) return trace(", lost");

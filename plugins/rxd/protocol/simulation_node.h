@@ -59,7 +59,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     cq_ = *sdk::Cq::open(test_domain().context, &attr, nullptr);
     receiver_.cq = cq_;
     core_ = std::make_unique<Core>(*this, *this, settings);
-    core_->set_own_address(address_of(number));
+    core_->set_own_address(world_.address_of(number));
   }
   ~Node() {
     *alive_ = false;
@@ -211,7 +211,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   }
   // The network reports that no process receives at `to`, and shows the begin of the datagram.
   void unreachable(size_t to, std::span<const uint8_t> datagram) {
-    core_->on_unreachable(address_of(to), datagram.first(std::min<size_t>(datagram.size(), 128)));
+    core_->on_unreachable(world_.address_of(to),
+                          datagram.first(std::min<size_t>(datagram.size(), 128)));
     settle();
   }
   void wake() {
@@ -247,17 +248,17 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   }
 
   // ---- Carrier ----
-  Path *open(const sdk::SockAddr &peer, int &) override {
+  Path *open(const sdk::Address &peer, int &) override {
     ++paths_;
-    return open_[peer.port() - 1000] = new Path{peer};
+    return open_[world_.number_of(peer)] = new Path{peer};
   }
   void close(Path &path) override {
     --paths_;
-    const size_t number = path.to.port() - 1000;
+    const size_t number = world_.number_of(path.to);
     if (path_to(number) == &path) open_.erase(number);
     delete &path;
   }
-  bool is_local(const sdk::SockAddr &) override { return false; }
+  bool is_local(const sdk::Address &) override { return false; }
   bool names_sources() const override { return true; }
   void name_sources(bool wanted) override { named_ = wanted; }
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
@@ -344,8 +345,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
       std::fill(o.bytes.begin(), o.bytes.end(), uint8_t(0xEE));
   }
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override {
-    return introduces ? uint32_t(address.port() - 1000) : kNoIndex;
+  uint32_t index_of(const sdk::Address &address) override {
+    return introduces ? uint32_t(world_.number_of(address)) : kNoIndex;
   }
   void on_remote_write(uint32_t, uint64_t, bool has_data, uint64_t data,
                        std::span<const RmaVector> where) override {
@@ -416,7 +417,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     return op;
   }
   bool go(TxOp &op, size_t to, uint64_t id) {
-    const sdk::SockAddr address = address_of(to);
+    const sdk::Address address = world_.address_of(to);
     const int rc = core_->start(op, uint32_t(to), &address);
     settle();
     wake();
@@ -456,7 +457,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   std::deque<std::pair<size_t, std::vector<uint8_t>>> inbox_;  // source and datagram
   std::map<size_t, Path *> open_;
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
-  std::vector<std::pair<sdk::SockAddr, std::vector<iovec>>> batch_;
+  std::vector<std::pair<sdk::Address, std::vector<iovec>>> batch_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   uint64_t deadline_ = 0;
   size_t paths_ = 0;

@@ -15,9 +15,11 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -44,14 +46,6 @@ struct Weather {
   uint64_t delay = 20'000, jitter = 0;
   size_t path_mtu = SIZE_MAX;  // larger ones are lost
 };
-
-inline sdk::SockAddr address_of(size_t n) {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(uint16_t(1000 + n));
-  in.sin_addr.s_addr = htonl(0x0a000001);
-  return sdk::SockAddr(in);
-}
 
 inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t(id * 131 + i * 7 + (i >> 8) * 3 + 1);
@@ -83,7 +77,10 @@ struct Operation {
 
 class World : public sdk::TestTime {
  public:
-  explicit World(uint64_t seed) : TestTime(1'000'000'000), random(seed) {}
+  explicit World(uint64_t seed)
+      : TestTime(1'000'000'000),
+        format(seed % 3 == 2 ? FI_ADDR_IB_UD : FI_SOCKADDR_IN),
+        random(seed) {}
   ~World();
 
   Node &add(size_t number, const Settings &settings);
@@ -98,7 +95,20 @@ class World : public sdk::TestTime {
     return std::all_of(operations.begin(), operations.end(),
                        [](const Operation &o) { return o.ended != 0 || o.gone; });
   }
-  void carry(size_t from, const sdk::SockAddr &to, std::vector<uint8_t> bytes);
+  // The protocol must not care what an address is: the nodes have sockets, or queue pairs.
+  sdk::Address address_of(size_t n) const {
+    if (format == FI_SOCKADDR_IN) return *sdk::SockAddr::from_ip("10.0.0.1", uint16_t(1000 + n));
+    char text[64];
+    std::snprintf(text, sizeof text, "fi_addr_ib_ud://fe80::1:%zx/4/ffff/0", 1000 + n);
+    return *sdk::read_address(FI_ADDR_STR, text);
+  }
+  size_t number_of(const sdk::Address &address) const {
+    if (format == FI_SOCKADDR_IN) return address.port() - 1000u;
+    uint32_t queue_pair;
+    std::memcpy(&queue_pair, static_cast<const char *>(address.data()) + 16, sizeof queue_pair);
+    return queue_pair - 1000;
+  }
+  void carry(size_t from, const sdk::Address &to, std::vector<uint8_t> bytes);
   void arrive(size_t from, size_t to, const std::vector<uint8_t> &bytes);
   // Checks what must hold at the end of any run. `all_well`: no operation may have failed.
   void check(bool all_well);
@@ -106,6 +116,7 @@ class World : public sdk::TestTime {
   uint64_t some(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
   bool chance(unsigned of_a_thousand) { return random() % 1000 < of_a_thousand; }
 
+  const uint32_t format;
   std::mt19937_64 random;
   Weather weather;
   std::map<std::pair<size_t, size_t>, Weather> ways;  // (from, to) with a weather of their own
@@ -125,14 +136,14 @@ class World : public sdk::TestTime {
 };
 
 // A datagram in words, for traces of a seed (TRACE=1).
-inline std::string text_of(const std::vector<uint8_t> &bytes) {
+inline std::string text_of(const std::vector<uint8_t> &bytes, uint32_t format) {
   constexpr const char *kKinds[] = {"?",     "challenge",   "connect", "accept",
                                     "data",  "acknowledge", "probe",   "probed",
                                     "reset", "close",       "closed"};
   char text[300];
   const auto packet = wire::parse(bytes);
   if (!packet) {
-    const stock::Parsed parsed = stock::parse(bytes);
+    const stock::Parsed parsed = stock::parse(bytes, format);
     if (parsed.reject != stock::Reject::kNone) return "nonsense";
     const stock::Packet &p = parsed.packet;
     std::snprintf(text, sizeof text, "stock %d%s: index %llx, %llx; to %u, sequence %llu",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A conversation with a peer that sends packets captured from stock peers, byte by byte.
 #include <gtest/gtest.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <string>
 #include <vector>
@@ -152,7 +153,7 @@ TEST_F(StockCaptures, AWriteWithAWrongKeyIsRefused) {
 
 // The first packets of our endpoint: before and after the answer of a stock peer.
 TEST_F(StockCaptures, WeSendTheFirstPacket) {
-  const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
+  const sdk::Address peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   size_t id;
   TxOp &op = node.make(id);
   op.kind = TxOp::Kind::kMessage;
@@ -187,7 +188,7 @@ TEST_F(StockCaptures, WeSendTheFirstPacket) {
 // peer then acknowledges the old numbers, it is wrong or has taken what it had refused. Outstanding
 // operations fail, and nothing else happens.
 TEST_F(StockCaptures, AnAcknowledgementOfNumbersThatWereTakenBack) {
-  const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
+  const sdk::Address peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
   Bytes body(16, 'x');
   const auto send = [&] {
@@ -232,7 +233,7 @@ TEST_F(StockCaptures, AnAcknowledgementOfNumbersThatWereTakenBack) {
 // A slow peer acknowledges every packet in its socket with the number that it expects, and each
 // retransmission too. The retransmissions must not go on for ever.
 TEST_F(StockCaptures, RepeatedAcknowledgementsCauseOneRetransmission) {
-  const sdk::SockAddr peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
+  const sdk::Address peer = *sdk::SockAddr::from_ip("127.0.0.1", 0x85b0);
   meet();
   Bytes body(100 * stock::kSegment, 'x');
   size_t id;
@@ -254,7 +255,7 @@ TEST_F(StockCaptures, RepeatedAcknowledgementsCauseOneRetransmission) {
   while (!node.ended(id)) {
     const Bytes packet = next();
     ASSERT_FALSE(packet.empty());
-    expected += stock::parse(packet).packet.sequence == expected;
+    expected += stock::parse(packet, FI_SOCKADDR_IP).packet.sequence == expected;
     node.take(ack(uint8_t(expected)));
   }
   EXPECT_EQ(node.done[id].err, 0);

@@ -20,7 +20,7 @@ constexpr uint64_t kLate = 1'000'000'000;
 }  // namespace
 
 bool StockConversation::on_packet(std::span<const uint8_t> bytes, Buffer &) {
-  const stock::Parsed parsed = stock::parse(bytes);
+  const stock::Parsed parsed = stock::parse(bytes, core_.name_format());
   if (parsed.reject != stock::Reject::kNone) {
     core_.counters().rejected.add_alone();
     return false;

@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <deque>
@@ -43,7 +44,7 @@ using Bytes = std::vector<uint8_t>;
 inline constexpr uint64_t kUs = 1000, kMs = 1'000'000, kS = 1'000'000'000;
 inline constexpr uint64_t kKey = 0xc0de0001;
 
-inline sdk::SockAddr address_of(size_t n) {
+inline sdk::Address address_of(size_t n) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(uint16_t(5000 + n));
@@ -66,7 +67,7 @@ class Node;
 struct Net : sdk::TestTime {
   explicit Net(unsigned seed) : TestTime(kS), random(seed) {}
   bool chance(unsigned percent) { return random() % 100 < percent; }
-  void carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes bytes);
+  void carry(const sdk::Address &from, const sdk::Address &to, Bytes bytes);
   // Runs until `done`. False: the time is over.
   bool run(const std::function<bool()> &done, uint64_t limit = 60 * kS) {
     return run_until(done, limit);
@@ -139,7 +140,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     return *op;
   }
   size_t go(TxOp &op, size_t id, size_t to) {
-    const sdk::SockAddr address = address_of(to);
+    const sdk::Address address = address_of(to);
     const int rc = core_->start(op, uint32_t(to), &address);
     EXPECT_EQ(rc, 0);
     return id;
@@ -235,7 +236,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   }
 
   // ---- Carrier ----
-  Path *open(const sdk::SockAddr &peer, int &) override {
+  Path *open(const sdk::Address &peer, int &) override {
     ++paths_;
     return new Path{peer};
   }
@@ -244,7 +245,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     --paths_;
     delete &path;
   }
-  bool is_local(const sdk::SockAddr &) override { return true; }
+  bool is_local(const sdk::Address &) override { return true; }
   bool names_sources() const override { return false; }
   void name_sources(bool) override {}
   int send(Path &to, const iovec *iov, size_t count, bool more) override {
@@ -304,7 +305,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     EXPECT_EQ(d.times, 1) << "an operation ended twice";
   }
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override {
+  uint32_t index_of(const sdk::Address &address) override {
     return uint32_t(address.port() - 5000);
   }
   void on_remote_write(uint32_t, uint64_t, bool has_data, uint64_t data,
@@ -329,7 +330,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
 
  private:
   struct Held {
-    sdk::SockAddr to;
+    sdk::Address to;
     std::vector<iovec> iov;
   };
   void set(TxOp &op, const Bytes &bytes) {
@@ -364,8 +365,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   bool looks_ = false;
 };
 
-inline void Net::carry(const sdk::SockAddr &from, const sdk::SockAddr &to, Bytes bytes) {
-  const stock::Packet sent = stock::parse(bytes).packet;
+inline void Net::carry(const sdk::Address &from, const sdk::Address &to, Bytes bytes) {
+  const stock::Packet sent = stock::parse(bytes, FI_SOCKADDR_IP).packet;
   if (sent.type == stock::Type::kRts) {
     std::fill_n(&bytes.at(8), 8, uint8_t(0));
     // A stock endpoint answers a second RTS and goes on. A weft endpoint would take it for a

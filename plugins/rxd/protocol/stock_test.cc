@@ -167,7 +167,7 @@ TEST(Stock, AtomicsThatStockLacksFailLocally) {
     op.iov[0] = {one.data(), one.size()};
     op.count = 1;
     a.core().own_data(op);
-    const sdk::SockAddr address = address_of(2);
+    const sdk::Address address = address_of(2);
     const int rc = a.core().start(op, 2, &address);
     if (rc != 0) {
       a.core().give(op);

@@ -168,7 +168,7 @@ TEST(Strangers, AConnectWithAWrongTokenGetsANewToken) {
   End a(wire, 0, quick());
   const uint8_t token[wire::kTokenSize] = {1, 2, 3};
   uint8_t name[wire::kNameSize] = {};
-  std::memcpy(name, address_of(9).c(), address_of(9).size());
+  std::memcpy(name, address_of(9).data(), address_of(9).size());
   uint8_t bytes[wire::kConnectSize];
   wire::Writer writer(bytes);
   writer.connect({}, 3, wire::Token(token), name,

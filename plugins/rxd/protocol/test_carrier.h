@@ -17,7 +17,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_TEST_CARRIER_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_TEST_CARRIER_H
 
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include <cstdint>
 #include <vector>
@@ -27,7 +27,7 @@
 namespace weft::rxd {
 
 struct Path {
-  sdk::SockAddr to;
+  sdk::Address to;
 };
 struct Buffer {
   std::vector<uint8_t> bytes;

@@ -18,6 +18,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <array>
@@ -31,7 +32,7 @@
 
 namespace weft::rxd::lossless {
 
-inline sdk::SockAddr address_of(uint32_t n) {
+inline sdk::Address address_of(uint32_t n) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(uint16_t(1 + n % 60000));
@@ -39,8 +40,8 @@ inline sdk::SockAddr address_of(uint32_t n) {
   return sdk::SockAddr(in);
 }
 
-inline uint32_t number_of(const sdk::SockAddr &address) {
-  const auto *in = reinterpret_cast<const sockaddr_in *>(address.c());
+inline uint32_t number_of(const sdk::Address &address) {
+  const auto *in = static_cast<const sockaddr_in *>(address.data());
   return (ntohl(in->sin_addr.s_addr) - 0x0a000001) * 60000 + address.port() - 1;
 }
 
@@ -115,7 +116,7 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
     op->length = length;
     op->iov[0] = {const_cast<void *>(data), length};
     op->count = 1;
-    const sdk::SockAddr address = address_of(to);
+    const sdk::Address address = address_of(to);
     const int rc = core_->start(*op, to, &address);
     if (rc != 0) core_->give(*op);
     return rc;
@@ -134,7 +135,7 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   bool low = false;
   uint32_t named = UINT32_MAX;  // addresses below are in the address vector
 
-  Path *open(const sdk::SockAddr &peer, int &) override {
+  Path *open(const sdk::Address &peer, int &) override {
     ++paths_;
     return new Path{peer};
   }
@@ -142,7 +143,7 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
     --paths_;
     delete &path;
   }
-  bool is_local(const sdk::SockAddr &) override { return true; }
+  bool is_local(const sdk::Address &) override { return true; }
   bool names_sources() const override { return false; }
   void name_sources(bool) override {}
   int send(Path &to, const iovec *iov, size_t count, bool) override {
@@ -180,7 +181,7 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
     if (e != 0) err = e;
   }
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override {
+  uint32_t index_of(const sdk::Address &address) override {
     const uint32_t number = number_of(address);
     return number < named ? number : kNoIndex;
   }

@@ -147,13 +147,14 @@ Reject read_operation(Packet &p, uint16_t flags, Input &in) {
   return Reject::kNone;
 }
 
-Reject read_rts(Packet &p, uint64_t sequence, std::span<const uint8_t> bytes, Input &in) {
+Reject read_rts(Packet &p, uint64_t sequence, std::span<const uint8_t> bytes, uint32_t name_format,
+                Input &in) {
   if (bytes.size() != kRtsSize) return bytes.size() < kRtsSize ? Reject::kShort : Reject::kLength;
   p.marked = std::memcmp(&sequence, kMark, sizeof sequence) == 0;
   in.take(p.index);
   if (p.index == 0) return Reject::kIndex;
-  const auto name = sdk::SockAddr::from(in.rest().data(), in.rest().size());
-  if (!name || name->is_any() || name->port() == 0) return Reject::kName;
+  const auto name = sdk::read_address(name_format, in.rest().data(), in.rest().size());
+  if (!name || !name->names_peer()) return Reject::kName;
   p.name = *name;
   return Reject::kNone;
 }
@@ -213,7 +214,7 @@ const char *text_of(Reject reject) {
   return "unknown reason";
 }
 
-Parsed parse(std::span<const uint8_t> bytes) {
+Parsed parse(std::span<const uint8_t> bytes, uint32_t name_format) {
   Parsed out;
   Packet &p = out.packet;
   Input in(bytes);
@@ -245,7 +246,7 @@ Parsed parse(std::span<const uint8_t> bytes) {
   }
   switch (p.type) {
     case Type::kRts:
-      out.reject = read_rts(p, sequence, bytes, in);
+      out.reject = read_rts(p, sequence, bytes, name_format, in);
       break;
     case Type::kCts:
       out.reject = read_cts(p, bytes, in);
@@ -303,7 +304,7 @@ size_t encode(const Packet &p, std::span<uint8_t, kMaxHeader> bytes) {
   switch (p.type) {
     case Type::kRts: {
       uint8_t name[kNameSize] = {};
-      std::memcpy(name, p.name.c(), p.name.size());
+      std::memcpy(name, p.name.data(), p.name.size());
       out.put(p.index);
       out.put(name);
       break;

@@ -5,7 +5,7 @@
 // Example:
 //    // The tag of a message, if the datagram is one.
 //    inline bool read(std::span<const uint8_t> datagram, uint64_t &tag) {
-//      const Parsed parsed = parse(datagram);
+//      const Parsed parsed = parse(datagram, FI_SOCKADDR_IP);
 //      if (parsed.reject != Reject::kNone || parsed.packet.type != Type::kTagged) return false;
 //      tag = parsed.packet.tag;
 //      return true;
@@ -29,7 +29,7 @@
 #ifndef WEFT_PLUGINS_RXD_WIRE_STOCK_H
 #define WEFT_PLUGINS_RXD_WIRE_STOCK_H
 
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -110,7 +110,7 @@ struct Packet {
   bool marked = false;               // by a weft endpoint
   uint64_t index = 0;                // the sender's number for the receiver
   uint64_t rts_index = 0;            // kCts: of the RTS that it answers
-  sdk::SockAddr name;                // kRts: the sender's
+  sdk::Address name;                 // kRts: the sender's
   std::span<const uint8_t> payload;  // of an atomic: operands; none for FI_ATOMIC_READ
   std::span<const uint8_t> compare;  // kCompare
 };
@@ -120,8 +120,9 @@ struct Parsed {
   Packet packet;  // undefined unless reject is kNone
 };
 
-// Reads no further than `bytes`. The spans of the result point into it.
-Parsed parse(std::span<const uint8_t> bytes);
+// Reads no further than `bytes`. The spans of the result point into it. `name_format`: of the name
+// in an RTS, which is an address of the inner provider.
+Parsed parse(std::span<const uint8_t> bytes, uint32_t name_format);
 
 // Bytes of the headers of this packet.
 size_t header_size(const Packet &packet);

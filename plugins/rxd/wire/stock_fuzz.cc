@@ -28,7 +28,7 @@ bool same(std::span<const uint8_t> a, std::span<const uint8_t> b) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::vector<uint8_t> bytes(data, data + size);  // a sanitizer sees accesses beyond its end
-  const stock::Parsed parsed = stock::parse(bytes);
+  const stock::Parsed parsed = stock::parse(bytes, FI_SOCKADDR_IP);
   FUZZ_CHECK(stock::text_of(parsed.reject) != nullptr);
   if (parsed.reject != stock::Reject::kNone) return 0;
   const stock::Packet &p = parsed.packet;
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::vector<uint8_t> again(header, header + n);
   again.insert(again.end(), p.payload.begin(), p.payload.end());
   again.insert(again.end(), p.compare.begin(), p.compare.end());
-  const stock::Parsed second = stock::parse(again);
+  const stock::Parsed second = stock::parse(again, FI_SOCKADDR_IP);
   FUZZ_CHECK(second.reject == stock::Reject::kNone);
   const stock::Packet &q = second.packet;
   FUZZ_CHECK(p.type == q.type && p.peer == q.peer && p.sequence == q.sequence);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <cstring>
 #include <string>
@@ -38,7 +39,7 @@ Bytes written(const Packet &p) {
 }
 
 Packet accepted(const Bytes &b) {
-  const Parsed p = parse(b);
+  const Parsed p = parse(b, FI_SOCKADDR_IP);
   EXPECT_EQ(p.reject, Reject::kNone) << text_of(p.reject);
   return p.packet;
 }
@@ -194,7 +195,7 @@ TEST(StockPacket, CompareSwap) {
 // ---- what is refused ----
 
 Reject reason(const Bytes &b) {
-  return parse(b).reject;
+  return parse(b, FI_SOCKADDR_IP).reject;
 }
 
 TEST(StockPacket, ATruncatedPacketIsRefusedOrWhole) {
@@ -281,6 +282,23 @@ TEST(StockPacket, NamesOfUnsupportedFamiliesAreRefused) {
   EXPECT_EQ(reason(written(p)), Reject::kNone);
   p.index = 0;
   EXPECT_EQ(reason(written(p)), Reject::kIndex);
+}
+
+// The name is an address of the inner provider, so only the receiver knows its format.
+TEST(StockPacket, NamesAreOfTheInnerProvidersFormat) {
+  Packet p;
+  p.type = Type::kRts;
+  p.index = 1;
+  for (const char *text : {"fi_addr_ib_ud://fe80::1:11/4/ffff/3", "fi_addr_cxi://0x00001201",
+                           "fi_sockaddr_ib://[fe80::1]:0xffff:0x106:0x0"}) {
+    p.name = *sdk::read_address(FI_ADDR_STR, text);
+    const Parsed parsed = parse(written(p), p.name.format());
+    EXPECT_EQ(parsed.reject, Reject::kNone) << text;
+    EXPECT_EQ(parsed.packet.name, p.name) << text;
+    EXPECT_EQ(reason(written(p)), Reject::kName) << text << " where peers have IP addresses";
+  }
+  p.name = *sdk::read_address(FI_ADDR_STR, "fi_addr_ib_ud://fe80::1:0/4/ffff/3");
+  EXPECT_EQ(parse(written(p), FI_ADDR_IB_UD).reject, Reject::kName) << "no queue pair";
 }
 
 }  // namespace

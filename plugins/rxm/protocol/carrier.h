@@ -28,7 +28,7 @@
 
 #include <rdma/fabric.h>
 #include <sys/uio.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,7 @@ struct Registration;  // memory that a peer may access
 class Carrier {
  public:
   // ---- connections; null: failed with `err` (FI_E...) ----
-  virtual Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+  virtual Link *connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
                         int &err) = 0;
   virtual Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
                        int &err) = 0;

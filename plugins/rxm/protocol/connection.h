@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 
 #include "plugins/rxm/protocol/operations.h"
 
@@ -30,7 +30,7 @@ enum class State : uint8_t {
 
 class Connection {
  public:
-  const sdk::SockAddr &address() const { return address_; }
+  const sdk::Address &address() const { return address_; }
   uint32_t slot() const { return slot_; }    // names it in packets to us
   uint32_t index() const { return index_; }  // in the address vector; kNoIndex: not there
   State state() const { return state_; }
@@ -52,7 +52,7 @@ class Connection {
     }
   };
 
-  sdk::SockAddr address_;
+  sdk::Address address_;
   State state_ = State::kIdle;
   // Not in Core::by_address_: the passive half of a connection to ourselves, a rival, or a
   // connection that its rival replaced.

@@ -17,23 +17,19 @@ constexpr uint64_t kSilenceNs = 1'000'000'000;  // then a silent stranger has to
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 
-// The order in which rxm compares addresses: bytes in network order, address before port. It
-// decides which request counts when both peers connect at once; stock peers use the same order.
-int compare(const sdk::SockAddr &a, const sdk::SockAddr &b) {
-  const auto bytes = [](const sdk::SockAddr &x) -> std::pair<const void *, size_t> {
-    if (x.family() == AF_INET)
-      return {&reinterpret_cast<const sockaddr_in *>(x.c())->sin_addr, sizeof(in_addr)};
-    return {&reinterpret_cast<const sockaddr_in6 *>(x.c())->sin6_addr, sizeof(in6_addr)};
-  };
-  if (a.family() != b.family()) return a.family() < b.family() ? -1 : 1;
-  const auto [at, size] = bytes(a);
-  if (const int order = std::memcmp(at, bytes(b).first, size); order != 0) return order;
+// The order in which rxm compares addresses: bytes in network order, host before port. It decides
+// which request counts when both peers connect at once; stock peers use the same order for IP.
+int compare(const sdk::Address &a, const sdk::Address &b) {
+  if (a.format() != b.format()) return a.format() < b.format() ? -1 : 1;
+  const std::span<const uint8_t> host = a.host();
+  if (const int order = std::memcmp(host.data(), b.host().data(), host.size()); order != 0)
+    return order;
   return int(a.port()) - int(b.port());
 }
 
 }  // namespace
 
-Connection *Core::make(const sdk::SockAddr &address, bool own) {
+Connection *Core::make(const sdk::Address &address, bool own) {
   auto made = std::make_unique<Connection>();
   Connection *c = made.get();
   c->address_ = address;
@@ -97,7 +93,7 @@ void Core::forget(uint32_t index) {
   rename(*c, kNoIndex, c->own_);
 }
 
-void Core::introduce(uint32_t index, const sdk::SockAddr &address) {
+void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (by_address_.empty()) return;
   const auto it = by_address_.find(address);
   if (it == by_address_.end() || it->second->index_ != kNoIndex) return;
@@ -165,7 +161,7 @@ void Core::refuse(Request &request, RejectReason reason) {
   carrier_.reject(request, encode(reason));
 }
 
-void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
+void Core::on_request(Request &request, const sdk::Address &from, const sdk::Address &to,
                       std::span<const uint8_t> data) {
   const auto theirs = parse_connect(data);
   char text[200];
@@ -183,8 +179,13 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
     return refuse(request, RejectReason::kRefused);
   }
   if (down_) return refuse(request, RejectReason::kRefused);
-  sdk::SockAddr peer = from;
-  peer.set_port(theirs->port);
+  const Result<sdk::Address> named = from.with_port(theirs->port);
+  if (!named) {
+    std::snprintf(text, sizeof text, "a connection is refused: %.150s", named.error().text.c_str());
+    upper_.warn(text);
+    return refuse(request, RejectReason::kRefused);
+  }
+  const sdk::Address &peer = *named;
   const auto it = by_address_.find(peer);
   Connection *c = it != by_address_.end() ? it->second : nullptr;
   if (c == nullptr) return accept(*make(peer, false), request, *theirs);
@@ -197,11 +198,8 @@ void Core::on_request(Request &request, const sdk::SockAddr &from, const sdk::So
     case State::kConnecting: {
       // A packet that arrived proves that the peer accepted our request.
       if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready);
-      sdk::SockAddr own = own_;
-      if (own.is_any()) {
-        own = to;
-        own.set_port(own_.port());
-      }
+      sdk::Address own = own_;
+      if (own.is_any()) own = to.with_port(own_.port()).value_or(own_);
       const int order = compare(peer, own);
       if (order < 0) return refuse(request, RejectReason::kAlready);
       if (order == 0) {

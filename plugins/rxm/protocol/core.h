@@ -6,7 +6,7 @@
 //    // Sends to the peer `index` of the address vector. The first operation connects.
 //    // Upper::on_done() tells the end of the operation.
 //    inline ssize_t send(Core &core, const iovec &message, uint32_t index,
-//                        const sdk::SockAddr &address) {
+//                        const sdk::Address &address) {
 //      TxOp *op = core.take();
 //      if (op == nullptr) return -FI_EAGAIN;  // tx_size operations are in flight
 //      op->iov[0] = message;
@@ -84,7 +84,7 @@ class Core {
     virtual void on_done(TxOp &op, int err) = 0;
     virtual sdk::Receiver &receiver() = 0;
     // The lowest index of `address` in the address vector; kNoIndex: none.
-    virtual uint32_t index_of(const sdk::SockAddr &address) = 0;
+    virtual uint32_t index_of(const sdk::Address &address) = 0;
     // Logs a warning for the operator.
     virtual void warn(const char *text) = 0;
     // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
@@ -101,7 +101,7 @@ class Core {
   Core &operator=(const Core &) = delete;
 
   // The address at which the carrier listens.
-  void set_own_address(const sdk::SockAddr &address) { own_ = address; }
+  void set_own_address(const sdk::Address &address) { own_ = address; }
 
   // ---- operations ----
   TxOp *take();         // null: tx_size operations are in flight
@@ -115,11 +115,11 @@ class Core {
   void own_data(TxOp &op);
   // Starts the operation toward the peer `index` of the address vector. `address`: its address,
   // null if knows(index). On -FI_E... nothing was sent, and the operation is still the caller's.
-  int start(TxOp &op, uint32_t index, const sdk::SockAddr *address);
+  int start(TxOp &op, uint32_t index, const sdk::Address *address);
   bool knows(uint32_t index) const { return peers_.at(index) != nullptr; }
   // The address vector lost this entry, or got it.
   void forget(uint32_t index);
-  void introduce(uint32_t index, const sdk::SockAddr &address);
+  void introduce(uint32_t index, const sdk::Address &address);
 
   // ---- from the receiver's sink ----
   // A receive matched the saved message, or the application dropped it.
@@ -128,7 +128,7 @@ class Core {
 
   // ---- from the carrier ----
   // A peer asks for a connection. `from`: its address, with a port that means nothing; `to`: ours.
-  void on_request(Request &request, const sdk::SockAddr &from, const sdk::SockAddr &to,
+  void on_request(Request &request, const sdk::Address &from, const sdk::Address &to,
                   std::span<const uint8_t> data);
   void on_connected(Connection &connection, std::span<const uint8_t> data);
   // The request was refused or failed; `data`: the peer's private data. `hung_up`: a process
@@ -142,7 +142,7 @@ class Core {
   // vector, or kFirstUnnamed and more for a stranger.
   uint32_t source_of(const Connection &c) const;
   // The address of a stranger by its source; null: it is gone, or in the address vector now.
-  const sdk::SockAddr *address_of(uint32_t source) const {
+  const sdk::Address *address_of(uint32_t source) const {
     if (source < sdk::Matcher::kFirstUnnamed) return nullptr;
     const Connection *c = find(source - sdk::Matcher::kFirstUnnamed);
     return c != nullptr ? &c->address() : nullptr;
@@ -185,7 +185,7 @@ class Core {
 
  private:
   // ---- connections.cc ----
-  Connection *make(const sdk::SockAddr &address, bool own);
+  Connection *make(const sdk::Address &address, bool own);
   void name(Connection &c, uint32_t index);
   void rename(Connection &c, uint32_t index, bool own);
   static bool is_stranger(const Connection &c) { return c.index_ == kNoIndex && !c.own_; }
@@ -319,14 +319,14 @@ class Core {
   const Settings settings_;
   Counters counters_;
   const size_t reserve_;  // receive buffers that stay free of kept messages
-  sdk::SockAddr own_;
+  sdk::Address own_;
   sdk::Pool<TxOp> ops_;
   std::vector<TxOp *> op_slots_;  // by TxOp::slot
   sdk::Pool<Segment> segments_;
   sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;
   sdk::IndexTable<Connection> peers_;  // by index of the address vector
-  std::unordered_map<sdk::SockAddr, Connection *, sdk::SockAddrHash> by_address_;
+  std::unordered_map<sdk::Address, Connection *, sdk::AddressHash> by_address_;
   std::vector<Connection *> slots_;  // by Connection::slot(); null: free
   std::vector<uint32_t> free_slots_;
   std::vector<Connection *> blocked_, resuming_, retrying_, unused_, held_, contested_;

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <deque>
 #include <utility>
@@ -30,7 +31,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint16_t kPeer = 5001;  // its address is above ours
 constexpr uint32_t kPeerProcess = 2, kImpostor = 66;
 
-sdk::SockAddr address_of(uint16_t port) {
+sdk::Address address_of(uint16_t port) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(port);
@@ -67,7 +68,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     op->iov[0] = {bytes_, sizeof bytes_};
     op->count = 1;
     core_->prepare_message(*op, true, false, false);
-    const sdk::SockAddr address = address_of(to);
+    const sdk::Address address = address_of(to);
     ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
   }
   // A process asks for a connection. Returns the accepted link, or null.
@@ -107,8 +108,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   std::vector<int> completed;  // error of each completed operation
 
   // ---- Carrier ----
-  Link *connect(Connection &owner, const sdk::SockAddr &, std::span<const uint8_t>,
-                int &) override {
+  Link *connect(Connection &owner, const sdk::Address &, std::span<const uint8_t>, int &) override {
     return &links_.emplace_back(Link{&owner});
   }
   Link *accept(Connection &owner, Request &request, std::span<const uint8_t>, int &err) override {
@@ -149,7 +149,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   // ---- Core::Upper ----
   void on_done(TxOp &, int err) override { completed.push_back(err); }
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override {
+  uint32_t index_of(const sdk::Address &address) override {
     return known ? uint32_t(address.port() - kPeer) : kNoIndex;
   }
   void warn(const char *) override {}

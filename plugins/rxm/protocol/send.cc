@@ -98,7 +98,7 @@ void Core::own_data(TxOp &op) {
   op.inject = false;
 }
 
-int Core::start(TxOp &op, uint32_t index, const sdk::SockAddr *address) {
+int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   if (op.inject && op.form == TxOp::Form::kRendezvous) own_data(op);
   Connection *c = peers_.at(index);
   if (c == nullptr) {

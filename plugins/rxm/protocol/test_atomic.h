@@ -3,7 +3,7 @@
 //
 // Example:
 //    // `result` must live until Upper::on_done().
-//    inline int fetch_and_add(Core &core, uint32_t index, const sdk::SockAddr &address,
+//    inline int fetch_and_add(Core &core, uint32_t index, const sdk::Address &address,
 //                             uint64_t &result) {
 //      TxOp *op = core.take();
 //      if (op == nullptr) return -FI_EAGAIN;

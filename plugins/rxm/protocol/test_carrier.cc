@@ -10,7 +10,7 @@
 
 namespace weft::rxm {
 
-Link *Node::connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+Link *Node::connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
                     int &err) {
   if (world_.chance(world_.faults)) {
     err = EMFILE;
@@ -262,7 +262,7 @@ Link *Node::make(Connection &owner) {
   return link;
 }
 
-void Node::arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes) {
+void Node::arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_t> &bytes) {
   if (!link.open) return;
   const auto it = world_.listening.find(peer.port());
   if (it == world_.listening.end()) {
@@ -275,8 +275,8 @@ void Node::arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8
     return;
   }
   Request request{it->second, &link, false};
-  sdk::SockAddr from = address_of(number_);
-  from.set_port(uint16_t(40000 + world_.some(1000)));
+  sdk::Address from = world_.address_of(number_);
+  from = *from.with_port(uint16_t(40000 + world_.some(1000)));
   it->second->core().on_request(request, from, peer, bytes);
   EXPECT_TRUE(request.answered);
 }

@@ -19,14 +19,14 @@ Node::Node(World &world, size_t number, uint32_t process, const Settings &base,
   settings.process = process;
   if (stock) settings.max_connections = 0;
   core_ = std::make_unique<Core>(*this, *this, settings);
-  core_->set_own_address(address_of(number));
+  core_->set_own_address(world.address_of(number));
   buffers_.resize(12);
   for (Buffer &b : buffers_) free_.push_back(&b);
-  world.listening[address_of(number).port()] = this;
+  world.listening[world.address_of(number).port()] = this;
 }
 
 Node::~Node() {
-  world_.listening.erase(address_of(number_).port());
+  world_.listening.erase(world_.address_of(number_).port());
   core_->abandon();
   receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
     receiver_.forget(m);
@@ -150,7 +150,7 @@ void Node::knock(uint16_t port, uint32_t process) {
   const ConnectBytes bytes = encode(
       ConnectData{.port = port, .eager_limit = core_->settings().eager_limit, .process = process});
   Request request{this, &link, false};
-  core_->on_request(request, address_of(number_), address_of(number_), bytes);
+  core_->on_request(request, world_.address_of(number_), world_.address_of(number_), bytes);
   EXPECT_TRUE(request.answered);
 }
 
@@ -181,14 +181,14 @@ void Node::on_done(TxOp &op, int err) {
   record.err = err;
 }
 
-uint32_t Node::index_of(const sdk::SockAddr &address) {
+uint32_t Node::index_of(const sdk::Address &address) {
   const size_t n = address.port() - 5000u;
   return knows(n) ? uint32_t(n) : kNoIndex;
 }
 
 void Node::go(TxOp &op, size_t to, uint64_t id) {
   introduce(to);
-  const sdk::SockAddr address = address_of(to);
+  const sdk::Address address = world_.address_of(to);
   const int rc = core_->start(op, uint32_t(to), &address);
   if (rc == 0) return;
   sent_[id].ended = 1;

@@ -55,7 +55,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     if (unknown_.insert(n).second) core_->forget(uint32_t(n));
   }
   void introduce(size_t n) {
-    if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), address_of(n));
+    if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), world_.address_of(n));
   }
   size_t saved() const { return receiver_.unexpected(); }
   // Sends raw bytes to the peer of the first open link.
@@ -77,7 +77,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   static constexpr uint64_t kCounterKey = 7, kWideKey = 8;
 
   // ---- Carrier ----
-  Link *connect(Connection &owner, const sdk::SockAddr &peer, std::span<const uint8_t> data,
+  Link *connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
                 int &err) override;
   Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
                int &err) override;
@@ -105,7 +105,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override;
+  uint32_t index_of(const sdk::Address &address) override;
   void warn(const char *text) override {
     if (!allow_warnings) ADD_FAILURE() << text;
   }
@@ -136,7 +136,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   // no mark of weft.
   std::vector<uint8_t> said(std::span<const uint8_t> data, size_t at) const;
   Link *make(Connection &owner);
-  void arrive(Link &link, const sdk::SockAddr &peer, const std::vector<uint8_t> &bytes);
+  void arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_t> &bytes);
   ssize_t admit(Link &link);
   static void give_back(Link &link, Token &token);
   // Packets of a link arrive in the order in which they were sent.

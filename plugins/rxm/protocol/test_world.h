@@ -14,6 +14,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
 
 #include <arpa/inet.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <deque>
 #include <functional>
@@ -55,11 +56,24 @@ struct Buffer {
   Link *link = nullptr;  // that owns it; null: shared
 };
 
+inline sdk::Address address_of(size_t n, uint32_t format = FI_SOCKADDR_IN) {
+  const auto port = uint16_t(5000 + n);
+  if (format == FI_SOCKADDR_IB) {
+    const char text[] = "fi_sockaddr_ib://[fe80::1]:0xffff:0x106:0x0";
+    return *sdk::read_address(FI_ADDR_STR, text)->with_port(port);
+  }
+  return sdk::SockAddr::loopback(AF_INET, port);
+}
+
 struct World : sdk::TestTime {
-  explicit World(unsigned seed) : TestTime(1), random(seed) {}
+  // The protocol must not care what an address is, as long as it has a port.
+  explicit World(unsigned seed)
+      : TestTime(1), format(seed % 3 == 2 ? FI_SOCKADDR_IB : FI_SOCKADDR_IN), random(seed) {}
+  sdk::Address address_of(size_t n) const { return rxm::address_of(n, format); }
   uint64_t some(uint64_t limit) { return random() % limit; }
   bool chance(unsigned percent) { return random() % 100 < percent; }
 
+  const uint32_t format;
   std::mt19937_64 random;
   std::vector<std::unique_ptr<Link>> links;
   std::map<uint16_t, Node *> listening;
@@ -87,14 +101,6 @@ struct Sent {
 
 inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t(id * 131 + i * 7 + (i >> 8));
-}
-
-inline sdk::SockAddr address_of(size_t n) {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(uint16_t(5000 + n));
-  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return sdk::SockAddr(in);
 }
 
 }  // namespace weft::rxm

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Av: address vectors of IP peers (fi_av.3), compact: a peer that was only inserted costs its
+// Av: address vectors (fi_av.3) of any format, compact: a peer that was only inserted costs its
 // address.
 //
 // Example:
 //    int av_open(DomainContext &domain, fi_av_attr *attr, fid_av **av, void *context) {
 //      return open_av(domain, FI_SOCKADDR_IN, attr, av, context, "eth0");
 //    }
-//    void use(Av &av, fi_addr_t dest, const SockAddr &source) {
-//      std::optional<SockAddr> peer = av.address(av.index_of(dest));  // none: nothing inserted
+//    void use(Av &av, fi_addr_t dest, const Address &source) {
+//      std::optional<Address> peer = av.address(av.index_of(dest));  // none: nothing inserted
 //      uint32_t from = av.find(source);                               // Av::kNone: not inserted
-//      (void)peer, (void)from;
+//      uint64_t context = av.rx_context_of(dest);                     // 0 without rx_ctx_bits
+//      (void)peer, (void)from, (void)context;
 //    }
 //
 // An fi_addr_t is the index of its entry, in either type of vector. Indices are dense and stable; a
-// removed one is used again, the lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6; 16
-// more after the first find(), and 8 more with user ids. Endpoints keep their own state of peers.
-// The vector tells them (AvUser) when a peer is removed.
+// removed one is used again, the lowest first. Memory per peer: 8 bytes for IPv4, 20 for IPv6, and
+// the size of the format for others; 16 more after the first find(), and 8 more with user ids.
+// Endpoints keep their own state of peers. The vector tells them (AvUser) when a peer is removed.
+//
+// FI_SOCKADDR, FI_SOCKADDR_IP and FI_ADDR_STR stand for several formats. A vector takes those that
+// its provider can send to: `native`. It is FI_SOCKADDR_IP (IPv4 and IPv6) unless the provider says
+// otherwise.
 //
 // User ids (fi_av.3, USER IDENTIFIERS FOR ADDRESSES) replace the index in completions, and nowhere
 // else. They are for domains opened with FI_AV_USER_ID. They belong to this process alone, also in
@@ -25,20 +30,20 @@
 // process keeps its own compact copy. The last process that has the file open removes it. Every
 // call looks at the file, so every call may tell users about what another process did.
 //
-// The provider calls with the engine's lock held; the ops take it themselves. Not for other
-// than socket addresses, and not for what a provider knows about a peer.
+// The provider calls with the engine's lock held; the ops take it themselves. fi_av_insertsvc and
+// fi_av_insertsym are for IP: names of other networks are not resolved (-FI_ENOSYS), but
+// fi_av_insertsvc takes an FI_ADDR_STR of any format. Not for what a provider knows about a peer.
 #ifndef WEFT_SDK_AV_H
 #define WEFT_SDK_AV_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/address.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/fid.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -57,7 +62,7 @@ class AvUser {
   // peer.
   virtual void on_av_removed(uint32_t index) = 0;
   // A new entry. Only for users that asked for it (Av::add_user).
-  virtual void on_av_inserted(uint32_t index, const SockAddr &address) {
+  virtual void on_av_inserted(uint32_t index, const Address &address) {
     (void)index;
     (void)address;
   }
@@ -71,9 +76,11 @@ class Av final : public Object<Av, fid_av> {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   // Writes attr->type and attr->map_addr where the caller left the choice open. `domain_name`: the
-  // domain that attr->name belongs to.
+  // domain that attr->name belongs to. `native`: see above; it matters where addr_format stands for
+  // several formats.
   static Result<Av *> open(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr,
-                           void *context, std::string_view domain_name = {});
+                           void *context, std::string_view domain_name = {},
+                           uint32_t native = FI_SOCKADDR_IP);
 
   // ---- for the provider ----
   // The entry of an fi_addr_t that an application passed in (bits of a receive context, where
@@ -83,13 +90,18 @@ class Av final : public Object<Av, fid_av> {
     address &= index_mask_;
     return address < end_ && tag_of(uint32_t(address)) != kFree ? uint32_t(address) : kNone;
   }
-  std::optional<SockAddr> address(uint32_t index) {
+  // The receive context that an fi_addr_t names (fi_rx_addr): the bits that fi_av_attr.rx_ctx_bits
+  // reserved, 0 without them.
+  uint64_t rx_context_of(fi_addr_t address) const {
+    return address & ~index_mask_ ? address >> rx_ctx_shift_ : 0;
+  }
+  std::optional<Address> address(uint32_t index) {
     if (file_ != nullptr) refresh();
     return index < end_ ? get(index) : std::nullopt;
   }
   // The index of an address; kNone: not inserted. The first call builds the reverse index. Of an
   // address that was inserted more than once: the lowest.
-  uint32_t find(const SockAddr &address);
+  uint32_t find(const Address &address);
   // The peer that an fi_addr_t names, for callers that compare peers: as index_of(), but of an
   // address that was inserted more than once always what find() says. Programs do insert twice
   // (Open MPI for an intercommunicator), though fi_av.3 (NOTES) warns of it.
@@ -131,94 +143,69 @@ class Av final : public Object<Av, fid_av> {
   int bind(struct fid *fid, uint64_t flags);
 
  private:
-  // Entries stand in chunks of IPv4 slots. A chunk that has to take an IPv6 address is made anew
-  // with larger slots, which fit both. A slot's tag says what it holds. An IPv6 scope is a number
-  // into the chunk's own list, which a chunk this small cannot overflow.
+  // Entries stand in chunks, whose slots are as large as the largest of their entries needs: a chunk
+  // that has to take a larger address is made anew. A slot's tag says what it holds: the format. An
+  // IPv6 scope is a number into the chunk's own list, which a chunk this small cannot overflow.
   static constexpr uint32_t kChunk = 128;
-  enum Tag : uint8_t { kFree, kV4, kV6, kScope };  // kScope + n: IPv6 with the chunk's scope n
-  struct Slot4 {
-    unsigned char ip[4], port[2];
-    uint8_t tag;
+  enum Tag : uint8_t {
+    kFree = 0,
+    kV4 = FI_SOCKADDR_IN,
+    kV6 = FI_SOCKADDR_IN6,
+    kScope = 32,  // kScope + n: IPv6 with the chunk's scope n
   };
-  struct Slot6 {
-    unsigned char ip[16], port[2];
-    uint8_t tag;
-  };
-  static_assert(sizeof(Slot4) == 7 && sizeof(Slot6) == 19);
   struct Chunk {
-    explicit Chunk(bool is_wide) : wide(is_wide) {}
-    const bool wide;
+    explicit Chunk(size_t size) : slot_size(uint8_t(size)) {}
+    unsigned char *slot(uint32_t place) {
+      return reinterpret_cast<unsigned char *>(this + 1) + place * slot_size;
+    }
+    const unsigned char *slot(uint32_t place) const {
+      return reinterpret_cast<const unsigned char *>(this + 1) + place * slot_size;
+    }
+    const uint8_t slot_size;
     uint8_t used = 0;
     uint8_t low = 0;  // all slots below are in use
     std::vector<uint32_t> scopes;
     std::unique_ptr<fi_addr_t[]> ids;
-  };
-  struct Narrow final : Chunk {
-    Narrow() : Chunk(false) {}
-    Slot4 slots[kChunk] = {};
-  };
-  struct Wide final : Chunk {
-    Wide() : Chunk(true) {}
-    Slot6 slots[kChunk] = {};
+    uint8_t tags[kChunk] = {};
+    // Behind it: the slots.
   };
   class Reverse;
 
-  Av(DomainContext &domain, uint32_t addr_format, const fi_av_attr &attr, void *context);
+  Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av_attr &attr,
+     void *context);
   ~Av();
 
   uint8_t tag_of(uint32_t index) const {
     const Chunk *chunk = chunks_[index / kChunk];
-    if (chunk == nullptr) return kFree;
-    const uint32_t place = index % kChunk;
-    return chunk->wide ? static_cast<const Wide *>(chunk)->slots[place].tag
-                       : static_cast<const Narrow *>(chunk)->slots[place].tag;
+    return chunk != nullptr ? chunk->tags[index % kChunk] : uint8_t(kFree);
   }
-  std::optional<SockAddr> get(uint32_t index) const {
+  std::optional<Address> get(uint32_t index) const {
     const Chunk *chunk = chunks_[index / kChunk];
     if (chunk == nullptr) return std::nullopt;
     const uint32_t place = index % kChunk;
-    if (!chunk->wide) {
-      const Slot4 &slot = static_cast<const Narrow *>(chunk)->slots[place];
-      return slot.tag == kFree ? std::nullopt : v4(slot.ip, slot.port);
-    }
-    const Slot6 &slot = static_cast<const Wide *>(chunk)->slots[place];
-    if (slot.tag <= kV4) return slot.tag == kFree ? std::nullopt : v4(slot.ip, slot.port);
-    return v6(slot, slot.tag == kV6 ? 0 : chunk->scopes[slot.tag - kScope]);
+    const uint8_t tag = chunk->tags[place];
+    if (tag == kV4) return Address::ipv4(chunk->slot(place));
+    if (tag == kFree) return std::nullopt;
+    if (tag == kV6 || tag >= kScope)
+      return Address::ipv6(chunk->slot(place), tag == kV6 ? 0 : chunk->scopes[tag - kScope]);
+    return unpack(*chunk, place);
   }
-  // Each field is written in its final place: to copy a struct right after its small pieces were
-  // written stalls the processor.
-  static std::optional<SockAddr> v4(const unsigned char *ip, const unsigned char *port) {
-    std::optional<SockAddr> address(std::in_place);
-    char *bytes = reinterpret_cast<char *>(const_cast<sockaddr *>(address->c()));
-    const sa_family_t family = AF_INET;
-    std::memcpy(bytes + offsetof(sockaddr_in, sin_family), &family, sizeof family);
-    std::memcpy(bytes + offsetof(sockaddr_in, sin_port), port, sizeof(in_port_t));
-    std::memcpy(bytes + offsetof(sockaddr_in, sin_addr), ip, sizeof(in_addr));
-    return address;
-  }
-  static std::optional<SockAddr> v6(const Slot6 &slot, uint32_t scope) {
-    std::optional<SockAddr> address(std::in_place);
-    char *bytes = reinterpret_cast<char *>(const_cast<sockaddr *>(address->c()));
-    const sa_family_t family = AF_INET6;
-    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_family), &family, sizeof family);
-    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_port), slot.port, sizeof slot.port);
-    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_addr), slot.ip, sizeof slot.ip);
-    std::memcpy(bytes + offsetof(sockaddr_in6, sin6_scope_id), &scope, sizeof scope);
-    return address;
-  }
+  static Address unpack(const Chunk &chunk, uint32_t place);  // of any format but those of IP
 
-  bool holds(uint32_t index, const SockAddr &address) const;
+  bool holds(uint32_t index, const Address &address) const;
+  static Chunk *make_chunk(size_t slot_size);
   static void destroy(Chunk *chunk);
-  static uint8_t scope_tag(Wide &chunk, uint32_t scope);
-  Wide *widen(uint32_t number);
+  static uint8_t scope_tag(Chunk &chunk, uint32_t scope);
+  Chunk *widen(uint32_t number, size_t slot_size);
   uint32_t lowest_free();
-  void set(uint32_t index, const SockAddr &address, const fi_addr_t *id = nullptr);
+  void set(uint32_t index, const Address &address, const fi_addr_t *id = nullptr);
   void clear(uint32_t index);
   // The ids of an existing chunk.
   fi_addr_t *ids(uint32_t number);
   fi_addr_t without_id(uint32_t index) const { return only_ids_ ? FI_ADDR_NOTAVAIL : index; }
-  int add(const SockAddr &address, const fi_addr_t *id, uint32_t &index);
+  int add(const Address &address, const fi_addr_t *id, uint32_t &index);
 
+  Result<Address> check_peer(Result<Address> address) const;
   int check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context);
   template <class Next>
   int insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context, Next next);
@@ -236,12 +223,13 @@ class Av final : public Object<Av, fid_av> {
   void give_up(const Error &error);
 
   DomainContext &domain_;
-  const uint32_t addr_format_;
+  const uint32_t addr_format_, native_;
   const bool map_;        // FI_AV_MAP
   const bool async_;      // FI_EVENT
   const bool read_only_;  // FI_READ
   const bool only_ids_;   // FI_AV_USER_ID: an entry without an id has no name in completions
   const fi_addr_t index_mask_;
+  const unsigned rx_ctx_shift_;  // below 64
   Eq *eq_ = nullptr;
   std::vector<Chunk *> chunks_;  // null: no entry
   std::vector<uint64_t> room_;   // a bit for each chunk: it has a free slot
@@ -258,7 +246,10 @@ class Av final : public Object<Av, fid_av> {
 
 // fi_av_open of a domain: logs why not.
 int open_av(DomainContext &domain, uint32_t addr_format, fi_av_attr *attr, fid_av **av,
-            void *context, std::string_view domain_name = {});
+            void *context, std::string_view domain_name = {}, uint32_t native = FI_SOCKADDR_IP);
+// `native` for a vector beside objects that are opened with `info`: the format of its addresses,
+// FI_SOCKADDR_IP for IPv4 and IPv6. `info` may have none, or addr_format may say it.
+uint32_t native_format(const fi_info &info);
 
 }  // namespace weft::sdk
 

@@ -85,7 +85,8 @@ class LayerDomain : public Object<D, fid_domain>, public Core, public DomainOps<
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
-    return open_av(this->shared(), addr_format_, attr, av, context, name_);
+    return open_av(this->shared(), addr_format_, attr, av, context, name_,
+                   native_format(inner_info()));
   }
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
     return open_shared_receive(this->shared(), attr,

@@ -10,7 +10,7 @@
 //     public:
 //      using typename Base::Domain, typename Base::Operation;
 //      static weft::Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context) {
-//        WEFT_TRY(const SockAddr local, local_address(info, domain.inner_info()));
+//        WEFT_TRY(const Address local, local_address(info, domain.inner_info()));
 //        return Base::start(new Endpoint(domain, info, local, context));
 //      }
 //      using Base::start;
@@ -21,7 +21,7 @@
 //      ssize_t start(const AtomicRequest &request);  // likewise
 //     private:
 //      friend Base;
-//      Endpoint(Domain &domain, const fi_info &info, const SockAddr &local, void *context)
+//      Endpoint(Domain &domain, const fi_info &info, const Address &local, void *context)
 //          : Base(domain, info, {}, {}, local, context) {}
 //      ~Endpoint() = default;
 //      weft::Result<void> begin();  // fi_enable: opens lower_ at local_, makes core_
@@ -61,7 +61,7 @@ namespace weft::sdk {
 
 // The address at which an endpoint opened with `info` receives: the application's source address,
 // else that of the inner provider. FI_EINVAL: there is none, or the layer has no such endpoint.
-Result<SockAddr> local_address(const fi_info &info, const fi_info &inner);
+Result<Address> local_address(const fi_info &info, const fi_info &inner);
 
 template <class P>
 concept LayerParts =
@@ -69,8 +69,8 @@ concept LayerParts =
     requires(typename P::Core &core, const typename P::Core &settled,
              typename P::Core::Upper &core_upper, typename P::Lower &lower,
              typename P::Lower::Upper &lower_upper, typename P::Operation &op,
-             typename P::Message &message, Receive &receive, const SockAddr &address,
-             uint32_t index, const char *text) {
+             typename P::Message &message, Receive &receive, const Address &address, uint32_t index,
+             const char *text) {
   // The operations of the application. take() returns null while tx_size are in flight; give()
   // takes one back that was not started. start() returns 0, and Core::Upper::on_done() follows, or
   // -FI_E...; it needs the address of a peer that the core does not know yet, else null.
@@ -85,7 +85,7 @@ concept LayerParts =
   // Of the receiver (ReceiverSink). address_of() has that of a sender without a name, or null.
   core.deliver(message, receive);
   core.discard(message);
-  { settled.address_of(index) } -> std::same_as<const SockAddr *>;
+  { settled.address_of(index) } -> std::same_as<const Address *>;
 
   // The core calls these. LayerEndpoint implements them, except on_done(), which is the endpoint's,
   // as are further calls that the core makes.
@@ -145,7 +145,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
 
   // fi_ops_cm
   int setname(void *addr, size_t len) {
-    auto address = read_sock_address(addr_format_, addr, len);
+    auto address = read_address(addr_format_, addr, len);
     if (!address) return -address.error().code;
     Guard guard(lock());
     if (enabled()) return -FI_EOPBADSTATE;
@@ -212,7 +212,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // `info` as the application passed it to fi_endpoint; the protocol keeps `native_order` by
   // itself.
   LayerEndpoint(Domain &domain, const fi_info &info, const EndpointLimits &limits,
-                const OrderRules &native_order, const SockAddr &local, void *context)
+                const OrderRules &native_order, const Address &local, void *context)
       : Object<E, fid_ep>(domain.instance(), FI_CLASS_EP, context),
         RdmEndpoint(domain.shared(), *this, info, limits),
         local_(local),
@@ -266,7 +266,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
     if (core_->knows(index)) {
       rc = core_->start(*op, index, nullptr);
     } else {
-      const std::optional<SockAddr> address = av()->address(index);
+      const std::optional<Address> address = av()->address(index);
       rc = address ? core_->start(*op, index, &*address) : -FI_EINVAL;
     }
     if (rc != 0) {
@@ -315,7 +315,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // Lower::Upper
   typename Parts::Core &core() override { return *core_; }
 
-  SockAddr local_;  // to receive at; once enabled, the bound address
+  Address local_;  // to receive at; once enabled, the bound address
   typename Parts::Lower lower_;
   std::optional<typename Parts::Core> core_;  // while enabled
   OrderKeeper keeper_;
@@ -375,17 +375,17 @@ class LayerEndpoint : public Object<E, fid_ep>,
     if (core_) core_->discard(static_cast<typename Parts::Message &>(message));
   }
   std::string source_address(const Message &message) override {
-    const SockAddr *address = core_->address_of(message.source);
+    const Address *address = core_->address_of(message.source);
     if (address == nullptr) return {};
-    return {reinterpret_cast<const char *>(address->c()), address->size()};
+    return {static_cast<const char *>(address->data()), address->size()};
   }
   // AvUser
   void on_av_removed(uint32_t index) override { core_->forget(index); }
-  void on_av_inserted(uint32_t index, const SockAddr &address) override {
+  void on_av_inserted(uint32_t index, const Address &address) override {
     core_->introduce(index, address);
   }
   // Core::Upper
-  uint32_t index_of(const SockAddr &address) override { return av()->find(address); }
+  uint32_t index_of(const Address &address) override { return av()->find(address); }
   void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
   // Lower::Upper
   bool is_full() override { return receiver().is_full(); }

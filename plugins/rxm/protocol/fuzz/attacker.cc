@@ -48,8 +48,8 @@ void Attacker::connect() {
     std::memcpy(bytes.data() + 4, &port, sizeof port);
   }
   world_.events.push_back([this, &link, bytes] {
-    sdk::SockAddr from = address_of(kAttacker, world_.low);
-    from.set_port(50000);
+    sdk::Address from = address_of(kAttacker, world_.low);
+    from = *from.with_port(50000);
     endpoint().arrive(link, from, {bytes.begin(), bytes.end()});
   });
 }

@@ -7,7 +7,7 @@
 
 namespace weft::rxm {
 
-void Side::arrive(Link &from, const sdk::SockAddr &source, const std::vector<uint8_t> &bytes) {
+void Side::arrive(Link &from, const sdk::Address &source, const std::vector<uint8_t> &bytes) {
   Request request{&from};
   core_->on_request(request, source, address_of(port_, world_.low), bytes);
   FUZZ_CHECK(request.answered, "a request was not answered");
@@ -72,7 +72,7 @@ void Side::come_back(const World::Return &r) {
   core_->on_sent(*r.token, FI_ECANCELED);
 }
 
-Link *Side::connect(Connection &owner, const sdk::SockAddr &to, std::span<const uint8_t> data,
+Link *Side::connect(Connection &owner, const sdk::Address &to, std::span<const uint8_t> data,
                     int &err) {
   const uint16_t port = to.port();
   const bool attacker = port != kHonest && port != kEndpoint;
@@ -91,8 +91,8 @@ Link *Side::connect(Connection &owner, const sdk::SockAddr &to, std::span<const 
     if (!link.open || link.owner == nullptr) return;
     Side *target = port == kHonest ? world.honest : world.endpoint;
     if (target != nullptr) {
-      sdk::SockAddr from = address_of(own, world.low);
-      from.set_port(uint16_t(40000 + world.links.size()));
+      sdk::Address from = address_of(own, world.low);
+      from = *from.with_port(uint16_t(40000 + world.links.size()));
       return target->arrive(link, from, bytes);
     }
     link.open = false;

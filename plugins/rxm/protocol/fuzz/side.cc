@@ -52,9 +52,9 @@ Side::~Side() {
 
 void Side::insert(uint16_t port, uint8_t who) {
   reap();  // completions in the queue have the old names
-  const sdk::SockAddr address = address_of(port, world_.low);
+  const sdk::Address address = address_of(port, world_.low);
   fi_addr_t index = FI_ADDR_NOTAVAIL;
-  FUZZ_CHECK(av_->insert(address.c(), 1, &index, 0, nullptr) == 1, "an address was refused");
+  FUZZ_CHECK(av_->insert(address.data(), 1, &index, 0, nullptr) == 1, "an address was refused");
   if (names_.size() <= index) names_.resize(index + 1, kNobody);
   names_[index] = who;
 }
@@ -296,7 +296,7 @@ void Side::give_back(uint8_t *bytes) {
 void Side::go(TxOp &op, const Sent &s, fi_addr_t to) {
   op.context = reinterpret_cast<void *>(sent.size() + 1);
   sent.push_back(s);
-  const std::optional<sdk::SockAddr> address = av_->address(uint32_t(to));
+  const std::optional<sdk::Address> address = av_->address(uint32_t(to));
   if (core_->start(op, uint32_t(to), &*address) == 0) return;
   Sent &record = sent.back();
   record.ended = 1;

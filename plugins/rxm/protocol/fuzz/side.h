@@ -115,13 +115,13 @@ class Side final : public Carrier,
   std::vector<uint64_t> keys() const;
 
   // ---- events of the network ----
-  void arrive(Link &from, const sdk::SockAddr &source, const std::vector<uint8_t> &bytes);
+  void arrive(Link &from, const sdk::Address &source, const std::vector<uint8_t> &bytes);
   // Handles an arriving item. False: it has to wait.
   bool take(Link &link, Item &item);
   void come_back(const World::Return &r);
 
   // ---- Carrier ----
-  Link *connect(Connection &owner, const sdk::SockAddr &to, std::span<const uint8_t> data,
+  Link *connect(Connection &owner, const sdk::Address &to, std::span<const uint8_t> data,
                 int &err) override;
   Link *accept(Connection &owner, Request &request, std::span<const uint8_t> data,
                int &err) override;
@@ -147,7 +147,7 @@ class Side final : public Carrier,
   // ---- Core::Upper ----
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
-  uint32_t index_of(const sdk::SockAddr &address) override { return av_->find(address); }
+  uint32_t index_of(const sdk::Address &address) override { return av_->find(address); }
   void warn(const char *text) override { FUZZ_CHECK(port_ != kHonest, text); }
   void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
 
@@ -157,7 +157,7 @@ class Side final : public Carrier,
   }
   void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
   void on_av_removed(uint32_t index) override { core_->forget(index); }
-  void on_av_inserted(uint32_t index, const sdk::SockAddr &address) override {
+  void on_av_inserted(uint32_t index, const sdk::Address &address) override {
     core_->introduce(index, address);
   }
 

@@ -15,6 +15,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 
 #include <arpa/inet.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <deque>
 #include <functional>
@@ -73,7 +74,7 @@ inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
 inline constexpr size_t kRegionSize = 256;
 inline constexpr size_t kSharedBuffers = 16, kOwnBuffers = 8;
 
-inline sdk::SockAddr address_of(uint16_t port, bool low) {
+inline sdk::Address address_of(uint16_t port, bool low) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(port);
