@@ -78,6 +78,7 @@ struct QueuedEvent {
   rdma_ud_param ud = {};
   bool is_ud = false;
   void *context = nullptr;  // of a multicast join
+  ibv_gid group = {};
 };
 
 struct CmChannel : rdma_event_channel {
@@ -146,6 +147,7 @@ struct CmMessage {
   Kind kind = Kind::kEvent;
   uint64_t from = 0;
   uint64_t to = 0;
+  const Adapter *origin = nullptr;  // send() sets it
   QueuedEvent event;  // of kEvent; of others: private data, parameters, and the reason as status
 };
 
@@ -204,6 +206,11 @@ void show_device(CmId &id);
 std::unique_ptr<CmEvent> fetch(World &world, QueuedEvent queued);
 // For synchronous identifiers: waits for the event of the call. Returns 0, or -1 with errno.
 int complete(CmId &id);
+// The event that such a call has left in the identifier is acknowledged.
+void end_event(CmId &id);
+
+// cm_group.cc: the queue pair of the identifier receives what comes for a group that it has joined.
+void attach_joined(CmId &id, const ibv_gid &gid);
 
 // cm_qp.cc: the states of a queue pair that belongs to an identifier.
 int start_queue_pair(CmSide &side, Qp &qp);     // to INIT, or to RTS for datagrams

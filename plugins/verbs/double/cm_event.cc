@@ -106,6 +106,9 @@ std::unique_ptr<CmEvent> fetch(World &world, QueuedEvent queued) {
     case RDMA_CM_EVENT_REJECTED:
       if (id.qp != nullptr) fail_queue_pair(of(id.qp));
       break;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      attach_joined(id, queued.group);
+      break;
     default:
       break;
   }
@@ -113,16 +116,16 @@ std::unique_ptr<CmEvent> fetch(World &world, QueuedEvent queued) {
   event->counts_for = &id;
   ++id.events_taken;
   ++world.open["rdma_cm_event"];
-  id.event = nullptr;
   return event;
+}
+
+void end_event(CmId &id) {
+  if (rdma_cm_event *event = std::exchange(id.event, nullptr)) rdma_ack_cm_event(event);
 }
 
 int complete(CmId &id) {
   if (!id.is_synchronous()) return 0;
-  if (id.event != nullptr) {
-    rdma_ack_cm_event(id.event);
-    id.event = nullptr;
-  }
+  end_event(id);
   rdma_cm_event *event = nullptr;
   if (rdma_get_cm_event(id.channel, &event) != 0) return -1;
   id.event = event;

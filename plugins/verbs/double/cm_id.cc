@@ -51,10 +51,6 @@ void end_id(Entry &entry, CmId &id) {
       entry.lock(), [&] { return id.events_acknowledged >= id.events_taken; },
       "rdma_destroy_id: events of the identifier were not acknowledged");
   if (id.qp != nullptr) id.world.complain("rdma_destroy_id: its queue pair is left");
-  for (const CmGroup &group : id.groups) {
-    if (!group.attached || id.qp == nullptr) continue;
-    std::erase(id.side->adapter->groups[{group.gid}], &of(id.qp));
-  }
   const uint64_t serial = id.side->serial;
   for (QueuedEvent &event : of(id.channel).queue.take([&](const QueuedEvent &queued) {
          return queued.side == serial;
@@ -115,6 +111,7 @@ int rdma_create_id(rdma_event_channel *channel, rdma_cm_id **id, void *context,
 
 int rdma_destroy_id(rdma_cm_id *ibv) {
   CmId &id = of(ibv);
+  end_event(id);
   Entry entry(id.world, Call::k_rdma_destroy_id);
   if (entry.error() != 0) return failed(entry.error());
   end_id(entry, id);
@@ -123,6 +120,7 @@ int rdma_destroy_id(rdma_cm_id *ibv) {
 
 int rdma_migrate_id(rdma_cm_id *ibv, rdma_event_channel *channel) {
   CmId &id = of(ibv);
+  end_event(id);
   Entry entry(id.world, Call::k_rdma_migrate_id);
   if (entry.error() != 0) return failed(entry.error());
   id.world.wait(

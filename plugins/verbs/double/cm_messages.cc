@@ -34,6 +34,7 @@ CmSide *Cm::find(uint64_t serial) const {
 }
 
 void Cm::send(CmMessage message) {
+  if (const CmSide *from = find(message.from); from != nullptr) message.origin = from->adapter;
   messages.push_back(std::move(message));
 }
 
@@ -61,7 +62,8 @@ void Cm::deliver(size_t turn) {
     if (message.kind == CmMessage::Kind::kDisconnect && from != nullptr) end_connection(*from, 0);
     return;
   }
-  if (is_cut(*to)) return on_lost(message);
+  const bool has_left = message.origin == nullptr || message.origin->is_reachable();
+  if (!has_left || is_cut(*to)) return on_lost(message);
   switch (message.kind) {
     case CmMessage::Kind::kReply:
       return on_reply(*to, message);

@@ -159,6 +159,7 @@ void rdma_destroy_qp(rdma_cm_id *ibv) {
   Entry entry(id.world);
   if (id.qp == nullptr) return id.world.complain("rdma_destroy_qp: the identifier has none");
   for (auto &[key, members] : of(id.qp).adapter.groups) std::erase(members, &of(id.qp));
+  std::erase_if(of(id.qp).adapter.groups, [](const auto &group) { return group.second.empty(); });
   ibv_qp *qp = std::exchange(id.qp, nullptr);
   end_qp(entry, of(qp));
 }

@@ -33,7 +33,8 @@ void Device::set_port_state(ibv_port_state state) {
   const bool is = state == IBV_PORT_ACTIVE;
   if (was == is) return;
   raise_for_port(adapter_, is ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-  if (is) retry_unanswered(adapter_.world);
+  if (is) return retry_unanswered(adapter_.world);
+  look_again(adapter_);
 }
 
 void Device::remove() {
@@ -49,6 +50,7 @@ void Device::vanish(bool gone) {
   const Entry entry(adapter_.world);
   adapter_.vanished = gone;
   if (!gone) return retry_unanswered(adapter_.world);
+  look_again(adapter_);
   if (adapter_.world.is_over_time()) adapter_.world.cm->expire(/*all=*/false);
 }
 

@@ -239,6 +239,7 @@ struct PairOptions {
   uint8_t rnr_retry_count = 7;
   uint8_t responder_resources = 4;
   uint8_t initiator_depth = 4;
+  const char *active_address = nullptr;  // of its device; otherwise both ends are on one device
 };
 
 // Two ends that are connected.
@@ -276,7 +277,13 @@ class Pair {
 
     rdma_cm_id *id = nullptr;
     ASSERT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
-    ASSERT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr *>(&address), 2000), 0);
+    sockaddr_in source = surroundings_.address();
+    if (options.active_address != nullptr) {
+      inet_pton(AF_INET, options.active_address, &source.sin_addr);
+    }
+    ASSERT_EQ(rdma_resolve_addr(id, reinterpret_cast<sockaddr *>(&source),
+                                reinterpret_cast<sockaddr *>(&address), 2000),
+              0);
     expect_event(surroundings_, channel, RDMA_CM_EVENT_ADDR_RESOLVED);
     active.open(id, options.active);
     ASSERT_EQ(rdma_resolve_route(id, 2000), 0);

@@ -261,6 +261,14 @@ bool act(Qp &qp) {
   return true;
 }
 
+void look_again(Adapter &adapter) {
+  for (const auto &[number, qp] : adapter.qps) {
+    stop_waiting(*qp);
+    make_ready(*qp);
+    wake_peers(*qp);
+  }
+}
+
 void retry_unanswered(World &world) {
   for (const std::unique_ptr<Adapter> &adapter : world.adapters) {
     for (const auto &[number, qp] : adapter->qps) {

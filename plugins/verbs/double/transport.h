@@ -42,6 +42,8 @@ void stop_waiting(Qp &qp);
 void drop_receives_of(Srq &srq);
 // Does one thing for this queue pair. False if there is nothing to do now.
 bool act(Qp &qp);
+// The reach of this device has changed: who waits for it, or in it, tries again.
+void look_again(Adapter &adapter);
 // Peers that did not answer are asked again.
 void retry_unanswered(World &world);
 
