@@ -5,7 +5,9 @@
 #include <array>
 #include <map>
 #include <type_traits>
+#include <utility>
 
+#include "config/check_stack.h"
 #include "config/policy_keys.h"
 #include "config/schema.h"
 #include "config/tree.h"
@@ -13,10 +15,6 @@
 namespace weft::config {
 
 namespace {
-
-// The order is that of the constants of plugin.h, which count from 1.
-constexpr std::array<std::string_view, 3> kUnitKinds = {"provider", "layer", "hook"};
-static_assert(WEFT_KIND_PROVIDER == 1 && WEFT_KIND_LAYER == 2 && WEFT_KIND_HOOK == 3);
 
 template <class... Values>
 constexpr bool is_one_of(const KeyMember &member) {
@@ -42,6 +40,8 @@ constexpr bool fits(const PolicyKey &key) {
       return is_one_of<std::vector<StackSpec> P::*>(member);
     case KeyForm::kParams:
       return is_one_of<std::vector<UnitParam> P::*>(member);
+    case KeyForm::kBranches:
+      return is_one_of<std::vector<std::vector<StackElement>> StackElement::*>(member);
     case KeyForm::kSettings:
       return is_one_of<std::vector<Setting> StackElement::*>(member);
     case KeyForm::kUnit:
@@ -328,47 +328,94 @@ class PolicyReader {
 
   // ---- stacks
 
+  using Chain = std::vector<StackElement>;
+
   void fill(const PolicyKey &stacks, const Node &, const Node &node, PolicyContent &policy,
             std::vector<StackSpec> PolicyContent::*member) {
-    const std::string elements = std::string(stacks.path) + ".LABEL[]";
     read_map(node, what_of(stacks), {}, stacks.more.example, diag_,
              [&](const Node &label, const Node &value) {
                check_label(label, "the stack", diag_);
                StackSpec out{label.text, {}, origin(label)};
                const std::string what = "stack " + quoted(label.text);
                elements_whole_ = true;
-               const bool is_list = read_list(value, what, "[{layer: rxm}, {provider: verbs}]",
-                                              diag_, [&](const Node &item) {
-                                                if (auto made = element(item, elements))
-                                                  out.elements.push_back(std::move(*made));
-                                              });
-               if (is_list && value.items.empty())
-                 diag_.error(
-                     value.where, what + " is empty",
-                     "list its elements from the application down to the wire, the provider "
-                     "last");
-               else if (is_list && elements_whole_)
-                 check_order(out, label, value, what);
+               read_chain(value, what, label.where, "[{layer: rxm}, {provider: verbs}]",
+                          out.elements);
+               if (elements_whole_) check_ways_down(out.elements, value, diag_);
                (policy.*member).push_back(std::move(out));
              });
   }
 
+  // A stack or a branch. `where` is the place of what it lacks.
+  void read_chain(const Node &node, const std::string &what, const Where &where,
+                  std::string_view example, Chain &out) {
+    const bool others_whole = std::exchange(elements_whole_, true);
+    const bool is_list = read_list(node, what, example, diag_, [&](const Node &item) {
+      if (auto made = element(item)) out.push_back(std::move(*made));
+    });
+    if (is_list && node.items.empty())
+      diag_.error(node.where, what + " is empty",
+                  "list its elements from the application down to the wire, the provider last");
+    else if (is_list && elements_whole_)
+      check_chain(out, node, where, what, diag_);
+    elements_whole_ = is_list && !node.items.empty() && elements_whole_ && others_whole;
+  }
+
   // What has a name at least.
-  std::optional<StackElement> element(const Node &node, std::string_view path) {
+  std::optional<StackElement> element(const Node &node) {
+    static constexpr std::string_view kPath = "stacks.LABEL[]";
     StackElement out;
     out.where = origin(node).where;
-    const auto given = read_keys(node, path, "an element of a stack",
+    over_ = nullptr;
+    const auto given = read_keys(node, kPath, "an element of a stack",
                                  "{provider: NAME}, {layer: NAME} or {hook: NAME}", out);
+    const Node *const over = std::exchange(over_, nullptr);
     if (given && out.kind == 0)
       diag_.error(node.where, "an element without a unit",
                   "add 'provider: NAME', 'layer: NAME' or 'hook: NAME'");
-    const bool skips_provider = out.kind == WEFT_KIND_PROVIDER && out.skip_if_unavailable;
+    const bool skips_provider =
+        out.kind == WEFT_KIND_PROVIDER && out.skip_if_unavailable && depth_ == 0;
     if (skips_provider)
       diag_.error(node.where, "a stack cannot do without its provider",
                   "remove 'on_unavailable: skip'");
     if (!given || out.kind == 0 || skips_provider) elements_whole_ = false;
+    if (over != nullptr && out.kind != 0 && !branches(node, *over, out)) elements_whole_ = false;
     if (out.name.empty()) return std::nullopt;
     return out;
+  }
+
+  // The branches of a layer. They are read behind all other keys of the element, since its name may
+  // stand behind `over`.
+  void fill(const PolicyKey &, const Node &, const Node &node, StackElement &,
+            std::vector<Chain> StackElement::*) {
+    over_ = &node;
+  }
+
+  bool branches(const Node &node, const Node &over, StackElement &layer) {
+    const PolicyKey &key = *find_policy_key("stacks.LABEL[]", "over");
+    if (layer.kind != WEFT_KIND_LAYER) {
+      diag_.error(over.where,
+                  std::string(kUnitKinds[layer.kind - 1]) + " " + quoted(layer.name) +
+                      " has branches, but only a layer stands over several providers",
+                  "remove 'over', or write " + std::string(key.more.example) + " beside 'layer'");
+      return false;
+    }
+    bool good = !layer.skip_if_unavailable;
+    if (!good)
+      diag_.error(
+          node.where,
+          "layer " + quoted(layer.name) + " cannot be skipped: nothing would join its branches",
+          "remove 'on_unavailable: skip'");
+    ++depth_;
+    const bool is_list =
+        read_list(over, what_of(key), key.more.example, diag_, [&](const Node &item) {
+          const std::string what =
+              "branch " + std::to_string(layer.branches.size() + 1) + " of " + quoted(layer.name);
+          Chain &branch = layer.branches.emplace_back();
+          read_chain(item, what, item.where, "[{provider: shm}], in brackets of its own", branch);
+        });
+    --depth_;
+    if (!is_list) return false;
+    return check_branches(layer, over, diag_) && good;
   }
 
   void fill(const PolicyKey &key, const Node &name, const Node &node, StackElement &element,
@@ -402,36 +449,6 @@ class PolicyReader {
     });
   }
 
-  // Element i of the stack was made of item i of the list.
-  void check_order(const StackSpec &stack, const Node &key, const Node &list,
-                   const std::string &what) {
-    const auto &elements = stack.elements;
-    const auto place = [&](const StackElement &element) {
-      return list.items[static_cast<size_t>(&element - elements.data())].where;
-    };
-    const auto provider = std::find_if(elements.begin(), elements.end(),
-                                       [](const auto &e) { return e.kind == WEFT_KIND_PROVIDER; });
-    if (provider == elements.end()) {
-      diag_.error(key.where, what + " has no provider",
-                  "end it with {provider: NAME}, which moves the bytes");
-    } else {
-      for (auto below = provider + 1; below != elements.end(); ++below)
-        diag_.error(place(*below),
-                    std::string(below->kind == WEFT_KIND_LAYER  ? "layer "
-                                : below->kind == WEFT_KIND_HOOK ? "hook "
-                                                                : "provider ") +
-                        quoted(below->name) + " stands below the provider " +
-                        quoted(provider->name),
-                    "a stack runs from the application down to the wire and ends with its one "
-                    "provider");
-    }
-    for (size_t i = 1; i < elements.size(); ++i)
-      if (elements[i].kind == elements[i - 1].kind && elements[i].name == elements[i - 1].name &&
-          elements[i].kind != WEFT_KIND_PROVIDER)
-        diag_.error(place(elements[i]), quoted(elements[i].name) + " stands twice in a row",
-                    "remove one");
-  }
-
   // ---- parameters
 
   void fill(const PolicyKey &key, const Node &, const Node &node, PolicyContent &policy,
@@ -462,7 +479,9 @@ class PolicyReader {
   const std::string path_;
   Diagnostics &diag_;
   std::map<std::string_view, Nodes> lists_;  // by path, of the group that is being read
-  bool elements_whole_ = true;               // of the stack that is being read
+  bool elements_whole_ = true;               // of the stack or branch that is being read
+  size_t depth_ = 0;                         // of the branch that is being read; 0: none
+  const Node *over_ = nullptr;               // the branches of the element that is being read
 };
 
 }  // namespace

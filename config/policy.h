@@ -50,6 +50,8 @@ struct StackElement {
   bool skip_if_unavailable = false;  // on_unavailable: skip (default: fail)
   std::vector<Setting> params;
   std::string where;
+  // Of a layer that is the last element: what it stands over, each from the layer down.
+  std::vector<std::vector<StackElement>> branches = {};
 };
 
 struct StackSpec {  // from the application down to the wire

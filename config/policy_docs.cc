@@ -53,12 +53,15 @@ Json schema_of_form(const PolicyKey &key) {
       return array_of({{"type", "string"}, {"pattern", "^(" + final_pattern("") + ")$"}});
     case KeyForm::kRules:
       return array_of(reference("rule"));
-    case KeyForm::kStacks: {
-      Json elements = array_of(reference("element"));
-      elements["minItems"] = 1;
+    case KeyForm::kStacks:
       return {{"type", "object"},
               {"propertyNames", reference("label")},
-              {"additionalProperties", std::move(elements)}};
+              {"additionalProperties", reference("chain")}};
+    case KeyForm::kBranches: {
+      Json branches = array_of(reference("chain"));
+      branches["minItems"] = 1;
+      branches["maxItems"] = WEFT_MAX_INNER;
+      return branches;
     }
     case KeyForm::kParams:
       return {{"type", "object"},
@@ -130,8 +133,10 @@ Json definitions() {
     if (key.form == KeyForm::kRules) out["rule"] = object_of(std::string(key.path) + "[]");
   });
   for_each_beneath("", [&](const PolicyKey &key) {
-    if (key.form == KeyForm::kStacks)
-      out["element"] = object_of(std::string(key.path) + ".LABEL[]");
+    if (key.form != KeyForm::kStacks) return;
+    out["element"] = object_of(std::string(key.path) + ".LABEL[]");
+    out["chain"] = array_of(reference("element"));
+    out["chain"]["minItems"] = 1;
   });
   return out;
 }
@@ -186,6 +191,8 @@ std::string form_of(const PolicyKey &key) {
       return list("rule");
     case KeyForm::kStacks:
       return " : Li { Em label : Li [ Em element , ...\\& Li ], ...}";
+    case KeyForm::kBranches:
+      return " : Li [[ Em element , ...\\& Li ], ...\\& Li \\&]";
     case KeyForm::kParams:
       return " : Li { Em name : Li { Em key : Em value , ...\\& Li }, ...}";
     case KeyForm::kSettings:

@@ -33,8 +33,33 @@ matches everything.
 )"},
     {"stacks", R"(The last element is the one provider, and above it stand layers and hooks.
 The same layer or hook must not stand twice in a row.
+A layer that takes several providers may be the last element instead: it stands
+.Ic over
+branches, and each of these ends with a provider of its own.
 )"},
     {"stacks.LABEL[].layer", R"(rxm makes reliable datagrams of connections.
+)"},
+    {"stacks.LABEL[].over", R"(For example
+.Pp
+.Dl fast:
+.Dl - layer: link
+.Dl "  over:"
+.Dl "  - [{provider: shm}]"
+.Dl "  - [{layer: rxm}, {provider: tcp}]"
+.Pp
+is link over shm and over rxm over tcp.
+The layer asks the branches in this order.
+A layer states how many it takes, 16 at most
+.Pq Li weft plugin list -v ;
+with one branch the stack is the same as without
+.Ic over .
+Nothing may stand below the layer, no layer may stand beneath itself, and no two branches may be the
+same.
+A hook in a branch sees the objects of that branch only.
+The name of such a stack has the branches in brackets, with a plus between them:
+.Li (shm+tcp;ofi_rxm);link .
+.Ev FI_PROVIDER
+cannot spell it out, but can have its label.
 )"},
     {"stacks.LABEL[].params", R"(Stronger than
 .Ic params
@@ -44,7 +69,10 @@ below.
 .Pq Li fail ,
 or it is built without the element
 .Pq Li skip .
-A stack cannot skip its provider.
+A stack cannot skip its provider, nor a layer that stands over branches.
+Where the provider of a branch has
+.Li skip ,
+the stack is built without that branch, if the layer takes so few.
 )"},
     {"use", R"(They may be defined in other files.
 An empty list replaces the list of weaker sources; it disables nothing

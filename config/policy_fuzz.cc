@@ -40,6 +40,26 @@ size_t touch(const std::vector<Sourced<std::string>> &names) {
   return sum;
 }
 
+// A stack or a branch. If the file is right, it ends with a provider or with branches.
+size_t touch(const std::vector<StackElement> &elements, bool right) {
+  size_t sum = 0;
+  require(!right || !elements.empty());
+  for (const StackElement &element : elements) {
+    const bool last = &element == &elements.back();
+    require(!element.name.empty());
+    require(element.branches.empty() || element.kind == WEFT_KIND_LAYER);
+    if (right) {
+      require(last == (element.kind == WEFT_KIND_PROVIDER || !element.branches.empty()));
+      require(element.branches.size() <= WEFT_MAX_INNER);
+    }
+    sum += element.name.size();
+    for (const Setting &setting : element.params)
+      sum += setting.key.size() + setting.value.size() + setting.where.size();
+    for (const std::vector<StackElement> &branch : element.branches) sum += touch(branch, right);
+  }
+  return sum;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -65,16 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                     &rule.hostname, &rule.executable})
       sum += text->size();
   }
-  for (const StackSpec &stack : policy->stacks) {
-    require(rc != 0 ||
-            (!stack.elements.empty() && stack.elements.back().kind == WEFT_KIND_PROVIDER));
-    for (const StackElement &element : stack.elements) {
-      require(!element.name.empty());
-      sum += element.name.size();
-      for (const Setting &setting : element.params)
-        sum += setting.key.size() + setting.value.size() + setting.where.size();
-    }
-  }
+  for (const StackSpec &stack : policy->stacks) sum += touch(stack.elements, rc == 0);
   require(sum < 64 * (size + 1));
   reader->free_policy(policy);
   return 0;

@@ -46,7 +46,8 @@ enum class KeyForm {
   kFolders,   // a list of absolute paths
   kKeys,      // a list of keys of this table that may be final
   kRules,     // a list of maps, whose keys are PATH[].KEY
-  kStacks,    // a map of lists of maps, whose keys are PATH.LABEL[].KEY
+  kStacks,    // a map of lists of maps (elements), whose keys are PATH.LABEL[].KEY
+  kBranches,  // a list of lists of elements
   kParams,    // a map from units to settings
   kSettings,  // a map from parameters to values
   kUnit,      // the name of a unit
@@ -63,6 +64,10 @@ enum class KeyForm {
 inline constexpr std::array<std::string_view, 3> kEpTypeWords = {"msg", "rdm", "dgram"};
 inline constexpr std::array<std::string_view, 2> kAllowDenyWords = {"allow", "deny"};
 inline constexpr std::array<std::string_view, 2> kFailSkipWords = {"fail", "skip"};
+
+// The kinds of units, in the order of the constants of plugin.h, which count from 1.
+inline constexpr std::array<std::string_view, 3> kUnitKinds = {"provider", "layer", "hook"};
+static_assert(WEFT_KIND_PROVIDER == 1 && WEFT_KIND_LAYER == 2 && WEFT_KIND_HOOK == 3);
 
 constexpr std::span<const std::string_view> words_of(KeyForm form) {
   switch (form) {
@@ -104,7 +109,8 @@ using KeyMember = std::variant<
     std::vector<UnitParam> PolicyContent::*, std::optional<Sourced<bool>> PolicyContent::*,
     std::optional<Sourced<int64_t>> PolicyContent::*, std::string RankRule::*,
     std::optional<int32_t> RankRule::*, std::optional<bool> RankRule::*,
-    std::string StackElement::*, std::vector<Setting> StackElement::*, bool StackElement::*>;
+    std::string StackElement::*, std::vector<Setting> StackElement::*, bool StackElement::*,
+    std::vector<std::vector<StackElement>> StackElement::*>;
 
 // What only some keys have.
 struct KeyMore {
@@ -191,6 +197,9 @@ inline constexpr auto kPolicyKeys = [] {
      "Offers more than what is below it.", {.need = kOneOf}},
     {"stacks.LABEL[].hook", kUnit, &E::name, kNone, kFree,
      "Watches or changes the calls to what is below it.", {.need = kOneOf}},
+    {"stacks.LABEL[].over", kBranches, &E::branches, kNone, kFree,
+     "The branches that a layer stands over, each a stack of its own.",
+     {.example = "over: [[{provider: shm}], [{layer: rxm}, {provider: tcp}]]"}},
     {"stacks.LABEL[].params", kSettings, &E::params, kNone, kFree,
      "Parameters for this place in this stack only.", {.example = "{key: value}"}},
     {"stacks.LABEL[].on_unavailable", kFailSkip, &E::skip_if_unavailable, kNone, kFree,
