@@ -211,6 +211,18 @@ ordered_json answer_json(const fi_info &info) {
   return json;
 }
 
+ordered_json names_json(const StackNames &stack) {
+  ordered_json json = ordered_json::array();
+  for (const ElementName &element : stack) {
+    json.push_back(element.name);
+    if (element.branches.empty()) continue;
+    ordered_json branches = ordered_json::array();
+    for (const StackNames &branch : element.branches) branches.push_back(names_json(branch));
+    json.push_back(std::move(branches));
+  }
+  return json;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints) {
@@ -262,14 +274,26 @@ std::string getinfo_record(const Question &question, int result, const fi_info *
   return dump(json);
 }
 
+std::string text_of(const StackNames &stack) {
+  std::string text;
+  for (const ElementName &element : stack) {
+    text += (text.empty() ? "" : " > ") + element.name;
+    if (element.branches.empty()) continue;
+    std::string branches;
+    for (const StackNames &branch : element.branches)
+      branches += (branches.empty() ? "" : " | ") + text_of(branch);
+    text += " > (" + branches + ")";
+  }
+  return text;
+}
+
 std::string fabric_record(std::string_view provider, std::string_view fabric,
-                          const std::vector<std::string> &stack, int result,
-                          const std::string &reason) {
+                          const StackNames &stack, int result, const std::string &reason) {
   return dump({{"call", "fabric"},
                {"thread", static_cast<int64_t>(gettid())},
                {"provider", std::string(provider)},
                {"fabric", std::string(fabric)},
-               {"stack", stack},
+               {"stack", names_json(stack)},
                {"result", result},
                {"error", result != 0 ? ordered_json(reason) : ordered_json(nullptr)}});
 }

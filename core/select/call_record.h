@@ -44,11 +44,20 @@ std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints)
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
                            const std::vector<Miss> &misses);
 
-// {"call": "fabric", "thread", "provider", "fabric", "stack": its elements, from the application
-// down, "result", "error": the reason in words}
+// The elements of a stack, from the application down. The last one may have branches.
+struct ElementName {
+  std::string name;
+  std::vector<std::vector<ElementName>> branches = {};
+};
+using StackNames = std::vector<ElementName>;
+
+// "rxm > tcp"; with branches "link > (shm | rxm > tcp)".
+std::string text_of(const StackNames &stack);
+
+// {"call": "fabric", "thread", "provider", "fabric", "stack": ["rxm", "tcp"] or, with branches,
+// ["link", [["shm"], ["rxm", "tcp"]]], "result", "error": the reason in words}
 std::string fabric_record(std::string_view provider, std::string_view fabric,
-                          const std::vector<std::string> &stack, int result,
-                          const std::string &reason);
+                          const StackNames &stack, int result, const std::string &reason);
 
 }  // namespace weft
 

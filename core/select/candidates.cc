@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
+#include "core/base/each_element.h"
 #include "core/base/nearest.h"
 #include "core/base/same_word.h"
-#include "core/stack/stack.h"
+#include "core/stack/check_order.h"
 
 namespace weft {
 namespace {
@@ -15,12 +16,28 @@ constexpr uint32_t bit(uint32_t kind) {
 }
 constexpr uint32_t kStackable = bit(WEFT_KIND_PROVIDER) | bit(WEFT_KIND_LAYER);
 
-std::vector<ElementKind> kinds_of(const Candidate &candidate) {
+using Chain = std::vector<CandidateElement>;
+
+std::vector<ElementKind> kinds_of(const Chain &chain) {
   std::vector<ElementKind> kinds;
-  for (const CandidateElement &element : candidate.elements)
-    kinds.push_back(
-        {element.unit->name, element.unit->kind, element.unit->needs_ep, element.unit->offers_ep});
+  for (const CandidateElement &element : chain) {
+    const UnitInfo &unit = *element.unit;
+    ElementKind &kind = kinds.emplace_back(ElementKind{
+        unit.name, unit.kind, unit.needs_ep, unit.offers_ep, unit.inner_min, unit.inner_max});
+    for (const Chain &branch : element.branches) kind.branches.push_back(kinds_of(branch));
+  }
   return kinds;
+}
+
+void append_units(const Chain &chain, StackUnits &units) {
+  for (auto element = chain.rbegin(); element != chain.rend(); ++element) {
+    for (const Chain &branch : element->branches) append_units(branch, units);
+    if (element->unit->kind == WEFT_KIND_HOOK) continue;
+    if (element->branches.empty())
+      units.emplace_back(element->unit);
+    else
+      units.emplace_back(element->unit, element->branches.size());
+  }
 }
 
 class Maker {
@@ -75,7 +92,7 @@ class Maker {
 
   // The last steps for every candidate: the hooks of FI_HOOK, the order of elements, the policy.
   void add(Candidate candidate) {
-    const std::vector<const UnitInfo *> units = candidate.units();
+    const StackUnits units = candidate.units();
     if (candidate.verdict.accepted) {
       if (candidate.name.empty()) candidate.name = stack_name(units);
       // A hook that is on top already is not put there twice.
@@ -95,7 +112,7 @@ class Maker {
     made_.push_back(std::move(candidate));
   }
 
-  void judge(Candidate &candidate, const std::vector<const UnitInfo *> &units) {
+  void judge(Candidate &candidate, const StackUnits &units) {
     if (!policy_.refusal.empty())
       return reject(candidate, Stage::kPolicy,
                     {false, policy_.refusal, "correct the variable, or unset it",
@@ -105,12 +122,13 @@ class Maker {
     if (Judgement verdict = judge_filter(policy_, units);
         !verdict.accepted && !(candidate.only_by_name && wanted_by_filter(candidate.name)))
       return reject(candidate, Stage::kPolicy, std::move(verdict));
-    for (const CandidateElement &element : candidate.elements) {
-      if (Judgement verdict = judge_unit(policy_, *element.unit); !verdict.accepted)
-        return reject(candidate, Stage::kPolicy, std::move(verdict));
-    }
+    Judgement of_units;
+    each_element(candidate.elements, [&](const CandidateElement &element) {
+      if (of_units.accepted) of_units = judge_unit(policy_, *element.unit);
+    });
+    if (!of_units.accepted) return reject(candidate, Stage::kPolicy, std::move(of_units));
     if (!hooks_refused_.accepted) return reject(candidate, Stage::kPolicy, hooks_refused_);
-    if (const Result<void> order = check_order(kinds_of(candidate)); !order)
+    if (const Result<void> order = check_order(kinds_of(candidate.elements)); !order)
       return reject(candidate, Stage::kPolicy,
                     {false, order.error().text, "correct the stack", candidate.origin});
   }
@@ -141,22 +159,49 @@ class Maker {
   }
 
   void fill(Candidate &candidate, const StackSpec &spec) {
-    for (const StackElement &element : spec.elements) {
+    if (fill(candidate, spec.elements, "", candidate.elements) == Filled::kRefused)
+      candidate.name = spec.name;
+  }
+
+  enum class Filled { kWhole, kLeftOut, kRefused };
+
+  // Makes a chain of what the policy says. A branch without its provider may be left out. `where`
+  // begins what is said of a branch: "branch 2 of link: ".
+  Filled fill(Candidate &candidate, const std::vector<StackElement> &from, const std::string &where,
+              Chain &to) {
+    for (const StackElement &element : from) {
       const UnitInfo *unit = find_unit(units_, element.name);
-      const bool fits = unit != nullptr && unit->kind == element.kind;
-      if (!fits && element.skip_if_unavailable) continue;
-      if (!fits) {
-        candidate.name = spec.name;
+      if (unit == nullptr || unit->kind != element.kind) {
+        if (element.skip_if_unavailable && element.kind == WEFT_KIND_PROVIDER)
+          return Filled::kLeftOut;
+        if (element.skip_if_unavailable) continue;
         const std::string kind(kind_name(element.kind));
-        return reject(candidate, Stage::kManifest,
-                      {false,
-                       unit == nullptr ? "no plugin has a " + kind + " \"" + element.name + "\""
-                                       : element.name + " is a " +
-                                             std::string(kind_name(unit->kind)) + ", no " + kind,
-                       known_units(units_, element.name, bit(element.kind)), element.where});
+        reject(candidate, Stage::kManifest,
+               {false,
+                where + (unit == nullptr ? "no plugin has a " + kind + " \"" + element.name + "\""
+                                         : element.name + " is a " +
+                                               std::string(kind_name(unit->kind)) + ", no " + kind),
+                known_units(units_, element.name, bit(element.kind)), element.where});
+        return Filled::kRefused;
       }
-      candidate.elements.push_back({unit, element.params, element.skip_if_unavailable});
+      CandidateElement made{unit, element.params, element.skip_if_unavailable};
+      for (size_t i = 0; i < element.branches.size(); ++i) {
+        Chain branch;
+        const Filled filled =
+            fill(candidate, element.branches[i],
+                 where + "branch " + std::to_string(i + 1) + " of " + element.name + ": ", branch);
+        if (filled == Filled::kRefused) return filled;
+        if (filled == Filled::kWhole) made.branches.push_back(std::move(branch));
+      }
+      if (!element.branches.empty() && made.branches.empty()) {
+        reject(candidate, Stage::kManifest,
+               {false, where + "no plugin has the provider of any branch of " + element.name,
+                "install one of them", element.where});
+        return Filled::kRefused;
+      }
+      add_over(std::move(made), to);
     }
+    return Filled::kWhole;
   }
 
   bool is_stack(std::string_view name) const {
@@ -233,7 +278,7 @@ class Maker {
       add(std::move(candidate));
     }
     for (const UnitInfo &layer : units_) {
-      if (layer.kind != WEFT_KIND_LAYER) continue;
+      if (layer.kind != WEFT_KIND_LAYER || layer.inner_max > 1) continue;
       for (const UnitInfo &provider : units_) {
         if (provider.kind != WEFT_KIND_PROVIDER || (layer.needs_ep & provider.offers_ep) == 0)
           continue;
@@ -254,21 +299,10 @@ class Maker {
 
 }  // namespace
 
-std::vector<const UnitInfo *> Candidate::units() const {
-  std::vector<const UnitInfo *> found;
-  for (auto element = elements.rbegin(); element != elements.rend(); ++element) {
-    if (element->unit->kind != WEFT_KIND_HOOK) found.push_back(element->unit);
-  }
-  return found;
-}
-
-std::string stack_name(const std::vector<const UnitInfo *> &units) {
-  std::string name;
-  for (const UnitInfo *unit : units) {
-    if (!name.empty()) name += ';';
-    name += unit->ofi_name.empty() ? unit->name : unit->ofi_name;
-  }
-  return name;
+StackUnits Candidate::units() const {
+  StackUnits units;
+  append_units(elements, units);
+  return units;
 }
 
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name) {
@@ -295,6 +329,14 @@ std::string known_units(const std::vector<UnitInfo> &units, std::string_view mea
   for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];
   if (names.empty()) text += "none, since no such plugin is installed";
   return text;
+}
+
+bool Candidate::may_shrink() const {
+  bool may = false;
+  each_element(elements, [&](const CandidateElement &one) {
+    may = may || (one.skip_if_unavailable && one.unit->kind != WEFT_KIND_HOOK);
+  });
+  return may;
 }
 
 std::string_view kind_name(uint32_t kind) {

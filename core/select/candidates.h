@@ -16,6 +16,7 @@
 // each layer over each provider that offers what it needs. Stacks that are defined but not in `use`
 // can be asked for by name, in FI_PROVIDER or in hints. The hooks of FI_HOOK are on all of them.
 // Only stacks that the policy or FI_PROVIDER spells out have more than one layer, so there are few.
+// Only those of the policy have branches: a layer that may take several providers is in no other.
 #ifndef WEFT_CORE_SELECT_CANDIDATES_H
 #define WEFT_CORE_SELECT_CANDIDATES_H
 
@@ -27,6 +28,7 @@
 #include "core/base/decision.h"
 #include "core/loader/loader.h"
 #include "core/select/policy.h"
+#include "core/select/stack_units.h"
 
 namespace weft {
 
@@ -34,6 +36,8 @@ struct CandidateElement {
   const UnitInfo *unit = nullptr;
   std::vector<Setting> settings;  // of this place in this stack
   bool skip_if_unavailable = false;
+  // Of the last element, if it is a layer over several providers: a chain for each of them.
+  std::vector<std::vector<CandidateElement>> branches = {};
 };
 
 struct Candidate {
@@ -47,16 +51,14 @@ struct Candidate {
   Stage stage = Stage::kPolicy;  // of the verdict
   Judgement verdict;
 
-  // From the wire up, without hooks.
-  std::vector<const UnitInfo *> units() const;
+  StackUnits units() const;
+  // Whether an element may be left out when it is built. The stack then has another name.
+  bool may_shrink() const;
 };
 
 // `notes` gets the decisions that concern no candidate, about unknown names.
 std::vector<Candidate> make_candidates(const Policy &policy, const std::vector<UnitInfo> &units,
                                        DecisionRecord &notes);
-
-// "tcp;ofi_rxm": the names that stock libfabric gives, from the wire up.
-std::string stack_name(const std::vector<const UnitInfo *> &units);
 
 // The unit with this name, by either of its names, in any case. Null: there is none.
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/policy_keys.h"
+#include "core/base/each_element.h"
 #include "core/base/nearest.h"
 #include "core/base/same_word.h"
 #include "core/select/candidates.h"
@@ -45,7 +46,8 @@ class NameCheck {
   }
   void value(const PolicyKey &, const std::vector<StackSpec> &stacks) {
     for (const StackSpec &spec : stacks)
-      for (const StackElement &one : spec.elements) element(one, "stack " + spec.name);
+      each_element(spec.elements,
+                   [&](const StackElement &one) { element(one, "stack " + spec.name); });
   }
   void value(const PolicyKey &key, const std::vector<UnitParam> &params) {
     const std::string path(key.path);

@@ -57,7 +57,7 @@ std::string ep_types_text(uint32_t bits) {
 
 uint32_t maturity_of(const Built &built) {
   uint32_t worst = 0;
-  for (const UnitInfo *unit : built.units) worst = std::max(worst, unit->maturity);
+  for (const StackUnit &unit : built.units) worst = std::max(worst, unit->maturity);
   return worst;
 }
 
@@ -76,11 +76,15 @@ bool is_better(const Found &a, const Found &b) {
 
 }  // namespace
 
-std::optional<Refusal> Front::Impl::left_out(const Slot &slot, const fi_info *hints) const {
+std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
   if (hints == nullptr) return std::nullopt;
   const fi_fabric_attr *fabric = hints->fabric_attr;
-  if (fabric != nullptr && fabric->prov_name != nullptr && !is_named(slot.candidate, hints) &&
-      !admits(fabric->prov_name, slot.units))
+  const auto wants = [&] {
+    if (is_named(slot.candidate, hints) || admits(fabric->prov_name, slot.units)) return true;
+    const Built *built = shrunk(slot);
+    return built != nullptr && admits(fabric->prov_name, built->units);
+  };
+  if (fabric != nullptr && fabric->prov_name != nullptr && !wants())
     return Refusal{"hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted, " +
                        in_quotes(slot.candidate.name) + " offered",
                    64};
@@ -137,15 +141,21 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   Stack *const stack = built.stack.get();
   if (stack == nullptr) return false;
 
-  std::vector<std::string> reasons;
+  std::vector<std::string> reasons, refused;
   std::optional<Match> nearest;
-  auto offered =
-      stack->getinfo(question.version, question.node, question.service, question.flags,
-                     question.hints, [&](const fi_info &, const Match &why) {
-                       if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
-                         reasons.push_back(why.reason);
-                       if (!nearest || why.distance() < nearest->distance()) nearest = why;
-                     });
+  auto offered = stack->getinfo(
+      question.version, question.node, question.service, question.flags, question.hints,
+      [&](const fi_info &, const Match &why) {
+        if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
+          reasons.push_back(why.reason);
+        if (!nearest || why.distance() < nearest->distance()) nearest = why;
+      },
+      [&](const std::string &why) {
+        if (std::find(refused.begin(), refused.end(), why) == refused.end()) refused.push_back(why);
+      });
+  // Of a stack with branches: what they had nothing for, also where others answered.
+  for (const std::string &why : refused)
+    reject(Stage::kHints, why, {}, {}, distance_of_refusal(why));
   if (!offered) {
     reject(Stage::kGetinfo, offered.error().text, {}, {},
            distance_of_refusal(offered.error().text));
@@ -175,8 +185,8 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
     } else {
       info->fabric_attr->fabric = reinterpret_cast<struct fid_fabric *>(stack->open_fabric(name));
     }
-    found.push_back({std::move(info), &slot, &built,
-                     outcome.rank.value_or(built.units.front()->rank), outcome.rank_rule});
+    found.push_back({std::move(info), &slot, &built, outcome.rank.value_or(rank_of(built.units)),
+                     outcome.rank_rule});
   }
   for (const std::string &reason : reasons)
     record.add({slot.candidate.name, Stage::kHints, false, reason, "", slot.candidate.origin});
@@ -300,7 +310,7 @@ int Front::Impl::list_units(uint32_t version, fi_info **out) {
   for (const UnitInfo &unit : loader->units()) {
     InfoPtr info(alloc_info());
     if (info == nullptr) return -FI_ENOMEM;
-    info->fabric_attr->prov_name = strdup(stack_name({&unit}).c_str());
+    info->fabric_attr->prov_name = strdup(stack_name({StackUnit(&unit)}).c_str());
     if (info->fabric_attr->prov_name == nullptr) return -FI_ENOMEM;
     info->fabric_attr->prov_version = unit.version;
     info->fabric_attr->api_version = version;

@@ -13,15 +13,25 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One element of a prov_name list, or the whole list.
+// One unit of the name of a stack, or the whole name.
 bool mentions(std::string_view candidate, const std::set<std::string> &names) {
   if (names.contains(lower(candidate))) return true;
   while (true) {
-    const size_t end = candidate.find(';');
+    const size_t end = candidate.find_first_of(";(+)");
     if (names.contains(lower(candidate.substr(0, end)))) return true;
     if (end == std::string_view::npos) return false;
     candidate.remove_prefix(end + 1);
   }
+}
+
+ordered_json chain_json(const std::vector<Stack::Explanation> &chain) {
+  ordered_json json = ordered_json::array();
+  for (const Stack::Explanation &element : chain) {
+    ordered_json one = {{"unit", element.element}, {"lines", element.lines}};
+    for (const auto &branch : element.branches) one["branches"].push_back(chain_json(branch));
+    json.push_back(std::move(one));
+  }
+  return json;
 }
 
 }  // namespace
@@ -97,9 +107,7 @@ Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
     ordered_json json;
     json["stack"] = built.name;
     json["origin"] = slot.candidate.origin.empty() ? "built-in" : slot.candidate.origin;
-    json["elements"] = ordered_json::array();
-    for (const Stack::Explanation &element : built.stack->explain())
-      json["elements"].push_back({{"unit", element.element}, {"lines", element.lines}});
+    json["elements"] = chain_json(built.stack->explain());
     return dump(json);
   }
   if (!why.empty()) return tl::unexpected<Error>(Error{FI_ENODATA, why});

@@ -39,7 +39,8 @@ class Reader {
     ++offset_;
     return true;
   }
-  // Reads one name. `what` names it in errors; one of `separators` may follow it.
+  // Reads one name. `what` names it in errors; one of `separators` may follow it: a comma only
+  // between stacks.
   Result<Word> name(const char *what, std::string_view separators) {
     Word word{{}, offset_ + 1};
     while (!at_end() && is_name(text_[offset_])) word.text += text_[offset_++];
@@ -47,6 +48,11 @@ class Reader {
       const char c = text_[offset_];
       if (c == '^') return at(offset_, "'^' stands only at the very beginning, for the whole list");
       if (c == ' ' || c == '\t') return at(offset_, "a blank: remove it");
+      if (separators.find(',') != std::string_view::npos &&
+          std::string_view("(+)").find(c) != std::string_view::npos)
+        return at(offset_, shown(c) +
+                               " is of a stack with branches, which has no name here: define it "
+                               "under 'stacks' in weft.yaml and give its label");
       return at(offset_, shown(c) + " is in no name: names have letters, digits, - and _");
     }
     if (word.text.empty()) return at(offset_, std::string(what) + " is missing");

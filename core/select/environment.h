@@ -30,8 +30,9 @@ struct Word {
   size_t column = 0;  // from 1
 };
 
-// One entry of FI_PROVIDER: a unit, or the units of a stack from the wire up (the other direction,
-// "ofi_rxm;tcp", is accepted as well).
+// One entry of FI_PROVIDER: a unit, the label of a stack, or the units of a chain from the wire up
+// (the other direction, "ofi_rxm;tcp", is accepted as well). OFI has no notation for a layer over
+// several providers: "(shm+tcp);link" is an error that says to give the stack a label.
 struct FilterItem {
   std::vector<Word> units;
 };

@@ -51,6 +51,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       break;
     case 3: {
       const bool admitted = weft::prov_name_admits(text, "tcp;ofi_rxm");
+      constexpr const char *kTree = "(shm+tcp;ofi_rxm);link";
+      const bool in_tree = weft::prov_name_admits(text, kTree);
+      if (!text.empty() && text.front() == '^')
+        require(in_tree != weft::prov_name_admits(text.substr(1), kTree) ||
+                text.substr(0, 2) == "^^");
+      if (text.find_first_of("(+)") == std::string_view::npos && text.find(',') == text.npos &&
+          text.find(';') != text.npos && text.front() != '^')
+        require(!in_tree);  // a chain is no tree
+      require(weft::prov_name_units(text) >= 1);
       if (!text.empty() && text.front() == '^')
         require(admitted != weft::prov_name_admits(text.substr(1), "tcp;ofi_rxm") ||
                 text.substr(0, 2) == "^^");

@@ -51,6 +51,16 @@ TEST(ProviderFilter, ErrorsShowTheColumn) {
             "column 4: the byte 0x00 is in no name: names have letters, digits, - and _");
 }
 
+TEST(ProviderFilter, HasNoFormForBranches) {
+  for (const char *text : {"tcp,(shm+tcp);link", "udp;+tcp", "udp,)"}) {
+    EXPECT_THAT(shown(text), testing::StartsWith("column 5: '")) << text;
+    EXPECT_THAT(shown(text), testing::HasSubstr("' is of a stack with branches")) << text;
+    EXPECT_THAT(shown(text), testing::EndsWith("in weft.yaml and give its label")) << text;
+  }
+  EXPECT_EQ(parse_hooks("trace+profile").error().text,
+            "column 6: '+' is in no name: names have letters, digits, - and _");
+}
+
 TEST(Hooks, AreSeparatedBySemicolons) {
   const Result<std::vector<Word>> hooks = parse_hooks("trace;profile");
   ASSERT_TRUE(hooks.has_value());

@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "core/base/each_element.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
@@ -76,7 +77,8 @@ LoaderOptions Front::Impl::loader_options() const {
     // Hooks and the stacks in use are chosen as well.
     for (const Word &hook : policy.hooks) loading.chosen.push_back(lower(hook.text));
     for (const StackSpec &spec : policy.stacks) {
-      for (const StackElement &element : spec.elements) loading.chosen.push_back(element.name);
+      each_element(spec.elements,
+                   [&](const StackElement &element) { loading.chosen.push_back(element.name); });
     }
   }
   return loading;

@@ -49,15 +49,16 @@ inline std::string in_quotes(std::string_view text) {
 
 // The result of loading and building a candidate. It never changes.
 struct Built {
-  std::shared_ptr<Stack> stack;         // null: it cannot be used
-  std::string name;                     // those of the candidate, without skipped elements
-  std::vector<const UnitInfo *> units;  // from the wire up, without hooks and skipped elements
+  std::shared_ptr<Stack> stack;            // null: it cannot be used
+  std::string name;                        // those of the candidate, without skipped elements
+  std::vector<CandidateElement> elements;  // those of the candidate, without skipped ones
+  StackUnits units;                        // the same
   DecisionRecord decisions;
 };
 
 struct Slot {
   Candidate candidate;
-  std::vector<const UnitInfo *> units;
+  StackUnits units;
   std::unique_ptr<const Built> owned;
   std::atomic<const Built *> built{nullptr};  // null: not needed so far
 };
@@ -102,15 +103,19 @@ struct Front::Impl {
   // ---- building
   // Loads and builds a candidate when it is needed first.
   const Built &build(Slot &slot);
+  // What became of a candidate from which elements may be left out, and which then has another
+  // name. Null: nothing, or nothing can be left out.
+  const Built *shrunk(Slot &slot);
+  class Composer;
   void compose(const Slot &slot, Built &made);
 
   // ---- asking
   // Whether the hints and flags exclude this stack before it is opened.
-  std::optional<Refusal> left_out(const Slot &slot, const fi_info *hints) const;
+  std::optional<Refusal> left_out(Slot &slot, const fi_info *hints);
   // Whether the hints ask for a stack by the name that the policy gave it.
   static bool is_named(const Candidate &candidate, const fi_info *hints);
   // prov_name_admits() by either name of each unit.
-  static bool admits(const char *wanted, const std::vector<const UnitInfo *> &units);
+  static bool admits(const char *wanted, const StackUnits &units);
   // Asks one stack. False: it was rejected before the stage hints.
   bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
            std::vector<Found> &found);
@@ -133,10 +138,10 @@ struct Front::Impl {
 
   // ---- opening
   static std::string reason_of(const Built &built);
-  bool is_called(const Slot &slot, std::string_view prov_name) const;
+  bool is_called(Slot &slot, std::string_view prov_name);
   int fabric(fi_fabric_attr *attr, fid_fabric **out, void *context);
-  int open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context,
-                  std::vector<std::string> &stack, std::string &why);
+  int open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context, StackNames &stack,
+                  std::string &why);
 
   // ---- hooks on live objects
   Result<std::shared_ptr<Hook>> live_hook(std::string_view name, std::vector<Setting> more);

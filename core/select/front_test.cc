@@ -5,17 +5,14 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <rdma/providers/fi_log.h>
 
+#include <array>
+#include <atomic>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
-#include "core/base/info.h"
-#include "core/loader/loader.h"
-#include "core/loader/test_folder.h"
-#include "core/stack/toys.h"
+#include "core/select/test_front.h"
 
 namespace weft {
 namespace {
@@ -25,112 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr uint32_t kVersion = FI_VERSION(2, 6);
-
-// A weft installation: lib/weft with the toys, an index, and the reader.
-class FrontTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    installed_ = new TestFolder;
-    install(*installed_);
-  }
-  static void TearDownTestSuite() {
-    delete installed_;
-    installed_ = nullptr;
-  }
-  static void install(const TestFolder &root) {
-    root.copy(TOY_UNITS, "lib/weft/toys.so");
-    root.copy(CONFIG_READER, "lib/weft/weft-config.so");
-    LoaderOptions options;
-    options.reader_library = root.at("lib/weft/weft-config.so");
-    options.probe_program = PROBE_PROGRAM;
-    const Result<RefreshReport> report = Loader::refresh(options, root.at("lib/weft"));
-    ASSERT_TRUE(report.has_value()) << report.error().text;
-    ASSERT_EQ(report->troubles.to_text(), "");
-    ASSERT_EQ(report->plugins, 1u);
-  }
-
-  void SetUp() override {
-    toys::current_table() = &objects_;
-    log_level_ = FI_LOG_MAX;
-    logged_.clear();
-  }
-
-  Front &front(std::map<std::string, std::string> environment = {},
-               const TestFolder *root = installed_) {
-    FrontOptions options;
-    options.environment = std::move(environment);
-    options.library_folder = root->at("lib");
-    options.system_root = system_.path();
-    options.secure = secure_;
-    options.objects = &objects_;
-    options.services = toys::services();
-    options.services.log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
-      return level <= log_level_ ? 1 : 0;
-    };
-    options.services.log = [](const weft_instance *, int32_t level, int32_t, const char *func,
-                              int32_t, const char *text) {
-      toys::logged().emplace_back(text);
-      logged_.push_back((level == FI_LOG_WARN ? "warn " : "info ") + std::string(func) + ": " +
-                        text);
-    };
-    if (recording_)
-      options.record = [this](std::string_view line) {
-        recorded_.push_back(nlohmann::json::parse(line));
-      };
-    options.notice = [this](std::string_view line) { notices_.emplace_back(line); };
-    front_ = std::make_unique<Front>(std::move(options));
-    return *front_;
-  }
-  void site(std::string_view text) { system_.write("etc/weft/10-site.yaml", text); }
-
-  InfoPtr ask(Front &from, const fi_info *hints = nullptr, uint64_t flags = 0, int expected = 0) {
-    fi_info *list = nullptr;
-    EXPECT_EQ(from.getinfo(kVersion, nullptr, nullptr, flags, hints, &list), expected);
-    EXPECT_EQ(list == nullptr, expected != 0);
-    return InfoPtr(list);
-  }
-  // "tcp eth0", in order
-  static std::vector<std::string> shown(const InfoPtr &list) {
-    std::vector<std::string> out;
-    for (const fi_info *info = list.get(); info != nullptr; info = info->next)
-      out.push_back(std::string(info->fabric_attr->prov_name) + " " + info->domain_attr->name);
-    return out;
-  }
-  static InfoPtr hints_for(fi_ep_type type, const char *prov_name = nullptr) {
-    InfoPtr hints(alloc_info());
-    hints->ep_attr->type = type;
-    if (prov_name != nullptr) hints->fabric_attr->prov_name = strdup(prov_name);
-    return hints;
-  }
-  static nlohmann::json why(Front &from, std::string_view name) {
-    return nlohmann::json::parse(from.why_json(name).value());
-  }
-  // The reasons of what was rejected.
-  static std::string reasons(Front &from, std::string_view name) {
-    std::string all;
-    for (const auto &one : why(from, name)) {
-      if (!one["accepted"].get<bool>())
-        all += one["candidate"].get<std::string>() + " " + one["stage"].get<std::string>() + ": " +
-               one["reason"].get<std::string>() + " | " + one["remedy"].get<std::string>() + "\n";
-    }
-    return all;
-  }
-
-  static TestFolder *installed_;
-  TestFolder system_;
-  bool secure_ = false;
-  ObjectTable objects_;
-  std::vector<std::string> notices_;
-  static inline int32_t log_level_ = FI_LOG_MAX;
-  static inline std::vector<std::string> logged_;
-  bool recording_ = false;
-  std::vector<nlohmann::json> recorded_;
-  std::unique_ptr<Front> front_;
-};
-
-TestFolder *FrontTest::installed_ = nullptr;
 
 TEST_F(FrontTest, ListsStacksBestFirst) {
   EXPECT_THAT(shown(ask(front())), ElementsAre("tcp eth0", "tcp docker0", "tcp;ofi_rxm eth0",
@@ -151,7 +42,7 @@ TEST_F(FrontTest, AMisspeltProviderGivesOneNotice) {
   ask(from, nullptr, 0, -FI_ENODATA);
   ask(from, nullptr, 0, -FI_ENODATA);
   EXPECT_THAT(notices_, ElementsAre("FI_PROVIDER=tpc (column 1): no provider \"tpc\": did you mean "
-                                    "\"tcp\"? known: verbs, ofi_rxm, tcp, udp, broken"));
+                                    "\"tcp\"? known: verbs, link, ofi_rxm, tcp, udp, broken"));
   EXPECT_THAT(reasons(from, "tpc"), HasSubstr("tpc manifest: FI_PROVIDER=tpc (column 1)"));
   EXPECT_THAT(reasons(from, "tcp"), HasSubstr("tcp policy: FI_PROVIDER=tpc does not name it"));
 }
@@ -296,7 +187,8 @@ TEST_F(FrontTest, AttributesOnlyOpensNothing) {
     EXPECT_EQ(info->fabric_attr->prov_version, FI_VERSION(1, 0));
     EXPECT_EQ(info->caps, 0u);
   }
-  EXPECT_THAT(names, ElementsAre("verbs", "profile", "ofi_rxm", "tcp", "trace", "udp", "broken"));
+  EXPECT_THAT(names,
+              ElementsAre("verbs", "link", "profile", "ofi_rxm", "tcp", "trace", "udp", "broken"));
   std::ifstream maps("/proc/self/maps");
   const std::string mapped((std::istreambuf_iterator<char>(maps)), {});
   EXPECT_THAT(mapped, Not(HasSubstr(fresh.path())));
@@ -530,7 +422,7 @@ TEST_F(FrontTest, ExplainsPluginsConfigurationAndParameters) {
   const auto plugins = nlohmann::json::parse(from.plugins_json().value());
   ASSERT_EQ(plugins["plugins"].size(), 1u);
   EXPECT_EQ(plugins["plugins"][0]["vendor"], "weft");
-  EXPECT_EQ(plugins["plugins"][0]["units"].size(), 7u);
+  EXPECT_EQ(plugins["plugins"][0]["units"].size(), 8u);
   EXPECT_EQ(plugins["troubles"], nlohmann::json::array());
 
   const auto config = nlohmann::json::parse(from.config_json().value());

@@ -20,14 +20,16 @@ bool covers(std::string_view final, std::string_view key) {
          (key.size() == final.size() || key[final.size()] == '.');
 }
 
-// Whether an entry of FI_PROVIDER names a stack; units from the wire up.
-bool item_admits(const FilterItem &item, const std::vector<const UnitInfo *> &units) {
-  const auto same = [](const Word &word, const UnitInfo *unit) {
-    return is_named(*unit, word.text);
+// Whether an entry of FI_PROVIDER names a stack. It can spell out chains only.
+bool item_admits(const FilterItem &item, const StackUnits &units) {
+  const auto same = [](const Word &word, const StackUnit &unit) {
+    return is_named(*unit.unit, word.text);
   };
   if (item.units.size() == 1)
-    return std::any_of(units.begin(), units.end(),
-                       [&](const UnitInfo *unit) { return is_named(*unit, item.units[0].text); });
+    return std::any_of(units.begin(), units.end(), [&](const StackUnit &unit) {
+      return is_named(*unit.unit, item.units[0].text);
+    });
+  if (!is_chain(units)) return false;
   return std::equal(item.units.begin(), item.units.end(), units.begin(), units.end(), same) ||
          std::equal(item.units.rbegin(), item.units.rend(), units.begin(), units.end(), same);
 }
@@ -93,7 +95,7 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
   return {};
 }
 
-Judgement judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units) {
+Judgement judge_filter(const Policy &policy, const StackUnits &units) {
   if (!policy.filter) return {};
   const ProviderFilter &filter = *policy.filter;
   const bool named = std::any_of(filter.items.begin(), filter.items.end(),

@@ -31,6 +31,7 @@
 #include "config/policy.h"
 #include "core/loader/loader.h"
 #include "core/select/environment.h"
+#include "core/select/stack_units.h"
 #include "core/stack/params.h"
 
 namespace weft {
@@ -86,8 +87,8 @@ struct Judgement {
 // The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.
 Judgement judge_unit(const Policy &policy, const UnitInfo &unit);
 
-// The verdict of FI_PROVIDER on a stack; units from the wire up, without hooks.
-Judgement judge_filter(const Policy &policy, const std::vector<const UnitInfo *> &units);
+// The verdict of FI_PROVIDER on a stack.
+Judgement judge_filter(const Policy &policy, const StackUnits &units);
 
 // The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
 // variables that a final key overrules.

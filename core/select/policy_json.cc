@@ -35,9 +35,9 @@ ordered_json rule_json(const RankRule &rule) {
   return out;
 }
 
-ordered_json stack_json(const StackSpec &spec) {
+ordered_json stack_json(const std::vector<StackElement> &elements) {
   ordered_json out = ordered_json::array();
-  for (const StackElement &element : spec.elements) {
+  for (const StackElement &element : elements) {
     ordered_json one = {{std::string(kind_name(element.kind)), element.name}};
     for_each_key<StackElement>([&](const PolicyKey &key, auto member) {
       const auto &value = element.*member;
@@ -46,6 +46,8 @@ ordered_json stack_json(const StackSpec &spec) {
         if (value) one[name] = words_of(key.form)[1];
       } else if constexpr (std::is_same_v<decltype(member), std::vector<Setting> StackElement::*>) {
         for (const Setting &setting : value) one[name][setting.key] = setting.value;
+      } else if constexpr (requires { value[0][0].branches; }) {
+        for (const auto &branch : value) one[name].push_back(stack_json(branch));
       }
     });
     out.push_back(std::move(one));
@@ -92,7 +94,8 @@ class Values {
     for (const RankRule &rule : rules) add(path_of(key, rule), rule_json(rule), rule.origin);
   }
   void add(const PolicyKey &key, const std::vector<StackSpec> &stacks) {
-    for (const StackSpec &spec : stacks) add(path_of(key, spec), stack_json(spec), spec.origin);
+    for (const StackSpec &spec : stacks)
+      add(path_of(key, spec), stack_json(spec.elements), spec.origin);
   }
 
   // Parameters as the units get them; those of units that are not here as they were written. In

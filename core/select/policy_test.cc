@@ -278,7 +278,7 @@ TEST_F(PolicyTest, AFinalUseStaysAgainstAnEmptyOne) {
 TEST_F(PolicyTest, FilterJudgesStacks) {
   const UnitInfo tcp = unit("tcp"), udp = unit("udp"),
                  rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
-  const auto allowed = [&](const char *text, std::vector<const UnitInfo *> units) {
+  const auto allowed = [&](const char *text, StackUnits units) {
     return judge_filter(load({{"FI_PROVIDER", text}}), units).accepted;
   };
   EXPECT_TRUE(allowed("tcp", {&tcp}));

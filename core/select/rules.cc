@@ -25,9 +25,9 @@ bool glob(const std::string &pattern, const std::string &text) {
   return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
 }
 
-bool about(const std::string &pattern, const std::vector<const UnitInfo *> &units) {
+bool about(const std::string &pattern, const StackUnits &units) {
   if (pattern.empty() || glob(pattern, stack_name(units))) return true;
-  return std::any_of(units.begin(), units.end(), [&](const UnitInfo *unit) {
+  return std::any_of(units.begin(), units.end(), [&](const StackUnit &unit) {
     return glob(pattern, unit->name) || (!unit->ofi_name.empty() && glob(pattern, unit->ofi_name));
   });
 }
@@ -37,8 +37,7 @@ bool is_program(const std::string &pattern, const std::string &path) {
   return glob(pattern, path) || glob(pattern, path.substr(path.rfind('/') + 1));
 }
 
-bool fits_process(const RankRule &rule, const std::vector<const UnitInfo *> &units,
-                  const Place &place) {
+bool fits_process(const RankRule &rule, const StackUnits &units, const Place &place) {
   if (!about(rule.provider, units)) return false;
   if (!rule.hostname.empty() && !glob(rule.hostname, place.hostname())) return false;
   return rule.executable.empty() || is_program(rule.executable, place.executable());
@@ -198,8 +197,7 @@ Place Place::of_process() {
   return place;
 }
 
-Judgement judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                      const Place &place) {
+Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place) {
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     if (!rule->enable || !about(rule->provider, units)) continue;
     if (depends_on_info(*rule)) return {};  // to be seen
@@ -209,8 +207,8 @@ Judgement judge_stack(const Policy &policy, const std::vector<const UnitInfo *> 
   return {};
 }
 
-RuleOutcome judge_info(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                       const Place &place, const struct fi_info &info) {
+RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
+                       const struct fi_info &info) {
   RuleOutcome outcome;
   bool decided = false;
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {

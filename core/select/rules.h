@@ -5,14 +5,14 @@
 // Example:
 //     // Nothing: the rules leave the offer out.
 //     inline std::optional<int32_t> rank_of(const Policy &policy,
-//                                           const std::vector<const UnitInfo *> &units,
+//                                           const StackUnits &units,
 //                                           const fi_info &offer) {
 //       const Place place = Place::of_process();
 //       // This refuses only what no device could save.
 //       if (!judge_stack(policy, units, place).accepted) return std::nullopt;
 //       const RuleOutcome outcome = judge_info(policy, units, place, offer);
 //       if (!outcome.verdict.accepted) return std::nullopt;
-//       return outcome.rank.value_or(units.front()->rank);
+//       return outcome.rank.value_or(rank_of(units));
 //     }
 //
 // Of the rules that match, the strongest (last) one with `enable` decides whether the stack is
@@ -45,16 +45,15 @@ struct Place {
   static Place of_process();
 };
 
-Judgement judge_stack(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                      const Place &place);
+Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place);
 
 struct RuleOutcome {
   Judgement verdict;
   std::optional<int32_t> rank;
   std::string rank_rule;  // the place of the rule
 };
-RuleOutcome judge_info(const Policy &policy, const std::vector<const UnitInfo *> &units,
-                       const Place &place, const struct fi_info &info);
+RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
+                       const struct fi_info &info);
 
 // Whether an address lies in a subnet, "172.17.0.0/16" or "fd00::/8".
 bool in_subnet(const struct sockaddr *addr, size_t length, const std::string &subnet);

@@ -2,10 +2,24 @@
 // Builds the stack of a candidate when it is needed, keeps it, and opens its fabrics.
 #include <algorithm>
 
+#include "core/base/each_element.h"
 #include "core/select/call_record.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
+namespace {
+
+StackNames names_of_elements(const std::vector<CandidateElement> &elements) {
+  StackNames names;
+  for (const CandidateElement &element : elements) {
+    ElementName &name = names.emplace_back(ElementName{element.unit->name});
+    for (const std::vector<CandidateElement> &branch : element.branches)
+      name.branches.push_back(names_of_elements(branch));
+  }
+  return names;
+}
+
+}  // namespace
 
 const Built &Front::Impl::build(Slot &slot) {
   if (const Built *built = slot.built.load(std::memory_order_acquire)) return *built;
@@ -18,29 +32,78 @@ const Built &Front::Impl::build(Slot &slot) {
   return *slot.owned;
 }
 
+// Loads what a candidate needs and makes its plan.
+class Front::Impl::Composer {
+ public:
+  Composer(Impl &front, const Slot &slot, Built &made) : front_(front), slot_(slot), made_(made) {}
+
+  enum class Composed { kWhole, kLeftOut, kFailed };
+
+  // A branch without its provider may be left out. `used` are the elements that are in the plan.
+  Composed chain(const std::vector<CandidateElement> &from, std::vector<PlanElement> &to,
+                 std::vector<CandidateElement> &used) {
+    for (const CandidateElement &element : from) {
+      const UnitInfo &unit = *element.unit;
+      DecisionRecord loading;
+      const LoadedUnit *loaded = front_.loader->load(unit.name, loading);
+      for (const Decision &decision : loading.decisions()) made_.decisions.add(decision);
+      if (loaded == nullptr) {
+        if (element.skip_if_unavailable && unit.kind == WEFT_KIND_PROVIDER)
+          return Composed::kLeftOut;
+        if (element.skip_if_unavailable) continue;
+        if (made_.name != unit.name)
+          refuse(loading.decisions().empty() ? Stage::kInit : loading.decisions().back().stage,
+                 "its " + std::string(kind_name(unit.kind)) + " " + unit.name + " cannot be used",
+                 "see " + unit.name);
+        return Composed::kFailed;
+      }
+      std::vector<Setting> settings = settings_of(front_.policy, unit);
+      settings.insert(settings.end(), element.settings.begin(), element.settings.end());
+      PlanElement planned{*loaded, std::move(settings)};
+      CandidateElement kept{&unit, element.settings, element.skip_if_unavailable};
+      if (!branches(element, planned, kept)) return Composed::kFailed;
+      add_over(std::move(planned), to);
+      add_over(std::move(kept), used);
+    }
+    return Composed::kWhole;
+  }
+
+ private:
+  bool branches(const CandidateElement &layer, PlanElement &planned, CandidateElement &kept) {
+    for (const std::vector<CandidateElement> &branch : layer.branches) {
+      std::vector<PlanElement> plan;
+      std::vector<CandidateElement> used;
+      const Composed composed = chain(branch, plan, used);
+      if (composed == Composed::kFailed) return false;
+      if (composed == Composed::kLeftOut) continue;
+      planned.branches.push_back(std::move(plan));
+      kept.branches.push_back(std::move(used));
+    }
+    if (layer.branches.empty() || !planned.branches.empty()) return true;
+    refuse(Stage::kDevice, "no branch of its layer " + layer.unit->name + " can be used",
+           "see their providers");
+    return false;
+  }
+
+  void refuse(Stage stage, std::string reason, std::string remedy) {
+    made_.decisions.add(
+        {made_.name, stage, false, std::move(reason), std::move(remedy), slot_.candidate.origin});
+  }
+
+  Impl &front_;
+  const Slot &slot_;
+  Built &made_;
+};
+
 void Front::Impl::compose(const Slot &slot, Built &made) {
   made.name = slot.candidate.name;
   StackPlan plan;
-  for (const CandidateElement &element : slot.candidate.elements) {
-    const UnitInfo &unit = *element.unit;
-    DecisionRecord loading;
-    const LoadedUnit *loaded = loader->load(unit.name, loading);
-    for (const Decision &decision : loading.decisions()) made.decisions.add(decision);
-    if (loaded == nullptr) {
-      if (element.skip_if_unavailable) continue;
-      if (made.name != unit.name)
-        made.decisions.add(
-            {made.name,
-             loading.decisions().empty() ? Stage::kInit : loading.decisions().back().stage, false,
-             "its " + std::string(kind_name(unit.kind)) + " " + unit.name + " cannot be used",
-             "see " + unit.name, slot.candidate.origin});
-      return;
-    }
-    std::vector<Setting> settings = settings_of(policy, unit);
-    settings.insert(settings.end(), element.settings.begin(), element.settings.end());
-    plan.elements.push_back({*loaded, std::move(settings)});
-    if (unit.kind != WEFT_KIND_HOOK) made.units.insert(made.units.begin(), &unit);
-  }
+  Candidate kept;
+  if (Composer(*this, slot, made).chain(slot.candidate.elements, plan.elements, kept.elements) !=
+      Composer::Composed::kWhole)
+    return;
+  made.units = kept.units();
+  made.elements = std::move(kept.elements);
   plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);
   if (stack) {
@@ -67,33 +130,41 @@ bool Front::Impl::is_named(const Candidate &candidate, const fi_info *hints) {
          lower(hints->fabric_attr->prov_name) == lower(candidate.name);
 }
 
-bool Front::Impl::admits(const char *wanted, const std::vector<const UnitInfo *> &units) {
+bool Front::Impl::admits(const char *wanted, const StackUnits &units) {
   const bool exclude = wanted[0] == '^';
-  std::string own_names;
-  for (const UnitInfo *unit : units) own_names += (own_names.empty() ? "" : ";") + unit->name;
   const bool by_ofi = prov_name_admits(wanted, stack_name(units));
-  const bool by_own = prov_name_admits(wanted, own_names);
+  const bool by_own = prov_name_admits(wanted, stack_own_name(units));
   return exclude ? by_ofi && by_own : by_ofi || by_own;
 }
 
-bool Front::Impl::is_called(const Slot &slot, std::string_view prov_name) const {
+const Built *Front::Impl::shrunk(Slot &slot) {
+  if (!slot.candidate.verdict.accepted || !slot.candidate.may_shrink()) return nullptr;
+  const Built &built = build(slot);
+  return built.stack != nullptr ? &built : nullptr;
+}
+
+bool Front::Impl::is_called(Slot &slot, std::string_view prov_name) {
   if (lower(slot.candidate.name) == lower(prov_name)) return true;
   if (slot.candidate.only_by_name) return false;
   // The same stack, in another order or with other names of its units.
   if (prov_name.find_first_of(",^") != std::string_view::npos) return false;
-  const auto parts = static_cast<size_t>(std::count(prov_name.begin(), prov_name.end(), ';')) + 1;
-  return parts == slot.units.size() && admits(std::string(prov_name).c_str(), slot.units);
+  const auto names = [&](const StackUnits &units) {
+    return prov_name_units(prov_name) == units.size() &&
+           admits(std::string(prov_name).c_str(), units);
+  };
+  if (names(slot.units)) return true;
+  const Built *built = shrunk(slot);
+  return built != nullptr && names(built->units);
 }
 
 int Front::Impl::fabric(fi_fabric_attr *attr, fid_fabric **out, void *context) {
-  std::vector<std::string> stack;  // from the application down
+  StackNames stack;
   std::string why;
   const int ret = open_fabric(attr, out, context, stack, why);
   if (ret == 0) {
-    std::string elements;
-    for (const std::string &element : stack) elements += (elements.empty() ? "" : " > ") + element;
     log(FI_LOG_FABRIC, "fi_fabric", __LINE__,
-        "stack " + std::string(attr->prov_name) + " opened: application > " + elements + " > wire",
+        "stack " + std::string(attr->prov_name) + " opened: application > " + text_of(stack) +
+            " > wire",
         FI_LOG_INFO);
   } else {
     log(FI_LOG_FABRIC, "fi_fabric", __LINE__, why);
@@ -105,7 +176,7 @@ int Front::Impl::fabric(fi_fabric_attr *attr, fid_fabric **out, void *context) {
 }
 
 int Front::Impl::open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context,
-                             std::vector<std::string> &stack, std::string &why) {
+                             StackNames &stack, std::string &why) {
   prepare();
   if (attr->prov_name == nullptr || attr->prov_name[0] == '\0') {
     why = "attr.prov_name is not set: take the attributes from fi_getinfo()";
@@ -126,8 +197,7 @@ int Front::Impl::open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *conte
       return -opened.error().code;
     }
     *out = *opened;
-    for (const CandidateElement &element : slot.candidate.elements)
-      stack.push_back(element.unit->name);
+    stack = names_of_elements(built.elements);
     return 0;
   }
   why = "no stack " + in_quotes(wanted) +

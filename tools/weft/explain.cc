@@ -27,6 +27,42 @@ Json units_by_name(const Library &library) {
   return units;
 }
 
+// Adds what is known of each unit, also in the branches.
+void describe(Json &chain, const Json &units) {
+  for (Json &element : chain) {
+    const Json unit = units.value(text_of(element, "unit"), Json::object());
+    for (const char *key : {"kind", "ofi_name", "version", "summary", "maturity", "library"})
+      element[key] = text_of(unit, key);
+    if (element.contains("branches"))
+      for (Json &branch : element["branches"]) describe(branch, units);
+  }
+}
+
+void print_chain(const Json &chain, size_t indent) {
+  const std::string margin(indent, ' ');
+  for (const Json &element : chain) {
+    const std::string name = text_of(element, "unit");
+    std::string title = name;
+    if (const std::string kind = text_of(element, "kind"); !kind.empty())
+      title = absl::StrCat(kind, " ", name);
+    if (const std::string ofi = text_of(element, "ofi_name"); !ofi.empty() && ofi != name)
+      absl::StrAppend(&title, " (", ofi, ")");
+    absl::PrintF("%s|\n%s%s\n", margin, margin, emphasized(title, Emphasis::kStrong));
+    if (const std::string summary = text_of(element, "summary"); !summary.empty())
+      print_field("", summary, 0, indent);
+    if (const std::string file = text_of(element, "library"); !file.empty())
+      print_field("", absl::StrCat("from ", file, ", ", text_of(element, "maturity")), 0, indent);
+    const std::vector<std::string> lines = texts_of(element, "lines");
+    if (lines.empty()) print_field("", "(has nothing to say about this machine)", 0, indent);
+    for (const std::string &line : lines) print_field("-", line, 1, indent + 2);
+    const Json branches = array_of(element, "branches");
+    for (size_t i = 0; i < branches.size(); ++i) {
+      absl::PrintF("%s|\n%s+- branch %d of %d\n", margin, margin, i + 1, branches.size());
+      print_chain(branches[i], indent + 4);
+    }
+  }
+}
+
 Result<int> run(const ExplainOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   Result<Json> answer = library.explain(options.stack);
@@ -37,37 +73,15 @@ Result<int> run(const ExplainOptions &options) {
       absl::FPrintF(stderr, "`weft why '%s'` tells more\n", options.stack);
     return kExitNo;
   }
-  const Json units = units_by_name(library);
-  const Json elements = answer->value("elements", Json::array());
+  describe((*answer)["elements"], units_by_name(library));
   if (options.json) {
-    for (Json &element : (*answer)["elements"]) {
-      const Json unit = units.value(text_of(element, "unit"), Json::object());
-      for (const char *key : {"kind", "ofi_name", "version", "summary", "maturity", "library"})
-        element[key] = text_of(unit, key);
-    }
     print_json(*answer);
     return kExitOk;
   }
   absl::PrintF("%s\n", emphasized(text_of(*answer, "stack"), Emphasis::kStrong));
   print_field("from", text_of(*answer, "origin"), 4, 2);
   absl::PrintF("\napplication\n");
-  for (const Json &element : elements) {
-    const std::string name = text_of(element, "unit");
-    const Json unit = units.value(name, Json::object());
-    std::string title = name;
-    if (const std::string kind = text_of(unit, "kind"); !kind.empty())
-      title = absl::StrCat(kind, " ", name);
-    if (const std::string ofi = text_of(unit, "ofi_name"); !ofi.empty() && ofi != name)
-      absl::StrAppend(&title, " (", ofi, ")");
-    absl::PrintF("  |\n  %s\n", emphasized(title, Emphasis::kStrong));
-    if (const std::string summary = text_of(unit, "summary"); !summary.empty())
-      print_field("", summary, 0, 2);
-    if (const std::string file = text_of(unit, "library"); !file.empty())
-      print_field("", absl::StrCat("from ", file, ", ", text_of(unit, "maturity")), 0, 2);
-    const std::vector<std::string> lines = texts_of(element, "lines");
-    if (lines.empty()) print_field("", "(has nothing to say about this machine)", 0, 2);
-    for (const std::string &line : lines) print_field("-", line, 1, 4);
-  }
+  print_chain(array_of(*answer, "elements"), 2);
   absl::PrintF("  |\nwire\n");
   return kExitOk;
 }

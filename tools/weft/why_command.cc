@@ -147,6 +147,19 @@ std::string answer_text(const Json &answer) {
   return text;
 }
 
+// "rxm > tcp"; of ["link", [["shm"], ["rxm", "tcp"]]]: "link > (shm | rxm > tcp)".
+std::string stack_text(const Json &stack) {
+  std::vector<std::string> parts;
+  for (const Json &part : stack) {
+    if (part.is_string()) parts.push_back(part.get<std::string>());
+    if (!part.is_array()) continue;
+    std::vector<std::string> branches;
+    for (const Json &branch : part) branches.push_back(stack_text(branch));
+    parts.push_back(absl::StrCat("(", absl::StrJoin(branches, " | "), ")"));
+  }
+  return absl::StrJoin(parts, " > ");
+}
+
 constexpr size_t kLabel = 8, kIndent = 4;
 
 void print_getinfo(const Json &call, size_t number) {
@@ -210,7 +223,7 @@ void print_process(const Json &process, const std::string &ours) {
   if (opened != nullptr)
     absl::PrintF("  opened at last: %s on %s: application > %s > wire\n",
                  emphasized(text_of(*opened, "provider"), Emphasis::kGood),
-                 text_of(*opened, "fabric"), absl::StrJoin(texts_of(*opened, "stack"), " > "));
+                 text_of(*opened, "fabric"), stack_text(array_of(*opened, "stack")));
   else if (number > 0)
     absl::PrintF("  opened nothing\n");
 }

@@ -5,6 +5,7 @@
 //   verbs   needs a device that is nowhere
 //   broken  cannot be created
 //   rxm     a layer that makes RDM of MSG
+//   link    a layer over two to three providers
 //   trace, profile   hooks
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -73,8 +74,13 @@ const weft_unit *const *units() {
     return unit;
   }();
   static const weft_unit rxm = toys::layer();
+  static const weft_unit link = [] {
+    weft_unit unit = toys::fork("link", 2, 3);
+    unit.needs_ep |= WEFT_EP_BIT(FI_EP_DGRAM);
+    return unit;
+  }();
   static const weft_unit *const all[] = {
-      &tcp, &udp, &verbs, &broken, &rxm, toys::Trace::unit(), toys::Profile::unit()};
+      &tcp, &udp, &verbs, &broken, &rxm, &link, toys::Trace::unit(), toys::Profile::unit()};
   return all;
 }
 
@@ -92,7 +98,7 @@ extern "C" WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offe
     made.version = "1.0";
     made.license = "BSD-2-Clause";
     made.units = units();
-    made.unit_count = 7;
+    made.unit_count = 8;
     made.init = init;
     return made;
   }();
