@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "core/stack/counters.h"
+
 namespace weft {
 namespace {
 
@@ -47,6 +49,23 @@ ordered_json objects_of(const ObjectTable &table) {
     entry["element"] = object.element;
     entry["hooks"] = object.hooks;
     list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+ordered_json counters_of(const ObjectTable &table) {
+  ordered_json list = ordered_json::array();
+  for (const FabricCounters &fabric : read_counters(table)) {
+    ordered_json counters = ordered_json::array();
+    for (const FabricCounters::Counter &counter : fabric.counters)
+      counters.push_back(
+          {{"name", counter.name}, {"value", counter.value}, {"what", counter.what}});
+    list.push_back({{"id", fabric.id},
+                    {"element", fabric.element},
+                    {"hook", fabric.hook},
+                    {"stack", fabric.stack},
+                    {"name", fabric.name},
+                    {"counters", std::move(counters)}});
   }
   return list;
 }
@@ -141,9 +160,13 @@ Result<ordered_json> handle(std::string_view text, Front &front, ObjectTable &ob
     answer["objects"] = objects_of(objects);
     return answer;
   }
+  if (what == "counters") {
+    answer["fabrics"] = counters_of(objects);
+    return answer;
+  }
   const bool attach = what == "attach";
   if (!attach && what != "detach")
-    return fail(FI_EINVAL, "unknown request \"%s\": hello, objects, attach or detach",
+    return fail(FI_EINVAL, "unknown request \"%s\": hello, objects, counters, attach or detach",
                 what.c_str());
   WEFT_TRY(const std::string hook, text_member(request, "hook", true));
   WEFT_TRY(const Roots roots, roots_of(request, objects));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process does for other processes of its user: lists its objects, attaches and detaches
-// hooks. Requests and answers are JSON objects.
+// What a process does for other processes of its user: lists its objects and what its plugins
+// count, attaches and detaches hooks. Requests and answers are JSON objects.
 //
 // Example:
 //    std::string attach(weft::Controller &controller) {
@@ -10,6 +10,8 @@
 //
 //   {"do": "hello"}    {"ok", "pid", "program", "version"}
 //   {"do": "objects"}  {"ok", "objects": [...]}     as weft/diagnosis.h says
+//   {"do": "counters"} {"ok", "fabrics": [{"id", "element", "hook", "stack", "name",
+//                                          "counters": [{"name", "value", "what"}]}]}
 //   {"do": "attach", "hook": NAME, "at": ELEMENT, "object": ID, "params": {KEY: TEXT}}
 //   {"do": "detach", "hook": NAME, "at": ELEMENT, "object": ID}
 //       {"ok", "objects": [ids of the objects on which, and beneath which, it was done]}
@@ -17,6 +19,9 @@
 // Without "at" and "object" a request is for all fabrics that the application opened. "at" names an
 // element of a stack (such as "tcp" beneath rxm), and the request is for its fabrics. Objects that
 // are opened later from a fabric with a hook inherit it; fabrics that are opened later do not.
+//
+// The counters are those of each fabric, inner ones too, by its element and the whole stack
+// (core/stack/counters.h). "hook" is empty or the hook that counted, "name" empty for inner ones.
 //
 // The text may come from any program of the user, so nothing here trusts it.
 #ifndef WEFT_CORE_CONTROL_REQUESTS_H

@@ -182,6 +182,13 @@ std::vector<std::string> ObjectHooks::names() const {
   return names;
 }
 
+std::vector<std::shared_ptr<Hook>> ObjectHooks::active() const {
+  std::vector<std::shared_ptr<Hook>> hooks;
+  if (state_ == nullptr) return hooks;
+  for (const Link *link : state_->active) hooks.push_back(link->hook);
+  return hooks;
+}
+
 bool ObjectHooks::try_put_on(struct fid *fid, const std::shared_ptr<Hook> &hook,
                              std::string &text) {
   const Unwatched writes;

@@ -42,7 +42,8 @@ class ObjectHooks {
   // No hook ever came here.
   bool untouched() const { return state_ == nullptr; }
   bool has(uint32_t slot) const;
-  std::vector<std::string> names() const;  // outermost first
+  std::vector<std::string> names() const;             // outermost first
+  std::vector<std::shared_ptr<Hook>> active() const;  // likewise
 
   // Puts one more hook on the object, outside all others. False if the hook failed: `text` and the
   // log say why (an empty text: no memory), and the object goes on without it. True also where the

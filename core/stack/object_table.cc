@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <list>
 #include <mutex>
 #include <new>
@@ -336,6 +337,34 @@ std::vector<ObjectTable::Live> ObjectTable::list() const {
   }
   std::reverse(live.begin(), live.end());
   return live;
+}
+
+void ObjectTable::visit_fabrics(const std::function<void(const Visited &fabric)> &visit) const {
+  std::unique_lock lock(impl_->mutex);
+  std::vector<Record *> fabrics;
+  for (Record *record = impl_->first; record != nullptr; record = record->next) {
+    if (record->fid->fclass == FI_CLASS_FABRIC) fabrics.push_back(record);
+  }
+  for (Record *record : fabrics) ++record->pins;
+  std::exception_ptr thrown;
+  for (; !fabrics.empty(); fabrics.pop_back()) {  // the list has the newest first
+    Record *record = fabrics.back();
+    if (thrown == nullptr) {
+      impl_->hold(lock, record);
+      lock.unlock();
+      try {
+        visit({record->id, record->fid, record->element,
+               record->name != nullptr ? *record->name : std::string(), record->hooks.active()});
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      impl_->release(record);
+    }
+    impl_->unpin(record);
+  }
+  lock.unlock();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 }  // namespace weft

@@ -25,6 +25,7 @@
 #include <weft/result.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -79,6 +80,17 @@ class ObjectTable {
     size_t fclass = 0;               // FI_CLASS_...
   };
   std::vector<Live> list() const;
+
+  // Calls `visit` for each open fabric, the oldest first, without a lock held. The fabric stays open
+  // meanwhile, and its hooks stay as they are. Passes on what `visit` throws.
+  struct Visited {
+    uint64_t id;
+    struct fid *fid;
+    const weft_instance *element;
+    std::string name;  // under which the application opened it; empty: an inner one
+    std::vector<std::shared_ptr<Hook>> hooks;  // outermost first
+  };
+  void visit_fabrics(const std::function<void(const Visited &fabric)> &visit) const;
 
  private:
   struct Impl;

@@ -399,7 +399,8 @@ WEFT_EXPORT const weft_plugin_desc *weft_plugin_query(const weft_offer *offer, w
 
 /* fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, (void **)&ops, NULL): what a provider or layer
  * counted since the fabric was opened: rejected connections, bad frames, and so on. `weft stats`
- * shows the counters of every plugin that answers. They only grow.
+ * shows the counters of every plugin that answers. They only grow. A thread of the core may ask
+ * until object_closing returns: so object_closing is not called with a lock held that read() takes.
  *
  * A hook leaves this name to the object. It answers, on the fabrics that it is on, to
  * WEFT_HOOK_COUNTERS_OPS with its unit's name behind it ("weft_counters_1:fault"): what this hook
