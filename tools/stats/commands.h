@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// `weft stats`, `weft top`, `weft exporter`: what running processes count under the hook profile.
+// `weft stats`, `weft top`, `weft exporter`: what plugins count in running processes, and the hook
+// profile.
 //
 // Example (statements):
 //     CLI::App app;
 //     Action action;
 //     add_stats(app, action);  // tools/weft/command.h says what the two are
 //
-// They only read segments: they load no libfabric.
+// They read segments and ask processes: they load no libfabric.
 #ifndef WEFT_TOOLS_STATS_COMMANDS_H
 #define WEFT_TOOLS_STATS_COMMANDS_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft-exporter: serves the counts of processes under the hook profile to Prometheus, over HTTP on
-// 127.0.0.1. It reads all segments again for each request.
+// weft-exporter: serves to Prometheus what plugins of processes count, and the hook profile, over
+// HTTP on 127.0.0.1. It asks all processes and reads all segments again for each request.
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
 #include <httplib.h>
@@ -9,14 +9,14 @@
 #include <cstdio>
 #include <exception>
 
+#include "tools/stats/live.h"
 #include "tools/stats/output.h"
-#include "tools/stats/segment.h"
 
 namespace {
 
 weft::Result<std::string> metrics() {
-  WEFT_TRY(const std::vector<weft::stats::Snapshot> snapshots, weft::stats::snapshots_of(0));
-  return weft::stats::prometheus(snapshots);
+  WEFT_TRY(const weft::stats::Live live, weft::stats::look(0));
+  return weft::stats::prometheus(live.snapshots, live.counted);
 }
 
 // A slow or silent client is given up after this.
@@ -65,8 +65,7 @@ int serve(int wanted) {
 }
 
 int run(int argc, char **argv) {
-  CLI::App app("Serves what processes under the hook profile count to Prometheus, on 127.0.0.1.",
-               "weft exporter");
+  CLI::App app("Serves what processes on weft count to Prometheus, on 127.0.0.1.", "weft exporter");
   int port = 9798;
   bool once = false;
   app.add_option("--port", port, "of 127.0.0.1; 0: any free one [9798]")

@@ -104,6 +104,29 @@ void add_histogram(std::map<std::string, Family> &families, const std::string &n
   absl::StrAppend(&family.samples, name, "_count{", labels, "} ", sum, "\n");
 }
 
+// The counters of plugins: a family for each counter of an element or hook. No sample comes twice,
+// because Prometheus would then take none of them.
+void add_counted(std::map<std::string, Family> &families, const std::vector<Counted> &counted) {
+  std::set<std::string> known;
+  for (const Counted &one : counted) {
+    const std::string clean = word(one.name);
+    std::string name = absl::StrCat("weft_", word(one.hook.empty() ? one.element : one.hook), "_",
+                                    clean, clean.ends_with("_total") ? "" : "_total");
+    std::string sample =
+        absl::StrCat(name, "{pid=\"", one.pid, "\",program=\"", escaped(one.program, true),
+                     "\",stack=\"", escaped(one.stack, true), "\",element=\"",
+                     escaped(one.element, true), "\",fabric=\"", one.fabric, "\"");
+    if (clean != one.name) absl::StrAppend(&sample, ",counter=\"", escaped(one.name, true), "\"");
+    sample += "} ";
+    if (!known.insert(sample).second) continue;
+    Family &family = families[name];
+    if (!family.type.empty() && family.type != "counter") continue;  // a name of the hook profile
+    family.type = "counter";
+    if (family.help.empty()) family.help = one.what.empty() ? one.name : one.what;
+    absl::StrAppend(&family.samples, sample, one.value, "\n");
+  }
+}
+
 }  // namespace
 
 ordered_json to_json(const Snapshot &snapshot) {
@@ -130,7 +153,8 @@ ordered_json to_json(const Snapshot &snapshot) {
   return json;
 }
 
-std::string prometheus(const std::vector<Snapshot> &snapshots) {
+std::string prometheus(const std::vector<Snapshot> &snapshots,
+                       const std::vector<Counted> &counted) {
   std::map<std::string, Family> families;
   for (const Snapshot &snapshot : snapshots) {
     const std::string process = absl::StrCat("pid=\"", snapshot.pid, "\",program=\"",
@@ -163,6 +187,7 @@ std::string prometheus(const std::vector<Snapshot> &snapshots) {
       }
     }
   }
+  add_counted(families, counted);
   std::string text;
   for (const auto &[name, family] : families) {
     absl::StrAppend(&text, "# HELP ", name, " ", escaped(family.help, false), "\n# TYPE ", name,

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/stats/counters.h"
 #include "tools/stats/segment.h"
 
 namespace weft::stats {
@@ -24,7 +25,8 @@ nlohmann::ordered_json to_json(const Snapshot &snapshot);
 
 // Sums the objects of a process, so that a value never falls when an endpoint closes. Times are in
 // seconds.
-std::string prometheus(const std::vector<Snapshot> &snapshots);
+std::string prometheus(const std::vector<Snapshot> &snapshots,
+                       const std::vector<Counted> &counted = {});
 
 }  // namespace weft::stats
 

@@ -27,6 +27,43 @@ grep -q "no process counts" "$tmp/out" || fail "stats without processes: $(cat "
 "$bin/weft" stats 999999 2>"$tmp/out" && fail "a process that is not there"
 grep -q "FI_HOOK=profile" "$tmp/out" || fail "no remedy: $(cat "$tmp/out")"
 
+# Without the hook profile, a process still tells what its plugins count: of each element of the stack, and of hooks.
+FI_PROVIDER="tcp;ofi_rxm" FI_HOOK=fault FI_FAULT_RULES="recv:nth=1000000000:error=EIO" \
+  "$bin/fi_pingpong" -p "tcp;ofi_rxm" -e rdm -I 100000000 -S 64 >"$tmp/quiet" 2>&1 &
+pids+=($!)
+quiet=$!
+for _ in $(seq 200); do
+  "$bin/weft" stats "$quiet" >"$tmp/out" 2>/dev/null && break
+  read -rt 0.1 <> <(:) || true
+done
+grep -q "all counters of plugins are 0" "$tmp/out" || fail "a server without a client: $(cat "$tmp/out" "$tmp/quiet")"
+says "tcp;ofi_rxm *rxm .*connections_lost *0  *connections that" "$bin/weft" stats --all "$quiet"
+says "tcp;ofi_rxm *tcp .*connections_accepted" "$bin/weft" stats --all
+says "hook fault on rxm .*rule 1: recv:nth=1000000000:error=EIO *0" "$bin/weft" stats --all "$quiet"
+FI_PROVIDER="tcp;ofi_rxm" "$bin/fi_pingpong" -p "tcp;ofi_rxm" -e rdm -I 100000000 -S 64 127.0.0.1 >"$tmp/client" 2>&1 &
+pids+=($!)
+client=$!
+for _ in $(seq 200); do
+  "$bin/weft" stats "$quiet" | grep -q "rxm .*connections_made *1 " && break
+  read -rt 0.1 <> <(:) || true
+done
+says "tcp .*connections_accepted *1 " "$bin/weft" stats "$quiet"
+says "rxm .*connections_made *1 " "$bin/weft" top --once
+"$bin/weft" stats "$quiet" --json | python3 -c '
+import json, sys
+seen = json.load(sys.stdin)
+assert not seen["processes"], "no hook profile"
+tcp, rxm, fault = seen["counters"]
+assert [tcp["element"], rxm["element"], fault["hook"]] == ["tcp", "rxm", "fault"], seen
+assert {c["name"]: c["value"] for c in rxm["counters"]}["connections_made"] == 1
+assert all(c["what"] for f in seen["counters"] for c in f["counters"])' || fail "stats --json"
+kill -STOP "$quiet"
+"$bin/weft" stats "$quiet" 2>"$tmp/out" && fail "a stopped process tells nothing"
+grep -q "did not answer within 2 s" "$tmp/out" || fail "of a stopped process: $(cat "$tmp/out")"
+kill -CONT "$quiet"
+kill -9 "$client" "$quiet"
+wait "$client" "$quiet" 2>/dev/null || true
+
 # A ping-pong server waits for its client, with its objects open and counted.
 FI_HOOK=profile "$bin/fi_pingpong" -p tcp -e rdm -I 100000000 -S 64 >"$tmp/server" 2>&1 &
 pids+=($!)
@@ -84,6 +121,7 @@ for family in text_string_to_metric_families(open(sys.argv[1], encoding="utf-8")
 if histograms == 0:
     sys.exit("no histogram")
 PYTHON
+grep -q '^weft_tcp_connections_accepted_total{.*program="fi_pingpong",stack="tcp"' "$tmp/metrics" || fail "no counters of tcp"
 says "^# TYPE weft_operation_size_bytes histogram" "$bin/weft" exporter --once
 "$bin/weft" exporter --port 99999 2>/dev/null && fail "there is no such port"
 

@@ -35,7 +35,7 @@ bool lives(pid_t pid) {
 }
 
 // One request, one answer.
-Result<std::string> round_trip(pid_t pid, const std::string &request) {
+Result<std::string> round_trip(pid_t pid, absl::Duration most, const std::string &request) {
   WEFT_TRY(const std::string path, socket_of(pid));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -46,7 +46,7 @@ Result<std::string> round_trip(pid_t pid, const std::string &request) {
   const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return fail(errno, "socket: %s", std::strerror(errno));
   const absl::Cleanup close_connection = [connection] { close(connection); };
-  const timeval patience = absl::ToTimeval(Control::kPatience);
+  const timeval patience = absl::ToTimeval(most);
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (::connect(connection, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
@@ -79,7 +79,7 @@ Result<std::string> round_trip(pid_t pid, const std::string &request) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       return fail(FI_ETIMEDOUT, "process %d did not answer within %d s: it may be stopped",
-                  int(pid), int(absl::ToInt64Seconds(Control::kPatience)));
+                  int(pid), int(absl::ToInt64Seconds(most)));
     if (got == 0) return answer;
     answer.append(piece, size_t(got));
   }
@@ -99,8 +99,9 @@ Result<std::vector<uint64_t>> ids_of(const Json &answer) {
 }  // namespace
 
 Result<Json> Control::ask(const Json &request) const {
-  WEFT_TRY(const std::string text,
-           round_trip(pid_, request.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  WEFT_TRY(
+      const std::string text,
+      round_trip(pid_, patience_, request.dump(-1, ' ', false, Json::error_handler_t::replace)));
   Json answer = Json::parse(text, nullptr, false);
   const auto ok = answer.is_object() ? answer.find("ok") : answer.end();
   if (!answer.is_object() || ok == answer.end() || !ok->is_boolean())
@@ -114,8 +115,8 @@ Result<Json> Control::ask(const Json &request) const {
                   : "it says no, and not why");
 }
 
-Result<Control> Control::connect(pid_t pid) {
-  Control control(pid);
+Result<Control> Control::connect(pid_t pid, absl::Duration patience) {
+  Control control(pid, patience);
   WEFT_TRY(const Json hello, control.ask({{"do", "hello"}}));
   control.program_ = hello.value("program", std::string());
   return control;
@@ -124,6 +125,11 @@ Result<Control> Control::connect(pid_t pid) {
 Result<Json> Control::objects() const {
   WEFT_TRY(const Json answer, ask({{"do", "objects"}}));
   return answer.value("objects", Json::array());
+}
+
+Result<Json> Control::counters() const {
+  WEFT_TRY(const Json answer, ask({{"do", "counters"}}));
+  return answer.value("fabrics", Json::array());
 }
 
 Result<std::vector<uint64_t>> Control::ask_about_hook(Json request, const std::string &hook,
@@ -148,9 +154,9 @@ Result<std::vector<uint64_t>> Control::detach(const std::string &hook,
   return ask_about_hook({{"do", "detach"}}, hook, place);
 }
 
-Result<std::vector<ControlProcess>> control_processes() {
+Result<std::vector<Control>> listening_processes(absl::Duration patience) {
   WEFT_TRY(const std::string folder, runtime_directory());
-  std::vector<ControlProcess> found;
+  std::vector<Control> found;
   std::error_code error;
   for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
@@ -162,12 +168,19 @@ Result<std::vector<ControlProcess>> control_processes() {
       (void)unlink(entry.path().c_str());
       continue;
     }
-    if (const Result<Control> control = Control::connect(pid))
-      found.push_back({pid, control->program()});
+    if (Result<Control> control = Control::connect(pid, patience))
+      found.push_back(*std::move(control));
   }
   if (error) return fail(error.value(), "%s: %s", folder.c_str(), error.message().c_str());
   std::sort(found.begin(), found.end(),
-            [](const ControlProcess &a, const ControlProcess &b) { return a.pid < b.pid; });
+            [](const Control &a, const Control &b) { return a.pid() < b.pid(); });
+  return found;
+}
+
+Result<std::vector<ControlProcess>> control_processes() {
+  WEFT_TRY(const std::vector<Control> controls, listening_processes());
+  std::vector<ControlProcess> found;
+  for (const Control &control : controls) found.push_back({control.pid(), control.program()});
   return found;
 }
 

@@ -11,7 +11,7 @@
 //       return {};
 //     }
 //
-// Each call makes a connection of its own and waits up to kPatience to send and to receive. For
+// Each call makes a connection of its own and waits up to `patience` to send and to receive. For
 // the libfabric of this process there is tools/weft/library.h.
 #ifndef WEFT_TOOLS_WEFT_CONTROL_H
 #define WEFT_TOOLS_WEFT_CONTROL_H
@@ -41,13 +41,15 @@ class Control {
 
   // Checks that the process answers. Errors: there is no such process, it belongs to another user,
   // it does not listen (no fabric open, control denied, not on weft), it does not answer.
-  static Result<Control> connect(pid_t pid);
+  static Result<Control> connect(pid_t pid, absl::Duration patience = kPatience);
 
   pid_t pid() const { return pid_; }
   const std::string &program() const { return program_; }
 
   // The live objects, in the format of weft/diagnosis.h.
   Result<nlohmann::ordered_json> objects() const;
+  // What its plugins count: the array "fabrics" of core/control/requests.h.
+  Result<nlohmann::ordered_json> counters() const;
   // Both return the ids of the objects that they changed.
   Result<std::vector<uint64_t>> attach(
       const std::string &hook, const std::vector<std::pair<std::string, std::string>> &params,
@@ -55,13 +57,14 @@ class Control {
   Result<std::vector<uint64_t>> detach(const std::string &hook, const HookPlace &place = {}) const;
 
  private:
-  explicit Control(pid_t pid) : pid_(pid) {}
+  Control(pid_t pid, absl::Duration patience) : pid_(pid), patience_(patience) {}
   Result<nlohmann::ordered_json> ask(const nlohmann::ordered_json &request) const;
   Result<std::vector<uint64_t>> ask_about_hook(nlohmann::ordered_json request,
                                                const std::string &hook,
                                                const HookPlace &place) const;
 
   pid_t pid_;
+  absl::Duration patience_;
   std::string program_;
 };
 
@@ -72,6 +75,8 @@ struct ControlProcess {
 
 // The processes of this user that listen, by pid. Removes the sockets of dead processes.
 Result<std::vector<ControlProcess>> control_processes();
+// The same, to ask them more.
+Result<std::vector<Control>> listening_processes(absl::Duration patience = Control::kPatience);
 
 }  // namespace weft::cli
 
