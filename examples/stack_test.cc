@@ -9,7 +9,12 @@
 #include <rdma/fi_eq.h>
 #include <weft/plugin.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <string>
 
 namespace {
 
@@ -63,6 +68,49 @@ TEST(ExampleStack, Hook) {
   weft_counter counter{};
   EXPECT_EQ(ops->read(&ep->fid, &counter, 1), 1u);
   EXPECT_EQ(counter.value, 5u);
+
+  EXPECT_EQ(fi_close(&ep->fid), 0);
+  EXPECT_EQ(fi_close(&cq->fid), 0);
+  EXPECT_EQ(fi_close(&domain->fid), 0);
+  EXPECT_EQ(fi_close(&fabric->fid), 0);
+}
+
+// FI_PROVIDER=null WEFT_TOOL=bin/weft: weft knows nothing of this provider, and another process
+// sees what it counts.
+TEST(ExampleStack, Counters) {
+  const Info info = first_rdm();
+  ASSERT_NE(info, nullptr);
+  fid_fabric *fabric = nullptr;
+  fid_domain *domain = nullptr;
+  fid_cq *cq = nullptr;
+  fid_ep *ep = nullptr;
+  fi_cq_attr attr{.format = FI_CQ_FORMAT_CONTEXT};
+  ASSERT_EQ(fi_fabric(info->fabric_attr, &fabric, nullptr), 0);
+  ASSERT_EQ(fi_domain(fabric, info.get(), &domain, nullptr), 0);
+  ASSERT_EQ(fi_cq_open(domain, &attr, &cq, nullptr), 0);
+  ASSERT_EQ(fi_endpoint(domain, info.get(), &ep, nullptr), 0);
+  ASSERT_EQ(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), 0);
+  ASSERT_EQ(fi_enable(ep), 0);
+  char room[2];
+  ASSERT_EQ(fi_send(ep, "long", 4, nullptr, 0, nullptr), -FI_EAGAIN);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(fi_recv(ep, room, sizeof room, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
+    ASSERT_EQ(fi_send(ep, "long", 4, nullptr, 0, nullptr), 0);
+  }
+
+  ASSERT_NE(std::getenv("WEFT_TOOL"), nullptr);
+  const std::string command =
+      std::getenv("WEFT_TOOL") + std::string(" stats --json ") + std::to_string(getpid());
+  FILE *tool = popen(command.c_str(), "r");
+  ASSERT_NE(tool, nullptr);
+  std::string text;
+  char piece[1000];
+  for (size_t n; (n = std::fread(piece, 1, sizeof piece, tool)) > 0;) text.append(piece, n);
+  EXPECT_EQ(pclose(tool), 0);
+  for (const char *told :
+       {"\"element\": \"null\"", "\"messages_truncated\"", "\"value\": 3",
+        "messages that were longer than their receive", "\"sends_refused\"", "\"value\": 1"})
+    EXPECT_NE(text.find(told), std::string::npos) << told << " is not in:\n" << text;
 
   EXPECT_EQ(fi_close(&ep->fid), 0);
   EXPECT_EQ(fi_close(&cq->fid), 0);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // null: a provider without a network. Each endpoint sends to itself: a message, to whatever
 // address, goes into the receive that was posted first. It is for measuring what everything but
-// the network costs, and an example of a whole provider.
+// the network costs, and an example of a whole provider. `weft stats` shows what it counts.
 //
 //   FI_PROVIDER=null fi_info
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/recv_queue.h>
 #include <weft/sdk/sets.h>
+#include <weft/sdk/stats.h>
 #include <weft/sdk/unit.h>
 
 #include <cstring>
@@ -19,6 +20,12 @@ using namespace weft::sdk;
 
 constexpr char kAddress[] = "null://self";  // of every endpoint
 constexpr size_t kQueueSize = 256;
+
+struct Counters : CounterSet {
+  Counter truncated{*this, "messages_truncated", "messages that were longer than their receive"};
+  Counter refused{*this, "sends_refused", "sends that returned FI_EAGAIN: no receive was posted"};
+};
+
 // An address vector in which every address is the endpoint itself.
 class Av final : public Object<Av, fid_av> {
  public:
@@ -45,8 +52,11 @@ class Av final : public Object<Av, fid_av> {
 
 class Ep final : public Object<Ep, fid_ep> {
  public:
-  Ep(DomainContext &domain, void *context)
-      : Object(domain.instance, FI_CLASS_EP, context), domain_(domain), receives_(kQueueSize) {
+  Ep(DomainContext &domain, Counters &counters, void *context)
+      : Object(domain.instance, FI_CLASS_EP, context),
+        domain_(domain),
+        counters_(counters),
+        receives_(kQueueSize) {
     fill_tables(*this);
     domain_.children.fetch_add(1);
   }
@@ -111,7 +121,10 @@ class Ep final : public Object<Ep, fid_ep> {
   ssize_t deliver(const void *buf, size_t len, auto report_send) {
     if (!enabled_) return -FI_EOPBADSTATE;
     Guard guard(domain_.engine->lock());
-    if (receives_.front() == nullptr) return -FI_EAGAIN;
+    if (receives_.front() == nullptr) {
+      counters_.refused.add();
+      return -FI_EAGAIN;
+    }
     PostedRecv *receive = receives_.pop();
     void *context = receive->context;
     const size_t fits = std::min(len, receive->length);
@@ -121,6 +134,7 @@ class Ep final : public Object<Ep, fid_ep> {
     if (fits == len) {
       rx_->push({.context = context, .flags = kFlags, .len = len, .src_addr = 0});
     } else {
+      counters_.truncated.add();
       rx_->push_error(
           {.context = context, .flags = kFlags, .len = fits, .olen = len - fits, .err = FI_ETRUNC});
     }
@@ -129,6 +143,7 @@ class Ep final : public Object<Ep, fid_ep> {
   }
 
   DomainContext &domain_;
+  Counters &counters_;  // of the fabric
   RecvQueue receives_;
   Cq *tx_ = nullptr, *rx_ = nullptr;
   bool enabled_ = false;
@@ -146,10 +161,11 @@ int open(struct fid *parent, typename T::FidType **out, Args &&...args) {
 class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
  public:
   Domain(const weft_instance *instance, uint32_t api_version, std::atomic<size_t> &siblings,
-         void *context)
+         Counters &counters, void *context)
       : Object(instance, FI_CLASS_DOMAIN, context),
         SoftwareDomain(instance, base(), {.api_version = api_version}),
-        siblings_(siblings) {
+        siblings_(siblings),
+        counters_(counters) {
     fill_tables(*this);
     siblings_.fetch_add(1);
   }
@@ -158,7 +174,7 @@ class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
     return open<Av>(base(), av, shared(), context);
   }
   int endpoint(struct fi_info *, struct fid_ep **ep, void *context) {
-    return open<Ep>(base(), ep, shared(), context);
+    return open<Ep>(base(), ep, shared(), counters_, context);
   }
   int close() {
     if (shared().children.load() != 0) return -FI_EBUSY;
@@ -169,6 +185,7 @@ class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
 
  private:
   std::atomic<size_t> &siblings_;
+  Counters &counters_;
 };
 
 class Fabric final : public Object<Fabric, fid_fabric> {
@@ -179,7 +196,7 @@ class Fabric final : public Object<Fabric, fid_fabric> {
     c()->api_version = api_version;
   }
   int domain(struct fi_info *, struct fid_domain **out, void *context) {
-    return open<Domain>(base(), out, instance(), c()->api_version, children_, context);
+    return open<Domain>(base(), out, instance(), c()->api_version, children_, *stats_, context);
   }
   int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
     return finish(instance(), FI_LOG_EQ, Eq::open(instance(), base(), children_, attr, context),
@@ -192,9 +209,14 @@ class Fabric final : public Object<Fabric, fid_fabric> {
     delete this;
     return 0;
   }
+  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    return open_counters<Fabric>(name, flags, ops);
+  }
+  Stats<Counters> &stats() { return stats_; }
 
  private:
   std::atomic<size_t> children_{0};
+  Stats<Counters> stats_;
 };
 
 class Null {
