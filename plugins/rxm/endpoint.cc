@@ -14,7 +14,7 @@ sdk::EndpointLimits limits_for(const Domain &domain, const Options &options) {
   const fi_info &inner = domain.inner_info();
   return {.tx_size = options.tx_size,
           .rx_size = options.rx_size,
-          .inject_size = inject_size(inner),
+          .inject_size = kInjectSize,
           .max_inject_size = kMaxInjectSize,
           .max_msg_size = std::min<uint64_t>(inner.ep_attr->max_msg_size, INT64_MAX),
           .atomic_size = domain.atomic_limits().write};
@@ -54,7 +54,7 @@ bool outlives_call(const TxOp &op) {
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context)
     : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()),
                     kNativeOrder, local, context),
-      inject_room_(inject_size(domain.inner_info())) {}
+      inject_room_(inject_room(domain.inner_info())) {}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_TRY(const sdk::Address local, sdk::local_address(info, domain.inner_info()));

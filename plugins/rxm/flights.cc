@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace weft::rxm {
 namespace {
@@ -11,27 +12,36 @@ namespace {
 constexpr size_t kChunk = 16;      // packets of staging memory that are made at a time
 constexpr size_t kLong = 2 << 10;  // bytes from which a registered vector is not copied
 
+size_t length_of(const iovec *iov, size_t count) {
+  size_t length = 0;
+  for (size_t i = 0; i < count; ++i) length += iov[i].iov_len;
+  return length;
+}
+
 }  // namespace
 
-void Flights::open(const sdk::InnerModes &modes, size_t packet_size, size_t inject_limit) {
+void Flights::open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner) {
   modes_ = modes;
   packet_size_ = packet_size;
+  inject_limit_ = inner.inject_size;
+  queue_ = inner.size != 0 ? inner.size : SIZE_MAX;
   if (modes.keeps_vectors)
-    scratch_ = std::make_unique_for_overwrite<uint8_t[]>(std::min(inject_limit, packet_size));
+    scratch_ = std::make_unique_for_overwrite<uint8_t[]>(std::min(inject_limit_, packet_size));
 }
 
 void Flights::close() {
   flights_.visit([this](Flight &f) {
-    if (f.link != nullptr) give(f);
+    if (f.calls != nullptr) give(f);
   });
   free_.clear();
   chunks_.clear();
 }
 
-Flights::Flight *Flights::take(const Link &link, Token *token) {
+Flights::Flight *Flights::take(Calls &calls, Token *token) {
   Flight *f = flights_.take();
   if (f == nullptr) return nullptr;
-  f->link = &link;
+  f->calls = &calls;
+  ++calls.count;
   f->token = token;
   f->staging = nullptr;
   f->region_count = 0;
@@ -41,7 +51,7 @@ Flights::Flight *Flights::take(const Link &link, Token *token) {
 void Flights::give(Flight &f) {
   if (f.staging != nullptr) free_.push_back(f.staging);  // grow() made room for all
   while (f.region_count != 0) f.regions[--f.region_count].close();
-  f.link = nullptr;
+  --std::exchange(f.calls, nullptr)->count;
   flights_.give(&f);
 }
 
@@ -53,9 +63,9 @@ int Flights::grow() {
                 {}};
     free_.reserve((chunks_.size() + 1) * kChunk);
     chunks_.reserve(chunks_.size() + 1);
-    const int rc =
-        domain_.register_inner({chunk.memory.get(), kChunk * stride}, FI_SEND, chunk.region);
-    if (rc != 0) return rc;
+    const iovec all{chunk.memory.get(), kChunk * stride};
+    if (modes_.local_memory)
+      if (const int rc = domain_.register_inner(all, FI_SEND, chunk.region); rc != 0) return rc;
     for (size_t i = kChunk; i-- > 0;) {
       chunk.each[i] = {chunk.memory.get() + i * stride, chunk.region.desc()};
       free_.push_back(&chunk.each[i]);
@@ -105,26 +115,31 @@ int Flights::stage(Flight &f, const iovec *iov, void *const *desc, size_t count,
 // Injected data needs no registration, and may be reused at once. Only an array of several vectors
 // would have to stay.
 iovec Flights::injected(const iovec *iov, size_t count) {
-  size_t length = 0;
-  for (size_t i = 0; i < count; ++i) length += iov[i].iov_len;
+  const size_t length = length_of(iov, count);
   sdk::gather(scratch_.get(), iov, count, 0, length);
   return {scratch_.get(), length};
 }
 
-ssize_t Flights::send(Link &link, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
+ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
                       uint64_t flags, Token *token) {
+  bool injects = (flags & FI_INJECT) != 0;
+  bool stages = modes_.local_memory && !injects;
   iovec one;
-  if ((flags & FI_INJECT) != 0 && modes_.keeps_vectors && count > 1) {
+  if (injects && length_of(iov, count) > inject_limit_) {
+    injects = false;
+    stages = true;
+    flags = (flags & ~FI_INJECT) | FI_COMPLETION;
+  } else if (injects && modes_.keeps_vectors && count > 1) {
     one = injected(iov, count);
     iov = &one;
     count = 1;
   }
   fi_msg msg{.msg_iov = iov, .iov_count = count};
-  if (token == nullptr) return fi_sendmsg(ep, &msg, flags);
-  Flight *f = take(link, token);
+  if (token == nullptr && injects) return fi_sendmsg(ep, &msg, flags);
+  Flight *f = take(calls, token);
   if (f == nullptr) return -FI_EAGAIN;
   msg.context = f;
-  if (modes_.local_memory && (flags & FI_INJECT) == 0) {
+  if (stages) {
     if (const int rc = stage(*f, iov, desc, count, msg.iov_count); rc != 0) {
       give(*f);
       return rc;
@@ -140,7 +155,7 @@ ssize_t Flights::send(Link &link, fid_ep *ep, const iovec *iov, void *const *des
   return rc;
 }
 
-ssize_t Flights::access(Link &link, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
+ssize_t Flights::access(Calls &calls, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
                         uint64_t flags, Token *token) {
   const auto call = [&] {
     return write ? fi_writemsg(ep, &msg, flags) : fi_readmsg(ep, &msg, flags);
@@ -154,7 +169,8 @@ ssize_t Flights::access(Link &link, fid_ep *ep, bool write, fi_msg_rma msg, void
     }
     return call();
   }
-  Flight *f = take(link, token);
+  if (calls.count >= queue_) return -FI_EAGAIN;
+  Flight *f = take(calls, token);
   if (f == nullptr) return -FI_EAGAIN;
   size_t made = 0;
   for (size_t i = 0; i < msg.iov_count; ++i) {
@@ -192,9 +208,9 @@ Token *Flights::land(void *op_context) {
   return token;
 }
 
-void Flights::drop(const Link &link) {
+void Flights::drop(const Calls &calls) {
   flights_.visit([&](Flight &f) {
-    if (f.link == &link) give(f);
+    if (f.calls == &calls) give(f);
   });
 }
 

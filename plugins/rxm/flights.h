@@ -5,9 +5,9 @@
 //
 // Example:
 //    // Lower does this if InnerModes::of_calls() holds; other providers get the vectors as they are.
-//    inline ssize_t send(Flights &flights, Link &link, fid_ep *ep, const iovec &packet,
-//                        Token *token) {
-//      return flights.send(link, ep, &packet, nullptr, 1, FI_COMPLETION, token);
+//    inline ssize_t send(Flights &flights, Flights::Calls &of_link, fid_ep *ep,
+//                        const iovec &packet, Token *token) {
+//      return flights.send(of_link, ep, &packet, nullptr, 1, FI_COMPLETION, token);
 //    }
 //    inline Token *completed(Flights &flights, void *op_context) {
 //      return flights.land(op_context);  // of a completion or of an error entry
@@ -36,34 +36,42 @@ namespace weft::rxm {
 
 class Flights {
  public:
+  // The calls of one link that have not completed.
+  struct Calls {
+    size_t count = 0;
+  };
+
   explicit Flights(Domain &domain) : domain_(domain), flights_(SIZE_MAX) {}
   ~Flights() { close(); }
   Flights(const Flights &) = delete;
   Flights &operator=(const Flights &) = delete;
 
   // `packet_size`: bytes of the longest packet.
-  void open(const sdk::InnerModes &modes, size_t packet_size, size_t inject_limit);
+  // `inner`: of its endpoints.
+  void open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner);
   // All endpoints of the inner provider are closed.
   void close();
 
   // fi_sendmsg of a packet. `desc` may be null, and each of it: a descriptor of the inner provider.
-  // With `token` null nothing is told: the call must have FI_INJECT.
-  ssize_t send(Link &link, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
+  // With `token` null nothing is told: the call must have FI_INJECT. What is longer than the
+  // provider injects is copied instead: a credit packet must leave whatever that limit is.
+  ssize_t send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
                uint64_t flags, Token *token);
-  // fi_readmsg or fi_writemsg. `msg` has no descriptors and no context.
-  ssize_t access(Link &link, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
+  // fi_readmsg or fi_writemsg. `msg` has no descriptors and no context. -FI_EAGAIN, before anything
+  // is registered, while the link has as many calls in flight as the provider queues.
+  ssize_t access(Calls &calls, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
                  uint64_t flags, Token *token);
   // A call has completed, or failed. Null: it was not one of these.
   Token *land(void *op_context);
-  // The endpoint of `link` is closed: its calls do not complete any more.
-  void drop(const Link &link);
+  // The endpoint of the link is closed: its calls do not complete any more.
+  void drop(const Calls &calls);
 
  private:
   static constexpr size_t kMost = 1 + sdk::kIovLimit;  // vectors of a packet
   struct Staging;
   struct Flight {
     fi_context2 context;  // the provider's; must be the first member
-    const Link *link;     // null: not in use
+    Calls *calls;         // of its link; null: not in use
     Token *token;
     Staging *staging;
     size_t region_count;
@@ -83,7 +91,7 @@ class Flights {
     sdk::InnerRegion region;
   };
 
-  Flight *take(const Link &link, Token *token);
+  Flight *take(Calls &calls, Token *token);
   void give(Flight &flight);
   int stage(Flight &flight, const iovec *iov, void *const *desc, size_t count, size_t &made);
   int grow();
@@ -91,7 +99,7 @@ class Flights {
 
   Domain &domain_;
   sdk::InnerModes modes_;
-  size_t packet_size_ = 0;
+  size_t packet_size_ = 0, inject_limit_ = 0, queue_ = SIZE_MAX;
   sdk::Pool<Flight> flights_;
   std::vector<Chunk> chunks_;
   std::vector<Staging *> free_;

@@ -44,7 +44,7 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   shares_ = inner.domain_attr->max_ep_srx_ctx != 0;
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
   receive_count_ = shares_ ? uint32_t(count) : kOwnReceives;
-  flights_.open(modes_, packet_size(), inject_limit_);
+  flights_.open(modes_, packet_size(), *inner.tx_attr);
   WEFT_CHECK(open_objects());
   WEFT_CHECK(count_remote(remote_write, remote_read));
   if (shares_) {
@@ -165,7 +165,7 @@ void Lower::wait(uint64_t end_ns) {
 
 ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint64_t flags,
                     Token *token) {
-  if (modes_.of_calls()) return flights_.send(link, link.ep, iov, desc, count, flags, token);
+  if (modes_.of_calls()) return flights_.send(link.calls, link.ep, iov, desc, count, flags, token);
   const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token};
   return fi_sendmsg(link.ep, &msg, flags);
 }
@@ -179,7 +179,8 @@ ssize_t Lower::read(Link &link, const iovec *iov, void *const *desc, size_t coun
                        .rma_iov = rma,
                        .rma_iov_count = from_count,
                        .context = token};
-  if (modes_.of_calls()) return flights_.access(link, link.ep, false, msg, desc, flags, token);
+  if (modes_.of_calls())
+    return flights_.access(link.calls, link.ep, false, msg, desc, flags, token);
   return fi_readmsg(link.ep, &msg, flags);
 }
 
@@ -194,7 +195,7 @@ ssize_t Lower::write(Link &link, const iovec *iov, void *const *desc, size_t cou
                        .rma_iov_count = to_count,
                        .context = token,
                        .data = data};
-  if (modes_.of_calls()) return flights_.access(link, link.ep, true, msg, desc, flags, token);
+  if (modes_.of_calls()) return flights_.access(link.calls, link.ep, true, msg, desc, flags, token);
   return fi_writemsg(link.ep, &msg, flags);
 }
 

@@ -52,6 +52,7 @@ struct Link {
   bool held = false;                      // its packets are not read
   std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, if they are not shared
   sdk::InnerRegion region;                // of memory
+  Flights::Calls calls;                   // where the inner provider demands more of them
   std::vector<Buffer> buffers;
   std::vector<Place> places;  // of buffers
 };

@@ -84,7 +84,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
 
 void Lower::destroy(Link &link) {
   fi_close(&link.ep->fid);
-  if (modes_.of_calls()) flights_.drop(link);
+  if (modes_.of_calls()) flights_.drop(link.calls);
   numbers_[link.place].link = nullptr;
   free_numbers_.push_back(link.place);
   std::erase(links_, &link);

@@ -32,9 +32,9 @@ int registration_bits(int mr_mode) {
   return mr_mode & ~(FI_MR_BASIC | FI_MR_SCALABLE);
 }
 
-size_t inject_size(const fi_info &inner) {
+size_t inject_room(const fi_info &inner) {
   const size_t size = inner.tx_attr->inject_size;
-  return std::min<size_t>(size > kHeaderSize ? size - kHeaderSize : 0, 64);
+  return std::min<size_t>(size > kHeaderSize ? size - kHeaderSize : 0, kInjectSize);
 }
 
 Options Options::from(const weft_instance *instance) {
@@ -92,7 +92,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
                     .order_if_asked = kOrderIfAsked,
                     .tx_size = options_.tx_size,
                     .rx_size = options_.rx_size,
-                    .inject_size = inject_size(*info),
+                    .inject_size = kInjectSize,
                     .max_inject_size = kMaxInjectSize,
                     .rma_iov_limit = std::min(info->tx_attr->rma_iov_limit, kMaxVectors)},
                    query);

@@ -58,8 +58,9 @@ class RxmLayer {
 // domain_attr.mr_mode as FI_MR_... bits, also if it is FI_MR_BASIC or FI_MR_SCALABLE.
 int registration_bits(int mr_mode);
 
-// Bytes that an endpoint above `inner` may inject: those of `inner` less our header, at most 64.
-size_t inject_size(const fi_info &inner);
+inline constexpr size_t kInjectSize = 64;
+// Bytes that `inner` injects with our header, at most kInjectSize. Other injected data is copied.
+size_t inject_room(const fi_info &inner);
 inline constexpr size_t kMaxInjectSize = 16384;  // if the hints ask for more: such data is copied
 
 }  // namespace weft::rxm
