@@ -106,8 +106,14 @@ class Passage {
   int check_memory(Op &op, const iovec *iov, void *const *desc, size_t count, uint64_t flags) {
     count_ = count;
     std::copy_n(iov, count, iov_);
-    if (flags & FI_INJECT) return 0;
     const Domain &domain = *endpoint.domain;
+    if (flags & FI_INJECT) {
+      size_t length = 0;
+      for (size_t i = 0; i < count; ++i) length += iov[i].iov_len;
+      const size_t most = World::all().inject_size + endpoint.prefix;
+      return length <= most ? 0
+                            : violation(domain, "%zu bytes injected: at most %zu", length, most);
+    }
     for (size_t i = 0; i < count; ++i) {
       if (iov[i].iov_len == 0) continue;
       const Region *region = desc != nullptr ? find(domain, desc[i]) : nullptr;

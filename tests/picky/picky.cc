@@ -229,6 +229,9 @@ class Picky {
  public:
   static constexpr weft_param params[] = {
       bool_param("prefix", "0", "demand FI_MSG_PREFIX of connected endpoints too"),
+      bool_param("shared", "1", "offer shared receive contexts, if the provider beneath does"),
+      size_param("inject_size", "64K", "bytes that may be injected, if the provider beneath can", 0,
+                 65536),
       int_param("regions", "0", "open regions per domain; 0: no limit", 0, 1 << 20)};
 
   static constexpr UnitInfo info{
@@ -242,7 +245,12 @@ class Picky {
       .params = params};
 
   Picky(const weft_instance *instance, Inner inner)
-      : instance_(instance), inner_(inner), prefix_(Params<Picky>(instance).flag("prefix")) {
+      : instance_(instance),
+        inner_(inner),
+        prefix_(Params<Picky>(instance).flag("prefix")),
+        shared_(Params<Picky>(instance).flag("shared")),
+        inject_size_(Params<Picky>(instance).size("inject_size")) {
+    World::all().inject_size = inject_size_;
     World::all().most_regions = size_t(Params<Picky>(instance).integer("regions"));
   }
 
@@ -258,6 +266,8 @@ class Picky {
       entry->tx_attr->mode |= mode;
       entry->rx_attr->mode |= mode;
       entry->domain_attr->mr_mode |= FI_MR_LOCAL;
+      if (!shared_) entry->domain_attr->max_ep_srx_ctx = 0;
+      entry->tx_attr->inject_size = std::min(entry->tx_attr->inject_size, inject_size_);
       // Other calls are not checked.
       for (uint64_t *caps : {&entry->caps, &entry->tx_attr->caps, &entry->rx_attr->caps})
         *caps &= ~uint64_t(FI_TAGGED | FI_ATOMIC);
@@ -274,7 +284,8 @@ class Picky {
  private:
   const weft_instance *instance_;
   Inner inner_;
-  const bool prefix_;
+  const bool prefix_, shared_;
+  const size_t inject_size_;
 };
 
 constexpr PluginInfo kPlugin{

@@ -135,7 +135,7 @@ struct World {
   std::map<const void *, Queue> queues;
   std::map<const void *, Region> regions;
   uint64_t last_id = 0;
-  size_t most_regions = 0;
+  size_t most_regions = 0, inject_size = 0;
   uint64_t violations = 0, calls = 0, described = 0, registered = 0, data_receives = 0;
   static World &all();
 };
