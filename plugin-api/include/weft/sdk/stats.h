@@ -36,10 +36,13 @@
 // WEFT_COUNTERS_OPS:
 //
 // Example:
+//    struct DiceCounters : CounterSet {
+//      Counter lost{*this, "messages_lost", "messages that the hook did not send"};
+//    };
 //    class Dice {
 //     public:
 //      static constexpr UnitInfo info{.name = "dice", .summary = "loses messages"};
-//      Stats<Counters> &stats() { return stats_; }
+//      Stats<DiceCounters> &stats() { return stats_; }
 //      int ops_open(const weft_hook_link &link, struct fid *fid, const char *name, uint64_t flags,
 //                   void **ops, void *context) {
 //        if (is_counters_of<Dice>(name)) return open_hook_counters<Dice>(flags, ops);
@@ -47,7 +50,7 @@
 //      }
 //
 //     private:
-//      Stats<Counters> stats_;
+//      Stats<DiceCounters> stats_;
 //    };
 //
 // Counting takes no lock and no memory; reading and opening take a lock. Not for values per
