@@ -12,9 +12,23 @@
 #include <set>
 #include <thread>
 
+#include "core/loader/loader.h"
 #include "core/select/test_front.h"
 
 namespace weft {
+
+void FrontTest::install(const TestFolder &root) {
+  root.copy(TOY_UNITS, "lib/weft/toys.so");
+  root.copy(CONFIG_READER, "lib/weft/weft-config.so");
+  LoaderOptions options;
+  options.reader_library = root.at("lib/weft/weft-config.so");
+  options.probe_program = PROBE_PROGRAM;
+  const Result<RefreshReport> report = Loader::refresh(options, root.at("lib/weft"));
+  ASSERT_TRUE(report.has_value()) << report.error().text;
+  ASSERT_EQ(report->troubles.to_text(), "");
+  ASSERT_EQ(report->plugins, 1u);
+}
+
 namespace {
 
 using ::testing::Contains;

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "core/base/info.h"
-#include "core/loader/loader.h"
 #include "core/loader/test_folder.h"
 #include "core/select/front.h"
 #include "core/stack/toys.h"
@@ -45,17 +44,7 @@ class FrontTest : public ::testing::Test {
     delete installed_;
     installed_ = nullptr;
   }
-  static void install(const TestFolder &root) {
-    root.copy(TOY_UNITS, "lib/weft/toys.so");
-    root.copy(CONFIG_READER, "lib/weft/weft-config.so");
-    LoaderOptions options;
-    options.reader_library = root.at("lib/weft/weft-config.so");
-    options.probe_program = PROBE_PROGRAM;
-    const Result<RefreshReport> report = Loader::refresh(options, root.at("lib/weft"));
-    ASSERT_TRUE(report.has_value()) << report.error().text;
-    ASSERT_EQ(report->troubles.to_text(), "");
-    ASSERT_EQ(report->plugins, 1u);
-  }
+  static void install(const TestFolder &root);
 
   void SetUp() override {
     toys::current_table() = &objects_;

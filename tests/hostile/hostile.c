@@ -34,6 +34,15 @@ static const weft_param *const params[] = {&param};
 static const weft_provider_unit provider_unit UNUSED = {.struct_size = sizeof provider_unit,
                                                         .create = create};
 
+#if defined(CASE_layer_of_none)
+static int32_t wrap(const weft_instance *instance, const weft_provider *inner, uint32_t inner_count,
+                    weft_provider *provider, weft_error *why) {
+  (void)instance, (void)inner, (void)inner_count, (void)provider, (void)why;
+  return -FI_ENOSYS;
+}
+static const weft_layer_unit layer_unit = {.struct_size = sizeof layer_unit, .wrap = wrap};
+#endif
+
 #if defined(CASE_unterminated_name)
 static const char unit_name[300] = {[0 ... 299] = 'a'};
 #else
@@ -45,6 +54,10 @@ static const weft_unit unit = {
     .struct_size = sizeof unit,
 #if defined(CASE_unit_kind)
     .kind = 7,
+#elif defined(CASE_layer_of_none) /* it does not say how many providers it takes */
+    .kind = WEFT_KIND_LAYER,
+    .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+    .layer = &layer_unit,
 #else
     .kind = WEFT_KIND_PROVIDER,
 #endif
@@ -64,7 +77,7 @@ static const weft_unit unit = {
     .security = WEFT_SECURITY_ROBUST,
     .params = params,
     .param_count = 1,
-#if !defined(CASE_no_table)
+#if !defined(CASE_no_table) && !defined(CASE_layer_of_none)
     .provider = &provider_unit,
 #endif
 };

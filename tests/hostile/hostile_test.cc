@@ -170,6 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"null_unit", Stage::kNegotiate, "units[0] is NULL"},
         Case{"unit_kind", Stage::kNegotiate, "kind 7"},
         Case{"no_table", Stage::kNegotiate, "provider=0"},
+        Case{"layer_of_none", Stage::kNegotiate, "takes 0 to 0 inner providers"},
         Case{"declines", Stage::kNegotiate, "only for Thursdays"},
         Case{"init_aborts", Stage::kInit, "was killed by signal 6", true},
         Case{"init_hangs", Stage::kInit, "did not come back within", true},
