@@ -203,7 +203,7 @@ inline CmChannel &of(rdma_event_channel *channel) {
 // cm_event.cc: what a program sees of a side; called when its device is known.
 void show_device(CmId &id);
 // The event as the program gets it, with what librdmacm does before.
-std::unique_ptr<CmEvent> fetch(World &world, QueuedEvent queued);
+std::unique_ptr<CmEvent> fetch(World &world, const QueuedEvent &queued);
 // For synchronous identifiers: waits for the event of the call. Returns 0, or -1 with errno.
 int complete(CmId &id);
 // The event that such a call has left in the identifier is acknowledged.

@@ -76,7 +76,7 @@ void fill(CmEvent &event, CmId &id, const QueuedEvent &queued) {
 
 }  // namespace
 
-std::unique_ptr<CmEvent> fetch(World &world, QueuedEvent queued) {
+std::unique_ptr<CmEvent> fetch(World &world, const QueuedEvent &queued) {
   CmSide *side = world.cm->find(queued.side);
   if (side == nullptr || side->id == nullptr) return nullptr;
   CmId &id = *side->id;
@@ -147,8 +147,8 @@ int rdma_get_cm_event(rdma_event_channel *ibv, rdma_cm_event **event) {
   }
   *event = nullptr;
   while (*event == nullptr) {  // an event of a request that was given up is none
-    const int result = wait_for_event(channel.world, channel.queue, [&](QueuedEvent queued) {
-      *event = fetch(channel.world, std::move(queued)).release();
+    const int result = wait_for_event(channel.world, channel.queue, [&](const QueuedEvent &queued) {
+      *event = fetch(channel.world, queued).release();
     });
     if (result != 0) return result;
   }

@@ -32,7 +32,7 @@ void free_slots(const Completion &completion) {
 
 }  // namespace
 
-void push(Cq &cq, Completion completion) {
+void push(Cq &cq, const Completion &completion) {
   if (cq.broken) return free_slots(completion);
   if (cq.entries.size() >= static_cast<size_t>(cq.cqe)) {
     free_slots(completion);
@@ -41,7 +41,7 @@ void push(Cq &cq, Completion completion) {
   const bool counts = cq.armed == Armed::kNext ||
                       (cq.armed == Armed::kSolicited &&
                        (completion.solicited || completion.wc.status != IBV_WC_SUCCESS));
-  cq.entries.push_back(std::move(completion));
+  cq.entries.push_back(completion);
   if (!counts) return;
   cq.armed = Armed::kNo;
   if (cq.channel != nullptr) of(cq.channel).events.push(&cq);

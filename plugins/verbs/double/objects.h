@@ -240,7 +240,7 @@ size_t size_of(std::span<const Piece> pieces);
 void scatter(std::span<const Piece> pieces, size_t skip, std::span<const uint8_t> bytes);
 
 // cq.cc: a completion enters its queue.
-void push(Cq &cq, Completion completion);
+void push(Cq &cq, const Completion &completion);
 void forget(Cq &cq, Qp &qp, bool removes);
 
 // The functions behind the entries of ibv_context::ops and verbs_context.

@@ -81,7 +81,7 @@ void complete(Qp &qp, const SendWqe &wqe, ibv_wc_status status, uint32_t vendor_
   completion.owner = &qp;
   completion.send_slots = qp.sq_unsignaled + 1;
   qp.sq_unsignaled = 0;
-  push(*qp.send_cq, std::move(completion));
+  push(*qp.send_cq, completion);
 }
 
 void complete_front(Qp &qp) {
@@ -113,7 +113,7 @@ void flush_send(Qp &qp) {
 }
 
 void report(Qp &qp) {
-  Completion arrival = std::move(qp.arrivals.front());
+  Completion arrival = qp.arrivals.front();
   qp.arrivals.pop_front();
   Cq &cq = arrival.srq != nullptr && arrival.srq->cq != nullptr ? *arrival.srq->cq : *qp.recv_cq;
   if (arrival.wc.status == IBV_WC_SUCCESS) {
@@ -123,7 +123,7 @@ void report(Qp &qp) {
       fail_queue_pair(qp);
     }
   }
-  push(cq, std::move(arrival));
+  push(cq, arrival);
 }
 
 void flush_receive(Qp &qp) {
@@ -135,7 +135,7 @@ void flush_receive(Qp &qp) {
   completion.owner = &qp;
   completion.recv_slots = 1;
   qp.rq.posted.pop_front();
-  push(*qp.recv_cq, std::move(completion));
+  push(*qp.recv_cq, completion);
 }
 
 bool is_drained(const Qp &qp) {
@@ -307,7 +307,7 @@ void arrive(Qp &qp, Srq *srq, const RecvWqe &receive, ibv_wc wc, bool solicited)
   completion.srq = srq;
   completion.recv_slots = 1;
   if (srq == nullptr || srq->cq == nullptr) completion.owner = &qp;  // an XRC target has no slots
-  qp.arrivals.push_back(std::move(completion));
+  qp.arrivals.push_back(completion);
   make_ready(qp);
 }
 
