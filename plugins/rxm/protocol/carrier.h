@@ -8,7 +8,8 @@
 //    // The part that sends, of a carrier that loses every packet.
 //    class Lossy : public Carrier {
 //     public:
-//      ssize_t send(Link &, const iovec *, size_t, uint64_t flags, Token *token) override {
+//      ssize_t send(Link &, const iovec *, void *const *, size_t, uint64_t flags,
+//                   Token *token) override {
 //        if (flags & FI_COMPLETION) sent_.push_back(token);
 //        return 0;
 //      }
