@@ -22,7 +22,7 @@ fi
 flags="-Wall -Wextra -Wno-missing-field-initializers -Werror ${sanitize:+-fsanitize=$sanitize}"
 probe=$(find "$tmp/sdk" -name weft-probe)
 
-for example in null-provider pass-layer hook-count; do
+for example in null-provider pass-layer hook-count loop-provider crc-layer; do
   # A copy, so that nothing of weft's tree is within reach.
   cp -r "$examples/$example" "$tmp/$example"
   if ! cmake -S "$tmp/$example" -B "$tmp/$example/build" -DCMAKE_PREFIX_PATH="$tmp/sdk" -DCMAKE_BUILD_TYPE=Release \
