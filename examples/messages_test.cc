@@ -2,6 +2,7 @@
 // The examples that move messages, loop and crc over loop, in a program: the same tests for both
 // stacks. ctest runs each test in a process of its own (examples/CMakeLists.txt).
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -181,6 +182,16 @@ TEST(ExampleMessages, Refusals) {
   EXPECT_EQ(fi_cancel(&b.ep->fid, &a), -FI_ENOENT);
   EXPECT_EQ(fi_cancel(&b.ep->fid, room), 0);
   EXPECT_EQ(b.wait_for_error().err, FI_ECANCELED);
+
+  // The port of b, but another host.
+  sockaddr_in elsewhere{};
+  size_t length = sizeof elsewhere;
+  ASSERT_EQ(fi_getname(&b.ep->fid, &elsewhere, &length), 0);
+  elsewhere.sin_addr.s_addr = htonl(0x0a000001);
+  fi_addr_t to_elsewhere = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(a.av, &elsewhere, 1, &to_elsewhere, 0, nullptr), 1);
+  ASSERT_EQ(fi_send(a.ep, "x", 1, nullptr, to_elsewhere, room), 0);
+  EXPECT_EQ(a.wait_for_error().err, FI_EHOSTUNREACH);
 
   fi_addr_t removed = to_b;
   b.close_endpoint();

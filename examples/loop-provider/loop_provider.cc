@@ -148,7 +148,8 @@ class Endpoint final : public Object<Endpoint, fid_ep>,
     const auto address = av()->address(av()->index_of(request.dest));
     if (!address) return -FI_EINVAL;
     const uint64_t flags = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
-    const std::shared_ptr<loop::Port> to = domain_.wire().find(address->port());
+    const std::shared_ptr<loop::Port> to =
+        address->is_loopback() ? domain_.wire().find(address->port()) : nullptr;
     if (to == nullptr) {
       tx().finish({.context = request.context,
                    .flags = flags,
