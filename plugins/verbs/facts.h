@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Facts of a device with one port, and the fi_info that follows from them.
+//
+// Example:
+//    inline Result<void> offer(sdk::InfoList &list, const DeviceFacts &facts,
+//                              const sdk::IpPath &path, const sdk::GetinfoQuery &query) {
+//      WEFT_TRY(fi_info *const info, list.add());
+//      return fill_message_info(*info, facts, path, query, Sizes{});
+//    }
+//
+// Functions of this file are pure: they open no device. device.h collects the facts.
+#ifndef WEFT_PLUGINS_VERBS_FACTS_H
+#define WEFT_PLUGINS_VERBS_FACTS_H
+
+#include <rdma/fabric.h>
+#include <weft/sdk/address.h>
+#include <weft/sdk/paths.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::verbs {
+
+enum class Transport : uint8_t { kInfiniBand, kRoce, kIwarp };
+
+// What the parameters ask for; a device may have less.
+struct Sizes {
+  size_t tx = 384, rx = 384;  // operations per endpoint
+  size_t inline_size = 256;   // bytes
+  size_t tx_iov = 4, rx_iov = 4;
+};
+
+struct DeviceFacts {
+  std::string name;  // "mlx5_0", "rxe0"
+  std::string driver, firmware;
+  uint32_t vendor = 0, part = 0, hardware_version = 0;
+  std::optional<fi_pci_attr> pci;
+  Transport transport = Transport::kRoce;
+  uint8_t port = 1;
+  bool port_active = false;
+  size_t mtu = 0;           // bytes of a packet's payload
+  uint64_t speed = 0;       // bits per second, 0: unknown
+  uint64_t gid_prefix = 0;  // of the first GID, host order
+  uint64_t gid_interface = 0;
+  uint16_t lid = 0;
+  std::vector<sdk::SockAddr> addresses;  // port 0
+
+  uint64_t max_message_size = 0;
+  size_t max_queue_pairs = 0, max_queue_entries = 0, max_sges = 0;
+  size_t max_cqs = 0, max_cq_entries = 0;
+  size_t max_regions = 0;
+  size_t max_shared_queues = 0, max_shared_entries = 0, max_shared_sges = 0;
+  size_t max_inline = 0;     // bytes that a queue pair took with all of the sizes asked for
+  bool has_atomics = false;  // 64-bit fetch-and-add and compare-and-swap, in host order
+};
+
+// The capabilities of FI_EP_MSG over such a device.
+uint64_t message_caps(const DeviceFacts &facts);
+
+// One entry for FI_EP_MSG. Names, addresses and limits; `path` has the addresses.
+Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sdk::IpPath &path,
+                               const sdk::GetinfoQuery &query, const Sizes &sizes);
+
+// The name of the fabric: devices with the same one may reach each other.
+std::string fabric_name(const DeviceFacts &facts);
+
+// Bits per second of a port: codes of ibv_port_attr (ibv_query_port.3). 0: unknown codes.
+uint64_t link_speed(uint8_t active_width, uint8_t active_speed);
+
+// "0000:3b:00.1"; nothing for any other text.
+std::optional<fi_pci_attr> parse_pci(const std::string &text);
+
+}  // namespace weft::verbs
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which devices, with which local addresses, a call of fi_getinfo is about.
+//
+// Example:
+//    inline Result<size_t> count(const sdk::GetinfoQuery &query, Devices &devices) {
+//      WEFT_TRY(const std::vector<DevicePath> found, device_paths(query, devices.facts(), devices));
+//      return found.size();
+//    }
+//
+// Not for the entries themselves: facts.h.
+#ifndef WEFT_PLUGINS_VERBS_PATHS_H
+#define WEFT_PLUGINS_VERBS_PATHS_H
+
+#include <weft/sdk/paths.h>
+
+#include <vector>
+
+#include "plugins/verbs/device.h"
+
+namespace weft::verbs {
+
+struct DevicePath {
+  DeviceFacts facts;
+  sdk::IpPath path;
+};
+
+// An address of a peer is resolved by the kernel (find_route). Without a peer, all addresses of
+// all devices with an active port. An error says why there is none.
+Result<std::vector<DevicePath>> device_paths(const sdk::GetinfoQuery &query,
+                                             const std::vector<DeviceFacts> &all, Devices &devices);
+
+// The part that asks nobody: the paths from `sources`, or from all addresses without any. A source
+// without an address (a port alone) stands for all addresses.
+std::vector<DevicePath> source_paths(const std::vector<DeviceFacts> &all,
+                                     const std::vector<sdk::SockAddr> &sources, int family);
+
+}  // namespace weft::verbs
+
+#endif
