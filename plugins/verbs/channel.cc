@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/verbs/channel.h"
+
+#include <fcntl.h>
+
+namespace weft::verbs {
+namespace {
+
+sdk::SockAddr address_of(const sockaddr *address) {
+  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return {};
+  return sdk::SockAddr::from(address, sizeof(sockaddr_storage)).value_or(sdk::SockAddr());
+}
+
+}  // namespace
+
+sdk::SockAddr local_address(rdma_cm_id &id) {
+  return address_of(rdma_get_local_addr(&id));
+}
+sdk::SockAddr peer_address(rdma_cm_id &id) {
+  return address_of(rdma_get_peer_addr(&id));
+}
+
+Channel::Channel(sdk::Engine &engine, rdma_event_channel *channel)
+    : engine_(engine), channel_(channel) {
+  sdk::Guard guard(engine_.lock());
+  engine_.add(*this, channel_->fd, EPOLLIN, EPOLLIN);
+}
+
+Channel::~Channel() {
+  {
+    sdk::Guard guard(engine_.lock());
+    engine_.remove(*this);
+  }
+  rdma_destroy_event_channel(channel_);
+}
+
+Result<std::unique_ptr<Channel>> Channel::open(sdk::Engine &engine) {
+  rdma_event_channel *const channel = rdma_create_event_channel();
+  if (channel == nullptr)
+    return fail(errno,
+                "fi_fabric: rdma_create_event_channel: %s: is the kernel module rdma_ucm loaded, "
+                "and may this user open /dev/infiniband/rdma_cm?",
+                strerror(errno));
+  const int flags = ::fcntl(channel->fd, F_GETFL);
+  if (flags < 0 || ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    const int error = errno;
+    rdma_destroy_event_channel(channel);
+    return fail(error, "fi_fabric: fcntl of an event channel: %s", strerror(error));
+  }
+  return std::unique_ptr<Channel>(new Channel(engine, channel));
+}
+
+Result<rdma_cm_id *> Channel::make_id(ChannelUser &user) {
+  rdma_cm_id *id = nullptr;
+  if (rdma_create_id(channel_, &id, &user, RDMA_PS_TCP) == 0) return id;
+  return fail(errno, "rdma_create_id: %s", strerror(errno));
+}
+
+void Channel::on_event(uint32_t) {
+  rdma_cm_event *event = nullptr;
+  while (rdma_get_cm_event(channel_, &event) == 0) {
+    ChannelEvent copy{.type = event->event, .status = event->status, .id = event->id, .data = {}};
+    if (event->param.conn.private_data != nullptr)
+      copy.data.assign(static_cast<const char *>(event->param.conn.private_data),
+                       event->param.conn.private_data_len);
+    rdma_cm_id *const named = event->listen_id != nullptr ? event->listen_id : event->id;
+    auto *const user = static_cast<ChannelUser *>(named->context);
+    rdma_ack_cm_event(event);
+    engine_.had_input();
+    user->on_event(copy);
+  }
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The control side of a connected endpoint (fi_cm.3): connecting, accepting, ending. The lock of
+// connections is held in all that librdmacm calls.
+#include <rdma/rdma_cma.h>
+#include <weft/sdk/log.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/verbs/endpoint.h"
+#include "plugins/verbs/fabric.h"
+#include "plugins/verbs/shared_receive.h"
+#include "plugins/verbs/status.h"
+
+namespace weft::verbs {
+namespace {
+
+// The sheet, section 3.
+rdma_conn_param parameters(const PrivateData &data, bool shared) {
+  rdma_conn_param param{};
+  param.private_data = data.bytes().data();
+  param.private_data_len = uint8_t(data.bytes().size());
+  param.responder_resources = RDMA_MAX_RESP_RES;  // the device's maximum
+  param.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  param.flow_control = 1;
+  param.retry_count = 15;
+  param.rnr_retry_count = 7;
+  param.srq = shared ? 1 : 0;
+  return param;
+}
+
+// Of an event's status: a negative errno, or nothing.
+int error_of_status(int status, int otherwise) {
+  return status < 0 ? -status : otherwise;
+}
+
+}  // namespace
+
+void Endpoint::set_state(State state) {
+  sdk::Guard guard(own_lock);
+  state_ = state;
+}
+
+int Endpoint::setname(void *addr, size_t len) {
+  auto address = sdk::read_address(addr_format_, addr, len);
+  if (!address) return -address.error().code;
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  if (enabled()) return -FI_EOPBADSTATE;
+  local_ = *address;
+  return 0;
+}
+
+int Endpoint::getname(void *addr, size_t *len) {
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  if (local_.size() == 0) return -FI_EADDRNOTAVAIL;
+  return sdk::write_address(local_, addr_format_, addr, len);
+}
+
+int Endpoint::getpeer(void *addr, size_t *len) {
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  if (state_ != State::kConnected) return -FI_ENOTCONN;
+  return sdk::write_address(peer_, addr_format_, addr, len);
+}
+
+// ---- the active side ----
+
+int Endpoint::connect(const void *addr, const void *param, size_t len) {
+  if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
+  auto peer = sdk::read_address(addr_format_, addr);
+  Result<void> started;
+  if (!peer) {
+    started = tl::unexpected(peer.error());
+  } else {
+    sdk::Guard guard(domain_.fabric().engine().lock());
+    started = start_connect(*peer, param, len);
+  }
+  if (started) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_connect: %s", started.error().text.c_str());
+  return -started.error().code;
+}
+
+Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *param, size_t len) {
+  if (request_ != nullptr)
+    return fail(
+        FI_EOPBADSTATE,
+        "this endpoint was opened for a connection request: call fi_accept, not fi_connect");
+  if (state_ != State::kIdle)
+    return fail(FI_EISCONN, "the endpoint is connected or connecting already");
+  WEFT_CHECK(enable());
+  WEFT_TRY(id_, domain_.fabric().channel().make_id(*this));
+  const bool named = local_.size() != 0 && local_.family() == peer.family() &&
+                     !(local_.is_any() && local_.port() == 0);
+  sockaddr *const from = named ? const_cast<sockaddr *>(local_.c()) : nullptr;
+  const int timeout = domain_.settings().resolve_timeout_ms;
+  if (rdma_resolve_addr(id_, from, const_cast<sockaddr *>(peer.c()), timeout) != 0) {
+    const int error = errno;
+    rdma_destroy_id(std::exchange(id_, nullptr));
+    return fail(error, "rdma_resolve_addr of %s: %s", peer.to_string().c_str(), strerror(error));
+  }
+  peer_ = peer;
+  parameter_.emplace(param, len);
+  set_state(State::kConnecting);
+  if (const uint64_t timeout_ms = domain_.settings().connect_timeout_ms; timeout_ms != 0)
+    domain_.fabric().engine().set_deadline(*this, sdk::now_ns() + timeout_ms * 1'000'000u);
+  return {};
+}
+
+void Endpoint::on_resolved() {
+  if (id_->verbs != domain_.device().verbs) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "connect to %s: the way leads over another device than %s: open the domain with the "
+              "info that fi_getinfo gives for this peer",
+              peer_.to_string().c_str(), domain_.device().facts.name.c_str());
+    return connect_failed(FI_EHOSTUNREACH, {}, FI_EHOSTUNREACH);
+  }
+  if (auto made = make_queue_pair(); !made) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: %s", peer_.to_string().c_str(),
+              made.error().text.c_str());
+    return connect_failed(made.error().code, {}, made.error().code);
+  }
+  if (rdma_resolve_route(id_, domain_.settings().resolve_timeout_ms) != 0) {
+    const int error = errno;
+    connect_failed(error, {}, error);
+  }
+}
+
+void Endpoint::request() {
+  rdma_conn_param param = parameters(*parameter_, shared_ != nullptr);
+  if (rdma_connect(id_, &param) == 0) return;
+  const int error = errno;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: rdma_connect: %s",
+            peer_.to_string().c_str(), strerror(error));
+  connect_failed(error, {}, error);
+}
+
+void Endpoint::on_deadline() {
+  if (state_ != State::kConnecting) return;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+            "connect to %s: no answer within %llu ms (verbs connect_timeout_ms)",
+            peer_.to_string().c_str(), (unsigned long long)domain_.settings().connect_timeout_ms);
+  connect_failed(FI_ETIMEDOUT, {}, FI_ETIMEDOUT);
+}
+
+// ---- the passive side ----
+
+int Endpoint::accept(const void *param, size_t len) {
+  if (param == nullptr && len != 0) return -FI_EINVAL;
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  if (request_ == nullptr || state_ != State::kIdle) return -FI_EOPBADSTATE;
+  auto started = start_accept(param, len);
+  if (started) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_accept: %s", started.error().text.c_str());
+  return -started.error().code;
+}
+
+Result<void> Endpoint::start_accept(const void *param, size_t len) {
+  WEFT_CHECK(enable());
+  id_ = request_->take_id();
+  request_.reset();
+  Channel::give(*id_, *this);
+  set_state(State::kConnecting);
+  if (auto made = make_queue_pair(); !made) {
+    set_state(State::kDisconnected);
+    rdma_destroy_id(std::exchange(id_, nullptr));
+    return made;
+  }
+  const PrivateData data(param, len);
+  rdma_conn_param answer = parameters(data, shared_ != nullptr);
+  // The requester may be gone. The event queue reports that, not this call (fi_cm.3).
+  if (rdma_accept(id_, &answer) != 0) {
+    const int error = errno;
+    connect_failed(error, {}, error);
+  }
+  return {};
+}
+
+// ---- events ----
+
+void Endpoint::on_event(const ChannelEvent &event) {
+  const bool connecting = state_ == State::kConnecting;
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (connecting) on_resolved();
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      if (connecting) request();
+      return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (connecting) become_connected(event.data);
+      return;
+    case RDMA_CM_EVENT_REJECTED:
+      if (connecting)
+        connect_failed(FI_ECONNREFUSED,
+                       std::string(read_private_data(event.data.data(), event.data.size())),
+                       event.status > 0 ? event.status : FI_ECONNREFUSED);
+      return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE: {
+      const int error = error_of_status(event.status, FI_ETIMEDOUT);
+      if (connecting) connect_failed(error, {}, error);
+      return;
+    }
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "the device %s is gone: the connection to %s ends",
+                domain_.device().facts.name.c_str(), peer_.to_string().c_str());
+      if (connecting) return connect_failed(FI_ENODEV, {}, FI_ENODEV);
+      return disconnect();
+    case RDMA_CM_EVENT_DISCONNECTED:
+      if (connecting) return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
+      return disconnect();
+    default:
+      return;
+  }
+}
+
+void Endpoint::become_connected(const std::string &data) {
+  domain_.fabric().engine().set_deadline(*this, 0);
+  parameter_.reset();
+  local_ = local_address(*id_);
+  peer_ = peer_address(*id_);
+  if (domain_.device().facts.transport != Transport::kIwarp) {
+    ibv_qp_attr attr{};
+    attr.min_rnr_timer = domain_.settings().min_rnr_timer;
+    if (const int error = ibv_modify_qp(qp_, &attr, IBV_QP_MIN_RNR_TIMER); error != 0)
+      WEFT_INFO(instance(), FI_LOG_EP_CTRL, "min_rnr_timer stays as it is: %s", strerror(error));
+  }
+  set_state(State::kConnected);
+  const std::string_view parameter = read_private_data(data.data(), data.size());
+  if (eq() != nullptr)
+    eq()->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(std::span(parameter)));
+}
+
+void Endpoint::connect_failed(int error, std::string private_data, int cause) {
+  domain_.fabric().engine().set_deadline(*this, 0);
+  set_state(State::kDisconnected);
+  if (qp_ != nullptr) {  // its receives come back as completions
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  }
+  cancel_early();
+  if (eq() != nullptr)
+    eq()->push_error({.fid = base(),
+                      .context = context(),
+                      .err = error,
+                      .prov_errno = cause,
+                      .err_data = std::move(private_data)});
+}
+
+// Receives that the device has never seen.
+void Endpoint::cancel_early() {
+  RecvOp *op;
+  {
+    sdk::Guard guard(own_lock);
+    op = std::exchange(early_, nullptr);
+    last_early_ = nullptr;
+  }
+  if (op == nullptr) return;
+  sdk::Cq *const cq = rx_.cq != nullptr ? rx_.cq : tx_.cq;
+  sdk::Guard guard(cq->engine().lock());
+  while (op != nullptr) {
+    RecvOp *const next = op->next;
+    cq->push_error({.context = op->context,
+                    .flags = FI_RECV | FI_MSG,
+                    .err = FI_ECANCELED,
+                    .prov_errno = IBV_WC_WR_FLUSH_ERR});
+    release(*op);
+    op = next;
+  }
+}
+
+int Endpoint::shutdown(uint64_t flags) {
+  if (flags != 0) return -FI_EBADFLAGS;
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  if (state_ != State::kConnected) return int(not_ready());
+  {
+    sdk::Guard own(own_lock);
+    post_kept();
+  }
+  // Both sides get FI_SHUTDOWN: the caller may wait for it before fi_close.
+  disconnect();
+  return 0;
+}
+
+// The queue pair goes into the error state, and what it has in flight is flushed.
+void Endpoint::disconnect() {
+  if (state_ != State::kConnected) return;
+  set_state(State::kDisconnected);
+  rdma_disconnect(id_);
+  if (std::exchange(shutdown_told_, true) || eq() == nullptr) return;
+  eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connections of the plugin, over the double.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plugins/verbs/private_data.h"
+#include "plugins/verbs/test_link.h"
+
+namespace weft::verbs {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(VerbsPrivateData, CarriesUpTo55Bytes) {
+  const PrivateData data(std::string(60, 'x'));
+  EXPECT_EQ(data.bytes().size(), 56u);
+  EXPECT_EQ(data.bytes()[0], 55);
+  EXPECT_EQ(read_private_data(data.bytes().data(), 56), std::string(55, 'x'));
+}
+
+TEST(VerbsPrivateData, TheLengthByteDecidesAndPaddingIsIgnored) {
+  char padded[196] = {};
+  EXPECT_EQ(read_private_data(padded, sizeof padded), "");
+  std::memcpy(padded, "\3abc", 4);
+  EXPECT_EQ(read_private_data(padded, sizeof padded), "abc");
+}
+
+TEST(VerbsPrivateData, ALengthThatCannotBeIsNoParameter) {
+  const char cut[] = {5, 'a', 'b'};
+  EXPECT_EQ(read_private_data(cut, sizeof cut), "");
+  char large[200] = {};
+  large[0] = char(200);
+  EXPECT_EQ(read_private_data(large, sizeof large), "");
+  large[0] = 56;
+  EXPECT_EQ(read_private_data(large, sizeof large), "");
+  EXPECT_EQ(read_private_data(nullptr, 0), "");
+}
+
+TEST(VerbsConnect, BothSidesAreToldWithTheParameters) {
+  Link link({}, /*connects=*/false);
+  link.start("to b");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  EXPECT_EQ(request.data, "to b");
+  EXPECT_STREQ(request.info->domain_attr->name, "dbl0");
+  link.b.make_endpoint(request.info);
+  free_info(request.info);
+  ASSERT_EQ(fi_accept(link.b.ep, "to a", 4), 0);
+  const TestEvent at_a = link.next(link.a), at_b = link.next(link.b);
+  EXPECT_EQ(at_a.type, uint32_t(FI_CONNECTED));
+  EXPECT_EQ(at_a.fid, &link.a.ep->fid);
+  EXPECT_EQ(at_a.data, "to a");
+  EXPECT_EQ(at_b.type, uint32_t(FI_CONNECTED));
+  EXPECT_EQ(at_b.fid, &link.b.ep->fid);
+  sockaddr_in peer{};
+  size_t size = sizeof peer;
+  ASSERT_EQ(fi_getpeer(link.a.ep, &peer, &size), 0);
+  EXPECT_EQ(peer.sin_port, link.address.sin_port);
+}
+
+TEST(VerbsConnect, ARejectionArrivesWithItsParameter) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  ASSERT_EQ(fi_reject(link.b.pep, request.info->handle, "no", 2), 0);
+  free_info(request.info);
+  const TestEvent refused = link.next(link.a);
+  EXPECT_EQ(refused.err, FI_ECONNREFUSED);
+  EXPECT_EQ(refused.data, "no");
+  EXPECT_EQ(fi_send(link.a.ep, "x", 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
+}
+
+TEST(VerbsConnect, NobodyListensIsARefusal) {
+  Link link({}, /*connects=*/false);
+  ASSERT_EQ(fi_close(&link.b.pep->fid), 0);
+  link.b.pep = nullptr;
+  link.start("");
+  EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
+}
+
+TEST(VerbsConnect, ReceivesOfAFailedConnectionAreCancelled) {
+  Link link({}, /*connects=*/false);
+  ASSERT_EQ(fi_close(&link.b.pep->fid), 0);
+  link.b.pep = nullptr;
+  link.a.open("10.99.0.1", std::to_string(ntohs(link.address.sin_port)));
+  link.a.make_endpoint(link.a.info);
+  Buffer in(link.a, 8);
+  ASSERT_EQ(fi_recv(link.a.ep, in.data(), 8, in.desc(), 0, &in), 0);  // there is no queue pair yet
+  ASSERT_EQ(fi_connect(link.a.ep, &link.address, nullptr, 0), 0);
+  EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
+  const fi_cq_err_entry error = link.a.failure();
+  EXPECT_EQ(error.err, FI_ECANCELED);
+  EXPECT_EQ(error.op_context, &in);
+}
+
+TEST(VerbsConnect, ShutdownIsToldToBothSides) {
+  Link link;
+  ASSERT_EQ(fi_shutdown(link.a.ep, 0), 0);
+  EXPECT_EQ(link.next(link.a).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_EQ(link.next(link.b).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_FALSE(link.a.event());
+  EXPECT_FALSE(link.b.event());
+  EXPECT_EQ(fi_send(link.b.ep, "x", 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
+}
+
+TEST(VerbsConnect, ClosingOneSideIsAShutdownForTheOther) {
+  Link link;
+  Buffer in(link.b, 8);
+  ASSERT_EQ(fi_recv(link.b.ep, in.data(), 8, in.desc(), 0, &in), 0);
+  ASSERT_EQ(fi_close(&link.a.ep->fid), 0);
+  link.a.ep = nullptr;
+  EXPECT_EQ(link.next(link.b).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_EQ(link.b.failure().err, FI_ECANCELED);
+}
+
+TEST(VerbsConnect, ADeviceThatGoesAwayEndsItsConnections) {
+  Link link;
+  link.node.device.remove();
+  EXPECT_EQ(link.next(link.a).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_THAT(link.node.log(), HasSubstr("the device dbl0 is gone"));
+}
+
+TEST(VerbsConnect, AnUnansweredRequestEndsWithItsPassiveEndpoint) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  free_info(link.requested().info);
+  ASSERT_EQ(fi_close(&link.b.pep->fid), 0);
+  link.b.pep = nullptr;
+  EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
+}
+
+TEST(VerbsConnect, ACallThatFailsIsReportedWithItsReason) {
+  Link link({}, /*connects=*/false);
+  link.node.network.fail({.call = "rdma_create_qp", .error = ENOMEM});
+  link.start("");
+  EXPECT_EQ(link.next(link.a).err, FI_ENOMEM);
+  EXPECT_THAT(link.node.log(), HasSubstr("rdma_create_qp on dbl0"));
+}
+
+}  // namespace
+}  // namespace weft::verbs

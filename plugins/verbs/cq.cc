@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/verbs/cq.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/verbs/endpoint.h"
+#include "plugins/verbs/shared_receive.h"
+#include "plugins/verbs/status.h"
+
+namespace weft::verbs {
+namespace {
+
+constexpr int kAtOnce = 16;
+
+// A handler of the engine must not block on it.
+bool make_nonblocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+CompletionQueue::CompletionQueue(const Device &device, ibv_comp_channel *channel, ibv_cq *cq)
+    : max_entries_(device.facts.max_cq_entries),
+      channel_(channel),
+      cq_(cq),
+      capacity_(size_t(cq->cqe)) {}
+
+Result<std::unique_ptr<CompletionQueue>> CompletionQueue::open(const Device &device, size_t entries,
+                                                               bool waits) {
+  const char *const name = device.facts.name.c_str();
+  ibv_comp_channel *channel = nullptr;
+  if (waits) {
+    channel = ibv_create_comp_channel(device.verbs);
+    if (channel == nullptr)
+      return fail(errno, "fi_cq_open: ibv_create_comp_channel on %s: %s: see `ulimit -n`", name,
+                  strerror(errno));
+  }
+  const size_t wanted = std::clamp<size_t>(entries, 1, device.facts.max_cq_entries);
+  ibv_cq *const cq = !waits || make_nonblocking(channel->fd)
+                         ? ibv_create_cq(device.verbs, int(wanted), nullptr, channel, 0)
+                         : nullptr;
+  if (cq == nullptr) {
+    const int error = errno;
+    if (channel != nullptr) ibv_destroy_comp_channel(channel);
+    return fail(error, "fi_cq_open: ibv_create_cq of %zu entries on %s: %s", wanted, name,
+                strerror(error));
+  }
+  return std::unique_ptr<CompletionQueue>(new CompletionQueue(device, channel, cq));
+}
+
+CompletionQueue::~CompletionQueue() {
+  ibv_destroy_cq(cq_);
+  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
+}
+
+// ---- room ----
+
+size_t CompletionQueue::capacity() {
+  const std::lock_guard guard(room_mutex_);
+  return capacity_;
+}
+
+bool CompletionQueue::reserve(size_t places) {
+  const std::lock_guard guard(room_mutex_);
+  return reserve_locked(places);
+}
+
+bool CompletionQueue::reserve_shared(const SharedReceive &shared) {
+  const std::lock_guard guard(room_mutex_);
+  if (const auto found = shared_.find(&shared); found != shared_.end()) {
+    ++found->second;
+    return true;
+  }
+  if (!reserve_locked(shared.size())) return false;
+  shared_.emplace(&shared, 1);
+  return true;
+}
+
+void CompletionQueue::give_back_shared(const SharedReceive &shared) {
+  const std::lock_guard guard(room_mutex_);
+  const auto found = shared_.find(&shared);
+  if (--found->second != 0) return;
+  shared_.erase(found);
+  reserved_ -= shared.size();
+}
+
+bool CompletionQueue::reserve_locked(size_t places) {
+  const size_t needed = reserved_ + places;
+  if (needed > capacity_ && can_grow_ && needed <= max_entries_) {
+    // Twice as many, so that endpoints that join one by one do not grow it each time.
+    const size_t bigger = std::min(std::max(needed, 2 * capacity_), max_entries_);
+    if (ibv_resize_cq(cq_, int(bigger)) == 0) {
+      capacity_ = std::max(bigger, size_t(cq_->cqe));
+    } else {
+      can_grow_ = false;
+    }
+  }
+  if (needed > capacity_) return false;
+  reserved_ = needed;
+  return true;
+}
+
+void CompletionQueue::give_back(size_t places) {
+  const std::lock_guard guard(room_mutex_);
+  reserved_ -= places;
+}
+
+// ---- reading ----
+
+void CompletionQueue::read(sdk::CqWriter &out) {
+  if (flush_wanted_.load(std::memory_order_acquire)) flush_members(out);
+  while (!taken_.empty() && out.room() != 0) {
+    const ibv_wc wc = taken_.front();
+    taken_.pop_front();
+    deliver(wc, out);
+  }
+  ibv_wc some[kAtOnce];
+  while (out.room() != 0) {
+    const int asked = int(std::min<size_t>(out.room(), kAtOnce));
+    const int n = ibv_poll_cq(cq_, asked, some);
+    for (int i = 0; i < n; ++i) deliver(some[i], out);
+    if (n < asked) return;
+  }
+}
+
+void CompletionQueue::deliver(const ibv_wc &wc, sdk::CqWriter &out) {
+  if (is_receive(wc.wr_id)) return deliver_receive(wc, out);
+  deliver_send(wc, out);
+}
+
+void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
+  const SendOp op = *send_op(wc.wr_id);
+  op.endpoint->retire(op.number);
+  if (wc.status == IBV_WC_SUCCESS) {
+    if (op.report) out.put({.context = op.context, .flags = op.flags, .len = op.length});
+    return;
+  }
+  out.put_error({.context = op.context,
+                 .flags = op.flags,
+                 .err = error_of(wc.status),
+                 .prov_errno = int(wc.status)});
+}
+
+void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
+  RecvOp &op = *recv_op(wc.wr_id);
+  void *const context = op.context;
+  const Endpoint *const endpoint = op.shared == nullptr ? op.endpoint : member(wc.qp_num);
+  const bool reports = endpoint == nullptr || endpoint->reports_receive(op.flags);
+  if (op.shared != nullptr) {
+    op.shared->release(op);
+  } else {
+    op.endpoint->release(op);
+  }
+  if (wc.status != IBV_WC_SUCCESS) {
+    out.put_error({.context = context,
+                   .flags = FI_RECV | FI_MSG,
+                   .err = error_of(wc.status),
+                   .prov_errno = int(wc.status)});
+    return;
+  }
+  sdk::Completion done{.context = context, .flags = FI_RECV | FI_MSG, .len = wc.byte_len};
+  if (wc.wc_flags & IBV_WC_WITH_IMM) {
+    done.flags |= FI_REMOTE_CQ_DATA;
+    done.data = ntohl(wc.imm_data);
+  }
+  // A write with data has taken a receive, and touched nothing of its buffer (FI_RX_CQ_DATA).
+  const bool written = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  if (written) done.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+  if (reports || written) out.put(done);
+}
+
+Endpoint *CompletionQueue::member(uint32_t qp_num) const {
+  for (Endpoint *const endpoint : members_)
+    if (endpoint->qp_num() == qp_num) return endpoint;
+  return nullptr;
+}
+
+void CompletionQueue::flush_members(sdk::CqWriter &out) {
+  flush_wanted_.store(false, std::memory_order_relaxed);
+  for (Endpoint *const endpoint : members_) endpoint->flush(*this, out);
+}
+
+void CompletionQueue::collect() {
+  ibv_wc some[kAtOnce];
+  for (int n = kAtOnce; n == kAtOnce;) {
+    n = ibv_poll_cq(cq_, kAtOnce, some);
+    for (int i = 0; i < n; ++i) taken_.push_back(some[i]);
+  }
+}
+
+void CompletionQueue::leave(const Endpoint &endpoint, uint32_t qp_num) {
+  collect();
+  std::erase_if(taken_, [&](const ibv_wc &wc) {
+    if (!is_receive(wc.wr_id)) return send_op(wc.wr_id)->endpoint == &endpoint;
+    RecvOp &op = *recv_op(wc.wr_id);
+    if (op.shared == nullptr) return op.endpoint == &endpoint;
+    if (wc.qp_num != qp_num) return false;
+    op.shared->release(op);
+    return true;
+  });
+  std::erase(members_, &endpoint);
+}
+
+// ---- waiting ----
+
+int CompletionQueue::wait_fd() {
+  return channel_ != nullptr ? channel_->fd : -FI_ENOSYS;
+}
+
+bool CompletionQueue::arm() {
+  if (channel_ == nullptr) return false;
+  ibv_cq *which = nullptr;
+  void *context = nullptr;
+  unsigned events = 0;
+  while (ibv_get_cq_event(channel_, &which, &context) == 0) ++events;
+  if (events != 0) ibv_ack_cq_events(cq_, events);
+  if (ibv_req_notify_cq(cq_, 0) != 0) return false;
+  collect();  // what came before the request makes no event
+  return taken_.empty() && !flush_wanted_.load(std::memory_order_acquire);
+}
+
+const char *CompletionQueue::text_of(int prov_errno) const {
+  if (prov_errno <= 0 || prov_errno > IBV_WC_GENERAL_ERR) return nullptr;
+  return ibv_wc_status_str(ibv_wc_status(prov_errno));
+}
+
+}  // namespace weft::verbs

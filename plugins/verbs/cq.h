@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// CompletionQueue: a completion queue of the device, as the source of an sdk::Cq.
+//
+// Example:
+//    // Room for the operations of an endpoint, so that its completions cannot overrun the queue.
+//    inline bool make_room(CompletionQueue &queue, size_t tx_size, size_t rx_size) {
+//      return queue.reserve(tx_size + rx_size);  // grows the queue; give_back() in the end
+//    }
+//
+// Each operation that the device was given holds one place of the queue until its completion was
+// taken, so the queue cannot overrun. It grows up to the limit of the device; beyond that endpoints
+// take places one by one, and get -FI_EAGAIN when there is none.
+//
+// reserve() and give_back() are thread-safe. All else needs the lock of the Cq. Not for entries
+// that software makes: those are pushed to the Cq.
+#ifndef WEFT_PLUGINS_VERBS_CQ_H
+#define WEFT_PLUGINS_VERBS_CQ_H
+
+#include <infiniband/verbs.h>
+#include <weft/result.h>
+#include <weft/sdk/cq_source.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugins/verbs/device.h"
+#include "plugins/verbs/operation.h"
+
+namespace weft::verbs {
+
+class CompletionQueue final : public sdk::CqSource {
+ public:
+  // `entries` is cut to what the device has. `waits`: with a completion channel.
+  static Result<std::unique_ptr<CompletionQueue>> open(const Device &device, size_t entries,
+                                                       bool waits);
+  ~CompletionQueue() override;
+  static CompletionQueue &of(const sdk::Cq &cq) {
+    return static_cast<CompletionQueue &>(*cq.source());
+  }
+
+  ibv_cq *c() { return cq_; }
+  size_t capacity();
+
+  bool reserve(size_t places);
+  void give_back(size_t places);
+  // The receives of a shared context, once for all endpoints that report here.
+  bool reserve_shared(const SharedReceive &shared);
+  void give_back_shared(const SharedReceive &shared);
+
+  // An endpoint with a queue pair reports here.
+  void join(Endpoint &endpoint) { members_.push_back(&endpoint); }
+  // Takes what the device has: before a queue pair goes away, which may take its completions along.
+  void collect();
+  // The queue pair is gone: drops what it left.
+  void leave(const Endpoint &endpoint, uint32_t qp_num);
+  // An endpoint keeps operations back (FI_MORE): the next read() makes it post them. Thread-safe.
+  void expect_flush() { flush_wanted_.store(true, std::memory_order_release); }
+
+  // sdk::CqSource
+  void read(sdk::CqWriter &out) override;
+  int wait_fd() override;
+  bool arm() override;
+  const char *text_of(int prov_errno) const override;
+
+ private:
+  CompletionQueue(const Device &device, ibv_comp_channel *channel, ibv_cq *cq);
+  bool reserve_locked(size_t places);
+  void deliver(const ibv_wc &wc, sdk::CqWriter &out);
+  void deliver_send(const ibv_wc &wc, sdk::CqWriter &out);
+  void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
+  Endpoint *member(uint32_t qp_num) const;
+  void flush_members(sdk::CqWriter &out);
+
+  const size_t max_entries_;
+  ibv_comp_channel *const channel_;
+  ibv_cq *const cq_;
+  std::mutex room_mutex_;
+  size_t capacity_, reserved_ = 0;
+  std::map<const SharedReceive *, size_t> shared_;  // endpoints of each
+  bool can_grow_ = true;
+  std::atomic<bool> flush_wanted_{false};
+  std::vector<Endpoint *> members_;
+  std::deque<ibv_wc> taken_;  // off the device, not delivered yet
+};
+
+}  // namespace weft::verbs
+
+#endif

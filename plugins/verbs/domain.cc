@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/verbs/domain.h"
+
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "plugins/verbs/cq.h"
+#include "plugins/verbs/endpoint.h"
+#include "plugins/verbs/fabric.h"
+#include "plugins/verbs/region.h"
+#include "plugins/verbs/shared_receive.h"
+
+namespace weft::verbs {
+
+Domain::Domain(Fabric &fabric, const Device &device, ibv_pd *pd,
+               const sdk::DomainSettings &settings, void *context)
+    : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
+      DomainCore(fabric.instance(), base(), settings),
+      fabric_(fabric),
+      device_(device),
+      pd_(pd) {
+  sdk::fill_tables(*this);
+}
+
+const Settings &Domain::settings() const {
+  return fabric_.settings();
+}
+
+Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
+  const char *const name = info.domain_attr->name;
+  if (name == nullptr)
+    return fail(FI_EINVAL, "fi_domain: domain_attr.name is empty: pass an info of fi_getinfo");
+  const Device *const device = fabric.devices().find(name);
+  if (device == nullptr)
+    return fail(FI_ENODEV, "fi_domain: there is no RDMA device %s: `rdma link` lists them", name);
+  auto settings = sdk::DomainSettings::of(
+      info, fabric.api_version(), fabric.settings().sizes.tx + fabric.settings().sizes.rx, {});
+  // A thread that reads an event queue makes progress for connections, whatever the threading.
+  settings.locked = true;
+  ibv_pd *const pd = ibv_alloc_pd(device->verbs);
+  if (pd == nullptr) return fail(errno, "fi_domain: ibv_alloc_pd on %s: %s", name, strerror(errno));
+  auto *const domain = new (std::nothrow) Domain(fabric, *device, pd, settings, context);
+  if (domain == nullptr) {
+    ibv_dealloc_pd(pd);
+    return fail(FI_ENOMEM, "no memory for a domain");
+  }
+  Result<void> started;
+  if (info.domain_attr->control_progress == FI_PROGRESS_AUTO)
+    started = fabric.engine().start_thread();
+  if (started) started = domain->publish(fabric.base());
+  if (!started) {
+    ibv_dealloc_pd(pd);
+    delete domain;
+    return tl::unexpected(std::move(started).error());
+  }
+  fabric.children.fetch_add(1);
+  return domain;
+}
+
+int Domain::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
+  if (cq == nullptr) return -FI_EINVAL;
+  const size_t usual = shared().default_cq_size;
+  const size_t size = attr != nullptr ? std::max(attr->size, usual) : usual;
+  const bool waits = attr != nullptr && sdk::raw(attr->wait_obj) != FI_WAIT_NONE;
+  auto source = CompletionQueue::open(device_, size, waits);
+  if (!source) {
+    WEFT_WARN(instance(), FI_LOG_CQ, "%s", source.error().text.c_str());
+    return -source.error().code;
+  }
+  return sdk::finish(instance(), FI_LOG_CQ,
+                     sdk::Cq::open(shared(), attr, context, std::move(*source), locked()), cq);
+}
+
+int Domain::cntr_open(struct fi_cntr_attr *, struct fid_cntr **, void *) {
+  WEFT_WARN(instance(), FI_LOG_CNTR,
+            "fi_cntr_open: the provider verbs has no counters (domain_attr.cntr_cnt is 0): bind "
+            "a completion queue");
+  return -FI_ENOSYS;
+}
+
+int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
+  if (ep == nullptr) return -FI_EINVAL;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
+}
+
+int Domain::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,
+                uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
+  const iovec iov{const_cast<void *>(buf), len};
+  return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
+}
+
+int Domain::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+                 uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
+  const fi_mr_attr attr{.mr_iov = iov,
+                        .iov_count = count,
+                        .access = access,
+                        .offset = offset,
+                        .requested_key = requested_key,
+                        .context = context};
+  return regattr(&attr, flags, mr);
+}
+
+int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
+  if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
+  const int rc = sdk::finish(instance(), FI_LOG_MR, Region::open(*this, *attr, flags), mr);
+  if (rc == 0 && regions().eq != nullptr)
+    regions().eq->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
+  return rc;
+}
+
+int Domain::close() {
+  if (shared().children.load() != 0) return -FI_EBUSY;
+  if (const int error = ibv_dealloc_pd(pd_); error != 0) return -error;
+  retire();
+  unbind();
+  fabric_.children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The domain of the verbs provider: a protection domain of one device, with its regions, queues and
+// endpoints.
+//
+// Example:
+//    inline Result<Domain *> open(Fabric &fabric, const fi_info &info) {
+//      return Domain::open(fabric, info, /*context=*/nullptr);  // domain_attr.name is the device
+//    }
+//
+// Its engine has nothing to do: each completion queue has one of its own, and the fabric's makes
+// the progress of connections.
+#ifndef WEFT_PLUGINS_VERBS_DOMAIN_H
+#define WEFT_PLUGINS_VERBS_DOMAIN_H
+
+#include <infiniband/verbs.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/fabric_ops.h>
+#include <weft/sdk/fid.h>
+
+#include "plugins/verbs/device.h"
+#include "plugins/verbs/settings.h"
+
+namespace weft::verbs {
+
+class Endpoint;
+class Fabric;
+
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, Endpoint> {
+ public:
+  static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+
+  Fabric &fabric() { return fabric_; }
+  const Device &device() const { return device_; }
+  const Settings &settings() const;
+  ibv_pd *pd() { return pd_; }
+  bool locked() { return engine().lock().needed(); }
+
+  // fi_ops_domain
+  int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+  int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+
+  // fi_ops_mr
+  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
+          uint64_t flags, struct fid_mr **mr, void *context);
+  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
+  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+  int control(int, void *) { return -FI_ENOSYS; }  // raw keys: the keys fit into 8 bytes
+
+ private:
+  Domain(Fabric &fabric, const Device &device, ibv_pd *pd, const sdk::DomainSettings &settings,
+         void *context);
+  ~Domain() = default;
+
+  Fabric &fabric_;
+  const Device &device_;
+  ibv_pd *const pd_;
+};
+
+}  // namespace weft::verbs
+
+#endif

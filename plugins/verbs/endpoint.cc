@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An endpoint's op tables and its data path: requests become work requests. Posting them is in
+// post.cc.
+#include "plugins/verbs/endpoint.h"
+
+#include <arpa/inet.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/verbs/fabric.h"
+#include "plugins/verbs/region.h"
+#include "plugins/verbs/shared_receive.h"
+
+namespace weft::verbs {
+namespace {
+
+constexpr size_t kAtomicSize = sizeof(uint64_t);
+
+sdk::EndpointLimits limits_of(const Domain &domain) {
+  const DeviceFacts &facts = domain.device().facts;
+  return {.tx_size = std::min(domain.settings().sizes.tx, facts.max_queue_entries),
+          .rx_size = std::min(domain.settings().sizes.rx, facts.max_queue_entries),
+          .inject_size = facts.max_inline,
+          .max_msg_size = facts.max_message_size,
+          // Of all operands; those of compare operations are two.
+          .atomic_size = facts.has_atomics ? 2 * kAtomicSize : 0};
+}
+
+// None asked for: all.
+fi_info with_caps(fi_info info, const Domain &domain) {
+  if (info.caps == 0) info.caps = message_caps(domain.device().facts);
+  return info;
+}
+
+// The atomics that the device has (the sheet's section 4): one element of 64 bits.
+bool has_atomic(sdk::AtomicKind kind, int datatype, int op) {
+  if (datatype != FI_INT64 && datatype != FI_UINT64) return false;
+  switch (kind) {
+    case sdk::AtomicKind::kWrite:
+      return op == FI_ATOMIC_WRITE;
+    case sdk::AtomicKind::kFetch:
+      return op == FI_ATOMIC_READ || op == FI_SUM;
+    case sdk::AtomicKind::kCompare:
+      return op == FI_CSWAP;
+  }
+  return false;
+}
+
+int query_atomic(const Endpoint &endpoint, sdk::AtomicKind kind, int datatype, int op,
+                 size_t *count) {
+  if (count == nullptr) return -FI_EINVAL;
+  if (!(endpoint.caps() & FI_ATOMIC) || !has_atomic(kind, datatype, op)) return -FI_EOPNOTSUPP;
+  *count = 1;
+  return 0;
+}
+
+uint64_t word_at(const fi_ioc *ioc) {
+  uint64_t word;
+  std::memcpy(&word, ioc[0].addr, sizeof word);
+  return word;
+}
+
+}  // namespace
+
+ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
+                    uint32_t &used) {
+  used = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (iov[i].iov_len == 0 || iov[i].iov_base == nullptr) continue;
+    if (desc == nullptr || desc[i] == nullptr || iov[i].iov_len > UINT32_MAX) return -FI_EINVAL;
+    pieces[used++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
+                      .length = uint32_t(iov[i].iov_len),
+                      .lkey = Region::of(desc[i]).local_key()};
+  }
+  return 0;
+}
+
+// ---- tables ----
+
+Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
+    : Object(domain.instance(), FI_CLASS_EP, context),
+      OwnLock(domain.locked()),
+      EndpointCore(domain.shared(), sdk::PeerKind::kConnected, with_caps(info, domain),
+                   limits_of(domain), &tx_, &rx_, &own_lock),
+      domain_(domain),
+      tx_(info),
+      rx_(info),
+      addr_format_(info.addr_format),
+      ops_(limits().tx_size),
+      receives_(limits().rx_size) {
+  fid_ep *const fid = c();
+  sdk::fill_tables(*this);
+  if (!(caps() & FI_RMA)) fid->rma = sdk::c_table(sdk::rma_ops<Nothing>());
+  if (!(caps() & FI_ATOMIC)) fid->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+  fid->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+}
+
+int Endpoint::atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return query_atomic(*this, sdk::AtomicKind::kWrite, sdk::raw(datatype), sdk::raw(op), count);
+}
+int Endpoint::fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return query_atomic(*this, sdk::AtomicKind::kFetch, sdk::raw(datatype), sdk::raw(op), count);
+}
+int Endpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return query_atomic(*this, sdk::AtomicKind::kCompare, sdk::raw(datatype), sdk::raw(op), count);
+}
+
+// ---- transfers ----
+
+ssize_t Endpoint::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
+                        size_t count, uint64_t length, bool may_inline) const {
+  work.sg_list = pieces;
+  if (!may_inline || length > inline_size_) {
+    uint32_t used;
+    const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
+    work.num_sge = int(used);
+    return rc;
+  }
+  // The device gets the bytes with the request: no descriptor is needed, and the buffer is free.
+  work.send_flags |= IBV_SEND_INLINE;
+  for (size_t i = 0; i < count; ++i) {
+    if (iov[i].iov_len == 0) continue;
+    pieces[work.num_sge++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
+                              .length = uint32_t(iov[i].iov_len),
+                              .lkey = 0};
+  }
+  return 0;
+}
+
+ssize_t Endpoint::start(const sdk::SendRequest &r) {
+  ssize_t rc;
+  SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);
+  if (op == nullptr) return rc;
+  ibv_send_wr work{};
+  ibv_sge pieces[sdk::kIovLimit];
+  work.opcode = IBV_WR_SEND;
+  if (r.flags & FI_REMOTE_CQ_DATA) {
+    work.opcode = IBV_WR_SEND_WITH_IMM;
+    work.imm_data = htonl(uint32_t(r.data));
+  }
+  rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
+  if (rc == 0) return post(*op, work, r.flags);
+  undo(*op);
+  return rc;
+}
+
+ssize_t Endpoint::start(const sdk::RmaRequest &r) {
+  if (r.rma_count != 1 || r.rma[0].key > UINT32_MAX) return -FI_EINVAL;
+  const uint64_t kind = r.write ? FI_WRITE : FI_READ;
+  ssize_t rc;
+  SendOp *const op = begin(rc, r.context, FI_RMA | kind, r.length, r.report);
+  if (op == nullptr) return rc;
+  ibv_send_wr work{};
+  ibv_sge pieces[sdk::kIovLimit];
+  work.opcode = r.write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+  if (r.flags & FI_REMOTE_CQ_DATA) {
+    work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    work.imm_data = htonl(uint32_t(r.data));
+  }
+  work.wr.rdma.remote_addr = r.rma[0].addr;
+  work.wr.rdma.rkey = uint32_t(r.rma[0].key);
+  rc = place(work, pieces, r.iov, r.desc, r.count, r.length, r.write);
+  if (rc == 0) return post(*op, work, r.flags);
+  undo(*op);
+  return rc;
+}
+
+ssize_t Endpoint::start(const sdk::AtomicRequest &r) {
+  if (!has_atomic(r.kind, r.datatype, r.op)) return -FI_EOPNOTSUPP;
+  if (r.elements != 1) return -FI_EMSGSIZE;
+  const fi_rma_ioc *target = r.rma;
+  while (target->count == 0) ++target;  // one of them has the element
+  if (target->key > UINT32_MAX) return -FI_EINVAL;
+  const bool writes = r.kind == sdk::AtomicKind::kWrite;
+  ssize_t rc;
+  SendOp *const op =
+      begin(rc, r.context, FI_ATOMIC | (writes ? FI_WRITE : FI_READ), kAtomicSize, r.report);
+  if (op == nullptr) return rc;
+  const fi_ioc &buffer = writes ? r.operands[0] : r.results[0];
+  void *const *const desc = writes ? r.operand_desc : r.result_desc;
+  const iovec local{buffer.addr, kAtomicSize};
+  ibv_send_wr work{};
+  ibv_sge pieces[1];
+  uint64_t flags = r.flags & ~FI_REMOTE_CQ_DATA;
+  if (writes) {
+    work.opcode = IBV_WR_RDMA_WRITE;
+    if (r.flags & FI_REMOTE_CQ_DATA) {
+      work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+      work.imm_data = htonl(uint32_t(r.data));
+    }
+    flags |= FI_FENCE;  // behind the reads and atomics before it
+  } else if (r.op == FI_ATOMIC_READ) {
+    work.opcode = IBV_WR_RDMA_READ;
+  } else {
+    const bool compares = r.kind == sdk::AtomicKind::kCompare;
+    work.opcode = compares ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+    work.wr.atomic.remote_addr = target->addr;
+    work.wr.atomic.rkey = uint32_t(target->key);
+    work.wr.atomic.compare_add = word_at(compares ? r.compares : r.operands);
+    work.wr.atomic.swap = compares ? word_at(r.operands) : 0;
+  }
+  if (writes || r.op == FI_ATOMIC_READ) {
+    work.wr.rdma.remote_addr = target->addr;
+    work.wr.rdma.rkey = uint32_t(target->key);
+  }
+  rc = place(work, pieces, &local, desc, 1, kAtomicSize, writes);
+  if (rc == 0) return post(*op, work, flags);
+  undo(*op);
+  return rc;
+}
+
+ssize_t Endpoint::start(const sdk::RecvRequest &r) {
+  if (shared_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
+  if (r.flags & ~uint64_t(FI_COMPLETION | FI_MORE)) return -FI_EBADFLAGS;
+  if (r.count > sdk::kIovLimit || (r.count != 0 && r.iov == nullptr)) return -FI_EINVAL;
+  if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
+  if (metered_ && !joined_rx_->reserve(1)) return -FI_EAGAIN;
+  RecvOp *const op = receives_.take();
+  ssize_t rc = op != nullptr ? 0 : -FI_EAGAIN;
+  if (op != nullptr) {
+    op->endpoint = this;
+    op->context = r.context;
+    op->flags = r.flags;
+    op->next = nullptr;
+    rc = fill_pieces(r.iov, r.desc, r.count, op->pieces, op->count);
+    if (rc == 0) rc = post_receive(*op);
+    if (rc == 0) return 0;
+    receives_.give(op);
+  }
+  if (metered_) joined_rx_->give_back(1);
+  return rc;
+}
+
+}  // namespace weft::verbs

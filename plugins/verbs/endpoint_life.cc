@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An endpoint's life: opening, binding, its queue pair, options, closing.
+#include <rdma/rdma_cma.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/options.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/verbs/endpoint.h"
+#include "plugins/verbs/fabric.h"
+#include "plugins/verbs/passive_endpoint.h"
+#include "plugins/verbs/shared_receive.h"
+
+namespace weft::verbs {
+
+Endpoint::~Endpoint() = default;
+
+Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
+  if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
+    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG",
+                int(info.ep_attr->type));
+  const DeviceFacts &facts = domain.device().facts;
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
+                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > facts.max_queue_entries)
+      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: %s takes at most %zu", size,
+                  facts.name.c_str(), facts.max_queue_entries);
+  sdk::SockAddr local;
+  if (info.src_addr != nullptr) {
+    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+  }
+  std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
+                                                     [](Endpoint *e) { delete e; });
+  ep->local_ = local;
+  sdk::Guard guard(domain.fabric().engine().lock());
+  if (info.handle != nullptr) {
+    if (PassiveEndpoint *const pep = domain.fabric().find_passive(info.handle)) {
+      WEFT_TRY(ep->local_, pep->give_address());
+    } else {
+      ep->request_.reset(domain.fabric().take(info.handle));
+      if (ep->request_ == nullptr)
+        return fail(FI_EINVAL,
+                    "fi_endpoint: info->handle is neither a connection request that still waits "
+                    "for an answer nor a passive endpoint of this fabric");
+      rdma_cm_id &id = ep->request_->id();
+      if (id.verbs != domain.device().verbs)
+        return fail(FI_EINVAL,
+                    "fi_endpoint: the request came to another device than %s: open the domain "
+                    "with the info of the request",
+                    facts.name.c_str());
+      ep->local_ = local_address(id);
+      ep->peer_ = peer_address(id);
+    }
+  }
+  WEFT_CHECK(ep->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  return ep.release();
+}
+
+int Endpoint::bind(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  if (fid->fclass == FI_CLASS_SRX_CTX) return bind_shared_receive(fid, flags);
+  const int rc = bind_object(fid, flags);
+  // Not with a lock held: an event queue takes the lock while it makes progress.
+  if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(domain_.fabric().engine());
+  return rc;
+}
+
+int Endpoint::bind_shared_receive(struct fid *fid, uint64_t flags) {
+  sdk::Guard guard(own_lock);
+  if (enabled()) return -FI_EOPBADSTATE;
+  if (!SharedReceive::is_mine(fid, FI_CLASS_SRX_CTX, instance())) return -FI_EINVAL;
+  SharedReceive *const shared = SharedReceive::from(fid);
+  if (&shared->domain() != &domain_) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (shared_ != nullptr) return -FI_EBUSY;
+  hold(shared->users);
+  shared_ = shared;
+  return 0;
+}
+
+int Endpoint::control(int command, void *arg) {
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
+  sdk::Guard guard(domain_.fabric().engine().lock());
+  auto enabled = enable();
+  if (enabled) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", enabled.error().text.c_str());
+  return -enabled.error().code;
+}
+
+// ---- enabling ----
+
+CompletionQueue *Endpoint::tx_queue() const {
+  const sdk::Cq *const cq = tx_.cq != nullptr ? tx_.cq : rx_.cq;
+  return cq != nullptr ? &CompletionQueue::of(*cq) : nullptr;
+}
+CompletionQueue *Endpoint::rx_queue() const {
+  const sdk::Cq *const cq = rx_.cq != nullptr ? rx_.cq : tx_.cq;
+  return cq != nullptr ? &CompletionQueue::of(*cq) : nullptr;
+}
+
+Result<void> Endpoint::enable() {
+  if (enabled()) return {};
+  WEFT_CHECK(check_bindings(shared_ != nullptr));
+  CompletionQueue *const tx = tx_queue(), *const rx = rx_queue();
+  if (tx == nullptr)
+    return fail(FI_ENOCQ, "fi_enable: bind a completion queue first: the device needs one");
+  sdk::Cq *const first = tx_.cq != nullptr ? tx_.cq : rx_.cq;
+  sdk::Cq *const second = rx_.cq != nullptr ? rx_.cq : tx_.cq;
+  if (shared_ != nullptr && !rx->reserve_shared(*shared_))
+    return fail(FI_ENOSPC,
+                "fi_enable: the completion queue has no room for the %zu receives of the shared "
+                "context: %s has at most %zu entries, spread endpoints over more queues",
+                shared_->size(), domain_.device().facts.name.c_str(),
+                domain_.device().facts.max_cq_entries);
+  joined_tx_ = tx;
+  joined_rx_ = rx;
+  // Without room for all that may be in flight, each operation takes its place by itself.
+  tx_places_ = ops_.size();
+  rx_places_ = shared_ != nullptr ? 0 : receives_.limit();
+  metered_ = !tx->reserve(tx_places_);
+  if (!metered_ && !rx->reserve(rx_places_)) {
+    tx->give_back(tx_places_);
+    metered_ = true;
+  }
+  {
+    sdk::Guard guard(first->engine().lock());
+    tx->join(*this);
+  }
+  if (second != first) {
+    sdk::Guard guard(second->engine().lock());
+    rx->join(*this);
+  }
+  sdk::Guard guard(own_lock);
+  set_enabled();
+  return {};
+}
+
+// ---- the queue pair ----
+
+Result<void> Endpoint::make_queue_pair() {
+  const DeviceFacts &facts = domain_.device().facts;
+  const Sizes &sizes = domain_.settings().sizes;
+  ibv_qp_init_attr init{};
+  init.qp_context = this;
+  init.send_cq = joined_tx_->c();
+  init.recv_cq = joined_rx_->c();
+  init.qp_type = IBV_QPT_RC;
+  init.cap.max_send_wr = uint32_t(ops_.size());
+  init.cap.max_send_sge = uint32_t(std::min({sizes.tx_iov, facts.max_sges, sdk::kIovLimit}));
+  init.cap.max_inline_data = uint32_t(facts.max_inline);
+  if (shared_ != nullptr) {
+    init.srq = shared_->c_srq();
+  } else {
+    init.cap.max_recv_wr = uint32_t(receives_.limit());
+    init.cap.max_recv_sge = uint32_t(std::min({sizes.rx_iov, facts.max_sges, sdk::kIovLimit}));
+  }
+  if (rdma_create_qp(id_, domain_.pd(), &init) != 0)
+    return fail(errno, "rdma_create_qp on %s with %zu sends and %zu receives: %s",
+                facts.name.c_str(), ops_.size(), receives_.limit(), strerror(errno));
+  sdk::Guard guard(own_lock);
+  qp_ = id_->qp;
+  qp_num_ = qp_->qp_num;
+  inline_size_ = facts.max_inline;
+  while (early_ != nullptr) {
+    RecvOp *const op = early_;
+    if (const ssize_t rc = post_receive(*op); rc != 0)
+      return fail(int(-rc), "ibv_post_recv on %s: %s", facts.name.c_str(), strerror(int(-rc)));
+    early_ = op->next;
+  }
+  last_early_ = nullptr;
+  return {};
+}
+
+// What it has completed stays in the queues until they are read, but for what leave() drops.
+void Endpoint::drop_queue_pair() {
+  sdk::Cq *const cqs[] = {tx_.cq != nullptr ? tx_.cq : rx_.cq, rx_.cq != nullptr ? rx_.cq : tx_.cq};
+  CompletionQueue *const queues[] = {joined_tx_, joined_rx_};
+  const uint32_t number = qp_num_;
+  if (qp_ != nullptr) {
+    for (int i = 0; i < 2; ++i) {
+      sdk::Guard guard(cqs[i]->engine().lock());
+      queues[i]->collect();
+    }
+    {
+      sdk::Guard guard(own_lock);
+      qp_ = nullptr;
+    }
+    rdma_destroy_qp(id_);
+  }
+  if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
+  if (joined_tx_ == nullptr) return;
+  for (int i = 0; i < 2; ++i) {
+    sdk::Guard guard(cqs[i]->engine().lock());
+    queues[i]->leave(*this, number);
+  }
+  if (shared_ != nullptr) joined_rx_->give_back_shared(*shared_);
+  joined_tx_->give_back(metered_ ? size_t(next_ - first_) : tx_places_);
+  joined_rx_->give_back(metered_ ? receives_.in_use() : rx_places_);
+  joined_tx_ = joined_rx_ = nullptr;
+}
+
+int Endpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
+  // Before the lock: an event queue takes the lock while it makes progress.
+  if (eq() != nullptr) eq()->remove_source(domain_.fabric().engine());
+  Object::retire();
+  {
+    sdk::Guard guard(domain_.fabric().engine().lock());
+    domain_.fabric().engine().remove(*this);
+    if (state_ == State::kConnected) {
+      sdk::Guard own(own_lock);
+      post_kept();
+    }
+    set_state(State::kDisconnected);
+    drop_queue_pair();
+    request_.reset();
+    if (eq() != nullptr) eq()->forget(base());
+    sdk::Guard own(own_lock);
+    detach();
+    EndpointCore::release(nullptr);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+// ---- options ----
+
+int Endpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  if (name == FI_OPT_CM_DATA_SIZE) return sdk::get_option(kPrivateDataSize, value, length);
+  return get_limit(level, name, value, length);
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the device has been asked to do and has not finished: the wr_id of a work request leads to
+// one of these.
+//
+// Example (statements):
+//    SendOp op;
+//    const uint64_t id = work_id(op);
+//    const bool receive = is_receive(id);  // false
+//    SendOp &same = *send_op(id);
+//
+// A failed work completion has little more than its wr_id, so everything that an error entry needs
+// is here. Not for the work requests themselves.
+#ifndef WEFT_PLUGINS_VERBS_OPERATION_H
+#define WEFT_PLUGINS_VERBS_OPERATION_H
+
+#include <infiniband/verbs.h>
+#include <weft/sdk/iov.h>
+
+#include <cstdint>
+
+namespace weft::verbs {
+
+class Endpoint;
+class SharedReceive;
+
+struct SendOp {
+  Endpoint *endpoint = nullptr;
+  void *context = nullptr;
+  uint64_t flags = 0;  // of the completion
+  uint64_t length = 0;
+  uint64_t number = 0;  // its place in the order of the endpoint's operations
+  bool report = false;
+  int failed = 0;  // the device refused it after the call had returned: an errno
+};
+
+struct RecvOp {
+  Endpoint *endpoint = nullptr;     // null: of a shared receive context
+  SharedReceive *shared = nullptr;  // null: of an endpoint
+  void *context = nullptr;
+  uint64_t flags = 0;      // as posted
+  RecvOp *next = nullptr;  // while there is no queue pair
+  uint32_t count = 0;
+  ibv_sge pieces[sdk::kIovLimit];
+};
+
+inline uint64_t work_id(const SendOp &op) {
+  return reinterpret_cast<uintptr_t>(&op);
+}
+inline uint64_t work_id(const RecvOp &op) {
+  return reinterpret_cast<uintptr_t>(&op) | 1;
+}
+inline bool is_receive(uint64_t id) {
+  return id & 1;
+}
+inline SendOp *send_op(uint64_t id) {
+  return reinterpret_cast<SendOp *>(uintptr_t(id));
+}
+inline RecvOp *recv_op(uint64_t id) {
+  return reinterpret_cast<RecvOp *>(uintptr_t(id & ~uint64_t(1)));
+}
+
+// Turns vectors and their descriptors into pieces for the device. 0, or -FI_EINVAL where a buffer
+// has no descriptor.
+ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
+                    uint32_t &used);
+
+}  // namespace weft::verbs
+
+#endif

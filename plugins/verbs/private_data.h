@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The private data of connection messages: a byte with the length, and then the application's
+// parameter. The connection manager pads what it delivers with zeros.
+//
+// Example (statements):
+//    const PrivateData sent(std::string_view("hello"));  // sent.bytes() go to rdma_connect
+//    const std::string_view got = read_private_data(sent.bytes().data(), sent.bytes().size());
+//
+// Not for what a layer puts into the parameter.
+#ifndef WEFT_PLUGINS_VERBS_PRIVATE_DATA_H
+#define WEFT_PLUGINS_VERBS_PRIVATE_DATA_H
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace weft::verbs {
+
+inline constexpr size_t kPrivateDataSize = 55;  // FI_OPT_CM_DATA_SIZE
+
+class PrivateData {
+ public:
+  // What does not fit is left out (fi_cm.3, NOTES).
+  explicit PrivateData(std::string_view parameter) {
+    const size_t n = std::min(parameter.size(), kPrivateDataSize);
+    bytes_[0] = uint8_t(n);
+    if (n != 0) std::memcpy(bytes_.data() + 1, parameter.data(), n);
+  }
+  PrivateData(const void *parameter, size_t length)
+      : PrivateData(std::string_view(static_cast<const char *>(parameter), length)) {}
+  std::span<const uint8_t> bytes() const { return {bytes_.data(), size_t(bytes_[0]) + 1}; }
+
+ private:
+  std::array<uint8_t, kPrivateDataSize + 1> bytes_{};
+};
+
+// The parameter in delivered bytes; empty: there is none, or a length that cannot be.
+inline std::string_view read_private_data(const void *bytes, size_t size) {
+  if (bytes == nullptr || size == 0) return {};
+  const auto *const at = static_cast<const char *>(bytes);
+  const size_t n = uint8_t(at[0]);
+  if (n > kPrivateDataSize || n > size - 1) return {};
+  return {at + 1, n};
+}
+
+}  // namespace weft::verbs
+
+#endif

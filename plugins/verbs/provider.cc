@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/verbs/provider.h"
+
+#include <weft/sdk/log.h>
+
+#include <utility>
+
+#include "plugins/verbs/fabric.h"
+#include "plugins/verbs/paths.h"
+
+namespace weft::verbs {
+namespace {
+
+Settings settings_of(const weft_instance *instance) {
+  const sdk::Params<VerbsProvider> params(instance);
+  Settings s;
+  s.device_name = params.string("device_name");
+  s.sizes.tx = size_t(params.integer("tx_size"));
+  s.sizes.rx = size_t(params.integer("rx_size"));
+  s.sizes.tx_iov = size_t(params.integer("tx_iov_limit"));
+  s.sizes.rx_iov = size_t(params.integer("rx_iov_limit"));
+  s.sizes.inline_size = params.size("inline_size");
+  s.min_rnr_timer = uint8_t(params.integer("min_rnr_timer"));
+  s.connect_timeout_ms = uint64_t(params.integer("connect_timeout_ms"));
+  s.resolve_timeout_ms = int(params.integer("resolve_timeout_ms"));
+  s.backlog = int(params.integer("backlog"));
+  return s;
+}
+
+}  // namespace
+
+VerbsProvider::VerbsProvider(const weft_instance *instance, const Settings &settings)
+    : instance_(instance),
+      settings_(settings),
+      devices_(std::make_shared<Devices>(settings.sizes)) {}
+
+Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const weft_instance *instance) {
+  return std::make_unique<VerbsProvider>(instance, settings_of(instance));
+}
+
+std::vector<DeviceFacts> VerbsProvider::usable() const {
+  std::vector<DeviceFacts> all = devices_->facts();
+  if (!settings_.device_name.empty())
+    std::erase_if(all, [&](const DeviceFacts &f) { return f.name != settings_.device_name; });
+  return all;
+}
+
+Result<sdk::InfoList> VerbsProvider::getinfo(const sdk::GetinfoQuery &query) {
+  WEFT_CHECK(devices_->refresh());
+  for (const std::string &reason : devices_->left_out())
+    WEFT_INFO(instance_, FI_LOG_FABRIC, "left out: %s", reason.c_str());
+  WEFT_TRY(const std::vector<DevicePath> found, device_paths(query, usable(), *devices_));
+  sdk::InfoList list(instance_->core);
+  for (const DevicePath &path : found) {
+    WEFT_TRY(fi_info *const entry, list.add());
+    WEFT_CHECK(fill_message_info(*entry, path.facts, path.path, query, settings_.sizes));
+  }
+  return list;
+}
+
+Result<fid_fabric *> VerbsProvider::fabric(const fi_fabric_attr &attr, void *context) {
+  WEFT_CHECK(devices_->refresh());
+  return Fabric::open(instance_, settings_, devices_, attr, context);
+}
+
+Result<void> VerbsProvider::explain(const sdk::LineSink &line) {
+  WEFT_CHECK(devices_->refresh());
+  for (const DeviceFacts &facts : devices_->facts()) {
+    line("%s: port %d is %s, %zu addresses%s", facts.name.c_str(), int(facts.port),
+         facts.port_active ? "active" : "down: see `rdma link`", facts.addresses.size(),
+         settings_.device_name.empty() || facts.name == settings_.device_name
+             ? ""
+             : "; left out by device_name");
+    for (const sdk::SockAddr &address : facts.addresses)
+      line("%s: %s", facts.name.c_str(), address.ip().c_str());
+  }
+  for (const std::string &reason : devices_->left_out()) line("%s", reason.c_str());
+  if (devices_->facts().empty())
+    line(
+        "no RDMA device: load the driver of a card, or make one in software: rdma link add rxe0 "
+        "type rxe netdev eth0");
+  return {};
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The verbs provider: its parameters, and what fi_getinfo says that it offers on this host.
+//
+// Example:
+//    // What the core does for fi_getinfo and fi_fabric of an application.
+//    inline Result<fid_fabric *> open_first(VerbsProvider &provider,
+//                                           const sdk::GetinfoQuery &query) {
+//      WEFT_TRY(const sdk::InfoList offers, provider.getinfo(query));
+//      if (offers.front() == nullptr) return fail(FI_ENODATA, "verbs: nothing to offer");
+//      return provider.fabric(*offers.front()->fabric_attr, nullptr);
+//    }
+//
+// Without a device the core does not open this file, and so no library of rdma-core. Not for the
+// values of the parameters: settings.h.
+#ifndef WEFT_PLUGINS_VERBS_PROVIDER_H
+#define WEFT_PLUGINS_VERBS_PROVIDER_H
+
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/params.h>
+#include <weft/sdk/unit.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/verbs/settings.h"
+
+namespace weft::verbs {
+
+namespace parameters {
+inline constexpr weft_param kAll[] = {
+    sdk::string_param("device_name", nullptr, "the only RDMA device to use; default: all"),
+    sdk::int_param("tx_size", "384", "default of tx_attr.size: operations in flight per endpoint",
+                   1, 65536),
+    sdk::int_param("rx_size", "384", "default of rx_attr.size: receives posted per endpoint", 1,
+                   65536),
+    sdk::int_param("tx_iov_limit", "4", "vectors of a transmit, at most what the device has", 1, 4),
+    sdk::int_param("rx_iov_limit", "4", "vectors of a receive, at most what the device has", 1, 4),
+    sdk::size_param("inline_size", "256",
+                    "bytes that the device gets with a request, and so inject_size; halved until "
+                    "the device takes it",
+                    0, 4096),
+    sdk::int_param("min_rnr_timer", "12",
+                   "how long a peer waits after it found no receive here: the code of "
+                   "ibv_modify_qp(3); 12 is 0.64 ms",
+                   0, 31),
+    sdk::int_param("connect_timeout_ms", "30000",
+                   "milliseconds from fi_connect to the peer's answer; 0: no limit", 0, 86400000),
+    sdk::int_param("resolve_timeout_ms", "2000",
+                   "milliseconds to find the address of a peer, and again to find its route", 1,
+                   600000),
+    sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
+};
+inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};
+}  // namespace parameters
+
+class VerbsProvider {
+ public:
+  static constexpr sdk::UnitInfo info{
+      .name = "verbs",
+      .summary = "messages and remote memory access over RDMA devices (InfiniBand, RoCE, iWARP)",
+      .version = FI_VERSION(1, 0),
+      .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
+      .rank = 500,
+      .maturity = WEFT_MATURITY_EXPERIMENTAL,
+      .security = WEFT_SECURITY_TRUSTED_PEERS,
+      .devices = parameters::kDevices,
+      .params = parameters::kAll,
+  };
+
+  static Result<std::unique_ptr<VerbsProvider>> create(const weft_instance *instance);
+
+  Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+  Result<void> explain(const sdk::LineSink &line);
+
+  // With the values given.
+  VerbsProvider(const weft_instance *instance, const Settings &settings);
+
+ private:
+  std::vector<DeviceFacts> usable() const;
+
+  const weft_instance *instance_;
+  const Settings settings_;
+  const std::shared_ptr<Devices> devices_;
+};
+
+}  // namespace weft::verbs
+
+#endif

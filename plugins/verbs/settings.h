@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The values of the provider's parameters. Their names and help are in provider.h.
+//
+// Example (statements):
+//    const Settings settings;  // the defaults
+//    Devices devices(settings.sizes);
+//
+// Not for what a device has: facts.h.
+#ifndef WEFT_PLUGINS_VERBS_SETTINGS_H
+#define WEFT_PLUGINS_VERBS_SETTINGS_H
+
+#include <cstdint>
+#include <string>
+
+#include "plugins/verbs/device.h"
+
+namespace weft::verbs {
+
+struct Settings {
+  Sizes sizes;
+  std::string device_name;              // the only device to use; empty: all
+  uint64_t connect_timeout_ms = 30000;  // 0: none
+  int resolve_timeout_ms = 2000;        // of an address, and of a route
+  uint8_t min_rnr_timer = 12;           // code of ibv_modify_qp.3: 0.64 ms
+  int backlog = 1024;
+};
+
+}  // namespace weft::verbs
+
+#endif
