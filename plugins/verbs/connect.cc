@@ -161,8 +161,9 @@ Result<void> Endpoint::start_accept(const void *param, size_t len) {
   Channel::give(*id_, *this);
   set_state(State::kConnecting);
   if (auto made = make_queue_pair(); !made) {
-    set_state(State::kDisconnected);
-    rdma_destroy_id(std::exchange(id_, nullptr));
+    const PrivateData nothing{std::string_view()};
+    rdma_reject(id_, nothing.bytes().data(), uint8_t(nothing.bytes().size()));
+    flush_receives();
     return made;
   }
   const PrivateData data(param, len);
@@ -235,19 +236,24 @@ void Endpoint::become_connected(const std::string &data) {
 
 void Endpoint::connect_failed(int error, std::string private_data, int cause) {
   domain_.fabric().engine().set_deadline(*this, 0);
-  set_state(State::kDisconnected);
-  if (qp_ != nullptr) {  // its receives come back as completions
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_ERR;
-    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
-  }
-  cancel_early();
+  flush_receives();
   if (eq() != nullptr)
     eq()->push_error({.fid = base(),
                       .context = context(),
                       .err = error,
                       .prov_errno = cause,
                       .err_data = std::move(private_data)});
+}
+
+// There will be no connection: what was posted comes back.
+void Endpoint::flush_receives() {
+  set_state(State::kDisconnected);
+  if (qp_ != nullptr) {  // the device gives them back as completions
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  }
+  cancel_early();
 }
 
 // Receives that the device has never seen.

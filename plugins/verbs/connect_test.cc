@@ -130,6 +130,23 @@ TEST(VerbsConnect, AnUnansweredRequestEndsWithItsPassiveEndpoint) {
   EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
 }
 
+TEST(VerbsConnect, AnAcceptThatFailsRejectsAndGivesTheReceivesBack) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  link.b.make_endpoint(request.info);
+  free_info(request.info);
+  Buffer in(link.b, 8);
+  ASSERT_EQ(fi_recv(link.b.ep, in.data(), 8, in.desc(), 0, &in), 0);
+  link.node.network.fail({.call = "ibv_post_recv", .error = EINVAL});
+  EXPECT_EQ(fi_accept(link.b.ep, nullptr, 0), -EINVAL);
+  EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
+  const fi_cq_err_entry error = link.b.failure();
+  EXPECT_EQ(error.err, FI_ECANCELED);
+  EXPECT_EQ(error.op_context, &in);
+}
+
 TEST(VerbsConnect, ACallThatFailsIsReportedWithItsReason) {
   Link link({}, /*connects=*/false);
   link.node.network.fail({.call = "rdma_create_qp", .error = ENOMEM});

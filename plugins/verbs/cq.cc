@@ -150,8 +150,7 @@ void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
 void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   RecvOp &op = *recv_op(wc.wr_id);
   void *const context = op.context;
-  const Endpoint *const endpoint = op.shared == nullptr ? op.endpoint : member(wc.qp_num);
-  const bool reports = endpoint == nullptr || endpoint->reports_receive(op.flags);
+  const bool reports = !selective_ || reports_receive(op, wc.qp_num);
   if (op.shared != nullptr) {
     op.shared->release(op);
   } else {
@@ -175,10 +174,17 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   if (reports || written) out.put(done);
 }
 
-Endpoint *CompletionQueue::member(uint32_t qp_num) const {
-  for (Endpoint *const endpoint : members_)
-    if (endpoint->qp_num() == qp_num) return endpoint;
-  return nullptr;
+// A shared receive does not know its endpoint.
+bool CompletionQueue::reports_receive(const RecvOp &op, uint32_t qp_num) const {
+  if (op.shared == nullptr) return op.endpoint->reports_receive(op.flags);
+  for (const Endpoint *const endpoint : members_)
+    if (endpoint->qp_num() == qp_num) return endpoint->reports_receive(op.flags);
+  return true;
+}
+
+void CompletionQueue::join(Endpoint &endpoint) {
+  members_.push_back(&endpoint);
+  selective_ = selective_ || endpoint.chooses_receives();
 }
 
 void CompletionQueue::flush_members(sdk::CqWriter &out) {

@@ -52,7 +52,7 @@ class CompletionQueue final : public sdk::CqSource {
   void give_back_shared(const SharedReceive &shared);
 
   // An endpoint with a queue pair reports here.
-  void join(Endpoint &endpoint) { members_.push_back(&endpoint); }
+  void join(Endpoint &endpoint);
   // Takes what the device has: before a queue pair goes away, which may take its completions along.
   void collect();
   // The queue pair is gone: drops what it left.
@@ -72,7 +72,7 @@ class CompletionQueue final : public sdk::CqSource {
   void deliver(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_send(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
-  Endpoint *member(uint32_t qp_num) const;
+  bool reports_receive(const RecvOp &op, uint32_t qp_num) const;
   void flush_members(sdk::CqWriter &out);
 
   const size_t max_entries_;
@@ -84,6 +84,7 @@ class CompletionQueue final : public sdk::CqSource {
   bool can_grow_ = true;
   std::atomic<bool> flush_wanted_{false};
   std::vector<Endpoint *> members_;
+  bool selective_ = false;    // a member reports only the receives that ask for it
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet
 };
 

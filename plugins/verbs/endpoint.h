@@ -74,6 +74,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void retire(uint64_t number);
   void release(RecvOp &op);
   bool reports_receive(uint64_t flags) const { return rx_.reports(flags); }
+  bool chooses_receives() const { return rx_.selective; }
   // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
   void flush(CompletionQueue &queue, sdk::CqWriter &out);
 
@@ -154,6 +155,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void become_connected(const std::string &data);
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
+  void flush_receives();
   void cancel_early();
   // sdk::Handler: its deadline only.
   void on_event(uint32_t) override {}
