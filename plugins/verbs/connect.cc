@@ -17,7 +17,7 @@ namespace weft::verbs {
 namespace {
 
 // The sheet, section 3.
-rdma_conn_param parameters(const PrivateData &data, bool shared) {
+rdma_conn_param connection_parameters(const PrivateData &data, bool shared) {
   rdma_conn_param param{};
   param.private_data = data.bytes().data();
   param.private_data_len = uint8_t(data.bytes().size());
@@ -126,7 +126,7 @@ void Endpoint::on_resolved() {
 }
 
 void Endpoint::request() {
-  rdma_conn_param param = parameters(*parameter_, shared_ != nullptr);
+  rdma_conn_param param = connection_parameters(*parameter_, shared_ != nullptr);
   if (rdma_connect(id_, &param) == 0) return;
   const int error = errno;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: rdma_connect: %s",
@@ -167,7 +167,7 @@ Result<void> Endpoint::start_accept(const void *param, size_t len) {
     return made;
   }
   const PrivateData data(param, len);
-  rdma_conn_param answer = parameters(data, shared_ != nullptr);
+  rdma_conn_param answer = connection_parameters(data, shared_ != nullptr);
   // The requester may be gone. The event queue reports that, not this call (fi_cm.3).
   if (rdma_accept(id_, &answer) != 0) {
     const int error = errno;

@@ -20,14 +20,14 @@ template <class T, int (*kDestroy)(T *)>
 struct Destroy {
   void operator()(T *object) const { kDestroy(object); }
 };
-using Pd = std::unique_ptr<ibv_pd, Destroy<ibv_pd, ibv_dealloc_pd>>;
-using CompletionQueue = std::unique_ptr<ibv_cq, Destroy<ibv_cq, ibv_destroy_cq>>;
-using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_qp, ibv_destroy_qp>>;
-using Id = std::unique_ptr<rdma_cm_id, Destroy<rdma_cm_id, rdma_destroy_id>>;
+using OwnedPd = std::unique_ptr<ibv_pd, Destroy<ibv_pd, ibv_dealloc_pd>>;
+using OwnedCq = std::unique_ptr<ibv_cq, Destroy<ibv_cq, ibv_destroy_cq>>;
+using OwnedQp = std::unique_ptr<ibv_qp, Destroy<ibv_qp, ibv_destroy_qp>>;
+using OwnedId = std::unique_ptr<rdma_cm_id, Destroy<rdma_cm_id, rdma_destroy_id>>;
 struct DestroyChannel {
   void operator()(rdma_event_channel *channel) const { rdma_destroy_event_channel(channel); }
 };
-using EventChannel = std::unique_ptr<rdma_event_channel, DestroyChannel>;
+using OwnedChannel = std::unique_ptr<rdma_event_channel, DestroyChannel>;
 
 Transport transport_of(const ibv_context &verbs, const ibv_port_attr &port) {
   if (verbs.device->transport_type == IBV_TRANSPORT_IWARP) return Transport::kIwarp;
@@ -36,8 +36,8 @@ Transport transport_of(const ibv_context &verbs, const ibv_port_attr &port) {
 
 // How much a queue pair with all that endpoints ask for takes inline. Only trying tells.
 size_t probe_inline(ibv_context *verbs, const DeviceFacts &facts, const Sizes &sizes) {
-  const Pd pd(ibv_alloc_pd(verbs));
-  const CompletionQueue cq(ibv_create_cq(verbs, 1, nullptr, nullptr, 0));
+  const OwnedPd pd(ibv_alloc_pd(verbs));
+  const OwnedCq cq(ibv_create_cq(verbs, 1, nullptr, nullptr, 0));
   if (pd == nullptr || cq == nullptr) return 0;
   for (size_t bytes = sizes.inline_size; bytes != 0; bytes /= 2) {
     ibv_qp_init_attr init{};
@@ -48,7 +48,7 @@ size_t probe_inline(ibv_context *verbs, const DeviceFacts &facts, const Sizes &s
     init.cap.max_send_sge = uint32_t(std::min(sizes.tx_iov, facts.max_sges));
     init.cap.max_recv_sge = uint32_t(std::min(sizes.rx_iov, facts.max_sges));
     init.cap.max_inline_data = uint32_t(bytes);
-    const QueuePair qp(ibv_create_qp(pd.get(), &init));
+    const OwnedQp qp(ibv_create_qp(pd.get(), &init));
     if (qp != nullptr) return bytes;
   }
   return 0;
@@ -137,11 +137,11 @@ Result<void> read_port(ibv_context *verbs, DeviceFacts &facts) {
 
 // The device behind an address of this host; null: none, or no permission to ask.
 const ibv_context *context_of(const sdk::SockAddr &address) {
-  const EventChannel channel(rdma_create_event_channel());
+  const OwnedChannel channel(rdma_create_event_channel());
   if (channel == nullptr) return nullptr;
   rdma_cm_id *made = nullptr;
   if (rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) return nullptr;
-  const Id id(made);
+  const OwnedId id(made);
   if (rdma_bind_addr(id.get(), const_cast<sockaddr *>(address.c())) != 0) return nullptr;
   return id->verbs;
 }
@@ -215,11 +215,11 @@ Device *Devices::find(const ibv_context *verbs) {
 }
 
 Result<Route> find_route(const sdk::SockAddr &source, const sdk::SockAddr &dest, int timeout_ms) {
-  const EventChannel channel(rdma_create_event_channel());
+  const OwnedChannel channel(rdma_create_event_channel());
   rdma_cm_id *made = nullptr;
   if (channel == nullptr || rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0)
     return fail(errno, "verbs: rdma_create_id: %s", strerror(errno));
-  const Id id(made);
+  const OwnedId id(made);
   sockaddr *const from = source.size() != 0 ? const_cast<sockaddr *>(source.c()) : nullptr;
   if (rdma_resolve_addr(id.get(), from, const_cast<sockaddr *>(dest.c()), timeout_ms) != 0)
     return fail(errno, "verbs: no RDMA device leads to %s: %s", dest.to_string().c_str(),
