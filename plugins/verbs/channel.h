@@ -20,8 +20,8 @@
 
 #include <rdma/rdma_cma.h>
 #include <weft/result.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <cerrno>
 #include <cstring>

@@ -43,7 +43,7 @@ void Endpoint::set_state(State state) {
 }
 
 int Endpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_address(addr_format_, addr, len);
+  auto address = sdk::read_sock_address(addr_format_, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(domain_.fabric().engine().lock());
   if (enabled()) return -FI_EOPBADSTATE;
@@ -67,7 +67,7 @@ int Endpoint::getpeer(void *addr, size_t *len) {
 
 int Endpoint::connect(const void *addr, const void *param, size_t len) {
   if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
-  auto peer = sdk::read_address(addr_format_, addr);
+  auto peer = sdk::read_sock_address(addr_format_, addr);
   Result<void> started;
   if (!peer) {
     started = tl::unexpected(peer.error());

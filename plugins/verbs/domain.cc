@@ -21,7 +21,7 @@ namespace weft::verbs {
 Domain::Domain(Fabric &fabric, const Device &device, ibv_pd *pd,
                const sdk::DomainSettings &settings, void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
-      DomainCore(fabric.instance(), base(), settings),
+      DomainCore(fabric.instance(), base(), settings, memory_),
       fabric_(fabric),
       device_(device),
       pd_(pd) {
@@ -89,29 +89,9 @@ int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) 
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
 }
 
-int Domain::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,
-                uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
-}
-
-int Domain::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-                 uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const fi_mr_attr attr{.mr_iov = iov,
-                        .iov_count = count,
-                        .access = access,
-                        .offset = offset,
-                        .requested_key = requested_key,
-                        .context = context};
-  return regattr(&attr, flags, mr);
-}
-
-int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
-  if (attr == nullptr || mr == nullptr) return -FI_EINVAL;
-  const int rc = sdk::finish(instance(), FI_LOG_MR, Region::open(*this, *attr, flags), mr);
-  if (rc == 0 && regions().eq != nullptr)
-    regions().eq->push(FI_MR_COMPLETE, &(*mr)->fid, (*mr)->key);
-  return rc;
+Result<fid_mr *> DeviceMemory::open(const fi_mr_attr &attr, uint64_t flags) {
+  WEFT_TRY(Region *const region, Region::open(domain_, attr, flags));
+  return region->c();
 }
 
 int Domain::close() {

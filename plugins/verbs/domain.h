@@ -23,8 +23,19 @@
 
 namespace weft::verbs {
 
+class Domain;
 class Endpoint;
 class Fabric;
+
+// Registers with the device: region.h.
+class DeviceMemory final : public sdk::Memory {
+ public:
+  explicit DeviceMemory(Domain &domain) : domain_(domain) {}
+  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+
+ private:
+  Domain &domain_;
+};
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
                      public sdk::DomainCore,
@@ -43,13 +54,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
 
-  // fi_ops_mr
-  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
-          uint64_t flags, struct fid_mr **mr, void *context);
-  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
-  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
-
   // fi_ops
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
@@ -60,6 +64,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
          void *context);
   ~Domain() = default;
 
+  DeviceMemory memory_{*this};
   Fabric &fabric_;
   const Device &device_;
   ibv_pd *const pd_;

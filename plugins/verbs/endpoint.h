@@ -18,11 +18,11 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/pool.h>
+#include <weft/sdk/sock_addr.h>
 #include <weft/sdk/transfer.h>
 
 #include <atomic>

@@ -30,7 +30,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                   facts.name.c_str(), facts.max_queue_entries);
   sdk::SockAddr local;
   if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });

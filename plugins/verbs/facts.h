@@ -13,8 +13,8 @@
 #define WEFT_PLUGINS_VERBS_FACTS_H
 
 #include <rdma/fabric.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/paths.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -31,7 +31,7 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
   sdk::SockAddr local =
       sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
   if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_address(info.addr_format, info.src_addr, info.src_addrlen));
+    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
   sdk::InfoList copy(fabric.instance()->core);
   WEFT_CHECK(copy.add_copy(&info));
@@ -88,7 +88,7 @@ Result<void> PassiveEndpoint::bind_address() {
 }
 
 int PassiveEndpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_address(info_.front()->addr_format, addr, len);
+  auto address = sdk::read_sock_address(info_.front()->addr_format, addr, len);
   if (!address) return -address.error().code;
   sdk::Guard guard(fabric_.engine().lock());
   if (listening_ || taken_) return -FI_EOPBADSTATE;

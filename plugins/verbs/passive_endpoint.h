@@ -17,10 +17,10 @@
 #define WEFT_PLUGINS_VERBS_PASSIVE_ENDPOINT_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/address.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/info_list.h>
+#include <weft/sdk/sock_addr.h>
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/fabric.h"

@@ -25,12 +25,12 @@ Result<Asked> asked_addresses(const sdk::GetinfoQuery &query, uint32_t format) {
   const fi_info *const hints = query.hints;
   if (hints != nullptr && hints->src_addr != nullptr && asked.sources.empty()) {
     WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->src_addr, hints->src_addrlen));
+             sdk::read_sock_address(format, hints->src_addr, hints->src_addrlen));
     asked.sources.push_back(address);
   }
   if (hints != nullptr && hints->dest_addr != nullptr && asked.dests.empty()) {
     WEFT_TRY(const sdk::SockAddr address,
-             sdk::read_address(format, hints->dest_addr, hints->dest_addrlen));
+             sdk::read_sock_address(format, hints->dest_addr, hints->dest_addrlen));
     asked.dests.push_back(address);
   }
   return asked;

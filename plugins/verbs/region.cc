@@ -13,9 +13,6 @@
 namespace weft::verbs {
 namespace {
 
-constexpr uint64_t kAccess =
-    FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-
 Result<ibv_mr *> register_dmabuf(Domain &domain, const fi_mr_attr &attr, int access) {
   const fi_mr_dmabuf &buffer = *attr.dmabuf;
   const uint64_t address = reinterpret_cast<uintptr_t>(buffer.base_addr) + buffer.offset;
@@ -64,16 +61,7 @@ Region::Region(Domain &domain, ibv_mr *mr, void *context)
 }
 
 Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t flags) {
-  if (flags & ~uint64_t(FI_MR_DMABUF))
-    return fail(FI_EBADFLAGS, "memory registration: flags %#llx: only FI_MR_DMABUF is known",
-                (unsigned long long)flags);
-  if (attr.iov_count != 1 || attr.mr_iov == nullptr)
-    return fail(FI_EINVAL,
-                "memory registration: %zu buffers; 1 (domain_attr.mr_iov_limit) is allowed",
-                attr.iov_count);
-  if (attr.access & ~kAccess)
-    return fail(FI_EINVAL, "memory registration: access %#llx: see fi_mr(3) for the bits",
-                (unsigned long long)attr.access);
+  WEFT_CHECK(sdk::check_registration(attr, flags, {.flags = FI_MR_DMABUF}));
   const DeviceFacts &facts = domain.device().facts;
   const int access =
       device_access(attr.access, facts.transport == Transport::kIwarp, facts.has_atomics);
@@ -96,7 +84,7 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
 int Region::close() {
   if (const int error = ibv_dereg_mr(mr_); error != 0) return -error;
   retire();
-  if (sdk::Eq *const eq = domain_.regions().eq) eq->forget(base());
+  if (sdk::Eq *const eq = domain_.memory().eq) eq->forget(base());
   domain_.shared().children.fetch_sub(1);
   delete this;
   return 0;
