@@ -42,15 +42,11 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
-  const int mr_mode = info.domain_attr->mr_mode;
-  const bool basic = mr_mode == FI_MR_BASIC;
+  sdk::MrTable::Mode regions = sdk::MrTable::Mode::of(info.domain_attr->mr_mode);
+  regions.iov_limit = 1;
   const bool unconnected = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM;
   auto settings = sdk::DomainSettings::of(
-      info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size,
-      {.virtual_addresses = basic || (mr_mode & FI_MR_VIRT_ADDR) != 0,
-       .provider_keys = basic || (mr_mode & FI_MR_PROV_KEY) != 0,
-       .enable_needed = !basic && (mr_mode & FI_MR_RMA_EVENT) != 0,
-       .iov_limit = 1});
+      info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size, regions);
   // Event queues belong to the fabric: a thread that reads one makes progress for connected
   // endpoints, whatever the domain's threading level says. Unconnected endpoints have no events.
   if (!unconnected) settings.locked = true;

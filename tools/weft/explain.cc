@@ -16,14 +16,15 @@ struct ExplainOptions {
   bool json = false;
 };
 
-// The description of each unit, by name; empty if the library cannot be asked.
+// The description of each unit, by name; empty if the library cannot be asked. Of several units
+// with one name the first counts, as for the library.
 Json units_by_name(const Library &library) {
   Json units = Json::object();
   const Result<Json> plugins = library.plugins();
   if (!plugins || !plugins->contains("plugins")) return units;
   for (const Json &plugin : (*plugins)["plugins"])
     for (const Json &unit : plugin.value("units", Json::array()))
-      units[text_of(unit, "name")] = unit;
+      if (const std::string name = text_of(unit, "name"); !units.contains(name)) units[name] = unit;
   return units;
 }
 
