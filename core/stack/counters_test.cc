@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "core/stack/toys.h"
 
@@ -59,6 +60,11 @@ struct CountingFabric {
     };
     answers[WEFT_COUNTERS_OPS] = &counters;
   }
+  ~CountingFabric() { close(); }
+  void close() {
+    if (table != nullptr) std::exchange(table, nullptr)->closing(&fabric.fid);
+  }
+  ObjectTable *table = nullptr;  // while open
 };
 
 class CountersTest : public ::testing::Test {
@@ -74,6 +80,7 @@ class CountersTest : public ::testing::Test {
   void open(CountingFabric &fabric) {
     weft_error why{};
     ASSERT_EQ(table_.opened(&fabric.fabric.fid, nullptr, &why), 0);
+    fabric.table = &table_;
   }
   std::shared_ptr<Hook> hook(const LoadedUnit &unit) {
     InstanceSpec spec;
@@ -112,7 +119,7 @@ TEST_F(CountersTest, OfAllFabricsByElementAndStack) {
   EXPECT_EQ(all[0].counters[1].what, "") << "the plugin says nothing of it";
   EXPECT_EQ(all[1].name, "");
   EXPECT_NE(all[1].id, all[0].id);
-  table_.closing(&first.fabric.fid);
+  first.close();
   EXPECT_THAT(read_counters(table_), SizeIs(1));
 }
 
@@ -225,7 +232,7 @@ TEST_F(CountersTest, OfAHookAreToldOnceBesideThoseOfTheFabrics) {
   ASSERT_TRUE(table_.detach(&second.fabric.fid, "fault"));
   ASSERT_TRUE(table_.attach(&second.fabric.fid, hook(CountingHook::loaded())));
   EXPECT_THAT(read_counters(table_), SizeIs(4));
-  for (CountingFabric *one : {&first, &second}) table_.closing(&one->fabric.fid);
+  for (CountingFabric *one : {&first, &second}) one->close();
 }
 
 // The application closes fabrics while another process asks.
@@ -238,7 +245,7 @@ TEST_F(CountersTest, AreReadWhileFabricsComeAndGo) {
       fabric.values = {{"lives", 1}};
       open(fabric);
       ++opened;
-      table_.closing(&fabric.fabric.fid);  // waits for who reads
+      fabric.close();  // waits for who reads
       std::memset(static_cast<void *>(&fabric.counters), 0xdd, sizeof fabric.counters);
     }
   });
@@ -261,8 +268,8 @@ TEST_F(CountersTest, AVisitThatThrowsLeavesNothingHeld) {
   open(second);
   EXPECT_THROW(table_.visit_fabrics([](const ObjectTable::Visited &) { throw std::bad_alloc(); }),
                std::bad_alloc);
-  table_.closing(&first.fabric.fid);  // would wait for ever
-  table_.closing(&second.fabric.fid);
+  first.close();  // would wait for ever
+  second.close();
   EXPECT_THAT(table_.list(), IsEmpty());
 }
 
