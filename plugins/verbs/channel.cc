@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/channel.h"
 
-#include <fcntl.h>
+#include <cstdint>
+
+#include "plugins/verbs/nonblocking.h"
 
 namespace weft::verbs {
 namespace {
@@ -41,8 +43,7 @@ Result<std::unique_ptr<Channel>> Channel::open(sdk::Engine &engine) {
                 "fi_fabric: rdma_create_event_channel: %s: is the kernel module rdma_ucm loaded, "
                 "and may this user open /dev/infiniband/rdma_cm?",
                 strerror(errno));
-  const int flags = ::fcntl(channel->fd, F_GETFL);
-  if (flags < 0 || ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+  if (!make_nonblocking(channel->fd)) {
     const int error = errno;
     rdma_destroy_event_channel(channel);
     return fail(error, "fi_fabric: fcntl of an event channel: %s", strerror(error));
@@ -58,11 +59,14 @@ Result<rdma_cm_id *> Channel::make_id(ChannelUser &user) {
 
 void Channel::on_event(uint32_t) {
   rdma_cm_event *event = nullptr;
+  char data[UINT8_MAX];
   while (rdma_get_cm_event(channel_, &event) == 0) {
     ChannelEvent copy{.type = event->event, .status = event->status, .id = event->id, .data = {}};
-    if (event->param.conn.private_data != nullptr)
-      copy.data.assign(static_cast<const char *>(event->param.conn.private_data),
-                       event->param.conn.private_data_len);
+    const rdma_conn_param &param = event->param.conn;
+    if (param.private_data != nullptr && param.private_data_len != 0) {
+      std::memcpy(data, param.private_data, param.private_data_len);
+      copy.data = {data, param.private_data_len};
+    }
     rdma_cm_id *const named = event->listen_id != nullptr ? event->listen_id : event->id;
     auto *const user = static_cast<ChannelUser *>(named->context);
     rdma_ack_cm_event(event);

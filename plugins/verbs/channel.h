@@ -14,7 +14,8 @@
 //    }
 //
 // Events are copied and acknowledged before anybody is told, so that the user may destroy its
-// identifier at once. Calls need the engine's lock.
+// identifier at once. Nothing can fail in between: rdma_destroy_id waits for acknowledgements. Calls
+// need the engine's lock.
 #ifndef WEFT_PLUGINS_VERBS_CHANNEL_H
 #define WEFT_PLUGINS_VERBS_CHANNEL_H
 
@@ -26,15 +27,15 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <string>
+#include <string_view>
 
 namespace weft::verbs {
 
 struct ChannelEvent {
   rdma_cm_event_type type;
-  int status;        // 0; a negative errno; of a rejection: the reason
-  rdma_cm_id *id;    // of a request: a new one
-  std::string data;  // private data as delivered
+  int status;             // 0; a negative errno; of a rejection: the reason
+  rdma_cm_id *id;         // of a request: a new one
+  std::string_view data;  // private data as delivered, valid during on_event()
 };
 
 class ChannelUser {

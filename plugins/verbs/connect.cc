@@ -217,7 +217,7 @@ void Endpoint::on_event(const ChannelEvent &event) {
   }
 }
 
-void Endpoint::become_connected(const std::string &data) {
+void Endpoint::become_connected(std::string_view data) {
   domain_.fabric().engine().set_deadline(*this, 0);
   parameter_.reset();
   local_ = local_address(*id_);

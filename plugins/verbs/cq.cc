@@ -2,13 +2,13 @@
 #include "plugins/verbs/cq.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "plugins/verbs/endpoint.h"
+#include "plugins/verbs/nonblocking.h"
 #include "plugins/verbs/shared_receive.h"
 #include "plugins/verbs/status.h"
 
@@ -16,12 +16,6 @@ namespace weft::verbs {
 namespace {
 
 constexpr int kAtOnce = 16;
-
-// A handler of the engine must not block on it.
-bool make_nonblocking(int fd) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
-}
 
 }  // namespace
 

@@ -152,7 +152,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_event(const ChannelEvent &event) override;
   void on_resolved();
   void request();
-  void become_connected(const std::string &data);
+  void become_connected(std::string_view data);
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
   void flush_receives();
