@@ -149,15 +149,19 @@ const ibv_context *context_of(const sdk::SockAddr &address) {
 }  // namespace
 
 Devices::~Devices() {
-  if (list_ != nullptr) rdma_free_devices(list_);
+  for (ibv_context **const list : lists_) rdma_free_devices(list);
 }
 
-Result<void> Devices::add(ibv_context *verbs) {
-  const auto known = std::ranges::find(devices_, verbs, [](auto &d) { return d->verbs; });
-  if (known != devices_.end()) return read_port(verbs, (*known)->facts);
-  WEFT_TRY(DeviceFacts facts, read_device(verbs, sizes_));
-  WEFT_CHECK(read_port(verbs, facts));
-  devices_.push_back(std::make_unique<Device>(Device{verbs, std::move(facts)}));
+Result<void> Devices::add(ibv_context *verbs, bool &added) {
+  auto known = std::ranges::find(devices_, verbs, &Known::verbs);
+  if (known == devices_.end()) {
+    WEFT_TRY(DeviceFacts facts, read_device(verbs, sizes_));
+    devices_.push_back({{verbs, std::move(facts)}});
+    known = devices_.end() - 1;
+    added = true;
+  }
+  WEFT_CHECK(read_port(verbs, known->facts));
+  known->present = true;
   return {};
 }
 
@@ -169,21 +173,26 @@ Result<void> Devices::refresh() {
     return fail(errno != 0 ? errno : FI_ENODEV,
                 "verbs: rdma_get_devices: %s: is the kernel module rdma_ucm loaded?",
                 strerror(errno));
-  ibv_context **const old = std::exchange(list_, list);
-  if (old != nullptr) rdma_free_devices(old);
   left_out_.clear();
+  for (Known &known : devices_) known.present = false;
+  bool is_new_list = false;
   for (int i = 0; i < count; ++i)
-    if (auto added = add(list[i]); !added) left_out_.push_back(added.error().text);
+    if (auto added = add(list[i], is_new_list); !added) left_out_.push_back(added.error().text);
+  if (is_new_list) {
+    lists_.push_back(list);
+  } else {
+    rdma_free_devices(list);
+  }
   auto interfaces = sdk::list_interfaces();
   if (!interfaces) return {};
   for (const sdk::Interface &interface : *interfaces) {
     if (!interface.up || interface.address.is_loopback()) continue;
     if (interface.address.is_link_local()) continue;
     const ibv_context *const verbs = context_of(interface.address);
-    for (const auto &device : devices_)
-      if (verbs != nullptr && device->verbs == verbs &&
-          is_new(device->facts.addresses, interface.address))
-        device->facts.addresses.push_back(interface.address);
+    for (Known &device : devices_)
+      if (verbs != nullptr && device.verbs == verbs &&
+          is_new(device.facts.addresses, interface.address))
+        device.facts.addresses.push_back(interface.address);
   }
   return {};
 }
@@ -191,7 +200,8 @@ Result<void> Devices::refresh() {
 std::vector<DeviceFacts> Devices::facts() {
   const std::lock_guard guard(mutex_);
   std::vector<DeviceFacts> all;
-  for (const auto &device : devices_) all.push_back(device->facts);
+  for (const Known &known : devices_)
+    if (known.present) all.push_back(known.facts);
   return all;
 }
 
@@ -200,18 +210,20 @@ std::vector<std::string> Devices::left_out() {
   return left_out_;
 }
 
-Device *Devices::find(std::string_view name) {
+template <class Is>
+std::optional<Device> Devices::find_if(Is is) {
   const std::lock_guard guard(mutex_);
-  for (const auto &device : devices_)
-    if (device->facts.name == name) return device.get();
-  return nullptr;
+  for (const Known &known : devices_)
+    if (known.present && is(known)) return known;
+  return {};
 }
 
-Device *Devices::find(const ibv_context *verbs) {
-  const std::lock_guard guard(mutex_);
-  for (const auto &device : devices_)
-    if (device->verbs == verbs) return device.get();
-  return nullptr;
+std::optional<Device> Devices::find(std::string_view name) {
+  return find_if([&](const Device &device) { return device.facts.name == name; });
+}
+
+std::optional<Device> Devices::find(const ibv_context *verbs) {
+  return find_if([&](const Device &device) { return device.verbs == verbs; });
 }
 
 Result<Route> find_route(const sdk::SockAddr &source, const sdk::SockAddr &dest, int timeout_ms) {

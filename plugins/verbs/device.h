@@ -3,21 +3,21 @@
 //
 // Example:
 //    // The device of a domain, by the name in its fi_info.
-//    inline Result<Device *> device_of(Devices &devices, const fi_info &info) {
-//      if (Device *const device = devices.find(info.domain_attr->name)) return device;
+//    inline Result<Device> device_of(Devices &devices, const fi_info &info) {
+//      if (auto device = devices.find(info.domain_attr->name)) return *std::move(device);
 //      return fail(FI_ENODEV, "%s is gone", info.domain_attr->name);
 //    }
 //
 // librdmacm opens each device once, and its identifiers name that context; so everything else is
-// made on it, too. Contexts stay open for the life of the process. Not for the fi_info: facts.h.
+// made on it, too. A context stays open as long as the Devices, even if the device is gone. Not for the fi_info: facts.h.
 #ifndef WEFT_PLUGINS_VERBS_DEVICE_H
 #define WEFT_PLUGINS_VERBS_DEVICE_H
 
 #include <infiniband/verbs.h>
 #include <weft/result.h>
 
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -38,22 +38,27 @@ class Devices {
   Devices &operator=(const Devices &) = delete;
 
   // Reads what may have changed: the list, ports and addresses. The rest is read once. A device
-  // that cannot be asked is left out, with the reason in `left_out`.
+  // that is gone or cannot be asked is left out, with the reason in `left_out`.
   Result<void> refresh();
-  // Copies: another thread may refresh.
+  // Copies of what there is: another thread may refresh.
   std::vector<DeviceFacts> facts();
   std::vector<std::string> left_out();
-  // Null: there is none of this name. It stays where it is as long as this object.
-  Device *find(std::string_view name);
-  Device *find(const ibv_context *verbs);
+  std::optional<Device> find(std::string_view name);
+  std::optional<Device> find(const ibv_context *verbs);
 
  private:
-  Result<void> add(ibv_context *verbs);
+  struct Known : Device {
+    bool present = false;
+  };
+  // `added`: it was not known before.
+  Result<void> add(ibv_context *verbs, bool &added);
+  template <class Is>
+  std::optional<Device> find_if(Is is);
 
   const Sizes sizes_;
   std::mutex mutex_;
-  ibv_context **list_ = nullptr;
-  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<ibv_context **> lists_;  // of librdmacm: they keep the contexts open
+  std::vector<Known> devices_;
   std::vector<std::string> left_out_;
 };
 

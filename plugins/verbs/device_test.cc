@@ -58,6 +58,31 @@ TEST(VerbsDevices, ADeviceThatCannotBeAskedIsLeftOutWithTheReason) {
   EXPECT_THAT(devices.left_out()[0], HasSubstr("dbl0: ibv_query_device_ex"));
 }
 
+TEST(VerbsDevices, ADeviceThatIsGoneIsNotOffered) {
+  TestNode node;
+  node.network.add({.name = "dbl1", .addresses = {"10.99.1.1"}});
+  Devices devices({});
+  ASSERT_TRUE(devices.refresh());
+  ASSERT_EQ(devices.facts().size(), 2u);
+  node.device.remove();
+  ASSERT_TRUE(devices.refresh());
+  ASSERT_EQ(devices.facts().size(), 1u);
+  EXPECT_EQ(devices.facts()[0].name, "dbl1");
+  EXPECT_FALSE(devices.find("dbl0"));
+}
+
+TEST(VerbsDevices, APortThatCannotBeAskedAnyMoreIsLeftOut) {
+  TestNode node;
+  Devices devices({});
+  ASSERT_TRUE(devices.refresh());
+  node.network.fail({.call = "ibv_query_port", .error = EIO});
+  ASSERT_TRUE(devices.refresh());
+  EXPECT_TRUE(devices.facts().empty());
+  EXPECT_THAT(devices.left_out().at(0), HasSubstr("dbl0: ibv_query_port"));
+  ASSERT_TRUE(devices.refresh());
+  EXPECT_EQ(devices.facts().size(), 1u);
+}
+
 TEST(VerbsDevices, ThePeerDecidesWhichDeviceIsUsed) {
   TestNode node;
   node.network.add({.name = "dbl1", .addresses = {"10.99.1.1"}});

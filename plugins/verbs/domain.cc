@@ -18,12 +18,12 @@
 
 namespace weft::verbs {
 
-Domain::Domain(Fabric &fabric, const Device &device, ibv_pd *pd,
-               const sdk::DomainSettings &settings, void *context)
+Domain::Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,
+               void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
       DomainCore(fabric.instance(), base(), settings, memory_),
       fabric_(fabric),
-      device_(device),
+      device_(std::move(device)),
       pd_(pd) {
   sdk::fill_tables(*this);
 }
@@ -36,8 +36,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   const char *const name = info.domain_attr->name;
   if (name == nullptr)
     return fail(FI_EINVAL, "fi_domain: domain_attr.name is empty: pass an info of fi_getinfo");
-  const Device *const device = fabric.devices().find(name);
-  if (device == nullptr)
+  std::optional<Device> device = fabric.devices().find(name);
+  if (!device)
     return fail(FI_ENODEV, "fi_domain: there is no RDMA device %s: `rdma link` lists them", name);
   auto settings = sdk::DomainSettings::of(
       info, fabric.api_version(), fabric.settings().sizes.tx + fabric.settings().sizes.rx, {});
@@ -45,7 +45,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   settings.locked = true;
   ibv_pd *const pd = ibv_alloc_pd(device->verbs);
   if (pd == nullptr) return fail(errno, "fi_domain: ibv_alloc_pd on %s: %s", name, strerror(errno));
-  auto *const domain = new (std::nothrow) Domain(fabric, *device, pd, settings, context);
+  auto *const domain = new (std::nothrow) Domain(fabric, *std::move(device), pd, settings, context);
   if (domain == nullptr) {
     ibv_dealloc_pd(pd);
     return fail(FI_ENOMEM, "no memory for a domain");

@@ -60,13 +60,13 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int control(int, void *) { return -FI_ENOSYS; }  // raw keys: the keys fit into 8 bytes
 
  private:
-  Domain(Fabric &fabric, const Device &device, ibv_pd *pd, const sdk::DomainSettings &settings,
+  Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,
          void *context);
   ~Domain() = default;
 
   DeviceMemory memory_{*this};
   Fabric &fabric_;
-  const Device &device_;
+  const Device device_;
   ibv_pd *const pd_;
 };
 

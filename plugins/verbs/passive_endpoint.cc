@@ -147,8 +147,8 @@ Result<void> PassiveEndpoint::start_listening() {
 // The device of the request may be another than that of the info, where the address is a wildcard.
 Result<fi_info *> PassiveEndpoint::request_info(sdk::InfoList &list, rdma_cm_id &id) {
   WEFT_TRY(fi_info *const info, list.add_copy(info_.front()));
-  const Device *const device = fabric_.devices().find(id.verbs);
-  if (device == nullptr) return fail(FI_ENODEV, "its device is not known");
+  const std::optional<Device> device = fabric_.devices().find(id.verbs);
+  if (!device) return fail(FI_ENODEV, "its device is not known");
   WEFT_CHECK(sdk::set_string(info->domain_attr->name, device->facts.name));
   WEFT_CHECK(sdk::set_string(info->fabric_attr->name, fabric_name(device->facts)));
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, info->addr_format,

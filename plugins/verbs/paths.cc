@@ -99,8 +99,8 @@ Result<std::vector<DevicePath>> device_paths(const sdk::GetinfoQuery &query,
       why = {FI_ENODATA, route.error().text};
       continue;
     }
-    const Device *const device = devices.find(route->verbs);
-    if (device == nullptr) continue;
+    const std::optional<Device> device = devices.find(route->verbs);
+    if (!device) continue;
     for (const DeviceFacts &facts : all)
       if (facts.name == device->facts.name) paths.push_back(path_of(facts, route->source, dest));
   }
