@@ -205,16 +205,50 @@ void Endpoint::on_event(const ChannelEvent &event) {
       return;
     }
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "the device %s is gone: the connection to %s ends",
-                domain_.device().facts.name.c_str(), peer_.to_string().c_str());
-      if (connecting) return connect_failed(FI_ENODEV, {}, FI_ENODEV);
-      return disconnect();
+      return on_device_gone(*domain_.device().verbs);
     case RDMA_CM_EVENT_DISCONNECTED:
       if (connecting) return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
       return disconnect();
     default:
       return;
   }
+}
+
+void Endpoint::on_device_event(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      last_receive_seen_.store(true, std::memory_order_release);
+      return;
+    case IBV_EVENT_COMM_EST:
+      // The peer's data came before its last connection message, which may be lost.
+      rdma_notify(id_, type);
+      return;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+      domain_.fabric().device_events().notify(*this);
+      return;
+    default:
+      return;
+  }
+}
+
+// The queue pair is in the error state: nothing more will come or leave.
+void Endpoint::on_notice() {
+  if (state_ != State::kConnected) return;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+            "the connection to %s ends: its queue pair failed (see the error of its completions)",
+            peer_.to_string().c_str());
+  disconnect();
+}
+
+void Endpoint::on_device_gone(const ibv_context &device) {
+  if (&device != domain_.device().verbs || id_ == nullptr) return;
+  if (state_ != State::kConnecting && state_ != State::kConnected) return;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "the device %s is gone: the connection to %s ends",
+            domain_.device().facts.name.c_str(), peer_.to_string().c_str());
+  if (state_ == State::kConnecting) return connect_failed(FI_ENODEV, {}, FI_ENODEV);
+  disconnect();
 }
 
 void Endpoint::become_connected(std::string_view data) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plugins/verbs/fabric.h"
 #include "plugins/verbs/private_data.h"
 #include "plugins/verbs/test_link.h"
 
@@ -121,6 +122,43 @@ TEST(VerbsConnect, ADeviceThatGoesAwayEndsItsConnections) {
   EXPECT_THAT(link.node.log(), HasSubstr("the device dbl0 is gone"));
 }
 
+TEST(VerbsConnect, ARequestWhoseDeviceIsGoneCanOnlyBeRejected) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  link.node.device.remove();
+  EXPECT_EQ(link.next(link.a).err, FI_ENODEV);
+  EXPECT_EQ(link.next(link.b).err, FI_ENODEV);  // of the passive endpoint
+  fid_ep *ep = nullptr;
+  EXPECT_EQ(fi_endpoint(link.b.domain, request.info, &ep, nullptr), -FI_ENODEV);
+  EXPECT_EQ(fi_reject(link.b.pep, request.info->handle, nullptr, 0), 0);
+  free_info(request.info);
+}
+
+TEST(VerbsConnect, AnEndpointThatCannotBeOpenedLeavesTheRequest) {
+  Link link({}, /*connects=*/false);
+  link.node.network.add({.name = "dbl1", .addresses = {"10.99.1.1"}});
+  link.start("");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  fi_info *const other = dup_info(request.info);
+  free(other->domain_attr->name);
+  other->domain_attr->name = strdup("dbl1");
+  ASSERT_TRUE(Fabric::from(&link.b.fabric->fid)->devices().refresh());
+  fid_domain *domain = nullptr;
+  ASSERT_EQ(fi_domain(link.b.fabric, other, &domain, nullptr), 0) << link.node.log();
+  fid_ep *ep = nullptr;
+  EXPECT_EQ(fi_endpoint(domain, request.info, &ep, nullptr), -FI_EINVAL);
+  EXPECT_THAT(link.node.log(), HasSubstr("the request came to another device than dbl1"));
+  free_info(other);
+  EXPECT_EQ(fi_close(&domain->fid), 0);
+  link.b.make_endpoint(request.info);  // the right one
+  free_info(request.info);
+  ASSERT_EQ(fi_accept(link.b.ep, nullptr, 0), 0);
+  EXPECT_EQ(link.next(link.a).type, uint32_t(FI_CONNECTED));
+}
+
 TEST(VerbsConnect, AnUnansweredRequestEndsWithItsPassiveEndpoint) {
   Link link({}, /*connects=*/false);
   link.start("");
@@ -145,6 +183,15 @@ TEST(VerbsConnect, AnAcceptThatFailsRejectsAndGivesTheReceivesBack) {
   const fi_cq_err_entry error = link.b.failure();
   EXPECT_EQ(error.err, FI_ECANCELED);
   EXPECT_EQ(error.op_context, &in);
+}
+
+TEST(VerbsConnect, ACompletionQueueComesBeforeFiEnable) {
+  Link link;
+  fid_cq *cq = nullptr;
+  fi_cq_attr attr{};
+  ASSERT_EQ(fi_cq_open(link.a.domain, &attr, &cq, nullptr), 0);
+  EXPECT_EQ(fi_ep_bind(link.a.ep, &cq->fid, FI_TRANSMIT), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_close(&cq->fid), 0);
 }
 
 TEST(VerbsConnect, ACallThatFailsIsReportedWithItsReason) {

@@ -50,17 +50,28 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     ibv_dealloc_pd(pd);
     return fail(FI_ENOMEM, "no memory for a domain");
   }
-  Result<void> started;
-  if (info.domain_attr->control_progress == FI_PROGRESS_AUTO)
+  Result<void> started = domain->watch();
+  if (started && info.domain_attr->control_progress == FI_PROGRESS_AUTO)
     started = fabric.engine().start_thread();
   if (started) started = domain->publish(fabric.base());
   if (!started) {
+    domain->unwatch();
     ibv_dealloc_pd(pd);
     delete domain;
     return tl::unexpected(std::move(started).error());
   }
   fabric.children.fetch_add(1);
   return domain;
+}
+
+Result<void> Domain::watch() {
+  sdk::Guard guard(fabric_.engine().lock());
+  return fabric_.device_events().watch(device_);
+}
+
+void Domain::unwatch() {
+  sdk::Guard guard(fabric_.engine().lock());
+  fabric_.device_events().unwatch(device_);
 }
 
 int Domain::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
@@ -99,6 +110,7 @@ int Domain::close() {
   if (const int error = ibv_dealloc_pd(pd_); error != 0) return -error;
   retire();
   unbind();
+  unwatch();
   fabric_.children.fetch_sub(1);
   delete this;
   return 0;

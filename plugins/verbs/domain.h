@@ -63,6 +63,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,
          void *context);
   ~Domain() = default;
+  // The events of its device.
+  Result<void> watch();
+  void unwatch();
 
   DeviceMemory memory_{*this};
   Fabric &fabric_;

@@ -32,6 +32,7 @@
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/cq.h"
+#include "plugins/verbs/device_events.h"
 #include "plugins/verbs/domain.h"
 #include "plugins/verbs/operation.h"
 #include "plugins/verbs/private_data.h"
@@ -55,7 +56,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::EndpointCore,
                        public sdk::TransferOps<Endpoint>,
                        private sdk::Handler,
-                       private ChannelUser {
+                       private ChannelUser,
+                       private DeviceUser {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -139,6 +141,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // Life; the lock of connections is held.
   int bind_shared_receive(struct fid *fid, uint64_t flags);
+  Result<ConnectRequest *> check_request(fid_t handle);
   Result<void> enable();
   Result<void> make_queue_pair();
   void drop_queue_pair();
@@ -157,6 +160,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void disconnect();
   void flush_receives();
   void cancel_early();
+  // DeviceUser
+  void on_device_event(ibv_event_type type) override;
+  void on_notice() override;
+  void on_device_gone(const ibv_context &device) override;
   // sdk::Handler: its deadline only.
   void on_event(uint32_t) override {}
   void on_deadline() override;
@@ -166,6 +173,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::RxContext rx_;
   State state_ = State::kIdle;
   bool shutdown_told_ = false;
+  std::atomic<bool> last_receive_seen_{false};  // IBV_EVENT_QP_LAST_WQE_REACHED
   SharedReceive *shared_ = nullptr;
   const uint32_t addr_format_;
   sdk::SockAddr local_, peer_;

@@ -36,33 +36,48 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                                                      [](Endpoint *e) { delete e; });
   ep->local_ = local;
   sdk::Guard guard(domain.fabric().engine().lock());
+  // An endpoint that cannot be opened leaves the request to the application, which may reject it.
+  ConnectRequest *request = nullptr;
   if (info.handle != nullptr) {
     if (PassiveEndpoint *const pep = domain.fabric().find_passive(info.handle)) {
       WEFT_TRY(ep->local_, pep->give_address());
     } else {
-      ep->request_.reset(domain.fabric().take(info.handle));
-      if (ep->request_ == nullptr)
-        return fail(FI_EINVAL,
-                    "fi_endpoint: info->handle is neither a connection request that still waits "
-                    "for an answer nor a passive endpoint of this fabric");
-      rdma_cm_id &id = ep->request_->id();
-      if (id.verbs != domain.device().verbs)
-        return fail(FI_EINVAL,
-                    "fi_endpoint: the request came to another device than %s: open the domain "
-                    "with the info of the request",
-                    facts.name.c_str());
-      ep->local_ = local_address(id);
-      ep->peer_ = peer_address(id);
+      WEFT_TRY(request, ep->check_request(info.handle));
     }
   }
   WEFT_CHECK(ep->publish(domain.base()));
+  if (request != nullptr) ep->request_.reset(domain.fabric().take(info.handle));
+  domain.fabric().device_events().join(*ep);
   domain.shared().children.fetch_add(1);
   return ep.release();
+}
+
+// The request that fi_accept will answer. Takes its addresses.
+Result<ConnectRequest *> Endpoint::check_request(fid_t handle) {
+  ConnectRequest *const request = domain_.fabric().find(handle);
+  if (request == nullptr)
+    return fail(FI_EINVAL,
+                "fi_endpoint: info->handle is neither a connection request that still waits for "
+                "an answer nor a passive endpoint of this fabric");
+  rdma_cm_id *const id = request->id();
+  const char *const name = domain_.device().facts.name.c_str();
+  if (id == nullptr)
+    return fail(FI_ENODEV, "fi_endpoint: the device of the request is gone: reject it");
+  if (id->verbs != domain_.device().verbs)
+    return fail(FI_EINVAL,
+                "fi_endpoint: the request came to another device than %s: open the domain with "
+                "the info of the request",
+                name);
+  local_ = local_address(*id);
+  peer_ = peer_address(*id);
+  return request;
 }
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   if (fid->fclass == FI_CLASS_SRX_CTX) return bind_shared_receive(fid, flags);
+  // The queue pair has its completion queues for life.
+  if (fid->fclass == FI_CLASS_CQ && enabled()) return -FI_EOPBADSTATE;
   const int rc = bind_object(fid, flags);
   // Not with a lock held: an event queue takes the lock while it makes progress.
   if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(domain_.fabric().engine());
@@ -145,7 +160,7 @@ Result<void> Endpoint::make_queue_pair() {
   const DeviceFacts &facts = domain_.device().facts;
   const Sizes &sizes = domain_.settings().sizes;
   ibv_qp_init_attr init{};
-  init.qp_context = this;
+  init.qp_context = static_cast<DeviceUser *>(this);
   init.send_cq = joined_tx_->c();
   init.recv_cq = joined_rx_->c();
   init.qp_type = IBV_QPT_RC;
@@ -211,6 +226,7 @@ int Endpoint::close() {
   {
     sdk::Guard guard(domain_.fabric().engine().lock());
     domain_.fabric().engine().remove(*this);
+    domain_.fabric().device_events().leave(*this);
     if (state_ == State::kConnected) {
       sdk::Guard own(own_lock);
       post_kept();

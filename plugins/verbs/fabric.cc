@@ -19,11 +19,16 @@ ConnectRequest::ConnectRequest(Fabric &fabric, struct fid *from, rdma_cm_id *id)
 }
 
 ConnectRequest::~ConnectRequest() {
-  if (id_ == nullptr) return;
   reject(nullptr, 0);
 }
 
+// The kernel gives up a device only when all identifiers on it are gone.
+void ConnectRequest::on_event(const ChannelEvent &event) {
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) rdma_destroy_id(std::exchange(id_, nullptr));
+}
+
 void ConnectRequest::reject(const void *param, size_t len) {
+  if (id_ == nullptr) return;
   const PrivateData data(param, len);
   // An answer to a requester that is gone may fail. There is nobody to tell.
   [[maybe_unused]] const int rc =
@@ -42,7 +47,8 @@ Fabric::Fabric(const weft_instance *instance, const Settings &settings,
     : Object(instance, FI_CLASS_FABRIC, context),
       settings_(settings),
       devices_(std::move(devices)),
-      api_version_(attr.api_version) {
+      api_version_(attr.api_version),
+      device_events_(instance, *stats_, engine_) {
   sdk::fill_tables(*this);
   c()->api_version = attr.api_version;
 }
@@ -67,12 +73,15 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
   return fabric->c();
 }
 
-ConnectRequest *Fabric::take(fid_t handle) {
-  // The application may pass anything, so it is looked up before it is used.
+// The application may pass anything, so it is looked up before it is used.
+ConnectRequest *Fabric::find(fid_t handle) const {
   const auto at = requests_.find(ConnectRequest::from(handle));
-  if (at == requests_.end()) return nullptr;
-  ConnectRequest *const request = *at;
-  requests_.erase(at);
+  return at != requests_.end() ? *at : nullptr;
+}
+
+ConnectRequest *Fabric::take(fid_t handle) {
+  ConnectRequest *const request = find(handle);
+  requests_.erase(request);
   return request;
 }
 

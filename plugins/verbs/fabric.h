@@ -27,6 +27,8 @@
 #include <set>
 
 #include "plugins/verbs/channel.h"
+#include "plugins/verbs/counters.h"
+#include "plugins/verbs/device_events.h"
 #include "plugins/verbs/settings.h"
 
 namespace weft::verbs {
@@ -46,14 +48,14 @@ class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFi
   ~ConnectRequest();  // rejects, if nobody has taken the identifier
   int close();
 
-  rdma_cm_id &id() { return *id_; }
+  rdma_cm_id *id() { return id_; }  // null: its device is gone
   rdma_cm_id *take_id() { return std::exchange(id_, nullptr); }
   void reject(const void *param, size_t len);
   struct fid *const pep;
 
  private:
-  // The requester is gone. fi_accept reports it.
-  void on_event(const ChannelEvent &) override {}
+  // fi_accept reports a requester that is gone.
+  void on_event(const ChannelEvent &event) override;
 
   Fabric &fabric_;
   rdma_cm_id *id_;
@@ -68,13 +70,17 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   sdk::Engine &engine() { return engine_; }
   Channel &channel() { return *channel_; }
   Devices &devices() { return *devices_; }
+  DeviceEvents &device_events() { return device_events_; }
+  Counters &counters() { return *stats_; }
+  sdk::Stats<Counters> &stats() { return stats_; }
   const Settings &settings() const { return settings_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
   // Handles that applications may pass in. These calls need the engine's lock.
   void remember(ConnectRequest *request) { requests_.insert(request); }
-  // Removes the request and returns it; null: it was used already, or is not ours.
+  // Null: it was used already, or is not ours. take() removes it.
+  ConnectRequest *find(fid_t handle) const;
   ConnectRequest *take(fid_t handle);
   void drop_requests_of(struct fid *pep);
   void remember(PassiveEndpoint *pep) { passive_.insert(pep); }
@@ -87,6 +93,9 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
 
   // fi_ops
   int close();
+  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    return sdk::open_counters<Fabric>(name, flags, ops);
+  }
 
  private:
   Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
@@ -97,6 +106,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   const std::shared_ptr<Devices> devices_;
   const uint32_t api_version_;
   sdk::Engine engine_{true};
+  sdk::Stats<Counters> stats_;
+  DeviceEvents device_events_;
   std::unique_ptr<Channel> channel_;
   std::set<ConnectRequest *> requests_;
   std::set<PassiveEndpoint *> passive_;

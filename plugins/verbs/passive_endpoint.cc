@@ -160,6 +160,7 @@ Result<fi_info *> PassiveEndpoint::request_info(sdk::InfoList &list, rdma_cm_id 
 
 void PassiveEndpoint::on_event(const ChannelEvent &event) {
   if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+    drop_id();  // the kernel waits for that
     eq_->push_error({.fid = base(),
                      .context = context(),
                      .err = FI_ENODEV,

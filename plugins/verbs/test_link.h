@@ -106,6 +106,7 @@ class TestSide {
     fabric = provider.fabric(attr, nullptr).value();
     ASSERT_EQ(fi_domain(fabric, info, &domain, nullptr), 0) << test_log();
     fi_eq_attr eq_attr{};
+    eq_attr.wait_obj = FI_WAIT_FD;
     ASSERT_EQ(fi_eq_open(fabric, &eq_attr, &eq, nullptr), 0);
     fi_cq_attr cq_attr{};
     cq_attr.format = FI_CQ_FORMAT_DATA;
