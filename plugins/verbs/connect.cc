@@ -290,28 +290,6 @@ void Endpoint::flush_receives() {
   cancel_early();
 }
 
-// Receives that the device has never seen.
-void Endpoint::cancel_early() {
-  RecvOp *op;
-  {
-    sdk::Guard guard(own_lock);
-    op = std::exchange(early_, nullptr);
-    last_early_ = nullptr;
-  }
-  if (op == nullptr) return;
-  sdk::Cq *const cq = rx_.cq != nullptr ? rx_.cq : tx_.cq;
-  sdk::Guard guard(cq->engine().lock());
-  while (op != nullptr) {
-    RecvOp *const next = op->next;
-    cq->push_error({.context = op->context,
-                    .flags = FI_RECV | FI_MSG,
-                    .err = FI_ECANCELED,
-                    .prov_errno = IBV_WC_WR_FLUSH_ERR});
-    release(*op);
-    op = next;
-  }
-}
-
 int Endpoint::shutdown(uint64_t flags) {
   if (flags != 0) return -FI_EBADFLAGS;
   sdk::Guard guard(domain_.fabric().engine().lock());

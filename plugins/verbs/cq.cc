@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plugins/verbs/endpoint.h"
 #include "plugins/verbs/nonblocking.h"
 #include "plugins/verbs/shared_receive.h"
 #include "plugins/verbs/status.h"
+#include "plugins/verbs/work_queues.h"
 
 namespace weft::verbs {
 namespace {
@@ -130,7 +130,7 @@ void CompletionQueue::deliver(const ibv_wc &wc, sdk::CqWriter &out) {
 
 void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
   const SendOp op = *send_op(wc.wr_id);
-  op.endpoint->retire(op.number);
+  op.queues->retire(op.number);
   if (wc.status == IBV_WC_SUCCESS) {
     if (op.report) out.put({.context = op.context, .flags = op.flags, .len = op.length});
     return;
@@ -148,7 +148,7 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   if (op.shared != nullptr) {
     op.shared->release(op);
   } else {
-    op.endpoint->release(op);
+    op.queues->release(op);
   }
   if (wc.status != IBV_WC_SUCCESS) {
     out.put_error({.context = context,
@@ -170,20 +170,20 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
 
 // A shared receive does not know its endpoint.
 bool CompletionQueue::reports_receive(const RecvOp &op, uint32_t qp_num) const {
-  if (op.shared == nullptr) return op.endpoint->reports_receive(op.flags);
-  for (const Endpoint *const endpoint : members_)
-    if (endpoint->qp_num() == qp_num) return endpoint->reports_receive(op.flags);
+  if (op.shared == nullptr) return op.queues->reports_receive(op.flags);
+  for (const WorkQueues *const queues : members_)
+    if (queues->qp_num() == qp_num) return queues->reports_receive(op.flags);
   return true;
 }
 
-void CompletionQueue::join(Endpoint &endpoint) {
-  members_.push_back(&endpoint);
-  selective_ = selective_ || endpoint.chooses_receives();
+void CompletionQueue::join(WorkQueues &queues) {
+  members_.push_back(&queues);
+  selective_ = selective_ || queues.chooses_receives();
 }
 
 void CompletionQueue::flush_members(sdk::CqWriter &out) {
   flush_wanted_.store(false, std::memory_order_relaxed);
-  for (Endpoint *const endpoint : members_) endpoint->flush(*this, out);
+  for (WorkQueues *const queues : members_) queues->flush(*this, out);
 }
 
 void CompletionQueue::collect() {
@@ -194,17 +194,17 @@ void CompletionQueue::collect() {
   }
 }
 
-void CompletionQueue::leave(const Endpoint &endpoint, uint32_t qp_num) {
+void CompletionQueue::leave(const WorkQueues &queues, uint32_t qp_num) {
   collect();
   std::erase_if(taken_, [&](const ibv_wc &wc) {
-    if (!is_receive(wc.wr_id)) return send_op(wc.wr_id)->endpoint == &endpoint;
+    if (!is_receive(wc.wr_id)) return send_op(wc.wr_id)->queues == &queues;
     RecvOp &op = *recv_op(wc.wr_id);
-    if (op.shared == nullptr) return op.endpoint == &endpoint;
+    if (op.shared == nullptr) return op.queues == &queues;
     if (wc.qp_num != qp_num) return false;
     op.shared->release(op);
     return true;
   });
-  std::erase(members_, &endpoint);
+  std::erase(members_, &queues);
 }
 
 // ---- waiting ----

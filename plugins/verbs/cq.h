@@ -52,11 +52,11 @@ class CompletionQueue final : public sdk::CqSource {
   void give_back_shared(const SharedReceive &shared);
 
   // An endpoint with a queue pair reports here.
-  void join(Endpoint &endpoint);
+  void join(WorkQueues &queues);
   // Takes what the device has: before a queue pair goes away, which may take its completions along.
   void collect();
   // The queue pair is gone: drops what it left.
-  void leave(const Endpoint &endpoint, uint32_t qp_num);
+  void leave(const WorkQueues &queues, uint32_t qp_num);
   // An endpoint keeps operations back (FI_MORE): the next read() makes it post them. Thread-safe.
   void expect_flush() { flush_wanted_.store(true, std::memory_order_release); }
 
@@ -83,7 +83,7 @@ class CompletionQueue final : public sdk::CqSource {
   std::map<const SharedReceive *, size_t> shared_;  // endpoints of each
   bool can_grow_ = true;
   std::atomic<bool> flush_wanted_{false};
-  std::vector<Endpoint *> members_;
+  std::vector<WorkQueues *> members_;
   bool selective_ = false;    // a member reports only the receives that ask for it
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's op tables and its data path: requests become work requests. Posting them is in
-// post.cc.
+// work_queues.cc.
 #include "plugins/verbs/endpoint.h"
 
 #include <arpa/inet.h>
@@ -66,19 +66,6 @@ uint64_t word_at(const fi_ioc *ioc) {
 
 }  // namespace
 
-ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
-                    uint32_t &used) {
-  used = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (iov[i].iov_len == 0 || iov[i].iov_base == nullptr) continue;
-    if (desc == nullptr || desc[i] == nullptr || iov[i].iov_len > UINT32_MAX) return -FI_EINVAL;
-    pieces[used++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
-                      .length = uint32_t(iov[i].iov_len),
-                      .lkey = Region::of(desc[i]).local_key()};
-  }
-  return 0;
-}
-
 // ---- tables ----
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
@@ -86,12 +73,11 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       OwnLock(domain.locked()),
       EndpointCore(domain.shared(), sdk::PeerKind::kConnected, with_caps(info, domain),
                    limits_of(domain), &tx_, &rx_, &own_lock),
+      WorkQueues(own_lock, limits().tx_size, limits().rx_size, tx_, rx_),
       domain_(domain),
       tx_(info),
       rx_(info),
-      addr_format_(info.addr_format),
-      ops_(limits().tx_size),
-      receives_(limits().rx_size) {
+      addr_format_(info.addr_format) {
   fid_ep *const fid = c();
   sdk::fill_tables(*this);
   if (!(caps() & FI_RMA)) fid->rma = sdk::c_table(sdk::rma_ops<Nothing>());
@@ -110,6 +96,16 @@ int Endpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size
 }
 
 // ---- transfers ----
+
+SendOp *Endpoint::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report) {
+  if (state_ == State::kConnected) return WorkQueues::begin(rc, context, flags, length, report);
+  rc = not_ready();
+  return nullptr;
+}
+
+ssize_t Endpoint::not_ready() const {
+  return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
+}
 
 ssize_t Endpoint::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
                         size_t count, uint64_t length, bool may_inline) const {
@@ -143,7 +139,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
     work.imm_data = htonl(uint32_t(r.data));
   }
   rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
-  if (rc == 0) return post(*op, work, r.flags);
+  if (rc == 0) return submit(*op, work, r.flags);
   undo(*op);
   return rc;
 }
@@ -164,7 +160,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
   work.wr.rdma.remote_addr = r.rma[0].addr;
   work.wr.rdma.rkey = uint32_t(r.rma[0].key);
   rc = place(work, pieces, r.iov, r.desc, r.count, r.length, r.write);
-  if (rc == 0) return post(*op, work, r.flags);
+  if (rc == 0) return submit(*op, work, r.flags);
   undo(*op);
   return rc;
 }
@@ -208,31 +204,25 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &r) {
     work.wr.rdma.rkey = uint32_t(target->key);
   }
   rc = place(work, pieces, &local, desc, 1, kAtomicSize, writes);
-  if (rc == 0) return post(*op, work, flags);
+  if (rc == 0) return submit(*op, work, flags);
   undo(*op);
   return rc;
 }
 
 ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (shared_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
-  if (r.flags & ~uint64_t(FI_COMPLETION | FI_MORE)) return -FI_EBADFLAGS;
-  if (r.count > sdk::kIovLimit || (r.count != 0 && r.iov == nullptr)) return -FI_EINVAL;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
-  if (metered_ && !joined_rx_->reserve(1)) return -FI_EAGAIN;
-  RecvOp *const op = receives_.take();
-  ssize_t rc = op != nullptr ? 0 : -FI_EAGAIN;
-  if (op != nullptr) {
-    op->endpoint = this;
-    op->context = r.context;
-    op->flags = r.flags;
-    op->next = nullptr;
-    rc = fill_pieces(r.iov, r.desc, r.count, op->pieces, op->count);
-    if (rc == 0) rc = post_receive(*op);
-    if (rc == 0) return 0;
-    receives_.give(op);
-  }
-  if (metered_) joined_rx_->give_back(1);
-  return rc;
+  return receive(r);
+}
+
+ssize_t Endpoint::rx_size_left() {
+  sdk::Guard guard(own_lock);
+  return enabled() ? ssize_t(receives_left()) : -FI_EOPBADSTATE;
+}
+
+ssize_t Endpoint::tx_size_left() {
+  sdk::Guard guard(own_lock);
+  return enabled() ? ssize_t(sends_left()) : -FI_EOPBADSTATE;
 }
 
 }  // namespace weft::verbs

@@ -10,7 +10,7 @@
 // Two locks. That of the fabric's engine is held for everything about the connection. The
 // endpoint's own is held to post, and to retire what has completed; it is taken last. What both
 // sides look at (state_, qp_) changes with both held. The data path is in endpoint.cc and
-// post.cc, opening and closing in endpoint_life.cc, connecting in connect.cc.
+// work_queues.cc, opening and closing in endpoint_life.cc, connecting in connect.cc.
 #ifndef WEFT_PLUGINS_VERBS_ENDPOINT_H
 #define WEFT_PLUGINS_VERBS_ENDPOINT_H
 
@@ -21,21 +21,18 @@
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
-#include <weft/sdk/pool.h>
 #include <weft/sdk/sock_addr.h>
 #include <weft/sdk/transfer.h>
 
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "plugins/verbs/channel.h"
-#include "plugins/verbs/cq.h"
 #include "plugins/verbs/device_events.h"
 #include "plugins/verbs/domain.h"
-#include "plugins/verbs/operation.h"
 #include "plugins/verbs/private_data.h"
+#include "plugins/verbs/work_queues.h"
 
 namespace weft::verbs {
 
@@ -45,20 +42,16 @@ class SharedReceive;
 // The op tables of missing capabilities: every op returns -FI_ENOSYS.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
-// A base, so that it is there before EndpointCore.
-struct OwnLock {
-  explicit OwnLock(bool locked) : own_lock(locked) {}
-  sdk::Lock own_lock;
-};
-
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        private OwnLock,
                        public sdk::EndpointCore,
+                       private WorkQueues,
                        public sdk::TransferOps<Endpoint>,
                        private sdk::Handler,
                        private ChannelUser,
                        private DeviceUser {
  public:
+  using WorkQueues::qp_num;
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
   // ---- for TransferOps ----
@@ -69,16 +62,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
   ssize_t start(const sdk::AtomicRequest &request);
-
-  // ---- for CompletionQueue; its lock is held ----
-  uint32_t qp_num() const { return qp_num_; }
-  // The operation with this number has completed, and with it all before it.
-  void retire(uint64_t number);
-  void release(RecvOp &op);
-  bool reports_receive(uint64_t flags) const { return rx_.reports(flags); }
-  bool chooses_receives() const { return rx_.selective; }
-  // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
-  void flush(CompletionQueue &queue, sdk::CqWriter &out);
 
   // fi_ops_atomic
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
@@ -110,31 +93,13 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     kConnected,
     kDisconnected,  // ended by either side, or failed
   };
-  // A work request that is kept back, with the vectors that it points to.
-  struct Kept {
-    ibv_send_wr work;
-    ibv_sge pieces[sdk::kIovLimit];
-  };
-  static constexpr size_t kMaxKept = 16;
-  struct Chain {
-    Kept kept[kMaxKept];
-    size_t count = 0;
-  };
 
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
 
   // Data path; its own lock is held.
   ssize_t not_ready() const;
-  // The operation for a transfer; null: the error is in `rc`.
   SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
-  ssize_t post(SendOp &op, ibv_send_wr &work, uint64_t flags);
-  ssize_t post_now(SendOp &op, ibv_send_wr &work);
-  int post_kept();
-  bool keep(ibv_send_wr &work);
-  void refuse_kept(const ibv_send_wr *bad, int error);
-  void undo(SendOp &op);
-  ssize_t post_receive(RecvOp &op);
   // What the request is in the terms of the device: vectors, or the bytes themselves.
   ssize_t place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
                 size_t count, uint64_t length, bool may_inline) const;
@@ -145,8 +110,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> enable();
   Result<void> make_queue_pair();
   void drop_queue_pair();
-  CompletionQueue *tx_queue() const;
-  CompletionQueue *rx_queue() const;
 
   // Connection; the lock of connections is held.
   Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
@@ -159,7 +122,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
   void flush_receives();
-  void cancel_early();
   // DeviceUser
   void on_device_event(ibv_event_type type) override;
   void on_notice() override;
@@ -180,23 +142,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
   rdma_cm_id *id_ = nullptr;
   std::optional<PrivateData> parameter_;  // active side, until it is sent
-
-  ibv_qp *qp_ = nullptr;
-  uint32_t qp_num_ = 0;
-  size_t inline_size_ = 0;
-  // Operations in flight, by their numbers: at number % size.
-  std::vector<SendOp> ops_;
-  uint64_t first_ = 0, next_ = 0;
-  size_t unsignalled_ = 0;
-  // A flag of the queues' room: each operation takes a place by itself.
-  bool metered_ = false;
-  size_t tx_places_ = 0, rx_places_ = 0;
-  std::unique_ptr<Chain> chain_;
-  bool refused_ = false;  // operations have failed
-
-  sdk::Pool<RecvOp> receives_;
-  RecvOp *early_ = nullptr, *last_early_ = nullptr;  // posted before there is a queue pair
-  CompletionQueue *joined_tx_ = nullptr, *joined_rx_ = nullptr;
 };
 
 }  // namespace weft::verbs

@@ -108,47 +108,18 @@ int Endpoint::control(int command, void *arg) {
 
 // ---- enabling ----
 
-CompletionQueue *Endpoint::tx_queue() const {
-  const sdk::Cq *const cq = tx_.cq != nullptr ? tx_.cq : rx_.cq;
-  return cq != nullptr ? &CompletionQueue::of(*cq) : nullptr;
-}
-CompletionQueue *Endpoint::rx_queue() const {
-  const sdk::Cq *const cq = rx_.cq != nullptr ? rx_.cq : tx_.cq;
-  return cq != nullptr ? &CompletionQueue::of(*cq) : nullptr;
-}
-
 Result<void> Endpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings(shared_ != nullptr));
-  CompletionQueue *const tx = tx_queue(), *const rx = rx_queue();
-  if (tx == nullptr)
+  if (tx_cq() == nullptr)
     return fail(FI_ENOCQ, "fi_enable: bind a completion queue first: the device needs one");
-  sdk::Cq *const first = tx_.cq != nullptr ? tx_.cq : rx_.cq;
-  sdk::Cq *const second = rx_.cq != nullptr ? rx_.cq : tx_.cq;
-  if (shared_ != nullptr && !rx->reserve_shared(*shared_))
+  if (shared_ != nullptr && !CompletionQueue::of(*rx_cq()).reserve_shared(*shared_))
     return fail(FI_ENOSPC,
                 "fi_enable: the completion queue has no room for the %zu receives of the shared "
                 "context: %s has at most %zu entries, spread endpoints over more queues",
                 shared_->size(), domain_.device().facts.name.c_str(),
                 domain_.device().facts.max_cq_entries);
-  joined_tx_ = tx;
-  joined_rx_ = rx;
-  // Without room for all that may be in flight, each operation takes its place by itself.
-  tx_places_ = ops_.size();
-  rx_places_ = shared_ != nullptr ? 0 : receives_.limit();
-  metered_ = !tx->reserve(tx_places_);
-  if (!metered_ && !rx->reserve(rx_places_)) {
-    tx->give_back(tx_places_);
-    metered_ = true;
-  }
-  {
-    sdk::Guard guard(first->engine().lock());
-    tx->join(*this);
-  }
-  if (second != first) {
-    sdk::Guard guard(second->engine().lock());
-    rx->join(*this);
-  }
+  join_queues(shared_ == nullptr);
   sdk::Guard guard(own_lock);
   set_enabled();
   return {};
@@ -164,42 +135,28 @@ Result<void> Endpoint::make_queue_pair() {
   init.send_cq = joined_tx_->c();
   init.recv_cq = joined_rx_->c();
   init.qp_type = IBV_QPT_RC;
-  init.cap.max_send_wr = uint32_t(ops_.size());
+  init.cap.max_send_wr = uint32_t(limits().tx_size);
   init.cap.max_send_sge = uint32_t(std::min({sizes.tx_iov, facts.max_sges, sdk::kIovLimit}));
   init.cap.max_inline_data = uint32_t(facts.max_inline);
   if (shared_ != nullptr) {
     init.srq = shared_->c_srq();
   } else {
-    init.cap.max_recv_wr = uint32_t(receives_.limit());
+    init.cap.max_recv_wr = uint32_t(limits().rx_size);
     init.cap.max_recv_sge = uint32_t(std::min({sizes.rx_iov, facts.max_sges, sdk::kIovLimit}));
   }
   if (rdma_create_qp(id_, domain_.pd(), &init) != 0)
     return fail(errno, "rdma_create_qp on %s with %zu sends and %zu receives: %s",
-                facts.name.c_str(), ops_.size(), receives_.limit(), strerror(errno));
+                facts.name.c_str(), limits().tx_size, limits().rx_size, strerror(errno));
   sdk::Guard guard(own_lock);
-  qp_ = id_->qp;
-  qp_num_ = qp_->qp_num;
-  inline_size_ = facts.max_inline;
-  while (early_ != nullptr) {
-    RecvOp *const op = early_;
-    if (const ssize_t rc = post_receive(*op); rc != 0)
-      return fail(int(-rc), "ibv_post_recv on %s: %s", facts.name.c_str(), strerror(int(-rc)));
-    early_ = op->next;
-  }
-  last_early_ = nullptr;
+  if (const int error = start_queues(id_->qp, facts.max_inline); error != 0)
+    return fail(error, "ibv_post_recv on %s: %s", facts.name.c_str(), strerror(error));
   return {};
 }
 
 // What it has completed stays in the queues until they are read, but for what leave() drops.
 void Endpoint::drop_queue_pair() {
-  sdk::Cq *const cqs[] = {tx_.cq != nullptr ? tx_.cq : rx_.cq, rx_.cq != nullptr ? rx_.cq : tx_.cq};
-  CompletionQueue *const queues[] = {joined_tx_, joined_rx_};
-  const uint32_t number = qp_num_;
   if (qp_ != nullptr) {
-    for (int i = 0; i < 2; ++i) {
-      sdk::Guard guard(cqs[i]->engine().lock());
-      queues[i]->collect();
-    }
+    collect_completions();
     {
       sdk::Guard guard(own_lock);
       qp_ = nullptr;
@@ -208,14 +165,8 @@ void Endpoint::drop_queue_pair() {
   }
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   if (joined_tx_ == nullptr) return;
-  for (int i = 0; i < 2; ++i) {
-    sdk::Guard guard(cqs[i]->engine().lock());
-    queues[i]->leave(*this, number);
-  }
   if (shared_ != nullptr) joined_rx_->give_back_shared(*shared_);
-  joined_tx_->give_back(metered_ ? size_t(next_ - first_) : tx_places_);
-  joined_rx_->give_back(metered_ ? receives_.in_use() : rx_places_);
-  joined_tx_ = joined_rx_ = nullptr;
+  leave_queues();
 }
 
 int Endpoint::close() {

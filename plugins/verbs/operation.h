@@ -20,11 +20,11 @@
 
 namespace weft::verbs {
 
-class Endpoint;
 class SharedReceive;
+class WorkQueues;
 
 struct SendOp {
-  Endpoint *endpoint = nullptr;
+  WorkQueues *queues = nullptr;
   void *context = nullptr;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
@@ -34,7 +34,7 @@ struct SendOp {
 };
 
 struct RecvOp {
-  Endpoint *endpoint = nullptr;     // null: of a shared receive context
+  WorkQueues *queues = nullptr;     // null: of a shared receive context
   SharedReceive *shared = nullptr;  // null: of an endpoint
   void *context = nullptr;
   uint64_t flags = 0;      // as posted

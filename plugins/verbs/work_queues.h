@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// WorkQueues: the send queue and the receive queue of an endpoint's queue pair, and what they have
+// in flight. A base of endpoints of every type.
+//
+// Example:
+//    // What an endpoint does with the bytes of a request, with the lock held.
+//    inline ssize_t send(WorkQueues &queues, uint64_t address, uint32_t bytes, uint32_t key) {
+//      ssize_t rc;
+//      SendOp *const op = queues.begin(rc, nullptr, FI_SEND | FI_MSG, bytes, /*report=*/true);
+//      if (op == nullptr) return rc;  // -FI_EAGAIN
+//      ibv_sge piece{address, bytes, key};
+//      ibv_send_wr work{};
+//      work.opcode = IBV_WR_SEND;
+//      work.sg_list = &piece;
+//      work.num_sge = 1;
+//      return queues.submit(*op, work, /*flags=*/0);
+//    }
+//
+// The send queue finishes in order, so a completion retires all operations before it. Operations
+// without a completion of their own are signalled now and then, so that their places come back.
+// Each operation holds a place of its completion queue; where that has no room for all, operations
+// take their places one by one.
+//
+// The endpoint makes the queue pair and destroys it. Not for peers, nor for the state of a
+// connection.
+#ifndef WEFT_PLUGINS_VERBS_WORK_QUEUES_H
+#define WEFT_PLUGINS_VERBS_WORK_QUEUES_H
+
+#include <infiniband/verbs.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/contexts.h>
+#include <weft/sdk/lock.h>
+#include <weft/sdk/pool.h>
+#include <weft/sdk/recv_ops.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/verbs/cq.h"
+#include "plugins/verbs/operation.h"
+
+namespace weft::verbs {
+
+// A base, so that it is there before EndpointCore.
+struct OwnLock {
+  explicit OwnLock(bool locked) : own_lock(locked) {}
+  sdk::Lock own_lock;
+};
+
+class WorkQueues {
+ public:
+  // ---- for CompletionQueue; its lock is held ----
+  uint32_t qp_num() const { return qp_num_; }
+  // The operation with this number has completed, and with it all before it.
+  void retire(uint64_t number);
+  void release(RecvOp &op);
+  bool reports_receive(uint64_t flags) const { return rx_side_.reports(flags); }
+  bool chooses_receives() const { return rx_side_.selective; }
+  // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
+  void flush(CompletionQueue &queue, sdk::CqWriter &out);
+
+  // ---- data path; the lock is held ----
+  // The operation for a transfer; null: the error is in `rc`.
+  SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
+  ssize_t submit(SendOp &op, ibv_send_wr &work, uint64_t flags);
+  void undo(SendOp &op);  // the newest one, not posted
+  int post_kept();
+  ssize_t receive(const sdk::RecvRequest &request);
+  size_t sends_left() const { return ops_.size() - size_t(next_ - first_); }
+  size_t receives_left() const { return receives_.limit() - receives_.in_use(); }
+
+ protected:
+  // The contexts may not be constructed yet.
+  WorkQueues(sdk::Lock &lock, size_t tx_size, size_t rx_size, const sdk::TxContext &tx,
+             const sdk::RxContext &rx)
+      : queues_lock_(lock), tx_side_(tx), rx_side_(rx), ops_(tx_size), receives_(rx_size) {}
+  ~WorkQueues() = default;
+
+  // ---- life; the lock is not held ----
+  // Where each side reports; null: nowhere.
+  sdk::Cq *tx_cq() const { return tx_side_.cq != nullptr ? tx_side_.cq : rx_side_.cq; }
+  sdk::Cq *rx_cq() const { return rx_side_.cq != nullptr ? rx_side_.cq : tx_side_.cq; }
+  // Both queues are there. `receives`: the endpoint has receives of its own.
+  void join_queues(bool receives);
+  // The queue pair is about to be destroyed; and it is gone.
+  void collect_completions();
+  void leave_queues();
+  // With the lock held: there is a queue pair. Posts the receives that waited for it.
+  int start_queues(ibv_qp *qp, size_t inline_size);
+  // Receives that the device has never seen, as errors.
+  void cancel_early();
+
+  ibv_qp *qp_ = nullptr;
+  uint32_t qp_num_ = 0;
+  size_t inline_size_ = 0;
+  // Operations in flight, by their numbers: at number % size.
+  uint64_t first_ = 0, next_ = 0;
+  CompletionQueue *joined_tx_ = nullptr, *joined_rx_ = nullptr;
+
+ private:
+  // A work request that is kept back, with the vectors that it points to.
+  struct Kept {
+    ibv_send_wr work;
+    ibv_sge pieces[sdk::kIovLimit];
+  };
+  static constexpr size_t kMaxKept = 16;
+  struct Chain {
+    Kept kept[kMaxKept];
+    size_t count = 0;
+  };
+
+  ssize_t post_now(SendOp &op, ibv_send_wr &work);
+  bool keep(ibv_send_wr &work);
+  void refuse_kept(const ibv_send_wr *bad, int error);
+  ssize_t post_receive(RecvOp &op);
+
+  sdk::Lock &queues_lock_;
+  const sdk::TxContext &tx_side_;
+  const sdk::RxContext &rx_side_;
+  std::vector<SendOp> ops_;
+  size_t unsignalled_ = 0;
+  // A flag of the queues' room: each operation takes a place by itself.
+  bool metered_ = false;
+  size_t tx_places_ = 0, rx_places_ = 0;
+  std::unique_ptr<Chain> chain_;
+  bool refused_ = false;  // operations have failed
+
+  sdk::Pool<RecvOp> receives_;
+  RecvOp *early_ = nullptr, *last_early_ = nullptr;  // posted before there is a queue pair
+};
+
+}  // namespace weft::verbs
+
+#endif
