@@ -23,9 +23,10 @@ constexpr std::array<Key, 10> kManifestKeys = {"manifest", "name",    "vendor", 
                                                "license",  "support", "library", "arch",
                                                "abi",      "units"};
 constexpr std::array<Key, 3> kAbiKeys = {"major", "minor", "min_core_minor"};
-constexpr std::array<Key, 14> kUnitKeys = {
-    "name",      "ofi_name",  "kind", "version",  "summary",  "needs_ep", "inner_min",
-    "inner_max", "offers_ep", "rank", "maturity", "security", "devices",  "params"};
+constexpr std::array<Key, 15> kUnitKeys = {"name",      "ofi_name",      "kind",      "version",
+                                           "summary",   "needs_ep",      "inner_min", "inner_max",
+                                           "offers_ep", "rank",          "maturity",  "security",
+                                           "devices",   "device_remedy", "params"};
 constexpr std::array<Key, 6> kParamKeys = {"name", "type", "default", "help", "minimum", "maximum"};
 // The order is that of the constants of plugin.h, which count from 1.
 constexpr std::array<Key, 3> kKinds = {"provider", "layer", "hook"};
@@ -186,6 +187,8 @@ class ManifestReader {
             word(value, "'security'", kSecurities, out.security);
           } else if (key == "devices") {
             devices(value, out.devices);
+          } else if (key == "device_remedy") {
+            put(read_prose(value, "'device_remedy'", diag_), out.device_remedy);
           } else {
             params(value, out.params);
           }

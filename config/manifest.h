@@ -36,7 +36,7 @@ struct ManifestUnit {
   uint32_t kind = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0, version = 0;
   uint32_t inner_min = 0, inner_max = 0;  // of a layer: at least 1
   int32_t rank = 0;
-  std::string name, summary;
+  std::string name, summary, device_remedy;
   std::optional<std::string> ofi_name;
   std::vector<std::string> devices;
   std::vector<ManifestParam> params;

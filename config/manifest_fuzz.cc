@@ -47,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(unit.kind >= WEFT_KIND_PROVIDER && unit.kind <= WEFT_KIND_HOOK);
     require(length(unit.name) > 0);
     length(unit.summary);
+    length(unit.device_remedy);
     for (size_t j = 0; j < unit.device_count; ++j) require(length(unit.devices[j]) > 2);
     for (size_t j = 0; j < unit.param_count; ++j) {
       const weft_param &param = unit.params[j];

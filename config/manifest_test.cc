@@ -30,6 +30,7 @@ units:
     maturity: stable
     security: robust
     devices: ["pci:1fc9:*", "path:/dev/frob*", "netdev:hsn*"]
+    device_remedy: "load frobco.ko: `modprobe frobco`"
     params:
       - {name: port, type: int, default: 7471, help: "Port to listen at", minimum: 1, maximum: 65535}
       - {name: eager_size, type: size, default: 16K, minimum: 0, maximum: 9223372036854775807}
@@ -81,6 +82,7 @@ TEST(Manifest, EveryKey) {
   ASSERT_EQ(frob.device_count, 3u);
   EXPECT_STREQ(frob.devices[0], "pci:1fc9:*");
   EXPECT_STREQ(frob.devices[2], "netdev:hsn*");
+  EXPECT_STREQ(frob.device_remedy, "load frobco.ko: `modprobe frobco`");
   ASSERT_EQ(frob.param_count, 6u);
   const weft_param &port = frob.params[0];
   EXPECT_EQ(port.struct_size, sizeof(weft_param));
@@ -252,6 +254,8 @@ TEST(ManifestErrors, Units) {
       ElementsAre(HasSubstr("11:86 'pci' is no device: "), HasSubstr("11:91 ':x' is no device: "),
                   HasSubstr("11:97 'pci:' is no device: "),
                   HasSubstr("11:105 'P:x' is no device: ")));
+  EXPECT_THAT(with("device_remedy: [a]"),
+              ElementsAre("11:91 'device_remedy' must be text, not a list: write it in quotes"));
   EXPECT_THAT(with("ofi_name: ''"),
               ElementsAre("11:86 'ofi_name' is empty: give a name or remove it"));
   EXPECT_THAT(with("summary: [a]"),

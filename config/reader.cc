@@ -55,6 +55,7 @@ class OwnedManifest : public weft_manifest {
       out.name = unit.name.c_str();
       out.ofi_name = c_str(unit.ofi_name);
       out.summary = unit.summary.c_str();
+      out.device_remedy = unit.device_remedy.c_str();
       out.devices = devices.data();
       out.device_count = devices.size();
       out.params = params.data();

@@ -35,6 +35,7 @@ struct UnitInfo {
   uint32_t inner_min = 0, inner_max = 0;  // layers: how many providers it takes; 0: one
   int32_t rank = 0;
   std::vector<std::string> devices;
+  std::string device_remedy;  // what to do where none of them is present; empty: nothing special
   std::vector<ParamInfo> params;
 
   std::string plugin, vendor, plugin_version, license, support;

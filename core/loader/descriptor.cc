@@ -15,8 +15,8 @@
 namespace weft {
 namespace {
 
-// The struct sizes of ABI 1.0: where the last member of that version ends. They stay the same when
-// the structs grow.
+// The struct sizes of ABI 1.0: where the last member that must be there ends. They stay the same
+// when the structs grow.
 constexpr size_t kDescSize = offsetof(weft_plugin_desc, fini) + sizeof(weft_plugin_desc::fini);
 constexpr size_t kUnitSize = offsetof(weft_unit, hook) + sizeof(void *);
 constexpr size_t kParamSize = offsetof(weft_param, maximum) + sizeof(weft_param::maximum);
@@ -225,6 +225,10 @@ Checked<UnitInfo> check_unit(uint32_t i, const weft_unit *unit) {
       return faulty("unit '%s' declares parameter '%s' twice", name, param->name.c_str());
     info.params.push_back(*std::move(param));
   }
+  constexpr size_t kWithRemedy = offsetof(weft_unit, device_remedy) + sizeof(void *);
+  if (unit->struct_size >= kWithRemedy &&
+      !copy_text(unit->device_remedy, kMaxText, info.device_remedy))
+    return faulty("the device_remedy of unit '%s' has no end within %zu bytes", name, kMaxText);
   info.kind = unit->kind;
   info.version = unit->version;
   info.needs_ep = unit->needs_ep;

@@ -127,6 +127,20 @@ TEST(Descriptor, LongerStructsAndUnknownLowCapabilitiesAreIgnored) {
   EXPECT_TRUE(check(sane));
 }
 
+TEST(Descriptor, AUnitMaySayWhatToDoWithoutItsDevice) {
+  Sane sane;
+  sane.unit.device_remedy = "load\none.ko";
+  const Checked<PluginRecord> record = check(sane);
+  ASSERT_TRUE(record) << record.error().cause;
+  EXPECT_EQ(record->units[0].device_remedy, "load one.ko");
+  EXPECT_EQ(record->units[1].device_remedy, "");
+
+  sane.unit.struct_size = offsetof(weft_unit, device_remedy);  // a plugin from before it was there
+  const Checked<PluginRecord> older = check(sane);
+  ASSERT_TRUE(older) << older.error().cause;
+  EXPECT_EQ(older->units[0].device_remedy, "");
+}
+
 TEST(Descriptor, ReadsNothingBehindAShortStruct) {
   // The struct ends with its heap block: a sanitizer sees a read past it.
   for (const uint32_t size : {8u, 16u, 40u, 64u}) {
@@ -243,6 +257,12 @@ INSTANTIATE_TEST_SUITE_P(
         Spoiled{"devices", [](Sane &s) { s.unit.device_count = 1000000; }, "1000000 devices"},
         Spoiled{"no_devices", [](Sane &s) { s.unit.devices = nullptr; }, "(no array)"},
         Spoiled{"device", [](Sane &s) { s.devices[0] = "eth0"; }, "must look like"},
+        Spoiled{"device_remedy",
+                [](Sane &s) {
+                  static const std::string endless(kMaxText, 'x');
+                  s.unit.device_remedy = endless.c_str();
+                },
+                "the device_remedy of unit 'one' has no end"},
         Spoiled{"null_device", [](Sane &s) { s.devices[0] = nullptr; }, "devices[0]"},
         Spoiled{"params", [](Sane &s) { s.unit.param_count = 1u << 31; }, "2147483648 parameters"},
         Spoiled{"null_param", [](Sane &s) { s.params[0] = nullptr; }, "params[0] of unit 'one'"},

@@ -59,16 +59,19 @@ bool present(std::string_view device, const std::string &sysfs) {
 
 }  // namespace
 
-Checked<void> check_devices(const std::vector<std::string> &devices, const std::string &sysfs) {
-  if (devices.empty()) return {};
+Checked<void> check_devices(const UnitInfo &unit, const std::string &sysfs) {
+  if (unit.devices.empty()) return {};
   std::string all;
-  for (const std::string &device : devices) {
+  for (const std::string &device : unit.devices) {
     if (present(device, sysfs)) return {};
     all += (all.empty() ? "" : ", ") + device;
   }
   return with_remedy(reject(Stage::kDevice, "none of its devices is present: %s", all.c_str()),
-                     "install the device or load its kernel driver, or disable the unit in the "
-                     "site's configuration");
+                     "%s",
+                     unit.device_remedy.empty()
+                         ? "install the device or load its kernel driver, or disable the unit in "
+                           "the site's configuration"
+                         : unit.device_remedy.c_str());
 }
 
 }  // namespace weft

@@ -19,18 +19,21 @@ class Device : public testing::Test {
     folder_.write("bus/pci/devices/0000:02:00.0/vendor", "");
     folder_.write("dev/uverbs0", "");
   }
-  bool here(const std::string &device) {
-    return check_devices({device}, folder_.path()).has_value();
+  Checked<void> check(std::vector<std::string> devices, std::string remedy = {}) {
+    return check_devices({.devices = std::move(devices), .device_remedy = std::move(remedy)},
+                         folder_.path());
   }
+  bool here(const std::string &device) { return check({device}).has_value(); }
   TestFolder folder_;
 };
 
 TEST_F(Device, AUnitMayNeedNoDevice) {
   EXPECT_TRUE(check_devices({}, "/nonexistent"));
+  EXPECT_TRUE(check({}, "buy one"));
 }
 
 TEST_F(Device, OnePresentDeviceIsEnough) {
-  EXPECT_TRUE(check_devices({"netdev:ib*", "netdev:hsn*"}, folder_.path()));
+  EXPECT_TRUE(check({"netdev:ib*", "netdev:hsn*"}));
 }
 
 TEST_F(Device, MatchesPatterns) {
@@ -47,11 +50,18 @@ TEST_F(Device, MatchesPatterns) {
 }
 
 TEST_F(Device, TheRejectionNamesAllDevices) {
-  const auto result = check_devices({"pci:1fc9:*", "netdev:ib*"}, folder_.path());
+  const auto result = check({"pci:1fc9:*", "netdev:ib*"});
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().stage, Stage::kDevice);
   EXPECT_THAT(result.error().cause, testing::HasSubstr("pci:1fc9:*, netdev:ib*"));
-  EXPECT_FALSE(result.error().remedy.empty());
+  EXPECT_THAT(result.error().remedy, testing::HasSubstr("load its kernel driver"));
+}
+
+TEST_F(Device, TheRemedyIsTheUnitsOwn) {
+  const auto result = check({"netdev:ib*"}, "load 100% of ib.ko");
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().remedy, "load 100% of ib.ko");
+  EXPECT_TRUE(check({"netdev:hsn*"}, "load ib.ko"));
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ UnitInfo to_unit(const weft_manifest_unit &from) {
   unit.maturity = from.maturity;
   unit.security = from.security;
   unit.rank = from.rank;
+  unit.device_remedy = text_of(from.device_remedy);
   for (size_t i = 0; i < from.device_count; ++i) unit.devices.push_back(text_of(from.devices[i]));
   for (size_t i = 0; i < from.param_count; ++i) {
     const weft_param &param = from.params[i];

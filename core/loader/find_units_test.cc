@@ -118,7 +118,7 @@ TEST_F(FindUnitsTest, ForgetsARemovedManifest) {
 
 TEST_F(FindUnitsTest, ReportsADamagedIndexAndReadsManifests) {
   install();
-  folder_.write("weft/plugins.idx", "weft-index\t2\t1.0\tx\n");
+  folder_.write("weft/plugins.idx", "weft-index\t3\t1.0\tx\n");
   Loader loader(options());
   expect_toy(loader, folder_.at("weft"));
   const Decision *trouble = loader.discovery().last("plugins.idx");

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kMagic = "weft-index";
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 constexpr std::array<std::string_view, 4> kVerdicts = {"unprobed", "ok", "rejected", "quarantined"};
 
 std::string core_abi() {
@@ -189,6 +189,10 @@ class Parser {
       record.units.back().devices.push_back(fields.text());
       return record.units.back().devices.size() <= kMaxDevices;
     }
+    if (word == "device_remedy") {
+      record.units.back().device_remedy = fields.text();
+      return true;
+    }
     return word == "param" && param(fields, record.units.back());
   }
 
@@ -312,6 +316,7 @@ std::string write_index(const Index &index, const std::string &folder) {
                   unit.inner_min, unit.inner_max, unit.offers_ep, unit.rank, unit.maturity,
                   unit.security, unit.summary);
       for (const std::string &device : unit.devices) append_line(out, "device", device);
+      if (!unit.device_remedy.empty()) append_line(out, "device_remedy", unit.device_remedy);
       for (const ParamInfo &param : unit.params)
         append_line(out, "param", param.type, param.name, int{param.has_default},
                     param.default_value, param.minimum, param.maximum, param.help);

@@ -13,13 +13,15 @@
 // read instead. Not an interface: only weft reads and writes it.
 //
 // Lines (fields in capitals are values):
-//   weft-index  1  ABI  MTIME-OF-PLUGINS.D  PLUGINS
+//   weft-index  FORMAT  ABI  MTIME-OF-PLUGINS.D  PLUGINS
 //   plugin   LIBRARY  SIZE  MTIME  MANIFEST  SIZE  MTIME
 //   verdict  unprobed|ok|rejected|quarantined  STAGE  CAUSE  REMEDY
 //   retry    FAILURES  AT                  of a quarantine that may pass
 //   about    NAME  VENDOR  VERSION  LICENSE  SUPPORT  MAJOR  MINOR  MIN_CORE_MINOR
-//   unit     KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  OFFERS_EP  RANK  MATURITY  SECURITY  SUMMARY
+//   unit     KIND  NAME  OFI_NAME  VERSION  NEEDS_EP  INNER_MIN  INNER_MAX  OFFERS_EP  RANK
+//            MATURITY  SECURITY  SUMMARY
 //   device   TEXT
+//   device_remedy  TEXT
 //   param    TYPE  NAME  HAS_DEFAULT  DEFAULT  MINIMUM  MAXIMUM  HELP
 //   end
 // Paths are relative to the index's folder, times are in nanoseconds. A plugin whose descriptor is

@@ -37,6 +37,7 @@ Index sample() {
     unit.inner_max = 4;
     unit.summary = "does it";
     unit.devices = {"pci:15b3:*", "path:/dev/x y"};
+    unit.device_remedy = "load\tit";
     unit.params.push_back({.type = WEFT_TYPE_INT,
                            .name = "depth",
                            .default_value = "",
@@ -66,6 +67,7 @@ TEST(Index, SurvivesARoundTrip) {
   ASSERT_EQ(full.units.size(), 2u);
   EXPECT_EQ(full.units[1].ofi_name, "ofi_two");
   EXPECT_EQ(full.units[1].manifest, "/opt/weft/plugins.d/full.yaml");
+  EXPECT_EQ(full.units[1].device_remedy, "load\tit");
   EXPECT_EQ(full.units[1].params[0].minimum, INT64_MIN);
   EXPECT_EQ(index->plugins[1].library, "/elsewhere/bad.so");
   EXPECT_EQ(index->plugins[1].verdict, Verdict::kQuarantined);
@@ -96,7 +98,7 @@ TEST(Index, OfAnotherAbiIsRefused) {
 }
 
 TEST(Index, BadLinesAreRefusedWithTheirNumber) {
-  const std::string head = "weft-index\t2\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
+  const std::string head = "weft-index\t3\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
   const std::string about = "about\tn\tv\t1\tl\ts\t1\t0\t0\n";
   const std::string unit = "unit\t1\tu\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n";
   ASSERT_TRUE(parse_index(head + plugin + about + unit + "end\n", "/x"));
@@ -147,14 +149,14 @@ TEST(Index, BadLinesAreRefusedWithTheirNumber) {
 }
 
 TEST(Index, IsBounded) {
-  const std::string head = "weft-index\t2\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
+  const std::string head = "weft-index\t3\t1.0\t0\t1\n", plugin = "plugin\ta.so\t1\t2\t\t0\t0\n";
   std::string many = head + plugin + "about\tn\tv\t1\tl\ts\t1\t0\t0\n";
   for (int i = 0; i < WEFT_MAX_UNITS; ++i)
     many += "unit\t1\tu" + std::to_string(i) + "\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\n";
   EXPECT_TRUE(parse_index(many + "end\n", "/x"));
   EXPECT_FALSE(parse_index(many + "unit\t1\tu\tu\t0\t0\t0\t0\t2\t5\t1\t2\tsummary\nend\n", "/x"));
   EXPECT_FALSE(parse_index(std::string(kMaxIndexSize + 1, 'x'), "/x"));
-  EXPECT_FALSE(parse_index("weft-index\t2\t1.0\t0\t5000\nend\n", "/x"));
+  EXPECT_FALSE(parse_index("weft-index\t3\t1.0\t0\t5000\nend\n", "/x"));
 }
 
 TEST(Stages, AreFoundByTheirNames) {

@@ -111,7 +111,7 @@ struct Loader::Impl {
     if (plugin.failed) return tl::unexpected<Rejection>(*plugin.failed);
     if (auto file = whole(examine_file(plugin)); !file)
       return tl::unexpected<Rejection>(file.error());
-    if (auto device = check_devices(info.devices); !device)
+    if (auto device = check_devices(info); !device)
       return tl::unexpected<Rejection>(device.error());
     if (auto ready = whole(prepare(plugin)); !ready)
       return tl::unexpected<Rejection>(ready.error());

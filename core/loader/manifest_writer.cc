@@ -72,7 +72,10 @@ void append_unit(std::string &out, const UnitInfo &unit) {
   out += "    devices: [";
   for (const std::string &device : unit.devices)
     out += (&device == &unit.devices.front() ? "" : ", ") + yaml_quoted(device);
-  out += "]\n    params:";
+  out += "]\n";
+  if (!unit.device_remedy.empty())
+    out += "    device_remedy: " + yaml_quoted(unit.device_remedy) + "\n";
+  out += "    params:";
   if (unit.params.empty()) out += " []";
   out += "\n";
   for (const ParamInfo &param : unit.params) {

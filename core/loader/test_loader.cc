@@ -100,6 +100,8 @@ void expect_toy(const Loader &loader, const std::string &folder) {
   EXPECT_EQ(toy->vendor, "Toys & Co.");
   EXPECT_EQ(toy->support, "https://toys.example/help");
   EXPECT_THAT(toy->devices, ElementsAre("path:/nonexistent/toy*", "netdev:*"));
+  EXPECT_EQ(toy->device_remedy, "");
+  EXPECT_EQ(loader.find("absent")->device_remedy, "put a \"toy\" on the table");
   ASSERT_EQ(toy->params.size(), 2u);
   EXPECT_EQ(toy->params[0].name, "eager_size");
   EXPECT_EQ(toy->params[0].type, uint32_t{WEFT_TYPE_SIZE});

@@ -143,6 +143,7 @@ ordered_json Front::Impl::unit_json(const UnitInfo &unit) const {
                        {"inner_max", unit.inner_max},
                        {"offers", endpoints(unit.offers_ep)},
                        {"devices", unit.devices},
+                       {"device_remedy", unit.device_remedy},
                        {"library", unit.library},
                        {"manifest", unit.manifest},
                        {"plugin", unit.plugin}};

@@ -53,6 +53,7 @@ class Toy {
                                  .rank = 7,
                                  .security = WEFT_SECURITY_NO_NETWORK,
                                  .devices = devices,
+                                 .device_remedy = "insert the card",
                                  .params = params};
 
   static Result<std::unique_ptr<Toy>> create(const weft_instance *instance) {
@@ -219,6 +220,7 @@ TEST(Unit, TheDescriptorMatchesTheClasses) {
   EXPECT_STREQ(toy.params[2]->default_value, "1K");
   ASSERT_EQ(toy.device_count, 2u);
   EXPECT_STREQ(toy.devices[1], "netdev:hsn*");
+  EXPECT_STREQ(toy.device_remedy, "insert the card");
   EXPECT_NE(toy.provider, nullptr);
   EXPECT_EQ(toy.layer, nullptr);
   EXPECT_EQ(toy.hook, nullptr);

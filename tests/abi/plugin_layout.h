@@ -189,7 +189,7 @@ FROZEN_MEMBER(weft_hook_unit, destroy, 24, 8, void (*)(void *hook_state));
 FROZEN_MEMBER(weft_hook_unit, attach, 32, 8, int32_t (*)(void *hook_state, struct fid *fid, void **object_state_plugin, weft_error *why));
 FROZEN_MEMBER(weft_hook_unit, release, 40, 8, void (*)(void *hook_state, void *object_state));
 
-FROZEN_SIZE(weft_unit, 128);
+FROZEN_SIZE(weft_unit, 136);
 FROZEN_MEMBER(weft_unit, magic, 0, 4, uint32_t);
 FROZEN_MEMBER(weft_unit, struct_size, 4, 4, uint32_t);
 FROZEN_MEMBER(weft_unit, kind, 8, 4, uint32_t);
@@ -213,6 +213,7 @@ FROZEN_MEMBER(weft_unit, reserved, 100, 4, uint32_t);
 FROZEN_MEMBER(weft_unit, provider, 104, 8, const weft_provider_unit *);
 FROZEN_MEMBER(weft_unit, layer, 112, 8, const weft_layer_unit *);
 FROZEN_MEMBER(weft_unit, hook, 120, 8, const weft_hook_unit *);
+FROZEN_MEMBER(weft_unit, device_remedy, 128, 8, const char *);
 
 FROZEN_SIZE(weft_plugin_desc, 104);
 FROZEN_MEMBER(weft_plugin_desc, magic, 0, 4, uint32_t);

@@ -87,6 +87,7 @@ void print_unit(const Json &unit, size_t indent) {
   field("maturity", text_of(unit, "maturity"));
   field("security", text_of(unit, "security"));
   field("devices", absl::StrJoin(texts_of(unit, "devices"), ", "));
+  field("without", text_of(unit, "device_remedy"));
   for (const Json &param : array_of(unit, "params")) {
     field("parameter", absl::StrCat(text_of(param, "name"), " (", bounds_of(param),
                                     "): ", text_of(param, "help")));

@@ -197,10 +197,13 @@ says 0 'remedy.*did you mean "tcp"' "FI_PROVIDER with a slip: why" env FI_PROVID
 mkdir -p "$work/ghosts/plugins.d"
 cp "$lib/weft/tcp.so" "$work/ghosts/ghost.so"
 sed -e 's/name: "tcp"/name: "ghost"/; s/name: "tcp"$/name: "ghost"/; s|\.\./tcp\.so|../ghost.so|' \
-  -e 's|devices: \[\]|devices: ["path:/dev/no-such-device*"]|' \
+  -e 's|devices: \[\]|devices: ["path:/dev/no-such-device*"]\n    device_remedy: "plug it in"|' \
   "$lib/weft/plugins.d/tcp.yaml" >"$work/ghosts/plugins.d/ghost.yaml"
-json 0 'any(d["stage"] == "device" and not d["accepted"] and "no-such-device" in d["reason"] for d in j)' \
+json 0 'any(d["stage"] == "device" and not d["accepted"] and "no-such-device" in d["reason"]
+  and d["remedy"] == "plug it in" for d in j)' \
   "why: no device" env FI_PROVIDER_PATH="$work/ghosts" "$bin/weft" why ghost --json
+says 0 "without +plug it in" "plugin list: what to do without the device" \
+  env FI_PROVIDER_PATH="$work/ghosts" "$bin/weft" plugin list --verbose
 
 # --- explain ---------------------------------------------------------------------------------------
 

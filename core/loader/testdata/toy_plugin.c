@@ -92,7 +92,8 @@ static const weft_unit absent = {.magic = WEFT_UNIT_MAGIC,
                                  .security = WEFT_SECURITY_NO_NETWORK,
                                  .device_count = 1,
                                  .devices = no_devices,
-                                 .provider = &provider_table};
+                                 .provider = &provider_table,
+                                 .device_remedy = "put a \"toy\" on the table"};
 #define HOOK(N)                                                           \
   static const weft_unit hook##N = {.magic = WEFT_UNIT_MAGIC,             \
                                     .struct_size = sizeof hook##N,        \

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define WEFT_CONFIG_VERSION 4 /* both sides must have been built with the same */
+#define WEFT_CONFIG_VERSION 5 /* both sides must have been built with the same */
 #define WEFT_CONFIG_SYMBOL "weft_config_query"
 
 /* A place in a file. line and column count from 1; 0: unknown. */
@@ -48,7 +48,7 @@ typedef struct weft_manifest_unit {
   int32_t rank;
   uint32_t inner_min, inner_max;
   uint32_t reserved;
-  const char *name, *ofi_name, *summary;
+  const char *name, *ofi_name, *summary, *device_remedy;
   const char *const *devices;
   size_t device_count;
   const weft_param *params; /* struct_size set; strings owned by the manifest */

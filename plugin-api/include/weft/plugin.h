@@ -358,6 +358,9 @@ struct weft_unit {
   const weft_provider_unit *provider; /* exactly one of the three, by kind */
   const weft_layer_unit *layer;
   const weft_hook_unit *hook;
+  /* What the user does where none of `devices` is present, one sentence: "load frobco.ko". NULL:
+   * the core's own words. */
+  const char *device_remedy;
 };
 
 typedef struct weft_plugin_desc {

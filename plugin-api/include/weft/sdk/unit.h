@@ -159,7 +159,8 @@ constexpr weft_unit make_unit() {
                  .device_count = static_cast<uint32_t>(info.devices.size()),
                  .devices = info.devices.data(),
                  .params = param_pointers<U>.data(),
-                 .param_count = static_cast<uint32_t>(info.params.size())};
+                 .param_count = static_cast<uint32_t>(info.params.size()),
+                 .device_remedy = info.device_remedy};
   if constexpr (
       requires { &U::getinfo; } || requires { &U::fabric; }) {
     static_assert(

@@ -40,6 +40,7 @@ struct UnitInfo {
   uint32_t maturity = WEFT_MATURITY_EXPERIMENTAL;
   uint32_t security = 0;
   std::span<const char *const> devices = {};
+  const char *device_remedy = nullptr;
   std::span<const weft_param> params = {};
 };
 
