@@ -51,6 +51,10 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};
+inline constexpr const char *kDeviceRemedy =
+    "load the driver of the RDMA device and ib_uverbs (in a container: pass /dev/infiniband on); "
+    "without one, as root: `modprobe -a rdma_rxe rdma_ucm` and `rdma link add rxe0 type rxe netdev "
+    "eth0` make a device of software (soft-RoCE) on the interface eth0";
 }  // namespace parameters
 
 class VerbsProvider {
@@ -64,6 +68,7 @@ class VerbsProvider {
       .maturity = WEFT_MATURITY_EXPERIMENTAL,
       .security = WEFT_SECURITY_TRUSTED_PEERS,
       .devices = parameters::kDevices,
+      .device_remedy = parameters::kDeviceRemedy,
       .params = parameters::kAll,
   };
 
