@@ -17,59 +17,18 @@
 
 namespace weft::tcp {
 
-int Endpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_sock_address(addr_format_, addr, len);
-  if (!address) return -address.error().code;
-  sdk::Guard guard(engine_.lock());
-  if (enabled()) return -FI_EOPBADSTATE;
-  local_ = *address;
-  bound_.reset();
-  return 0;
-}
-
-int Endpoint::getname(void *addr, size_t *len) {
-  sdk::Guard guard(engine_.lock());
-  if (local_.size() == 0) return -FI_EADDRNOTAVAIL;
-  return sdk::write_address(local_, addr_format_, addr, len);
-}
-
-int Endpoint::getpeer(void *addr, size_t *len) {
-  sdk::Guard guard(engine_.lock());
-  if (state_ != State::kConnected) return -FI_ENOTCONN;
-  return sdk::write_address(peer_, addr_format_, addr, len);
-}
-
-int Endpoint::connect(const void *addr, const void *param, size_t len) {
-  if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
-  len = std::min(len, kPrivateDataSize);  // fi_cm.3, NOTES: the rest is silently dropped
-  auto peer = sdk::read_sock_address(addr_format_, addr);
-  Result<void> started;
-  if (!peer) {
-    started = tl::unexpected(peer.error());
-  } else {
-    sdk::Guard guard(engine_.lock());
-    started = start_connect(*peer, param, len);
+Result<void> Endpoint::start_connect(const sdk::Address &to, std::string_view data) {
+  WEFT_TRY(const sdk::SockAddr peer, sdk::SockAddr::from(to));
+  sdk::SockAddr local;
+  if (local_.size() != 0) {
+    WEFT_TRY(local, sdk::SockAddr::from(local_));
   }
-  if (started) return 0;
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_connect: %s", started.error().text.c_str());
-  return -started.error().code;
-}
-
-Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *param, size_t len) {
-  if (request_ != nullptr)
-    return fail(
-        FI_EOPBADSTATE,
-        "this endpoint was opened for a connection request: call fi_accept, not fi_connect");
-  if (state_ != State::kIdle)
-    return fail(FI_EISCONN, "the endpoint is connected or connecting already");
-  WEFT_CHECK(enable());
-  if (bound_.get() >= 0 && local_.family() != peer.family()) bound_.reset();
+  if (local.family() != peer.family()) bound_.reset();
   int fd = bound_.release();
   if (fd < 0) {
     WEFT_TRY(fd, open_socket(peer.family(), domain_.fabric().settings()));
-    if (local_.size() != 0 && local_.family() == peer.family() &&
-        !(local_.is_any() && local_.port() == 0)) {
-      if (auto bound = bind_socket(fd, local_); !bound) {
+    if (local.family() == peer.family() && !(local.is_any() && local.port() == 0)) {
+      if (auto bound = bind_socket(fd, local); !bound) {
         ::close(fd);
         return bound;
       }
@@ -81,11 +40,10 @@ Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *para
     return fail(error, "connect to %s: %s", peer.to_string().c_str(), strerror(error));
   }
   socket_ = fd;
-  peer_ = peer;
-  const auto *bytes = static_cast<const uint8_t *>(param);
-  connect_data_.assign(bytes, bytes + len);
+  connect_data_ = data;
   answer_ = std::make_unique<ConnectReader>(ConnectRole::kActive);
   state_ = State::kConnecting;
+  step_ = Step::kHandshake;
   engine_.add(*this, fd, EPOLLOUT, EPOLLOUT);
   if (const uint64_t timeout = domain_.fabric().settings().connect_timeout_ns; timeout != 0)
     engine_.set_deadline(*this, connect_deadline_ = sdk::now_ns() + timeout);
@@ -99,12 +57,12 @@ void Endpoint::on_connecting() {
   socklen_t size = sizeof error;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
   if (error != 0) return connect_failed(error, {}, error);
-  local_ = socket_name(socket_).value_or(local_);
+  if (const auto name = socket_name(socket_)) local_ = *name;
   apply_peer_settings(socket_, domain_.fabric().settings());
   give_time();
   exchange_ = keys_.exchange(ConnectRole::kActive);
   if (exchange_ == nullptr) return request();
-  state_ = State::kProving;
+  step_ = Step::kProof;
   watch();
   prove();
 }
@@ -125,12 +83,12 @@ void Endpoint::prove() {
 
 void Endpoint::request() {
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kRequest, connect_data_, message);
+  const size_t n = encode_connect(ConnectType::kRequest, bytes_of(connect_data_), message);
   // An empty socket takes the message whole. Stock libfabric reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
   connect_data_ = {};
-  state_ = State::kRequested;
+  step_ = Step::kAnswer;
   give_time();
   watch();
   on_requested();
@@ -161,84 +119,66 @@ void Endpoint::on_requested() {
       return connect_failed(FI_ECONNREFUSED, {}, FI_ECONNREFUSED);
     }
     if (!answer_->done()) continue;
-    const auto bytes = answer_->private_bytes();
-    if (answer_->header().type == ConnectType::kReject)
-      return connect_failed(FI_ECONNREFUSED,
-                            std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size()),
-                            FI_ECONNREFUSED);
     const std::unique_ptr<ConnectReader> answer = std::move(answer_);
-    return become_connected(answer->header().order, bytes);
+    const std::string_view data = text_of(answer->private_bytes());
+    if (answer->header().type == ConnectType::kReject)
+      return connect_failed(FI_ECONNREFUSED, data, FI_ECONNREFUSED);
+    return become_connected(answer->header().order, data);
   }
 }
 
-void Endpoint::become_connected(ByteOrder order, std::span<const uint8_t> private_data) {
+void Endpoint::become_connected(ByteOrder order, std::string_view data) {
   engine_.set_deadline(*this, 0);
   order_ = order;
   reader_.start(source_ ? EndpointKind::kMsgTagged : EndpointKind::kMsg, order);
   state_ = State::kConnected;
   watch();
-  if (eq() != nullptr) eq()->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(private_data));
+  report_connected(data);
 }
 
-void Endpoint::connect_failed(int error, std::string private_data, int cause) {
+// FI_ECONNRESET as the cause says that the peer closed the connection instead of answering.
+void Endpoint::connect_failed(int error, std::string_view data, int cause) {
   drop_socket();
   exchange_.reset();
   state_ = State::kDisconnected;
   flush_operations(FI_ECANCELED);
-  if (eq() != nullptr)
-    eq()->push_error({.fid = base(),
-                      .context = context(),
-                      .err = error,
-                      .prov_errno = cause,
-                      .err_data = std::move(private_data)});
+  report_failure(error, std::string(data), cause);
 }
 
 void Endpoint::on_deadline() {
-  if (state_ < State::kConnecting || state_ > State::kRequested) return;
+  if (state_ != State::kConnecting) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "
             "is a firewall between?",
             peer_.to_string().c_str(),
-            state_ == State::kConnecting ? "no connection"
-            : state_ == State::kProving  ? "the peer did not prove our auth_key"
-                                         : "the peer did not answer the request",
+            step_ == Step::kHandshake ? "no connection"
+            : step_ == Step::kProof   ? "the peer did not prove our auth_key"
+                                      : "the peer did not answer the request",
             (unsigned long long)(domain_.fabric().settings().connect_timeout_ns / 1'000'000u));
   connect_failed(FI_ETIMEDOUT, {}, FI_ETIMEDOUT);
 }
 
-int Endpoint::accept(const void *param, size_t len) {
-  if (param == nullptr && len != 0) return -FI_EINVAL;
-  len = std::min(len, kPrivateDataSize);
-  sdk::Guard guard(engine_.lock());
-  if (request_ == nullptr || state_ != State::kIdle) return -FI_EOPBADSTATE;
-  if (auto enabled = enable(); !enabled) {
-    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_accept: %s", enabled.error().text.c_str());
-    return -enabled.error().code;
-  }
-  const std::unique_ptr<ConnectRequest> request = std::move(request_);
+Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> accepted,
+                                    std::string_view data) {
+  auto &request = static_cast<ConnectRequest &>(*accepted);
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n =
-      encode_connect(ConnectType::kAccept, {static_cast<const uint8_t *>(param), len}, message);
-  if (::send(request->fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
+  const size_t n = encode_connect(ConnectType::kAccept, bytes_of(data), message);
+  if (::send(request.socket.get(), message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone. The event queue reports that, not this call (fi_cm.3).
     connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
-    return 0;
+    return {};
   }
-  socket_ = std::exchange(request->fd, -1);
+  socket_ = request.socket.release();
   engine_.add(*this, socket_, EPOLLIN, EPOLLRDHUP | EPOLLET);
   domain_.fabric().counters().connections_accepted.add();
-  become_connected(request->order, {});
-  return 0;
+  become_connected(request.order, {});
+  return {};
 }
 
-int Endpoint::shutdown(uint64_t flags) {
-  if (flags != 0) return -FI_EBADFLAGS;
-  sdk::Guard guard(engine_.lock());
-  if (state_ != State::kConnected) return not_connected();
+void Endpoint::hang_up() {
   flush_output();
   // Both sides get FI_SHUTDOWN: the caller may wait for it before fi_close.
   disconnect(FI_ECANCELED, true);
-  return 0;
 }
 
 void Endpoint::rejected(Reject reject) {
@@ -269,10 +209,7 @@ void Endpoint::disconnect(int error, bool event) {
   request_.reset();
   if (connected && error != FI_ECANCELED) domain_.fabric().counters().connections_lost.add();
   flush_operations(error);
-  if (event && connected && !shutdown_told_ && eq() != nullptr) {
-    shutdown_told_ = true;
-    eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
-  }
+  if (event && connected) report_shutdown();
 }
 
 void Endpoint::flush_operations(int error) {

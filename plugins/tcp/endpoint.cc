@@ -40,12 +40,11 @@ fi_info with_caps(fi_info info) {
 
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
-      EndpointCore(domain.shared(), sdk::PeerKind::kConnected, with_caps(info),
-                   limits_of(domain.fabric().settings()), &tx_, &rx_),
+      ConnectedCore(domain.shared(), domain.fabric().connections(), domain.engine(), base(),
+                    with_caps(info), limits_of(domain.fabric().settings()), &tx_, &rx_),
       Stream(domain),
       tx_(info),
       rx_(info),
-      addr_format_(info.addr_format),
       tx_ops_(limits().tx_size, kOpsAtOnce),
       control_ops_(kMaxControlItems, kControlsAtOnce),
       own_recvs_(limits().rx_size) {
@@ -68,19 +67,8 @@ void Endpoint::set_tables(T &object) const {
 }
 
 int Endpoint::control(int command, void *arg) {
-  switch (command) {
-    case FI_ENABLE: {
-      sdk::Guard guard(engine_.lock());
-      auto enabled = enable();
-      if (enabled) return 0;
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", enabled.error().text.c_str());
-      return -enabled.error().code;
-    }
-    case FI_ALIAS:
-      return sdk::Alias<Endpoint>::open(*this, arg);
-    default:
-      return control_flags(command, arg, kSendFlags);
-  }
+  if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
+  return control_connected(command, arg, kSendFlags);
 }
 
 // ---- output ----
@@ -322,15 +310,12 @@ void Endpoint::watch() {
   uint32_t want = 0, cm = 0;
   switch (state_) {
     case State::kConnecting:
-      want = cm = EPOLLOUT;
-      break;
-    case State::kProving:
-    case State::kRequested:
-      want = cm = EPOLLIN;
+      want = cm = step_ == Step::kHandshake ? EPOLLOUT : EPOLLIN;
       break;
     case State::kConnected:
-      want = (reader_.stalled() ? (shutdown_told_ ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
-             (want_out_ ? uint32_t(EPOLLOUT) : 0);
+      want =
+          (reader_.stalled() ? (shutdown_told() ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
+          (want_out_ ? uint32_t(EPOLLOUT) : 0);
       cm = EPOLLRDHUP | EPOLLET;
       break;
     default:
@@ -342,10 +327,8 @@ void Endpoint::watch() {
 void Endpoint::on_event(uint32_t events) {
   switch (state_) {
     case State::kConnecting:
-      return on_connecting();
-    case State::kProving:
-      return prove();
-    case State::kRequested:
+      if (step_ == Step::kHandshake) return on_connecting();
+      if (step_ == Step::kProof) return prove();
       return on_requested();
     case State::kConnected:
       if (events & EPOLLOUT) flush_output();
@@ -361,11 +344,10 @@ void Endpoint::on_event(uint32_t events) {
 // Nothing may be read, because the frame at the front has no receive. If the peer has closed,
 // reports FI_SHUTDOWN all the same.
 void Endpoint::hang_up_while_stalled() {
-  if (shutdown_told_) return;
+  if (shutdown_told()) return;
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
-  shutdown_told_ = true;
-  if (eq() != nullptr) eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+  report_shutdown();
   watch();
 }
 

@@ -24,7 +24,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/endpoint.h>
+#include <weft/sdk/connected.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/levels.h>
@@ -46,7 +46,6 @@
 
 namespace weft::tcp {
 
-class ConnectRequest;
 class SharedReceiveContext;
 
 inline constexpr size_t kMinMultiRecv = 64;  // default of FI_OPT_MIN_MULTI_RECV, bytes
@@ -63,7 +62,7 @@ inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
-                       public sdk::EndpointCore,
+                       public sdk::ConnectedCore,
                        public sdk::Handler,
                        public sdk::RecvWaiter,
                        public Stream<Endpoint>,
@@ -83,14 +82,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   template <class T>
   void set_tables(T &object) const;
   static constexpr uint64_t kSendFlags = tcp::kSendFlags;
-
-  // fi_ops_cm
-  int setname(void *addr, size_t len);
-  int getname(void *addr, size_t *len);
-  int getpeer(void *addr, size_t *len);
-  int connect(const void *addr, const void *param, size_t len);
-  int accept(const void *param, size_t len);
-  int shutdown(uint64_t flags);
 
   // fi_ops_ep
   ssize_t cancel(void *context);
@@ -133,13 +124,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::MrPeer mr_peer() const { return {number(), holder_}; }
 
  private:
-  enum class State : uint8_t {
-    kIdle,
-    kConnecting,  // TCP's handshake
-    kProving,     // key exchange
-    kRequested,   // our request is sent
-    kConnected,
-    kDisconnected,  // ended by either side, or failed
+  // What State::kConnecting waits for.
+  enum class Step : uint8_t {
+    kHandshake,  // TCP's
+    kProof,      // key exchange
+    kAnswer,     // to our request
   };
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
@@ -159,21 +148,20 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void hang_up_while_stalled();
 
   // Connection.
-  ssize_t not_connected() const {
-    return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
-  }
   int bind_shared_receive(const struct fid *fid, uint64_t flags);
-  Result<void> enable();
-  Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
+  Result<void> enable() override;
+  Result<void> start_connect(const sdk::Address &peer, std::string_view data) override;
+  Result<void> start_accept(std::unique_ptr<sdk::ConnectRequest> request,
+                            std::string_view data) override;
+  void hang_up() override;
+  void on_renamed() override { bound_.reset(); }
   void on_connecting();
   void prove();
   void request();
   void on_requested();
   void give_time();
-  void become_connected(ByteOrder order, std::span<const uint8_t> private_data);
-  // `cause` becomes prov_errno, and may be more exact than `error`: FI_ECONNRESET says that the
-  // peer closed the connection instead of answering.
-  void connect_failed(int error, std::string private_data, int cause);
+  void become_connected(ByteOrder order, std::string_view data);
+  void connect_failed(int error, std::string_view data, int cause);
   // Ends the connection: closes the socket, completes all operations with `error`, and reports
   // FI_SHUTDOWN if `event`.
   void disconnect(int error, bool event);
@@ -182,10 +170,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   sdk::TxContext tx_;
   sdk::RxContext rx_;
-  State state_ = State::kIdle;
-  bool shutdown_told_ = false;
+  Step step_ = Step::kHandshake;
   SharedReceiveContext *srx_ = nullptr;
-  const uint32_t addr_format_;
   size_t min_multi_recv_ = kMinMultiRecv;
   // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
@@ -201,13 +187,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   char *current_base_ = nullptr;  // multi-receive: where the payload goes
   uint64_t current_fit_ = 0;      // payload bytes that fit
 
-  sdk::SockAddr local_, peer_;
-  sdk::UniqueFd bound_;                      // a passive endpoint's socket, bound to local_
-  std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
-  std::unique_ptr<ConnectReader> answer_;    // active side, while connecting
+  sdk::UniqueFd bound_;                    // a passive endpoint's socket, bound to local_
+  std::unique_ptr<ConnectReader> answer_;  // active side, while connecting
   Keys keys_;
-  std::unique_ptr<KeyExchange> exchange_;  // active side, kProving
-  std::vector<uint8_t> connect_data_;
+  std::unique_ptr<KeyExchange> exchange_;  // active side, Step::kProof
+  std::string connect_data_;
   uint64_t connect_deadline_ = 0;  // 0: none
 };
 

@@ -19,38 +19,16 @@
 namespace weft::tcp {
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
-  if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG",
-                int(info.ep_attr->type));
-  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
-                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
-    if (size > kMaxQueueSize)
-      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
-  sdk::SockAddr local;
-  if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
-  }
+  WEFT_CHECK(check(info, kMaxQueueSize));
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });
-  ep->local_ = local;
   WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
                                domain.fabric().api_version()));
-  if (info.handle != nullptr) {
+  {
     sdk::Guard guard(domain.fabric().engine().lock());
-    if (PassiveEndpoint *pep = domain.fabric().find_passive(info.handle)) {
-      WEFT_TRY(const PassiveEndpoint::Address address, pep->give_address());
-      ep->local_ = address.local;
-      ep->bound_.reset(address.fd);
-    } else {
-      ep->request_.reset(domain.fabric().take(info.handle));
-      if (ep->request_ == nullptr)
-        return fail(
-            FI_EINVAL,
-            "fi_endpoint: info->handle is neither a connection request that still waits for "
-            "an answer nor a passive endpoint of this fabric");
-      ep->local_ = socket_name(ep->request_->fd).value_or(ep->local_);
-      ep->peer_ = socket_peer(ep->request_->fd).value_or(ep->peer_);
-    }
+    WEFT_TRY(sdk::PassiveCore *const passive, ep->take_names(info));
+    if (passive != nullptr)
+      ep->bound_.reset(static_cast<PassiveEndpoint *>(passive)->release_socket());
   }
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
@@ -62,10 +40,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   if (fid->fclass == FI_CLASS_SRX_CTX) return bind_shared_receive(fid, flags);
-  const int rc = bind_object(fid, flags);
-  // Not with the lock held: an event queue takes the lock while it makes progress.
-  if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(engine_);
-  return rc;
+  return bind_connected(fid, flags);
 }
 
 // It must belong to this domain, and not be one for unconnected endpoints.
@@ -129,8 +104,7 @@ int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
 
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
-  // Before the lock: an event queue takes the lock while it makes progress.
-  if (eq() != nullptr) eq()->remove_source(engine_);
+  leave_event_queue();
   retire();
   {
     sdk::Guard guard(engine_.lock());
@@ -166,10 +140,9 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
   switch (name) {
     case FI_OPT_MIN_MULTI_RECV:
       return sdk::get_option(min_multi_recv(), value, length);
-    case FI_OPT_CM_DATA_SIZE:
-      return sdk::get_option(kPrivateDataSize, value, length);
     case FI_OPT_RX_SIZE:
       return sdk::get_option(recv_queue().limit(), value, length);
+    case FI_OPT_CM_DATA_SIZE:
     case FI_OPT_TX_SIZE:
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_MAX_RMA_SIZE:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The fabric of the tcp provider: event queues, passive endpoints, and connection requests without
-// an answer.
+// an answer (weft/sdk/connections.h).
 //
 // Example:
-//    // Takes the request that an application names when it opens the endpoint to accept it.
-//    inline Result<std::unique_ptr<ConnectRequest>> take(Fabric &fabric, fid_t handle) {
+//    // The socket of the request that an application names when it opens an endpoint to accept it.
+//    inline sdk::UniqueFd take(Fabric &fabric, fid_t handle) {
 //      sdk::Guard guard(fabric.engine().lock());
-//      std::unique_ptr<ConnectRequest> request(fabric.take(handle));
-//      if (request == nullptr) return fail(FI_EINVAL, "the request was answered already");
-//      return request;  // request->fd is the socket
+//      const auto request = fabric.connections().take(handle);
+//      if (request == nullptr) return {};  // answered already
+//      return std::move(static_cast<ConnectRequest &>(*request).socket);
 //    }
 //
 // Its engine makes the progress of listening sockets and unfinished handshakes. Connections belong
@@ -18,12 +18,14 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/connections.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <atomic>
-#include <set>
+#include <string_view>
+#include <utility>
 
 #include "plugins/tcp/counters.h"
 #include "plugins/tcp/settings.h"
@@ -31,58 +33,36 @@
 
 namespace weft::tcp {
 
-class Fabric;
-
-// A socket with a complete request that waits for fi_accept or fi_reject: the fi_info.handle of
-// FI_CONNREQ.
-struct ConnectRequestFid {
-  struct fid fid;
-};
-class ConnectRequest final : public sdk::Object<ConnectRequest, ConnectRequestFid> {
+// A socket with a complete request.
+class ConnectRequest final : public sdk::ConnectRequest {
  public:
-  ConnectRequest(Fabric &fabric, struct fid *pep, int fd, ByteOrder order);
-  ~ConnectRequest();  // closes the socket, if it still has one
-  // fi_close of the handle, without an answer: the requester sees the end of the stream.
-  int close();
+  ConnectRequest(sdk::PassiveCore &passive, sdk::UniqueFd socket, ByteOrder order)
+      : sdk::ConnectRequest(passive), socket(std::move(socket)), order(order) {}
 
-  int fd;
+  sdk::Address local() const override;
+  sdk::Address peer() const override;
+  void reject(std::string_view data) override;
+
+  sdk::UniqueFd socket;
   const ByteOrder order;
-  struct fid *const pep;
-
- private:
-  Fabric &fabric_;
 };
 
 class Domain;
 class PassiveEndpoint;
 
-class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
+class Fabric final : public sdk::Object<Fabric, fid_fabric>,
+                     public sdk::ConnectedFabricOps<Fabric, Domain, PassiveEndpoint> {
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
                                    const fi_fabric_attr &attr, void *context);
 
   sdk::Engine &engine() { return engine_; }
+  sdk::Connections &connections() { return connections_; }
   const Settings &settings() const { return settings_; }
   Counters &counters() { return *stats_; }
   sdk::Stats<Counters> &stats() { return stats_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
-
-  // Handles that applications may pass in. These calls need the engine's lock.
-  void remember(ConnectRequest *request) { requests_.insert(request); }
-  // Removes the request and returns it. Null if the handle is no waiting request: it was used
-  // already, or is not ours.
-  ConnectRequest *take(fid_t handle);
-  void drop_requests_of(struct fid *pep);
-  size_t requests() const { return requests_.size(); }
-  // The same for passive endpoints, which give their address to an endpoint (fi_endpoint.3).
-  void remember(PassiveEndpoint *pep) { passive_.insert(pep); }
-  void forget(PassiveEndpoint *pep) { passive_.erase(pep); }
-  PassiveEndpoint *find_passive(fid_t handle) const;
-
-  // fi_ops_fabric
-  int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
-  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
 
   // fi_ops
   int close();
@@ -96,11 +76,10 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   ~Fabric() = default;
 
   sdk::Engine engine_{true};
+  sdk::Connections connections_{engine_, children, kPrivateDataSize};
   const Settings settings_;
   const uint32_t api_version_;
   sdk::Stats<Counters> stats_;
-  std::set<ConnectRequest *> requests_;
-  std::set<PassiveEndpoint *> passive_;
 };
 
 }  // namespace weft::tcp

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "frame.h"
 
@@ -62,6 +63,14 @@ struct ConnectHeader {
 // Total: any bytes give a header or a refusal.
 tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const uint8_t> bytes,
                                                                  ConnectRole role) noexcept;
+
+// Private data as the bytes of a message, and as an application's.
+inline std::span<const uint8_t> bytes_of(std::string_view data) {
+  return {reinterpret_cast<const uint8_t *>(data.data()), data.size()};
+}
+inline std::string_view text_of(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
+}
 
 // Writes header and private data to `out` and returns their length; 0 if there are more than
 // kMaxPrivateSize bytes of private data. Tests pass kNetwork to act as a peer of the other byte

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <rdma/fi_errno.h>
+#include <weft/sdk/connections.h>
+#include <weft/sdk/ops.h>
+#include <weft/sdk/passive.h>
+
+#include <utility>
+
+namespace weft::sdk {
+
+ConnectRequest::ConnectRequest(PassiveCore &passive)
+    : Object(passive.instance(), FI_CLASS_CONNREQ, nullptr),
+      connections_(passive.connections_),
+      passive_(passive) {
+  c()->fid.ops = c_table(fid_ops<ConnectRequest>());
+}
+
+int ConnectRequest::close() {
+  Guard guard(connections_.engine().lock());
+  const auto self = connections_.take(base());
+  return 0;
+}
+
+std::unique_ptr<ConnectRequest> Connections::take(fid_t handle) {
+  // The application may pass anything, so it is looked up before it is used.
+  const auto at = requests_.find(handle);
+  if (at == requests_.end()) return nullptr;
+  std::unique_ptr<ConnectRequest> request = std::move(at->second);
+  requests_.erase(at);
+  tell_room();
+  return request;
+}
+
+Result<Connections::Named> Connections::take_named(fid_t handle) {
+  for (PassiveCore *const passive : passives_) {
+    if (passive->fid() != handle) continue;
+    WEFT_CHECK(passive->give_name());
+    return Named{.passive = passive, .request = nullptr};
+  }
+  auto request = take(handle);
+  if (request == nullptr)
+    return fail(FI_EINVAL,
+                "fi_endpoint: info->handle is neither a connection request that still waits for an "
+                "answer nor a passive endpoint of this fabric");
+  return Named{.passive = nullptr, .request = std::move(request)};
+}
+
+void Connections::add(PassiveCore &passive) {
+  children_.fetch_add(1);
+  passives_.insert(&passive);
+}
+
+void Connections::remove(PassiveCore &passive) {
+  passives_.erase(&passive);
+  std::erase_if(requests_,
+                [&passive](const auto &item) { return &item.second->passive_ == &passive; });
+  tell_room();
+}
+
+void Connections::tell_room() {
+  for (PassiveCore *const passive : passives_) passive->on_room();
+}
+
+}  // namespace weft::sdk
