@@ -163,7 +163,10 @@ Result<void> Endpoint::start_accept(const void *param, size_t len) {
   if (auto made = make_queue_pair(); !made) {
     const PrivateData nothing{std::string_view()};
     rdma_reject(id_, nothing.bytes().data(), uint8_t(nothing.bytes().size()));
-    flush_receives();
+    domain_.fabric().counters().connections_failed.add();
+    set_state(State::kDisconnected);
+    end_queue_pair(/*tells=*/false);
+    rdma_destroy_id(std::exchange(id_, nullptr));
     return made;
   }
   const PrivateData data(param, len);
@@ -237,7 +240,7 @@ void Endpoint::on_device_event(ibv_event_type type) {
 void Endpoint::on_notice() {
   if (state_ != State::kConnected) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
-            "the connection to %s ends: its queue pair failed (see the error of its completions)",
+            "the connection to %s ends: its queue pair failed (a completion or an event says why)",
             peer_.to_string().c_str());
   disconnect();
 }
@@ -248,11 +251,17 @@ void Endpoint::on_device_gone(const ibv_context &device) {
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "the device %s is gone: the connection to %s ends",
             domain_.device().facts.name.c_str(), peer_.to_string().c_str());
   if (state_ == State::kConnecting) return connect_failed(FI_ENODEV, {}, FI_ENODEV);
-  disconnect();
+  domain_.fabric().counters().connections_lost.add();
+  set_state(State::kDisconnected);
+  end_queue_pair(/*tells=*/false);
+  rdma_destroy_id(std::exchange(id_, nullptr));  // the kernel waits for that
+  tell_shutdown();
 }
 
 void Endpoint::become_connected(std::string_view data) {
   domain_.fabric().engine().set_deadline(*this, 0);
+  domain_.fabric().counters().connections_made.add();
+  connected_once_ = true;
   parameter_.reset();
   local_ = local_address(*id_);
   peer_ = peer_address(*id_);
@@ -269,8 +278,13 @@ void Endpoint::become_connected(std::string_view data) {
 }
 
 void Endpoint::connect_failed(int error, std::string private_data, int cause) {
+  Counters &counters = domain_.fabric().counters();
+  (error == FI_ECONNREFUSED ? counters.connections_refused : counters.connections_failed).add();
   domain_.fabric().engine().set_deadline(*this, 0);
-  flush_receives();
+  set_state(State::kDisconnected);
+  end_queue_pair(/*tells=*/false);
+  // A late answer would make a connection of which only the peer knows.
+  if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   if (eq() != nullptr)
     eq()->push_error({.fid = base(),
                       .context = context(),
@@ -279,35 +293,31 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
                       .err_data = std::move(private_data)});
 }
 
-// There will be no connection: what was posted comes back.
-void Endpoint::flush_receives() {
-  set_state(State::kDisconnected);
-  if (qp_ != nullptr) {  // the device gives them back as completions
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_ERR;
-    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
-  }
-  cancel_early();
-}
-
 int Endpoint::shutdown(uint64_t flags) {
   if (flags != 0) return -FI_EBADFLAGS;
   sdk::Guard guard(domain_.fabric().engine().lock());
   if (state_ != State::kConnected) return int(not_ready());
-  {
-    sdk::Guard own(own_lock);
-    post_kept();
-  }
-  // Both sides get FI_SHUTDOWN: the caller may wait for it before fi_close.
-  disconnect();
+  send_injected();
+  // All that is cancelled is told before the call returns (fi_cm.3). Both sides get FI_SHUTDOWN:
+  // the caller may wait for it before fi_close.
+  set_state(State::kDisconnected);
+  rdma_disconnect(id_);
+  end_queue_pair(/*tells=*/true);
+  tell_shutdown();
   return 0;
 }
 
-// The queue pair goes into the error state, and what it has in flight is flushed.
+// The peer or the device has ended the connection. The queue pair goes into the error state, and
+// what it has in flight is flushed.
 void Endpoint::disconnect() {
   if (state_ != State::kConnected) return;
+  domain_.fabric().counters().connections_lost.add();
   set_state(State::kDisconnected);
   rdma_disconnect(id_);
+  tell_shutdown();
+}
+
+void Endpoint::tell_shutdown() {
   if (std::exchange(shutdown_told_, true) || eq() == nullptr) return;
   eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
 }

@@ -19,14 +19,17 @@ constexpr int kAtOnce = 16;
 
 }  // namespace
 
-CompletionQueue::CompletionQueue(const Device &device, ibv_comp_channel *channel, ibv_cq *cq)
-    : max_entries_(device.facts.max_cq_entries),
+CompletionQueue::CompletionQueue(const Device &device, sdk::Stats<Counters> &stats,
+                                 ibv_comp_channel *channel, ibv_cq *cq)
+    : stats_(stats),
+      max_entries_(device.facts.max_cq_entries),
       channel_(channel),
       cq_(cq),
       capacity_(size_t(cq->cqe)) {}
 
-Result<std::unique_ptr<CompletionQueue>> CompletionQueue::open(const Device &device, size_t entries,
-                                                               bool waits) {
+Result<std::unique_ptr<CompletionQueue>> CompletionQueue::open(const Device &device,
+                                                               sdk::Stats<Counters> &stats,
+                                                               size_t entries, bool waits) {
   const char *const name = device.facts.name.c_str();
   ibv_comp_channel *channel = nullptr;
   if (waits) {
@@ -45,7 +48,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::open(const Device &dev
     return fail(error, "fi_cq_open: ibv_create_cq of %zu entries on %s: %s", wanted, name,
                 strerror(error));
   }
-  return std::unique_ptr<CompletionQueue>(new CompletionQueue(device, channel, cq));
+  return std::unique_ptr<CompletionQueue>(new CompletionQueue(device, stats, channel, cq));
 }
 
 CompletionQueue::~CompletionQueue() {
@@ -63,6 +66,12 @@ size_t CompletionQueue::capacity() {
 bool CompletionQueue::reserve(size_t places) {
   const std::lock_guard guard(room_mutex_);
   return reserve_locked(places);
+}
+
+bool CompletionQueue::take_place() {
+  if (reserve(1)) return true;
+  stats_->queue_full.add();
+  return false;
 }
 
 bool CompletionQueue::reserve_shared(const SharedReceive &shared) {
@@ -89,11 +98,9 @@ bool CompletionQueue::reserve_locked(size_t places) {
   if (needed > capacity_ && can_grow_ && needed <= max_entries_) {
     // Twice as many, so that endpoints that join one by one do not grow it each time.
     const size_t bigger = std::min(std::max(needed, 2 * capacity_), max_entries_);
-    if (ibv_resize_cq(cq_, int(bigger)) == 0) {
-      capacity_ = std::max(bigger, size_t(cq_->cqe));
-    } else {
-      can_grow_ = false;
-    }
+    can_grow_ = ibv_resize_cq(cq_, int(bigger)) == 0 ||
+                (bigger != needed && ibv_resize_cq(cq_, int(needed)) == 0);
+    if (can_grow_) capacity_ = size_t(cq_->cqe);
   }
   if (needed > capacity_) return false;
   reserved_ = needed;
@@ -129,31 +136,37 @@ void CompletionQueue::deliver(const ibv_wc &wc, sdk::CqWriter &out) {
 }
 
 void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
-  const SendOp op = *send_op(wc.wr_id);
-  op.queues->retire(op.number);
+  SendOp &op = *send_op(wc.wr_id);
+  WorkQueues *const queues = op.queues;
+  void *const context = op.context;
+  const uint64_t flags = op.flags, length = op.length;
+  const bool report = op.report;
+  queues->retire(op);
   if (wc.status == IBV_WC_SUCCESS) {
-    if (op.report) out.put({.context = op.context, .flags = op.flags, .len = op.length});
+    if (report) out.put({.context = context, .flags = flags, .len = length});
     return;
   }
-  out.put_error({.context = op.context,
-                 .flags = op.flags,
-                 .err = error_of(wc.status),
+  out.put_error({.context = context,
+                 .flags = flags,
+                 .err = on_failure(wc.status, queues),
                  .prov_errno = int(wc.status)});
 }
 
 void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   RecvOp &op = *recv_op(wc.wr_id);
   void *const context = op.context;
-  const bool reports = !selective_ || reports_receive(op, wc.qp_num);
+  const bool failed = wc.status != IBV_WC_SUCCESS;
+  WorkQueues *const queues = selective_ || failed ? queues_of(op, wc.qp_num) : nullptr;
+  const bool reports = !selective_ || queues == nullptr || queues->reports_receive(op.flags);
   if (op.shared != nullptr) {
     op.shared->release(op);
   } else {
     op.queues->release(op);
   }
-  if (wc.status != IBV_WC_SUCCESS) {
+  if (failed) {
     out.put_error({.context = context,
                    .flags = FI_RECV | FI_MSG,
-                   .err = error_of(wc.status),
+                   .err = on_failure(wc.status, queues),
                    .prov_errno = int(wc.status)});
     return;
   }
@@ -168,12 +181,19 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   if (reports || written) out.put(done);
 }
 
-// A shared receive does not know its endpoint.
-bool CompletionQueue::reports_receive(const RecvOp &op, uint32_t qp_num) const {
-  if (op.shared == nullptr) return op.queues->reports_receive(op.flags);
-  for (const WorkQueues *const queues : members_)
-    if (queues->qp_num() == qp_num) return queues->reports_receive(op.flags);
-  return true;
+// A shared receive does not know whom it served. Null: an endpoint that is closed.
+WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) const {
+  if (op.shared == nullptr) return op.queues;
+  for (WorkQueues *const queues : members_)
+    if (queues->qp_num() == qp_num) return queues;
+  return nullptr;
+}
+
+int CompletionQueue::on_failure(ibv_wc_status status, WorkQueues *queues) {
+  if (status == IBV_WC_RETRY_EXC_ERR) stats_->retries_exceeded.add();
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) stats_->receiver_not_ready.add();
+  if (status != IBV_WC_WR_FLUSH_ERR && queues != nullptr) queues->broken();
+  return error_of(status);
 }
 
 void CompletionQueue::join(WorkQueues &queues) {
@@ -194,15 +214,34 @@ void CompletionQueue::collect() {
   }
 }
 
-void CompletionQueue::leave(const WorkQueues &queues, uint32_t qp_num) {
+uint64_t CompletionQueue::newest_send(const WorkQueues &queues) const {
+  uint64_t newest = 0;
+  for (const ibv_wc &wc : taken_)
+    if (!is_receive(wc.wr_id) && send_op(wc.wr_id)->queues == &queues)
+      newest = send_op(wc.wr_id)->number;
+  return newest;
+}
+
+std::set<const RecvOp *> CompletionQueue::receives_of(const WorkQueues &queues) const {
+  std::set<const RecvOp *> all;
+  for (const ibv_wc &wc : taken_)
+    if (is_receive(wc.wr_id) && recv_op(wc.wr_id)->queues == &queues) all.insert(recv_op(wc.wr_id));
+  return all;
+}
+
+void CompletionQueue::add_flushed(uint64_t work_id, uint32_t qp_num) {
+  ibv_wc wc{};
+  wc.wr_id = work_id;
+  wc.status = IBV_WC_WR_FLUSH_ERR;
+  wc.qp_num = qp_num;
+  taken_.push_back(wc);
+}
+
+void CompletionQueue::leave(const WorkQueues &queues) {
   collect();
   std::erase_if(taken_, [&](const ibv_wc &wc) {
-    if (!is_receive(wc.wr_id)) return send_op(wc.wr_id)->queues == &queues;
-    RecvOp &op = *recv_op(wc.wr_id);
-    if (op.shared == nullptr) return op.queues == &queues;
-    if (wc.qp_num != qp_num) return false;
-    op.shared->release(op);
-    return true;
+    return is_receive(wc.wr_id) ? recv_op(wc.wr_id)->queues == &queues
+                                : send_op(wc.wr_id)->queues == &queues;
   });
   std::erase(members_, &queues);
 }

@@ -25,8 +25,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
+#include "plugins/verbs/counters.h"
 #include "plugins/verbs/device.h"
 #include "plugins/verbs/operation.h"
 
@@ -35,7 +37,8 @@ namespace weft::verbs {
 class CompletionQueue final : public sdk::CqSource {
  public:
   // `entries` is cut to what the device has. `waits`: with a completion channel.
-  static Result<std::unique_ptr<CompletionQueue>> open(const Device &device, size_t entries,
+  static Result<std::unique_ptr<CompletionQueue>> open(const Device &device,
+                                                       sdk::Stats<Counters> &stats, size_t entries,
                                                        bool waits);
   ~CompletionQueue() override;
   static CompletionQueue &of(const sdk::Cq &cq) {
@@ -44,8 +47,10 @@ class CompletionQueue final : public sdk::CqSource {
 
   ibv_cq *c() { return cq_; }
   size_t capacity();
+  sdk::Stats<Counters> &stats() { return stats_; }
 
   bool reserve(size_t places);
+  bool take_place();  // for one operation
   void give_back(size_t places);
   // The receives of a shared context, once for all endpoints that report here.
   bool reserve_shared(const SharedReceive &shared);
@@ -55,8 +60,13 @@ class CompletionQueue final : public sdk::CqSource {
   void join(WorkQueues &queues);
   // Takes what the device has: before a queue pair goes away, which may take its completions along.
   void collect();
-  // The queue pair is gone: drops what it left.
-  void leave(const WorkQueues &queues, uint32_t qp_num);
+  // Of completions that were collected: the number of the newest send; the receives.
+  uint64_t newest_send(const WorkQueues &queues) const;
+  std::set<const RecvOp *> receives_of(const WorkQueues &queues) const;
+  // What the device cannot tell any more: the operation was flushed.
+  void add_flushed(uint64_t work_id, uint32_t qp_num);
+  // The queue pair is gone: drops what it left, but for receives of shared contexts.
+  void leave(const WorkQueues &queues);
   // An endpoint keeps operations back (FI_MORE): the next read() makes it post them. Thread-safe.
   void expect_flush() { flush_wanted_.store(true, std::memory_order_release); }
 
@@ -67,14 +77,17 @@ class CompletionQueue final : public sdk::CqSource {
   const char *text_of(int prov_errno) const override;
 
  private:
-  CompletionQueue(const Device &device, ibv_comp_channel *channel, ibv_cq *cq);
+  CompletionQueue(const Device &device, sdk::Stats<Counters> &stats, ibv_comp_channel *channel,
+                  ibv_cq *cq);
+  WorkQueues *queues_of(const RecvOp &op, uint32_t qp_num) const;
+  int on_failure(ibv_wc_status status, WorkQueues *queues);
   bool reserve_locked(size_t places);
   void deliver(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_send(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
-  bool reports_receive(const RecvOp &op, uint32_t qp_num) const;
   void flush_members(sdk::CqWriter &out);
 
+  sdk::Stats<Counters> &stats_;
   const size_t max_entries_;
   ibv_comp_channel *const channel_;
   ibv_cq *const cq_;

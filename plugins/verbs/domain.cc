@@ -79,7 +79,7 @@ int Domain::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) 
   const size_t usual = shared().default_cq_size;
   const size_t size = attr != nullptr ? std::max(attr->size, usual) : usual;
   const bool waits = attr != nullptr && sdk::raw(attr->wait_obj) != FI_WAIT_NONE;
-  auto source = CompletionQueue::open(device_, size, waits);
+  auto source = CompletionQueue::open(device_, fabric_.stats(), size, waits);
   if (!source) {
     WEFT_WARN(instance(), FI_LOG_CQ, "%s", source.error().text.c_str());
     return -source.error().code;

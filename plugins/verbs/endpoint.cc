@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -78,11 +77,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       tx_(info),
       rx_(info),
       addr_format_(info.addr_format) {
-  fid_ep *const fid = c();
-  sdk::fill_tables(*this);
-  if (!(caps() & FI_RMA)) fid->rma = sdk::c_table(sdk::rma_ops<Nothing>());
-  if (!(caps() & FI_ATOMIC)) fid->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
-  fid->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+  set_tables(*this);
 }
 
 int Endpoint::atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {

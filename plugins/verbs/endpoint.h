@@ -21,6 +21,7 @@
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/ops.h>
 #include <weft/sdk/sock_addr.h>
 #include <weft/sdk/transfer.h>
 
@@ -53,6 +54,15 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
  public:
   using WorkQueues::qp_num;
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
+  // The op tables of this endpoint and its aliases.
+  template <class Ep>
+  void set_tables(Ep &object) const {
+    fid_ep *const fid = object.c();
+    sdk::fill_tables(object);
+    if (!(caps() & FI_RMA)) fid->rma = sdk::c_table(sdk::rma_ops<Nothing>());
+    if (!(caps() & FI_ATOMIC)) fid->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+    fid->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+  }
 
   // ---- for TransferOps ----
   static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE |
@@ -78,6 +88,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // fi_ops_ep
   int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
+  ssize_t cancel(void *context);
   ssize_t rx_size_left();
   ssize_t tx_size_left();
 
@@ -109,7 +121,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<ConnectRequest *> check_request(fid_t handle);
   Result<void> enable();
   Result<void> make_queue_pair();
-  void drop_queue_pair();
+  void end_queue_pair(bool tells);
+  void close_connection();
+  void send_injected();
+  template <class IsDone>
+  bool linger(IsDone is_done);
 
   // Connection; the lock of connections is held.
   Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
@@ -121,7 +137,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void become_connected(std::string_view data);
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
-  void flush_receives();
+  void tell_shutdown();
   // DeviceUser
   void on_device_event(ibv_event_type type) override;
   void on_notice() override;
@@ -135,6 +151,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::RxContext rx_;
   State state_ = State::kIdle;
   bool shutdown_told_ = false;
+  bool connected_once_ = false;
   std::atomic<bool> last_receive_seen_{false};  // IBV_EVENT_QP_LAST_WQE_REACHED
   SharedReceive *shared_ = nullptr;
   const uint32_t addr_format_;

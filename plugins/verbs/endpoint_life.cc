@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, binding, its queue pair, options, closing.
 #include <rdma/rdma_cma.h>
+#include <time.h>
+#include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/options.h>
 
@@ -98,6 +100,7 @@ int Endpoint::bind_shared_receive(struct fid *fid, uint64_t flags) {
 }
 
 int Endpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
   if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   sdk::Guard guard(domain_.fabric().engine().lock());
   auto enabled = enable();
@@ -120,6 +123,7 @@ Result<void> Endpoint::enable() {
                 shared_->size(), domain_.device().facts.name.c_str(),
                 domain_.device().facts.max_cq_entries);
   join_queues(shared_ == nullptr);
+  report_failures(domain_.fabric().device_events(), *this);
   sdk::Guard guard(own_lock);
   set_enabled();
   return {};
@@ -153,16 +157,64 @@ Result<void> Endpoint::make_queue_pair() {
   return {};
 }
 
-// What it has completed stays in the queues until they are read, but for what leave() drops.
-void Endpoint::drop_queue_pair() {
-  if (qp_ != nullptr) {
-    collect_completions();
-    {
-      sdk::Guard guard(own_lock);
-      qp_ = nullptr;
-    }
-    rdma_destroy_qp(id_);
+// Waits until `is_done`, for at most close_linger_ms.
+template <class IsDone>
+bool Endpoint::linger(IsDone is_done) {
+  const uint64_t end =
+      sdk::now_ns() + uint64_t(domain_.settings().close_linger_ms) * UINT64_C(1'000'000);
+  for (long pause_ns = 10'000;; pause_ns = std::min(2 * pause_ns, 1'000'000L)) {
+    domain_.fabric().device_events().read();
+    if (is_done()) return true;
+    if (sdk::now_ns() >= end) return false;
+    const timespec pause{0, pause_ns};
+    ::nanosleep(&pause, nullptr);
   }
+}
+
+// What was injected is not the application's any more: it leaves before the connection ends.
+void Endpoint::send_injected() {
+  {
+    sdk::Guard guard(own_lock);
+    if (qp_ == nullptr) return;
+    mark_end();
+  }
+  if (linger([this] { return has_told_injected(); })) return;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+            "the connection to %s ends before its peer took all that was injected, after %d ms "
+            "(verbs close_linger_ms)",
+            peer_.to_string().c_str(), domain_.settings().close_linger_ms);
+}
+
+// Destroys the queue pair. `tells`: waits for the device to tell of all that is in flight; what it
+// does not tell of has failed.
+void Endpoint::end_queue_pair(bool tells) {
+  cancel_early();
+  if (qp_ == nullptr) return;
+  {
+    sdk::Guard guard(own_lock);
+    post_kept();
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  const bool flushes = ibv_modify_qp(qp_, &attr, IBV_QP_STATE) == 0;
+  // Receives of a shared context that the queue pair has taken are lost if it goes before it has
+  // told of them.
+  if (flushes && shared_ != nullptr && connected_once_)
+    linger([this] { return last_receive_seen_.load(std::memory_order_acquire); });
+  if (flushes && tells) linger([this] { return has_told_all(); });
+  collect_completions();
+  {
+    sdk::Guard guard(own_lock);
+    qp_ = nullptr;
+  }
+  rdma_destroy_qp(id_);
+  fail_rest();
+}
+
+void Endpoint::close_connection() {
+  if (state_ == State::kConnected) send_injected();
+  set_state(State::kDisconnected);
+  if (joined_tx_ != nullptr) end_queue_pair(/*tells=*/false);
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   if (joined_tx_ == nullptr) return;
   if (shared_ != nullptr) joined_rx_->give_back_shared(*shared_);
@@ -177,13 +229,8 @@ int Endpoint::close() {
   {
     sdk::Guard guard(domain_.fabric().engine().lock());
     domain_.fabric().engine().remove(*this);
+    close_connection();
     domain_.fabric().device_events().leave(*this);
-    if (state_ == State::kConnected) {
-      sdk::Guard own(own_lock);
-      post_kept();
-    }
-    set_state(State::kDisconnected);
-    drop_queue_pair();
     request_.reset();
     if (eq() != nullptr) eq()->forget(base());
     sdk::Guard own(own_lock);
@@ -201,6 +248,24 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
   if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
   if (name == FI_OPT_CM_DATA_SIZE) return sdk::get_option(kPrivateDataSize, value, length);
   return get_limit(level, name, value, length);
+}
+
+// No option can be set.
+int Endpoint::setopt(int, int, const void *, size_t) {
+  return -FI_ENOPROTOOPT;
+}
+
+// The device does not give back what was posted to it, so only receives that wait for the queue
+// pair can be cancelled.
+ssize_t Endpoint::cancel(void *context) {
+  RecvOp *op;
+  {
+    sdk::Guard guard(own_lock);
+    op = take_early(context);
+  }
+  if (op == nullptr) return -FI_ENOENT;
+  report_cancelled(*op);
+  return 0;
 }
 
 }  // namespace weft::verbs

@@ -28,7 +28,8 @@ struct SendOp {
   void *context = nullptr;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
-  uint64_t number = 0;  // its place in the order of the endpoint's operations
+  uint64_t number = 0;     // its place in the order of the queue
+  SendOp *next = nullptr;  // behind it in flight, or among the refused
   bool report = false;
   int failed = 0;  // the device refused it after the call had returned: an errno
 };
@@ -38,6 +39,7 @@ struct RecvOp {
   SharedReceive *shared = nullptr;  // null: of an endpoint
   void *context = nullptr;
   uint64_t flags = 0;      // as posted
+  uint64_t number = 0;     // its place in the order of the queue; 0: not in flight
   RecvOp *next = nullptr;  // while there is no queue pair
   uint32_t count = 0;
   ibv_sge pieces[sdk::kIovLimit];

@@ -23,6 +23,7 @@ Settings settings_of(const weft_instance *instance) {
   s.min_rnr_timer = uint8_t(params.integer("min_rnr_timer"));
   s.connect_timeout_ms = uint64_t(params.integer("connect_timeout_ms"));
   s.resolve_timeout_ms = int(params.integer("resolve_timeout_ms"));
+  s.close_linger_ms = int(params.integer("close_linger_ms"));
   s.backlog = int(params.integer("backlog"));
   return s;
 }

@@ -48,6 +48,10 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("resolve_timeout_ms", "2000",
                    "milliseconds to find the address of a peer, and again to find its route", 1,
                    600000),
+    sdk::int_param("close_linger_ms", "1000",
+                   "milliseconds that fi_close and fi_shutdown wait for the peer's device to take "
+                   "what was injected, and for their own to give up receives",
+                   0, 60000),
     sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "plugins/verbs/domain.h"
+#include "plugins/verbs/fabric.h"
 
 namespace weft::verbs {
 namespace {
@@ -78,6 +79,7 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
     return tl::unexpected(published.error());
   }
   domain.shared().children.fetch_add(1);
+  domain.fabric().counters().registrations.add();
   return region;
 }
 

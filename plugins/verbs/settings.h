@@ -23,6 +23,7 @@ struct Settings {
   int resolve_timeout_ms = 2000;        // of an address, and of a route
   uint8_t min_rnr_timer = 12;           // code of ibv_modify_qp.3: 0.64 ms
   int backlog = 1024;
+  int close_linger_ms = 1000;  // how long fi_close waits for the device
 };
 
 }  // namespace weft::verbs

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/work_queues.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <map>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "plugins/verbs/region.h"
@@ -26,40 +29,57 @@ ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *
 SendOp *WorkQueues::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length,
                           bool report) {
   rc = -FI_EAGAIN;
-  if (next_ - first_ >= ops_.size()) {
+  if (metered_ && !joined_tx_->take_place()) return nullptr;
+  SendOp *const op = sends_.take();
+  if (op == nullptr) {
+    if (metered_) joined_tx_->give_back(1);
     post_kept();  // what is kept back does not complete by itself
     return nullptr;
   }
-  if (metered_ && !joined_tx_->reserve(1)) return nullptr;
-  SendOp &op = ops_[next_ % ops_.size()];
-  op = {.queues = this,
-        .context = context,
-        .flags = flags,
-        .length = length,
-        .number = next_++,
-        .report = report,
-        .failed = 0};
-  return &op;
+  *op = {.queues = this,
+         .context = context,
+         .flags = flags,
+         .length = length,
+         .number = ++number_,
+         .next = nullptr,
+         .report = report,
+         .failed = 0};
+  (newest_ != nullptr ? newest_->next : oldest_) = op;
+  newest_ = op;
+  return op;
 }
 
 void WorkQueues::undo(SendOp &op) {
-  next_ = op.number;
+  SendOp *before = nullptr;
+  if (oldest_ != &op)
+    for (before = oldest_; before->next != &op;) before = before->next;
+  cut_behind(before);
+  sends_.give(&op);
   if (metered_) joined_tx_->give_back(1);
+}
+
+// Takes what is behind `last` (null: all) out of what is in flight.
+void WorkQueues::cut_behind(SendOp *last) {
+  (last != nullptr ? last->next : oldest_) = nullptr;
+  newest_ = last;
 }
 
 ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
   work.wr_id = work_id(op);
   if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
   const size_t unsignalled = unsignalled_;
-  const size_t most = ops_.size() / 2;
+  const size_t most = sends_.limit() / 2;
   if (op.report || ++unsignalled_ >= most) {
     work.send_flags |= IBV_SEND_SIGNALED;
     unsignalled_ = 0;
   }
-  // The buffer of an inline operation is the application's again, so it cannot wait.
-  if (flags & FI_MORE && !(work.send_flags & IBV_SEND_INLINE) && keep(work)) return 0;
+  if (flags & FI_INJECT) {
+    injected_ = op.number;
+  } else if (flags & FI_MORE && keep(work)) {  // an injected buffer is the application's again
+    return 0;
+  }
   const ssize_t rc = post_now(op, work);
-  if (rc != 0) unsignalled_ = unsignalled;
+  if (rc != 0) unsignalled_ = std::max(unsignalled_, unsignalled);
   return rc;
 }
 
@@ -78,21 +98,33 @@ bool WorkQueues::keep(ibv_send_wr &work) {
   return true;
 }
 
-// Marks the kept requests from `bad` on as failed: flush() tells of them.
+// The kept requests from `bad` on have failed: flush() tells of them. They are the newest in flight.
 void WorkQueues::refuse_kept(const ibv_send_wr *bad, int error) {
-  bool failed = false;
-  for (size_t i = 0; i < chain_->count; ++i) {
-    failed = failed || bad == nullptr || &chain_->kept[i].work == bad;
-    if (failed) send_op(chain_->kept[i].work.wr_id)->failed = error;
-  }
-  refused_ = refused_ || failed;
-  if (failed && joined_tx_ != nullptr) joined_tx_->expect_flush();
+  size_t good = 0;
+  while (good < chain_->count && bad != nullptr && &chain_->kept[good].work != bad) ++good;
+  if (good == chain_->count) return;
+  SendOp *const first = send_op(chain_->kept[good].work.wr_id);
+  SendOp *before = nullptr;
+  if (oldest_ != first)
+    for (before = oldest_; before->next != first;) before = before->next;
+  cut_behind(before);
+  for (SendOp *op = first; op != nullptr; op = op->next) op->failed = error;
+  SendOp **end = &refused_;
+  while (*end != nullptr) end = &(*end)->next;
+  *end = first;
+  unsignalled_ = sends_.limit();  // a signalled one may be among them
+  joined_tx_->expect_flush();
+}
+
+int WorkQueues::ring(ibv_send_wr &first, ibv_send_wr **bad) {
+  counters_.doorbells.add_alone();
+  return std::abs(ibv_post_send(qp_, &first, bad));  // siw's are negative
 }
 
 int WorkQueues::post_kept() {
   if (chain_ == nullptr || chain_->count == 0) return 0;
   ibv_send_wr *bad = nullptr;
-  const int error = std::abs(ibv_post_send(qp_, &chain_->kept[0].work, &bad));
+  const int error = ring(chain_->kept[0].work, &bad);
   if (error != 0) refuse_kept(bad, error);
   chain_->count = 0;
   return error;
@@ -106,21 +138,26 @@ ssize_t WorkQueues::post_now(SendOp &op, ibv_send_wr &work) {
     first = &chain_->kept[0].work;
   }
   ibv_send_wr *bad = nullptr;
-  const int error = std::abs(ibv_post_send(qp_, first, &bad));  // siw's are negative
+  const int error = ring(*first, &bad);
+  if (error != 0) undo(op);
   if (chained) {
     if (error != 0 && bad != &work) refuse_kept(bad, error);
     chain_->count = 0;
   }
-  if (error == 0) return 0;
-  undo(op);
   return error == ENOMEM ? -FI_EAGAIN : -error;
 }
 
-void WorkQueues::retire(uint64_t number) {
+void WorkQueues::retire(SendOp &op) {
   sdk::Guard guard(queues_lock_);
-  if (number < first_) return;
-  const size_t count = size_t(number + 1 - first_);
-  first_ = number + 1;
+  size_t count = 0;
+  SendOp *const behind = op.next;
+  for (SendOp *done = oldest_; done != behind; ++count) {
+    SendOp *const next = done->next;
+    sends_.give(done);
+    done = next;
+  }
+  oldest_ = behind;
+  if (behind == nullptr) newest_ = nullptr;
   if (metered_) joined_tx_->give_back(count);
 }
 
@@ -128,16 +165,19 @@ void WorkQueues::flush(CompletionQueue &queue, sdk::CqWriter &out) {
   if (&queue != joined_tx_) return;
   sdk::Guard guard(queues_lock_);
   if (qp_ != nullptr) post_kept();
-  if (!refused_) return;
-  refused_ = false;
-  for (uint64_t i = first_; i != next_; ++i) {
-    SendOp &op = ops_[i % ops_.size()];
-    if (op.failed == 0) continue;
+  while (refused_ != nullptr) {
+    SendOp &op = *std::exchange(refused_, refused_->next);
     out.put_error({.context = op.context,
                    .flags = op.flags,
-                   .err = std::exchange(op.failed, 0),
+                   .err = op.failed,
                    .prov_errno = IBV_WC_GENERAL_ERR});
+    sends_.give(&op);
+    if (metered_) joined_tx_->give_back(1);
   }
+}
+
+void WorkQueues::broken() {
+  if (user_ != nullptr) events_->notify(*user_);
 }
 
 // ---- receives ----
@@ -145,17 +185,19 @@ void WorkQueues::flush(CompletionQueue &queue, sdk::CqWriter &out) {
 ssize_t WorkQueues::receive(const sdk::RecvRequest &r) {
   if (r.flags & ~uint64_t(FI_COMPLETION | FI_MORE)) return -FI_EBADFLAGS;
   if (r.count > sdk::kIovLimit || (r.count != 0 && r.iov == nullptr)) return -FI_EINVAL;
-  if (metered_ && !joined_rx_->reserve(1)) return -FI_EAGAIN;
+  if (metered_ && !joined_rx_->take_place()) return -FI_EAGAIN;
   RecvOp *const op = receives_.take();
   ssize_t rc = op != nullptr ? 0 : -FI_EAGAIN;
   if (op != nullptr) {
     op->queues = this;
     op->context = r.context;
     op->flags = r.flags;
+    op->number = ++receive_number_;
     op->next = nullptr;
     rc = fill_pieces(r.iov, r.desc, r.count, op->pieces, op->count);
     if (rc == 0) rc = post_receive(*op);
     if (rc == 0) return 0;
+    op->number = 0;
     receives_.give(op);
   }
   if (metered_) joined_rx_->give_back(1);
@@ -176,6 +218,7 @@ ssize_t WorkQueues::post_receive(RecvOp &op) {
 
 void WorkQueues::release(RecvOp &op) {
   sdk::Guard guard(queues_lock_);
+  op.number = 0;
   receives_.give(&op);
   if (metered_) joined_rx_->give_back(1);
 }
@@ -186,7 +229,8 @@ void WorkQueues::join_queues(bool receives) {
   joined_tx_ = &CompletionQueue::of(*tx_cq());
   joined_rx_ = &CompletionQueue::of(*rx_cq());
   // Without room for all that may be in flight, each operation takes its place by itself.
-  tx_places_ = ops_.size();
+  part_.emplace(joined_tx_->stats(), counters_);
+  tx_places_ = sends_.limit();
   rx_places_ = receives ? receives_.limit() : 0;
   metered_ = !joined_tx_->reserve(tx_places_);
   if (!metered_ && !joined_rx_->reserve(rx_places_)) {
@@ -209,12 +253,77 @@ void WorkQueues::collect_completions() {
   }
 }
 
+bool WorkQueues::has_told_all() {
+  collect_completions();
+  uint64_t sends, receives;
+  {
+    sdk::Guard guard(tx_cq()->engine().lock());
+    sends = joined_tx_->newest_send(*this);
+  }
+  {
+    sdk::Guard guard(rx_cq()->engine().lock());
+    receives = joined_rx_->receives_of(*this).size();
+  }
+  sdk::Guard guard(queues_lock_);
+  return (newest_ == nullptr || newest_->number <= sends) && receives == receives_.in_use();
+}
+
+bool WorkQueues::has_told_injected() {
+  collect_completions();
+  sdk::Guard guard(tx_cq()->engine().lock());
+  const uint64_t told = joined_tx_->newest_send(*this);
+  sdk::Guard own(queues_lock_);
+  return oldest_ == nullptr || oldest_->number > injected_ || told >= injected_;
+}
+
+// A write of nothing: it needs no receive and no key.
+void WorkQueues::mark_end() {
+  post_kept();
+  if (newest_ == nullptr || unsignalled_ == 0) return;
+  ssize_t rc;
+  SendOp *const op = begin(rc, nullptr, FI_RMA | FI_WRITE, 0, false);
+  if (op == nullptr) return;  // full: half of them are signalled
+  ibv_send_wr work{};
+  work.wr_id = work_id(*op);
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.send_flags = IBV_SEND_SIGNALED;
+  unsignalled_ = 0;
+  post_now(*op, work);
+}
+
+void WorkQueues::fail_rest() {
+  {
+    sdk::Guard guard(tx_cq()->engine().lock());
+    sdk::Guard own(queues_lock_);
+    drop_kept();
+    const uint64_t told = joined_tx_->newest_send(*this);
+    for (SendOp *op = oldest_; op != nullptr; op = op->next)
+      if (op->number > told) joined_tx_->add_flushed(work_id(*op), qp_num_);
+  }
+  {
+    sdk::Guard guard(rx_cq()->engine().lock());
+    sdk::Guard own(queues_lock_);
+    const std::set<const RecvOp *> told = joined_rx_->receives_of(*this);
+    std::map<uint64_t, RecvOp *> rest;
+    receives_.visit([&](RecvOp &op) {
+      if (op.number != 0 && !told.contains(&op)) rest.emplace(op.number, &op);
+    });
+    for (const auto &[number, op] : rest) joined_rx_->add_flushed(work_id(*op), qp_num_);
+  }
+  // Wakes who waits for them.
+  for (sdk::Cq *const cq : {tx_cq(), rx_cq()}) {
+    sdk::Guard guard(cq->engine().lock());
+    cq->engine().progress();
+  }
+}
+
 void WorkQueues::leave_queues() {
   for (sdk::Cq *const cq : {tx_cq(), rx_cq()}) {
     sdk::Guard guard(cq->engine().lock());
-    CompletionQueue::of(*cq).leave(*this, qp_num_);
+    CompletionQueue::of(*cq).leave(*this);
   }
-  joined_tx_->give_back(metered_ ? size_t(next_ - first_) : tx_places_);
+  part_.reset();
+  joined_tx_->give_back(metered_ ? sends_.in_use() : tx_places_);
   joined_rx_->give_back(metered_ ? receives_.in_use() : rx_places_);
   joined_tx_ = joined_rx_ = nullptr;
 }
@@ -239,17 +348,27 @@ void WorkQueues::cancel_early() {
     op = std::exchange(early_, nullptr);
     last_early_ = nullptr;
   }
-  if (op == nullptr) return;
+  while (op != nullptr) report_cancelled(*std::exchange(op, op->next));
+}
+
+void WorkQueues::report_cancelled(RecvOp &op) {
   sdk::Guard guard(rx_cq()->engine().lock());
-  while (op != nullptr) {
-    RecvOp *const next = op->next;
-    rx_cq()->push_error({.context = op->context,
-                         .flags = FI_RECV | FI_MSG,
-                         .err = FI_ECANCELED,
-                         .prov_errno = IBV_WC_WR_FLUSH_ERR});
-    release(*op);
-    op = next;
+  rx_cq()->push_error({.context = op.context,
+                       .flags = FI_RECV | FI_MSG,
+                       .err = FI_ECANCELED,
+                       .prov_errno = IBV_WC_WR_FLUSH_ERR});
+  release(op);
+}
+
+RecvOp *WorkQueues::take_early(const void *context) {
+  RecvOp *before = nullptr;
+  for (RecvOp *op = early_; op != nullptr; before = op, op = op->next) {
+    if (op->context != context) continue;
+    (before != nullptr ? before->next : early_) = op->next;
+    if (op == last_early_) last_early_ = before;
+    return op;
   }
+  return nullptr;
 }
 
 }  // namespace weft::verbs

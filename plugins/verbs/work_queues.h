@@ -18,7 +18,7 @@
 //
 // The send queue finishes in order, so a completion retires all operations before it. Operations
 // without a completion of their own are signalled now and then, so that their places come back.
-// Each operation holds a place of its completion queue; where that has no room for all, operations
+// Memory is that of the operations in flight, not of the size of the queue. Each operation holds a place of its completion queue; where that has no room for all, operations
 // take their places one by one.
 //
 // The endpoint makes the queue pair and destroys it. Not for peers, nor for the state of a
@@ -34,9 +34,10 @@
 #include <weft/sdk/recv_ops.h>
 
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "plugins/verbs/cq.h"
+#include "plugins/verbs/device_events.h"
 #include "plugins/verbs/operation.h"
 
 namespace weft::verbs {
@@ -51,9 +52,11 @@ class WorkQueues {
  public:
   // ---- for CompletionQueue; its lock is held ----
   uint32_t qp_num() const { return qp_num_; }
-  // The operation with this number has completed, and with it all before it.
-  void retire(uint64_t number);
+  // The operation has completed, and with it all before it.
+  void retire(SendOp &op);
   void release(RecvOp &op);
+  // A completion says that the queue pair is broken.
+  void broken();
   bool reports_receive(uint64_t flags) const { return rx_side_.reports(flags); }
   bool chooses_receives() const { return rx_side_.selective; }
   // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
@@ -66,15 +69,26 @@ class WorkQueues {
   void undo(SendOp &op);  // the newest one, not posted
   int post_kept();
   ssize_t receive(const sdk::RecvRequest &request);
-  size_t sends_left() const { return ops_.size() - size_t(next_ - first_); }
+  // A receive with this context that waits for the queue pair; null: there is none.
+  RecvOp *take_early(const void *context);
+  size_t sends_left() const { return sends_.limit() - sends_.in_use(); }
   size_t receives_left() const { return receives_.limit() - receives_.in_use(); }
 
  protected:
   // The contexts may not be constructed yet.
   WorkQueues(sdk::Lock &lock, size_t tx_size, size_t rx_size, const sdk::TxContext &tx,
              const sdk::RxContext &rx)
-      : queues_lock_(lock), tx_side_(tx), rx_side_(rx), ops_(tx_size), receives_(rx_size) {}
+      : queues_lock_(lock),
+        tx_side_(tx),
+        rx_side_(rx),
+        sends_(tx_size, kFirstOps),
+        receives_(rx_size, kFirstOps) {}
   ~WorkQueues() = default;
+  // Who is told when a completion says that the queue pair is broken.
+  void report_failures(DeviceEvents &events, DeviceUser &user) {
+    events_ = &events;
+    user_ = &user;
+  }
 
   // ---- life; the lock is not held ----
   // Where each side reports; null: nowhere.
@@ -82,19 +96,26 @@ class WorkQueues {
   sdk::Cq *rx_cq() const { return rx_side_.cq != nullptr ? rx_side_.cq : tx_side_.cq; }
   // Both queues are there. `receives`: the endpoint has receives of its own.
   void join_queues(bool receives);
-  // The queue pair is about to be destroyed; and it is gone.
+  // Takes the completions that the device has. It may take them along when its queue pair goes.
   void collect_completions();
+  // Whether the device has told of all that is in flight, and of all that was injected, so far.
+  bool has_told_all();
+  bool has_told_injected();
+  // An operation without effect, so that the device tells when those before it are done.
+  void mark_end();
+  // The queue pair is gone: what the device has not told of has failed (FI_ECANCELED).
+  void fail_rest();
+  // Completions that were not read are dropped.
   void leave_queues();
   // With the lock held: there is a queue pair. Posts the receives that waited for it.
   int start_queues(ibv_qp *qp, size_t inline_size);
   // Receives that the device has never seen, as errors.
   void cancel_early();
+  void report_cancelled(RecvOp &op);
 
   ibv_qp *qp_ = nullptr;
   uint32_t qp_num_ = 0;
   size_t inline_size_ = 0;
-  // Operations in flight, by their numbers: at number % size.
-  uint64_t first_ = 0, next_ = 0;
   CompletionQueue *joined_tx_ = nullptr, *joined_rx_ = nullptr;
 
  private:
@@ -103,7 +124,7 @@ class WorkQueues {
     ibv_send_wr work;
     ibv_sge pieces[sdk::kIovLimit];
   };
-  static constexpr size_t kMaxKept = 16;
+  static constexpr size_t kMaxKept = 16, kFirstOps = 8;
   struct Chain {
     Kept kept[kMaxKept];
     size_t count = 0;
@@ -112,21 +133,33 @@ class WorkQueues {
   ssize_t post_now(SendOp &op, ibv_send_wr &work);
   bool keep(ibv_send_wr &work);
   void refuse_kept(const ibv_send_wr *bad, int error);
+  int ring(ibv_send_wr &first, ibv_send_wr **bad);
+  void cut_behind(SendOp *last);
+  void drop_kept() {
+    if (chain_ != nullptr) chain_->count = 0;
+  }
   ssize_t post_receive(RecvOp &op);
 
   sdk::Lock &queues_lock_;
   const sdk::TxContext &tx_side_;
   const sdk::RxContext &rx_side_;
-  std::vector<SendOp> ops_;
+  sdk::Pool<SendOp> sends_;
+  SendOp *oldest_ = nullptr, *newest_ = nullptr;  // in flight
+  uint64_t number_ = 0, injected_ = 0;  // of the newest operation, and the newest injected
   size_t unsignalled_ = 0;
-  // A flag of the queues' room: each operation takes a place by itself.
-  bool metered_ = false;
+  bool metered_ = false;  // each operation takes a place of the completion queue by itself
   size_t tx_places_ = 0, rx_places_ = 0;
   std::unique_ptr<Chain> chain_;
-  bool refused_ = false;  // operations have failed
+  SendOp *refused_ = nullptr;  // operations to tell of, the oldest first
 
   sdk::Pool<RecvOp> receives_;
+  uint64_t receive_number_ = 0;
   RecvOp *early_ = nullptr, *last_early_ = nullptr;  // posted before there is a queue pair
+
+  DeviceEvents *events_ = nullptr;
+  DeviceUser *user_ = nullptr;
+  Counters counters_;
+  std::optional<sdk::Stats<Counters>::Part> part_;  // while it reports to completion queues
 };
 
 }  // namespace weft::verbs
