@@ -181,6 +181,15 @@ size_t native_size(uint32_t addr_format, const void *address) {
   return codec != nullptr && allows(addr_format, *codec) ? codec->size : sizeof(sockaddr);
 }
 
+Address identity(const Address &address) {
+  const AddressCodec *const codec = codec_of(address.format());
+  if (codec == nullptr || codec->identify == nullptr) return address;
+  unsigned char bytes[Address::kMaxSize];
+  std::memcpy(bytes, address.data(), address.size());
+  codec->identify(bytes);
+  return Address::of(address.format(), bytes, address.size());
+}
+
 Result<Address> read_address(uint32_t addr_format, const void *address, size_t length) {
   if (address == nullptr) return fail(FI_EINVAL, "an address is missing (it is null)");
   if (addr_format == FI_ADDR_STR) {

@@ -33,11 +33,16 @@ struct AddressCodec {
   // equal addresses have equal bytes.
   Result<void> (*settle)(unsigned char *bytes);
   bool (*names_peer)(const unsigned char *bytes);
+  // Clears what does not tell endpoints apart. Null: everything does.
+  void (*identify)(unsigned char *bytes);
   std::string (*text)(const Address &address);  // what follows "name://"
   // The other way round; `bytes` are 0, but for the family. settle() follows. Null: by
   // parse_address_string.
   Result<void> (*parse)(std::string_view text, unsigned char *bytes);
 };
+
+// An address without what does not tell endpoints apart: equal for two addresses of one endpoint.
+Address identity(const Address &address);
 
 // For the codecs: a field of an address.
 template <class T>

@@ -62,6 +62,7 @@ const AddressCodec kCxiCodec{.format = FI_ADDR_CXI,
                              .packed_size = kPadding,
                              .settle = settle_cxi,
                              .names_peer = cxi_names_peer,
+                             .identify = nullptr,
                              .text = cxi_text,
                              .parse = parse_cxi};
 

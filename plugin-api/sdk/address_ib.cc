@@ -144,6 +144,13 @@ bool ib_ud_names_peer(const unsigned char *bytes) {
          (any_bit(bytes + ib_ud::kGid + 8, 8) || load<uint16_t>(bytes, ib_ud::kLid) != 0);
 }
 
+// The queue pair, and what leads to it. A datagram says no more of its sender.
+void ib_ud_identify(unsigned char *bytes) {
+  const auto lid = load<uint16_t>(bytes, ib_ud::kLid);
+  std::memset(bytes + ib_ud::kLid, 0, ib_ud::kSize - ib_ud::kLid);
+  if (!any_bit(bytes + ib_ud::kGid + 8, 8)) store(bytes, ib_ud::kLid, lid);
+}
+
 std::string ib_ud_text(const Address &address) {
   const auto *bytes = static_cast<const unsigned char *>(address.data());
   char text[64];
@@ -212,6 +219,7 @@ const AddressCodec kIbCodec{.format = FI_SOCKADDR_IB,
                             .packed_size = ib::kSize - ib::kPartition,
                             .settle = settle_ib,
                             .names_peer = ib_names_peer,
+                            .identify = nullptr,
                             .text = ib_text,
                             .parse = parse_ib};
 
@@ -224,6 +232,7 @@ const AddressCodec kIbUdCodec{.format = FI_ADDR_IB_UD,
                               .packed_size = ib_ud::kPadding,
                               .settle = settle_ib_ud,
                               .names_peer = ib_ud_names_peer,
+                              .identify = ib_ud_identify,
                               .text = ib_ud_text,
                               .parse = parse_ib_ud};
 

@@ -48,6 +48,7 @@ const AddressCodec kIpv4Codec{.format = FI_SOCKADDR_IN,
                               .packed_size = sizeof(in_port_t) + sizeof(in_addr),
                               .settle = settle_ipv4,
                               .names_peer = ipv4_names_peer,
+                              .identify = nullptr,
                               .text = ip_text,
                               .parse = nullptr};
 
@@ -60,6 +61,7 @@ const AddressCodec kIpv6Codec{.format = FI_SOCKADDR_IN6,
                               .packed_size = sizeof(in_port_t) + sizeof(in6_addr),
                               .settle = settle_ipv6,
                               .names_peer = ipv6_names_peer,
+                              .identify = nullptr,
                               .text = ip_text,
                               .parse = nullptr};
 

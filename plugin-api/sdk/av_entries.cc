@@ -51,7 +51,7 @@ Address Av::unpack(const Chunk &chunk, uint32_t place) {
   return Address::of(tag, native, codec.size);
 }
 
-// The same as *get(index) == address, but faster: a search asks this of many entries.
+// Whether the entry names the endpoint of `address`. Fast: a search asks this of many entries.
 bool Av::holds(uint32_t index, const Address &address) const {
   const Chunk *chunk = chunks_[index / kChunk];
   if (chunk == nullptr) return false;
@@ -67,6 +67,7 @@ bool Av::holds(uint32_t index, const Address &address) const {
            load<uint32_t>(bytes, kScopeAt) == (tag == kV6 ? 0 : chunk->scopes[tag - kScope]);
   if (tag != address.format()) return false;
   const AddressCodec &codec = *codec_of(tag);
+  if (codec.identify != nullptr) return identity(unpack(*chunk, place)) == identity(address);
   return std::memcmp(slot, bytes + codec.packed_at, codec.packed_size) == 0;
 }
 

@@ -321,5 +321,26 @@ TEST(AvFormat, EntriesStayWhereALargerOneComes) {
   EXPECT_EQ(v.find(SockAddr(v6(7, 4))), Av::kNone);
 }
 
+// A datagram says no more of its sender than that.
+TEST(AvIbUd, FindsAQueuePairByItsNumberAndItsGid) {
+  Vector v(FI_ADDR_IB_UD, {}, FI_ADDR_IB_UD);
+  const auto name = [](const char *text) {
+    const std::string full = std::string("fi_addr_ib_ud://") + text;
+    return read_address(FI_ADDR_STR, full.c_str(), full.size() + 1).value();
+  };
+  fi_addr_t with_gid = 0, with_lid = 0;
+  const Address a = name("fe80::1:11/4/ffff/2"), b = name("fe80:::11/5/ffff/0");
+  ASSERT_EQ(fi_av_insert(v.c, a.data(), 1, &with_gid, 0, nullptr), 1);
+  ASSERT_EQ(fi_av_insert(v.c, b.data(), 1, &with_lid, 0, nullptr), 1);
+  EXPECT_EQ(v.find(name("fe80::1:11/0/0/0")), with_gid);
+  EXPECT_EQ(v.find(name("fe80::1:11/5/0/0")), with_gid);
+  EXPECT_EQ(v.find(name("fe80::1:12/4/ffff/2")), Av::kNone);
+  EXPECT_EQ(v.find(name("fe80::2:11/4/ffff/2")), Av::kNone);
+  EXPECT_EQ(v.find(name("fe80:::11/5/0/0")), with_lid);
+  EXPECT_EQ(v.find(name("fe80:::11/4/0/0")), Av::kNone);
+  ASSERT_EQ(fi_av_remove(v.c, &with_gid, 1, 0), 0);
+  EXPECT_EQ(v.find(name("fe80::1:11/0/0/0")), Av::kNone);
+}
+
 }  // namespace
 }  // namespace weft::sdk

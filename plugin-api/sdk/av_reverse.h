@@ -21,6 +21,8 @@
 #include <new>
 #include <utility>
 
+#include "address_codec.h"
+
 namespace weft::sdk {
 
 class Av::Reverse {
@@ -95,7 +97,12 @@ class Av::Reverse {
   static_assert(sizeof(Place) == 5);
 
   // All bits are good: places come from the high ones, marks from the low ones.
-  static uint64_t hash_of(const Address &address) { return address.hash(); }
+  static uint64_t hash_of(const Address &address) {
+    return is_ip(address) ? address.hash() : identity(address).hash();
+  }
+  static bool is_ip(const Address &address) {
+    return address.format() == FI_SOCKADDR_IN || address.format() == FI_SOCKADDR_IN6;
+  }
   static uint8_t mark_of(uint64_t hash) { return uint8_t(1 + hash % 127); }
   size_t home_of(uint64_t hash) const {
     return size_t(static_cast<unsigned __int128>(hash) * count_ >> 64);

@@ -99,8 +99,8 @@ class Av final : public Object<Av, fid_av> {
     if (file_ != nullptr) refresh();
     return index < end_ ? get(index) : std::nullopt;
   }
-  // The index of an address; kNone: not inserted. The first call builds the reverse index. Of an
-  // address that was inserted more than once: the lowest.
+  // The index of an endpoint's address; kNone: not inserted. The first call builds a reverse index.
+  // Inserted more than once: the lowest. In FI_ADDR_IB_UD the GID (or else LID) and QPN count.
   uint32_t find(const Address &address);
   // The peer that an fi_addr_t names, for callers that compare peers: as index_of(), but of an
   // address that was inserted more than once always what find() says. Programs do insert twice
