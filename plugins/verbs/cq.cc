@@ -158,6 +158,9 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   const bool failed = wc.status != IBV_WC_SUCCESS;
   WorkQueues *const queues = selective_ || failed ? queues_of(op, wc.qp_num) : nullptr;
   const bool reports = !selective_ || queues == nullptr || queues->reports_receive(op.flags);
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  if (op.queues != nullptr && op.queues->names_sources() && wc.status == IBV_WC_SUCCESS)
+    source = op.queues->source_of(wc, op);
   if (op.shared != nullptr) {
     op.shared->release(op);
   } else {
@@ -170,7 +173,8 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
                    .prov_errno = int(wc.status)});
     return;
   }
-  sdk::Completion done{.context = context, .flags = FI_RECV | FI_MSG, .len = wc.byte_len};
+  sdk::Completion done{
+      .context = context, .flags = FI_RECV | FI_MSG, .len = wc.byte_len, .src_addr = source};
   if (wc.wc_flags & IBV_WC_WITH_IMM) {
     done.flags |= FI_REMOTE_CQ_DATA;
     done.data = ntohl(wc.imm_data);

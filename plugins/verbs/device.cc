@@ -34,15 +34,17 @@ Transport transport_of(const ibv_context &verbs, const ibv_port_attr &port) {
   return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Transport::kRoce : Transport::kInfiniBand;
 }
 
-// How much a queue pair with all that endpoints ask for takes inline. Only trying tells.
-size_t probe_inline(ibv_context *verbs, const DeviceFacts &facts, const Sizes &sizes) {
+// How much a queue pair with all that endpoints ask for takes inline. Only trying tells. Nothing:
+// there are no queue pairs of this type.
+std::optional<size_t> probe_inline(ibv_context *verbs, const DeviceFacts &facts, const Sizes &sizes,
+                                   ibv_qp_type type) {
   const OwnedPd pd(ibv_alloc_pd(verbs));
   const OwnedCq cq(ibv_create_cq(verbs, 1, nullptr, nullptr, 0));
-  if (pd == nullptr || cq == nullptr) return 0;
-  for (size_t bytes = sizes.inline_size; bytes != 0; bytes /= 2) {
+  if (pd == nullptr || cq == nullptr) return {};
+  for (size_t bytes = sizes.inline_size;; bytes /= 2) {
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq.get();
-    init.qp_type = IBV_QPT_RC;
+    init.qp_type = type;
     init.cap.max_send_wr = uint32_t(std::min(sizes.tx, facts.max_queue_entries));
     init.cap.max_recv_wr = uint32_t(std::min(sizes.rx, facts.max_queue_entries));
     init.cap.max_send_sge = uint32_t(std::min(sizes.tx_iov, facts.max_sges));
@@ -50,8 +52,8 @@ size_t probe_inline(ibv_context *verbs, const DeviceFacts &facts, const Sizes &s
     init.cap.max_inline_data = uint32_t(bytes);
     const OwnedQp qp(ibv_create_qp(pd.get(), &init));
     if (qp != nullptr) return bytes;
+    if (bytes == 0) return {};
   }
-  return 0;
 }
 
 // Facts that stay the same while the device is there.
@@ -83,7 +85,10 @@ Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   facts.pci = parse_pci(fs::canonical(sysfs, error).filename().string());
   facts.driver = fs::canonical(sysfs / "driver", error).filename().string();
   if (facts.driver.empty()) facts.driver = verbs->device->name;
-  facts.max_inline = probe_inline(verbs, facts, sizes);
+  facts.max_inline = probe_inline(verbs, facts, sizes, IBV_QPT_RC).value_or(0);
+  const auto datagram_inline = probe_inline(verbs, facts, sizes, IBV_QPT_UD);
+  facts.has_datagrams = datagram_inline.has_value();
+  facts.max_datagram_inline = datagram_inline.value_or(0);
   return facts;
 }
 

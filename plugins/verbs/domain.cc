@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "plugins/verbs/cq.h"
+#include "plugins/verbs/datagram_endpoint.h"
+#include "plugins/verbs/datagram_info.h"
 #include "plugins/verbs/endpoint.h"
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/region.h"
@@ -36,7 +38,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   const char *const name = info.domain_attr->name;
   if (name == nullptr)
     return fail(FI_EINVAL, "fi_domain: domain_attr.name is empty: pass an info of fi_getinfo");
-  std::optional<Device> device = fabric.devices().find(name);
+  std::optional<Device> device = fabric.devices().find(device_of_domain(name));
   if (!device)
     return fail(FI_ENODEV, "fi_domain: there is no RDMA device %s: `rdma link` lists them", name);
   auto settings = sdk::DomainSettings::of(
@@ -72,6 +74,20 @@ Result<void> Domain::watch() {
 void Domain::unwatch() {
   sdk::Guard guard(fabric_.engine().lock());
   fabric_.device_events().unwatch(device_);
+}
+
+int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
+  if (info == nullptr || info->ep_attr == nullptr || info->ep_attr->type != FI_EP_DGRAM)
+    return DomainOps::endpoint2(info, ep, flags, context);
+  if (ep == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, DatagramEndpoint::open(*this, *info, context), ep);
+}
+
+// For datagram endpoints: connected ones have one peer.
+int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
+  return sdk::open_av(shared(), FI_ADDR_IB_UD, attr, av, context, device_.facts.name,
+                      FI_ADDR_IB_UD);
 }
 
 int Domain::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {

@@ -23,6 +23,7 @@
 
 namespace weft::verbs {
 
+class DatagramEndpoint;
 class Domain;
 class Endpoint;
 class Fabric;
@@ -50,6 +51,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   bool locked() { return engine().lock().needed(); }
 
   // fi_ops_domain
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);

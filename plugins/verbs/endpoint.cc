@@ -102,26 +102,6 @@ ssize_t Endpoint::not_ready() const {
   return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
 }
 
-ssize_t Endpoint::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
-                        size_t count, uint64_t length, bool may_inline) const {
-  work.sg_list = pieces;
-  if (!may_inline || length > inline_size_) {
-    uint32_t used;
-    const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
-    work.num_sge = int(used);
-    return rc;
-  }
-  // The device gets the bytes with the request: no descriptor is needed, and the buffer is free.
-  work.send_flags |= IBV_SEND_INLINE;
-  for (size_t i = 0; i < count; ++i) {
-    if (iov[i].iov_len == 0) continue;
-    pieces[work.num_sge++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
-                              .length = uint32_t(iov[i].iov_len),
-                              .lkey = 0};
-  }
-  return 0;
-}
-
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
   ssize_t rc;
   SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);

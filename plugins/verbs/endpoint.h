@@ -112,9 +112,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // Data path; its own lock is held.
   ssize_t not_ready() const;
   SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
-  // What the request is in the terms of the device: vectors, or the bytes themselves.
-  ssize_t place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
-                size_t count, uint64_t length, bool may_inline) const;
 
   // Life; the lock of connections is held.
   int bind_shared_receive(struct fid *fid, uint64_t flags);

@@ -112,6 +112,15 @@ uint64_t message_caps(const DeviceFacts &facts) {
   return caps;
 }
 
+Result<void> fill_common(fi_info &info, const DeviceFacts &facts, const sdk::GetinfoQuery &query) {
+  WEFT_CHECK(sdk::set_string(info.domain_attr->name, facts.name));
+  WEFT_CHECK(sdk::set_string(info.fabric_attr->name, fabric_name(facts)));
+  info.fabric_attr->prov_version = FI_VERSION(1, 0);
+  info.fabric_attr->api_version = query.api_version;
+  fill_domain(*info.domain_attr, facts, query);
+  return fill_nic(info, facts);
+}
+
 Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sdk::IpPath &path,
                                const sdk::GetinfoQuery &query, const Sizes &sizes) {
   constexpr uint64_t kReceiving = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -120,11 +129,7 @@ Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sd
   info.caps = caps | FI_LOCAL_COMM | FI_REMOTE_COMM;
   if (caps & FI_RMA && facts.transport != Transport::kIwarp) info.mode |= FI_RX_CQ_DATA;
   WEFT_CHECK(sdk::set_path(info, path, query.hints));
-  WEFT_CHECK(sdk::set_string(info.domain_attr->name, facts.name));
-  WEFT_CHECK(sdk::set_string(info.fabric_attr->name, fabric_name(facts)));
-  info.fabric_attr->prov_version = FI_VERSION(1, 0);
-  info.fabric_attr->api_version = query.api_version;
-  fill_domain(*info.domain_attr, facts, query);
+  WEFT_CHECK(fill_common(info, facts, query));
 
   const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW | FI_ORDER_WAS |
                          FI_ORDER_SAW | FI_ORDER_SAS;
@@ -158,7 +163,7 @@ Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sd
   ep.max_order_waw_size = facts.max_message_size;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
-  return fill_nic(info, facts);
+  return {};
 }
 
 std::string fabric_name(const DeviceFacts &facts) {

@@ -53,8 +53,10 @@ struct DeviceFacts {
   size_t max_cqs = 0, max_cq_entries = 0;
   size_t max_regions = 0;
   size_t max_shared_queues = 0, max_shared_entries = 0, max_shared_sges = 0;
-  size_t max_inline = 0;     // bytes that a queue pair took with all of the sizes asked for
-  bool has_atomics = false;  // 64-bit fetch-and-add and compare-and-swap, in host order
+  size_t max_inline = 0;           // bytes that a queue pair took with all of the sizes asked for
+  size_t max_datagram_inline = 0;  // the same of one for datagrams
+  bool has_datagrams = false;      // it has unreliable datagrams
+  bool has_atomics = false;        // 64-bit fetch-and-add and compare-and-swap, in host order
 };
 
 // The capabilities of FI_EP_MSG over such a device.
@@ -63,6 +65,9 @@ uint64_t message_caps(const DeviceFacts &facts);
 // One entry for FI_EP_MSG. Names, addresses and limits; `path` has the addresses.
 Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sdk::IpPath &path,
                                const sdk::GetinfoQuery &query, const Sizes &sizes);
+
+// What the entries of all types of endpoints share: the domain, the fabric and the NIC.
+Result<void> fill_common(fi_info &info, const DeviceFacts &facts, const sdk::GetinfoQuery &query);
 
 // The name of the fabric: devices with the same one may reach each other.
 std::string fabric_name(const DeviceFacts &facts);

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "plugins/verbs/datagram_info.h"
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/paths.h"
 
@@ -24,6 +25,7 @@ Settings settings_of(const weft_instance *instance) {
   s.connect_timeout_ms = uint64_t(params.integer("connect_timeout_ms"));
   s.resolve_timeout_ms = int(params.integer("resolve_timeout_ms"));
   s.close_linger_ms = int(params.integer("close_linger_ms"));
+  s.gid_index = uint8_t(params.integer("gid_idx"));
   s.backlog = int(params.integer("backlog"));
   return s;
 }
@@ -46,16 +48,23 @@ std::vector<DeviceFacts> VerbsProvider::usable() const {
   return all;
 }
 
-Result<sdk::InfoList> VerbsProvider::getinfo(const sdk::GetinfoQuery &query) {
-  WEFT_CHECK(devices_->refresh());
-  for (const std::string &reason : devices_->left_out())
-    WEFT_INFO(instance_, FI_LOG_FABRIC, "left out: %s", reason.c_str());
+Result<void> VerbsProvider::add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query) {
   WEFT_TRY(const std::vector<DevicePath> found, device_paths(query, usable(), *devices_));
-  sdk::InfoList list(instance_->core);
   for (const DevicePath &path : found) {
     WEFT_TRY(fi_info *const entry, list.add());
     WEFT_CHECK(fill_message_info(*entry, path.facts, path.path, query, settings_.sizes));
   }
+  return {};
+}
+
+Result<sdk::InfoList> VerbsProvider::getinfo(const sdk::GetinfoQuery &query) {
+  WEFT_CHECK(devices_->refresh());
+  for (const std::string &reason : devices_->left_out())
+    WEFT_INFO(instance_, FI_LOG_FABRIC, "left out: %s", reason.c_str());
+  sdk::InfoList list(instance_->core);
+  const auto messages = add_message_infos(list, query);
+  const auto datagrams = add_datagram_infos(list, query, usable(), settings_.sizes);
+  if (!messages && !datagrams) return tl::unexpected(messages.error());
   return list;
 }
 

@@ -52,6 +52,9 @@ inline constexpr weft_param kAll[] = {
                    "milliseconds that fi_close and fi_shutdown wait for the peer's device to take "
                    "what was injected, and for their own to give up receives",
                    0, 60000),
+    sdk::int_param("gid_idx", "0",
+                   "which entry of the port's table of GIDs datagram endpoints are known by", 0,
+                   255),
     sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};
@@ -67,7 +70,7 @@ class VerbsProvider {
       .name = "verbs",
       .summary = "messages and remote memory access over RDMA devices (InfiniBand, RoCE, iWARP)",
       .version = FI_VERSION(1, 0),
-      .offers_ep = WEFT_EP_BIT(FI_EP_MSG),
+      .offers_ep = WEFT_EP_BIT(FI_EP_MSG) | WEFT_EP_BIT(FI_EP_DGRAM),
       .rank = 500,
       .maturity = WEFT_MATURITY_EXPERIMENTAL,
       .security = WEFT_SECURITY_TRUSTED_PEERS,
@@ -87,6 +90,7 @@ class VerbsProvider {
 
  private:
   std::vector<DeviceFacts> usable() const;
+  Result<void> add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query);
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -26,6 +26,26 @@ ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *
   return 0;
 }
 
+ssize_t WorkQueues::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
+                          size_t count, uint64_t length, bool may_inline) const {
+  work.sg_list = pieces;
+  if (!may_inline || length > inline_size_) {
+    uint32_t used;
+    const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
+    work.num_sge = int(used);
+    return rc;
+  }
+  // The device gets the bytes with the request: no descriptor is needed, and the buffer is free.
+  work.send_flags |= IBV_SEND_INLINE;
+  for (size_t i = 0; i < count; ++i) {
+    if (iov[i].iov_len == 0) continue;
+    pieces[work.num_sge++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
+                              .length = uint32_t(iov[i].iov_len),
+                              .lkey = 0};
+  }
+  return 0;
+}
+
 SendOp *WorkQueues::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length,
                           bool report) {
   rc = -FI_EAGAIN;

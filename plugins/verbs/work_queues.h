@@ -59,6 +59,9 @@ class WorkQueues {
   void broken();
   bool reports_receive(uint64_t flags) const { return rx_side_.reports(flags); }
   bool chooses_receives() const { return rx_side_.selective; }
+  // Whether completions say who sent a message (FI_SOURCE), and who it was.
+  bool names_sources() const { return names_sources_; }
+  virtual fi_addr_t source_of(const ibv_wc &, const RecvOp &) { return FI_ADDR_NOTAVAIL; }
   // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
   void flush(CompletionQueue &queue, sdk::CqWriter &out);
 
@@ -67,6 +70,9 @@ class WorkQueues {
   SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
   ssize_t submit(SendOp &op, ibv_send_wr &work, uint64_t flags);
   void undo(SendOp &op);  // the newest one, not posted
+  // What the request is in the terms of the device: vectors, or the bytes themselves.
+  ssize_t place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
+                size_t count, uint64_t length, bool may_inline) const;
   int post_kept();
   ssize_t receive(const sdk::RecvRequest &request);
   // A receive with this context that waits for the queue pair; null: there is none.
@@ -88,6 +94,13 @@ class WorkQueues {
   void report_failures(DeviceEvents &events, DeviceUser &user) {
     events_ = &events;
     user_ = &user;
+  }
+  void name_sources() { names_sources_ = true; }
+
+  // The number of the newest operation, and whether it and all before it are done.
+  uint64_t newest_number() const { return number_; }
+  bool has_finished(uint64_t number) const {
+    return oldest_ == nullptr || oldest_->number > number;
   }
 
   // ---- life; the lock is not held ----
@@ -147,6 +160,7 @@ class WorkQueues {
   SendOp *oldest_ = nullptr, *newest_ = nullptr;  // in flight
   uint64_t number_ = 0, injected_ = 0;  // of the newest operation, and the newest injected
   size_t unsignalled_ = 0;
+  bool names_sources_ = false;
   bool metered_ = false;  // each operation takes a place of the completion queue by itself
   size_t tx_places_ = 0, rx_places_ = 0;
   std::unique_ptr<Chain> chain_;

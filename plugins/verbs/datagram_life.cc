@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A datagram endpoint's life: opening, its queue pair and name, closing.
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "plugins/verbs/datagram_endpoint.h"
+#include "plugins/verbs/fabric.h"
+
+namespace weft::verbs {
+namespace {
+
+constexpr size_t kMaxGids = 1024;
+constexpr uint32_t kFirstPacket = 0xffffff;  // any number will do
+constexpr uint16_t kDefaultPartition = 0xffff;
+
+}  // namespace
+
+Result<DatagramEndpoint *> DatagramEndpoint::open(Domain &domain, const fi_info &info,
+                                                  void *context) {
+  const DeviceFacts &facts = domain.device().facts;
+  if (!facts.has_datagrams)
+    return fail(FI_EINVAL, "fi_endpoint: %s has no datagrams", facts.name.c_str());
+  if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
+      info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
+    return fail(FI_EINVAL, "fi_endpoint: datagram endpoints have no shared contexts");
+  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
+                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
+    if (size > facts.max_queue_entries)
+      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: %s takes at most %zu", size,
+                  facts.name.c_str(), facts.max_queue_entries);
+  std::unique_ptr<DatagramEndpoint, void (*)(DatagramEndpoint *)> ep(
+      new DatagramEndpoint(domain, info, context), [](DatagramEndpoint *e) { delete e; });
+  WEFT_CHECK(ep->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  return ep.release();
+}
+
+int DatagramEndpoint::control(int command, void *arg) {
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
+  auto done = enable();
+  if (done) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+  return -done.error().code;
+}
+
+// ---- enabling ----
+
+Result<void> DatagramEndpoint::enable() {
+  if (enabled()) return {};
+  WEFT_CHECK(check_bindings(false));
+  if (tx_cq() == nullptr)
+    return fail(FI_ENOCQ, "fi_enable: bind a completion queue first: the device needs one");
+  WEFT_CHECK(read_port());
+  join_queues(true);
+  if (auto made = make_queue_pair(); !made) {
+    drop_queue_pair();
+    return made;
+  }
+  if (caps() & FI_SOURCE) name_sources();
+  sdk::Guard guard(domain_.engine().lock());
+  av()->add_user(*this, true);
+  sdk::Guard own(own_lock);
+  set_enabled();
+  return {};
+}
+
+Result<void> DatagramEndpoint::read_port() {
+  const DeviceFacts &facts = domain_.device().facts;
+  ibv_context *const verbs = domain_.device().verbs;
+  gids_.resize(kMaxGids);
+  const ssize_t count = ibv_query_gid_table(verbs, gids_.data(), gids_.size(), 0);
+  if (count < 0)
+    return fail(int(-count), "fi_enable: ibv_query_gid_table on %s: %s", facts.name.c_str(),
+                strerror(int(-count)));
+  gids_.resize(size_t(count));
+  std::erase_if(gids_, [&](const ibv_gid_entry &entry) { return entry.port_num != facts.port; });
+  gids_.shrink_to_fit();
+  gid_index_ = domain_.settings().gid_index;
+  const auto own = std::ranges::find(gids_, gid_index_, &ibv_gid_entry::gid_index);
+  if (own != gids_.end()) {
+    name_.gid = own->gid;
+  } else if (facts.transport != Transport::kInfiniBand) {
+    return fail(FI_EADDRNOTAVAIL,
+                "fi_enable: %s has no GID %d (gid_idx): give its interface an address",
+                facts.name.c_str(), int(gid_index_));
+  }
+  name_.lid = facts.lid;
+  __be16 key = 0;
+  name_.partition_key =
+      ibv_query_pkey(verbs, facts.port, 0, &key) == 0 ? be16toh(key) : kDefaultPartition;
+  return {};
+}
+
+Result<void> DatagramEndpoint::make_queue_pair() {
+  const DeviceFacts &facts = domain_.device().facts;
+  const Sizes &sizes = domain_.settings().sizes;
+  ibv_qp_init_attr init{};
+  init.qp_context = this;
+  init.send_cq = joined_tx_->c();
+  init.recv_cq = joined_rx_->c();
+  init.qp_type = IBV_QPT_UD;
+  init.cap.max_send_wr = uint32_t(limits().tx_size);
+  init.cap.max_send_sge = uint32_t(std::min({sizes.tx_iov, facts.max_sges, sdk::kIovLimit}));
+  init.cap.max_inline_data = uint32_t(facts.max_datagram_inline);
+  init.cap.max_recv_wr = uint32_t(limits().rx_size);
+  init.cap.max_recv_sge = uint32_t(std::min({sizes.rx_iov, facts.max_sges, sdk::kIovLimit}));
+  ibv_qp *const qp = ibv_create_qp(domain_.pd(), &init);
+  if (qp == nullptr)
+    return fail(errno, "fi_enable: ibv_create_qp on %s with %zu sends and %zu receives: %s",
+                facts.name.c_str(), limits().tx_size, limits().rx_size, strerror(errno));
+  name_.queue_pair = qp->qp_num;
+  sdk::Guard guard(own_lock);
+  if (const int error = start_queues(qp, facts.max_datagram_inline); error != 0)
+    return fail(error, "fi_enable: ibv_post_recv on %s: %s", facts.name.c_str(), strerror(error));
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = facts.port;
+  attr.qkey = kQueueKey;
+  int error =
+      ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+  attr.qp_state = IBV_QPS_RTR;
+  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = kFirstPacket;
+  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  if (error != 0)
+    return fail(error, "fi_enable: ibv_modify_qp on %s: %s", facts.name.c_str(), strerror(error));
+  return {};
+}
+
+void DatagramEndpoint::drop_queue_pair() {
+  ibv_qp *qp;
+  collect_completions();
+  {
+    sdk::Guard guard(own_lock);
+    qp = std::exchange(qp_, nullptr);
+  }
+  if (qp != nullptr) ibv_destroy_qp(qp);
+  leave_queues();
+}
+
+// From fi_enable on: before that there is no queue pair.
+int DatagramEndpoint::getname(void *addr, size_t *len) {
+  sdk::Guard guard(own_lock);
+  if (!enabled()) return -FI_EOPBADSTATE;
+  return sdk::write_address(name_.address(), FI_ADDR_IB_UD, addr, len);
+}
+
+int DatagramEndpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
+  Object::retire();
+  const bool was_enabled = enabled();
+  if (was_enabled) {
+    {
+      sdk::Guard guard(own_lock);
+      post_kept();
+    }
+    drop_queue_pair();
+  }
+  {
+    sdk::Guard guard(domain_.engine().lock());
+    sdk::Guard own(own_lock);
+    for (uint32_t index = 0; index < remotes_end_; ++index) forget(index);
+    destroy_retired(true);
+    detach();
+    EndpointCore::release(was_enabled ? this : nullptr);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::verbs
