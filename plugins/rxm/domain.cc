@@ -66,18 +66,18 @@ bool Mirrors::may_wait() {
 // Regions belong to the inner domain.
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
     : LayerDomain(fabric, {}, info, std::move(inner_info), context, memory_),
-      mr_bits_(registration_bits(info.domain_attr->mr_mode)),
+      mr_bits_(registration_bits(this->inner_info().domain_attr->mr_mode)),
       inner_modes_(sdk::InnerModes::of(this->inner_info())),
       mirrors_(fabric.inner()) {
-  shared().keeps_descriptors = inner_modes_.local_memory && (mr_bits_ & FI_MR_LOCAL) != 0;
+  shared().keeps_descriptors = inner_modes_.local_memory &&
+                               (registration_bits(info.domain_attr->mr_mode) & FI_MR_LOCAL) != 0;
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
-  // FI_MR_LOCAL is the inner provider's demand, whatever the application was asked for.
-  int &mr_mode = inner.front()->domain_attr->mr_mode;
-  mr_mode = (registration_bits(info.domain_attr->mr_mode) & ~(FI_MR_ENDPOINT | FI_MR_LOCAL)) |
-            (mr_mode & FI_MR_LOCAL);
+  // What the application does by itself, and what the inner provider demands all the same.
+  const int asked = registration_bits(info.domain_attr->mr_mode);
+  inner.front()->domain_attr->mr_mode |= asked & ~(FI_MR_ENDPOINT | FI_MR_LOCAL);
   return start(new Domain(fabric, info, std::move(inner), context), info);
 }
 

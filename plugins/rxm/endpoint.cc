@@ -14,7 +14,7 @@ sdk::EndpointLimits limits_for(const Domain &domain, const Options &options) {
   const fi_info &inner = domain.inner_info();
   return {.tx_size = options.tx_size,
           .rx_size = options.rx_size,
-          .inject_size = kInjectSize,
+          .inject_size = inject_size(inner),
           .max_inject_size = kMaxInjectSize,
           .max_msg_size = std::min<uint64_t>(inner.ep_attr->max_msg_size, INT64_MAX),
           .atomic_size = domain.atomic_limits().write};

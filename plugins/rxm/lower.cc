@@ -12,9 +12,10 @@
 namespace weft::rxm {
 namespace {
 
-constexpr size_t kBatch = 32;         // completions per call of fi_cq_readfrom
-constexpr int kBatches = 8;           // per progress call
-constexpr size_t kPosted = 64;        // shared buffers that are posted; the others are a reserve
+constexpr size_t kBatch = 32;  // completions per call of fi_cq_readfrom
+constexpr int kBatches = 8;    // per progress call
+// Shared buffers that are posted, if the inner provider takes as many; the others are a reserve.
+constexpr size_t kPosted = 64, kLeastPosted = 4;
 constexpr unsigned kEventEvery = 64;  // polls between reads of events, if none is expected
 
 fid_mr *region_of(Registration &registration) {
@@ -43,7 +44,8 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 2);
   shares_ = inner.domain_attr->max_ep_srx_ctx != 0;
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
-  receive_count_ = shares_ ? uint32_t(count) : kOwnReceives;
+  own_receives_ = uint32_t(std::clamp<size_t>(inner.rx_attr->size, 2, kOwnReceives));
+  receive_count_ = shares_ ? uint32_t(count) : own_receives_;
   flights_.open(modes_, packet_size(), *inner.tx_attr);
   WEFT_CHECK(open_objects());
   WEFT_CHECK(count_remote(remote_write, remote_read));
@@ -100,11 +102,16 @@ Result<void> Lower::open_objects() {
   WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
   if (!shares_) return {};
+  // A device may take less for a shared queue than for others, and does not say how much.
   fi_rx_attr rx = *info->rx_attr;
   rx.op_flags = 0;
-  rx.size = kPosted;
-  if (rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no shared receive context");
+  rc = -FI_EINVAL;
+  size_t size = std::min(kPosted, std::max(rx.size, kLeastPosted));
+  for (; rc == -FI_EINVAL && size >= kLeastPosted; size /= 2) {
+    rx.size = most_posted_ = size;
+    rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr);
+  }
+  if (rc != 0) return fail(-rc, "the inner provider has no shared receive context");
   return {};
 }
 
@@ -228,7 +235,7 @@ Buffer *Lower::buffer_at(void *op_context) const {
 }
 
 void Lower::fill() {
-  while (posted_ < kPosted && !free_.empty()) {
+  while (posted_ < most_posted_ && !free_.empty()) {
     if (post(*free_.back()) != 0) return;  // retried when the next buffer comes back
     free_.pop_back();
     ++posted_;

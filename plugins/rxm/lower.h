@@ -132,7 +132,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void on_deadline() override;
 
  private:
-  static constexpr uint32_t kOwnReceives = 32;  // posted per connection, if they are not shared
+  static constexpr uint32_t kOwnReceives = 32;
 
   Result<void> open_objects();
   Result<void> listen(const sdk::Address &local);
@@ -167,6 +167,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   uint32_t addr_format_ = FI_SOCKADDR;
   size_t inject_limit_ = 0, iov_limit_ = 4;
   bool shares_ = false;
+  uint32_t own_receives_ = 0;  // posted per connection, if they are not shared
+  size_t most_posted_ = 0;     // if they are
   uint32_t receive_count_ = 0;
   fid_eq *eq_ = nullptr;
   fid_cq *cq_ = nullptr;

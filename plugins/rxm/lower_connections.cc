@@ -68,8 +68,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
     rc = fi_ep_bind(made->ep, &remote_read_->fid, FI_REMOTE_READ);
   if (rc == 0) rc = fi_enable(made->ep);
   if (rc == 0 && srx_ == nullptr) {
-    made->memory = std::make_unique_for_overwrite<uint8_t[]>(kOwnReceives * packet_size());
-    made->buffers.resize(kOwnReceives);
+    made->memory = std::make_unique_for_overwrite<uint8_t[]>(own_receives_ * packet_size());
+    made->buffers.resize(own_receives_);
     rc = make_places(made->buffers, made->places, made->memory.get(), made->region);
     for (size_t i = 0; i < made->buffers.size() && rc == 0; ++i) {
       made->buffers[i] = {made, made->memory.get() + i * packet_size()};

@@ -24,6 +24,12 @@ constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_W
                             FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
                             FI_ORDER_ATOMIC_WAW | FI_ORDER_SAW | FI_ORDER_SAS;
 
+// What a provider beneath may demand of registration, and what of it changes keys and addresses.
+constexpr int kKeys = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+constexpr int kRegistration = FI_MR_LOCAL | FI_MR_ALLOCATED | kKeys;
+constexpr uint64_t kNeeded = FI_MSG | FI_RMA;
+constexpr size_t kManyObjects = 65536;
+
 }  // namespace
 
 int registration_bits(int mr_mode) {
@@ -34,7 +40,11 @@ int registration_bits(int mr_mode) {
 
 size_t inject_room(const fi_info &inner) {
   const size_t size = inner.tx_attr->inject_size;
-  return std::min<size_t>(size > kHeaderSize ? size - kHeaderSize : 0, kInjectSize);
+  return size > kHeaderSize ? size - kHeaderSize : 0;
+}
+
+size_t inject_size(const fi_info &inner) {
+  return std::clamp(inject_room(inner), kLeastInjectSize, kMostInjectSize);
 }
 
 Options Options::from(const weft_instance *instance) {
@@ -55,10 +65,9 @@ Options Options::from(const weft_instance *instance) {
 }
 
 // The hints for the inner provider: connected endpoints, and the application's registration mode.
-Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer) const {
-  const uint64_t events = outer != nullptr ? outer->caps & FI_RMA_EVENT : 0;
-  WEFT_TRY(sdk::InfoList list,
-           sdk::inner_hints(instance_->core, FI_EP_MSG, FI_MSG | FI_RMA | events, outer));
+// `caps` 0: all that the provider has.
+Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer, uint64_t caps) const {
+  WEFT_TRY(sdk::InfoList list, sdk::inner_hints(instance_->core, FI_EP_MSG, caps, outer));
   // The layer registers local memory itself where the application does not.
   int &mr_mode = list.front()->domain_attr->mr_mode;
   mr_mode = FI_MR_LOCAL;
@@ -69,42 +78,92 @@ Result<sdk::InfoList> RxmLayer::hints(const fi_info *outer) const {
   return list;
 }
 
+// An application that does less than the provider demands of registration gets a provider all the
+// same: rxm does it for its own memory.
+Result<sdk::InfoList> RxmLayer::ask(const sdk::InfoList &hints,
+                                    const sdk::GetinfoQuery &query) const {
+  Result<sdk::InfoList> found = inner_.getinfo(sdk::inner_query(hints, query));
+  int &mr_mode = hints.front()->domain_attr->mr_mode;
+  if (found || found.error().code != FI_ENODATA || (mr_mode & kRegistration) == kRegistration)
+    return found;
+  mr_mode |= kRegistration;
+  return inner_.getinfo(sdk::inner_query(hints, query));
+}
+
 Result<sdk::InfoList> RxmLayer::inner_info(const fi_info &info) const {
-  WEFT_TRY(const sdk::InfoList wanted, hints(&info));
-  return inner_.getinfo(sdk::inner_query(wanted));
+  const uint64_t events = info.caps & FI_RMA_EVENT;
+  WEFT_TRY(const sdk::InfoList wanted, hints(&info, FI_MSG | FI_RMA | events));
+  return ask(wanted, {});
+}
+
+// What the application has to do when it registers memory: what the inner provider demands
+// (info.domain_attr->mr_mode) of regions that peers reach.
+void RxmLayer::offer_registration(fi_info &info, const sdk::GetinfoQuery &query) const {
+  int &mr_mode = info.domain_attr->mr_mode;
+  const int demanded = mr_mode & kKeys;
+  if (query.hints == nullptr || query.hints->domain_attr == nullptr) {
+    mr_mode &= ~FI_MR_LOCAL;
+    return;
+  }
+  const int asked = query.hints->domain_attr->mr_mode;
+  const bool old_words = asked == FI_MR_BASIC || asked == FI_MR_SCALABLE ||
+                         FI_VERSION_LT(query.api_version, FI_VERSION(1, 5));
+  if (asked == FI_MR_BASIC || (asked == FI_MR_SCALABLE && demanded == 0)) mr_mode = asked;
+  if (!(asked & FI_MR_LOCAL)) mr_mode &= ~FI_MR_LOCAL;
+  if (old_words) return;
+  // Memory that is not there is refused when it is registered.
+  if (!(asked & FI_MR_ALLOCATED)) mr_mode &= ~FI_MR_ALLOCATED;
+  if ((demanded & ~asked) == 0 || query.hints->caps != 0) return;
+  // It may access the memory of peers, which do not reach its own.
+  for (uint64_t *caps : {&info.caps, &info.rx_attr->caps})
+    *caps &= ~uint64_t(FI_REMOTE_READ | FI_REMOTE_WRITE);
+}
+
+Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) const {
+  const fi_info *hints = query.hints;
+  const uint64_t inner_caps = info.caps;
+  const uint64_t asked =
+      hints == nullptr ? 0
+                       : hints->caps | (hints->tx_attr != nullptr ? hints->tx_attr->caps : 0) |
+                             (hints->rx_attr != nullptr ? hints->rx_attr->caps : 0);
+  // Atomics cost orders, so offer them only if the hints ask for them. Stock libfabric does the
+  // same, and MPICH chooses by it between rxm and the provider beneath.
+  const bool atomics = (asked & FI_ATOMIC) != 0;
+  sdk::offer_rdm(info,
+                 {.protocol = FI_PROTO_RXM,
+                  .order = kOrder | (atomics ? 0 : kOrderWithoutAtomics),
+                  .order_if_asked = kOrderIfAsked,
+                  .tx_size = options_.tx_size,
+                  .rx_size = options_.rx_size,
+                  .inject_size = inject_size(info),
+                  .max_inject_size = kMaxInjectSize,
+                  .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors)},
+                 query);
+  uint64_t missing = atomics ? 0 : FI_ATOMIC;
+  // Peers' accesses are counted by the inner provider.
+  if (!(inner_caps & FI_RMA_EVENT)) missing |= FI_RMA_EVENT;
+  for (uint64_t *caps : {&info.caps, &info.tx_attr->caps, &info.rx_attr->caps}) *caps &= ~missing;
+  offer_registration(info, query);
+  fi_domain_attr &domain = *info.domain_attr;
+  // Packets have 8 bytes for the remote data of a message. That of a write is the inner provider's.
+  if (hints != nullptr && hints->caps != 0 && !(asked & FI_RMA)) domain.cq_data_size = 8;
+  domain.cq_cnt = std::max(domain.cq_cnt, kManyObjects);
+  domain.cntr_cnt = std::max(domain.cntr_cnt, kManyObjects);
+  domain.max_cntr_value = domain.max_err_cntr_value = UINT64_MAX;
+  return {};
 }
 
 Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
-  WEFT_TRY(const sdk::InfoList wanted, this->hints(query.hints));
-  WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
-  // Atomics cost orders, so offer them only if the hints ask for them. Stock libfabric does the
-  // same, and MPICH chooses by it between rxm and the provider beneath.
-  const fi_info *hints = query.hints;
-  const bool atomics =
-      hints != nullptr && ((hints->caps | (hints->tx_attr != nullptr ? hints->tx_attr->caps : 0) |
-                            (hints->rx_attr != nullptr ? hints->rx_attr->caps : 0)) &
-                           FI_ATOMIC) != 0;
-  const fi_domain_attr *asked = query.hints != nullptr ? query.hints->domain_attr : nullptr;
-  for (fi_info *info = list.front(); info != nullptr; info = info->next) {
-    sdk::offer_rdm(*info,
-                   {.protocol = FI_PROTO_RXM,
-                    .order = kOrder | (atomics ? 0 : kOrderWithoutAtomics),
-                    .order_if_asked = kOrderIfAsked,
-                    .tx_size = options_.tx_size,
-                    .rx_size = options_.rx_size,
-                    .inject_size = kInjectSize,
-                    .max_inject_size = kMaxInjectSize,
-                    .rma_iov_limit = std::min(info->tx_attr->rma_iov_limit, kMaxVectors)},
-                   query);
-    if (!atomics) {
-      for (uint64_t *caps : {&info->caps, &info->tx_attr->caps, &info->rx_attr->caps})
-        *caps &= ~uint64_t(FI_ATOMIC);
-    }
-    if (asked != nullptr && (asked->mr_mode == FI_MR_BASIC || asked->mr_mode == FI_MR_SCALABLE))
-      info->domain_attr->mr_mode = asked->mr_mode;
-    if (asked == nullptr || (asked->mr_mode & FI_MR_LOCAL) == 0)
-      info->domain_attr->mr_mode &= ~FI_MR_LOCAL;
+  WEFT_TRY(const sdk::InfoList wanted, hints(query.hints, 0));
+  WEFT_TRY(const sdk::InfoList found, ask(wanted, query));
+  sdk::InfoList list(instance_->core);
+  for (const fi_info *inner = found.front(); inner != nullptr; inner = inner->next) {
+    if ((inner->caps & kNeeded) != kNeeded) continue;
+    WEFT_TRY(fi_info *const info, list.add_copy(inner));
+    WEFT_CHECK(offer(*info, query));
   }
+  if (list.empty())
+    return fail(FI_ENODATA, "rxm: the provider beneath has no messages with remote memory access");
   return list;
 }
 

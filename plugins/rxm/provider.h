@@ -48,7 +48,10 @@ class RxmLayer {
   const Options &options() const { return options_; }
 
  private:
-  Result<sdk::InfoList> hints(const fi_info *outer) const;
+  Result<sdk::InfoList> hints(const fi_info *outer, uint64_t caps) const;
+  Result<sdk::InfoList> ask(const sdk::InfoList &hints, const sdk::GetinfoQuery &query) const;
+  Result<void> offer(fi_info &info, const sdk::GetinfoQuery &query) const;
+  void offer_registration(fi_info &info, const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const sdk::Inner inner_;
@@ -58,9 +61,11 @@ class RxmLayer {
 // domain_attr.mr_mode as FI_MR_... bits, also if it is FI_MR_BASIC or FI_MR_SCALABLE.
 int registration_bits(int mr_mode);
 
-inline constexpr size_t kInjectSize = 64;
-// Bytes that `inner` injects with our header, at most kInjectSize. Other injected data is copied.
+// Bytes that `inner` injects with our header. Other injected data is copied.
 size_t inject_room(const fi_info &inner);
+// What is offered: that, within these bounds.
+size_t inject_size(const fi_info &inner);
+inline constexpr size_t kLeastInjectSize = 64, kMostInjectSize = 192;
 inline constexpr size_t kMaxInjectSize = 16384;  // if the hints ask for more: such data is copied
 
 }  // namespace weft::rxm

@@ -103,18 +103,18 @@ TEST(Rxm, ScatteredMemoryOnBothSides) {
   }
 }
 
-TEST(Rxm, RegionsAreWrittenReadAndCounted) {
+TEST(Rxm, RegionsAreWrittenAndRead) {
   PeerOptions options;
-  options.caps |= FI_RMA_EVENT | FI_SOURCE;
+  options.caps |= FI_SOURCE;
   Peer a(options), b(options);
   const fi_addr_t to = a.insert(b);
   const fi_addr_t back = b.insert(a);
   Bytes memory(100000);
   must(fi_mr_reg(b.domain, memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 42, 0,
                  b.mr.out(), nullptr));
-  const uint64_t key = fi_mr_key(b.mr);
+  const uint64_t key = fi_mr_key(b.mr), base = b.base_of(memory.data());
   const Bytes out = content(50000, 4);
-  must(fi_writedata(a.ep, out.data(), out.size(), nullptr, 0x77, to, 100, key, mark(1)));
+  must(fi_writedata(a.ep, out.data(), out.size(), nullptr, 0x77, to, base + 100, key, mark(1)));
   EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
   const Entry event = wait(b, nullptr, {&a, &b});
   EXPECT_EQ(event.flags, uint64_t(FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
@@ -122,22 +122,22 @@ TEST(Rxm, RegionsAreWrittenReadAndCounted) {
   EXPECT_EQ(event.from, back);
   EXPECT_EQ(std::memcmp(memory.data() + 100, out.data(), out.size()), 0);
   Bytes in(out.size());
-  must(fi_read(a.ep, in.data(), in.size(), nullptr, to, 100, key, mark(2)));
+  must(fi_read(a.ep, in.data(), in.size(), nullptr, to, base + 100, key, mark(2)));
   EXPECT_EQ(wait(a, mark(2), {&a, &b}).err, 0);
   EXPECT_EQ(in, out);
   const uint64_t one = 1;
   uint64_t before = 5;
   std::memset(memory.data(), 0, 8);
-  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, 0, key, FI_UINT64, FI_SUM,
+  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, base, key, FI_UINT64, FI_SUM,
                        mark(3)));
   EXPECT_EQ(wait(a, mark(3), {&a, &b}).err, 0);
   EXPECT_EQ(before, 0u);
   EXPECT_EQ(memory[0], 1);
   // Outside of the region the atomic fails, and the connection still works.
-  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, memory.size() - 4, key,
+  must(fi_fetch_atomic(a.ep, &one, 1, nullptr, &before, nullptr, to, base + memory.size() - 4, key,
                        FI_UINT64, FI_SUM, mark(4)));
   EXPECT_EQ(wait(a, mark(4), {&a, &b}).err, FI_EACCES);
-  must(fi_read(a.ep, in.data(), 8, nullptr, to, 0, key, mark(5)));
+  must(fi_read(a.ep, in.data(), 8, nullptr, to, base, key, mark(5)));
   EXPECT_EQ(wait(a, mark(5), {&a, &b}).err, 0);
 }
 

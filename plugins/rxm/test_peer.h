@@ -47,7 +47,9 @@ struct PeerOptions {
   uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
   enum fi_progress progress = FI_PROGRESS_MANUAL;
   enum fi_wait_obj wait = FI_WAIT_NONE;
+  const char *node = test_node();
   uint16_t port = 0;
+  int mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;  // what it can do
 };
 
 class Peer {
@@ -57,9 +59,10 @@ class Peer {
     hints->ep_attr->type = FI_EP_RDM;
     hints->addr_format = FI_SOCKADDR_IN;
     hints->domain_attr->data_progress = hints->domain_attr->control_progress = options.progress;
+    hints->domain_attr->mr_mode = options.mr_mode;
     const std::string port = std::to_string(options.port);
-    Info info = get_info("127.0.0.1", options.port != 0 ? port.c_str() : nullptr, FI_SOURCE,
-                         hints.get(), FI_VERSION(2, 0));
+    info = get_info(options.node, options.port != 0 ? port.c_str() : nullptr, FI_SOURCE,
+                    hints.get(), FI_VERSION(2, 0));
     EXPECT_STREQ(info->fabric_attr->prov_name, stack().c_str());
     must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
     must(fi_domain(fabric, info.get(), domain.out(), nullptr));
@@ -101,6 +104,12 @@ class Peer {
     }
   }
 
+  // What a peer calls the first byte of registered memory.
+  uint64_t base_of(const void *memory) const {
+    return info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? reinterpret_cast<uintptr_t>(memory) : 0;
+  }
+
+  Info info;
   Handle<fid_fabric> fabric;
   Handle<fid_domain> domain;
   Handle<fid_av> av;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The network of the double that a test program of whole stacks runs on, from its start to its end,
+// as a host keeps its devices. WEFT_TEST_PROGRESS says when the hardware works: at_once (the
+// default), or thread.
+//
+// Example:
+//    TEST(Example, ARegistrationFails) {
+//      network().fail({.call = "ibv_reg_mr", .error = ENOMEM});  // forgotten at the end of the test
+//      // ... fi_getinfo for kAddress and so on; everything is closed again at the end of the test
+//      device(kMortal).remove();
+//    }
+//
+// Not for tests of the provider's own classes: plugins/verbs/test_node.h.
+#ifndef WEFT_TESTS_VERBS_NETWORK_H
+#define WEFT_TESTS_VERBS_NETWORK_H
+
+#include "plugins/verbs/double/double.h"
+
+namespace weft::conformance {
+
+// Addresses of devices. Each has one, and the name of the first is dbl0.
+inline constexpr const char *kAddress = "10.99.0.1";  // also fd99::1
+inline constexpr const char *kOther = "10.99.0.2";    // like it
+inline constexpr const char *kPlain = "10.99.0.3";    // no shared receives, no inline data
+inline constexpr const char *kSmall = "10.99.0.4";    // small queues
+inline constexpr const char *kMortal = "10.99.0.5";   // for a test that removes it
+
+verbs_double::Network &network();
+verbs_double::Device &device(const char *address);
+
+}  // namespace weft::conformance
+
+#endif
