@@ -6,7 +6,7 @@
 #   interop      against peers on stock libfabric
 #   host         several hosts, as network namespaces
 #   fuzz         the fuzz targets over their corpora
-#   vm           verbs on software RDMA devices, in a virtual machine; ./test leaves it out unless it is asked for
+#   vm           verbs on software RDMA devices, in a virtual machine
 # Besides, a test of one stack has the label stack.NAME (stack.tcp+ofi_rxm), and those of abi and hooks have these labels.
 
 # weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer. There the

@@ -66,12 +66,12 @@ def listens(port):
 
 
 def make_once(check, deadline):
-    environment = check["environment"]
+    environments = check["environments"]
     if "command" in check:
-        program = Program(check["command"], environment)
+        program = Program(check["command"], environments["command"])
         program.wait(deadline)
         return {"command": program.end()}
-    server = Program(check["server"], environment)
+    server = Program(check["server"], environments["server"])
     while server.process and not listens(check["port"]):
         if server.process.poll() is not None:
             server.trouble = "it ended before it listened"
@@ -82,7 +82,7 @@ def make_once(check, deadline):
         time.sleep(0.2)  # between two questions; nothing depends on it
     if server.trouble:
         return {"server": server.end()}
-    client = Program(check["client"], environment)
+    client = Program(check["client"], environments["client"])
     client.wait(deadline)
     if client.process and client.process.returncode == 0:
         server.wait(deadline)  # of a client that fails the server may never hear
