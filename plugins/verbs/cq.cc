@@ -25,7 +25,9 @@ CompletionQueue::CompletionQueue(const Device &device, sdk::Stats<Counters> &sta
       max_entries_(device.facts.max_cq_entries),
       channel_(channel),
       cq_(cq),
-      capacity_(size_t(cq->cqe)) {}
+      capacity_(size_t(cq->cqe)) {
+  cq_->cq_context = static_cast<DeviceUser *>(this);
+}
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::open(const Device &device,
                                                                sdk::Stats<Counters> &stats,
@@ -208,6 +210,15 @@ void CompletionQueue::join(WorkQueues &queues) {
 void CompletionQueue::flush_members(sdk::CqWriter &out) {
   flush_wanted_.store(false, std::memory_order_relaxed);
   for (WorkQueues *const queues : members_) queues->flush(*this, out);
+  if (!failed_.exchange(false)) return;
+  out.put_error({.err = FI_EOVERRUN, .prov_errno = IBV_WC_GENERAL_ERR});
+  for (WorkQueues *const queues : members_) queues->broken();
+}
+
+// IBV_EVENT_CQ_ERR: completions are lost.
+void CompletionQueue::on_device_event(ibv_event_type) {
+  failed_.store(true);
+  expect_flush();
 }
 
 void CompletionQueue::collect() {

@@ -30,11 +30,12 @@
 
 #include "plugins/verbs/counters.h"
 #include "plugins/verbs/device.h"
+#include "plugins/verbs/device_events.h"
 #include "plugins/verbs/operation.h"
 
 namespace weft::verbs {
 
-class CompletionQueue final : public sdk::CqSource {
+class CompletionQueue final : public sdk::CqSource, private DeviceUser {
  public:
   // `entries` is cut to what the device has. `waits`: with a completion channel.
   static Result<std::unique_ptr<CompletionQueue>> open(const Device &device,
@@ -86,6 +87,10 @@ class CompletionQueue final : public sdk::CqSource {
   void deliver_send(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
   void flush_members(sdk::CqWriter &out);
+  // DeviceUser
+  void on_device_event(ibv_event_type type) override;
+  void on_notice() override {}
+  void on_device_gone(const ibv_context &) override {}
 
   sdk::Stats<Counters> &stats_;
   const size_t max_entries_;
@@ -96,6 +101,7 @@ class CompletionQueue final : public sdk::CqSource {
   std::map<const SharedReceive *, size_t> shared_;  // endpoints of each
   bool can_grow_ = true;
   std::atomic<bool> flush_wanted_{false};
+  std::atomic<bool> failed_{false};  // the device says so
   std::vector<WorkQueues *> members_;
   bool selective_ = false;    // a member reports only the receives that ask for it
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet

@@ -36,6 +36,14 @@ TEST(VerbsDeviceEvents, ABrokenQueuePairEndsItsConnection) {
   EXPECT_THAT(link.node.log(), HasSubstr("its queue pair failed"));
 }
 
+TEST(VerbsDeviceEvents, ABrokenCompletionQueueIsAnErrorAndEndsItsConnections) {
+  Link link;
+  link.node.device.break_completion_queue(CompletionQueue::of(*sdk::Cq::from(&link.a.cq->fid)).c());
+  EXPECT_FALSE(link.a.event());  // reads it
+  EXPECT_EQ(link.a.failure().err, FI_EOVERRUN);
+  EXPECT_EQ(link.next(link.a).type, uint32_t(FI_SHUTDOWN));
+}
+
 TEST(VerbsDeviceEvents, AnEventIsAcknowledgedBeforeItsObjectGoes) {
   Link link;
   for (TestSide *side : {&link.a, &link.b}) {

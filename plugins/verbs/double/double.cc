@@ -74,6 +74,12 @@ void Device::break_queue_pair(uint32_t qp_num) {
   raise(found->second->context_of, IBV_EVENT_QP_FATAL, found->second->ibv());
 }
 
+void Device::break_completion_queue(ibv_cq *cq) {
+  const Entry entry(adapter_.world);
+  of(cq).broken = true;
+  raise(of(cq).context_of, IBV_EVENT_CQ_ERR, cq);
+}
+
 Network::Network(const NetworkOptions &options) : world_(std::make_unique<World>(options)) {}
 
 Network::~Network() = default;

@@ -133,6 +133,8 @@ class Device {
   void silence(uint32_t qp_num);
   // The data of the queue pair in `qp_num` breaks in the device: IBV_EVENT_QP_FATAL, and it flushes.
   void break_queue_pair(uint32_t qp_num);
+  // A completion queue breaks in the device: IBV_EVENT_CQ_ERR, and nothing is written to it.
+  void break_completion_queue(ibv_cq *cq);
 
  private:
   Adapter &adapter_;
