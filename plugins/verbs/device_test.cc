@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "plugins/verbs/paths.h"
+#include "plugins/verbs/provider.h"
 #include "plugins/verbs/test_node.h"
 
 namespace weft::verbs {
@@ -105,6 +106,22 @@ TEST(VerbsDevices, AnAddressThatNoDeviceLeadsToIsAnError) {
   ASSERT_FALSE(paths);
   EXPECT_EQ(paths.error().code, FI_ENODATA);
   EXPECT_THAT(paths.error().text, HasSubstr("192.0.2.1"));
+}
+
+TEST(VerbsDevices, AnInterfaceMayBeNamed) {
+  TestNode node({}, {.addresses = {"127.0.0.1", "10.99.0.1"}});
+  Settings settings;
+  settings.iface = "lo";
+  auto list = VerbsProvider(&node.instance, settings).getinfo({});
+  ASSERT_TRUE(list) << list.error().text;
+  ASSERT_EQ(list->size(), 1u);
+  EXPECT_EQ(reinterpret_cast<const sockaddr_in *>(list->front()->src_addr)->sin_addr.s_addr,
+            htonl(INADDR_LOOPBACK));
+  settings.iface = "none";
+  EXPECT_FALSE(VerbsProvider(&node.instance, settings).getinfo({}));
+  const auto route = VerbsProvider(&node.instance, settings).getinfo({.node = "10.99.0.1"});
+  ASSERT_FALSE(route);
+  EXPECT_THAT(route.error().text, HasSubstr("verbs iface"));
 }
 
 TEST(VerbsDevices, WithoutADeviceTheErrorSaysHowToMakeOne) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/provider.h"
 
+#include <weft/sdk/interfaces.h>
 #include <weft/sdk/log.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "plugins/verbs/datagram_info.h"
@@ -16,6 +18,7 @@ Settings settings_of(const weft_instance *instance) {
   const sdk::Params<VerbsProvider> params(instance);
   Settings s;
   s.device_name = params.string("device_name");
+  s.iface = params.string("iface");
   s.sizes.tx = size_t(params.integer("tx_size"));
   s.sizes.rx = size_t(params.integer("rx_size"));
   s.sizes.tx_iov = size_t(params.integer("tx_iov_limit"));
@@ -45,11 +48,26 @@ std::vector<DeviceFacts> VerbsProvider::usable() const {
   std::vector<DeviceFacts> all = devices_->facts();
   if (!settings_.device_name.empty())
     std::erase_if(all, [&](const DeviceFacts &f) { return f.name != settings_.device_name; });
+  for (DeviceFacts &facts : all)
+    std::erase_if(facts.addresses, [&](const sdk::SockAddr &a) { return !may_use(a); });
   return all;
 }
 
+bool VerbsProvider::may_use(const sdk::SockAddr &address) const {
+  if (settings_.iface.empty()) return true;
+  const auto interfaces = sdk::list_interfaces();
+  return interfaces && std::ranges::any_of(*interfaces, [&](const sdk::Interface &interface) {
+           return interface.name.starts_with(settings_.iface) &&
+                  interface.address.ip() == address.ip();
+         });
+}
+
 Result<void> VerbsProvider::add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query) {
-  WEFT_TRY(const std::vector<DevicePath> found, device_paths(query, usable(), *devices_));
+  WEFT_TRY(std::vector<DevicePath> found, device_paths(query, usable(), *devices_));
+  std::erase_if(found, [&](const DevicePath &path) { return !may_use(path.path.source); });
+  if (found.empty())
+    return fail(FI_ENODATA, "verbs: no interface that begins with %s leads there (verbs iface)",
+                settings_.iface.c_str());
   for (const DevicePath &path : found) {
     WEFT_TRY(fi_info *const entry, list.add());
     WEFT_CHECK(fill_message_info(*entry, path.facts, path.path, query, settings_.sizes));

@@ -29,6 +29,10 @@ namespace weft::verbs {
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::string_param("device_name", nullptr, "the only RDMA device to use; default: all"),
+    sdk::string_param(
+        "iface", nullptr,
+        "the network interface whose addresses are used, by its name or the beginning "
+        "of it; default: all"),
     sdk::int_param("tx_size", "384", "default of tx_attr.size: operations in flight per endpoint",
                    1, 65536),
     sdk::int_param("rx_size", "384", "default of rx_attr.size: receives posted per endpoint", 1,
@@ -91,6 +95,7 @@ class VerbsProvider {
  private:
   std::vector<DeviceFacts> usable() const;
   Result<void> add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query);
+  bool may_use(const sdk::SockAddr &address) const;
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -19,6 +19,7 @@ namespace weft::verbs {
 struct Settings {
   Sizes sizes;
   std::string device_name;              // the only device to use; empty: all
+  std::string iface;                    // the only interfaces to use begin so; empty: all
   uint64_t connect_timeout_ms = 30000;  // 0: none
   int resolve_timeout_ms = 2000;        // of an address, and of a route
   uint8_t min_rnr_timer = 12;           // code of ibv_modify_qp.3: 0.64 ms
