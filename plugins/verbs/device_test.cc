@@ -112,14 +112,17 @@ TEST(VerbsDevices, AnInterfaceMayBeNamed) {
   TestNode node({}, {.addresses = {"127.0.0.1", "10.99.0.1"}});
   Settings settings;
   settings.iface = "lo";
-  auto list = VerbsProvider(&node.instance, settings).getinfo({});
+  fi_info hints{};
+  hints.addr_format = FI_SOCKADDR_IN;  // connected endpoints
+  auto list = VerbsProvider(&node.instance, settings).getinfo({.hints = &hints});
   ASSERT_TRUE(list) << list.error().text;
   ASSERT_EQ(list->size(), 1u);
   EXPECT_EQ(reinterpret_cast<const sockaddr_in *>(list->front()->src_addr)->sin_addr.s_addr,
             htonl(INADDR_LOOPBACK));
   settings.iface = "none";
-  EXPECT_FALSE(VerbsProvider(&node.instance, settings).getinfo({}));
-  const auto route = VerbsProvider(&node.instance, settings).getinfo({.node = "10.99.0.1"});
+  EXPECT_FALSE(VerbsProvider(&node.instance, settings).getinfo({.hints = &hints}));
+  const auto route =
+      VerbsProvider(&node.instance, settings).getinfo({.node = "10.99.0.1", .hints = &hints});
   ASSERT_FALSE(route);
   EXPECT_THAT(route.error().text, HasSubstr("verbs iface"));
 }
