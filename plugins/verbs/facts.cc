@@ -79,7 +79,7 @@ void fill_domain(fi_domain_attr &domain, const DeviceFacts &facts, const sdk::Ge
   domain.data_progress = FI_PROGRESS_AUTO;  // the device's
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
-  domain.mr_mode = wanted.mr_mode == FI_MR_BASIC ? int(FI_MR_BASIC) : kMrMode;
+  domain.mr_mode = kMrMode;
   domain.mr_key_size = sizeof(uint32_t);
   domain.mr_iov_limit = 1;
   domain.mr_cnt = facts.max_regions;
