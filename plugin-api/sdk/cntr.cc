@@ -12,6 +12,10 @@
 
 namespace weft::sdk {
 
+struct Cntr::Device final : DeviceEngine<CntrSource> {
+  using DeviceEngine::DeviceEngine;
+};
+
 Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
            std::unique_ptr<Device> device)
     : Object(domain.instance, FI_CLASS_CNTR, context),
@@ -53,10 +57,7 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   if (opened) {
     Guard guard(engine.lock());
     cntr->wait_.add_source({.engine = &engine, .held = true});
-    if (cntr->device_ != nullptr) {
-      engine.add_poller(*cntr->device_);
-      cntr->device_->polled = true;
-    }
+    if (cntr->device_ != nullptr) cntr->device_->start();
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     cntr->wait_set_ = WaitSet::from(attr->wait_set);
@@ -182,27 +183,6 @@ int Cntr::trywait() {
   wait_.clear();
   const int rc = wait_.arm(instance(), FI_LOG_CNTR);
   return rc == 0 ? wait_.arm_relays() : rc;
-}
-
-// ---- a device's counter ----
-
-Cntr::Device::Device(std::unique_ptr<CntrSource> counter, bool locked)
-    : engine(locked), source(std::move(counter)) {}
-
-Cntr::Device::~Device() {
-  Guard guard(engine.lock());
-  if (polled) engine.remove_poller(*this);
-}
-
-int Cntr::Device::wait_fds(std::vector<int> &fds) {
-  const int fd = source->wait_fd();
-  if (fd < 0) return fd;
-  fds.push_back(fd);
-  return 0;
-}
-
-bool Cntr::Device::may_wait() {
-  return source->arm();
 }
 
 }  // namespace weft::sdk

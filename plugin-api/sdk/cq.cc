@@ -109,6 +109,18 @@ const char *strerror_into(int code, char *buf, size_t len) {
   return buf;
 }
 
+// Blocking calls collect the device's entries in the ring.
+struct Cq::Device final : DeviceEngine<CqSource> {
+  using DeviceEngine::DeviceEngine;
+  void on_poll() override;
+  bool may_wait() override {
+    const bool quiet = source->arm();
+    return quiet || cq->full();  // the next read goes on
+  }
+
+  Cq *cq = nullptr;
+};
+
 Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device)
     : Object(domain.instance, FI_CLASS_CQ, context),
       domain_(domain),
@@ -125,6 +137,10 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique
 }
 
 Cq::~Cq() = default;
+
+CqSource *Cq::source() const {
+  return device_ != nullptr ? device_->source.get() : nullptr;
+}
 
 Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *context) {
   return open(domain, attr, context, nullptr);
@@ -164,7 +180,7 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
     cq->wait_.add_source({.engine = &engine, .held = true});
     if (cq->device_ != nullptr) {
       cq->device_->cq = cq;
-      engine.add_poller(*cq->device_);
+      cq->device_->start();
     }
   }
   if (opened && attr->wait_obj == FI_WAIT_SET) {
@@ -191,7 +207,7 @@ bool Cq::make_room() {
   if (overrun_) return false;
   // Under FI_RM_DISABLED a full queue overruns.
   Ring bigger;
-  if (domain_.resource_management) bigger = make_ring(2 * (mask_ + 1));
+  if (domain_.resource_management || device_ != nullptr) bigger = make_ring(2 * (mask_ + 1));
   if (bigger == nullptr) {
     overrun();
     return false;
@@ -373,29 +389,13 @@ bool Cq::poll() {
 
 // ---- a device's queue ----
 
-Cq::Device::Device(std::unique_ptr<CqSource> queue, bool locked)
-    : engine(locked), source(std::move(queue)) {}
-
-Cq::Device::~Device() {
-  Guard guard(engine.lock());
-  if (cq != nullptr) engine.remove_poller(*this);
-}
-
+// Up to the size that was asked for: what nobody reads stays in the device.
 void Cq::Device::on_poll() {
   constexpr size_t kAtOnce = 64;
-  CqWriter out(*cq, nullptr, kAtOnce, nullptr);
+  const size_t have = cq->tail_ - cq->head_;
+  if (have >= cq->size_) return;
+  CqWriter out(*cq, nullptr, std::min(kAtOnce, cq->size_ - have), nullptr);
   source->read(out);
-}
-
-int Cq::Device::wait_fds(std::vector<int> &fds) {
-  const int fd = source->wait_fd();
-  if (fd < 0) return fd;
-  fds.push_back(fd);
-  return 0;
-}
-
-bool Cq::Device::may_wait() {
-  return source->arm();
 }
 
 ssize_t Cq::read_device(void *buf, size_t count, fi_addr_t *src_addr) {

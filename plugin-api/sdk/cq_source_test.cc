@@ -5,9 +5,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "plugin-api/sdk/test_cq.h"
@@ -75,7 +77,8 @@ class FakeSource final : public CqSource {
 };
 
 struct DeviceQueue {
-  explicit DeviceQueue(const fi_cq_attr &attr = cq_attr(FI_WAIT_FD)) {
+  explicit DeviceQueue(const fi_cq_attr &attr = cq_attr(FI_WAIT_FD), bool managed = true) {
+    domain.context.resource_management = managed;
     auto opened =
         Cq::open(domain.context, &attr, ctx(1), std::make_unique<FakeSource>(device), true);
     EXPECT_TRUE(opened) << (opened ? "" : opened.error().text);
@@ -237,6 +240,74 @@ TEST(CqSource, WhatAThresholdCollectsComesOutInOrder) {
   EXPECT_EQ(entries[9].op_context, ctx(10));
   for (long i = 11; i <= 100; ++i) EXPECT_EQ(queue.next(), i);
   EXPECT_EQ(queue.next(), kNothing);
+}
+
+// The device has accepted what it gives: there is no entry that may be dropped, also where a queue of
+// the SDK's own would overrun.
+TEST(CqSource, NothingOverrunsWithoutResourceManagement) {
+  for (const size_t size : {1, 2, 5}) {
+    for (const size_t at_once : {1, 8, 64}) {
+      DeviceQueue queue(cq_attr(FI_WAIT_FD, size), /*managed=*/false);
+      queue.device.at_once = at_once;
+      std::vector<long> want, got;
+      for (long i = 1; i <= 200; ++i) {
+        want.push_back(i % 7 == 3 ? -i : i);
+        queue.device.finish(want.back());
+        if (i % 50 == 0) queue.cq->poll();  // collects
+      }
+      for (long number; (number = queue.next()) != kNothing && got.size() <= want.size();)
+        got.push_back(number);
+      EXPECT_EQ(got, want) << "size " << size << ", " << at_once << " at once";
+    }
+  }
+}
+
+// Whoever only waits, and does not read, cannot make the ring grow.
+TEST(CqSource, WhatNobodyReadsStaysInTheDevice) {
+  for (const auto &attr : {cq_attr(FI_WAIT_FD, 4), cq_threshold_attr()}) {
+    DeviceQueue queue(attr);
+    constexpr long kCount = 5000;
+    for (long i = 1; i <= kCount; ++i) queue.device.finish(i);
+    for (int i = 0; i < 200; ++i) {
+      queue.cq->poll();
+      queue.cq->trywait();
+      Guard guard(queue.cq->engine().lock());
+      queue.cq->engine().progress();  // as another waiter, or a thread, does
+    }
+    const size_t most = attr.size != 0 ? attr.size : queue.domain.context.default_cq_size;
+    EXPECT_GE(queue.device.done.size(), size_t(kCount) - most);
+    for (long i = 1; i <= kCount; ++i) ASSERT_EQ(queue.next(), i);
+    EXPECT_EQ(queue.next(), kNothing);
+  }
+}
+
+// A thread reads, another one waits: all that the device finishes comes out once.
+TEST(CqSource, TwoThreadsTakeEachEntryOnce) {
+  DeviceQueue queue(cq_attr(FI_WAIT_FD, 8));
+  constexpr long kCount = 2000;
+  std::atomic<long> left{kCount};
+  std::vector<std::atomic<int>> taken(kCount + 1);
+  const auto take = [&](const fi_cq_tagged_entry *entries, ssize_t n) {
+    for (ssize_t i = 0; i < n; ++i) ++taken[reinterpret_cast<size_t>(entries[i].op_context)];
+    if (n > 0) left -= n;
+  };
+  std::thread spinner([&] {
+    fi_cq_tagged_entry entries[3];
+    while (left > 0) {
+      take(entries, fi_cq_read(queue.cq->c(), entries, 3));
+      sched_yield();
+    }
+    fi_cq_signal(queue.cq->c());
+  });
+  std::thread waiter([&] {
+    fi_cq_tagged_entry entries[2];
+    while (left > 0) take(entries, fi_cq_sread(queue.cq->c(), entries, 2, nullptr, kPatienceMs));
+  });
+  for (long i = 1; i <= kCount; ++i) queue.device.finish(i);
+  spinner.join();
+  waiter.join();
+  EXPECT_EQ(left, 0);
+  for (long i = 1; i <= kCount; ++i) ASSERT_EQ(taken[size_t(i)], 1) << i;
 }
 
 }  // namespace

@@ -60,18 +60,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   bool poll();  // changed since the last poll
 
  private:
-  struct Device final : Poller {
-    Device(std::unique_ptr<CntrSource> counter, bool locked);
-    ~Device();
-    void on_poll() override {}  // it is read where it is
-    int wait_fds(std::vector<int> &fds) override;
-    bool may_wait() override;
-
-    Engine engine;
-    const std::unique_ptr<CntrSource> source;
-    bool polled = false;  // by the engine
-  };
-
+  struct Device;
   Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
        std::unique_ptr<Device> device);
   ~Cntr();

@@ -20,8 +20,9 @@
 // -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when there is room. A
 // provider that stops reading while a queue is full keeps the rule for all that it reads. Under
 // FI_RM_DISABLED a full queue overruns: its entries can be read, then it says FI_EOVERRUN for ever
-// (fi_cq.3, NOTES). A queue whose entries a device makes has a CqSource (cq_source.h). Not for
-// operations or matching: it knows neither.
+// (fi_cq.3, NOTES). A queue whose entries a device makes has a CqSource (cq_source.h), and grows in
+// either case: the device has accepted those entries. Not for operations or matching: it knows
+// neither.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 
@@ -107,7 +108,7 @@ class Cq final : public Object<Cq, fid_cq> {
   // The domain's; of a device's queue: its own.
   Engine &engine() { return engine_; }
   const DomainContext &domain() const { return domain_; }
-  CqSource *source() const { return device_ != nullptr ? device_->source.get() : nullptr; }
+  CqSource *source() const;
 
   // fi_ops_cq
   ssize_t read(void *buf, size_t count) { return readfrom(buf, count, nullptr); }
@@ -131,19 +132,7 @@ class Cq final : public Object<Cq, fid_cq> {
 
  private:
   friend class CqWriter;
-  // What a device's queue has beside: blocking calls collect its entries in the ring.
-  struct Device final : Poller {
-    Device(std::unique_ptr<CqSource> queue, bool locked);
-    ~Device();
-    void on_poll() override;
-    int wait_fds(std::vector<int> &fds) override;
-    bool may_wait() override;
-
-    Engine engine;
-    const std::unique_ptr<CqSource> source;
-    Cq *cq = nullptr;
-  };
-
+  struct Device;
   Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device);
   ~Cq();
   static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context,

@@ -34,6 +34,7 @@
 #define WEFT_SDK_CQ_SOURCE_H
 
 #include <weft/sdk/cq.h>
+#include <weft/sdk/device_engine.h>
 
 namespace weft::sdk {
 
@@ -59,17 +60,12 @@ class CqWriter {
   bool rings_;
 };
 
-class CqSource {
+// arm() is false where the device has completions that were not asked for.
+class CqSource : public DeviceSource {
  public:
-  virtual ~CqSource() = default;
   // Takes completions off the device, the oldest first, until the device has none or out.room()
   // is 0.
   virtual void read(CqWriter &out) = 0;
-  // The descriptor that arm() makes readable; negative: -FI_E...: the queue cannot be waited for.
-  virtual int wait_fd() = 0;
-  // Asks the device to make the descriptor readable with its next completion, and takes back what
-  // made it readable before. False: the device has completions that were not asked for.
-  virtual bool arm() = 0;
   // What fi_cq_strerror says of a prov_errno; null: what the operating system says.
   virtual const char *text_of(int prov_errno) const {
     (void)prov_errno;
