@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/api/process.h"
 
+#include <pthread.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 #include <weft/runtime_dir.h>
@@ -35,6 +36,16 @@ FrontOptions front_options(const Environment &environment, Log &log, ObjectTable
   options.notice = [&log](std::string_view line) { log.notice(line); };
   if (why != nullptr) options.record = [why](std::string_view line) { why->write(line); };
   return options;
+}
+
+// Set by process(): at exit, and around a fork, nothing is done for a program that never called this
+// library.
+std::atomic<Process *> the_process{nullptr};
+
+int watch_forks() {
+  return pthread_atfork([] { the_process.load()->before_fork(); },
+                        [] { the_process.load()->after_fork(/*in_child=*/false); },
+                        [] { the_process.load()->after_fork(/*in_child=*/true); });
 }
 
 void define_core_parameters(ParamTable &params) {
@@ -103,6 +114,8 @@ void Process::start_control() {
     control_runs_ = false;
   }
   if (!front.control_allowed()) return;
+  static const int watched = watch_forks();
+  if (watched != 0) log.say(FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, "pthread_atfork failed");
   Result<std::string> folder = runtime_directory();
   Result<std::unique_ptr<ControlServer>> server =
       folder ? ControlServer::listen(
@@ -118,13 +131,23 @@ void Process::start_control() {
   }
 }
 
+void Process::before_fork() noexcept {
+  if (control_runs_) control_->before_fork();
+}
+
+void Process::after_fork(bool in_child) noexcept {
+  if (in_child) {
+    control_runs_ = false;
+  } else if (control_runs_) {
+    control_->after_fork();
+  }
+}
+
 void Process::leave() noexcept {
   if (control_ != nullptr && control_pid_ == getpid()) (void)unlink(control_->path().c_str());
 }
 
 namespace {
-// Set by process(): at exit nothing is done for a program that never called this library.
-std::atomic<Process *> at_exit{nullptr};
 // If `weft why` asks for the calls of programs, every program writes a file: so a program that
 // makes no call differs from one that runs on another library.
 __attribute__((constructor)) void note_process() {
@@ -136,14 +159,14 @@ __attribute__((constructor)) void note_process() {
 }
 
 __attribute__((destructor)) void leave_process() {
-  if (Process *known = at_exit.load()) known->leave();
+  if (Process *known = the_process.load()) known->leave();
 }
 }  // namespace
 
 Process &process() {
   static Process *const only = [] {
     auto *made = new Process(Environment::of_process());
-    at_exit = made;
+    the_process = made;
     return made;
   }();
   return *only;

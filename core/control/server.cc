@@ -161,6 +161,21 @@ ControlServer::~ControlServer() {
   abandon_in_child();
 }
 
+namespace {
+// Whether this thread, which forks, has stopped the server.
+thread_local bool stopped_for_fork = false;
+}  // namespace
+
+void ControlServer::before_fork() noexcept {
+  // A handler that forks itself has nothing to wait for.
+  if (pthread_equal(thread_, pthread_self()) == 0)
+    stopped_for_fork = answering_.try_lock_for(kPatience);
+}
+
+void ControlServer::after_fork() noexcept {
+  if (std::exchange(stopped_for_fork, false)) answering_.unlock();
+}
+
 void ControlServer::abandon_in_child() noexcept {
   for (int *fd : {&listener_, &stop_}) {
     if (*fd >= 0) close(*fd);
@@ -193,7 +208,12 @@ void ControlServer::answer(int connection) noexcept {
   try {
     std::string request;
     if (!read_all(connection, request, Clock::now() + kPatience)) return;
-    write_all(connection, handler_(request), Clock::now() + kPatience);
+    std::string text;
+    {
+      const std::lock_guard lock(answering_);
+      text = handler_(request);
+    }
+    write_all(connection, text, Clock::now() + kPatience);
   } catch (...) {
     // No memory: the peer sees an empty answer.
   }

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,11 @@ class ControlServer {
 
   const std::string &path() const { return path_; }
 
+  // Around a fork (pthread_atfork). The child has no server thread, so what that thread had begun
+  // would stay half done there: locks, and objects that it works on. So a fork waits for the end of
+  // the current request, for at most kPatience. after_fork() is for the parent.
+  void before_fork() noexcept;
+  void after_fork() noexcept;
   // For the child of a fork, which has the descriptors but not the thread: closes them, and does
   // nothing else.
   void abandon_in_child() noexcept;
@@ -56,6 +62,7 @@ class ControlServer {
   int listener_ = -1;
   int stop_ = -1;  // eventfd
   bool bound_ = false, running_ = false;
+  std::timed_mutex answering_;  // held while the handler runs
   pthread_t thread_{};
 };
 

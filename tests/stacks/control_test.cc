@@ -8,7 +8,12 @@
 #include <weft/plugin.h>
 #include <weft/runtime_dir.h>
 
+#include <atomic>
 #include <filesystem>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/conformance/harness.h"
 #include "tests/stacks/count.h"
@@ -129,6 +134,48 @@ TEST(ControlSocket, AForkedChildHasItsOwnSocketAndRemovesIt) {
   EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
   EXPECT_FALSE(std::filesystem::exists(socket_path(child))) << "left behind at exit";
   EXPECT_TRUE(Control::connect(getpid()).has_value());
+}
+
+// A request is answered by a thread that a child of fork() does not have. Whatever that thread was
+// doing at the fork, the child can close its objects, and use the library.
+TEST(ControlSocket, AChildForkedDuringRequestsHasNothingHalfDone) {
+  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  constexpr int kForks = 150;
+  const auto source = get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get());
+  std::optional<Side> mine(std::in_place);
+  mine->open(source.get());
+  std::atomic<bool> stop{false};
+  std::atomic<int> requests{0};
+  std::vector<std::thread> askers;
+  for (int i = 0; i < 2; ++i)
+    askers.emplace_back([&, i] {
+      const Result<Control> control = Control::connect(getpid());
+      while (!stop && control) {
+        if (i == 0) {
+          if (control->counters()) ++requests;
+        } else {
+          if (control->attach("count", {})) ++requests;
+          (void)control->detach("count");
+        }
+      }
+    });
+  for (int i = 0; i < kForks; ++i) {
+    const int before = requests;
+    while (requests == before) std::this_thread::yield();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // ends a child that waits for ever
+      mine.reset();
+      _exit(get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get()) != nullptr ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << "fork " << i << ": signal " << WTERMSIG(status);
+    ASSERT_EQ(WEXITSTATUS(status), 0) << "fork " << i;
+  }
+  stop = true;
+  for (std::thread &asker : askers) asker.join();
+  EXPECT_GT(requests, kForks);
 }
 
 }  // namespace
