@@ -284,6 +284,16 @@ TEST(Match, TagFormats) {
   EXPECT_FALSE(fits(FI_TAG_MPI, kThreeFields));
 }
 
+// Names come from the environment and from hints: nothing in them is read by recursion.
+TEST(ProvName, IsAsDeepAsAnybodyWrites) {
+  const std::string deep(1'000'000, '(');
+  EXPECT_FALSE(prov_name_admits(deep, "tcp"));
+  EXPECT_FALSE(prov_name_admits(deep + "tcp", "(shm+tcp);link"));
+  EXPECT_TRUE(prov_name_admits(deep + "tcp", deep + "tcp"));
+  EXPECT_TRUE(prov_name_admits("tcp", deep + "tcp"));
+  EXPECT_EQ(prov_name_units(deep), 1u);
+}
+
 TEST(ProvName, Admits) {
   EXPECT_TRUE(prov_name_admits("tcp", "tcp"));
   EXPECT_TRUE(prov_name_admits("tcp", "tcp;ofi_rxm"));
