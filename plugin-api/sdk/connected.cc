@@ -29,20 +29,27 @@ Result<void> ConnectedCore::check(const fi_info &info, size_t max_queue) {
   return {};
 }
 
-Result<PassiveCore *> ConnectedCore::take_names(const fi_info &info) {
+Result<void> ConnectedCore::find_names(const fi_info &info) {
   if (info.src_addr != nullptr) {
     WEFT_TRY(local_, read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
-  if (info.handle == nullptr) return nullptr;
-  WEFT_TRY(Connections::Named named, connections_.take_named(info.handle));
-  if (named.passive != nullptr) {
-    local_ = named.passive->local();
-    return named.passive;
+  if (info.handle == nullptr) return {};
+  WEFT_TRY(named_, connections_.find_named(info.handle));
+  if (named_.passive != nullptr) {
+    local_ = named_.passive->local();
+  } else {
+    if (const Address local = named_.request->local(); local.size() != 0) local_ = local;
+    peer_ = named_.request->peer();
   }
-  request_ = std::move(named.request);
-  if (const Address local = request_->local(); local.size() != 0) local_ = local;
-  peer_ = request_->peer();
-  return nullptr;
+  return {};
+}
+
+PassiveCore *ConnectedCore::take_names() {
+  if (named_.request != nullptr) request_ = connections_.take(named_.request->base());
+  PassiveCore *const passive = named_.passive;
+  if (passive != nullptr) passive->taken_ = true;
+  named_ = {};
+  return passive;
 }
 
 int ConnectedCore::bind_connected(struct fid *fid, uint64_t flags) {

@@ -31,18 +31,18 @@ std::unique_ptr<ConnectRequest> Connections::take(fid_t handle) {
   return request;
 }
 
-Result<Connections::Named> Connections::take_named(fid_t handle) {
+Result<Connections::Named> Connections::find_named(fid_t handle) {
   for (PassiveCore *const passive : passives_) {
     if (passive->fid() != handle) continue;
-    WEFT_CHECK(passive->give_name());
-    return Named{.passive = passive, .request = nullptr};
+    WEFT_CHECK(passive->check_free());
+    return Named{.passive = passive};
   }
-  auto request = take(handle);
-  if (request == nullptr)
+  const auto at = requests_.find(handle);
+  if (at == requests_.end())
     return fail(FI_EINVAL,
                 "fi_endpoint: info->handle is neither a connection request that still waits for an "
                 "answer nor a passive endpoint of this fabric");
-  return Named{.passive = nullptr, .request = std::move(request)};
+  return Named{.request = at->second.get()};
 }
 
 void Connections::add(PassiveCore &passive) {

@@ -133,7 +133,13 @@ class Connected final : public Object<Connected, fid_ep>, public ConnectedCore {
   int getopt(int level, int name, void *value, size_t *length) {
     return get_limit(level, name, value, length);
   }
-  using ConnectedCore::take_names;
+  Result<void> take(const fi_info &info) {
+    WEFT_CHECK(find_names(info));
+    taken = take_names();
+    return {};
+  }
+  using ConnectedCore::find_names;
+  PassiveCore *taken = nullptr;
   void answer(std::string_view data) {
     state_ = State::kConnected;
     report_connected(data);
@@ -313,8 +319,9 @@ TEST_F(ConnectionsTest, AnEndpointAcceptsItsRequestOnly) {
   fi_info *const request = got_info;
   Connected ep(domain, *fabric, *request), late(domain, *fabric, *request);
   EXPECT_EQ(fi_accept(ep.c(), nullptr, 0), -FI_EOPBADSTATE) << "it has no request yet";
-  ASSERT_TRUE(ep.take_names(*request));
-  EXPECT_FALSE(late.take_names(*request));
+  ASSERT_TRUE(late.find_names(*request)) << "an endpoint that is not opened in the end";
+  ASSERT_TRUE(ep.take(*request));
+  EXPECT_FALSE(late.take(*request));
   ASSERT_EQ(fi_ep_bind(ep.c(), &eq->fid, 0), 0);
   EXPECT_EQ(fi_connect(ep.c(), &name, nullptr, 0), -FI_EOPBADSTATE);
   EXPECT_EQ(fi_accept(ep.c(), nullptr, 1), -FI_EINVAL);
@@ -336,10 +343,10 @@ TEST_F(ConnectionsTest, APassiveEndpointGivesItsNameAwayOnce) {
   ASSERT_EQ(fi_setname(&passive->c()->fid, &port, sizeof port), 0);
   info.handle = &passive->c()->fid;
   Connected ep(domain, *fabric, info), late(domain, *fabric, info);
-  const auto taken = ep.take_names(info);
-  ASSERT_TRUE(taken);
-  EXPECT_EQ(*taken, passive);
-  EXPECT_FALSE(late.take_names(info));
+  ASSERT_TRUE(late.find_names(info));
+  ASSERT_TRUE(ep.take(info));
+  EXPECT_EQ(ep.taken, passive);
+  EXPECT_FALSE(late.take(info));
   sockaddr_in got{};
   size_t length = sizeof got;
   EXPECT_EQ(fi_getname(ep.base(), &got, &length), 0);

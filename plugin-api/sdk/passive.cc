@@ -79,7 +79,7 @@ int PassiveCore::getname(void *addr, size_t *len) {
   return write_address(local_, info_.front()->addr_format, addr, len);
 }
 
-Result<void> PassiveCore::give_name() {
+Result<void> PassiveCore::check_free() const {
   if (listening_)
     return fail(FI_EOPBADSTATE,
                 "fi_endpoint: info->handle is a passive endpoint that listens at %s: its address "
@@ -89,7 +89,6 @@ Result<void> PassiveCore::give_name() {
     return fail(
         FI_EINVAL,
         "fi_endpoint: info->handle is a passive endpoint whose address another endpoint has");
-  taken_ = true;
   return {};
 }
 

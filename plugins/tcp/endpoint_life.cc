@@ -26,11 +26,11 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                                domain.fabric().api_version()));
   {
     sdk::Guard guard(domain.fabric().engine().lock());
-    WEFT_TRY(sdk::PassiveCore *const passive, ep->take_names(info));
-    if (passive != nullptr)
+    WEFT_CHECK(ep->find_names(info));
+    WEFT_CHECK(ep->publish(domain.base()));
+    if (sdk::PassiveCore *const passive = ep->take_names())
       ep->bound_.reset(static_cast<PassiveEndpoint *>(passive)->release_socket());
   }
-  WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());
   domain.endpoints().push_back(ep.get());

@@ -75,9 +75,15 @@ class ConnectedCore : public EndpointCore {
 
   // The endpoint's type and the sizes of its queues, which may be `max_queue` long.
   static Result<void> check(const fi_info &info, size_t max_queue);
-  // The name and the request that `info` gives to the endpoint (src_addr, handle), and the passive
-  // endpoint whose name it took over, else null. Needs the lock of the fabric's engine.
-  Result<PassiveCore *> take_names(const fi_info &info);
+  // For open(), with the lock of the fabric's engine held from the first to the last of these. The
+  // name and the request that `info` gives to the endpoint (src_addr, handle):
+  Result<void> find_names(const fi_info &info);
+  // The request, or null.
+  const ConnectRequest *found_request() const { return named_.request; }
+  // Nothing can fail any more: the request is the endpoint's. Otherwise the application still has
+  // it, and may reject it. Returns the passive endpoint whose name it took over, or null; that one
+  // can only be closed from now on.
+  PassiveCore *take_names();
 
   virtual Result<void> enable() = 0;  // may be called again
   virtual Result<void> start_connect(const Address &peer, std::string_view data) = 0;
@@ -119,6 +125,7 @@ class ConnectedCore : public EndpointCore {
   Connections &connections_;
   Engine &cm_engine_;
   struct fid *const fid_;
+  Connections::Named named_;  // during open()
   bool shutdown_told_ = false;
 };
 

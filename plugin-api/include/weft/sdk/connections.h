@@ -102,13 +102,13 @@ class Connections {
   std::unique_ptr<ConnectRequest> take(fid_t handle);
   size_t waiting() const { return requests_.size(); }
 
-  // What fi_info.handle of fi_endpoint names: one of the two. A passive endpoint gives its name
-  // away, and can only be closed from then on.
+  // What fi_info.handle of fi_endpoint names: a request, or a passive endpoint that can give its
+  // name away.
   struct Named {
     PassiveCore *passive = nullptr;
-    std::unique_ptr<ConnectRequest> request;
+    ConnectRequest *request = nullptr;
   };
-  Result<Named> take_named(fid_t handle);
+  Result<Named> find_named(fid_t handle);
 
  private:
   friend class PassiveCore;

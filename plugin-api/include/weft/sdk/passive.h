@@ -103,9 +103,10 @@ class PassiveCore {
 
  private:
   friend class Connections;
+  friend class ConnectedCore;
   friend class ConnectRequest;
   void join();
-  Result<void> give_name();
+  Result<void> check_free() const;
   Result<void> start();
   Result<fi_info *> request_info(InfoList &list, const ConnectRequest &request);
 
