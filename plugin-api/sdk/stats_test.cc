@@ -42,8 +42,7 @@ TEST(CountersOfAnObject, AreThoseThatAreDeclaredInTheirOrder) {
   EXPECT_STREQ(stats.describe(3), "bytes that guests left");
   EXPECT_EQ(stats.describe(4), nullptr);
   stats->guests.add();
-  stats->door.slammed.add(5);
-  stats->door.slammed.take_back();
+  stats->door.slammed.add(4);
   stats->crumbs.add_alone(7);
   stats->crumbs.add_alone();
   EXPECT_EQ(stats->crumbs.value(), 8u);

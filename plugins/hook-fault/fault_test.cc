@@ -6,8 +6,10 @@
 #include <unistd.h>
 #include <weft/plugin.h>
 
+#include <atomic>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "plugins/hook-fault/rules.h"
 #include "tests/conformance/harness.h"
@@ -267,6 +269,35 @@ TEST(Fault, ActionsThatAreNotApplicableAreSkipped) {
   messages.sent(1);
   messages.nothing_more();
   EXPECT_EQ(counters(&pair.a.ep->fid).at("not_applicable"), 1u);
+}
+
+// Monitors read the counters at any time, and take one that falls for one that began anew.
+TEST(Fault, CountersDoNotFallWhereTheProviderRefuses) {
+  WITH_RULES("send:corrupt");
+  Pair pair;
+  const std::string rule = "rule 1: send:corrupt";
+  std::atomic<bool> done = false;
+  uint64_t reads = 0;
+  std::thread monitor([&] {
+    for (uint64_t last = 0; !done; ++reads) {
+      const uint64_t now = counters(&pair.a.ep->fid).at(rule);
+      EXPECT_GE(now, last);
+      last = now;
+    }
+  });
+  const std::vector<uint8_t> bytes(1000);
+  uint64_t sent = 0, refused = 0;
+  while (refused < 20000) {
+    const ssize_t rc = fi_send(pair.a.ep, bytes.data(), bytes.size(), nullptr, 0, nullptr);
+    ++(rc == 0 ? sent : refused);
+    if (rc == 0 || rc == -FI_EAGAIN) continue;
+    ADD_FAILURE() << rc;
+    break;
+  }
+  done = true;
+  monitor.join();
+  EXPECT_GT(reads, 0u);
+  EXPECT_EQ(counters(&pair.a.ep->fid).at(rule), sent);
 }
 
 TEST(Fault, ClosesWithHeldMessages) {

@@ -41,11 +41,11 @@ Injector::Verdict Injector::judge(Calls &calls, uint64_t ordinal, Operation oper
 
 void Injector::note(Calls &calls, const Verdict &verdict) {
   ++calls.fired[verdict.index];
-  counters_[verdict.index].add_alone();
+  counters_[verdict.index].add();
 }
 
 void Injector::note_not_applicable(const Rule &rule) {
-  counters_[rules_.rules.size()].add_alone();
+  counters_[rules_.rules.size()].add();
   WEFT_INFO(instance_, FI_LOG_EP_DATA, "rule \"%s\" is not applicable to this operation",
             rule.text.c_str());
 }
@@ -65,7 +65,6 @@ ssize_t Injector::undone(EndpointState &endpoint, const Verdict &verdict, Operat
                          ssize_t rc) {
   std::lock_guard lock(mutex_);
   --endpoint.calls.fired[verdict.index];
-  counters_[verdict.index].take_back();
   if (rc == -FI_EAGAIN) --endpoint.calls.seen[operation];
   return rc;
 }

@@ -115,16 +115,18 @@ class Injector {
       lock.unlock();
       return go_on();
     }
-    note(endpoint.calls, verdict);
     if (rule.action == Action::kDrop) {
+      note(endpoint.calls, verdict);
       drop(endpoint, attempt, lock);
       return 0;
     }
     std::unique_ptr<Copy> copy = copy_of(endpoint, attempt, verdict, iov, count);
     if (rule.action == Action::kReorder || rule.action == Action::kDelay) {
+      note(endpoint.calls, verdict);
       hold(endpoint, attempt, rule, std::move(copy), std::move(issue));
       return 0;
     }
+    ++endpoint.calls.fired[verdict.index];  // before another thread asks whether it may
     lock.unlock();
     const bool kept = !attempt.is_injected();
     const bool twice = rule.action == Action::kDuplicate;
@@ -133,6 +135,7 @@ class Injector {
       discard(copy);
       return undone(endpoint, verdict, attempt.operation, rc);
     }
+    counters_[verdict.index].add();
     message_went(endpoint);
     // If the provider has no room for the duplicate, it is lost.
     if (twice && issue_copy(copy, issue, kept) != 0) discard(copy);

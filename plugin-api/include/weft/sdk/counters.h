@@ -72,8 +72,6 @@ class Counter {
   void add_alone(uint64_t n = 1) {
     value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
-  // Undoes an add() whose reason did not happen after all.
-  void take_back(uint64_t n = 1) { value_.fetch_sub(n, std::memory_order_relaxed); }
   uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:
