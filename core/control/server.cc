@@ -200,6 +200,7 @@ void ControlServer::serve() noexcept {
       continue;
     }
     if (may_ask(connection)) answer(connection);
+    (void)shutdown(connection, SHUT_RDWR);  // a forked child may have the descriptor too
     close(connection);
   }
 }

@@ -174,5 +174,30 @@ TEST_F(Server, SurvivesTheEndOfAForkedChild) {
   EXPECT_EQ(ask(""), "alive");
 }
 
+// The child has the descriptors of a connection that is open while it forks.
+TEST_F(Server, EndsItsAnswerThoughAForkedChildLives) {
+  pid_t child = -1;
+  const auto server = listen([&child](std::string_view) {
+    child = fork();
+    if (child == 0) {
+      alarm(60);
+      pause();
+    }
+    return std::string("whole");
+  });
+  const int fd = connected();
+  ASSERT_GE(fd, 0);
+  shutdown(fd, SHUT_WR);
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char text[16];
+  EXPECT_EQ(recv(fd, text, 5, MSG_WAITALL), 5);
+  EXPECT_EQ(recv(fd, text, sizeof text, 0), 0) << "the end of the answer";
+  close(fd);
+  ASSERT_GT(child, 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 }  // namespace
 }  // namespace weft
