@@ -184,8 +184,7 @@ int try_wait(fid_fabric *fid, struct fid **fids, int count) {
 }
 
 size_t read_counters(struct fid *, weft_counter *counters, size_t count) {
-  World &world = World::all();
-  std::lock_guard guard(world.lock);
+  const World &world = World::all();
   const weft_counter all[] = {{"picky_violations", world.violations},
                               {"picky_calls", world.calls},
                               {"picky_described_vectors", world.described},
@@ -201,22 +200,30 @@ int open_ops(struct fid *fid, const char *name, uint64_t flags, void **ops, void
     *ops = &counters;
     return 0;
   }
-  World &world = World::all();
-  std::lock_guard guard(world.lock);
-  return world.fabrics.at(fid).ops.below->ops_open(fid, name, flags, ops, context);
+  const fi_ops *below = nullptr;
+  {
+    World &world = World::all();
+    std::lock_guard guard(world.lock);
+    below = world.fabrics.at(fid).ops.below;
+  }
+  return below->ops_open(fid, name, flags, ops, context);
 }
 
+// Without the lock: it waits for who reads the counters (object_closing in weft/plugin.h).
 int close_fabric(struct fid *fid) {
   World &world = World::all();
-  std::lock_guard guard(world.lock);
-  Fabric &fabric = world.fabrics.at(fid);
-  fid->ops = fabric.ops.below;
-  if (const int rc = fi_close(fid); rc != 0) {
-    fabric.ops.put(fid->ops);
-    return rc;
+  Fabric *fabric = nullptr;
+  {
+    std::lock_guard guard(world.lock);
+    fabric = &world.fabrics.at(fid);
+    fabric->closes = true;
   }
-  world.fabrics.erase(fid);
-  return 0;
+  const int rc = fabric->ops.below->close(fid);
+  std::lock_guard guard(world.lock);
+  // Another fabric may be in the same place now.
+  if (rc == 0 && fabric->closes) world.fabrics.erase(fid);
+  if (rc != 0) fabric->closes = false;
+  return rc;
 }
 
 // ---- the unit ----
@@ -296,7 +303,7 @@ constexpr PluginInfo kPlugin{
 void adopt(fid_fabric *fid, const weft_instance *instance) {
   World &world = World::all();
   std::lock_guard guard(world.lock);
-  Fabric &fabric = world.fabrics[&fid->fid];
+  Fabric &fabric = world.fabrics[&fid->fid] = {};
   fabric.fid = fid;
   fabric.instance = instance;
   fabric.ops.take(fid->fid.ops);

@@ -21,6 +21,7 @@
 #include <rdma/fi_rma.h>
 #include <weft/plugin.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -122,6 +123,7 @@ struct Domain {
 struct Fabric {
   fid_fabric *fid = nullptr;
   const weft_instance *instance = nullptr;
+  bool closes = false;
   Table<fi_ops> ops;
   Table<fi_ops_fabric> fabric;
 };
@@ -136,7 +138,8 @@ struct World {
   std::map<const void *, Region> regions;
   uint64_t last_id = 0;
   size_t most_regions = 0, inject_size = 0;
-  uint64_t violations = 0, calls = 0, described = 0, registered = 0, data_receives = 0;
+  // Read at any time, also while the lock is held by who waits for the reader.
+  std::atomic<uint64_t> violations = 0, calls = 0, described = 0, registered = 0, data_receives = 0;
   static World &all();
 };
 

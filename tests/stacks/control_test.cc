@@ -178,5 +178,76 @@ TEST(ControlSocket, AChildForkedDuringRequestsHasNothingHalfDone) {
   EXPECT_GT(requests, kForks);
 }
 
+// A fabric and a domain for the first offer of any stack.
+struct Opened {
+  explicit Opened(fi_info *info) {
+    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+    must(fi_domain(fabric, info, domain.out(), nullptr));
+  }
+  Handle<fid_fabric> fabric;
+  Handle<fid_domain> domain;
+};
+
+Info any_info(enum fi_ep_type type) {
+  const Info hints = make_hints(Options{.type = type, .caps = FI_MSG, .mr_mode = FI_MR_LOCAL});
+  hints->mode = ~uint64_t(0);
+  fi_info *info = nullptr;
+  must(fi_getinfo(kApi, test_node(), nullptr, FI_SOURCE, hints.get(), &info));
+  return Info(info);
+}
+
+// Other processes read counters at any time, such as `weft top` and the exporter.
+class Monitor {
+ public:
+  Monitor() : thread_([this] { run(); }) {}
+  ~Monitor() {
+    stop_ = true;
+    thread_.join();
+    EXPECT_GT(reads, 0u);
+  }
+  std::atomic<uint64_t> reads = 0;
+
+ private:
+  void run() {
+    const Result<Control> control = Control::connect(getpid());
+    ASSERT_TRUE(control.has_value()) << control.error().text;
+    for (; !stop_; ++reads) {
+      const auto counters = control->counters();
+      ASSERT_TRUE(counters.has_value()) << counters.error().text;
+      EXPECT_FALSE(counters->empty());
+    }
+  }
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+void come_and_go(enum fi_ep_type type) {
+  const Info info = any_info(type);
+  const Opened first(info.get());
+  const Monitor monitor;
+  const Deadline deadline;
+  for (int i = 0; i < 300 || monitor.reads < 300; ++i) {
+    const Opened opened(info.get());
+    ASSERT_FALSE(deadline.passed()) << monitor.reads << " reads";
+  }
+}
+
+// A class of mistakes: an object that closes, or is counted, under a lock that the other needs.
+TEST(CountersOfLiveStacks, AreReadWhileFabricsComeAndGo) {
+  if (in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp;ofi_rxm", "WEFT_TEST_STACK=tcp;ofi_rxm",
+                        "FI_HOOK=fault"}))
+    come_and_go(FI_EP_RDM);
+}
+TEST(CountersOfLiveStacks, AreReadWhileFabricsOfDatagramsComeAndGo) {
+  if (in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=udp;ofi_rxd", "WEFT_TEST_STACK=udp;ofi_rxd",
+                        "FI_HOOK=fault"}))
+    come_and_go(FI_EP_RDM);
+}
+TEST(CountersOfLiveStacks, AreReadWhileFabricsOfPickyComeAndGo) {
+  if (in_fresh_process(
+          {WEFT_EXAMPLES, "FI_PROVIDER=udp;picky", "WEFT_TEST_STACK=udp;picky", "FI_HOOK=fault"}))
+    come_and_go(FI_EP_DGRAM);
+}
+
 }  // namespace
 }  // namespace weft::conformance
