@@ -19,7 +19,7 @@
 namespace weft::verbs {
 namespace {
 
-sdk::EndpointLimits limits_of(const Domain &domain) {
+sdk::EndpointLimits datagram_limits(const Domain &domain) {
   const DeviceFacts &facts = domain.device().facts;
   return {.tx_size = std::min(domain.settings().sizes.tx, facts.max_queue_entries),
           .rx_size = std::min(domain.settings().sizes.rx, facts.max_queue_entries),
@@ -32,7 +32,7 @@ sdk::EndpointLimits limits_of(const Domain &domain) {
 DatagramEndpoint::DatagramEndpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
       OwnLock(domain.locked()),
-      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info, limits_of(domain), &tx_,
+      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info, datagram_limits(domain), &tx_,
                    &rx_, &own_lock),
       WorkQueues(own_lock, limits().tx_size, limits().rx_size, tx_, rx_),
       domain_(domain),

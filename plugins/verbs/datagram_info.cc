@@ -17,15 +17,15 @@ namespace {
 constexpr std::string_view kSuffix = "-dgram";
 constexpr std::string_view kNamePrefix = "fi_addr_ib_ud://";
 
-struct Asked {
+struct AskedNames {
   uint32_t format = FI_ADDR_IB_UD;
   sdk::Address source = DatagramName{}.address();  // any
   sdk::Address dest;                               // none
 };
 
 // Names of datagram endpoints are those of queue pairs, so a host is none.
-Result<Asked> asked_names(const sdk::GetinfoQuery &query) {
-  Asked asked;
+Result<AskedNames> asked_names(const sdk::GetinfoQuery &query) {
+  AskedNames asked;
   const fi_info *const hints = query.hints;
   if (hints != nullptr && hints->addr_format != FI_FORMAT_UNSPEC) asked.format = hints->addr_format;
   if (asked.format != FI_ADDR_IB_UD && asked.format != FI_ADDR_STR)
@@ -54,7 +54,7 @@ Result<Asked> asked_names(const sdk::GetinfoQuery &query) {
   return asked;
 }
 
-Result<void> fill(fi_info &info, const DeviceFacts &facts, const Asked &asked,
+Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &asked,
                   const sdk::GetinfoQuery &query, const Sizes &sizes) {
   info.caps = kDatagramCaps | FI_LOCAL_COMM | FI_REMOTE_COMM;
   info.mode = FI_MSG_PREFIX;
@@ -101,7 +101,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const Asked &asked,
 
 Result<void> add_datagram_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query,
                                 const std::vector<DeviceFacts> &all, const Sizes &sizes) {
-  WEFT_TRY(const Asked asked, asked_names(query));
+  WEFT_TRY(const AskedNames asked, asked_names(query));
   bool found = false;
   for (const DeviceFacts &facts : all) {
     if (!facts.has_datagrams || !facts.port_active) continue;

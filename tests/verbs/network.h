@@ -4,9 +4,10 @@
 // default), or thread.
 //
 // Example:
-//    TEST(Example, ARegistrationFails) {
-//      network().fail({.call = "ibv_reg_mr", .error = ENOMEM});  // forgotten at the end of the test
-//      // ... fi_getinfo for kAddress and so on; everything is closed again at the end of the test
+//    // In a test, which opens stacks with kAddress as node. All is closed again at its end, and
+//    // the faults are forgotten.
+//    inline void spoil_the_network() {
+//      network().fail({.call = "ibv_reg_mr", .error = ENOMEM});
 //      device(kMortal).remove();
 //    }
 //

@@ -8,13 +8,13 @@
 //      Result<void *> add(const iovec &memory, uint64_t access) override;
 //      void remove(void *handle) override;
 //    };
+//    void start(void *handle);
 //    Result<void> transfer(RegionCache &cache, const iovec &memory) {
 //      WEFT_TRY(RegionCache::Entry *const entry, cache.get(memory, FI_SEND));
 //      start(RegionCache::handle_of(*entry));
 //      cache.put(entry);  // after the transfer
 //      return {};
 //    }
-//    void start(void *handle);
 //
 // A kept registration has whole pages, and serves all memory within them and all access that is
 // among its own. Memory that overlaps is registered as one with it. So a peer that has the key of a
