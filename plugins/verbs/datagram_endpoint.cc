@@ -32,8 +32,8 @@ sdk::EndpointLimits datagram_limits(const Domain &domain) {
 DatagramEndpoint::DatagramEndpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
       OwnLock(domain.locked()),
-      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info, datagram_limits(domain), &tx_,
-                   &rx_, &own_lock),
+      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info, datagram_limits(domain),
+                   &tx_, &rx_, &own_lock),
       WorkQueues(own_lock, limits().tx_size, limits().rx_size, tx_, rx_),
       domain_(domain),
       tx_(info),
