@@ -8,17 +8,16 @@
 namespace weft::verbs {
 namespace {
 
-sdk::SockAddr address_of(const sockaddr *address) {
-  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return {};
-  return sdk::SockAddr::from(address, sizeof(sockaddr_storage)).value_or(sdk::SockAddr());
+sdk::Address address_of(const sockaddr *address) {
+  return sdk::read_address(FI_SOCKADDR, address).value_or(sdk::Address());
 }
 
 }  // namespace
 
-sdk::SockAddr local_address(rdma_cm_id &id) {
+sdk::Address local_address(rdma_cm_id &id) {
   return address_of(rdma_get_local_addr(&id));
 }
-sdk::SockAddr peer_address(rdma_cm_id &id) {
+sdk::Address peer_address(rdma_cm_id &id) {
   return address_of(rdma_get_peer_addr(&id));
 }
 

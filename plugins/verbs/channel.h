@@ -21,8 +21,8 @@
 
 #include <rdma/rdma_cma.h>
 #include <weft/result.h>
+#include <weft/sdk/address.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/sock_addr.h>
 
 #include <cerrno>
 #include <cstring>
@@ -66,9 +66,14 @@ class Channel final : public sdk::Handler {
   rdma_event_channel *const channel_;
 };
 
-// The addresses of an identifier; unspecified where it has none.
-sdk::SockAddr local_address(rdma_cm_id &id);
-sdk::SockAddr peer_address(rdma_cm_id &id);
+// The addresses of an identifier; none where it has none.
+sdk::Address local_address(rdma_cm_id &id);
+sdk::Address peer_address(rdma_cm_id &id);
+
+// An address of a socket format as librdmacm takes it. It only reads.
+inline sockaddr *c_address(const sdk::Address &address) {
+  return static_cast<sockaddr *>(const_cast<void *>(address.data()));
+}
 
 }  // namespace weft::verbs
 

@@ -42,64 +42,18 @@ void Endpoint::set_state(State state) {
   state_ = state;
 }
 
-int Endpoint::setname(void *addr, size_t len) {
-  auto address = sdk::read_sock_address(addr_format_, addr, len);
-  if (!address) return -address.error().code;
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  if (enabled()) return -FI_EOPBADSTATE;
-  local_ = *address;
-  return 0;
-}
-
-int Endpoint::getname(void *addr, size_t *len) {
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  if (local_.size() == 0) return -FI_EADDRNOTAVAIL;
-  return sdk::write_address(local_, addr_format_, addr, len);
-}
-
-int Endpoint::getpeer(void *addr, size_t *len) {
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  if (state_ != State::kConnected) return -FI_ENOTCONN;
-  return sdk::write_address(peer_, addr_format_, addr, len);
-}
-
 // ---- the active side ----
 
-int Endpoint::connect(const void *addr, const void *param, size_t len) {
-  if (addr == nullptr || (param == nullptr && len != 0)) return -FI_EINVAL;
-  auto peer = sdk::read_sock_address(addr_format_, addr);
-  Result<void> started;
-  if (!peer) {
-    started = tl::unexpected(peer.error());
-  } else {
-    sdk::Guard guard(domain_.fabric().engine().lock());
-    started = start_connect(*peer, param, len);
-  }
-  if (started) return 0;
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_connect: %s", started.error().text.c_str());
-  return -started.error().code;
-}
-
-Result<void> Endpoint::start_connect(const sdk::SockAddr &peer, const void *param, size_t len) {
-  if (request_ != nullptr)
-    return fail(
-        FI_EOPBADSTATE,
-        "this endpoint was opened for a connection request: call fi_accept, not fi_connect");
-  if (state_ != State::kIdle)
-    return fail(FI_EISCONN, "the endpoint is connected or connecting already");
-  WEFT_CHECK(enable());
+Result<void> Endpoint::start_connect(const sdk::Address &peer, std::string_view data) {
   WEFT_TRY(id_, domain_.fabric().channel().make_id(*this));
-  const bool named = local_.size() != 0 && local_.family() == peer.family() &&
-                     !(local_.is_any() && local_.port() == 0);
-  sockaddr *const from = named ? const_cast<sockaddr *>(local_.c()) : nullptr;
+  const bool named = local_.format() == peer.format() && !(local_.is_any() && local_.port() == 0);
   const int timeout = domain_.settings().resolve_timeout_ms;
-  if (rdma_resolve_addr(id_, from, const_cast<sockaddr *>(peer.c()), timeout) != 0) {
+  if (rdma_resolve_addr(id_, named ? c_address(local_) : nullptr, c_address(peer), timeout) != 0) {
     const int error = errno;
     rdma_destroy_id(std::exchange(id_, nullptr));
     return fail(error, "rdma_resolve_addr of %s: %s", peer.to_string().c_str(), strerror(error));
   }
-  peer_ = peer;
-  parameter_.emplace(param, len);
+  parameter_.emplace(data);
   set_state(State::kConnecting);
   if (const uint64_t timeout_ms = domain_.settings().connect_timeout_ms; timeout_ms != 0)
     domain_.fabric().engine().set_deadline(*this, sdk::now_ns() + timeout_ms * 1'000'000u);
@@ -144,22 +98,16 @@ void Endpoint::on_deadline() {
 
 // ---- the passive side ----
 
-int Endpoint::accept(const void *param, size_t len) {
-  if (param == nullptr && len != 0) return -FI_EINVAL;
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  if (request_ == nullptr || state_ != State::kIdle) return -FI_EOPBADSTATE;
-  auto started = start_accept(param, len);
-  if (started) return 0;
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_accept: %s", started.error().text.c_str());
-  return -started.error().code;
-}
-
-Result<void> Endpoint::start_accept(const void *param, size_t len) {
-  WEFT_CHECK(enable());
-  id_ = request_->take_id();
-  request_.reset();
-  Channel::give(*id_, *this);
+Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> request,
+                                    std::string_view data) {
+  id_ = static_cast<ConnectRequest &>(*request).take_id();
   set_state(State::kConnecting);
+  // The requester may be gone. The event queue reports that, not this call (fi_cm.3).
+  if (id_ == nullptr) {
+    connect_failed(FI_ENODEV, {}, FI_ENODEV);
+    return {};
+  }
+  Channel::give(*id_, *this);
   if (auto made = make_queue_pair(); !made) {
     const PrivateData nothing{std::string_view()};
     rdma_reject(id_, nothing.bytes().data(), uint8_t(nothing.bytes().size()));
@@ -169,9 +117,8 @@ Result<void> Endpoint::start_accept(const void *param, size_t len) {
     rdma_destroy_id(std::exchange(id_, nullptr));
     return made;
   }
-  const PrivateData data(param, len);
-  rdma_conn_param answer = connection_parameters(data, shared_ != nullptr);
-  // The requester may be gone. The event queue reports that, not this call (fi_cm.3).
+  const PrivateData parameter(data);
+  rdma_conn_param answer = connection_parameters(parameter, shared_ != nullptr);
   if (rdma_accept(id_, &answer) != 0) {
     const int error = errno;
     connect_failed(error, {}, error);
@@ -255,7 +202,7 @@ void Endpoint::on_device_gone(const ibv_context &device) {
   set_state(State::kDisconnected);
   end_queue_pair(/*tells=*/false);
   rdma_destroy_id(std::exchange(id_, nullptr));  // the kernel waits for that
-  tell_shutdown();
+  report_shutdown();
 }
 
 void Endpoint::become_connected(std::string_view data) {
@@ -272,9 +219,7 @@ void Endpoint::become_connected(std::string_view data) {
       WEFT_INFO(instance(), FI_LOG_EP_CTRL, "min_rnr_timer stays as it is: %s", strerror(error));
   }
   set_state(State::kConnected);
-  const std::string_view parameter = read_private_data(data.data(), data.size());
-  if (eq() != nullptr)
-    eq()->push_cm(FI_CONNECTED, base(), nullptr, std::as_bytes(std::span(parameter)));
+  report_connected(read_private_data(data.data(), data.size()));
 }
 
 void Endpoint::connect_failed(int error, std::string private_data, int cause) {
@@ -285,26 +230,17 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
   end_queue_pair(/*tells=*/false);
   // A late answer would make a connection of which only the peer knows.
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
-  if (eq() != nullptr)
-    eq()->push_error({.fid = base(),
-                      .context = context(),
-                      .err = error,
-                      .prov_errno = cause,
-                      .err_data = std::move(private_data)});
+  report_failure(error, std::move(private_data), cause);
 }
 
-int Endpoint::shutdown(uint64_t flags) {
-  if (flags != 0) return -FI_EBADFLAGS;
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  if (state_ != State::kConnected) return int(not_ready());
+void Endpoint::hang_up() {
   send_injected();
   // All that is cancelled is told before the call returns (fi_cm.3). Both sides get FI_SHUTDOWN:
   // the caller may wait for it before fi_close.
   set_state(State::kDisconnected);
   rdma_disconnect(id_);
   end_queue_pair(/*tells=*/true);
-  tell_shutdown();
-  return 0;
+  report_shutdown();
 }
 
 // The peer or the device has ended the connection. The queue pair goes into the error state, and
@@ -314,12 +250,7 @@ void Endpoint::disconnect() {
   domain_.fabric().counters().connections_lost.add();
   set_state(State::kDisconnected);
   rdma_disconnect(id_);
-  tell_shutdown();
-}
-
-void Endpoint::tell_shutdown() {
-  if (std::exchange(shutdown_told_, true) || eq() == nullptr) return;
-  eq()->push_cm(FI_SHUTDOWN, base(), nullptr, {});
+  report_shutdown();
 }
 
 }  // namespace weft::verbs

@@ -194,6 +194,36 @@ TEST(VerbsConnect, ACompletionQueueComesBeforeFiEnable) {
   EXPECT_EQ(fi_close(&cq->fid), 0);
 }
 
+TEST(VerbsConnect, AnAcceptedRequestWhoseDeviceIsGoneIsToldByAnEvent) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  const TestEvent request = link.requested();
+  ASSERT_NE(request.info, nullptr);
+  link.b.make_endpoint(request.info);
+  free_info(request.info);
+  link.node.device.remove();
+  EXPECT_EQ(link.next(link.b).err, FI_ENODEV);  // of the passive endpoint
+  ASSERT_EQ(fi_accept(link.b.ep, nullptr, 0), 0);
+  const TestEvent failed = link.next(link.b);
+  EXPECT_EQ(failed.fid, &link.b.ep->fid);
+  EXPECT_EQ(failed.err, FI_ENODEV);
+  EXPECT_EQ(fi_accept(link.b.ep, nullptr, 0), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_connect(link.b.ep, &link.address, nullptr, 0), -FI_EISCONN);
+}
+
+TEST(VerbsConnect, ANameWhoseDeviceIsGoneNeedsNoEventQueue) {
+  Link link({}, /*connects=*/false);
+  fid_pep *pep = nullptr;
+  ASSERT_EQ(fi_passive_ep(link.b.fabric, link.b.info, &pep, nullptr), 0);
+  ASSERT_EQ(fi_setname(&pep->fid, link.b.info->src_addr, link.b.info->src_addrlen), 0);
+  link.node.device.remove();
+  EXPECT_EQ(link.next(link.b).fid, &link.b.pep->fid);
+  EXPECT_FALSE(link.b.event());
+  EXPECT_EQ(fi_pep_bind(pep, &link.b.eq->fid, 0), 0);
+  EXPECT_NE(fi_listen(pep), 0);
+  EXPECT_EQ(fi_close(&pep->fid), 0);
+}
+
 TEST(VerbsConnect, ACallThatFailsIsReportedWithItsReason) {
   Link link({}, /*connects=*/false);
   link.node.network.fail({.call = "rdma_create_qp", .error = ENOMEM});

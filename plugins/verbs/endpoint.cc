@@ -70,13 +70,12 @@ uint64_t word_at(const fi_ioc *ioc) {
 Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
     : Object(domain.instance(), FI_CLASS_EP, context),
       OwnLock(domain.locked()),
-      EndpointCore(domain.shared(), sdk::PeerKind::kConnected, with_caps(info, domain),
-                   limits_of(domain), &tx_, &rx_, &own_lock),
+      ConnectedCore(domain.shared(), domain.fabric().connections(), domain.fabric().engine(),
+                    base(), with_caps(info, domain), limits_of(domain), &tx_, &rx_, &own_lock),
       WorkQueues(own_lock, limits().tx_size, limits().rx_size, tx_, rx_),
       domain_(domain),
       tx_(info),
-      rx_(info),
-      addr_format_(info.addr_format) {
+      rx_(info) {
   set_tables(*this);
 }
 
@@ -94,12 +93,8 @@ int Endpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size
 
 SendOp *Endpoint::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report) {
   if (state_ == State::kConnected) return WorkQueues::begin(rc, context, flags, length, report);
-  rc = not_ready();
+  rc = not_connected();
   return nullptr;
-}
-
-ssize_t Endpoint::not_ready() const {
-  return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
 }
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {

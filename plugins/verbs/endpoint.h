@@ -18,16 +18,17 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/endpoint.h>
+#include <weft/sdk/connected.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/ops.h>
-#include <weft/sdk/sock_addr.h>
 #include <weft/sdk/transfer.h>
 
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/device_events.h"
@@ -37,7 +38,6 @@
 
 namespace weft::verbs {
 
-class ConnectRequest;
 class SharedReceive;
 
 // The op tables of missing capabilities: every op returns -FI_ENOSYS.
@@ -45,7 +45,7 @@ struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        private OwnLock,
-                       public sdk::EndpointCore,
+                       public sdk::ConnectedCore,
                        private WorkQueues,
                        public sdk::TransferOps<Endpoint>,
                        private sdk::Handler,
@@ -78,16 +78,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
   int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
 
-  // fi_ops_cm
-  int setname(void *addr, size_t len);
-  int getname(void *addr, size_t *len);
-  int getpeer(void *addr, size_t *len);
-  int connect(const void *addr, const void *param, size_t len);
-  int accept(const void *param, size_t len);
-  int shutdown(uint64_t flags);
-
   // fi_ops_ep
-  int getopt(int level, int name, void *value, size_t *length);
+  int getopt(int level, int name, void *value, size_t *length) {
+    return get_limit(level, name, value, length);
+  }
   int setopt(int level, int name, const void *value, size_t length);
   ssize_t cancel(void *context);
   ssize_t rx_size_left();
@@ -99,24 +93,16 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int control(int command, void *arg);
 
  private:
-  enum class State : uint8_t {
-    kIdle,
-    kConnecting,  // from fi_connect or fi_accept on
-    kConnected,
-    kDisconnected,  // ended by either side, or failed
-  };
-
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
 
   // Data path; its own lock is held.
-  ssize_t not_ready() const;
   SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
 
   // Life; the lock of connections is held.
   int bind_shared_receive(struct fid *fid, uint64_t flags);
-  Result<ConnectRequest *> check_request(fid_t handle);
-  Result<void> enable();
+  Result<void> check_request() const;
+  Result<void> enable() override;
   Result<void> make_queue_pair();
   void end_queue_pair(bool tells);
   void close_connection();
@@ -125,8 +111,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool linger(IsDone is_done);
 
   // Connection; the lock of connections is held.
-  Result<void> start_connect(const sdk::SockAddr &peer, const void *param, size_t len);
-  Result<void> start_accept(const void *param, size_t len);
+  Result<void> start_connect(const sdk::Address &peer, std::string_view data) override;
+  Result<void> start_accept(std::unique_ptr<sdk::ConnectRequest> request,
+                            std::string_view data) override;
+  void hang_up() override;
   void set_state(State state);
   void on_event(const ChannelEvent &event) override;
   void on_resolved();
@@ -134,7 +122,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void become_connected(std::string_view data);
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
-  void tell_shutdown();
   // DeviceUser
   void on_device_event(ibv_event_type type) override;
   void on_notice() override;
@@ -146,14 +133,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &domain_;
   sdk::TxContext tx_;
   sdk::RxContext rx_;
-  State state_ = State::kIdle;
-  bool shutdown_told_ = false;
   bool connected_once_ = false;
   std::atomic<bool> last_receive_seen_{false};  // IBV_EVENT_QP_LAST_WQE_REACHED
   SharedReceive *shared_ = nullptr;
-  const uint32_t addr_format_;
-  sdk::SockAddr local_, peer_;
-  std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
   rdma_cm_id *id_ = nullptr;
   std::optional<PrivateData> parameter_;  // active side, until it is sent
 };

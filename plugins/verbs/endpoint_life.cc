@@ -4,7 +4,6 @@
 #include <time.h>
 #include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
-#include <weft/sdk/options.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,58 +20,31 @@ namespace weft::verbs {
 Endpoint::~Endpoint() = default;
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
-  if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_endpoint: type %d: this provider has FI_EP_MSG",
-                int(info.ep_attr->type));
-  const DeviceFacts &facts = domain.device().facts;
-  for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
-                      info.rx_attr != nullptr ? info.rx_attr->size : 0})
-    if (size > facts.max_queue_entries)
-      return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: %s takes at most %zu", size,
-                  facts.name.c_str(), facts.max_queue_entries);
-  sdk::SockAddr local;
-  if (info.src_addr != nullptr) {
-    WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
-  }
+  WEFT_CHECK(check(info, domain.device().facts.max_queue_entries));
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });
-  ep->local_ = local;
   sdk::Guard guard(domain.fabric().engine().lock());
-  // An endpoint that cannot be opened leaves the request to the application, which may reject it.
-  ConnectRequest *request = nullptr;
-  if (info.handle != nullptr) {
-    if (PassiveEndpoint *const pep = domain.fabric().find_passive(info.handle)) {
-      WEFT_TRY(ep->local_, pep->give_address());
-    } else {
-      WEFT_TRY(request, ep->check_request(info.handle));
-    }
-  }
+  WEFT_CHECK(ep->find_names(info));
+  WEFT_CHECK(ep->check_request());
   WEFT_CHECK(ep->publish(domain.base()));
-  if (request != nullptr) ep->request_.reset(domain.fabric().take(info.handle));
+  if (sdk::PassiveCore *const passive = ep->take_names())
+    static_cast<PassiveEndpoint *>(passive)->release_name();
   domain.fabric().device_events().join(*ep);
   domain.shared().children.fetch_add(1);
   return ep.release();
 }
 
-// The request that fi_accept will answer. Takes its addresses.
-Result<ConnectRequest *> Endpoint::check_request(fid_t handle) {
-  ConnectRequest *const request = domain_.fabric().find(handle);
-  if (request == nullptr)
-    return fail(FI_EINVAL,
-                "fi_endpoint: info->handle is neither a connection request that still waits for "
-                "an answer nor a passive endpoint of this fabric");
-  rdma_cm_id *const id = request->id();
-  const char *const name = domain_.device().facts.name.c_str();
-  if (id == nullptr)
+// The request that fi_accept will answer came to the device of the domain.
+Result<void> Endpoint::check_request() const {
+  const auto *const request = static_cast<const ConnectRequest *>(found_request());
+  if (request == nullptr) return {};
+  if (request->id() == nullptr)
     return fail(FI_ENODEV, "fi_endpoint: the device of the request is gone: reject it");
-  if (id->verbs != domain_.device().verbs)
-    return fail(FI_EINVAL,
-                "fi_endpoint: the request came to another device than %s: open the domain with "
-                "the info of the request",
-                name);
-  local_ = local_address(*id);
-  peer_ = peer_address(*id);
-  return request;
+  if (request->id()->verbs == domain_.device().verbs) return {};
+  return fail(FI_EINVAL,
+              "fi_endpoint: the request came to another device than %s: open the domain with the "
+              "info of the request",
+              domain_.device().facts.name.c_str());
 }
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
@@ -80,10 +52,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
   if (fid->fclass == FI_CLASS_SRX_CTX) return bind_shared_receive(fid, flags);
   // The queue pair has its completion queues for life.
   if (fid->fclass == FI_CLASS_CQ && enabled()) return -FI_EOPBADSTATE;
-  const int rc = bind_object(fid, flags);
-  // Not with a lock held: an event queue takes the lock while it makes progress.
-  if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(domain_.fabric().engine());
-  return rc;
+  return bind_connected(fid, flags);
 }
 
 int Endpoint::bind_shared_receive(struct fid *fid, uint64_t flags) {
@@ -101,12 +70,7 @@ int Endpoint::bind_shared_receive(struct fid *fid, uint64_t flags) {
 
 int Endpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
-  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
-  sdk::Guard guard(domain_.fabric().engine().lock());
-  auto enabled = enable();
-  if (enabled) return 0;
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", enabled.error().text.c_str());
-  return -enabled.error().code;
+  return control_connected(command, arg, kSendFlags);
 }
 
 // ---- enabling ----
@@ -223,8 +187,7 @@ void Endpoint::close_connection() {
 
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
-  // Before the lock: an event queue takes the lock while it makes progress.
-  if (eq() != nullptr) eq()->remove_source(domain_.fabric().engine());
+  leave_event_queue();
   Object::retire();
   {
     sdk::Guard guard(domain_.fabric().engine().lock());
@@ -243,12 +206,6 @@ int Endpoint::close() {
 }
 
 // ---- options ----
-
-int Endpoint::getopt(int level, int name, void *value, size_t *length) {
-  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
-  if (name == FI_OPT_CM_DATA_SIZE) return sdk::get_option(kPrivateDataSize, value, length);
-  return get_limit(level, name, value, length);
-}
 
 // No option can be set.
 int Endpoint::setopt(int, int, const void *, size_t) {

@@ -8,18 +8,24 @@
 
 #include "plugins/verbs/domain.h"
 #include "plugins/verbs/passive_endpoint.h"
-#include "plugins/verbs/private_data.h"
 
 namespace weft::verbs {
 
-ConnectRequest::ConnectRequest(Fabric &fabric, struct fid *from, rdma_cm_id *id)
-    : Object(fabric.instance(), FI_CLASS_CONNREQ, nullptr), pep(from), fabric_(fabric), id_(id) {
-  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<ConnectRequest>());
+ConnectRequest::ConnectRequest(sdk::PassiveCore &passive, rdma_cm_id *id)
+    : sdk::ConnectRequest(passive), id_(id) {
   Channel::give(*id, *this);
 }
 
 ConnectRequest::~ConnectRequest() {
-  reject(nullptr, 0);
+  reject({});
+}
+
+sdk::Address ConnectRequest::local() const {
+  return id_ != nullptr ? local_address(*id_) : sdk::Address();
+}
+
+sdk::Address ConnectRequest::peer() const {
+  return id_ != nullptr ? peer_address(*id_) : sdk::Address();
 }
 
 // The kernel gives up a device only when all identifiers on it are gone.
@@ -27,19 +33,13 @@ void ConnectRequest::on_event(const ChannelEvent &event) {
   if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) rdma_destroy_id(std::exchange(id_, nullptr));
 }
 
-void ConnectRequest::reject(const void *param, size_t len) {
+void ConnectRequest::reject(std::string_view parameter) {
   if (id_ == nullptr) return;
-  const PrivateData data(param, len);
+  const PrivateData data(parameter);
   // An answer to a requester that is gone may fail. There is nobody to tell.
   [[maybe_unused]] const int rc =
       rdma_reject(id_, data.bytes().data(), uint8_t(data.bytes().size()));
   rdma_destroy_id(std::exchange(id_, nullptr));
-}
-
-int ConnectRequest::close() {
-  sdk::Guard guard(fabric_.engine().lock());
-  delete fabric_.take(base());
-  return 0;
 }
 
 Fabric::Fabric(const weft_instance *instance, const Settings &settings,
@@ -71,55 +71,6 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
     return tl::unexpected(opened.error());
   }
   return fabric->c();
-}
-
-// The application may pass anything, so it is looked up before it is used.
-ConnectRequest *Fabric::find(fid_t handle) const {
-  const auto at = requests_.find(ConnectRequest::from(handle));
-  return at != requests_.end() ? *at : nullptr;
-}
-
-ConnectRequest *Fabric::take(fid_t handle) {
-  ConnectRequest *const request = find(handle);
-  requests_.erase(request);
-  return request;
-}
-
-void Fabric::drop_requests_of(struct fid *pep) {
-  std::erase_if(requests_, [pep](ConnectRequest *request) {
-    if (request->pep != pep) return false;
-    delete request;
-    return true;
-  });
-}
-
-PassiveEndpoint *Fabric::find_passive(fid_t handle) const {
-  for (PassiveEndpoint *pep : passive_)
-    if (pep->base() == handle) return pep;
-  return nullptr;
-}
-
-int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
-  if (info == nullptr || pep == nullptr) return -FI_EINVAL;
-  return sdk::finish(instance(), FI_LOG_EP_CTRL, PassiveEndpoint::open(*this, *info, context), pep);
-}
-
-int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
-  if (eq == nullptr) return -FI_EINVAL;
-  auto opened = sdk::Eq::open(instance(), base(), children, attr, context);
-  if (opened) {
-    // An unread request ends with its passive endpoint. Only the info is freed here.
-    (*opened)->drop_request = [](fi_info *info, const weft_instance *owner) {
-      owner->core->info_free(info);
-    };
-    if (attr != nullptr && attr->wait_obj == FI_WAIT_MUTEX_COND) {
-      if (auto started = engine_.start_thread(); !started) {
-        (*opened)->close();
-        opened = tl::unexpected(started.error());
-      }
-    }
-  }
-  return sdk::finish(instance(), FI_LOG_EQ, std::move(opened), eq);
 }
 
 int Fabric::close() {

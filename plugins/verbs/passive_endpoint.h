@@ -17,56 +17,41 @@
 #define WEFT_PLUGINS_VERBS_PASSIVE_ENDPOINT_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/eq.h>
 #include <weft/sdk/fid.h>
-#include <weft/sdk/info_list.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/passive.h>
+
+#include <memory>
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/fabric.h"
 
 namespace weft::verbs {
 
-class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>, private ChannelUser {
+class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
+                              public sdk::PassiveCore,
+                              private ChannelUser {
  public:
+  using Object::instance;
   static Result<PassiveEndpoint *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  // fi_ops_cm
-  int setname(void *addr, size_t len);
-  int getname(void *addr, size_t *len);
-  int listen();
-  int reject(fid_t handle, const void *param, size_t len);
-
-  // fi_ops_ep
-  int getopt(int level, int name, void *value, size_t *length);
-
-  // fi_ops
-  int close();
-  int bind(struct fid *fid, uint64_t flags);
-  int control(int command, void *arg);
-
-  // Gives the address to an endpoint (fi_endpoint.3). Afterwards the passive endpoint can only be
-  // closed. Fails while it listens, and the second time. Needs the engine's lock.
-  Result<sdk::SockAddr> give_address();
+  // An endpoint took the name and binds to it itself. Needs the engine's lock.
+  void release_name() { stop(); }
 
  private:
-  PassiveEndpoint(Fabric &fabric, sdk::InfoList info, void *context);
+  friend class sdk::PassiveCore;
+  PassiveEndpoint(Fabric &fabric, sdk::PassiveStart start, void *context);
   ~PassiveEndpoint() = default;
 
-  Result<void> bind_address();
-  Result<void> start_listening();
-  void drop_id();
+  // PassiveCore
+  Result<sdk::Address> bind_to(const sdk::Address &local) override;
+  Result<sdk::Address> start_listening(int backlog) override;
+  void stop() override;
+  Result<void> describe(fi_info &info, const sdk::ConnectRequest &request) override;
+  // ChannelUser
   void on_event(const ChannelEvent &event) override;
-  Result<fi_info *> request_info(sdk::InfoList &list, rdma_cm_id &id);
 
   Fabric &fabric_;
-  sdk::InfoList info_;
-  sdk::SockAddr local_;
-  sdk::Eq *eq_ = nullptr;
   rdma_cm_id *id_ = nullptr;
-  int backlog_;
-  bool listening_ = false;
-  bool taken_ = false;  // an endpoint took its address
 };
 
 }  // namespace weft::verbs

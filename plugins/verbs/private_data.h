@@ -30,8 +30,6 @@ class PrivateData {
     bytes_[0] = uint8_t(n);
     if (n != 0) std::memcpy(bytes_.data() + 1, parameter.data(), n);
   }
-  PrivateData(const void *parameter, size_t length)
-      : PrivateData(std::string_view(static_cast<const char *>(parameter), length)) {}
   std::span<const uint8_t> bytes() const { return {bytes_.data(), size_t(bytes_[0]) + 1}; }
 
  private:
