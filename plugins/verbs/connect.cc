@@ -17,10 +17,10 @@ namespace weft::verbs {
 namespace {
 
 // The sheet, section 3.
-rdma_conn_param connection_parameters(const PrivateData &data, bool shared) {
+rdma_conn_param connection_parameters(std::span<const uint8_t> data, bool shared) {
   rdma_conn_param param{};
-  param.private_data = data.bytes().data();
-  param.private_data_len = uint8_t(data.bytes().size());
+  param.private_data = data.data();
+  param.private_data_len = uint8_t(data.size());
   param.responder_resources = RDMA_MAX_RESP_RES;  // the device's maximum
   param.initiator_depth = RDMA_MAX_INIT_DEPTH;
   param.flow_control = 1;
@@ -80,7 +80,8 @@ void Endpoint::on_resolved() {
 }
 
 void Endpoint::request() {
-  rdma_conn_param param = connection_parameters(*parameter_, shared_ != nullptr);
+  const RequestData data(*parameter_, local_address(*id_), peer_address(*id_));
+  rdma_conn_param param = connection_parameters(data.bytes(), shared_ != nullptr);
   if (rdma_connect(id_, &param) == 0) return;
   const int error = errno;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "connect to %s: rdma_connect: %s",
@@ -118,7 +119,7 @@ Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> request
     return made;
   }
   const PrivateData parameter(data);
-  rdma_conn_param answer = connection_parameters(parameter, shared_ != nullptr);
+  rdma_conn_param answer = connection_parameters(parameter.bytes(), shared_ != nullptr);
   if (rdma_accept(id_, &answer) != 0) {
     const int error = errno;
     connect_failed(error, {}, error);

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "plugins/verbs/channel.h"
+
 namespace weft::verbs {
 namespace {
 
@@ -231,14 +233,14 @@ std::optional<Device> Devices::find(const ibv_context *verbs) {
   return find_if([&](const Device &device) { return device.verbs == verbs; });
 }
 
-Result<Route> find_route(const sdk::SockAddr &source, const sdk::SockAddr &dest, int timeout_ms) {
+Result<Route> find_route(const sdk::Address &source, const sdk::Address &dest, int timeout_ms) {
   const OwnedChannel channel(rdma_create_event_channel());
   rdma_cm_id *made = nullptr;
   if (channel == nullptr || rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0)
     return fail(errno, "verbs: rdma_create_id: %s", strerror(errno));
   const OwnedId id(made);
-  sockaddr *const from = source.size() != 0 ? const_cast<sockaddr *>(source.c()) : nullptr;
-  if (rdma_resolve_addr(id.get(), from, const_cast<sockaddr *>(dest.c()), timeout_ms) != 0)
+  sockaddr *const from = source.size() != 0 ? c_address(source) : nullptr;
+  if (rdma_resolve_addr(id.get(), from, c_address(dest), timeout_ms) != 0)
     return fail(errno, "verbs: no RDMA device leads to %s: %s", dest.to_string().c_str(),
                 strerror(errno));
   rdma_cm_event *event = nullptr;  // comes within the time that the kernel was given
@@ -250,9 +252,7 @@ Result<Route> find_route(const sdk::SockAddr &source, const sdk::SockAddr &dest,
   if (!resolved || id->verbs == nullptr)
     return fail(status != 0 ? status : FI_EHOSTUNREACH, "verbs: no RDMA device leads to %s: %s",
                 dest.to_string().c_str(), strerror(status != 0 ? status : FI_EHOSTUNREACH));
-  const sockaddr *const local = rdma_get_local_addr(id.get());
-  WEFT_TRY(sdk::SockAddr used, sdk::SockAddr::from(local, sizeof(sockaddr_storage)));
-  used.set_port(source.size() != 0 ? source.port() : 0);
+  WEFT_TRY(const sdk::Address used, local_address(*id).with_port(source.port()));
   return Route{id->verbs, used};
 }
 

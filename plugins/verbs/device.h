@@ -63,12 +63,12 @@ class Devices {
 };
 
 // Which device and which local address lead to `dest`: asks the kernel, for at most
-// `timeout_ms`. `source` may be unspecified.
+// `timeout_ms`. `source` may be none.
 struct Route {
   const ibv_context *verbs;
-  sdk::SockAddr source;
+  sdk::Address source;
 };
-Result<Route> find_route(const sdk::SockAddr &source, const sdk::SockAddr &dest, int timeout_ms);
+Result<Route> find_route(const sdk::Address &source, const sdk::Address &dest, int timeout_ms);
 
 }  // namespace weft::verbs
 

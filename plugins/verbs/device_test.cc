@@ -94,8 +94,8 @@ TEST(VerbsDevices, ThePeerDecidesWhichDeviceIsUsed) {
   ASSERT_TRUE(paths) << paths.error().text;
   ASSERT_EQ(paths->size(), 1u);
   EXPECT_EQ(paths->front().facts.name, "dbl1");
-  EXPECT_EQ(paths->front().path.dest.to_string(), "10.99.1.1:7471");
-  EXPECT_EQ(paths->front().path.source.port(), 0);
+  EXPECT_EQ(paths->front().dest.to_string(), "10.99.1.1:7471");
+  EXPECT_EQ(paths->front().source.port(), 0);
 }
 
 TEST(VerbsDevices, AnAddressThatNoDeviceLeadsToIsAnError) {

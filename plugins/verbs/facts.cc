@@ -95,6 +95,15 @@ void fill_domain(fi_domain_attr &domain, const DeviceFacts &facts, const sdk::Ge
   domain.cntr_cnt = 0;  // fi_verbs.7: counters are not supported
 }
 
+Result<void> set_addresses(fi_info &info, const DevicePath &path, const fi_info *hints) {
+  const uint32_t format = hints != nullptr ? hints->addr_format : uint32_t(FI_FORMAT_UNSPEC);
+  info.addr_format =
+      format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR_IP ? path.source.format() : format;
+  WEFT_CHECK(set_info_address(info.src_addr, info.src_addrlen, info.addr_format, path.source));
+  if (path.dest.size() == 0) return {};
+  return set_info_address(info.dest_addr, info.dest_addrlen, info.addr_format, path.dest);
+}
+
 // A write with data takes a receive at its target. The application must be ready for that, or it
 // gets no remote memory access.
 uint64_t offered_caps(const DeviceFacts &facts, const fi_info *hints) {
@@ -121,14 +130,15 @@ Result<void> fill_common(fi_info &info, const DeviceFacts &facts, const sdk::Get
   return fill_nic(info, facts);
 }
 
-Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sdk::IpPath &path,
+Result<void> fill_message_info(fi_info &info, const DevicePath &path,
                                const sdk::GetinfoQuery &query, const Sizes &sizes) {
+  const DeviceFacts &facts = path.facts;
   constexpr uint64_t kReceiving = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
   constexpr uint64_t kSending = FI_SEND | FI_READ | FI_WRITE;
   const uint64_t caps = offered_caps(facts, query.hints);
   info.caps = caps | FI_LOCAL_COMM | FI_REMOTE_COMM;
   if (caps & FI_RMA && facts.transport != Transport::kIwarp) info.mode |= FI_RX_CQ_DATA;
-  WEFT_CHECK(sdk::set_path(info, path, query.hints));
+  WEFT_CHECK(set_addresses(info, path, query.hints));
   WEFT_CHECK(fill_common(info, facts, query));
 
   const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW | FI_ORDER_WAS |

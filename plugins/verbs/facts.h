@@ -2,10 +2,10 @@
 // Facts of a device with one port, and the fi_info that follows from them.
 //
 // Example:
-//    inline Result<void> offer(sdk::InfoList &list, const DeviceFacts &facts,
-//                              const sdk::IpPath &path, const sdk::GetinfoQuery &query) {
+//    inline Result<void> offer(sdk::InfoList &list, const DevicePath &path,
+//                              const sdk::GetinfoQuery &query) {
 //      WEFT_TRY(fi_info *const info, list.add());
-//      return fill_message_info(*info, facts, path, query, Sizes{});
+//      return fill_message_info(*info, path, query, Sizes{});
 //    }
 //
 // Functions of this file are pure: they open no device. device.h collects the facts.
@@ -13,6 +13,7 @@
 #define WEFT_PLUGINS_VERBS_FACTS_H
 
 #include <rdma/fabric.h>
+#include <weft/sdk/address.h>
 #include <weft/sdk/paths.h>
 #include <weft/sdk/sock_addr.h>
 
@@ -62,8 +63,14 @@ struct DeviceFacts {
 // The capabilities of FI_EP_MSG over such a device.
 uint64_t message_caps(const DeviceFacts &facts);
 
-// One entry for FI_EP_MSG. Names, addresses and limits; `path` has the addresses.
-Result<void> fill_message_info(fi_info &info, const DeviceFacts &facts, const sdk::IpPath &path,
+// A device, a local address on it, and the address of the peer that is asked for, or none.
+struct DevicePath {
+  DeviceFacts facts;
+  sdk::Address source, dest;
+};
+
+// One entry for FI_EP_MSG. Names, addresses and limits.
+Result<void> fill_message_info(fi_info &info, const DevicePath &path,
                                const sdk::GetinfoQuery &query, const Sizes &sizes);
 
 // What the entries of all types of endpoints share: the domain, the fabric and the NIC.

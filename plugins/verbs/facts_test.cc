@@ -42,8 +42,7 @@ class Offer {
     const auto paths = source_paths({facts}, {}, AF_UNSPEC);
     EXPECT_FALSE(paths.empty());
     fi_info *const info = list_.add().value();
-    const auto filled =
-        fill_message_info(*info, facts, paths.front().path, {.hints = hints}, Sizes{});
+    const auto filled = fill_message_info(*info, paths.front(), {.hints = hints}, Sizes{});
     EXPECT_TRUE(filled) << filled.error().text;
   }
   const fi_info *operator->() const { return list_.front(); }
@@ -146,15 +145,15 @@ TEST(VerbsPaths, EachAddressOfEachActiveDeviceIsAPath) {
   down.port_active = false;
   const auto paths = source_paths({some_device(), down}, {}, AF_UNSPEC);
   ASSERT_EQ(paths.size(), 2u);
-  EXPECT_EQ(paths[0].path.source.ip(), "10.0.0.1");
-  EXPECT_EQ(paths[1].path.source.ip(), "fd00::1");
+  EXPECT_EQ(paths[0].source.to_string(), "10.0.0.1:0");
+  EXPECT_EQ(paths[1].source.to_string(), "[fd00::1]:0");
   EXPECT_EQ(source_paths({some_device()}, {}, AF_INET6).size(), 1u);
 }
 
 TEST(VerbsPaths, APortAloneStandsForAllAddresses) {
   const auto paths = source_paths({some_device()}, {sdk::SockAddr::any(AF_INET, 7000)}, AF_UNSPEC);
   ASSERT_EQ(paths.size(), 1u);
-  EXPECT_EQ(paths[0].path.source.to_string(), "10.0.0.1:7000");
+  EXPECT_EQ(paths[0].source.to_string(), "10.0.0.1:7000");
   EXPECT_TRUE(
       source_paths({some_device()}, {*sdk::SockAddr::from_ip("10.0.0.2")}, AF_UNSPEC).empty());
 }

@@ -70,7 +70,8 @@ void PassiveEndpoint::on_event(const ChannelEvent &event) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: no memory");
     return;
   }
-  report(std::move(request), read_private_data(event.data.data(), event.data.size()));
+  const std::string_view data = behind_ip_header(event.data, request->local());
+  report(std::move(request), read_private_data(data.data(), data.size()));
 }
 
 }  // namespace weft::verbs

@@ -19,13 +19,8 @@
 
 namespace weft::verbs {
 
-struct DevicePath {
-  DeviceFacts facts;
-  sdk::IpPath path;
-};
-
-// An address of a peer is resolved by the kernel (find_route). Without a peer, all addresses of
-// all devices with an active port. An error says why there is none.
+// By addresses of IP: that of a peer is resolved by the kernel (find_route). Without a peer, all
+// addresses of all devices with an active port. An error says why there is none.
 Result<std::vector<DevicePath>> device_paths(const sdk::GetinfoQuery &query,
                                              const std::vector<DeviceFacts> &all, Devices &devices);
 
@@ -33,6 +28,14 @@ Result<std::vector<DevicePath>> device_paths(const sdk::GetinfoQuery &query,
 // without an address (a port alone) stands for all addresses.
 std::vector<DevicePath> source_paths(const std::vector<DeviceFacts> &all,
                                      const std::vector<sdk::SockAddr> &sources, int family);
+
+// By native InfiniBand addresses (FI_SOCKADDR_IB), if `query` asks for them, or for no address. The
+// only ones that have them are devices whose link layer is InfiniBand.
+Result<std::vector<DevicePath>> infiniband_paths(const sdk::GetinfoQuery &query,
+                                                 const std::vector<DeviceFacts> &all,
+                                                 Devices &devices);
+// The name of a device's port.
+sdk::Address infiniband_address(const DeviceFacts &facts, uint16_t port);
 
 }  // namespace weft::verbs
 

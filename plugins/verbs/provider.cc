@@ -5,6 +5,7 @@
 #include <weft/sdk/log.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "plugins/verbs/datagram_info.h"
@@ -63,14 +64,25 @@ bool VerbsProvider::may_use(const sdk::SockAddr &address) const {
 }
 
 Result<void> VerbsProvider::add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query) {
-  WEFT_TRY(std::vector<DevicePath> found, device_paths(query, usable(), *devices_));
-  std::erase_if(found, [&](const DevicePath &path) { return !may_use(path.path.source); });
-  if (found.empty())
-    return fail(FI_ENODATA, "verbs: no interface that begins with %s leads there (verbs iface)",
-                settings_.iface.c_str());
-  for (const DevicePath &path : found) {
+  auto found = device_paths(query, usable(), *devices_);
+  if (found)
+    std::erase_if(*found, [&](const DevicePath &path) {
+      const auto source = sdk::SockAddr::from(path.source);
+      return source && !may_use(*source);
+    });
+  if (found && found->empty())
+    found = fail(FI_ENODATA, "verbs: no interface that begins with %s leads there (verbs iface)",
+                 settings_.iface.c_str());
+  // Addresses of InfiniBand belong to no interface.
+  if (settings_.iface.empty()) {
+    WEFT_TRY(std::vector<DevicePath> native, infiniband_paths(query, usable(), *devices_));
+    if (!found && !native.empty()) found.emplace();
+    if (found) std::ranges::move(native, std::back_inserter(*found));
+  }
+  if (!found) return tl::unexpected(found.error());
+  for (const DevicePath &path : *found) {
     WEFT_TRY(fi_info *const entry, list.add());
-    WEFT_CHECK(fill_message_info(*entry, path.facts, path.path, query, settings_.sizes));
+    WEFT_CHECK(fill_message_info(*entry, path, query, settings_.sizes));
   }
   return {};
 }

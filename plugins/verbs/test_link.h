@@ -93,10 +93,13 @@ class TestSide {
     hints.mode = FI_RX_CQ_DATA;
     hints.addr_format = FI_SOCKADDR_IN;
     const bool listens = peer.empty();
-    auto list = provider.getinfo({.node = listens ? "10.99.0.1" : peer.c_str(),
-                                  .service = listens ? "0" : port.c_str(),
-                                  .flags = listens ? FI_SOURCE : 0,
-                                  .hints = &hints});
+    open({.node = listens ? "10.99.0.1" : peer.c_str(),
+          .service = listens ? "0" : port.c_str(),
+          .flags = listens ? FI_SOURCE : 0,
+          .hints = &hints});
+  }
+  void open(const sdk::GetinfoQuery &query) {
+    auto list = provider.getinfo(query);
     ASSERT_TRUE(list) << list.error().text;
     info = list->release();
     // As the core gives it to an application that asked for none.

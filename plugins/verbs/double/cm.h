@@ -17,7 +17,7 @@
 // world delivers them, those between two sides in order. As in librdmacm, some steps happen when
 // the program fetches an event: the queue pair of the active side works from then on.
 //
-// Not for AF_IB addresses, and not for iWARP.
+// Not for iWARP.
 #ifndef WEFT_PLUGINS_VERBS_DOUBLE_CM_H
 #define WEFT_PLUGINS_VERBS_DOUBLE_CM_H
 
@@ -39,6 +39,7 @@ struct CmId;
 
 // Sizes of private data as IP addresses leave them, and as they are delivered, zeros behind.
 inline constexpr size_t kRequestData = 56;
+inline constexpr size_t kIbRequestData = 92;  // of AF_IB: the program writes the kernel's header
 inline constexpr size_t kReplyData = 196;
 inline constexpr size_t kRejectData = 148;
 inline constexpr size_t kLookupData = 180;
@@ -192,6 +193,11 @@ struct Cm {
   void end_connection(CmSide &side, int status);
   void on_lost(const CmMessage &message);
 };
+
+// Private data of a request from such an address.
+inline size_t request_room(const CmSide &side) {
+  return side.src.family() == AF_IB ? kIbRequestData : kRequestData;
+}
 
 inline CmId &of(rdma_cm_id *id) {
   return static_cast<CmId &>(*id);

@@ -23,6 +23,11 @@ bool Cm::is_port_free(const CmSide &side, const SocketAddress &address) const {
 
 int Cm::bind(CmSide &side, const SocketAddress &address) {
   Adapter *adapter = nullptr;
+  if (address.family() == AF_IB && side.ps != RDMA_PS_TCP) return EPROTONOSUPPORT;
+  if (address.family() == AF_IB && address.service() != 0 &&
+      (address.service() & RDMA_IB_IP_PS_MASK) != RDMA_IB_IP_PS_TCP) {
+    return EPROTONOSUPPORT;
+  }
   if (!address.is_any()) {
     adapter = world.adapter_of(address);
     if (adapter == nullptr) return address.is_loopback() ? ENODEV : EADDRNOTAVAIL;
@@ -52,8 +57,9 @@ CmSide *Cm::listener_for(rdma_port_space ps, const SocketAddress &address) const
     if (side->state != CmState::kListening || side->ps != ps) continue;
     if (side->src.port() != address.port()) continue;
     if (side->src.same_host(address)) return side.get();
-    const bool takes_family = side->src.family() == address.family() ||
-                              (side->src.family() == AF_INET6 && !side->only_its_family);
+    const bool takes_family =
+        side->src.family() == address.family() ||
+        (side->src.family() == AF_INET6 && address.family() == AF_INET && !side->only_its_family);
     if (side->src.is_any() && takes_family) of_any = side.get();
   }
   return of_any;

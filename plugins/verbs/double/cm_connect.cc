@@ -59,7 +59,7 @@ int check_data(const void *data, size_t size, size_t limit) {
 int request(CmId &id, const rdma_conn_param *param) {
   CmSide &side = *id.side;
   if (side.state != CmState::kRouteResolved) return EINVAL;
-  const size_t limit = is_datagram(side) ? kLookupData : kRequestData;
+  const size_t limit = is_datagram(side) ? kLookupData : request_room(side);
   QueuedEvent event;
   event.conn = without_data(param);
   if (param != nullptr) {
@@ -67,6 +67,8 @@ int request(CmId &id, const rdma_conn_param *param) {
       return error;
     }
     event.data = data_of(param->private_data, param->private_data_len);
+    // The version of the header is the kernel's.
+    if (side.src.family() == AF_IB && !event.data.empty()) event.data[0] = 0;
   }
   for (uint8_t *count : {&event.conn.responder_resources, &event.conn.initiator_depth}) {
     if (const int error = resources(side, *count, *count); error != 0) return error;

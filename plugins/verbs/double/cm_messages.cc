@@ -122,7 +122,7 @@ void Cm::on_request(const CmMessage &message) {
   QueuedEvent event = message.event;
   event.type = RDMA_CM_EVENT_CONNECT_REQUEST;
   event.child = child->serial;
-  event.data.resize(event.is_ud ? kLookupData : kRequestData);
+  event.data.resize(event.is_ud ? kLookupData : request_room(from));
   // The resources that one end has are what the other end may use.
   std::swap(event.conn.responder_resources, event.conn.initiator_depth);
   tell(*listener, std::move(event));

@@ -150,6 +150,10 @@ Adapter::Adapter(World &the_world, const DeviceOptions &given, int position)
 Adapter::~Adapter() = default;
 
 bool Adapter::has(const SocketAddress &address) const {
+  if (address.family() == AF_IB) {
+    const ibv_gid wanted = address.gid();
+    return options.infiniband && std::memcmp(wanted.raw, gids[0].gid.raw, sizeof wanted.raw) == 0;
+  }
   return std::any_of(addresses.begin(), addresses.end(),
                      [&](const SocketAddress &mine) { return mine.same_host(address); });
 }

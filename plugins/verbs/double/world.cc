@@ -2,6 +2,9 @@
 #include "plugins/verbs/double/world.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
+#include <infiniband/ib.h>
+#include <rdma/rdma_cma.h>
 
 #include <algorithm>
 #include <atomic>
@@ -30,13 +33,31 @@ int failed(int error) {
   return -1;
 }
 
+namespace {
+
+const sockaddr_ib &ib(const SocketAddress &address) {
+  return reinterpret_cast<const sockaddr_ib &>(address.storage);
+}
+
+}  // namespace
+
+uint64_t SocketAddress::service() const {
+  return be64toh(ib(*this).sib_sid);
+}
+
 uint16_t SocketAddress::port() const {
+  if (family() == AF_IB) return static_cast<uint16_t>(service());
   return ntohs(family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6 &>(storage).sin6_port
                                     : reinterpret_cast<const sockaddr_in &>(storage).sin_port);
 }
 
 void SocketAddress::set_port(uint16_t port) {
-  if (family() == AF_INET6) {
+  if (family() == AF_IB) {
+    // Of the port space TCP, as the kernel completes it.
+    auto &mine = reinterpret_cast<sockaddr_ib &>(storage);
+    mine.sib_sid = htobe64(RDMA_IB_IP_PS_TCP | port);
+    mine.sib_sid_mask = ~__be64{0};
+  } else if (family() == AF_INET6) {
     reinterpret_cast<sockaddr_in6 &>(storage).sin6_port = htons(port);
   } else {
     reinterpret_cast<sockaddr_in &>(storage).sin_port = htons(port);
@@ -44,6 +65,10 @@ void SocketAddress::set_port(uint16_t port) {
 }
 
 bool SocketAddress::is_any() const {
+  if (family() == AF_IB) {
+    const ibv_gid none = {};
+    return std::memcmp(ib(*this).sib_addr.sib_raw, none.raw, sizeof none.raw) == 0;
+  }
   if (family() == AF_INET6) {
     return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6 &>(storage).sin6_addr);
   }
@@ -51,6 +76,7 @@ bool SocketAddress::is_any() const {
 }
 
 bool SocketAddress::is_loopback() const {
+  if (family() == AF_IB) return false;
   if (family() == AF_INET6) {
     return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6 &>(storage).sin6_addr);
   }
@@ -66,7 +92,9 @@ bool SocketAddress::same_host(const SocketAddress &other) const {
 
 ibv_gid SocketAddress::gid() const {
   ibv_gid gid = {};
-  if (family() == AF_INET6) {
+  if (family() == AF_IB) {
+    std::memcpy(gid.raw, ib(*this).sib_addr.sib_raw, sizeof gid.raw);
+  } else if (family() == AF_INET6) {
     std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6 &>(storage).sin6_addr, 16);
   } else {
     gid.raw[10] = gid.raw[11] = 0xff;
@@ -76,6 +104,7 @@ ibv_gid SocketAddress::gid() const {
 }
 
 socklen_t SocketAddress::size() const {
+  if (family() == AF_IB) return sizeof(sockaddr_ib);
   return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
@@ -84,6 +113,7 @@ SocketAddress SocketAddress::of(const sockaddr *address) {
   if (address == nullptr) return result;
   if (address->sa_family == AF_INET) std::memcpy(&result.storage, address, sizeof(sockaddr_in));
   if (address->sa_family == AF_INET6) std::memcpy(&result.storage, address, sizeof(sockaddr_in6));
+  if (address->sa_family == AF_IB) std::memcpy(&result.storage, address, sizeof(sockaddr_ib));
   return result;
 }
 

@@ -44,7 +44,8 @@ struct Qp;
 struct Srq;
 struct Xrcd;
 
-// An IP address with its port, of either family.
+// An address of the connection manager with its port: IPv4, IPv6 or AF_IB (a GID, and a service id
+// whose lowest 16 bits are the port).
 struct SocketAddress {
   sockaddr_storage storage = {};
 
@@ -57,7 +58,9 @@ struct SocketAddress {
   ibv_gid gid() const;  // as RoCE maps it
   socklen_t size() const;
 
-  // An address without a family if `address` is none of IPv4 and IPv6.
+  uint64_t service() const;  // of AF_IB
+
+  // An address without a family if `address` is none of these.
   static SocketAddress of(const sockaddr *address);
   static SocketAddress parse(const std::string &text);  // without a port
 };
