@@ -62,6 +62,18 @@ bool add_sockaddr_ib(Text &text, const void *addr, size_t size) {
   return true;
 }
 
+// GID, queue pair number, LID, partition key, service, service level. As the SDK's codec reads it.
+bool add_ib_ud(Text &text, const void *addr, size_t size) {
+  if (size < 32) return false;
+  char gid[INET6_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET6, addr, gid, sizeof gid);
+  text.add("fi_addr_ib_ud://%s:%x/%x/%x/%x", gid, load<uint32_t>(addr, 16),
+           load<uint16_t>(addr, 20), load<uint16_t>(addr, 22), load<uint8_t>(addr, 26));
+  if (const auto service = load<uint16_t>(addr, 24); service != 0)
+    text.add("?service=0x%x", service);
+  return true;
+}
+
 bool add_words(Text &text, const char *scheme, const void *addr, size_t size, size_t count) {
   if (size < count * sizeof(uint64_t)) return false;
   text.add("%s://", scheme);
@@ -141,6 +153,7 @@ void add_address(Text &text, uint32_t format, const void *addr, size_t size) {
       break;
     case FI_ADDR_IB_UD:
       scheme = "fi_addr_ib_ud";
+      shown = add_ib_ud(text, addr, size);
       break;
     case FI_ADDR_UCX:
       scheme = "fi_addr_ucx";

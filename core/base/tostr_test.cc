@@ -12,8 +12,11 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_trigger.h>
 #include <rdma/providers/fi_log.h>
+#include <weft/sdk/address.h>
 
 #include <array>
+#include <cstring>
+#include <random>
 #include <string>
 
 #include "core/base/info.h"
@@ -181,6 +184,33 @@ TEST(ToText, AddressesOfEveryFormat) {
   EXPECT_EQ(source_text(999, "abc", 3), "fi_addr://616263");
   const std::array<char, 100> much{};
   EXPECT_THAT(source_text(FI_ADDR_UCX, much.data(), much.size()), testing::EndsWith("00..."));
+}
+
+// The text is what fi_getinfo reads (the SDK's codec), so a printed name can be given to a program.
+TEST(ToText, NamesOfDatagramEndpointsAreAddressesAgain) {
+  unsigned char bytes[32] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  const auto put = [&](size_t at, auto value) { std::memcpy(bytes + at, &value, sizeof value); };
+  const auto text = [&] { return source_text(FI_ADDR_IB_UD, bytes, sizeof bytes); };
+  put(16, uint32_t(0x11));
+  put(20, uint16_t(4));
+  put(22, uint16_t(0xffff));
+  EXPECT_EQ(text(), "fi_addr_ib_ud://fe80::1:11/4/ffff/0");
+  put(24, uint16_t(0x102));
+  bytes[26] = 3;
+  EXPECT_EQ(text(), "fi_addr_ib_ud://fe80::1:11/4/ffff/3?service=0x102");
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000; ++i) {
+    for (size_t at = 0; at < 26; ++at) bytes[at] = i % 3 == 0 ? 0 : uint8_t(random());
+    bytes[19] = 0;  // a queue pair number has 24 bits
+    bytes[26] = uint8_t(random() % 16);
+    const auto read = sdk::read_address(FI_ADDR_IB_UD, bytes, sizeof bytes);
+    ASSERT_TRUE(read) << read.error().text;
+    EXPECT_EQ(text(), sdk::format_address_string(*read));
+    const auto again = sdk::read_address(FI_ADDR_STR, text().c_str());
+    ASSERT_TRUE(again) << text();
+    EXPECT_EQ(*again, *read) << text();
+  }
+  EXPECT_EQ(source_text(FI_ADDR_IB_UD, "abc", 3), "fi_addr_ib_ud://616263") << "too short";
 }
 
 TEST(ToText, OtherStructs) {
