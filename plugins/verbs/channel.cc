@@ -50,9 +50,9 @@ Result<std::unique_ptr<Channel>> Channel::open(sdk::Engine &engine) {
   return std::unique_ptr<Channel>(new Channel(engine, channel));
 }
 
-Result<rdma_cm_id *> Channel::make_id(ChannelUser &user) {
+Result<rdma_cm_id *> Channel::make_id(ChannelUser &user, rdma_port_space space) {
   rdma_cm_id *id = nullptr;
-  if (rdma_create_id(channel_, &id, &user, RDMA_PS_TCP) == 0) return id;
+  if (rdma_create_id(channel_, &id, &user, space) == 0) return id;
   return fail(errno, "rdma_create_id: %s", strerror(errno));
 }
 
@@ -61,8 +61,10 @@ void Channel::on_event(uint32_t) {
   char data[UINT8_MAX];
   while (rdma_get_cm_event(channel_, &event) == 0) {
     ChannelEvent copy{.type = event->event, .status = event->status, .id = event->id, .data = {}};
+    if (event->event == RDMA_CM_EVENT_MULTICAST_JOIN) copy.group = event->param.ud.ah_attr;
     const rdma_conn_param &param = event->param.conn;
-    if (param.private_data != nullptr && param.private_data_len != 0) {
+    if (event->event != RDMA_CM_EVENT_MULTICAST_JOIN && param.private_data != nullptr &&
+        param.private_data_len != 0) {
       std::memcpy(data, param.private_data, param.private_data_len);
       copy.data = {data, param.private_data_len};
     }

@@ -36,6 +36,7 @@ struct ChannelEvent {
   int status;             // 0; a negative errno; of a rejection: the reason
   rdma_cm_id *id;         // of a request: a new one
   std::string_view data;  // private data as delivered, valid during on_event()
+  ibv_ah_attr group{};    // of RDMA_CM_EVENT_MULTICAST_JOIN: what leads to the group
 };
 
 class ChannelUser {
@@ -52,7 +53,7 @@ class Channel final : public sdk::Handler {
   ~Channel();
 
   // Its events go to `user`. The caller destroys it.
-  Result<rdma_cm_id *> make_id(ChannelUser &user);
+  Result<rdma_cm_id *> make_id(ChannelUser &user, rdma_port_space space = RDMA_PS_TCP);
   // An identifier of a request gets its own user.
   static void give(rdma_cm_id &id, ChannelUser &user) { id.context = &user; }
 

@@ -36,13 +36,16 @@ DatagramEndpoint::DatagramEndpoint(Domain &domain, const fi_info &info, void *co
                    &tx_, &rx_, &own_lock),
       WorkQueues(own_lock, limits().tx_size, limits().rx_size, tx_, rx_),
       domain_(domain),
+      addr_format_(info.addr_format),
       tx_(info),
       rx_(info) {
-  fid_ep *const fid = c();
-  sdk::fill_tables(*this);
-  fid->rma = sdk::c_table(sdk::rma_ops<Nothing>());
-  fid->atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
-  fid->tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
+  set_tables(*this);
+}
+
+void DatagramEndpoint::take_away(fid_ep &fid) {
+  fid.rma = sdk::c_table(sdk::rma_ops<Nothing>());
+  fid.atomic = sdk::c_table(sdk::atomic_ops<Nothing>());
+  fid.tagged = sdk::c_table(sdk::tagged_ops<Nothing>());
 }
 
 // ---- transfers ----
@@ -56,7 +59,7 @@ ssize_t DatagramEndpoint::check_length(uint64_t length, uint64_t flags) const {
 ssize_t DatagramEndpoint::start(const sdk::SendRequest &r) {
   if (r.count == 0 || r.iov[0].iov_len < kDatagramHeader) return -FI_EINVAL;
   ssize_t rc;
-  const Remote *const to = remote(r.dest, rc);
+  const Remote *const to = remote(r, rc);
   if (to == nullptr) return rc;
   SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);
   if (op == nullptr) return rc;
@@ -98,11 +101,12 @@ ssize_t DatagramEndpoint::tx_size_left() {
 
 // ---- peers ----
 
-const DatagramEndpoint::Remote *DatagramEndpoint::remote(fi_addr_t dest, ssize_t &rc) {
-  if (dest < remotes_end_)
-    if (const Remote *const known = remotes_.at(uint32_t(dest))) return known;
-  rc = meet(dest);
-  return rc == 0 ? remotes_.at(av()->index_of(dest)) : nullptr;
+const DatagramEndpoint::Remote *DatagramEndpoint::remote(const sdk::SendRequest &r, ssize_t &rc) {
+  if (r.dest < remotes_end_ && !(r.flags & FI_MULTICAST))
+    if (const Remote *const known = remotes_.at(uint32_t(r.dest))) return known;
+  if (r.dest >= kGroupBase) return group_remote(r.dest, rc);
+  rc = r.flags & FI_MULTICAST ? -FI_EINVAL : meet(r.dest);
+  return rc == 0 ? remotes_.at(av()->index_of(r.dest)) : nullptr;
 }
 
 // The lock of the address vector comes before the endpoint's.

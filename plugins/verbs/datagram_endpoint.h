@@ -33,6 +33,7 @@
 
 #include "plugins/verbs/datagram_name.h"
 #include "plugins/verbs/domain.h"
+#include "plugins/verbs/group.h"
 #include "plugins/verbs/work_queues.h"
 
 namespace weft::verbs {
@@ -49,10 +50,24 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
                                private sdk::AvUser {
  public:
   static Result<DatagramEndpoint *> open(Domain &domain, const fi_info &info, void *context);
+  // The op tables of this endpoint and its aliases.
+  template <class Ep>
+  void set_tables(Ep &object) const {
+    sdk::fill_tables(object);
+    take_away(*object.c());
+  }
+  Domain &domain() { return domain_; }
+
+  // ---- for groups; the lock of connections is held ----
+  ibv_qp *queue_pair() { return qp_; }
+  // Sends to the group go by `wire`, but for the source, or fail from now on.
+  Result<void> reach(const Group &group, const ibv_ah_attr &wire);
+  void unreach(const Group &group);
+  void forget(Group &group);
 
   // ---- for TransferOps ----
   static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_REMOTE_CQ_DATA |
-                                         FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+                                         FI_MULTICAST | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
   ssize_t check_length(uint64_t length, uint64_t flags) const;
   ssize_t start(const sdk::RecvRequest &request);
   ssize_t start(const sdk::SendRequest &request);
@@ -61,17 +76,22 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
 
   // fi_ops_cm
   int getname(void *addr, size_t *len);
+  int setname(void *addr, size_t len);
+  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
+  int shutdown(uint64_t) { return -FI_ENOSYS; }
 
   // fi_ops_ep
   int getopt(int level, int name, void *value, size_t *length) {
     return get_limit(level, name, value, length);
   }
+  int setopt(int, int, const void *, size_t) { return -FI_ENOPROTOOPT; }
+  ssize_t cancel(void *context);
   ssize_t rx_size_left();
   ssize_t tx_size_left();
 
   // fi_ops
   int close();
-  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
 
  private:
@@ -79,6 +99,12 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   struct Remote {
     ibv_ah *handle;
     uint32_t queue_pair;
+  };
+  // A group that was joined. No handle: it is not joined yet, or cannot be sent to.
+  struct Joined {
+    Group *group = nullptr;  // null: the number is free
+    Remote remote{};
+    bool joins = false;
   };
   // A handle that operations in flight may still use: `last` is the newest of them.
   struct Retired {
@@ -88,6 +114,7 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
 
   DatagramEndpoint(Domain &domain, const fi_info &info, void *context);
   ~DatagramEndpoint() = default;
+  static void take_away(fid_ep &fid);  // the tables that datagrams do not have
 
   Result<void> enable();
   Result<void> make_queue_pair();
@@ -95,10 +122,12 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   void drop_queue_pair();
 
   // Peers; the own lock is held, and meet() lets go of it meanwhile.
-  const Remote *remote(fi_addr_t dest, ssize_t &rc);
+  const Remote *remote(const sdk::SendRequest &request, ssize_t &rc);
+  const Remote *group_remote(fi_addr_t dest, ssize_t &rc) const;
   ssize_t meet(fi_addr_t dest);
   ibv_ah *make_handle(const DatagramName &name);
   void forget(uint32_t index);
+  Result<GroupMembership> check_join(const void *addr, uint64_t flags);
   void destroy_retired(bool all);
 
   // sdk::AvUser; the domain's engine is locked
@@ -109,13 +138,15 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   fi_addr_t source_of(const ibv_wc &wc, const RecvOp &op) override;
 
   Domain &domain_;
+  const uint32_t addr_format_;
   sdk::TxContext tx_;
   sdk::RxContext rx_;
   DatagramName name_{};
   std::vector<ibv_gid_entry> gids_;
   uint8_t gid_index_ = 0;
   sdk::IndexTable<Remote> remotes_;
-  uint32_t remotes_end_ = 0;  // all indices are below
+  uint32_t remotes_end_ = 0;    // all indices are below
+  std::vector<Joined> groups_;  // by the number in their fi_addr_t
   std::vector<Retired> retired_;
   bool explained_ = false;  // why there is no handle
 

@@ -56,7 +56,8 @@ Result<AskedNames> asked_names(const sdk::GetinfoQuery &query) {
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &asked,
                   const sdk::GetinfoQuery &query, const Sizes &sizes) {
-  info.caps = kDatagramCaps | FI_LOCAL_COMM | FI_REMOTE_COMM;
+  const uint64_t caps = datagram_caps(facts);
+  info.caps = caps | FI_LOCAL_COMM | FI_REMOTE_COMM;
   info.mode = FI_MSG_PREFIX;
   info.addr_format = asked.format;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, asked.format, asked.source));
@@ -66,9 +67,10 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &ask
   WEFT_CHECK(sdk::set_string(info.domain_attr->name, datagram_domain(facts)));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = kDatagramCaps & (FI_MSG | FI_SEND);
+  tx.caps = caps & (FI_MSG | FI_SEND | FI_MULTICAST);
   tx.mode = FI_MSG_PREFIX;
-  tx.op_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+  tx.op_flags =
+      FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | (caps & FI_MULTICAST);
   tx.msg_order = FI_ORDER_SAS;
   tx.comp_order = FI_ORDER_STRICT;
   tx.inject_size = std::min(facts.max_datagram_inline, facts.mtu);
@@ -77,7 +79,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &ask
   tx.iov_limit = std::min({sizes.tx_iov, facts.max_sges, sdk::kIovLimit});
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = kDatagramCaps & (FI_MSG | FI_RECV | FI_SOURCE);
+  rx.caps = caps & (FI_MSG | FI_RECV | FI_SOURCE | FI_MULTICAST);
   rx.mode = FI_MSG_PREFIX;
   rx.op_flags = FI_COMPLETION;
   rx.msg_order = FI_ORDER_SAS;
@@ -98,6 +100,11 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &ask
 }
 
 }  // namespace
+
+uint64_t datagram_caps(const DeviceFacts &facts) {
+  const bool groups = facts.has_multicast && !facts.addresses.empty();
+  return kDatagramCaps | (groups ? FI_MULTICAST : 0);
+}
 
 Result<void> add_datagram_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query,
                                 const std::vector<DeviceFacts> &all, const Sizes &sizes) {

@@ -26,6 +26,9 @@ namespace weft::verbs {
 
 inline constexpr uint64_t kDatagramCaps = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE;
 
+// The capabilities of a device's datagram endpoints. Groups are joined by an IP address.
+uint64_t datagram_caps(const DeviceFacts &facts);
+
 // An entry for each device that has datagrams. An error says why there is none.
 Result<void> add_datagram_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query,
                                 const std::vector<DeviceFacts> &all, const Sizes &sizes);

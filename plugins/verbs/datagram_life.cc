@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A datagram endpoint's life: opening, its queue pair and name, closing.
+#include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -39,7 +40,16 @@ Result<DatagramEndpoint *> DatagramEndpoint::open(Domain &domain, const fi_info 
   return ep.release();
 }
 
+// An event queue also makes the progress of groups.
+int DatagramEndpoint::bind(struct fid *fid, uint64_t flags) {
+  const int rc = bind_object(fid, flags);
+  // Not with a lock held: an event queue takes the lock while it makes progress.
+  if (rc == 0 && fid->fclass == FI_CLASS_EQ) eq()->add_source(domain_.fabric().engine());
+  return rc;
+}
+
 int DatagramEndpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<DatagramEndpoint>::open(*this, arg);
   if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   auto done = enable();
   if (done) return 0;
@@ -150,8 +160,33 @@ int DatagramEndpoint::getname(void *addr, size_t *len) {
   return sdk::write_address(name_.address(), FI_ADDR_IB_UD, addr, len);
 }
 
+// The device chooses the queue pair, and gid_idx the GID.
+int DatagramEndpoint::setname(void *, size_t) {
+  return -FI_ENOSYS;
+}
+
+// The device does not give back what was posted to it: only receives from before fi_enable can be
+// cancelled.
+ssize_t DatagramEndpoint::cancel(void *context) {
+  RecvOp *op;
+  {
+    sdk::Guard guard(own_lock);
+    op = take_early(context);
+  }
+  if (op == nullptr) return -FI_ENOENT;
+  report_cancelled(*op);
+  return 0;
+}
+
 int DatagramEndpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
+  {
+    sdk::Guard guard(own_lock);
+    if (std::ranges::any_of(groups_, [](const Joined &joined) { return joined.group != nullptr; }))
+      return -FI_EBUSY;
+  }
+  // Before any lock: an event queue takes the lock while it makes progress.
+  if (eq() != nullptr) eq()->remove_source(domain_.fabric().engine());
   Object::retire();
   const bool was_enabled = enabled();
   if (was_enabled) {

@@ -11,14 +11,14 @@ namespace {
 
 constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // ::ffff:a.b.c.d
 
-bool is_ipv4(const ibv_gid &gid) {
+bool is_mapped(const ibv_gid &gid) {
   return std::equal(std::begin(kMapped), std::end(kMapped), gid.raw);
 }
 bool is_link_local(const ibv_gid &gid) {
   return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
 }
 bool same_kind(const ibv_gid &a, const ibv_gid &b) {
-  return is_ipv4(a) == is_ipv4(b) && is_link_local(a) == is_link_local(b);
+  return is_mapped(a) == is_mapped(b) && is_link_local(a) == is_link_local(b);
 }
 
 // RoCE v2 over IPv4 has a header of IPv4 at the end of the 40 bytes. What stands before it has no
@@ -32,6 +32,15 @@ bool is_ipv4_header(std::span<const uint8_t, 20> header) {
 }
 
 }  // namespace
+
+bool DatagramName::is_ipv4() const {
+  return is_mapped(gid);
+}
+
+bool DatagramName::is_group() const {
+  const bool multicast = is_ipv4() ? (gid.raw[12] & 0xf0) == 0xe0 : gid.raw[0] == 0xff;
+  return multicast && queue_pair == kGroupQueuePair;
+}
 
 DatagramName DatagramName::of(const sdk::Address &address) {
   DatagramName name{};
@@ -65,6 +74,16 @@ uint8_t source_gid_index(const std::vector<ibv_gid_entry> &table, uint8_t own,
   if (at_own == table.end() || same_kind(at_own->gid, dest)) return own;
   for (const ibv_gid_entry &entry : table)
     if (entry.gid_type == at_own->gid_type && same_kind(entry.gid, dest))
+      return uint8_t(entry.gid_index);
+  return own;
+}
+
+uint8_t group_source_index(const std::vector<ibv_gid_entry> &table, uint8_t own,
+                           const DatagramName &group) {
+  const auto at_own = std::ranges::find(table, own, &ibv_gid_entry::gid_index);
+  if (at_own == table.end() || is_mapped(at_own->gid) == group.is_ipv4()) return own;
+  for (const ibv_gid_entry &entry : table)
+    if (entry.gid_type == at_own->gid_type && is_mapped(entry.gid) == group.is_ipv4())
       return uint8_t(entry.gid_index);
   return own;
 }

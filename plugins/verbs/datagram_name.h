@@ -25,6 +25,7 @@
 namespace weft::verbs {
 
 inline constexpr size_t kDatagramHeader = 40;  // bytes in front of a message: FI_MSG_PREFIX
+inline constexpr uint32_t kGroupQueuePair = 0xffffff;
 using DatagramHeader = std::span<const uint8_t, kDatagramHeader>;
 
 struct DatagramName {
@@ -40,12 +41,18 @@ struct DatagramName {
 
   sdk::Address address() const;
   bool has_gid() const { return gid.global.interface_id != 0; }
+  bool is_ipv4() const;   // the GID is ::ffff:a.b.c.d
+  bool is_group() const;  // a multicast GID, and the queue pair number of groups
 };
 static_assert(sizeof(DatagramName) == 32);
 
 // The entry of a port's table of GIDs from which a datagram to `dest` leaves: `own`, where both are
 // of the same kind (IPv4, link-local, other), else the first one of that kind, else `own`.
 uint8_t source_gid_index(const std::vector<ibv_gid_entry> &table, uint8_t own, const ibv_gid &dest);
+
+// The same for datagrams to a group: of the family of the group.
+uint8_t group_source_index(const std::vector<ibv_gid_entry> &table, uint8_t own,
+                           const DatagramName &group);
 
 }  // namespace weft::verbs
 

@@ -91,6 +91,7 @@ Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   const auto datagram_inline = probe_inline(verbs, facts, sizes, IBV_QPT_UD);
   facts.has_datagrams = datagram_inline.has_value();
   facts.max_datagram_inline = datagram_inline.value_or(0);
+  facts.has_multicast = facts.has_datagrams && a.max_mcast_grp > 0 && a.max_mcast_qp_attach > 0;
   return facts;
 }
 

@@ -39,6 +39,7 @@ struct DatagramOptions {
   uint64_t caps = 0;  // 0: as the core gives them to an application that asks for none
   uint64_t selective = 0;
   bool enables = true;
+  bool binds_eq = true;
 };
 
 class DatagramSide {
@@ -143,7 +144,9 @@ class DatagramSide {
     ASSERT_EQ(fi_endpoint(domain, info, &ep, nullptr), 0) << test_log();
     ASSERT_EQ(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | options.selective), 0);
     ASSERT_EQ(fi_ep_bind(ep, &av->fid, 0), 0);
-    ASSERT_EQ(fi_ep_bind(ep, &eq->fid, 0), 0);
+    if (options.binds_eq) {
+      ASSERT_EQ(fi_ep_bind(ep, &eq->fid, 0), 0);
+    }
     if (options.enables) {
       ASSERT_EQ(fi_enable(ep), 0) << test_log();
     }

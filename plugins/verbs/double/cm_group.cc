@@ -10,10 +10,11 @@ namespace {
 
 constexpr uint32_t kGroupQp = 0xffffff;
 
-// The group's identifier: RoCE maps an IPv4 address to ff0e::ffff:a.b.c.d; an IPv6 address is one.
-ibv_gid group_of(const SocketAddress &address) {
+// The group's identifier: RoCE v2 maps an IPv4 address to ::ffff:a.b.c.d, InfiniBand to a multicast
+// GID; an IPv6 address is one.
+ibv_gid group_of(const SocketAddress &address, bool infiniband) {
   ibv_gid gid = address.gid();
-  if (address.family() == AF_INET) {
+  if (address.family() == AF_INET && infiniband) {
     gid.raw[0] = 0xff;
     gid.raw[1] = 0x0e;
   }
@@ -55,7 +56,7 @@ int join(CmId &id, const sockaddr *address, void *context, bool receives) {
   if (!is_multicast(wanted)) return EINVAL;
   if (id.side->adapter == nullptr || id.ps == RDMA_PS_TCP) return EINVAL;
   const DeviceOptions &options = id.side->adapter->options;
-  const CmGroup group = {wanted, group_of(wanted), context, receives};
+  const CmGroup group = {wanted, group_of(wanted, options.infiniband), context, receives};
   const bool is_known = std::any_of(id.groups.begin(), id.groups.end(), [&](const CmGroup &joined) {
     return joined.address.same_host(wanted);
   });

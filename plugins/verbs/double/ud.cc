@@ -15,13 +15,13 @@ constexpr size_t kGrhSize = sizeof(ibv_grh);
 constexpr uint8_t kUdpProtocol = 17;
 constexpr uint8_t kBthHeader = 0x1b;
 
-bool is_group(const ibv_gid &gid) {
-  return gid.raw[0] == 0xff;
-}
-
 bool is_ipv4(const ibv_gid &gid) {
   static constexpr uint8_t kPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(std::begin(kPrefix), std::end(kPrefix), gid.raw);
+}
+
+bool is_group(const ibv_gid &gid) {
+  return is_ipv4(gid) ? (gid.raw[12] & 0xf0) == 0xe0 : gid.raw[0] == 0xff;
 }
 
 size_t bytes_of(ibv_mtu mtu) {
@@ -44,6 +44,11 @@ std::vector<uint8_t> route_header(const ibv_gid &from, const ibv_gid &to, size_t
     header[9] = kUdpProtocol;
     std::memcpy(header + 12, from.raw + 12, 4);
     std::memcpy(header + 16, to.raw + 12, 4);
+    uint32_t sum = 0;
+    for (size_t i = 0; i < 20; i += 2) sum += static_cast<uint32_t>(header[i] << 8 | header[i + 1]);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    const uint16_t checksum = htons(static_cast<uint16_t>(~sum));
+    std::memcpy(header + 10, &checksum, sizeof checksum);
     return bytes;
   }
   ibv_grh header = {};
