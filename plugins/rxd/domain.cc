@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxd/domain.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "plugins/rxd/endpoint.h"
+#include "plugins/rxd/protocol/weft.h"
+#include "plugins/rxd/wire/stock.h"
 
 namespace weft::rxd {
 namespace {
+
+// Bytes of a packet that its atomic with the most vectors cannot use.
+constexpr size_t kAtomicOverhead =
+    OutPacket::kHead + wire::kMacSize + wire::atomic_size(wire::kVectorLimit);
+static_assert(kLeastDatagram >= kMaxAtomicSize + kAtomicOverhead);
+static_assert(kSmallestDatagram > kAtomicOverhead);
 
 sdk::MrTable::Mode regions_of(int mr_mode) {
   sdk::MrTable::Mode mode = sdk::MrTable::Mode::of(mr_mode);
@@ -35,8 +44,16 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   return start(new Domain(fabric, info, std::move(inner), std::move(key), context), info);
 }
 
+size_t Domain::first_datagram() const {
+  const size_t asked = fabric().layer().options().datagram_size;
+  return std::min({stock::kDatagram, inner_info().ep_attr->max_msg_size,
+                   asked != 0 ? asked : stock::kDatagram});
+}
+
+// An atomic goes in one packet, also to a peer that is not yet known to take larger ones.
 sdk::AtomicLimits Domain::atomic_limits() const {
-  return {.write = kMaxAtomicSize, .fetch = kMaxAtomicSize, .compare = kMaxAtomicSize / 2};
+  const size_t most = std::min(kMaxAtomicSize, first_datagram() - kAtomicOverhead);
+  return {.write = most, .fetch = most, .compare = most / 2};
 }
 
 }  // namespace weft::rxd

@@ -18,6 +18,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   const sdk::AuthKey &auth_key() const { return auth_key_; }  // for endpoints without their own
+  // Bytes of the datagrams that peers are sent at first.
+  size_t first_datagram() const;
   sdk::AtomicLimits atomic_limits() const;
   // A key for memory of this layer in the inner domain, where keys are chosen; with the lock held.
   uint64_t next_key() { return ++last_key_; }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "plugins/rxd/wire/stock.h"
-
 namespace weft::rxd {
 namespace {
 
@@ -24,7 +22,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &loca
                      .inject_size = kInjectSize,
                      .max_inject_size = kMaxInjectSize,
                      .max_msg_size = kMaxMessageSize,
-                     .atomic_size = kMaxAtomicSize},
+                     .atomic_size = domain.atomic_limits().write},
                     kNativeOrder, local, context),
       auth_key_(std::move(auth_key)) {}
 
@@ -41,13 +39,13 @@ Result<void> Endpoint::begin() {
   part_.reset();  // of a core that could not be enabled
   core_.emplace(lower_, *this,
                 Settings{.tx_size = limits().tx_size,
-                         .first_datagram = std::min(stock::kDatagram, lower_.max_datagram()),
+                         .first_datagram = domain().first_datagram(),
                          .checksum = options().checksum,
                          .unexpected_limit = options().unexpected_limit,
                          .peer_timeout_ns = options().peer_timeout_ns,
                          .max_stock_peers = options().max_stock_peers,
                          .max_unnamed_peers = options().max_unnamed_peers,
-                         .stock_peers = options().stock_peers,
+                         .stock_peers = lower_.stock_peers(),
                          .auth_key = auth_key_});
   core_->set_own_address(lower_.reachable());
   part_.emplace(domain().fabric().stats(), core_->counters());

@@ -41,26 +41,8 @@ Path *path_of(fi_addr_t address) {
 }  // namespace
 
 Result<void> Lower::open(const sdk::Address &local) {
-  const fi_info &inner = domain_.inner_info();
-  const Options &options = domain_.fabric().layer().options();
-  addr_format_ = inner.addr_format;
-  size_ = std::min(inner.ep_attr->max_msg_size, kLargest);
-  if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
-  // Stock's datagrams have one fixed size, whatever the interface carries: IP fragments them.
-  room_ = options.stock_peers ? std::max(size_, stock::kDatagram) : size_;
-  iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
-  inject_limit_ = inner.tx_attr->inject_size;
-  names_ = (inner.caps & FI_SOURCE) != 0;
-  modes_ = sdk::InnerModes::of(inner);
-  if (fi_open_ops(&domain_.inner()->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_),
-                  nullptr) != 0 ||
-      ops_->size < sizeof *ops_)
-    ops_ = nullptr;
-  sent_at_once_ =
-      ops_ != nullptr && (ops_->properties & WEFT_DATAGRAM_SENT_AT_ONCE) && !modes_.of_calls();
-  window_ = options.receive_window;
-  if (window_ == 0) window_ = inner.rx_attr->total_buffered_recv;
-  if (window_ == 0) window_ = kUnknownWindow;
+  failed_ = told_ = false;
+  judge(domain_.inner_info());
   WEFT_CHECK(open_objects(local));
   WEFT_CHECK(look_around());
   return make_buffers();
@@ -83,9 +65,10 @@ Result<void> Lower::open_objects(const sdk::Address &local) {
   WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
   // Datagrams from unknown addresses must arrive like others, not as errors.
-  info->caps &= ~uint64_t{FI_SOURCE_ERR};
-  info->rx_attr->caps &= ~uint64_t{FI_SOURCE_ERR};
-  if (ops_ != nullptr && (ops_->properties & WEFT_DATAGRAM_FRAGMENTS))
+  const uint64_t unwanted = FI_SOURCE_ERR | (names_ ? 0 : FI_SOURCE);
+  info->caps &= ~unwanted;
+  info->rx_attr->caps &= ~unwanted;
+  if (has(WEFT_DATAGRAM_FRAGMENTS))
     info->ep_attr->max_msg_size = std::max(info->ep_attr->max_msg_size, room_);
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
@@ -107,6 +90,40 @@ Result<void> Lower::open_objects(const sdk::Address &local) {
   if (rc != 0) return fail(-rc, "the inner endpoint does not say where it is");
   WEFT_TRY(name_, sdk::read_address(addr_format_, name, length));
   return {};
+}
+
+// What the carrier is, and what follows for the sizes.
+void Lower::judge(const fi_info &inner) {
+  const Options &options = domain_.fabric().layer().options();
+  addr_format_ = inner.addr_format;
+  iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 1);
+  inject_limit_ = inner.tx_attr->inject_size;
+  modes_ = sdk::InnerModes::of(inner);
+  if (fi_open_ops(&domain_.inner()->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_),
+                  nullptr) != 0 ||
+      ops_->size < sizeof *ops_)
+    ops_ = nullptr;
+  sent_at_once_ = has(WEFT_DATAGRAM_SENT_AT_ONCE) && !modes_.of_calls();
+  stock_ = options.stock_peers && (ops_ == nullptr || ops_->stock_rxd_datagram == stock::kDatagram);
+  // Only packets in stock's format need their source.
+  names_ = stock_ && (inner.caps & FI_SOURCE) != 0;
+  const size_t carried = std::min(inner.ep_attr->max_msg_size, kLargest);
+  size_ = carried;
+  if (options.datagram_size != 0) size_ = std::min(size_, options.datagram_size);
+  // Stock's datagrams have one fixed size, whatever the interface carries: IP fragments them.
+  room_ = stock_ ? std::max(size_, stock::kDatagram) : size_;
+  depth_ = kPosted;
+  window_ =
+      options.receive_window != 0 ? options.receive_window : inner.rx_attr->total_buffered_recv;
+  if (has(WEFT_DATAGRAM_ONLY_POSTED)) {
+    // What is posted is all that holds datagrams until they are read. One that is longer than its
+    // buffer would break a queue pair.
+    room_ = std::max(room_, carried);
+    depth_ = std::clamp<size_t>(options.rx_pool / 2 / (modes_.prefix + room_), kMinimum / 2,
+                                std::max<size_t>(inner.rx_attr->size, 1));
+    if (window_ == 0) window_ = depth_ * size_;
+  }
+  if (window_ == 0) window_ = kUnknownWindow;
 }
 
 // Collects the addresses of this host, and picks the one by which peers reach an endpoint that is
@@ -324,13 +341,15 @@ void Lower::release(Buffer &buffer) {
 }
 
 void Lower::fill() {
-  const size_t depth = std::min(kPosted, kPostedBytes / recent_size_);
-  while (posted_ < depth && !free_.empty()) {
+  const size_t depth =
+      has(WEFT_DATAGRAM_ONLY_POSTED) ? depth_ : std::min(depth_, kPostedBytes / recent_size_);
+  while (posted_ < depth && !free_.empty() && !failed_) {
     Buffer *buffer = free_.back();
     const iovec room = with_prefix(*buffer, room_);
-    if (fi_recv(ep_, room.iov_base, room.iov_len, region_.desc(), FI_ADDR_UNSPEC,
-                context_of(*buffer)) != 0)
-      return;  // retried when the next buffer comes back
+    const ssize_t rc = fi_recv(ep_, room.iov_base, room.iov_len, region_.desc(), FI_ADDR_UNSPEC,
+                               context_of(*buffer));
+    if (rc == -FI_EIO || rc == -FI_ENODEV) failed_ = true;
+    if (rc != 0) return;  // retried when the next buffer comes back
     free_.pop_back();
     ++posted_;
   }
@@ -407,6 +426,13 @@ void Lower::random(std::span<uint8_t> out) {
 void Lower::on_poll() {
   upper_.core().set_full(upper_.is_full());
   read_completions();
+  if (failed_ && !std::exchange(told_, true)) {
+    WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
+              "the inner endpoint at %s does not receive any more: its device is gone, or broke. "
+              "All operations fail; open a new endpoint",
+              name_.to_string().c_str());
+    upper_.core().shut_down(FI_EIO);
+  }
   on_flush();
 }
 
@@ -488,6 +514,8 @@ void Lower::read_failure() {
     return;
   }
   --posted_;
+  // Nobody cancels these receives but a queue pair that has failed.
+  if (entry.err == FI_ECANCELED) failed_ = true;
   if (entry.err == FI_ETRUNC)
     WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
               "a datagram longer than %zu bytes was dropped: larger than any that peers were told "

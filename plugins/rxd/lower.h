@@ -69,6 +69,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   const sdk::Address &name() const { return name_; }  // the bound address
   // The address for peers to send to; the best one if the endpoint is bound to all addresses.
   const sdk::Address &reachable() const { return reachable_; }
+  // Whether peers of stock libfabric can be spoken to here.
+  bool stock_peers() const { return stock_; }
   // Sleeps until there may be work, at most until `end_ns`. Releases the lock meanwhile.
   void wait(uint64_t end_ns);
 
@@ -76,6 +78,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Path *open(const sdk::Address &peer, int &err) override;
   void close(Path &path) override;
   bool is_local(const sdk::Address &peer) override;
+  bool checks_datagrams() const override { return has(WEFT_DATAGRAM_CHECKED); }
   bool names_sources() const override { return names_; }
   void name_sources(bool wanted) override;
   int send(Path &to, const iovec *iov, size_t count, bool more) override;
@@ -102,6 +105,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void on_deadline() override;
 
  private:
+  bool has(uint64_t property) const {
+    return ops_ != nullptr && (ops_->properties & property) != 0;
+  }
+  void judge(const fi_info &inner);
   Result<void> open_objects(const sdk::Address &local);
   Result<void> look_around();
   Result<void> make_buffers();
@@ -139,11 +146,15 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t size_ = 0;       // bytes of the largest datagram
   size_t room_ = 0;       // bytes of a buffer: for any datagram that arrives, or to a stock peer
   size_t window_ = 0;     // bytes
+  size_t depth_ = 0;      // posted buffers, at most
+  bool stock_ = false;    // there may be stock peers
   size_t iov_limit_ = 1;  // of the inner endpoint
   size_t inject_limit_ = 0;
   bool names_ = false;         // the provider can tell the source of datagrams
   bool reads_ = false;         // sources are being read
   bool sent_at_once_ = false;  // WEFT_DATAGRAM_SENT_AT_ONCE
+  bool failed_ = false;        // the inner endpoint does not receive any more
+  bool told_ = false;          // the core knows
   sdk::InnerModes modes_;
   fid_cq *cq_ = nullptr;
   sdk::InnerWait cq_wait_;

@@ -86,7 +86,10 @@ Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
   }
   WEFT_TRY(sdk::InfoList usual, std::move(found));
   const size_t size = usual.front()->ep_attr->max_msg_size;
-  if (size == 0) return fail(FI_ENODATA, "rxd: the provider beneath carries datagrams of 0 bytes");
+  if (size < kSmallestDatagram)
+    return fail(FI_ENODATA,
+                "rxd: the provider beneath carries datagrams of %zu bytes: %u are needed", size,
+                kSmallestDatagram);
   if (size == SIZE_MAX) return usual;
   wanted.front()->ep_attr->max_msg_size = size + 1;
   Result<sdk::InfoList> larger = inner_.getinfo(query);
@@ -96,8 +99,11 @@ Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
 
 Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
-  WEFT_TRY(sdk::InfoList list, inner_.getinfo(sdk::inner_query(wanted, query)));
-  for (fi_info *info = list.front(); info != nullptr; info = info->next) {
+  WEFT_TRY(const sdk::InfoList found, inner_.getinfo(sdk::inner_query(wanted, query)));
+  sdk::InfoList list(instance_->core);
+  for (const fi_info *inner = found.front(); inner != nullptr; inner = inner->next) {
+    if (inner->ep_attr->max_msg_size < kSmallestDatagram) continue;
+    WEFT_TRY(fi_info *const info, list.add_copy(inner));
     *info->tx_attr = {};  // the inner endpoint's attributes are not ours
     *info->rx_attr = {};
     // No MR mode is needed, because the regions are this layer's. Provider keys if the hints
@@ -129,6 +135,9 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
         return fail(FI_ENODATA, "rxd: an auth_key of %zu bytes: at most %zu", size,
                     sdk::kMaxAuthKey);
   }
+  if (list.empty())
+    return fail(FI_ENODATA, "rxd: the provider beneath carries no datagrams of %u bytes",
+                kSmallestDatagram);
   return list;
 }
 

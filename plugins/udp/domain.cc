@@ -65,7 +65,8 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
             sdk::Guard guard(endpoint.lock());
             return endpoint.name_sources(named != 0);
           },
-      .properties = WEFT_DATAGRAM_SENT_AT_ONCE | WEFT_DATAGRAM_FRAGMENTS};
+      .properties = WEFT_DATAGRAM_SENT_AT_ONCE | WEFT_DATAGRAM_FRAGMENTS,
+      .stock_rxd_datagram = 1472};
   *ops = const_cast<weft_datagram_ops *>(&datagram);
   return 0;
 }

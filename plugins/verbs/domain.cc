@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/domain.h"
 
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "plugins/verbs/cq.h"
@@ -114,6 +116,22 @@ int Domain::cntr_open(struct fi_cntr_attr *, struct fid_cntr **, void *) {
 int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
   if (ep == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
+}
+
+// Datagrams of a queue pair keep their order, and the network checks them; one that comes when no
+// receive is posted is lost. Nobody tells that a queue pair is not there.
+int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
+  static const weft_datagram_ops datagram = {
+      .size = sizeof(weft_datagram_ops),
+      .tell_unreachable = [](struct fid_ep *) { return -FI_EOPNOTSUPP; },
+      .name_sources = [](struct fid_ep *, int) { return -FI_EOPNOTSUPP; },
+      .properties = WEFT_DATAGRAM_ONLY_POSTED | WEFT_DATAGRAM_CHECKED,
+      .stock_rxd_datagram = 0};
+  *ops = const_cast<weft_datagram_ops *>(&datagram);
+  return 0;
 }
 
 Result<fid_mr *> DeviceMemory::open(const fi_mr_attr &attr, uint64_t flags) {

@@ -57,6 +57,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
 
+  // fi_ops: what a layer above datagram endpoints may ask (weft/sdk/carrier.h)
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+
   // fi_ops
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }

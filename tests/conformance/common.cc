@@ -79,6 +79,7 @@ Info make_hints(const Options &options) {
   hints->ep_attr->type = options.type;
   hints->ep_attr->max_msg_size = options.max_msg_size;
   hints->fabric_attr->prov_name = strdup(stack().c_str());
+  if (!options.domain.empty()) hints->domain_attr->name = strdup(options.domain.c_str());
   hints->domain_attr->mr_mode = options.mr_mode;
   hints->domain_attr->control_progress = options.progress;
   hints->domain_attr->data_progress = options.progress;

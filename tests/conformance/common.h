@@ -131,6 +131,7 @@ struct Options {
   enum fi_ep_type type = FI_EP_MSG;
   std::string node = test_node();
   std::string service;  // empty: any port
+  std::string domain;   // by its name; empty: any
   uint32_t addr_format = test_addr_format();
   uint64_t caps = FI_MSG | FI_RMA;
   int mr_mode = 0;

@@ -41,6 +41,7 @@ class Host {
          .addresses = {kSmall},
          .limits = {.max_qp_wr = 16, .max_sge = 2, .max_cqe = 64, .max_srq_wr = 16}});
     add({.name = "mortal", .addresses = {kMortal}});
+    add({.name = "narrow", .addresses = {kNarrow}, .mtu = IBV_MTU_1024});
   }
   Device &at(const std::string &address) { return *devices_.at(address); }
 
@@ -60,7 +61,7 @@ Host &host() {
 
 // After each test the devices must be as before it.
 class Watch : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo &) override { host(); }
+  void OnTestProgramStart(const testing::UnitTest &) override { host(); }
   void OnTestEnd(const testing::TestInfo &) override {
     host().network.clear_faults();
     EXPECT_EQ(host().network.open_objects(), "");

@@ -25,6 +25,7 @@ inline constexpr const char *kOther = "10.99.0.2";    // like it
 inline constexpr const char *kPlain = "10.99.0.3";    // no shared receives, no inline data
 inline constexpr const char *kSmall = "10.99.0.4";    // small queues
 inline constexpr const char *kMortal = "10.99.0.5";   // for a test that removes it
+inline constexpr const char *kNarrow = "10.99.0.6";   // packets of 1024 bytes
 
 verbs_double::Network &network();
 verbs_double::Device &device(const char *address);

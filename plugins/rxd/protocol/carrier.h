@@ -44,6 +44,8 @@ class Carrier {
   virtual void close(Path &path) = 0;
   // Whether the address is of this host. Datagrams to it are not damaged on their way.
   virtual bool is_local(const sdk::Address &peer) = 0;
+  // Whether the network finds damaged datagrams as well as a checksum of ours would.
+  virtual bool checks_datagrams() const { return false; }
   // Whether this carrier can tell Core::on_datagram() the source of a datagram. It does so for
   // datagrams that are read between name_sources(true) and name_sources(false).
   virtual bool names_sources() const = 0;

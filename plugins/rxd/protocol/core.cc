@@ -103,7 +103,8 @@ void Core::end(TxOp &op, int err) {
 }
 
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
-  if (down_ || parting_) return -FI_EOPBADSTATE;
+  if (down_) return -down_err_;
+  if (parting_) return -FI_EOPBADSTATE;
   const Leave leave(*this);
   Peer *peer = by_index_.at(index);
   if (peer == nullptr) {
@@ -450,6 +451,7 @@ bool Core::parted() const {
 
 void Core::shut_down(int err) {
   const Leave leave(*this);
+  if (!down_) down_err_ = err;
   down_ = true;
   for (Peer *peer : slots_)
     if (peer != nullptr) lose(*peer, err, false);

@@ -207,7 +207,7 @@ class Core {
   void part(bool waits = true);
   bool parted() const;                               // part() has finished with all peers
   size_t unanswered() const { return unanswered_; }  // close packets without an answer
-  // The end: operations fail with `err`, nothing more is sent.
+  // The end: operations fail with `err`, from now on too, and nothing more is sent.
   void shut_down(int err);
 
   size_t in_flight() const { return ops_.in_use(); }
@@ -405,6 +405,7 @@ class Core {
   bool unflushed_ = false;
   size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;
+  int down_err_ = 0;   // with which operations fail
   bool waits_ = true;  // for the answers to close
 };
 

@@ -45,7 +45,8 @@ void Core::new_question(Peer &peer) {
 // Constant for the life of a connection: a repeated accept is identical.
 wire::Part Core::part_of(const Peer &peer) {
   const bool checksum = settings_.checksum == Checksum::kOn ||
-                        (settings_.checksum == Checksum::kAuto && !carrier_.is_local(peer.address));
+                        (settings_.checksum == Checksum::kAuto && !carrier_.checks_datagrams() &&
+                         !carrier_.is_local(peer.address));
   return {.instance = instance_,
           .connection = peer.number ^ veil_,
           .cookie = peer.cookie,

@@ -179,6 +179,12 @@ class WeftConversation final : public Conversation {
   uint64_t wait_deadline() const;
   uint64_t close_pause() const;
   wire::Header header(wire::PacketKind kind, uint16_t flags, uint64_t now) const;
+  // Bytes of an atomic's result that fit into a packet of any size that both ends may use.
+  size_t result_room() const {
+    const auto least = uint32_t(core_.settings().first_datagram);
+    return std::min(kMaxAtomicSize,
+                    std::min(datagram_, least) - overhead() - wire::kResultFrameSize);
+  }
   size_t overhead() const { return OutPacket::kHead + (authentic_ ? wire::kMacSize : 0); }
 
   // ---- input ----

@@ -134,7 +134,8 @@ bool WeftConversation::take_atomic(const wire::AtomicFrame &f, const wire::Vecto
   size_t size = 0;
   a->status = core_.execute(
       kind, f.operation, f.datatype, {vectors, count}, payload.first(half), payload.subspan(half),
-      result != nullptr ? std::span<uint8_t>(result->bytes) : std::span<uint8_t>(), size);
+      result != nullptr ? std::span<uint8_t>(result->bytes, result_room()) : std::span<uint8_t>(),
+      size);
   a->length = size;
   return true;
 }

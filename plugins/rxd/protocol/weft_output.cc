@@ -404,6 +404,9 @@ bool WeftConversation::begin_access(OutPacket &p, wire::Writer &w, size_t room, 
       const size_t element = sdk::datatype_size(op.datatype);
       const size_t size = wire::atomic_size(where.size()) + size_t(op.length);
       if (w.room() < size || element == 0) return false;
+      uint64_t result = 0;
+      for (const RmaVector &v : where) result += v.length;
+      if (op.atomic != sdk::AtomicKind::kWrite && result > result_room()) return false;
       for (size_t i = 0; i < where.size(); ++i) vectors[i].length /= element;
       w.atomic(
           {.kind = uint8_t(op.atomic), .datatype = op.datatype, .operation = op.op, .id = next_id_},

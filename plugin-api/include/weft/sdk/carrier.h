@@ -50,6 +50,11 @@ enum {
   // The network fragments: an endpoint may be opened with a max_msg_size above that of the
   // fi_info, up to what the network can carry in fragments.
   WEFT_DATAGRAM_FRAGMENTS = 1 << 1,
+  // A datagram that no posted receive waits for is lost: nothing else holds it.
+  WEFT_DATAGRAM_ONLY_POSTED = 1 << 2,
+  // The network checks every datagram from end to end by a CRC of 32 bits or more, and drops what
+  // was damaged.
+  WEFT_DATAGRAM_CHECKED = 1 << 3,
 };
 
 typedef struct weft_datagram_ops {
@@ -61,9 +66,13 @@ typedef struct weft_datagram_ops {
   int (*tell_unreachable)(struct fid_ep *ep);
   // An endpoint with FI_SOURCE reads the source of each datagram, which costs time. With `named` 0
   // it stops that until the next call: fi_cq_readfrom says FI_ADDR_NOTAVAIL for datagrams that it
-  // reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR.
+  // reads meanwhile. -FI_EOPNOTSUPP: without FI_SOURCE, or with FI_SOURCE_ERR, or the provider
+  // always does what the endpoint's capabilities say.
   int (*name_sources)(struct fid_ep *ep, int named);
   uint64_t properties;  // WEFT_DATAGRAM_...
+  // Bytes of the datagrams that rxd of stock libfabric uses over this network; both ends must use
+  // the same. 0: not known, so nobody should speak its protocol here.
+  size_t stock_rxd_datagram;
 } weft_datagram_ops;
 
 #endif
