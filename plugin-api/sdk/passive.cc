@@ -3,6 +3,7 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/options.h>
 #include <weft/sdk/passive.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <utility>
 

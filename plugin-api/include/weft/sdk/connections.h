@@ -20,13 +20,14 @@
 //    };
 //    class Request final : public ConnectRequest {  // what a passive endpoint reports
 //     public:
-//      Request(PassiveCore &passive, int fd) : ConnectRequest(passive), fd_(fd) {}
-//      Address local() const override { return socket_name(fd_).value_or(SockAddr()); }
-//      Address peer() const override { return socket_peer(fd_).value_or(SockAddr()); }
+//      Request(PassiveCore &passive, const Address &local, const Address &peer)
+//          : ConnectRequest(passive), local_(local), peer_(peer) {}
+//      Address local() const override { return local_; }
+//      Address peer() const override { return peer_; }
 //      void reject(std::string_view data) override;
 //
 //     private:
-//      int fd_;
+//      const Address local_, peer_;
 //    };
 //
 // Calls need the lock of the fabric's engine, except where it says otherwise. Not for unconnected
@@ -42,7 +43,6 @@
 #include <weft/sdk/eq.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
-#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <atomic>
