@@ -6,7 +6,9 @@
 #include <absl/strings/str_join.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -97,6 +99,39 @@ Facts::Folder look_at(const std::string &path, const std::string &origin) {
   return folder;
 }
 
+// The kernel's list, without any library of rdma-core.
+void look_for_rdma(Facts &facts) {
+  std::error_code error;
+  for (fs::directory_iterator entry("/sys/class/infiniband", error), end; !error && entry != end;
+       entry.increment(error)) {
+    Facts::RdmaDevice device{.name = entry->path().filename()};
+    std::error_code none;
+    for (fs::directory_iterator port(entry->path() / "ports", none), last; !none && port != last;
+         port.increment(none)) {
+      std::ifstream state(port->path() / "state");  // "4: ACTIVE"
+      std::string number, word;
+      device.active = device.active || (state >> number >> word && word == "ACTIVE");
+    }
+    facts.rdma.push_back(std::move(device));
+  }
+  if (facts.rdma.empty()) return;
+  std::ranges::sort(facts.rdma, {}, &Facts::RdmaDevice::name);
+  const fs::path nodes = "/dev/infiniband";
+  std::vector<fs::path> needed{nodes / "rdma_cm"};
+  for (fs::directory_iterator entry(nodes, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->path().filename().string().starts_with("uverbs")) needed.push_back(entry->path());
+  if (needed.size() == 1) needed.push_back(nodes / "uverbs0");
+  for (const fs::path &node : needed)
+    if (::access(node.c_str(), R_OK | W_OK) != 0) facts.unopened_node = node;
+  // Who may lock any amount is not limited.
+  rlimit locked{};
+  if (::geteuid() != 0 && getrlimit(RLIMIT_MEMLOCK, &locked) == 0) {
+    facts.memlock_soft = limit(locked.rlim_cur);
+    facts.memlock_hard = limit(locked.rlim_max);
+  }
+}
+
 Result<Facts> gather(const Library &library, uint64_t ranks) {
   Facts facts;
   facts.ranks = ranks;
@@ -111,6 +146,7 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
     facts.port_low = ports[0];
     facts.port_high = ports[1];
   }
+  look_for_rdma(facts);
 
   WEFT_TRY(const Offers offers, ask({}));
   std::set<std::pair<std::string, std::string>> seen;
@@ -191,7 +227,8 @@ Result<int> run(const DoctorOptions &options) {
 void add_doctor(CLI::App &app, Action &action) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App *command = app.add_subcommand(
-      "doctor", "Limits, kernel settings, interfaces, plugins: whatever could harm a job");
+      "doctor",
+      "Limits, kernel settings, interfaces, RDMA devices, plugins: whatever could harm a job");
   command->add_option("--ranks", options->ranks, "peers that one process talks to (default: 512)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{10000000}));
   command->add_flag("--json", options->json, "JSON instead of text");

@@ -36,6 +36,15 @@ struct Facts {
   // From /proc/sys; absent where it cannot be read, as in some containers.
   std::optional<uint64_t> somaxconn, syn_backlog, port_low, port_high;
 
+  // RDMA devices that the kernel knows, and what a process needs in order to use them.
+  struct RdmaDevice {
+    std::string name;     // "mlx5_0"
+    bool active = false;  // a port of it
+  };
+  std::vector<RdmaDevice> rdma;
+  std::string unopened_node;  // a file of /dev/infiniband that is not there or not this user's
+  uint64_t memlock_soft = UINT64_MAX, memlock_hard = UINT64_MAX;  // bytes; UINT64_MAX: no limit
+
   struct Domain {
     std::string name, address;
     bool loopback = false;

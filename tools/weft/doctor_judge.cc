@@ -92,6 +92,57 @@ Finding judge_ports(const Facts &facts) {
   return finding;
 }
 
+// An application and a layer register what a device reads and writes, and that cannot be paged out.
+constexpr uint64_t kMemlock = uint64_t{1} << 30;
+
+void judge_rdma(const Facts &facts, std::vector<Finding> &findings) {
+  if (facts.rdma.empty()) {
+    findings.push_back({State::kOk, "RDMA devices", "none", "", ""});
+    return;
+  }
+  const auto name = [](std::string *out, const Facts::RdmaDevice &device) {
+    absl::StrAppend(out, device.name, device.active ? "" : " (port down)");
+  };
+  Finding devices{.check = "RDMA devices",
+                  .finding = absl::StrJoin(facts.rdma, ", ", name),
+                  .cause = {},
+                  .remedy = {}};
+  if (!facts.unopened_node.empty()) {
+    devices.state = State::kWarn;
+    devices.cause = absl::StrCat("this user cannot open ", facts.unopened_node,
+                                 ", so the provider verbs is left out");
+    devices.remedy =
+        "as root: modprobe -a ib_uverbs rdma_ucm; in a container, pass /dev/infiniband on; else "
+        "see the access rights of that file";
+  } else if (std::ranges::none_of(facts.rdma, &Facts::RdmaDevice::active)) {
+    devices.state = State::kWarn;
+    devices.cause = "no port is active";
+    devices.remedy = "rdma link  (shows the ports and their network interfaces)";
+  }
+  findings.push_back(std::move(devices));
+
+  Finding memory{.check = "locked memory",
+                 .finding = absl::StrCat("soft limit ", number(facts.memlock_soft), ", hard limit ",
+                                         number(facts.memlock_hard), " bytes"),
+                 .cause = {},
+                 .remedy = {}};
+  if (facts.memlock_soft < kMemlock) {
+    memory.cause =
+        "memory that an RDMA device uses is locked, and fi_mr_reg fails beyond the limit";
+    memory.state = facts.memlock_hard < kMemlock ? State::kFail : State::kWarn;
+    memory.remedy =
+        facts.memlock_hard < kMemlock
+            ? "as root: echo '* - memlock unlimited' > /etc/security/limits.d/91-rdma.conf, and "
+              "log in again (under systemd: LimitMEMLOCK=infinity)"
+            : absl::StrCat("ulimit -l ",
+                           facts.memlock_hard == UINT64_MAX
+                               ? "unlimited"
+                               : absl::StrCat(facts.memlock_hard / 1024),
+                           "  (in the job script, before the program starts)");
+  }
+  findings.push_back(std::move(memory));
+}
+
 Finding judge_interfaces(const Facts &facts) {
   Finding finding{.check = "interfaces", .finding = {}, .cause = {}, .remedy = {}};
   if (facts.domains.empty()) {
@@ -169,6 +220,7 @@ std::vector<Finding> judge(const Facts &facts) {
                                  "half-open connections are dropped"));
   findings.push_back(judge_ports(facts));
   findings.push_back(judge_interfaces(facts));
+  judge_rdma(facts, findings);
   judge_folders(facts, findings);
   for (const Facts::Quarantined &one : facts.quarantined)
     findings.push_back(

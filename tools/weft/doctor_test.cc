@@ -73,6 +73,38 @@ TEST(DoctorTest, Queues) {
   EXPECT_EQ(of(facts, "net.ipv4.tcp_max_syn_backlog").state, State::kOk);
 }
 
+TEST(DoctorTest, RdmaDevices) {
+  Facts facts = good_machine();
+  facts.memlock_soft = 8 << 20;  // no matter without a device
+  EXPECT_EQ(of(facts, "RDMA devices").finding, "none");
+  EXPECT_EQ(worst_of(judge(facts)), State::kOk);
+  facts.memlock_soft = UINT64_MAX;
+  facts.rdma = {{"mlx5_0", true}, {"mlx5_1", false}};
+  EXPECT_EQ(of(facts, "RDMA devices").state, State::kOk);
+  EXPECT_EQ(of(facts, "RDMA devices").finding, "mlx5_0, mlx5_1 (port down)");
+  facts.rdma[0].active = false;
+  EXPECT_EQ(of(facts, "RDMA devices").state, State::kWarn);
+  EXPECT_THAT(of(facts, "RDMA devices").remedy, HasSubstr("rdma link"));
+  facts.unopened_node = "/dev/infiniband/rdma_cm";
+  EXPECT_THAT(of(facts, "RDMA devices").cause, HasSubstr("/dev/infiniband/rdma_cm"));
+  EXPECT_THAT(of(facts, "RDMA devices").remedy, HasSubstr("rdma_ucm"));
+}
+
+TEST(DoctorTest, LockedMemory) {
+  const std::string check = "locked memory";
+  Facts facts = good_machine();
+  facts.rdma = {{"rxe0", true}};
+  EXPECT_EQ(of(facts, check).state, State::kOk);
+  facts.memlock_soft = 8 << 20;
+  EXPECT_EQ(of(facts, check).state, State::kWarn);
+  EXPECT_THAT(of(facts, check).remedy, HasSubstr("ulimit -l unlimited"));
+  facts.memlock_hard = uint64_t{4} << 30;
+  EXPECT_THAT(of(facts, check).remedy, HasSubstr("ulimit -l 4194304 "));
+  facts.memlock_hard = 8 << 20;
+  EXPECT_EQ(of(facts, check).state, State::kFail);
+  EXPECT_THAT(of(facts, check).remedy, HasSubstr("memlock unlimited"));
+}
+
 TEST(DoctorTest, Ports) {
   const std::string check = "net.ipv4.ip_local_port_range";
   Facts facts = good_machine();
