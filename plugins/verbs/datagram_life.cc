@@ -89,7 +89,7 @@ Result<void> DatagramEndpoint::read_port() {
   gids_.resize(size_t(count));
   std::erase_if(gids_, [&](const ibv_gid_entry &entry) { return entry.port_num != facts.port; });
   gids_.shrink_to_fit();
-  gid_index_ = domain_.settings().gid_index;
+  gid_index_ = domain_.settings().gid_index.value_or(routable_gid_index(gids_));
   const auto own = std::ranges::find(gids_, gid_index_, &ibv_gid_entry::gid_index);
   if (own != gids_.end()) {
     name_.gid = own->gid;

@@ -68,6 +68,18 @@ std::optional<DatagramName> DatagramName::of_sender(const ibv_wc &wc, DatagramHe
   return name;
 }
 
+uint8_t routable_gid_index(const std::vector<ibv_gid_entry> &table) {
+  const auto find = [&](bool ipv4) {
+    return std::ranges::find_if(table, [&](const ibv_gid_entry &entry) {
+      return entry.gid_type == IBV_GID_TYPE_ROCE_V2 && is_mapped(entry.gid) == ipv4 &&
+             !is_link_local(entry.gid);
+    });
+  };
+  for (const bool ipv4 : {true, false})
+    if (const auto found = find(ipv4); found != table.end()) return uint8_t(found->gid_index);
+  return table.empty() ? 0 : uint8_t(table.front().gid_index);
+}
+
 uint8_t source_gid_index(const std::vector<ibv_gid_entry> &table, uint8_t own,
                          const ibv_gid &dest) {
   const auto at_own = std::ranges::find(table, own, &ibv_gid_entry::gid_index);

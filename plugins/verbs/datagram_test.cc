@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Datagram endpoints over the double.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -106,6 +107,42 @@ TEST(VerbsDatagrams, TheSourceIsNamed) {
   fi_addr_t gone = b_at_c;
   ASSERT_EQ(fi_av_remove(c.av, &gone, 1, 0), 0);
   EXPECT_EQ(source(b, b_to_c), FI_ADDR_NOTAVAIL);
+}
+
+ibv_gid_entry gid_at(uint32_t index, const char *text, uint32_t type = IBV_GID_TYPE_ROCE_V2) {
+  ibv_gid_entry entry{};
+  EXPECT_EQ(inet_pton(AF_INET6, text, entry.gid.raw), 1);
+  entry.gid_index = index;
+  entry.gid_type = type;
+  return entry;
+}
+
+TEST(VerbsDatagrams, AGidThatRoutersPassOn) {
+  const ibv_gid_entry local = gid_at(0, "fe80::1"), global = gid_at(2, "2001:db8::1"),
+                      ipv4 = gid_at(3, "::ffff:10.0.0.1"),
+                      old = gid_at(1, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1);
+  EXPECT_EQ(routable_gid_index({local, old, global, ipv4}), 3);
+  EXPECT_EQ(routable_gid_index({local, old, global}), 2);
+  EXPECT_EQ(routable_gid_index({local, old}), 0);
+  EXPECT_EQ(routable_gid_index({gid_at(4, "2001:db8::1", IBV_GID_TYPE_IB)}), 4);
+  EXPECT_EQ(routable_gid_index({}), 0);
+
+  TestNode node;
+  DatagramOptions options;
+  options.settings.gid_index = std::nullopt;
+  DatagramSide a(node, options), b(node);
+  EXPECT_TRUE(a.name().is_ipv4());
+  EXPECT_FALSE(b.name().is_ipv4());
+  // Each knows the other, though their names are of two kinds.
+  const fi_addr_t to_b = a.insert(b), to_a = b.insert(a);
+  DatagramBuffer at_a(a, 10), at_b(b, 10);
+  ASSERT_EQ(fi_recv(a.ep, at_a.start(), at_a.size(), at_a.desc(), 0, &at_a), 0);
+  ASSERT_EQ(fi_recv(b.ep, at_b.start(), at_b.size(), at_b.desc(), 0, &at_b), 0);
+  char message[kDatagramHeader + 1] = {};
+  ASSERT_EQ(fi_inject(a.ep, message, sizeof message, to_b), 0);
+  EXPECT_EQ(b.completion().entry.op_context, &at_b);
+  ASSERT_EQ(fi_inject(b.ep, message, sizeof message, to_a), 0);
+  EXPECT_EQ(a.completion().entry.op_context, &at_a);
 }
 
 TEST(VerbsDatagrams, AHandleIsMadeForAPeerThatIsUsed) {

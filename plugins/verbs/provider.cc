@@ -15,6 +15,8 @@
 namespace weft::verbs {
 namespace {
 
+constexpr uint64_t kLinkLocal = UINT64_C(0xfe80) << 48;
+
 Settings settings_of(const weft_instance *instance) {
   const sdk::Params<VerbsProvider> params(instance);
   Settings s;
@@ -29,7 +31,8 @@ Settings settings_of(const weft_instance *instance) {
   s.connect_timeout_ms = uint64_t(params.integer("connect_timeout_ms"));
   s.resolve_timeout_ms = int(params.integer("resolve_timeout_ms"));
   s.close_linger_ms = int(params.integer("close_linger_ms"));
-  s.gid_index = uint8_t(params.integer("gid_idx"));
+  const int64_t gid_index = params.integer("gid_idx");
+  s.gid_index = gid_index < 0 ? std::nullopt : std::optional(uint8_t(gid_index));
   s.backlog = int(params.integer("backlog"));
   return s;
 }
@@ -111,6 +114,12 @@ Result<void> VerbsProvider::explain(const sdk::LineSink &line) {
          settings_.device_name.empty() || facts.name == settings_.device_name
              ? ""
              : "; left out by device_name");
+    if (facts.has_datagrams && facts.transport == Transport::kRoce && settings_.gid_index == 0 &&
+        facts.gid_prefix == kLinkLocal)
+      line(
+          "%s: its first GID is link-local, so datagram endpoints (and rxd over them) reach the "
+          "same network only: verbs gid_idx -1 takes one that routers pass on",
+          facts.name.c_str());
     for (const sdk::SockAddr &address : facts.addresses)
       line("%s: %s", facts.name.c_str(), address.ip().c_str());
   }

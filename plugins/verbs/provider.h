@@ -57,8 +57,9 @@ inline constexpr weft_param kAll[] = {
                    "what was injected, and for their own to give up receives",
                    0, 60000),
     sdk::int_param("gid_idx", "0",
-                   "which entry of the port's table of GIDs datagram endpoints are known by", 0,
-                   255),
+                   "which entry of the port's table of GIDs datagram endpoints are known by; -1: "
+                   "one that routers pass on, of IPv4 if there is one",
+                   -1, 255),
     sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};

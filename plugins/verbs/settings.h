@@ -10,6 +10,7 @@
 #define WEFT_PLUGINS_VERBS_SETTINGS_H
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "plugins/verbs/device.h"
@@ -25,7 +26,8 @@ struct Settings {
   uint8_t min_rnr_timer = 12;           // code of ibv_modify_qp.3: 0.64 ms
   int backlog = 1024;
   int close_linger_ms = 1000;  // how long fi_close waits for the device
-  uint8_t gid_index = 0;       // of the name of a datagram endpoint, in the port's table
+  // Of the name of a datagram endpoint, in the port's table. None: routable_gid_index() finds it.
+  std::optional<uint8_t> gid_index = 0;
 };
 
 }  // namespace weft::verbs
