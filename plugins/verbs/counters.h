@@ -9,6 +9,7 @@
 #ifndef WEFT_PLUGINS_VERBS_COUNTERS_H
 #define WEFT_PLUGINS_VERBS_COUNTERS_H
 
+#include <weft/sdk/region_cache.h>
 #include <weft/sdk/stats.h>
 
 namespace weft::verbs {
@@ -30,7 +31,8 @@ struct Counters : sdk::CounterSet {
                              "up"};
   Counter queue_full{*this, "queue_full",
                      "operations put off because the completion queue had no place left"};
-  Counter registrations{*this, "registrations", "memory regions registered"};
+  Counter registrations{*this, "registrations", "memory regions registered with the device"};
+  sdk::RegionCacheCounters cache{*this};
   Counter doorbells{*this, "doorbells", "calls that gave the device requests to send"};
   Counter device_failures{*this, "device_failures",
                           "events by which a device said that it or one of its queues failed"};

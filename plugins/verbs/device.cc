@@ -58,6 +58,17 @@ std::optional<size_t> probe_inline(ibv_context *verbs, const DeviceFacts &facts,
   }
 }
 
+// A device without dma-bufs says so before it looks at the descriptor.
+bool probe_dmabuf(ibv_context *verbs) {
+  const OwnedPd pd(ibv_alloc_pd(verbs));
+  if (pd == nullptr) return false;
+  constexpr size_t kPage = 4096;
+  ibv_mr *const mr = ibv_reg_dmabuf_mr(pd.get(), 0, kPage, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+  if (mr == nullptr) return errno == EBADF;
+  ibv_dereg_mr(mr);
+  return true;
+}
+
 // Facts that stay the same while the device is there.
 Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   DeviceFacts facts;
@@ -91,6 +102,7 @@ Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   const auto datagram_inline = probe_inline(verbs, facts, sizes, IBV_QPT_UD);
   facts.has_datagrams = datagram_inline.has_value();
   facts.max_datagram_inline = datagram_inline.value_or(0);
+  facts.has_dmabuf = probe_dmabuf(verbs);
   facts.has_multicast = facts.has_datagrams && a.max_mcast_grp > 0 && a.max_mcast_qp_attach > 0;
   return facts;
 }
@@ -232,6 +244,14 @@ std::optional<Device> Devices::find(std::string_view name) {
 
 std::optional<Device> Devices::find(const ibv_context *verbs) {
   return find_if([&](const Device &device) { return device.verbs == verbs; });
+}
+
+Result<std::shared_ptr<sdk::MemoryMonitor>> Devices::memory_monitor() {
+  const std::lock_guard guard(mutex_);
+  if (auto known = monitor_.lock(); known != nullptr && known->here()) return known;
+  WEFT_TRY(auto opened, sdk::MemoryMonitor::open());
+  monitor_ = opened;
+  return opened;
 }
 
 Result<Route> find_route(const sdk::Address &source, const sdk::Address &dest, int timeout_ms) {

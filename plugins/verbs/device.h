@@ -15,7 +15,9 @@
 
 #include <infiniband/verbs.h>
 #include <weft/result.h>
+#include <weft/sdk/memory_monitor.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -46,6 +48,9 @@ class Devices {
   std::optional<Device> find(std::string_view name);
   std::optional<Device> find(const ibv_context *verbs);
 
+  // For caches of registrations: memory has one userfaultfd, so all domains have one monitor.
+  Result<std::shared_ptr<sdk::MemoryMonitor>> memory_monitor();
+
  private:
   struct Known : Device {
     bool present = false;
@@ -60,6 +65,7 @@ class Devices {
   std::vector<ibv_context **> lists_;  // of librdmacm: they keep the contexts open
   std::vector<Known> devices_;
   std::vector<std::string> left_out_;
+  std::weak_ptr<sdk::MemoryMonitor> monitor_;
 };
 
 // Which device and which local address lead to `dest`: asks the kernel, for at most

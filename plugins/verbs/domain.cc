@@ -26,6 +26,7 @@ Domain::Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSetti
                void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
       DomainCore(fabric.instance(), base(), settings, memory_),
+      memory_(*this, settings.hmem),
       fabric_(fabric),
       device_(std::move(device)),
       pd_(pd) {
@@ -54,18 +55,31 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     ibv_dealloc_pd(pd);
     return fail(FI_ENOMEM, "no memory for a domain");
   }
+  domain->start_cache();
   Result<void> started = domain->watch();
   if (started && info.domain_attr->control_progress == FI_PROGRESS_AUTO)
     started = fabric.engine().start_thread();
   if (started) started = domain->publish(fabric.base());
   if (!started) {
     domain->unwatch();
+    domain->memory_.end_cache();
     ibv_dealloc_pd(pd);
     delete domain;
     return tl::unexpected(std::move(started).error());
   }
   fabric.children.fetch_add(1);
   return domain;
+}
+
+void Domain::start_cache() {
+  const Settings &wanted = settings();
+  if (!wanted.caches_regions) return;
+  auto monitor = fabric_.devices().memory_monitor();
+  const auto started = monitor ? memory_.start_cache(*std::move(monitor), wanted.cache_limits)
+                               : Result<void>(tl::unexpected(monitor.error()));
+  if (!started)
+    WEFT_WARN(instance(), FI_LOG_DOMAIN, "no cache of registrations (mr_cache): %s",
+              started.error().text.c_str());
 }
 
 Result<void> Domain::watch() {
@@ -134,13 +148,9 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   return 0;
 }
 
-Result<fid_mr *> DeviceMemory::open(const fi_mr_attr &attr, uint64_t flags) {
-  WEFT_TRY(Region *const region, Region::open(domain_, attr, flags));
-  return region->c();
-}
-
 int Domain::close() {
   if (shared().children.load() != 0) return -FI_EBUSY;
+  memory_.end_cache();  // what it keeps is of the protection domain
   if (const int error = ibv_dealloc_pd(pd_); error != 0) return -error;
   retire();
   unbind();

@@ -19,6 +19,7 @@
 #include <weft/sdk/fid.h>
 
 #include "plugins/verbs/device.h"
+#include "plugins/verbs/device_memory.h"
 #include "plugins/verbs/settings.h"
 
 namespace weft::verbs {
@@ -27,16 +28,6 @@ class DatagramEndpoint;
 class Domain;
 class Endpoint;
 class Fabric;
-
-// Registers with the device: region.h.
-class DeviceMemory final : public sdk::Memory {
- public:
-  explicit DeviceMemory(Domain &domain) : domain_(domain) {}
-  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
-
- private:
-  Domain &domain_;
-};
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
                      public sdk::DomainCore,
@@ -48,6 +39,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const Device &device() const { return device_; }
   const Settings &settings() const;
   ibv_pd *pd() { return pd_; }
+  DeviceMemory &device_memory() { return memory_; }
   bool locked() { return engine().lock().needed(); }
 
   // fi_ops_domain
@@ -69,11 +61,13 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,
          void *context);
   ~Domain() = default;
+  // A cache of registrations, where the parameters ask for one and the kernel lets it be.
+  void start_cache();
   // The events of its device.
   Result<void> watch();
   void unwatch();
 
-  DeviceMemory memory_{*this};
+  DeviceMemory memory_;
   Fabric &fabric_;
   const Device device_;
   ibv_pd *const pd_;

@@ -76,6 +76,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       domain_(domain),
       tx_(info),
       rx_(info) {
+  if (caps() & FI_HMEM) expect_device_memory();
   set_tables(*this);
 }
 
@@ -142,6 +143,10 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &r) {
   while (target->count == 0) ++target;  // one of them has the element
   if (target->key > UINT32_MAX) return -FI_EINVAL;
   const bool writes = r.kind == sdk::AtomicKind::kWrite;
+  // The device gets these operands with the request.
+  if (!writes && (in_device_memory(r.operand_desc, r.operand_count) ||
+                  in_device_memory(r.compare_desc, r.compare_count)))
+    return -FI_EOPNOTSUPP;
   ssize_t rc;
   SendOp *const op =
       begin(rc, r.context, FI_ATOMIC | (writes ? FI_WRITE : FI_READ), kAtomicSize, r.report);

@@ -104,10 +104,11 @@ Result<void> set_addresses(fi_info &info, const DevicePath &path, const fi_info 
   return set_info_address(info.dest_addr, info.dest_addrlen, info.addr_format, path.dest);
 }
 
-// A write with data takes a receive at its target. The application must be ready for that, or it
-// gets no remote memory access.
+// FI_HMEM only for whoever asks. A write with data takes a receive at its target. The application
+// must be ready for that, or it gets no remote memory access.
 uint64_t offered_caps(const DeviceFacts &facts, const fi_info *hints) {
-  const uint64_t caps = message_caps(facts);
+  uint64_t caps = message_caps(facts);
+  if (hints != nullptr && hints->caps & FI_HMEM && facts.has_dmabuf) caps |= FI_HMEM;
   if (hints == nullptr || hints->mode & FI_RX_CQ_DATA || hints->caps & kMemoryCaps) return caps;
   return caps & ~kMemoryCaps;
 }
@@ -140,6 +141,7 @@ Result<void> fill_message_info(fi_info &info, const DevicePath &path,
   if (caps & FI_RMA && facts.transport != Transport::kIwarp) info.mode |= FI_RX_CQ_DATA;
   WEFT_CHECK(set_addresses(info, path, query.hints));
   WEFT_CHECK(fill_common(info, facts, query));
+  if (caps & FI_HMEM) info.domain_attr->mr_mode |= FI_MR_HMEM;
 
   const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW | FI_ORDER_WAS |
                          FI_ORDER_SAW | FI_ORDER_SAS;

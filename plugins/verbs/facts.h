@@ -57,6 +57,7 @@ struct DeviceFacts {
   size_t max_inline = 0;           // bytes that a queue pair took with all of the sizes asked for
   size_t max_datagram_inline = 0;  // the same of one for datagrams
   bool has_datagrams = false;      // it has unreliable datagrams
+  bool has_dmabuf = false;         // registers dma-bufs
   bool has_multicast = false;      // of datagrams
   bool has_atomics = false;        // 64-bit fetch-and-add and compare-and-swap, in host order
 };

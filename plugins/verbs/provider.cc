@@ -33,6 +33,9 @@ Settings settings_of(const weft_instance *instance) {
   s.close_linger_ms = int(params.integer("close_linger_ms"));
   const int64_t gid_index = params.integer("gid_idx");
   s.gid_index = gid_index < 0 ? std::nullopt : std::optional(uint8_t(gid_index));
+  s.caches_regions = params.flag("mr_cache");
+  s.cache_limits.count = size_t(params.integer("mr_cache_max_count"));
+  if (const size_t most = params.size("mr_cache_max_size"); most != 0) s.cache_limits.bytes = most;
   s.backlog = int(params.integer("backlog"));
   return s;
 }

@@ -56,6 +56,13 @@ inline constexpr weft_param kAll[] = {
                    "milliseconds that fi_close and fi_shutdown wait for the peer's device to take "
                    "what was injected, and for their own to give up receives",
                    0, 60000),
+    sdk::bool_param("mr_cache", "0",
+                    "keep registrations of memory after their use; the manual page says what that "
+                    "cannot know, and what peers could reach"),
+    sdk::int_param("mr_cache_max_count", "1024", "registrations that the cache keeps, at most", 1,
+                   65536),
+    sdk::size_param("mr_cache_max_size", "0",
+                    "bytes that the cache keeps registered, at most; 0: no limit", 0, INT64_MAX),
     sdk::int_param("gid_idx", "0",
                    "which entry of the port's table of GIDs datagram endpoints are known by; -1: "
                    "one that routers pass on, of IPv4 if there is one",

@@ -10,14 +10,16 @@
 //      return true;
 //    }
 //
-// Peers name memory by its virtual address and the remote key, which the device checks. Not for a
-// cache of registrations.
+// Peers name memory by its virtual address and the remote key, which the device checks. Not for
+// what is registered with the device, which may outlive the region: device_memory.h.
 #ifndef WEFT_PLUGINS_VERBS_REGION_H
 #define WEFT_PLUGINS_VERBS_REGION_H
 
 #include <infiniband/verbs.h>
 #include <rdma/fi_domain.h>
 #include <weft/sdk/fid.h>
+
+#include "plugins/verbs/device_memory.h"
 
 namespace weft::verbs {
 
@@ -31,6 +33,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   }
 
   uint32_t local_key() const { return local_key_; }
+  bool of_device() const { return of_device_; }
 
   // fi_ops
   int close();
@@ -38,16 +41,14 @@ class Region final : public sdk::Object<Region, fid_mr> {
   int control(int command, void *arg);
 
  private:
-  Region(Domain &domain, ibv_mr *mr, void *context);
+  Region(Domain &domain, const DeviceMemory::Registration &registration, void *context);
   ~Region() = default;
 
   const uint32_t local_key_;  // first: the data path reads it
+  const bool of_device_;
   Domain &domain_;
-  ibv_mr *const mr_;
+  const DeviceMemory::Registration registration_;
 };
-
-// The access bits of ibv_reg_mr for those of fi_mr.3.
-int device_access(uint64_t access, bool iwarp, bool atomics);
 
 }  // namespace weft::verbs
 

@@ -9,6 +9,8 @@
 #ifndef WEFT_PLUGINS_VERBS_SETTINGS_H
 #define WEFT_PLUGINS_VERBS_SETTINGS_H
 
+#include <weft/sdk/region_cache.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +30,8 @@ struct Settings {
   int close_linger_ms = 1000;  // how long fi_close waits for the device
   // Of the name of a datagram endpoint, in the port's table. None: routable_gid_index() finds it.
   std::optional<uint8_t> gid_index = 0;
+  bool caches_regions = false;
+  sdk::RegionCacheLimits cache_limits;
 };
 
 }  // namespace weft::verbs

@@ -91,6 +91,7 @@ class TestSide {
   void open(const std::string &peer = "", const std::string &port = "") {
     fi_info hints{};
     hints.mode = FI_RX_CQ_DATA;
+    hints.caps = caps;
     hints.addr_format = FI_SOCKADDR_IN;
     const bool listens = peer.empty();
     open({.node = listens ? "10.99.0.1" : peer.c_str(),
@@ -156,7 +157,7 @@ class TestSide {
   VerbsProvider provider;
   bool shares_receives = false;
   size_t tx_size = 0, cq_size = 0;
-  uint64_t selective = 0;
+  uint64_t selective = 0, caps = 0;
   fi_info *info = nullptr;
   fid_fabric *fabric = nullptr;
   fid_domain *domain = nullptr;
@@ -197,6 +198,7 @@ struct LinkOptions {
   bool shares_receives = false;
   size_t tx_size = 0, cq_size = 0;
   uint64_t selective = 0;
+  uint64_t caps = 0;  // of the hints
 };
 
 // Side b listens, side a connects.
@@ -211,6 +213,7 @@ class Link {
       side->tx_size = options.tx_size;
       side->cq_size = options.cq_size;
       side->selective = options.selective;
+      side->caps = options.caps;
     }
     b.open();
     listen();

@@ -26,10 +26,16 @@ ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *
   return 0;
 }
 
+bool WorkQueues::in_device_memory(void *const *desc, size_t count) const {
+  if (!device_memory_ || desc == nullptr) return false;
+  return std::any_of(desc, desc + count,
+                     [](const void *one) { return one != nullptr && Region::of(one).of_device(); });
+}
+
 ssize_t WorkQueues::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
                           size_t count, uint64_t length, bool may_inline) const {
   work.sg_list = pieces;
-  if (!may_inline || length > inline_size_) {
+  if (!may_inline || length > inline_size_ || (length != 0 && in_device_memory(desc, count))) {
     uint32_t used;
     const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
     work.num_sge = int(used);
@@ -85,6 +91,10 @@ void WorkQueues::cut_behind(SendOp *last) {
 }
 
 ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
+  if (flags & FI_INJECT && !(work.send_flags & IBV_SEND_INLINE)) {  // device memory
+    undo(op);
+    return -FI_EOPNOTSUPP;
+  }
   work.wr_id = work_id(op);
   if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
   const size_t unsignalled = unsignalled_;

@@ -96,6 +96,9 @@ class WorkQueues {
     user_ = &user;
   }
   void name_sources() { names_sources_ = true; }
+  // Buffers may be of devices (FI_HMEM): the processor does not read those.
+  void expect_device_memory() { device_memory_ = true; }
+  bool in_device_memory(void *const *desc, size_t count) const;
 
   // The number of the newest operation, and whether it and all before it are done.
   uint64_t newest_number() const { return number_; }
@@ -161,6 +164,7 @@ class WorkQueues {
   uint64_t number_ = 0, injected_ = 0;  // of the newest operation, and the newest injected
   size_t unsignalled_ = 0;
   bool names_sources_ = false;
+  bool device_memory_ = false;
   bool metered_ = false;  // each operation takes a place of the completion queue by itself
   size_t tx_places_ = 0, rx_places_ = 0;
   std::unique_ptr<Chain> chain_;

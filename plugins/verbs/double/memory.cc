@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Protection domains, memory regions and their keys.
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -182,6 +183,11 @@ ibv_mr *ibv_reg_dmabuf_mr(ibv_pd *ibv, uint64_t offset, size_t size, uint64_t io
   const int error = refusal(adapter, nullptr, size, static_cast<unsigned>(access));
   if (error != 0) return no_object(error);
   const size_t whole = offset + size;
+  struct stat file = {};
+  if (fstat(fd, &file) != 0) return nullptr;  // errno says why
+  const auto within_page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) - 1;
+  if (whole < size || whole > static_cast<size_t>(file.st_size)) return no_object(EINVAL);
+  if (((offset ^ iova) & within_page) != 0) return no_object(EINVAL);
   void *mapping = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (mapping == MAP_FAILED) return nullptr;  // errno says why
   auto region = std::make_unique<Mr>(pd);

@@ -65,7 +65,6 @@ struct RegionCacheLimits {
 };
 
 struct RegionCacheCounters : CounterSet {
-  using CounterSet::CounterSet;
   Counter hits{*this, "mr_cache_hits", "registrations that were kept from an earlier use"};
   Counter misses{*this, "mr_cache_misses", "registrations that were made and kept"};
   Counter uncached{*this, "mr_cache_uncached", "registrations past the cache"};
