@@ -198,7 +198,8 @@ WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) const 
 int CompletionQueue::on_failure(ibv_wc_status status, WorkQueues *queues) {
   if (status == IBV_WC_RETRY_EXC_ERR) stats_->retries_exceeded.add();
   if (status == IBV_WC_RNR_RETRY_EXC_ERR) stats_->receiver_not_ready.add();
-  if (status != IBV_WC_WR_FLUSH_ERR && queues != nullptr) queues->broken();
+  // Also a flush: without another reason it is all that tells of a queue pair that failed.
+  if (queues != nullptr) queues->broken();
   return error_of(status);
 }
 
@@ -280,7 +281,7 @@ bool CompletionQueue::arm() {
 }
 
 const char *CompletionQueue::text_of(int prov_errno) const {
-  if (prov_errno <= 0 || prov_errno > IBV_WC_GENERAL_ERR) return nullptr;
+  if (prov_errno <= 0) return nullptr;
   return ibv_wc_status_str(ibv_wc_status(prov_errno));
 }
 

@@ -59,6 +59,7 @@ ssize_t DatagramEndpoint::check_length(uint64_t length, uint64_t flags) const {
 ssize_t DatagramEndpoint::start(const sdk::SendRequest &r) {
   if (r.count == 0 || r.iov[0].iov_len < kDatagramHeader) return -FI_EINVAL;
   ssize_t rc;
+  if (is_broken() && (rc = recover()) != 0) return rc;
   const Remote *const to = remote(r, rc);
   if (to == nullptr) return rc;
   SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);
@@ -86,6 +87,8 @@ ssize_t DatagramEndpoint::start(const sdk::SendRequest &r) {
 ssize_t DatagramEndpoint::start(const sdk::RecvRequest &r) {
   // The header must lie in one piece: its bytes say who sent the datagram.
   if (r.count == 0 || r.iov == nullptr || r.iov[0].iov_len < kDatagramHeader) return -FI_EINVAL;
+  if (is_broken())
+    if (const ssize_t rc = recover(); rc != 0) return rc;
   return receive(r);
 }
 

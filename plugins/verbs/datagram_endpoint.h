@@ -11,6 +11,9 @@
 // with 40 bytes for the device (FI_MSG_PREFIX): they are not sent, and a receive finds a header
 // there. A datagram that no receive waits for is lost.
 //
+// An error of the device (a datagram that is longer than its receive) breaks the queue pair. The next
+// call that posts something makes it ready again; what was in flight has failed.
+//
 // The first message to a peer makes an address handle, which stays until the peer is removed from
 // the address vector or the endpoint closes. Locks: a completion queue, then the domain's engine
 // (it is the address vector's), then the endpoint's own. The data path takes the last one alone,
@@ -119,7 +122,12 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   Result<void> enable();
   Result<void> make_queue_pair();
   Result<void> read_port();
+  int make_ready(ibv_qp &qp);
   void drop_queue_pair();
+  // The own lock is held, and let go of meanwhile.
+  bool is_broken() const { return broken_.load(std::memory_order_acquire) || recovers_; }
+  ssize_t recover();
+  int reset_queue_pair();
 
   // Peers; the own lock is held, and meet() lets go of it meanwhile.
   const Remote *remote(const sdk::SendRequest &request, ssize_t &rc);
@@ -149,6 +157,7 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   std::vector<Joined> groups_;  // by the number in their fi_addr_t
   std::vector<Retired> retired_;
   bool explained_ = false;  // why there is no handle
+  bool recovers_ = false;
 
   // The sender of the last datagram, which often sends the next one too.
   std::atomic<uint32_t> av_changes_{0};

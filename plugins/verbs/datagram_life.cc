@@ -126,20 +126,62 @@ Result<void> DatagramEndpoint::make_queue_pair() {
   sdk::Guard guard(own_lock);
   if (const int error = start_queues(qp, facts.max_datagram_inline); error != 0)
     return fail(error, "fi_enable: ibv_post_recv on %s: %s", facts.name.c_str(), strerror(error));
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = facts.port;
-  attr.qkey = kQueueKey;
-  int error =
-      ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-  attr.qp_state = IBV_QPS_RTR;
-  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = kFirstPacket;
-  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
-  if (error != 0)
+  if (const int error = make_ready(*qp); error != 0)
     return fail(error, "fi_enable: ibv_modify_qp on %s: %s", facts.name.c_str(), strerror(error));
   return {};
+}
+
+int DatagramEndpoint::make_ready(ibv_qp &qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = domain_.device().facts.port;
+  attr.qkey = kQueueKey;
+  int error =
+      ibv_modify_qp(&qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+  attr.qp_state = IBV_QPS_RTR;
+  if (error == 0) error = ibv_modify_qp(&qp, &attr, IBV_QP_STATE);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = kFirstPacket;
+  if (error == 0) error = ibv_modify_qp(&qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  return error;
+}
+
+ssize_t DatagramEndpoint::recover() {
+  if (recovers_) return -FI_EAGAIN;  // another thread does
+  if (!enabled()) return -FI_EOPBADSTATE;
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (const int error = ibv_query_qp(qp_, &attr, IBV_QP_STATE, &init); error != 0) return -error;
+  int error = 0;
+  if (attr.qp_state != IBV_QPS_ERR) broken_.store(false, std::memory_order_release);
+  if (attr.qp_state == IBV_QPS_SQE) {  // receiving goes on
+    attr.qp_state = IBV_QPS_RTS;
+    error = ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  } else if (attr.qp_state == IBV_QPS_ERR) {
+    recovers_ = true;
+    own_lock.unlock();
+    error = reset_queue_pair();
+    own_lock.lock();
+    recovers_ = false;
+  }
+  if (error == 0) return 0;
+  broken_.store(true, std::memory_order_release);
+  WEFT_WARN(instance(), FI_LOG_EP_DATA, "the queue pair of a datagram endpoint on %s failed: %s",
+            domain_.device().facts.name.c_str(), strerror(error));
+  return -error;
+}
+
+// Nobody posts meanwhile. Where completions go with the queue pair's reset, their operations fail in
+// software.
+int DatagramEndpoint::reset_queue_pair() {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  collect_completions();
+  if (const int error = ibv_modify_qp(qp_, &attr, IBV_QP_STATE); error != 0) return error;
+  collect_completions();
+  fail_rest();
+  broken_.store(false, std::memory_order_release);
+  return make_ready(*qp_);
 }
 
 void DatagramEndpoint::drop_queue_pair() {

@@ -207,6 +207,7 @@ void WorkQueues::flush(CompletionQueue &queue, sdk::CqWriter &out) {
 }
 
 void WorkQueues::broken() {
+  broken_.store(true, std::memory_order_release);
   if (user_ != nullptr) events_->notify(*user_);
 }
 

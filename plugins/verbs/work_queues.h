@@ -33,6 +33,7 @@
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_ops.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -55,7 +56,7 @@ class WorkQueues {
   // The operation has completed, and with it all before it.
   void retire(SendOp &op);
   void release(RecvOp &op);
-  // A completion says that the queue pair is broken.
+  // A completion says that the queue pair is broken, or was when the operation failed.
   void broken();
   bool reports_receive(uint64_t flags) const { return rx_side_.reports(flags); }
   bool chooses_receives() const { return rx_side_.selective; }
@@ -99,6 +100,9 @@ class WorkQueues {
   // Buffers may be of devices (FI_HMEM): the processor does not read those.
   void expect_device_memory() { device_memory_ = true; }
   bool in_device_memory(void *const *desc, size_t count) const;
+
+  // Set by broken().
+  std::atomic<bool> broken_{false};
 
   // The number of the newest operation, and whether it and all before it are done.
   uint64_t newest_number() const { return number_; }
