@@ -10,21 +10,43 @@
 #include <new>
 #include <utility>
 
+#include "peer.h"
+
 namespace weft::sdk {
+
+namespace {
+
+Result<void> can_import(const fi_cntr_attr &attr, bool of_device) {
+  if (of_device)
+    return fail(FI_EINVAL, "fi_cntr_open: FI_PEER: a device counts by itself, on its own counter");
+  if (attr.events != FI_CNTR_EVENTS_COMP)
+    return fail(
+        FI_EINVAL,
+        "fi_cntr_open: FI_PEER: an owner counts operations (FI_CNTR_EVENTS_COMP), no bytes");
+  if (raw(attr.wait_obj) != FI_WAIT_NONE && raw(attr.wait_obj) != FI_WAIT_UNSPEC)
+    return fail(FI_EINVAL,
+                "fi_cntr_open: FI_PEER: fi_cntr_attr.wait_obj %d: one waits on the owner's counter",
+                raw(attr.wait_obj));
+  return {};
+}
+
+}  // namespace
 
 struct Cntr::Device final : DeviceEngine<CntrSource> {
   using DeviceEngine::DeviceEngine;
 };
 
-Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
+Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_peer_cntr *owner,
            std::unique_ptr<Device> device)
-    : Object(domain.instance, FI_CLASS_CNTR, context),
+    : Object(domain.instance, FI_CLASS_CNTR, owner != nullptr ? owner : context),
       domain_(domain),
       device_(std::move(device)),
+      import_(owner != nullptr ? std::make_unique<Import>(*this, owner) : nullptr),
       engine_(device_ != nullptr ? device_->engine : *domain.engine),
       bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
-  c()->ops = const_cast<fi_ops_cntr *>(cntr_ops<Cntr>());
+  c()->ops = const_cast<fi_ops_cntr *>(owner == nullptr ? cntr_ops<Cntr>() : imported_ops());
+  if (import_ != nullptr) wait_.set_listener(import_.get());
 }
 
 Cntr::~Cntr() = default;
@@ -45,10 +67,15 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   if (raw(attr->events) != FI_CNTR_EVENTS_COMP && raw(attr->events) != FI_CNTR_EVENTS_BYTES)
     return fail(FI_EINVAL, "fi_cntr_attr.events %d: not one of enum fi_cntr_events",
                 raw(attr->events));
-  if (attr->flags != 0)
-    return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: must be 0",
+  if (attr->flags & ~uint64_t(FI_PEER))
+    return fail(FI_EBADFLAGS, "fi_cntr_attr.flags %#llx: only FI_PEER is known",
                 (unsigned long long)attr->flags);
-  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context, std::move(device));
+  fid_peer_cntr *owner = nullptr;
+  if (attr->flags & FI_PEER) {
+    WEFT_TRY(owner, peer_cntr(context));
+    WEFT_CHECK(can_import(*attr, device != nullptr));
+  }
+  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context, owner, std::move(device));
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
   Engine &engine = cntr->engine_;
   auto opened = cntr->wait_.open(raw(attr->wait_obj));
@@ -71,6 +98,28 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   }
   domain.children.fetch_add(1, std::memory_order_relaxed);
   return cntr;
+}
+
+// After every change: clear() asks for the next.
+void Cntr::Import::on_notify() {
+  cntr_.wait_.clear();
+  for (const uint64_t now = cntr_.value(); value_ != now; ++value_) owner_->owner_ops->inc(owner_);
+  for (const uint64_t now = cntr_.errors(); errors_ != now; ++errors_)
+    owner_->owner_ops->incerr(owner_);
+}
+
+const fi_ops_cntr *Cntr::imported_ops() {
+  static const fi_ops_cntr table = [] {
+    fi_ops_cntr ops = *cntr_ops<Cntr>();
+    const auto absent = []<class Op>(Op &op) { op = &ops_detail::ObjectOp<Cntr, Op>::absent; };
+    absent(ops.add);
+    absent(ops.set);
+    absent(ops.wait);
+    absent(ops.adderr);
+    absent(ops.seterr);
+    return ops;
+  }();
+  return &table;
 }
 
 uint64_t Cntr::value() const {

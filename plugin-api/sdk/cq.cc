@@ -15,6 +15,8 @@
 #include <new>
 #include <utility>
 
+#include "peer.h"
+
 namespace weft::sdk {
 namespace {
 
@@ -121,9 +123,11 @@ struct Cq::Device final : DeviceEngine<CqSource> {
   Cq *cq = nullptr;
 };
 
-Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device)
-    : Object(domain.instance, FI_CLASS_CQ, context),
+Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq *owner,
+       std::unique_ptr<Device> device)
+    : Object(domain.instance, FI_CLASS_CQ, owner != nullptr ? owner : context),
       domain_(domain),
+      owner_(owner),
       device_(std::move(device)),
       engine_(device_ != nullptr ? device_->engine : *domain.engine),
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
@@ -131,9 +135,9 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
       ring_(make_ring(std::bit_ceil(size_))),
       mask_(std::bit_ceil(size_) - 1),
-      room_(mask_ + 1) {
+      room_(owner == nullptr ? mask_ + 1 : 0) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
-  c()->ops = const_cast<fi_ops_cq *>(cq_ops<Cq>());
+  c()->ops = const_cast<fi_ops_cq *>(owner == nullptr ? cq_ops<Cq>() : imported_ops());
 }
 
 Cq::~Cq() = default;
@@ -161,12 +165,16 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
   if (raw(attr->wait_obj) != FI_WAIT_NONE && cond != FI_CQ_COND_NONE &&
       cond != FI_CQ_COND_THRESHOLD)
     return fail(FI_EINVAL, "fi_cq_attr.wait_cond %d: not one of enum fi_cq_wait_cond", cond);
-  if (attr->flags & ~uint64_t(FI_AFFINITY))
-    return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY is known",
+  if (attr->flags & ~uint64_t(FI_AFFINITY | FI_PEER))
+    return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY and FI_PEER are known",
                 (unsigned long long)attr->flags);
   if (attr->size > kMaxSize)
     return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
-  Cq *cq = new (std::nothrow) Cq(domain, *attr, context, std::move(device));
+  fid_peer_cq *owner = nullptr;
+  if (attr->flags & FI_PEER) {
+    WEFT_TRY(owner, peer_cq(context));
+  }
+  Cq *cq = new (std::nothrow) Cq(domain, *attr, context, owner, std::move(device));
   if (cq == nullptr || cq->ring_ == nullptr) {
     delete cq;
     return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
@@ -203,8 +211,12 @@ void Cq::overrun() {
   wait_.notify();
 }
 
+bool Cq::needs_place(const Completion &completion) {
+  if (owner_ != nullptr && tell(completion)) return false;
+  return !overrun_ && (tail_ - head_ <= mask_ || make_room());
+}
+
 bool Cq::make_room() {
-  if (overrun_) return false;
   // Under FI_RM_DISABLED a full queue overruns.
   Ring bigger;
   if (domain_.resource_management || device_ != nullptr) bigger = make_ring(2 * (mask_ + 1));
@@ -216,14 +228,15 @@ bool Cq::make_room() {
   for (size_t i = 0; i < count; ++i) bigger[i] = ring_[(head_ + i) & mask_];
   ring_.swap(bigger);
   mask_ = 2 * mask_ + 1;
-  room_ = mask_ + 1;
+  if (owner_ == nullptr) room_ = mask_ + 1;
   head_ = 0;
   tail_ = count;
   return true;
 }
 
 void Cq::push_error(CompletionError error) {
-  if (tail_ - head_ >= room_ && !make_room()) return;
+  if (owner_ != nullptr && tell(error)) return;
+  if (overrun_ || (tail_ - head_ > mask_ && !make_room())) return;
   try {
     errors_.push_back(std::move(error));
   } catch (const std::bad_alloc &) {

@@ -8,8 +8,11 @@
 //    }
 //
 // Counts operations or bytes as it was opened for. Reading makes progress; a counter of a device
-// (cntr_source.h) is read where the device keeps it. Not a completion queue: it says how many
-// operations have ended, never which.
+// (cntr_source.h) is read where the device keeps it. With FI_PEER a counter is imported: each
+// operation is counted on the counter of another provider too, the owner (fi_peer.3), with the
+// engine's lock held. Reading it drives progress and tells what was counted here. The other calls
+// are for the owner's: -FI_ENOSYS. Not a completion queue: it says how many operations have ended,
+// never which.
 #ifndef WEFT_SDK_CNTR_H
 #define WEFT_SDK_CNTR_H
 
@@ -17,6 +20,8 @@
 
 #include <memory>
 #include <vector>
+
+struct fid_peer_cntr;
 
 namespace weft::sdk {
 
@@ -61,7 +66,19 @@ class Cntr final : public Object<Cntr, fid_cntr> {
 
  private:
   struct Device;
-  Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context,
+  // Of an imported counter.
+  class Import final : public WaitObject::Listener {
+   public:
+    Import(Cntr &cntr, fid_peer_cntr *owner) : cntr_(cntr), owner_(owner) {}
+    void on_notify() override;
+
+   private:
+    Cntr &cntr_;
+    fid_peer_cntr *const owner_;
+    uint64_t value_ = 0, errors_ = 0;  // that the owner knows of
+  };
+  static const fi_ops_cntr *imported_ops();
+  Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_peer_cntr *owner,
        std::unique_ptr<Device> device);
   ~Cntr();
   static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
@@ -79,6 +96,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
 
   DomainContext &domain_;
   const std::unique_ptr<Device> device_;
+  const std::unique_ptr<Import> import_;
   Engine &engine_;
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};

@@ -21,8 +21,14 @@
 // provider that stops reading while a queue is full keeps the rule for all that it reads. Under
 // FI_RM_DISABLED a full queue overruns: its entries can be read, then it says FI_EOVERRUN for ever
 // (fi_cq.3, NOTES). A queue whose entries a device makes has a CqSource (cq_source.h), and grows in
-// either case: the device has accepted those entries. Not for operations or matching: it knows
-// neither.
+// either case: the device has accepted those entries.
+//
+// With FI_PEER a queue is imported: another provider owns the queue that the application reads, and
+// gets each entry by its write() and writeerr(), with the engine's lock held. What it does not take
+// at once waits here for the next progress. It drives progress by fi_cq_read() of no entries; the
+// other ways to read give -FI_ENOSYS (fi_peer.3). Nothing changes for the provider that push()es.
+//
+// Not for operations or matching: it knows neither.
 #ifndef WEFT_SDK_CQ_H
 #define WEFT_SDK_CQ_H
 
@@ -38,6 +44,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+struct fid_peer_cq;
 
 namespace weft::sdk {
 
@@ -95,7 +103,7 @@ class Cq final : public Object<Cq, fid_cq> {
 
   // For the provider, with the lock held.
   void push(const Completion &completion) {
-    if (tail_ - head_ >= room_ && !make_room()) return;
+    if (tail_ - head_ >= room_ && !needs_place(completion)) return;
     ring_[tail_++ & mask_] = completion;
     wait_.notify();
   }
@@ -133,20 +141,32 @@ class Cq final : public Object<Cq, fid_cq> {
  private:
   friend class CqWriter;
   struct Device;
-  Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, std::unique_ptr<Device> device);
+  Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq *owner,
+     std::unique_ptr<Device> device);
   ~Cq();
   static Result<Cq *> open(DomainContext &domain, const fi_cq_attr *attr, void *context,
                            std::unique_ptr<Device> device);
 
   // An entry of the ring that stands for errors_.front() in order.
   static constexpr uint64_t kError = UINT64_C(1) << 63;
+  // The ring has no room. False: there is nothing to do any more, since the owner has taken the
+  // completion, or the queue has overrun.
+  bool needs_place(const Completion &completion);
   bool make_room();
   bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
   ssize_t read_device(void *buf, size_t count, fi_addr_t *src_addr);
   void overrun();
 
+  // Of an imported queue: whether the owner has taken it, and everything before it.
+  bool tell(const Completion &completion);
+  bool tell(const CompletionError &error);
+  bool tell_waiting();
+  ssize_t read_for_owner(const void *buf, size_t count);
+  static const fi_ops_cq *imported_ops();
+
   DomainContext &domain_;
+  fid_peer_cq *const owner_;  // of an imported queue
   const std::unique_ptr<Device> device_;
   Engine &engine_;
   const enum fi_cq_format format_;
@@ -162,7 +182,7 @@ class Cq final : public Object<Cq, fid_cq> {
   }
   Ring ring_;  // of mask_ + 1 entries
   size_t mask_;
-  size_t room_;  // entries of the ring; 0 after an overrun
+  size_t room_;  // entries of the ring; 0 after an overrun, and of an imported queue
   size_t head_ = 0, tail_ = 0;
   bool overrun_ = false;
   bool signal_pending_ = false;

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "peer.h"
+
+#include <rdma/fi_errno.h>
+
+#include <cstddef>
+
+namespace weft::sdk {
+namespace {
+
+// Of a struct with a `size`: it ends behind this member.
+#define WEFT_END_OF(type, member) (offsetof(type, member) + sizeof(type::member))
+
+// The owner's object in the context of an open call. `named` ends behind the context's member,
+// `needed` behind the last operation of the owner that is called.
+template <class Owner, class Context>
+Result<Owner *> lent(void *context, Owner *Context::*member, size_t named, size_t needed,
+                     size_t fclass, const char *call, const char *type) {
+  const auto *given = static_cast<const Context *>(context);
+  if (given == nullptr || given->size < named || given->*member == nullptr)
+    return fail(FI_EINVAL, "%s: with FI_PEER the context is a %s with the owner's object", call,
+                type);
+  Owner *const owner = given->*member;
+  const fid *const base = reinterpret_cast<const fid *>(owner);  // its first member
+  if (base->fclass != fclass)
+    return fail(FI_EINVAL, "%s: fclass %zu of the object in %s: %zu is expected", call,
+                base->fclass, type, fclass);
+  if (owner->owner_ops == nullptr || owner->owner_ops->size < needed)
+    return fail(FI_EINVAL, "%s: the owner_ops of the object in %s lack operations", call, type);
+  return owner;
+}
+
+Error lacks(const char *call) {
+  return {FI_EINVAL, std::string(call) + ": an operation of the owner (owner_ops) is null"};
+}
+
+}  // namespace
+
+Result<fid_peer_cq *> peer_cq(void *context) {
+  constexpr const char *kCall = "fi_cq_open";
+  WEFT_TRY(fid_peer_cq *const owner,
+           lent(context, &fi_peer_cq_context::cq, WEFT_END_OF(fi_peer_cq_context, cq),
+                WEFT_END_OF(fi_ops_cq_owner, writeerr), FI_CLASS_PEER_CQ, kCall,
+                "struct fi_peer_cq_context"));
+  if (owner->owner_ops->write == nullptr || owner->owner_ops->writeerr == nullptr)
+    return tl::unexpected(lacks(kCall));
+  return owner;
+}
+
+Result<fid_peer_cntr *> peer_cntr(void *context) {
+  constexpr const char *kCall = "fi_cntr_open";
+  WEFT_TRY(fid_peer_cntr *const owner,
+           lent(context, &fi_peer_cntr_context::cntr, WEFT_END_OF(fi_peer_cntr_context, cntr),
+                WEFT_END_OF(fi_ops_cntr_owner, incerr), FI_CLASS_PEER_CNTR, kCall,
+                "struct fi_peer_cntr_context"));
+  if (owner->owner_ops->inc == nullptr || owner->owner_ops->incerr == nullptr)
+    return tl::unexpected(lacks(kCall));
+  return owner;
+}
+
+}  // namespace weft::sdk

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an owner lends (fi_peer.3), checked: the context of an open call with FI_PEER becomes the
+// owner's object or the reason why not.
+//
+// Example:
+//    Result<void> lend(fi_peer_cq_context *context) {
+//      WEFT_TRY(fid_peer_cq *const owner, peer_cq(context));
+//      owner->owner_ops->write(owner, nullptr, FI_SEND | FI_MSG, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL);
+//      return {};
+//    }
+//
+// Not for what an owner does.
+#ifndef WEFT_SDK_PEER_H
+#define WEFT_SDK_PEER_H
+
+#include <rdma/providers/fi_peer.h>
+#include <weft/result.h>
+
+namespace weft::sdk {
+
+Result<fid_peer_cq *> peer_cq(void *context);      // a fi_peer_cq_context
+Result<fid_peer_cntr *> peer_cntr(void *context);  // a fi_peer_cntr_context
+
+}  // namespace weft::sdk
+
+#endif
