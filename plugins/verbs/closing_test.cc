@@ -228,6 +228,48 @@ TEST(VerbsClosing, AnAliasHasFlagsOfItsOwn) {
   EXPECT_EQ(fi_close(&alias->fid), 0);
 }
 
+// Whatever an endpoint does, its alias does for it.
+TEST(VerbsClosing, AnAliasConnectsTransfersAndShutsDown) {
+  Link link({}, /*connects=*/false);
+  link.a.open("10.99.0.1", std::to_string(ntohs(link.address.sin_port)));
+  link.a.make_endpoint(link.a.info);
+  fid_ep *alias = nullptr;
+  ASSERT_EQ(fi_ep_alias(link.a.ep, &alias, FI_TRANSMIT | FI_COMPLETION), 0) << link.node.log();
+  Buffer early(link.a, 16), target(link.b, 16), source(link.a, 16, "by an alias");
+  ASSERT_EQ(fi_recv(alias, early.data(), 16, early.desc(), 0, &early), 0);
+  EXPECT_EQ(fi_cancel(&alias->fid, &early), 0);
+  EXPECT_EQ(link.a.failure().op_context, &early);
+  ASSERT_EQ(fi_recv(alias, early.data(), 16, early.desc(), 0, &early), 0);
+  ASSERT_EQ(fi_connect(alias, &link.address, "me", 2), 0) << link.node.log();
+  link.accept("");
+  EXPECT_EQ(link.connected_a.fid, &link.a.ep->fid);
+  sockaddr_in peer{};
+  size_t size = sizeof peer;
+  EXPECT_EQ(fi_getpeer(alias, &peer, &size), 0);
+  EXPECT_EQ(peer.sin_port, link.address.sin_port);
+
+  const uint64_t to = target.address(), key = target.key();
+  ASSERT_EQ(fi_write(alias, source.data(), 12, source.desc(), 0, to, key, &source), 0);
+  EXPECT_EQ(link.a.completion().flags, uint64_t(FI_RMA | FI_WRITE));
+  EXPECT_EQ(target.text(11), "by an alias");
+  ASSERT_EQ(fi_read(alias, source.data(), 8, source.desc(), 0, to, key, &source), 0);
+  EXPECT_EQ(link.a.completion().flags, uint64_t(FI_RMA | FI_READ));
+  size_t count = 0;
+  EXPECT_EQ(fi_fetch_atomicvalid(alias, FI_UINT64, FI_SUM, &count), 0);
+  uint64_t one = 1;
+  ASSERT_EQ(fi_fetch_atomic(alias, &one, 1, nullptr, source.data(), source.desc(), 0, to, key,
+                            FI_UINT64, FI_SUM, &source),
+            0);
+  EXPECT_EQ(link.a.completion().flags, uint64_t(FI_ATOMIC | FI_READ));
+  ASSERT_EQ(fi_inject(link.b.ep, "back", 4, 0), 0);
+  EXPECT_EQ(link.a.completion().op_context, &early);
+
+  ASSERT_EQ(fi_shutdown(alias, 0), 0);
+  EXPECT_EQ(link.next(link.b).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_EQ(fi_send(link.a.ep, source.data(), 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
+  EXPECT_EQ(fi_close(&alias->fid), 0);
+}
+
 TEST(VerbsCounters, TellWhatHappened) {
   Link link;
   Buffer in(link.b, 16), target(link.b, 8), back(link.a, 8);

@@ -74,6 +74,12 @@ void Device::break_queue_pair(uint32_t qp_num) {
   raise(found->second->context_of, IBV_EVENT_QP_FATAL, found->second->ibv());
 }
 
+void Device::deliver(uint32_t qp_num, const ForgedDatagram &forged) {
+  const Entry entry(adapter_.world);
+  const auto found = adapter_.qps.find(qp_num);
+  if (found != adapter_.qps.end()) deliver_forged(*found->second, forged);
+}
+
 void Device::break_completion_queue(ibv_cq *cq) {
   const Entry entry(adapter_.world);
   of(cq).broken = true;

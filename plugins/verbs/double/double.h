@@ -35,6 +35,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -114,6 +115,17 @@ struct NetworkOptions {
   int patience_seconds = 30;  // how long a call waits for acknowledgements of events, then abort()
 };
 
+// A datagram as a hostile device would send it: any header in front, any sender.
+struct ForgedDatagram {
+  std::array<uint8_t, 40> header = {};
+  bool has_route = true;  // IBV_WC_GRH: the header means something
+  bool has_immediate = false;
+  uint32_t source = 0;  // the number of a queue pair
+  uint16_t lid = 0;
+  uint8_t service_level = 0;
+  std::vector<uint8_t> bytes;
+};
+
 // A device, owned by its network.
 class Device {
  public:
@@ -133,6 +145,8 @@ class Device {
   void silence(uint32_t qp_num);
   // The data of the queue pair in `qp_num` breaks in the device: IBV_EVENT_QP_FATAL, and it flushes.
   void break_queue_pair(uint32_t qp_num);
+  // A forged datagram arrives at a queue pair of this device.
+  void deliver(uint32_t qp_num, const ForgedDatagram &forged);
   // A completion queue breaks in the device: IBV_EVENT_CQ_ERR, and nothing is written to it.
   void break_completion_queue(ibv_cq *cq);
 

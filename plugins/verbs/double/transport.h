@@ -66,6 +66,7 @@ void arrive(Qp &qp, Srq *srq, const RecvWqe &receive, ibv_wc wc, bool solicited)
 
 // ud.cc: executes an operation of a UD queue pair.
 void execute_datagram(Qp &qp, SendWqe &wqe);
+void deliver_forged(Qp &receiver, const ForgedDatagram &forged);
 
 }  // namespace weft::verbs_double
 

@@ -63,28 +63,21 @@ std::vector<uint8_t> route_header(const ibv_gid &from, const ibv_gid &to, size_t
   return bytes;
 }
 
-void receive_datagram(Qp &sender, Qp &receiver, const SendWqe &wqe,
-                      std::span<const uint8_t> bytes) {
-  if (!receiver.adapter.is_reachable() || receiver.is_silent) return;
-  if (receiver.init.qp_type != IBV_QPT_UD || receiver.attr.qkey != wqe.remote_qkey) return;
+bool can_receive(const Qp &receiver) {
+  if (!receiver.adapter.is_reachable() || receiver.is_silent) return false;
   const ibv_qp_state state = receiver.state();
-  if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
-      state != IBV_QPS_SQE) {
-    return;
-  }
+  return receiver.init.qp_type == IBV_QPT_UD && (state == IBV_QPS_RTR || state == IBV_QPS_RTS ||
+                                                 state == IBV_QPS_SQD || state == IBV_QPS_SQE);
+}
+
+// `wc` says who sent it; a header only where it says so (IBV_WC_GRH).
+void place_datagram(Qp &receiver, ibv_wc wc, std::span<const uint8_t> header,
+                    std::span<const uint8_t> bytes, bool solicited) {
   RecvWqe receive;
   Srq *srq = receiver.srq;
   if (!take_receive(srq != nullptr ? srq->rq : receiver.rq, srq, receive)) return;  // it is lost
-  ibv_wc wc = {};
   wc.opcode = IBV_WC_RECV;
   wc.byte_len = static_cast<uint32_t>(kGrhSize + bytes.size());
-  wc.src_qp = sender.number();
-  wc.slid = sender.adapter.options.infiniband ? sender.adapter.lid : 0;
-  wc.sl = wqe.ah.sl;
-  if (has_immediate(wqe.opcode)) {
-    wc.imm_data = wqe.imm;
-    wc.wc_flags |= IBV_WC_WITH_IMM;
-  }
   const Pd *pd = srq != nullptr ? &srq->pd_of : receiver.pd_of;
   std::vector<Piece> pieces;
   if (!resolve(receiver.adapter, pd, receive.sges, IBV_ACCESS_LOCAL_WRITE, pieces)) {
@@ -92,15 +85,31 @@ void receive_datagram(Qp &sender, Qp &receiver, const SendWqe &wqe,
   } else if (size_of(pieces) < wc.byte_len) {
     wc.status = IBV_WC_LOC_LEN_ERR;
   } else {
-    if (wqe.ah.is_global != 0) {
-      wc.wc_flags |= IBV_WC_GRH;
-      const ibv_gid &from = sender.adapter.gids[wqe.ah.grh.sgid_index].gid;
-      scatter(pieces, 0, route_header(from, wqe.ah.grh.dgid, bytes.size(), wqe.ah));
-    }
+    if ((wc.wc_flags & IBV_WC_GRH) != 0) scatter(pieces, 0, header);
     if (!bytes.empty()) scatter(pieces, kGrhSize, bytes);
   }
-  arrive(receiver, srq, receive, wc, (wqe.flags & IBV_SEND_SOLICITED) != 0);
+  arrive(receiver, srq, receive, wc, solicited);
   if (wc.status != IBV_WC_SUCCESS) fail_queue_pair(receiver);
+}
+
+void receive_datagram(Qp &sender, Qp &receiver, const SendWqe &wqe,
+                      std::span<const uint8_t> bytes) {
+  if (!can_receive(receiver) || receiver.attr.qkey != wqe.remote_qkey) return;
+  ibv_wc wc = {};
+  wc.src_qp = sender.number();
+  wc.slid = sender.adapter.options.infiniband ? sender.adapter.lid : 0;
+  wc.sl = wqe.ah.sl;
+  if (has_immediate(wqe.opcode)) {
+    wc.imm_data = wqe.imm;
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+  }
+  std::vector<uint8_t> header;
+  if (wqe.ah.is_global != 0) {
+    wc.wc_flags |= IBV_WC_GRH;
+    const ibv_gid &from = sender.adapter.gids[wqe.ah.grh.sgid_index].gid;
+    header = route_header(from, wqe.ah.grh.dgid, bytes.size(), wqe.ah);
+  }
+  place_datagram(receiver, wc, header, bytes, (wqe.flags & IBV_SEND_SOLICITED) != 0);
 }
 
 // To whom a datagram goes. A group has all members but the sender... it, too, if it is one.
@@ -124,6 +133,17 @@ std::vector<Qp *> receivers_of(const Qp &sender, const SendWqe &wqe) {
 }
 
 }  // namespace
+
+void deliver_forged(Qp &receiver, const ForgedDatagram &forged) {
+  if (!can_receive(receiver)) return;
+  ibv_wc wc = {};
+  wc.src_qp = forged.source;
+  wc.slid = forged.lid;
+  wc.sl = forged.service_level;
+  if (forged.has_immediate) wc.wc_flags |= IBV_WC_WITH_IMM;
+  if (forged.has_route) wc.wc_flags |= IBV_WC_GRH;
+  place_datagram(receiver, wc, forged.header, forged.bytes, false);
+}
 
 void execute_datagram(Qp &qp, SendWqe &wqe) {
   std::vector<uint8_t> bytes;
