@@ -42,7 +42,7 @@ constexpr StatusCase kStatuses[] = {
     {IBV_WC_GENERAL_ERR, FI_EIO},
     {IBV_WC_TM_ERR, FI_EIO},
     {IBV_WC_TM_RNDV_INCOMPLETE, FI_EIO},
-    {ibv_wc_status(77), FI_EIO},  // of a library that is newer than this
+    {ibv_wc_status(30), FI_EIO},  // of a library that is newer than this
 };
 
 std::string name_of(const StatusCase &c) {
