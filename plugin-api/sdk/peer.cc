@@ -58,4 +58,17 @@ Result<fid_peer_cntr *> peer_cntr(void *context) {
   return owner;
 }
 
+Result<fid_peer_srx *> peer_srx(void *context) {
+  constexpr const char *kCall = "fi_srx_context";
+  WEFT_TRY(fid_peer_srx *const owner,
+           lent(context, &fi_peer_srx_context::srx, WEFT_END_OF(fi_peer_srx_context, srx),
+                WEFT_END_OF(fi_ops_srx_owner, free_entry), FI_CLASS_PEER_SRX, kCall,
+                "struct fi_peer_srx_context"));
+  const fi_ops_srx_owner &ops = *owner->owner_ops;
+  if (ops.get_msg == nullptr || ops.get_tag == nullptr || ops.queue_msg == nullptr ||
+      ops.queue_tag == nullptr || ops.free_entry == nullptr)
+    return tl::unexpected(lacks(kCall));
+  return owner;
+}
+
 }  // namespace weft::sdk

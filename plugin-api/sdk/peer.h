@@ -20,6 +20,7 @@ namespace weft::sdk {
 
 Result<fid_peer_cq *> peer_cq(void *context);      // a fi_peer_cq_context
 Result<fid_peer_cntr *> peer_cntr(void *context);  // a fi_peer_cntr_context
+Result<fid_peer_srx *> peer_srx(void *context);    // a fi_peer_srx_context
 
 }  // namespace weft::sdk
 

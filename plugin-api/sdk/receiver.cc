@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "imported_receives.h"
+
 namespace weft::sdk {
 namespace {
 
@@ -68,6 +70,7 @@ void Receiver::leave() {
   std::erase(queues_->users, this);
   queues_->parts.visit(give_up);
   queues_->receives.visit(give_up);
+  if (queues_->import != nullptr) queues_->import->visit(give_up);
   queues_ = &own_;
 }
 
@@ -284,20 +287,25 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
 }
 
 Receive *Receiver::match(const Message &message, bool *full) {
-  return take_posted(matcher(message.tagged), message, full);
+  Receive *const r = take_posted(matcher(message.tagged), message, full);
+  if (r != nullptr || queues_->import == nullptr) return r;
+  if (full != nullptr && cq != nullptr && cq->holds_back()) {
+    *full = true;
+    return nullptr;
+  }
+  return queues_->import->match(*this, message);
 }
 
 void Receiver::complete(Receive &r, const Message &m, size_t received, int err) {
-  if (shares()) r.taker_ = nullptr;
+  if (shares()) {
+    r.taker_ = nullptr;
+    if (queues_->import != nullptr) return complete_imported(r, m, received, err);
+  }
   Receive *const b = r.buffer;
   // The buffer goes with the last of its parts, whichever that is.
   bool ends = b != nullptr && --b->users == 0 && !b->open;
   void *const place = b != nullptr ? r.iov[0].iov_base : nullptr;
-  uint64_t excess = 0;
-  if (err == 0 && m.length > r.length) {
-    err = FI_ETRUNC;
-    excess = m.length - r.length;
-  }
+  if (err == 0 && m.length > r.length) err = FI_ETRUNC;
   if (cntr != nullptr) {
     if (err == 0) {
       cntr->add_events(1, received);
@@ -326,22 +334,61 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err) 
       }
     }
   } else {
-    // Received, but the sender is not in the address vector (fi_cq.3, FI_SOURCE_ERR).
-    const int code = nameless ? FI_EADDRNOTAVAIL : err;
-    cq->push_error({.context = r.context,
-                    .flags = flags_of(m),
-                    .len = received,
-                    .buf = place,
-                    .data = m.data,
-                    .tag = m.tag,
-                    .olen = size_t(excess),
-                    .err = code,
-                    .prov_errno = code,
-                    .err_data = nameless ? sink_->source_address(m) : std::string(),
-                    .src_addr = name(m.source)});
+    report_error(r, m, received, err, place);
   }
   (b != nullptr ? queues_->parts : queues_->receives).give(&r);
   if (ends) end(*b);
+}
+
+// `err` 0: received, but the sender is not in the address vector (fi_cq.3, FI_SOURCE_ERR).
+void Receiver::report_error(const Receive &r, const Message &m, size_t received, int err,
+                            void *place) {
+  const bool nameless = err == 0;
+  const int code = nameless ? FI_EADDRNOTAVAIL : err;
+  cq->push_error({.context = r.context,
+                  .flags = flags_of(m),
+                  .len = received,
+                  .buf = place,
+                  .data = m.data,
+                  .tag = m.tag,
+                  .olen = err == FI_ETRUNC && m.length > r.length ? size_t(m.length - r.length) : 0,
+                  .err = code,
+                  .prov_errno = code,
+                  .err_data = nameless ? sink_->source_address(m) : std::string(),
+                  .src_addr = name(m.source)});
+}
+
+// The owner's entry says what the completion tells beside the message: whether a multi-receive
+// buffer ends with it.
+void Receiver::complete_imported(Receive &r, const Message &m, size_t received, int err) {
+  if (err == 0 && m.length > r.length) err = FI_ETRUNC;
+  if (cntr != nullptr) {
+    if (err == 0) {
+      cntr->add_events(1, received);
+    } else {
+      cntr->add_error();
+    }
+  }
+  void *const place = r.count != 0 ? r.iov[0].iov_base : nullptr;
+  const bool nameless = err == 0 && settings_.source_err && m.source >= Matcher::kFirstUnnamed;
+  if (cq != nullptr && (err != 0 || nameless)) {
+    report_error(r, m, received, err, place);
+  } else if (cq != nullptr && reports(r.flags)) {
+    cq->push({.context = r.context,
+              .flags = flags_of(m) | (r.flags & FI_MULTI_RECV),
+              .len = received,
+              .buf = place,
+              .data = m.data,
+              .tag = m.tag,
+              .src_addr = name(m.source)});
+  }
+  queues_->import->give_back(static_cast<ImportedReceive &>(r));
+}
+
+fi_addr_t Receiver::address_for(uint32_t source) const {
+  const bool wanted = settings_.source || settings_.directed;
+  if (!wanted || av == nullptr || source >= Matcher::kFirstUnnamed) return FI_ADDR_UNSPEC;
+  return av->reported(source);
 }
 
 void Receiver::save(Unexpected &m) {
@@ -350,11 +397,13 @@ void Receiver::save(Unexpected &m) {
   m.receiver_ = this;
   m.claimed_ = false;
   matcher(m.message.tagged).arrive(m);
+  if (queues_->import != nullptr) queues_->import->save(*this, m);
 }
 
 void Receiver::forget(Unexpected &m) {
   if (m.queued) {
     matcher(m.message.tagged).remove(m);
+    if (queues_->import != nullptr) queues_->import->forget(m);
   } else if (m.claimed_) {
     unclaim(m);
   }
@@ -390,6 +439,7 @@ void Receiver::rename_source(uint32_t from, uint32_t to) {
     Unexpected &u = *std::exchange(ready, ready->next_);
     deliver(u, *static_cast<Receive *>(u.holder_));
   }
+  if (queues_->import != nullptr) queues_->import->on_new_names();
 }
 
 // ---- looking at what arrived ----

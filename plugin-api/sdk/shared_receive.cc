@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "imported_receives.h"
+#include "peer.h"
+
 namespace weft::sdk {
 
 SharedReceiveContext::SharedReceiveContext(DomainContext &domain, uint64_t caps, uint64_t op_flags,
@@ -17,6 +20,8 @@ SharedReceiveContext::SharedReceiveContext(DomainContext &domain, uint64_t caps,
       receiver_({.size = size, .descriptors = domain.keeps_descriptors}) {
   fill_tables(*this);
 }
+
+SharedReceiveContext::~SharedReceiveContext() = default;
 
 Result<SharedReceiveContext *> SharedReceiveContext::open(DomainContext &domain,
                                                           const fi_rx_attr *attr,
@@ -30,7 +35,13 @@ Result<SharedReceiveContext *> SharedReceiveContext::open(DomainContext &domain,
     return fail(FI_EINVAL,
                 "fi_srx_context: rx_attr.caps %#llx: of these this provider does not have %#llx",
                 (unsigned long long)caps, (unsigned long long)(caps & ~offer.caps));
-  const uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
+  uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
+  fid_peer_srx *owner = nullptr;
+  if (op_flags & FI_PEER) {
+    WEFT_TRY(owner, peer_srx(context));
+    context = owner;
+    op_flags &= ~uint64_t(FI_PEER);
+  }
   if ((op_flags & ~kRecvFlags) != 0)
     return fail(FI_EBADFLAGS, "fi_srx_context: rx_attr.op_flags %#llx are not those of receives",
                 (unsigned long long)op_flags);
@@ -40,7 +51,14 @@ Result<SharedReceiveContext *> SharedReceiveContext::open(DomainContext &domain,
   made->receiver_.min_multi_recv() = offer.min_multi_recv;
   Guard guard(domain.engine->lock());
   domain.shared_receives.reserve(domain.shared_receives.size() + 1);
-  WEFT_CHECK(made->publish(domain.fid));
+  if (owner != nullptr) {
+    made->import_ = std::make_unique<ImportedReceives>(*domain.engine, owner, made->receiver_);
+    made->receiver_.import(made->import_.get());
+  }
+  if (auto published = made->publish(domain.fid); !published) {
+    made->import_.reset();  // with the lock
+    return tl::unexpected(published.error());
+  }
   domain.shared_receives.push_back(made.get());
   domain.children.fetch_add(1);
   return made.release();
@@ -57,12 +75,14 @@ Lock &SharedReceiveContext::lock() {
 }
 
 ssize_t SharedReceiveContext::start(const RecvRequest &request) {
+  if (import_ != nullptr) return -FI_ENOSYS;
   const ssize_t rc = receiver_.post(request);
   if (rc == 0) receiver_.tell_users();
   return rc;
 }
 
 ssize_t SharedReceiveContext::cancel(void *context) {
+  if (import_ != nullptr) return -FI_ENOSYS;
   Guard guard(lock());
   return receiver_.cancel(context);
 }
@@ -102,6 +122,8 @@ int SharedReceiveContext::close() {
     Guard guard(lock());
     if (users.load() != 0) return -FI_EBUSY;
     receiver_.leave();
+    receiver_.import(nullptr);
+    import_.reset();
     std::erase(domain_.shared_receives, this);
   }
   retire();

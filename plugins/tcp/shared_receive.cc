@@ -33,6 +33,9 @@ Result<SharedReceiveContext *> SharedReceiveContext::open(Domain &domain, const 
   size_t size =
       attr != nullptr && attr->size != 0 ? attr->size : domain.fabric().settings().rx_size;
   const uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
+  if (op_flags & FI_PEER)
+    return fail(FI_EINVAL,
+                "shared receive context: FI_PEER is for unconnected endpoints (FI_EP_RDM) only");
   if (attr != nullptr && attr->caps & ~kReceiveCaps)
     return fail(FI_EINVAL,
                 "shared receive context: rx_attr.caps %#llx asks for more than this provider has",

@@ -41,6 +41,9 @@ Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *at
     return fail(FI_EINVAL,
                 "fi_srx_context: rx_attr.caps %#llx asks for more than this provider has",
                 (unsigned long long)attr->caps);
+  if (attr != nullptr && attr->op_flags & FI_PEER)
+    return fail(FI_EINVAL,
+                "fi_srx_context: FI_PEER: a device takes no receives of other providers");
   ibv_srq_init_attr init{};
   init.attr.max_wr = uint32_t(size);
   init.attr.max_sge = uint32_t(std::min({sizes.rx_iov, facts.max_shared_sges, sdk::kIovLimit}));

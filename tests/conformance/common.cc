@@ -266,9 +266,11 @@ void Application::open_fabric(const fi_info *from) {
 
 void Application::open_queues() {
   must(fi_cq_open(domain, &options.tx_cq, tx_cq.out(), nullptr));
-  if (!options.one_cq) must(fi_cq_open(domain, &options.rx_cq, rx_cq.out(), nullptr));
-  if (options.shared_receive && !srx)
-    must(fi_srx_context(domain, info->rx_attr, srx.out(), nullptr));
+  if (!options.one_cq) must(fi_cq_open(domain, &options.rx_cq, rx_cq.out(), options.rx_owner));
+  if (!options.shared_receive || srx) return;
+  fi_rx_attr attr = *info->rx_attr;
+  if (options.srx_owner != nullptr) attr.op_flags |= FI_PEER;
+  must(fi_srx_context(domain, &attr, srx.out(), options.srx_owner));
 }
 
 void Application::bind_queues() {
@@ -283,9 +285,9 @@ void Application::bind_queues() {
   if (srx) must(fi_ep_bind(ep, srx.fid(), 0));
 }
 
-fid_cntr *Application::count(uint64_t what, fi_cntr_attr attr) {
+fid_cntr *Application::count(uint64_t what, fi_cntr_attr attr, void *context) {
   counters.emplace_back();
-  must(fi_cntr_open(domain, &attr, counters.back().out(), nullptr));
+  must(fi_cntr_open(domain, &attr, counters.back().out(), context));
   if (what != 0) must(fi_ep_bind(ep, counters.back().fid(), what));
   return counters.back();
 }

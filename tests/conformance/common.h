@@ -153,6 +153,8 @@ struct Options {
   bool event_queue = false;     // for an unconnected endpoint, too
   std::string auth_key;         // of the endpoint; empty: none
   bool shared_receive = false;  // a shared receive context (fi_srx_context): Application::srx
+  void *rx_owner = nullptr;     // context of rx_cq: the owner's, with FI_PEER (fi_peer.3)
+  void *srx_owner = nullptr;    // the same of the shared receive context
 
   static fi_cq_attr cq_attr(enum fi_cq_format format = FI_CQ_FORMAT_DATA,
                             enum fi_wait_obj wait = FI_WAIT_NONE) {
@@ -219,7 +221,7 @@ struct Application {
   void open_queues();  // and the shared receive context
   void bind_queues();
   // A counter, bound to the endpoint (0: not bound); before enabling.
-  fid_cntr *count(uint64_t what, fi_cntr_attr attr = {});
+  fid_cntr *count(uint64_t what, fi_cntr_attr attr = {}, void *context = nullptr);
   fid_mr *expose(void *buffer, size_t size, uint64_t access, uint64_t key = 0, uint64_t flags = 0);
   void progress();
   fid_cq *receive_cq() const { return options.one_cq ? tx_cq.get() : rx_cq.get(); }

@@ -30,7 +30,10 @@
 //
 // Every endpoint has a receiver, and so has a shared receive context (shared_receive.h), which has
 // no messages of its own. A receiver that share()s a context's matches its messages with the
-// receives posted there, and keeps its unexpected ones there; the protocol sees no difference.
+// receives posted there, and keeps its unexpected ones there; the protocol sees no difference. The
+// context may be imported (FI_PEER): then another provider has the receives, and a message that is
+// larger than what an endpoint saves waits until there is room, even if a receive for it was posted
+// meanwhile.
 #ifndef WEFT_SDK_RECEIVER_H
 #define WEFT_SDK_RECEIVER_H
 
@@ -58,6 +61,7 @@ struct Message {
   uint64_t length = 0;
 };
 
+class ImportedReceives;
 class Receiver;
 
 // A receive that a message was matched with. `iov` is where the bytes go; a message longer than
@@ -81,6 +85,7 @@ struct Receive : Matcher::Posted {
 
  private:
   friend class Receiver;
+  friend class ImportedReceives;
   std::unique_ptr<void *[]> desc_;  // made when the object is first used, and kept in the pool
   Receiver *taker_ = nullptr;       // of a shared receive context: the receiver of the message
 };
@@ -92,9 +97,10 @@ struct Unexpected : Matcher::Arrived {
 
  private:
   friend class Receiver;
+  friend class ImportedReceives;
   Receiver *receiver_ = nullptr;  // of the endpoint that it came to
   Unexpected *next_ = nullptr;    // claimed, or about to be delivered
-  void *holder_ = nullptr;        // the context of the claim, or the receive
+  void *holder_ = nullptr;        // the context of the claim, the receive, or the owner's entry
   bool claimed_ = false;
 };
 
@@ -156,6 +162,8 @@ class Receiver : public RxContext, private Handler {
   // The endpoint closes, and its messages are gone already. The context's receives that it still
   // has are given up without a report. Receives of its own are forgotten.
   void leave();
+  // Of a context: its receives are those of another provider (FI_PEER). Null: not any more.
+  void import(ImportedReceives *receives) { own_.import = receives; }
   // Of a context: whether an endpoint with this address vector may share it (they all have one).
   bool takes(const Av *vector) const {
     return queues_->users.empty() || queues_->users.front()->av == vector;
@@ -177,7 +185,7 @@ class Receiver : public RxContext, private Handler {
   // callers that go on reading while the completion queue is full (cq.h). It is set, and nothing is
   // taken, if a multi-receive buffer would take the message and there is no room to report it.
   Receive *match(const Message &message, bool *full = nullptr);
-  // Whether match() would find one.
+  // Whether match() would find one. Of an imported context: false.
   bool is_wanted(const Message &message) {
     return matcher(message.tagged).find_posted(message.source, message.tagged ? message.tag : 0) !=
            nullptr;
@@ -222,6 +230,7 @@ class Receiver : public RxContext, private Handler {
   size_t left() const { return queues_->receives.limit() - queues_->receives.in_use(); }
 
  private:
+  friend class ImportedReceives;
   struct Queues {
     explicit Queues(size_t size) : receives(size), parts(SIZE_MAX) {}
     Matcher tagged, untagged;
@@ -235,6 +244,7 @@ class Receiver : public RxContext, private Handler {
     size_t min_multi_recv = 64;
     std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
     size_t turn = 0;                // the one that is told of a receive first
+    ImportedReceives *import = nullptr;
   };
 
   bool shares() const { return queues_ != &own_; }
@@ -257,6 +267,11 @@ class Receiver : public RxContext, private Handler {
   }
   void deliver(Unexpected &message, Receive &receive);
   void end(Receive &buffer);
+  void complete_imported(Receive &receive, const Message &message, size_t received, int err);
+  void report_error(const Receive &receive, const Message &message, size_t received, int err,
+                    void *place);
+  // What an owner calls a source; FI_ADDR_UNSPEC: it has no name, or none is asked for.
+  fi_addr_t address_for(uint32_t source) const;
   void fail(Receive &receive, int err);
   ssize_t look(const RecvRequest &request, uint32_t source);
   Unexpected *find_claimed(bool tagged, const void *context) const;

@@ -10,8 +10,14 @@
 //    }
 //
 // An RdmEndpoint that the context is bound to uses its receiver from fi_enable on, and reports to
-// its own queue and counter. The context makes no progress and knows no peer. Not for connected
-// endpoints: recv_queue.h.
+// its own queue and counter. The context makes no progress and knows no peer.
+//
+// With FI_PEER in rx_attr.op_flags the context is imported: the receives are those of another
+// provider, the owner (fi_peer.3), which posts and matches them. The calls that post receives here
+// give -FI_ENOSYS. An owner may call start and discard at any time: they take effect with the next
+// progress. It closes the context when it calls nothing of it any more.
+//
+// Not for connected endpoints: recv_queue.h.
 #ifndef WEFT_SDK_SHARED_RECEIVE_H
 #define WEFT_SDK_SHARED_RECEIVE_H
 
@@ -65,12 +71,13 @@ class SharedReceiveContext final : public Object<SharedReceiveContext, fid_ep>,
  private:
   SharedReceiveContext(DomainContext &domain, uint64_t caps, uint64_t op_flags, size_t size,
                        void *context);
-  ~SharedReceiveContext() = default;
+  ~SharedReceiveContext();
 
   DomainContext &domain_;
   const uint64_t caps_;
   uint64_t rx_flags_;
   Receiver receiver_;
+  std::unique_ptr<ImportedReceives> import_;  // FI_PEER
 };
 
 // fi_srx_context of a domain: logs why not.
