@@ -72,7 +72,10 @@ Checked<void> Verdicts::settle(PluginRecord &record) {
       // A library that cannot be linked today may be tomorrow, when what it needs was installed:
       // this verdict is not kept. Where the cache cannot be written, each process probes.
       if (!(probed.verdict == Verdict::kRejected && probed.rejection.stage == Stage::kDlopen))
-        (void)cache_.remember(probed);
+        (void)cache_.remember_unless_quarantined(probed);
+      // Somebody may have put it on the quarantine list meanwhile.
+      const PluginRecord *known = cache_.find(record.library, record.library_stamp);
+      if (cache_.holds(known)) return adopt(record, *known);
       return adopt(record, std::move(probed));
     }
     why_not = probed.rejection.cause;
@@ -91,7 +94,7 @@ void Verdicts::remember_misbehaviour(const PluginRecord &record, const Rejection
   PluginRecord bad = record;
   bad.verdict = Verdict::kQuarantined;
   bad.rejection = rejection;
-  (void)cache_.remember(std::move(bad));
+  (void)cache_.remember_unless_quarantined(std::move(bad));
 }
 
 }  // namespace weft

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/loader/verdict_cache.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 
 #include "core/loader/index.h"
 #include "core/loader/manifest_writer.h"
@@ -24,6 +30,30 @@ void replace(std::vector<PluginRecord> &records, const PluginRecord &record) {
   std::erase_if(records, [&](const PluginRecord &r) { return r.library == record.library; });
   records.push_back(record);
 }
+
+// Other processes that want it wait while it exists. Without it the caller goes on: a file system
+// may have no locks, and a stopped process must not stop all others.
+class WriterLock {
+ public:
+  explicit WriterLock(const std::string &path) {
+    constexpr int kTries = 100, kPauseMs = 10;
+    fd_ = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd_ < 0) return;
+    for (int i = 0; i < kTries && flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i) {
+      if (errno != EWOULDBLOCK && errno != EINTR) return;
+      const timespec pause{0, kPauseMs * 1000 * 1000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  ~WriterLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  WriterLock(const WriterLock &) = delete;
+  WriterLock &operator=(const WriterLock &) = delete;
+
+ private:
+  int fd_;
+};
 
 }  // namespace
 
@@ -52,10 +82,9 @@ void VerdictCache::load() {
   for (const PluginRecord &record : own_) replace(records_, record);
 }
 
-Result<void> VerdictCache::store() {
+Result<void> VerdictCache::prepare() const {
   if (path_.empty())
     return fail(FI_ENOENT, "there is no file to remember verdicts in: set XDG_CACHE_HOME or HOME");
-  if (records_.size() > kMaxEntries) records_.erase(records_.begin(), records_.end() - kMaxEntries);
   std::error_code error;
   const std::string folder = std::filesystem::path(path_).parent_path();
   std::filesystem::create_directories(folder, error);
@@ -63,9 +92,24 @@ Result<void> VerdictCache::store() {
   // place would make this process write where the link leads (root with another user's HOME).
   if (const Checked<void> trusted = check_trusted_folder(folder, rules_); !trusted)
     return fail(FI_EPERM, "%s: verdicts are not remembered there", trusted.error().cause.c_str());
+  return {};
+}
+
+// Reads the file, edits what it says, and replaces it, if `edit` does not return an error.
+template <class F>
+Result<void> VerdictCache::change(F edit) {
+  const Result<void> prepared = prepare();
+  std::optional<WriterLock> lock;
+  if (prepared) lock.emplace(path_);
+  load();
+  WEFT_CHECK(edit());
+  WEFT_CHECK(prepared);
+  if (records_.size() > kMaxEntries) records_.erase(records_.begin(), records_.end() - kMaxEntries);
   Index index;
   index.plugins = records_;
-  return write_atomically(path_, write_index(index, ""));
+  WEFT_CHECK(write_atomically(path_, write_index(index, "")));
+  own_.clear();  // what others write from now on stands
+  return {};
 }
 
 const PluginRecord *VerdictCache::find(const std::string &library, const FileStamp &stamp) {
@@ -81,11 +125,14 @@ std::vector<PluginRecord> VerdictCache::all() {
   return records_;
 }
 
-Result<void> VerdictCache::remember(PluginRecord record) {
+bool VerdictCache::holds(const PluginRecord *known) const {
+  return known != nullptr && known->verdict == Verdict::kQuarantined && !is_due(*known);
+}
+
+void VerdictCache::add(PluginRecord record) {
   record.manifest.clear();
   record.manifest_stamp = {};
   for (UnitInfo &unit : record.units) unit.manifest.clear();
-  load();  // others may have written since
   record.failures = 0;
   record.retry_at = 0;
   if (record.verdict == Verdict::kQuarantined && record.rejection.passing) {
@@ -96,16 +143,30 @@ Result<void> VerdictCache::remember(PluginRecord record) {
   }
   replace(own_, record);
   replace(records_, record);
-  return store();
+}
+
+Result<void> VerdictCache::remember(PluginRecord record) {
+  return change([&]() -> Result<void> {
+    add(std::move(record));
+    return {};
+  });
+}
+
+Result<void> VerdictCache::remember_unless_quarantined(PluginRecord record) {
+  return change([&]() -> Result<void> {
+    if (!holds(find(record.library, record.library_stamp))) add(std::move(record));
+    return {};
+  });
 }
 
 Result<void> VerdictCache::forget(const std::string &library) {
   const auto is_it = [&](const PluginRecord &record) { return record.library == library; };
   std::erase_if(own_, is_it);
-  load();
-  if (std::erase_if(records_, is_it) == 0)
-    return fail(FI_ENOENT, "%s is not in %s", library.c_str(), path_.c_str());
-  return store();
+  return change([&]() -> Result<void> {
+    if (std::erase_if(records_, is_it) == 0)
+      return fail(FI_ENOENT, "%s is not in %s", library.c_str(), path_.c_str());
+    return {};
+  });
 }
 
 }  // namespace weft

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/loader/verdict_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "core/loader/index.h"
 #include "core/loader/test_folder.h"
@@ -160,26 +162,82 @@ TEST_F(Cache, ADamagedOrUntrustedFileCountsAsEmpty) {
   EXPECT_NE(VerdictCache(file_, {}).find("/b.so", {10, 99}), nullptr);
 }
 
-TEST_F(Cache, ManyWritersLeaveAWholeFile) {
-  // Each writes through an object of its own, as separate processes do. A writer that read the file
-  // long ago drops the entries of all others. But the file stays whole, and has the entry of the
-  // last writer.
-  std::vector<std::thread> writers;
-  for (int w = 0; w < 4; ++w)
-    writers.emplace_back([&, w] {
-      for (int i = 0; i < 25; ++i)
-        EXPECT_TRUE(VerdictCache(file_, {}).remember(
-            verdict("/w" + std::to_string(w) + "-" + std::to_string(i) + ".so", Verdict::kOk)));
-    });
-  for (std::thread &writer : writers) writer.join();
-  VerdictCache cache(file_, {});
-  EXPECT_GE(cache.all().size(), 1u) << "a file that is not whole counts as empty";
-  EXPECT_LE(cache.all().size(), 100u);
-  size_t files = 0;
-  for ([[maybe_unused]] const auto &entry :
-       std::filesystem::directory_iterator(folder_.at("deep/cache")))
-    ++files;
-  EXPECT_EQ(files, 1u) << "no temporary file is left";
+// Each writer is a process, and writes through one object that lives on, as a Loader's does, or
+// through a new one each time, as `weft plugin quarantine` does.
+TEST_F(Cache, ManyWritersLoseNothing) {
+  constexpr int kWriters = 6, kEach = 20;
+  std::vector<pid_t> writers;
+  for (int w = 0; w < kWriters; ++w) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      VerdictCache lasting(file_, {});
+      bool good = true;
+      for (int i = 0; i < kEach; ++i) {
+        const PluginRecord record =
+            verdict("/w" + std::to_string(w) + "-" + std::to_string(i) + ".so",
+                    i % 2 == 0 ? Verdict::kOk : Verdict::kQuarantined);
+        good &=
+            bool(w % 2 == 0 ? lasting.remember(record) : VerdictCache(file_, {}).remember(record));
+      }
+      _exit(good ? 0 : 1);
+    }
+    writers.push_back(pid);
+  }
+  for (const pid_t pid : writers) {
+    int status = 1;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(VerdictCache(file_, {}).all().size(), size_t(kWriters * kEach));
+  std::vector<std::string> files;
+  for (const auto &entry : std::filesystem::directory_iterator(folder_.at("deep/cache")))
+    files.push_back(entry.path().filename());
+  EXPECT_THAT(files, testing::UnorderedElementsAre("quarantine", "quarantine.lock"));
+}
+
+// A process that has found a plugin good does not say so again when it writes about another.
+TEST_F(Cache, AnotherProcessQuarantinesWhatThisOneFoundGood) {
+  VerdictCache loader(file_, {});
+  ASSERT_TRUE(loader.remember(verdict("/a.so", Verdict::kOk)));
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kQuarantined)));
+  ASSERT_TRUE(loader.remember(verdict("/b.so", Verdict::kOk)));
+  for (VerdictCache *cache : {&loader, new VerdictCache(file_, {})}) {
+    const PluginRecord *known = cache->find("/a.so", {10, 99});
+    ASSERT_NE(known, nullptr);
+    EXPECT_EQ(known->verdict, Verdict::kQuarantined);
+    if (cache != &loader) delete cache;
+  }
+}
+
+// The verdict of a probe that began before the quarantine.
+TEST_F(Cache, AQuarantineThatHoldsStaysUnlessSomebodyAsks) {
+  int64_t now = 1'000'000;
+  const auto cache = [&] { return VerdictCache(file_, {}, [&] { return now; }); };
+  const auto known = [&] { return cache().find("/a.so", {10, 99})->verdict; };
+  ASSERT_TRUE(cache().remember(verdict("/a.so", Verdict::kQuarantined)));
+  ASSERT_TRUE(cache().remember_unless_quarantined(verdict("/a.so", Verdict::kOk)));
+  EXPECT_EQ(known(), Verdict::kQuarantined);
+  ASSERT_TRUE(cache().remember_unless_quarantined(verdict("/a.so", Verdict::kOk, 11)));
+  EXPECT_NE(cache().find("/a.so", {11, 99}), nullptr) << "it is another file now";
+  ASSERT_TRUE(cache().remember(passing("/a.so")));
+  now += 61;
+  ASSERT_TRUE(cache().remember_unless_quarantined(verdict("/a.so", Verdict::kOk)));
+  EXPECT_EQ(known(), Verdict::kOk) << "the quarantine was due";
+  ASSERT_TRUE(cache().remember(verdict("/a.so", Verdict::kQuarantined)));
+  ASSERT_TRUE(cache().remember(verdict("/a.so", Verdict::kOk)));
+  EXPECT_EQ(known(), Verdict::kOk) << "somebody asked for it";
+}
+
+// A process that is stopped while it writes does not stop the others.
+TEST_F(Cache, WritesWithoutTheLockWhenItDoesNotGetIt) {
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
+  const int held = open((file_ + ".lock").c_str(), O_RDWR);
+  ASSERT_GE(held, 0);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  EXPECT_TRUE(VerdictCache(file_, {}).remember(verdict("/b.so", Verdict::kOk)));
+  close(held);
+  EXPECT_EQ(VerdictCache(file_, {}).all().size(), 2u);
 }
 
 TEST_F(Cache, DoesNotGrowWithoutBound) {
