@@ -215,6 +215,68 @@ class InnerObject final : public Poller {
   bool armed_ = false;
 };
 
+// One with a descriptor per connection, as a device has: each of them wakes the thread.
+class ManyDescriptors final : public Poller {
+ public:
+  explicit ManyDescriptors(size_t count) { grow(count); }
+  ~ManyDescriptors() {
+    for (const int fd : fds) ::close(fd);
+  }
+  void grow(size_t count) {
+    while (fds.size() < count) fds.push_back(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  }
+  void on_poll() override {
+    for (const int fd : fds) {
+      eventfd_t count;
+      if (eventfd_read(fd, &count) == 0) ++seen;
+    }
+  }
+  int wait_fds(std::vector<int> &out) override {
+    out.insert(out.end(), fds.begin(), fds.end());
+    return 0;
+  }
+  bool may_wait() override { return true; }
+
+  std::vector<int> fds;
+  int seen = 0;
+};
+
+TEST(EnginePoller, MayHaveAnyNumberOfDescriptors) {
+  for (const size_t count : {0, 1, 2, 9, 100, 300}) {
+    SCOPED_TRACE(count);
+    Engine engine{true};
+    ManyDescriptors inner(count);
+    Guard guard(engine.lock());
+    engine.add_poller(inner);
+    const int fd = engine.wait_fd();
+    ASSERT_GE(fd, 0);
+    const auto each_wakes = [&] {
+      inner.seen = 0;
+      for (const int one : inner.fds) {
+        engine.progress();
+        ASSERT_FALSE(readable(fd));
+        eventfd_write(one, 1);
+        ASSERT_TRUE(readable(fd));
+      }
+      engine.progress();
+      EXPECT_EQ(inner.seen, int(inner.fds.size()));
+    };
+    each_wakes();
+    inner.grow(2 * count + 1);  // while it is waited for
+    engine.rewatch(inner);
+    each_wakes();
+    const int last = inner.fds.back();
+    inner.fds.pop_back();
+    engine.rewatch(inner);
+    engine.progress();
+    eventfd_write(last, 1);
+    EXPECT_FALSE(readable(fd)) << "it is not the poller's any more";
+    ::close(last);
+    each_wakes();
+    engine.remove_poller(inner);
+  }
+}
+
 TEST(EnginePoller, EachProgressPollsOnceAndAsksForNoDescriptor) {
   Engine engine{true};
   InnerObject inner;

@@ -61,7 +61,8 @@ class AvUser {
   // The entry is about to go (it is still there). From now on its index may be given to another
   // peer.
   virtual void on_av_removed(uint32_t index) = 0;
-  // A new entry. Only for users that asked for it (Av::add_user).
+  // A new entry. Only for users that asked for it (Av::add_user), which are not told of the entries
+  // that are there already.
   virtual void on_av_inserted(uint32_t index, const Address &address) {
     (void)index;
     (void)address;
@@ -121,7 +122,9 @@ class Av final : public Object<Av, fid_av> {
   uint32_t capacity() const { return end_; }  // all indices are below
   size_t count() const { return count_; }     // entries
 
-  // While there are users the vector is busy.
+  // While there are users the vector is busy. `wants_inserts`: on_av_inserted() for each entry from
+  // now on. What is there already is not told again: the user looks (count(), capacity(),
+  // address()).
   void add_user(AvUser &user, bool wants_inserts = false);
   void remove_user(AvUser &user);
   std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet): also busy
