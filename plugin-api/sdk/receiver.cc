@@ -278,6 +278,7 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
       return part;
     }
   }
+  if (queues_->import != nullptr) return match_imported(message, full);
   // A buffer that would take the message is not posted yet: saved messages go first.
   const Receive *b = queues_->filling;
   if (b != nullptr && full != nullptr && b->tagged == message.tagged &&
@@ -286,14 +287,17 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
   return nullptr;
 }
 
-Receive *Receiver::match(const Message &message, bool *full) {
-  Receive *const r = take_posted(matcher(message.tagged), message, full);
-  if (r != nullptr || queues_->import == nullptr) return r;
+// The owner of an imported context is asked: nothing is posted here.
+Receive *Receiver::match_imported(const Message &message, bool *full) {
   if (full != nullptr && cq != nullptr && cq->holds_back()) {
     *full = true;
     return nullptr;
   }
   return queues_->import->match(*this, message);
+}
+
+Receive *Receiver::match(const Message &message, bool *full) {
+  return take_posted(matcher(message.tagged), message, full);
 }
 
 void Receiver::complete(Receive &r, const Message &m, size_t received, int err) {
@@ -422,7 +426,7 @@ void Receiver::rename_source(uint32_t from, uint32_t to) {
       if (!is_mine(a)) return;
       auto &u = static_cast<Unexpected &>(a);
       u.message.source = to;
-      Receive *r = take_posted(*m, u.message);
+      Receive *r = queues_->import == nullptr ? take_posted(*m, u.message) : nullptr;
       if (r == nullptr) return;
       m->remove(u);
       u.source = to;

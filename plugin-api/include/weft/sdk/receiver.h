@@ -255,6 +255,7 @@ class Receiver : public RxContext, private Handler {
   static bool keep_descriptors(Receive &receive, const RecvRequest &request);
   Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
+  Receive *match_imported(const Message &message, bool *full);
   void fill(Receive &buffer);
   bool go_on_filling();  // false: there is no room yet
   void fail_filling(int err);
