@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
 #include "plugins/verbs/datagram_endpoint.h"
 #include "plugins/verbs/test_datagrams.h"
 
@@ -262,6 +267,40 @@ TEST(VerbsGroups, ClosedBeforeItsEventAndWithSendsInFlight) {
   EXPECT_EQ(fi_close(&mc->fid), 0);
   node.network.run();
   EXPECT_EQ(a.completion().entry.op_context, &out);
+}
+
+TEST(VerbsGroups, AreJoinedAndLeftWhileOthersSend) {
+  verbs_double::NetworkOptions alive;
+  alive.progress = verbs_double::Progress::kByThread;
+  TestNode node(alive);
+  DatagramSide a(node);
+  std::atomic<bool> stop{false};
+  std::atomic<size_t> sent{0};
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 2; ++i)
+    senders.emplace_back([&] {
+      while (!stop.load()) {
+        const ssize_t rc = inject(a, kGroupBase);
+        EXPECT_TRUE(rc == 0 || rc == -FI_EAGAIN || rc == -FI_EINVAL) << rc;
+        if (rc == 0) ++sent;
+        fi_cq_read(a.cq, nullptr, 0);
+      }
+    });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
+  for (size_t round = 0; (round < 100 || sent.load() < 100) && in_time(); ++round) {
+    const DatagramName name = group_name(kGroups[round % 2]);
+    fid_mc *mc = nullptr;
+    ASSERT_EQ(fi_join(a.ep, &name, round % 3 == 0 ? FI_SEND : 0, &mc, nullptr), 0) << test_log();
+    if (round % 4 != 0)
+      while (!group_event(a) && in_time()) {
+      }
+    EXPECT_EQ(fi_close(&mc->fid), 0);
+  }
+  stop.store(true);
+  for (std::thread &sender : senders) sender.join();
+  EXPECT_GE(sent.load(), 100u);
+  a.close_endpoint();
 }
 
 TEST(VerbsGroups, ADeviceThatGoesAwayEndsThem) {

@@ -5,8 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <memory>
+#include <set>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include "plugins/verbs/test_datagrams.h"
 #include "plugins/verbs/test_link.h"
@@ -269,6 +275,64 @@ TEST(VerbsDatagramStatus, RecoversWhileTheDeviceIsSlow) {
     }
     EXPECT_EQ(ended, kReceives + 1) << "seed " << seed << ": each receive once";
   }
+}
+
+// One thread receives, two send, while a peer's datagrams break the queue pair again and again.
+TEST(VerbsDatagramStatus, RecoversInAnyThread) {
+  verbs_double::NetworkOptions alive;
+  alive.progress = verbs_double::Progress::kByThread;
+  TestNode node(alive);
+  DatagramSide hostile(node), b(node), peer(node);
+  const fi_addr_t from_hostile = hostile.insert(b), to_peer = b.insert(peer);
+  constexpr size_t kReceives = 8;
+  constexpr size_t kErrors = 100;
+  std::vector<std::unique_ptr<DatagramBuffer>> in;
+  for (size_t i = 0; i < kReceives; ++i) in.push_back(std::make_unique<DatagramBuffer>(b, 16));
+  std::atomic<bool> stop{false};
+  std::atomic<size_t> errors{0};
+  std::thread receiver([&] {
+    std::set<DatagramBuffer *> idle;
+    for (auto &one : in) idle.insert(one.get());
+    while (!stop.load()) {
+      for (auto it = idle.begin(); it != idle.end();) {
+        DatagramBuffer &one = **it;
+        const ssize_t rc = fi_recv(b.ep, one.start(), one.size(), one.desc(), 0, &one);
+        EXPECT_TRUE(rc == 0 || rc == -FI_EAGAIN) << rc << test_log();
+        it = rc == 0 ? idle.erase(it) : std::next(it);
+      }
+      fi_cq_data_entry entry{};
+      fi_cq_err_entry error{};
+      const ssize_t n = fi_cq_read(b.cq, &entry, 1);
+      if (n == -FI_EAVAIL && fi_cq_readerr(b.cq, &error, 0) == 1) {
+        entry.op_context = error.op_context;
+        entry.flags = error.flags;
+        ++errors;
+      }
+      if ((n == 1 || n == -FI_EAVAIL) && entry.flags & FI_RECV)
+        EXPECT_TRUE(idle.insert(static_cast<DatagramBuffer *>(entry.op_context)).second)
+            << "a receive ends twice";
+    }
+  });
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 2; ++i)
+    senders.emplace_back([&] {
+      char message[kDatagramHeader + 4] = {};
+      while (!stop.load()) {
+        const ssize_t rc = fi_inject(b.ep, message, sizeof message, to_peer);
+        EXPECT_TRUE(rc == 0 || rc == -FI_EAGAIN) << rc << test_log();
+      }
+    });
+  char message[kDatagramHeader + 17] = {};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (size_t i = 0; errors.load() < kErrors && std::chrono::steady_clock::now() < deadline; ++i) {
+    fi_inject(hostile.ep, message, i % 2 ? sizeof message : kDatagramHeader, from_hostile);
+    fi_cq_read(hostile.cq, nullptr, 0);
+  }
+  stop.store(true);
+  receiver.join();
+  for (std::thread &sender : senders) sender.join();
+  EXPECT_GE(errors.load(), kErrors);
+  b.close_endpoint();
 }
 
 }  // namespace
