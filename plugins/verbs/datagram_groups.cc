@@ -54,10 +54,13 @@ int DatagramEndpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc,
   if (!membership) return refuse(membership.error());
   const auto group = Group::open(*this, *membership, context);
   if (!group) return refuse(group.error());
-  sdk::Guard own(own_lock);
-  if (membership->number == groups_.size()) groups_.emplace_back();
-  groups_[membership->number] = {.group = *group, .remote = {}, .joins = membership->sends};
+  {
+    sdk::Guard own(own_lock);
+    if (membership->number == groups_.size()) groups_.emplace_back();
+    groups_[membership->number] = {.group = *group, .remote = {}, .joins = membership->sends};
+  }
   *mc = (*group)->c();
+  (*group)->start();
   return 0;
 }
 

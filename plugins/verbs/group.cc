@@ -77,51 +77,73 @@ Result<Group *> Group::open(DatagramEndpoint &ep, const GroupMembership &members
   return made.release();
 }
 
+// RDMA CM refuses IPv6 groups over RoCE v2.
+bool Group::is_by_ip() const {
+  return ep_.domain().device().facts.transport == Transport::kRoce && !membership_.name.is_ipv4();
+}
+
 Result<void> Group::join() {
+  WEFT_TRY(const sdk::SockAddr local, local_for(ep_.domain().device().facts, address_));
+  return is_by_ip() ? join_in_ip(local) : join_by_manager(local);
+}
+
+Result<void> Group::join_by_manager(const sdk::SockAddr &local) {
   const DeviceFacts &facts = ep_.domain().device().facts;
-  WEFT_TRY(sdk::SockAddr local, local_for(facts, address_));
   WEFT_TRY(id_, ep_.domain().fabric().channel().make_id(*this, RDMA_PS_UDP));
   if (rdma_bind_addr(id_, const_cast<sockaddr *>(local.c())) != 0)
     return fail(errno, "rdma_bind_addr to %s: %s", local.ip().c_str(), strerror(errno));
   if (id_->verbs != ep_.domain().device().verbs)
     return fail(FI_EADDRNOTAVAIL, "%s is an address of another device than %s", local.ip().c_str(),
                 facts.name.c_str());
-  if (membership_.receives && facts.transport == Transport::kRoce && !membership_.name.is_ipv4())
-    join_in_ip(local);
   if (join_by(id_, address_, membership_.receives) == 0) return {};
   return fail(errno, "rdma_join_multicast of %s on %s: %s", address_.ip().c_str(),
               facts.name.c_str(), strerror(errno));
 }
 
-// RoCE takes groups from IP, whose switches and hosts want members there. The kernel does that for
-// IPv4 groups only.
-void Group::join_in_ip(const sdk::SockAddr &local) {
-  const auto interfaces = sdk::list_interfaces();
-  if (!interfaces) return;
-  const auto own = std::ranges::find_if(*interfaces, [&](const sdk::Interface &interface) {
+// Without it neither this host's IP nor a switch that knows who is in a group lets datagrams through.
+Result<void> Group::join_in_ip(const sdk::SockAddr &local) {
+  if (!membership_.receives) return {};
+  WEFT_TRY(const auto interfaces, sdk::list_interfaces());
+  const auto own = std::ranges::find_if(interfaces, [&](const sdk::Interface &interface) {
     return interface.address.ip() == local.ip();
   });
-  if (own == interfaces->end()) return;
+  if (own == interfaces.end()) return {};  // the device is not of this network namespace
   ip_member_ = sdk::UniqueFd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ipv6_mreq request{};
   std::memcpy(&request.ipv6mr_multiaddr, membership_.name.gid.raw, sizeof request.ipv6mr_multiaddr);
   request.ipv6mr_interface = own->index;
   if (setsockopt(ip_member_.get(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request) == 0)
-    return;
-  WEFT_INFO(instance(), FI_LOG_EP_CTRL, "fi_join: joining %s on %s in IP: %s",
-            address_.ip().c_str(), own->name.c_str(), strerror(errno));
+    return {};
+  return fail(errno, "joining %s on %s: %s", address_.ip().c_str(), own->name.c_str(),
+              strerror(errno));
+}
+
+void Group::start() {
+  ep_.domain().fabric().device_events().join(*this);
+  if (!is_by_ip()) return;  // an event comes
+  ibv_ah_attr wire{};
+  wire.port_num = ep_.domain().device().facts.port;
+  wire.is_global = 1;
+  wire.grh.dgid = membership_.name.gid;
+  wire.grh.hop_limit = kHopLimit;
+  joined(wire);
+}
+
+void Group::joined(const ibv_ah_attr &wire) {
+  auto entered = enter(wire);
+  if (!entered) return end(entered.error().code, entered.error().text);
+  ep_.eq()->push(FI_JOIN_COMPLETE, base(), 0);
+}
+
+void Group::on_device_gone(const ibv_context &device) {
+  if (&device == ep_.domain().device().verbs) end(FI_ENODEV, "the device is gone");
 }
 
 void Group::on_event(const ChannelEvent &event) {
   switch (event.type) {
-    case RDMA_CM_EVENT_MULTICAST_JOIN: {
-      auto entered = enter(event.group);
-      if (!entered) return end(entered.error().code, entered.error().text);
-      ep_.eq()->push(FI_JOIN_COMPLETE, base(), 0);
-      return;
-    }
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      return joined(event.group);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      leave();  // the kernel gives up a device only when all identifiers on it are gone
       return end(FI_ENODEV, "the device is gone");
     case RDMA_CM_EVENT_MULTICAST_ERROR: {
       const int error = event.status < 0 ? -event.status : FI_EIO;
@@ -144,6 +166,8 @@ Result<void> Group::enter(const ibv_ah_attr &wire) {
 }
 
 void Group::end(int error, const std::string &why) {
+  leave();  // the kernel gives up a device only when all identifiers on it are gone
+  if (std::exchange(ended_, true)) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_join: the group %s on %s: %s", address_.ip().c_str(),
             ep_.domain().device().facts.name.c_str(), why.c_str());
   ep_.unreach(*this);
@@ -159,6 +183,7 @@ int Group::close() {
   retire();
   sdk::Guard guard(ep_.domain().fabric().engine().lock());
   leave();
+  ep_.domain().fabric().device_events().leave(*this);
   ep_.forget(*this);
   delete this;
   return 0;

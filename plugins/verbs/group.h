@@ -11,6 +11,7 @@
 // The name of a group is an FI_ADDR_IB_UD: a GID, and the queue pair number of all groups. The GID
 // of an IPv4 group is ::ffff:a.b.c.d, that of an IPv6 group its address. librdmacm joins, and says
 // which GID and LID the group has on the wire; the queue pair of the endpoint is attached to those.
+// The kernel joins no IPv6 groups over RoCE: there a socket joins in IP, and the name is the GID.
 // All members have the queue key of datagram endpoints (kQueueKey). Not for collective groups.
 #ifndef WEFT_PLUGINS_VERBS_GROUP_H
 #define WEFT_PLUGINS_VERBS_GROUP_H
@@ -27,6 +28,7 @@
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/datagram_name.h"
+#include "plugins/verbs/device_events.h"
 
 namespace weft::verbs {
 
@@ -41,12 +43,14 @@ struct GroupMembership {
   size_t number = 0;  // among the groups of its endpoint
 };
 
-class Group final : public sdk::Object<Group, fid_mc>, private ChannelUser {
+class Group final : public sdk::Object<Group, fid_mc>, private ChannelUser, private DeviceUser {
  public:
-  // Needs the lock of connections. Joining goes on when this has returned.
+  // Needs the lock of connections. Joining goes on when this has returned; start() comes when the
+  // endpoint knows the group.
   static Result<Group *> open(DatagramEndpoint &ep, const GroupMembership &membership,
                               void *context);
 
+  void start();
   size_t number() const { return membership_.number; }
   bool receives() const { return membership_.receives; }
   const DatagramName &name() const { return membership_.name; }
@@ -58,9 +62,16 @@ class Group final : public sdk::Object<Group, fid_mc>, private ChannelUser {
   Group(DatagramEndpoint &ep, const GroupMembership &membership, void *context);
   ~Group() = default;
   Result<void> join();
-  void join_in_ip(const sdk::SockAddr &local);
+  bool is_by_ip() const;
+  Result<void> join_in_ip(const sdk::SockAddr &local);
+  Result<void> join_by_manager(const sdk::SockAddr &local);
   void leave();
   void on_event(const ChannelEvent &event) override;
+  void joined(const ibv_ah_attr &wire);
+  // DeviceUser
+  void on_device_event(ibv_event_type) override {}
+  void on_notice() override {}
+  void on_device_gone(const ibv_context &device) override;
   Result<void> enter(const ibv_ah_attr &wire);
   void end(int error, const std::string &why);
 
@@ -69,7 +80,7 @@ class Group final : public sdk::Object<Group, fid_mc>, private ChannelUser {
   sdk::SockAddr address_;
   rdma_cm_id *id_ = nullptr;
   sdk::UniqueFd ip_member_;
-  bool attached_ = false;
+  bool attached_ = false, ended_ = false;
   ibv_gid wire_gid_{};
   uint16_t wire_lid_ = 0;
 };

@@ -9,6 +9,7 @@ namespace weft::verbs_double {
 namespace {
 
 constexpr uint32_t kGroupQp = 0xffffff;
+constexpr int kNotSupported = 524;  // ENOTSUPP of the kernel, which refuses IPv6 over RoCE v2 so
 
 // The group's identifier: RoCE v2 maps an IPv4 address to ::ffff:a.b.c.d, InfiniBand to a multicast
 // GID; an IPv6 address is one.
@@ -56,6 +57,7 @@ int join(CmId &id, const sockaddr *address, void *context, bool receives) {
   if (!is_multicast(wanted)) return EINVAL;
   if (id.side->adapter == nullptr || id.ps == RDMA_PS_TCP) return EINVAL;
   const DeviceOptions &options = id.side->adapter->options;
+  if (wanted.family() == AF_INET6 && !options.infiniband) return kNotSupported;
   const CmGroup group = {wanted, group_of(wanted, options.infiniband), context, receives};
   const bool is_known = std::any_of(id.groups.begin(), id.groups.end(), [&](const CmGroup &joined) {
     return joined.address.same_host(wanted);
