@@ -91,6 +91,7 @@ Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   facts.max_shared_queues = count(a.max_srq);
   facts.max_shared_entries = count(a.max_srq_wr);
   facts.max_shared_sges = count(a.max_srq_sge);
+  facts.has_xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0;
   facts.has_atomics = a.atomic_cap != IBV_ATOMIC_NONE;
   std::error_code error;
   namespace fs = std::filesystem;

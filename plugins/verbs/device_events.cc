@@ -128,7 +128,8 @@ void DeviceEvents::read(Watched &watched) {
   }
   if (!gone) return;
   const std::vector<DeviceUser *> users(users_.begin(), users_.end());
-  for (DeviceUser *const user : users) user->on_device_gone(*watched.verbs);
+  for (DeviceUser *const user : users)  // one may take others with it
+    if (users_.contains(user)) user->on_device_gone(*watched.verbs);
 }
 
 void DeviceEvents::on_event(Watched &watched, const ibv_async_event &event) {
@@ -176,7 +177,8 @@ void DeviceEvents::deliver() {
     notices_.clear();
     for (DeviceUser *const user : notices) user->noticed_ = false;
   }
-  for (DeviceUser *const user : notices) user->on_notice();
+  for (DeviceUser *const user : notices)  // one may take others with it
+    if (users_.contains(user)) user->on_notice();
 }
 
 }  // namespace weft::verbs

@@ -19,6 +19,8 @@
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/region.h"
 #include "plugins/verbs/shared_receive.h"
+#include "plugins/verbs/xrc_domain.h"
+#include "plugins/verbs/xrc_endpoint.h"
 
 namespace weft::verbs {
 
@@ -32,6 +34,8 @@ Domain::Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSetti
       pd_(pd) {
   sdk::fill_tables(*this);
 }
+
+Domain::~Domain() = default;
 
 const Settings &Domain::settings() const {
   return fabric_.settings();
@@ -57,10 +61,12 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   }
   domain->start_cache();
   Result<void> started = domain->watch();
+  if (started && is_xrc(info)) started = domain->open_xrc();
   if (started && info.domain_attr->control_progress == FI_PROGRESS_AUTO)
     started = fabric.engine().start_thread();
   if (started) started = domain->publish(fabric.base());
   if (!started) {
+    domain->close_xrc();
     domain->unwatch();
     domain->memory_.end_cache();
     ibv_dealloc_pd(pd);
@@ -92,11 +98,24 @@ void Domain::unwatch() {
   fabric_.device_events().unwatch(device_);
 }
 
+Result<void> Domain::open_xrc() {
+  WEFT_TRY(xrc_, XrcDomain::open(*this));
+  return {};
+}
+
+void Domain::close_xrc() {
+  sdk::Guard guard(fabric_.engine().lock());
+  xrc_.reset();
+}
+
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
-  if (info == nullptr || info->ep_attr == nullptr || info->ep_attr->type != FI_EP_DGRAM)
+  if (info == nullptr || info->ep_attr == nullptr ||
+      (info->ep_attr->type != FI_EP_DGRAM && !is_xrc(*info)))
     return DomainOps::endpoint2(info, ep, flags, context);
   if (ep == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
+  if (is_xrc(*info))
+    return sdk::finish(instance(), FI_LOG_EP_CTRL, XrcEndpoint::open(*this, *info, context), ep);
   return sdk::finish(instance(), FI_LOG_EP_CTRL, DatagramEndpoint::open(*this, *info, context), ep);
 }
 
@@ -150,6 +169,7 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 
 int Domain::close() {
   if (shared().children.load() != 0) return -FI_EBUSY;
+  close_xrc();
   memory_.end_cache();  // what it keeps is of the protection domain
   if (const int error = ibv_dealloc_pd(pd_); error != 0) return -error;
   retire();

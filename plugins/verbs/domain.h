@@ -18,6 +18,8 @@
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
+#include <memory>
+
 #include "plugins/verbs/device.h"
 #include "plugins/verbs/device_memory.h"
 #include "plugins/verbs/settings.h"
@@ -28,6 +30,7 @@ class DatagramEndpoint;
 class Domain;
 class Endpoint;
 class Fabric;
+class XrcDomain;
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
                      public sdk::DomainCore,
@@ -41,6 +44,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   ibv_pd *pd() { return pd_; }
   DeviceMemory &device_memory() { return memory_; }
   bool locked() { return engine().lock().needed(); }
+  XrcDomain *xrc() { return xrc_.get(); }  // null: its endpoints have no XRC
 
   // fi_ops_domain
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
@@ -60,17 +64,20 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
  private:
   Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,
          void *context);
-  ~Domain() = default;
+  ~Domain();
   // A cache of registrations, where the parameters ask for one and the kernel lets it be.
   void start_cache();
   // The events of its device.
   Result<void> watch();
   void unwatch();
+  Result<void> open_xrc();
+  void close_xrc();
 
   DeviceMemory memory_;
   Fabric &fabric_;
   const Device device_;
   ibv_pd *const pd_;
+  std::unique_ptr<XrcDomain> xrc_;
 };
 
 }  // namespace weft::verbs

@@ -9,8 +9,8 @@
 //
 // Two locks. That of the fabric's engine is held for everything about the connection. The
 // endpoint's own is held to post, and to retire what has completed; it is taken last. What both
-// sides look at (state_, qp_) changes with both held. The data path is in endpoint.cc and
-// work_queues.cc, opening and closing in endpoint_life.cc, connecting in connect.cc.
+// sides look at (state_, qp_) changes with both held. The data path is in
+// message_queues.cc and work_queues.cc, opening and closing in endpoint_life.cc, connecting in connect.cc.
 #ifndef WEFT_PLUGINS_VERBS_ENDPOINT_H
 #define WEFT_PLUGINS_VERBS_ENDPOINT_H
 
@@ -33,8 +33,8 @@
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/device_events.h"
 #include "plugins/verbs/domain.h"
+#include "plugins/verbs/message_queues.h"
 #include "plugins/verbs/private_data.h"
-#include "plugins/verbs/work_queues.h"
 
 namespace weft::verbs {
 
@@ -46,7 +46,7 @@ struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        private OwnLock,
                        public sdk::ConnectedCore,
-                       private WorkQueues,
+                       private MessageQueues,
                        public sdk::TransferOps<Endpoint>,
                        private sdk::Handler,
                        private ChannelUser,
@@ -65,13 +65,12 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   }
 
   // ---- for TransferOps ----
-  static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE |
-                                         FI_REMOTE_CQ_DATA | FI_INJECT_COMPLETE |
-                                         FI_TRANSMIT_COMPLETE;
+  static constexpr uint64_t kSendFlags = kMessageFlags;
   ssize_t start(const sdk::RecvRequest &request);
-  ssize_t start(const sdk::SendRequest &request);
-  ssize_t start(const sdk::RmaRequest &request);
-  ssize_t start(const sdk::AtomicRequest &request);
+  template <class Request>
+  ssize_t start(const Request &request) {
+    return state_ == State::kConnected ? transmit(request) : not_connected();
+  }
 
   // fi_ops_atomic
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
@@ -96,9 +95,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
 
-  // Data path; its own lock is held.
-  SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
-
   // Life; the lock of connections is held.
   int bind_shared_receive(struct fid *fid, uint64_t flags);
   Result<void> check_request() const;
@@ -108,7 +104,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void close_connection();
   void send_injected();
   template <class IsDone>
-  bool linger(IsDone is_done);
+  bool wait_for(IsDone is_done);
 
   // Connection; the lock of connections is held.
   Result<void> start_connect(const sdk::Address &peer, std::string_view data) override;

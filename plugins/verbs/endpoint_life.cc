@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, binding, its queue pair, options, closing.
 #include <rdma/rdma_cma.h>
-#include <time.h>
 #include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/passive.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 #include "plugins/verbs/endpoint.h"
 #include "plugins/verbs/fabric.h"
-#include "plugins/verbs/passive_endpoint.h"
+#include "plugins/verbs/linger.h"
 #include "plugins/verbs/shared_receive.h"
 
 namespace weft::verbs {
@@ -27,8 +27,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   WEFT_CHECK(ep->find_names(info));
   WEFT_CHECK(ep->check_request());
   WEFT_CHECK(ep->publish(domain.base()));
-  if (sdk::PassiveCore *const passive = ep->take_names())
-    static_cast<PassiveEndpoint *>(passive)->release_name();
+  if (sdk::PassiveCore *const passive = ep->take_names()) passive->release_name();
   domain.fabric().device_events().join(*ep);
   domain.shared().children.fetch_add(1);
   return ep.release();
@@ -38,13 +37,11 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 Result<void> Endpoint::check_request() const {
   const auto *const request = static_cast<const ConnectRequest *>(found_request());
   if (request == nullptr) return {};
-  if (request->id() == nullptr)
-    return fail(FI_ENODEV, "fi_endpoint: the device of the request is gone: reject it");
-  if (request->id()->verbs == domain_.device().verbs) return {};
+  WEFT_CHECK(request->check_device(domain_.device()));
+  if (!request->xrc()) return {};
   return fail(FI_EINVAL,
-              "fi_endpoint: the request came to another device than %s: open the domain with the "
-              "info of the request",
-              domain_.device().facts.name.c_str());
+              "fi_endpoint: the request is that of an XRC endpoint: open this one with the info of "
+              "the request");
 }
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
@@ -58,9 +55,8 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
 int Endpoint::bind_shared_receive(struct fid *fid, uint64_t flags) {
   sdk::Guard guard(own_lock);
   if (enabled()) return -FI_EOPBADSTATE;
-  if (!SharedReceive::is_mine(fid, FI_CLASS_SRX_CTX, instance())) return -FI_EINVAL;
-  SharedReceive *const shared = SharedReceive::from(fid);
-  if (&shared->domain() != &domain_) return -FI_EINVAL;
+  SharedReceive *const shared = SharedReceive::find(fid, domain_);
+  if (shared == nullptr || shared->is_xrc()) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   if (shared_ != nullptr) return -FI_EBUSY;
   hold(shared->users);
@@ -121,18 +117,9 @@ Result<void> Endpoint::make_queue_pair() {
   return {};
 }
 
-// Waits until `is_done`, for at most close_linger_ms.
 template <class IsDone>
-bool Endpoint::linger(IsDone is_done) {
-  const uint64_t end =
-      sdk::now_ns() + uint64_t(domain_.settings().close_linger_ms) * UINT64_C(1'000'000);
-  for (long pause_ns = 10'000;; pause_ns = std::min(2 * pause_ns, 1'000'000L)) {
-    domain_.fabric().device_events().read();
-    if (is_done()) return true;
-    if (sdk::now_ns() >= end) return false;
-    const timespec pause{0, pause_ns};
-    ::nanosleep(&pause, nullptr);
-  }
+bool Endpoint::wait_for(IsDone is_done) {
+  return linger(domain_.fabric().device_events(), domain_.settings().close_linger_ms, is_done);
 }
 
 // What was injected is not the application's any more: it leaves before the connection ends.
@@ -142,7 +129,7 @@ void Endpoint::send_injected() {
     if (qp_ == nullptr) return;
     mark_end();
   }
-  if (linger([this] { return has_told_injected(); })) return;
+  if (wait_for([this] { return has_told_injected(); })) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "the connection to %s ends before its peer took all that was injected, after %d ms "
             "(verbs close_linger_ms)",
@@ -164,14 +151,15 @@ void Endpoint::end_queue_pair(bool tells) {
   // Receives of a shared context that the queue pair has taken are lost if it goes before it has
   // told of them.
   if (flushes && shared_ != nullptr && connected_once_)
-    linger([this] { return last_receive_seen_.load(std::memory_order_acquire); });
-  if (flushes && tells) linger([this] { return has_told_all(); });
+    wait_for([this] { return last_receive_seen_.load(std::memory_order_acquire); });
+  if (flushes && tells) wait_for([this] { return has_told_all(); });
   collect_completions();
   {
     sdk::Guard guard(own_lock);
     qp_ = nullptr;
   }
   rdma_destroy_qp(id_);
+  collect_completions();  // those that came meanwhile
   fail_rest();
 }
 

@@ -24,6 +24,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -32,6 +33,7 @@
 #include "plugins/verbs/device_events.h"
 #include "plugins/verbs/private_data.h"
 #include "plugins/verbs/settings.h"
+#include "plugins/verbs/xrc_data.h"
 
 namespace weft::verbs {
 
@@ -41,7 +43,8 @@ class PassiveEndpoint;
 // An identifier of a request.
 class ConnectRequest final : public sdk::ConnectRequest, private ChannelUser {
  public:
-  ConnectRequest(sdk::PassiveCore &passive, rdma_cm_id *id);
+  // `xrc`: what an XRC endpoint asked for.
+  ConnectRequest(sdk::PassiveCore &passive, rdma_cm_id *id, std::optional<XrcData> xrc = {});
   ~ConnectRequest();  // rejects, if nobody has taken the identifier
 
   sdk::Address local() const override;
@@ -49,6 +52,12 @@ class ConnectRequest final : public sdk::ConnectRequest, private ChannelUser {
   void reject(std::string_view data) override;
 
   rdma_cm_id *id() const { return id_; }  // null: its device is gone
+  const std::optional<XrcData> &xrc() const { return xrc_; }
+  // Whether an endpoint on this device can accept it.
+  Result<void> check_device(const Device &device) const;
+  // The device of the request, which may be another than that of the info where the address of the
+  // passive endpoint is a wildcard.
+  Result<void> describe(Devices &devices, fi_info &info) const;
   rdma_cm_id *take_id() { return std::exchange(id_, nullptr); }
 
  private:
@@ -56,6 +65,7 @@ class ConnectRequest final : public sdk::ConnectRequest, private ChannelUser {
   void on_event(const ChannelEvent &event) override;
 
   rdma_cm_id *id_;
+  const std::optional<XrcData> xrc_;
 };
 
 class Fabric final : public sdk::Object<Fabric, fid_fabric>,
@@ -75,6 +85,9 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   const Settings &settings() const { return settings_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
+
+  // fi_ops_fabric
+  int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
 
   // fi_ops
   int close();

@@ -178,6 +178,14 @@ Result<void> fill_message_info(fi_info &info, const DevicePath &path,
   return {};
 }
 
+Result<void> fill_xrc_info(fi_info &info, const DevicePath &path, const sdk::GetinfoQuery &query,
+                           const Sizes &sizes) {
+  WEFT_CHECK(fill_message_info(info, path, query, sizes));
+  info.ep_attr->protocol = FI_PROTO_RDMA_CM_IB_XRC;
+  info.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+  return {};
+}
+
 std::string fabric_name(const DeviceFacts &facts) {
   if (facts.transport == Transport::kIwarp) return "Ethernet-iWARP";
   char name[64];

@@ -13,6 +13,7 @@
 #define WEFT_PLUGINS_VERBS_FACTS_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
 #include <weft/sdk/address.h>
 #include <weft/sdk/paths.h>
 #include <weft/sdk/sock_addr.h>
@@ -59,6 +60,7 @@ struct DeviceFacts {
   bool has_datagrams = false;      // it has unreliable datagrams
   bool has_dmabuf = false;         // registers dma-bufs
   bool has_multicast = false;      // of datagrams
+  bool has_xrc = false;            // extended reliable connections
   bool has_atomics = false;        // 64-bit fetch-and-add and compare-and-swap, in host order
 };
 
@@ -74,6 +76,13 @@ struct DevicePath {
 // One entry for FI_EP_MSG. Names, addresses and limits.
 Result<void> fill_message_info(fi_info &info, const DevicePath &path,
                                const sdk::GetinfoQuery &query, const Sizes &sizes);
+
+// The same for endpoints of XRC (FI_PROTO_RDMA_CM_IB_XRC).
+Result<void> fill_xrc_info(fi_info &info, const DevicePath &path, const sdk::GetinfoQuery &query,
+                           const Sizes &sizes);
+inline bool is_xrc(const fi_info &info) {
+  return info.ep_attr != nullptr && info.ep_attr->protocol == FI_PROTO_RDMA_CM_IB_XRC;
+}
 
 // What the entries of all types of endpoints share: the domain, the fabric and the NIC.
 Result<void> fill_common(fi_info &info, const DeviceFacts &facts, const sdk::GetinfoQuery &query);

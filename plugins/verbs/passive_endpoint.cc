@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/passive_endpoint.h"
 
-#include <weft/sdk/info_list.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "plugins/verbs/private_data.h"
@@ -48,13 +46,8 @@ Result<sdk::Address> PassiveEndpoint::start_listening(int backlog) {
   return fail(errno, "rdma_listen at %s: %s", local().to_string().c_str(), strerror(errno));
 }
 
-// The device of the request may be another than that of the info, where the address is a wildcard.
 Result<void> PassiveEndpoint::describe(fi_info &info, const sdk::ConnectRequest &request) {
-  const rdma_cm_id *const id = static_cast<const ConnectRequest &>(request).id();
-  const std::optional<Device> device = fabric_.devices().find(id->verbs);
-  if (!device) return fail(FI_ENODEV, "its device is not known");
-  WEFT_CHECK(sdk::set_string(info.domain_attr->name, device->facts.name));
-  return sdk::set_string(info.fabric_attr->name, fabric_name(device->facts));
+  return static_cast<const ConnectRequest &>(request).describe(fabric_.devices(), info);
 }
 
 void PassiveEndpoint::on_event(const ChannelEvent &event) {

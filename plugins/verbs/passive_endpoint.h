@@ -34,9 +34,6 @@ class PassiveEndpoint final : public sdk::Object<PassiveEndpoint, fid_pep>,
   using Object::instance;
   static Result<PassiveEndpoint *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  // An endpoint took the name and binds to it itself. Needs the engine's lock.
-  void release_name() { stop(); }
-
  private:
   friend class sdk::PassiveCore;
   PassiveEndpoint(Fabric &fabric, sdk::PassiveStart start, void *context);

@@ -36,6 +36,7 @@ Settings settings_of(const weft_instance *instance) {
   s.caches_regions = params.flag("mr_cache");
   s.cache_limits.count = size_t(params.integer("mr_cache_max_count"));
   if (const size_t most = params.size("mr_cache_max_size"); most != 0) s.cache_limits.bytes = most;
+  s.prefer_xrc = params.flag("prefer_xrc");
   s.backlog = int(params.integer("backlog"));
   return s;
 }
@@ -69,6 +70,16 @@ bool VerbsProvider::may_use(const sdk::SockAddr &address) const {
          });
 }
 
+// Whether entries are those of XRC: a hint or a parameter must ask for them.
+std::vector<bool> VerbsProvider::protocols(const sdk::GetinfoQuery &query) const {
+  const fi_info *const hints = query.hints;
+  const uint32_t asked = hints != nullptr && hints->ep_attr != nullptr ? hints->ep_attr->protocol
+                                                                       : uint32_t(FI_PROTO_UNSPEC);
+  if (asked == FI_PROTO_RDMA_CM_IB_XRC) return {true};
+  if (asked == FI_PROTO_UNSPEC && settings_.prefer_xrc) return {true, false};
+  return {false};
+}
+
 Result<void> VerbsProvider::add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query) {
   auto found = device_paths(query, usable(), *devices_);
   if (found)
@@ -86,10 +97,13 @@ Result<void> VerbsProvider::add_message_infos(sdk::InfoList &list, const sdk::Ge
     if (found) std::ranges::move(native, std::back_inserter(*found));
   }
   if (!found) return tl::unexpected(found.error());
-  for (const DevicePath &path : *found) {
-    WEFT_TRY(fi_info *const entry, list.add());
-    WEFT_CHECK(fill_message_info(*entry, path, query, settings_.sizes));
-  }
+  for (const bool xrc : protocols(query))
+    for (const DevicePath &path : *found) {
+      // Lookups are between addresses of IP.
+      if (xrc && (!path.facts.has_xrc || path.source.format() == FI_SOCKADDR_IB)) continue;
+      WEFT_TRY(fi_info *const entry, list.add());
+      WEFT_CHECK((xrc ? fill_xrc_info : fill_message_info)(*entry, path, query, settings_.sizes));
+    }
   return {};
 }
 

@@ -67,6 +67,9 @@ inline constexpr weft_param kAll[] = {
                    "which entry of the port's table of GIDs datagram endpoints are known by; -1: "
                    "one that routers pass on, of IPv4 if there is one",
                    -1, 255),
+    sdk::bool_param("prefer_xrc", "0",
+                    "offer endpoints of XRC, before those of RC, to applications that name no "
+                    "protocol"),
     sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};
@@ -102,6 +105,7 @@ class VerbsProvider {
 
  private:
   std::vector<DeviceFacts> usable() const;
+  std::vector<bool> protocols(const sdk::GetinfoQuery &query) const;
   Result<void> add_message_infos(sdk::InfoList &list, const sdk::GetinfoQuery &query);
   bool may_use(const sdk::SockAddr &address) const;
 

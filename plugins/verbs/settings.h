@@ -32,6 +32,7 @@ struct Settings {
   std::optional<uint8_t> gid_index = 0;
   bool caches_regions = false;
   sdk::RegionCacheLimits cache_limits;
+  bool prefer_xrc = false;  // offer XRC endpoints, before the others
 };
 
 }  // namespace weft::verbs

@@ -18,6 +18,7 @@ SharedReceive::SharedReceive(Domain &domain, ibv_srq *srq, size_t size, uint64_t
                              void *context)
     : Object(domain.instance(), FI_CLASS_SRX_CTX, context),
       domain_(domain),
+      is_xrc_(srq == nullptr),
       srq_(srq),
       op_flags_(op_flags),
       lock_(domain.locked()),
@@ -47,18 +48,18 @@ Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *at
   ibv_srq_init_attr init{};
   init.attr.max_wr = uint32_t(size);
   init.attr.max_sge = uint32_t(std::min({sizes.rx_iov, facts.max_shared_sges, sdk::kIovLimit}));
-  ibv_srq *const srq = ibv_create_srq(domain.pd(), &init);
-  if (srq == nullptr)
+  ibv_srq *const srq = domain.xrc() == nullptr ? ibv_create_srq(domain.pd(), &init) : nullptr;
+  if (srq == nullptr && domain.xrc() == nullptr)
     return fail(errno, "fi_srx_context: ibv_create_srq of %zu entries on %s: %s", size,
                 facts.name.c_str(), strerror(errno));
   auto *const shared = new (std::nothrow)
       SharedReceive(domain, srq, size, attr != nullptr ? attr->op_flags : 0, context);
   if (shared == nullptr) {
-    ibv_destroy_srq(srq);
+    if (srq != nullptr) ibv_destroy_srq(srq);
     return fail(FI_ENOMEM, "no memory for a shared receive context");
   }
   if (auto published = shared->publish(domain.base()); !published) {
-    ibv_destroy_srq(srq);
+    if (srq != nullptr) ibv_destroy_srq(srq);
     delete shared;
     return tl::unexpected(published.error());
   }
@@ -75,14 +76,28 @@ ssize_t SharedReceive::start(const sdk::RecvRequest &r) {
   op->context = r.context;
   op->flags = r.flags;
   ssize_t rc = fill_pieces(r.iov, r.desc, r.count, op->pieces, op->count);
-  if (rc == 0) {
-    ibv_recv_wr wr{.wr_id = work_id(*op), .sg_list = op->pieces, .num_sge = int(op->count)};
-    ibv_recv_wr *bad = nullptr;
-    const int error = std::abs(ibv_post_srq_recv(srq_, &wr, &bad));
-    rc = error == ENOMEM ? -FI_EAGAIN : -error;
+  if (rc == 0 && srq_ == nullptr) {
+    op->next = nullptr;
+    (last_early_ != nullptr ? last_early_->next : early_) = op;
+    last_early_ = op;
+    return 0;
   }
+  if (rc == 0) rc = post(*op);
   if (rc != 0) ops_.give(op);
   return rc;
+}
+
+ssize_t SharedReceive::post(RecvOp &op) {
+  ibv_recv_wr wr{.wr_id = work_id(op), .sg_list = op.pieces, .num_sge = int(op.count)};
+  ibv_recv_wr *bad = nullptr;
+  const int error = std::abs(ibv_post_srq_recv(srq_, &wr, &bad));
+  return error == ENOMEM ? -FI_EAGAIN : -error;
+}
+
+SharedReceive *SharedReceive::find(struct fid *fid, Domain &domain) {
+  if (!is_mine(fid, FI_CLASS_SRX_CTX, domain.instance())) return nullptr;
+  SharedReceive *const shared = from(fid);
+  return &shared->domain_ == &domain ? shared : nullptr;
 }
 
 void SharedReceive::release(RecvOp &op) {
@@ -97,7 +112,9 @@ ssize_t SharedReceive::rx_size_left() {
 
 int SharedReceive::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (const int error = ibv_destroy_srq(srq_); error != 0) return -error;
+  if (srq_ != nullptr) {
+    if (const int error = ibv_destroy_srq(srq_); error != 0) return -error;
+  }
   retire();
   domain_.shared().children.fetch_sub(1);
   delete this;

@@ -21,6 +21,7 @@
 
 namespace weft::verbs {
 
+class CompletionQueue;
 class Domain;
 
 class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
@@ -28,8 +29,15 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
  public:
   static Result<SharedReceive *> open(Domain &domain, const fi_rx_attr *attr, void *context);
 
-  Domain &domain() { return domain_; }
+  // Null: it is none of this domain.
+  static SharedReceive *find(struct fid *fid, Domain &domain);
+
   ibv_srq *c_srq() { return srq_; }
+  // In a domain with XRC the device's queue names a completion queue, so the first endpoint that is
+  // enabled makes it. All have the same completion queue.
+  bool is_xrc() const { return is_xrc_; }
+  Result<void> start_xrc(CompletionQueue &queue);
+  uint32_t number() const { return number_; }  // by which peers name it
   size_t size() const { return ops_.limit(); }
   void release(RecvOp &op);
   std::atomic<size_t> users{0};  // endpoints bound
@@ -49,11 +57,16 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
   int control(int command, void *arg);
 
  private:
+  ssize_t post(RecvOp &op);
   SharedReceive(Domain &domain, ibv_srq *srq, size_t size, uint64_t op_flags, void *context);
   ~SharedReceive() = default;
 
   Domain &domain_;
-  ibv_srq *const srq_;
+  const bool is_xrc_;
+  ibv_srq *srq_;  // null: not made yet
+  CompletionQueue *queue_ = nullptr;
+  uint32_t number_ = 0;
+  RecvOp *early_ = nullptr, *last_early_ = nullptr;  // posted before it was made
   const uint64_t op_flags_;
   sdk::Lock lock_;
   sdk::Pool<RecvOp> ops_;

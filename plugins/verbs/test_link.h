@@ -93,6 +93,9 @@ class TestSide {
     hints.mode = FI_RX_CQ_DATA;
     hints.caps = caps;
     hints.addr_format = FI_SOCKADDR_IN;
+    fi_ep_attr ep_attr{};
+    ep_attr.protocol = protocol;
+    hints.ep_attr = &ep_attr;
     const bool listens = peer.empty();
     open({.node = listens ? "10.99.0.1" : peer.c_str(),
           .service = listens ? "0" : port.c_str(),
@@ -158,6 +161,7 @@ class TestSide {
   bool shares_receives = false;
   size_t tx_size = 0, cq_size = 0;
   uint64_t selective = 0, caps = 0;
+  uint32_t protocol = FI_PROTO_UNSPEC;
   fi_info *info = nullptr;
   fid_fabric *fabric = nullptr;
   fid_domain *domain = nullptr;

@@ -96,10 +96,11 @@ ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
     return -FI_EOPNOTSUPP;
   }
   work.wr_id = work_id(op);
+  work.qp_type.xrc.remote_srqn = remote_srq_;
   if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
   const size_t unsignalled = unsignalled_;
   const size_t most = sends_.limit() / 2;
-  if (op.report || ++unsignalled_ >= most) {
+  if (op.report || signals_all_ || ++unsignalled_ >= most) {
     work.send_flags |= IBV_SEND_SIGNALED;
     unsignalled_ = 0;
   }

@@ -97,6 +97,12 @@ class WorkQueues {
     user_ = &user;
   }
   void name_sources() { names_sources_ = true; }
+  // Of XRC: where its messages are received. The lock is held. Others post to the same queue pair,
+  // so none may fill it with operations that say nothing when they are done.
+  void name_remote_queue(uint32_t number) {
+    remote_srq_ = number;
+    signals_all_ = true;
+  }
   // Buffers may be of devices (FI_HMEM): the processor does not read those.
   void expect_device_memory() { device_memory_ = true; }
   bool in_device_memory(void *const *desc, size_t count) const;
@@ -167,6 +173,8 @@ class WorkQueues {
   SendOp *oldest_ = nullptr, *newest_ = nullptr;  // in flight
   uint64_t number_ = 0, injected_ = 0;  // of the newest operation, and the newest injected
   size_t unsignalled_ = 0;
+  bool signals_all_ = false;
+  uint32_t remote_srq_ = 0;
   bool names_sources_ = false;
   bool device_memory_ = false;
   bool metered_ = false;  // each operation takes a place of the completion queue by itself

@@ -153,8 +153,13 @@ void Cm::on_reject(CmSide &side, const CmMessage &message) {
                         side.state == CmState::kAccepted || side.state == CmState::kResponded;
   if (!was_open) return;
   side.state = CmState::kClosed;
-  if (message.event.is_ud) return tell(side, RDMA_CM_EVENT_UNREACHABLE, kLookupRefused);
   QueuedEvent event = message.event;
+  if (event.is_ud) {
+    event.type = RDMA_CM_EVENT_UNREACHABLE;
+    event.status = kLookupRefused;
+    event.data.resize(kAnswerData);
+    return tell(side, std::move(event));
+  }
   event.type = RDMA_CM_EVENT_REJECTED;
   event.data.resize(kRejectData);
   tell(side, std::move(event));

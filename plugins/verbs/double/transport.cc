@@ -162,7 +162,8 @@ std::vector<Action> actions_of(Qp &qp) {
   }
   if (state == IBV_QPS_ERR && qp.arrivals.empty()) {
     if (!qp.rq.posted.empty()) actions.push_back(Action::kFlushRecv);
-    if (qp.srq != nullptr && !qp.told_last_wqe) actions.push_back(Action::kTellLastWqe);
+    const bool is_shared = qp.srq != nullptr || qp.init.qp_type == IBV_QPT_XRC_RECV;
+    if (is_shared && !qp.told_last_wqe) actions.push_back(Action::kTellLastWqe);
   }
   if (state == IBV_QPS_SQD && qp.attr.en_sqd_async_notify != 0 && !qp.told_drained &&
       is_drained(qp)) {

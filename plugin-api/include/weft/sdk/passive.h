@@ -53,6 +53,8 @@ class PassiveCore {
     return fid_;
   }
   const Address &local() const { return local_; }
+  // An endpoint took the name (ConnectedCore::take_names) and binds to it itself. Needs the lock.
+  void release_name() { stop(); }
 
   // fi_ops_cm
   int setname(void *addr, size_t len);
