@@ -10,7 +10,8 @@
 // Two locks. That of the fabric's engine is held for everything about the connection. The
 // endpoint's own is held to post, and to retire what has completed; it is taken last. What both
 // sides look at (state_, qp_) changes with both held. The data path is in
-// message_queues.cc and work_queues.cc, opening and closing in endpoint_life.cc, connecting in connect.cc.
+// message_queues.cc and work_queues.cc, opening and closing in endpoint_life.cc, connecting in
+// connect.cc.
 #ifndef WEFT_PLUGINS_VERBS_ENDPOINT_H
 #define WEFT_PLUGINS_VERBS_ENDPOINT_H
 

@@ -234,7 +234,9 @@ TEST_F(VerbsXrc, ADeviceThatGoesAwayEndsThem) {
   const XrcPair first = connect();
   connect();
   start("unanswered");
-  EXPECT_EQ(next(b).data, "unanswered");
+  const TestEvent request = next(b);
+  EXPECT_EQ(request.data, "unanswered");
+  free_info(request.info);
   node.device.remove();
   pump();
   size_t shut = 0, failed = 0;
