@@ -51,6 +51,8 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
 
   // fi_ops_ep
   ssize_t rx_size_left();
+  // The device has every receive, and gives none back.
+  ssize_t cancel(void *) { return -FI_ENOENT; }
 
   // fi_ops
   int close();
