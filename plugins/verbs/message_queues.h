@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// MessageQueues: work queues that carry messages, remote memory access and atomics to one peer. It is
-// what the data paths of connected endpoints of every protocol share.
+// MessageQueues: work queues that carry messages, remote memory access and atomics to one peer.
+// The data paths of connected endpoints of every protocol share it.
 //
 // Example:
 //    // The call of an application, with the endpoint's lock held.

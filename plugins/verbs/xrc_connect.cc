@@ -177,8 +177,8 @@ Result<void> XrcEndpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> acce
   return {};
 }
 
-// Accepts a connection, or answers a lookup that names a target of ours. False: neither, and `id` is
-// the caller's.
+// Accepts a connection, or answers a lookup that names a target of ours. False: neither, and `id`
+// is the caller's.
 bool XrcEndpoint::answer(rdma_cm_id *id, const XrcData &request, std::string_view data) {
   const bool is_lookup = id->ps == RDMA_PS_UDP;
   XrcTarget *target = nullptr;

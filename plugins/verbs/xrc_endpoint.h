@@ -11,9 +11,9 @@
 //    }
 //
 // A connection has two halves. The active side asks for the first: by a connection, or by a lookup
-// (a datagram service) when an initiator leads to that peer already. The side that accepts then asks
-// for the reciprocal one in the same way, and both are connected when that is answered. Tags tell
-// which reciprocal request belongs to which endpoint.
+// (a datagram service) when an initiator leads to that peer already. The side that accepts then
+// asks for the reciprocal one in the same way, and both are connected when that is answered. Tags
+// tell which reciprocal request belongs to which endpoint.
 //
 // Locks are those of Endpoint. Not without a shared receive context.
 #ifndef WEFT_PLUGINS_VERBS_XRC_ENDPOINT_H
@@ -91,8 +91,8 @@ class XrcEndpoint final : public sdk::Object<XrcEndpoint, fid_ep>,
   void look_up();
   // The initiator, which it has left, cannot be connected.
   void on_path_failed(int error, std::string data, int cause);
-  // The initiator ends. In these steps, so that no operation is told twice or never: nothing more is
-  // posted; its queue pair ends behind this; it has ended.
+  // The initiator ends. In these steps, so that no operation is told twice or never: nothing more
+  // is posted; its queue pair ends behind this; it has ended.
   void before_cut();
   void cut();
   void after_cut();
