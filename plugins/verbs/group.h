@@ -5,6 +5,7 @@
 //    // What fi_join does, with the lock of connections held. fi_close of the fid leaves the group.
 //    inline Result<fid_mc *> join(DatagramEndpoint &ep, const DatagramName &name, size_t number) {
 //      WEFT_TRY(Group *const group, Group::open(ep, {.name = name, .number = number}, nullptr));
+//      group->start();     // the endpoint must know it by its number
 //      return group->c();  // FI_JOIN_COMPLETE says that it is there
 //    }
 //
