@@ -308,9 +308,10 @@ TEST(VerbsDatagramStatus, RecoversInAnyThread) {
         entry.flags = error.flags;
         ++errors;
       }
-      if ((n == 1 || n == -FI_EAVAIL) && entry.flags & FI_RECV)
+      if ((n == 1 || n == -FI_EAVAIL) && entry.flags & FI_RECV) {
         EXPECT_TRUE(idle.insert(static_cast<DatagramBuffer *>(entry.op_context)).second)
             << "a receive ends twice";
+      }
     }
   });
   std::vector<std::thread> senders;
