@@ -114,7 +114,7 @@ Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> request
     rdma_reject(id_, nothing.bytes().data(), uint8_t(nothing.bytes().size()));
     domain_.fabric().counters().connections_failed.add();
     set_state(State::kDisconnected);
-    end_queue_pair(/*tells=*/false);
+    end_queue_pair(Rest::kFailed);
     rdma_destroy_id(std::exchange(id_, nullptr));
     return made;
   }
@@ -201,7 +201,7 @@ void Endpoint::on_device_gone(const ibv_context &device) {
   if (state_ == State::kConnecting) return connect_failed(FI_ENODEV, {}, FI_ENODEV);
   domain_.fabric().counters().connections_lost.add();
   set_state(State::kDisconnected);
-  end_queue_pair(/*tells=*/false);
+  end_queue_pair(Rest::kFailed);
   rdma_destroy_id(std::exchange(id_, nullptr));  // the kernel waits for that
   report_shutdown();
 }
@@ -228,7 +228,7 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
   (error == FI_ECONNREFUSED ? counters.connections_refused : counters.connections_failed).add();
   domain_.fabric().engine().set_deadline(*this, 0);
   set_state(State::kDisconnected);
-  end_queue_pair(/*tells=*/false);
+  end_queue_pair(Rest::kFailed);
   // A late answer would make a connection of which only the peer knows.
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   report_failure(error, std::move(private_data), cause);
@@ -240,7 +240,7 @@ void Endpoint::hang_up() {
   // the caller may wait for it before fi_close.
   set_state(State::kDisconnected);
   rdma_disconnect(id_);
-  end_queue_pair(/*tells=*/true);
+  end_queue_pair(Rest::kAwaited);
   report_shutdown();
 }
 

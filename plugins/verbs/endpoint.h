@@ -101,7 +101,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> check_request() const;
   Result<void> enable() override;
   Result<void> make_queue_pair();
-  void end_queue_pair(bool tells);
+  // What becomes of operations in flight: dropped in silence, failed where the device has not told
+  // of them, or the same after a wait for the device.
+  enum class Rest { kDropped, kFailed, kAwaited };
+  void end_queue_pair(Rest rest);
   void close_connection();
   void send_injected();
   template <class IsDone>

@@ -136,10 +136,9 @@ void Endpoint::send_injected() {
             peer_.to_string().c_str(), domain_.settings().close_linger_ms);
 }
 
-// Destroys the queue pair. `tells`: waits for the device to tell of all that is in flight; what it
-// does not tell of has failed.
-void Endpoint::end_queue_pair(bool tells) {
-  cancel_early();
+// Destroys the queue pair.
+void Endpoint::end_queue_pair(Rest rest) {
+  if (rest != Rest::kDropped) cancel_early();
   if (qp_ == nullptr) return;
   {
     sdk::Guard guard(own_lock);
@@ -152,7 +151,7 @@ void Endpoint::end_queue_pair(bool tells) {
   // told of them.
   if (flushes && shared_ != nullptr && connected_once_)
     wait_for([this] { return last_receive_seen_.load(std::memory_order_acquire); });
-  if (flushes && tells) wait_for([this] { return has_told_all(); });
+  if (flushes && rest == Rest::kAwaited) wait_for([this] { return has_told_all(); });
   collect_completions();
   {
     sdk::Guard guard(own_lock);
@@ -160,13 +159,13 @@ void Endpoint::end_queue_pair(bool tells) {
   }
   rdma_destroy_qp(id_);
   collect_completions();  // those that came meanwhile
-  fail_rest();
+  if (rest != Rest::kDropped) fail_rest();
 }
 
 void Endpoint::close_connection() {
   if (state_ == State::kConnected) send_injected();
   set_state(State::kDisconnected);
-  if (joined_tx_ != nullptr) end_queue_pair(/*tells=*/false);
+  if (joined_tx_ != nullptr) end_queue_pair(Rest::kDropped);  // fi_endpoint.3, fi_close
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   if (joined_tx_ == nullptr) return;
   if (shared_ != nullptr) joined_rx_->give_back_shared(*shared_);
