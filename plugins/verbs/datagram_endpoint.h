@@ -84,9 +84,7 @@ class DatagramEndpoint final : public sdk::Object<DatagramEndpoint, fid_ep>,
   int shutdown(uint64_t) { return -FI_ENOSYS; }
 
   // fi_ops_ep
-  int getopt(int level, int name, void *value, size_t *length) {
-    return get_limit(level, name, value, length);
-  }
+  int getopt(int level, int name, void *value, size_t *length);
   int setopt(int, int, const void *, size_t) { return -FI_ENOPROTOOPT; }
   ssize_t cancel(void *context);
   ssize_t rx_size_left();

@@ -57,6 +57,19 @@ int DatagramEndpoint::control(int command, void *arg) {
   return -done.error().code;
 }
 
+// It has messages only.
+int DatagramEndpoint::getopt(int level, int name, void *value, size_t *length) {
+  switch (name) {
+    case FI_OPT_TX_SIZE:
+    case FI_OPT_RX_SIZE:
+    case FI_OPT_MAX_MSG_SIZE:
+    case FI_OPT_INJECT_MSG_SIZE:
+      return get_limit(level, name, value, length);
+    default:
+      return -FI_ENOPROTOOPT;
+  }
+}
+
 // ---- enabling ----
 
 Result<void> DatagramEndpoint::enable() {
