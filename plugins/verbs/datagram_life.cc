@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A datagram endpoint's life: opening, its queue pair and name, closing.
 #include <weft/sdk/alias.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
@@ -28,6 +29,10 @@ Result<DatagramEndpoint *> DatagramEndpoint::open(Domain &domain, const fi_info 
   if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
       info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
     return fail(FI_EINVAL, "fi_endpoint: datagram endpoints have no shared contexts");
+  if (sdk::has_auth_keys(domain.fabric().api_version()) && info.ep_attr->auth_key_size != 0)
+    return fail(FI_EOPNOTSUPP,
+                "fi_endpoint: verbs sends plain datagrams and cannot honour ep_attr.auth_key; the "
+                "layer rxd over it can");
   for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
                       info.rx_attr != nullptr ? info.rx_attr->size : 0})
     if (size > facts.max_queue_entries)

@@ -2,6 +2,7 @@
 // An endpoint's life: opening, binding, its queue pair, options, closing.
 #include <rdma/rdma_cma.h>
 #include <weft/sdk/alias.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/passive.h>
 
@@ -21,6 +22,8 @@ Endpoint::~Endpoint() = default;
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_CHECK(check(info, domain.device().facts.max_queue_entries));
+  if (sdk::has_auth_keys(domain.fabric().api_version()) && info.ep_attr->auth_key_size != 0)
+    return fail(FI_EOPNOTSUPP, "fi_endpoint: verbs has no keys and cannot honour ep_attr.auth_key");
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(new Endpoint(domain, info, context),
                                                      [](Endpoint *e) { delete e; });
   sdk::Guard guard(domain.fabric().engine().lock());
