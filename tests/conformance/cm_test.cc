@@ -34,6 +34,11 @@ struct Parties {
     const std::string address = listener->address();
     must(fi_connect(active.ep, address.data(), data.data(), data.size()));
   }
+  size_t data_limit() const {
+    size_t limit = 0, size = sizeof limit;
+    must(fi_getopt(&listener->pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, &size));
+    return limit;
+  }
   Event request() { return next_request(passive, {&active, &passive}); }
   Event event(Side &side) { return wait_event(side.eq, {&active, &passive}); }
 
@@ -45,8 +50,9 @@ class CmPrivateData : public ::testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, CmPrivateData, ::testing::Values(0, 1, 16, 255, 256));
 
 TEST_P(CmPrivateData, GoesWithConnectAndAccept) {
-  const std::string asked = text(GetParam(), 1), answered = text(GetParam(), 2);
   Parties p;
+  const size_t size = std::min(GetParam(), p.data_limit());
+  const std::string asked = text(size, 1), answered = text(size, 2);
   p.connect(asked);
   const Event request = p.request();
   EXPECT_EQ(request.data, asked);
@@ -63,8 +69,8 @@ TEST_P(CmPrivateData, GoesWithConnectAndAccept) {
 }
 
 TEST_P(CmPrivateData, GoesWithReject) {
-  const std::string why = text(GetParam(), 3);
   Parties p;
+  const std::string why = text(std::min(GetParam(), p.data_limit()), 3);
   p.connect();
   const Event request = p.request();
   EXPECT_EQ(fi_reject(p.listener->pep, request.info->handle, why.data(), why.size()), 0);
@@ -79,8 +85,7 @@ TEST(Cm, PrivateDataAboveTheLimitIsCut) {
   for (size_t length : {size_t(257), size_t(100000)}) {
     const std::string asked = text(length, 1), answered = text(length, 2), why = text(length, 3);
     Parties p;
-    size_t limit = 0, size = sizeof limit;
-    must(fi_getopt(&p.listener->pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, &size));
+    const size_t limit = p.data_limit();
     p.connect(asked);
     const Event request = p.request();
     EXPECT_EQ(request.data, asked.substr(0, limit));
@@ -187,9 +192,9 @@ TEST(Cm, AListenerKeepsItsAddress) {
 }
 
 TEST(Cm, RejectionFitsTheReadersBuffer) {
-  const std::string why = text(256, 9);
   for (const size_t room : {size_t(0), size_t(10), size_t(256), size_t(300)}) {
     Parties p;
+    const std::string why = text(std::min(size_t(256), p.data_limit()), 9);
     p.connect();
     must(fi_reject(p.listener->pep, p.request().info->handle, why.data(), why.size()));
     uint32_t type;
@@ -388,6 +393,7 @@ void exchange_one(Pair &pair) {
 }
 
 TEST(Cm, OverIPv6) {
+  NEEDS_IPV4_ADDRESSES();
   if (!have_ipv6_loopback()) GTEST_SKIP() << "no IPv6 loopback on this host";
   Options options;
   options.node = "::1";
@@ -493,6 +499,11 @@ TEST(Cm, InjectedDataIsDeliveredThoughTheEndpointCloses) {
   EXPECT_EQ(memcmp(in, out, sizeof in), 0);
 }
 
+// With these flags a message that finds no receive does not complete. A device needs none.
+uint64_t waits_for_the_receive() {
+  return is_of_a_device(FI_EP_MSG) ? 0 : FI_DELIVERY_COMPLETE;
+}
+
 TEST(Cm, ClosingAnEndpointDiscardsItsOperations) {
   Pair pair;
   char in[8], out[8] = {};
@@ -501,7 +512,7 @@ TEST(Cm, ClosingAnEndpointDiscardsItsOperations) {
   fi_msg message{};
   message.msg_iov = &iov;
   message.iov_count = 1;
-  must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE));  // there will be no acknowledgement
+  must(fi_sendmsg(pair.a.ep, &message, waits_for_the_receive()));  // there will be none
   pair.a.progress();
   pair.a.ep.reset();
   pair.settle();
@@ -544,7 +555,10 @@ TEST(Cm, AnEndpointMayCloseInTheMiddleOfAMessage) {
     EXPECT_EQ(pair.wait(other.eq).type, uint32_t(FI_SHUTDOWN));
     const Done done = pair.wait(sender ? other.rx_cq : other.tx_cq);
     EXPECT_EQ(done.context, sender ? in.get() : out.get());
-    EXPECT_NE(done.err, 0) << "not all of it went over";
+    // A device may have moved all of it before the call returned that posted it.
+    if (!is_of_a_device(FI_EP_MSG)) {
+      EXPECT_NE(done.err, 0) << "not all of it went over";
+    }
   }
 }
 
@@ -579,7 +593,7 @@ TEST(Cm, OperationsThatWaitForThePeerFailWithIt) {
   message.msg_iov = &iov;
   message.iov_count = 1;
   message.context = out;
-  must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE));
+  must(fi_sendmsg(pair.a.ep, &message, waits_for_the_receive()));
   must(fi_recv(pair.a.ep, in, sizeof in, nullptr, 0, in));
   pair.settle();
   EXPECT_FALSE(poll_cq(pair.a.tx_cq).has_value());
@@ -788,6 +802,7 @@ class NoDescriptors {
 };
 
 TEST(CmDescriptors, ConnectWithoutOneIsEMFILE) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "connections of a device are no descriptors");
   if (!can_be_out_of_descriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
   if (!in_fresh_process()) return;
   Parties p;
@@ -806,6 +821,7 @@ TEST(CmDescriptors, ConnectWithoutOneIsEMFILE) {
 }
 
 TEST(CmDescriptors, AcceptWithoutOneIsAnEventAndRecovers) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "connections of a device are no descriptors");
   if (!can_be_out_of_descriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
   if (!in_fresh_process()) return;
   Parties p;
@@ -830,6 +846,7 @@ class CmDescriptorsWait : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(WaitedBefore, CmDescriptorsWait, ::testing::Bool());
 
 TEST_P(CmDescriptorsWait, AcceptWithoutOneDoesNotSpin) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "connections of a device are no descriptors");
   if (!can_be_out_of_descriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
   if (!in_fresh_process()) return;
   Options options;

@@ -27,12 +27,14 @@ class Cntr : public ::testing::Test {
 };
 
 TEST_F(Cntr, StartsAtZero) {
+  NEEDS_COUNTERS();
   fid_cntr *counter = open(cntr_attr());
   EXPECT_EQ(fi_cntr_read(counter), 0u);
   EXPECT_EQ(fi_cntr_readerr(counter), 0u);
 }
 
 TEST_F(Cntr, AddAndSet) {
+  NEEDS_COUNTERS();
   fid_cntr *counter = open(cntr_attr());
   must(fi_cntr_add(counter, 5));
   must(fi_cntr_add(counter, 2));
@@ -48,6 +50,7 @@ TEST_F(Cntr, AddAndSet) {
 }
 
 TEST_F(Cntr, WaitReturnsWhenTheThresholdIsReached) {
+  NEEDS_COUNTERS();
   for (const auto wait : {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD}) {
     fid_cntr *counter = open(cntr_attr(wait));
     EXPECT_EQ(fi_cntr_wait(counter, 0, 0), 0);
@@ -58,6 +61,7 @@ TEST_F(Cntr, WaitReturnsWhenTheThresholdIsReached) {
 }
 
 TEST_F(Cntr, WaitTimesOut) {
+  NEEDS_COUNTERS();
   for (const auto wait : {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD}) {
     fid_cntr *counter = open(cntr_attr(wait));
     const auto start = std::chrono::steady_clock::now();
@@ -71,6 +75,7 @@ TEST_F(Cntr, WaitTimesOut) {
 }
 
 TEST_F(Cntr, WaitWithoutAWaitObjectIsRefused) {
+  NEEDS_COUNTERS();
   fid_cntr *counter = open(cntr_attr(FI_WAIT_NONE));
   const int rc = fi_cntr_wait(counter, 1, 1000);
   EXPECT_LT(rc, 0);
@@ -78,6 +83,7 @@ TEST_F(Cntr, WaitWithoutAWaitObjectIsRefused) {
 }
 
 TEST_F(Cntr, AddWakesABlockedThread) {
+  NEEDS_COUNTERS();
   for (const auto wait : {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD}) {
     fid_cntr *counter = open(cntr_attr(wait));
     int rc = -1;
@@ -90,6 +96,7 @@ TEST_F(Cntr, AddWakesABlockedThread) {
 }
 
 TEST_F(Cntr, AnErrorWakesABlockedThread) {
+  NEEDS_COUNTERS();
   fid_cntr *counter = open(cntr_attr(FI_WAIT_UNSPEC));
   int rc = 0;
   const auto start = std::chrono::steady_clock::now();
@@ -111,6 +118,7 @@ TEST_F(Cntr, AnErrorWakesABlockedThread) {
 }
 
 TEST_F(Cntr, TheDescriptorWakesAPoller) {
+  NEEDS_COUNTERS();
   fid_cntr *counter = open(cntr_attr(FI_WAIT_FD));
   int fd = -1;
   must(fi_control(&counter->fid, FI_GETWAIT, &fd));
@@ -173,14 +181,17 @@ void expect_each_kind(bool late) {
 }
 
 TEST(CntrCounts, EachKindOfOperation) {
+  NEEDS_COUNTERS();
   expect_each_kind(false);
 }
 
 TEST(CntrCounts, EachKindFromALateBindOn) {
+  NEEDS_COUNTERS();
   expect_each_kind(true);
 }
 
 TEST(CntrCounts, BytesInsteadOfOperations) {
+  NEEDS_COUNTERS();
   Options options;
   fid_cntr *counters[2] = {};
   const fi_cntr_attr attr = cntr_attr(FI_WAIT_NONE, FI_CNTR_EVENTS_BYTES);
@@ -211,6 +222,7 @@ TEST(CntrCounts, BytesInsteadOfOperations) {
 }
 
 TEST(CntrCounts, ErrorsSeparately) {
+  NEEDS_COUNTERS();
   fid_cntr *counters[2] = {};
   int n = 0;
   Pair pair({}, {}, [&](Side &side) { counters[n++] = side.count(FI_RECV); });
@@ -226,6 +238,7 @@ TEST(CntrCounts, ErrorsSeparately) {
 }
 
 TEST(CntrCounts, AnEndpointMayHaveCountersInsteadOfQueues) {
+  NEEDS_COUNTERS();
   Side passive, active;
   passive.open(options_info({}, nullptr, FI_SOURCE).get());
   Listener listener(passive);
@@ -256,6 +269,7 @@ TEST(CntrCounts, AnEndpointMayHaveCountersInsteadOfQueues) {
 }
 
 TEST(CntrCounts, ReadingMakesProgress) {
+  NEEDS_COUNTERS();
   fid_cntr *counters[2] = {};
   int n = 0;
   Pair pair({}, {}, [&](Side &side) { counters[n++] = side.count(FI_RECV); });

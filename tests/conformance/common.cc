@@ -10,11 +10,14 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
 
+#include "tests/conformance/device_memory.h"
 #include "tests/conformance/process.h"
 
 namespace weft::conformance {
@@ -47,9 +50,50 @@ uint32_t test_addr_format() {
 }
 
 bool has_ipv4_addresses() {
-  const bool is_ip =
-      std::string_view(test_node()).find_first_not_of("0123456789.") == std::string_view::npos;
-  return is_ip && (test_addr_format() == FI_FORMAT_UNSPEC || test_addr_format() == FI_SOCKADDR_IN);
+  return std::string_view(test_node()).starts_with("127.") &&
+         (test_addr_format() == FI_FORMAT_UNSPEC || test_addr_format() == FI_SOCKADDR_IN);
+}
+
+namespace {
+
+Demands find_demands(enum fi_ep_type type) {
+  constexpr int kKeys = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  constexpr uint64_t kModes = FI_RX_CQ_DATA | FI_MSG_PREFIX;
+  // With as little as possible.
+  constexpr Demands kAbilities[] = {{}, {0, kKeys}, {kModes, kKeys | FI_MR_LOCAL}};
+  for (const uint64_t caps : {uint64_t(FI_MSG | FI_RMA), uint64_t(FI_MSG)}) {
+    for (const Demands &able : kAbilities) {
+      const Info hints(fi_allocinfo());
+      if (!hints) throw std::bad_alloc();
+      hints->caps = caps;
+      hints->mode = able.mode;
+      hints->addr_format = test_addr_format();
+      hints->ep_attr->type = type;
+      hints->fabric_attr->prov_name = strdup(stack().c_str());
+      hints->domain_attr->mr_mode = able.mr_mode;
+      Info list;
+      if (try_info(list, test_node(), nullptr, FI_SOURCE, hints.get()) != 0) continue;
+      for (const fi_info *info = list.get(); info != nullptr; info = info->next) {
+        if (info->fabric_attr->prov_name != stack()) continue;
+        return {info->mode & able.mode, info->domain_attr->mr_mode & able.mr_mode};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const Demands &demands(enum fi_ep_type type) {
+  static std::mutex lock;
+  static std::map<int, Demands> known;
+  const std::lock_guard<std::mutex> guard(lock);
+  const auto found = known.find(type);
+  return found != known.end() ? found->second : known[type] = find_demands(type);
+}
+
+bool is_of_a_device(enum fi_ep_type type) {
+  return demands(type).mr_mode & FI_MR_LOCAL;
 }
 
 std::string error_text(ssize_t rc) {
@@ -74,13 +118,15 @@ int Deadline::left_ms() const {
 Info make_hints(const Options &options) {
   Info hints(fi_allocinfo());
   if (!hints) throw std::bad_alloc();
+  const Demands &demanded = demands(options.type);
   hints->caps = options.caps;
+  hints->mode = demanded.mode;
   hints->addr_format = options.addr_format;
   hints->ep_attr->type = options.type;
   hints->ep_attr->max_msg_size = options.max_msg_size;
   hints->fabric_attr->prov_name = strdup(stack().c_str());
   if (!options.domain.empty()) hints->domain_attr->name = strdup(options.domain.c_str());
-  hints->domain_attr->mr_mode = options.mr_mode;
+  hints->domain_attr->mr_mode = options.mr_mode | demanded.mr_mode;
   hints->domain_attr->control_progress = options.progress;
   hints->domain_attr->data_progress = options.progress;
   hints->domain_attr->threading = options.threading;
@@ -153,9 +199,10 @@ const ::testing::Environment *require_stack(const Options &options) {
     explicit StackIsThere(const Options &options) : options_(options) {}
     void SetUp() override {
       if (is_fresh_process() || find_info(options_)) return;  // or its parent process looked
-      const std::string what = "fi_getinfo offers no " +
-                               std::string(fi_tostr(&options_.type, FI_TYPE_EP_TYPE)) +
-                               " endpoint of " + stack();
+      std::string what = "fi_getinfo offers no " +
+                         std::string(fi_tostr(&options_.type, FI_TYPE_EP_TYPE)) + " endpoint of " +
+                         stack();
+      if (has_devices_inside()) what += " on the devices of WEFT_TEST_DEVICES";
       if (std::getenv("WEFT_TEST_REQUIRED") != nullptr) {
         FAIL() << what << ", which WEFT_CONFORMANCE_STACKS requires";
       } else {
@@ -262,6 +309,7 @@ void Application::open_fabric(const fi_info *from) {
   if (options.type == FI_EP_MSG || options.event_queue)
     must(fi_eq_open(fabric, &options.eq, eq.out(), nullptr));
   must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+  serve_device_memory(domain, *info);
 }
 
 void Application::open_queues() {
@@ -297,6 +345,17 @@ fid_mr *Application::expose(void *buffer, size_t size, uint64_t access, uint64_t
   regions.emplace_back();
   must(fi_mr_reg(domain, buffer, size, access, 0, key, flags, regions.back().out(), nullptr));
   return regions.back();
+}
+
+uint64_t Application::base_of(const void *buffer) const {
+  return info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC)
+             ? reinterpret_cast<uint64_t>(buffer)
+             : 0;
+}
+
+uint64_t Application::arriving(uint64_t data) const {
+  const size_t size = info->domain_attr->cq_data_size;
+  return size < sizeof data ? data & ((UINT64_C(1) << (8 * size)) - 1) : data;
 }
 
 void Application::progress() {

@@ -53,12 +53,54 @@ std::string stack();  // the stack under test
 // what the stack chooses.
 const char *test_node();
 uint32_t test_addr_format();
-// Whether addresses are sockaddr_in. Tests that look into addresses skip themselves where not.
+// Whether addresses are sockaddr_in of 127.0.0.0/8, as those of sockets. Tests that look into
+// addresses skip themselves where not.
 bool has_ipv4_addresses();
-#define NEEDS_IPV4_ADDRESSES()                         \
-  do {                                                 \
-    if (!::weft::conformance::has_ipv4_addresses())    \
-      GTEST_SKIP() << "looks into an address of IPv4"; \
+#define NEEDS_IPV4_ADDRESSES()                                 \
+  do {                                                         \
+    if (!::weft::conformance::has_ipv4_addresses())            \
+      GTEST_SKIP() << "looks into an address of the loopback"; \
+  } while (0)
+
+// What the stack under test demands of every application with endpoints of this type: 0, or else
+// the bits without which fi_getinfo does not offer it. make_hints() has them; device_memory.h does
+// most of what they mean.
+struct Demands {
+  uint64_t mode = 0;
+  int mr_mode = 0;
+};
+const Demands &demands(enum fi_ep_type type);
+// Whether a device moves the messages, between registered memory. It keeps no message that has no
+// receive, and what it cannot do ends the connection.
+bool is_of_a_device(enum fi_ep_type type);
+#define NEEDS_SOFTWARE(type, why)                                       \
+  do {                                                                  \
+    if (::weft::conformance::is_of_a_device(type)) GTEST_SKIP() << why; \
+  } while (0)
+
+// Skips the calling test where fi_getinfo does not offer the stack for these options; `what` is what
+// they ask for.
+#define NEEDS_OFFER(options, what)                                                \
+  do {                                                                            \
+    if (!::weft::conformance::find_info(options))                                 \
+      GTEST_SKIP() << ::weft::conformance::stack() << " does not offer " << what; \
+  } while (0)
+// The same for a completion level as a default of connected endpoints, for counters, and for wait
+// objects.
+#define NEEDS_LEVEL(level) NEEDS_OFFER(Options{.tx_op_flags = level}, #level)
+#define NEEDS_COUNTERS()                                                             \
+  do {                                                                               \
+    if (::weft::conformance::find_info(Options{})->domain_attr->cntr_cnt == 0)       \
+      GTEST_SKIP() << ::weft::conformance::stack() << " has no counters (cntr_cnt)"; \
+  } while (0)
+
+// WEFT_TEST_DEVICES: a library that makes devices inside of the test process (tests/verbs). No
+// other process sees them.
+bool has_devices_inside();
+#define NEEDS_PROCESSES()                                                \
+  do {                                                                   \
+    if (::weft::conformance::has_devices_inside())                       \
+      GTEST_SKIP() << "the devices of this test are inside one process"; \
   } while (0)
 
 // Throws, with the place and the error's text, unless rc is 0 (or positive).
@@ -170,7 +212,7 @@ struct Options {
   }
 };
 
-// Hints for the stack under test, with no mode bit at all.
+// Hints for the stack under test, with the modes that it demands and no others.
 Info make_hints(const Options &options);
 // The same for a connected endpoint.
 Info make_hints(uint64_t caps = FI_MSG | FI_RMA);
@@ -223,6 +265,10 @@ struct Application {
   // A counter, bound to the endpoint (0: not bound); before enabling.
   fid_cntr *count(uint64_t what, fi_cntr_attr attr = {}, void *context = nullptr);
   fid_mr *expose(void *buffer, size_t size, uint64_t access, uint64_t key = 0, uint64_t flags = 0);
+  // What a peer calls the first byte of an exposed buffer.
+  uint64_t base_of(const void *buffer) const;
+  // What arrives of remote data: as many bytes as the stack has (cq_data_size).
+  uint64_t arriving(uint64_t data) const;
   void progress();
   fid_cq *receive_cq() const { return options.one_cq ? tx_cq.get() : rx_cq.get(); }
   std::string name() const;  // the endpoint's own address

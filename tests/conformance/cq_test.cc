@@ -70,7 +70,7 @@ TEST(CqFormat, Data) {
   EXPECT_EQ(entry.op_context, in);
   EXPECT_EQ(entry.flags & FI_REMOTE_CQ_DATA, uint64_t(FI_REMOTE_CQ_DATA));
   EXPECT_EQ(entry.len, 6u);
-  EXPECT_EQ(entry.data, kData);
+  EXPECT_EQ(entry.data, pair.b.arriving(kData));
 }
 
 TEST(CqFormat, Tagged) {
@@ -80,7 +80,7 @@ TEST(CqFormat, Tagged) {
   const auto entry = read_one<fi_cq_tagged_entry>(pair, pair.b.rx_cq);
   EXPECT_EQ(entry.op_context, in);
   EXPECT_EQ(entry.len, 6u);
-  EXPECT_EQ(entry.data, kData);
+  EXPECT_EQ(entry.data, pair.b.arriving(kData));
 }
 
 TEST(CqRead, SeveralAtATimeAndNoMoreThanAskedFor) {
@@ -115,11 +115,10 @@ TEST(CqRead, ReadfromSaysThatThereIsNoSource) {
 
 TEST(CqRead, ACountOfNothingMakesProgressAndTakesNothing) {
   Pair pair;
-  char in[8];
+  char in[8] = {};
   must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));
   must(fi_send(pair.a.ep, "hello", 6, nullptr, 0, nullptr));
   // Reads of zero entries are the receiver's only progress.
-  memset(in, 0, sizeof in);
   EXPECT_TRUE(until(
       [&] {
         fi_cq_read(pair.b.rx_cq, nullptr, 0);
@@ -165,7 +164,10 @@ TEST(CqError, AnErrorIsReadSeparatelyAndInOrder) {
   EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), 1);
   EXPECT_EQ(error.op_context, in[1]);
   EXPECT_EQ(error.err, FI_ETRUNC);
-  EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), -FI_EAGAIN);
+  // A device ends the connection.
+  if (!is_of_a_device(FI_EP_MSG)) {
+    EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), -FI_EAGAIN);
+  }
   EXPECT_EQ(pair.wait(pair.b.rx_cq).context, in[2]);
 }
 
@@ -194,7 +196,9 @@ TEST(CqError, ReaderrWithoutABuffer) {
   error.err_data_size = 0;  // whatever err_data points to is not touched
   EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), 1);
   EXPECT_EQ(error.err, FI_ETRUNC);
-  EXPECT_EQ(error.olen, 4u);
+  if (!is_of_a_device(FI_EP_MSG)) {  // which knows no length
+    EXPECT_EQ(error.olen, 4u);
+  }
   if (error.err_data_size == 0) {
     EXPECT_EQ(error.err_data, nullptr);
   }
@@ -202,14 +206,17 @@ TEST(CqError, ReaderrWithoutABuffer) {
 
 TEST(CqError, StrerrorHasAText) {
   Pair pair;
+  // prov_errno of a device is the status of its completion.
+  const bool device = is_of_a_device(FI_EP_MSG);
+  const int one = device ? 1 : FI_ETRUNC, other = device ? 5 : FI_ECANCELED;
   char text[64] = "", small[4] = "zzz";
-  EXPECT_STREQ(fi_cq_strerror(pair.a.tx_cq, FI_ETRUNC, nullptr, text, sizeof text), text);
+  EXPECT_STREQ(fi_cq_strerror(pair.a.tx_cq, one, nullptr, text, sizeof text), text);
   EXPECT_NE(std::string(text), "");
   const std::string truncated = text;
-  EXPECT_EQ(fi_cq_strerror(pair.a.tx_cq, FI_ETRUNC, nullptr, nullptr, 0), truncated);
-  fi_cq_strerror(pair.a.tx_cq, FI_ECANCELED, nullptr, text, sizeof text);
+  EXPECT_EQ(fi_cq_strerror(pair.a.tx_cq, one, nullptr, nullptr, 0), truncated);
+  fi_cq_strerror(pair.a.tx_cq, other, nullptr, text, sizeof text);
   EXPECT_NE(text, truncated);
-  fi_cq_strerror(pair.a.tx_cq, FI_ETRUNC, nullptr, small, sizeof small);
+  fi_cq_strerror(pair.a.tx_cq, one, nullptr, small, sizeof small);
   EXPECT_EQ(small[3], '\0');
   EXPECT_NE(fi_cq_strerror(pair.a.tx_cq, 987654, nullptr, text, sizeof text), nullptr);
 }
@@ -330,6 +337,7 @@ TEST_P(CqWait, AnErrorWakesABlockedReader) {
 }
 
 TEST_P(CqWait, CancellingWakesABlockedReader) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "a device does not give receives back");
   Pair pair(options());
   char in[8];
   must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));

@@ -34,6 +34,20 @@ inline Info ask(const std::function<void(fi_info &)> &change = {}, const Options
 
 #define DGRAM_NEEDS(caps, name) UNCONNECTED_NEEDS(::weft::conformance::dgram::Options(), caps, name)
 
+// Peers that are plain UDP sockets, and the kernel's sockets behind the endpoints: on the loopback
+// interface only.
+#define DGRAM_NEEDS_SOCKETS()                                               \
+  do {                                                                      \
+    if (::weft::conformance::is_of_a_device(FI_EP_DGRAM))                   \
+      GTEST_SKIP() << "datagrams of a device are not those of UDP sockets"; \
+  } while (0)
+
+#define DGRAM_NEEDS_COUNTERS()                                                       \
+  do {                                                                               \
+    if (::weft::conformance::dgram::find_info()->domain_attr->cntr_cnt == 0)         \
+      GTEST_SKIP() << ::weft::conformance::stack() << " has no counters (cntr_cnt)"; \
+  } while (0)
+
 class Net : public unconnected::Net {
  public:
   explicit Net(size_t nodes = 2, const Options &options = {},

@@ -62,6 +62,7 @@ TEST_F(Objects, DomainWithAnOpenRegionIsBusy) {
 }
 
 TEST_F(Objects, DomainWithAnOpenCounterIsBusy) {
+  NEEDS_COUNTERS();
   Side bare;
   must(fi_fabric(info->fabric_attr, bare.fabric.out(), nullptr));
   must(fi_domain(bare.fabric, info.get(), bare.domain.out(), nullptr));
@@ -78,6 +79,7 @@ TEST_F(Objects, QueuesThatAreBoundAreBusy) {
 }
 
 TEST_F(Objects, CounterThatIsBoundIsBusy) {
+  NEEDS_COUNTERS();
   side.make_unbound_endpoint(info.get());
   fid_cntr *counter = side.count(FI_SEND);
   EXPECT_EQ(fi_close(&counter->fid), -FI_EBUSY);
@@ -204,8 +206,10 @@ TEST_F(Objects, BindRefusesQueuesOfAnotherDomain) {
   expect_error(fi_ep_bind(side.ep, other.tx_cq.fid(), FI_TRANSMIT));
   fi_cntr_attr attr{};
   Handle<fid_cntr> counter;
-  must(fi_cntr_open(other.domain, &attr, counter.out(), nullptr));
-  expect_error(fi_ep_bind(side.ep, counter.fid(), FI_SEND));
+  if (other.info->domain_attr->cntr_cnt != 0) {
+    must(fi_cntr_open(other.domain, &attr, counter.out(), nullptr));
+    expect_error(fi_ep_bind(side.ep, counter.fid(), FI_SEND));
+  }
   Handle<fid_ep> srx;
   must(fi_srx_context(other.domain, other.info->rx_attr, srx.out(), nullptr));
   expect_error(fi_ep_bind(side.ep, srx.fid(), 0));
@@ -223,6 +227,7 @@ TEST_F(Objects, BindRefusesASharedContextOfAnotherKind) {
 }
 
 TEST_F(Objects, CountersMayFollowAfterEnableAndEventQueuesMayNot) {
+  NEEDS_COUNTERS();
   side.make_unbound_endpoint(info.get());
   must(fi_ep_bind(side.ep, side.eq.fid(), 0));
   must(fi_ep_bind(side.ep, side.tx_cq.fid(), FI_TRANSMIT | FI_RECV));
@@ -286,7 +291,8 @@ TEST_F(Objects, CounterWithUnknownAttributesIsRefused) {
 
 TEST_F(Objects, EndpointOfAnotherTypeIsRefused) {
   const Info wrong(fi_dupinfo(info.get()));
-  wrong->ep_attr->type = FI_EP_DGRAM;
+  // Devices have connected endpoints and datagrams.
+  wrong->ep_attr->type = is_of_a_device(FI_EP_MSG) ? FI_EP_RDM : FI_EP_DGRAM;
   fid_ep *ep = nullptr;
   expect_error(fi_endpoint(side.domain, wrong.get(), &ep, nullptr));
 }
@@ -426,20 +432,23 @@ TEST_F(Objects, AddressThatIsTakenIsEADDRINUSE) {
 
 TEST_F(Objects, CmDataSizeIsTheLimitOfPrivateData) {
   side.make_endpoint(info.get());
+  // Of what RDMA CM takes, 55 bytes are left to the application on every device.
+  const size_t most = is_of_a_device(FI_EP_MSG) ? 55 : 256;
   size_t limit = 0, size = sizeof limit;
   ASSERT_EQ(fi_getopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, &size), 0);
-  EXPECT_EQ(limit, 256u);
+  EXPECT_EQ(limit, most);
   EXPECT_EQ(size, sizeof limit);
   Listener listener(side);
   limit = 0;
   ASSERT_EQ(fi_getopt(listener.pep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, &size), 0);
-  EXPECT_EQ(limit, 256u);
+  EXPECT_EQ(limit, most);
   // It is read-only.
   expect_error(
       fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &limit, sizeof limit));
 }
 
 TEST_F(Objects, MinMultiRecvCanBeSet) {
+  NEEDS_OFFER(Options{.caps = FI_MSG | FI_RMA | FI_MULTI_RECV}, "FI_MULTI_RECV");
   side.make_endpoint(info.get());
   size_t value = 777, size = sizeof value;
   ASSERT_EQ(fi_setopt(side.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, sizeof value),
@@ -475,6 +484,7 @@ TEST_F(Objects, BacklogIsSetBeforeListening) {
 }
 
 TEST_F(Objects, OperationFlagsCanBeReadAndChanged) {
+  NEEDS_LEVEL(FI_DELIVERY_COMPLETE);
   Options options;
   options.tx_op_flags = FI_DELIVERY_COMPLETE;
   const Info with_flags = options_info(options);
@@ -503,6 +513,7 @@ TEST_F(Objects, UnknownControlIsRefused) {
 // ---- memory ----
 
 TEST_F(Objects, ChosenKeyThatIsTakenIsENOKEY) {
+  if (info->domain_attr->mr_mode & FI_MR_PROV_KEY) GTEST_SKIP() << "this stack chooses the keys";
   char memory[64] = {};
   fid_mr *region = side.expose(memory, sizeof memory, FI_REMOTE_READ, 42);
   EXPECT_EQ(fi_mr_key(region), 42u);
@@ -515,6 +526,7 @@ TEST_F(Objects, ChosenKeyThatIsTakenIsENOKEY) {
 }
 
 TEST_F(Objects, AnEmptyRegionCanBeRegistered) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "a device registers memory that is there");
   // Programs with one-sided communication often have empty windows.
   char byte = 0;
   side.expose(&byte, 0, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);

@@ -53,9 +53,9 @@ void other_process(int socket) {
         break;
       case kWriteForEver: {
         tell(socket, 1);
-        const uint64_t key = 5;
+        const uint64_t to = hear(socket), key = hear(socket);
         for (;;) {
-          if (fi_write(side.ep, bytes.data(), bytes.size(), nullptr, 0, 0, key, nullptr) != 0)
+          if (fi_write(side.ep, bytes.data(), bytes.size(), nullptr, 0, to, key, nullptr) != 0)
             side.progress();
           while (poll_cq(side.tx_cq)) {
           }
@@ -89,6 +89,7 @@ struct Here : Driver {
 };
 
 TEST(Process, DataBothWays) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   Child child(other_process);
   Here here;
@@ -126,14 +127,17 @@ void expect_end_by(uint64_t command) {
 }
 
 TEST(Process, ThePeerShutsDown) {
+  NEEDS_PROCESSES();
   if (in_fresh_process()) expect_end_by(kShutdown);
 }
 
 TEST(Process, ThePeerCloses) {
+  NEEDS_PROCESSES();
   if (in_fresh_process()) expect_end_by(kClose);
 }
 
 TEST(Process, ThePeerExitsWithoutClosingAnything) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   Child child([](int socket) {
     // _exit by the harness runs no destructor of this one.
@@ -156,6 +160,7 @@ TEST(Process, ThePeerExitsWithoutClosingAnything) {
 }
 
 TEST(Process, ThePeerIsKilled) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   Child child(other_process);
   Here here;
@@ -175,6 +180,7 @@ TEST(Process, ThePeerIsKilled) {
 }
 
 TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   Child child(other_process);
   Here here;
@@ -185,6 +191,8 @@ TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
   must(fi_recv(here.side.ep, in, sizeof in, nullptr, 0, in));
   tell(child.socket(), kWriteForEver);
   EXPECT_EQ(hear(child.socket()), 1u);
+  tell(child.socket(), here.side.base_of(memory.data()));
+  tell(child.socket(), fi_mr_key(here.side.regions.back()));
   ASSERT_TRUE(until([&] { return memory.back() != 0; }, {&here.side}));
   child.kill();
   here.expect_end();
@@ -192,6 +200,7 @@ TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
 }
 
 TEST(Process, AListenerThatDiesRefusesWaitingPeers) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   Child child([](int socket) {
     Side side;
@@ -218,6 +227,7 @@ TEST(Process, AListenerThatDiesRefusesWaitingPeers) {
 }
 
 TEST(Process, FiftyPeersKilledAtOnce) {
+  NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
   constexpr int kPeers = 50;
   Child child([](int socket) {

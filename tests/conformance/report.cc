@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_getinfo and fi_query_atomic say of one stack, as lines "kind name yes|no" or
-// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm|dgram
+// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm|dgram, with the
+// variables of common.h that say where the stack is (WEFT_TEST_NODE, WEFT_TEST_DEVICES).
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
@@ -8,11 +9,14 @@
 #include <rdma/fi_errno.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "tests/conformance/common.h"
 
 namespace {
 
@@ -26,8 +30,12 @@ fi_info *find(uint64_t caps, const std::function<void(fi_info &)> &change = {}) 
   hints->caps = caps;
   hints->ep_attr->type = type;
   hints->fabric_attr->prov_name = strdup(providers.c_str());
+  const weft::conformance::Demands &demanded = weft::conformance::demands(type);
+  hints->mode = demanded.mode;
+  hints->domain_attr->mr_mode = demanded.mr_mode;
   if (change) change(*hints);
-  if (fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE, hints, &list) == 0) {
+  const char *const node = weft::conformance::test_node();
+  if (fi_getinfo(FI_VERSION(1, 17), node, nullptr, FI_SOURCE, hints, &list) == 0) {
     for (const fi_info *info = list; info != nullptr && found == nullptr; info = info->next)
       if (info->fabric_attr->prov_name == providers) found = fi_dupinfo(info);
     fi_freeinfo(list);
@@ -89,6 +97,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   providers = argv[1];
+  setenv("WEFT_TEST_STACK", argv[1], 1);
   type = kind == "msg" ? FI_EP_MSG : kind == "rdm" ? FI_EP_RDM : FI_EP_DGRAM;
   fi_info *info = find(FI_MSG);
   say("stack", "offered", info != nullptr);

@@ -156,6 +156,7 @@ TEST(Srx, OrderOfEachSenderIsKept) {
 }
 
 TEST(Srx, MultiReceiveBuffersAreShared) {
+  NEEDS_OFFER(Options{.caps = FI_MSG | FI_RMA | FI_MULTI_RECV}, "FI_MULTI_RECV");
   Hub h(FI_MULTI_RECV);
   std::vector<uint8_t> buffer(8192);
   post_multi(h.hub->srx, buffer);
@@ -177,6 +178,7 @@ TEST(Srx, MultiReceiveBuffersAreShared) {
 
 // A multi-receive buffer takes messages one behind the other, so it must be one vector.
 TEST(Srx, AMultiReceiveBufferIsOneVector) {
+  NEEDS_OFFER(Options{.caps = FI_MSG | FI_RMA | FI_MULTI_RECV}, "FI_MULTI_RECV");
   Hub h(FI_MULTI_RECV);
   // The parts are placed so that a write beyond the first one shows.
   std::vector<uint8_t> bytes(4096, 0xca);
@@ -208,6 +210,7 @@ TEST(Srx, AMultiReceiveBufferIsOneVector) {
 
 // A buffer that a message fills is returned when the message is complete, not before.
 TEST(Srx, CancelOfABufferThatIsBeingFilledWaits) {
+  NEEDS_OFFER(Options{.caps = FI_MSG | FI_RMA | FI_MULTI_RECV}, "FI_MULTI_RECV");
   Hub h(FI_MULTI_RECV);
   constexpr size_t kSize = 8 << 20;
   std::vector<uint8_t> buffer(2 * kSize), out = pattern(kSize, 3);

@@ -55,10 +55,6 @@ fi_addr_t Node::insert(const std::string &address) {
   return to;
 }
 
-uint64_t Node::base_of(const void *buffer) const {
-  return info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? reinterpret_cast<uint64_t>(buffer) : 0;
-}
-
 Net::Net(size_t nodes, const Options &options, const std::function<void(Node &)> &before_enable) {
   for (size_t i = 0; i < nodes; ++i) add(options, before_enable);
 }

@@ -44,8 +44,6 @@ struct Node : Application {
   explicit Node(const Options &options, Node *sibling = nullptr,
                 const std::function<void(Node &)> &before_enable = {});
   fi_addr_t insert(const std::string &address);
-  // What a peer calls the first byte of an exposed buffer.
-  uint64_t base_of(const void *buffer) const;
 };
 
 // Several applications that know each other. Progress is made for those that are not asleep.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tests/verbs/network.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -59,23 +57,6 @@ Host &host() {
   return host;
 }
 
-// After each test the devices must be as before it.
-class Watch : public testing::EmptyTestEventListener {
-  void OnTestProgramStart(const testing::UnitTest &) override { host(); }
-  void OnTestEnd(const testing::TestInfo &) override {
-    host().network.clear_faults();
-    EXPECT_EQ(host().network.open_objects(), "");
-    for (const std::string &complaint : host().network.complaints())
-      if (told_.insert(complaint).second) ADD_FAILURE() << complaint;
-  }
-  std::set<std::string> told_;
-};
-
-const bool watched = [] {
-  testing::UnitTest::GetInstance()->listeners().Append(new Watch);
-  return true;
-}();
-
 }  // namespace
 
 Network &network() {
@@ -83,6 +64,16 @@ Network &network() {
 }
 Device &device(const char *address) {
   return host().at(address);
+}
+
+std::string network_trouble() {
+  static std::set<std::string> told;
+  host().network.clear_faults();
+  std::string trouble = host().network.open_objects();
+  if (!trouble.empty()) trouble = "open: " + trouble + '\n';
+  for (const std::string &complaint : host().network.complaints())
+    if (told.insert(complaint).second) trouble += complaint + '\n';
+  return trouble;
 }
 
 }  // namespace weft::conformance

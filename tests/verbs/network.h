@@ -15,6 +15,8 @@
 #ifndef WEFT_TESTS_VERBS_NETWORK_H
 #define WEFT_TESTS_VERBS_NETWORK_H
 
+#include <string>
+
 #include "plugins/verbs/double/double.h"
 
 namespace weft::conformance {
@@ -29,6 +31,10 @@ inline constexpr const char *kNarrow = "10.99.0.6";   // packets of 1024 bytes
 
 verbs_double::Network &network();
 verbs_double::Device &device(const char *address);
+
+// After a test: what is still open, and what was done against the rules of the libraries since the
+// last call. Empty where all is well. Faults that did not happen are forgotten.
+std::string network_trouble();
 
 }  // namespace weft::conformance
 
