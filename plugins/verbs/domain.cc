@@ -139,6 +139,21 @@ int Domain::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) 
                      sdk::Cq::open(shared(), attr, context, std::move(*source), locked()), cq);
 }
 
+int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                         uint64_t flags) {
+  if (attr == nullptr) return -FI_EINVAL;
+  if (flags & ~uint64_t(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC | FI_TAGGED)) return -FI_EBADFLAGS;
+  if (flags & FI_FETCH_ATOMIC && flags & FI_COMPARE_ATOMIC) return -FI_EINVAL;
+  const auto kind = flags & FI_FETCH_ATOMIC     ? sdk::AtomicKind::kFetch
+                    : flags & FI_COMPARE_ATOMIC ? sdk::AtomicKind::kCompare
+                                                : sdk::AtomicKind::kWrite;
+  if (flags & FI_TAGGED || !device_.facts.has_atomics ||
+      !has_atomic(kind, sdk::raw(datatype), sdk::raw(op)))
+    return -FI_EOPNOTSUPP;
+  *attr = {.count = 1, .size = sizeof(uint64_t)};
+  return 0;
+}
+
 int Domain::cntr_open(struct fi_cntr_attr *, struct fid_cntr **, void *) {
   WEFT_WARN(instance(), FI_LOG_CNTR,
             "fi_cntr_open: the provider verbs has no counters (domain_attr.cntr_cnt is 0): bind "

@@ -52,6 +52,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                   uint64_t flags);
 
   // fi_ops: what a layer above datagram endpoints may ask (weft/sdk/carrier.h)
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);

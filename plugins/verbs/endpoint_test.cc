@@ -117,6 +117,14 @@ TEST(VerbsEndpoint, AtomicsAreThoseOfTheDevice) {
 TEST(VerbsEndpoint, OtherAtomicsAreNotOffered) {
   Link link;
   size_t count = 0;
+  fi_atomic_attr attr{};
+  EXPECT_EQ(fi_query_atomic(link.a.domain, FI_UINT64, FI_SUM, &attr, FI_FETCH_ATOMIC), 0);
+  EXPECT_EQ(attr.count, 1u);
+  EXPECT_EQ(attr.size, 8u);
+  EXPECT_EQ(fi_query_atomic(link.a.domain, FI_UINT64, FI_SUM, &attr, 0), -FI_EOPNOTSUPP);
+  EXPECT_EQ(fi_query_atomic(link.a.domain, FI_INT64, FI_CSWAP, &attr, FI_COMPARE_ATOMIC), 0);
+  EXPECT_EQ(fi_query_atomic(link.a.domain, FI_INT64, FI_ATOMIC_WRITE, &attr, FI_TAGGED),
+            -FI_EOPNOTSUPP);
   EXPECT_EQ(fi_fetch_atomicvalid(link.a.ep, FI_UINT64, FI_SUM, &count), 0);
   EXPECT_EQ(count, 1u);
   EXPECT_EQ(fi_compare_atomicvalid(link.a.ep, FI_INT64, FI_CSWAP, &count), 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/facts.h"
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/info_list.h>
@@ -120,6 +121,19 @@ uint64_t message_caps(const DeviceFacts &facts) {
       FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   if (facts.has_atomics) caps |= FI_ATOMIC;
   return caps;
+}
+
+bool has_atomic(sdk::AtomicKind kind, int datatype, int op) {
+  if (datatype != FI_INT64 && datatype != FI_UINT64) return false;
+  switch (kind) {
+    case sdk::AtomicKind::kWrite:
+      return op == FI_ATOMIC_WRITE;
+    case sdk::AtomicKind::kFetch:
+      return op == FI_ATOMIC_READ || op == FI_SUM;
+    case sdk::AtomicKind::kCompare:
+      return op == FI_CSWAP;
+  }
+  return false;
 }
 
 Result<void> fill_common(fi_info &info, const DeviceFacts &facts, const sdk::GetinfoQuery &query) {

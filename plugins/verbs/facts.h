@@ -15,6 +15,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/atomic.h>
 #include <weft/sdk/paths.h>
 #include <weft/sdk/sock_addr.h>
 
@@ -63,6 +64,9 @@ struct DeviceFacts {
   bool has_xrc = false;            // extended reliable connections
   bool has_atomics = false;        // 64-bit fetch-and-add and compare-and-swap, in host order
 };
+
+// The atomics that devices have (the sheet's section 4): one element of 64 bits.
+bool has_atomic(sdk::AtomicKind kind, int datatype, int op);
 
 // The capabilities of FI_EP_MSG over such a device.
 uint64_t message_caps(const DeviceFacts &facts);

@@ -14,20 +14,6 @@ namespace {
 
 constexpr size_t kAtomicSize = sizeof(uint64_t);
 
-// The atomics that the device has (the sheet's section 4): one element of 64 bits.
-bool has_atomic(sdk::AtomicKind kind, int datatype, int op) {
-  if (datatype != FI_INT64 && datatype != FI_UINT64) return false;
-  switch (kind) {
-    case sdk::AtomicKind::kWrite:
-      return op == FI_ATOMIC_WRITE;
-    case sdk::AtomicKind::kFetch:
-      return op == FI_ATOMIC_READ || op == FI_SUM;
-    case sdk::AtomicKind::kCompare:
-      return op == FI_CSWAP;
-  }
-  return false;
-}
-
 uint64_t word_at(const fi_ioc *ioc) {
   uint64_t word;
   std::memcpy(&word, ioc[0].addr, sizeof word);
