@@ -850,12 +850,13 @@ TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
 
 TEST(MsgFlow, SmallMessagesWithoutReceivesBothWays) {
   Pair pair;
-  constexpr int kCount = 20000;
+  // A device tries again after a while for each message that finds no receive.
+  const int kCount = is_of_a_device(FI_EP_MSG) ? 500 : 20000;
   struct Flow {
     Side *side;
     int sent = 0, received = 0;
   } flows[] = {{&pair.a}, {&pair.b}};
-  const auto send_all = [](Flow &f) {
+  const auto send_all = [kCount](Flow &f) {
     while (f.sent < kCount && fi_inject(f.side->ep, &f.sent, sizeof f.sent, 0) == 0) ++f.sent;
   };
   for (Flow &f : flows) send_all(f);
