@@ -226,16 +226,11 @@ void CompletionQueue::collect() {
   ibv_wc some[kAtOnce];
   for (int n = kAtOnce; n == kAtOnce;) {
     n = ibv_poll_cq(cq_, kAtOnce, some);
-    for (int i = 0; i < n; ++i) taken_.push_back(some[i]);
+    for (int i = 0; i < n; ++i) {
+      taken_.push_back(some[i]);
+      if (!is_receive(some[i].wr_id)) send_op(some[i].wr_id)->told = true;
+    }
   }
-}
-
-uint64_t CompletionQueue::newest_send(const WorkQueues &queues) const {
-  uint64_t newest = 0;
-  for (const ibv_wc &wc : taken_)
-    if (!is_receive(wc.wr_id) && send_op(wc.wr_id)->queues == &queues)
-      newest = send_op(wc.wr_id)->number;
-  return newest;
 }
 
 std::set<const RecvOp *> CompletionQueue::receives_of(const WorkQueues &queues) const {

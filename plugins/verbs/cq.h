@@ -61,8 +61,7 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   void join(WorkQueues &queues);
   // Takes what the device has: before a queue pair goes away, which may take its completions along.
   void collect();
-  // Of completions that were collected: the number of the newest send; the receives.
-  uint64_t newest_send(const WorkQueues &queues) const;
+  // Of completions that were collected: the receives.
   std::set<const RecvOp *> receives_of(const WorkQueues &queues) const;
   // What the device cannot tell any more: the operation was flushed.
   void add_flushed(uint64_t work_id, uint32_t qp_num);

@@ -2,6 +2,8 @@
 // What the provider itself costs per message: a device that does nothing stands behind its calls.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "plugin-api/sdk/test_allocations.h"
 #include "plugins/verbs/cq.h"
 #include "plugins/verbs/test_link.h"
@@ -9,11 +11,13 @@
 namespace weft::verbs {
 namespace {
 
-// Takes all that is posted, and completes it in order. Replaces the calls of the double that
+// Takes all that is posted, and completes it in order; or reads last, as iWARP does. Replaces the calls of the double that
 // libibverbs has inline in its header.
 class IdleDevice {
  public:
-  explicit IdleDevice(fid_cq *cq) {
+  explicit IdleDevice(fid_cq *cq, bool reads_last = false) {
+    reads_last_ = reads_last;
+    late_.clear();
     ibv_context_ops &ops = CompletionQueue::of(*sdk::Cq::from(&cq->fid)).c()->context->ops;
     before_ = ops;
     ops_ = &ops;
@@ -30,6 +34,10 @@ class IdleDevice {
   size_t doorbells() const { return doorbells_; }
   size_t requests() const { return requests_; }
   size_t polls() const { return polls_; }
+  static void end_reads() {
+    for (const uint64_t id : late_) complete(id, IBV_WC_RDMA_READ);
+    late_.clear();
+  }
   size_t waiting() const { return put_ - taken_; }
 
  private:
@@ -46,7 +54,12 @@ class IdleDevice {
     ++doorbells_;
     for (; wr != nullptr; wr = wr->next) {
       ++requests_;
-      if (wr->send_flags & IBV_SEND_SIGNALED) complete(wr->wr_id, IBV_WC_SEND);
+      if (!(wr->send_flags & IBV_SEND_SIGNALED)) continue;
+      if (reads_last_ && wr->opcode == IBV_WR_RDMA_READ) {
+        late_.push_back(wr->wr_id);
+      } else {
+        complete(wr->wr_id, IBV_WC_SEND);
+      }
     }
     return 0;
   }
@@ -61,6 +74,8 @@ class IdleDevice {
     return n;
   }
 
+  static inline bool reads_last_;
+  static inline std::vector<uint64_t> late_;
   static inline ibv_wc ring_[kRing];
   static inline size_t put_, taken_, doorbells_, requests_, polls_;
   ibv_context_ops *ops_ = nullptr;
@@ -128,6 +143,34 @@ TEST(VerbsDataPath, SmallMessagesWithMoreRingOnce) {
   const size_t polls = device.polls();
   EXPECT_EQ(fi_cq_read(link.a.cq, entries, 18), 18);
   EXPECT_EQ(device.polls(), polls + 2);  // 16 at a time
+}
+
+// On iWARP a send completes while the read before it is still under way.
+TEST(VerbsDataPath, ReadsMayCompleteLast) {
+  Link link({.tx_size = 16});
+  Buffer place(link.a, 64);
+  const IdleDevice device(link.a.cq, /*reads_last=*/true);
+  fi_cq_data_entry entry{};
+  int contexts[16];
+  for (int round = 0; round < 50; ++round) {
+    for (int i = 0; i < 3; ++i)
+      ASSERT_EQ(fi_read(link.a.ep, place.data(), 64, place.desc(), 0, 0, 1, &contexts[i]), 0);
+    ASSERT_EQ(fi_inject(link.a.ep, "x", 1, 0), 0);
+    for (int i = 3; i < 15; ++i) {
+      ASSERT_EQ(fi_send(link.a.ep, "x", 1, nullptr, 0, &contexts[i]), 0);
+      ASSERT_EQ(fi_cq_read(link.a.cq, &entry, 1), 1);
+      ASSERT_EQ(entry.op_context, &contexts[i]);
+    }
+    // The reads hold their places, and those of all that was posted behind them.
+    ASSERT_EQ(fi_send(link.a.ep, "x", 1, nullptr, 0, &entry), -FI_EAGAIN);
+    ASSERT_EQ(fi_cq_read(link.a.cq, &entry, 1), -FI_EAGAIN);
+    IdleDevice::end_reads();
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(fi_cq_read(link.a.cq, &entry, 1), 1);
+      ASSERT_EQ(entry.op_context, &contexts[i]);
+      ASSERT_EQ(entry.flags, uint64_t(FI_RMA | FI_READ));
+    }
+  }
 }
 
 TEST(VerbsDataPath, MessagesComplete) {

@@ -31,7 +31,10 @@ struct SendOp {
   uint64_t number = 0;     // its place in the order of the queue
   SendOp *next = nullptr;  // behind it in flight, or among the refused
   bool report = false;
-  int failed = 0;  // the device refused it after the call had returned: an errno
+  bool signalled = false;  // it has a completion of its own
+  bool told = false;       // which was taken from the device (the queue's lock),
+  bool done = false;       // and has gone to the application (the endpoint's)
+  int failed = 0;          // the device refused it after the call had returned: an errno
 };
 
 struct RecvOp {

@@ -69,6 +69,9 @@ SendOp *WorkQueues::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t l
          .number = ++number_,
          .next = nullptr,
          .report = report,
+         .signalled = false,
+         .told = false,
+         .done = false,
          .failed = 0};
   (newest_ != nullptr ? newest_->next : oldest_) = op;
   newest_ = op;
@@ -100,8 +103,10 @@ ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
   if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
   const size_t unsignalled = unsignalled_;
   const size_t most = sends_.limit() / 2;
-  if (op.report || signals_all_ || ++unsignalled_ >= most) {
+  if (op.report || signals_all_ || ++unsignalled_ >= most ||
+      (signals_reads_ && work.opcode == IBV_WR_RDMA_READ)) {
     work.send_flags |= IBV_SEND_SIGNALED;
+    op.signalled = true;
     unsignalled_ = 0;
   }
   if (flags & FI_INJECT) {
@@ -181,14 +186,13 @@ ssize_t WorkQueues::post_now(SendOp &op, ibv_send_wr &work) {
 void WorkQueues::retire(SendOp &op) {
   sdk::Guard guard(queues_lock_);
   size_t count = 0;
-  SendOp *const behind = op.next;
-  for (SendOp *done = oldest_; done != behind; ++count) {
-    SendOp *const next = done->next;
-    sends_.give(done);
-    done = next;
+  op.done = true;
+  last_done_ = std::max(last_done_, op.number);
+  while (oldest_ != nullptr && is_done(*oldest_)) {
+    sends_.give(std::exchange(oldest_, oldest_->next));
+    ++count;
   }
-  oldest_ = behind;
-  if (behind == nullptr) newest_ = nullptr;
+  if (oldest_ == nullptr) newest_ = nullptr;
   if (metered_) joined_tx_->give_back(count);
 }
 
@@ -285,27 +289,39 @@ void WorkQueues::collect_completions() {
   }
 }
 
+// The newest operation of which the device has told. The locks of the queue and of the endpoint are
+// held.
+uint64_t WorkQueues::newest_told() const {
+  uint64_t newest = last_done_;
+  for (const SendOp *op = oldest_; op != nullptr; op = op->next)
+    if (op->told) newest = std::max(newest, op->number);
+  return newest;
+}
+
+bool WorkQueues::has_told_sends(uint64_t through) {
+  sdk::Guard guard(tx_cq()->engine().lock());
+  sdk::Guard own(queues_lock_);
+  const uint64_t newest = newest_told();
+  const SendOp *op = oldest_;
+  while (op != nullptr && op->number <= through && is_told(*op, newest)) op = op->next;
+  return op == nullptr || op->number > through;
+}
+
 bool WorkQueues::has_told_all() {
   collect_completions();
-  uint64_t sends, receives;
-  {
-    sdk::Guard guard(tx_cq()->engine().lock());
-    sends = joined_tx_->newest_send(*this);
-  }
+  if (!has_told_sends(UINT64_MAX)) return false;
+  size_t receives;
   {
     sdk::Guard guard(rx_cq()->engine().lock());
     receives = joined_rx_->receives_of(*this).size();
   }
   sdk::Guard guard(queues_lock_);
-  return (newest_ == nullptr || newest_->number <= sends) && receives == receives_.in_use();
+  return receives == receives_.in_use();
 }
 
 bool WorkQueues::has_told_injected() {
   collect_completions();
-  sdk::Guard guard(tx_cq()->engine().lock());
-  const uint64_t told = joined_tx_->newest_send(*this);
-  sdk::Guard own(queues_lock_);
-  return oldest_ == nullptr || oldest_->number > injected_ || told >= injected_;
+  return has_told_sends(injected_);
 }
 
 // A write of nothing: it needs no receive and no key.
@@ -319,6 +335,7 @@ void WorkQueues::mark_end() {
   work.wr_id = work_id(*op);
   work.opcode = IBV_WR_RDMA_WRITE;
   work.send_flags = IBV_SEND_SIGNALED;
+  op->signalled = true;
   unsignalled_ = 0;
   post_now(*op, work);
 }
@@ -328,9 +345,9 @@ void WorkQueues::fail_rest() {
     sdk::Guard guard(tx_cq()->engine().lock());
     sdk::Guard own(queues_lock_);
     drop_kept();
-    const uint64_t told = joined_tx_->newest_send(*this);
+    const uint64_t newest = newest_told();
     for (SendOp *op = oldest_; op != nullptr; op = op->next)
-      if (op->number > told) joined_tx_->add_flushed(work_id(*op), qp_num_);
+      if (!is_told(*op, newest)) joined_tx_->add_flushed(work_id(*op), qp_num_);
   }
   {
     sdk::Guard guard(rx_cq()->engine().lock());

@@ -16,10 +16,11 @@
 //      return queues.submit(*op, work, /*flags=*/0);
 //    }
 //
-// The send queue finishes in order, so a completion retires all operations before it. Operations
-// without a completion of their own are signalled now and then, so that their places come back.
-// Memory is that of the operations in flight, not of the size of the queue. Each operation holds a place of its completion queue; where that has no room for all, operations
-// take their places one by one.
+// A completion retires all operations before it that have none of their own; on iWARP a read may
+// complete behind what follows it. Operations without a completion are signalled now and then, so
+// that their places come back. Memory is that of the operations in flight, not of the size of the
+// queue. Each operation holds a place of its completion queue; where that has no room for all,
+// operations take their places one by one.
 //
 // The endpoint makes the queue pair and destroys it. Not for peers, nor for the state of a
 // connection.
@@ -53,7 +54,7 @@ class WorkQueues {
  public:
   // ---- for CompletionQueue; its lock is held ----
   uint32_t qp_num() const { return qp_num_; }
-  // The operation has completed, and with it all before it.
+  // The operation has completed, and with it all before it that have no completion of their own.
   void retire(SendOp &op);
   void release(RecvOp &op);
   // A completion says that the queue pair is broken, or was when the operation failed.
@@ -103,6 +104,8 @@ class WorkQueues {
     remote_srq_ = number;
     signals_all_ = true;
   }
+  // On iWARP what follows a read may complete before it. So each read has a completion of its own.
+  void expect_late_reads() { signals_reads_ = true; }
   // Buffers may be of devices (FI_HMEM): the processor does not read those.
   void expect_device_memory() { device_memory_ = true; }
   bool in_device_memory(void *const *desc, size_t count) const;
@@ -156,6 +159,15 @@ class WorkQueues {
     size_t count = 0;
   };
 
+  bool is_done(const SendOp &op) const {
+    return op.done || (!op.signalled && op.number <= last_done_);
+  }
+  // Whether the device has told of an operation, `newest` being the newest that it has told of.
+  bool is_told(const SendOp &op, uint64_t newest) const {
+    return op.told || is_done(op) || (!op.signalled && op.number <= newest);
+  }
+  uint64_t newest_told() const;
+  bool has_told_sends(uint64_t through);
   ssize_t post_now(SendOp &op, ibv_send_wr &work);
   bool keep(ibv_send_wr &work);
   void refuse_kept(const ibv_send_wr *bad, int error);
@@ -172,8 +184,9 @@ class WorkQueues {
   sdk::Pool<SendOp> sends_;
   SendOp *oldest_ = nullptr, *newest_ = nullptr;  // in flight
   uint64_t number_ = 0, injected_ = 0;  // of the newest operation, and the newest injected
+  uint64_t last_done_ = 0;              // of the newest that has completed
   size_t unsignalled_ = 0;
-  bool signals_all_ = false;
+  bool signals_all_ = false, signals_reads_ = false;
   uint32_t remote_srq_ = 0;
   bool names_sources_ = false;
   bool device_memory_ = false;
