@@ -37,8 +37,10 @@ inline constexpr weft_param kAll[] = {
                    1, 65536),
     sdk::int_param("rx_size", "384", "default of rx_attr.size: receives posted per endpoint", 1,
                    65536),
-    sdk::int_param("tx_iov_limit", "4", "vectors of a transmit, at most what the device has", 1, 4),
-    sdk::int_param("rx_iov_limit", "4", "vectors of a receive, at most what the device has", 1, 4),
+    sdk::int_param("tx_iov_limit", "4", "vectors of a transmit, at most 4 and what the device has",
+                   1, 65536),
+    sdk::int_param("rx_iov_limit", "4", "vectors of a receive, at most 4 and what the device has",
+                   1, 65536),
     sdk::size_param("inline_size", "256",
                     "bytes that the device gets with a request, and so inject_size; halved until "
                     "the device takes it",

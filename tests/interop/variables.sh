@@ -20,6 +20,8 @@ listed() {
       # These choose and find providers: their values are checked wherever they come from.
       if (name ~ /^FI_(PROVIDER|PROVIDER_PATH|HOOK|LOG_.*)$/) next
       value = $3 ~ /^String/ ? "lo" : $3 ~ /^Boolean/ ? "1" : "1024"
+      # A code of five bits, and an index of eight.
+      if (name ~ /^FI_VERBS_(MIN_RNR_TIMER|GID_IDX)$/) value = "2"
       print name "=" value
     }'
 }

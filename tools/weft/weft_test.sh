@@ -116,8 +116,8 @@ says 2 "unknown address format" "info: unknown address format" weft info -a carr
 says 0 "^tcp +selected +selected " "why: table" weft why
 says 0 "^tcp: selected" "why: one unit" weft why tcp
 json 0 'any(d["candidate"] == "tcp" and d["stage"] == "selected" and d["accepted"] for d in j)' "why: JSON" weft why tcp --json
-run 0 "why: absent provider" weft why verbs && {
-  if grep -q "^verbs: rejected" "$work/out" && grep -q "stage *manifest" "$work/out" &&
+run 0 "why: absent provider" weft why psm3 && {
+  if grep -q "^psm3: rejected" "$work/out" && grep -q "stage *manifest" "$work/out" &&
     grep -q "remedy *install a plugin" "$work/out" && grep -q "searched *$lib/weft" "$work/out"; then
     pass "why: absent provider"
   else
@@ -125,19 +125,19 @@ run 0 "why: absent provider" weft why verbs && {
     sed 's/^/    /' "$work/out"
   fi
 }
-json 0 'len(j) == 1 and j[0]["candidate"] == "verbs" and not j[0]["accepted"] and j[0]["remedy"] and j[0]["searched"]' \
-  "why: absent provider, JSON" weft why verbs --json
+json 0 'len(j) == 1 and j[0]["candidate"] == "psm3" and not j[0]["accepted"] and j[0]["remedy"] and j[0]["searched"]' \
+  "why: absent provider, JSON" weft why psm3 --json
 says 0 "^tcp +hints +rejected +.*FI_EP_DGRAM" "why: hints" weft why --ep dgram -p tcp
 
 cat >"$work/off.yaml" <<'YAML'
 version: 1
 providers:
-  disable: [tcp, verbs]
+  disable: [tcp, psm3]
 YAML
 json 0 'any(not d["accepted"] and d["stage"] == "policy" and d["rule"].endswith("off.yaml:3:13") and d["remedy"] for d in j)' \
   "why: disabled by a file" env FI_CONFIG="$work/off.yaml" "$bin/weft" why tcp --json
 says 0 "providers.disable names it at .*off.yaml:3:18" "why: absent and disabled" \
-  env FI_CONFIG="$work/off.yaml" "$bin/weft" why verbs
+  env FI_CONFIG="$work/off.yaml" "$bin/weft" why psm3
 # A command, and what it starts, as it is installed.
 why_json() { # EXPRESSION NAME COMMAND...: whatever the command's exit status, which is ours
   json "[0-9]+" "$1" "$2" weft why --json -- "${@:3}"
