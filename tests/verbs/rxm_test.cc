@@ -2,22 +2,10 @@
 // rxm over queue pairs: what the device decides, and rdm_test.cc does not know.
 #include <rdma/fi_atomic.h>
 
-#include "plugins/rxm/test_peer.h"
-#include "tests/verbs/network.h"
+#include "tests/verbs/rxm_exchange.h"
 
 namespace weft::conformance {
 namespace {
-
-// One message with its tag, to a receive that waits.
-void exchange(Peer &a, Peer &b, fi_addr_t to, size_t size, uint64_t tag) {
-  const Bytes out = content(size, unsigned(tag));
-  Bytes in(size);
-  must(fi_trecv(b.ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, tag, 0, &in));
-  must(fi_tsend(a.ep, out.data(), size, nullptr, to, tag, &a));
-  EXPECT_EQ(wait(a, &a, {&a, &b}).err, 0);
-  EXPECT_EQ(wait(b, &in, {&a, &b}).err, 0);
-  EXPECT_EQ(in, out);
-}
 
 TEST(RxmOverVerbs, DevicesOfEachKindTalk) {
   for (const char *node : {kAddress, kPlain, kSmall}) {
