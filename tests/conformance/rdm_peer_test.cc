@@ -21,13 +21,7 @@ class OwnerCq {
     ops_.size = sizeof ops_;
     ops_.write = [](fid_peer_cq *cq, void *context, uint64_t flags, size_t len, void *buf,
                     uint64_t data, uint64_t tag, fi_addr_t src) -> ssize_t {
-      return of(cq).add({.context = context,
-                         .flags = flags,
-                         .len = len,
-                         .buf = buf,
-                         .data = data,
-                         .tag = tag,
-                         .source = src});
+      return of(cq).add({context, flags, len, buf, data, tag, src});
     };
     ops_.writeerr = [](fid_peer_cq *cq, const fi_cq_err_entry *e) -> ssize_t {
       return of(cq).add({.context = e->op_context,
