@@ -166,14 +166,36 @@ namespace {
 thread_local bool stopped_for_fork = false;
 }  // namespace
 
+// The time in which the handler runs. It neither begins nor ends during a fork.
+class ControlServer::Answering {
+ public:
+  explicit Answering(ControlServer &server) : server_(server) { set(true); }
+  ~Answering() {
+    set(false);
+    server_.idle_.notify_all();
+  }
+  Answering(const Answering &) = delete;
+  Answering &operator=(const Answering &) = delete;
+
+ private:
+  void set(bool value) {
+    const std::lock_guard lock(server_.state_);
+    server_.answering_ = value;
+  }
+  ControlServer &server_;
+};
+
 void ControlServer::before_fork() noexcept {
   // A handler that forks itself has nothing to wait for.
-  if (pthread_equal(thread_, pthread_self()) == 0)
-    stopped_for_fork = answering_.try_lock_for(kPatience);
+  if (pthread_equal(thread_, pthread_self()) != 0) return;
+  std::unique_lock lock(state_);
+  if (!idle_.wait_for(lock, kPatience, [this] { return !answering_; })) return;
+  (void)lock.release();
+  stopped_for_fork = true;
 }
 
 void ControlServer::after_fork() noexcept {
-  if (std::exchange(stopped_for_fork, false)) answering_.unlock();
+  if (std::exchange(stopped_for_fork, false)) state_.unlock();
 }
 
 void ControlServer::abandon_in_child() noexcept {
@@ -211,7 +233,7 @@ void ControlServer::answer(int connection) noexcept {
     if (!read_all(connection, request, Clock::now() + kPatience)) return;
     std::string text;
     {
-      const std::lock_guard lock(answering_);
+      const Answering answering(*this);
       text = handler_(request);
     }
     write_all(connection, text, Clock::now() + kPatience);

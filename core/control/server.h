@@ -19,6 +19,7 @@
 #include <weft/result.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,8 @@ class ControlServer {
   void abandon_in_child() noexcept;
 
  private:
+  class Answering;
+
   ControlServer(std::string path, Handler handler);
   Result<void> start();
   void serve() noexcept;
@@ -62,7 +65,9 @@ class ControlServer {
   int listener_ = -1;
   int stop_ = -1;  // eventfd
   bool bound_ = false, running_ = false;
-  std::timed_mutex answering_;  // held while the handler runs
+  std::mutex state_;  // of answering_; a fork holds it
+  std::condition_variable idle_;
+  bool answering_ = false;  // the handler runs
   pthread_t thread_{};
 };
 

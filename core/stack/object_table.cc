@@ -351,14 +351,16 @@ void ObjectTable::visit_fabrics(const std::function<void(const Visited &fabric)>
     Record *record = fabrics.back();
     if (thrown == nullptr) {
       impl_->hold(lock, record);
-      lock.unlock();
       try {
-        visit({record->id, record->fid, record->element,
-               record->name != nullptr ? *record->name : std::string(), record->hooks.active()});
+        const Visited fabric{record->id, record->fid, record->element,
+                             record->name != nullptr ? *record->name : std::string(),
+                             record->hooks.active()};
+        lock.unlock();
+        visit(fabric);
       } catch (...) {
         thrown = std::current_exception();
       }
-      lock.lock();
+      if (!lock.owns_lock()) lock.lock();
       impl_->release(record);
     }
     impl_->unpin(record);
