@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_tagged.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -190,6 +191,7 @@ TEST(Rxm, AKilledPeerFailsOnlyItsOwnOperations) {
   const auto start = [&pipes](uint16_t port) {
     const pid_t child = fork();
     if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     PeerOptions options;
     options.port = port;
     Peer victim(options);

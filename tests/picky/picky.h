@@ -42,7 +42,9 @@ struct Table {
     below = table;
     ours = *table;
   }
-  void put(Ops *&table) { table = &ours; }
+  // Other threads may read the table: weft lists an object when the provider
+  // beneath tells of it.
+  void put(Ops *&table) { std::atomic_ref(table).store(&ours, std::memory_order_release); }
 };
 
 struct Domain;
