@@ -29,27 +29,26 @@ Result<void> ConnectedCore::check(const fi_info &info, size_t max_queue) {
   return {};
 }
 
-Result<void> ConnectedCore::find_names(const fi_info &info) {
+Result<Connections::Named> ConnectedCore::find_names(const fi_info &info) {
   if (info.src_addr != nullptr) {
     WEFT_TRY(local_, read_address(info.addr_format, info.src_addr, info.src_addrlen));
   }
-  if (info.handle == nullptr) return {};
-  WEFT_TRY(named_, connections_.find_named(info.handle));
-  if (named_.passive != nullptr) {
-    local_ = named_.passive->local();
+  Connections::Named named;
+  if (info.handle == nullptr) return named;
+  WEFT_TRY(named, connections_.find_named(info.handle));
+  if (named.passive != nullptr) {
+    local_ = named.passive->local();
   } else {
-    if (const Address local = named_.request->local(); local.size() != 0) local_ = local;
-    peer_ = named_.request->peer();
+    if (const Address local = named.request->local(); local.size() != 0) local_ = local;
+    peer_ = named.request->peer();
   }
-  return {};
+  return named;
 }
 
-PassiveCore *ConnectedCore::take_names() {
-  if (named_.request != nullptr) request_ = connections_.take(named_.request->base());
-  PassiveCore *const passive = named_.passive;
-  if (passive != nullptr) passive->taken_ = true;
-  named_ = {};
-  return passive;
+PassiveCore *ConnectedCore::take_names(const Connections::Named &named) {
+  if (named.request != nullptr) request_ = connections_.take(named.request->base());
+  if (named.passive != nullptr) named.passive->taken_ = true;
+  return named.passive;
 }
 
 int ConnectedCore::bind_connected(struct fid *fid, uint64_t flags) {

@@ -134,8 +134,8 @@ class Connected final : public Object<Connected, fid_ep>, public ConnectedCore {
     return get_limit(level, name, value, length);
   }
   Result<void> take(const fi_info &info) {
-    WEFT_CHECK(find_names(info));
-    taken = take_names();
+    WEFT_TRY(const Connections::Named named, find_names(info));
+    taken = take_names(named);
     return {};
   }
   using ConnectedCore::find_names;

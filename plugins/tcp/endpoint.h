@@ -171,11 +171,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::TxContext tx_;
   sdk::RxContext rx_;
   Step step_ = Step::kHandshake;
+  bool messages_held_ = false;
   SharedReceiveContext *srx_ = nullptr;
   size_t min_multi_recv_ = kMinMultiRecv;
   // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
-  bool messages_held_ = false;
   uint64_t holder_ = 0;  // of regions for this peer only
 
   sdk::Pool<Operation> tx_ops_;

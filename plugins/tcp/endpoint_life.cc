@@ -26,9 +26,9 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                                domain.fabric().api_version()));
   {
     sdk::Guard guard(domain.fabric().engine().lock());
-    WEFT_CHECK(ep->find_names(info));
+    WEFT_TRY(const sdk::Connections::Named named, ep->find_names(info));
     WEFT_CHECK(ep->publish(domain.base()));
-    if (sdk::PassiveCore *const passive = ep->take_names())
+    if (sdk::PassiveCore *const passive = ep->take_names(named))
       ep->bound_.reset(static_cast<PassiveEndpoint *>(passive)->release_socket());
   }
   domain.shared().children.fetch_add(1);

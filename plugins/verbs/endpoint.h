@@ -98,7 +98,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // Life; the lock of connections is held.
   int bind_shared_receive(struct fid *fid, uint64_t flags);
-  Result<void> check_request() const;
+  Result<void> check_request(const sdk::ConnectRequest *found) const;
   Result<void> enable() override;
   Result<void> make_queue_pair();
   // What becomes of operations in flight: dropped in silence, failed where the device has not told

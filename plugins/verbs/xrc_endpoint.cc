@@ -86,17 +86,17 @@ Result<XrcEndpoint *> XrcEndpoint::open(Domain &domain, const fi_info &info, voi
   };
   std::unique_ptr<XrcEndpoint, decltype(destroy)> ep(new XrcEndpoint(domain, info, context),
                                                      destroy);
-  WEFT_CHECK(ep->find_names(info));
-  WEFT_CHECK(ep->check_request());
+  WEFT_TRY(const sdk::Connections::Named named, ep->find_names(info));
+  WEFT_CHECK(ep->check_request(named.request));
   WEFT_CHECK(ep->publish(domain.base()));
-  if (sdk::PassiveCore *const passive = ep->take_names()) passive->release_name();
+  if (sdk::PassiveCore *const passive = ep->take_names(named)) passive->release_name();
   domain.fabric().device_events().join(*ep);
   domain.shared().children.fetch_add(1);
   return ep.release();
 }
 
-Result<void> XrcEndpoint::check_request() const {
-  const auto *const request = static_cast<const ConnectRequest *>(found_request());
+Result<void> XrcEndpoint::check_request(const sdk::ConnectRequest *found) const {
+  const auto *const request = static_cast<const ConnectRequest *>(found);
   if (request == nullptr) return {};
   WEFT_CHECK(request->check_device(domain_.device()));
   if (request->xrc()) return {};

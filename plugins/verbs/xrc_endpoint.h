@@ -112,7 +112,7 @@ class XrcEndpoint final : public sdk::Object<XrcEndpoint, fid_ep>,
                             std::string_view data) override;
   void hang_up() override;
 
-  Result<void> check_request() const;
+  Result<void> check_request(const sdk::ConnectRequest *found) const;
   void set_state(State state);
   void ask(const sdk::Address &peer);
   bool answer(rdma_cm_id *id, const XrcData &request, std::string_view data);

@@ -77,13 +77,11 @@ class ConnectedCore : public EndpointCore {
   static Result<void> check(const fi_info &info, size_t max_queue);
   // For open(), with the lock of the fabric's engine held from the first to the last of these. The
   // name and the request that `info` gives to the endpoint (src_addr, handle):
-  Result<void> find_names(const fi_info &info);
-  // The request, or null.
-  const ConnectRequest *found_request() const { return named_.request; }
+  Result<Connections::Named> find_names(const fi_info &info);
   // Nothing can fail any more: the request is the endpoint's. Otherwise the application still has
   // it, and may reject it. Returns the passive endpoint whose name it took over, or null; that one
   // can only be closed from now on.
-  PassiveCore *take_names();
+  PassiveCore *take_names(const Connections::Named &named);
 
   virtual Result<void> enable() = 0;  // may be called again
   virtual Result<void> start_connect(const Address &peer, std::string_view data) = 0;
@@ -125,7 +123,6 @@ class ConnectedCore : public EndpointCore {
   Connections &connections_;
   Engine &cm_engine_;
   struct fid *const fid_;
-  Connections::Named named_;  // during open()
   bool shutdown_told_ = false;
 };
 
