@@ -155,6 +155,9 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
 
 Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints, 0));
+  // A message is delivered when the peer says so, an access when the inner provider does.
+  if (query.hints != nullptr && query.hints->caps & FI_RMA)
+    wanted.front()->tx_attr->op_flags = sdk::tx_hints(query.hints).op_flags & FI_DELIVERY_COMPLETE;
   WEFT_TRY(const sdk::InfoList found, ask(wanted, query));
   sdk::InfoList list(instance_->core);
   for (const fi_info *inner = found.front(); inner != nullptr; inner = inner->next) {

@@ -158,9 +158,10 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
   RecvOp &op = *recv_op(wc.wr_id);
   void *const context = op.context;
   const bool failed = wc.status != IBV_WC_SUCCESS;
-  WorkQueues *const queues = selective_ || failed ? queues_of(op, wc.qp_num) : nullptr;
+  WorkQueues *const queues =
+      selective_ || identified_ || failed ? queues_of(op, wc.qp_num) : nullptr;
   const bool reports = !selective_ || queues == nullptr || queues->reports_receive(op.flags);
-  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  fi_addr_t source = queues != nullptr ? queues->identity() : FI_ADDR_NOTAVAIL;
   if (op.queues != nullptr && op.queues->names_sources() && wc.status == IBV_WC_SUCCESS)
     source = op.queues->source_of(wc, op);
   if (op.shared != nullptr) {
@@ -188,10 +189,12 @@ void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
 }
 
 // A shared receive does not know whom it served. Null: an endpoint that is closed.
-WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) const {
+WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) {
   if (op.shared == nullptr) return op.queues;
+  const auto known = numbers_.find(qp_num);
+  if (known != numbers_.end() && known->second->qp_num() == qp_num) return known->second;
   for (WorkQueues *const queues : members_)
-    if (queues->qp_num() == qp_num) return queues;
+    if (queues->qp_num() == qp_num) return numbers_[qp_num] = queues;
   return nullptr;
 }
 
@@ -206,6 +209,7 @@ int CompletionQueue::on_failure(ibv_wc_status status, WorkQueues *queues) {
 void CompletionQueue::join(WorkQueues &queues) {
   members_.push_back(&queues);
   selective_ = selective_ || queues.chooses_receives();
+  identified_ = identified_ || queues.identity() != FI_ADDR_NOTAVAIL;
 }
 
 void CompletionQueue::flush_members(sdk::CqWriter &out) {
@@ -255,6 +259,7 @@ void CompletionQueue::leave(const WorkQueues &queues) {
                                 : send_op(wc.wr_id)->queues == &queues;
   });
   std::erase(members_, &queues);
+  std::erase_if(numbers_, [&](const auto &one) { return one.second == &queues; });
 }
 
 // ---- waiting ----

@@ -26,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #include "plugins/verbs/counters.h"
@@ -79,7 +80,7 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
  private:
   CompletionQueue(const Device &device, sdk::Stats<Counters> &stats, ibv_comp_channel *channel,
                   ibv_cq *cq);
-  WorkQueues *queues_of(const RecvOp &op, uint32_t qp_num) const;
+  WorkQueues *queues_of(const RecvOp &op, uint32_t qp_num);
   int on_failure(ibv_wc_status status, WorkQueues *queues);
   bool reserve_locked(size_t places);
   void deliver(const ibv_wc &wc, sdk::CqWriter &out);
@@ -102,7 +103,9 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   std::atomic<bool> flush_wanted_{false};
   std::atomic<bool> failed_{false};  // the device says so
   std::vector<WorkQueues *> members_;
+  std::unordered_map<uint32_t, WorkQueues *> numbers_;  // some of the members, by queue pair
   bool selective_ = false;    // a member reports only the receives that ask for it
+  bool identified_ = false;   // a member says what its peer is called
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet
 };
 

@@ -91,6 +91,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);  // WEFT_CARRIER_OPS
 
  private:
   Endpoint(Domain &domain, const fi_info &info, void *context);

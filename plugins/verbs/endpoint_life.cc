@@ -3,12 +3,15 @@
 #include <rdma/rdma_cma.h>
 #include <weft/sdk/alias.h>
 #include <weft/sdk/auth.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/passive.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "plugins/verbs/endpoint.h"
@@ -45,6 +48,24 @@ Result<void> Endpoint::check_request(const sdk::ConnectRequest *found) const {
   return fail(FI_EINVAL,
               "fi_endpoint: the request is that of an XRC endpoint: open this one with the info of "
               "the request");
+}
+
+// Only identify(): what else weft_carrier_ops has is for providers without a device.
+int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_CARRIER_OPS) return -FI_ENOSYS;
+  static const weft_carrier_ops carrier = {
+      .size = offsetof(weft_carrier_ops, expose),
+      .identify = [](struct fid_ep *fid, fi_addr_t source) -> int {
+        Endpoint &ep = *Endpoint::from(fid);
+        sdk::Guard guard(ep.own_lock);
+        if (ep.enabled()) return -FI_EOPBADSTATE;
+        ep.WorkQueues::identify(source);
+        return 0;
+      }};
+  *ops = const_cast<weft_carrier_ops *>(&carrier);
+  return 0;
 }
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <weft/sdk/carrier.h>
 
 #include "plugins/verbs/status.h"
 #include "plugins/verbs/test_link.h"
@@ -46,6 +47,18 @@ TEST(VerbsEndpoint, DataGoesWithAMessageInTheOrderOfTheNetwork) {
   const auto received = link.b.completion();
   EXPECT_EQ(received.flags, uint64_t(FI_RECV | FI_MSG | FI_REMOTE_CQ_DATA));
   EXPECT_EQ(received.data, 0x55667788u);
+}
+
+// What the names of peers do is tested by stack (rdm_user_id_test).
+TEST(VerbsEndpoint, PeersAreNamedBeforeTheEndpointIsEnabled) {
+  Link link;
+  void *ops = nullptr;
+  EXPECT_EQ(fi_open_ops(&link.a.ep->fid, "unknown", 0, &ops, nullptr), -FI_ENOSYS);
+  EXPECT_EQ(fi_open_ops(&link.a.ep->fid, WEFT_CARRIER_OPS, 1, &ops, nullptr), -FI_EBADFLAGS);
+  ASSERT_EQ(fi_open_ops(&link.a.ep->fid, WEFT_CARRIER_OPS, 0, &ops, nullptr), 0);
+  const auto *const carrier = static_cast<const weft_carrier_ops *>(ops);
+  EXPECT_LT(carrier->size, sizeof *carrier) << "it has not all of them";
+  EXPECT_EQ(carrier->identify(link.a.ep, 5), -FI_EOPBADSTATE);
 }
 
 TEST(VerbsEndpoint, MemoryOfThePeerIsWrittenAndRead) {

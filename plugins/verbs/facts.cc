@@ -162,6 +162,8 @@ Result<void> fill_message_info(fi_info &info, const DevicePath &path,
   fi_tx_attr &tx = *info.tx_attr;
   tx.caps = caps & ~kReceiving;
   tx.op_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+  // The peer's device acknowledges what it has placed. On iWARP TCP acknowledges, before that.
+  if (facts.transport != Transport::kIwarp) tx.op_flags |= FI_DELIVERY_COMPLETE;
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_STRICT;
   tx.inject_size = facts.max_inline;

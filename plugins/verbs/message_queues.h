@@ -37,7 +37,7 @@ class MessageQueues : public WorkQueues {
 // Flags of the transfers.
 inline constexpr uint64_t kMessageFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE |
                                           FI_REMOTE_CQ_DATA | FI_INJECT_COMPLETE |
-                                          FI_TRANSMIT_COMPLETE;
+                                          FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
 // The limits of endpoints of a domain.
 sdk::EndpointLimits message_limits(const Domain &domain);

@@ -98,6 +98,10 @@ ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
     undo(op);
     return -FI_EOPNOTSUPP;
   }
+  if (flags & refused_flags_) {
+    undo(op);
+    return -FI_EBADFLAGS;
+  }
   work.wr_id = work_id(op);
   work.qp_type.xrc.remote_srqn = remote_srq_;
   if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;

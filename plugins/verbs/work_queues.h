@@ -64,6 +64,8 @@ class WorkQueues {
   // Whether completions say who sent a message (FI_SOURCE), and who it was.
   bool names_sources() const { return names_sources_; }
   virtual fi_addr_t source_of(const ibv_wc &, const RecvOp &) { return FI_ADDR_NOTAVAIL; }
+  // What a layer above calls the peer: the source of all that it sends. FI_ADDR_NOTAVAIL: nothing.
+  fi_addr_t identity() const { return identity_; }
   // Posts what was kept back (FI_MORE), and reports what the device has refused of it.
   void flush(CompletionQueue &queue, sdk::CqWriter &out);
 
@@ -98,14 +100,19 @@ class WorkQueues {
     user_ = &user;
   }
   void name_sources() { names_sources_ = true; }
+  void identify(fi_addr_t source) { identity_ = source; }  // before join_queues()
   // Of XRC: where its messages are received. The lock is held. Others post to the same queue pair,
   // so none may fill it with operations that say nothing when they are done.
   void name_remote_queue(uint32_t number) {
     remote_srq_ = number;
     signals_all_ = true;
   }
-  // On iWARP what follows a read may complete before it. So each read has a completion of its own.
-  void expect_late_reads() { signals_reads_ = true; }
+  // On iWARP what follows a read may complete before it, so each read has a completion of its own.
+  // And no completion says that the peer's device has placed what came.
+  void expect_iwarp() {
+    signals_reads_ = true;
+    refused_flags_ = FI_DELIVERY_COMPLETE;
+  }
   // Buffers may be of devices (FI_HMEM): the processor does not read those.
   void expect_device_memory() { device_memory_ = true; }
   bool in_device_memory(void *const *desc, size_t count) const;
@@ -187,8 +194,10 @@ class WorkQueues {
   uint64_t last_done_ = 0;              // of the newest that has completed
   size_t unsignalled_ = 0;
   bool signals_all_ = false, signals_reads_ = false;
+  uint64_t refused_flags_ = 0;
   uint32_t remote_srq_ = 0;
   bool names_sources_ = false;
+  fi_addr_t identity_ = FI_ADDR_NOTAVAIL;
   bool device_memory_ = false;
   bool metered_ = false;  // each operation takes a place of the completion queue by itself
   size_t tx_places_ = 0, rx_places_ = 0;

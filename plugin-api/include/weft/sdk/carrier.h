@@ -5,7 +5,7 @@
 // Example:
 //    #include <weft/sdk/log.h>
 //    void identify(const weft_instance *instance, fid_ep *ep, fi_addr_t number) {
-//      void *ops = nullptr;  // before fi_connect or fi_accept
+//      void *ops = nullptr;  // before fi_enable
 //      if (fi_open_ops(&ep->fid, WEFT_CARRIER_OPS, 0, &ops, nullptr) == 0)
 //        static_cast<weft_carrier_ops *>(ops)->identify(ep, number);
 //      else
@@ -23,6 +23,7 @@
 
 #define WEFT_CARRIER_OPS "weft_carrier_1"
 
+// A provider that has only the first of these says so by the size.
 typedef struct weft_carrier_ops {
   size_t size;
   // fi_cq_readfrom reports `source` for everything that arrives at this endpoint, also where
