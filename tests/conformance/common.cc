@@ -181,7 +181,18 @@ Info find_info(const Options &options, uint64_t flags, uint32_t api) {
   return {};
 }
 
+bool has_host_names() {
+  return !std::string_view(test_node()).starts_with("fi_addr_");
+}
+
 std::string address_at(const Options &options, unsigned service) {
+  if (!has_host_names()) {  // FI_ADDR_IB_UD: the number of the queue pair is behind the GID
+    const Info info = get_info(options.node.c_str(), nullptr, 0, make_hints(options).get());
+    std::string address(static_cast<const char *>(info->dest_addr), info->dest_addrlen);
+    const uint32_t queue_pair = service;
+    std::memcpy(&address.at(16), &queue_pair, sizeof queue_pair);
+    return address;
+  }
   const Info info =
       get_info(options.node.c_str(), std::to_string(service).c_str(), 0, make_hints(options).get());
   return {static_cast<const char *>(info->dest_addr), info->dest_addrlen};

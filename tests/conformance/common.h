@@ -62,6 +62,14 @@ bool has_ipv4_addresses();
       GTEST_SKIP() << "looks into an address of the loopback"; \
   } while (0)
 
+// Whether addresses are those of hosts and ports. FI_ADDR_IB_UD is not.
+bool has_host_names();
+#define NEEDS_HOST_NAMES()                                                          \
+  do {                                                                              \
+    if (!::weft::conformance::has_host_names())                                     \
+      GTEST_SKIP() << "no service of a host has an address of fi_getinfo's format"; \
+  } while (0)
+
 // What the stack under test demands of every application with endpoints of this type: 0, or else
 // the bits without which fi_getinfo does not offer it. make_hints() has them; device_memory.h does
 // most of what they mean.
@@ -227,8 +235,8 @@ Info find_info(const Options &options, uint64_t flags = 0, uint32_t api = kApi);
 // Of a test program: where fi_getinfo does not offer the stack, all of its tests are skipped, or
 // fail where WEFT_TEST_REQUIRED is set. The result is for a variable outside of any function.
 const ::testing::Environment *require_stack(const Options &options);
-// An address of the format under test, at test_node() with this service; the port of an address of
-// IPv4 or IPv6.
+// An address of the format under test, at test_node() with this service, or queue pair; the port of
+// an address of IPv4 or IPv6.
 std::string address_at(const Options &options, unsigned service);
 std::string port_of(const std::string &ip_address);
 bool have_ipv6_loopback();

@@ -149,7 +149,7 @@ TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
     if (form.has_data) {
       const Completion told = e.net.wait(e.net[1].rx_cq);
       EXPECT_EQ(told.err, 0);
-      EXPECT_EQ(told.data, kData);
+      EXPECT_EQ(told.data, e.net[1].arriving(kData));
       EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
                 FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
     }
