@@ -58,6 +58,11 @@ void Mr::count_remote(uint64_t access, uint64_t bytes) {
   if (cntr != nullptr) cntr->add_events(1, bytes);
 }
 
+void Mr::confine(uint64_t endpoint) {
+  Guard guard(table_.domain_.engine->lock());
+  endpoint_ = endpoint;
+}
+
 int Mr::close() {
   DomainContext &domain = table_.domain_;
   {

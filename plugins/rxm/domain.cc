@@ -67,6 +67,7 @@ bool Mirrors::may_wait() {
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
     : LayerDomain(fabric, {}, info, std::move(inner_info), context, memory_),
       mr_bits_(registration_bits(this->inner_info().domain_attr->mr_mode)),
+      endpoint_asked_((registration_bits(info.domain_attr->mr_mode) & FI_MR_ENDPOINT) != 0),
       inner_modes_(sdk::InnerModes::of(this->inner_info())),
       mirrors_(fabric.inner()) {
   shared().keeps_descriptors = inner_modes_.local_memory &&
@@ -78,7 +79,11 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   // What the application does by itself, and what the inner provider demands all the same.
   const int asked = registration_bits(info.domain_attr->mr_mode);
   inner.front()->domain_attr->mr_mode |= asked & ~(FI_MR_ENDPOINT | FI_MR_LOCAL);
-  return start(new Domain(fabric, info, std::move(inner), context), info);
+  WEFT_TRY(Domain *const domain, start(new Domain(fabric, info, std::move(inner), context), info));
+  void *ops = nullptr;
+  if (fi_open_ops(&domain->inner()->fid, WEFT_REGION_OPS, 0, &ops, nullptr) == 0)
+    domain->region_ops_ = static_cast<const weft_region_ops *>(ops);
+  return domain;
 }
 
 // The operands and the vectors of an atomic must fit into one packet.
@@ -121,11 +126,12 @@ Result<fid_cntr *> Domain::open_inner_cntr() {
 }
 
 ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
-                        iovec *iov, size_t room) {
+                        iovec *iov, size_t room, uint64_t endpoint) {
   const auto it = table_.find(key);
   if (it == table_.end() || room == 0) return -FI_EACCES;
   const Region &region = *it->second;
   if (!region.enabled() || (region.access() & access) != access) return -FI_EACCES;
+  if (region.endpoint() != 0 && region.endpoint() != endpoint) return -FI_EACCES;
   const uint64_t size = region.memory().iov_len;
   if (address < region.base_address()) return -FI_EACCES;
   const uint64_t offset = address - region.base_address();

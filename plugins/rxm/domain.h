@@ -17,6 +17,7 @@
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_domain.h>
 
@@ -75,6 +76,10 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
   bool enable_needed() const { return mr_bits_ & FI_MR_RMA_EVENT; }
+  // FI_MR_ENDPOINT: regions are bound to an endpoint before peers reach them, through it alone. Not
+  // over a provider that cannot confine them.
+  bool endpoint_needed() const { return endpoint_asked_ && region_ops_ != nullptr; }
+  const weft_region_ops *region_ops() const { return region_ops_; }
   sdk::Eq *eq() { return memory().eq; }  // reports completed registrations; null: none
 
   // By key; call with the engine's lock held.
@@ -92,9 +97,10 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   void *inner_descriptor(void *desc) const;
   // Opens a counter of the inner domain that counts completions.
   Result<fid_cntr *> open_inner_cntr();
-  // The local memory that a peer's atomic addresses: 1 iov, or -FI_EACCES.
+  // The local memory that an atomic of a peer of `endpoint` (its number) addresses: 1 iov, or
+  // -FI_EACCES.
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
-                  size_t room);
+                  size_t room, uint64_t endpoint = 0);
 
   // Counts a peer's atomic on the counter of the region `key`.
   void count_remote(uint64_t access, uint64_t key, uint64_t bytes);
@@ -108,6 +114,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
 
   InnerMemory memory_{*this};
   const int mr_bits_;
+  const bool endpoint_asked_;
+  const weft_region_ops *region_ops_ = nullptr;
   const sdk::InnerModes inner_modes_;
   // Random numbers for random_key(), of which `random_left_` are unused.
   std::array<uint64_t, 32> random_;

@@ -79,7 +79,7 @@ Result<void> Endpoint::begin() {
                          .unexpected_limit = options().unexpected_limit,
                          .connect_timeout_ns = options().connect_timeout_ns,
                          .max_strangers = max_strangers(options()),
-                         .descriptors = domain().shared().keeps_descriptors});
+                         .descriptors = domain().inner_modes().local_memory});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
@@ -94,9 +94,10 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
   return counted ? 0 : -counted.error().code;
 }
 
-// Gives operations that wait for a connection a chance to be sent (close_linger_ms).
+// Gives operations that wait for a connection a chance to be sent (close_linger_ms), and injected
+// packets that the inner provider reads where they are.
 void Endpoint::end() {
-  linger([this] { return !core_->has_queued(); });
+  linger([this] { return !core_->has_queued() && !lower_.has_injected(); });
   core_->abandon();
 }
 
@@ -109,9 +110,10 @@ bool Endpoint::must_own(const TxOp &op) const {
 // The application's regions are the layer's. Calls of the inner provider need its descriptors.
 template <class Request>
 void Endpoint::take_descriptors(TxOp &op, const Request &request) {
-  if (!domain().shared().keeps_descriptors) return;
+  if (!domain().inner_modes().local_memory) return;
+  const bool given = domain().shared().keeps_descriptors && request.desc != nullptr;
   for (size_t i = 0; i < request.count; ++i)
-    op.desc[i] = request.desc != nullptr ? domain().inner_descriptor(request.desc[i]) : nullptr;
+    op.desc[i] = given ? domain().inner_descriptor(request.desc[i]) : nullptr;
 }
 
 ssize_t Endpoint::start(const sdk::SendRequest &request) {

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "plugins/rxm/protocol/operations.h"
+
 namespace weft::rxm {
 namespace {
 
@@ -20,11 +22,12 @@ size_t length_of(const iovec *iov, size_t count) {
 
 }  // namespace
 
-void Flights::open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner) {
+void Flights::open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner,
+                   size_t queue) {
   modes_ = modes;
   packet_size_ = packet_size;
   inject_limit_ = inner.inject_size;
-  queue_ = inner.size != 0 ? inner.size : SIZE_MAX;
+  queue_ = queue != 0 ? queue : SIZE_MAX;
   if (modes.keeps_vectors)
     scratch_ = std::make_unique_for_overwrite<uint8_t[]>(std::min(inject_limit_, packet_size));
 }
@@ -208,10 +211,26 @@ Token *Flights::land(void *op_context) {
   return token;
 }
 
-void Flights::drop(const Calls &calls) {
-  flights_.visit([&](Flight &f) {
-    if (f.calls == &calls) give(f);
+bool Flights::has_injected() {
+  bool found = false;
+  flights_.visit([&found](const Flight &f) {
+    if (f.calls == nullptr) return;
+    found = found || f.token == nullptr ||
+            (f.token->kind == Token::Kind::kOp && static_cast<const TxOp &>(*f.token).owns_data());
   });
+  return found;
+}
+
+std::vector<Token *> Flights::drop(const Calls &calls) {
+  std::vector<Token *> tokens;
+  if (calls.count == 0) return tokens;
+  tokens.reserve(calls.count);
+  flights_.visit([&](Flight &f) {
+    if (f.calls != &calls) return;
+    if (f.token != nullptr) tokens.push_back(f.token);
+    give(f);
+  });
+  return tokens;
 }
 
 }  // namespace weft::rxm

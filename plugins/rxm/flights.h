@@ -47,8 +47,9 @@ class Flights {
   Flights &operator=(const Flights &) = delete;
 
   // `packet_size`: bytes of the longest packet.
-  // `inner`: of its endpoints.
-  void open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner);
+  // `inner`: of its endpoints; `queue`: how many calls of a link the provider queues, 0: any.
+  void open(const sdk::InnerModes &modes, size_t packet_size, const fi_tx_attr &inner,
+            size_t queue);
   // All endpoints of the inner provider are closed.
   void close();
 
@@ -61,10 +62,13 @@ class Flights {
   // is registered, while the link has as many calls in flight as the provider queues.
   ssize_t access(Calls &calls, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
                  uint64_t flags, Token *token);
-  // A call has completed, or failed. Null: it was not one of these.
+  // A call has completed, or failed. Null: it was not one of these, or nobody waits for it.
   Token *land(void *op_context);
-  // The endpoint of the link is closed: its calls do not complete any more.
-  void drop(const Calls &calls);
+  // The endpoint of the link is closed: its calls do not complete any more. Returns their tokens.
+  std::vector<Token *> drop(const Calls &calls);
+  // Whether packets are on their way that the application does not wait for, and that the provider
+  // has not copied: injected messages, answers, credits. They would be lost with their endpoint.
+  bool has_injected();
 
  private:
   static constexpr size_t kMost = 1 + sdk::kIovLimit;  // vectors of a packet

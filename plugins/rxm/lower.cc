@@ -16,6 +16,8 @@ constexpr size_t kBatch = 32;  // completions per call of fi_cq_readfrom
 constexpr int kBatches = 8;    // per progress call
 // Shared buffers that are posted, if the inner provider takes as many; the others are a reserve.
 constexpr size_t kPosted = 64, kLeastPosted = 4;
+// A stream waits for a receive, but a device asks its peer to repeat, which takes a timer.
+constexpr size_t kPostedToDevice = 128;
 constexpr unsigned kEventEvery = 64;  // polls between reads of events, if none is expected
 
 fid_mr *region_of(Registration &registration) {
@@ -46,7 +48,10 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
   own_receives_ = uint32_t(std::clamp<size_t>(inner.rx_attr->size, 2, kOwnReceives));
   receive_count_ = shares_ ? uint32_t(count) : own_receives_;
-  flights_.open(modes_, packet_size(), *inner.tx_attr);
+  // Entries of a device's queue take memory whether they are used or not.
+  if (modes_.local_memory) tx_size_ = std::min(inner.tx_attr->size, kDeviceSends);
+  flights_.open(modes_, packet_size(), *inner.tx_attr,
+                tx_size_ != 0 ? tx_size_ : inner.tx_attr->size);
   WEFT_CHECK(open_objects());
   WEFT_CHECK(count_remote(remote_write, remote_read));
   if (shares_) {
@@ -101,18 +106,27 @@ Result<void> Lower::open_objects() {
   cq_wait_ = sdk::InnerWait(&cq_->fid);
   WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
+  fi_rx_attr rx = *info->rx_attr;
+  set_sizes(*info);
   if (!shares_) return {};
   // A device may take less for a shared queue than for others, and does not say how much.
-  fi_rx_attr rx = *info->rx_attr;
   rx.op_flags = 0;
   rc = -FI_EINVAL;
-  size_t size = std::min(kPosted, std::max(rx.size, kLeastPosted));
+  size_t size =
+      std::min(modes_.local_memory ? kPostedToDevice : kPosted, std::max(rx.size, kLeastPosted));
   for (; rc == -FI_EINVAL && size >= kLeastPosted; size /= 2) {
     rx.size = most_posted_ = size;
     rc = fi_srx_context(domain_.inner(), &rx, &srx_, nullptr);
   }
   if (rc != 0) return fail(-rc, "the inner provider has no shared receive context");
   return {};
+}
+
+// Of the queues of one connection.
+void Lower::set_sizes(fi_info &info) const {
+  if (tx_size_ == 0) return;
+  info.tx_attr->size = tx_size_;
+  if (!shares_) info.rx_attr->size = own_receives_;
 }
 
 Result<void> Lower::listen(const sdk::Address &local) {
@@ -145,6 +159,7 @@ Result<void> Lower::listen(const sdk::Address &local) {
 }
 
 void Lower::shut() {
+  shuts_ = true;
   while (!links_.empty()) destroy(*links_.back());
   if (pep_ != nullptr) fi_close(&std::exchange(pep_, nullptr)->fid);
   if (srx_ != nullptr) fi_close(&std::exchange(srx_, nullptr)->fid);
@@ -154,6 +169,7 @@ void Lower::shut() {
     if (*cntr != nullptr) domain_.mirrors().remove(domain_.engine(), std::exchange(*cntr, nullptr));
   if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
   if (eq_ != nullptr) fi_close(&std::exchange(eq_, nullptr)->fid);
+  shuts_ = false;
 }
 
 void Lower::wait(uint64_t end_ns) {
@@ -279,12 +295,28 @@ Registration *Lower::expose(Link &link, const iovec &iov, uint64_t access, RmaVe
   return reinterpret_cast<Registration *>(mr);
 }
 
+Registration *Lower::enlist(const iovec &iov, void *&desc, int &err) {
+  desc = nullptr;
+  err = 0;
+  if (!modes_.local_memory) return nullptr;
+  sdk::InnerRegion region;
+  err = -domain_.register_inner(iov, FI_WRITE, region);
+  if (err != 0) return nullptr;
+  desc = region.desc();
+  return reinterpret_cast<Registration *>(region.release());
+}
+
 void Lower::conceal(Registration &registration) {
   fi_close(&region_of(registration)->fid);
 }
 
+bool Lower::reads(const Link &link) {
+  return !link.held && (!shares_ || posted_ != 0) && !upper_.is_full();
+}
+
 ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
-  return domain_.resolve(vector.key, vector.address, vector.length, access, iov, room);
+  return domain_.resolve(vector.key, vector.address, vector.length, access, iov, room,
+                         upper_.endpoint_number());
 }
 
 uint64_t Lower::now_ns() {
@@ -316,6 +348,7 @@ bool Lower::may_wait() {
   polls_ = kEventEvery - 1;  // after a wait, read the event queue as well
   if (cq_wait_.changed() || eq_wait_.changed()) domain_.engine().rewatch(*this);
   if (upper_.is_full()) return true;
+  if (!closing_.empty()) return false;  // until their calls have come back
   if (ended_ != 0 && (!shares_ || posted_ != 0)) {
     const auto ends = [](const Link *link) { return link->ended != 0 && !link->held; };
     if (std::any_of(links_.begin(), links_.end(), ends)) return false;  // poll a few times more

@@ -49,6 +49,7 @@ struct Link {
   Connection *owner = nullptr;            // null: closed, gets no events any more
   uint32_t place = 0;                     // in Lower::numbers_
   unsigned ended = 0;                     // polls since the peer hung up; 0: still connected
+  uint64_t end_by = 0;                    // closed: when it goes even if calls are in flight
   bool held = false;                      // its packets are not read
   std::unique_ptr<uint8_t[]> memory;      // its own receive buffers, if they are not shared
   sdk::InnerRegion region;                // of memory
@@ -71,6 +72,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     virtual Core &core() = 0;
     // The completion queue is full: stop reading completions, so that remote data waits.
     virtual bool is_full() = 0;
+    // By which regions know it (FI_MR_ENDPOINT).
+    virtual uint64_t endpoint_number() = 0;
     // A peer wrote with remote data. `from`: null if unknown.
     virtual void on_remote_write(Connection *from, uint64_t length, uint64_t data) = 0;
 
@@ -93,6 +96,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t iov_limit() const { return iov_limit_; }
   bool shares_receives() const { return shares_; }
   uint32_t receive_count() const { return receive_count_; }
+  // Whether fi_close of the connections would lose what was injected.
+  bool has_injected() { return flights_.has_injected(); }
   // Sleeps until the inner provider has an event, at most until `end_ns`. Releases the lock
   // meanwhile.
   void wait(uint64_t end_ns);
@@ -117,7 +122,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool hold(Link &link, bool held) override;
   Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                        int &err) override;
+  Registration *enlist(const iovec &iov, void *&desc, int &err) override;
   void conceal(Registration &registration) override;
+  bool reads(const Link &link) override;
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
   uint64_t now_ns() override;
   void set_deadline(uint64_t at_ns) override;
@@ -133,11 +140,14 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
 
  private:
   static constexpr uint32_t kOwnReceives = 32;
+  static constexpr size_t kDeviceSends = 32;
 
   Result<void> open_objects();
   Result<void> listen(const sdk::Address &local);
+  void set_sizes(fi_info &info) const;
   Link *make_link(Connection &owner, fi_info *info, int &err);
   void destroy(Link &link);
+  bool may_go(const Link &link);
   void bury();
   int make_places(std::vector<Buffer> &buffers, std::vector<Place> &places, const uint8_t *memory,
                   sdk::InnerRegion &region);
@@ -169,6 +179,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool shares_ = false;
   uint32_t own_receives_ = 0;  // posted per connection, if they are not shared
   size_t most_posted_ = 0;     // if they are
+  size_t tx_size_ = 0;         // of a connection's queue; 0: as the inner provider says
   uint32_t receive_count_ = 0;
   fid_eq *eq_ = nullptr;
   fid_cq *cq_ = nullptr;
@@ -191,6 +202,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   };
   std::vector<Number> numbers_;
   std::vector<uint32_t> free_numbers_;
+  bool shuts_ = false;  // shut() is at work
   unsigned polls_ = 0;
   size_t ended_ = 0;       // links with `ended` != 0
   size_t connecting_ = 0;  // links that are being connected

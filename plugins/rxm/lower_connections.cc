@@ -12,6 +12,7 @@ namespace weft::rxm {
 namespace {
 
 constexpr size_t kPrivateData = 256;
+constexpr uint64_t kBuryNs = 2'000'000'000;
 constexpr unsigned kPollsToEnd = 64;  // then a link has ended, even if fi_getpeer answers
 
 sdk::Address address_of(uint32_t format, const void *addr, size_t length) {
@@ -58,6 +59,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
       0)
     ops->identify(made->ep, uint64_t(number.uses) << 32 | made->place);
   if (ops != nullptr && ops->size >= sizeof *ops) made->ops = ops;
+  if (domain_.endpoint_needed())
+    domain_.region_ops()->join_group(made->ep, upper_.endpoint_number());
   rc = fi_ep_bind(made->ep, &eq_->fid, 0);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
   if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
@@ -84,12 +87,14 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
 
 void Lower::destroy(Link &link) {
   fi_close(&link.ep->fid);
-  if (modes_.of_calls()) flights_.drop(link.calls);
+  const std::vector<Token *> lost = flights_.drop(link.calls);
   numbers_[link.place].link = nullptr;
   free_numbers_.push_back(link.place);
   std::erase(links_, &link);
   std::erase(closing_, &link);
   delete &link;
+  if (shuts_) return;  // nobody waits for them
+  for (Token *token : lost) upper_.core().on_sent(*token, FI_ECANCELED);
 }
 
 Link *Lower::connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
@@ -110,6 +115,7 @@ Link *Lower::connect(Connection &owner, const sdk::Address &peer, std::span<cons
 }
 
 Link *Lower::accept(Connection &owner, Request &request, std::span<const uint8_t> data, int &err) {
+  set_sizes(*request.info);
   Link *link = make_link(owner, request.info, err);
   if (link == nullptr) return nullptr;
   request.answered = true;
@@ -132,17 +138,24 @@ void Lower::close(Link &link, bool idle) {
   if (link.ended != 0) --ended_;
   connecting_ = 0;  // other links' events may be seen a little later
   // Without shared receives the link owns the memory of the packet that is being handled: destroy
-  // it later.
-  if (idle && shares_) return destroy(link);
+  // it later. The same if packets of ours (answers, credits) are still on their way.
+  if (idle && shares_ && link.calls.count == 0) return destroy(link);
   // Outstanding operations come back as failures. Read these completions before closing the
   // endpoint.
   if (!idle) fi_shutdown(link.ep, 0);
+  link.end_by = now_ns() + kBuryNs;
   closing_.push_back(&link);
 }
 
-// Closes links when their last completions have been read.
+// A device returns calls some time after the connection has ended.
+bool Lower::may_go(const Link &link) {
+  return link.calls.count == 0 || now_ns() >= link.end_by;
+}
+
+// The inner queue reads empty. Closes links whose last completions have been read.
 void Lower::bury() {
-  while (!closing_.empty()) destroy(*closing_.back());
+  for (size_t i = closing_.size(); i-- > 0;)
+    if (i < closing_.size() && may_go(*closing_[i])) destroy(*closing_[i]);
 }
 
 // ---- events ----

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/region.h"
 
+#include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
 
 namespace weft::rxm {
+namespace {
+
+constexpr uint64_t kRemote = FI_REMOTE_READ | FI_REMOTE_WRITE;
+constexpr uint64_t kNobody = UINT64_MAX;  // a group without endpoints
+
+}  // namespace
 
 Region::Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabled)
     : Object(domain.instance(), FI_CLASS_MR, attr.context),
@@ -36,9 +43,13 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
     if (attr.access & FI_SEND) asked.access |= FI_WRITE;
     if (attr.access & FI_RECV) asked.access |= FI_READ;
   }
+  // Until it is bound to an endpoint nobody reaches it.
+  const bool confined = domain.endpoint_needed() && (attr.access & kRemote) != 0;
   const int rc = fi_mr_regattr(domain.inner(), &asked, flags, &inner);
   if (rc != 0) return fail(-rc, "memory registration: refused by the inner provider");
-  const bool enabled = !(domain.enable_needed() && flags & FI_RMA_EVENT);
+  if (confined) domain.region_ops()->confine(inner, kNobody);
+  const bool enabled =
+      !domain.endpoint_needed() && !(domain.enable_needed() && flags & FI_RMA_EVENT);
   auto *region = new (std::nothrow) Region(domain, attr, inner, enabled);
   if (region == nullptr) {
     fi_close(&inner->fid);
@@ -80,8 +91,7 @@ int Region::close() {
 
 int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  // Regions need no endpoint here (fi_mr.3, FI_MR_ENDPOINT): accept the call and do nothing.
-  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return 0;
+  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return bind_endpoint(fid, flags);
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
   sdk::Cntr *outer = sdk::Cntr::from(fid);
@@ -106,10 +116,26 @@ int Region::bind(struct fid *fid, uint64_t flags) {
   return 0;
 }
 
+// Only with FI_MR_ENDPOINT it means something (fi_mr.3).
+int Region::bind_endpoint(struct fid *fid, uint64_t flags) {
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (!domain_.endpoint_needed()) return 0;
+  if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
+  uint64_t number;
+  if (const int rc = sdk::endpoint_number(domain_.shared(), fid, number); rc != 0) return rc;
+  sdk::Guard guard(domain_.engine().lock());
+  if (enabled_) return -FI_EOPBADSTATE;
+  if (endpoint_ != 0 && endpoint_ != number) return -FI_EBUSY;
+  endpoint_ = number;
+  return 0;
+}
+
 int Region::control(int command, void *arg) {
   if (command != FI_ENABLE) return fi_control(&inner_->fid, command, arg);
   sdk::Guard guard(domain_.engine().lock());
+  if (domain_.endpoint_needed() && endpoint_ == 0) return -FI_EOPBADSTATE;
   if (const int rc = fi_control(&inner_->fid, command, arg); rc != 0) return rc;
+  if (endpoint_ != 0) domain_.region_ops()->confine(inner_, endpoint_);
   enabled_ = true;
   return 0;
 }

@@ -32,6 +32,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   uint64_t key() const { return key_; }
   uint64_t access() const { return access_; }
   bool enabled() const { return enabled_; }
+  uint64_t endpoint() const { return endpoint_; }  // that it is bound to; 0: none
   uint64_t base_address() const { return base_; }  // of the first byte, as peers give it
   const iovec &memory() const { return memory_; }
   void *inner_descriptor() const { return fi_mr_desc(inner_); }
@@ -50,12 +51,14 @@ class Region final : public sdk::Object<Region, fid_mr> {
  private:
   Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabled);
   ~Region() = default;
+  int bind_endpoint(struct fid *fid, uint64_t flags);
 
   Domain &domain_;
   fid_mr *const inner_;
   const iovec memory_;
   const uint64_t access_, key_, base_;
   bool enabled_;
+  uint64_t endpoint_ = 0;
   struct Bound {
     fid_cntr *inner = nullptr;
     sdk::Cntr *outer = nullptr;

@@ -2,10 +2,12 @@
 #include "plugins/tcp/domain.h"
 
 #include <weft/sdk/av.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "plugins/tcp/endpoint.h"
@@ -102,6 +104,25 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   if (av == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_AV,
                      sdk::Av::open(shared(), addr_format_, attr, context, name_), av);
+}
+
+// For layers above (weft/sdk/carrier.h).
+int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_REGION_OPS) return -FI_ENOSYS;
+  static const weft_region_ops regions = {
+      .size = sizeof(weft_region_ops),
+      .join_group = [](struct fid_ep *ep, uint64_t group) -> int {
+        Endpoint::from(ep)->join_group(group);
+        return 0;
+      },
+      .confine = [](struct fid_mr *mr, uint64_t group) -> int {
+        sdk::Mr::from(mr)->confine(group);
+        return 0;
+      }};
+  *ops = const_cast<weft_region_ops *>(&regions);
+  return 0;
 }
 
 int Domain::close() {

@@ -60,6 +60,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
 
   // fi_ops
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
 

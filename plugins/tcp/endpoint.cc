@@ -313,9 +313,8 @@ void Endpoint::watch() {
       want = cm = step_ == Step::kHandshake ? EPOLLOUT : EPOLLIN;
       break;
     case State::kConnected:
-      want =
-          (reader_.stalled() ? (shutdown_told() ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
-          (want_out_ ? uint32_t(EPOLLOUT) : 0);
+      want = (reader_.stalled() ? (shutdown_told_ ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
+             (want_out_ ? uint32_t(EPOLLOUT) : 0);
       cm = EPOLLRDHUP | EPOLLET;
       break;
     default:
@@ -344,7 +343,7 @@ void Endpoint::on_event(uint32_t events) {
 // Nothing may be read, because the frame at the front has no receive. If the peer has closed,
 // reports FI_SHUTDOWN all the same.
 void Endpoint::hang_up_while_stalled() {
-  if (shutdown_told()) return;
+  if (shutdown_told_) return;
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return;
   report_shutdown();

@@ -96,6 +96,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int control(int command, void *arg);
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
   int expose(const iovec &iov, uint64_t access, struct fid_mr **mr);
+  void join_group(uint64_t group);
 
   // Handler
   void on_event(uint32_t events) override;
@@ -121,7 +122,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes) { rx_.count_remote(FI_REMOTE_READ, bytes); }
-  sdk::MrPeer mr_peer() const { return {number(), holder_}; }
+  sdk::MrPeer mr_peer() const { return {group_ != 0 ? group_ : number(), holder_}; }
 
  private:
   // What State::kConnecting waits for.
@@ -177,6 +178,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
   std::optional<fi_addr_t> source_;
   uint64_t holder_ = 0;  // of regions for this peer only
+  uint64_t group_ = 0;   // of endpoints that a layer makes one of; 0: none
 
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;

@@ -102,6 +102,11 @@ int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {
   return sdk::finish(instance(), FI_LOG_MR, regions.reg(attr, 0, holder_), mr);
 }
 
+void Endpoint::join_group(uint64_t group) {
+  sdk::Guard guard(engine_.lock());
+  group_ = group;
+}
+
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
   leave_event_queue();

@@ -16,13 +16,25 @@
 
 namespace weft::conformance {
 
-// To a receive that waits.
-inline void exchange(Peer &a, Peer &b, fi_addr_t to, size_t size, uint64_t tag) {
+// To a receive that waits. `patient`: the sender may have to find out first that its connection is
+// gone, and its peer too: then it sends again.
+inline void exchange(Peer &a, Peer &b, fi_addr_t to, size_t size, uint64_t tag,
+                     bool patient = false) {
   const Bytes out = content(size, unsigned(tag));
   Bytes in(size);
   must(fi_trecv(b.ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, tag, 0, &in));
-  must(fi_tsend(a.ep, out.data(), size, nullptr, to, tag, &a));
-  EXPECT_EQ(wait(a, &a, {&a, &b}).err, 0);
+  int err;
+  const Deadline deadline;
+  do {
+    ssize_t rc = -FI_EAGAIN;
+    ASSERT_TRUE(until({&a, &b}, [&] {
+      rc = fi_tsend(a.ep, out.data(), size, nullptr, to, tag, &a);
+      return rc != -FI_EAGAIN;
+    }));
+    must(rc);
+    err = wait(a, &a, {&a, &b}).err;
+  } while (patient && err != 0 && !deadline.passed());
+  EXPECT_EQ(err, 0) << fi_strerror(err);
   EXPECT_EQ(wait(b, &in, {&a, &b}).err, 0);
   EXPECT_EQ(in, out);
 }

@@ -93,7 +93,20 @@ class Carrier {
   // `err`.
   virtual Registration *expose(Link &link, const iovec &iov, uint64_t access, RmaVector &vector,
                                int &err) = 0;
+  // Registers `iov`, from which this endpoint writes to a peer, where the carrier wants that, and
+  // fills in `desc`. Null with `err` 0: it does not; else it failed.
+  virtual Registration *enlist(const iovec &iov, void *&desc, int &err) {
+    static_cast<void>(iov);
+    desc = nullptr;
+    err = 0;
+    return nullptr;
+  }
   virtual void conceal(Registration &registration) = 0;
+  // Whether packets of the peer are read as they come: there is room for them.
+  virtual bool reads(const Link &link) {
+    static_cast<void>(link);
+    return true;
+  }
   // The local memory that a peer's atomic addresses: the number of iov filled, or -FI_EACCES.
   virtual ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) = 0;
 

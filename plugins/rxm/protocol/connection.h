@@ -102,6 +102,8 @@ class Connection {
   // dead before contest_at_.
   bool crossed_ = false, accepted_ = false;
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
+  // When the peer first asked for another connection, and last_use_ at that time.
+  uint64_t doubted_at_ = 0, doubted_use_ = 0;
 };
 
 }  // namespace weft::rxm

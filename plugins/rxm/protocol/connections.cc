@@ -14,6 +14,7 @@ namespace weft::rxm {
 namespace {
 
 constexpr uint64_t kSilenceNs = 1'000'000'000;  // then a silent stranger has to make room
+constexpr uint64_t kDeadNs = 1'000'000'000;     // without a packet while the peer asks for another
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 
@@ -214,12 +215,28 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
         drop_link(*c, FI_ECONNABORTED);
         return accept(*c, request, *theirs);
       }
-      if (c->peer_process_ == theirs->process) return refuse(request, RejectReason::kAlready);
+      if (c->peer_process_ == theirs->process) {
+        refuse(request, RejectReason::kAlready);
+        if (seems_dead(*c)) contest(*c);
+        return;
+      }
       // The peer was restarted, or another process on its host claims its address. The requester
       // waits while we ask the owner of the address (rivals.cc).
       refuse(request, RejectReason::kAlready);
       return contest(*c);
   }
+}
+
+// The peer asks for a connection although it has one. Mostly that one is ending, and the carrier
+// will say so. But the end may have been lost with the network. Then nothing comes any more, and
+// the peer asks again and again.
+bool Core::seems_dead(Connection &c) {
+  if (c.state_ != State::kConnected || !carrier_.reads(*c.link_)) return false;
+  const uint64_t now = carrier_.now_ns();
+  if (c.doubted_use_ == c.last_use_) return now - c.doubted_at_ >= kDeadNs;
+  c.doubted_use_ = c.last_use_;
+  c.doubted_at_ = now;
+  return false;
 }
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {

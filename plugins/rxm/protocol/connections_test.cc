@@ -241,6 +241,33 @@ TEST(Core, ARestartedPeerIsReachedAlthoughItsDeathWasNotReported) {
   }
 }
 
+// One side loses the connection, and the network loses the news. That side asks for another, or the
+// other one finds out when it sends.
+TEST_P(Seeds, AnEndThatOnlyOneSideKnowsOfIsFoundOut) {
+  Script script = script_of(GetParam());
+  script.peers = 2;
+  script.failures = true;
+  script.connect_timeout_ns = 30'000'000'000;
+  const size_t loser = size_t(GetParam() % 2);
+  Play run(unsigned(GetParam()), script);
+  const auto exchange = [&run](size_t from, size_t to) {
+    run.nodes[to]->post(5000, true);
+    run.nodes[from]->send(to, 10, true);
+    run.settle();
+  };
+  exchange(0, 1);
+  exchange(1, 0);
+  run.world.silent = true;
+  for (const auto &link : run.world.links)
+    if (link->node == run.nodes[loser].get() && link->owner != nullptr)
+      run.nodes[loser]->core().on_closed(*link->owner, FI_ECONNRESET);
+  run.world.silent = false;
+  exchange(loser, 1 - loser);
+  exchange(1 - loser, loser);
+  expect_everything_arrived_in_order(run);
+  for (const size_t n : {0, 1}) EXPECT_EQ(run.nodes[n]->core().connections(), 1u);
+}
+
 TEST(Core, APeerThatIsOnlyInsertedCostsNothing) {
   Play run(1, Script{});
   run.nodes[1]->post(5000, true);

@@ -210,6 +210,7 @@ class Core {
 
   // ---- rivals.cc ----
   void accept_beside(Connection &attempt, Request &request, const ConnectData &data);
+  bool seems_dead(Connection &c);
   void contest(Connection &c);
   void ask_owner(Connection &c);
   void doubt(Connection &attempt);

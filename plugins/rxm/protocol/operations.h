@@ -55,6 +55,7 @@ struct TxOp : Token {
   uint8_t count = 0;         // used entries of iov
   uint8_t vector_count = 0;  // of vectors
   uint8_t exposed = 0;       // of registrations
+  uint8_t enlisted = 0;      // bit i: desc[i] is of a registration of ours
   uint8_t result_count = 0;  // of results
   uint32_t slot = kNoIndex, generation = 0;  // together the id that answers carry
   uint32_t tokens = 0;                       // calls of the carrier that have not come back
@@ -84,6 +85,8 @@ struct TxOp : Token {
     uint8_t bytes[kInlineSize];
     WireVectors wire;
   };
+  // Core::own_data: the caller's memory is not needed any more.
+  bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 

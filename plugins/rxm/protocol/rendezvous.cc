@@ -45,11 +45,23 @@ ssize_t Core::describe(Connection &c, TxOp &op) {
     const size_t length = iov.iov_len;
     // Memory of 0 bytes cannot be registered: register a byte of the header instead.
     if (length == 0) iov = {&op.header, 1};
+    int err = 0;
     if (settings_.rendezvous_write) {
+      // Once the peer has been asked for room, a failure here could only end the connection.
+      if (settings_.descriptors && length != 0 && op.desc[i] == nullptr) {
+        Registration *const r = carrier_.enlist(iov, op.desc[i], err);
+        if (err != 0) {
+          conceal_all(op);
+          return -err;
+        }
+        if (r != nullptr) {
+          op.registrations[op.exposed++] = r;
+          op.enlisted |= uint8_t(1 << i);
+        }
+      }
       vectors[count++] = {0, length, kInvalidKey};
       continue;
     }
-    int err = 0;
     Registration *r = carrier_.expose(*c.link_, iov, FI_REMOTE_READ, vectors[count], err);
     if (r == nullptr) {
       conceal_all(op);
@@ -71,6 +83,8 @@ void Core::undescribe(TxOp &op) {
 
 void Core::conceal_all(TxOp &op) {
   while (op.exposed != 0) carrier_.conceal(*op.registrations[--op.exposed]);
+  for (size_t i = 0; op.enlisted != 0; ++i, op.enlisted >>= 1)
+    if (op.enlisted & 1) op.desc[i] = nullptr;
 }
 
 void Core::take_read_done(Connection &c, const Packet &p) {
@@ -168,7 +182,16 @@ void Core::fetch(RxMessage &m) {
       int err = 0;
       Registration *registration =
           carrier_.expose(*c.link_, r.iov[i], FI_REMOTE_WRITE, vectors[count], err);
-      if (registration == nullptr) return lose_peer(m, err);
+      if (registration == nullptr) {
+        if (c.level_ == 0) return lose_peer(m, err);
+        // A weft peer writes nothing, and says so: only this receive has failed.
+        while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
+        m.failed = true;
+        m.err = err;
+        vectors[0] = {0, 0, kInvalidKey};
+        count = 1;
+        break;
+      }
       m.registrations[m.exposed++] = registration;
       vectors[count++].length = r.iov[i].iov_len;
     }
@@ -247,7 +270,9 @@ void Core::fetched(RxMessage &m) {
 void Core::take_write_done(Connection &c, const Packet &p) {
   for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
     // Only a message for which we named a target: others are still being read into.
-    if (m->id == p.message && m->exposed != 0) return finish(*m, 0);
+    if (m->id != p.message || (m->exposed == 0 && !m->failed)) continue;
+    if (m->failed) m->received = 0;
+    return finish(*m, m->failed ? m->err : 0);
   }
   fail_peer(c, "the end of a write that we did not request");
 }

@@ -46,7 +46,7 @@ TxOp *Core::take() {
   ++op->generation;
   op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
   op->report = true;
-  op->exposed = 0;
+  op->exposed = op->enlisted = 0;
   op->tokens = 0;
   op->err = 0;
   op->offset = 0;

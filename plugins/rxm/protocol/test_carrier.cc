@@ -313,7 +313,7 @@ void Node::pump(Link &link) {
 
 void Node::tell_closed(Link &link, bool reset) {
   Link *other = link.other;
-  if (other == nullptr) return;
+  if (other == nullptr || world_.silent) return;
   const auto closed = [other] {
     if (other->owner != nullptr && std::exchange(other->open, false))
       other->node->core().on_closed(*other->owner, FI_ECONNRESET);

@@ -37,7 +37,7 @@ Node::~Node() {
     link->node = nullptr;
     link->owner = nullptr;
     link->pending.clear();
-    if (std::exchange(link->open, false) && !world_.silent) tell_closed(*link, true);
+    if (std::exchange(link->open, false)) tell_closed(*link, true);
   }
   EXPECT_EQ(core_->unexpected_bytes(), 0u);
   core_.reset();

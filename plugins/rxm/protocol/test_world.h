@@ -82,7 +82,7 @@ struct World : sdk::TestTime {
   unsigned crowd = 0;          // percent of requests that are hung up on
   const Node *mute = nullptr;  // its calls get -FI_EAGAIN
   const Node *slow = nullptr;  // sends to it do not complete
-  bool silent = false;         // deaths are not reported
+  bool silent = false;         // ends of links are not reported to the other side
   bool holds = true;           // the carriers can hold links
   uint64_t slow_news = 0;      // by how much packets may precede the report of a connection
   std::vector<std::function<void()>> put_off;

@@ -39,6 +39,18 @@ typedef struct weft_carrier_ops {
   int (*hold)(struct fid_ep *ep, int held);
 } weft_carrier_ops;
 
+// Of a domain with connected endpoints, for a layer whose endpoints consist of several of them.
+#define WEFT_REGION_OPS "weft_region_1"
+
+typedef struct weft_region_ops {
+  size_t size;
+  // The endpoint belongs to this group, which is not 0; before fi_connect or fi_accept. A layer
+  // that uses groups puts every endpoint of the domain into one.
+  int (*join_group)(struct fid_ep *ep, uint64_t group);
+  // From now on peers of the endpoints in this group reach the region, and nobody else.
+  int (*confine)(struct fid_mr *mr, uint64_t group);
+} weft_region_ops;
+
 // Of a domain with datagram endpoints; the calls take an endpoint of that domain.
 #define WEFT_DATAGRAM_OPS "weft_datagram_1"
 

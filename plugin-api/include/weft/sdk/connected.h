@@ -109,9 +109,9 @@ class ConnectedCore : public EndpointCore {
   ssize_t not_connected() const {
     return state_ < State::kConnected ? -FI_ENOTCONN : -FI_ESHUTDOWN;
   }
-  bool shutdown_told() const { return shutdown_told_; }
 
   State state_ = State::kIdle;
+  bool shutdown_told_ = false;
   const uint32_t addr_format_;
   Address local_, peer_;
   std::unique_ptr<ConnectRequest> request_;  // passive side, before fi_accept
@@ -123,7 +123,6 @@ class ConnectedCore : public EndpointCore {
   Connections &connections_;
   Engine &cm_engine_;
   struct fid *const fid_;
-  bool shutdown_told_ = false;
 };
 
 }  // namespace weft::sdk

@@ -48,6 +48,8 @@ class Mr final : public Object<Mr, fid_mr> {
   // (FI_RMA_EVENT).
   void count_remote(uint64_t access, uint64_t bytes);
   size_t pins = 0;  // operations in flight that refer to the region
+  // From now on only peers that come through this endpoint (MrPeer::endpoint) reach the region.
+  void confine(uint64_t endpoint);
 
   int close();
   int bind(struct fid *fid, uint64_t flags);
