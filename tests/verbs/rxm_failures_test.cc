@@ -3,6 +3,7 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/verbs/rxm_exchange.h"
@@ -10,11 +11,16 @@
 namespace weft::conformance {
 namespace {
 
+bool has_limit() {
+  return std::getenv("FI_OFI_RXM_MAX_CONNECTIONS") != nullptr;
+}
+
 // ---- peers that go away ----
 
 // Nothing answers at one address any more. What goes there fails; the other peer does not notice;
 // and when the host is back, the next message finds it.
 TEST(RxmOverVerbsFailures, APeerThatVanishesCostsItsOwnOperationsOnly) {
+  if (has_limit()) GTEST_SKIP() << "a connection that parts waits for a host that is gone";
   for (const size_t size : {100, 30'000, 200'000}) {
     SCOPED_TRACE(size);
     Peer a, b(PeerOptions{.node = kOther}), c;
@@ -37,6 +43,7 @@ TEST(RxmOverVerbsFailures, APeerThatVanishesCostsItsOwnOperationsOnly) {
 
 // A device is taken out of its host. Its endpoint's operations fail, and those of its peers to it.
 TEST(RxmOverVerbsFailures, ADeviceThatGoesAwayFailsItsOwnEndpointOnly) {
+  if (has_limit()) GTEST_SKIP() << "a connection that parts waits for a device that is gone";
   Peer a, b;
   {
     Peer gone(PeerOptions{.node = kMortal});
@@ -69,6 +76,7 @@ TEST(RxmOverVerbsFailures, ADeviceThatGoesAwayFailsItsOwnEndpointOnly) {
 
 // One completion with an error ends the connection. The next operation makes another.
 TEST(RxmOverVerbsFailures, AConnectionThatBreaksIsMadeAgain) {
+  if (has_limit()) GTEST_SKIP() << "another connection may be parting, and would get the error";
   for (const ibv_wc_status status :
        {IBV_WC_RETRY_EXC_ERR, IBV_WC_REM_OP_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_FATAL_ERR}) {
     SCOPED_TRACE(status);
