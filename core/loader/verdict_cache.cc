@@ -36,7 +36,7 @@ void replace(std::vector<PluginRecord> &records, const PluginRecord &record) {
 class WriterLock {
  public:
   explicit WriterLock(const std::string &path) {
-    constexpr int kTries = 100, kPauseMs = 10;
+    constexpr int kTries = 3000, kPauseMs = 1;  // the lock is not fair: few tries starve
     fd_ = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd_ < 0) return;
     for (int i = 0; i < kTries && flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i) {

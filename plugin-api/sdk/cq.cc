@@ -270,13 +270,22 @@ void Cq::push_error(CompletionError error) {
   return ssize_t(n);
 }
 
-ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
+// Inline, so that fi_cq_read is one function.
+[[gnu::always_inline]] inline ssize_t Cq::read_here(void *buf, size_t count, fi_addr_t *src_addr) {
   Guard guard(engine_.lock());
   engine_.flush();
   if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
   // fi_cq.3: a count of 0 drives progress, and takes nothing.
   if (is_empty() || count == 0) engine_.progress();
   return take(buf, count, src_addr);
+}
+
+ssize_t Cq::read(void *buf, size_t count) {
+  return read_here(buf, count, nullptr);
+}
+
+ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
+  return read_here(buf, count, src_addr);
 }
 
 ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
@@ -412,7 +421,7 @@ void Cq::Device::on_poll() {
   source->read(out);
 }
 
-ssize_t Cq::read_device(void *buf, size_t count, fi_addr_t *src_addr) {
+[[gnu::noinline]] ssize_t Cq::read_device(void *buf, size_t count, fi_addr_t *src_addr) {
   if (buf == nullptr) return -FI_EINVAL;
   CqWriter out(*this, buf, count, src_addr);
   device_->source->read(out);

@@ -59,20 +59,22 @@ RegionCache::~RegionCache() {
 Result<RegionCache::Entry *> RegionCache::get(const iovec &memory, uint64_t access) {
   const MemoryRange range = MemoryRange::pages_of(memory);
   if (range.empty() || !monitor_->here()) return add_uncached(memory, access);
-  Entry *entry = nullptr;
+  Entry *kept = nullptr, *entry = nullptr;
   Entries fresh, ended;
   for (const bool may_place : {false, true}) {
     if (may_place) fresh.emplace_back();
     const std::lock_guard lock(monitor_->lock());
     if (!monitor_->current()) break;
-    if (Entry *const kept = find(range, access)) {
-      counters_.hits.add();
-      return kept;
-    }
+    kept = find(range, access);
+    if (kept != nullptr) break;
     if (may_place) entry = place(fresh, range, access);
     ended.splice(ended.end(), dead_);
   }
   end(ended);
+  if (kept != nullptr) {
+    counters_.hits.add();
+    return kept;
+  }
   if (entry == nullptr || !fill(*entry)) return add_uncached(memory, access);
   counters_.misses.add();
   return entry;

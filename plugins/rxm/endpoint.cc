@@ -75,6 +75,7 @@ Result<void> Endpoint::begin() {
                          .iov_limit = lower_.iov_limit(),
                          .receive_count = lower_.receive_count(),
                          .credits = !lower_.shares_receives(),
+                         .asker_first = domain().inner_info().ep_attr->protocol == FI_PROTO_IWARP,
                          .max_connections = options().max_connections,
                          .unexpected_limit = options().unexpected_limit,
                          .connect_timeout_ns = options().connect_timeout_ns,
@@ -128,6 +129,9 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
 }
 
 ssize_t Endpoint::start(const sdk::RmaRequest &request) {
+  // The inner provider carries the data of a write (cq_data_size). iWARP has none.
+  if (request.flags & FI_REMOTE_CQ_DATA && domain().inner_info().domain_attr->cq_data_size == 0)
+    return -FI_EINVAL;
   return launch(request, [&](TxOp &op) {
     op.form = request.write ? TxOp::Form::kWrite : TxOp::Form::kRead;
     take_flags(op, request.flags);

@@ -44,7 +44,10 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   addr_format_ = inner.addr_format;
   inject_limit_ = inner.tx_attr->inject_size;
   iov_limit_ = std::max<size_t>(inner.tx_attr->iov_limit, 2);
-  shares_ = inner.domain_attr->max_ep_srx_ctx != 0;
+  // Without resource management a message that finds no receive is lost, with its connection: each
+  // connection has receives of its own then, and the peer is told how many (credits).
+  shares_ =
+      inner.domain_attr->max_ep_srx_ctx != 0 && inner.domain_attr->resource_mgmt == FI_RM_ENABLED;
   const size_t count = std::max<size_t>(options_.rx_pool / packet_size(), 4);
   own_receives_ = uint32_t(std::clamp<size_t>(inner.rx_attr->size, 2, kOwnReceives));
   receive_count_ = shares_ ? uint32_t(count) : own_receives_;

@@ -71,6 +71,19 @@ TEST(VerbsClosing, APeerThatTakesNothingDelaysForALimitedTime) {
   EXPECT_THAT(link.node.log(), HasSubstr("before its peer took all that was injected, after 5 ms"));
 }
 
+// The peer's queue pair is gone, and with it whoever would acknowledge.
+TEST(VerbsClosing, APeerThatHasLeftDelaysNothing) {
+  Link link({.network = {.timers = verbs_double::Timers::kOnDemand},
+             .settings = {.close_linger_ms = 60'000}});
+  ASSERT_EQ(fi_inject(link.a.ep, "never", 5, 0), 0);
+  ASSERT_EQ(fi_close(&link.b.ep->fid), 0);
+  link.b.ep = nullptr;
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(fi_close(&link.a.ep->fid), 0);
+  link.a.ep = nullptr;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
 TEST(VerbsClosing, ACompletedInjectDelaysNothing) {
   Link link({.settings = {.close_linger_ms = 60'000}});
   Buffer in(link.b, 16);
@@ -79,6 +92,29 @@ TEST(VerbsClosing, ACompletedInjectDelaysNothing) {
   ASSERT_EQ(fi_close(&link.a.ep->fid), 0);
   link.a.ep = nullptr;
   EXPECT_EQ(link.b.completion().len, 5u);
+}
+
+TEST(VerbsClosing, ADeviceThatRefusesTheMarkDelaysNothing) {
+  Link link({.settings = {.close_linger_ms = 60'000}});
+  ASSERT_EQ(fi_inject(link.a.ep, "never", 5, 0), 0);
+  link.node.network.fail({.call = "ibv_post_send", .error = EIO});
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(fi_close(&link.a.ep->fid), 0);
+  link.a.ep = nullptr;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+// Of a driver that does not say when a queue pair has left the receives of a shared context alone.
+TEST(VerbsClosing, ADriverThatDoesNotTellDelaysOnce) {
+  Link link({.device = {.features = {.last_receives = false}},
+             .settings = {.close_linger_ms = 60'000},
+             .shares_receives = true});
+  for (TestSide *const side : {&link.a, &link.b}) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(fi_close(&side->ep->fid), 0);
+    side->ep = nullptr;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  }
 }
 
 TEST(VerbsClosing, AllThatIsCancelledIsToldBeforeShutdownReturns) {

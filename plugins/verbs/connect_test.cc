@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <optional>
+
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/private_data.h"
 #include "plugins/verbs/test_link.h"
@@ -93,6 +96,48 @@ TEST(VerbsConnect, ReceivesOfAFailedConnectionAreCancelled) {
   const fi_cq_err_entry error = link.a.failure();
   EXPECT_EQ(error.err, FI_ECANCELED);
   EXPECT_EQ(error.op_context, &in);
+}
+
+// The first message waits at siw until more comes, and the application sends no more.
+TEST(VerbsConnect, OverIwarpTheFirstMessageIsFollowedByANudge) {
+  Link link({.device = {.features = {.reads_first = false}, .iwarp = true}});
+  Buffer in(link.b, 16), out(link.a, 16, "hello");
+  ASSERT_EQ(fi_recv(link.b.ep, in.data(), 16, in.desc(), 0, nullptr), 0);
+  ASSERT_EQ(fi_send(link.a.ep, out.data(), 5, out.desc(), 0, nullptr), 0);
+  EXPECT_FALSE(link.b.try_completion());
+  std::optional<fi_cq_data_entry> came;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!came && std::chrono::steady_clock::now() < end) {
+    EXPECT_FALSE(link.a.event());  // makes progress
+    came = link.b.try_completion();
+  }
+  ASSERT_TRUE(came);
+  EXPECT_EQ(came->len, 5u);
+  EXPECT_EQ(link.a.completion().len, 5u);
+  EXPECT_FALSE(link.a.try_completion()) << "nothing tells of the nudge";
+}
+
+// A message that is kept back (FI_MORE) leaves with the nudge, in front of it.
+TEST(VerbsConnect, OverIwarpANudgeTakesAlongWhatIsKeptBack) {
+  Link link({.device = {.features = {.reads_first = false}, .iwarp = true}});
+  Buffer in(link.b, 16), out(link.a, 16, "hello");
+  ASSERT_EQ(fi_recv(link.b.ep, in.data(), 16, in.desc(), 0, nullptr), 0);
+  const iovec iov{out.data(), 5};
+  void *desc = out.desc();
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.desc = &desc;
+  message.iov_count = 1;
+  ASSERT_EQ(fi_sendmsg(link.a.ep, &message, FI_COMPLETION | FI_MORE), 0);
+  std::optional<fi_cq_data_entry> came;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!came && std::chrono::steady_clock::now() < end) {
+    EXPECT_FALSE(link.a.event());
+    came = link.b.try_completion();
+  }
+  ASSERT_TRUE(came);
+  EXPECT_EQ(in.text(5), "hello");
+  EXPECT_EQ(link.a.completion().len, 5u);
 }
 
 TEST(VerbsConnect, ShutdownIsToldToBothSides) {

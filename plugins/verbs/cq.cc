@@ -143,6 +143,13 @@ void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
   void *const context = op.context;
   const uint64_t flags = op.flags, length = op.length;
   const bool report = op.report;
+  const ibv_wc_status status =
+      wc.status != IBV_WC_SUCCESS && op.cause != IBV_WC_SUCCESS ? op.cause : wc.status;
+  if (op.whole != nullptr && wc.status != IBV_WC_SUCCESS) {  // the whole reports it
+    if (op.whole->cause == IBV_WC_SUCCESS) op.whole->cause = wc.status;
+    on_failure(wc.status, queues);
+    return queues->retire(op);
+  }
   queues->retire(op);
   if (wc.status == IBV_WC_SUCCESS) {
     if (report) out.put({.context = context, .flags = flags, .len = length});
@@ -150,8 +157,8 @@ void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
   }
   out.put_error({.context = context,
                  .flags = flags,
-                 .err = on_failure(wc.status, queues),
-                 .prov_errno = int(wc.status)});
+                 .err = on_failure(status, queues),
+                 .prov_errno = int(status)});
 }
 
 void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {

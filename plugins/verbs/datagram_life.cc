@@ -15,7 +15,6 @@
 namespace weft::verbs {
 namespace {
 
-constexpr size_t kMaxGids = 1024;
 constexpr uint32_t kFirstPacket = 0xffffff;  // any number will do
 constexpr uint16_t kDefaultPartition = 0xffff;
 
@@ -99,12 +98,7 @@ Result<void> DatagramEndpoint::enable() {
 Result<void> DatagramEndpoint::read_port() {
   const DeviceFacts &facts = domain_.device().facts;
   ibv_context *const verbs = domain_.device().verbs;
-  gids_.resize(kMaxGids);
-  const ssize_t count = ibv_query_gid_table(verbs, gids_.data(), gids_.size(), 0);
-  if (count < 0)
-    return fail(int(-count), "fi_enable: ibv_query_gid_table on %s: %s", facts.name.c_str(),
-                strerror(int(-count)));
-  gids_.resize(size_t(count));
+  WEFT_TRY(gids_, read_gids(verbs));
   std::erase_if(gids_, [&](const ibv_gid_entry &entry) { return entry.port_num != facts.port; });
   gids_.shrink_to_fit();
   gid_index_ = domain_.settings().gid_index.value_or(routable_gid_index(gids_));

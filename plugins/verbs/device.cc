@@ -85,6 +85,7 @@ Result<DeviceFacts> read_device(ibv_context *verbs, const Sizes &sizes) {
   facts.max_queue_pairs = count(a.max_qp);
   facts.max_queue_entries = count(a.max_qp_wr);
   facts.max_sges = count(a.max_sge);
+  facts.max_read_sges = a.max_sge_rd > 0 ? count(a.max_sge_rd) : facts.max_sges;
   facts.max_cqs = count(a.max_cq);
   facts.max_cq_entries = count(a.max_cqe);
   facts.max_regions = count(a.max_mr);
@@ -112,12 +113,10 @@ bool is_new(const std::vector<sdk::SockAddr> &all, const sdk::SockAddr &address)
   return std::ranges::find(all, address) == all.end();
 }
 
-// The addresses in the GIDs of a RoCE port.
-void add_gid_addresses(ibv_context *verbs, int count, std::vector<sdk::SockAddr> &out) {
-  for (int i = 0; i < count; ++i) {
-    ibv_gid_entry entry{};
-    if (ibv_query_gid_ex(verbs, kPort, uint32_t(i), &entry, 0) != 0) continue;
-    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+// The addresses in the GIDs of an Ethernet port.
+void add_gid_addresses(ibv_context *verbs, std::vector<sdk::SockAddr> &out) {
+  for (const ibv_gid_entry &entry : read_gids(verbs).value_or(std::vector<ibv_gid_entry>())) {
+    if (entry.port_num != kPort || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     in6_addr ip;
     static_assert(sizeof ip == sizeof entry.gid.raw);
     std::memcpy(&ip, entry.gid.raw, sizeof ip);
@@ -151,8 +150,7 @@ Result<void> read_port(ibv_context *verbs, DeviceFacts &facts) {
     facts.gid_interface = be64toh(gid.global.interface_id);
   }
   facts.addresses.clear();
-  if (facts.transport == Transport::kRoce)
-    add_gid_addresses(verbs, port.gid_tbl_len, facts.addresses);
+  if (facts.transport != Transport::kInfiniBand) add_gid_addresses(verbs, facts.addresses);
   return {};
 }
 
@@ -253,6 +251,17 @@ Result<std::shared_ptr<sdk::MemoryMonitor>> Devices::memory_monitor() {
   WEFT_TRY(auto opened, sdk::MemoryMonitor::open());
   monitor_ = opened;
   return opened;
+}
+
+Result<std::vector<ibv_gid_entry>> read_gids(ibv_context *verbs) {
+  constexpr size_t kMost = 1024;
+  std::vector<ibv_gid_entry> gids(kMost);
+  const ssize_t count = ibv_query_gid_table(verbs, gids.data(), gids.size(), 0);
+  if (count < 0)
+    return fail(int(-count), "ibv_query_gid_table on %s: %s", ibv_get_device_name(verbs->device),
+                strerror(int(-count)));
+  gids.resize(size_t(count));
+  return gids;
 }
 
 Result<Route> find_route(const sdk::Address &source, const sdk::Address &dest, int timeout_ms) {

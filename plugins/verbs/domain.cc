@@ -62,7 +62,9 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   domain->start_cache();
   Result<void> started = domain->watch();
   if (started && is_xrc(info)) started = domain->open_xrc();
-  if (started && info.domain_attr->control_progress == FI_PROGRESS_AUTO)
+  // Over iWARP nudges have to leave while the application sleeps (Endpoint::plan_nudge).
+  if (started && (info.domain_attr->control_progress == FI_PROGRESS_AUTO ||
+                  domain->device_.facts.transport == Transport::kIwarp))
     started = fabric.engine().start_thread();
   if (started) started = domain->publish(fabric.base());
   if (!started) {

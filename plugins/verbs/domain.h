@@ -22,6 +22,7 @@
 
 #include "plugins/verbs/device.h"
 #include "plugins/verbs/device_memory.h"
+#include "plugins/verbs/last_receive.h"
 #include "plugins/verbs/settings.h"
 
 namespace weft::verbs {
@@ -45,6 +46,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   DeviceMemory &device_memory() { return memory_; }
   bool locked() { return engine().lock().needed(); }
   XrcDomain *xrc() { return xrc_.get(); }  // null: its endpoints have no XRC
+  LastReceives &last_receives() { return last_receives_; }
 
   // fi_ops_domain
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
@@ -80,6 +82,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const Device device_;
   ibv_pd *const pd_;
   std::unique_ptr<XrcDomain> xrc_;
+  LastReceives last_receives_;
 };
 
 }  // namespace weft::verbs

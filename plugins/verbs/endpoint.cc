@@ -23,6 +23,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       tx_(info),
       rx_(info) {
   if (caps() & FI_HMEM) expect_device_memory();
+  limit_reads(domain.device().facts.max_read_sges);
   if (domain.device().facts.transport == Transport::kIwarp) expect_iwarp();
   set_tables(*this);
 }

@@ -121,6 +121,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void on_resolved();
   void request();
   void become_connected(std::string_view data);
+  void plan_nudge();
   void connect_failed(int error, std::string private_data, int cause);
   void disconnect();
   // DeviceUser
@@ -135,6 +136,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::TxContext tx_;
   sdk::RxContext rx_;
   bool connected_once_ = false;
+  unsigned nudges_ = 0;
+  bool parts_ = false;                          // in send_injected(): the peer's end is only noted,
+  bool peer_left_ = false;                      // here
   std::atomic<bool> last_receive_seen_{false};  // IBV_EVENT_QP_LAST_WQE_REACHED
   SharedReceive *shared_ = nullptr;
   rdma_cm_id *id_ = nullptr;

@@ -146,14 +146,21 @@ bool Endpoint::wait_for(IsDone is_done) {
   return linger(domain_.fabric().device_events(), domain_.settings().close_linger_ms, is_done);
 }
 
-// What was injected is not the application's any more: it leaves before the connection ends.
+// What was injected is not the application's any more: it leaves before the connection ends. The
+// device may say nothing more of it once the peer has ended the connection (siw).
 void Endpoint::send_injected() {
   {
     sdk::Guard guard(own_lock);
-    if (qp_ == nullptr) return;
-    mark_end();
+    if (qp_ == nullptr || !mark_end()) return;
   }
-  if (wait_for([this] { return has_told_injected(); })) return;
+  parts_ = true;
+  const bool told = wait_for([this] {
+    if (has_told_injected()) return true;
+    domain_.fabric().channel().on_event(0);
+    return peer_left_;
+  });
+  parts_ = false;
+  if (told) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "the connection to %s ends before its peer took all that was injected, after %d ms "
             "(verbs close_linger_ms)",
@@ -174,7 +181,8 @@ void Endpoint::end_queue_pair(Rest rest) {
   // Receives of a shared context that the queue pair has taken are lost if it goes before it has
   // told of them.
   if (flushes && shared_ != nullptr && connected_once_)
-    wait_for([this] { return last_receive_seen_.load(std::memory_order_acquire); });
+    domain_.last_receives().await(domain_.fabric().device_events(),
+                                  domain_.settings().close_linger_ms, last_receive_seen_);
   if (flushes && rest == Rest::kAwaited) wait_for([this] { return has_told_all(); });
   collect_completions();
   {

@@ -256,6 +256,75 @@ TEST(VerbsEndpoint, AKeptRequestThatTheDeviceRefusesIsAnErrorEntry) {
   EXPECT_EQ(error.op_context, &back);
 }
 
+// A device that reads into one vector at a time (max_sge_rd), as those of iWARP.
+class VerbsReads : public ::testing::Test {
+ protected:
+  ssize_t read(size_t each, uint64_t flags = FI_COMPLETION) {
+    const iovec into[] = {{one_.data(), each}, {two_.data(), each}, {three_.data(), each}};
+    void *desc[] = {one_.desc(), two_.desc(), three_.desc()};
+    const fi_rma_iov remote{target_.address(), 3 * each, target_.key()};
+    fi_msg_rma msg{};
+    msg.msg_iov = into;
+    msg.desc = desc;
+    msg.iov_count = 3;
+    msg.rma_iov = &remote;
+    msg.rma_iov_count = 1;
+    msg.context = &one_;
+    return fi_readmsg(link_.a.ep, &msg, flags);
+  }
+  fi_cq_err_entry failure() {
+    const fi_cq_err_entry error = link_.a.failure();
+    EXPECT_FALSE(link_.a.try_completion()) << "one operation, one entry";
+    return error;
+  }
+
+  Link link_{{.device = {.limits = {.max_sge_rd = 1}}, .tx_size = 16}};
+  Buffer target_{link_.b, 12, "onetwothree"}, one_{link_.a, 8}, two_{link_.a, 8},
+      three_{link_.a, 8};
+};
+
+TEST_F(VerbsReads, ManyVectorsAreOneOperation) {
+  ASSERT_EQ(read(3), 0);
+  const fi_cq_data_entry done = link_.a.completion();
+  EXPECT_EQ(done.op_context, &one_);
+  EXPECT_EQ(done.len, 9u);
+  EXPECT_FALSE(link_.a.try_completion());
+  EXPECT_EQ(one_.text(3) + two_.text(3) + three_.text(3), "onetwothr");
+}
+
+TEST_F(VerbsReads, AFailedPartIsOneErrorWithItsCause) {
+  ASSERT_EQ(read(5), 0);  // the third vector is beyond the region
+  const fi_cq_err_entry error = failure();
+  EXPECT_EQ(error.op_context, &one_);
+  EXPECT_EQ(error.prov_errno, int(IBV_WC_REM_ACCESS_ERR));
+}
+
+TEST_F(VerbsReads, AFailedFirstPartIsOneErrorWithItsCause) {
+  ASSERT_EQ(read(8), 0);
+  const fi_cq_err_entry error = failure();
+  EXPECT_EQ(error.op_context, &one_);
+  EXPECT_EQ(error.prov_errno, int(IBV_WC_REM_ACCESS_ERR));
+}
+
+TEST_F(VerbsReads, AFullQueueTakesAllOrNothing) {
+  int posted = 0;
+  ssize_t rc = 0;
+  while (posted < 100 && (rc = read(3)) == 0) ++posted;
+  ASSERT_EQ(rc, -FI_EAGAIN);
+  EXPECT_EQ(posted, 5);  // of three requests each
+  for (int i = 0; i < posted; ++i) EXPECT_EQ(link_.a.completion().len, 9u);
+  EXPECT_FALSE(link_.a.try_completion());
+  ASSERT_EQ(read(3), 0);
+  EXPECT_EQ(link_.a.completion().len, 9u);
+}
+
+TEST_F(VerbsReads, ADeviceThatRefusesAllRefusesTheCall) {
+  link_.node.network.fail({.call = "ibv_post_send", .error = EINVAL});
+  EXPECT_EQ(read(3), -FI_EINVAL);
+  ASSERT_EQ(read(3), 0);
+  EXPECT_EQ(link_.a.completion().len, 9u);
+}
+
 TEST(VerbsEndpoint, ASharedContextServesItsEndpoints) {
   Link link({.shares_receives = true});
   Buffer in(link.b, 16);

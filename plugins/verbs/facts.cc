@@ -78,7 +78,8 @@ void fill_domain(fi_domain_attr &domain, const DeviceFacts &facts, const sdk::Ge
   domain.threading = FI_THREAD_SAFE;
   domain.control_progress = sdk::offered_progress(wanted.control_progress);
   domain.data_progress = FI_PROGRESS_AUTO;  // the device's
-  domain.resource_mgmt = FI_RM_ENABLED;
+  // RoCE and InfiniBand repeat a message that finds no receive. iWARP ends the connection.
+  domain.resource_mgmt = facts.transport == Transport::kIwarp ? FI_RM_DISABLED : FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
   domain.mr_mode = kMrMode;
   domain.mr_key_size = sizeof(uint32_t);

@@ -16,6 +16,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/address.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/paths.h>
 #include <weft/sdk/sock_addr.h>
 
@@ -53,6 +54,7 @@ struct DeviceFacts {
 
   uint64_t max_message_size = 0;
   size_t max_queue_pairs = 0, max_queue_entries = 0, max_sges = 0;
+  size_t max_read_sges = sdk::kIovLimit;  // of a read; one on iWARP
   size_t max_cqs = 0, max_cq_entries = 0;
   size_t max_regions = 0;
   size_t max_shared_queues = 0, max_shared_entries = 0, max_shared_sges = 0;

@@ -94,7 +94,7 @@ TEST(VerbsFacts, AWriteWithDataTakesAReceiveSoMemoryAccessNeedsTheMode) {
   EXPECT_NE(Offer(some_device(), &hints)->mode & FI_RX_CQ_DATA, 0u);
 }
 
-TEST(VerbsFacts, IwarpHasNoDataAndNoAtomicsAndItsOwnProtocol) {
+TEST(VerbsFacts, IwarpHasNoDataNoAtomicsNoRepeatsAndItsOwnProtocol) {
   DeviceFacts facts = some_device();
   facts.transport = Transport::kIwarp;
   facts.has_atomics = false;
@@ -102,6 +102,7 @@ TEST(VerbsFacts, IwarpHasNoDataAndNoAtomicsAndItsOwnProtocol) {
   EXPECT_EQ(offer->domain_attr->cq_data_size, 0u);
   EXPECT_EQ(offer->caps & FI_ATOMIC, 0u);
   EXPECT_EQ(offer->mode & FI_RX_CQ_DATA, 0u);
+  EXPECT_EQ(offer->domain_attr->resource_mgmt, FI_RM_DISABLED);
   EXPECT_EQ(offer->ep_attr->protocol, uint32_t(FI_PROTO_IWARP));
   EXPECT_STREQ(offer->fabric_attr->name, "Ethernet-iWARP");
 }

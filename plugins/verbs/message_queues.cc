@@ -63,6 +63,7 @@ ssize_t MessageQueues::transmit(const sdk::SendRequest &r) {
 
 ssize_t MessageQueues::transmit(const sdk::RmaRequest &r) {
   if (r.rma_count != 1 || r.rma[0].key > UINT32_MAX) return -FI_EINVAL;
+  if (!r.write && r.count > read_pieces()) return read_in_parts(r);
   const uint64_t kind = r.write ? FI_WRITE : FI_READ;
   ssize_t rc;
   SendOp *const op = begin(rc, r.context, FI_RMA | kind, r.length, r.report);

@@ -31,10 +31,12 @@ struct SendOp {
   uint64_t number = 0;     // its place in the order of the queue
   SendOp *next = nullptr;  // behind it in flight, or among the refused
   bool report = false;
-  bool signalled = false;  // it has a completion of its own
-  bool told = false;       // which was taken from the device (the queue's lock),
-  bool done = false;       // and has gone to the application (the endpoint's)
-  int failed = 0;          // the device refused it after the call had returned: an errno
+  bool signalled = false;   // it has a completion of its own
+  bool told = false;        // which was taken from the device (the queue's lock),
+  bool done = false;        // and has gone to the application (the endpoint's)
+  int failed = 0;           // the device refused it after the call had returned: an errno
+  SendOp *whole = nullptr;  // of a part of a read: the last part, which reports for all
+  ibv_wc_status cause = IBV_WC_SUCCESS;  // of that: why the first part failed
 };
 
 struct RecvOp {
@@ -53,6 +55,11 @@ inline uint64_t work_id(const SendOp &op) {
 }
 inline uint64_t work_id(const RecvOp &op) {
   return reinterpret_cast<uintptr_t>(&op) | 1;
+}
+// `needs_piece`: siw refuses a receive without a vector.
+inline ibv_recv_wr receive_work(RecvOp &op, bool needs_piece) {
+  if (op.count == 0 && needs_piece) op.pieces[op.count++] = {};
+  return {.wr_id = work_id(op), .sg_list = op.pieces, .num_sge = int(op.count)};
 }
 inline bool is_receive(uint64_t id) {
   return id & 1;

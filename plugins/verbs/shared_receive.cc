@@ -88,7 +88,7 @@ ssize_t SharedReceive::start(const sdk::RecvRequest &r) {
 }
 
 ssize_t SharedReceive::post(RecvOp &op) {
-  ibv_recv_wr wr{.wr_id = work_id(op), .sg_list = op.pieces, .num_sge = int(op.count)};
+  ibv_recv_wr wr = receive_work(op, domain_.device().facts.transport == Transport::kIwarp);
   ibv_recv_wr *bad = nullptr;
   const int error = std::abs(ibv_post_srq_recv(srq_, &wr, &bad));
   return error == ENOMEM ? -FI_EAGAIN : -error;

@@ -72,7 +72,9 @@ SendOp *WorkQueues::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t l
          .signalled = false,
          .told = false,
          .done = false,
-         .failed = 0};
+         .failed = 0,
+         .whole = nullptr,
+         .cause = IBV_WC_SUCCESS};
   (newest_ != nullptr ? newest_->next : oldest_) = op;
   newest_ = op;
   return op;
@@ -138,12 +140,15 @@ bool WorkQueues::keep(ibv_send_wr &work) {
   return true;
 }
 
-// The kept requests from `bad` on have failed: flush() tells of them. They are the newest in flight.
+// The kept requests from `bad` on have failed.
 void WorkQueues::refuse_kept(const ibv_send_wr *bad, int error) {
   size_t good = 0;
   while (good < chain_->count && bad != nullptr && &chain_->kept[good].work != bad) ++good;
-  if (good == chain_->count) return;
-  SendOp *const first = send_op(chain_->kept[good].work.wr_id);
+  if (good != chain_->count) refuse(send_op(chain_->kept[good].work.wr_id), error);
+}
+
+// The operations from `first` on, the newest in flight, have failed: flush() tells of them.
+void WorkQueues::refuse(SendOp *first, int error) {
   SendOp *before = nullptr;
   if (oldest_ != first)
     for (before = oldest_; before->next != first;) before = before->next;
@@ -187,6 +192,54 @@ ssize_t WorkQueues::post_now(SendOp &op, ibv_send_wr &work) {
   return error == ENOMEM ? -FI_EAGAIN : -error;
 }
 
+ssize_t WorkQueues::read_in_parts(const sdk::RmaRequest &r) {
+  if (r.flags & refused_flags_) return -FI_EBADFLAGS;
+  ibv_sge pieces[sdk::kIovLimit];
+  uint32_t used = 0;
+  ssize_t rc = fill_pieces(r.iov, r.desc, r.count, pieces, used);
+  if (rc != 0) return rc;
+  const size_t parts = std::max<size_t>((used + read_pieces_ - 1) / read_pieces_, 1);
+  post_kept();
+  SendOp *ops[sdk::kIovLimit];
+  for (size_t i = 0; i < parts; ++i) {
+    const bool last = i + 1 == parts;
+    ops[i] = begin(rc, r.context, FI_RMA | FI_READ, r.length, last && r.report);
+    if (ops[i] != nullptr) continue;
+    while (i-- != 0) undo(*ops[i]);
+    return rc;
+  }
+  ibv_send_wr works[sdk::kIovLimit]{};
+  uint64_t from = r.rma[0].addr;
+  for (size_t i = 0; i < parts; ++i) {
+    ibv_send_wr &work = works[i];
+    ops[i]->signalled = true;
+    if (i + 1 != parts) ops[i]->whole = ops[parts - 1];
+    work.wr_id = work_id(*ops[i]);
+    work.next = i + 1 != parts ? &works[i + 1] : nullptr;
+    work.sg_list = pieces + i * read_pieces_;
+    work.num_sge = int(std::min<size_t>(used - i * read_pieces_, read_pieces_));
+    work.opcode = IBV_WR_RDMA_READ;
+    work.send_flags = IBV_SEND_SIGNALED | (i == 0 && r.flags & FI_FENCE ? IBV_SEND_FENCE : 0);
+    work.wr.rdma = {.remote_addr = from, .rkey = uint32_t(r.rma[0].key)};
+    work.qp_type.xrc.remote_srqn = remote_srq_;
+    for (int k = 0; k < work.num_sge; ++k) from += work.sg_list[k].length;
+  }
+  ibv_send_wr *bad = nullptr;
+  const int error = ring(works[0], &bad);
+  if (error == 0) {
+    unsignalled_ = 0;
+    return 0;
+  }
+  const size_t good = bad != nullptr ? size_t(bad - works) : 0;
+  if (good != 0 && good < parts) {
+    refuse(ops[good], error);
+    for (size_t i = 0; i < good; ++i) ops[i]->whole = ops[i];  // that one will be gone
+    return 0;
+  }
+  for (size_t i = parts; i-- != 0;) undo(*ops[i]);
+  return error == ENOMEM ? -FI_EAGAIN : -error;
+}
+
 void WorkQueues::retire(SendOp &op) {
   sdk::Guard guard(queues_lock_);
   size_t count = 0;
@@ -206,10 +259,11 @@ void WorkQueues::flush(CompletionQueue &queue, sdk::CqWriter &out) {
   if (qp_ != nullptr) post_kept();
   while (refused_ != nullptr) {
     SendOp &op = *std::exchange(refused_, refused_->next);
-    out.put_error({.context = op.context,
-                   .flags = op.flags,
-                   .err = op.failed,
-                   .prov_errno = IBV_WC_GENERAL_ERR});
+    if (op.whole == nullptr)
+      out.put_error({.context = op.context,
+                     .flags = op.flags,
+                     .err = op.failed,
+                     .prov_errno = IBV_WC_GENERAL_ERR});
     sends_.give(&op);
     if (metered_) joined_tx_->give_back(1);
   }
@@ -250,7 +304,7 @@ ssize_t WorkQueues::post_receive(RecvOp &op) {
     last_early_ = &op;
     return 0;
   }
-  ibv_recv_wr work{.wr_id = work_id(op), .sg_list = op.pieces, .num_sge = int(op.count)};
+  ibv_recv_wr work = receive_work(op, needs_piece_);
   ibv_recv_wr *bad = nullptr;
   const int error = std::abs(ibv_post_recv(qp_, &work, &bad));
   return error == ENOMEM ? -FI_EAGAIN : -error;
@@ -328,20 +382,24 @@ bool WorkQueues::has_told_injected() {
   return has_told_sends(injected_);
 }
 
-// A write of nothing: it needs no receive and no key.
-void WorkQueues::mark_end() {
+bool WorkQueues::mark_end() {
   post_kept();
-  if (newest_ == nullptr || unsignalled_ == 0) return;
+  return newest_ == nullptr || unsignalled_ == 0 || post_nothing();
+}
+
+// A write of nothing: it needs no receive and no key.
+bool WorkQueues::post_nothing() {
   ssize_t rc;
   SendOp *const op = begin(rc, nullptr, FI_RMA | FI_WRITE, 0, false);
-  if (op == nullptr) return;  // full: half of them are signalled
+  if (op == nullptr) return true;  // full: half of them are signalled
   ibv_send_wr work{};
   work.wr_id = work_id(*op);
   work.opcode = IBV_WR_RDMA_WRITE;
   work.send_flags = IBV_SEND_SIGNALED;
   op->signalled = true;
+  if (post_now(*op, work) != 0) return false;
   unsignalled_ = 0;
-  post_now(*op, work);
+  return true;
 }
 
 void WorkQueues::fail_rest() {

@@ -33,6 +33,7 @@
 #include <weft/sdk/lock.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/recv_ops.h>
+#include <weft/sdk/transfer.h>
 
 #include <atomic>
 #include <memory>
@@ -77,6 +78,9 @@ class WorkQueues {
   // What the request is in the terms of the device: vectors, or the bytes themselves.
   ssize_t place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
                 size_t count, uint64_t length, bool may_inline) const;
+  // A read whose vectors are more than the device takes at once, as several requests.
+  ssize_t read_in_parts(const sdk::RmaRequest &request);
+  size_t read_pieces() const { return read_pieces_; }
   int post_kept();
   ssize_t receive(const sdk::RecvRequest &request);
   // A receive with this context that waits for the queue pair; null: there is none.
@@ -107,9 +111,11 @@ class WorkQueues {
     remote_srq_ = number;
     signals_all_ = true;
   }
+  void limit_reads(size_t pieces) { read_pieces_ = pieces; }  // of one request
   // On iWARP what follows a read may complete before it, so each read has a completion of its own.
   // And no completion says that the peer's device has placed what came.
   void expect_iwarp() {
+    needs_piece_ = true;
     signals_reads_ = true;
     refused_flags_ = FI_DELIVERY_COMPLETE;
   }
@@ -137,8 +143,10 @@ class WorkQueues {
   // Whether the device has told of all that is in flight, and of all that was injected, so far.
   bool has_told_all();
   bool has_told_injected();
-  // An operation without effect, so that the device tells when those before it are done.
-  void mark_end();
+  // An operation without effect, so that the device tells when those before it are done. False: it
+  // will not tell, as the peer has ended the connection (siw).
+  bool mark_end();
+  bool post_nothing();  // false: the device refuses it
   // The queue pair is gone: what the device has not told of has failed (FI_ECANCELED).
   void fail_rest();
   // Completions that were not read are dropped.
@@ -178,6 +186,7 @@ class WorkQueues {
   ssize_t post_now(SendOp &op, ibv_send_wr &work);
   bool keep(ibv_send_wr &work);
   void refuse_kept(const ibv_send_wr *bad, int error);
+  void refuse(SendOp *first, int error);
   int ring(ibv_send_wr &first, ibv_send_wr **bad);
   void cut_behind(SendOp *last);
   void drop_kept() {
@@ -194,8 +203,10 @@ class WorkQueues {
   uint64_t last_done_ = 0;              // of the newest that has completed
   size_t unsignalled_ = 0;
   bool signals_all_ = false, signals_reads_ = false;
+  bool needs_piece_ = false;
   uint64_t refused_flags_ = 0;
   uint32_t remote_srq_ = 0;
+  size_t read_pieces_ = sdk::kIovLimit;
   bool names_sources_ = false;
   fi_addr_t identity_ = FI_ADDR_NOTAVAIL;
   bool device_memory_ = false;

@@ -42,6 +42,7 @@ XrcEndpoint::XrcEndpoint(Domain &domain, const fi_info &info, void *context)
       rx_(info),
       tag_(xrc_.join(*this)) {
   if (caps() & FI_HMEM) expect_device_memory();
+  limit_reads(domain.device().facts.max_read_sges);
   set_tables(*this);
 }
 

@@ -255,8 +255,8 @@ XrcTarget::~XrcTarget() {
   DeviceEvents &events = domain_.domain().fabric().device_events();
   // Receives that the queue pair has taken are lost if it goes before it has told of them.
   if (ibv_modify_qp(id_->qp, &attr, IBV_QP_STATE) == 0)
-    linger(events, domain_.domain().settings().close_linger_ms,
-           [this] { return last_receive_seen_.load(std::memory_order_acquire); });
+    domain_.domain().last_receives().await(events, domain_.domain().settings().close_linger_ms,
+                                           last_receive_seen_);
   events.leave(*this);
   rdma_destroy_qp(id_);
   rdma_destroy_id(id_);

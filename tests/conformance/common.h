@@ -81,6 +81,11 @@ const Demands &demands(enum fi_ep_type type);
 // Whether a device moves the messages, between registered memory. It keeps no message that has no
 // receive, and what it cannot do ends the connection.
 bool is_of_a_device(enum fi_ep_type type);
+// Where a message was longer than its receive: FI_ETRUNC (fi_cq.3). Soft-RoCE tells of no more than
+// a failed receive.
+inline bool is_truncation(enum fi_ep_type type, int err) {
+  return err == FI_ETRUNC || (err == FI_EIO && is_of_a_device(type));
+}
 #define NEEDS_SOFTWARE(type, why)                                       \
   do {                                                                  \
     if (::weft::conformance::is_of_a_device(type)) GTEST_SKIP() << why; \
@@ -101,6 +106,18 @@ bool is_of_a_device(enum fi_ep_type type);
     if (::weft::conformance::find_info(Options{})->domain_attr->cntr_cnt == 0)       \
       GTEST_SKIP() << ::weft::conformance::stack() << " has no counters (cntr_cnt)"; \
   } while (0)
+
+// The same where messages and writes of these options carry no data for the completion of their
+// target (iWARP has none), and where a connection ends by a message that finds no receive.
+#define NEEDS_REMOTE_DATA(options)                                                          \
+  do {                                                                                      \
+    if (::weft::conformance::find_info(options)->domain_attr->cq_data_size == 0)            \
+      GTEST_SKIP() << ::weft::conformance::stack() << " has no remote data (cq_data_size)"; \
+  } while (0)
+#define NEEDS_WAITING_MESSAGES()                       \
+  NEEDS_OFFER(Options{.resource_mgmt = FI_RM_ENABLED}, \
+              "FI_RM_ENABLED: messages wait for "      \
+              "receives")
 
 // WEFT_TEST_DEVICES: a library that makes devices inside of the test process (tests/verbs). No
 // other process sees them.
@@ -232,6 +249,10 @@ int try_info(Info &out, const char *node, const char *service, uint64_t flags, c
              uint32_t api = kApi);
 // The first entry of exactly the stack under test; null when fi_getinfo has none.
 Info find_info(const Options &options, uint64_t flags = 0, uint32_t api = kApi);
+// `size`, or the length of the longest message (max_msg_size) where that is less.
+inline size_t up_to_limit(size_t size, const Options &options = {}) {
+  return std::min(size, find_info(options)->ep_attr->max_msg_size);
+}
 // Of a test program: where fi_getinfo does not offer the stack, all of its tests are skipped, or
 // fail where WEFT_TEST_REQUIRED is set. The result is for a variable outside of any function.
 const ::testing::Environment *require_stack(const Options &options);
@@ -334,7 +355,10 @@ void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer);
 // fi_rx_size_left, which is deprecated and still there.
 ssize_t receives_left(fid_ep *ep);
 
-int count_descriptors();  // of this process
+// Open descriptors of this process. The library's control thread opens and closes some of its own,
+// so a test that compares two counts runs in a fresh process with kNoControl.
+int count_descriptors();
+inline constexpr const char *kNoControl = "FI_CONTROL=deny";
 // Whether this program can do its work without a free descriptor: UBSan opens a pipe to look at
 // memory, and takes a failure for a bug.
 bool can_be_out_of_descriptors();

@@ -45,6 +45,7 @@ Entry read_one(Pair &pair, fid_cq *cq) {
 }
 
 TEST(CqFormat, Context) {
+  NEEDS_REMOTE_DATA(Options{});
   Options options = receiver(FI_CQ_FORMAT_CONTEXT);
   Pair pair(options);
   char in[8];
@@ -53,6 +54,7 @@ TEST(CqFormat, Context) {
 }
 
 TEST(CqFormat, Msg) {
+  NEEDS_REMOTE_DATA(Options{});
   Pair pair(receiver(FI_CQ_FORMAT_MSG));
   char in[8];
   send_one(pair, in, sizeof in);
@@ -63,6 +65,7 @@ TEST(CqFormat, Msg) {
 }
 
 TEST(CqFormat, Data) {
+  NEEDS_REMOTE_DATA(Options{});
   Pair pair(receiver(FI_CQ_FORMAT_DATA));
   char in[8];
   send_one(pair, in, sizeof in);
@@ -74,6 +77,7 @@ TEST(CqFormat, Data) {
 }
 
 TEST(CqFormat, Tagged) {
+  NEEDS_REMOTE_DATA(Options{});
   Pair pair(receiver(FI_CQ_FORMAT_TAGGED));
   char in[8];
   send_one(pair, in, sizeof in);
@@ -104,6 +108,7 @@ TEST(CqRead, SeveralAtATimeAndNoMoreThanAskedFor) {
 }
 
 TEST(CqRead, ReadfromSaysThatThereIsNoSource) {
+  NEEDS_REMOTE_DATA(Options{});
   Pair pair;
   char in[8];
   send_one(pair, in, sizeof in);
@@ -163,7 +168,7 @@ TEST(CqError, AnErrorIsReadSeparatelyAndInOrder) {
   fi_cq_err_entry error{};
   EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), 1);
   EXPECT_EQ(error.op_context, in[1]);
-  EXPECT_EQ(error.err, FI_ETRUNC);
+  EXPECT_TRUE(is_truncation(FI_EP_MSG, error.err)) << error.err;
   // A device ends the connection.
   if (!is_of_a_device(FI_EP_MSG)) {
     EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), -FI_EAGAIN);
@@ -195,7 +200,7 @@ TEST(CqError, ReaderrWithoutABuffer) {
   memset(&error, 0x5a, sizeof error);
   error.err_data_size = 0;  // whatever err_data points to is not touched
   EXPECT_EQ(fi_cq_readerr(pair.b.rx_cq, &error, 0), 1);
-  EXPECT_EQ(error.err, FI_ETRUNC);
+  EXPECT_TRUE(is_truncation(FI_EP_MSG, error.err)) << error.err;
   if (!is_of_a_device(FI_EP_MSG)) {  // which knows no length
     EXPECT_EQ(error.olen, 4u);
   }
@@ -227,7 +232,7 @@ TEST(CqError, ErrorsAreReportedThoughCompletionsAreSelective) {
   Pair pair(options);
   char in[8];
   make_error(pair, in);
-  EXPECT_EQ(pair.wait(pair.b.rx_cq).err, FI_ETRUNC);
+  EXPECT_TRUE(is_truncation(FI_EP_MSG, pair.wait(pair.b.rx_cq).err));
 }
 
 // ---- waiting ----
@@ -277,6 +282,7 @@ TEST_P(CqWait, SreadReturnsWhatIsThere) {
 }
 
 TEST_P(CqWait, TrafficWakesABlockedReader) {
+  NEEDS_WAITING_MESSAGES();
   Pair pair(options());
   constexpr int kRounds = 50;
   // A ping-pong of two threads that both block: each arrival must wake the other.
@@ -396,6 +402,7 @@ class CqNative : public ::testing::TestWithParam<enum fi_wait_obj> {};
 INSTANTIATE_TEST_SUITE_P(Objects, CqNative, ::testing::Values(FI_WAIT_FD, FI_WAIT_POLLFD));
 
 TEST_P(CqNative, TrywaitThenPollMissesNothing) {
+  NEEDS_WAITING_MESSAGES();
   Options options;
   options.one_cq = true;
   options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, GetParam());
@@ -452,13 +459,14 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
   ASSERT_NE(wait.cond, nullptr);
   fid *fids[] = {pair.b.rx_cq.fid()};
   constexpr int kRounds = 100;
-  std::atomic<int> seen{0};
+  std::atomic<int> seen{0}, posted{0};
   std::string failure;
   std::thread reader([&] {
     char in[8];
     for (int i = 0; i < kRounds; ++i) {
       if (const ssize_t rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in); rc != 0)
         failure = error_text(rc);
+      ++posted;
       timespec deadline;
       clock_gettime(CLOCK_REALTIME, &deadline);
       deadline.tv_sec += 20;
@@ -475,7 +483,7 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
         pthread_mutex_unlock(wait.mutex);
         if (rc != 0) {
           failure = "asleep after " + std::to_string(i);
-          seen = kRounds;
+          seen = posted = kRounds;
           return;
         }
       }
@@ -483,12 +491,13 @@ TEST(CqMutexCond, TheConditionIsSignalled) {
     }
   });
   for (int i = 0; i < kRounds; ++i) {
+    const Deadline deadline;
+    while (posted <= i && !deadline.passed()) std::this_thread::yield();
     if (fi_inject(pair.a.ep, "hello", 6, 0) == -FI_EAGAIN) {
       --i;
       pair.a.progress();
       continue;
     }
-    const Deadline deadline;
     while (seen <= i && !deadline.passed()) pair.a.progress();
   }
   reader.join();
@@ -553,6 +562,7 @@ TEST(CqIdle, ABlockedReaderUsesNoProcessor) {
 }
 
 TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
+  NEEDS_WAITING_MESSAGES();
   // Data waits for a receive that is not posted: the descriptor is readable, and yet there is
   // nothing to do.
   if (!in_fresh_process()) return;
@@ -576,6 +586,7 @@ TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
 }
 
 TEST(CqWaitRoundTrip, AReceivePostedWhileAThreadBlocksIsNoticed) {
+  NEEDS_WAITING_MESSAGES();
   // The data is there already, stalled; the receive comes from another thread.
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_FD);
@@ -596,6 +607,7 @@ TEST(CqWaitRoundTrip, AReceivePostedWhileAThreadBlocksIsNoticed) {
 // ---- overrun ----
 
 TEST(CqOverrun, WithResourceManagementNothingIsLost) {
+  NEEDS_WAITING_MESSAGES();
   Options options;
   options.resource_mgmt = FI_RM_ENABLED;
   options.rx_cq.size = 4;
@@ -623,18 +635,18 @@ TEST(CqOverrun, WithoutResourceManagementAnOverrunIsReported) {
   char in[kCount][8];
   for (auto &buffer : in) must(fi_recv(pair.b.ep, buffer, sizeof buffer, nullptr, 0, buffer));
   for (int i = 0; i < kCount; ++i) pair.post([&] { return fi_inject(pair.a.ep, "x", 2, 0); });
-  pair.settle();
   int good = 0;
   bool overrun = false;
-  while (auto done = poll_cq(pair.b.rx_cq)) {
-    if (done->err == FI_EOVERRUN) {
-      overrun = true;
-      break;
+  EXPECT_TRUE(pair.until([&] {
+    while (auto done = poll_cq(pair.b.rx_cq)) {
+      overrun = done->err == FI_EOVERRUN;
+      if (overrun) break;
+      EXPECT_EQ(done->err, 0);
+      ++good;
     }
-    EXPECT_EQ(done->err, 0);
-    ++good;
-  }
-  EXPECT_TRUE(overrun || good == kCount) << good << " completions, and not a word about the others";
+    return overrun || good == kCount;
+  })) << good
+      << " completions, and not a word about the others";
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ struct Domain {
   std::map<void *, std::unique_ptr<Receive>> receives;      // by the context that the provider has
   std::vector<std::unique_ptr<std::vector<uint8_t>>> sent;  // what a device may still read
 
-  void *describe(const iovec &v, uint64_t access);
+  fid_mr *register_for(const iovec &v, uint64_t access);
   void close_regions();
 };
 
@@ -89,15 +89,14 @@ Endpoint &of(fid_ep *ep) {
 }
 
 // Null where it cannot be registered: then the call itself has to say what is wrong.
-void *Domain::describe(const iovec &v, uint64_t access) {
+fid_mr *Domain::register_for(const iovec &v, uint64_t access) {
   if (!is_local || v.iov_len == 0 || v.iov_len > kMostBytes || v.iov_base == nullptr)
     return nullptr;
   const std::lock_guard<std::mutex> guard(lock);
   fid_mr *region = nullptr;
   if (fi_mr_reg(object, v.iov_base, v.iov_len, access, 0, next_key++, 0, &region, nullptr) != 0)
     return nullptr;
-  regions.push_back(region);
-  return fi_mr_desc(region);
+  return region;
 }
 
 void Domain::close_regions() {
@@ -120,7 +119,12 @@ class Vectors {
     for (size_t i = 0; i < count_; ++i) {
       // A prefix is not memory of the test's.
       const bool given = desc != nullptr && desc[i] != nullptr && !(i == 0 && prefixed_);
-      desc_[i] = given ? desc[i] : domain_.describe(iov_[i], access);
+      if (given) {
+        desc_[i] = desc[i];
+      } else if (fid_mr *const region = domain_.register_for(iov_[i], access)) {
+        regions_.push_back(region);
+        desc_[i] = fi_mr_desc(region);
+      }
     }
   }
   Vectors(Endpoint &endpoint, const void *buffer, size_t length, void *desc, uint64_t access,
@@ -149,20 +153,32 @@ class Vectors {
   }
   // What the provider said to a receive.
   ssize_t posted(ssize_t rc, void *context) {
-    if (rc == 0 || !prefixed_) return rc;
     const std::lock_guard<std::mutex> guard(domain_.lock);
-    domain_.receives.erase(context);
+    keep_regions(rc);
+    if (rc != 0 && prefixed_) domain_.receives.erase(context);
     return rc;
   }
-  // What the provider said to a send.
+  // What the provider said to another operation.
   ssize_t sent(ssize_t rc) {
-    if (rc != 0 || !prefixed_) return rc;
     const std::lock_guard<std::mutex> guard(domain_.lock);
-    domain_.sent.push_back(std::move(room_));
+    keep_regions(rc);
+    if (rc == 0 && prefixed_) domain_.sent.push_back(std::move(room_));
     return rc;
   }
 
  private:
+  // Until the domain closes, unless the provider did not take the operation: tests try again and
+  // again, and a device has only so many regions.
+  void keep_regions(ssize_t rc) {
+    for (fid_mr *const region : regions_) {
+      if (rc == 0) {
+        domain_.regions.push_back(region);
+      } else {
+        fi_close(&region->fid);
+      }
+    }
+    regions_.clear();
+  }
   void add_prefix(uint64_t access) {
     if (count_ == 0) iov_[count_++] = {};
     first_ = iov_[0];
@@ -189,6 +205,7 @@ class Vectors {
   void *desc_[kMostVectors + 1] = {};
   iovec first_ = {};
   std::unique_ptr<std::vector<uint8_t>> room_;
+  std::vector<fid_mr *> regions_;  // of the buffers without a descriptor
 };
 
 // ---- messages ----
@@ -250,13 +267,13 @@ ssize_t senddata(fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t d
 ssize_t inject(fid_ep *ep, const void *buf, size_t len, fi_addr_t to) {
   if (of(ep).domain->prefix == 0) return of(ep).msg.was->inject(ep, buf, len, to);
   Vectors v(of(ep), buf, len, nullptr, FI_SEND);
-  return of(ep).msg.was->inject(ep, v.buffer(), v.length(), to);
+  return v.sent(of(ep).msg.was->inject(ep, v.buffer(), v.length(), to));
 }
 
 ssize_t injectdata(fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to) {
   if (of(ep).domain->prefix == 0) return of(ep).msg.was->injectdata(ep, buf, len, data, to);
   Vectors v(of(ep), buf, len, nullptr, FI_SEND);
-  return of(ep).msg.was->injectdata(ep, v.buffer(), v.length(), data, to);
+  return v.sent(of(ep).msg.was->injectdata(ep, v.buffer(), v.length(), data, to));
 }
 
 // By the context that the test gave.
@@ -278,31 +295,32 @@ ssize_t cancel(fid *object, void *context) {
 ssize_t read(fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t from, uint64_t addr,
              uint64_t key, void *context) {
   Vectors v(of(ep), buf, len, desc, FI_READ, false);
-  return of(ep).rma.was->read(ep, buf, len, v.the_desc(), from, addr, key, context);
+  return v.sent(of(ep).rma.was->read(ep, buf, len, v.the_desc(), from, addr, key, context));
 }
 
 ssize_t readv(fid_ep *ep, const iovec *iov, void **desc, size_t count, fi_addr_t from,
               uint64_t addr, uint64_t key, void *context) {
   Vectors v(of(ep), iov, desc, count, FI_READ, false);
-  return of(ep).rma.was->readv(ep, iov, v.desc(), count, from, addr, key, context);
+  return v.sent(of(ep).rma.was->readv(ep, iov, v.desc(), count, from, addr, key, context));
 }
 
 ssize_t write(fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t addr,
               uint64_t key, void *context) {
   Vectors v(of(ep), buf, len, desc, FI_WRITE, false);
-  return of(ep).rma.was->write(ep, buf, len, v.the_desc(), to, addr, key, context);
+  return v.sent(of(ep).rma.was->write(ep, buf, len, v.the_desc(), to, addr, key, context));
 }
 
 ssize_t writev(fid_ep *ep, const iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr,
                uint64_t key, void *context) {
   Vectors v(of(ep), iov, desc, count, FI_WRITE, false);
-  return of(ep).rma.was->writev(ep, iov, v.desc(), count, to, addr, key, context);
+  return v.sent(of(ep).rma.was->writev(ep, iov, v.desc(), count, to, addr, key, context));
 }
 
 ssize_t writedata(fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to,
                   uint64_t addr, uint64_t key, void *context) {
   Vectors v(of(ep), buf, len, desc, FI_WRITE, false);
-  return of(ep).rma.was->writedata(ep, buf, len, v.the_desc(), data, to, addr, key, context);
+  return v.sent(
+      of(ep).rma.was->writedata(ep, buf, len, v.the_desc(), data, to, addr, key, context));
 }
 
 ssize_t rma_message(fid_ep *ep, const fi_msg_rma *given, uint64_t flags, uint64_t access) {
@@ -311,7 +329,7 @@ ssize_t rma_message(fid_ep *ep, const fi_msg_rma *given, uint64_t flags, uint64_
   Vectors v(of(ep), given->msg_iov, given->desc, given->iov_count, access, false);
   fi_msg_rma message = *given;
   message.desc = v.desc();
-  return call(ep, &message, flags);
+  return v.sent(call(ep, &message, flags));
 }
 ssize_t readmsg(fid_ep *ep, const fi_msg_rma *message, uint64_t flags) {
   return rma_message(ep, message, flags, FI_READ);

@@ -408,6 +408,7 @@ TEST(Getinfo, EveryThreadingLevelCanBeAskedFor) {
 }
 
 TEST(Getinfo, ResourceManagementCanBeAskedFor) {
+  NEEDS_WAITING_MESSAGES();
   for (const auto management : {FI_RM_ENABLED, FI_RM_DISABLED}) {
     const Info hints = make_hints();
     hints->domain_attr->resource_mgmt = management;

@@ -114,6 +114,12 @@ Event next_request(Side &passive, std::initializer_list<Side *> sides) {
   return event;
 }
 
+uint64_t hear(int socket, std::initializer_list<Side *> sides) {
+  if (!until([&] { return can_hear(socket); }, sides))
+    throw std::runtime_error("the other process says nothing");
+  return hear(socket);
+}
+
 void in_two_threads(const std::function<void()> &here, const std::function<void()> &there) {
   const auto what_of = [](const std::function<void()> &body) -> std::string {
     try {

@@ -87,6 +87,9 @@ bool until(const std::function<bool()> &predicate, std::initializer_list<Side *>
 // The next connection request of `passive`; throws when another event comes, or none.
 Event next_request(Side &passive, std::initializer_list<Side *> sides);
 
+// hear(), while several sides make progress: what another process waits for may need it.
+uint64_t hear(int socket, std::initializer_list<Side *> sides);
+
 // Calls one in this thread and one in another, and fails the test with what either throws.
 void in_two_threads(const std::function<void()> &here, const std::function<void()> &there);
 

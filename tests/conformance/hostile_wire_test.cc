@@ -314,7 +314,7 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
 // listener reads it later.
 TEST(HostileWireLimits, ARequestThatCameInTimeCountsEvenIfItIsReadLate) {
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
-  if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=50"})) return;
+  if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=50", kNoControl})) return;
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
   Stranger stranger(pair.listener->address());

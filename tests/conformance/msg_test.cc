@@ -101,6 +101,7 @@ TEST_P(MsgSize, Sendv) {
 }
 
 TEST_P(MsgSize, Sendmsg) {
+  NEEDS_REMOTE_DATA(Options{});
   transfer(
       [](fid_ep *ep, auto &out, void *context) {
         const auto iov = cut(out, 3);
@@ -111,6 +112,7 @@ TEST_P(MsgSize, Sendmsg) {
 }
 
 TEST_P(MsgSize, Senddata) {
+  NEEDS_REMOTE_DATA(Options{});
   transfer(
       [](fid_ep *ep, auto &out, void *context) {
         return fi_senddata(ep, out.data(), out.size(), nullptr, kData, 0, context);
@@ -130,6 +132,7 @@ TEST_P(MsgSize, Inject) {
 }
 
 TEST_P(MsgSize, Injectdata) {
+  NEEDS_REMOTE_DATA(Options{});
   transfer(
       [](fid_ep *ep, auto &out, void *) {
         std::vector<uint8_t> copy = out;
@@ -161,6 +164,7 @@ TEST_P(MsgSize, RecvvScatters) {
 }
 
 TEST_P(MsgSize, ArrivesThoughTheReceiveIsPostedLater) {
+  NEEDS_WAITING_MESSAGES();
   Pair pair;
   std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
   must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out));
@@ -263,7 +267,7 @@ TEST(Msg, TruncationOfAnAcknowledgedMessageIsStillAcknowledged) {
   const fi_msg message = message_of(iov, &out);
   must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
   must(fi_sendmsg(pair.a.ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION));
-  EXPECT_EQ(pair.wait(pair.b.rx_cq).err, FI_ETRUNC);
+  EXPECT_TRUE(is_truncation(FI_EP_MSG, pair.wait(pair.b.rx_cq).err));
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &out);
 }
 
@@ -564,13 +568,13 @@ TEST(Msg, AcknowledgementsCrossWithData) {
 
 TEST(Msg, InjectFlagGivesTheBufferBack) {
   Pair pair;
-  std::vector<uint8_t> out = pattern(100, 1), in(100);
+  std::vector<uint8_t> out = pattern(60, 1), in(60);
   const std::vector<uint8_t> expected = out;
   const auto iov = cut(out, 2);
   const fi_msg message = message_of(iov, &out);
+  must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
   must(fi_sendmsg(pair.a.ep, &message, FI_INJECT | FI_COMPLETION | FI_MORE));
   std::fill(out.begin(), out.end(), 0xdd);
-  must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, &in));
   pair.wait(pair.b.rx_cq);
   EXPECT_EQ(in, expected);
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &out)
@@ -739,6 +743,7 @@ TEST(Msg, CancelOfACompletedReceiveDoesNothing) {
 // ---- full queues ----
 
 TEST(Msg, AFullTransmitQueueIsEAGAINAndRecovers) {
+  NEEDS_WAITING_MESSAGES();
   Options options;
   options.tx_size = 16;
   Pair pair(options);
@@ -778,6 +783,7 @@ TEST(Msg, AFullReceiveQueueIsEAGAINAndRecovers) {
 }
 
 TEST(Msg, InjectingWithoutEverMakingProgressIsBoundedAndRecovers) {
+  NEEDS_WAITING_MESSAGES();
   Pair pair;
   char out[100] = {}, in[100];
   ssize_t rc = 0;
@@ -796,6 +802,7 @@ TEST(Msg, InjectingWithoutEverMakingProgressIsBoundedAndRecovers) {
 // ---- flow control ----
 
 TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
+  NEEDS_WAITING_MESSAGES();
   // Both sides send all they can before they post receives: nothing may deadlock, nothing may be
   // lost.
   Pair pair;
@@ -849,6 +856,7 @@ TEST(MsgFlow, TensOfMegabytesBothWaysAtOnce) {
 }
 
 TEST(MsgFlow, SmallMessagesWithoutReceivesBothWays) {
+  NEEDS_WAITING_MESSAGES();
   Pair pair;
   // A device tries again after a while for each message that finds no receive.
   const int kCount = is_of_a_device(FI_EP_MSG) ? 500 : 20000;
@@ -878,6 +886,7 @@ TEST(MsgFlow, SmallMessagesWithoutReceivesBothWays) {
 }
 
 TEST(MsgFlow, AReadIsAnsweredThoughMessagesWaitForReceives) {
+  NEEDS_WAITING_MESSAGES();
   // One direction is full of messages without receives. Reads in the other direction need no
   // receive.
   Pair pair;

@@ -162,6 +162,11 @@ uint64_t hear(int socket) {
   return value;
 }
 
+bool can_hear(int socket) {
+  pollfd p{socket, POLLIN, 0};
+  return ::poll(&p, 1, 0) > 0;
+}
+
 void tell_text(int socket, const std::string &text) {
   tell(socket, text.size());
   write_all(socket, text.data(), text.size());

@@ -47,6 +47,7 @@ class Child {
 };
 void tell(int socket, uint64_t value);
 uint64_t hear(int socket);  // throws when nothing comes
+bool can_hear(int socket);  // something came
 void tell_text(int socket, const std::string &text);
 std::string hear_text(int socket);
 

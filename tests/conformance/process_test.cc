@@ -31,7 +31,7 @@ void other_process(int socket) {
     must(-done->err);
   };
   for (;;) {
-    switch (hear(socket)) {
+    switch (hear(socket, {&side})) {
       case kSend:
         must(fi_send(side.ep, bytes.data(), bytes.size(), nullptr, 0, nullptr));
         finish(side.tx_cq);
@@ -99,15 +99,15 @@ TEST(Process, DataBothWays) {
   tell(child.socket(), kSend);
   EXPECT_EQ(here.wait(here.side.rx_cq).len, kSize);
   EXPECT_EQ(in, pattern(kSize, 1));
-  EXPECT_EQ(hear(child.socket()), 0u);
+  EXPECT_EQ(hear(child.socket(), {&here.side}), 0u);
   must(fi_recv(here.side.ep, in.data(), in.size(), nullptr, 0, nullptr));
   tell(child.socket(), kEcho);
-  EXPECT_EQ(hear(child.socket()), 1u);
+  EXPECT_EQ(hear(child.socket(), {&here.side}), 1u);
   must(fi_send(here.side.ep, out.data(), out.size(), nullptr, 0, nullptr));
   EXPECT_EQ(here.wait(here.side.tx_cq).err, 0);
   EXPECT_EQ(here.wait(here.side.rx_cq).len, kSize);
   EXPECT_EQ(in, out);
-  EXPECT_EQ(hear(child.socket()), 0u);
+  EXPECT_EQ(hear(child.socket(), {&here.side}), 0u);
   tell(child.socket(), kLeave);
   child.join();
 }
@@ -121,7 +121,7 @@ void expect_end_by(uint64_t command) {
   must(fi_recv(here.side.ep, in, sizeof in, nullptr, 0, in));
   tell(child.socket(), command);
   here.expect_end();
-  EXPECT_EQ(hear(child.socket()), 0u);
+  EXPECT_EQ(hear(child.socket(), {&here.side}), 0u);
   tell(child.socket(), kLeave);
   child.join();
 }
@@ -148,7 +148,7 @@ TEST(Process, ThePeerExitsWithoutClosingAnything) {
     must(fi_connect(side->ep, address.data(), nullptr, 0));
     if (wait_event(side->eq, {side}).type != FI_CONNECTED)
       throw std::runtime_error("not connected");
-    hear(socket);
+    hear(socket, {side});
   });
   Here here;
   here.meet(child);
@@ -162,6 +162,7 @@ TEST(Process, ThePeerExitsWithoutClosingAnything) {
 TEST(Process, ThePeerIsKilled) {
   NEEDS_PROCESSES();
   if (!in_fresh_process()) return;
+  NEEDS_WAITING_MESSAGES();
   Child child(other_process);
   Here here;
   here.meet(child);
@@ -190,7 +191,7 @@ TEST(Process, ThePeerIsKilledInTheMiddleOfAWrite) {
   char in[8];
   must(fi_recv(here.side.ep, in, sizeof in, nullptr, 0, in));
   tell(child.socket(), kWriteForEver);
-  EXPECT_EQ(hear(child.socket()), 1u);
+  EXPECT_EQ(hear(child.socket(), {&here.side}), 1u);
   tell(child.socket(), here.side.base_of(memory.data()));
   tell(child.socket(), fi_mr_key(here.side.regions.back()));
   ASSERT_TRUE(until([&] { return memory.back() != 0; }, {&here.side}));
@@ -209,7 +210,7 @@ TEST(Process, AListenerThatDiesRefusesWaitingPeers) {
     tell_text(socket, listener.address());
     next_request(side, {&side});
     tell(socket, 0);
-    hear(socket);
+    hear(socket, {&side});
   });
   Side side;
   const std::string address = hear_text(child.socket());
@@ -218,8 +219,7 @@ TEST(Process, AListenerThatDiesRefusesWaitingPeers) {
   must(fi_connect(side.ep, address.data(), nullptr, 0));
   // The request is there and not answered.
   std::optional<Event> event;
-  for (int i = 0; i < 5; ++i) side.progress();
-  EXPECT_EQ(hear(child.socket()), 0u);
+  EXPECT_EQ(hear(child.socket(), {&side}), 0u);
   EXPECT_FALSE(poll_eq(side.eq).has_value());
   child.kill();
   ASSERT_TRUE(until([&] { return (event = poll_eq(side.eq)).has_value(); }, {&side}));
@@ -247,7 +247,7 @@ TEST(Process, FiftyPeersKilledAtOnce) {
       if (wait_event(side.eq, {&side}).type != FI_CONNECTED)
         throw std::runtime_error("not connected");
     tell(socket, 0);
-    hear(socket);
+    hear(socket, {&side});
   });
   Side side;
   side.open(options_info(side.options, nullptr, FI_SOURCE).get());
@@ -274,7 +274,7 @@ TEST(Process, FiftyPeersKilledAtOnce) {
         return connected == kPeers;
       },
       {&side}));
-  EXPECT_EQ(hear(child.socket()), 0u);
+  EXPECT_EQ(hear(child.socket(), {&side}), 0u);
   child.kill();
   int ended = 0, cancelled = 0;
   EXPECT_TRUE(until(

@@ -72,7 +72,7 @@ class Random : public ::testing::TestWithParam<unsigned> {
     uint64_t flags = FI_COMPLETION;
     if (one_in(6) && !on_a_device) flags |= FI_DELIVERY_COMPLETE;
     if (one_in(6)) flags |= FI_TRANSMIT_COMPLETE;
-    if (one_in(8)) flags |= FI_FENCE;
+    if (one_in(8) && fences) flags |= FI_FENCE;
     if (one_in(3)) flags |= FI_MORE;
     return flags;
   }
@@ -86,8 +86,14 @@ class Random : public ::testing::TestWithParam<unsigned> {
     return {{from, first, key}, {from + first, all - first, key}};
   }
 
+  // Whether a message of `p` may find no receive.
+  bool may_wait(const Party &p) const {
+    return waits || p.peer->receives.size() > p.expected.size();
+  }
+
   // One message; false: it has to wait.
   bool send(Party &p) {
+    if (!may_wait(p)) return false;
     Party::Message message;
     message.bytes = pattern(some_size(), unsigned(random()));
     auto sending = std::make_unique<Party::Sending>();
@@ -110,8 +116,9 @@ class Random : public ::testing::TestWithParam<unsigned> {
         break;
       }
       case 2:
-        message.data = data;
-        rc = fi_senddata(ep, bytes.data(), bytes.size(), nullptr, data, 0, sending.get());
+        if (has_data) message.data = data;
+        rc = has_data ? fi_senddata(ep, bytes.data(), bytes.size(), nullptr, data, 0, sending.get())
+                      : fi_send(ep, bytes.data(), bytes.size(), nullptr, 0, sending.get());
         completes = !p.selective;
         break;
       case 3: {
@@ -123,7 +130,7 @@ class Random : public ::testing::TestWithParam<unsigned> {
         msg.iov_count = iov.size();
         msg.context = sending.get();
         msg.data = data;
-        if (one_in(2)) {
+        if (has_data && one_in(2)) {
           flags |= FI_REMOTE_CQ_DATA;
           message.data = data;
         }
@@ -137,8 +144,9 @@ class Random : public ::testing::TestWithParam<unsigned> {
         completes = false;
         break;
       default:
-        message.data = data;
-        rc = fi_injectdata(ep, bytes.data(), bytes.size(), data, 0);
+        if (has_data) message.data = data;
+        rc = has_data ? fi_injectdata(ep, bytes.data(), bytes.size(), data, 0)
+                      : fi_inject(ep, bytes.data(), bytes.size(), 0);
         if (rc == 0) std::fill(bytes.begin(), bytes.end(), 0xdd);
         completes = false;
     }
@@ -165,7 +173,7 @@ class Random : public ::testing::TestWithParam<unsigned> {
     sending->bytes = pattern(size, unsigned(random()));
     const uint64_t at = kRegion / 2 + upto(kRegion / 2 - size), key = fi_mr_key(p.peer->region);
     const std::vector<uint8_t> bytes = sending->bytes;
-    const bool tells = one_in(3);
+    const bool tells = has_data && one_in(3);
     const uint64_t data = random();
     bool completes = true;
     ssize_t rc;
@@ -210,7 +218,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
     msg.rma_iov = from.data();
     msg.rma_iov_count = from.size();
     msg.context = sending.get();
-    const ssize_t rc = fi_readmsg(p.side->ep, &msg, FI_COMPLETION | (one_in(8) ? FI_FENCE : 0));
+    const ssize_t rc =
+        fi_readmsg(p.side->ep, &msg, FI_COMPLETION | (one_in(8) && fences ? FI_FENCE : 0));
     if (rc == -FI_EAGAIN) return false;
     must(rc);
     ++p.sent;
@@ -309,7 +318,10 @@ class Random : public ::testing::TestWithParam<unsigned> {
   }
 
   bool on_a_device = is_of_a_device(FI_EP_MSG);
+  // Soft-RoCE waits for ever behind a fence once it has repeated something (Linux 6.1).
+  bool fences = !on_a_device || has_devices_inside();
   bool has_multi_recv = false;
+  bool has_data = true, waits = true;  // remote data; messages wait for receives
   std::mt19937_64 random;
   std::vector<std::unique_ptr<Party::Sending>> silent;
   std::vector<std::vector<uint8_t>> spare;
@@ -336,6 +348,8 @@ TEST_P(Random, EveryByteAndEveryCompletionIsRight) {
   if (one_in(3)) options.rx_cq.wait_obj = FI_WAIT_FD;
   std::vector<uint8_t> memory[2] = {pattern(kRegion, 11), pattern(kRegion, 12)};
   Pair pair(options);
+  has_data = pair.a.info->domain_attr->cq_data_size != 0;
+  waits = pair.a.info->domain_attr->resource_mgmt == FI_RM_ENABLED;
   Party parties[2];
   for (int i = 0; i < 2; ++i) {
     Party &p = parties[i];

@@ -120,6 +120,7 @@ TEST_P(RmaSize, WritevAndReadv) {
 }
 
 TEST_P(RmaSize, WritedataCompletesAtTheTarget) {
+  NEEDS_REMOTE_DATA(Options{});
   Rma r(GetParam() + 100);
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out = pattern(GetParam(), 1);
@@ -153,6 +154,7 @@ TEST_P(RmaSize, InjectWrite) {
 }
 
 TEST_P(RmaSize, InjectWritedata) {
+  NEEDS_REMOTE_DATA(Options{});
   Rma r(GetParam() + 100);
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out = pattern(GetParam(), 1);
@@ -469,7 +471,7 @@ TEST(RmaKeys, ClosingARegionUnderTrafficStopsTheTraffic) {
   // The region closes in the middle of a large write and of a large read; its memory must not be
   // touched afterwards.
   for (const bool write : {true, false}) {
-    Rma r(32 << 20);
+    Rma r(up_to_limit(32 << 20));
     std::vector<uint8_t> mine(r.memory.size(), 0xaa);
     if (write) {
       must(fi_write(r.ep(), mine.data(), mine.size(), nullptr, 0, r.base, r.key, &mine));
@@ -491,6 +493,7 @@ TEST(RmaKeys, ClosingARegionUnderTrafficStopsTheTraffic) {
 // ---- remote completion data ----
 
 TEST(RmaData, ManyWritesAreReportedInOrder) {
+  NEEDS_REMOTE_DATA(Options{});
   Rma r;
   constexpr uint64_t kCount = 2000;
   uint64_t told = 0, sent = 0;
@@ -509,6 +512,7 @@ TEST(RmaData, ManyWritesAreReportedInOrder) {
 }
 
 TEST(RmaData, ASmallQueueDelaysWritersAndLosesNothing) {
+  NEEDS_REMOTE_DATA(Options{});
   Options small = rma_options();
   small.rx_cq.size = 8;
   Rma r(1 << 16, small);
@@ -537,6 +541,7 @@ TEST(RmaData, ASmallQueueDelaysWritersAndLosesNothing) {
 }
 
 TEST(RmaData, ReachesTheTargetThoughItsCompletionsAreSelective) {
+  NEEDS_REMOTE_DATA(Options{});
   Options options = rma_options();
   options.rx_cq_flags = FI_SELECTIVE_COMPLETION;
   Rma r(4096, options);

@@ -78,6 +78,7 @@ TEST(Srx, EveryEndpointTakesFromTheSamePool) {
 }
 
 TEST(Srx, ReceivesPostedLaterTakeWaitingMessages) {
+  NEEDS_WAITING_MESSAGES();
   Hub h;
   for (int i = 0; i < kCallers; ++i) must(fi_inject(h.callers[i]->ep, &i, sizeof i, 0));
   for (int i = 0; i < 30; ++i) h.progress();
@@ -135,13 +136,18 @@ TEST(Srx, OrderOfEachSenderIsKept) {
   std::vector<Message> in(64);
   for (Message &message : in)
     must(fi_recv(h.hub->srx, &message, sizeof message, nullptr, 0, &message));
-  int sent[kCallers] = {}, received[kCallers] = {}, total = 0;
+  // Without FI_RM_ENABLED a message that finds no receive ends its connection.
+  const bool wait = find_info(Options{.resource_mgmt = FI_RM_ENABLED}) != nullptr;
+  const int most = wait ? kCount * kCallers : int(in.size());  // that are under way
+  int sent[kCallers] = {}, received[kCallers] = {}, total_sent = 0, total = 0;
   const Deadline deadline;
   while (total < kCount * kCallers && !deadline.passed() && !::testing::Test::HasFailure()) {
     for (int i = 0; i < kCallers; ++i) {
       const Message message{i, sent[i]};
-      if (sent[i] < kCount && fi_inject(h.callers[i]->ep, &message, sizeof message, 0) == 0)
-        ++sent[i];
+      if (sent[i] == kCount || total_sent - total == most) continue;
+      if (fi_inject(h.callers[i]->ep, &message, sizeof message, 0) != 0) continue;
+      ++sent[i];
+      ++total_sent;
     }
     h.progress();
     while (const auto done = poll_cq(h.hub->rx_cq)) {

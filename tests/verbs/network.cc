@@ -46,7 +46,10 @@ class Host {
   Network network;
 
  private:
-  void add(const DeviceOptions &options) {
+  void add(DeviceOptions options) {
+    const char *const transport = std::getenv("WEFT_TEST_TRANSPORT");
+    options.iwarp = transport != nullptr && std::string(transport) == "iwarp";
+    options.features.reads_first = !options.iwarp;  // as siw of Linux 6.1
     devices_[options.addresses.front()] = &network.add(options);
   }
   std::map<std::string, Device *> devices_;

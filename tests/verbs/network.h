@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The network of the double that a test program of whole stacks runs on, from its start to its end,
 // as a host keeps its devices. WEFT_TEST_PROGRESS says when the hardware works: at_once (the
-// default), or thread.
+// default), or thread. WEFT_TEST_TRANSPORT=iwarp: all devices are of iWARP.
 //
 // Example:
 //    // In a test, which opens stacks with kAddress as node. All is closed again at its end, and

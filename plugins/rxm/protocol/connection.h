@@ -101,6 +101,7 @@ class Connection {
   // crossed_: our request crossed the peer's. accepted_: it was accepted, but the link may prove
   // dead before contest_at_.
   bool crossed_ = false, accepted_ = false;
+  bool quiet_ = false;  // sends nothing before it has heard of the peer
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
   // When the peer first asked for another connection, and last_use_ at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;

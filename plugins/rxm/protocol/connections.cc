@@ -256,6 +256,7 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   c.peer_process_ = data.process;
   c.level_ = data.level;
   c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
+  c.quiet_ = settings_.asker_first && c.flow_control_;
   const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
                                                .index = c.slot_,
                                                .receive_count = settings_.receive_count,
@@ -436,7 +437,7 @@ void Core::drop_link(Connection &c, int err) {
 void Core::close_link(Connection &c) {
   if (std::exchange(c.held_, false)) std::erase(held_, &c);
   strangers_ -= is_stranger(c);
-  c.heard_ = false;
+  c.heard_ = c.quiet_ = false;
   c.credits_ = 1;
   c.reposted_ = 0;
   bool idle = c.flights_ == 0 && c.controls_ == 0;

@@ -62,7 +62,10 @@ struct Settings {
   size_t iov_limit = 4;           // of the carrier
   uint32_t receive_count = 256;   // receive buffers: per connection with `credits`, else shared
   bool credits = false;           // each connection has its own receives: offer flow control
-  size_t max_connections = 0;     // 0: no limit
+  // With `credits`: the side that accepted a connection sends nothing before it has heard of the
+  // other. iWARP wants that (RFC 5044, section 7.1.2). Who asked sends credits at once.
+  bool asker_first = false;
+  size_t max_connections = 0;  // 0: no limit
   // Bytes of copies of unexpected messages. One peer gets at most three quarters of them, all
   // strangers together half.
   uint64_t unexpected_limit = 64 << 20;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "plugins/rxm/protocol/core.h"
 
@@ -29,6 +30,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   }
   const Packet &p = parsed.packet;
   c.heard_ = true;
+  if (std::exchange(c.quiet_, false) && c.state_ == State::kConnected) block(c);
   if (p.type != PacketType::kPart) touch(c);
   switch (p.type) {
     case PacketType::kEager:

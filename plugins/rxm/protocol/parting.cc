@@ -14,7 +14,7 @@ void Core::close_idle(size_t most) {
     Connection *oldest = nullptr;
     for (Connection *c : slots_) {
       if (c == nullptr || c->state_ != State::kConnected || c->level_ == 0 || c->asked_ ||
-          c->agreed_ || busy(*c))
+          c->agreed_ || c->quiet_ || busy(*c))
         continue;
       if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
     }

@@ -108,7 +108,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
     if (c->index_ == kNoIndex) name(*c, index);
   }
   op.connection = c;
-  const bool leaves = c->asked_ || c->agreed_;
+  const bool leaves = c->asked_ || c->agreed_ || c->quiet_;
   if (c->state_ == State::kConnected && c->first_ == nullptr && !leaves) {
     const ssize_t rc = transmit(*c, op);
     if (rc == 0) return 0;
@@ -166,6 +166,7 @@ void Core::resume() {
 
 // Sends what is queued: credits, answers, operations. False: the carrier has no room.
 bool Core::flush(Connection &c) {
+  if (c.quiet_) return true;  // the peer's first packet makes it go on
   if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
@@ -372,7 +373,8 @@ void Core::on_sent(Token &token, int err) {
 }
 
 bool Core::owes_credits(const Connection &c) const {
-  return c.flow_control_ && !c.agreed_ && c.reposted_ >= std::max(1u, settings_.receive_count / 2);
+  return c.flow_control_ && !c.agreed_ && !c.quiet_ &&
+         c.reposted_ >= std::max(1u, settings_.receive_count / 2);
 }
 
 void Core::on_reposted(Connection &c, uint32_t count) {

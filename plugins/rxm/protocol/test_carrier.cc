@@ -31,6 +31,7 @@ Link *Node::accept(Connection &owner, Request &request, std::span<const uint8_t>
   }
   request.answered = true;
   Link *link = make(owner), *from = request.from;
+  link->is_quiet = core_->settings().asker_first;
   link->other = from;
   from->other = link;
   if (!from->open) {  // the requester gave up meanwhile
@@ -282,6 +283,7 @@ void Node::arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_
 }
 
 ssize_t Node::admit(Link &link) {
+  EXPECT_FALSE(link.is_quiet) << "the side that accepted has sent first";
   EXPECT_NE(link.other, nullptr);
   if (!link.open) return -FI_ENOTCONN;
   if (world_.mute == this || world_.chance(world_.eagain) || link.pending.size() > 8)
@@ -330,6 +332,7 @@ void Node::tell_closed(Link &link, bool reset) {
 }
 
 bool Node::take(Link &link, const std::vector<uint8_t> &bytes) {
+  link.is_quiet = false;
   if (core_->settings().credits) {
     EXPECT_LE(++link.in_use, core_->settings().receive_count) << "more packets than credits";
     auto *own = new Buffer{bytes, &link};

@@ -17,7 +17,7 @@ Play::Play(unsigned seed, const Script &script) : world(seed), script_(script) {
   settings_.tx_size = 64;
   settings_.unexpected_limit = 20000;
   settings_.connect_timeout_ns = script.connect_timeout_ns;
-  settings_.credits = script.credits;
+  settings_.credits = settings_.asker_first = script.credits;
   settings_.receive_count = script.credits ? 8 : 12;
   settings_.max_connections = script.max_connections;
   settings_.owed_limit = script.owed_limit;

@@ -37,6 +37,7 @@ struct Link {
   Link *other = nullptr;
   bool open = true;
   bool busy = false;
+  bool is_quiet = false;                    // it may not send before it has received
   bool held = false;                        // its packets are not read
   size_t in_use = 0;                        // of its own buffers, if they are not shared
   uint64_t last_arrival = 0;                // of packets from the other end

@@ -46,7 +46,9 @@ CmId *make_child(World &world, CmId &listener, uint64_t serial) {
 // The reply is here: the queue pair starts to work, and the other end hears that.
 void establish(CmId &id, rdma_cm_event_type &type) {
   if (id.qp == nullptr || id.side->state != CmState::kResponded) return;
-  connect_queue_pair(*id.side, of(id.qp));
+  Qp &qp = of(id.qp);
+  connect_queue_pair(*id.side, qp);
+  qp.is_unread = !qp.adapter.options.features.reads_first;
   id.side->state = CmState::kConnected;
   CmMessage ready;
   ready.kind = CmMessage::Kind::kReady;

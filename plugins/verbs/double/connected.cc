@@ -67,6 +67,14 @@ Taken take(Qp &qp, Qp &responder, SendWqe &wqe, Srq *&srq, RecvWqe &receive) {
     return Taken::kFailed;
   }
   if (take_receive(*rq, srq, receive)) return Taken::kYes;
+  if (qp.adapter.options.iwarp) {
+    // TCP has taken the message. The peer's TERMINATE comes later.
+    finish(wqe, IBV_WC_SUCCESS);
+    fail_queue_pair(qp);
+    fail_queue_pair(responder);
+    raise(qp.context_of, IBV_EVENT_QP_FATAL, qp.ibv());
+    return Taken::kFailed;
+  }
   constexpr uint8_t kForEver = 7;
   if (qp.attr.rnr_retry == kForEver || !qp.world.is_over_time()) {
     wait_in(qp, *rq);
@@ -187,7 +195,10 @@ void execute_connected(Qp &qp, SendWqe &wqe) {
   std::vector<Piece> pieces;
   std::vector<uint8_t> bytes;
   const bool fetches = is_fetching(wqe.opcode);
-  if (fetches ? !resolve(qp.adapter, qp.pd_of, wqe.sges, IBV_ACCESS_LOCAL_WRITE, pieces)
+  const unsigned access = qp.adapter.options.iwarp
+                              ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+                              : IBV_ACCESS_LOCAL_WRITE;
+  if (fetches ? !resolve(qp.adapter, qp.pd_of, wqe.sges, access, pieces)
               : !gather(qp, wqe, bytes)) {
     return finish(wqe, IBV_WC_LOC_PROT_ERR);
   }

@@ -122,6 +122,25 @@ TEST_F(DoubleConnected, AtomicsReturnWhatWasThere) {
   EXPECT_EQ(pair.passive.memory[8], 7U);
 }
 
+TEST(DoubleIwarp, AMessageWithoutAReceiveEndsTheConnection) {
+  Surroundings surroundings({}, {.iwarp = true});
+  Pair pair(surroundings);
+  ASSERT_EQ(pair.active.post(pair.active.send(1, 0, 4)), 0);
+  EXPECT_EQ(pair.active.completion().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(pair.active.post(pair.active.send(2, 0, 4)), 0);
+  EXPECT_EQ(pair.active.completion().status, IBV_WC_WR_FLUSH_ERR);
+  ASSERT_EQ(pair.passive.post_receive(3, 0, 16), 0);
+  EXPECT_EQ(pair.passive.completion().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(DoubleIwarp, ThereAreNoImmediates) {
+  Surroundings surroundings({}, {.iwarp = true});
+  Pair pair(surroundings);
+  ibv_send_wr wr = pair.active.send(1, 0, 4);
+  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  EXPECT_EQ(pair.active.post(wr), EINVAL);
+}
+
 TEST_F(DoubleConnected, WithSevenRetriesASendWaitsForTheReceive) {
   Pair pair(surroundings_);
   ASSERT_EQ(pair.active.post(pair.active.send(1, 0, 4)), 0);

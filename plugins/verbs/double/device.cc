@@ -78,7 +78,8 @@ ibv_device_attr attributes_of(const Adapter &adapter) {
   attr.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
                           IBV_DEVICE_PORT_ACTIVE_EVENT |
                           (features.xrc ? static_cast<unsigned>(IBV_DEVICE_XRC) : 0U);
-  attr.max_sge = attr.max_sge_rd = limits.max_sge;
+  attr.max_sge = limits.max_sge;
+  attr.max_sge_rd = limits.max_sge_rd;
   attr.max_cq = limits.max_cq;
   attr.max_cqe = limits.max_cqe;
   attr.max_mr = limits.max_mr;
@@ -120,8 +121,12 @@ Adapter::Adapter(World &the_world, const DeviceOptions &given, int position)
       device(*this),
       index(position),
       lid(static_cast<uint16_t>(position + 1)) {
-  ibv.node_type = IBV_NODE_CA;
-  ibv.transport_type = IBV_TRANSPORT_IB;
+  ibv.node_type = options.iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
+  ibv.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+  if (options.iwarp) {
+    options.features.atomics = options.features.xrc = options.features.multicast = false;
+    options.limits.max_sge_rd = 1;
+  }
   const std::string uverbs = "uverbs" + std::to_string(index);
   const std::string path =
       options.sysfs_path.empty() ? "/sys/class/infiniband/" + options.name : options.sysfs_path;

@@ -53,6 +53,7 @@ struct Limits {
   int max_qp = 4096;
   int max_qp_wr = 1024;
   int max_sge = 8;
+  int max_sge_rd = 8;  // of reads; 1 with iWARP
   int max_cq = 4096;
   int max_cqe = 65536;
   int max_mr = 65536;
@@ -78,6 +79,10 @@ struct Features {
   bool rereg = true;
   bool resize_cq = true;
   bool multicast = true;
+  bool last_receives = true;  // IBV_EVENT_QP_LAST_WQE_REACHED, which older soft-RoCE does not raise
+  // What the side that asked for a connection sends first is read at once. Older siw may leave it
+  // until more comes.
+  bool reads_first = true;
   // Completions of a queue pair stay in their queue when it is destroyed, as on soft-RoCE.
   // Otherwise they are removed, as on other hardware.
   bool keeps_completions = true;
@@ -89,7 +94,11 @@ struct DeviceOptions {
   Limits limits = {};
   Features features = {};
   ibv_mtu mtu = IBV_MTU_4096;
-  bool infiniband = false;      // the link layer: InfiniBand (with LIDs), or Ethernet (RoCE v2)
+  bool infiniband = false;  // the link layer: InfiniBand (with LIDs), or Ethernet (RoCE v2)
+  // Ethernet, but iWARP in place of RoCE: no immediates, datagrams, XRC or atomics; a message that
+  // finds no receive ends the connection; what a read brings is written by the peer, by its rules;
+  // a receive has a vector.
+  bool iwarp = false;
   std::string sysfs_path = {};  // ibv_device::ibdev_path; /sys/class/infiniband/NAME by default
 };
 

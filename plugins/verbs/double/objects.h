@@ -181,6 +181,7 @@ struct Qp : ibv_qp_ex {
   bool told_last_wqe = false;  // IBV_EVENT_QP_LAST_WQE_REACHED
   bool told_drained = false;
   bool told_established = false;
+  bool is_unread = false;      // Features::reads_first: its peer waits for a second request
   bool is_unanswered = false;  // its peer does not answer; only time helps
   uint32_t async_taken = 0;
   int opened_times = 0;  // ibv_open_qp()

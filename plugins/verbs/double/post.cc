@@ -36,7 +36,10 @@ int check_send(const Qp &qp, const ibv_send_wr &wr) {
   }
   if (!can_send(qp.init.qp_type, wr.opcode)) return EINVAL;
   if (is_atomic(wr.opcode) && !qp.adapter.options.features.atomics) return EINVAL;
+  if (has_immediate(wr.opcode) && qp.adapter.options.iwarp) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.init.cap.max_send_sge) return EINVAL;
+  if (wr.opcode == IBV_WR_RDMA_READ && wr.num_sge > qp.adapter.options.limits.max_sge_rd)
+    return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (wr.opcode == IBV_WR_RDMA_READ || is_atomic(wr.opcode)) return EINVAL;
     uint64_t size = 0;
@@ -133,6 +136,11 @@ int post_recv(ibv_qp *ibv, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   if (error != 0) {
     *bad = wr;
     return error;
+  }
+  for (const ibv_recv_wr *one = wr; qp.adapter.options.iwarp && one != nullptr; one = one->next) {
+    if (one->num_sge != 0) continue;
+    *bad = wr;
+    return EINVAL;  // as siw
   }
   error = post_receives(qp.rq, qp.init.cap.max_recv_wr, qp.init.cap.max_recv_sge, wr, bad);
   make_ready(qp);  // in the error state it flushes

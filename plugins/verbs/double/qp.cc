@@ -120,6 +120,7 @@ int check_wanted(const Context &context, const ibv_qp_init_attr_ex &wanted) {
   const bool is_xrc = wanted.qp_type == IBV_QPT_XRC_SEND || wanted.qp_type == IBV_QPT_XRC_RECV;
   if (wanted.qp_type != IBV_QPT_RC && wanted.qp_type != IBV_QPT_UD && !is_xrc) return EOPNOTSUPP;
   if (is_xrc && !options.features.xrc) return EOPNOTSUPP;
+  if (wanted.qp_type == IBV_QPT_UD && options.iwarp) return EOPNOTSUPP;
   if (wanted.qp_type == IBV_QPT_XRC_RECV) return wanted.xrcd == nullptr ? EINVAL : 0;
   const bool has_rq = wanted.srq == nullptr && wanted.qp_type != IBV_QPT_XRC_SEND;
   if (wanted.pd == nullptr || wanted.send_cq == nullptr) return EINVAL;

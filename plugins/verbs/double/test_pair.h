@@ -111,7 +111,11 @@ class End {
     comp_channel = ibv_create_comp_channel(id->verbs);
     fcntl(comp_channel->fd, F_SETFL, O_NONBLOCK);
     cq = ibv_create_cq(id->verbs, options.max_cqe, this, comp_channel, 0);
-    region = ibv_reg_mr(pd, memory.data(), bytes(), options.memory_access);
+    ibv_device_attr attr{};
+    ibv_query_device(id->verbs, &attr);
+    const int atomic = attr.atomic_cap != IBV_ATOMIC_NONE ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+    const int access = options.memory_access & (~IBV_ACCESS_REMOTE_ATOMIC | atomic);
+    region = ibv_reg_mr(pd, memory.data(), bytes(), access);
     ibv_qp_init_attr init = {};
     if (options.shares_receives) {
       ibv_srq_init_attr shared = {};

@@ -153,7 +153,8 @@ std::vector<Action> actions_of(Qp &qp) {
   } else if (flushes && !qp.sq.empty()) {
     actions.push_back(Action::kFlushSend);
   }
-  if (state == IBV_QPS_RTS && qp.waits_in == nullptr && !qp.is_unanswered &&
+  if (qp.sq.size() > 1) qp.is_unread = false;
+  if (state == IBV_QPS_RTS && qp.waits_in == nullptr && !qp.is_unanswered && !qp.is_unread &&
       std::any_of(qp.sq.begin(), qp.sq.end(), [](const SendWqe &wqe) { return !wqe.executed; }) &&
       std::none_of(qp.sq.begin(), qp.sq.end(), [](const SendWqe &wqe) {
         return wqe.executed && wqe.status != IBV_WC_SUCCESS;
@@ -162,7 +163,8 @@ std::vector<Action> actions_of(Qp &qp) {
   }
   if (state == IBV_QPS_ERR && qp.arrivals.empty()) {
     if (!qp.rq.posted.empty()) actions.push_back(Action::kFlushRecv);
-    const bool is_shared = qp.srq != nullptr || qp.init.qp_type == IBV_QPT_XRC_RECV;
+    const bool is_shared = qp.adapter.options.features.last_receives &&
+                           (qp.srq != nullptr || qp.init.qp_type == IBV_QPT_XRC_RECV);
     if (is_shared && !qp.told_last_wqe) actions.push_back(Action::kTellLastWqe);
   }
   if (state == IBV_QPS_SQD && qp.attr.en_sqd_async_notify != 0 && !qp.told_drained &&

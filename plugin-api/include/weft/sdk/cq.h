@@ -119,7 +119,7 @@ class Cq final : public Object<Cq, fid_cq> {
   CqSource *source() const;
 
   // fi_ops_cq
-  ssize_t read(void *buf, size_t count) { return readfrom(buf, count, nullptr); }
+  ssize_t read(void *buf, size_t count);
   ssize_t readfrom(void *buf, size_t count, fi_addr_t *src_addr);
   ssize_t readerr(struct fi_cq_err_entry *buf, uint64_t flags);
   ssize_t sread(void *buf, size_t count, const void *cond, int timeout) {
@@ -155,6 +155,7 @@ class Cq final : public Object<Cq, fid_cq> {
   bool make_room();
   bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
+  ssize_t read_here(void *buf, size_t count, fi_addr_t *src_addr);
   ssize_t read_device(void *buf, size_t count, fi_addr_t *src_addr);
   void overrun();
 

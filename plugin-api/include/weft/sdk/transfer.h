@@ -31,6 +31,8 @@
 #include <weft/sdk/iov.h>
 #include <weft/sdk/recv_ops.h>
 
+#include <utility>
+
 namespace weft::sdk {
 
 // `report`: a completion is wanted. `length`: bytes of all vectors. Flags are those of fi_sendmsg
@@ -186,7 +188,7 @@ class TransferOps : public ReceiveOps<E> {
     AtomicRequest request =
         s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = &desc;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t atomicv(const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
                   uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op,
@@ -195,7 +197,7 @@ class TransferOps : public ReceiveOps<E> {
     AtomicRequest request =
         v.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = desc;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t atomicmsg(const struct fi_msg_atomic *msg, uint64_t flags) {
     return atomic_msg({.kind = AtomicKind::kWrite}, msg, flags);
@@ -214,7 +216,7 @@ class TransferOps : public ReceiveOps<E> {
         s.request(AtomicKind::kFetch, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = &desc;
     request.result_desc = &result_desc;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t fetch_atomicv(const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *resultv,
                         void **result_desc, size_t result_count, fi_addr_t dest, uint64_t addr,
@@ -229,7 +231,7 @@ class TransferOps : public ReceiveOps<E> {
     request.results = resultv;
     request.result_desc = result_desc;
     request.result_count = result_count;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t fetch_atomicmsg(const struct fi_msg_atomic *msg, struct fi_ioc *resultv,
                           void **result_desc, size_t result_count, uint64_t flags) {
@@ -249,7 +251,7 @@ class TransferOps : public ReceiveOps<E> {
     request.operand_desc = &desc;
     request.compare_desc = &compare_desc;
     request.result_desc = &result_desc;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t compare_atomicv(const struct fi_ioc *iov, void **desc, size_t count,
                           const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
@@ -266,7 +268,7 @@ class TransferOps : public ReceiveOps<E> {
     request.results = resultv;
     request.result_desc = result_desc;
     request.result_count = result_count;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
   ssize_t compare_atomicmsg(const struct fi_msg_atomic *msg, const struct fi_ioc *comparev,
                             void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
@@ -376,9 +378,10 @@ class TransferOps : public ReceiveOps<E> {
                         .flags = flags,
                         .context = context};
     if (!add_up(iov, count, request.length)) return -FI_EMSGSIZE;
-    return send_request(request);
+    return send_request(std::move(request));
   }
-  ssize_t send_request(SendRequest request) {
+  // By reference: a copy of what was just written, in wider pieces, makes the processor wait.
+  ssize_t send_request(SendRequest &&request) {
     E &e = self();
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     request.report = e.reports(request.flags);
@@ -444,9 +447,9 @@ class TransferOps : public ReceiveOps<E> {
         return -FI_EMSGSIZE;
     if (!add_up(msg->msg_iov, msg->iov_count, request.length)) return -FI_EMSGSIZE;
     if (remote != request.length) return -FI_EINVAL;
-    return rma_request(request);
+    return rma_request(std::move(request));
   }
-  ssize_t rma_request(RmaRequest request) {
+  ssize_t rma_request(RmaRequest &&request) {
     E &e = self();
     if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
     if (!request.write) request.flags &= ~(FI_REMOTE_CQ_DATA | FI_INJECT);
@@ -472,9 +475,9 @@ class TransferOps : public ReceiveOps<E> {
     request.data = msg->data;
     request.flags = flags;
     request.context = msg->context;
-    return start_atomic(request);
+    return start_atomic(std::move(request));
   }
-  ssize_t start_atomic(AtomicRequest request) {
+  ssize_t start_atomic(AtomicRequest &&request) {
     E &e = self();
     if (const ssize_t rc = e.check_atomic(request); rc != 0) return rc;
     request.report = e.reports(request.flags);
