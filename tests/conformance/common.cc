@@ -101,6 +101,8 @@ std::string error_text(ssize_t rc) {
 }
 
 void must(ssize_t rc, const char *file, int line) {
+  static const char *const pause = std::getenv("WEFT_TEST_PAUSE_MS");
+  if (pause != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(pause)));
   if (rc < 0)
     throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " +
                              error_text(rc));

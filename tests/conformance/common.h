@@ -128,7 +128,9 @@ bool has_devices_inside();
       GTEST_SKIP() << "the devices of this test are inside one process"; \
   } while (0)
 
-// Throws, with the place and the error's text, unless rc is 0 (or positive).
+// Throws, with the place and the error's text, unless rc is 0 (or positive). With
+// WEFT_TEST_PAUSE_MS it waits as long first, as a thread does that has lost its processor:
+// meanwhile other threads and the peer go on.
 void must(ssize_t rc, const char *file = __builtin_FILE(), int line = __builtin_LINE());
 std::string error_text(ssize_t rc);
 

@@ -17,6 +17,7 @@ namespace weft::conformance {
 namespace {
 
 constexpr size_t kMostVectors = 16;
+constexpr size_t kMany = 4096;
 constexpr size_t kMostBytes = size_t(1) << 30;  // no test has a buffer as large
 
 // A posted receive whose first vector is `room`, in place of the test's `first`.
@@ -76,7 +77,7 @@ struct Domain {
   std::vector<std::unique_ptr<std::vector<uint8_t>>> sent;  // what a device may still read
 
   fid_mr *register_for(const iovec &v, uint64_t access);
-  void close_regions();
+  void close_regions(size_t count);
 };
 
 // The state of an object is found by its table.
@@ -94,15 +95,20 @@ fid_mr *Domain::register_for(const iovec &v, uint64_t access) {
     return nullptr;
   const std::lock_guard<std::mutex> guard(lock);
   fid_mr *region = nullptr;
-  if (fi_mr_reg(object, v.iov_base, v.iov_len, access, 0, next_key++, 0, &region, nullptr) != 0)
-    return nullptr;
-  return region;
+  const auto try_it = [&] {
+    return fi_mr_reg(object, v.iov_base, v.iov_len, access, 0, next_key++, 0, &region, nullptr);
+  };
+  if (try_it() == 0) return region;
+  // A device has only so many regions. Of thousands, those of the oldest operations are done with.
+  if (regions.size() < kMany) return nullptr;
+  close_regions(regions.size() / 2);
+  return try_it() == 0 ? region : nullptr;
 }
 
-void Domain::close_regions() {
-  const std::lock_guard<std::mutex> guard(lock);
-  for (fid_mr *region : regions) fi_close(&region->fid);
-  regions.clear();
+// The oldest ones. The lock is held.
+void Domain::close_regions(size_t count) {
+  for (size_t i = 0; i < count; ++i) fi_close(&regions[i]->fid);
+  regions.erase(regions.begin(), regions.begin() + ptrdiff_t(count));
 }
 
 // The vectors of a call as the provider shall see them.
@@ -510,12 +516,11 @@ int cq_open(fid_domain *domain, fi_cq_attr *attr, fid_cq **cq, void *context) {
 int close_domain(fid *object) {
   Domain &domain = state_of<Domain>(*object);
   auto *const fid = container_of(object, fid_domain, fid);
-  bool is_used;
   {
     const std::lock_guard<std::mutex> guard(domain.lock);
-    is_used = domain.open != 0;  // by what may still be using the regions
+    // An endpoint may still be using them.
+    if (domain.open == 0) domain.close_regions(domain.regions.size());
   }
-  if (!is_used) domain.close_regions();
   domain.ops.take(fid->ops);
   domain.fid.take(object->ops);
   const int rc = object->ops->close(object);

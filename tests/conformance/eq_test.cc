@@ -313,10 +313,11 @@ TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
   // The peer is gone, its last message has no receive: the queue reports the end once, then its
   // reader blocks.
   if (!in_fresh_process()) return;
+  const bool waits = find_info(Options{.resource_mgmt = FI_RM_ENABLED}) != nullptr;
   Options options;
   options.eq = Options::eq_attr(FI_WAIT_FD);
   Pair pair(options);
-  must(fi_inject(pair.a.ep, "last", 5, 0));
+  if (waits) must(fi_inject(pair.a.ep, "last", 5, 0));  // else it would end the connection
   must(fi_shutdown(pair.a.ep, 0));
   uint32_t event = 0;
   fi_eq_cm_entry entry;
@@ -332,6 +333,7 @@ TEST(EqIdle, AReaderBlockedOnAHalfClosedPeerUsesNoProcessor) {
   };
   EXPECT_LT(spent(to) - spent(from), 50000);
   // The message can still be received.
+  if (!waits) return;
   char in[8];
   const ssize_t rc = fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in);
   if (rc == 0) {
