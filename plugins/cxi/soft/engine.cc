@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/soft/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "plugins/cxi/soft/amo.h"
+#include "plugins/cxi/soft/counter.h"
+#include "plugins/cxi/soft/event_ring.h"
+#include "plugins/cxi/soft/lni.h"
+#include "plugins/cxi/soft/portal.h"
+#include "plugins/cxi/soft/queues.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr unsigned kSlotBits = 24;  // of a token; above it how often the slot was used
+
+bool is_atomic(Op op) {
+  return op == Op::kAtomic || op == Op::kFetchAtomic;
+}
+bool brings_bytes(Op op) {
+  return op == Op::kGet || op == Op::kFetchAtomic;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Lni>> Engine::open(Nid nid) {
+  const EngineGuard guard(lock);
+  auto lni = std::make_unique<SoftLni>(*this, nid);
+  ++nids_[nid];
+  return lni;
+}
+
+void Engine::add_endpoint(SoftEndpoint &endpoint) {
+  endpoints_[key_of(endpoint.nid(), endpoint.vni(), endpoint.pid())] = &endpoint;
+  ++vnis_[{endpoint.nid(), endpoint.vni()}];
+}
+
+void Engine::remove_endpoint(SoftEndpoint &endpoint) {
+  endpoints_.erase(key_of(endpoint.nid(), endpoint.vni(), endpoint.pid()));
+  const auto vni = vnis_.find({endpoint.nid(), endpoint.vni()});
+  if (--vni->second == 0) vnis_.erase(vni);
+}
+
+SoftEndpoint *Engine::find(Nid nid, Vni vni, Pid pid) const {
+  const auto found = endpoints_.find(key_of(nid, vni, pid));
+  return found != endpoints_.end() ? found->second : nullptr;
+}
+
+// ---- operations ----
+
+Operation *Engine::new_operation() {
+  if (free_.empty()) {
+    if (operations_.size() >> kSlotBits != 0) return nullptr;
+    auto operation = std::unique_ptr<Operation>(new (std::nothrow) Operation);
+    if (operation == nullptr) return nullptr;
+    operation->slot = operations_.size();
+    free_.push_back(operation.get());
+    operations_.push_back(std::move(operation));
+  }
+  Operation *const operation = free_.back();
+  free_.pop_back();
+  return operation;
+}
+
+void Engine::give_back(Operation &operation) {
+  operation.token = 0;
+  operation.lni = nullptr;
+  operation.queue = nullptr;
+  operation.portal = nullptr;
+  operation.is_fence = operation.is_rendezvous_get = false;
+  free_.push_back(&operation);
+}
+
+template <class F>
+void Engine::visit_in_flight(F visit) {
+  for (const std::unique_ptr<Operation> &operation : operations_) visit(*operation);
+}
+
+void Engine::forget(const SoftLni &lni) {
+  std::erase_if(later_, [&](const Operation *one) { return one->lni == &lni; });
+  visit_in_flight([&](Operation &one) {
+    if (one.lni == &lni) give_back(one);
+  });
+}
+
+void Engine::forget(const EventQueue &eq) {
+  visit_in_flight([&](Operation &one) {
+    if (one.transfer.eq == &eq) one.transfer.eq = nullptr;
+  });
+}
+
+void Engine::forget(const SoftCounter &counter) {
+  std::erase(fired_, &counter);
+  visit_in_flight([&](Operation &one) {
+    if (one.transfer.counter == &counter) one.transfer.counter = nullptr;
+  });
+}
+
+void Engine::forget(const Portal &portal) {
+  visit_in_flight([&](Operation &one) {
+    if (one.portal == &portal) one.portal = nullptr;
+  });
+}
+
+void Engine::forget(const SoftTransmitQueue &queue) {
+  visit_in_flight([&](Operation &one) {
+    if (one.queue == &queue) one.queue = nullptr;
+  });
+}
+
+// What must hold here before anything leaves.
+Rc Engine::check_local(const Operation &operation) const {
+  const Transfer &t = operation.transfer;
+  const MemoryMap &memory = operation.lni->memory();
+  const size_t size = is_atomic(t.op) ? amo_size(t.amo_type) : 0;
+  if (is_atomic(t.op) && size == 0) return Rc::kAmoInvalOp;
+  if (t.op == Op::kFetchAtomic)
+    if (const Rc rc = memory.check(t.result_memory, t.result, size, Lni::kWrite); rc != Rc::kOk)
+      return rc;
+  if (t.op == Op::kGet) return memory.check(t.memory, t.local, t.length, Lni::kWrite);
+  if (is_atomic(t.op) && t.length != size) return Rc::kAmoLength;
+  if (t.inline_bytes == nullptr) return memory.check(t.memory, t.local, t.length, Lni::kRead);
+  return t.length <= kMaxInline ? Rc::kOk : Rc::kNoSpace;
+}
+
+void Engine::start(Operation &operation) {
+  operation.token = uint64_t{++operation.uses} << kSlotBits | operation.slot;
+  const Transfer &t = operation.transfer;
+  Reply reply{.token = operation.token, .rc = check_local(operation)};
+  if (reply.rc != Rc::kOk) return finish(operation, reply);
+  Packet packet{.op = t.op,
+                .vni = t.vni,
+                .source = operation.lni->nid(),
+                .to = t.to,
+                .token = operation.token,
+                .match_bits = t.match_bits,
+                .header_data = t.header_data,
+                .remote_offset = t.remote_offset,
+                .initiator = t.initiator,
+                .length = t.length,
+                .eager_length = t.eager_length,
+                .rendezvous_id = t.rendezvous_id,
+                .restricted = t.restricted,
+                .flush = t.flush,
+                .amo_op = t.amo_op,
+                .amo_type = t.amo_type,
+                .cswap = t.cswap,
+                .pcie = t.pcie,
+                .operand2 = {t.operand2[0], t.operand2[1]}};
+  if (t.op != Op::kGet)
+    packet.bytes =
+        t.inline_bytes != nullptr ? t.inline_bytes : reinterpret_cast<const void *>(t.local);
+  if (find(t.to.nid, t.vni, t.to.pid) != nullptr) return finish(operation, serve(packet));
+  reply.rc = outside_.send(packet);
+  if (reply.rc != Rc::kOk) finish(operation, reply);
+}
+
+// R10.
+void Engine::finish(Operation &operation, const Reply &reply) {
+  const Transfer &t = operation.transfer;
+  Rc rc = reply.rc;
+  uint32_t mlength = reply.mlength;
+  if (rc == Rc::kOk && brings_bytes(t.op)) {
+    const bool is_get = t.op == Op::kGet;
+    const void *const bytes = is_get ? reply.bytes : reply.fetched;
+    const size_t size = is_get ? std::min(mlength, t.length) : amo_size(t.amo_type);
+    const uint64_t at = is_get ? t.local : t.result;
+    // It may have been unmapped since.
+    rc = operation.lni->memory().check(is_get ? t.memory : t.result_memory, at, size, Lni::kWrite);
+    if (rc == Rc::kOk && size != 0) std::memmove(reinterpret_cast<void *>(at), bytes, size);
+    mlength = uint32_t(size);
+  }
+  if (auto *const counter = static_cast<SoftCounter *>(t.counter))
+    counter->count(rc == Rc::kOk, rc == Rc::kOk && t.counts_bytes ? mlength : 1);
+  if (t.eq != nullptr && (!t.success_disable || rc != Rc::kOk)) {
+    static_cast<EventRing *>(t.eq)->post(
+        {.type = brings_bytes(t.op) ? EventType::kReply : EventType::kAck,
+         .rc = rc,
+         .list = reply.list,
+         .rendezvous = operation.is_rendezvous_get,
+         .user_ptr = t.user_ptr,
+         .portal = operation.portal,
+         .mlength = mlength});
+  }
+  SoftTransmitQueue *const queue = operation.queue;
+  give_back(operation);
+  if (queue != nullptr) queue->done();
+}
+
+// ---- packets ----
+
+// R1.
+Reply Engine::serve(const Packet &packet) {
+  Reply reply{.token = packet.token};
+  if (SoftEndpoint *const endpoint = find(packet.to.nid, packet.vni, packet.to.pid)) {
+    if (SoftPortal *const portal = endpoint->at(packet.to.index)) return portal->serve(packet);
+    reply.rc = Rc::kPtlteNotFound;
+  } else if (vnis_.contains({packet.to.nid, packet.vni})) {
+    reply.rc = Rc::kPtlteNotFound;
+  } else {
+    reply.rc = nids_.contains(packet.to.nid) ? Rc::kVniNotFound : Rc::kUndeliverable;
+  }
+  return reply;
+}
+
+Reply Engine::on_packet(const Packet &packet) {
+  const EngineGuard guard(lock);
+  const Reply reply = serve(packet);
+  settle();
+  return reply;
+}
+
+void Engine::on_reply(const Reply &reply) {
+  const EngineGuard guard(lock);
+  const uint64_t slot = reply.token & ((uint64_t{1} << kSlotBits) - 1);
+  if (slot >= operations_.size() || reply.token == 0) return;
+  Operation &operation = *operations_[slot];
+  if (operation.token != reply.token) return;
+  SoftTransmitQueue *const queue = operation.queue;
+  finish(operation, reply);
+  if (queue != nullptr) queue->run();  // a fence may have waited for it
+  settle();
+}
+
+void Engine::fired(SoftCounter &counter) {
+  if (counter.queued_) return;
+  counter.queued_ = true;
+  fired_.push_back(&counter);
+}
+
+void Engine::settle() {
+  while (!fired_.empty() || !later_.empty()) {
+    if (!fired_.empty()) {
+      SoftCounter *const counter = fired_.front();
+      fired_.pop_front();
+      counter->queued_ = false;
+      counter->fire();
+      continue;
+    }
+    Operation *const operation = later_.front();
+    later_.pop_front();
+    start(*operation);
+  }
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Engine: the NIC in software, of one process. It executes commands and the packets of peers by the
+// rules of a Cassini, and knows neither sockets nor time.
+//
+// Example:
+//    // A process's NIC with the address 1.
+//    inline Result<std::unique_ptr<Lni>> open_nic(Engine &engine) { return engine.open(1); }
+//    // Answers a peer.
+//    inline Reply answer(Engine &engine, const Packet &packet) { return engine.on_packet(packet); }
+//
+// One engine serves all NICs that its process has opened; what they send to each other does not
+// leave it. One lock guards all. A command is executed by the thread that gives it, and so is what
+// follows from it here: a Get of a rendezvous, commands that a counter fires.
+//
+// Not for other processes: the Outside carries packets to them. An endpoint's PID, and what a
+// service limits, is the Outside's, too.
+#ifndef WEFT_PLUGINS_CXI_SOFT_ENGINE_H
+#define WEFT_PLUGINS_CXI_SOFT_ENGINE_H
+
+#include <weft/sdk/lock.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plugins/cxi/nic/nic.h"
+#include "plugins/cxi/soft/outside.h"
+#include "plugins/cxi/soft/packet.h"
+
+namespace weft::cxi {
+
+class EventRing;
+class SoftCounter;
+class SoftEndpoint;
+class SoftLni;
+class SoftTransmitQueue;
+
+// An operation of this process that has not been answered.
+struct Operation {
+  Transfer transfer;
+  SoftLni *lni = nullptr;
+  SoftTransmitQueue *queue = nullptr;  // null: the NIC's own, or a triggered one
+  uint64_t token = 0;                  // 0: not in flight
+  uint64_t slot = 0, uses = 0;         // of which a token is made
+  bool is_fence = false;
+  bool is_rendezvous_get = false;  // of the NIC itself, for a message
+  Portal *portal = nullptr;        // of that: whose event the reply is
+  uint8_t inline_bytes[kMaxInline];
+};
+
+class Engine {
+ public:
+  // `seed`: for hashes, so that peers cannot choose what collides.
+  Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
+  Engine(const Engine &) = delete;
+  Engine &operator=(const Engine &) = delete;
+
+  Result<std::unique_ptr<Lni>> open(Nid nid);
+
+  // ---- for what carries packets ----
+  // The bytes of the reply are valid until the next call.
+  Reply on_packet(const Packet &packet);
+  // An unknown token is ignored.
+  void on_reply(const Reply &reply);
+
+  // Off: software issues the Gets of rendezvous puts (the device's property rdzv_get_en).
+  void set_issues_gets(bool issues) { issues_gets_ = issues; }
+
+  // ---- for the objects of this folder; the lock is held ----
+  bool issues_gets() const { return issues_gets_; }
+  Outside &outside() { return outside_; }
+  uint64_t seed() const { return seed_; }
+  void add_endpoint(SoftEndpoint &endpoint);
+  void remove_endpoint(SoftEndpoint &endpoint);
+  Operation *new_operation();  // null: no memory
+  void give_back(Operation &operation);
+  // Starts an operation, and takes its reply if that is there at once.
+  void start(Operation &operation);
+  // To start when the call at hand is done.
+  void start_later(Operation &operation) { later_.push_back(&operation); }
+  void fired(SoftCounter &counter);  // it may have commands to fire
+  // The object ends: operations in flight report to it no more.
+  void forget(const SoftLni &lni);
+  void forget(const EventQueue &eq);
+  void forget(const SoftCounter &counter);
+  void forget(const Portal &portal);
+  void forget(const SoftTransmitQueue &queue);
+  void settle();  // does what was left for later
+  Reply serve(const Packet &packet);
+
+  sdk::InlineMutex lock;
+
+ private:
+  static uint64_t key_of(Nid nid, Vni vni, Pid pid) {
+    return uint64_t{nid} << 32 | uint64_t{vni} << 16 | pid;
+  }
+  void finish(Operation &operation, const Reply &reply);
+  Rc check_local(const Operation &operation) const;
+  SoftEndpoint *find(Nid nid, Vni vni, Pid pid) const;
+  template <class F>
+  void visit_in_flight(F visit);
+
+  Outside &outside_;
+  const uint64_t seed_;
+  std::atomic<bool> issues_gets_{true};
+  std::unordered_map<uint64_t, SoftEndpoint *> endpoints_;
+  std::map<std::pair<Nid, Vni>, size_t> vnis_;  // endpoints of each
+  std::map<Nid, size_t> nids_;                  // Lnis of each
+  std::deque<std::unique_ptr<Operation>> operations_;
+  std::vector<Operation *> free_;
+  std::deque<Operation *> later_;
+  std::deque<SoftCounter *> fired_;
+
+  friend class SoftLni;
+};
+
+using EngineGuard = std::lock_guard<sdk::InlineMutex>;
+
+}  // namespace weft::cxi
+
+#endif

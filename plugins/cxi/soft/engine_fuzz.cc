@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An engine between hostile peers and a process that uses it in any order: heads of any bytes, with
+// the bytes behind them, replies to what was sent, commands. Memory is real, so AddressSanitizer
+// sees what the engine touches. Input: steps, each a byte for what happens, and its arguments.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/frame.h"
+
+using namespace weft::cxi;
+
+namespace {
+
+#define FUZZ_CHECK(what) \
+  if (!(what)) std::abort()
+
+class Input {
+ public:
+  Input(const uint8_t *data, size_t size) : at_(data), end_(data + size) {}
+  bool empty() const { return at_ == end_; }
+  uint8_t byte() { return empty() ? 0 : *at_++; }
+  uint32_t below(uint32_t limit) { return (uint32_t{byte()} << 8 | byte()) % limit; }
+  void fill(uint8_t *out, size_t size) {
+    for (size_t i = 0; i < size; ++i) out[i] = byte();
+  }
+
+ private:
+  const uint8_t *at_, *const end_;
+};
+
+class Host final : public Outside {
+ public:
+  bool take(Resource resource) override {
+    if (used_[size_t(resource)] == kLimit) return false;
+    ++used_[size_t(resource)];
+    return true;
+  }
+  void give(Resource resource) override {
+    FUZZ_CHECK(used_[size_t(resource)] != 0);
+    --used_[size_t(resource)];
+  }
+  uint32_t used(Resource resource) const override { return used_[size_t(resource)]; }
+  uint32_t limit(Resource) const override { return kLimit; }
+  weft::Result<Pid> claim(Nid, Vni, Pid pid) override { return pid == kAnyPid ? Pid{0} : pid; }
+  void release(Nid, Vni, Pid) override {}
+  Rc send(const Packet &packet) override {
+    // What leaves is read, and is a frame.
+    std::array<uint8_t, kHeadSize> head;
+    write_head(packet, head);
+    const auto frame = parse_head(head);
+    if (frame) {
+      const auto *const bytes = static_cast<const uint8_t *>(packet.bytes);
+      for (uint32_t i = 0; i < frame->bytes; ++i) sum = sum + bytes[i];
+    }
+    sent.push_back(packet.token);
+    return Rc::kOk;
+  }
+
+  std::vector<uint64_t> sent;
+  volatile uint8_t sum = 0;
+
+ private:
+  static constexpr uint32_t kLimit = 12;
+  uint32_t used_[2] = {};
+};
+
+constexpr size_t kMostBytes = 4096;  // of a frame
+
+// The process, its portals, and memory of which some is not mapped.
+struct Node {
+  explicit Node(Host &host) : engine(host, 99), lni(*engine.open(1)) {
+    endpoint = *lni->endpoint(10, 5);
+    events = *lni->event_queue({.places = 16});
+    acks = *lni->event_queue({.places = 16});
+    for (size_t i = 0; i < portals.size(); ++i) {
+      portals[i] = *lni->portal({.is_matching = i != 2, .flow_control = i == 0}, *events);
+      FUZZ_CHECK(portals[i]->map(*endpoint, kIndices[i]));
+      portals[i]->set_state(PortalState::kEnabled, kIgnoreDrops);
+    }
+    counter = *lni->counter();
+    queue = *lni->transmit_queue(8, {.vni = 10});
+    triggers = *lni->trigger_queue({.vni = 10});
+    mapped = *lni->map(start(), kMemory, Lni::kRead | Lni::kWrite);
+    read_only = *lni->map(start(), kMemory / 2, Lni::kRead);
+  }
+  uint64_t start() const { return reinterpret_cast<uintptr_t>(memory.get()); }
+  Memory any(Input &in) const {
+    return in.byte() & 3 ? mapped : in.byte() & 1 ? read_only : Memory{7};
+  }
+
+  void append(Input &in) {
+    Entry entry;
+    entry.buffer_id = in.byte() % 8;
+    entry.memory = any(in);
+    const uint32_t at = in.below(kMemory);
+    entry.start = start() + at;
+    entry.length = in.below(uint32_t(kMemory - at) + 1);
+    entry.match_bits = in.byte() % 4;
+    entry.ignore_bits = in.byte() & 1 ? ~uint64_t{0} : in.byte() % 4;
+    entry.min_free = in.byte();
+    const uint8_t flags = in.byte(), more = in.byte();
+    entry.op_put = flags & 1;
+    entry.op_get = flags & 2;
+    entry.manage_local = flags & 4;
+    entry.use_once = flags & 8;
+    entry.no_truncate = flags & 16;
+    entry.unexpected_header_disable = flags & 32;
+    entry.comm_disable = flags & 64;
+    entry.counter = flags & 128 ? counter.get() : nullptr;
+    entry.counts_bytes = more & 1;
+    entry.restart_sequence = more & 2;
+    portals[in.byte() % portals.size()]->append(List(in.byte() % 3), entry);
+  }
+
+  void transfer(Input &in) {
+    Transfer t;
+    t.op = Op(1 + in.byte() % 5);
+    // To itself, or to what is elsewhere.
+    t.to = {Nid(1 + in.byte() % 2), 5, kIndices[in.byte() % 4]};
+    t.memory = any(in);
+    const uint32_t at = in.below(kMemory);
+    t.local = start() + at;
+    t.length = t.op >= Op::kAtomic ? 8 : in.below(uint32_t(kMemory - at) + 1);
+    t.eager_length = in.below(t.length + 1);
+    t.rendezvous_id = in.byte();
+    t.remote_offset = in.byte();
+    t.match_bits = in.byte() % 4;
+    t.result_memory = any(in);
+    t.result = start() + (in.below(kMemory) & ~7u) % (kMemory - 8);
+    t.initiator = match_id(5, 1);
+    t.eq = in.byte() & 1 ? acks.get() : nullptr;
+    t.counter = in.byte() & 1 ? counter.get() : nullptr;
+    if (in.byte() % 4 == 0) {
+      (void)triggers->post({.counter = counter.get(), .threshold = in.byte(), .transfer = t});
+    } else if (queue->post(t) == 0 && in.byte() & 1) {
+      queue->flush();
+    }
+  }
+
+  static constexpr size_t kMemory = 512;
+  static constexpr Index kIndices[4] = {0, 117, 20, kRendezvousIndex};
+  std::unique_ptr<uint8_t[]> memory = std::make_unique<uint8_t[]>(kMemory);
+  Engine engine;
+  std::unique_ptr<Lni> lni;
+  std::unique_ptr<Endpoint> endpoint;
+  std::unique_ptr<EventQueue> events, acks;
+  std::array<std::unique_ptr<Portal>, 4> portals;
+  std::unique_ptr<Counter> counter;
+  std::unique_ptr<TransmitQueue> queue;
+  std::unique_ptr<TriggerQueue> triggers;
+  Memory mapped, read_only;
+};
+
+// A frame of a peer: any bytes, or a packet to one of the portals.
+void receive(Node &node, Host &host, Input &in) {
+  std::array<uint8_t, kHeadSize> head;
+  switch (in.byte() % 3) {
+    case 0:
+      in.fill(head.data(), head.size());
+      break;
+    case 1: {
+      Packet packet;
+      packet.op = Op(1 + in.byte() % 5);
+      packet.vni = 10;
+      packet.source = 2 + in.byte() % 2;
+      packet.to = {1, 5, Node::kIndices[in.byte() % 4]};
+      packet.initiator = match_id(in.byte() % 4, packet.source);
+      packet.length = in.below(600);
+      packet.eager_length = in.below(packet.length + 1);
+      packet.match_bits = in.byte() % 4;
+      packet.remote_offset = in.byte();
+      packet.rendezvous_id = in.byte();
+      packet.amo_op = AmoOp(in.byte() % 16);
+      packet.amo_type = AmoType(in.byte() % 16);
+      packet.cswap = Cswap(in.byte() % 8);
+      if (packet.op >= Op::kAtomic && in.byte() % 8 != 0) packet.length = 8;
+      write_head(packet, head);
+      break;
+    }
+    default: {
+      Reply reply;
+      reply.token = host.sent.empty() ? in.byte() : host.sent[in.byte() % host.sent.size()];
+      reply.rc = in.byte() & 3 ? Rc::kOk : Rc(in.byte());
+      reply.mlength = in.below(600);
+      write_head(reply, in.byte() & 1, head);
+    }
+  }
+  const auto frame = parse_head(head);
+  if (!frame || frame->bytes > kMostBytes) return;
+  // Exactly as many bytes as there are.
+  const auto bytes = std::make_unique<uint8_t[]>(frame->bytes);
+  std::memset(bytes.get(), 0xab, frame->bytes);
+  if (frame->kind == Frame::Kind::kReply) {
+    Reply reply = frame->reply;
+    reply.bytes = bytes.get();
+    if (frame->bytes == 0) reply.mlength = 0;
+    return node.engine.on_reply(reply);
+  }
+  Packet packet = frame->packet;
+  packet.bytes = bytes.get();
+  const Reply reply = node.engine.on_packet(packet);
+  FUZZ_CHECK(reply.token == packet.token);
+  FUZZ_CHECK(reply.rc != Rc::kNone);
+  if (packet.op != Op::kGet || reply.rc != Rc::kOk) return;
+  FUZZ_CHECK(reply.mlength <= packet.length);
+  const auto *const found = static_cast<const uint8_t *>(reply.bytes);
+  for (uint32_t i = 0; i < reply.mlength; ++i) host.sum = host.sum + found[i];
+}
+
+void step(Node &node, Host &host, Input &in) {
+  Portal &portal = *node.portals[in.byte() % node.portals.size()];
+  switch (in.byte() % 12) {
+    case 0:
+      return node.append(in);
+    case 1:
+      return node.transfer(in);
+    case 2:
+      return portal.unlink(List(in.byte() % 3), in.byte() % 8);
+    case 3:
+      return portal.set_state(PortalState(1 + in.byte() % 3),
+                              in.byte() & 1 ? kIgnoreDrops : in.byte());
+    case 4:
+      return portal.search({.match_bits = in.byte() % 4u,
+                            .ignore_bits = in.byte() & 1 ? ~uint64_t{0} : 0,
+                            .once = (in.byte() & 1) != 0},
+                           in.byte() & 1);
+    case 5:
+      return node.counter->add(in.byte());
+    case 6:
+      return node.queue->flush();
+    case 7:
+      (void)node.queue->fence();
+      return;
+    case 8:
+      (void)portal.take_over(in.byte() % 4);
+      FUZZ_CHECK(portal.status().entries_used <= portal.status().entries_max);
+      return;
+    case 9:
+      for (EventQueue *const queue : {node.events.get(), node.acks.get()})
+        while (queue->peek(0) != nullptr) queue->ack(1);
+      return;
+    default:
+      return receive(node, host, in);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  Input in(data, size);
+  Host host;
+  {
+    Node node(host);
+    while (!in.empty()) step(node, host, in);
+  }
+  for (const Resource resource : {Resource::kListEntry, Resource::kTriggered})
+    FUZZ_CHECK(host.used(resource) == 0);
+  return 0;
+}

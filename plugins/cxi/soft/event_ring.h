@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// EventRing: an event queue in memory. The engine writes it with its lock held, and the process
+// reads it without.
+//
+// Example (statements):
+//    EventRing ring({.places = 8, .reserved = 1});
+//    ring.post({.type = EventType::kAck, .user_ptr = 7});
+//    const uint64_t which = ring.peek(0)->user_ptr;
+//    ring.ack(1);
+//    const bool all_taken = ring.peek(0) == nullptr && which == 7;
+//
+// Not for what an event means.
+#ifndef WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
+#define WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
+
+#include <weft/sdk/unique_fd.h>
+
+#include <atomic>
+#include <vector>
+
+#include "plugins/cxi/nic/event.h"
+
+namespace weft::cxi {
+
+class EventRing : public EventQueue {
+ public:
+  // With `options.waits` it has a descriptor, unless the process has none left (wait_fd()).
+  explicit EventRing(const EventQueueOptions &options);
+
+  // ---- for the engine, with its lock held ----
+  // Whether a message of a peer may make `events` events.
+  bool has_room(size_t events) const { return free() >= reserved_ + events; }
+  // Never fails: without a place the event is lost, and has_dropped().
+  void post(const Event &event);
+
+  // ---- EventQueue ----
+  const Event *peek(size_t skip) override;
+  void ack(size_t count) override;
+  bool has_dropped() const override { return dropped_.load(std::memory_order_relaxed); }
+  bool take_saturation() override { return saturated_.exchange(false, std::memory_order_relaxed); }
+  bool reserve(size_t places) override;
+  void unreserve(size_t places) override { reserved_ -= places; }
+  int wait_fd() const override { return wait_.get(); }
+  bool arm() override;
+
+ private:
+  size_t free() const {
+    const uint64_t used =
+        written_.load(std::memory_order_relaxed) - read_.load(std::memory_order_acquire);
+    return size_t(capacity_ - used);
+  }
+
+  const size_t capacity_, limit_;
+  std::vector<Event> ring_;  // a power of two
+  std::atomic<size_t> reserved_;
+  std::atomic<uint64_t> written_{0}, read_{0};
+  std::atomic<bool> dropped_{false}, saturated_{false}, armed_{false};
+  sdk::UniqueFd wait_;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Outside: what an engine needs of the host and of the network around its process.
+//
+// Example:
+//    // A host with one process, and no network.
+//    class Alone final : public Outside {
+//     public:
+//      bool take(Resource) override { return true; }
+//      void give(Resource) override {}
+//      uint32_t used(Resource) const override { return 0; }
+//      uint32_t limit(Resource) const override { return UINT32_MAX; }
+//      Result<Pid> claim(Nid, Vni, Pid pid) override { return pid == kAnyPid ? next_++ : pid; }
+//      void release(Nid, Vni, Pid) override {}
+//      Rc send(const Packet &) override { return Rc::kUndeliverable; }
+//
+//     private:
+//      Pid next_ = 0;
+//    };
+//
+// All calls come with the engine's lock held, and must not call the engine. Not for memory, time or
+// threads.
+#ifndef WEFT_PLUGINS_CXI_SOFT_OUTSIDE_H
+#define WEFT_PLUGINS_CXI_SOFT_OUTSIDE_H
+
+#include <weft/result.h>
+
+#include <cstdint>
+
+#include "plugins/cxi/nic/words.h"
+#include "plugins/cxi/soft/packet.h"
+
+namespace weft::cxi {
+
+// What a service limits, for all processes of the host together.
+enum class Resource : uint8_t { kListEntry, kTriggered };
+
+class Outside {
+ public:
+  virtual ~Outside() = default;
+  virtual bool take(Resource resource) = 0;  // false: there is none left
+  virtual void give(Resource resource) = 0;
+  virtual uint32_t used(Resource resource) const = 0;
+  virtual uint32_t limit(Resource resource) const = 0;
+  // A PID for a process: FI_EADDRINUSE where another has it. kAnyPid: one that is free.
+  virtual Result<Pid> claim(Nid nid, Vni vni, Pid pid) = 0;
+  virtual void release(Nid nid, Vni vni, Pid pid) = 0;
+  // For an endpoint that is not in this process. kOk: a reply will come to Engine::on_reply().
+  virtual Rc send(const Packet &packet) = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a request of a peer does at a portal.
+#include "plugins/cxi/soft/portal.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "plugins/cxi/soft/amo.h"
+#include "plugins/cxi/soft/counter.h"
+#include "plugins/cxi/soft/lni.h"
+
+namespace weft::cxi {
+namespace {
+
+bool is_put(Op op) {
+  return op == Op::kPut || op == Op::kRendezvousPut;
+}
+
+EventType type_of(Op op) {
+  switch (op) {
+    case Op::kGet:
+      return EventType::kGet;
+    case Op::kAtomic:
+      return EventType::kAtomic;
+    case Op::kFetchAtomic:
+      return EventType::kFetchAtomic;
+    default:
+      return EventType::kPut;
+  }
+}
+
+// Bytes that come along, or are asked for.
+uint32_t bytes_of(const Packet &packet) {
+  switch (packet.op) {
+    case Op::kRendezvousPut:
+      return std::min(packet.eager_length, packet.length);
+    case Op::kAtomic:
+    case Op::kFetchAtomic:
+      return uint32_t(amo_size(packet.amo_type));
+    default:
+      return packet.length;
+  }
+}
+
+Header header_of(const Packet &packet) {
+  return {.match_bits = packet.match_bits,
+          .header_data = packet.header_data,
+          .remote_offset = packet.remote_offset,
+          .initiator = packet.initiator,
+          .rlength = packet.length,
+          .source = packet.source,
+          .vni = packet.vni,
+          .rendezvous = packet.op == Op::kRendezvousPut,
+          .rendezvous_id = packet.rendezvous_id};
+}
+
+}  // namespace
+
+SoftPortal::Hit SoftPortal::match(const Packet &packet) {
+  const Envelope envelope{packet.match_bits, packet.initiator, packet.length};
+  const auto in = [&](List which) {
+    const EntryList &entries = list(which);
+    return Hit{.list = which,
+               .entry = options_.is_matching ? entries.find(envelope) : entries.front()};
+  };
+  Hit hit = in(List::kPriority);
+  if (hit.entry != nullptr) return hit;
+  if (state_ == PortalState::kSoftwareManaged)  // R9; software matches messages, and nothing else
+    return {.list = List::kRequest, .entry = is_put(packet.op) ? request_.front() : nullptr};
+  return in(List::kOverflow);
+}
+
+// R3, R9: nothing takes the request.
+Reply SoftPortal::refuse(const Packet &packet) {
+  Reply reply{.token = packet.token};
+  if (state_ == PortalState::kSoftwareManaged && is_put(packet.op)) {
+    reply.rc = disable(Reason::kRequestFull);
+  } else if (options_.flow_control && is_put(packet.op)) {
+    reply.rc = disable(Reason::kNoMatch);
+  } else {
+    reply.rc = Rc::kEntryNotFound;
+    if (eq_.has_room(1)) post(event_of(packet, {.rc = reply.rc}));
+  }
+  return reply;
+}
+
+Rc SoftPortal::disable(Reason reason) {
+  change_state(PortalState::kDisabled, reason);
+  drops_ = 1;  // R12: the request that caused it
+  return Rc::kPtDisabled;
+}
+
+void SoftPortal::change_state(PortalState state, Reason reason) {
+  state_ = state;
+  post({.type = EventType::kStateChange, .nic_auto = true, .state = state, .reason = reason});
+}
+
+// R8. What the peer is answered: kOk where software has taken over.
+Rc SoftPortal::no_entry_left(Reason if_software) {
+  if (request_.size() == 0) return disable(Reason::kUnexpectedFail);
+  change_state(PortalState::kSoftwareManaged, if_software);
+  appends_ = Rc::kPtlteSwManaged;
+  return Rc::kOk;
+}
+
+Reply SoftPortal::serve(const Packet &packet) {
+  Reply reply{.token = packet.token};
+  if (state_ != PortalState::kEnabled && state_ != PortalState::kSoftwareManaged) {  // R2
+    ++drops_;
+    reply.rc = Rc::kPtDisabled;
+    return reply;
+  }
+  if (packet.restricted && options_.is_matching) {
+    reply.rc = Rc::kRestrictedUnicast;
+    return reply;
+  }
+  Hit hit = match(packet);
+  std::unique_ptr<Header> header;
+  if (hit.entry != nullptr && hit.list == List::kOverflow && is_put(packet.op) &&
+      !hit.entry->entry.unexpected_header_disable) {
+    if (new_entry()) {
+      header = std::make_unique<Header>(header_of(packet));
+    } else {
+      reply.rc = no_entry_left(Reason::kSmUnexpectedFail);
+      if (reply.rc != Rc::kOk) return reply;
+      hit = {.list = List::kRequest, .entry = request_.front()};
+    }
+  }
+  if (hit.entry == nullptr) return refuse(packet);
+  // E3: an event, and two more where a rendezvous begins.
+  const bool silent = hit.entry->entry.comm_disable && !options_.match_events;
+  if (!silent && !eq_.has_room(packet.op == Op::kRendezvousPut ? 2 : 1)) {
+    if (header != nullptr) drop(header.release());
+    reply.rc = options_.flow_control ? disable(Reason::kEqFull) : Rc::kEntryNotFound;
+    return reply;
+  }
+  locate(hit, packet);
+  if (hit.list == List::kRequest && hit.rc == Rc::kAddrOutOfRange) {
+    reply.rc = disable(Reason::kRequestFull);
+    return reply;
+  }
+  if (hit.rc == Rc::kOk) hit.rc = move_bytes(hit, packet, reply);
+  finish(hit, packet, reply, header.release());
+  return reply;
+}
+
+// R4: may it, and where are its bytes.
+void SoftPortal::locate(Hit &hit, const Packet &packet) const {
+  const Entry &entry = hit.entry->entry;
+  const bool writes = packet.op != Op::kGet;
+  const bool reads = packet.op == Op::kGet || packet.op == Op::kFetchAtomic;
+  if ((writes && !entry.op_put) || (reads && !entry.op_get)) {
+    hit.rc = Rc::kOpViolation;
+    return;
+  }
+  const uint32_t bytes = bytes_of(packet);
+  if (hit.list == List::kRequest) {
+    const uint64_t needed = sizeof(RequestHeader) + bytes;
+    hit.address = entry.start + hit.entry->used;
+    hit.mlength = uint32_t(needed);
+    hit.takes = needed;
+    if (needed > hit.entry->room()) hit.rc = Rc::kAddrOutOfRange;
+  } else if (entry.manage_local) {
+    hit.address = entry.start + hit.entry->used;
+    hit.mlength = uint32_t(std::min<uint64_t>(bytes, hit.entry->room()));
+    if (hit.mlength < bytes && !is_put(packet.op) && packet.op != Op::kGet)
+      hit.rc = Rc::kAddrOutOfRange;  // an atomic is done whole, or not
+    // The rest of a rendezvous goes behind what is here.
+    hit.takes = hit.list == List::kPriority ? std::min<uint64_t>(packet.length, hit.entry->room())
+                                            : hit.mlength;
+  } else {
+    hit.address = entry.start + packet.remote_offset;
+    hit.mlength = bytes;
+    if (packet.remote_offset > entry.length || bytes > entry.length - packet.remote_offset)
+      hit.rc = Rc::kAddrOutOfRange;
+  }
+  if (hit.rc != Rc::kOk) return;
+  const unsigned access = (writes ? Lni::kWrite : 0) | (reads ? Lni::kRead : 0);
+  hit.rc = lni_.memory().check(entry.memory, hit.address, hit.mlength, access);
+}
+
+Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
+  auto *const target = reinterpret_cast<uint8_t *>(hit.address);
+  if (packet.op == Op::kGet) {
+    reply.bytes = target;
+    return Rc::kOk;
+  }
+  if (!is_put(packet.op)) return execute_amo(packet, target, reply.fetched);
+  uint8_t *at = target;
+  uint32_t bytes = hit.mlength;
+  if (hit.list == List::kRequest) {
+    const RequestHeader header{.match_bits = packet.match_bits,
+                               .header_data = packet.header_data,
+                               .remote_offset = packet.remote_offset,
+                               .initiator = packet.initiator,
+                               .length = packet.length,
+                               .source = packet.source,
+                               .vni = packet.vni,
+                               .rendezvous = packet.op == Op::kRendezvousPut,
+                               .rendezvous_id = packet.rendezvous_id};
+    std::memcpy(at, &header, sizeof header);
+    at += sizeof header;
+    bytes -= sizeof header;
+  }
+  if (bytes != 0) std::memcpy(at, packet.bytes, bytes);
+  return Rc::kOk;
+}
+
+// R5: the entry is used up, or not; events and counters.
+void SoftPortal::finish(Hit &hit, const Packet &packet, Reply &reply, Header *header) {
+  LinkedEntry &linked = *hit.entry;
+  const Entry entry = linked.entry;  // it may go
+  const uint64_t room = linked.room();
+  reply.rc = hit.rc;
+  reply.list = hit.list;
+  reply.mlength = hit.rc == Rc::kOk ? hit.mlength : 0;
+  Event event = event_of(packet, hit);
+  event.auto_unlinked = use_up(linked, hit.rc == Rc::kOk ? hit.takes : 0);
+  if (header != nullptr && hit.rc == Rc::kOk) {
+    header->start = hit.address;
+    header->mlength = hit.mlength;
+    header->buffer_id = entry.buffer_id;
+    unexpected_.append(*header);
+  } else if (header != nullptr) {
+    drop(header);
+  }
+  if (options_.match_events) {
+    Event match = event;
+    match.type = EventType::kMatch;
+    post(match);
+  }
+  if (!entry.comm_disable && (!entry.success_disable || hit.rc != Rc::kOk)) {
+    post(event);
+  } else if (event.auto_unlinked && !entry.unlink_disable) {
+    event.type = EventType::kUnlink;
+    post(event);
+  }
+  if (auto *const counter = static_cast<SoftCounter *>(entry.counter))
+    counter->count(hit.rc == Rc::kOk, hit.rc == Rc::kOk && entry.counts_bytes ? reply.mlength : 1);
+  if (hit.rc == Rc::kOk && packet.op == Op::kRendezvousPut && hit.list == List::kPriority) {
+    Header message = header_of(packet);
+    message.mlength = hit.mlength;
+    begin_rendezvous(linked, hit.address, room, message, event);
+  }
+  if (event.auto_unlinked) release(&linked);
+}
+
+bool SoftPortal::use_up(LinkedEntry &entry, uint64_t bytes) {
+  if (entry.entry.manage_local) entry.used += bytes;
+  const bool full = entry.entry.manage_local && entry.room() < entry.entry.min_free;
+  if (!entry.entry.use_once && !full) return false;
+  if (entry.in != nullptr) entry.in->remove(entry);
+  return true;
+}
+
+// R7: the message has met its receive, and has its first `message.mlength` bytes at `address`.
+void SoftPortal::begin_rendezvous(const LinkedEntry &linked, uint64_t address, uint64_t room,
+                                  const Header &message, Event event) {
+  constexpr uint64_t kAltRead = uint64_t{1} << 61;  // of match bits 61 and 62: software reads
+  constexpr uint64_t kProtocol = uint64_t{3} << 61;
+  const uint64_t whole = std::min<uint64_t>(message.rlength, room);
+  event.type = EventType::kRendezvous;
+  event.list = List::kPriority;
+  event.rendezvous = true;
+  event.rendezvous_id = message.rendezvous_id;
+  event.start = address + message.mlength;
+  event.initiator = message.source << 12 | message.initiator >> kMatchEpBits;
+  event.auto_unlinked = false;
+  event.get_issued = (message.match_bits & kProtocol) != kAltRead && engine_.issues_gets();
+  Operation *const get = event.get_issued ? engine_.new_operation() : nullptr;
+  if (get == nullptr) event.get_issued = false;
+  post(event);
+  if (get == nullptr) return;
+  Transfer &transfer = get->transfer;
+  transfer.op = Op::kGet;
+  transfer.vni = message.vni;
+  transfer.to = {message.source, Pid(message.initiator >> kMatchEpBits), kRendezvousIndex};
+  transfer.memory = linked.entry.memory;
+  transfer.local = event.start;
+  transfer.length = uint32_t(whole > message.mlength ? whole - message.mlength : 0);
+  transfer.remote_offset = message.remote_offset + message.mlength;
+  transfer.match_bits = message.rendezvous_id | (message.match_bits & (uint64_t{0xffff} << 48));
+  transfer.initiator = match_id(endpoint_ != nullptr ? endpoint_->pid() : 0, lni_.nid());
+  transfer.eq = &eq_;
+  transfer.user_ptr = RendezvousReply{.nid = message.source,
+                                      .pid = transfer.to.pid,
+                                      .id = message.rendezvous_id,
+                                      .buffer_id = linked.entry.buffer_id}
+                          .user_ptr();
+  get->lni = &lni_;
+  get->is_rendezvous_get = true;
+  get->portal = this;
+  engine_.start_later(*get);
+}
+
+Event SoftPortal::event_of(const Packet &packet, const Hit &hit) const {
+  return {.type = type_of(packet.op),
+          .rc = hit.rc,
+          .list = hit.list,
+          .rendezvous = packet.op == Op::kRendezvousPut,
+          .buffer_id = hit.entry != nullptr ? hit.entry->entry.buffer_id : uint16_t{0},
+          .vni = packet.vni,
+          .initiator = packet.initiator,
+          .match_bits = packet.match_bits,
+          .header_data = packet.header_data,
+          .start = hit.address,
+          .remote_offset = packet.remote_offset,
+          .mlength = hit.rc == Rc::kOk ? hit.mlength : 0,
+          .rlength = packet.length,
+          .rendezvous_id = packet.rendezvous_id};
+}
+
+void SoftPortal::post(const Event &event) {
+  Event whole = event;
+  whole.portal = this;
+  whole.entries_used = engine_.outside().used(Resource::kListEntry);
+  whole.entries_max = engine_.outside().limit(Resource::kListEntry);
+  eq_.post(whole);
+}
+
+}  // namespace weft::cxi

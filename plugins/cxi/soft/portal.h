@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// SoftPortal: a portal table entry of the NIC in software: its lists, its state, and what a request
+// of a peer does there.
+//
+// Example:
+//    // What the engine does with a request for a portal that it has found; its lock is held.
+//    inline Reply take(SoftPortal &portal, const Packet &packet) { return portal.serve(packet); }
+//
+// The comments of portal.cc and portal_commands.cc name the rules (R2 to R9) of
+// docs/cxi.md. Not for finding the portal, nor for the initiator's part.
+#ifndef WEFT_PLUGINS_CXI_SOFT_PORTAL_H
+#define WEFT_PLUGINS_CXI_SOFT_PORTAL_H
+
+#include <cstdint>
+
+#include "plugins/cxi/nic/nic.h"
+#include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/entry_list.h"
+#include "plugins/cxi/soft/event_ring.h"
+#include "plugins/cxi/soft/header_list.h"
+
+namespace weft::cxi {
+
+// What software gets of a message that it is to match (List::kRequest), in front of the bytes.
+struct RequestHeader {
+  uint64_t match_bits, header_data, remote_offset;
+  uint32_t initiator, length;  // of the message
+  uint32_t source;             // Nid
+  uint16_t vni;
+  uint8_t rendezvous, rendezvous_id;
+};
+static_assert(sizeof(RequestHeader) == 40);
+
+class SoftPortal final : public Portal {
+ public:
+  SoftPortal(Engine &engine, SoftLni &lni, const PortalOptions &options, EventRing &eq);
+  ~SoftPortal() override;
+
+  // ---- with the engine's lock held ----
+  Reply serve(const Packet &packet);
+  void unmapped() { endpoint_ = nullptr; }
+  EventRing &eq() { return eq_; }
+
+  // ---- Portal ----
+  Result<void> map(Endpoint &endpoint, Index index) override;
+  void set_state(PortalState state, uint32_t drops) override;
+  int take_over(uint32_t drops) override;
+  PortalStatus status() const override;
+  void append(List list, const Entry &entry) override;
+  void unlink(List list, uint16_t buffer_id) override;
+  void search(const Criteria &criteria, bool takes) override;
+  void invalidate(List list, uint16_t buffer_id) override;
+
+ private:
+  // Where a request goes, and how far it reaches.
+  struct Hit {
+    List list = List::kPriority;
+    LinkedEntry *entry = nullptr;
+    uint64_t address = 0;
+    uint32_t mlength = 0;  // bytes that move
+    uint64_t takes = 0;    // bytes of the entry that it uses up
+    Rc rc = Rc::kOk;
+  };
+
+  EntryList &list(List which);
+  const EntryList &list(List which) const { return const_cast<SoftPortal *>(this)->list(which); }
+  Hit match(const Packet &packet);
+  Reply refuse(const Packet &packet);    // nothing matches
+  Rc no_entry_left(Reason if_software);  // R8
+  Rc disable(Reason reason);
+  void change_state(PortalState state, Reason reason);
+  void locate(Hit &hit, const Packet &packet) const;  // R4
+  Rc move_bytes(const Hit &hit, const Packet &packet, Reply &reply);
+  void finish(Hit &hit, const Packet &packet, Reply &reply, Header *header);  // R5
+  bool use_up(LinkedEntry &entry, uint64_t bytes);  // true: it is unlinked by that
+  Event event_of(const Packet &packet, const Hit &hit) const;
+  void post(const Event &event);
+  void begin_rendezvous(const LinkedEntry &entry, uint64_t address, uint64_t room,
+                        const Header &message, Event event);  // R7
+  bool take_unexpected(LinkedEntry &entry, Header &header);   // R6
+  void link(List list, LinkedEntry &entry);
+  void refuse_link(List list, const Entry &entry, Rc rc);
+  void report_link(List list, const Entry &entry, Rc rc);
+  bool new_entry();
+  void release(LinkedEntry *entry);
+  void drop(Header *header);
+
+  Engine &engine_;
+  SoftLni &lni_;
+  const PortalOptions options_;
+  EventRing &eq_;
+  SoftEndpoint *endpoint_ = nullptr;
+  PortalState state_ = PortalState::kDisabled;
+  uint32_t drops_ = 0;
+  EntryList priority_, overflow_, request_;
+  HeaderList unexpected_;
+  Rc appends_ = Rc::kOk;  // what an append gets; not kOk: one has failed
+  size_t entries_ = 0;    // of the service's pool
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/soft/registry.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/soft/test_nic.h"
+
+namespace weft::cxi {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/cxi_registry_XXXXXX";
+    if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::unique_ptr<Registry> open(const RegistryLimits &limits = {}, Nid nid = 1) const {
+    return must(Registry::open(path, nid, limits));
+  }
+  std::string path;
+};
+
+// A process that does something, and then waits to be killed.
+class Other {
+ public:
+  explicit Other(const std::function<bool()> &does) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      const char good = does() ? 1 : 0;
+      if (write(ends[1], &good, 1) == 1) pause();
+      _exit(0);
+    }
+    close(ends[1]);
+    char good = 0;
+    const bool told = read(ends[0], &good, 1) == 1;
+    close(ends[0]);
+    if (!told || good != 1) throw std::runtime_error("the other process failed");
+  }
+  ~Other() { kill_it(); }
+  void kill_it() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST(Registry, APidHasOneOwner) {
+  const Folder folder;
+  auto a = folder.open(), b = folder.open();
+  EXPECT_EQ(must(a->claim(10, 7)), 7);
+  EXPECT_EQ(b->claim(10, 7).error().code, FI_EADDRINUSE);
+  EXPECT_EQ(a->claim(10, 7).error().code, FI_EADDRINUSE);
+  EXPECT_EQ(must(b->claim(11, 7)), 7);
+  b->release(10, 7);
+  EXPECT_TRUE(a->find(10, 7).has_value()) << "only its owner gives it back";
+  a->release(10, 7);
+  EXPECT_FALSE(b->find(10, 7).has_value());
+  EXPECT_EQ(must(b->claim(10, 7)), 7);
+}
+
+TEST(Registry, OtherNicsHaveOtherOwners) {
+  const Folder folder;
+  auto one = folder.open({}, 1), two = folder.open({}, 2);
+  EXPECT_EQ(must(one->claim(10, 7)), 7);
+  EXPECT_EQ(must(two->claim(10, 7)), 7);
+}
+
+TEST(Registry, AnyPidIsOneThatIsFreeUntilAllAreTaken) {
+  const Folder folder;
+  auto a = folder.open(), b = folder.open();
+  EXPECT_EQ(must(a->claim(10, 1)), 1);
+  for (int i = 0; i < kMaxPid; ++i) must((i % 2 == 0 ? a : b)->claim(10, kAnyPid));
+  EXPECT_EQ(a->claim(10, kAnyPid).error().code, FI_EADDRINUSE);
+  EXPECT_EQ(must(a->claim(12, kAnyPid)), 0);
+  a->release(10, 1);
+  EXPECT_EQ(must(b->claim(10, kAnyPid)), 1);
+}
+
+TEST(Registry, SaysWhereAnOwnerIsAndWhetherAVniIsThere) {
+  const Folder folder;
+  auto a = folder.open(), b = folder.open();
+  a->set_door(4711);
+  must(a->claim(10, 7));
+  const Registry::Owner owner = b->find(10, 7).value();
+  EXPECT_EQ(owner.process, uint32_t(getpid()));
+  EXPECT_EQ(owner.door, 4711u);
+  EXPECT_TRUE(b->has_vni(10));
+  EXPECT_FALSE(b->has_vni(11));
+  a.reset();
+  EXPECT_FALSE(b->find(10, 7).has_value());
+  EXPECT_FALSE(b->has_vni(10));
+}
+
+TEST(Registry, AllProcessesDrawFromOnePool) {
+  const Folder folder;
+  auto a = folder.open({.list_entries = 3, .triggered = 1});
+  auto b = folder.open({.list_entries = 999});
+  EXPECT_EQ(b->limit(Resource::kListEntry), 3u) << "who comes first decides";
+  EXPECT_TRUE(a->take(Resource::kListEntry));
+  EXPECT_TRUE(b->take(Resource::kListEntry));
+  EXPECT_TRUE(b->take(Resource::kListEntry));
+  EXPECT_FALSE(a->take(Resource::kListEntry));
+  EXPECT_TRUE(a->take(Resource::kTriggered));
+  EXPECT_EQ(a->used(Resource::kListEntry), 3u);
+  b->give(Resource::kListEntry);
+  EXPECT_TRUE(a->take(Resource::kListEntry));
+  b.reset();
+  EXPECT_EQ(a->used(Resource::kListEntry), 2u);
+}
+
+TEST(Registry, AKilledProcessLosesWhatItHad) {
+  const Folder folder;
+  auto own = folder.open({.list_entries = 2});
+  Other other([&] {
+    Registry *const its = folder.open().release();  // as long as the process lives
+    return its->claim(10, 7).has_value() && its->claim(10, 0).has_value() &&
+           its->take(Resource::kListEntry) && its->take(Resource::kListEntry);
+  });
+  EXPECT_EQ(own->find(10, 7).value().process, uint32_t(other.pid()));
+  EXPECT_EQ(own->claim(10, 7).error().code, FI_EADDRINUSE);
+  other.kill_it();
+  EXPECT_FALSE(own->find(10, 7).has_value());
+  EXPECT_TRUE(own->take(Resource::kListEntry));
+  EXPECT_EQ(own->used(Resource::kListEntry), 1u);
+  EXPECT_EQ(must(own->claim(10, 7)), 7);
+}
+
+TEST(Registry, ProcessesThatRaceForPidsGetDifferentOnes) {
+  const Folder folder;
+  auto own = folder.open();
+  std::vector<std::unique_ptr<Other>> others;
+  for (int i = 0; i < 4; ++i)
+    others.push_back(std::make_unique<Other>([&] {
+      Registry *const its = folder.open().release();
+      for (int k = 0; k < 100; ++k)
+        if (!its->claim(10, kAnyPid)) return false;
+      return its->claim(11, kAnyPid).has_value();
+    }));
+  std::set<uint32_t> owners;
+  for (Pid pid = 0; pid < 4; ++pid) owners.insert(own->find(11, pid).value().process);
+  EXPECT_EQ(owners.size(), 4u);
+}
+
+TEST(Registry, AFileOfAnotherVersionIsRefusedInWords) {
+  const Folder folder;
+  std::ofstream(folder.path + "/cxi-nic-1") << "something else";
+  const auto refused = Registry::open(folder.path, 1, {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, FI_EINVAL);
+  EXPECT_NE(refused.error().text.find("remove it"), std::string::npos);
+  EXPECT_EQ(Registry::open("/no/such/folder", 1, {}).error().code, ENOENT);
+}
+
+TEST(Registry, WhatOthersHaveSpoiledIsNoIndex) {
+  const Folder folder;
+  auto own = folder.open();
+  std::fstream file(folder.path + "/cxi-nic-1", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);  // behind the magic number
+  const std::vector<char> noise(std::filesystem::file_size(folder.path + "/cxi-nic-1") - 8, '\xee');
+  file.write(noise.data(), std::streamsize(noise.size()));
+  file.close();
+  EXPECT_FALSE(own->find(10, 7).has_value());
+  EXPECT_FALSE(own->has_vni(10));
+  (void)own->take(Resource::kListEntry);
+  EXPECT_EQ(must(own->claim(10, 7)), 7);
+}
+
+}  // namespace
+}  // namespace weft::cxi
