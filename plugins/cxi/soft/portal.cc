@@ -203,7 +203,7 @@ Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
     at += sizeof header;
     bytes -= sizeof header;
   }
-  if (bytes != 0) std::memcpy(at, packet.bytes, bytes);
+  if (bytes != 0) std::memmove(at, packet.bytes, bytes);  // a process may put to itself
   return Rc::kOk;
 }
 
