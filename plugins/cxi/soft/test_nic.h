@@ -5,10 +5,9 @@
 //    Host host;
 //    Process a(host, 1, 10), b(host, 2, 20);
 //    Portal &inbox = b.open_portal(0, {.is_matching = true});
-//    uint64_t in = 0, out = 7;
-//    b.post(inbox, {.buffer_id = 1, .op_put = true, .use_once = true}, in);
-//    a.send(b.at(0), out);
-//    const bool arrived = in == 7 && b.next()->type == EventType::kLink;
+//    std::array<uint64_t, 1> in{}, out{7};
+//    inbox.append(List::kPriority, b.entry_for(receive(1), in));
+//    const bool arrived = a.result_of(a.put_to(b.at(0), out)) == Rc::kOk && in == out;
 //
 // Not for several processes: those have sockets.
 #ifndef WEFT_PLUGINS_CXI_SOFT_TEST_NIC_H
@@ -16,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
