@@ -26,6 +26,15 @@ bool brings_bytes(Op op) {
 
 }  // namespace
 
+struct Engine::Landing {
+  SoftPortal *portal;  // null: it has ended
+  SoftPortal::Arrival arrival;
+  uint32_t landed = 0;
+};
+
+Engine::Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
+Engine::~Engine() = default;
+
 Result<std::unique_ptr<Lni>> Engine::open(Nid nid) {
   const EngineGuard guard(lock);
   auto lni = std::make_unique<SoftLni>(*this, nid);
@@ -70,7 +79,8 @@ void Engine::give_back(Operation &operation) {
   operation.lni = nullptr;
   operation.queue = nullptr;
   operation.portal = nullptr;
-  operation.is_fence = operation.is_rendezvous_get = false;
+  operation.is_fence = operation.is_rendezvous_get = operation.has_bytes = false;
+  operation.landed = Rc::kOk;
   free_.push_back(&operation);
 }
 
@@ -100,6 +110,11 @@ void Engine::forget(const SoftCounter &counter) {
 }
 
 void Engine::forget(const Portal &portal) {
+  for (auto &[number, landing] : landings_) {
+    if (landing.portal != &portal) continue;
+    landing.portal->abandon(landing.arrival);
+    landing.portal = nullptr;
+  }
   visit_in_flight([&](Operation &one) {
     if (one.portal == &portal) one.portal = nullptr;
   });
@@ -163,7 +178,10 @@ void Engine::finish(Operation &operation, const Reply &reply) {
   const Transfer &t = operation.transfer;
   Rc rc = reply.rc;
   uint32_t mlength = reply.mlength;
-  if (rc == Rc::kOk && brings_bytes(t.op)) {
+  if (rc == Rc::kOk && operation.has_bytes) {
+    rc = operation.landed;
+    mlength = std::min(mlength, t.length);
+  } else if (rc == Rc::kOk && brings_bytes(t.op)) {
     const bool is_get = t.op == Op::kGet;
     const void *const bytes = is_get ? reply.bytes : reply.fetched;
     const size_t size = is_get ? std::min(mlength, t.length) : amo_size(t.amo_type);
@@ -213,16 +231,78 @@ Reply Engine::on_packet(const Packet &packet) {
   return reply;
 }
 
+// Null: nobody waits for it.
+Operation *Engine::in_flight(uint64_t token) {
+  const uint64_t slot = token & ((uint64_t{1} << kSlotBits) - 1);
+  if (slot >= operations_.size() || token == 0) return nullptr;
+  Operation *const operation = operations_[slot].get();
+  return operation->token == token ? operation : nullptr;
+}
+
 void Engine::on_reply(const Reply &reply) {
   const EngineGuard guard(lock);
-  const uint64_t slot = reply.token & ((uint64_t{1} << kSlotBits) - 1);
-  if (slot >= operations_.size() || reply.token == 0) return;
-  Operation &operation = *operations_[slot];
-  if (operation.token != reply.token) return;
-  SoftTransmitQueue *const queue = operation.queue;
-  finish(operation, reply);
+  Operation *const operation = in_flight(reply.token);
+  if (operation == nullptr) return;
+  SoftTransmitQueue *const queue = operation->queue;
+  finish(*operation, reply);
   if (queue != nullptr) queue->run();  // a fence may have waited for it
   settle();
+}
+
+// ---- bytes in pieces ----
+
+Engine::Begun Engine::on_head(const Packet &packet) {
+  const EngineGuard guard(lock);
+  SoftEndpoint *const endpoint = find(packet.to.nid, packet.vni, packet.to.pid);
+  SoftPortal *const portal = endpoint != nullptr ? endpoint->at(packet.to.index) : nullptr;
+  if (portal == nullptr) return {.reply = serve(packet)};
+  if (packet.op != Op::kPut && packet.op != Op::kRendezvousPut) return {};
+  Landing landing{.portal = portal, .arrival = {}};
+  if (std::optional<Reply> refused = portal->begin(packet, landing.arrival)) {
+    settle();
+    return {.reply = refused};
+  }
+  if (!SoftPortal::can_land(landing.arrival)) return {};
+  landings_.emplace(++last_landing_, std::move(landing));
+  return {.reply = std::nullopt, .landing = last_landing_};
+}
+
+void Engine::on_bytes(uint64_t number, std::span<const uint8_t> bytes) {
+  const EngineGuard guard(lock);
+  const auto found = landings_.find(number);
+  if (found == landings_.end()) return;
+  Landing &landing = found->second;
+  const auto count = uint32_t(bytes.size());
+  if (landing.portal != nullptr)
+    landing.portal->land(landing.arrival, landing.landed, bytes.data(), count);
+  landing.landed += count;
+}
+
+Reply Engine::on_end(uint64_t number, bool whole) {
+  const EngineGuard guard(lock);
+  const auto node = landings_.extract(number);
+  if (node.empty()) return {.rc = Rc::kMstCancelled};
+  Landing &landing = node.mapped();
+  if (!whole) landing.arrival.hit.rc = Rc::kMstCancelled;
+  if (landing.portal == nullptr)
+    return {.token = landing.arrival.packet.token, .rc = Rc::kMstCancelled};
+  const Reply reply = landing.portal->end(landing.arrival);
+  settle();
+  return reply;
+}
+
+void Engine::on_reply_bytes(uint64_t token, uint32_t offset, std::span<const uint8_t> bytes) {
+  const EngineGuard guard(lock);
+  Operation *const operation = in_flight(token);
+  if (operation == nullptr || operation->transfer.op != Op::kGet) return;
+  const Transfer &t = operation->transfer;
+  operation->has_bytes = true;
+  if (operation->landed != Rc::kOk || offset >= t.length) return;
+  const auto count = uint32_t(std::min<size_t>(bytes.size(), t.length - offset));
+  operation->landed =
+      operation->lni->memory().check(t.memory, t.local + offset, count, Lni::kWrite);
+  if (operation->landed == Rc::kOk)
+    std::memcpy(reinterpret_cast<void *>(t.local + offset), bytes.data(), count);
 }
 
 void Engine::fired(SoftCounter &counter) {

@@ -25,6 +25,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -50,6 +52,8 @@ struct Operation {
   uint64_t slot = 0, uses = 0;         // of which a token is made
   bool is_fence = false;
   bool is_rendezvous_get = false;  // of the NIC itself, for a message
+  bool has_bytes = false;          // of a Get: its bytes have come in pieces
+  Rc landed = Rc::kOk;             // what came of that
   Portal *portal = nullptr;        // of that: whose event the reply is
   uint8_t inline_bytes[kMaxInline];
 };
@@ -57,7 +61,8 @@ struct Operation {
 class Engine {
  public:
   // `seed`: for hashes, so that peers cannot choose what collides.
-  Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
+  Engine(Outside &outside, uint64_t seed);
+  ~Engine();
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
 
@@ -68,6 +73,19 @@ class Engine {
   Reply on_packet(const Packet &packet);
   // An unknown token is ignored.
   void on_reply(const Reply &reply);
+
+  // The same where the bytes come in pieces. on_head(): the reply, if the request is refused; else
+  // 0: collect the bytes and call on_packet(); or else the number of a landing, for on_bytes() and
+  // on_end(). Who cannot go on calls on_end(), too: `whole` says whether all bytes have come.
+  struct Begun {
+    std::optional<Reply> reply;
+    uint64_t landing = 0;
+  };
+  Begun on_head(const Packet &packet);
+  void on_bytes(uint64_t landing, std::span<const uint8_t> bytes);
+  Reply on_end(uint64_t landing, bool whole);
+  // Bytes of the reply to a Get, from `offset` on, before on_reply() without bytes.
+  void on_reply_bytes(uint64_t token, uint32_t offset, std::span<const uint8_t> bytes);
 
   // Off: software issues the Gets of rendezvous puts (the device's property rdzv_get_en).
   void set_issues_gets(bool issues) { issues_gets_ = issues; }
@@ -102,6 +120,7 @@ class Engine {
   }
   void finish(Operation &operation, const Reply &reply);
   Rc check_local(const Operation &operation) const;
+  Operation *in_flight(uint64_t token);
   SoftEndpoint *find(Nid nid, Vni vni, Pid pid) const;
   template <class F>
   void visit_in_flight(F visit);
@@ -115,6 +134,9 @@ class Engine {
   std::deque<std::unique_ptr<Operation>> operations_;
   std::vector<Operation *> free_;
   std::deque<Operation *> later_;
+  struct Landing;
+  std::map<uint64_t, Landing> landings_;
+  uint64_t last_landing_ = 0;
   std::deque<SoftCounter *> fired_;
 
   friend class SoftLni;

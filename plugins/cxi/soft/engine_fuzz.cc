@@ -78,16 +78,18 @@ struct Node {
     endpoint = *lni->endpoint(10, 5);
     events = *lni->event_queue({.places = 16});
     acks = *lni->event_queue({.places = 16});
-    for (size_t i = 0; i < portals.size(); ++i) {
-      portals[i] = *lni->portal({.is_matching = i != 2, .flow_control = i == 0}, *events);
-      FUZZ_CHECK(portals[i]->map(*endpoint, kIndices[i]));
-      portals[i]->set_state(PortalState::kEnabled, kIgnoreDrops);
-    }
+    for (size_t i = 0; i < portals.size(); ++i) renew_portal(i);
     counter = *lni->counter();
     queue = *lni->transmit_queue(8, {.vni = 10});
     triggers = *lni->trigger_queue({.vni = 10});
     mapped = *lni->map(start(), kMemory, Lni::kRead | Lni::kWrite);
     read_only = *lni->map(start(), kMemory / 2, Lni::kRead);
+  }
+  void renew_portal(size_t i) {
+    portals[i].reset();
+    portals[i] = *lni->portal({.is_matching = i != 2, .flow_control = i == 0}, *events);
+    FUZZ_CHECK(portals[i]->map(*endpoint, kIndices[i]));
+    portals[i]->set_state(PortalState::kEnabled, kIgnoreDrops);
   }
   uint64_t start() const { return reinterpret_cast<uintptr_t>(memory.get()); }
   Memory any(Input &in) const {
@@ -116,6 +118,18 @@ struct Node {
     entry.counts_bytes = more & 1;
     entry.restart_sequence = more & 2;
     portals[in.byte() % portals.size()]->append(List(in.byte() % 3), entry);
+  }
+
+  // More of what has begun to come, or its end.
+  void bring(Input &in) {
+    if (landings.empty()) return;
+    const size_t which = in.byte() % landings.size();
+    const size_t count = in.below(600);
+    const auto bytes = std::make_unique<uint8_t[]>(count);
+    engine.on_bytes(landings[which], {bytes.get(), count});
+    if (in.byte() & 1) return;
+    (void)engine.on_end(landings[which], in.byte() & 1);
+    landings.erase(landings.begin() + ptrdiff_t(which));
   }
 
   void transfer(Input &in) {
@@ -155,6 +169,7 @@ struct Node {
   std::unique_ptr<TransmitQueue> queue;
   std::unique_ptr<TriggerQueue> triggers;
   Memory mapped, read_only;
+  std::vector<uint64_t> landings;
 };
 
 // A frame of a peer: any bytes, or a packet to one of the portals.
@@ -198,11 +213,20 @@ void receive(Node &node, Host &host, Input &in) {
   std::memset(bytes.get(), 0xab, frame->bytes);
   if (frame->kind == Frame::Kind::kReply) {
     Reply reply = frame->reply;
+    if (in.byte() & 1) {
+      node.engine.on_reply_bytes(reply.token, in.below(600), {bytes.get(), frame->bytes});
+      if (in.byte() & 1) return;
+    }
     reply.bytes = bytes.get();
     if (frame->bytes == 0) reply.mlength = 0;
     return node.engine.on_reply(reply);
   }
   Packet packet = frame->packet;
+  if (in.byte() & 1) {
+    const Engine::Begun begun = node.engine.on_head(packet);
+    if (begun.landing != 0) node.landings.push_back(begun.landing);
+    if (begun.landing != 0 || begun.reply.has_value()) return;
+  }
   packet.bytes = bytes.get();
   const Reply reply = node.engine.on_packet(packet);
   FUZZ_CHECK(reply.token == packet.token);
@@ -231,6 +255,7 @@ void step(Node &node, Host &host, Input &in) {
                             .once = (in.byte() & 1) != 0},
                            in.byte() & 1);
     case 5:
+      if (in.byte() & 1) return node.bring(in);
       return node.counter->add(in.byte());
     case 6:
       return node.queue->flush();
@@ -242,6 +267,7 @@ void step(Node &node, Host &host, Input &in) {
       FUZZ_CHECK(portal.status().entries_used <= portal.status().entries_max);
       return;
     case 9:
+      if (in.byte() % 8 == 0) return node.renew_portal(in.byte() % node.portals.size());
       for (EventQueue *const queue : {node.events.get(), node.acks.get()})
         while (queue->peek(0) != nullptr) queue->ack(1);
       return;

@@ -29,7 +29,10 @@ class EventRing : public EventQueue {
 
   // ---- for the engine, with its lock held ----
   // Whether a message of a peer may make `events` events.
-  bool has_room(size_t events) const { return free() >= reserved_ + events; }
+  bool has_room(size_t events) const { return free() >= reserved_ + held_ + events; }
+  // Places for events that will come for certain.
+  void hold(size_t events) { held_ += events; }
+  void unhold(size_t events) { held_ -= events; }
   // Never fails: without a place the event is lost, and has_dropped().
   void post(const Event &event);
 
@@ -53,6 +56,7 @@ class EventRing : public EventQueue {
   const size_t capacity_, limit_;
   std::vector<Event> ring_;  // a power of two
   std::atomic<size_t> reserved_;
+  size_t held_ = 0;
   std::atomic<uint64_t> written_{0}, read_{0};
   std::atomic<bool> dropped_{false}, saturated_{false}, armed_{false};
   sdk::UniqueFd wait_;

@@ -80,7 +80,7 @@ Reply SoftPortal::refuse(const Packet &packet) {
     reply.rc = disable(Reason::kNoMatch);
   } else {
     reply.rc = Rc::kEntryNotFound;
-    if (eq_.has_room(1)) post(event_of(packet, {.rc = reply.rc}));
+    if (eq_.has_room(1)) post(event_of(packet, {.rc = reply.rc}, 0));
   }
   return reply;
 }
@@ -104,7 +104,7 @@ Rc SoftPortal::no_entry_left(Reason if_software) {
   return Rc::kOk;
 }
 
-Reply SoftPortal::serve(const Packet &packet) {
+std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) {
   Reply reply{.token = packet.token};
   if (state_ != PortalState::kEnabled && state_ != PortalState::kSoftwareManaged) {  // R2
     ++drops_;
@@ -115,12 +115,12 @@ Reply SoftPortal::serve(const Packet &packet) {
     reply.rc = Rc::kRestrictedUnicast;
     return reply;
   }
-  Hit hit = match(packet);
-  std::unique_ptr<Header> header;
+  arrival.packet = packet;
+  Hit &hit = arrival.hit = match(packet);
   if (hit.entry != nullptr && hit.list == List::kOverflow && is_put(packet.op) &&
       !hit.entry->entry.unexpected_header_disable) {
     if (new_entry()) {
-      header = std::make_unique<Header>(header_of(packet));
+      arrival.header = std::make_unique<Header>(header_of(packet));
     } else {
       reply.rc = no_entry_left(Reason::kSmUnexpectedFail);
       if (reply.rc != Rc::kOk) return reply;
@@ -128,10 +128,10 @@ Reply SoftPortal::serve(const Packet &packet) {
     }
   }
   if (hit.entry == nullptr) return refuse(packet);
-  // E3: an event, and two more where a rendezvous begins.
-  const bool silent = hit.entry->entry.comm_disable && !options_.match_events;
-  if (!silent && !eq_.has_room(packet.op == Op::kRendezvousPut ? 2 : 1)) {
-    if (header != nullptr) drop(header.release());
+  arrival.entry = hit.entry->entry;
+  arrival.room = hit.entry->room();
+  if (!eq_.has_room(events_of(arrival))) {  // E3
+    if (arrival.header != nullptr) drop(arrival.header.release());
     reply.rc = options_.flow_control ? disable(Reason::kEqFull) : Rc::kEntryNotFound;
     return reply;
   }
@@ -140,8 +140,54 @@ Reply SoftPortal::serve(const Packet &packet) {
     reply.rc = disable(Reason::kRequestFull);
     return reply;
   }
-  if (hit.rc == Rc::kOk) hit.rc = move_bytes(hit, packet, reply);
-  finish(hit, packet, reply, header.release());
+  return std::nullopt;
+}
+
+// At most.
+size_t SoftPortal::events_of(const Arrival &arrival) const {
+  const size_t own = arrival.entry.comm_disable && arrival.entry.unlink_disable ? 0 : 1;
+  const bool rendezvous =
+      arrival.packet.op == Op::kRendezvousPut && arrival.hit.list == List::kPriority;
+  return own + (options_.match_events ? 1 : 0) + (rendezvous ? 1 : 0);
+}
+
+Reply SoftPortal::serve(const Packet &packet) {
+  Arrival arrival;
+  if (const std::optional<Reply> refused = arrive(packet, arrival)) return *refused;
+  Reply reply{.token = packet.token};
+  if (arrival.hit.rc == Rc::kOk) arrival.hit.rc = move_bytes(arrival.hit, packet, reply);
+  use_up(arrival);
+  report(arrival, reply);
+  return reply;
+}
+
+// ---- a put whose bytes come in pieces ----
+
+std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
+  // What would go elsewhere changes nothing here: it is served when its bytes are there.
+  if (state_ == PortalState::kEnabled || state_ == PortalState::kSoftwareManaged) {
+    arrival.hit = match(packet);
+    if (arrival.hit.entry != nullptr && !can_land(arrival)) return std::nullopt;
+  }
+  if (std::optional<Reply> refused = arrive(packet, arrival)) return refused;
+  eq_.hold(events_of(arrival));
+  use_up(arrival);
+  return std::nullopt;
+}
+
+void SoftPortal::land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, uint32_t count) {
+  Hit &hit = arrival.hit;
+  if (hit.rc != Rc::kOk || offset >= hit.mlength) return;  // it is cut, or fails
+  count = std::min(count, hit.mlength - offset);
+  // It may have been unmapped since.
+  hit.rc = lni_.memory().check(arrival.entry.memory, hit.address + offset, count, Lni::kWrite);
+  if (hit.rc == Rc::kOk) std::memcpy(reinterpret_cast<void *>(hit.address + offset), bytes, count);
+}
+
+Reply SoftPortal::end(Arrival &arrival) {
+  eq_.unhold(events_of(arrival));
+  Reply reply{.token = arrival.packet.token};
+  report(arrival, reply);
   return reply;
 }
 
@@ -207,55 +253,57 @@ Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
   return Rc::kOk;
 }
 
-// R5: the entry is used up, or not; events and counters.
-void SoftPortal::finish(Hit &hit, const Packet &packet, Reply &reply, Header *header) {
-  LinkedEntry &linked = *hit.entry;
-  const Entry entry = linked.entry;  // it may go
-  const uint64_t room = linked.room();
+void SoftPortal::use_up(Arrival &arrival) {
+  LinkedEntry &entry = *arrival.hit.entry;
+  arrival.hit.entry = nullptr;
+  if (entry.entry.manage_local && arrival.hit.rc == Rc::kOk) entry.used += arrival.hit.takes;
+  const bool full = entry.entry.manage_local && entry.room() < entry.entry.min_free;
+  arrival.unlinked = entry.entry.use_once || full;
+  if (!arrival.unlinked) return;
+  entry.in->remove(entry);
+  release(&entry);
+}
+
+void SoftPortal::report(Arrival &arrival, Reply &reply) {
+  const Packet &packet = arrival.packet;
+  const Entry &entry = arrival.entry;
+  const Hit &hit = arrival.hit;
+  const bool good = hit.rc == Rc::kOk;
   reply.rc = hit.rc;
   reply.list = hit.list;
-  reply.mlength = hit.rc == Rc::kOk ? hit.mlength : 0;
-  Event event = event_of(packet, hit);
-  event.auto_unlinked = use_up(linked, hit.rc == Rc::kOk ? hit.takes : 0);
-  if (header != nullptr && hit.rc == Rc::kOk) {
-    header->start = hit.address;
-    header->mlength = hit.mlength;
-    header->buffer_id = entry.buffer_id;
-    unexpected_.append(*header);
-  } else if (header != nullptr) {
-    drop(header);
+  reply.mlength = good ? hit.mlength : 0;
+  Event event = event_of(packet, hit, entry.buffer_id);
+  event.auto_unlinked = arrival.unlinked;
+  if (arrival.header != nullptr && good) {
+    arrival.header->start = hit.address;
+    arrival.header->mlength = hit.mlength;
+    arrival.header->buffer_id = entry.buffer_id;
+    unexpected_.append(*arrival.header.release());
+  } else if (arrival.header != nullptr) {
+    drop(arrival.header.release());
   }
   if (options_.match_events) {
     Event match = event;
     match.type = EventType::kMatch;
     post(match);
   }
-  if (!entry.comm_disable && (!entry.success_disable || hit.rc != Rc::kOk)) {
+  if (!entry.comm_disable && (!entry.success_disable || !good)) {
     post(event);
   } else if (event.auto_unlinked && !entry.unlink_disable) {
     event.type = EventType::kUnlink;
     post(event);
   }
   if (auto *const counter = static_cast<SoftCounter *>(entry.counter))
-    counter->count(hit.rc == Rc::kOk, hit.rc == Rc::kOk && entry.counts_bytes ? reply.mlength : 1);
-  if (hit.rc == Rc::kOk && packet.op == Op::kRendezvousPut && hit.list == List::kPriority) {
+    counter->count(good, good && entry.counts_bytes ? reply.mlength : 1);
+  if (good && packet.op == Op::kRendezvousPut && hit.list == List::kPriority) {
     Header message = header_of(packet);
     message.mlength = hit.mlength;
-    begin_rendezvous(linked, hit.address, room, message, event);
+    begin_rendezvous(entry, hit.address, arrival.room, message, event);
   }
-  if (event.auto_unlinked) release(&linked);
-}
-
-bool SoftPortal::use_up(LinkedEntry &entry, uint64_t bytes) {
-  if (entry.entry.manage_local) entry.used += bytes;
-  const bool full = entry.entry.manage_local && entry.room() < entry.entry.min_free;
-  if (!entry.entry.use_once && !full) return false;
-  if (entry.in != nullptr) entry.in->remove(entry);
-  return true;
 }
 
 // R7: the message has met its receive, and has its first `message.mlength` bytes at `address`.
-void SoftPortal::begin_rendezvous(const LinkedEntry &linked, uint64_t address, uint64_t room,
+void SoftPortal::begin_rendezvous(const Entry &entry, uint64_t address, uint64_t room,
                                   const Header &message, Event event) {
   constexpr uint64_t kAltRead = uint64_t{1} << 61;  // of match bits 61 and 62: software reads
   constexpr uint64_t kProtocol = uint64_t{3} << 61;
@@ -276,7 +324,7 @@ void SoftPortal::begin_rendezvous(const LinkedEntry &linked, uint64_t address, u
   transfer.op = Op::kGet;
   transfer.vni = message.vni;
   transfer.to = {message.source, Pid(message.initiator >> kMatchEpBits), kRendezvousIndex};
-  transfer.memory = linked.entry.memory;
+  transfer.memory = entry.memory;
   transfer.local = event.start;
   transfer.length = uint32_t(whole > message.mlength ? whole - message.mlength : 0);
   transfer.remote_offset = message.remote_offset + message.mlength;
@@ -286,7 +334,7 @@ void SoftPortal::begin_rendezvous(const LinkedEntry &linked, uint64_t address, u
   transfer.user_ptr = RendezvousReply{.nid = message.source,
                                       .pid = transfer.to.pid,
                                       .id = message.rendezvous_id,
-                                      .buffer_id = linked.entry.buffer_id}
+                                      .buffer_id = entry.buffer_id}
                           .user_ptr();
   get->lni = &lni_;
   get->is_rendezvous_get = true;
@@ -294,12 +342,12 @@ void SoftPortal::begin_rendezvous(const LinkedEntry &linked, uint64_t address, u
   engine_.start_later(*get);
 }
 
-Event SoftPortal::event_of(const Packet &packet, const Hit &hit) const {
+Event SoftPortal::event_of(const Packet &packet, const Hit &hit, uint16_t buffer_id) const {
   return {.type = type_of(packet.op),
           .rc = hit.rc,
           .list = hit.list,
           .rendezvous = packet.op == Op::kRendezvousPut,
-          .buffer_id = hit.entry != nullptr ? hit.entry->entry.buffer_id : uint16_t{0},
+          .buffer_id = buffer_id,
           .vni = packet.vni,
           .initiator = packet.initiator,
           .match_bits = packet.match_bits,

@@ -12,6 +12,8 @@
 #define WEFT_PLUGINS_CXI_SOFT_PORTAL_H
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -36,8 +38,35 @@ class SoftPortal final : public Portal {
   SoftPortal(Engine &engine, SoftLni &lni, const PortalOptions &options, EventRing &eq);
   ~SoftPortal() override;
 
+  // Where a request goes, and how far it reaches.
+  struct Hit {
+    List list = List::kPriority;
+    LinkedEntry *entry = nullptr;
+    uint64_t address = 0;
+    uint32_t mlength = 0;  // bytes that move
+    uint64_t takes = 0;    // bytes of the entry that it uses up
+    Rc rc = Rc::kOk;
+  };
+  // A request that has found its entry. The entry may go before the bytes have moved.
+  struct Arrival {
+    Packet packet;
+    Hit hit;
+    Entry entry;
+    uint64_t room = 0;  // that the entry had
+    bool unlinked = false;
+    std::unique_ptr<Header> header;  // of an overflow buffer
+  };
+
   // ---- with the engine's lock held ----
   Reply serve(const Packet &packet);
+  // serve() of a put whose bytes come later. begin() returns the reply if the put is refused. Else
+  // the put has taken its entry, and has places for its events; but if !can_land(), nothing has
+  // happened: serve() it when its bytes are there.
+  std::optional<Reply> begin(const Packet &packet, Arrival &arrival);
+  static bool can_land(const Arrival &arrival) { return arrival.hit.list == List::kPriority; }
+  void land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, uint32_t count);
+  Reply end(Arrival &arrival);
+  void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
   void unmapped() { endpoint_ = nullptr; }
   EventRing &eq() { return eq_; }
 
@@ -52,16 +81,6 @@ class SoftPortal final : public Portal {
   void invalidate(List list, uint16_t buffer_id) override;
 
  private:
-  // Where a request goes, and how far it reaches.
-  struct Hit {
-    List list = List::kPriority;
-    LinkedEntry *entry = nullptr;
-    uint64_t address = 0;
-    uint32_t mlength = 0;  // bytes that move
-    uint64_t takes = 0;    // bytes of the entry that it uses up
-    Rc rc = Rc::kOk;
-  };
-
   EntryList &list(List which);
   const EntryList &list(List which) const { return const_cast<SoftPortal *>(this)->list(which); }
   Hit match(const Packet &packet);
@@ -70,14 +89,16 @@ class SoftPortal final : public Portal {
   Rc disable(Reason reason);
   void change_state(PortalState state, Reason reason);
   void locate(Hit &hit, const Packet &packet) const;  // R4
+  std::optional<Reply> arrive(const Packet &packet, Arrival &arrival);
+  size_t events_of(const Arrival &arrival) const;
   Rc move_bytes(const Hit &hit, const Packet &packet, Reply &reply);
-  void finish(Hit &hit, const Packet &packet, Reply &reply, Header *header);  // R5
-  bool use_up(LinkedEntry &entry, uint64_t bytes);  // true: it is unlinked by that
-  Event event_of(const Packet &packet, const Hit &hit) const;
+  void use_up(Arrival &arrival);                // R5
+  void report(Arrival &arrival, Reply &reply);  // R5
+  Event event_of(const Packet &packet, const Hit &hit, uint16_t buffer_id) const;
   void post(const Event &event);
-  void begin_rendezvous(const LinkedEntry &entry, uint64_t address, uint64_t room,
-                        const Header &message, Event event);  // R7
-  bool take_unexpected(LinkedEntry &entry, Header &header);   // R6
+  void begin_rendezvous(const Entry &entry, uint64_t address, uint64_t room, const Header &message,
+                        Event event);                        // R7
+  bool take_unexpected(LinkedEntry &entry, Header &header);  // R6
   void link(List list, LinkedEntry &entry);
   void refuse_link(List list, const Entry &entry, Rc rc);
   void report_link(List list, const Entry &entry, Rc rc);

@@ -186,7 +186,7 @@ bool SoftPortal::take_unexpected(LinkedEntry &linked, Header &header) {
   if (auto *const counter = static_cast<SoftCounter *>(entry.counter);
       counter != nullptr && entry.counts_overflow)
     counter->count(true, entry.counts_bytes ? header.mlength : 1);
-  if (header.rendezvous) begin_rendezvous(linked, address, room, header, event);
+  if (header.rendezvous) begin_rendezvous(entry, address, room, header, event);
   drop(&header);
   return event.auto_unlinked;
 }
