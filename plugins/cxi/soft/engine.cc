@@ -32,6 +32,12 @@ struct Engine::Landing {
   uint32_t landed = 0;
 };
 
+// The bytes of a Get, at the target.
+struct Engine::Loan {
+  SoftPortal *portal;  // null: it has ended
+  SoftPortal::Arrival arrival;
+};
+
 Engine::Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
 Engine::~Engine() = default;
 
@@ -115,9 +121,24 @@ void Engine::forget(const Portal &portal) {
     landing.portal->abandon(landing.arrival);
     landing.portal = nullptr;
   }
+  for (auto &[number, loan] : loans_) {
+    if (loan.portal != &portal) continue;
+    loan.portal->abandon(loan.arrival);
+    loan.portal = nullptr;
+  }
   visit_in_flight([&](Operation &one) {
     if (one.portal == &portal) one.portal = nullptr;
   });
+}
+
+void Engine::cancel(const Portal &portal, List list, uint16_t buffer_id) {
+  const auto is_it = [&](const SoftPortal *of, const SoftPortal::Arrival &arrival) {
+    return of == &portal && arrival.hit.list == list && arrival.entry.buffer_id == buffer_id;
+  };
+  for (auto &[number, landing] : landings_)
+    if (is_it(landing.portal, landing.arrival)) landing.arrival.hit.rc = Rc::kMstCancelled;
+  for (auto &[number, loan] : loans_)
+    if (is_it(loan.portal, loan.arrival)) loan.arrival.hit.rc = Rc::kMstCancelled;
 }
 
 void Engine::forget(const SoftTransmitQueue &queue) {
@@ -184,7 +205,8 @@ void Engine::finish(Operation &operation, const Reply &reply) {
   } else if (rc == Rc::kOk && brings_bytes(t.op)) {
     const bool is_get = t.op == Op::kGet;
     const void *const bytes = is_get ? reply.bytes : reply.fetched;
-    const size_t size = is_get ? std::min(mlength, t.length) : amo_size(t.amo_type);
+    const uint32_t brought = bytes != nullptr ? std::min(mlength, t.length) : 0;
+    const size_t size = is_get ? brought : amo_size(t.amo_type);
     const uint64_t at = is_get ? t.local : t.result;
     // It may have been unmapped since.
     rc = operation.lni->memory().check(is_get ? t.memory : t.result_memory, at, size, Lni::kWrite);
@@ -289,6 +311,62 @@ Reply Engine::on_end(uint64_t number, bool whole) {
   const Reply reply = landing.portal->end(landing.arrival);
   settle();
   return reply;
+}
+
+Reply Engine::on_get(const Packet &packet, uint64_t &number) {
+  const EngineGuard guard(lock);
+  number = 0;
+  SoftEndpoint *const endpoint = find(packet.to.nid, packet.vni, packet.to.pid);
+  SoftPortal *const portal = endpoint != nullptr ? endpoint->at(packet.to.index) : nullptr;
+  if (portal == nullptr) return serve(packet);
+  Loan loan{.portal = portal, .arrival = {}};
+  if (const std::optional<Reply> refused = portal->begin(packet, loan.arrival)) {
+    settle();
+    return *refused;
+  }
+  const SoftPortal::Hit &hit = loan.arrival.hit;
+  Reply reply{.token = packet.token, .rc = hit.rc, .list = hit.list, .mlength = hit.mlength};
+  if (hit.rc != Rc::kOk || hit.mlength == 0) {
+    reply = portal->end(loan.arrival);
+    settle();
+    return reply;
+  }
+  number = ++last_loan_;
+  loans_.emplace(number, std::move(loan));
+  return reply;
+}
+
+bool Engine::read_loan(uint64_t number, uint32_t offset, std::span<uint8_t> out) {
+  const EngineGuard guard(lock);
+  const auto found = loans_.find(number);
+  if (found == loans_.end() || found->second.portal == nullptr) return false;
+  return found->second.portal->copy_out(found->second.arrival, offset, out);
+}
+
+void Engine::end_loan(uint64_t number, bool whole) {
+  const EngineGuard guard(lock);
+  const auto node = loans_.extract(number);
+  if (node.empty() || node.mapped().portal == nullptr) return;
+  Loan &loan = node.mapped();
+  if (!whole) loan.arrival.hit.rc = Rc::kMstCancelled;
+  (void)loan.portal->end(loan.arrival);
+  settle();
+}
+
+bool Engine::read_source(uint64_t token, uint32_t offset, std::span<uint8_t> out) {
+  const EngineGuard guard(lock);
+  Operation *const operation = in_flight(token);
+  if (operation == nullptr) return false;
+  const Transfer &t = operation->transfer;
+  if (offset > t.length || out.size() > t.length - offset) return false;
+  const uint8_t *from = static_cast<const uint8_t *>(t.inline_bytes);
+  if (from == nullptr) {
+    const MemoryMap &memory = operation->lni->memory();
+    if (memory.check(t.memory, t.local + offset, out.size(), Lni::kRead) != Rc::kOk) return false;
+    from = reinterpret_cast<const uint8_t *>(t.local);
+  }
+  std::memcpy(out.data(), from + offset, out.size());
+  return true;
 }
 
 void Engine::on_reply_bytes(uint64_t token, uint32_t offset, std::span<const uint8_t> bytes) {

@@ -71,6 +71,15 @@ class Engine {
   // ---- for what carries packets ----
   // The bytes of the reply are valid until the next call.
   Reply on_packet(const Packet &packet);
+  // The same for a Get whose bytes are taken in pieces: the reply has none, and where it is kOk and
+  // has a length, `loan` is what read_loan() wants, until end_loan(). Only then the process hears of
+  // it, and may change its memory.
+  Reply on_get(const Packet &packet, uint64_t &loan);
+  bool read_loan(uint64_t loan, uint32_t offset, std::span<uint8_t> out);  // false: it is over
+  void end_loan(uint64_t loan, bool whole);  // whether all bytes were read
+  // Bytes of an operation that the Outside was given, for later pieces. False: it is over, or its
+  // memory is not mapped any more.
+  bool read_source(uint64_t token, uint32_t offset, std::span<uint8_t> out);
   // An unknown token is ignored.
   void on_reply(const Reply &reply);
 
@@ -108,6 +117,8 @@ class Engine {
   void forget(const EventQueue &eq);
   void forget(const SoftCounter &counter);
   void forget(const Portal &portal);
+  // What is under way with an entry ends: kMstCancelled.
+  void cancel(const Portal &portal, List list, uint16_t buffer_id);
   void forget(const SoftTransmitQueue &queue);
   void settle();  // does what was left for later
   Reply serve(const Packet &packet);
@@ -137,6 +148,9 @@ class Engine {
   struct Landing;
   std::map<uint64_t, Landing> landings_;
   uint64_t last_landing_ = 0;
+  struct Loan;
+  std::map<uint64_t, Loan> loans_;
+  uint64_t last_loan_ = 0;
   std::deque<SoftCounter *> fired_;
 
   friend class SoftLni;

@@ -12,6 +12,7 @@
 
 #include "plugins/cxi/soft/engine.h"
 #include "plugins/cxi/soft/frame.h"
+#include "plugins/cxi/soft/peer_stream.h"
 
 using namespace weft::cxi;
 
@@ -59,10 +60,12 @@ class Host final : public Outside {
       for (uint32_t i = 0; i < frame->bytes; ++i) sum = sum + bytes[i];
     }
     sent.push_back(packet.token);
+    if (stream != nullptr && packet.to.pid % 2 == 1) stream->send(packet);
     return Rc::kOk;
   }
 
   std::vector<uint64_t> sent;
+  PeerStream *stream = nullptr;
   volatile uint8_t sum = 0;
 
  private:
@@ -120,6 +123,28 @@ struct Node {
     portals[in.byte() % portals.size()]->append(List(in.byte() % 3), entry);
   }
 
+  // A frame through the stream of a connection, whole or not; and what the stream has to say.
+  void stream_in(Host &host, const std::array<uint8_t, kHeadSize> &head, uint32_t length,
+                 Input &in) {
+    if (stream == nullptr) {
+      stream = std::make_unique<PeerStream>(engine);
+      host.stream = stream.get();
+    }
+    const size_t said = in.below(8000);
+    const auto out = std::make_unique<uint8_t[]>(said);
+    FUZZ_CHECK(stream->output({out.get(), said}) <= said);
+    std::vector<uint8_t> bytes(head.begin(), head.end());
+    bytes.resize(kHeadSize + std::min(length, in.below(9000)), 0xab);
+    bytes.push_back(in.byte() & 1);
+    if (in.byte() % 4 == 0) bytes.resize(in.below(uint32_t(bytes.size())));
+    const auto exact = std::make_unique<uint8_t[]>(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), exact.get());
+    const auto refused = stream->on_bytes({exact.get(), bytes.size()});
+    if (!refused && in.byte() % 16 != 0) return;
+    host.stream = nullptr;
+    stream.reset();
+  }
+
   // More of what has begun to come, or its end.
   void bring(Input &in) {
     if (landings.empty()) return;
@@ -170,6 +195,7 @@ struct Node {
   std::unique_ptr<TriggerQueue> triggers;
   Memory mapped, read_only;
   std::vector<uint64_t> landings;
+  std::unique_ptr<PeerStream> stream;
 };
 
 // A frame of a peer: any bytes, or a packet to one of the portals.
@@ -207,6 +233,7 @@ void receive(Node &node, Host &host, Input &in) {
     }
   }
   const auto frame = parse_head(head);
+  if (in.byte() % 4 == 0) return node.stream_in(host, head, frame ? frame->bytes : 0, in);
   if (!frame || frame->bytes > kMostBytes) return;
   // Exactly as many bytes as there are.
   const auto bytes = std::make_unique<uint8_t[]>(frame->bytes);
@@ -284,6 +311,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   {
     Node node(host);
     while (!in.empty()) step(node, host, in);
+    host.stream = nullptr;
   }
   for (const Resource resource : {Resource::kListEntry, Resource::kTriggered})
     FUZZ_CHECK(host.used(resource) == 0);

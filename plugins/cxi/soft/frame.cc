@@ -120,6 +120,8 @@ const char *text_of(Refusal refusal) {
       return "an address that cannot be";
     case Refusal::kLength:
       return "a length that the operation cannot have";
+    case Refusal::kAnswer:
+      return "an answer to what was not asked";
   }
   return "no frame";
 }

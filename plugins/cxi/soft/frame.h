@@ -35,6 +35,7 @@ enum class Refusal : uint8_t {
   kOperation,  // there is no such operation, atomic or type
   kAddress,    // a NIC, a PID or a list that cannot be
   kLength,     // more bytes than the operation has
+  kAnswer,     // to what was not asked
 };
 const char *text_of(Refusal refusal);
 

@@ -161,13 +161,14 @@ Reply SoftPortal::serve(const Packet &packet) {
   return reply;
 }
 
-// ---- a put whose bytes come in pieces ----
+// ---- bytes in pieces ----
 
 std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
   // What would go elsewhere changes nothing here: it is served when its bytes are there.
   if (state_ == PortalState::kEnabled || state_ == PortalState::kSoftwareManaged) {
     arrival.hit = match(packet);
-    if (arrival.hit.entry != nullptr && !can_land(arrival)) return std::nullopt;
+    if (arrival.hit.entry != nullptr && is_put(packet.op) && !can_land(arrival))
+      return std::nullopt;
   }
   if (std::optional<Reply> refused = arrive(packet, arrival)) return refused;
   eq_.hold(events_of(arrival));
@@ -182,6 +183,17 @@ void SoftPortal::land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, u
   // It may have been unmapped since.
   hit.rc = lni_.memory().check(arrival.entry.memory, hit.address + offset, count, Lni::kWrite);
   if (hit.rc == Rc::kOk) std::memcpy(reinterpret_cast<void *>(hit.address + offset), bytes, count);
+}
+
+// False: it is over, or the memory is not mapped any more.
+bool SoftPortal::copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const {
+  const Hit &hit = arrival.hit;
+  if (hit.rc != Rc::kOk || offset > hit.mlength || out.size() > hit.mlength - offset) return false;
+  const uint64_t at = hit.address + offset;
+  if (lni_.memory().check(arrival.entry.memory, at, out.size(), Lni::kRead) != Rc::kOk)
+    return false;
+  std::memcpy(out.data(), reinterpret_cast<const void *>(at), out.size());
+  return true;
 }
 
 Reply SoftPortal::end(Arrival &arrival) {

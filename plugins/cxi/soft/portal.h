@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -59,12 +60,13 @@ class SoftPortal final : public Portal {
 
   // ---- with the engine's lock held ----
   Reply serve(const Packet &packet);
-  // serve() of a put whose bytes come later. begin() returns the reply if the put is refused. Else
-  // the put has taken its entry, and has places for its events; but if !can_land(), nothing has
-  // happened: serve() it when its bytes are there.
+  // serve() where the bytes of a put come later, or those of a Get leave later. begin() returns the
+  // reply if the request is refused. Else it has taken its entry, and has places for its events;
+  // but a put that !can_land() has done nothing: serve() it when its bytes are there.
   std::optional<Reply> begin(const Packet &packet, Arrival &arrival);
   static bool can_land(const Arrival &arrival) { return arrival.hit.list == List::kPriority; }
   void land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, uint32_t count);
+  bool copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const;
   Reply end(Arrival &arrival);
   void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
   void unmapped() { endpoint_ = nullptr; }

@@ -241,9 +241,10 @@ void SoftPortal::search(const Criteria &criteria, bool takes) {
           .buffer_id = criteria.buffer_id});
 }
 
-// An operation of this engine is over when the lock is free.
-void SoftPortal::invalidate(List, uint16_t) {
+// What is not in pieces is over when the lock is free.
+void SoftPortal::invalidate(List which, uint16_t buffer_id) {
   const EngineGuard guard(engine_.lock);
+  engine_.cancel(*this, which, buffer_id);
 }
 
 }  // namespace weft::cxi

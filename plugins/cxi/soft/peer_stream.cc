@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/soft/peer_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft::cxi {
+
+// ---- out ----
+
+void PeerStream::push(Item item) {
+  if (item.is_reply) reply_bytes_ += size_of(item);
+  items_.push_back(std::move(item));
+}
+
+void PeerStream::send(const Packet &packet) {
+  Item item;
+  write_head(packet, item.head);
+  item.bytes = bytes_behind(packet);
+  if (item.bytes <= kShort && item.bytes != 0) {
+    const auto *const bytes = static_cast<const uint8_t *>(packet.bytes);
+    item.copy.assign(bytes, bytes + item.bytes);
+  } else {
+    item.token = packet.token;
+  }
+  asked_.insert(packet.token);
+  push(std::move(item));
+}
+
+void PeerStream::answer(const Reply &reply) {
+  Item item;
+  write_head(reply, false, item.head);
+  item.is_reply = true;
+  const EngineGuard guard(engine_.lock);
+  push(std::move(item));
+}
+
+void PeerStream::answer_get(const Packet &packet) {
+  uint64_t loan = 0;
+  const Reply reply = engine_.on_get(packet, loan);
+  if (loan == 0) return answer(reply);
+  Item item;
+  write_head(reply, true, item.head);
+  item.is_reply = true;
+  item.bytes = reply.mlength;
+  if (item.bytes <= kShort) {
+    item.copy.resize(item.bytes);
+    item.good = engine_.read_loan(loan, 0, item.copy);
+    engine_.end_loan(loan, item.good);
+  } else {
+    item.loan = loan;
+  }
+  const EngineGuard guard(engine_.lock);
+  push(std::move(item));
+}
+
+// The bytes of a frame from `offset` on. Where they are gone, others take their place, and the last
+// byte of the frame says so.
+void PeerStream::fill(Item &item, size_t offset, std::span<uint8_t> out) {
+  const auto at = uint32_t(offset);
+  if (!item.copy.empty()) {
+    std::memcpy(out.data(), item.copy.data() + at, out.size());
+    return;
+  }
+  if (item.good)
+    item.good = item.loan != 0 ? engine_.read_loan(item.loan, at, out)
+                               : engine_.read_source(item.token, at, out);
+  if (!item.good) std::memset(out.data(), 0, out.size());
+}
+
+size_t PeerStream::output(std::span<uint8_t> room) {
+  size_t made = 0;
+  while (made != room.size()) {
+    Item *item;
+    {
+      const EngineGuard guard(engine_.lock);
+      if (items_.empty()) return made;
+      item = &items_.front();  // others only append
+    }
+    const size_t bytes_end = kHeadSize + item->bytes;
+    const size_t end = written_ < kHeadSize   ? kHeadSize
+                       : written_ < bytes_end ? bytes_end
+                                              : size_of(*item);
+    const std::span<uint8_t> out = room.subspan(made, std::min(room.size() - made, end - written_));
+    if (written_ < kHeadSize) {
+      std::memcpy(out.data(), item->head.data() + written_, out.size());
+    } else if (written_ < bytes_end) {
+      fill(*item, written_ - kHeadSize, out);
+    } else {
+      out[0] = item->good ? 1 : 0;
+    }
+    made += out.size();
+    written_ += out.size();
+    if (written_ != size_of(*item)) continue;
+    if (item->loan != 0) engine_.end_loan(item->loan, item->good);
+    const EngineGuard guard(engine_.lock);
+    if (item->is_reply) reply_bytes_ -= size_of(*item);
+    items_.pop_front();
+    written_ = 0;
+  }
+  return made;
+}
+
+bool PeerStream::wants_input() const {
+  const EngineGuard guard(engine_.lock);
+  return reply_bytes_ <= kMaxReplies;
+}
+
+// ---- in ----
+
+std::optional<Refusal> PeerStream::on_bytes(std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    if (taking_ == Taking::kHead) {
+      const size_t count = std::min(bytes.size(), kHeadSize - have_);
+      std::memcpy(head_.data() + have_, bytes.data(), count);
+      have_ += count;
+      bytes = bytes.subspan(count);
+      if (have_ != kHeadSize) return std::nullopt;
+      if (const auto refused = on_head()) return refused;
+      continue;
+    }
+    if (taken_ == frame_.bytes) {
+      on_frame(bytes[0] == 1);
+      bytes = bytes.subspan(1);
+      continue;
+    }
+    const size_t count = std::min<size_t>(bytes.size(), frame_.bytes - taken_);
+    take(bytes.first(count));
+    taken_ += uint32_t(count);
+    bytes = bytes.subspan(count);
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> PeerStream::on_head() {
+  const auto frame = parse_head(head_);
+  have_ = 0;
+  if (!frame) return frame.error();
+  frame_ = *frame;
+  taken_ = 0;
+  if (frame_.kind == Frame::Kind::kPacket) return on_packet_head();
+  {
+    const EngineGuard guard(engine_.lock);
+    if (!asked_.contains(frame_.reply.token)) return Refusal::kAnswer;
+  }
+  taking_ = Taking::kReplyBytes;
+  if (frame_.bytes == 0) on_frame(true);
+  return std::nullopt;
+}
+
+std::optional<Refusal> PeerStream::on_packet_head() {
+  const Packet &packet = frame_.packet;
+  if (packet.op == Op::kGet) {
+    answer_get(packet);
+    return std::nullopt;
+  }
+  if (frame_.bytes <= kShort) {
+    taking_ = Taking::kWhole;
+    if (frame_.bytes == 0) on_frame(true);
+    return std::nullopt;
+  }
+  const Engine::Begun begun = engine_.on_head(packet);
+  landing_ = begun.landing;
+  taking_ = begun.landing != 0 ? Taking::kLanding : Taking::kWhole;
+  if (begun.reply) {
+    answer(*begun.reply);
+    taking_ = Taking::kNothing;
+  } else if (taking_ == Taking::kWhole && frame_.bytes > kMaxWhole) {
+    answer({.token = packet.token, .rc = Rc::kDropped});
+    taking_ = Taking::kNothing;
+  }
+  return std::nullopt;
+}
+
+void PeerStream::take(std::span<const uint8_t> bytes) {
+  switch (taking_) {
+    case Taking::kWhole:
+      whole_.insert(whole_.end(), bytes.begin(), bytes.end());
+      return;
+    case Taking::kLanding:
+      return engine_.on_bytes(landing_, bytes);
+    case Taking::kReplyBytes:
+      return engine_.on_reply_bytes(frame_.reply.token, taken_, bytes);
+    default:
+      return;
+  }
+}
+
+void PeerStream::on_frame(bool good) {
+  switch (std::exchange(taking_, Taking::kHead)) {
+    case Taking::kWhole: {
+      Packet &packet = frame_.packet;
+      packet.bytes = whole_.data();
+      answer(good ? engine_.on_packet(packet)
+                  : Reply{.token = packet.token, .rc = Rc::kMstCancelled});
+      whole_.clear();
+      if (whole_.capacity() > kShort) whole_.shrink_to_fit();
+      return;
+    }
+    case Taking::kLanding:
+      return answer(engine_.on_end(std::exchange(landing_, 0), good));
+    case Taking::kReplyBytes: {
+      Reply &reply = frame_.reply;
+      if (!good) reply.rc = Rc::kMstCancelled;
+      {
+        const EngineGuard guard(engine_.lock);
+        asked_.erase(reply.token);
+      }
+      return engine_.on_reply(reply);
+    }
+    default:
+      return;
+  }
+}
+
+void PeerStream::end() {
+  if (landing_ != 0) (void)engine_.on_end(std::exchange(landing_, 0), false);
+  taking_ = Taking::kHead;
+  have_ = 0;
+  whole_.clear();
+  std::unordered_set<uint64_t> asked;
+  std::deque<Item> items;
+  {
+    const EngineGuard guard(engine_.lock);
+    asked.swap(asked_);
+    items.swap(items_);
+    written_ = reply_bytes_ = 0;
+  }
+  for (const Item &item : items)
+    if (item.loan != 0) engine_.end_loan(item.loan, false);
+  for (const uint64_t token : asked) engine_.on_reply({.token = token, .rc = Rc::kUndeliverable});
+}
+
+}  // namespace weft::cxi

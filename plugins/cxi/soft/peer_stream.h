@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// PeerStream: the packets and replies between two engines as a stream of bytes, in both directions.
+//
+// Example:
+//    // Brings what one side has to say to the other, a piece at a time.
+//    inline bool carry(PeerStream &from, PeerStream &to) {
+//      std::array<uint8_t, 1000> piece;
+//      const size_t count = from.output(piece);
+//      return count != 0 && !to.on_bytes(std::span(piece).first(count)).has_value();
+//    }
+//
+// It has no socket. Whoever carries the bytes calls on_bytes() with what has come, writes what
+// output() gives, and calls end() when the connection is over. Long operations are read from and
+// written to the memory of their processes while they pass, so it keeps little: heads, short
+// operations, and of others' at most kMaxWhole bytes that cannot be placed yet.
+//
+// send() is for Outside::send(), with the engine's lock held. The other calls are for one thread at
+// a time. Bytes that are no frames, or an answer to what was not asked, end the stream: on_bytes()
+// says why.
+#ifndef WEFT_PLUGINS_CXI_SOFT_PEER_STREAM_H
+#define WEFT_PLUGINS_CXI_SOFT_PEER_STREAM_H
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/frame.h"
+
+namespace weft::cxi {
+
+class PeerStream {
+ public:
+  static constexpr uint32_t kMaxWhole = 16u << 20;        // bytes of an operation that must wait
+  static constexpr size_t kShort = 4096;                  // bytes that are copied into the queue
+  static constexpr size_t kMaxReplies = size_t{1} << 20;  // bytes of replies that nobody has read
+
+  explicit PeerStream(Engine &engine) : engine_(engine) {}
+  ~PeerStream() { end(); }
+  PeerStream(const PeerStream &) = delete;
+  PeerStream &operator=(const PeerStream &) = delete;
+
+  void send(const Packet &packet);
+
+  // The next bytes of the stream; returns how many. 0: there are none.
+  size_t output(std::span<uint8_t> room);
+  // False while the peer reads so little of its answers that it may ask nothing more.
+  bool wants_input() const;
+  std::optional<Refusal> on_bytes(std::span<const uint8_t> bytes);
+  // What is under way fails: kUndeliverable here, kMstCancelled for what the peer has begun.
+  void end();
+
+ private:
+  using Head = std::array<uint8_t, kHeadSize>;
+  // A frame on its way out. Behind its bytes there is one that says whether they are good.
+  struct Item {
+    Head head;
+    uint32_t bytes = 0;
+    std::vector<uint8_t> copy;  // of a short one
+    uint64_t token = 0;         // else: of our operation
+    uint64_t loan = 0;          // or of the peer's
+    bool good = true;
+    bool is_reply = false;
+  };
+  enum class Taking : uint8_t { kHead, kWhole, kLanding, kReplyBytes, kNothing };
+
+  std::optional<Refusal> on_head();
+  std::optional<Refusal> on_packet_head();
+  void take(std::span<const uint8_t> bytes);
+  void on_frame(bool good);
+  void answer(const Reply &reply);
+  void answer_get(const Packet &packet);
+  void push(Item item);
+  void fill(Item &item, size_t offset, std::span<uint8_t> out);
+  size_t size_of(const Item &item) const {
+    return kHeadSize + item.bytes + (item.bytes != 0 ? 1 : 0);
+  }
+
+  Engine &engine_;
+  // ---- out; with the engine's lock ----
+  std::deque<Item> items_;
+  size_t written_ = 0;  // of the first
+  size_t reply_bytes_ = 0;
+  std::unordered_set<uint64_t> asked_;  // tokens
+  // ---- in ----
+  Head head_;
+  size_t have_ = 0;  // of the head
+  Frame frame_;
+  Taking taking_ = Taking::kHead;
+  uint32_t taken_ = 0;  // of the bytes
+  std::vector<uint8_t> whole_;
+  uint64_t landing_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

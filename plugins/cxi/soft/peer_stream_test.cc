@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Two engines, and a stream between them that is cut anywhere.
+#include "plugins/cxi/soft/peer_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/soft/test_nic.h"
+
+namespace weft::cxi {
+namespace {
+
+// A host whose packets for elsewhere go into a stream.
+class Streaming final : public Outside {
+ public:
+  bool take(Resource resource) override { return pool.take(resource); }
+  void give(Resource resource) override { pool.give(resource); }
+  uint32_t used(Resource resource) const override { return pool.used(resource); }
+  uint32_t limit(Resource resource) const override { return pool.limit(resource); }
+  Result<Pid> claim(Nid nid, Vni vni, Pid pid) override { return pool.claim(nid, vni, pid); }
+  void release(Nid nid, Vni vni, Pid pid) override { pool.release(nid, vni, pid); }
+  Rc send(const Packet &packet) override {
+    if (stream == nullptr) return Rc::kUndeliverable;
+    stream->send(packet);
+    return Rc::kOk;
+  }
+
+  Host pool;
+  PeerStream *stream = nullptr;
+};
+
+// A process with an engine of its own.
+struct Side {
+  explicit Side(Nid nid, uint64_t seed)
+      : engine(outside, seed),
+        stream(std::make_unique<PeerStream>(engine)),
+        lni(must(engine.open(nid))),
+        endpoint(must(lni->endpoint(kVni, Pid(nid)))),
+        events(must(lni->event_queue({.places = 256}))),
+        acks(must(lni->event_queue({.places = 256}))),
+        queue(must(lni->transmit_queue(64, {.vni = kVni}))),
+        everything(must(lni->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite))) {
+    outside.stream = stream.get();
+    inbox = open_portal(0);
+    source = open_portal(kRendezvousIndex);
+  }
+  std::unique_ptr<Portal> open_portal(Index index) {
+    auto portal = must(lni->portal({.is_matching = true, .flow_control = index == 0}, *events));
+    must(portal->map(*endpoint, index));
+    portal->set_state(PortalState::kEnabled, 0);
+    events->ack(1);
+    return portal;
+  }
+  Entry entry_for(Entry entry, std::vector<uint8_t> &memory) const {
+    entry.memory = everything;
+    entry.start = reinterpret_cast<uintptr_t>(memory.data());
+    entry.length = memory.size();
+    return entry;
+  }
+  Transfer transfer(Op op, const std::vector<uint8_t> &memory, Nid to, Index index) const {
+    Transfer t;
+    t.op = op;
+    t.to = {to, Pid(to), index};
+    t.memory = everything;
+    t.local = reinterpret_cast<uintptr_t>(memory.data());
+    t.length = uint32_t(memory.size());
+    t.initiator = match_id(endpoint->pid(), Nid(endpoint->pid()));
+    t.eq = acks.get();
+    return t;
+  }
+  void start(const Transfer &transfer) {
+    ASSERT_EQ(queue->post(transfer), 0);
+    queue->flush();
+  }
+
+  Streaming outside;
+  Engine engine;
+  std::unique_ptr<PeerStream> stream;
+  std::unique_ptr<Lni> lni;
+  std::unique_ptr<Endpoint> endpoint;
+  std::unique_ptr<EventQueue> events, acks;
+  std::unique_ptr<TransmitQueue> queue;
+  Memory everything;
+  std::unique_ptr<Portal> inbox, source;
+};
+
+struct Wire {
+  // Carries at most `piece` bytes in each direction; false: there were none.
+  bool carry(size_t piece) {
+    bool any = false;
+    for (auto [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+      std::vector<uint8_t> bytes(piece);
+      bytes.resize(from->stream->output(bytes));
+      const auto refused = to->stream->on_bytes(bytes);
+      EXPECT_FALSE(refused.has_value()) << text_of(*refused);
+      any = any || !bytes.empty();
+    }
+    return any;
+  }
+  void settle(size_t piece = 1000) {
+    while (carry(piece)) {
+    }
+  }
+  Side a{1, 11}, b{2, 22};
+};
+
+std::vector<uint8_t> content(size_t length, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(length);
+  for (uint8_t &byte : bytes) byte = uint8_t(random());
+  return bytes;
+}
+
+Event only(EventQueue &queue) {
+  const auto event = Process::take(queue);
+  EXPECT_TRUE(event.has_value());
+  return event.value_or(Event{});
+}
+
+TEST(PeerStream, MessagesOfEachLengthArriveInAnyPieces) {
+  for (const size_t piece : {1, 7, 128, 5000, 1 << 20}) {
+    Wire wire;
+    unsigned seed = 0;
+    for (const size_t length : {0, 1, 4095, 4096, 4097, 100'000}) {
+      if (piece == 1 && length > 5000) continue;
+      const std::vector<uint8_t> out = content(length, ++seed);
+      std::vector<uint8_t> in(length + 1);
+      wire.b.inbox->append(List::kPriority, wire.b.entry_for(receive(1), in));
+      wire.a.start(wire.a.transfer(Op::kPut, out, 2, 0));
+      wire.settle(piece);
+      EXPECT_EQ(only(*wire.a.acks).rc, Rc::kOk);
+      EXPECT_EQ(only(*wire.b.events).mlength, length);
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin())) << length;
+    }
+  }
+}
+
+TEST(PeerStream, AnEarlyLongMessageWaitsInAnOverflowBuffer) {
+  Wire wire;
+  std::vector<uint8_t> saved(200'000), in(100'000);
+  const std::vector<uint8_t> out = content(100'000, 1);
+  wire.b.inbox->append(List::kOverflow, wire.b.entry_for(overflow(9, 8), saved));
+  wire.a.start(wire.a.transfer(Op::kPut, out, 2, 0));
+  wire.settle();
+  EXPECT_EQ(only(*wire.b.events).list, List::kOverflow);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(receive(1), in));
+  const Event event = only(*wire.b.events);
+  EXPECT_EQ(event.type, EventType::kPutOverflow);
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), reinterpret_cast<uint8_t *>(event.start)));
+}
+
+TEST(PeerStream, TheRestOfARendezvousIsReadOverIt) {
+  Wire wire;
+  const std::vector<uint8_t> out = content(300'000, 1);
+  std::vector<uint8_t> memory = out, in(300'000);
+  Entry entry = wire.a.entry_for(region(50, 33), memory);
+  entry.ignore_bits = ~uint64_t{0xff};
+  wire.a.source->append(List::kPriority, entry);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(receive(1), in));
+  Transfer message = wire.a.transfer(Op::kRendezvousPut, memory, 2, 0);
+  message.eager_length = 2000;
+  message.rendezvous_id = 33;
+  wire.a.start(message);
+  // The source hears of the Get when its bytes have left, and may then change them.
+  bool is_read = false;
+  while (wire.carry(1000)) {
+    while (const auto event = Process::take(*wire.a.events)) {
+      is_read = true;
+      EXPECT_EQ(event->type, EventType::kGet);
+      std::fill(memory.begin(), memory.end(), uint8_t{0});
+    }
+  }
+  EXPECT_TRUE(is_read);
+  EXPECT_EQ(in, out);
+}
+
+TEST(PeerStream, AtomicsBringTheOldValue) {
+  Wire wire;
+  std::vector<uint8_t> words(16), operand(8), old(8);
+  operand[0] = 5;
+  words[0] = 37;
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(1, 0), words));
+  Transfer add = wire.a.transfer(Op::kFetchAtomic, operand, 2, 0);
+  add.result_memory = wire.a.everything;
+  add.result = reinterpret_cast<uintptr_t>(old.data());
+  wire.a.start(add);
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).type, EventType::kReply);
+  EXPECT_EQ(words[0], 42);
+  EXPECT_EQ(old[0], 37);
+}
+
+TEST(PeerStream, MemoryThatGoesMeanwhileFailsTheOperation) {
+  Wire wire;
+  const std::vector<uint8_t> out = content(100'000, 1);
+  std::vector<uint8_t> in(100'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(receive(1), in));
+  Transfer put = wire.a.transfer(Op::kPut, out, 2, 0);
+  put.memory = must(wire.a.lni->map(put.local, put.length, Lni::kRead));
+  wire.a.start(put);
+  wire.carry(10'000);
+  wire.a.lni->unmap(put.memory);
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kMstCancelled);
+  EXPECT_EQ(only(*wire.b.events).rc, Rc::kMstCancelled);
+}
+
+TEST(PeerStream, AnEntryThatIsInvalidatedIsNotReadAnyMore) {
+  Wire wire;
+  std::vector<uint8_t> there = content(100'000, 1), got(100'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(7, 0), there));
+  wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+  for (int i = 0; i < 10; ++i) wire.carry(1000);
+  wire.b.inbox->invalidate(List::kPriority, 7);
+  std::fill(there.begin(), there.end(), uint8_t{0});
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kMstCancelled);
+}
+
+TEST(PeerStream, TheEndFailsWhatIsUnderWay) {
+  Wire wire;
+  const std::vector<uint8_t> out = content(100'000, 1);
+  std::vector<uint8_t> in(100'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(receive(1), in));
+  for (int i = 0; i < 3; ++i) wire.a.start(wire.a.transfer(Op::kPut, out, 2, 0));
+  wire.carry(10'000);
+  wire.a.stream->end();
+  wire.b.stream->end();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(only(*wire.a.acks).rc, Rc::kUndeliverable);
+  EXPECT_EQ(only(*wire.b.events).rc, Rc::kMstCancelled);
+}
+
+TEST(PeerStream, AnAnswerToWhatWasNotAskedEndsIt) {
+  Wire wire;
+  std::array<uint8_t, kHeadSize> head;
+  write_head(Reply{.token = 1}, false, head);
+  EXPECT_EQ(wire.b.stream->on_bytes(head), Refusal::kAnswer);
+  head.fill(0xee);
+  EXPECT_EQ(wire.a.stream->on_bytes(head), Refusal::kVersion);
+}
+
+TEST(PeerStream, APeerThatReadsNoAnswersIsNotHeard) {
+  Wire wire;
+  std::vector<uint8_t> there(4000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(7, 0), there));
+  Packet get{.op = Op::kGet, .vni = kVni, .source = 1, .to = {2, 2, 0}, .length = 4000};
+  std::array<uint8_t, kHeadSize> head;
+  write_head(get, head);
+  int asked = 0;
+  for (; wire.b.stream->wants_input(); ++asked) {
+    ASSERT_EQ(wire.b.stream->on_bytes(head), std::nullopt);
+    while (Process::take(*wire.b.events)) {
+    }
+    ASSERT_LT(asked, 1000) << "its memory grows";
+  }
+  std::vector<uint8_t> answers(2 << 20);
+  EXPECT_GT(wire.b.stream->output(answers), PeerStream::kMaxReplies);
+  EXPECT_TRUE(wire.b.stream->wants_input());
+}
+
+// Random operations both ways, pieces of random lengths: each is right, and answered once.
+TEST(PeerStream, AnyOperationsInAnyPieces) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    Wire wire;
+    std::vector<uint8_t> memories[2] = {content(50'000, 1), content(50'000, 2)};
+    Side *const sides[] = {&wire.a, &wire.b};
+    for (int i = 0; i < 2; ++i)
+      sides[i]->inbox->append(List::kPriority, sides[i]->entry_for(region(1, 0), memories[i]));
+    std::deque<std::vector<uint8_t>> buffers;
+    size_t asked[2] = {}, answered[2] = {};
+    for (int step = 0; step < 200; ++step) {
+      const int i = random() % 2;
+      const Op op = random() % 2 ? Op::kPut : Op::kGet;
+      const uint32_t offset = random() % 40'000, length = random() % (random() % 2 ? 100 : 10'000);
+      buffers.push_back(content(length, step));
+      Transfer t = sides[i]->transfer(op, buffers.back(), Nid(2 - i), 0);
+      t.remote_offset = offset;
+      if (sides[i]->queue->post(t) == 0) ++asked[i];
+      sides[i]->queue->flush();
+      if (random() % 2) wire.carry(1 + random() % 3000);
+      for (int k = 0; k < 2; ++k) {
+        while (Process::take(*sides[k]->events)) {
+        }
+        while (const auto event = Process::take(*sides[k]->acks)) {
+          EXPECT_EQ(event->rc, Rc::kOk);
+          ++answered[k];
+        }
+      }
+    }
+    wire.settle(777);
+    for (int k = 0; k < 2; ++k) {
+      while (Process::take(*sides[k]->acks)) ++answered[k];
+      EXPECT_EQ(answered[k], asked[k]) << seed;
+      EXPECT_FALSE(sides[k]->events->has_dropped());
+    }
+    // What was put there last can be read.
+    const std::vector<uint8_t> last = content(30'000, 99);
+    std::vector<uint8_t> got(30'000);
+    wire.a.start(wire.a.transfer(Op::kPut, last, 2, 0));
+    wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+    wire.settle(777);
+    EXPECT_EQ(got, last);
+  }
+}
+
+}  // namespace
+}  // namespace weft::cxi
