@@ -82,6 +82,9 @@ Result<std::unique_ptr<Counter>> SoftLni::counter() {
 }
 
 Result<std::unique_ptr<Portal>> SoftLni::portal(const PortalOptions &options, EventQueue &eq) {
+  if (options.lossless)
+    return fail(FI_EOPNOTSUPP,
+                "cxi: the NIC in software has no lossless portals: use flow control");
   return std::make_unique<SoftPortal>(engine_, *this, options, static_cast<EventRing &>(eq));
 }
 
