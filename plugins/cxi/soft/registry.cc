@@ -40,6 +40,10 @@ uint64_t start_time_of(uint32_t process) {
   return std::strtoull(at, nullptr, 10);
 }
 
+std::string path_of(const std::string &folder, Nid nid) {
+  return folder + "/cxi-nic-" + std::to_string(nid);
+}
+
 }  // namespace
 
 // Zeros are a valid start. What others may have written is checked before it is an index.
@@ -56,7 +60,7 @@ struct Registry::File {
   };
 
   std::atomic<uint64_t> magic;  // written last
-  std::atomic<uint32_t> limits[2], used[2];
+  std::atomic<uint32_t> limits[2], used[2], generation;
   Slot slots[kSlots];
   Claim claims[kClaims];
 
@@ -82,7 +86,7 @@ class Registry::FileLock {
 
 Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid nid,
                                                  const RegistryLimits &limits) {
-  const std::string path = folder + "/cxi-nic-" + std::to_string(nid);
+  const std::string path = path_of(folder, nid);
   const auto problem = [&](const char *call) {
     const int code = errno;
     return fail(code, "cxi: the registry of NIC %u: %s %s: %s", nid, call, path.c_str(),
@@ -137,6 +141,7 @@ Registry::~Registry() {
     File::Slot &slot = file_->slots[self_];
     for (const size_t i : {0, 1}) file_->used[i].fetch_sub(slot.used[i].exchange(0));
     slot.start_time.store(0, std::memory_order_release);
+    ++file_->generation;
   }
   ::munmap(file_, sizeof(File));
 }
@@ -179,6 +184,7 @@ void Registry::reclaim() const {
       if (File::slot_of(claim) == i) claim.owner.store(0, std::memory_order_release);
     for (const size_t k : {0, 1}) file_->used[k].fetch_sub(slot.used[k].exchange(0));
     slot.start_time.store(0, std::memory_order_release);
+    ++file_->generation;
   }
 }
 
@@ -206,6 +212,7 @@ Result<Pid> Registry::claim(Vni vni, Pid pid) {
     if (free != nullptr && found <= kMaxPid && !taken[found]) {
       free->address.store(File::address_of(vni, found), std::memory_order_relaxed);
       free->owner.store(self_ + 1, std::memory_order_release);
+      ++file_->generation;
       return found;
     }
     if (!last) reclaim();
@@ -224,7 +231,8 @@ void Registry::release(Vni vni, Pid pid) {
   const FileLock lock(*this);
   for (File::Claim &claim : file_->claims)
     if (File::slot_of(claim) == self_ && claim.address.load() == File::address_of(vni, pid))
-      return claim.owner.store(0, std::memory_order_release);
+      claim.owner.store(0, std::memory_order_release);
+  ++file_->generation;
 }
 
 std::optional<Registry::Owner> Registry::find(Vni vni, Pid pid) const {
@@ -245,6 +253,14 @@ bool Registry::has_vni(Vni vni) const {
     if (slot != kSlots && claim.address.load() >> 16 == vni && !is_dead(slot)) return true;
   }
   return false;
+}
+
+uint32_t Registry::generation() const {
+  return file_->generation.load(std::memory_order_acquire);
+}
+
+bool Registry::exists(const std::string &folder, Nid nid) {
+  return ::access(path_of(folder, nid).c_str(), F_OK) == 0;
 }
 
 bool Registry::try_to_take(size_t i) {

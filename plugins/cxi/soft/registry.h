@@ -59,6 +59,10 @@ class Registry {
   void release(Vni vni, Pid pid);
   std::optional<Owner> find(Vni vni, Pid pid) const;
   bool has_vni(Vni vni) const;  // of a living process
+  // Changes with each claim and each release: what find() has said may be wrong then.
+  uint32_t generation() const;
+  // Whether a process of this user has opened the NIC, now or before.
+  static bool exists(const std::string &folder, Nid nid);
 
   bool take(Resource resource);
   void give(Resource resource);

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/soft/neighbours.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/cxi/soft/lni.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr size_t kPiece = size_t{64} << 10;  // bytes that are read or written at once
+constexpr int kPieces = 16;                  // of one connection, before it is another's turn
+constexpr int kBacklog = 1024, kEvents = 64;
+
+Result<sockaddr_un> address_of(const std::string &path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(ENAMETOOLONG,
+                "cxi: the path of a socket, %s, is longer than %zu: set a shorter "
+                "WEFT_RUNTIME_DIR",
+                path.c_str(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+std::string name_of_door(uint32_t process, uint32_t door) {
+  return "/cxi-" + std::to_string(process) + "-" + std::to_string(door);
+}
+
+sdk::UniqueFd make_socket() {
+  return sdk::UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+struct Neighbours::Link {
+  Link(Engine &engine, sdk::UniqueFd socket, std::string given)
+      : fd(std::move(socket)), name(std::move(given)), stream(engine) {}
+  const sdk::UniqueFd fd;
+  const std::string name;  // of the door that we have knocked at; empty: the neighbour has come
+  PeerStream stream;
+  std::vector<uint8_t> rest;  // made, and not written
+  bool is_marked = false;
+  uint32_t watched = EPOLLIN;
+};
+
+Neighbours::Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits)
+    : folder_(std::move(folder)), limits_(limits), engine_(*this, seed) {}
+
+Result<std::unique_ptr<Neighbours>> Neighbours::open(const std::string &folder, uint64_t seed,
+                                                     const RegistryLimits &limits) {
+  std::unique_ptr<Neighbours> neighbours(new Neighbours(folder, seed, limits));
+  WEFT_CHECK(neighbours->listen());
+  return neighbours;
+}
+
+Neighbours::~Neighbours() {
+  for (const std::unique_ptr<Link> &link : links_) link->stream.end();
+  if (!own_name_.empty()) ::unlink(own_name_.c_str());
+}
+
+Result<void> Neighbours::listen() {
+  static std::atomic<uint32_t> doors{0};
+  door_ = ++doors;
+  const std::string path = folder_ + name_of_door(uint32_t(::getpid()), door_);
+  WEFT_TRY(const sockaddr_un address, address_of(path));
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  listener_ = make_socket();
+  if (epoll_.get() < 0 || listener_.get() < 0)
+    return fail(errno, "cxi: no descriptor for the NIC's socket: %s: see `ulimit -n`",
+                strerror(errno));
+  ::unlink(path.c_str());  // of a process with our number that was killed
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 ||
+      ::listen(listener_.get(), kBacklog) != 0)
+    return fail(errno, "cxi: the NIC's socket %s: %s", path.c_str(), strerror(errno));
+  own_name_ = path;
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
+    return fail(errno, "cxi: epoll_ctl: %s", strerror(errno));
+  return {};
+}
+
+Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid) {
+  {
+    const EngineGuard guard(engine_.lock);
+    std::unique_ptr<Registry> &registry = registries_[nid];
+    if (registry == nullptr) {
+      WEFT_TRY(registry, Registry::open(folder_, nid, limits_));
+      registry->set_door(door_);
+    }
+    if (pool_ == nullptr) pool_ = registry.get();
+  }
+  return engine_.open(nid);
+}
+
+size_t Neighbours::connections() const {
+  const EngineGuard guard(const_cast<Engine &>(engine_).lock);
+  return links_.size();
+}
+
+// ---- Outside: the engine's lock is held ----
+
+bool Neighbours::take(Resource resource) {
+  return pool_->take(resource);
+}
+void Neighbours::give(Resource resource) {
+  pool_->give(resource);
+}
+uint32_t Neighbours::used(Resource resource) const {
+  return pool_->used(resource);
+}
+uint32_t Neighbours::limit(Resource resource) const {
+  return pool_->limit(resource);
+}
+
+Result<Pid> Neighbours::claim(Nid nid, Vni vni, Pid pid) {
+  return registries_.at(nid)->claim(vni, pid);
+}
+
+void Neighbours::release(Nid nid, Vni vni, Pid pid) {
+  registries_.at(nid)->release(vni, pid);
+}
+
+Registry *Neighbours::registry_of(Nid nid, bool makes) {
+  const auto found = registries_.find(nid);
+  if (found != registries_.end()) return found->second.get();
+  if (!makes && !Registry::exists(folder_, nid)) return nullptr;
+  auto opened = Registry::open(folder_, nid, limits_);
+  if (!opened) return nullptr;
+  (*opened)->set_door(door_);
+  return (registries_[nid] = std::move(*opened)).get();
+}
+
+Neighbours::Link *Neighbours::link_to(Nid nid, Vni vni, Pid pid, Rc &why) {
+  Registry *const registry = registry_of(nid, false);
+  why = Rc::kUndeliverable;
+  if (registry == nullptr) return nullptr;
+  const uint32_t generation = registry->generation();
+  const uint64_t key = uint64_t{nid} << 32 | uint64_t{vni} << 16 | pid;
+  if (const auto known = known_.find(key); known != known_.end()) {
+    if (known->second.generation == generation) return known->second.link;
+    known_.erase(known);
+  }
+  const auto owner = registry->find(vni, pid);
+  if (!owner) {  // R1
+    why = registry->has_vni(vni) ? Rc::kPtlteNotFound : Rc::kVniNotFound;
+    return nullptr;
+  }
+  const std::string name = folder_ + name_of_door(owner->process, owner->door);
+  const auto open = by_name_.find(name);
+  Link *link = open != by_name_.end() ? open->second : nullptr;
+  if (link == nullptr) {
+    const auto address = address_of(name);
+    sdk::UniqueFd fd = make_socket();
+    if (!address || fd.get() < 0 ||
+        ::connect(fd.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof *address) != 0)
+      return nullptr;
+    link = add(std::move(fd), name);
+    if (link == nullptr) return nullptr;
+    by_name_[name] = link;
+  }
+  known_[key] = {link, generation};
+  return link;
+}
+
+Neighbours::Link *Neighbours::add(sdk::UniqueFd fd, std::string name) {
+  auto link = std::make_unique<Link>(engine_, std::move(fd), std::move(name));
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = link.get()}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->fd.get(), &event) != 0) return nullptr;
+  links_.push_back(std::move(link));
+  return links_.back().get();
+}
+
+void Neighbours::mark(Link &link) {
+  if (std::exchange(link.is_marked, true)) return;
+  marked_.push_back(&link);
+}
+
+Rc Neighbours::send(const Packet &packet) {
+  Rc why;
+  Link *const link = link_to(packet.to.nid, packet.vni, packet.to.pid, why);
+  if (link == nullptr) return why;
+  link->stream.send(packet);
+  mark(*link);
+  return Rc::kOk;
+}
+
+// ---- poll ----
+
+void Neighbours::poll() {
+  const std::unique_lock polling(polling_, std::try_to_lock);
+  if (!polling.owns_lock()) return;
+  epoll_event events[kEvents];
+  const int count = ::epoll_wait(epoll_.get(), events, kEvents, 0);
+  std::vector<Link *> over;
+  for (int i = 0; i < count; ++i) {
+    auto *const link = static_cast<Link *>(events[i].data.ptr);
+    if (link == nullptr) {
+      accept_all();
+    } else if ((events[i].events & ~uint32_t{EPOLLOUT} && !read_from(*link)) || !write_to(*link)) {
+      over.push_back(link);
+    }
+  }
+  std::vector<Link *> marked;
+  {
+    const EngineGuard guard(engine_.lock);
+    marked.swap(marked_);
+    for (Link *const link : marked) link->is_marked = false;
+  }
+  for (Link *const link : marked)
+    if (std::find(over.begin(), over.end(), link) == over.end() && !write_to(*link))
+      over.push_back(link);
+  for (Link *const link : over) remove(*link);
+}
+
+void Neighbours::accept_all() {
+  while (true) {
+    sdk::UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() < 0) return;
+    const EngineGuard guard(engine_.lock);
+    add(std::move(fd), "");
+  }
+}
+
+bool Neighbours::read_from(Link &link) {
+  std::array<uint8_t, kPiece> piece;
+  for (int i = 0; i < kPieces && link.stream.wants_input(); ++i) {
+    const ssize_t n = ::recv(link.fd.get(), piece.data(), piece.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN;
+    if (n == 0) return false;
+    if (link.stream.on_bytes(std::span(piece).first(size_t(n)))) return false;
+    if (size_t(n) != piece.size()) return true;
+  }
+  return true;
+}
+
+bool Neighbours::write_to(Link &link) {
+  for (int i = 0; i < kPieces; ++i) {
+    if (link.rest.empty()) {
+      link.rest.resize(kPiece);
+      link.rest.resize(link.stream.output(link.rest));
+      if (link.rest.empty()) {
+        watch(link, false);
+        return true;
+      }
+    }
+    const ssize_t n = ::send(link.fd.get(), link.rest.data(), link.rest.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN) return false;
+    if (n > 0) link.rest.erase(link.rest.begin(), link.rest.begin() + n);
+    if (!link.rest.empty()) break;
+  }
+  watch(link, true);
+  return true;
+}
+
+// What the socket wakes for. While the peer does not read its answers, its questions wait.
+void Neighbours::watch(Link &link, bool output) {
+  const uint32_t wanted =
+      (link.stream.wants_input() ? uint32_t{EPOLLIN} : 0) | (output ? uint32_t{EPOLLOUT} : 0);
+  if (std::exchange(link.watched, wanted) == wanted) return;
+  epoll_event event{.events = wanted, .data = {.ptr = &link}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
+}
+
+void Neighbours::remove(Link &link) {
+  std::unique_ptr<Link> gone;  // whose end takes the lock
+  const EngineGuard guard(engine_.lock);
+  std::erase(marked_, &link);
+  by_name_.erase(link.name);
+  std::erase_if(known_, [&](const auto &one) { return one.second.link == &link; });
+  const auto at = std::find_if(links_.begin(), links_.end(),
+                               [&](const auto &one) { return one.get() == &link; });
+  gone = std::move(*at);
+  links_.erase(at);
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Neighbours: an engine among the processes of its host: who they are, and the sockets to them.
+//
+// Example:
+//    // What a process does that has nothing else to do.
+//    inline void serve(Neighbours &neighbours) {
+//      pollfd descriptor{neighbours.wait_fd(), POLLIN, 0};
+//      while (::poll(&descriptor, 1, -1) == 1) neighbours.poll();
+//    }
+//
+// A process asks over a connection of its own (AF_UNIX), so what it sends to another stays in order,
+// and the answers come back on it. Nothing is sent or received but in poll(), which never blocks.
+// Threads may call it at the same time: one works, the others return. A neighbour that ends fails
+// what is under way with it alone.
+//
+// Not for other hosts.
+#ifndef WEFT_PLUGINS_CXI_SOFT_NEIGHBOURS_H
+#define WEFT_PLUGINS_CXI_SOFT_NEIGHBOURS_H
+
+#include <poll.h>
+#include <weft/result.h>
+#include <weft/sdk/unique_fd.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/outside.h"
+#include "plugins/cxi/soft/peer_stream.h"
+#include "plugins/cxi/soft/registry.h"
+
+namespace weft::cxi {
+
+class Neighbours final : public Outside {
+ public:
+  // `folder` is the user's (runtime_dir.h); `seed`: the engine's.
+  static Result<std::unique_ptr<Neighbours>> open(const std::string &folder, uint64_t seed,
+                                                  const RegistryLimits &limits = {});
+  ~Neighbours() override;
+
+  // A NIC of this host, from now on also for this process.
+  Result<std::unique_ptr<Lni>> open_nic(Nid nid);
+  Engine &engine() { return engine_; }
+
+  void poll();
+  // Readable when a neighbour has something for poll(). What this process sends leaves with its own
+  // next poll().
+  int wait_fd() const { return epoll_.get(); }
+  size_t connections() const;
+
+  // ---- Outside ----
+  bool take(Resource resource) override;
+  void give(Resource resource) override;
+  uint32_t used(Resource resource) const override;
+  uint32_t limit(Resource resource) const override;
+  Result<Pid> claim(Nid nid, Vni vni, Pid pid) override;
+  void release(Nid nid, Vni vni, Pid pid) override;
+  Rc send(const Packet &packet) override;
+
+ private:
+  struct Link;
+  Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits);
+  Result<void> listen();
+  Registry *registry_of(Nid nid, bool makes);
+  Link *link_to(Nid nid, Vni vni, Pid pid, Rc &why);
+  Link *add(sdk::UniqueFd fd, std::string name);
+  void mark(Link &link);
+  void accept_all();
+  bool read_from(Link &link);  // false: it is over
+  bool write_to(Link &link);   // false: it is over
+  void watch(Link &link, bool output);
+  void remove(Link &link);
+
+  const std::string folder_;
+  const RegistryLimits limits_;
+  Engine engine_;
+  sdk::UniqueFd epoll_, listener_;
+  std::string own_name_;
+  uint32_t door_ = 0;
+
+  std::mutex polling_;
+  // ---- with the engine's lock ----
+  std::map<Nid, std::unique_ptr<Registry>> registries_;
+  Registry *pool_ = nullptr;  // the first: its limits are those of the host
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link *> marked_;             // with output
+  std::map<std::string, Link *> by_name_;  // those that we have opened
+  struct Known {
+    Link *link;
+    uint32_t generation;
+  };
+  std::unordered_map<uint64_t, Known> known_;  // by NIC, VNI and PID
+};
+
+}  // namespace weft::cxi
+
+#endif
