@@ -68,11 +68,11 @@ class Devices {
   std::weak_ptr<sdk::MemoryMonitor> monitor_;
 };
 
-// Which device and which local address lead to `dest`: asks the kernel, for at most
-// `timeout_ms`. `source` may be none.
 // The entries of the tables of GIDs of all its ports.
 Result<std::vector<ibv_gid_entry>> read_gids(ibv_context *verbs);
 
+// Which device and which local address lead to `dest`: asks the kernel, for at most
+// `timeout_ms`. `source` may be none.
 struct Route {
   const ibv_context *verbs;
   sdk::Address source;

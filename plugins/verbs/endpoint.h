@@ -137,8 +137,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::RxContext rx_;
   bool connected_once_ = false;
   unsigned nudges_ = 0;
-  bool parts_ = false;                          // in send_injected(): the peer's end is only noted,
-  bool peer_left_ = false;                      // here
+  // send_injected() goes on: that the peer has ended the connection is only noted.
+  bool parts_ = false, peer_left_ = false;
   std::atomic<bool> last_receive_seen_{false};  // IBV_EVENT_QP_LAST_WQE_REACHED
   SharedReceive *shared_ = nullptr;
   rdma_cm_id *id_ = nullptr;

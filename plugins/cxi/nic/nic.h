@@ -12,7 +12,8 @@
 //      return portal;
 //    }
 //
-// An object ends with its pointer, and must do so before the Lni that made it. Commands of one Lni
+// An object ends with its pointer, and must do so before the Lni that made it. A queue or counter
+// outlives the portals and entries that report to it; commands that name it may be under way. Commands of one Lni
 // take effect in the order of the calls. All calls are thread-safe, but for those of one EventQueue.
 // Errors of calls are errnos with the reason in words; those of commands are events.
 //

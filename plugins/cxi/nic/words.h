@@ -39,6 +39,11 @@ constexpr bool accepts(uint32_t wanted, uint32_t initiator) {
   return (any_pid || differs >> kMatchEpBits == 0) && (any_ep || (differs & kMatchAnyEp) == 0);
 }
 
+// An endpoint of the fabric as one number.
+constexpr uint64_t key_of(Nid nid, Vni vni, Pid pid) {
+  return uint64_t{nid} << 32 | uint64_t{vni} << 16 | pid;
+}
+
 enum class Rc : uint8_t {
   kNone = 0,
   kOk = 1,

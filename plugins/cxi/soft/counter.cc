@@ -17,6 +17,7 @@ SoftCounter::SoftCounter(Engine &engine, SoftLni &lni) : engine_(engine), lni_(l
 SoftCounter::~SoftCounter() {
   const EngineGuard guard(engine_.lock);
   lni_.remove(*this);
+  lni_.forget(*this);
   for (const auto &[threshold, waiting] : waiting_) waiting.queue->drop();
   engine_.forget(*this);
 }
@@ -55,6 +56,32 @@ void SoftCounter::fire() {
 
 void SoftCounter::forget(const SoftTriggerQueue &queue) {
   std::erase_if(waiting_, [&](const auto &one) { return one.second.queue == &queue; });
+}
+
+template <class IsLost>
+void SoftCounter::drop_if(IsLost is_lost) {
+  for (auto one = waiting_.begin(); one != waiting_.end();) {
+    if (!is_lost(one->second.trigger)) {
+      ++one;
+      continue;
+    }
+    one->second.queue->drop();
+    one = waiting_.erase(one);
+  }
+}
+
+void SoftCounter::forget(const EventQueue &eq) {
+  drop_if([&](Trigger &trigger) {
+    if (trigger.transfer.eq == &eq) trigger.transfer.eq = nullptr;
+    return trigger.eq == &eq;
+  });
+}
+
+void SoftCounter::forget(const Counter &counter) {
+  drop_if([&](Trigger &trigger) {
+    if (trigger.transfer.counter == &counter) trigger.transfer.counter = nullptr;
+    return trigger.target == &counter;
+  });
 }
 
 void SoftCounter::write_back() {

@@ -32,6 +32,9 @@ class SoftCounter final : public Counter {
   void store(std::optional<uint64_t> success, std::optional<uint64_t> failure);
   void wait(SoftTriggerQueue &queue, const Trigger &trigger);
   void forget(const SoftTriggerQueue &queue);
+  // What its commands name ends: a command for it is dropped, one that reports to it reports less.
+  void forget(const EventQueue &eq);
+  void forget(const Counter &counter);
   void fire();  // those whose threshold is reached, the lowest first
 
   // ---- Counter ----
@@ -49,6 +52,8 @@ class SoftCounter final : public Counter {
     SoftTriggerQueue *queue;
     Trigger trigger;
   };
+  template <class IsLost>
+  void drop_if(IsLost is_lost);
   void write_back();
   bool is_reached(uint64_t threshold) const {
     return success_.load(std::memory_order_relaxed) + failure_.load(std::memory_order_relaxed) >=

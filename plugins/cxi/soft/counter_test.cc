@@ -175,6 +175,29 @@ TEST(Counter, CommandsEndWithTheirCounterOrTheirQueue) {
   EXPECT_EQ(c.host.used(Resource::kTriggered), 0u);
 }
 
+TEST(Counter, WhatACommandNamesMayEndBeforeIt) {
+  Counting c;
+  const auto wait = [&](Trigger trigger) {
+    trigger.counter = c.counter.get();
+    trigger.threshold = 1;
+    ASSERT_EQ(c.triggers->post(trigger), 0);
+  };
+  auto events = must(c.a.lni->event_queue({.places = 8}));
+  wait({.kind = Trigger::Kind::kAdd, .target = c.other.get(), .value = 1});
+  wait({.kind = Trigger::Kind::kEvent, .eq = events.get()});
+  Trigger put{.transfer = c.put()};
+  put.transfer.counter = c.other.get();
+  put.transfer.eq = events.get();
+  wait(put);
+  EXPECT_EQ(c.triggers->pending(), 3u);
+  c.other.reset();
+  events.reset();
+  EXPECT_EQ(c.triggers->pending(), 1u) << "the put reports to nobody, but happens";
+  EXPECT_EQ(c.host.used(Resource::kTriggered), 1u);
+  c.counter->add(1);
+  EXPECT_EQ(std::string(c.space.data()), c.text);
+}
+
 TEST(Counter, TheServiceLimitsTriggeredCommands) {
   Counting c;
   c.host.limits[size_t(Resource::kTriggered)] = 1;

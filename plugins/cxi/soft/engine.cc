@@ -43,7 +43,7 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Lni>> Engine::open(Nid nid) {
   const EngineGuard guard(lock);
-  auto lni = std::make_unique<SoftLni>(*this, nid);
+  auto lni = std::make_unique<SoftLni>(*this, nid, outside_.pool(nid));
   ++nids_[nid];
   return lni;
 }

@@ -126,9 +126,6 @@ class Engine {
   sdk::InlineMutex lock;
 
  private:
-  static uint64_t key_of(Nid nid, Vni vni, Pid pid) {
-    return uint64_t{nid} << 32 | uint64_t{vni} << 16 | pid;
-  }
   void finish(Operation &operation, const Reply &reply);
   Rc check_local(const Operation &operation) const;
   Operation *in_flight(uint64_t token);

@@ -35,8 +35,9 @@ class Input {
   const uint8_t *at_, *const end_;
 };
 
-class Host final : public Outside {
+class Host final : public Outside, public Pool {
  public:
+  Pool &pool(Nid) override { return *this; }
   bool take(Resource resource) override {
     if (used_[size_t(resource)] == kLimit) return false;
     ++used_[size_t(resource)];

@@ -126,17 +126,6 @@ const char *text_of(Refusal refusal) {
   return "no frame";
 }
 
-uint32_t bytes_behind(const Packet &packet) {
-  switch (packet.op) {
-    case Op::kGet:
-      return 0;
-    case Op::kRendezvousPut:
-      return std::min(packet.eager_length, packet.length);
-    default:
-      return packet.length;
-  }
-}
-
 void write_head(const Packet &p, std::span<uint8_t, kHeadSize> head) {
   Writer out(head);
   out.put(kVersion);

@@ -52,9 +52,6 @@ void write_head(const Packet &packet, std::span<uint8_t, kHeadSize> head);
 void write_head(const Reply &reply, bool brings, std::span<uint8_t, kHeadSize> head);
 tl::expected<Frame, Refusal> parse_head(std::span<const uint8_t, kHeadSize> head);
 
-// Bytes behind the head of a packet.
-uint32_t bytes_behind(const Packet &packet);
-
 }  // namespace weft::cxi
 
 #endif

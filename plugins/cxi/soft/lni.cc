@@ -16,15 +16,17 @@ constexpr size_t kMaxPlaces = size_t{1} << 24;  // of an event queue; more is a 
 
 class SoftEventQueue final : public EventRing {
  public:
-  SoftEventQueue(Engine &engine, const EventQueueOptions &options)
-      : EventRing(options), engine_(engine) {}
+  SoftEventQueue(Engine &engine, SoftLni &lni, const EventQueueOptions &options)
+      : EventRing(options), engine_(engine), lni_(lni) {}
   ~SoftEventQueue() override {
     const EngineGuard guard(engine_.lock);
     engine_.forget(*this);
+    lni_.forget(*this);
   }
 
  private:
   Engine &engine_;
+  SoftLni &lni_;
 };
 
 }  // namespace
@@ -37,6 +39,14 @@ SoftLni::~SoftLni() {
 
 void SoftLni::forget(const SoftTriggerQueue &queue) {
   for (SoftCounter *const counter : counters_) counter->forget(queue);
+}
+
+void SoftLni::forget(const EventQueue &eq) {
+  for (SoftCounter *const counter : counters_) counter->forget(eq);
+}
+
+void SoftLni::forget(const SoftCounter &gone) {
+  for (SoftCounter *const counter : counters_) counter->forget(gone);
 }
 
 Result<std::unique_ptr<Endpoint>> SoftLni::endpoint(Vni vni, Pid pid) {
@@ -70,7 +80,7 @@ Result<std::unique_ptr<EventQueue>> SoftLni::event_queue(const EventQueueOptions
   if (options.reserved >= options.places)
     return fail(FI_ENOSPC, "cxi: an event queue of %zu places cannot reserve %zu", options.places,
                 options.reserved);
-  auto queue = std::make_unique<SoftEventQueue>(engine_, options);
+  auto queue = std::make_unique<SoftEventQueue>(engine_, *this, options);
   if (options.waits && queue->wait_fd() < 0)
     return fail(EMFILE, "cxi: no descriptor for an event queue: see `ulimit -n`");
   return queue;

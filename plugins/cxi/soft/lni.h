@@ -27,15 +27,18 @@ class SoftTriggerQueue;
 
 class SoftLni final : public Lni {
  public:
-  SoftLni(Engine &engine, Nid nid) : engine_(engine), nid_(nid) {}
+  SoftLni(Engine &engine, Nid nid, Pool &pool) : engine_(engine), nid_(nid), pool_(pool) {}
   ~SoftLni() override;
 
   Nid nid() const { return nid_; }
   // ---- with the engine's lock held ----
   const MemoryMap &memory() const { return memory_; }
+  Pool &pool() { return pool_; }
   void add(SoftCounter &counter) { counters_.insert(&counter); }
   void remove(SoftCounter &counter) { counters_.erase(&counter); }
   void forget(const SoftTriggerQueue &queue);
+  void forget(const EventQueue &eq);
+  void forget(const SoftCounter &counter);
 
   // ---- Lni ----
   Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) override;
@@ -51,6 +54,7 @@ class SoftLni final : public Lni {
  private:
   Engine &engine_;
   const Nid nid_;
+  Pool &pool_;
   MemoryMap memory_;
   std::set<SoftCounter *> counters_;
 };

@@ -66,7 +66,7 @@ Result<std::unique_ptr<Neighbours>> Neighbours::open(const std::string &folder, 
 
 Neighbours::~Neighbours() {
   for (const std::unique_ptr<Link> &link : links_) link->stream.end();
-  if (!own_name_.empty()) ::unlink(own_name_.c_str());
+  if (!own_name_.empty() && process_ == ::getpid()) ::unlink(own_name_.c_str());
 }
 
 Result<void> Neighbours::listen() {
@@ -84,6 +84,7 @@ Result<void> Neighbours::listen() {
       ::listen(listener_.get(), kBacklog) != 0)
     return fail(errno, "cxi: the NIC's socket %s: %s", path.c_str(), strerror(errno));
   own_name_ = path;
+  process_ = ::getpid();
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
     return fail(errno, "cxi: epoll_ctl: %s", strerror(errno));
@@ -98,7 +99,6 @@ Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid) {
       WEFT_TRY(registry, Registry::open(folder_, nid, limits_));
       registry->set_door(door_);
     }
-    if (pool_ == nullptr) pool_ = registry.get();
   }
   return engine_.open(nid);
 }
@@ -109,19 +109,6 @@ size_t Neighbours::connections() const {
 }
 
 // ---- Outside: the engine's lock is held ----
-
-bool Neighbours::take(Resource resource) {
-  return pool_->take(resource);
-}
-void Neighbours::give(Resource resource) {
-  pool_->give(resource);
-}
-uint32_t Neighbours::used(Resource resource) const {
-  return pool_->used(resource);
-}
-uint32_t Neighbours::limit(Resource resource) const {
-  return pool_->limit(resource);
-}
 
 Result<Pid> Neighbours::claim(Nid nid, Vni vni, Pid pid) {
   return registries_.at(nid)->claim(vni, pid);
@@ -146,7 +133,7 @@ Neighbours::Link *Neighbours::link_to(Nid nid, Vni vni, Pid pid, Rc &why) {
   why = Rc::kUndeliverable;
   if (registry == nullptr) return nullptr;
   const uint32_t generation = registry->generation();
-  const uint64_t key = uint64_t{nid} << 32 | uint64_t{vni} << 16 | pid;
+  const uint64_t key = key_of(nid, vni, pid);
   if (const auto known = known_.find(key); known != known_.end()) {
     if (known->second.generation == generation) return known->second.link;
     known_.erase(known);

@@ -54,10 +54,7 @@ class Neighbours final : public Outside {
   size_t connections() const;
 
   // ---- Outside ----
-  bool take(Resource resource) override;
-  void give(Resource resource) override;
-  uint32_t used(Resource resource) const override;
-  uint32_t limit(Resource resource) const override;
+  Pool &pool(Nid nid) override { return *registries_.at(nid); }
   Result<Pid> claim(Nid nid, Vni vni, Pid pid) override;
   void release(Nid nid, Vni vni, Pid pid) override;
   Rc send(const Packet &packet) override;
@@ -82,11 +79,11 @@ class Neighbours final : public Outside {
   sdk::UniqueFd epoll_, listener_;
   std::string own_name_;
   uint32_t door_ = 0;
+  pid_t process_ = -1;  // a forked child leaves the socket alone
 
   std::mutex polling_;
   // ---- with the engine's lock ----
   std::map<Nid, std::unique_ptr<Registry>> registries_;
-  Registry *pool_ = nullptr;  // the first: its limits are those of the host
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link *> marked_;             // with output
   std::map<std::string, Link *> by_name_;  // those that we have opened

@@ -3,14 +3,9 @@
 #include "plugins/cxi/soft/neighbours.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -18,20 +13,10 @@
 #include <vector>
 
 #include "plugins/cxi/soft/test_nic.h"
+#include "plugins/cxi/soft/test_process.h"
 
 namespace weft::cxi {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/cxi_neighbours_XXXXXX";
-    if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 // What a process opens of one NIC.
 struct Node {
@@ -89,42 +74,6 @@ struct Node {
   const Nid nid;
 };
 
-// A process of its own, which says when it is ready, and lives until it is killed.
-class Child {
- public:
-  explicit Child(const std::function<void(const std::function<void()> &ready)> &body) {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("pipe");
-    pid_ = fork();
-    if (pid_ == 0) {
-      try {
-        body([&] {
-          const char good = 1;
-          if (write(ends[1], &good, 1) != 1) _exit(1);
-        });
-      } catch (const std::exception &error) {
-        fprintf(stderr, "child process: %s\n", error.what());
-      }
-      _exit(2);
-    }
-    close(ends[1]);
-    char good = 0;
-    const bool told = read(ends[0], &good, 1) == 1;
-    close(ends[0]);
-    if (!told) throw std::runtime_error("the other process failed");
-  }
-  ~Child() { kill_it(); }
-  void kill_it() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-};
-
 std::vector<uint8_t> pattern(size_t length) {
   std::vector<uint8_t> bytes(length);
   std::iota(bytes.begin(), bytes.end(), uint8_t{1});
@@ -141,7 +90,7 @@ std::vector<uint8_t> pattern(size_t length) {
 }
 
 TEST(Neighbours, WhatIsPutThereCanBeReadBack) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5), b(folder.path, 2, 6);
   std::vector<uint8_t> there(1'000'000);
   b.append(region(1, 0), there);
@@ -158,7 +107,7 @@ TEST(Neighbours, WhatIsPutThereCanBeReadBack) {
 }
 
 TEST(Neighbours, ItSaysWhatIsMissing) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5), b(folder.path, 2, 6);
   const std::vector<uint8_t> out(1);
   a.start(Op::kPut, {3, 6, 0}, out);
@@ -173,7 +122,7 @@ TEST(Neighbours, ItSaysWhatIsMissing) {
 }
 
 TEST(Neighbours, AnEndpointThatMovesIsFoundAgain) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5);
   const std::vector<uint8_t> out = pattern(10);
   for (int i = 0; i < 3; ++i) {
@@ -188,7 +137,7 @@ TEST(Neighbours, AnEndpointThatMovesIsFoundAgain) {
 }
 
 TEST(Neighbours, ANicIsSharedByItsProcesses) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5);
   EXPECT_THROW(Node(folder.path, 1, 5), std::runtime_error);
   Node b(folder.path, 1, 6);
@@ -196,19 +145,34 @@ TEST(Neighbours, ANicIsSharedByItsProcesses) {
   b.append(region(1, 0), there);
   a.start(Op::kPut, b.at(), pattern(0));
   EXPECT_EQ(a.result({&b}), Rc::kOk);
-  EXPECT_EQ(a.neighbours->used(Resource::kListEntry), 1u) << "b's entry is in one pool with a's";
+  EXPECT_EQ(a.neighbours->pool(1).used(Resource::kListEntry), 1u)
+      << "b's entry is in one pool with a's";
+}
+
+TEST(Neighbours, EachNicHasAPoolOfItsOwn) {
+  const TestFolder folder;
+  Node a(folder.path, 1, 5), b(folder.path, 2, 6);
+  auto of_two = must(a.neighbours->open_nic(2)), of_one = must(b.neighbours->open_nic(1));
+  std::vector<uint8_t> there(10);
+  a.append(region(1, 0), there);
+  b.append(region(1, 0), there);
+  b.append(region(2, 0), there);
+  for (Node *const node : {&a, &b}) {
+    EXPECT_EQ(node->neighbours->pool(1).used(Resource::kListEntry), 1u);
+    EXPECT_EQ(node->neighbours->pool(2).used(Resource::kListEntry), 2u);
+  }
 }
 
 TEST(Neighbours, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5);
-  Child child([&](const auto &ready) {
+  TestProcess child([&](const auto &ready) {
     Node victim(folder.path, 2, 6);
     ready();
     pause();  // it answers nothing
     serve(*victim.neighbours);
   });
-  Child other([&](const auto &ready) {
+  TestProcess other([&](const auto &ready) {
     Node node(folder.path, 2, 7);
     std::vector<uint8_t> there(100);
     node.append(region(1, 0), there);
@@ -230,14 +194,14 @@ TEST(Neighbours, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
 }
 
 TEST(Neighbours, ManyProcessesReachOne) {
-  const Folder folder;
+  const TestFolder folder;
   Node hub(folder.path, 1, 5);
   constexpr int kOthers = 8, kEach = 200;
   std::vector<uint8_t> word(8);
   hub.append(region(1, 0), word);
-  std::vector<std::unique_ptr<Child>> others;
+  std::vector<std::unique_ptr<TestProcess>> others;
   for (int i = 0; i < kOthers; ++i)
-    others.push_back(std::make_unique<Child>([&](const auto &ready) {
+    others.push_back(std::make_unique<TestProcess>([&](const auto &ready) {
       Node node(folder.path, 1, kAnyPid);
       ready();
       const uint64_t one = 1;
@@ -267,7 +231,7 @@ TEST(Neighbours, ManyProcessesReachOne) {
 
 // Threads that send and poll at the same time.
 TEST(Neighbours, ThreadsMayPollTogether) {
-  const Folder folder;
+  const TestFolder folder;
   Node a(folder.path, 1, 5), b(folder.path, 2, 6);
   std::vector<uint8_t> there(1000);
   Entry entry = region(1, 0);

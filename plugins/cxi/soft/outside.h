@@ -5,15 +5,14 @@
 //    // A host with one process, and no network.
 //    class Alone final : public Outside {
 //     public:
-//      bool take(Resource) override { return true; }
-//      void give(Resource) override {}
-//      uint32_t used(Resource) const override { return 0; }
-//      uint32_t limit(Resource) const override { return UINT32_MAX; }
+//      explicit Alone(Pool &entries) : entries_(entries) {}
+//      Pool &pool(Nid) override { return entries_; }
 //      Result<Pid> claim(Nid, Vni, Pid pid) override { return pid == kAnyPid ? next_++ : pid; }
 //      void release(Nid, Vni, Pid) override {}
 //      Rc send(const Packet &) override { return Rc::kUndeliverable; }
 //
 //     private:
+//      Pool &entries_;
 //      Pid next_ = 0;
 //    };
 //
@@ -34,13 +33,19 @@ namespace weft::cxi {
 // What a service limits, for all processes of the host together.
 enum class Resource : uint8_t { kListEntry, kTriggered };
 
-class Outside {
+class Pool {
  public:
-  virtual ~Outside() = default;
+  virtual ~Pool() = default;
   virtual bool take(Resource resource) = 0;  // false: there is none left
   virtual void give(Resource resource) = 0;
   virtual uint32_t used(Resource resource) const = 0;
   virtual uint32_t limit(Resource resource) const = 0;
+};
+
+class Outside {
+ public:
+  virtual ~Outside() = default;
+  virtual Pool &pool(Nid nid) = 0;  // of a NIC that this process has opened
   // A PID for a process: FI_EADDRINUSE where another has it. kAnyPid: one that is free.
   virtual Result<Pid> claim(Nid nid, Vni vni, Pid pid) = 0;
   virtual void release(Nid nid, Vni vni, Pid pid) = 0;

@@ -38,6 +38,18 @@ struct Packet {
   const void *bytes = nullptr;  // of a put, or the operand of an atomic
 };
 
+// Bytes that come along.
+inline uint32_t bytes_behind(const Packet &packet) {
+  switch (packet.op) {
+    case Op::kGet:
+      return 0;
+    case Op::kRendezvousPut:
+      return packet.eager_length < packet.length ? packet.eager_length : packet.length;
+    default:
+      return packet.length;
+  }
+}
+
 struct Reply {
   uint64_t token = 0;
   Rc rc = Rc::kOk;

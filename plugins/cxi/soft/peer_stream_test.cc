@@ -20,19 +20,16 @@ namespace {
 // A host whose packets for elsewhere go into a stream.
 class Streaming final : public Outside {
  public:
-  bool take(Resource resource) override { return pool.take(resource); }
-  void give(Resource resource) override { pool.give(resource); }
-  uint32_t used(Resource resource) const override { return pool.used(resource); }
-  uint32_t limit(Resource resource) const override { return pool.limit(resource); }
-  Result<Pid> claim(Nid nid, Vni vni, Pid pid) override { return pool.claim(nid, vni, pid); }
-  void release(Nid nid, Vni vni, Pid pid) override { pool.release(nid, vni, pid); }
+  Pool &pool(Nid nid) override { return host.pool(nid); }
+  Result<Pid> claim(Nid nid, Vni vni, Pid pid) override { return host.claim(nid, vni, pid); }
+  void release(Nid nid, Vni vni, Pid pid) override { host.release(nid, vni, pid); }
   Rc send(const Packet &packet) override {
     if (stream == nullptr) return Rc::kUndeliverable;
     stream->send(packet);
     return Rc::kOk;
   }
 
-  Host pool;
+  Host host;
   PeerStream *stream = nullptr;
 };
 

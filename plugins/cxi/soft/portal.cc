@@ -30,19 +30,6 @@ EventType type_of(Op op) {
   }
 }
 
-// Bytes that come along, or are asked for.
-uint32_t bytes_of(const Packet &packet) {
-  switch (packet.op) {
-    case Op::kRendezvousPut:
-      return std::min(packet.eager_length, packet.length);
-    case Op::kAtomic:
-    case Op::kFetchAtomic:
-      return uint32_t(amo_size(packet.amo_type));
-    default:
-      return packet.length;
-  }
-}
-
 Header header_of(const Packet &packet) {
   return {.match_bits = packet.match_bits,
           .header_data = packet.header_data,
@@ -106,7 +93,7 @@ Rc SoftPortal::no_entry_left(Reason if_software) {
 
 std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) {
   Reply reply{.token = packet.token};
-  if (state_ != PortalState::kEnabled && state_ != PortalState::kSoftwareManaged) {  // R2
+  if (!is_running()) {  // R2
     ++drops_;
     reply.rc = Rc::kPtDisabled;
     return reply;
@@ -164,11 +151,10 @@ Reply SoftPortal::serve(const Packet &packet) {
 // ---- bytes in pieces ----
 
 std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
-  // What would go elsewhere changes nothing here: it is served when its bytes are there.
-  if (state_ == PortalState::kEnabled || state_ == PortalState::kSoftwareManaged) {
+  // A put that would go elsewhere changes nothing here: it is served when its bytes are there.
+  if (is_put(packet.op) && is_running()) {
     arrival.hit = match(packet);
-    if (arrival.hit.entry != nullptr && is_put(packet.op) && !can_land(arrival))
-      return std::nullopt;
+    if (arrival.hit.entry != nullptr && !can_land(arrival)) return std::nullopt;
   }
   if (std::optional<Reply> refused = arrive(packet, arrival)) return refused;
   eq_.hold(events_of(arrival));
@@ -212,13 +198,13 @@ void SoftPortal::locate(Hit &hit, const Packet &packet) const {
     hit.rc = Rc::kOpViolation;
     return;
   }
-  const uint32_t bytes = bytes_of(packet);
+  const uint32_t bytes = packet.op == Op::kGet ? packet.length : bytes_behind(packet);
   if (hit.list == List::kRequest) {
     const uint64_t needed = sizeof(RequestHeader) + bytes;
     hit.address = entry.start + hit.entry->used;
     hit.mlength = uint32_t(needed);
     hit.takes = needed;
-    if (needed > hit.entry->room()) hit.rc = Rc::kAddrOutOfRange;
+    if (needed > hit.entry->room() || needed > UINT32_MAX) hit.rc = Rc::kAddrOutOfRange;
   } else if (entry.manage_local) {
     hit.address = entry.start + hit.entry->used;
     hit.mlength = uint32_t(std::min<uint64_t>(bytes, hit.entry->room()));
@@ -332,7 +318,7 @@ void SoftPortal::begin_rendezvous(const Entry &entry, uint64_t address, uint64_t
   if (get == nullptr) event.get_issued = false;
   post(event);
   if (get == nullptr) return;
-  Transfer &transfer = get->transfer;
+  Transfer &transfer = get->transfer = {};
   transfer.op = Op::kGet;
   transfer.vni = message.vni;
   transfer.to = {message.source, Pid(message.initiator >> kMatchEpBits), kRendezvousIndex};
@@ -374,8 +360,8 @@ Event SoftPortal::event_of(const Packet &packet, const Hit &hit, uint16_t buffer
 void SoftPortal::post(const Event &event) {
   Event whole = event;
   whole.portal = this;
-  whole.entries_used = engine_.outside().used(Resource::kListEntry);
-  whole.entries_max = engine_.outside().limit(Resource::kListEntry);
+  whole.entries_used = lni_.pool().used(Resource::kListEntry);
+  whole.entries_max = lni_.pool().limit(Resource::kListEntry);
   eq_.post(whole);
 }
 

@@ -70,7 +70,6 @@ class SoftPortal final : public Portal {
   Reply end(Arrival &arrival);
   void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
   void unmapped() { endpoint_ = nullptr; }
-  EventRing &eq() { return eq_; }
 
   // ---- Portal ----
   Result<void> map(Endpoint &endpoint, Index index) override;
@@ -85,6 +84,9 @@ class SoftPortal final : public Portal {
  private:
   EntryList &list(List which);
   const EntryList &list(List which) const { return const_cast<SoftPortal *>(this)->list(which); }
+  bool is_running() const {
+    return state_ == PortalState::kEnabled || state_ == PortalState::kSoftwareManaged;
+  }
   Hit match(const Packet &packet);
   Reply refuse(const Packet &packet);    // nothing matches
   Rc no_entry_left(Reason if_software);  // R8
@@ -101,8 +103,6 @@ class SoftPortal final : public Portal {
   void begin_rendezvous(const Entry &entry, uint64_t address, uint64_t room, const Header &message,
                         Event event);                        // R7
   bool take_unexpected(LinkedEntry &entry, Header &header);  // R6
-  void link(List list, LinkedEntry &entry);
-  void refuse_link(List list, const Entry &entry, Rc rc);
   void report_link(List list, const Entry &entry, Rc rc);
   bool new_entry();
   void release(LinkedEntry *entry);
@@ -118,7 +118,6 @@ class SoftPortal final : public Portal {
   EntryList priority_, overflow_, request_;
   HeaderList unexpected_;
   Rc appends_ = Rc::kOk;  // what an append gets; not kOk: one has failed
-  size_t entries_ = 0;    // of the service's pool
 };
 
 }  // namespace weft::cxi

@@ -51,20 +51,16 @@ EntryList &SoftPortal::list(List which) {
 // ---- the pool of list entries: entries and unexpected headers ----
 
 bool SoftPortal::new_entry() {
-  if (!engine_.outside().take(Resource::kListEntry)) return false;
-  ++entries_;
-  return true;
+  return lni_.pool().take(Resource::kListEntry);
 }
 
 void SoftPortal::release(LinkedEntry *entry) {
-  --entries_;
-  engine_.outside().give(Resource::kListEntry);
+  lni_.pool().give(Resource::kListEntry);
   delete entry;
 }
 
 void SoftPortal::drop(Header *header) {
-  --entries_;
-  engine_.outside().give(Resource::kListEntry);
+  lni_.pool().give(Resource::kListEntry);
   delete header;
 }
 
@@ -110,8 +106,8 @@ PortalStatus SoftPortal::status() const {
   const EngineGuard guard(engine_.lock);
   PortalStatus status{.state = state_,
                       .drops = drops_,
-                      .entries_used = engine_.outside().used(Resource::kListEntry),
-                      .entries_max = engine_.outside().limit(Resource::kListEntry),
+                      .entries_used = lni_.pool().used(Resource::kListEntry),
+                      .entries_max = lni_.pool().limit(Resource::kListEntry),
                       .unexpected = {}};
   for (const Header *header = unexpected_.front(); header != nullptr; header = header->next)
     status.unexpected.push_back(header->remote_offset);

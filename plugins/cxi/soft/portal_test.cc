@@ -273,6 +273,20 @@ TEST(Portal, SoftwareMatchesMessagesAlone) {
   EXPECT_EQ(inbox.portal.status().state, PortalState::kSoftwareManaged);
 }
 
+// A length of 32 bits and a header in front of it need more.
+TEST(Portal, AMessageOfFourGigabytesFitsIntoNoRequestBuffer) {
+  Inbox inbox;
+  Entry entry = inbox.b.entry_for(overflow(200, 0), inbox.space);
+  entry.length = uint64_t{8} << 30;
+  inbox.portal.append(List::kRequest, entry);
+  inbox.portal.set_state(PortalState::kSoftwareManaged, 0);
+  inbox.b.next();
+  Transfer put = inbox.message("");
+  put.length = UINT32_MAX;
+  EXPECT_EQ(inbox.a.result_of(put), Rc::kPtDisabled);
+  EXPECT_EQ(inbox.b.next().value().reason, Reason::kRequestFull);
+}
+
 TEST(Portal, AnAtomicIsDoneWholeOrNotAtAll) {
   Inbox inbox;
   alignas(8) std::array<char, 12> words{};

@@ -75,7 +75,7 @@ SoftTriggerQueue::~SoftTriggerQueue() {
 
 int SoftTriggerQueue::post(const Trigger &trigger) {
   const EngineGuard guard(engine_.lock);
-  if (!engine_.outside().take(Resource::kTriggered)) return -FI_ENOSPC;
+  if (!lni_.pool().take(Resource::kTriggered)) return -FI_ENOSPC;
   ++pending_;
   static_cast<SoftCounter *>(trigger.counter)->wait(*this, trigger);
   engine_.settle();
@@ -89,7 +89,7 @@ size_t SoftTriggerQueue::pending() const {
 
 void SoftTriggerQueue::drop() {
   --pending_;
-  engine_.outside().give(Resource::kTriggered);
+  lni_.pool().give(Resource::kTriggered);
 }
 
 void SoftTriggerQueue::fire(const Trigger &trigger) {

@@ -134,7 +134,7 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
 }
 
 Registry::~Registry() {
-  if (self_ != kSlots) {
+  if (self_ != kSlots && process_ == uint32_t(::getpid())) {
     const FileLock lock(*this);
     for (File::Claim &claim : file_->claims)
       if (File::slot_of(claim) == self_) claim.owner.store(0, std::memory_order_release);
@@ -147,7 +147,7 @@ Registry::~Registry() {
 }
 
 Result<void> Registry::join() {
-  const uint32_t process = uint32_t(::getpid());
+  const uint32_t process = process_ = uint32_t(::getpid());
   const uint64_t start_time = start_time_of(process);
   self_ = kSlots;
   if (start_time == 0)

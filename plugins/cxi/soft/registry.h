@@ -38,7 +38,7 @@ struct RegistryLimits {
   uint32_t list_entries = 16384, triggered = 512;  // of the host, for all processes
 };
 
-class Registry {
+class Registry final : public Pool {
  public:
   struct Owner {
     uint32_t process = 0;
@@ -48,7 +48,7 @@ class Registry {
   // `limits` are those of whoever comes first.
   static Result<std::unique_ptr<Registry>> open(const std::string &folder, Nid nid,
                                                 const RegistryLimits &limits);
-  ~Registry();
+  ~Registry() override;
   Registry(const Registry &) = delete;
   Registry &operator=(const Registry &) = delete;
 
@@ -64,10 +64,11 @@ class Registry {
   // Whether a process of this user has opened the NIC, now or before.
   static bool exists(const std::string &folder, Nid nid);
 
-  bool take(Resource resource);
-  void give(Resource resource);
-  uint32_t used(Resource resource) const;
-  uint32_t limit(Resource resource) const;
+  // ---- Pool ----
+  bool take(Resource resource) override;
+  void give(Resource resource) override;
+  uint32_t used(Resource resource) const override;
+  uint32_t limit(Resource resource) const override;
 
  private:
   struct File;
@@ -81,7 +82,7 @@ class Registry {
   mutable std::mutex mutex_;  // the file's lock is the process's, not the thread's
   sdk::UniqueFd fd_;
   File *const file_;
-  uint32_t self_ = 0;  // our slot
+  uint32_t self_ = 0, process_ = 0;  // our slot, and who we are: a forked child is not
   std::atomic<uint32_t> failures_{0};
 };
 

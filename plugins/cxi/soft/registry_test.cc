@@ -2,66 +2,23 @@
 #include "plugins/cxi/soft/registry.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "plugins/cxi/soft/test_nic.h"
+#include "plugins/cxi/soft/test_process.h"
 
 namespace weft::cxi {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/cxi_registry_XXXXXX";
-    if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
+struct Folder : TestFolder {
   std::unique_ptr<Registry> open(const RegistryLimits &limits = {}, Nid nid = 1) const {
     return must(Registry::open(path, nid, limits));
   }
-  std::string path;
-};
-
-// A process that does something, and then waits to be killed.
-class Other {
- public:
-  explicit Other(const std::function<bool()> &does) {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("pipe");
-    pid_ = fork();
-    if (pid_ == 0) {
-      const char good = does() ? 1 : 0;
-      if (write(ends[1], &good, 1) == 1) pause();
-      _exit(0);
-    }
-    close(ends[1]);
-    char good = 0;
-    const bool told = read(ends[0], &good, 1) == 1;
-    close(ends[0]);
-    if (!told || good != 1) throw std::runtime_error("the other process failed");
-  }
-  ~Other() { kill_it(); }
-  void kill_it() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = -1;
 };
 
 TEST(Registry, APidHasOneOwner) {
@@ -131,10 +88,12 @@ TEST(Registry, AllProcessesDrawFromOnePool) {
 TEST(Registry, AKilledProcessLosesWhatItHad) {
   const Folder folder;
   auto own = folder.open({.list_entries = 2});
-  Other other([&] {
-    Registry *const its = folder.open().release();  // as long as the process lives
-    return its->claim(10, 7).has_value() && its->claim(10, 0).has_value() &&
-           its->take(Resource::kListEntry) && its->take(Resource::kListEntry);
+  TestProcess other([&](const auto &ready) {
+    const auto its = folder.open();
+    if (its->claim(10, 7) && its->claim(10, 0) && its->take(Resource::kListEntry) &&
+        its->take(Resource::kListEntry))
+      ready();
+    pause();
   });
   EXPECT_EQ(own->find(10, 7).value().process, uint32_t(other.pid()));
   EXPECT_EQ(own->claim(10, 7).error().code, FI_EADDRINUSE);
@@ -145,16 +104,31 @@ TEST(Registry, AKilledProcessLosesWhatItHad) {
   EXPECT_EQ(must(own->claim(10, 7)), 7);
 }
 
+TEST(Registry, AForkedChildTakesNothingAlong) {
+  const Folder folder;
+  auto own = folder.open();
+  must(own->claim(10, 7));
+  EXPECT_TRUE(own->take(Resource::kListEntry));
+  TestProcess child([&](const auto &ready) {
+    own.reset();
+    ready();
+    pause();
+  });
+  EXPECT_EQ(own->find(10, 7).value().process, uint32_t(getpid()));
+  EXPECT_EQ(own->used(Resource::kListEntry), 1u);
+}
+
 TEST(Registry, ProcessesThatRaceForPidsGetDifferentOnes) {
   const Folder folder;
   auto own = folder.open();
-  std::vector<std::unique_ptr<Other>> others;
+  std::vector<std::unique_ptr<TestProcess>> others;
   for (int i = 0; i < 4; ++i)
-    others.push_back(std::make_unique<Other>([&] {
-      Registry *const its = folder.open().release();
-      for (int k = 0; k < 100; ++k)
-        if (!its->claim(10, kAnyPid)) return false;
-      return its->claim(11, kAnyPid).has_value();
+    others.push_back(std::make_unique<TestProcess>([&](const auto &ready) {
+      const auto its = folder.open();
+      for (int k = 0; k < 100; ++k) must(its->claim(10, kAnyPid));
+      must(its->claim(11, kAnyPid));
+      ready();
+      pause();
     }));
   std::set<uint32_t> owners;
   for (Pid pid = 0; pid < 4; ++pid) owners.insert(own->find(11, pid).value().process);

@@ -81,6 +81,25 @@ TEST(Rendezvous, TheNicReadsTheRest) {
   expect_get(r, 7);
 }
 
+// The NIC's own Get has nothing of the operation that had its place before.
+TEST(Rendezvous, WhatWasSentBeforeDoesNotShowInTheGet) {
+  Rendezvous r;
+  auto counter = must(r.b.lni->counter());
+  Transfer before = r.b.put_to({99, 1, 3}, r.out);  // nobody is there
+  before.counter = counter.get();
+  before.success_disable = before.restricted = true;
+  // Two places, which are used again: that of the message, and that of its Get.
+  ASSERT_EQ(r.b.queue->post(before), 0);
+  EXPECT_EQ(r.b.result_of(before), Rc::kUndeliverable);
+  EXPECT_EQ(r.b.ack().value().rc, Rc::kUndeliverable);
+  r.portal.append(List::kPriority, r.b.entry_for(receive(7), r.in));
+  EXPECT_EQ(r.a.result_of(r.message(9)), Rc::kOk);
+  EXPECT_EQ(r.b.next().value().type, EventType::kPut);
+  EXPECT_EQ(r.b.next().value().type, EventType::kRendezvous);
+  expect_get(r, 7);
+  EXPECT_EQ(counter->success(), 0u);
+}
+
 TEST(Rendezvous, TheGetSaysWhichMessageItIsFor) {
   Rendezvous r;
   // Only a source that knows the number and the high bits of the message is read.

@@ -39,8 +39,9 @@ inline void must(Result<void> result) {
   if (!result) throw std::runtime_error(result.error().text);
 }
 
-class Host final : public Outside {
+class Host final : public Outside, public Pool {
  public:
+  Pool &pool(Nid) override { return *this; }
   bool take(Resource resource) override {
     if (used_[size_t(resource)] == limits[size_t(resource)]) return false;
     ++used_[size_t(resource)];
