@@ -159,7 +159,8 @@ Rc Engine::check_local(const Operation &operation) const {
   if (t.op == Op::kGet) return memory.check(t.memory, t.local, t.length, Lni::kWrite);
   if (is_atomic(t.op) && t.length != size) return Rc::kAmoLength;
   if (t.inline_bytes == nullptr) return memory.check(t.memory, t.local, t.length, Lni::kRead);
-  return t.length <= kMaxInline ? Rc::kOk : Rc::kNoSpace;
+  const uint32_t most = t.restricted ? kMaxInline : kMaxInlineUnrestricted;
+  return t.length <= most ? Rc::kOk : Rc::kNoSpace;
 }
 
 void Engine::start(Operation &operation) {

@@ -108,6 +108,12 @@ TEST(Transfer, InlineBytesAreCopiedByTheCall) {
   put.length = large.size();
   EXPECT_EQ(p.a.result_of(put), Rc::kOk) << "that of the first";
   EXPECT_EQ(p.a.ack().value().rc, Rc::kNoSpace);
+  for (const bool restricted : {false, true}) {
+    put.restricted = restricted;
+    put.length = 1 + kMaxInlineUnrestricted;
+    const Rc expected = restricted ? Rc::kAddrOutOfRange : Rc::kNoSpace;
+    EXPECT_EQ(p.a.result_of(put), expected) << "the target has 64 bytes";
+  }
 }
 
 TEST(Transfer, AGetBringsWhatIsThere) {

@@ -26,8 +26,8 @@
 // local and remote keys differ, an entry of a send queue is free when a completion behind it was
 // polled, and a failed completion has only the fields that ibv_poll_cq(3) promises.
 //
-// It has no memory windows, no registration on demand, no ibv_wr_start(3) and ibv_start_poll(3), and
-// no iWARP. AF_IB addresses are those of devices whose link layer is InfiniBand.
+// It has no memory windows, no registration on demand, no ibv_wr_start(3) and no ibv_start_poll(3).
+// AF_IB addresses are those of devices whose link layer is InfiniBand.
 //
 // Not for measuring, and not a check of what a real device does: soft-RoCE is there for that.
 #ifndef WEFT_PLUGINS_VERBS_DOUBLE_DOUBLE_H
