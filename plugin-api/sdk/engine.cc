@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "quiet_thread.h"
+#include <weft/sdk/quiet_thread.h>
 
 namespace weft::sdk {
 

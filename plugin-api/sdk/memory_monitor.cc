@@ -14,8 +14,8 @@
 #include <limits>
 #include <optional>
 
+#include <weft/sdk/quiet_thread.h>
 #include "mappings.h"
-#include "quiet_thread.h"
 
 namespace weft::sdk {
 namespace {

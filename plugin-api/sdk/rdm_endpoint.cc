@@ -12,7 +12,8 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
                        .directed = (info.caps & FI_DIRECTED_RECV) != 0,
                        .source = (info.caps & FI_SOURCE) != 0,
                        .source_err = (info.caps & FI_SOURCE_ERR) != 0,
-                       .descriptors = domain.keeps_descriptors}) {
+                       .descriptors = domain.keeps_descriptors,
+                       .keeps = domain.keeps_receives}) {
   receiver_.take_flags(info);
 }
 

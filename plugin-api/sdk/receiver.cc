@@ -155,7 +155,7 @@ ssize_t Receiver::post(const RecvRequest &q) {
   Matcher &m = matcher(q.tagged);
   auto *saved = static_cast<Unexpected *>(m.find_arrived(source, r->tag, r->ignore));
   if (saved == nullptr) {
-    m.post(*r);
+    enlist(*r);
     return 0;
   }
   if (saved->receiver_->must_wait(q.flags)) {
@@ -167,6 +167,60 @@ ssize_t Receiver::post(const RecvRequest &q) {
   return 0;
 }
 
+void Receiver::enlist(Receive &r) {
+  if (settings_.keeps) {
+    r.number = ++posts_;
+    if (sink_->keep(r)) return;
+  }
+  matcher(r.tagged).post(r);
+}
+
+// ---- receives that the protocol keeps ----
+
+Receive *Receiver::part_at(Receive &b, size_t at, size_t length) {
+  Receive *const part = queues_->parts.take();
+  if (part == nullptr) return nullptr;
+  part->tagged = b.tagged;
+  part->context = b.context;
+  part->flags = b.flags;
+  part->buffer = &b;
+  part->count = 1;
+  part->length = length;
+  part->iov[0] = {static_cast<char *>(b.iov[0].iov_base) + at, length};
+  b.at = std::max(b.at, at + length);
+  ++b.users;
+  return part;
+}
+
+void Receiver::close_buffer(Receive &b) {
+  b.open = false;
+  if (b.users == 0) end(b);
+}
+
+// A message may have been saved since it was posted.
+void Receiver::put_back(Receive &r) {
+  if (r.flags & FI_MULTI_RECV) {
+    ++r.users;
+    return fill(r);
+  }
+  Matcher &m = matcher(r.tagged);
+  auto *const saved = static_cast<Unexpected *>(m.find_arrived(r.source, r.tag, r.ignore));
+  if (saved == nullptr) return m.post(r);
+  m.remove(*saved);
+  deliver(*saved, r);
+}
+
+Receive *Receiver::take_oldest() {
+  const auto any = [](const Matcher::Posted &) { return true; };
+  auto *const tagged = static_cast<Receive *>(queues_->tagged.search_posted(any));
+  auto *const untagged = static_cast<Receive *>(queues_->untagged.search_posted(any));
+  Receive *const oldest =
+      tagged == nullptr || (untagged != nullptr && untagged->number < tagged->number) ? untagged
+                                                                                      : tagged;
+  if (oldest != nullptr) matcher(oldest->tagged).remove(*oldest);
+  return oldest;
+}
+
 // ---- multi-receive buffers ----
 
 // A part of the buffer for a message. Null: the rest is too short for the message, and the buffer
@@ -174,20 +228,8 @@ ssize_t Receiver::post(const RecvRequest &q) {
 // and truncates it.
 Receive *Receiver::take_part(Receive &b, uint64_t length) {
   const size_t left = b.length - b.at;
-  Receive *part = length <= left || b.at == 0 ? queues_->parts.take() : nullptr;
-  size_t n = 0;
-  if (part != nullptr) {
-    n = size_t(std::min<uint64_t>(length, left));
-    part->tagged = b.tagged;
-    part->context = b.context;
-    part->flags = b.flags;
-    part->buffer = &b;
-    part->count = 1;
-    part->length = n;
-    part->iov[0] = {static_cast<char *>(b.iov[0].iov_base) + b.at, n};
-    b.at += n;
-    ++b.users;
-  }
+  const size_t n = size_t(std::min<uint64_t>(length, left));
+  Receive *const part = length <= left || b.at == 0 ? part_at(b, b.at, n) : nullptr;
   if (part == nullptr || left - n < std::max<size_t>(queues_->min_multi_recv, 1)) {
     b.open = false;
     if (b.queued) matcher(b.tagged).remove(b);
@@ -215,7 +257,7 @@ void Receiver::fill(Receive &b) {
   }
   --b.users;
   if (b.open) {
-    m.post(b);
+    enlist(b);
   } else if (b.users == 0) {
     end(b);
   }

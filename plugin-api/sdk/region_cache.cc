@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "quiet_thread.h"
+#include <weft/sdk/quiet_thread.h>
 
 namespace weft::sdk {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <new>
 
-#include "quiet_thread.h"
+#include <weft/sdk/quiet_thread.h>
 
 namespace weft::sdk {
 

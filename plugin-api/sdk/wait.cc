@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "quiet_thread.h"
+#include <weft/sdk/quiet_thread.h>
 
 namespace weft::sdk {
 

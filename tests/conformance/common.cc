@@ -60,7 +60,8 @@ Demands find_demands(enum fi_ep_type type) {
   constexpr int kKeys = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   constexpr uint64_t kModes = FI_RX_CQ_DATA | FI_MSG_PREFIX;
   // With as little as possible.
-  constexpr Demands kAbilities[] = {{}, {0, kKeys}, {kModes, kKeys | FI_MR_LOCAL}};
+  constexpr Demands kAbilities[] = {
+      {}, {0, kKeys}, {kModes, kKeys | FI_MR_LOCAL}, {0, FI_MR_ENDPOINT | FI_MR_ALLOCATED}};
   for (const uint64_t caps : {uint64_t(FI_MSG | FI_RMA), uint64_t(FI_MSG)}) {
     for (const Demands &able : kAbilities) {
       const Info hints(fi_allocinfo());
@@ -90,6 +91,10 @@ const Demands &demands(enum fi_ep_type type) {
   const std::lock_guard<std::mutex> guard(lock);
   const auto found = known.find(type);
   return found != known.end() ? found->second : known[type] = find_demands(type);
+}
+
+bool is_matched_by_a_nic(enum fi_ep_type type) {
+  return demands(type).mr_mode & FI_MR_ENDPOINT;
 }
 
 bool is_of_a_device(enum fi_ep_type type) {
@@ -184,13 +189,19 @@ Info find_info(const Options &options, uint64_t flags, uint32_t api) {
 }
 
 bool has_host_names() {
-  return !std::string_view(test_node()).starts_with("fi_addr_");
+  return !std::string_view(test_node()).starts_with("fi_addr_") &&
+         test_addr_format() != FI_ADDR_CXI;
 }
 
 std::string address_at(const Options &options, unsigned service) {
   if (!has_host_names()) {  // FI_ADDR_IB_UD: the number of the queue pair is behind the GID
     const Info info = get_info(options.node.c_str(), nullptr, 0, make_hints(options).get());
     std::string address(static_cast<const char *>(info->dest_addr), info->dest_addrlen);
+    if (info->addr_format == FI_ADDR_CXI) {  // the NIC, and a PID on it
+      const uint32_t word = (1000 + service / 500) << 9 | service % 500;
+      std::memcpy(address.data(), &word, sizeof word);
+      return address;
+    }
     const uint32_t queue_pair = service;
     std::memcpy(&address.at(16), &queue_pair, sizeof queue_pair);
     return address;
@@ -357,7 +368,14 @@ fid_mr *Application::expose(void *buffer, size_t size, uint64_t access, uint64_t
                             uint64_t flags) {
   regions.emplace_back();
   must(fi_mr_reg(domain, buffer, size, access, 0, key, flags, regions.back().out(), nullptr));
+  if (!holds_regions) enable(regions.back());
   return regions.back();
+}
+
+void Application::enable(fid_mr *region) {
+  if ((demands(options.type).mr_mode & FI_MR_ENDPOINT) == 0) return;
+  must(fi_mr_bind(region, &ep->fid, 0));
+  must(fi_mr_enable(region));
 }
 
 uint64_t Application::base_of(const void *buffer) const {
@@ -444,6 +462,12 @@ std::vector<uint8_t> pattern(size_t size, unsigned seed) {
     bytes[i] = uint8_t(x >> (8 * (i % 4)));
   }
   return bytes;
+}
+
+uint64_t tag_bits(const fi_info &info) {
+  uint64_t bits = ~uint64_t{0};
+  while (bits != 0 && (info.ep_attr->mem_tag_format & (bits ^ bits >> 1)) == 0) bits >>= 1;
+  return bits;
 }
 
 std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts) {

@@ -62,7 +62,7 @@ bool has_ipv4_addresses();
       GTEST_SKIP() << "looks into an address of the loopback"; \
   } while (0)
 
-// Whether addresses are those of hosts and ports. FI_ADDR_IB_UD is not.
+// Whether addresses are those of hosts and ports. FI_ADDR_IB_UD and FI_ADDR_CXI are not.
 bool has_host_names();
 #define NEEDS_HOST_NAMES()                                                          \
   do {                                                                              \
@@ -81,6 +81,8 @@ const Demands &demands(enum fi_ep_type type);
 // Whether a device moves the messages, between registered memory. It keeps no message that has no
 // receive, and what it cannot do ends the connection.
 bool is_of_a_device(enum fi_ep_type type);
+// Whether messages meet their receives, and remote accesses happen, without progress of the target.
+bool is_matched_by_a_nic(enum fi_ep_type type);
 // Where a message was longer than its receive: FI_ETRUNC (fi_cq.3). Soft-RoCE tells of no more than
 // a failed receive.
 inline bool is_truncation(enum fi_ep_type type, int err) {
@@ -296,6 +298,10 @@ struct Application {
   // A counter, bound to the endpoint (0: not bound); before enabling.
   fid_cntr *count(uint64_t what, fi_cntr_attr attr = {}, void *context = nullptr);
   fid_mr *expose(void *buffer, size_t size, uint64_t access, uint64_t key = 0, uint64_t flags = 0);
+  // Where the stack demands FI_MR_ENDPOINT: binds a region to the endpoint and enables it, which
+  // expose() does unless `holds_regions` (a test binds more). Elsewhere it does nothing.
+  void enable(fid_mr *region);
+  bool holds_regions = false;
   // What a peer calls the first byte of an exposed buffer.
   uint64_t base_of(const void *buffer) const;
   // What arrives of remote data: as many bytes as the stack has (cq_data_size).
@@ -341,6 +347,8 @@ class Driver {
 // Bytes that differ from place to place and from seed to seed.
 std::vector<uint8_t> pattern(size_t size, unsigned seed);
 std::vector<iovec> cut(std::vector<uint8_t> &bytes, size_t parts);
+// The bits that a tag may have (fi_ep_attr.mem_tag_format).
+uint64_t tag_bits(const fi_info &info);
 
 // What fi_getname and its like say; `call` gets a buffer and its size.
 template <class Call>

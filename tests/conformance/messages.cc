@@ -30,7 +30,8 @@ constinit const Form kSendv{"Sendv", true, false, [](Net &net, Bytes &out) {
                                               net.at(0, 1), &out);
                             }};
 constinit const Form kSendmsg{"Sendmsg", true, false, [](Net &net, Bytes &out) {
-                                const auto iov = cut(out, 2);
+                                const auto iov =
+                                    cut(out, std::min<size_t>(2, net[0].info->tx_attr->iov_limit));
                                 const fi_msg message = message_of(iov, net.at(0, 1), &out);
                                 return fi_sendmsg(net[0].ep, &message, FI_COMPLETION);
                               }};

@@ -34,7 +34,7 @@ TEST(Asked, AQueueHoldsAsManySendsAsGranted) {
   ASSERT_GE(size, 4096u);
   Options options;
   options.tx_size = size;
-  options.rx_size = 65536;
+  options.rx_size = largest([](Options &o, size_t n) { o.rx_size = n; }, {1024, 8192, 65536});
   Net net(2, options);
   ASSERT_GE(net[0].info->tx_attr->size, size);
   // Without progress none of them completes, and all have a place in the queue.

@@ -289,6 +289,7 @@ struct Side {
   Handle<fid_mr> mr;
   Info info;
   bool tx_bound = false, rx_bound = false, selective = false, region_bound = false;
+  bool region_open = false;  // peers may reach it
   uint64_t region_expected = 0;
   size_t has_domain = 0, has_ep = 0, enabled = 0;  // steps
   fi_addr_t peer = FI_ADDR_NOTAVAIL;
@@ -383,14 +384,25 @@ void Side::add_queues(Plan &plan, Random &random, const std::array<size_t, kEven
   }
 }
 
-// The region and its counter belong to the domain; they do not depend on the endpoint.
+// The region and its counter belong to the domain; they do not depend on the endpoint, unless the
+// stack demands FI_MR_ENDPOINT.
 void Side::add_region(Plan &plan) {
+  const bool needs_ep = demands(FI_EP_RDM).mr_mode & FI_MR_ENDPOINT;
   const size_t has_mr = plan.add(
-      [this] {
+      [this, needs_ep] {
         must(fi_mr_reg(domain, memory.data(), memory.size() * 8, FI_REMOTE_READ | FI_REMOTE_WRITE,
                        0, kRegionKey, 0, mr.out(), nullptr));
+        region_open = !needs_ep;
       },
       {has_domain});
+  if (needs_ep)
+    plan.add(
+        [this] {
+          must(fi_mr_bind(mr, ep.fid(), 0));
+          must(fi_mr_enable(mr));
+          region_open = true;
+        },
+        {has_mr, enabled});
   const size_t has_counter = plan.add(
       [this] {
         fi_cntr_attr attr{};
@@ -583,7 +595,7 @@ void AnyOrder::exchange() {
   Side &to = &from == sides_ ? sides_[1] : sides_[0];
   if (random_.one_in(2)) {
     message(from, to);
-  } else if (to.mr) {
+  } else if (to.region_open) {
     access(from, to);
   }
 }

@@ -20,7 +20,7 @@ const Form kForms[] = {
     kSendmsg,
     {"SendmsgWithData", true, true,
      [](unconnected::Net &net, std::vector<uint8_t> &out) {
-       const auto iov = cut(out, 2);
+       const auto iov = cut(out, std::min<size_t>(2, net[0].info->tx_attr->iov_limit));
        const fi_msg message = message_of(iov, net.at(0, 1), &out);
        return fi_sendmsg(net[0].ep, &message, FI_COMPLETION | FI_REMOTE_CQ_DATA);
      }},

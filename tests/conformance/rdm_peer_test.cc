@@ -396,6 +396,9 @@ TEST_F(RdmPeer, OpenCallsRefuseWhatIsNoOwner) {
   cntr_attr.flags = FI_PEER;
   fid_cntr *counter = nullptr;
   EXPECT_EQ(fi_cntr_open(node.domain, &cntr_attr, &counter, nullptr), -FI_EINVAL);
+  Options shared;
+  shared.shared_receive = true;
+  if (!find_info(shared)) return;
   fi_rx_attr rx_attr{};
   rx_attr.op_flags = FI_PEER;
   fid_ep *context = nullptr;

@@ -44,7 +44,7 @@ struct Exposed {
 
 struct Message {
   Message(Exposed &e, std::vector<uint8_t> &local, size_t parts, size_t remote_parts)
-      : iov(cut(local, parts)) {
+      : iov(cut(local, std::min(parts, e.net[0].info->tx_attr->iov_limit))) {
     for (const iovec &part : cut(local, remote_parts)) {
       const size_t offset = size_t(static_cast<uint8_t *>(part.iov_base) - local.data());
       remote.push_back({e.at(offset), part.iov_len, e.key()});

@@ -11,7 +11,14 @@ namespace weft::conformance::rdm {
 namespace {
 
 constexpr uint64_t kData = 0x8877665544332211;
-constexpr uint64_t kTag = 0x0123456789abcdef;
+// As many bits as the stack's tags have.
+uint64_t tag_mask() {
+  static const uint64_t mask = tag_bits(*find_info());
+  return mask;
+}
+uint64_t tag() {
+  return 0x0123456789abcdef & tag_mask();
+}
 
 fi_msg_tagged message_of(const std::vector<iovec> &iov, fi_addr_t to, uint64_t tag,
                          uint64_t ignore = 0, void *context = nullptr) {
@@ -47,28 +54,28 @@ std::ostream &operator<<(std::ostream &out, const Form &form) {
 const Form kForms[] = {
     {"Tsend", false, false,
      [](Net &net, std::vector<uint8_t> &out) {
-       return fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), kTag, &out);
+       return fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), tag(), &out);
      }},
     {"Tsendv", false, false,
      [](Net &net, std::vector<uint8_t> &out) {
        const auto iov = cut(out, net[0].info->tx_attr->iov_limit);
-       return fi_tsendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), kTag, &out);
+       return fi_tsendv(net[0].ep, iov.data(), nullptr, iov.size(), net.at(0, 1), tag(), &out);
      }},
     {"Tsendmsg", false, true,
      [](Net &net, std::vector<uint8_t> &out) {
-       const auto iov = cut(out, 2);
-       const auto message = message_of(iov, net.at(0, 1), kTag, 0, &out);
+       const auto iov = cut(out, std::min<size_t>(2, net[0].info->tx_attr->iov_limit));
+       const auto message = message_of(iov, net.at(0, 1), tag(), 0, &out);
        return fi_tsendmsg(net[0].ep, &message, FI_COMPLETION | FI_REMOTE_CQ_DATA);
      }},
     {"Tsenddata", false, true,
      [](Net &net, std::vector<uint8_t> &out) {
-       return fi_tsenddata(net[0].ep, out.data(), out.size(), nullptr, kData, net.at(0, 1), kTag,
+       return fi_tsenddata(net[0].ep, out.data(), out.size(), nullptr, kData, net.at(0, 1), tag(),
                            &out);
      }},
     {"Tinject", true, false,
      [](Net &net, std::vector<uint8_t> &out) {
        std::vector<uint8_t> copy = out;
-       const ssize_t rc = fi_tinject(net[0].ep, copy.data(), copy.size(), net.at(0, 1), kTag);
+       const ssize_t rc = fi_tinject(net[0].ep, copy.data(), copy.size(), net.at(0, 1), tag());
        std::fill(copy.begin(), copy.end(), 0xdd);
        return rc;
      }},
@@ -76,7 +83,7 @@ const Form kForms[] = {
      [](Net &net, std::vector<uint8_t> &out) {
        std::vector<uint8_t> copy = out;
        const ssize_t rc =
-           fi_tinjectdata(net[0].ep, copy.data(), copy.size(), kData, net.at(0, 1), kTag);
+           fi_tinjectdata(net[0].ep, copy.data(), copy.size(), kData, net.at(0, 1), tag());
        std::fill(copy.begin(), copy.end(), 0xdd);
        return rc;
      }},
@@ -99,17 +106,17 @@ TEST_P(RdmTaggedForm, EverySizeArrivesOnce) {
     SCOPED_TRACE(size);
     if (form.injects && size > net[0].info->tx_attr->inject_size) continue;
     std::vector<uint8_t> out = pattern(size, unsigned(size)), in(size);
-    if (expected) receive(net[1], in, kTag);
+    if (expected) receive(net[1], in, tag());
     net.post([&] { return form.send(net, out); });
     if (!expected) {
       net.settle();
-      receive(net[1], in, kTag);
+      receive(net[1], in, tag());
     }
     const Completion got = net.wait(net[1].rx_cq);
     ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
     EXPECT_EQ(got.context, &in);
     EXPECT_EQ(got.len, size);
-    EXPECT_EQ(got.tag, kTag);
+    EXPECT_EQ(got.tag, tag());
     EXPECT_EQ(got.flags & (FI_RECV | FI_TAGGED), uint64_t(FI_RECV | FI_TAGGED));
     EXPECT_EQ(bool(got.flags & FI_REMOTE_CQ_DATA), form.has_data);
     if (form.has_data) {
@@ -154,11 +161,12 @@ TEST(RdmTagged, OnlyBitsThatAreNotIgnoredMustMatch) {
   struct Case {
     uint64_t wanted, ignore, sent;
   };
+  const uint64_t top = tag_mask() ^ tag_mask() >> 1;
   const Case cases[] = {{0x10, 0, 0x11},
                         {0x10, 0xf, 0x20},
                         {0x10, ~uint64_t(0xff), 0xff11},
-                        {uint64_t(1) << 63, 0, 0},
-                        {0, ~(uint64_t(1) << 63), uint64_t(1) << 63}};
+                        {top, 0, 0},
+                        {0, ~top, top}};
   for (const Case &c : cases) {
     SCOPED_TRACE(c.sent);
     std::vector<uint8_t> wrong = pattern(32, 1), right = pattern(32, 2), in(32), rest(32);
@@ -166,7 +174,7 @@ TEST(RdmTagged, OnlyBitsThatAreNotIgnoredMustMatch) {
     send(net, 0, 1, wrong, c.sent);
     net.settle();
     EXPECT_FALSE(poll(net[1].rx_cq).has_value()) << "matched a wrong tag";
-    const uint64_t tag = c.wanted ^ (c.ignore & 0x5555555555555555);
+    const uint64_t tag = c.wanted ^ (c.ignore & tag_mask() & 0x5555555555555555);
     send(net, 0, 1, right, tag);
     Completion got = net.wait(net[1].rx_cq);
     EXPECT_EQ(got.context, &in);
@@ -379,13 +387,13 @@ TEST_P(RdmPeek, ReportsTheMessageAndLeavesItThere) {
   Net net;
   net.post([&] { return kForms[3].send(net, out); });
   for (int i = 0; i < 2; ++i) {
-    const Completion seen = find(net, kTag, FI_PEEK, &context);
+    const Completion seen = find(net, tag(), FI_PEEK, &context);
     EXPECT_EQ(seen.len, out.size());
-    EXPECT_EQ(seen.tag, kTag);
+    EXPECT_EQ(seen.tag, tag());
     EXPECT_TRUE(seen.flags & FI_REMOTE_CQ_DATA);
     EXPECT_EQ(seen.data, kData);
   }
-  receive(net[1], in, kTag);
+  receive(net[1], in, tag());
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
   EXPECT_EQ(in, out);
   EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);

@@ -2,6 +2,7 @@
 // Ids that the user gives to the entries of an address vector (fi_av.3, USER IDENTIFIERS FOR
 // ADDRESSES; fi_getinfo.3 and fi_domain.3, FI_AV_USER_ID): completions have the id in place of the
 // fi_addr_t, and calls still take the fi_addr_t.
+#include <algorithm>
 #include <netinet/in.h>
 
 #include <cstring>
@@ -334,7 +335,10 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
 
   // The address between the two cannot be inserted: it gets no place and no id.
   std::string nobody(addresses[0].size(), '\0');
-  std::memcpy(nobody.data(), addresses[0].data(), sizeof(sa_family_t));
+  if (target.info->addr_format == FI_ADDR_CXI)
+    std::ranges::fill(nobody, '\xff');
+  else
+    std::memcpy(nobody.data(), addresses[0].data(), sizeof(sa_family_t));
   const std::string all = addresses[0] + nobody + addresses[1];
   fi_addr_t three[] = {kId + 20, kId + 21, kId + 22};
   int errors[] = {-1, -1, -1};

@@ -105,6 +105,16 @@ struct Entry {
   bool restart_sequence = false;  // appends go on after one that has failed
 };
 
+// What software gets of a message that it is to match (List::kRequest), in front of the bytes.
+struct RequestHeader {
+  uint64_t match_bits, header_data, remote_offset;
+  uint32_t initiator, length;  // of the message
+  uint32_t source;             // Nid
+  uint16_t vni;
+  uint8_t rendezvous, rendezvous_id;
+};
+static_assert(sizeof(RequestHeader) == 40);
+
 // A search of the unexpected list.
 struct Criteria {
   uint16_t buffer_id = 0;

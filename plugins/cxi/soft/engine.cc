@@ -126,8 +126,10 @@ void Engine::forget(const Portal &portal) {
     loan.portal->abandon(loan.arrival);
     loan.portal = nullptr;
   }
+  // The Gets that the NIC itself makes for its messages.
+  std::erase_if(later_, [&](const Operation *one) { return one->portal == &portal; });
   visit_in_flight([&](Operation &one) {
-    if (one.portal == &portal) one.portal = nullptr;
+    if (one.portal == &portal) give_back(one);
   });
 }
 
@@ -143,7 +145,7 @@ void Engine::cancel(const Portal &portal, List list, uint16_t buffer_id) {
 
 void Engine::forget(const SoftTransmitQueue &queue) {
   visit_in_flight([&](Operation &one) {
-    if (one.queue == &queue) one.queue = nullptr;
+    if (one.queue == &queue) give_back(one);
   });
 }
 

@@ -5,21 +5,31 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 namespace weft::cxi {
 
 EventRing::EventRing(const EventQueueOptions &options)
     : capacity_(std::max<size_t>(options.places, 2) - 1),
       limit_(capacity_ * std::clamp(options.fill_percent, 1u, 100u) / 100),
-      ring_(std::bit_ceil(capacity_)),
+      mask_(std::bit_ceil(capacity_) - 1),
+      ring_(static_cast<Event *>(std::malloc((mask_ + 1) * sizeof(Event)))),
       reserved_(std::min(options.reserved, capacity_)),
-      wait_(options.waits ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {}
+      waits_(options.waits) {
+  static_assert(std::is_trivially_copyable_v<Event> && std::is_trivially_destructible_v<Event>);
+  if (ring_ == nullptr) throw std::bad_alloc();
+}
+
+int EventRing::wait_fd() const {
+  if (waits_ && wait_.get() < 0) wait_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return wait_.get();
+}
 
 void EventRing::post(const Event &event) {
   const size_t room = free();
   if (room == 0) return dropped_.store(true, std::memory_order_relaxed);
   const uint64_t at = written_.load(std::memory_order_relaxed);
-  ring_[at & (ring_.size() - 1)] = event;
+  ring_[at & mask_] = event;
   // Ordered before the look at `armed_`, as arm() orders its store before its look at the ring.
   written_.store(at + 1, std::memory_order_seq_cst);
   if (capacity_ - room + 1 >= limit_ && limit_ != capacity_)
@@ -32,7 +42,7 @@ void EventRing::post(const Event &event) {
 const Event *EventRing::peek(size_t skip) {
   const uint64_t at = read_.load(std::memory_order_relaxed) + skip;
   if (at >= written_.load(std::memory_order_acquire)) return nullptr;
-  return &ring_[at & (ring_.size() - 1)];
+  return &ring_[at & mask_];
 }
 
 void EventRing::ack(size_t count) {
@@ -46,7 +56,7 @@ bool EventRing::reserve(size_t places) {
 }
 
 bool EventRing::arm() {
-  if (wait_.get() < 0) return false;
+  if (wait_fd() < 0) return false;
   eventfd_t count;
   eventfd_read(wait_.get(), &count);
   armed_.store(true, std::memory_order_seq_cst);

@@ -16,7 +16,9 @@
 #include <weft/sdk/unique_fd.h>
 
 #include <atomic>
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
 
 #include "plugins/cxi/nic/event.h"
 
@@ -24,7 +26,8 @@ namespace weft::cxi {
 
 class EventRing : public EventQueue {
  public:
-  // With `options.waits` it has a descriptor, unless the process has none left (wait_fd()).
+  // With `options.waits` it has a descriptor from the first wait_fd() on, unless the process has
+  // none left.
   explicit EventRing(const EventQueueOptions &options);
 
   // ---- for the engine, with its lock held ----
@@ -43,7 +46,7 @@ class EventRing : public EventQueue {
   bool take_saturation() override { return saturated_.exchange(false, std::memory_order_relaxed); }
   bool reserve(size_t places) override;
   void unreserve(size_t places) override { reserved_ -= places; }
-  int wait_fd() const override { return wait_.get(); }
+  int wait_fd() const override;
   bool arm() override;
 
  private:
@@ -54,12 +57,18 @@ class EventRing : public EventQueue {
   }
 
   const size_t capacity_, limit_;
-  std::vector<Event> ring_;  // a power of two
+  // A power of two of places. Their memory is touched when it is first used.
+  struct Free {
+    void operator()(Event *ring) const { std::free(ring); }
+  };
+  size_t mask_;
+  std::unique_ptr<Event[], Free> ring_;
   std::atomic<size_t> reserved_;
   size_t held_ = 0;
   std::atomic<uint64_t> written_{0}, read_{0};
   std::atomic<bool> dropped_{false}, saturated_{false}, armed_{false};
-  sdk::UniqueFd wait_;
+  const bool waits_;
+  mutable sdk::UniqueFd wait_;  // made by the thread that reads; used when that has armed it
 };
 
 }  // namespace weft::cxi

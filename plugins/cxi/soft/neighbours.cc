@@ -171,6 +171,7 @@ Neighbours::Link *Neighbours::add(sdk::UniqueFd fd, std::string name) {
 void Neighbours::mark(Link &link) {
   if (std::exchange(link.is_marked, true)) return;
   marked_.push_back(&link);
+  has_marked_.store(true, std::memory_order_seq_cst);
 }
 
 Rc Neighbours::send(const Packet &packet) {
@@ -185,6 +186,11 @@ Rc Neighbours::send(const Packet &packet) {
 // ---- poll ----
 
 void Neighbours::poll() {
+  poll_once();
+  push();
+}
+
+void Neighbours::poll_once() {
   const std::unique_lock polling(polling_, std::try_to_lock);
   if (!polling.owns_lock()) return;
   epoll_event events[kEvents];
@@ -198,16 +204,32 @@ void Neighbours::poll() {
       over.push_back(link);
     }
   }
+  write_marked(over);
+  for (Link *const link : over) remove(*link);
+}
+
+// Who finds the door locked leaves its output to whoever is inside, and who leaves looks for it.
+void Neighbours::push() {
+  while (has_marked_.load(std::memory_order_seq_cst)) {
+    const std::unique_lock polling(polling_, std::try_to_lock);
+    if (!polling.owns_lock()) return;
+    std::vector<Link *> over;
+    write_marked(over);
+    for (Link *const link : over) remove(*link);
+  }
+}
+
+void Neighbours::write_marked(std::vector<Link *> &over) {
   std::vector<Link *> marked;
   {
     const EngineGuard guard(engine_.lock);
     marked.swap(marked_);
+    has_marked_.store(false, std::memory_order_seq_cst);
     for (Link *const link : marked) link->is_marked = false;
   }
   for (Link *const link : marked)
     if (std::find(over.begin(), over.end(), link) == over.end() && !write_to(*link))
       over.push_back(link);
-  for (Link *const link : over) remove(*link);
 }
 
 void Neighbours::accept_all() {

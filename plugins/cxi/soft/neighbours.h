@@ -21,6 +21,7 @@
 #include <weft/result.h>
 #include <weft/sdk/unique_fd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,6 +49,8 @@ class Neighbours final : public Outside {
   Engine &engine() { return engine_; }
 
   void poll();
+  // Writes what this process sends, and reads nothing.
+  void push();
   // Readable when a neighbour has something for poll(). What this process sends leaves with its own
   // next poll().
   int wait_fd() const { return epoll_.get(); }
@@ -67,7 +70,9 @@ class Neighbours final : public Outside {
   Link *link_to(Nid nid, Vni vni, Pid pid, Rc &why);
   Link *add(sdk::UniqueFd fd, std::string name);
   void mark(Link &link);
+  void poll_once();
   void accept_all();
+  void write_marked(std::vector<Link *> &over);
   bool read_from(Link &link);  // false: it is over
   bool write_to(Link &link);   // false: it is over
   void watch(Link &link, bool output);
@@ -86,6 +91,7 @@ class Neighbours final : public Outside {
   std::map<Nid, std::unique_ptr<Registry>> registries_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link *> marked_;             // with output
+  std::atomic<bool> has_marked_{false};    // a hint, for those without the lock
   std::map<std::string, Link *> by_name_;  // those that we have opened
   struct Known {
     Link *link;

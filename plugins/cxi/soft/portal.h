@@ -24,16 +24,6 @@
 
 namespace weft::cxi {
 
-// What software gets of a message that it is to match (List::kRequest), in front of the bytes.
-struct RequestHeader {
-  uint64_t match_bits, header_data, remote_offset;
-  uint32_t initiator, length;  // of the message
-  uint32_t source;             // Nid
-  uint16_t vni;
-  uint8_t rendezvous, rendezvous_id;
-};
-static_assert(sizeof(RequestHeader) == 40);
-
 class SoftPortal final : public Portal {
  public:
   SoftPortal(Engine &engine, SoftLni &lni, const PortalOptions &options, EventRing &eq);

@@ -65,6 +65,7 @@ struct DomainContext {
   size_t default_cq_size = 1024;
   bool user_ids = false;            // FI_AV_USER_ID: its address vectors can have them
   bool keeps_descriptors = false;   // its receivers keep those of receives (receiver.h)
+  bool keeps_receives = false;      // ReceiverSink::keep() is asked for each receive
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
   std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
 };

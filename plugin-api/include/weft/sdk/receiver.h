@@ -78,6 +78,7 @@ struct Receive : Matcher::Posted {
   uint32_t users = 0;         // of a multi-receive buffer: parts not complete yet
   int err = 0;                // of a multi-receive buffer: how it ends, once it has no users
   size_t at = 0;              // of a multi-receive buffer: bytes given out
+  uint64_t number = 0;        // in the order of the posts, where the protocol keeps receives
 
   // The descriptors of iov as the application passed them, if the receiver keeps them
   // (ReceiverSettings::descriptors); null: it does not. Each may be null.
@@ -111,6 +112,13 @@ class ReceiverSink {
   virtual void deliver(Unexpected &message, Receive &receive) = 0;
   // No receive will want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
   virtual void discard(Unexpected &message) = 0;
+  // No saved message is for this receive, which was just posted. True: the protocol keeps it, for a
+  // device that matches by itself. Then it is on no list, and match() does not find it. It comes
+  // back by Receiver::complete(), give_up(), or put_back(). Not for shared receive contexts.
+  virtual bool keep(Receive &receive) {
+    (void)receive;
+    return false;
+  }
   // There is a receive that was not posted at this endpoint just now: one of a shared receive
   // context, or one that had to wait for room in the completion queue. A message that waits for a
   // receive may go on.
@@ -142,6 +150,7 @@ struct ReceiverSettings {
   bool source = false;       // FI_SOURCE: completions tell the source
   bool source_err = false;   // FI_SOURCE_ERR: an unknown source is an error entry with its address
   bool descriptors = false;  // a Receive keeps those of the call, in 32 bytes more
+  bool keeps = false;        // ReceiverSink::keep() is asked
 };
 
 class Receiver : public RxContext, private Handler {
@@ -193,6 +202,19 @@ class Receiver : public RxContext, private Handler {
   // The bytes are in place: reports and forgets the receive. `err` 0 or FI_E...; truncation is
   // found here, from message.length and receive.length. `received` bytes were placed.
   void complete(Receive &receive, const Message &message, size_t received, int err);
+  // ---- receives that the protocol keeps (ReceiverSink::keep) ----
+  // Bytes of a multi-receive buffer that the device has chosen for a message; null: no memory.
+  Receive *part_at(Receive &buffer, size_t at, size_t length);
+  // It takes no more messages. It ends with the last of those that it has.
+  void close_buffer(Receive &buffer);
+  // The device has no place for it: it gets a saved message, or is posted here, behind the others.
+  // A multi-receive buffer that is still open is offered to keep() again.
+  void put_back(Receive &receive);
+  // It ends without a message, with `err`.
+  void give_up(Receive &receive, int err) { fail(receive, err); }
+  // The oldest that is posted here, to be kept after all. Null: there is none.
+  Receive *take_oldest();
+
   // Keeps it (message.message says what it is) until it is wanted.
   void save(Unexpected &message);
   // Visits the unexpected messages of a source. A protocol does so when a peer is gone, because
@@ -274,6 +296,7 @@ class Receiver : public RxContext, private Handler {
   // What an owner calls a source; FI_ADDR_UNSPEC: it has no name, or none is asked for.
   fi_addr_t address_for(uint32_t source) const;
   void fail(Receive &receive, int err);
+  void enlist(Receive &receive);
   ssize_t look(const RecvRequest &request, uint32_t source);
   Unexpected *find_claimed(bool tagged, const void *context) const;
   void unclaim(Unexpected &message);
@@ -285,6 +308,7 @@ class Receiver : public RxContext, private Handler {
   Queues own_;
   Queues *queues_ = &own_;    // its own, or the context's
   Engine *engine_ = nullptr;  // that is to call on_flush()
+  uint64_t posts_ = 0;
 };
 
 }  // namespace weft::sdk

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread of the SDK's own, which takes no signals: those belong to the application's threads.
+// start_quiet_thread: a thread of a plugin, which takes no signals: those belong to the
+// application's threads.
 //
 // Example:
 //    int start(std::thread &thread) {
 //      return weft::sdk::start_quiet_thread(thread, [] { /* work */ });
 //    }
-#ifndef WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
-#define WEFT_PLUGIN_API_SDK_QUIET_THREAD_H
+//
+// Not for the progress of a domain: Engine::start_thread() (engine.h).
+#ifndef WEFT_SDK_QUIET_THREAD_H
+#define WEFT_SDK_QUIET_THREAD_H
 
 #include <pthread.h>
 #include <rdma/fi_errno.h>

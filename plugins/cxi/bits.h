@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What endpoints of cxi agree on: which portal of an endpoint is for what, and what stands in the
+// match bits of its packets.
+//
+// Example (statements):
+//    const MessageBits sent = MessageBits().tagged(7).with_data();
+//    const bool matches = ((sent.bits ^ MessageBits().tagged(7).bits) & ~kIgnoredOfTagged) == 0;
+//
+// They are those of HPE's provider, so that both understand each other on one NIC. Not for what the
+// NIC itself defines: nic/words.h.
+#ifndef WEFT_PLUGINS_CXI_BITS_H
+#define WEFT_PLUGINS_CXI_BITS_H
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plugins/cxi/nic/words.h"
+
+namespace weft::cxi {
+
+// ---- portals ----
+
+inline constexpr Index kReceiveIndex = 0;
+inline constexpr Index kOptimizedWriteIndex = 17;  // and up: one for each key
+inline constexpr Index kWriteIndex = 117;          // of all other regions; and control messages
+inline constexpr Index kDoneIndex = 127;           // "your message has met its receive"
+inline constexpr Index kOptimizedReadIndex = 128;
+inline constexpr Index kReadIndex = 228;
+inline constexpr uint64_t kOptimizedKeys = 100;
+
+// ---- messages ----
+
+inline constexpr unsigned kTagBits = 48;
+inline constexpr uint64_t kTagMask = (uint64_t{1} << kTagBits) - 1;
+inline constexpr unsigned kTransactionShift = 48;  // of a short message that wants to be told
+inline constexpr uint64_t kTransactions = uint64_t{1} << 11;
+inline constexpr unsigned kRendezvousShift = 48;  // of a long one: the high bits of its number
+inline constexpr uint64_t kRendezvousHigh = uint64_t{1} << 7;
+inline constexpr unsigned kProtocolShift = 61;  // of a long one
+inline constexpr uint64_t kAltRead = 1;         // the target's software reads the rest
+inline constexpr uint64_t kHasData = uint64_t{1} << 59;
+inline constexpr uint64_t kTagged = uint64_t{1} << 60;
+inline constexpr uint64_t kMatchComplete = uint64_t{1} << 61;  // of a short one
+inline constexpr uint64_t kControl = uint64_t{1} << 63;
+
+// What a receive does not look at; the user's ignore bits come on top.
+inline constexpr uint64_t kIgnoredOfTagged = ~(kTagMask | kTagged | kControl);
+inline constexpr uint64_t kIgnoredOfUntagged = ~(kTagged | kControl);
+
+struct MessageBits {
+  uint64_t bits = 0;
+  constexpr MessageBits tagged(uint64_t tag) const { return {bits | kTagged | (tag & kTagMask)}; }
+  constexpr MessageBits with_data() const { return {bits | kHasData}; }
+  constexpr MessageBits with_transaction(uint64_t id) const {
+    return {bits | kMatchComplete | id << kTransactionShift};
+  }
+  constexpr MessageBits with_rendezvous(uint64_t high, uint64_t lac, uint64_t protocol) const {
+    return {bits | high << kRendezvousShift | lac << 55 | protocol << kProtocolShift};
+  }
+};
+constexpr uint64_t tag_of(uint64_t bits) {
+  return bits & kTagged ? bits & kTagMask : 0;
+}
+constexpr uint64_t transaction_of(uint64_t bits) {
+  return bits >> kTransactionShift & (kTransactions - 1);
+}
+
+// A Get of the rest of a long message names it so: the low byte of its number, and the top 16 bits
+// of what it was sent with.
+constexpr uint64_t read_bits(uint8_t rendezvous_id, uint64_t message_bits) {
+  return rendezvous_id | (message_bits & (uint64_t{0xffff} << 48));
+}
+constexpr uint32_t rendezvous_of(uint64_t read_bits) {
+  return uint32_t(read_bits & 0xff) |
+         uint32_t(read_bits >> kRendezvousShift & (kRendezvousHigh - 1)) << 8;
+}
+
+// ---- control messages, between the endpoints themselves ----
+
+enum class ControlType : uint8_t { kNotify = 0, kResume = 1 };
+
+struct ControlBits {
+  ControlType type = ControlType::kNotify;
+  uint16_t drops = 0;
+
+  constexpr uint64_t bits() const {
+    return kControl | uint64_t(type) << kProtocolShift | uint64_t{drops} << 16;
+  }
+  static constexpr ControlBits of(uint64_t bits) {
+    return {ControlType(bits >> kProtocolShift & 3), uint16_t(bits >> 16)};
+  }
+};
+
+// ---- keys of memory regions ----
+
+inline constexpr uint64_t kProviderKey = uint64_t{1}
+                                         << 63;  // made by the provider; not on the wire
+inline constexpr uint64_t kOptimizedKey = uint64_t{1} << 61;  // of those: a portal of its own
+inline constexpr uint64_t kSolicited = uint64_t{1} << 59;     // on the wire: tell the target
+inline constexpr uint64_t kFirstProviderId = 8;               // optimized ones stand behind these
+
+// Where a peer's region is.
+struct RegionAt {
+  Index index = 0;
+  uint64_t match_bits = 0;
+  bool is_optimized = false;
+};
+constexpr RegionAt region_at(uint64_t key, bool writes, bool optimized_client_keys) {
+  const Index base = writes ? kOptimizedWriteIndex : kOptimizedReadIndex;
+  if (key & kProviderKey) {
+    const uint64_t id = key & 0xffff;
+    if (key & kOptimizedKey && id < kOptimizedKeys - kFirstProviderId)
+      return {Index(base + kFirstProviderId + id), 0, true};
+    return {writes ? kWriteIndex : kReadIndex, key & ~kProviderKey, false};
+  }
+  if (optimized_client_keys && key < kOptimizedKeys) return {Index(base + key), 0, true};
+  return {writes ? kWriteIndex : kReadIndex, key, false};
+}
+
+}  // namespace weft::cxi
+
+#endif

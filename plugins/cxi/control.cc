@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/control.h"
+
+#include <algorithm>
+
+#include "plugins/cxi/inbox.h"
+#include "plugins/cxi/transmit.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint16_t kControlBuffer = UINT16_MAX;
+constexpr size_t kMaxWindows = UINT16_MAX;
+constexpr size_t kBatch = 64, kQueue = 1024;
+
+}  // namespace
+
+Control::Control(const Ports &ports, sdk::Engine &engine, const Settings &settings,
+                 Transmit &transmit, Inbox &inbox)
+    : ports_(ports), engine_(engine), settings_(settings), transmit_(transmit), inbox_(inbox) {}
+
+Result<void> Control::open(bool waits) {
+  WEFT_TRY(events_,
+           ports_.lni->event_queue(
+               {.places = settings_.control_events(), .reserved = kQueue, .waits = waits}));
+  WEFT_TRY(queue_, ports_.lni->transmit_queue(kQueue, ports_.profile));
+  const PortalOptions options{.is_matching = true};
+  WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
+  WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
+  WEFT_CHECK(writes_->map(*ports_.endpoint, kWriteIndex));
+  WEFT_CHECK(reads_->map(*ports_.endpoint, kReadIndex));
+  writes_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  reads_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  Entry entry{.buffer_id = kControlBuffer, .match_bits = kControl, .ignore_bits = ~kControl};
+  entry.op_put = true;
+  entry.link_disable = entry.unlink_disable = true;
+  writes_->append(List::kPriority, entry);
+  return {};
+}
+
+void Control::close() {
+  engine_.set_deadline(*this, 0);
+  reads_.reset();
+  writes_.reset();
+  queue_.reset();
+  events_.reset();
+  messages_.clear();
+}
+
+// ---- regions ----
+
+Result<uint16_t> Control::add(WindowUser &user) {
+  if (free_.empty()) {
+    if (users_.size() == kMaxWindows)
+      return fail(FI_ENOSPC, "an endpoint of cxi has at most %zu memory regions", kMaxWindows);
+    free_.push_back(uint16_t(users_.size()));
+    users_.push_back(nullptr);
+  }
+  const uint16_t id = free_.front();
+  free_.pop_front();
+  users_[id] = &user;
+  return id;
+}
+
+void Control::remove(uint16_t buffer_id) {
+  users_[buffer_id] = nullptr;
+  free_.push_back(buffer_id);
+}
+
+// ---- messages ----
+
+void Control::tell(const Peer &peer, ControlBits bits) {
+  messages_.push_back({.peer = peer, .bits = bits});
+  send(messages_.back());
+}
+
+void Control::send(Message &message) {
+  Transfer put;
+  put.to = {message.peer.nid, message.peer.pid, kWriteIndex};
+  put.match_bits = message.bits.bits();
+  put.initiator = ports_.initiator;
+  put.eq = events_.get();
+  put.user_ptr = reinterpret_cast<uintptr_t>(&message);
+  message.at = 0;
+  if (queue_->post(put) != 0) return on_answer(message, Rc::kNoSpace);
+  queue_->flush();
+}
+
+void Control::on_answer(Message &message, Rc rc) {
+  switch (rc) {
+    case Rc::kUndeliverable:
+    case Rc::kVniNotFound:
+    case Rc::kPtlteNotFound:
+      if (message.bits.type == ControlType::kNotify) transmit_.on_lost(message.peer, rc);
+      [[fallthrough]];
+    case Rc::kOk:
+      messages_.remove_if([&](const Message &one) { return &one == &message; });
+      return;
+    default:  // it has no place for the event
+      message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
+      schedule();
+  }
+}
+
+void Control::schedule() {
+  uint64_t next = 0;
+  for (const Message &message : messages_)
+    if (message.at != 0 && (next == 0 || message.at < next)) next = message.at;
+  engine_.set_deadline(*this, next);
+}
+
+void Control::on_deadline() {
+  const uint64_t now = sdk::now_ns();
+  for (Message &message : messages_)
+    if (message.at != 0 && message.at <= now) send(message);
+  schedule();
+}
+
+bool Control::read_events() {
+  size_t taken = 0;
+  while (taken != kBatch) {
+    const Event *const place = events_->peek(taken);
+    if (place == nullptr) break;
+    const Event event = *place;
+    ++taken;
+    if (event.type == EventType::kAck) {
+      on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
+    } else if (event.portal == nullptr || event.type == EventType::kStateChange ||
+               event.type == EventType::kLink || event.type == EventType::kUnlink) {
+      continue;
+    } else if (event.type == EventType::kPut && event.match_bits & kControl) {
+      on_control(event);
+    } else if (event.buffer_id < users_.size() && users_[event.buffer_id] != nullptr) {
+      users_[event.buffer_id]->on_window(event);
+    }
+  }
+  if (taken != 0) events_->ack(taken);
+  return taken != 0;
+}
+
+void Control::on_control(const Event &event) {
+  const ControlBits control = ControlBits::of(event.match_bits);
+  const Peer peer = Peer::of(event.initiator);
+  switch (control.type) {
+    case ControlType::kNotify:
+      return inbox_.on_notify(peer, control.drops);
+    case ControlType::kResume:
+      return transmit_.on_resume(peer);
+  }
+}
+
+}  // namespace weft::cxi

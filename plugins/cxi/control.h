@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Control: the portals of an endpoint through which peers reach its memory regions, and the short
+// messages that endpoints send each other about flow control.
+//
+// Example:
+//    // A region of the application, from now on open to peers.
+//    inline Result<void> link(Control &control, WindowUser &user, Entry entry) {
+//      WEFT_TRY(entry.buffer_id, control.add(user));
+//      control.writes().append(List::kPriority, entry);
+//      return {};
+//    }
+//
+// A message that the peer had no place for goes again after a while; one to a peer that is gone
+// ends what waits for that peer. All calls are with the endpoint's lock held.
+#ifndef WEFT_PLUGINS_CXI_CONTROL_H
+#define WEFT_PLUGINS_CXI_CONTROL_H
+
+#include <weft/sdk/engine.h>
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "plugins/cxi/bits.h"
+#include "plugins/cxi/ports.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+class Inbox;
+class Transmit;
+
+// What has an entry in the portals of regions.
+class WindowUser {
+ public:
+  virtual void on_window(const Event &event) = 0;
+
+ protected:
+  ~WindowUser() = default;
+};
+
+class Control final : private sdk::Handler {
+ public:
+  Control(const Ports &ports, sdk::Engine &engine, const Settings &settings, Transmit &transmit,
+          Inbox &inbox);
+  Result<void> open(bool waits);
+  void close();
+
+  void tell(const Peer &peer, ControlBits bits);
+
+  // ---- regions ----
+  Portal &writes() { return *writes_; }
+  Portal &reads() { return *reads_; }
+  EventQueue &events() { return *events_; }
+  Result<uint16_t> add(WindowUser &user);  // a buffer_id
+  void remove(uint16_t buffer_id);
+
+  // ---- progress ----
+  bool read_events();  // false: there were none
+
+ private:
+  struct Message {
+    Peer peer;
+    ControlBits bits;
+    uint64_t at = 0;  // 0: under way; else when it goes again
+  };
+
+  void send(Message &message);
+  void on_answer(Message &message, Rc rc);
+  void on_control(const Event &event);
+  void schedule();
+  void on_deadline() override;
+  void on_event(uint32_t) override {}
+
+  const Ports &ports_;
+  sdk::Engine &engine_;
+  const Settings &settings_;
+  Transmit &transmit_;
+  Inbox &inbox_;
+  std::unique_ptr<EventQueue> events_;
+  std::unique_ptr<TransmitQueue> queue_;
+  std::unique_ptr<Portal> writes_, reads_;
+  std::list<Message> messages_;
+  std::vector<WindowUser *> users_;
+  std::deque<uint16_t> free_;  // in the order of their last use: events may still name them
+};
+
+}  // namespace weft::cxi
+
+#endif

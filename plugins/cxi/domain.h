@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A domain of cxi: one NIC, its share of which (Lni) all endpoints use, and what moves them on.
+//
+// Example:
+//    // How many PIDs of this domain are in use.
+//    inline size_t endpoints_of(Domain &domain) {
+//      const sdk::Guard guard(domain.engine().lock());
+//      return domain.endpoint_count();
+//    }
+//
+// A NIC in software is polled in each progress, before its endpoints read what it tells. What was
+// sent to other processes leaves at once, or with the next progress if that is near.
+#ifndef WEFT_PLUGINS_CXI_DOMAIN_H
+#define WEFT_PLUGINS_CXI_DOMAIN_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/domain.h>
+#include <weft/sdk/fabric_ops.h>
+#include <weft/sdk/fid.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/region.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+class CxiEndpoint;
+class Fabric;
+
+class Domain final : public sdk::Object<Domain, fid_domain>,
+                     public sdk::DomainCore,
+                     public sdk::DomainOps<Domain, CxiEndpoint>,
+                     private sdk::Poller,
+                     private sdk::Handler {
+ public:
+  static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+
+  const Settings &settings() const;
+  Device &device() { return *device_; }
+  Lni &lni() { return *lni_; }
+  weft::cxi::Memory all_memory() const { return all_; }
+  Vni vni() const { return vni_; }
+  Regions &regions() { return regions_; }
+
+  // ---- for endpoints; the lock is held ----
+  void add(CxiEndpoint &endpoint);
+  void remove(CxiEndpoint &endpoint);
+  CxiEndpoint *find(uint64_t number) const;
+  size_t endpoint_count() const { return endpoints_.size(); }
+  // Something was given to the NIC. `report`: a completion is wanted, so progress will come.
+  void on_sent(bool report);
+  void poll_device() { device_->poll(); }
+  // fi_atomicvalid and its siblings.
+  int atomic_count(sdk::AtomicKind kind, int op, int datatype, size_t *count) const;
+
+  // fi_ops_domain
+  int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                   uint64_t flags);
+
+  // fi_ops
+  int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+  int close();
+
+ private:
+  Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
+         std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, void *context);
+  ~Domain() = default;
+
+  // sdk::Poller
+  void on_poll() override { device_->poll(); }
+  int wait_fds(std::vector<int> &fds) override;
+  bool may_wait() override;
+  // sdk::Handler
+  void on_event(uint32_t) override {}
+  void on_flush() override { device_->push(); }
+
+  Regions regions_;
+  Fabric &fabric_;
+  const std::shared_ptr<Device> device_;
+  const std::unique_ptr<Lni> lni_;
+  weft::cxi::Memory all_;
+  const Vni vni_;
+  std::vector<CxiEndpoint *> endpoints_;
+  uint64_t burst_round_ = UINT64_MAX;
+  uint32_t burst_items_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an application asks an endpoint for, as commands of the NIC. endpoint_life.cc: the rest.
+#include "plugins/cxi/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/cxi/amo.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint64_t kLookFlags = FI_PEEK | FI_CLAIM | FI_DISCARD;
+constexpr uint64_t kVisible = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+
+}  // namespace
+
+ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
+  const uint32_t index = av()->index_of(address);
+  if (index == sdk::Av::kNone) return -FI_EINVAL;
+  peer = peer_of(*av()->address(index));
+  return 0;
+}
+
+Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
+                                   const Peer &peer, Index index) {
+  if (tx().is_full()) return nullptr;
+  Transmit::Op *const op = transmit_.take();
+  if (op == nullptr) return nullptr;
+  op->context = context;
+  op->flags = completion;
+  op->report = report;
+  op->transfer.to = {peer.nid, peer.pid, index};
+  op->transfer.flush = (flags & kVisible) != 0;
+  return op;
+}
+
+// Where an operation has its bytes: in the command, or in the application's buffer.
+void CxiEndpoint::take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length,
+                             bool inject, bool favour_inline) {
+  Transfer &transfer = op.transfer;
+  op.length = length;
+  transfer.length = uint32_t(length);
+  const void *const bytes = count != 0 ? iov[0].iov_base : nullptr;
+  if (inject) {
+    if (length != 0) std::memcpy(op.bytes, bytes, length);
+    transfer.inline_bytes = op.bytes;
+    op.is_inject = true;
+  } else if (favour_inline && length <= kMaxInlineUnrestricted && length != 0) {
+    transfer.inline_bytes = bytes;
+  } else {
+    transfer.memory = ports_.all;
+    transfer.local = reinterpret_cast<uintptr_t>(bytes);
+  }
+}
+
+ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
+  const bool report = op.report;
+  if (const ssize_t rc = transmit_.post(op, (flags & FI_FENCE) != 0); rc != 0) {
+    transmit_.give(op);
+    return rc;
+  }
+  if (flags & FI_MORE) return 0;
+  transmit_.flush();
+  domain_.on_sent(report);
+  return 0;
+}
+
+// ---- messages ----
+
+ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
+  if (request.count > 1) return -FI_EINVAL;                               // iov_limit
+  if (request.tagged && request.tag >> kTagBits != 0) return -FI_EINVAL;  // mem_tag_format
+  if (request.flags & kLookFlags) {
+    domain_.poll_device();
+    if (!inbox_.collect()) return -FI_EAGAIN;
+  } else if (!inbox_.may_post() && !inbox_.collect()) {
+    return -FI_EAGAIN;
+  }
+  return receiver().post(request);
+}
+
+ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
+  if (request.count > 1 || (request.tagged && request.tag >> kTagBits != 0)) return -FI_EINVAL;
+  Peer peer;
+  if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
+  const uint64_t kind = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
+  Transmit::Op *const op =
+      prepare(request.context, request.flags, request.report, kind, peer, kReceiveIndex);
+  if (op == nullptr) return -FI_EAGAIN;
+  op->is_message = true;
+  const bool inject = (request.flags & FI_INJECT) != 0;
+  take_bytes(*op, request.iov, request.count, request.length, inject,
+             !settings().disable_non_inject_msg_idc);
+  MessageBits bits;
+  if (request.tagged) bits = bits.tagged(request.tag);
+  if (request.flags & FI_REMOTE_CQ_DATA) bits = bits.with_data();
+  Transfer &transfer = op->transfer;
+  bool numbered = true;
+  if (request.length > settings().max_eager()) {
+    numbered = transmit_.number_long(*op, request.tagged);
+    transfer.op = Op::kRendezvousPut;
+    transfer.eager_length = uint32_t(settings().rdzv_eager_size);
+    transfer.rendezvous_id = uint8_t(op->number);
+    transfer.remote_offset = transfer.local;
+    bits = bits.with_rendezvous(op->number >> 8 & (kRendezvousHigh - 1), ports_.all.lac,
+                                settings().alt_read ? kAltRead : 0);
+  } else if (request.flags & FI_MATCH_COMPLETE) {
+    numbered = transmit_.number_transaction(*op);
+    bits = bits.with_transaction(op->number & (kTransactions - 1));
+  }
+  if (!numbered) {
+    transmit_.give(*op);
+    return -FI_EAGAIN;
+  }
+  transfer.match_bits = bits.bits;
+  transfer.header_data = request.data;
+  return send_off(*op, request.flags);
+}
+
+// ---- remote memory ----
+
+ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
+  if (request.count > 1 || request.rma_count != 1) return -FI_EINVAL;
+  Peer peer;
+  if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
+  RegionAt at = region_at(request.rma[0].key, request.write, domain_.regions().optimized);
+  const bool tells = (request.flags & FI_REMOTE_CQ_DATA) != 0;
+  if (tells) at = {kWriteIndex, (request.rma[0].key & ~kProviderKey) | kSolicited, false};
+  const uint64_t kind = FI_RMA | (request.write ? FI_WRITE : FI_READ);
+  Transmit::Op *const op =
+      prepare(request.context, request.flags, request.report, kind, peer, at.index);
+  if (op == nullptr) return -FI_EAGAIN;
+  Transfer &transfer = op->transfer;
+  const bool inject = request.write && (request.flags & FI_INJECT) != 0;
+  take_bytes(*op, request.iov, request.count, request.length, inject, request.write);
+  transfer.op = request.write ? Op::kPut : Op::kGet;
+  transfer.match_bits = at.match_bits;
+  transfer.remote_offset = request.rma[0].addr;
+  transfer.header_data = request.data;
+  // Short packets, without order among each other.
+  transfer.restricted = at.is_optimized && (!request.write || (order_ & FI_ORDER_RMA_WAW) == 0);
+  return send_off(*op, request.flags);
+}
+
+ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
+  const auto amo = amo_of(request.kind, request.op, request.datatype);
+  if (!amo) return -FI_EOPNOTSUPP;
+  if (request.elements != 1) return -FI_EMSGSIZE;
+  const auto first = [](const fi_ioc *ioc, size_t count) -> void * {
+    for (size_t i = 0; i < count; ++i)
+      if (ioc[i].count != 0) return ioc[i].addr;
+    return nullptr;
+  };
+  const fi_rma_ioc *target = request.rma;
+  while (target->count == 0) ++target;
+  Peer peer;
+  if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
+  const bool fetches = request.kind != sdk::AtomicKind::kWrite;
+  const RegionAt at = region_at(target->key, true, domain_.regions().optimized);
+  Transmit::Op *const op = prepare(request.context, request.flags, request.report,
+                                   FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), peer, at.index);
+  if (op == nullptr) return -FI_EAGAIN;
+  Transfer &transfer = op->transfer;
+  transfer.op = fetches ? Op::kFetchAtomic : Op::kAtomic;
+  transfer.amo_op = amo->op;
+  transfer.amo_type = amo->type;
+  transfer.cswap = amo->cswap;
+  transfer.match_bits = at.match_bits;
+  transfer.remote_offset = target->addr;
+  transfer.length = uint32_t(amo->size);
+  op->length = amo->size;
+  std::memset(op->bytes, 0, 16);
+  if (!amo->has_no_operand)
+    std::memcpy(op->bytes, first(request.operands, request.operand_count), amo->size);
+  transfer.inline_bytes = op->bytes;
+  if (request.kind == sdk::AtomicKind::kCompare)
+    std::memcpy(transfer.operand2, first(request.compares, request.compare_count), amo->size);
+  else if (amo->is_write)
+    std::memcpy(transfer.operand2, op->bytes, amo->size);
+  if (fetches) {
+    transfer.result_memory = ports_.all;
+    transfer.result = reinterpret_cast<uintptr_t>(first(request.results, request.result_count));
+  }
+  op->is_inject = (request.flags & FI_INJECT) != 0;
+  transfer.restricted =
+      at.is_optimized &&
+      (order_ & (FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR)) == 0;
+  return send_off(*op, request.flags);
+}
+
+int CxiEndpoint::atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return domain_.atomic_count(sdk::AtomicKind::kWrite, sdk::raw(op), sdk::raw(datatype), count);
+}
+int CxiEndpoint::fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return domain_.atomic_count(sdk::AtomicKind::kFetch, sdk::raw(op), sdk::raw(datatype), count);
+}
+int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+  return domain_.atomic_count(sdk::AtomicKind::kCompare, sdk::raw(op), sdk::raw(datatype), count);
+}
+
+// A peer wrote to a region, with remote CQ data.
+void CxiEndpoint::on_remote_data(const Event &event) {
+  report_remote_write(event.mlength, event.header_data, sources_.number_of(event.initiator));
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// CxiEndpoint: an endpoint (FI_EP_RDM) on a Slingshot NIC: a Transmit, an Inbox, a Control, and
+// what turns an application's calls into commands of the NIC.
+//
+// Example:
+//    inline Result<fid_ep *> open(Domain &domain, const fi_info &info) {
+//      WEFT_TRY(CxiEndpoint *const endpoint, CxiEndpoint::open(domain, info, nullptr));
+//      return endpoint->c();  // the application binds, enables and closes it
+//    }
+//
+// It has its PID from fi_enable on. All of it is under the lock of the domain's engine, which is
+// taken before the NIC's.
+#ifndef WEFT_PLUGINS_CXI_ENDPOINT_H
+#define WEFT_PLUGINS_CXI_ENDPOINT_H
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/rdm_endpoint.h>
+#include <weft/sdk/transfer.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/cxi/control.h"
+#include "plugins/cxi/domain.h"
+#include "plugins/cxi/inbox.h"
+#include "plugins/cxi/sources.h"
+#include "plugins/cxi/transmit.h"
+
+namespace weft::cxi {
+
+class Region;
+
+class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
+                          public sdk::RdmEndpoint,
+                          public sdk::TransferOps<CxiEndpoint>,
+                          private sdk::ReceiverSink,
+                          private sdk::AvUser,
+                          private sdk::Poller {
+ public:
+  static Result<CxiEndpoint *> open(Domain &domain, const fi_info &info, void *context);
+
+  // ---- for the domain and its regions; the lock is held ----
+  Control &control_portals() { return control_; }
+  Endpoint &nic_endpoint() { return *ports_.endpoint; }
+  void add(Region &region) { regions_.push_back(&region); }
+  void remove(Region &region) { std::erase(regions_, &region); }
+  void on_remote_data(const Event &event);
+
+  // ---- for TransferOps ----
+  ssize_t start(const sdk::RecvRequest &request);
+  ssize_t start(const sdk::SendRequest &request);
+  ssize_t start(const sdk::RmaRequest &request);
+  ssize_t start(const sdk::AtomicRequest &request);
+
+  // fi_ops_atomic
+  int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
+  int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
+  int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
+
+  // fi_ops_cm
+  int getname(void *addr, size_t *len);
+  int setname(void *addr, size_t len);
+  int shutdown(uint64_t) { return -FI_ENOSYS; }
+
+  // fi_ops_ep
+  ssize_t cancel(void *context);
+  ssize_t tx_size_left();
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags);
+  int control(int command, void *arg);
+
+ private:
+  CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
+  ~CxiEndpoint() = default;
+  Result<void> enable();
+  Result<void> open_portals();
+  void close_portals();
+  void linger();
+
+  const Settings &settings() const { return domain_.settings(); }
+  ssize_t find_peer(fi_addr_t address, Peer &peer);
+  // Fills in what all operations have. Null: there is no room.
+  Transmit::Op *prepare(void *context, uint64_t flags, bool report, uint64_t completion,
+                        const Peer &peer, Index index);
+  void take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length, bool inject,
+                  bool favour_inline);
+  ssize_t send_off(Transmit::Op &op, uint64_t flags);
+
+  // sdk::ReceiverSink
+  bool keep(sdk::Receive &receive) override { return inbox_.keep(receive); }
+  void deliver(sdk::Unexpected &message, sdk::Receive &receive) override {
+    inbox_.deliver(message, receive);
+  }
+  void discard(sdk::Unexpected &message) override { inbox_.discard(message); }
+  std::string source_address(const sdk::Message &message) override {
+    return sources_.address_of_stranger(message.source);
+  }
+
+  // sdk::Poller, from fi_enable on
+  void on_poll() override;
+  int wait_fds(std::vector<int> &fds) override;
+  bool may_wait() override;
+
+  // sdk::AvUser
+  void on_av_removed(uint32_t index) override;
+  void on_av_inserted(uint32_t index, const sdk::Address &address) override;
+
+  Domain &domain_;
+  const uint32_t addr_format_;
+  const uint64_t order_;
+  Pid wanted_pid_;
+  Ports ports_;
+  Sources sources_;
+  Transmit transmit_;
+  Inbox inbox_;
+  Control control_;
+  std::vector<Region *> regions_;
+};
+
+}  // namespace weft::cxi
+
+#endif

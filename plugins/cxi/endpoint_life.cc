@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An endpoint's life: opening, its PID and portals, progress, closing.
+#include <poll.h>
+#include <weft/sdk/alias.h>
+#include <weft/sdk/log.h>
+#include <weft/sdk/ops.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/info.h"
+#include "plugins/cxi/region.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint64_t kLingerNs = 1'000'000'000;
+
+bool wants_sources(const fi_info &info) {
+  return info.caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV);
+}
+
+}  // namespace
+
+CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context)
+    : Object(domain.instance(), FI_CLASS_EP, context),
+      RdmEndpoint(domain.shared(), *this, info,
+                  {.tx_size = domain.settings().tx_size,
+                   .rx_size = domain.settings().rx_size,
+                   .inject_size = kInjectSize,
+                   .max_msg_size = kMaxMessageSize,
+                   .atomic_size = kAtomicSize}),
+      domain_(domain),
+      addr_format_(info.addr_format),
+      order_(sdk::order_of(info)),
+      wanted_pid_(pid),
+      sources_(wants_sources(info)),
+      transmit_(ports_, tx(), domain.settings(), limits().tx_size),
+      inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.instance()),
+      control_(ports_, domain.engine(), domain.settings(), transmit_, inbox_) {
+  sdk::fill_tables(*this);
+  transmit_.set_control(control_);
+  inbox_.set_control(control_);
+  ports_.lni = &domain.lni();
+  ports_.all = domain.all_memory();
+  ports_.nid = domain.device().facts().nid;
+  ports_.profile = {.vni = domain.vni()};
+}
+
+Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, void *context) {
+  if (info.ep_attr->type != FI_EP_RDM)
+    return fail(FI_ENOSYS, "fi_endpoint: cxi has endpoints of the type FI_EP_RDM");
+  if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
+      info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
+    return fail(FI_ENOSYS, "fi_endpoint: cxi has no shared contexts");
+  if (info.tx_attr != nullptr && info.tx_attr->size > kMaxTxSize)
+    return fail(FI_EINVAL, "fi_endpoint: a transmit queue of %zu: at most %zu", info.tx_attr->size,
+                kMaxTxSize);
+  if (info.rx_attr != nullptr && info.rx_attr->size > kMaxRxSize)
+    return fail(FI_EINVAL, "fi_endpoint: a receive queue of %zu: at most %zu", info.rx_attr->size,
+                kMaxRxSize);
+  Pid pid = kAnyPid;
+  if (info.src_addr != nullptr) {
+    WEFT_TRY(const sdk::Address address,
+             sdk::read_address(FI_ADDR_CXI, info.src_addr, info.src_addrlen));
+    const Peer own = peer_of(address);
+    if (own.nid != 0 && own.nid != domain.device().facts().nid)
+      return fail(FI_EINVAL, "fi_endpoint: src_addr %s is of another NIC than %s",
+                  address.to_string().c_str(), domain.device().facts().name.c_str());
+    pid = own.pid;
+  }
+  std::unique_ptr<CxiEndpoint, void (*)(CxiEndpoint *)> endpoint(
+      new CxiEndpoint(domain, info, pid, context), [](CxiEndpoint *e) { delete e; });
+  WEFT_CHECK(endpoint->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  const sdk::Guard guard(domain.engine().lock());
+  domain.add(*endpoint);
+  return endpoint.release();
+}
+
+// A counter of what peers do may come late: from now on the regions tell of it.
+int CxiEndpoint::bind(struct fid *fid, uint64_t flags) {
+  const int rc = bind_object(fid, flags);
+  if (rc != 0 || fid->fclass != FI_CLASS_CNTR) return rc;
+  const sdk::Guard guard(lock());
+  for (Region *const region : regions_) region->refresh();
+  return 0;
+}
+
+int CxiEndpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<CxiEndpoint>::open(*this, arg);
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
+  const sdk::Guard guard(lock());
+  const auto done = enable();
+  if (done) return 0;
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+  return -done.error().code;
+}
+
+// ---- the PID ----
+
+// Whichever comes first, this call or fi_enable, takes the PID.
+int CxiEndpoint::getname(void *addr, size_t *len) {
+  const sdk::Guard guard(lock());
+  if (ports_.endpoint == nullptr) {
+    auto claimed = ports_.lni->endpoint(ports_.profile.vni, wanted_pid_);
+    if (!claimed) {
+      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
+      return -claimed.error().code;
+    }
+    ports_.endpoint = std::move(*claimed);
+  }
+  return sdk::write_address(address_of({ports_.nid, ports_.endpoint->pid()}), addr_format_, addr,
+                            len);
+}
+
+int CxiEndpoint::setname(void *addr, size_t len) {
+  const auto address = sdk::read_address(addr_format_, addr, len);
+  if (!address) return -address.error().code;
+  const Peer own = peer_of(*address);
+  if (own.nid != 0 && own.nid != ports_.nid) return -FI_EADDRNOTAVAIL;
+  const sdk::Guard guard(lock());
+  if (enabled()) return -FI_EOPBADSTATE;
+  ports_.endpoint.reset();
+  wanted_pid_ = own.pid;
+  return 0;
+}
+
+// ---- enabling ----
+
+Result<void> CxiEndpoint::enable() {
+  if (enabled()) return {};
+  WEFT_CHECK(check_bindings());
+  if (ports_.endpoint == nullptr) {
+    WEFT_TRY(ports_.endpoint, ports_.lni->endpoint(ports_.profile.vni, wanted_pid_));
+  }
+  ports_.initiator = Peer{ports_.nid, ports_.endpoint->pid()}.initiator();
+  sources_.set_av(av());
+  if (auto opened = open_portals(); !opened) {
+    close_portals();
+    return opened;
+  }
+  av()->add_user(*this, true);
+  set_enabled();
+  domain_.engine().add_poller(*this);
+  for (Region *const region : regions_)
+    if (auto linked = region->link(); !linked)
+      WEFT_WARN(instance(), FI_LOG_MR, "fi_enable: %s", linked.error().text.c_str());
+  return {};
+}
+
+Result<void> CxiEndpoint::open_portals() {
+  WEFT_CHECK(transmit_.open(true));
+  WEFT_CHECK(control_.open(true));
+  return inbox_.open(true, domain_.device().facts().max_list_entries);
+}
+
+void CxiEndpoint::close_portals() {
+  inbox_.close();
+  control_.close();
+  transmit_.close();
+  ports_.endpoint.reset();
+}
+
+// ---- progress ----
+
+void CxiEndpoint::on_poll() {
+  bool any = transmit_.read_events();
+  any |= inbox_.read_events();
+  any |= control_.read_events();
+  if (any) domain_.device().push();  // what was answered
+}
+
+int CxiEndpoint::wait_fds(std::vector<int> &fds) {
+  for (EventQueue *const events : {&transmit_.events(), &inbox_.events(), &control_.events()}) {
+    if (events->wait_fd() < 0) return -FI_EMFILE;
+    fds.push_back(events->wait_fd());
+  }
+  return 0;
+}
+
+// Events that have to wait until the application reads its completions wake nobody.
+bool CxiEndpoint::may_wait() {
+  bool armed = control_.events().arm();
+  if (!tx().is_full()) armed &= transmit_.events().arm();
+  if (!receiver().is_full()) armed &= inbox_.events().arm();
+  return armed;
+}
+
+// ---- the address vector ----
+
+void CxiEndpoint::on_av_removed(uint32_t index) {
+  if (!sources_.wanted()) return;
+  const auto address = av()->address(index);
+  if (address) receiver().rename_source(index, sources_.on_removed(*address));
+}
+
+void CxiEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
+  if (const auto number = sources_.on_inserted(address)) receiver().rename_source(*number, index);
+}
+
+// ---- the end ----
+
+ssize_t CxiEndpoint::cancel(void *context) {
+  const sdk::Guard guard(lock());
+  const ssize_t rc = receiver().cancel(context);
+  if (rc != -FI_ENOENT || !enabled() || context == nullptr) return rc;
+  return inbox_.cancel(context) ? 0 : -FI_ENOENT;
+}
+
+ssize_t CxiEndpoint::tx_size_left() {
+  const sdk::Guard guard(lock());
+  return enabled() ? ssize_t(transmit_.left()) : -FI_EOPBADSTATE;
+}
+
+// What was injected is still to arrive, but not for ever.
+void CxiEndpoint::linger() {
+  const uint64_t end = sdk::now_ns() + kLingerNs;
+  while (transmit_.injected() != 0 && sdk::now_ns() < end) {
+    transmit_.flush();
+    domain_.poll_device();
+    if (transmit_.read_events()) continue;
+    pollfd descriptor{domain_.device().wait_fd(), POLLIN, 0};
+    ::poll(&descriptor, 1, 1);
+  }
+}
+
+int CxiEndpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
+  retire();
+  {
+    const sdk::Guard guard(lock());
+    detach();
+    if (enabled()) {
+      linger();
+      for (Region *const region : regions_) region->unlink();
+      receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
+        receiver().forget(message);
+        discard(message);
+      });
+      domain_.poll_device();
+    }
+    for (Region *const region : regions_) region->forget_endpoint();
+    if (enabled()) domain_.engine().remove_poller(*this);
+    domain_.remove(*this);
+    close_portals();
+    release(enabled() ? this : nullptr);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The fabric of the cxi provider: event queues, wait sets, and domains, one for each NIC that is
+// opened.
+//
+// Example:
+//    inline std::vector<DeviceFacts> nics(Fabric &fabric) { return fabric.devices().list(); }
+//
+// Not for progress: a domain has it.
+#ifndef WEFT_PLUGINS_CXI_FABRIC_H
+#define WEFT_PLUGINS_CXI_FABRIC_H
+
+#include <rdma/fabric.h>
+#include <weft/sdk/fabric_ops.h>
+#include <weft/sdk/fid.h>
+
+#include <atomic>
+#include <memory>
+
+#include "plugins/cxi/domain.h"
+#include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
+ public:
+  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
+                                   std::shared_ptr<Devices> devices, const fi_fabric_attr &attr,
+                                   void *context);
+
+  Devices &devices() { return *devices_; }
+  const Settings &settings() const { return settings_; }
+  uint32_t api_version() const { return api_version_; }
+  std::atomic<size_t> children{0};
+
+  // fi_ops
+  int close();
+
+ private:
+  Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
+         const fi_fabric_attr &attr, void *context);
+  ~Fabric() = default;
+
+  const Settings settings_;
+  const std::shared_ptr<Devices> devices_;
+  const uint32_t api_version_;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receives that the NIC keeps, and what it tells of their messages. inbox_saved.cc: messages
+// without a receive; inbox_flow.cc: what the NIC has no place for.
+#include "plugins/cxi/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "plugins/cxi/control.h"
+#include "plugins/cxi/transmit.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr size_t kBatch = 64;  // events between two acknowledgements
+constexpr uint16_t kFirstOverflow = 0x4000, kFirstRequest = 0x8000;
+
+}  // namespace
+
+Inbox::Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
+             const Settings &settings, const weft_instance *instance)
+    : ports_(ports),
+      receiver_(receiver),
+      engine_(engine),
+      sources_(sources),
+      settings_(settings),
+      instance_(instance),
+      overflow_(ports, {.list = List::kOverflow,
+                        .first_id = kFirstOverflow,
+                        .size = settings.oflow_buf_size,
+                        .linked = settings.oflow_buf_min_posted,
+                        .cached = settings.oflow_buf_max_cached,
+                        .longest = settings.max_eager()}),
+      request_(
+          ports,
+          {.list = List::kRequest,
+           .first_id = kFirstRequest,
+           .size = settings.req_buf_size,
+           .linked = settings.match_mode == MatchMode::kHardware ? 0 : settings.req_buf_min_posted,
+           .cached = settings.req_buf_max_cached,
+           .longest = settings.max_eager() + sizeof(RequestHeader)}),
+      incoming_(SIZE_MAX),
+      saved_(SIZE_MAX),
+      offloads_(settings.match_mode != MatchMode::kSoftware) {}
+
+Inbox::~Inbox() = default;
+
+// Messages of peers may fill the events up to a limit. Behind it there is room for what the NIC
+// tells of our own commands: a receive may take all messages that were saved.
+Result<void> Inbox::open(bool waits, size_t max_list_entries) {
+  const size_t receives = receiver_.limit();
+  slots_.resize(receives);
+  for (size_t i = 0; i < receives; ++i) free_.push_back(uint16_t(i));
+  const size_t messages = max_list_entries + 2 * receives;
+  WEFT_TRY(events_, ports_.lni->event_queue({.places = 2 * messages + max_list_entries,
+                                             .reserved = 2 * max_list_entries + 2 * receives,
+                                             .waits = waits}));
+  WEFT_TRY(queue_, ports_.lni->transmit_queue(settings_.sw_rx_tx_init_max, ports_.profile));
+  WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true, .flow_control = true}, *events_));
+  WEFT_CHECK(portal_->map(*ports_.endpoint, kReceiveIndex));
+  if (!overflow_.link(*portal_) || !request_.link(*portal_))
+    return fail(FI_ENOMEM, "no memory for %zu overflow buffers of %zu bytes (cxi oflow_buf_size)",
+                settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
+  portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
+                     kIgnoreDrops);
+  return {};
+}
+
+void Inbox::close() {
+  engine_.set_deadline(*this, 0);
+  portal_.reset();
+  queue_.reset();
+  events_.reset();
+}
+
+// ---- receives ----
+
+bool Inbox::keep(sdk::Receive &receive) {
+  // Those that are posted in software are older.
+  if (!offloads_ || starved_ || !may_post() || receiver_.posted() != 0) return false;
+  return append(receive);
+}
+
+bool Inbox::append(sdk::Receive &receive) {
+  if (free_.empty()) return false;
+  const uint16_t id = free_.front();
+  free_.pop_front();
+  Slot &slot = slots_[id];
+  const bool is_multi = receive.flags & FI_MULTI_RECV;
+  slot = {.receive = &receive, .origin = is_multi ? receive.at : 0};
+  if (receive.count != 0) {
+    slot.start = reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + slot.origin;
+    slot.length = receive.iov[0].iov_len - slot.origin;
+  }
+  ++kept_;
+  Entry entry{
+      .buffer_id = id,
+      .memory = ports_.all,
+      .start = slot.start,
+      .length = slot.length,
+      .match_bits = receive.tagged ? receive.tag | kTagged : 0,
+      .ignore_bits = receive.tagged ? kIgnoredOfTagged | receive.ignore : kIgnoredOfUntagged};
+  if (receive.source != sdk::Matcher::kAnySource) {
+    const auto address = receiver_.av->address(receive.source);
+    if (address) entry.match_id = peer_of(*address).initiator();
+  }
+  entry.op_put = entry.manage_local = true;
+  entry.link_disable = entry.unlink_disable = true;
+  entry.restart_sequence = std::exchange(restarts_, false);
+  if (is_multi) {
+    entry.min_free = std::max<uint64_t>(receiver_.min_multi_recv(), 1);
+    entry.no_truncate = true;
+  } else {
+    entry.use_once = true;
+  }
+  portal_->append(List::kPriority, entry);
+  return true;
+}
+
+void Inbox::free_slot(Slot &slot) {
+  slot.receive = nullptr;
+  free_.push_back(id_of(slot));
+  --kept_;
+}
+
+bool Inbox::cancel(const void *context) {
+  for (Slot &slot : slots_) {
+    if (slot.receive == nullptr || slot.receive->context != context || slot.unlinked) continue;
+    portal_->unlink(List::kPriority, id_of(slot));
+    return true;
+  }
+  return false;
+}
+
+// It was not there any more if a message has taken it meanwhile.
+void Inbox::on_unlink(const Event &event) {
+  if (event.list != List::kPriority || event.buffer_id >= slots_.size()) return;
+  Slot &slot = slots_[event.buffer_id];
+  const bool taken_back = std::exchange(slot.taken_back, false);
+  if (slot.receive != nullptr && event.rc == Rc::kOk) {
+    sdk::Receive &receive = *slot.receive;
+    portal_->invalidate(List::kPriority, event.buffer_id);
+    slot.unlinked = true;
+    slot.total = 0;
+    settle(slot);
+    if (taken_back)
+      back_.push_back(&receive);
+    else
+      receiver_.give_up(receive, FI_ECANCELED);
+  }
+  if (taken_back && --taking_back_ == 0) on_back();
+}
+
+// The NIC had no place for it.
+void Inbox::on_link(const Event &event) {
+  if (event.rc == Rc::kOk) return;
+  if (event.list == List::kOverflow) {
+    overflow_.on_refused(event.buffer_id);
+  } else if (event.list == List::kRequest) {
+    request_.on_refused(event.buffer_id);
+  }
+  if (event.list != List::kPriority) return retry_later();
+  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  Slot &slot = slots_[event.buffer_id];
+  const bool starves = event.rc == Rc::kNoSpace && offloads_;
+  if (starves) starved_ = restarts_ = true;  // before keep() is asked again
+  // Messages that were saved may be on their way into a multi-receive buffer.
+  sdk::Receive &receive = *slot.receive;
+  if (slot.is_multi()) receive.at = slot.origin + slot.saved_at;
+  slot.unlinked = true;
+  slot.total = slot.saved_at;
+  settle(slot);
+  if (taking_back_ != 0)
+    back_.push_back(&receive);
+  else
+    receiver_.put_back(receive);
+  if (starves) take_back();
+}
+
+void Inbox::settle(Slot &slot) {
+  if (slot.unlinked && slot.users == 0 && slot.taken >= slot.total) free_slot(slot);
+}
+
+// ---- messages ----
+
+uint64_t Inbox::key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id) {
+  return uint64_t{buffer_id} << 40 | uint64_t{id} << 32 | uint64_t{nid} << kPidBits | pid;
+}
+
+// A message of a slot. What is known of a rendezvous comes by several events, in any order.
+Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Peer &peer) {
+  const bool is_rendezvous = event.rendezvous && event.rc == Rc::kOk;
+  const uint64_t key =
+      is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
+  if (is_rendezvous)
+    if (const auto found = rendezvous_.find(key); found != rendezvous_.end()) return *found->second;
+  Incoming &message = *incoming_.take();
+  message = {.slot = &slot, .key = key, .begun = !is_rendezvous, .done = !is_rendezvous};
+  message.is_rendezvous = is_rendezvous;
+  if (is_rendezvous) rendezvous_[key] = &message;
+  ++slot.users;
+  if (slot.is_multi()) ++slot.receive->users;
+  return message;
+}
+
+Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
+  Incoming &message = incoming(slot, event, Peer::of(event.initiator));
+  message.initiator = event.initiator;
+  message.bits = event.match_bits;
+  message.data = event.header_data;
+  message.first = event.mlength;
+  message.length = event.rlength;
+  message.unlinks = event.auto_unlinked;
+  message.rc = event.rc;
+  message.known = true;
+  return message;
+}
+
+sdk::Message Inbox::message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length) {
+  return {.tagged = (bits & kTagged) != 0,
+          .has_data = (bits & kHasData) != 0,
+          .source = sources_.number_of(initiator),
+          .tag = tag_of(bits),
+          .data = bits & kHasData ? data : 0,
+          .length = length};
+}
+
+bool Inbox::read_events() {
+  if (!gets_.empty()) post_gets();
+  size_t taken = 0;
+  // The application is to read its completions first.
+  while (taken != kBatch && !receiver_.is_full()) {
+    const Event *const place = events_->peek(taken);
+    if (place == nullptr) break;
+    const Event event = *place;
+    ++taken;
+    on_event_of(event);
+  }
+  if (taken != 0) {
+    events_->ack(taken);
+    return true;
+  }
+  if (events_->peek(0) != nullptr) return false;
+  if (flow_ == Flow::kDropping) try_to_enable();
+  if (starved_ && may_post() && receiver_.posted() == 0) starved_ = false;
+  return false;
+}
+
+void Inbox::on_event_of(const Event &event) {
+  switch (event.type) {
+    case EventType::kPut:
+      return on_put(event);
+    case EventType::kPutOverflow:
+      return event.buffer_id < slots_.size() ? on_taken(event) : on_collected(event);
+    case EventType::kRendezvous:
+      return on_rendezvous(event);
+    case EventType::kReply:
+      return on_reply(event);
+    case EventType::kLink:
+      return on_link(event);
+    case EventType::kUnlink:
+      return on_unlink(event);
+    case EventType::kSearch:
+      return on_all_collected();
+    case EventType::kStateChange:
+      return on_state(event);
+    default:
+      return;
+  }
+}
+
+void Inbox::on_put(const Event &event) {
+  if (event.list == List::kOverflow) return on_saved_put(event);
+  if (event.list == List::kRequest) return on_request(event);
+  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  Slot &slot = slots_[event.buffer_id];
+  Incoming &message = describe(slot, event);
+  message.at = event.start - slot.start;
+  advance(message);
+}
+
+// Its first bytes are in an overflow buffer, if they have landed.
+void Inbox::on_taken(const Event &event) {
+  Slot &slot = slots_[event.buffer_id];
+  if (slot.receive == nullptr) return;
+  Incoming &message = describe(slot, event);
+  message.saved = event.start;
+  message.is_saved = true;
+  message.at = slot.saved_at;
+  slot.saved_at += std::min<uint64_t>(event.rlength, slot.length - slot.saved_at);
+  message.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
+  if (!message.landed) awaited_[event.start] = &message;
+  if (!event.rendezvous && event.match_bits & kMatchComplete)
+    tell_matched(event.initiator, event.match_bits);
+  advance(message);
+}
+
+void Inbox::on_rendezvous(const Event &event) {
+  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  Slot &slot = slots_[event.buffer_id];
+  // Here the initiator is the NIC and the PID.
+  const Peer peer{.nid = event.initiator >> 12, .pid = Pid(event.initiator & kAnyPid)};
+  Incoming &message = incoming(slot, event, peer);
+  message.begun = true;
+  if (!event.get_issued) {
+    const uint64_t at = event.start - slot.start;
+    const uint64_t whole = std::min<uint64_t>(event.rlength, slot.length - (at - event.mlength));
+    message.bits = event.match_bits;
+    message.get.local = event.start;
+    message.get.length = uint32_t(whole > event.mlength ? whole - event.mlength : 0);
+    read_rest(message, peer, event.remote_offset + event.mlength, event.rendezvous_id);
+  }
+  advance(message);
+}
+
+void Inbox::on_reply(const Event &event) {
+  Incoming *message;
+  if (event.rendezvous) {
+    const RendezvousReply reply = RendezvousReply::of(event.user_ptr);
+    const auto found = rendezvous_.find(key_of(reply.buffer_id, reply.nid, reply.pid, reply.id));
+    if (found == rendezvous_.end()) return;
+    message = found->second;
+  } else {
+    message = reinterpret_cast<Incoming *>(event.user_ptr);
+  }
+  message->done = true;
+  message->read = event.mlength;
+  if (event.rc != Rc::kOk) message->rc = event.rc;
+  advance(*message);
+}
+
+void Inbox::advance(Incoming &message) {
+  if (!message.known || !message.landed || !message.begun || !message.done) return;
+  finish(message);
+}
+
+void Inbox::finish(Incoming &message) {
+  if (message.slot != nullptr) return finish_in_slot(message);
+  const sdk::Message about =
+      message_of(message.initiator, message.bits, message.data, message.length);
+  sdk::Receive &receive = *message.receive;
+  const Rc rc = message.rc;
+  const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
+  incoming_.give(&message);
+  receiver_.complete(receive, about, received, errno_of(rc));
+}
+
+void Inbox::finish_in_slot(Incoming &message) {
+  Slot &slot = *message.slot;
+  if (message.is_rendezvous) rendezvous_.erase(message.key);
+  const uint64_t room = slot.length - std::min(message.at, slot.length);
+  const uint64_t takes = std::min<uint64_t>(message.length, room);
+  uint64_t first = message.first;
+  if (message.is_saved) {
+    first = std::min(first, room);
+    if (first != 0)
+      std::memcpy(reinterpret_cast<void *>(slot.start + message.at),
+                  reinterpret_cast<const void *>(message.saved), first);
+    overflow_.release(message.saved, message.first);
+  }
+  const size_t received = message.rc == Rc::kOk ? size_t(first + message.read) : 0;
+  const sdk::Message about =
+      message_of(message.initiator, message.bits, message.data, message.length);
+  const int err = errno_of(message.rc);
+  slot.taken += takes;
+  if (message.unlinks) {
+    slot.unlinked = slot.ends = true;
+    slot.total = message.at + takes;
+  }
+  sdk::Receive *receive = slot.receive;
+  if (slot.is_multi()) {
+    sdk::Receive *const part = receiver_.part_at(*receive, slot.origin + message.at, received);
+    --receive->users;
+    if (slot.ends && slot.taken >= slot.total) receive->open = false;
+    receive = part;
+  } else {
+    slot.unlinked = true;
+    slot.total = 0;
+  }
+  --slot.users;
+  incoming_.give(&message);
+  settle(slot);
+  if (receive != nullptr) receiver_.complete(*receive, about, received, err);
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Inbox: the messages that come to an endpoint. The NIC matches them with the receives that a
+// Receiver gives it to keep; what comes too early waits in buffers of ours.
+//
+// Example:
+//    // Moves on what the NIC has told.
+//    inline void progress(Inbox &inbox) {
+//      while (inbox.read_events()) {
+//      }
+//    }
+//
+// A message without a receive is the NIC's (a header in its unexpected list, bytes in an overflow
+// buffer) until a receive takes it, or until it is collected: then it is the Receiver's. It is
+// collected where an application looks at what has come (FI_PEEK), and where the NIC has no place
+// any more.
+//
+// Flow control: where the NIC cannot take a message it disables the portal and counts what it
+// drops. Its software collects all messages, waits until the senders have told of as many drops,
+// enables the portal, and tells them. A sender that is gone tells nothing: after kPatienceNs
+// without a word the portal is enabled all the same.
+//
+// A NIC without a place for one more receive, or for a message without one, gives receives back, so
+// that there is place for messages; until all receives are done software matches what is collected.
+//
+// Software matches (FI_CXI_RX_MATCH_MODE): the NIC brings each message that misses its receives to
+// a request buffer. All calls are with the endpoint's lock held. Not for sending, nor for what an
+// application asks for: Receiver (weft/sdk/receiver.h) has all forms of receives.
+#ifndef WEFT_PLUGINS_CXI_INBOX_H
+#define WEFT_PLUGINS_CXI_INBOX_H
+
+#include <weft/sdk/engine.h>
+#include <weft/sdk/pool.h>
+#include <weft/sdk/receiver.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "plugins/cxi/bits.h"
+#include "plugins/cxi/buffers.h"
+#include "plugins/cxi/ports.h"
+#include "plugins/cxi/settings.h"
+#include "plugins/cxi/sources.h"
+
+namespace weft::cxi {
+
+class Control;
+
+class Inbox final : private sdk::Handler {
+ public:
+  static constexpr uint64_t kPatienceNs = 5'000'000'000;
+
+  Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
+        const Settings &settings, const weft_instance *instance);
+  ~Inbox();
+  Result<void> open(bool waits, size_t max_list_entries);
+  void set_control(Control &control) { control_ = &control; }
+  void close();
+
+  // ---- for sdk::ReceiverSink ----
+  bool keep(sdk::Receive &receive);
+  void deliver(sdk::Unexpected &message, sdk::Receive &receive);
+  void discard(sdk::Unexpected &message);
+
+  // ---- for calls of the application ----
+  // Whether receives may be posted: not while messages or receives change their place.
+  bool may_post() const { return !collecting_ && !taking_back_; }
+  // Collects what the NIC has saved. False: not all of it yet.
+  bool collect();
+  bool cancel(const void *context);  // false: no receive has it
+
+  // ---- progress ----
+  bool read_events();  // false: there were none
+  void on_notify(const Peer &peer, uint32_t drops);
+  EventQueue &events() { return *events_; }
+
+ private:
+  // A receive that the NIC has, by the buffer_id of its entry.
+  struct Slot {
+    sdk::Receive *receive = nullptr;  // null: free
+    uint64_t start = 0, length = 0;   // of the entry
+    uint64_t origin = 0;              // of a multi-receive buffer: where the entry begins in it
+    uint64_t taken = 0;               // bytes of messages that are done
+    uint64_t total = UINT64_MAX;      // bytes that it has taken in all, once it is unlinked
+    uint64_t saved_at = 0;            // where the next of the saved messages goes
+    uint32_t users = 0;               // messages under way
+    bool unlinked = false;            // it takes no more,
+    bool ends = false;                // and neither does its receive
+    bool taken_back = false;          // by take_back()
+    bool is_multi() const { return receive->flags & FI_MULTI_RECV; }
+  };
+  // A message on its way into a receive.
+  struct Incoming {
+    Slot *slot = nullptr;             // null: software has matched it
+    sdk::Receive *receive = nullptr;  // of those
+    uint64_t key = 0;                 // of a rendezvous
+    uint32_t initiator = 0;
+    uint64_t bits = 0, data = 0;
+    uint64_t saved = 0;              // where its first bytes are, if it came too early
+    uint64_t at = 0;                 // in the slot's memory
+    uint32_t first = 0, length = 0;  // bytes that came along, and of all
+    uint32_t read = 0;               // by a Get
+    bool is_rendezvous = false, is_saved = false;
+    bool known = false, landed = true, begun = true, done = true;
+    bool unlinks = false;
+    Rc rc = Rc::kOk;
+    Transfer get;  // of software's own
+  };
+  struct Saved : sdk::Unexpected {
+    uint32_t initiator = 0;
+    uint64_t bits = 0, start = 0, remote_offset = 0;
+    uint32_t first = 0;
+    uint8_t rendezvous_id = 0;
+    bool is_rendezvous = false, landed = true, is_requested = false;
+    sdk::Receive *receive = nullptr;  // that waits for the bytes
+  };
+  enum class Flow : uint8_t { kRunning, kDropping, kEnabling };
+
+  void on_event_of(const Event &event);
+  void on_put(const Event &event);
+  void on_saved_put(const Event &event);  // into an overflow buffer
+  void on_request(const Event &event);
+  void on_taken(const Event &event);  // a receive has got a message that was saved
+  void on_collected(const Event &event);
+  void on_rendezvous(const Event &event);
+  void on_reply(const Event &event);
+  void on_link(const Event &event);
+  void on_unlink(const Event &event);
+  void on_state(const Event &event);
+
+  // Receives.
+  bool append(sdk::Receive &receive);
+  void offer_again();
+  void take_back();
+  void on_back();
+  void free_slot(Slot &slot);
+  uint16_t id_of(const Slot &slot) const { return uint16_t(&slot - slots_.data()); }
+  void settle(Slot &slot);
+
+  // Messages.
+  static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
+  Incoming &incoming(Slot &slot, const Event &event, const Peer &peer);
+  Incoming &describe(Slot &slot, const Event &event);
+  void advance(Incoming &message);
+  void finish(Incoming &message);
+  void finish_in_slot(Incoming &message);
+  sdk::Message message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length);
+  void save(Saved &message, uint64_t data, uint64_t length);
+  void start_delivery(Saved &message, sdk::Receive &receive);
+  void drop(Saved &message);
+  void release(uint64_t start, uint32_t bytes, bool is_requested);
+  void read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id);
+  void tell_matched(uint32_t initiator, uint64_t bits);
+  void post_gets();
+
+  // Flow control and collecting.
+  void search();
+  void on_all_collected();
+  void try_to_enable();
+  void on_enabled();
+  void enable_without_the_lost();
+  void retry_later();
+  void be_patient();
+  void schedule();
+  void on_deadline() override;
+  void on_event(uint32_t) override {}
+
+  const Ports &ports_;
+  sdk::Receiver &receiver_;
+  sdk::Engine &engine_;
+  Sources &sources_;
+  const Settings &settings_;
+  const weft_instance *const instance_;
+  Control *control_ = nullptr;
+  std::unique_ptr<EventQueue> events_;
+  std::unique_ptr<TransmitQueue> queue_;
+  std::unique_ptr<Portal> portal_;
+  Buffers overflow_, request_;
+
+  std::vector<Slot> slots_;
+  std::deque<uint16_t> free_;  // in the order of their last use
+  size_t kept_ = 0;
+  sdk::Pool<Incoming> incoming_;
+  std::unordered_map<uint64_t, Incoming *> rendezvous_;
+  sdk::Pool<Saved> saved_;
+  std::unordered_set<uint64_t> landed_;  // bytes of messages whose header was not taken yet
+  std::unordered_map<uint64_t, Incoming *> awaited_;     // headers before the bytes: of receives,
+  std::unordered_map<uint64_t, Saved *> awaited_saved_;  // and of saved messages
+  std::deque<Incoming *> gets_;                          // to be posted
+
+  bool offloads_ = true;   // receives go to the NIC
+  bool starved_ = false;   // it had no place for one: software matches what it saves
+  bool restarts_ = false;  // the next one begins a new sequence
+  bool collecting_ = false;
+  std::deque<Event> held_;            // for software to match, when all is collected
+  size_t taking_back_ = 0;            // receives that the NIC has not given back yet,
+  std::vector<sdk::Receive *> back_;  // and those that it has
+  Flow flow_ = Flow::kRunning;
+  uint32_t told_ = 0;  // drops that senders have told of
+  std::vector<Peer> senders_;
+  uint64_t retry_at_ = 0, give_up_at_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

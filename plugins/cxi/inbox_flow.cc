@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What happens where the NIC has no place for messages or receives.
+#include <rdma/fi_errno.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugins/cxi/control.h"
+#include "plugins/cxi/inbox.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint16_t kCollected = UINT16_MAX;  // buffer_id of searches
+constexpr int kRounds = 1 << 16;
+
+const char *text_of(Reason reason) {
+  switch (reason) {
+    case Reason::kEqFull:
+      return "its event queue was full: the application reads its completions too slowly";
+    case Reason::kNoMatch:
+      return "no overflow buffer was there";
+    case Reason::kUnexpectedFail:
+    case Reason::kSmUnexpectedFail:
+      return "no list entry was left for a message without a receive";
+    case Reason::kSmAppendFail:
+      return "no list entry was left for a receive";
+    case Reason::kRequestFull:
+      return "no request buffer was there";
+    case Reason::kUncorrectable:
+      return "of an error of the NIC";
+  }
+  return "of an unknown reason";
+}
+
+}  // namespace
+
+// ---- collecting ----
+
+void Inbox::search() {
+  collecting_ = true;
+  portal_->search({.buffer_id = kCollected, .ignore_bits = ~uint64_t{0}, .once = true}, true);
+}
+
+bool Inbox::collect() {
+  if (!offloads_ && may_post()) return true;
+  if (may_post()) search();
+  for (int i = 0; !may_post() && i < kRounds; ++i)
+    if (!read_events()) break;
+  return may_post();
+}
+
+void Inbox::on_all_collected() {
+  collecting_ = false;
+  while (!held_.empty() && !collecting_) {
+    const Event event = held_.front();
+    held_.pop_front();
+    on_request(event);
+  }
+  offer_again();
+}
+
+// ---- receives that wait for a place ----
+
+void Inbox::offer_again() {
+  while (offloads_ && !starved_ && may_post() && !free_.empty()) {
+    sdk::Receive *const receive = receiver_.take_oldest();
+    if (receive == nullptr) return;
+    append(*receive);
+  }
+}
+
+// The oldest first. A multi-receive buffer stays where it is: messages may be on their way into it.
+// Then those of its kind stay, too, or they would change their order.
+void Inbox::take_back() {
+  if (taking_back_ != 0) return;
+  starved_ = true;
+  bool stay[2] = {};
+  std::vector<Slot *> kept;
+  for (Slot &slot : slots_) {
+    if (slot.receive == nullptr || slot.unlinked) continue;
+    stay[slot.receive->tagged] |= slot.is_multi();
+    kept.push_back(&slot);
+  }
+  std::erase_if(kept, [&](const Slot *slot) { return stay[slot->receive->tagged]; });
+  std::ranges::sort(kept, {}, [](const Slot *slot) { return slot->receive->number; });
+  for (Slot *const slot : kept) slot->taken_back = true;
+  taking_back_ = kept.size();
+  if (kept.empty()) return on_back();
+  for (Slot *const slot : kept) portal_->unlink(List::kPriority, id_of(*slot));
+}
+
+// All that the NIC has given back are posted in software, in their order.
+void Inbox::on_back() {
+  while (sdk::Receive *const receive = receiver_.take_oldest()) back_.push_back(receive);
+  std::ranges::stable_sort(back_, {}, &sdk::Receive::number);
+  for (sdk::Receive *const receive : std::exchange(back_, {})) receiver_.put_back(*receive);
+  if (!collecting_) search();
+}
+
+void Inbox::retry_later() {
+  retry_at_ = sdk::now_ns() + settings_.fc_retry_ns + 1;
+  schedule();
+}
+
+void Inbox::be_patient() {
+  give_up_at_ = sdk::now_ns() + kPatienceNs;
+  schedule();
+}
+
+void Inbox::schedule() {
+  const uint64_t gives_up = flow_ == Flow::kDropping ? give_up_at_ : 0;
+  engine_.set_deadline(
+      *this, retry_at_ == 0 || (gives_up != 0 && gives_up < retry_at_) ? gives_up : retry_at_);
+}
+
+void Inbox::on_deadline() {
+  const uint64_t now = sdk::now_ns();
+  if (retry_at_ != 0 && now >= retry_at_) {
+    retry_at_ = 0;
+    if (!overflow_.link(*portal_) || !request_.link(*portal_)) retry_later();
+    offer_again();
+  }
+  if (flow_ == Flow::kDropping && may_post() && now >= give_up_at_) enable_without_the_lost();
+  schedule();
+}
+
+void Inbox::enable_without_the_lost() {
+  // Whoever has not told yet is gone, or so slow that its messages may change their order.
+  WEFT_WARN(instance_, FI_LOG_EP_DATA,
+            "flow control: of %u dropped messages only %u were told of in %d s; the others' "
+            "senders are taken to be gone",
+            portal_->status().drops, told_, int(kPatienceNs / 1'000'000'000));
+  flow_ = Flow::kEnabling;
+  portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
+                     kIgnoreDrops);
+}
+
+// ---- flow control ----
+
+void Inbox::on_state(const Event &event) {
+  if (!event.nic_auto) {
+    if (flow_ != Flow::kEnabling) return;
+    if (event.rc == Rc::kOk) return on_enabled();
+    flow_ = Flow::kDropping;  // more messages have been dropped meanwhile
+    return be_patient();
+  }
+  if (event.state == PortalState::kSoftwareManaged) {
+    WEFT_INFO(instance_, FI_LOG_EP_DATA, "software matches from now on, because %s",
+              text_of(event.reason));
+    offloads_ = false;
+  } else {
+    WEFT_WARN(instance_, FI_LOG_EP_DATA, "flow control: the NIC drops messages, because %s",
+              text_of(event.reason));
+    flow_ = Flow::kDropping;
+    be_patient();
+  }
+  if (event.reason == Reason::kUnexpectedFail) return take_back();
+  if (!collecting_) search();
+}
+
+void Inbox::on_notify(const Peer &peer, uint32_t drops) {
+  // The portal was enabled without waiting for this sender.
+  if (flow_ == Flow::kRunning && portal_->status().state != PortalState::kDisabled)
+    return control_->tell(peer, {ControlType::kResume, 0});
+  told_ += drops;
+  senders_.push_back(peer);
+  be_patient();
+}
+
+void Inbox::try_to_enable() {
+  if (!may_post()) return;
+  const PortalStatus status = portal_->status();
+  if (status.drops != told_) return;
+  flow_ = Flow::kEnabling;
+  portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
+                     status.drops);
+}
+
+void Inbox::on_enabled() {
+  flow_ = Flow::kRunning;
+  told_ = 0;
+  for (const Peer &peer : std::exchange(senders_, {}))
+    control_->tell(peer, {ControlType::kResume, 0});
+  offer_again();
+}
+
+}  // namespace weft::cxi

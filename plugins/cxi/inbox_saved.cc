@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages that have come before their receive.
+#include <rdma/fi_errno.h>
+#include <weft/sdk/iov.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "plugins/cxi/control.h"
+#include "plugins/cxi/inbox.h"
+
+namespace weft::cxi {
+
+// The bytes of a message without a receive are in an overflow buffer. Its header may have been
+// taken already.
+void Inbox::on_saved_put(const Event &event) {
+  if (event.rc == Rc::kOk && event.mlength != 0) {
+    if (const auto taken = awaited_.extract(event.start); !taken.empty()) {
+      taken.mapped()->landed = true;
+      advance(*taken.mapped());
+    } else if (const auto saved = awaited_saved_.extract(event.start); !saved.empty()) {
+      saved.mapped()->landed = true;
+      if (sdk::Receive *const receive = std::exchange(saved.mapped()->receive, nullptr))
+        start_delivery(*saved.mapped(), *receive);
+    } else {
+      landed_.insert(event.start);
+    }
+  }
+  if (event.auto_unlinked) {
+    overflow_.on_full(event.buffer_id, event.start + event.mlength);
+    overflow_.link(*portal_);
+  }
+  if (starved_ && may_post()) search();
+}
+
+// The NIC leaves a message to software. It is newer than all that the NIC has saved.
+void Inbox::on_request(const Event &event) {
+  if (collecting_) return held_.push_back(event);
+  if (event.rc == Rc::kOk) {
+    const auto *const bytes = reinterpret_cast<const uint8_t *>(event.start);
+    RequestHeader header;
+    std::memcpy(&header, bytes, sizeof header);
+    Saved &saved = *saved_.take();
+    saved.initiator = header.initiator;
+    saved.bits = header.match_bits;
+    saved.start = event.start + sizeof header;
+    saved.first = event.mlength - uint32_t(sizeof header);
+    saved.remote_offset = header.remote_offset;
+    saved.rendezvous_id = header.rendezvous_id;
+    saved.is_rendezvous = header.rendezvous != 0;
+    saved.landed = true;
+    saved.is_requested = true;
+    saved.receive = nullptr;
+    request_.release(event.start, sizeof header);
+    save(saved, header.header_data, header.length);
+  }
+  if (!event.auto_unlinked) return;
+  request_.on_full(event.buffer_id, event.start + event.mlength);
+  request_.link(*portal_);
+}
+
+// The NIC has given up the header of a message that it has saved.
+void Inbox::on_collected(const Event &event) {
+  Saved &saved = *saved_.take();
+  saved.initiator = event.initiator;
+  saved.bits = event.match_bits;
+  saved.start = event.start;
+  saved.first = event.mlength;
+  saved.remote_offset = event.remote_offset;
+  saved.rendezvous_id = event.rendezvous_id;
+  saved.is_rendezvous = event.rendezvous;
+  saved.is_requested = false;
+  saved.receive = nullptr;
+  saved.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
+  if (!saved.landed) awaited_saved_[event.start] = &saved;
+  save(saved, event.header_data, event.rlength);
+  search();
+}
+
+void Inbox::save(Saved &saved, uint64_t data, uint64_t length) {
+  saved.message = message_of(saved.initiator, saved.bits, data, length);
+  if (sdk::Receive *const receive = receiver_.match(saved.message)) return deliver(saved, *receive);
+  receiver_.save(saved);
+}
+
+void Inbox::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
+  auto &saved = static_cast<Saved &>(message);
+  if (!saved.is_rendezvous && saved.bits & kMatchComplete)
+    tell_matched(saved.initiator, saved.bits);
+  if (saved.landed) return start_delivery(saved, receive);
+  saved.receive = &receive;
+}
+
+void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
+  const size_t first = std::min<size_t>(saved.first, receive.length);
+  if (first != 0)
+    sdk::scatter(receive.iov, receive.count, 0, reinterpret_cast<const void *>(saved.start), first);
+  release(saved.start, saved.first, saved.is_requested);
+  const sdk::Message about = saved.message;
+  if (!saved.is_rendezvous) {
+    saved_.give(&saved);
+    return receiver_.complete(receive, about, first, 0);
+  }
+  Incoming &message = *incoming_.take();
+  message = {.receive = &receive,
+             .initiator = saved.initiator,
+             .bits = saved.bits,
+             .data = about.data,
+             .first = uint32_t(first),
+             .length = uint32_t(about.length),
+             .known = true,
+             .done = false};
+  const uint64_t whole = std::min<uint64_t>(about.length, receive.length);
+  message.get.local =
+      receive.count != 0 ? reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + first : 0;
+  message.get.length = uint32_t(whole > saved.first ? whole - saved.first : 0);
+  const uint64_t offset = saved.remote_offset + saved.first;
+  const uint8_t id = saved.rendezvous_id;
+  const Peer peer = Peer::of(saved.initiator);
+  saved_.give(&saved);
+  read_rest(message, peer, offset, id);
+}
+
+// The sender of a long message is done when it was read: nothing is read of it.
+void Inbox::discard(sdk::Unexpected &message) {
+  auto &saved = static_cast<Saved &>(message);
+  if (!saved.landed) {
+    awaited_saved_.erase(saved.start);
+    landed_.insert(saved.start);
+  }
+  if (events_ != nullptr && saved.is_rendezvous) {
+    Transfer get;
+    get.op = Op::kGet;
+    const Peer peer = Peer::of(saved.initiator);
+    get.to = {peer.nid, peer.pid, kRendezvousIndex};
+    get.match_bits = read_bits(saved.rendezvous_id, saved.bits);
+    get.remote_offset = saved.remote_offset;
+    get.initiator = ports_.initiator;
+    if (queue_->post(get) == 0) queue_->flush();
+  }
+  if (events_ != nullptr && !saved.is_rendezvous && saved.bits & kMatchComplete)
+    tell_matched(saved.initiator, saved.bits);
+  if (saved.landed) release(saved.start, saved.first, saved.is_requested);
+  saved_.give(&saved);
+}
+
+void Inbox::release(uint64_t start, uint32_t bytes, bool is_requested) {
+  (is_requested ? request_ : overflow_).release(start, bytes);
+}
+
+// ---- Gets of our own ----
+
+void Inbox::read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id) {
+  Transfer &get = message.get;
+  get.op = Op::kGet;
+  get.to = {peer.nid, peer.pid, kRendezvousIndex};
+  get.memory = ports_.all;
+  get.remote_offset = remote_offset;
+  get.match_bits = read_bits(id, message.bits);
+  get.initiator = ports_.initiator;
+  get.eq = events_.get();
+  get.user_ptr = reinterpret_cast<uintptr_t>(&message);
+  gets_.push_back(&message);
+  post_gets();
+}
+
+void Inbox::post_gets() {
+  bool posted = false;
+  while (!gets_.empty() && queue_->post(gets_.front()->get) == 0) {
+    gets_.pop_front();
+    posted = true;
+  }
+  if (posted) queue_->flush();
+}
+
+// FI_MATCH_COMPLETE of a message that has had to wait for its receive.
+void Inbox::tell_matched(uint32_t initiator, uint64_t bits) {
+  const Peer peer = Peer::of(initiator);
+  Transfer notice;
+  notice.to = {peer.nid, peer.pid, kDoneIndex};
+  notice.match_bits = MessageBits().with_transaction(transaction_of(bits)).bits;
+  notice.initiator = ports_.initiator;
+  if (queue_->post(notice) == 0) queue_->flush();
+}
+
+}  // namespace weft::cxi

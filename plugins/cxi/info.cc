@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/info.h"
+
+#include <arpa/inet.h>
+#include <rdma/fi_cxi_ext.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <weft/sdk/progress.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "plugins/cxi/sources.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+constexpr uint64_t kTxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ |
+                             FI_WRITE | FI_FENCE | FI_NAMED_RX_CTX;
+constexpr uint64_t kRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
+                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
+                             FI_SOURCE_ERR | FI_RMA_EVENT | FI_AV_USER_ID;
+constexpr uint64_t kAccessCaps = FI_RMA | FI_ATOMIC;
+constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_WAW |
+                            FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_RAR;
+constexpr uint64_t kTxFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |
+                              FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
+constexpr size_t kMaxRegions = 65535;
+constexpr uint64_t kTagFormat = UINT64_C(0xaaaaaaaaaaaaaaaa) >> 16;  // FI_TAG_GENERIC of 48 bits
+
+template <class T>
+T *zeroed() {
+  return static_cast<T *>(std::calloc(1, sizeof(T)));
+}
+
+std::optional<uint64_t> number(const char *text, uint64_t most) {
+  if (text == nullptr || *text == '\0' || *text == '-') return std::nullopt;
+  char *end = nullptr;
+  errno = 0;
+  const unsigned long long value = std::strtoull(text, &end, 0);
+  if (errno != 0 || *end != '\0' || value > most) return std::nullopt;
+  return value;
+}
+
+// "02:00:00:0n:nn:nn": the NIC's address in the low 20 bits.
+std::optional<Nid> nid_of_mac(const char *text) {
+  unsigned b[6];
+  int end = 0;
+  if (std::sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
+                  &end) != 6 ||
+      text[end] != '\0')
+    return std::nullopt;
+  return Nid((b[3] << 16 | b[4] << 8 | b[5]) & kMaxNid);
+}
+
+Result<Nid> nid_of(const char *node, const std::vector<DeviceFacts> &devices) {
+  const auto device = std::ranges::find(devices, std::string_view(node), &DeviceFacts::name);
+  if (device != devices.end()) return device->nid;
+  if (const auto value = number(node, kMaxNid)) return Nid(*value);
+  if (const auto mac = nid_of_mac(node)) return *mac;
+  in_addr ip{};
+  if (::inet_pton(AF_INET, node, &ip) == 1) return Nid(ntohl(ip.s_addr) & kMaxNid);
+  return fail(
+      FI_ENODATA,
+      "cxi: node \"%s\" is no NIC: give its name (cxi0), its address (0x1), its MAC, or the "
+      "IPv4 address of a NIC in software",
+      node);
+}
+
+Result<Pid> pid_of(const char *service) {
+  if (service == nullptr) return kAnyPid;
+  const auto value = number(service, kMaxPid);
+  if (!value)
+    return fail(FI_EINVAL, "cxi: service \"%s\" is no PID: 0 to %u", service, unsigned(kMaxPid));
+  return Pid(*value);
+}
+
+Result<void> set_own(AskedPlaces &asked, const Peer &own, const std::vector<DeviceFacts> &devices) {
+  asked.own_pid = own.pid;
+  if (own.nid == 0) return {};
+  const auto device = std::ranges::find(devices, own.nid, &DeviceFacts::nid);
+  if (device == devices.end())
+    return fail(FI_ENODATA, "cxi: no NIC of this host has the address 0x%x", own.nid);
+  asked.device = device->name;
+  return {};
+}
+
+Result<void> fill_nic(fi_info &info, const DeviceFacts &facts) {
+  info.nic = zeroed<fid_nic>();
+  if (info.nic == nullptr) return fail(FI_ENOMEM, "no memory for a fid_nic");
+  fid_nic &nic = *info.nic;
+  nic.fid.fclass = FI_CLASS_NIC;
+  nic.device_attr = zeroed<fi_device_attr>();
+  nic.bus_attr = zeroed<fi_bus_attr>();
+  nic.link_attr = zeroed<fi_link_attr>();
+  if (nic.device_attr == nullptr || nic.bus_attr == nullptr || nic.link_attr == nullptr)
+    return fail(FI_ENOMEM, "no memory for a fid_nic");
+  nic.bus_attr->bus_type = FI_BUS_UNKNOWN;
+  WEFT_CHECK(sdk::set_string(nic.device_attr->name, facts.name));
+  WEFT_CHECK(sdk::set_string(nic.device_attr->driver, facts.is_software ? "software" : "cxi_core"));
+  WEFT_CHECK(
+      sdk::set_string(nic.device_attr->device_id, facts.is_software ? "software NIC" : "Cassini"));
+  char address[24];
+  std::snprintf(address, sizeof address, "0x%" PRIx32, facts.nid);
+  WEFT_CHECK(sdk::set_string(nic.link_attr->address, address));
+  nic.link_attr->mtu = facts.mtu;
+  nic.link_attr->speed = facts.speed;
+  nic.link_attr->state = facts.link_up ? FI_LINK_UP : FI_LINK_DOWN;
+  return sdk::set_string(nic.link_attr->network_type, "HPC Ethernet");
+}
+
+// Memory modes mean something only where peers reach memory.
+bool uses_regions(const fi_info *hints) {
+  return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
+}
+
+void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, bool provider_keys) {
+  const fi_domain_attr none{};
+  const fi_info *const hints = query.hints;
+  const fi_domain_attr &wanted =
+      hints != nullptr && hints->domain_attr != nullptr ? *hints->domain_attr : none;
+  domain.caps = kDomainCaps | FI_AV_USER_ID;
+  domain.threading = FI_THREAD_SAFE;
+  domain.control_progress = sdk::offered_progress(wanted.control_progress);
+  domain.data_progress = sdk::offered_progress(wanted.data_progress);
+  domain.resource_mgmt = FI_RM_ENABLED;
+  domain.av_type = FI_AV_UNSPEC;
+  if (uses_regions(hints))
+    domain.mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED | (provider_keys ? int(FI_MR_PROV_KEY) : 0);
+  domain.mr_key_size = provider_keys ? sizeof(uint64_t) : sizeof(uint32_t);
+  domain.mr_iov_limit = 1;
+  domain.mr_cnt = kMaxRegions;
+  domain.cq_data_size = sizeof(uint64_t);
+  domain.cq_cnt = 1 << 16;
+  domain.ep_cnt = kMaxPid + 1;
+  domain.tx_ctx_cnt = kMaxPid + 1;
+  domain.rx_ctx_cnt = kMaxPid + 1;
+  domain.cntr_cnt = 1 << 16;
+  domain.max_ep_tx_ctx = 1;
+  domain.max_ep_rx_ctx = 1;
+  domain.max_cntr_value = UINT64_MAX;
+  domain.max_err_cntr_value = UINT64_MAX;
+}
+
+Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
+                  const sdk::GetinfoQuery &query, const Settings &settings, bool provider_keys) {
+  info.caps = kTxCaps | kRxCaps | kDomainCaps;
+  info.addr_format = FI_ADDR_CXI;
+  WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
+                                   address_of({facts.nid, asked.own_pid})));
+  if (asked.dest)
+    WEFT_CHECK(sdk::set_info_address(info.dest_addr, info.dest_addrlen, FI_ADDR_CXI,
+                                     address_of(*asked.dest)));
+
+  fi_tx_attr &tx = *info.tx_attr;
+  tx.caps = kTxCaps;
+  tx.op_flags = kTxFlags;
+  tx.msg_order = kOrder;
+  tx.inject_size = kInjectSize;
+  tx.size = sdk::offered_size(settings.tx_size, sdk::tx_hints(query.hints).size, kMaxTxSize);
+  tx.iov_limit = 1;
+  tx.rma_iov_limit = 1;
+  tx.tclass = FI_TC_BEST_EFFORT;
+
+  fi_rx_attr &rx = *info.rx_attr;
+  rx.caps = kRxCaps;
+  rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
+  rx.msg_order = kOrder;
+  rx.size = sdk::offered_size(settings.rx_size, sdk::rx_hints(query.hints).size, kMaxRxSize);
+  rx.iov_limit = 1;
+
+  fi_ep_attr &ep = *info.ep_attr;
+  ep.type = FI_EP_RDM;
+  ep.protocol = FI_PROTO_CXI;
+  ep.protocol_version = 1;
+  ep.max_msg_size = kMaxMessageSize;
+  ep.max_order_raw_size = ep.max_order_war_size = ep.max_order_waw_size = SIZE_MAX;
+  ep.mem_tag_format = kTagFormat;
+  ep.tx_ctx_cnt = 1;
+  ep.rx_ctx_cnt = 1;
+
+  fill_domain(*info.domain_attr, query, provider_keys);
+  WEFT_CHECK(sdk::set_string(info.domain_attr->name, facts.name));
+  WEFT_CHECK(sdk::set_string(info.fabric_attr->name, "cxi"));
+  info.fabric_attr->prov_version = FI_VERSION(1, 0);
+  info.fabric_attr->api_version = query.api_version;
+  return fill_nic(info, facts);
+}
+
+}  // namespace
+
+Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
+                                 const std::vector<DeviceFacts> &devices) {
+  AskedPlaces asked;
+  const fi_info *const hints = query.hints;
+  const auto from_hints = [&](const void *address, size_t length) -> Result<Peer> {
+    const uint32_t format =
+        hints->addr_format == FI_ADDR_STR ? uint32_t(FI_ADDR_STR) : uint32_t(FI_ADDR_CXI);
+    if (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != format)
+      return fail(FI_ENODATA, "cxi: its addresses are of the format FI_ADDR_CXI");
+    WEFT_TRY(const sdk::Address read, sdk::read_address(format, address, length));
+    if (read.format() != FI_ADDR_CXI)
+      return fail(FI_ENODATA, "cxi: %s is no address of cxi", read.to_string().c_str());
+    return peer_of(read);
+  };
+  if (query.flags & FI_SOURCE) {
+    if (query.node == nullptr && query.service == nullptr)
+      return fail(FI_EINVAL, "cxi: FI_SOURCE needs a node or a service");
+    WEFT_TRY(asked.own_pid, pid_of(query.service));
+    if (query.node != nullptr) {
+      WEFT_TRY(const Nid nid, nid_of(query.node, devices));
+      WEFT_CHECK(set_own(asked, {nid, asked.own_pid}, devices));
+    }
+  } else if (query.node != nullptr) {
+    WEFT_TRY(const Nid nid, nid_of(query.node, devices));
+    WEFT_TRY(const Pid pid, pid_of(query.service));
+    asked.dest = Peer{nid, pid == kAnyPid ? Pid(0) : pid};
+  } else if (query.service != nullptr) {
+    WEFT_TRY(asked.own_pid, pid_of(query.service));
+  }
+  if (hints == nullptr) return asked;
+  if (hints->src_addr != nullptr && !(query.flags & FI_SOURCE)) {
+    WEFT_TRY(const Peer own, from_hints(hints->src_addr, hints->src_addrlen));
+    WEFT_CHECK(set_own(asked, own, devices));
+  }
+  if (hints->dest_addr != nullptr && !asked.dest) {
+    WEFT_TRY(asked.dest, from_hints(hints->dest_addr, hints->dest_addrlen));
+  }
+  return asked;
+}
+
+Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const AskedPlaces &asked,
+                       const sdk::GetinfoQuery &query, const Settings &settings) {
+  const fi_info *const hints = query.hints;
+  const int mode =
+      hints != nullptr && hints->domain_attr != nullptr ? hints->domain_attr->mr_mode : 0;
+  // Without hints both kinds of keys; else the best that fits.
+  const bool both = hints == nullptr || (hints->caps == 0 && mode == 0);
+  if (both || (uses_regions(hints) && mode & FI_MR_PROV_KEY)) {
+    WEFT_TRY(fi_info *const info, list.add());
+    WEFT_CHECK(fill(*info, facts, asked, query, settings, true));
+    if (!both) return {};
+  }
+  WEFT_TRY(fi_info *const info, list.add());
+  return fill(*info, facts, asked, query, settings, false);
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What cxi answers to fi_getinfo.
+//
+// Example:
+//    inline Result<void> add(sdk::InfoList &list, const DeviceFacts &nic,
+//                            const sdk::GetinfoQuery &query) {
+//      WEFT_TRY(const AskedPlaces asked, asked_places(query, {nic}));
+//      return add_infos(list, nic, asked, query, Settings());
+//    }
+//
+// Not for what fits an application's hints: the core compares.
+#ifndef WEFT_PLUGINS_CXI_INFO_H
+#define WEFT_PLUGINS_CXI_INFO_H
+
+#include <weft/sdk/provider.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/ports.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+inline constexpr size_t kInjectSize = kMaxInlineUnrestricted;
+inline constexpr uint64_t kMaxMessageSize = UINT32_MAX;
+inline constexpr size_t kAtomicSize = 32;  // both operands of the widest compare
+inline constexpr size_t kMaxTxSize = 16384, kMaxRxSize = 15360;
+
+// What node, service and addresses name.
+struct AskedPlaces {
+  std::string device;  // the only NIC; empty: any
+  Pid own_pid = kAnyPid;
+  std::optional<Peer> dest;
+};
+Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
+                                 const std::vector<DeviceFacts> &devices);
+
+// The ways to use one NIC, best first.
+Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const AskedPlaces &asked,
+                       const sdk::GetinfoQuery &query, const Settings &settings);
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Device: a NIC of this host, before a process has anything of it. Devices: all of them.
+//
+// Example:
+//    // What a process has of a NIC, by the service that anybody may use.
+//    inline Result<std::unique_ptr<Lni>> open_by_name(Devices &devices, std::string_view name) {
+//      WEFT_TRY(const std::shared_ptr<Device> device, devices.open(name));
+//      return device->open_lni();  // the device outlives it
+//    }
+//
+// A NIC in software moves bytes only when somebody polls it; hardware needs nobody. All calls are
+// thread-safe. Not for what a process does with a NIC: nic.h.
+#ifndef WEFT_PLUGINS_CXI_NIC_DEVICE_H
+#define WEFT_PLUGINS_CXI_NIC_DEVICE_H
+
+#include <weft/result.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugins/cxi/nic/nic.h"
+
+namespace weft::cxi {
+
+struct DeviceFacts {
+  std::string name;  // "cxi0"
+  Nid nid = 0;
+  bool is_software = false;
+  bool link_up = true;
+  uint64_t speed = 0;           // bits per second
+  size_t mtu = 0;               // bytes
+  size_t max_list_entries = 0;  // of the pool that all processes share
+  size_t max_triggered = 0;
+  int amo_remap_to_pcie_fadd =
+      -1;  // the AmoOp that a PCIe fetch-and-add replaces; -1: there is none
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceFacts &facts() const = 0;
+  virtual Result<std::unique_ptr<Lni>> open_lni() = 0;
+  // Moves on what this process and its peers have under way, without blocking.
+  virtual void poll() = 0;
+  // What this process has posted leaves, if the NIC does not do that by itself.
+  virtual void push() = 0;
+  // Readable when poll() has something to do; -1: never.
+  virtual int wait_fd() const = 0;
+};
+
+class Devices {
+ public:
+  virtual ~Devices() = default;
+  virtual std::vector<DeviceFacts> list() const = 0;
+  virtual Result<std::shared_ptr<Device>> open(std::string_view name) = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The provider cxi: which NICs there are, and its parameters (weft-cxi.7).
+//
+// Example:
+//    #include <weft/sdk/unit.h>
+//    constexpr sdk::PluginInfo plugin{.name = "cxi", .vendor = "v", .version = "1",
+//                                     .license = "l"};
+//    static_assert(sdk::Provider<CxiProvider>);
+//
+// Not for what a NIC does.
+#ifndef WEFT_PLUGINS_CXI_PROVIDER_H
+#define WEFT_PLUGINS_CXI_PROVIDER_H
+
+#include <weft/sdk/params.h>
+#include <weft/sdk/provider.h>
+
+#include <memory>
+#include <vector>
+
+#include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+namespace parameters {
+inline constexpr weft_param kAll[] = {
+    sdk::list_param("device_name", nullptr, "the only NICs to use: cxi0,cxi1; empty: all"),
+    sdk::bool_param("soft", "1", "offer NICs in software where there is no Slingshot card"),
+    sdk::list_param("soft_devices", nullptr,
+                    "the NICs in software as NAME=ADDRESS, with an IPv4 address of this host; "
+                    "empty: cxi0=127.0.0.1,cxi1=127.0.0.2"),
+    sdk::int_param(
+        "soft_list_entries", "16384",
+        "list entries of each NIC in software: receives, messages without one, and regions "
+        "of all processes together; as whoever comes first says",
+        8, 1 << 20),
+    sdk::int_param("soft_triggered", "512", "triggered commands of each NIC in software", 0,
+                   1 << 20),
+    sdk::bool_param("soft_thread", "1",
+                    "a thread serves the NICs in software while nobody reads a completion queue"),
+    sdk::int_param("default_tx_size", "1024",
+                   "operations of a transmit queue, unless hints say more", 16, 16384),
+    sdk::int_param("default_rx_size", "1024", "receives of an endpoint, unless hints say more", 16,
+                   15360),
+    sdk::int_param("default_cq_size", "131072", "entries of a completion queue without a size", 1,
+                   1 << 24),
+    sdk::size_param("rdzv_threshold", "16384",
+                    "bytes up to which, and rdzv_get_min more, a message goes at once; of a longer "
+                    "one the receiver reads the rest",
+                    192, 1 << 30),
+    sdk::size_param("rdzv_get_min", "2049", "bytes that are worth a read of their own", 0, 1 << 30),
+    sdk::size_param("rdzv_eager_size", "2048", "bytes of a long message that go with its header", 0,
+                    1 << 30),
+    sdk::string_param(
+        "rdzv_proto", "default",
+        "how the rest of a long message is read: default (by the NIC), or alt_read (by "
+        "software)"),
+    sdk::bool_param("disable_non_inject_msg_idc", "0",
+                    "take the bytes of short messages from memory, and not into the command"),
+    sdk::size_param("oflow_buf_size", "12M", "bytes of a buffer for messages without a receive",
+                    4096, int64_t{1} << 32),
+    sdk::int_param("oflow_buf_min_posted", "3", "how many of those the NIC has", 1, 1024),
+    sdk::int_param("oflow_buf_max_cached", "0",
+                   "how many unused ones are kept; 0: three times oflow_buf_min_posted", 0, 8192),
+    sdk::string_param("rx_match_mode", "hardware",
+                      "who matches messages with receives: hardware, software, or hybrid: the NIC, "
+                      "while its resources last"),
+    sdk::size_param("req_buf_size", "12M", "bytes of a buffer for messages that software matches",
+                    4096, int64_t{1} << 32),
+    sdk::int_param("req_buf_min_posted", "6", "how many of those the NIC has", 1, 1024),
+    sdk::int_param("req_buf_max_cached", "0", "how many unused ones are kept; 0: all", 0, 8192),
+    sdk::int_param("fc_retry_usec_delay", "1000",
+                   "microseconds before a message of flow control, or a receive, is tried again", 0,
+                   60'000'000),
+    sdk::int_param("cq_fill_percent", "50", "how full the NIC's event queues may get, in percent",
+                   1, 100),
+    sdk::int_param("sw_rx_tx_init_max", "1024",
+                   "reads that receivers start in software, at most, at a time", 64, 16384),
+    sdk::bool_param("optimized_mrs", "1",
+                    "regions with keys 0 to 99 are reached by short packets; all processes must "
+                    "agree"),
+    sdk::size_param("ctrl_rx_eq_max_size", "64M", "bytes of an event queue for control messages",
+                    4096, int64_t{1} << 32),
+    sdk::int_param("default_vni", "10", "the virtual network where a service allows any", 1, 65535),
+};
+}  // namespace parameters
+
+class CxiProvider {
+ public:
+  static constexpr sdk::UnitInfo info{
+      .name = "cxi",
+      .summary = "HPE Slingshot: messages, remote memory access and atomics, on a NIC in software",
+      .version = FI_VERSION(1, 0),
+      .offers_ep = WEFT_EP_BIT(FI_EP_RDM),
+      .rank = 50,
+      .maturity = WEFT_MATURITY_EXPERIMENTAL,
+      .security = WEFT_SECURITY_TRUSTED_PEERS,
+      .params = parameters::kAll,
+  };
+
+  static Result<std::unique_ptr<CxiProvider>> create(const weft_instance *instance);
+
+  Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
+  Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
+  Result<void> explain(const sdk::LineSink &line);
+
+  CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<Devices> devices)
+      : instance_(instance), settings_(std::move(settings)), devices_(std::move(devices)) {}
+
+ private:
+  std::vector<DeviceFacts> usable() const;
+
+  const weft_instance *instance_;
+  const Settings settings_;
+  const std::shared_ptr<Devices> devices_;
+};
+
+}  // namespace weft::cxi
+
+#endif

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/region.h"
+
+#include <weft/sdk/endpoint_number.h>
+#include <weft/sdk/eq.h>
+#include <weft/sdk/ops.h>
+
+#include <new>
+#include <utility>
+
+#include "plugins/cxi/domain.h"
+#include "plugins/cxi/endpoint.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr unsigned kSequenceShift = 16;
+constexpr uint64_t kMaxSequence = uint64_t{1} << (59 - kSequenceShift);
+
+}  // namespace
+
+// ---- keys ----
+
+Result<uint64_t> Regions::new_key(const fi_mr_attr &attr, uint64_t flags) {
+  if (!provider_keys_) {
+    if (attr.requested_key > UINT32_MAX)
+      return fail(FI_EKEYREJECTED,
+                  "memory registration: key %#llx: keys of cxi have 32 bits "
+                  "(domain_attr.mr_key_size)",
+                  (unsigned long long)attr.requested_key);
+    return attr.requested_key;
+  }
+  if (optimized && !optimized_ids_.all() && (flags & FI_RMA_EVENT) == 0) {
+    size_t id = 0;
+    while (optimized_ids_[id]) ++id;
+    optimized_ids_.set(id);
+    return kProviderKey | kOptimizedKey | id | (++sequence_ % kMaxSequence) << kSequenceShift;
+  }
+  return kProviderKey | next_id_++ | (++sequence_ % kMaxSequence) << kSequenceShift;
+}
+
+void Regions::give_key(uint64_t key) {
+  regions_.erase(key);
+  if ((key & (kProviderKey | kOptimizedKey)) == (kProviderKey | kOptimizedKey))
+    optimized_ids_.reset(key & 0xffff);
+}
+
+Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
+  WEFT_CHECK(sdk::check_registration(attr, flags, {.iov_limit = 1}));
+  Region *region = nullptr;
+  {
+    const sdk::Guard guard(domain_.engine().lock());
+    WEFT_TRY(const uint64_t key, new_key(attr, flags));
+    const auto [place, is_new] = regions_.try_emplace(key);
+    if (!is_new)
+      return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
+    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key);
+    if (region == nullptr) {
+      give_key(key);
+      return fail(FI_ENOMEM, "memory registration: no memory");
+    }
+  }
+  if (auto published = region->publish(domain_.base()); !published) {
+    const sdk::Guard guard(domain_.engine().lock());
+    give_key(region->key());
+    delete region;
+    return tl::unexpected(published.error());
+  }
+  domain_.shared().children.fetch_add(1);
+  return region->c();
+}
+
+// ---- a region ----
+
+Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key)
+    : Object(domain.instance(), FI_CLASS_MR, attr.context),
+      domain_(domain),
+      memory_(attr.mr_iov[0]),
+      access_(attr.access),
+      flags_(flags),
+      c_key_(key) {
+  c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Region>());
+  c()->mem_desc = this;
+  c()->key = key;
+}
+
+bool Region::has_events() const {
+  const sdk::RxContext &rx = endpoint_->receiver();
+  return remote_write_ != nullptr || remote_read_ != nullptr || rx.remote_write != nullptr ||
+         rx.remote_read != nullptr;
+}
+
+Entry Region::entry() const {
+  const bool is_optimized = region_at(c_key_, true, domain_.regions().optimized).is_optimized;
+  Entry entry{.buffer_id = id_,
+              .memory = mapped_,
+              .start = reinterpret_cast<uintptr_t>(memory_.iov_base),
+              .length = memory_.iov_len,
+              .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
+  entry.link_disable = entry.unlink_disable = true;
+  entry.comm_disable = !has_events();
+  entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
+  entry.op_get = (access_ & FI_REMOTE_READ) != 0;
+  return entry;
+}
+
+void Region::append(const Entry &entry) {
+  Control &control = endpoint_->control_portals();
+  const bool is_optimized = write_portal_ != nullptr;
+  Portal &writes = is_optimized ? *write_portal_ : control.writes();
+  Portal *const reads = is_optimized ? read_portal_.get() : &control.reads();
+  if (entry.op_put || entry.op_get) writes.append(List::kPriority, entry);
+  if (entry.op_get && reads != nullptr) reads->append(List::kPriority, entry);
+}
+
+void Region::withdraw(uint16_t id) {
+  Control &control = endpoint_->control_portals();
+  for (Portal *const portal :
+       {write_portal_.get(), read_portal_.get(), &control.writes(), &control.reads()}) {
+    if (portal == nullptr) continue;
+    portal->unlink(List::kPriority, id);
+    portal->invalidate(List::kPriority, id);
+  }
+  while (control.read_events()) {  // what has been told of it is still to be counted
+  }
+  control.remove(id);
+}
+
+Result<void> Region::link() {
+  if (!enabled_ || linked_ || endpoint_ == nullptr || !endpoint_->enabled()) return {};
+  Control &control = endpoint_->control_portals();
+  const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
+  WEFT_TRY(mapped_,
+           domain_.lni().map(reinterpret_cast<uintptr_t>(memory_.iov_base), memory_.iov_len,
+                             (reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  WEFT_TRY(id_, control.add(*this));
+  linked_ = true;
+  if (const RegionAt at = region_at(c_key_, true, domain_.regions().optimized); at.is_optimized) {
+    WEFT_TRY(write_portal_, open_portal(at.index));
+    if (reads) {
+      WEFT_TRY(read_portal_, open_portal(region_at(c_key_, false, true).index));
+    }
+  }
+  append(entry());
+  if (!writes) return {};
+  // Writes with remote CQ data are told of.
+  WEFT_TRY(solicited_id_, control.add(*this));
+  is_solicited_ = true;
+  Entry solicited = entry();
+  solicited.buffer_id = solicited_id_;
+  solicited.match_bits = (c_key_ & ~kProviderKey) | kSolicited;
+  solicited.comm_disable = false;
+  solicited.op_get = false;
+  control.writes().append(List::kPriority, solicited);
+  return {};
+}
+
+// The new entry stands behind the old one until that goes, so peers find one at all times.
+void Region::refresh() {
+  if (!linked_ || !has_events()) return;
+  auto id = endpoint_->control_portals().add(*this);
+  if (!id) return;
+  const uint16_t old = std::exchange(id_, *id);
+  append(entry());
+  withdraw(old);
+}
+
+Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
+  WEFT_TRY(std::unique_ptr<Portal> portal,
+           domain_.lni().portal({}, endpoint_->control_portals().events()));
+  WEFT_CHECK(portal->map(endpoint_->nic_endpoint(), index));
+  portal->set_state(PortalState::kEnabled, kIgnoreDrops);
+  return portal;
+}
+
+void Region::unlink() {
+  if (!linked_) return;
+  linked_ = false;
+  withdraw(id_);
+  if (std::exchange(is_solicited_, false)) withdraw(solicited_id_);
+  write_portal_.reset();
+  read_portal_.reset();
+  domain_.lni().unmap(mapped_);
+}
+
+// What peers did here, where somebody counts it, or wants remote CQ data.
+void Region::on_window(const Event &event) {
+  if (event.rc != Rc::kOk) return;
+  const bool fetches = event.type == EventType::kFetchAtomic;
+  const bool reads = event.type == EventType::kGet || fetches;
+  const bool writes = event.type != EventType::kGet;
+  if (reads && remote_read_ != nullptr) remote_read_->add_events(1, event.mlength);
+  if (writes && remote_write_ != nullptr) remote_write_->add_events(1, event.mlength);
+  if (reads) endpoint_->receiver().count_remote(FI_REMOTE_READ, event.mlength);
+  if (writes) endpoint_->receiver().count_remote(FI_REMOTE_WRITE, event.mlength);
+  if (event.type == EventType::kPut && event.match_bits & kSolicited && is_solicited_)
+    endpoint_->on_remote_data(event);
+}
+
+int Region::bind(struct fid *fid, uint64_t flags) {
+  if (fid == nullptr) return -FI_EINVAL;
+  if (fid->fclass == FI_CLASS_EP) {
+    if (flags != 0) return -FI_EBADFLAGS;
+    if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
+    uint64_t number;
+    if (const int rc = sdk::endpoint_number(domain_.shared(), fid, number); rc != 0) return rc;
+    const sdk::Guard guard(domain_.engine().lock());
+    if (enabled_) return -FI_EOPBADSTATE;
+    CxiEndpoint *const endpoint = domain_.find(number);
+    if (endpoint_ != nullptr && endpoint_ != endpoint) return -FI_EBUSY;
+    if (endpoint_ == nullptr) endpoint->add(*this);
+    endpoint_ = endpoint;
+    return 0;
+  }
+  if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
+  if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
+  sdk::Cntr *const cntr = sdk::Cntr::from(fid);
+  if (&cntr->domain() != &domain_.shared()) return -FI_EINVAL;
+  const sdk::Guard guard(domain_.engine().lock());
+  const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
+  if ((write && remote_write_ != nullptr) || (read && remote_read_ != nullptr)) return -FI_EBUSY;
+  if (write) remote_write_ = cntr;
+  if (read) remote_read_ = cntr;
+  cntr->users.fetch_add(size_t(write) + size_t(read));
+  refresh();
+  return 0;
+}
+
+int Region::control(int command, void *) {
+  return command == FI_ENABLE ? enable() : -FI_ENOSYS;
+}
+
+// fi_mr_enable. An endpoint that is not enabled yet opens it later.
+int Region::enable() {
+  const sdk::Guard guard(domain_.engine().lock());
+  if (endpoint_ == nullptr) return -FI_EOPBADSTATE;
+  if (enabled_) return 0;
+  enabled_ = true;
+  if (auto linked = link(); !linked) {
+    WEFT_WARN(instance(), FI_LOG_MR, "fi_mr_enable: %s", linked.error().text.c_str());
+    unlink();
+    enabled_ = false;
+    return -linked.error().code;
+  }
+  return 0;
+}
+
+int Region::close() {
+  {
+    const sdk::Guard guard(domain_.engine().lock());
+    unlink();
+    if (endpoint_ != nullptr) endpoint_->remove(*this);
+    domain_.regions().give_key(c_key_);
+  }
+  retire();
+  if (sdk::Eq *const eq = domain_.memory().eq) eq->forget(base());
+  if (remote_write_ != nullptr) remote_write_->users.fetch_sub(1);
+  if (remote_read_ != nullptr) remote_read_->users.fetch_sub(1);
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+}  // namespace weft::cxi

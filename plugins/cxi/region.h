@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Region: memory of the application that peers may reach through one endpoint (FI_MR_ENDPOINT).
+// Regions: those of a domain, and their keys.
+//
+// Example:
+//    // What fi_enable does with the regions that were bound before it.
+//    inline void link_all(const std::vector<Region *> &bound) {
+//      for (Region *const region : bound)
+//        if (auto linked = region->link(); !linked)
+//          WEFT_WARN(region->instance(), FI_LOG_MR, "%s", linked.error().text.c_str());
+//    }
+//
+// A region is standard (an entry in the portals that all standard regions of an endpoint share,
+// found by its key) or optimized (portals of its own, reached by short packets without order).
+// Peers name offsets from its start (no FI_MR_VIRT_ADDR). Not for descriptors: transfers need none.
+#ifndef WEFT_PLUGINS_CXI_REGION_H
+#define WEFT_PLUGINS_CXI_REGION_H
+
+#include <rdma/fi_domain.h>
+#include <weft/sdk/cntr.h>
+#include <weft/sdk/fid.h>
+#include <weft/sdk/memory.h>
+
+#include <bitset>
+#include <memory>
+#include <unordered_map>
+
+#include "plugins/cxi/control.h"
+
+namespace weft::cxi {
+
+class Domain;
+class CxiEndpoint;
+class Regions;
+
+class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
+ public:
+  uint64_t key() const { return c_key_; }
+  // With the domain's lock held: opens it to peers, when its endpoint is enabled; the opposite.
+  Result<void> link();
+  void unlink();
+  void forget_endpoint() { endpoint_ = nullptr; }
+  // Somebody counts what peers do there, who did not before.
+  void refresh();
+
+  // fi_ops
+  int close();
+  int bind(struct fid *fid, uint64_t flags);
+  int control(int command, void *arg);
+
+ private:
+  friend class Regions;
+  Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key);
+  ~Region() = default;
+  int enable();
+  Entry entry() const;
+  void append(const Entry &entry);
+  void withdraw(uint16_t id);
+  bool has_events() const;
+  Result<std::unique_ptr<Portal>> open_portal(Index index);
+  void on_window(const Event &event) override;
+
+  Domain &domain_;
+  const iovec memory_;
+  const uint64_t access_, flags_, c_key_;
+  CxiEndpoint *endpoint_ = nullptr;
+  bool enabled_ = false, linked_ = false;
+  sdk::Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+  Memory mapped_;
+  uint16_t id_ = 0, solicited_id_ = 0;
+  bool is_solicited_ = false;
+  std::unique_ptr<Portal> write_portal_, read_portal_;  // of an optimized one
+};
+
+class Regions final : public sdk::Memory {
+ public:
+  Regions(Domain &domain, bool provider_keys) : domain_(domain), provider_keys_(provider_keys) {}
+
+  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+  bool optimized = true;  // keys below kOptimizedKeys, and provider keys while there are some
+
+ private:
+  friend class Region;
+  Result<uint64_t> new_key(const fi_mr_attr &attr, uint64_t flags);
+  void give_key(uint64_t key);
+
+  Domain &domain_;
+  const bool provider_keys_;
+  std::unordered_map<uint64_t, Region *> regions_;  // by key
+  std::bitset<kOptimizedKeys - kFirstProviderId> optimized_ids_;
+  uint16_t next_id_ = 0;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

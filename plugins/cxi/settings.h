@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The values of the provider's parameters. Their names and help are in provider.h.
+//
+// Example (statements):
+//    const Settings settings;  // the defaults
+//    const uint64_t longest_eager = settings.max_eager();
+//
+// Not for what a NIC has: nic/device.h.
+#ifndef WEFT_PLUGINS_CXI_SETTINGS_H
+#define WEFT_PLUGINS_CXI_SETTINGS_H
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::cxi {
+
+enum class MatchMode : uint8_t { kHardware, kSoftware, kHybrid };
+
+struct Settings {
+  std::vector<std::string> device_names;  // the only ones to use; none: all
+  bool is_soft = true, has_soft_thread = true;
+  uint32_t soft_list_entries = 16384, soft_triggered = 512;
+  std::vector<std::string> soft_devices;  // NAME=ADDRESS; none: the usual two
+  size_t tx_size = 1024, rx_size = 1024, cq_size = 131072;
+
+  // Messages up to max_eager() go at once. Of a longer one `eager_size` bytes go with its header.
+  size_t rdzv_threshold = 16384, rdzv_get_min = 2049, rdzv_eager_size = 2048;
+  bool alt_read = false;
+  bool disable_non_inject_msg_idc = false;
+  size_t max_eager() const { return rdzv_threshold + rdzv_get_min; }
+
+  MatchMode match_mode = MatchMode::kHardware;
+  size_t oflow_buf_size = 12u << 20, oflow_buf_min_posted = 3, oflow_buf_max_cached = 9;
+  size_t req_buf_size = 12u << 20, req_buf_min_posted = 6, req_buf_max_cached = 0;
+  uint64_t fc_retry_ns = 1'000'000;
+  unsigned cq_fill_percent = 50;
+  size_t sw_rx_tx_init_max = 1024;
+
+  bool optimized_mrs = true;
+  size_t universe_size = 256, ctrl_rx_eq_max_size = 64u << 20;
+  // Places for events of regions and control messages.
+  size_t control_events() const {
+    return std::clamp<size_t>(universe_size * 4, 8192, ctrl_rx_eq_max_size / 64);
+  }
+
+  uint16_t default_vni = 10;
+};
+
+}  // namespace weft::cxi
+
+#endif

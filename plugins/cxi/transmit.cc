@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/transmit.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+
+#include "plugins/cxi/control.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr size_t kUntaggedLong = 256, kAllLong = size_t{1} << 15;
+constexpr size_t kBatch = 64;  // events between two acknowledgements
+
+std::vector<uint32_t> numbers(size_t from, size_t to) {
+  std::vector<uint32_t> all;
+  all.reserve(to - from);
+  while (to != from) all.push_back(uint32_t(--to));
+  return all;
+}
+
+}  // namespace
+
+int errno_of(Rc rc) {
+  switch (rc) {
+    case Rc::kOk:
+      return 0;
+    case Rc::kUndeliverable:
+      return FI_EHOSTUNREACH;
+    case Rc::kVniNotFound:
+    case Rc::kPtlteNotFound:
+      return FI_ENOTCONN;
+    case Rc::kCanceled:
+      return FI_ECANCELED;
+    default:
+      return FI_EIO;
+  }
+}
+
+Transmit::Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, size_t size)
+    : ports_(ports), tx_(tx), settings_(settings), ops_(size) {}
+
+Result<void> Transmit::open(bool waits) {
+  // An acknowledgement of each operation, a read of each long one, and a notice of each match.
+  const size_t size = ops_.limit();
+  WEFT_TRY(events_, ports_.lni->event_queue({.places = 3 * size + 256,
+                                             .reserved = size + 64,
+                                             .fill_percent = settings_.cq_fill_percent,
+                                             .waits = waits}));
+  WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, ports_.profile));
+  WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
+  source_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  // All memory: who reads knows an offset from a message of ours.
+  Entry whole{.memory = ports_.all, .length = UINT64_MAX, .ignore_bits = ~uint64_t{0}};
+  whole.op_get = true;
+  whole.link_disable = whole.unlink_disable = true;
+  source_->append(List::kPriority, whole);
+  WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
+  done_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  Entry notice{.ignore_bits = ~uint64_t{0}};
+  notice.op_put = true;
+  notice.link_disable = notice.unlink_disable = true;
+  done_->append(List::kPriority, notice);
+  long_.resize(kAllLong);
+  transactions_.resize(kTransactions);
+  free_untagged_ = numbers(0, kUntaggedLong);
+  free_tagged_ = numbers(kUntaggedLong, std::min(kAllLong, kUntaggedLong + size));
+  free_transactions_ = numbers(0, kTransactions);
+  return {};
+}
+
+void Transmit::close() {
+  done_.reset();
+  source_.reset();
+  queue_.reset();
+  events_.reset();
+}
+
+// ---- calls ----
+
+Transmit::Op *Transmit::take() {
+  Op *const op = ops_.take();
+  if (op == nullptr) return nullptr;
+  op->is_message = op->is_rendezvous = op->is_inject = false;
+  op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
+  op->number = UINT32_MAX;
+  op->rc = Rc::kOk;
+  op->transfer = Transfer{};
+  op->transfer.eq = events_.get();
+  op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
+  op->transfer.initiator = ports_.initiator;
+  return op;
+}
+
+void Transmit::give(Op &op) {
+  if (op.number != UINT32_MAX) {
+    (op.is_rendezvous ? long_ : transactions_)[op.number] = nullptr;
+    auto &free = !op.is_rendezvous           ? free_transactions_
+                 : op.number < kUntaggedLong ? free_untagged_
+                                             : free_tagged_;
+    free.push_back(op.number);
+  }
+  ops_.give(&op);
+}
+
+bool Transmit::number_long(Op &op, bool tagged) {
+  auto &free = tagged ? free_tagged_ : free_untagged_;
+  if (free.empty()) return false;
+  op.is_rendezvous = true;
+  op.number = free.back();
+  free.pop_back();
+  long_[op.number] = &op;
+  return true;
+}
+
+bool Transmit::number_transaction(Op &op) {
+  if (free_transactions_.empty()) return false;
+  op.wants_match = true;
+  op.number = free_transactions_.back();
+  free_transactions_.pop_back();
+  transactions_[op.number] = &op;
+  return true;
+}
+
+ssize_t Transmit::post(Op &op, bool fence) {
+  op.peer = {op.transfer.to.nid, op.transfer.to.pid};
+  op.sequence = ++sequence_;
+  if (fence) {
+    if (waiting_ != 0) return -FI_EAGAIN;  // what it is to wait for has not left yet
+    if (const int rc = queue_->fence(); rc != 0) return rc;
+  }
+  if (op.is_message && !parked_.empty()) {
+    const auto found = parked_.find(op.peer.key());
+    if (found != parked_.end() &&
+        (!found->second.resumes || found->second.next != found->second.waiting.size())) {
+      found->second.waiting.push_back(&op);
+      ++waiting_;
+      injected_ += op.is_inject;
+      return 0;
+    }
+  }
+  const int rc = start(op);
+  if (rc == 0) injected_ += op.is_inject;
+  return rc;
+}
+
+int Transmit::start(Op &op) {
+  const int rc = queue_->post(op.transfer);
+  if (rc != 0) return rc;
+  op.in_flight = true;
+  if (!parked_.empty() && op.is_message)
+    if (const auto found = parked_.find(op.peer.key()); found != parked_.end())
+      ++found->second.in_flight;
+  return 0;
+}
+
+// ---- events ----
+
+bool Transmit::read_events() {
+  size_t taken = 0;
+  // The application is to read its completions first.
+  while (taken != kBatch && !tx_.is_full()) {
+    const Event *const place = events_->peek(taken);
+    if (place == nullptr) break;
+    const Event event = *place;
+    ++taken;
+    switch (event.type) {
+      case EventType::kAck:
+      case EventType::kReply:
+        on_acknowledged(event);
+        break;
+      case EventType::kGet:
+        on_read(event);
+        break;
+      case EventType::kPut:
+        on_matched(event);
+        break;
+      default:
+        break;
+    }
+  }
+  if (taken == 0) return false;
+  events_->ack(taken);
+  if (waiting_ != 0)
+    for (auto &[key, parked] : parked_)
+      if (parked.resumes) go_on(parked);
+  return true;
+}
+
+void Transmit::on_acknowledged(const Event &event) {
+  auto &op = *reinterpret_cast<Op *>(event.user_ptr);
+  op.in_flight = false;
+  if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op);
+  if (op.is_message && !parked_.empty()) {
+    if (const auto found = parked_.find(op.peer.key()); found != parked_.end()) {
+      --found->second.in_flight;
+      on_returned(found->second);
+    }
+  }
+  op.acknowledged = true;
+  op.rc = event.rc;
+  // The NIC has found the receive by itself.
+  if (event.list == List::kPriority) op.matched = true;
+  settle(op);
+}
+
+// The target has read the rest of a message.
+void Transmit::on_read(const Event &event) {
+  const uint32_t number = rendezvous_of(event.match_bits);
+  Op *const op = number < long_.size() ? long_[number] : nullptr;
+  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;  // it names none of ours
+  op->read = true;
+  if (event.rc != Rc::kOk) op->rc = event.rc;
+  settle(*op);
+}
+
+void Transmit::on_matched(const Event &event) {
+  const uint64_t number = transaction_of(event.match_bits);
+  Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
+  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;
+  op->matched = true;
+  settle(*op);
+}
+
+void Transmit::settle(Op &op) {
+  if (!op.acknowledged) return;
+  if (op.rc == Rc::kOk && ((op.is_rendezvous && !op.read) || (op.wants_match && !op.matched)))
+    return;
+  complete(op);
+}
+
+void Transmit::complete(Op &op) {
+  injected_ -= op.is_inject;
+  if (op.rc == Rc::kOk) {
+    tx_.succeed(op.context, op.flags, op.length, op.report);
+  } else {
+    tx_.finish({.context = op.context,
+                .flags = op.flags,
+                .length = op.length,
+                .report = op.report,
+                .err = errno_of(op.rc),
+                .prov_errno = int(op.rc)});
+  }
+  give(op);
+}
+
+// ---- flow control ----
+
+Transmit::Parked &Transmit::park(const Peer &peer) {
+  const auto [at, is_new] = parked_.try_emplace(peer.key());
+  Parked &parked = at->second;
+  if (!is_new) return parked;
+  parked.peer = peer;
+  ops_.visit([&](const Op &op) {
+    if (op.in_flight && op.is_message && op.peer == peer) ++parked.in_flight;
+  });
+  return parked;
+}
+
+void Transmit::on_refused(Op &op) {
+  const bool known = parked_.contains(op.peer.key());
+  Parked &parked = park(op.peer);
+  if (known) --parked.in_flight;
+  ++parked.drops;
+  parked.resumes = false;
+  // In the order of the calls, in front of what has not left since.
+  const auto from = parked.waiting.begin() + ptrdiff_t(parked.next);
+  const auto place =
+      std::ranges::upper_bound(from, parked.waiting.end(), op.sequence, {}, &Op::sequence);
+  parked.waiting.insert(place, &op);
+  ++waiting_;
+  on_returned(parked);
+}
+
+void Transmit::on_returned(Parked &parked) {
+  if (parked.in_flight != 0) return;
+  if (parked.drops != 0) {
+    if (!parked.told) {
+      parked.told = true;
+      control_->tell(parked.peer, {ControlType::kNotify, uint16_t(parked.drops)});
+    }
+  } else if (parked.next == parked.waiting.size()) {
+    parked_.erase(parked.peer.key());
+  }
+}
+
+// The peer takes messages again.
+void Transmit::on_resume(const Peer &peer) {
+  const auto found = parked_.find(peer.key());
+  if (found == parked_.end() || !found->second.told) return;
+  Parked &parked = found->second;
+  parked.told = false;
+  parked.drops = 0;
+  parked.resumes = true;
+  go_on(parked);
+}
+
+void Transmit::on_lost(const Peer &peer, Rc rc) {
+  const auto found = parked_.extract(peer.key());
+  if (found.empty()) return;
+  Parked &parked = found.mapped();
+  for (; parked.next != parked.waiting.size(); ++parked.next) {
+    --waiting_;
+    parked.waiting[parked.next]->rc = rc;
+    complete(*parked.waiting[parked.next]);
+  }
+}
+
+void Transmit::go_on(Parked &parked) {
+  if (parked.next == parked.waiting.size()) return;
+  while (parked.next != parked.waiting.size()) {
+    Op &op = *parked.waiting[parked.next];
+    if (start(op) != 0) break;  // its acknowledgements make room
+    ++parked.next;
+    --waiting_;
+  }
+  if (parked.next == parked.waiting.size()) {
+    parked.waiting.clear();
+    parked.next = 0;
+  }
+  queue_->flush();
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Transmit: what an endpoint sends: messages, remote accesses, atomics, until their completion.
+//
+// Example:
+//    // Moves on what the NIC has told.
+//    inline void progress(Transmit &transmit) {
+//      while (transmit.read_events()) {
+//      }
+//    }
+//
+// An operation is done when the NIC has acknowledged it; a long message when its target has also
+// read the rest (portal kRendezvousIndex); one with FI_MATCH_COMPLETE when it has met its receive.
+//
+// Flow control: a peer whose receive portal is disabled refuses messages. All later ones to this
+// peer wait here, in order, until those under way have come back; then the peer is told how many it
+// has dropped (Control), and when it says that it is ready they all go again.
+//
+// All calls are with the endpoint's lock held. Not for what a region or an atomic operation is on
+// the wire: rma.cc makes the commands.
+#ifndef WEFT_PLUGINS_CXI_TRANSMIT_H
+#define WEFT_PLUGINS_CXI_TRANSMIT_H
+
+#include <weft/sdk/contexts.h>
+#include <weft/sdk/pool.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "plugins/cxi/bits.h"
+#include "plugins/cxi/ports.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+class Control;
+
+class Transmit {
+ public:
+  // An operation from its call to its completion.
+  struct Op {
+    void *context = nullptr;
+    uint64_t flags = 0;  // of the completion
+    uint64_t length = 0;
+    bool report = true;
+    bool is_message = false;
+    bool is_rendezvous = false;
+    bool is_inject = false;
+    bool acknowledged = false, read = false, matched = false;
+    bool wants_match = false;
+    bool in_flight = false;
+    uint32_t number = 0;    // of a long message, or of a transaction
+    uint64_t sequence = 0;  // of posting
+    Rc rc = Rc::kOk;
+    Peer peer;
+    Transfer transfer;
+    alignas(16) uint8_t bytes[kMaxInlineUnrestricted];
+  };
+
+  Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, size_t size);
+  // Opens its queues and portals. `waits`: the events have a descriptor.
+  Result<void> open(bool waits);
+  void set_control(Control &control) { control_ = &control; }
+  void close();
+
+  // ---- for calls of the application ----
+  // Null: as many as the limit are under way.
+  Op *take();
+  void give(Op &op);
+  // Numbers of long messages. False: none is free.
+  bool number_long(Op &op, bool tagged);
+  bool number_transaction(Op &op);
+  // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has
+  // happened.
+  ssize_t post(Op &op, bool fence);
+  // What was posted leaves.
+  void flush() { queue_->flush(); }
+  size_t left() const { return ops_.limit() - ops_.in_use(); }
+  // Injected bytes that nobody has taken yet.
+  size_t injected() const { return injected_; }
+
+  // ---- progress ----
+  bool read_events();  // false: there were none
+  void on_resume(const Peer &peer);
+  // It cannot be told how many messages it has dropped: it is gone, and those that wait fail.
+  void on_lost(const Peer &peer, Rc rc);
+  EventQueue &events() { return *events_; }
+
+ private:
+  // A peer that has refused messages.
+  struct Parked {
+    Peer peer;
+    std::vector<Op *> waiting;  // in order, from `next` on
+    size_t next = 0;
+    uint32_t drops = 0;
+    uint32_t in_flight = 0;
+    bool resumes = false;  // its waiting messages go out
+    bool told = false;     // how many it has dropped
+  };
+
+  void on_acknowledged(const Event &event);
+  void on_read(const Event &event);
+  void on_matched(const Event &event);
+  void settle(Op &op);  // completes it, if it is done
+  void complete(Op &op);
+  int start(Op &op);
+  Parked &park(const Peer &peer);
+  void on_refused(Op &op);
+  void on_returned(Parked &parked);
+  void go_on(Parked &parked);
+
+  const Ports &ports_;
+  sdk::TxContext &tx_;
+  const Settings &settings_;
+  Control *control_ = nullptr;
+  sdk::Pool<Op> ops_;
+  std::unique_ptr<EventQueue> events_;
+  std::unique_ptr<TransmitQueue> queue_;
+  std::unique_ptr<Portal> source_, done_;
+  uint64_t sequence_ = 0;
+  size_t injected_ = 0;
+  size_t waiting_ = 0;  // of all parked peers
+  std::unordered_map<uint64_t, Parked> parked_;
+  // Long messages by number, and which numbers are free.
+  std::vector<Op *> long_, transactions_;
+  std::vector<uint32_t> free_untagged_, free_tagged_, free_transactions_;
+};
+
+// What an application is told: FI_E... of fi_cxi.7.
+int errno_of(Rc rc);
+
+}  // namespace weft::cxi
+
+#endif
