@@ -37,10 +37,11 @@ struct Cntr::Device final : DeviceEngine<CntrSource> {
 };
 
 Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_peer_cntr *owner,
-           std::unique_ptr<Device> device)
+           std::unique_ptr<Device> device, std::unique_ptr<CntrStore> store)
     : Object(domain.instance, FI_CLASS_CNTR, owner != nullptr ? owner : context),
       domain_(domain),
       device_(std::move(device)),
+      store_(std::move(store)),
       import_(owner != nullptr ? std::make_unique<Import>(*this, owner) : nullptr),
       engine_(device_ != nullptr ? device_->engine : *domain.engine),
       bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
@@ -52,16 +53,21 @@ Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_p
 Cntr::~Cntr() = default;
 
 Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context) {
-  return open(domain, attr, context, nullptr);
+  return open(domain, attr, context, nullptr, nullptr);
 }
 
 Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
                           std::unique_ptr<CntrSource> source, bool locked) {
-  return open(domain, attr, context, std::make_unique<Device>(std::move(source), locked));
+  return open(domain, attr, context, std::make_unique<Device>(std::move(source), locked), nullptr);
 }
 
 Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
-                          std::unique_ptr<Device> device) {
+                          std::unique_ptr<CntrStore> store) {
+  return open(domain, attr, context, nullptr, std::move(store));
+}
+
+Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                          std::unique_ptr<Device> device, std::unique_ptr<CntrStore> store) {
   const fi_cntr_attr defaults{};
   if (attr == nullptr) attr = &defaults;
   if (raw(attr->events) != FI_CNTR_EVENTS_COMP && raw(attr->events) != FI_CNTR_EVENTS_BYTES)
@@ -73,9 +79,10 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   fid_peer_cntr *owner = nullptr;
   if (attr->flags & FI_PEER) {
     WEFT_TRY(owner, peer_cntr(context));
-    WEFT_CHECK(can_import(*attr, device != nullptr));
+    WEFT_CHECK(can_import(*attr, device != nullptr || store != nullptr));
   }
-  Cntr *cntr = new (std::nothrow) Cntr(domain, *attr, context, owner, std::move(device));
+  Cntr *cntr =
+      new (std::nothrow) Cntr(domain, *attr, context, owner, std::move(device), std::move(store));
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
   Engine &engine = cntr->engine_;
   auto opened = cntr->wait_.open(raw(attr->wait_obj));
@@ -122,11 +129,23 @@ const fi_ops_cntr *Cntr::imported_ops() {
   return &table;
 }
 
+void Cntr::count_in_store(uint64_t amount) {
+  store_->count(amount);
+  changed();
+}
+
+void Cntr::count_error_in_store() {
+  store_->count_error();
+  changed();
+}
+
 uint64_t Cntr::value() const {
+  if (store_ != nullptr) return store_->value();
   return device_ != nullptr ? device_->source->value() : value_.load(std::memory_order_relaxed);
 }
 
 uint64_t Cntr::errors() const {
+  if (store_ != nullptr) return store_->errors();
   return device_ != nullptr ? device_->source->errors() : errors_.load(std::memory_order_relaxed);
 }
 
@@ -148,7 +167,9 @@ int Cntr::update(Which which, uint64_t value, bool add) {
   Guard guard(engine_.lock());
   const bool is_value = which == Which::kValue;
   if (add) value += is_value ? this->value() : errors();
-  if (device_ != nullptr) {
+  if (store_ != nullptr) {
+    is_value ? store_->set(value) : store_->set_errors(value);
+  } else if (device_ != nullptr) {
     is_value ? device_->source->set(value) : device_->source->set_errors(value);
   } else {
     (is_value ? value_ : errors_).store(value, std::memory_order_relaxed);
@@ -171,7 +192,7 @@ int Cntr::seterr(uint64_t value) {
 }
 
 bool Cntr::has_changed() {
-  if (device_ != nullptr) {
+  if (device_ != nullptr || store_ != nullptr) {
     const uint64_t now = value(), failed = errors();
     changed_ |= now != seen_value_ || failed != seen_errors_;
     seen_value_ = now;
@@ -217,6 +238,11 @@ int Cntr::close() {
 int Cntr::control(int command, void *arg) {
   Guard guard(engine_.lock());
   return wait_.control(command, arg);
+}
+
+int Cntr::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  return store_ != nullptr ? store_->open_ops(name, flags, ops) : -FI_ENOSYS;
 }
 
 bool Cntr::poll() {

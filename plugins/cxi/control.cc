@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint16_t kControlBuffer = UINT16_MAX;
 constexpr size_t kMaxWindows = UINT16_MAX;
-constexpr size_t kBatch = 64, kQueue = 1024;
+constexpr size_t kControlQueue = 1024;
 
 }  // namespace
 
@@ -22,8 +22,8 @@ Control::Control(const Ports &ports, sdk::Engine &engine, const Settings &settin
 Result<void> Control::open(bool waits) {
   WEFT_TRY(events_,
            ports_.lni->event_queue(
-               {.places = settings_.control_events(), .reserved = kQueue, .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(kQueue, ports_.profile));
+               {.places = settings_.control_events(), .reserved = kControlQueue, .waits = waits}));
+  WEFT_TRY(queue_, ports_.lni->transmit_queue(kControlQueue, ports_.profile));
   const PortalOptions options{.is_matching = true};
   WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
   WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
@@ -118,7 +118,7 @@ void Control::on_deadline() {
 
 bool Control::read_events() {
   size_t taken = 0;
-  while (taken != kBatch) {
+  while (taken != settings_.eq_ack_batch) {
     const Event *const place = events_->peek(taken);
     if (place == nullptr) break;
     const Event event = *place;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/domain.h"
 
+#include <rdma/fi_cxi_ext.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
@@ -12,6 +13,7 @@
 #include "plugins/cxi/amo.h"
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/fabric.h"
+#include "plugins/cxi/nic_counter.h"
 
 namespace weft::cxi {
 namespace {
@@ -38,6 +40,10 @@ const Settings &Domain::settings() const {
   return fabric_.settings();
 }
 
+Counters &Domain::counters() {
+  return fabric_.counters();
+}
+
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   const char *const name = info.domain_attr->name;
   if (name == nullptr)
@@ -49,9 +55,10 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   auto *const domain =
       new (std::nothrow) Domain(fabric, settings, info, std::move(device), std::move(lni), context);
   if (domain == nullptr) return fail(FI_ENOMEM, "no memory for a domain");
-  Result<void> started;
+  Result<void> started = domain->deferred_.open();
   // Nothing of the process is hidden from its own NIC.
-  if (auto all = domain->lni_->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite)) {
+  if (!started) {
+  } else if (auto all = domain->lni_->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite)) {
     domain->all_ = *all;
     {
       const sdk::Guard guard(domain->engine().lock());
@@ -89,6 +96,39 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   return sdk::open_av(shared(), FI_ADDR_CXI, attr, av, context, device_->facts().name, FI_ADDR_CXI);
 }
 
+// The NIC's own, but for the counter of another provider, which is not the NIC's to raise.
+int Domain::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
+  if (cntr == nullptr) return -FI_EINVAL;
+  if (attr != nullptr && attr->flags & FI_PEER) return DomainCore::cntr_open(attr, cntr, context);
+  auto source = NicCounter::open(*this);
+  if (!source) {
+    WEFT_WARN(instance(), FI_LOG_CNTR, "%s", source.error().text.c_str());
+    return -source.error().code;
+  }
+  return sdk::finish(
+      instance(), FI_LOG_CNTR,
+      sdk::Cntr::open(shared(), attr, context, std::unique_ptr<sdk::CntrStore>(std::move(*source))),
+      cntr);
+}
+
+int Domain::control(int command, void *arg) {
+  switch (command) {
+    case FI_QUEUE_WORK:
+      return arg != nullptr ? deferred_.queue(*static_cast<const fi_deferred_work *>(arg))
+                            : -FI_EINVAL;
+    case FI_CANCEL_WORK:
+      return arg != nullptr ? deferred_.cancel(*static_cast<const fi_deferred_work *>(arg))
+                            : -FI_EINVAL;
+    case FI_FLUSH_WORK:
+      return deferred_.flush(
+          arg != nullptr ? static_cast<const fi_deferred_work *>(arg)->triggering_cntr : nullptr);
+    default: {
+      const int rc = control_domain(*this, command, arg);
+      return rc != -FI_ENOSYS ? rc : DomainCore::control(command, arg);
+    }
+  }
+}
+
 // ---- endpoints ----
 
 void Domain::add(CxiEndpoint &endpoint) {
@@ -107,14 +147,20 @@ CxiEndpoint *Domain::find(uint64_t number) const {
 
 // ---- progress ----
 
+void Domain::on_poll() {
+  device_->poll();
+  deferred_.read_events();
+}
+
 int Domain::wait_fds(std::vector<int> &fds) {
+  fds.push_back(deferred_.events().wait_fd());
   if (const int fd = device_->wait_fd(); fd >= 0) fds.push_back(fd);
   return 0;
 }
 
 bool Domain::may_wait() {
   device_->push();
-  return true;
+  return deferred_.events().arm();
 }
 
 void Domain::on_sent(bool report) {
@@ -137,20 +183,36 @@ void Domain::on_sent(bool report) {
 
 int Domain::atomic_count(sdk::AtomicKind kind, int op, int datatype, size_t *count) const {
   if (count == nullptr) return -FI_EINVAL;
-  if (!amo_of(kind, op, datatype)) return -FI_EOPNOTSUPP;
+  if (!atomic_of(kind, op, datatype)) return -FI_EOPNOTSUPP;
   *count = 1;
   return 0;
+}
+
+// A PCIe fetch-and-add takes the place of one operation of the NIC.
+std::optional<Amo> Domain::atomic_of(sdk::AtomicKind kind, int op, int datatype) const {
+  auto amo = amo_of(kind, op, datatype);
+  const bool moves = op == FI_ATOMIC_READ || op == FI_ATOMIC_WRITE;
+  if (amo && !moves && int(amo->op) == device_->facts().amo_remap_to_pcie_fadd) return std::nullopt;
+  return amo;
+}
+
+bool Domain::has_pcie_atomic(sdk::AtomicKind kind, int op, int datatype) const {
+  return device_->facts().amo_remap_to_pcie_fadd >= 0 && kind == sdk::AtomicKind::kFetch &&
+         op == FI_SUM && datatype >= FI_INT32 && datatype <= FI_UINT64;
 }
 
 int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                          uint64_t flags) {
   if (attr == nullptr) return -FI_EINVAL;
-  if (flags & ~uint64_t(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC | FI_TAGGED)) return -FI_EBADFLAGS;
+  if (flags & ~uint64_t(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC | FI_TAGGED | FI_CXI_PCIE_AMO))
+    return -FI_EBADFLAGS;
   if (flags & FI_FETCH_ATOMIC && flags & FI_COMPARE_ATOMIC) return -FI_EINVAL;
   const auto kind = flags & FI_FETCH_ATOMIC     ? sdk::AtomicKind::kFetch
                     : flags & FI_COMPARE_ATOMIC ? sdk::AtomicKind::kCompare
                                                 : sdk::AtomicKind::kWrite;
   if (flags & FI_TAGGED) return -FI_EOPNOTSUPP;
+  if (flags & FI_CXI_PCIE_AMO && !has_pcie_atomic(kind, sdk::raw(op), sdk::raw(datatype)))
+    return -FI_EOPNOTSUPP;
   size_t count = 0;
   const int rc = atomic_count(kind, sdk::raw(op), sdk::raw(datatype), &count);
   if (rc == 0) *attr = {.count = count, .size = sdk::datatype_size(sdk::raw(datatype))};

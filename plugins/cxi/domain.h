@@ -20,8 +20,13 @@
 #include <weft/sdk/fid.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "plugins/cxi/amo.h"
+#include "plugins/cxi/counters.h"
+#include "plugins/cxi/deferred.h"
+#include "plugins/cxi/extensions.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/region.h"
 #include "plugins/cxi/settings.h"
@@ -40,11 +45,13 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   const Settings &settings() const;
+  Counters &counters();
   Device &device() { return *device_; }
   Lni &lni() { return *lni_; }
   weft::cxi::Memory all_memory() const { return all_; }
   Vni vni() const { return vni_; }
   Regions &regions() { return regions_; }
+  DeferredWork &deferred() { return deferred_; }
 
   // ---- for endpoints; the lock is held ----
   void add(CxiEndpoint &endpoint);
@@ -55,15 +62,23 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   void on_sent(bool report);
   void poll_device() { device_->poll(); }
   // fi_atomicvalid and its siblings.
+  std::optional<Amo> atomic_of(sdk::AtomicKind kind, int op, int datatype) const;
+  bool has_pcie_atomic(sdk::AtomicKind kind, int op, int datatype) const;
   int atomic_count(sdk::AtomicKind kind, int op, int datatype, size_t *count) const;
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
 
   // fi_ops
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
+  int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t, void **ops, void *) {
+    if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+    return open_domain_ops(name, ops);
+  }
   int close();
 
  private:
@@ -72,7 +87,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   ~Domain() = default;
 
   // sdk::Poller
-  void on_poll() override { device_->poll(); }
+  void on_poll() override;
   int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
   // sdk::Handler
@@ -83,6 +98,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Fabric &fabric_;
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<Lni> lni_;
+  DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
   const Vni vni_;
   std::vector<CxiEndpoint *> endpoints_;

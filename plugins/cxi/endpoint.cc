@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "plugins/cxi/amo.h"
 
@@ -11,6 +12,9 @@ namespace weft::cxi {
 namespace {
 
 constexpr uint64_t kLookFlags = FI_PEEK | FI_CLAIM | FI_DISCARD;
+constexpr uint64_t kExtensions =
+    FI_CXI_PCIE_AMO | FI_CXI_UNRELIABLE | FI_CXI_HRP | FI_CXI_WEAK_FENCE;
+constexpr uint64_t kFences = FI_FENCE | FI_CXI_WEAK_FENCE;
 constexpr uint64_t kVisible = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 
 }  // namespace
@@ -54,9 +58,24 @@ void CxiEndpoint::take_bytes(Transmit::Op &op, const iovec *iov, size_t count, u
   }
 }
 
+// A command that waits for a counter takes its bytes from memory.
+ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
+  Transfer &transfer = op.transfer;
+  if (const void *const bytes = std::exchange(transfer.inline_bytes, nullptr)) {
+    transfer.memory = ports_.all;
+    transfer.local = reinterpret_cast<uintptr_t>(bytes);
+  }
+  op.peer = {transfer.to.nid, transfer.to.pid};
+  op.report = (flags & FI_COMPLETION) != 0;
+  const int rc = domain_.deferred().post(transmit_, op);
+  if (rc != 0) transmit_.give(op);
+  return rc;
+}
+
 ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
+  if (DeferredWork::is_queueing()) return defer(op, flags);
   const bool report = op.report;
-  if (const ssize_t rc = transmit_.post(op, (flags & FI_FENCE) != 0); rc != 0) {
+  if (const ssize_t rc = transmit_.post(op, (flags & kFences) != 0); rc != 0) {
     transmit_.give(op);
     return rc;
   }
@@ -81,6 +100,7 @@ ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
 }
 
 ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
+  if (request.flags & kExtensions) return -FI_EBADFLAGS;
   if (request.count > 1 || (request.tagged && request.tag >> kTagBits != 0)) return -FI_EINVAL;
   Peer peer;
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
@@ -126,6 +146,10 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
   RegionAt at = region_at(request.rma[0].key, request.write, domain_.regions().optimized);
   const bool tells = (request.flags & FI_REMOTE_CQ_DATA) != 0;
+  // High-rate puts are short packets; unreliable ones are for atomics (fi_cxi.7).
+  if (request.flags & FI_CXI_PCIE_AMO || (request.flags & FI_CXI_HRP && (!request.write || tells)))
+    return -FI_EINVAL;
+  if (request.flags & FI_CXI_HRP && !at.is_optimized) return -FI_EINVAL;
   if (tells) at = {kWriteIndex, (request.rma[0].key & ~kProviderKey) | kSolicited, false};
   const uint64_t kind = FI_RMA | (request.write ? FI_WRITE : FI_READ);
   Transmit::Op *const op =
@@ -144,8 +168,10 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
 }
 
 ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
-  const auto amo = amo_of(request.kind, request.op, request.datatype);
-  if (!amo) return -FI_EOPNOTSUPP;
+  const auto amo = domain_.atomic_of(request.kind, request.op, request.datatype);
+  const bool pcie = (request.flags & FI_CXI_PCIE_AMO) != 0;
+  if (!amo || (pcie && !domain_.has_pcie_atomic(request.kind, request.op, request.datatype)))
+    return -FI_EOPNOTSUPP;
   if (request.elements != 1) return -FI_EMSGSIZE;
   const auto first = [](const fi_ioc *ioc, size_t count) -> void * {
     for (size_t i = 0; i < count; ++i)
@@ -158,6 +184,9 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
   const bool fetches = request.kind != sdk::AtomicKind::kWrite;
   const RegionAt at = region_at(target->key, true, domain_.regions().optimized);
+  // Without retries: only where nothing comes back, and to an optimized region.
+  if (request.flags & FI_CXI_HRP && !(request.flags & FI_CXI_UNRELIABLE)) return -FI_EINVAL;
+  if (request.flags & FI_CXI_UNRELIABLE && (fetches || !at.is_optimized)) return -FI_EINVAL;
   Transmit::Op *const op = prepare(request.context, request.flags, request.report,
                                    FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), peer, at.index);
   if (op == nullptr) return -FI_EAGAIN;
@@ -165,6 +194,7 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
   transfer.op = fetches ? Op::kFetchAtomic : Op::kAtomic;
   transfer.amo_op = amo->op;
   transfer.amo_type = amo->type;
+  transfer.pcie = pcie;
   transfer.cswap = amo->cswap;
   transfer.match_bits = at.match_bits;
   transfer.remote_offset = target->addr;
@@ -202,6 +232,32 @@ int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, s
 // A peer wrote to a region, with remote CQ data.
 void CxiEndpoint::on_remote_data(const Event &event) {
   report_remote_write(event.mlength, event.header_data, sources_.number_of(event.initiator));
+}
+
+size_t CxiEndpoint::list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,
+                                    size_t &found) {
+  const sdk::Guard guard(lock());
+  if (!enabled()) return size_t(-FI_EOPBADSTATE);
+  domain_.poll_device();
+  if (!inbox_.collect()) return size_t(-FI_EAGAIN);
+  if (entries == nullptr || sources == nullptr) count = 0;
+  found = receiver().unexpected();
+  size_t written = 0;
+  receiver().visit_unexpected(sdk::Matcher::kAnySource, [&](const sdk::Unexpected &one) {
+    if (written == count) return;
+    const sdk::Message &message = one.message;
+    entries[written] = {
+        .op_context = nullptr,
+        .flags = (message.tagged ? FI_TAGGED : FI_MSG) | (message.has_data ? FI_REMOTE_CQ_DATA : 0),
+        .len = size_t(message.length),
+        .buf = nullptr,
+        .data = message.data,
+        .tag = message.tag};
+    sources[written++] = message.source < sdk::Matcher::kFirstUnnamed
+                             ? av()->reported(message.source)
+                             : FI_ADDR_NOTAVAIL;
+  });
+  return written;
 }
 
 }  // namespace weft::cxi

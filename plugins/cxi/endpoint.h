@@ -14,6 +14,7 @@
 #define WEFT_PLUGINS_CXI_ENDPOINT_H
 
 #include <rdma/fi_cm.h>
+#include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/rdm_endpoint.h>
@@ -48,7 +49,14 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   void remove(Region &region) { std::erase(regions_, &region); }
   void on_remote_data(const Event &event);
 
+  // For FI_CXI_DOM_OPS: messages that no receive has taken. How many were written, or -FI_E...
+  size_t list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,
+                         size_t &found);
+
   // ---- for TransferOps ----
+  // Of remote accesses and atomics alone are those of fi_cxi_ext.h.
+  static constexpr uint64_t kSendFlags = sdk::RdmEndpoint::kSendFlags | FI_CXI_PCIE_AMO |
+                                         FI_CXI_UNRELIABLE | FI_CXI_HRP | FI_CXI_WEAK_FENCE;
   ssize_t start(const sdk::RecvRequest &request);
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RmaRequest &request);
@@ -89,6 +97,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   void take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length, bool inject,
                   bool favour_inline);
   ssize_t send_off(Transmit::Op &op, uint64_t flags);
+  ssize_t defer(Transmit::Op &op, uint64_t flags);
 
   // sdk::ReceiverSink
   bool keep(sdk::Receive &receive) override { return inbox_.keep(receive); }

@@ -36,11 +36,12 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
       order_(sdk::order_of(info)),
       wanted_pid_(pid),
       sources_(wants_sources(info)),
-      transmit_(ports_, tx(), domain.settings(), limits().tx_size),
-      inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.instance()),
+      transmit_(ports_, tx(), domain.settings(), domain.counters(), limits().tx_size),
+      inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.counters(),
+             domain.instance()),
       control_(ports_, domain.engine(), domain.settings(), transmit_, inbox_) {
   sdk::fill_tables(*this);
-  transmit_.set_control(control_);
+  transmit_.set_partners(control_, domain.deferred());
   inbox_.set_control(control_);
   ports_.lni = &domain.lni();
   ports_.all = domain.all_memory();
@@ -232,6 +233,7 @@ int CxiEndpoint::close() {
   {
     const sdk::Guard guard(lock());
     detach();
+    domain_.deferred().forget(transmit_);
     if (enabled()) {
       linger();
       for (Region *const region : regions_) region->unlink();

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <memory>
 
+#include "plugins/cxi/counters.h"
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
@@ -31,10 +32,15 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   Devices &devices() { return *devices_; }
   const Settings &settings() const { return settings_; }
   uint32_t api_version() const { return api_version_; }
+  sdk::Stats<Counters> &stats() { return stats_; }
+  Counters &counters() { return *stats_; }
   std::atomic<size_t> children{0};
 
   // fi_ops
   int close();
+  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    return sdk::open_counters<Fabric>(name, flags, ops);
+  }
 
  private:
   Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
@@ -44,6 +50,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   const Settings settings_;
   const std::shared_ptr<Devices> devices_;
   const uint32_t api_version_;
+  sdk::Stats<Counters> stats_;
 };
 
 }  // namespace weft::cxi

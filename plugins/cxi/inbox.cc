@@ -13,18 +13,18 @@
 namespace weft::cxi {
 namespace {
 
-constexpr size_t kBatch = 64;  // events between two acknowledgements
 constexpr uint16_t kFirstOverflow = 0x4000, kFirstRequest = 0x8000;
 
 }  // namespace
 
 Inbox::Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
-             const Settings &settings, const weft_instance *instance)
+             const Settings &settings, Counters &counters, const weft_instance *instance)
     : ports_(ports),
       receiver_(receiver),
       engine_(engine),
       sources_(sources),
       settings_(settings),
+      counters_(counters),
       instance_(instance),
       overflow_(ports, {.list = List::kOverflow,
                         .first_id = kFirstOverflow,
@@ -114,6 +114,7 @@ bool Inbox::append(sdk::Receive &receive) {
   } else {
     entry.use_once = true;
   }
+  counters_.receives_given.add();
   portal_->append(List::kPriority, entry);
   return true;
 }
@@ -144,6 +145,7 @@ void Inbox::on_unlink(const Event &event) {
     slot.unlinked = true;
     slot.total = 0;
     settle(slot);
+    if (taken_back) counters_.receives_taken_back.add();
     if (taken_back)
       back_.push_back(&receive);
     else
@@ -230,7 +232,7 @@ bool Inbox::read_events() {
   if (!gets_.empty()) post_gets();
   size_t taken = 0;
   // The application is to read its completions first.
-  while (taken != kBatch && !receiver_.is_full()) {
+  while (taken != settings_.eq_ack_batch && !receiver_.is_full()) {
     const Event *const place = events_->peek(taken);
     if (place == nullptr) break;
     const Event event = *place;

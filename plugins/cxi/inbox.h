@@ -41,6 +41,7 @@
 
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/buffers.h"
+#include "plugins/cxi/counters.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 #include "plugins/cxi/sources.h"
@@ -54,7 +55,7 @@ class Inbox final : private sdk::Handler {
   static constexpr uint64_t kPatienceNs = 5'000'000'000;
 
   Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
-        const Settings &settings, const weft_instance *instance);
+        const Settings &settings, Counters &counters, const weft_instance *instance);
   ~Inbox();
   Result<void> open(bool waits, size_t max_list_entries);
   void set_control(Control &control) { control_ = &control; }
@@ -173,6 +174,7 @@ class Inbox final : private sdk::Handler {
   sdk::Engine &engine_;
   Sources &sources_;
   const Settings &settings_;
+  Counters &counters_;
   const weft_instance *const instance_;
   Control *control_ = nullptr;
   std::unique_ptr<EventQueue> events_;

@@ -132,6 +132,7 @@ void Inbox::enable_without_the_lost() {
             "flow control: of %u dropped messages only %u were told of in %d s; the others' "
             "senders are taken to be gone",
             portal_->status().drops, told_, int(kPatienceNs / 1'000'000'000));
+  counters_.senders_given_up.add();
   flow_ = Flow::kEnabling;
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
                      kIgnoreDrops);
@@ -149,10 +150,12 @@ void Inbox::on_state(const Event &event) {
   if (event.state == PortalState::kSoftwareManaged) {
     WEFT_INFO(instance_, FI_LOG_EP_DATA, "software matches from now on, because %s",
               text_of(event.reason));
+    counters_.software_matching.add();
     offloads_ = false;
   } else {
     WEFT_WARN(instance_, FI_LOG_EP_DATA, "flow control: the NIC drops messages, because %s",
               text_of(event.reason));
+    counters_.flow_controls.add();
     flow_ = Flow::kDropping;
     be_patient();
   }

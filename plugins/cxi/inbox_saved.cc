@@ -15,6 +15,7 @@ namespace weft::cxi {
 // The bytes of a message without a receive are in an overflow buffer. Its header may have been
 // taken already.
 void Inbox::on_saved_put(const Event &event) {
+  counters_.messages_saved.add();
   if (event.rc == Rc::kOk && event.mlength != 0) {
     if (const auto taken = awaited_.extract(event.start); !taken.empty()) {
       taken.mapped()->landed = true;
@@ -37,6 +38,7 @@ void Inbox::on_saved_put(const Event &event) {
 // The NIC leaves a message to software. It is newer than all that the NIC has saved.
 void Inbox::on_request(const Event &event) {
   if (collecting_) return held_.push_back(event);
+  counters_.messages_requested.add();
   if (event.rc == Rc::kOk) {
     const auto *const bytes = reinterpret_cast<const uint8_t *>(event.start);
     RequestHeader header;
@@ -62,6 +64,7 @@ void Inbox::on_request(const Event &event) {
 
 // The NIC has given up the header of a message that it has saved.
 void Inbox::on_collected(const Event &event) {
+  counters_.messages_collected.add();
   Saved &saved = *saved_.take();
   saved.initiator = event.initiator;
   saved.bits = event.match_bits;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
 constexpr uint64_t kTxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ |
-                             FI_WRITE | FI_FENCE | FI_NAMED_RX_CTX;
+                             FI_WRITE | FI_FENCE | FI_NAMED_RX_CTX | FI_TRIGGER;
 constexpr uint64_t kRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
                              FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
                              FI_SOURCE_ERR | FI_RMA_EVENT | FI_AV_USER_ID;
@@ -143,8 +143,8 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, bool pr
   domain.cntr_cnt = 1 << 16;
   domain.max_ep_tx_ctx = 1;
   domain.max_ep_rx_ctx = 1;
-  domain.max_cntr_value = UINT64_MAX;
-  domain.max_err_cntr_value = UINT64_MAX;
+  domain.max_cntr_value = Counter::kMaxSuccess;
+  domain.max_err_cntr_value = Counter::kMaxFailure;
 }
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,

@@ -19,9 +19,10 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.device_names = params.list("device_name");
   s.is_soft = params.flag("soft");
   s.soft_devices = params.list("soft_devices");
-  s.soft_list_entries = uint32_t(params.integer("soft_list_entries"));
-  s.soft_triggered = uint32_t(params.integer("soft_triggered"));
-  s.has_soft_thread = params.flag("soft_thread");
+  s.soft.has_thread = params.flag("soft_thread");
+  s.soft.limits.list_entries = uint32_t(params.integer("soft_list_entries"));
+  s.soft.limits.triggered = uint32_t(params.integer("soft_triggered"));
+  s.soft.pcie_fadd = int(params.integer("soft_pcie_fadd"));
   s.tx_size = size_t(params.integer("default_tx_size"));
   s.rx_size = size_t(params.integer("default_rx_size"));
   s.cq_size = size_t(params.integer("default_cq_size"));
@@ -38,6 +39,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.req_buf_max_cached = size_t(params.integer("req_buf_max_cached"));
   s.fc_retry_ns = uint64_t(params.integer("fc_retry_usec_delay")) * 1000;
   s.cq_fill_percent = unsigned(params.integer("cq_fill_percent"));
+  s.eq_ack_batch = size_t(params.integer("eq_ack_batch_size"));
   s.sw_rx_tx_init_max = size_t(params.integer("sw_rx_tx_init_max"));
   s.optimized_mrs = params.flag("optimized_mrs");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
@@ -75,9 +77,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
   WEFT_TRY(Settings settings, settings_of(instance));
   WEFT_TRY(std::shared_ptr<Devices> devices,
-           SoftDevices::make(
-               settings.soft_devices, settings.has_soft_thread,
-               {.list_entries = settings.soft_list_entries, .triggered = settings.soft_triggered}));
+           SoftDevices::make(settings.soft_devices, settings.soft));
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 

@@ -77,7 +77,11 @@ class Regions final : public sdk::Memory {
   Regions(Domain &domain, bool provider_keys) : domain_(domain), provider_keys_(provider_keys) {}
 
   Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+  bool has_provider_keys() const { return provider_keys_; }
+  bool empty() const { return regions_.empty(); }
   bool optimized = true;  // keys below kOptimizedKeys, and provider keys while there are some
+  // Both are told, and change nothing: a region that is closed is never reached, and no key is kept.
+  bool match_events = false, key_cache = true;
 
  private:
   friend class Region;

@@ -15,14 +15,16 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cxi/soft/devices.h"
+
 namespace weft::cxi {
 
 enum class MatchMode : uint8_t { kHardware, kSoftware, kHybrid };
 
 struct Settings {
   std::vector<std::string> device_names;  // the only ones to use; none: all
-  bool is_soft = true, has_soft_thread = true;
-  uint32_t soft_list_entries = 16384, soft_triggered = 512;
+  bool is_soft = true;
+  SoftOptions soft;
   std::vector<std::string> soft_devices;  // NAME=ADDRESS; none: the usual two
   size_t tx_size = 1024, rx_size = 1024, cq_size = 131072;
 
@@ -37,6 +39,7 @@ struct Settings {
   size_t req_buf_size = 12u << 20, req_buf_min_posted = 6, req_buf_max_cached = 0;
   uint64_t fc_retry_ns = 1'000'000;
   unsigned cq_fill_percent = 50;
+  size_t eq_ack_batch = 32;  // events between two acknowledgements
   size_t sw_rx_tx_init_max = 1024;
 
   bool optimized_mrs = true;

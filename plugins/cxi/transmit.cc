@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "plugins/cxi/control.h"
+#include "plugins/cxi/deferred.h"
+#include "plugins/cxi/nic_counter.h"
 
 namespace weft::cxi {
 namespace {
 
 constexpr size_t kUntaggedLong = 256, kAllLong = size_t{1} << 15;
-constexpr size_t kBatch = 64;  // events between two acknowledgements
 
 std::vector<uint32_t> numbers(size_t from, size_t to) {
   std::vector<uint32_t> all;
@@ -38,8 +39,9 @@ int errno_of(Rc rc) {
   }
 }
 
-Transmit::Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, size_t size)
-    : ports_(ports), tx_(tx), settings_(settings), ops_(size) {}
+Transmit::Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings,
+                   Counters &counters, size_t size)
+    : ports_(ports), tx_(tx), settings_(settings), counters_(counters), ops_(size) {}
 
 Result<void> Transmit::open(bool waits) {
   // An acknowledgement of each operation, a read of each long one, and a notice of each match.
@@ -86,6 +88,9 @@ Transmit::Op *Transmit::take() {
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
+  op->is_deferred = false;
+  op->completion = nullptr;
+  op->writes_back = false;
   op->number = UINT32_MAX;
   op->rc = Rc::kOk;
   op->transfer = Transfer{};
@@ -109,6 +114,7 @@ void Transmit::give(Op &op) {
 bool Transmit::number_long(Op &op, bool tagged) {
   auto &free = tagged ? free_tagged_ : free_untagged_;
   if (free.empty()) return false;
+  counters_.long_messages.add();
   op.is_rendezvous = true;
   op.number = free.back();
   free.pop_back();
@@ -162,7 +168,7 @@ int Transmit::start(Op &op) {
 bool Transmit::read_events() {
   size_t taken = 0;
   // The application is to read its completions first.
-  while (taken != kBatch && !tx_.is_full()) {
+  while (taken != settings_.eq_ack_batch && !tx_.is_full()) {
     const Event *const place = events_->peek(taken);
     if (place == nullptr) break;
     const Event event = *place;
@@ -232,7 +238,33 @@ void Transmit::settle(Op &op) {
   complete(op);
 }
 
+void Transmit::drop(Op &op) {
+  if (op.completion != nullptr) op.completion->users.fetch_sub(1);
+  give(op);
+}
+
+// fi_trigger.3: a counter of its own tells of deferred work, and those of the endpoint do not.
+void Transmit::complete_deferred(Op &op) {
+  deferred_->on_done(op);
+  if (sdk::Cntr *const counter = op.completion) {
+    op.rc == Rc::kOk ? counter->add_events(1, op.length) : counter->add_error();
+    if (op.writes_back) static_cast<NicCounter &>(*counter->store()).counter().request_write_back();
+    counter->users.fetch_sub(1);
+  }
+  if (tx_.cq != nullptr && op.rc != Rc::kOk) {
+    tx_.cq->push_error({.context = op.context,
+                        .flags = op.flags,
+                        .len = op.length,
+                        .err = errno_of(op.rc),
+                        .prov_errno = int(op.rc)});
+  } else if (tx_.cq != nullptr && op.report) {
+    tx_.cq->push({.context = op.context, .flags = op.flags, .len = op.length});
+  }
+  give(op);
+}
+
 void Transmit::complete(Op &op) {
+  if (op.is_deferred) return complete_deferred(op);
   injected_ -= op.is_inject;
   if (op.rc == Rc::kOk) {
     tx_.succeed(op.context, op.flags, op.length, op.report);
@@ -261,6 +293,7 @@ Transmit::Parked &Transmit::park(const Peer &peer) {
 }
 
 void Transmit::on_refused(Op &op) {
+  counters_.messages_refused.add();
   const bool known = parked_.contains(op.peer.key());
   Parked &parked = park(op.peer);
   if (known) --parked.in_flight;

@@ -29,12 +29,14 @@
 #include <vector>
 
 #include "plugins/cxi/bits.h"
+#include "plugins/cxi/counters.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 
 namespace weft::cxi {
 
 class Control;
+class DeferredWork;
 
 class Transmit {
  public:
@@ -50,18 +52,25 @@ class Transmit {
     bool acknowledged = false, read = false, matched = false;
     bool wants_match = false;
     bool in_flight = false;
-    uint32_t number = 0;    // of a long message, or of a transaction
-    uint64_t sequence = 0;  // of posting
+    bool is_deferred = false;         // a counter starts it
+    sdk::Cntr *completion = nullptr;  // of that
+    bool writes_back = false;         // which is written to the application's memory, too
+    uint32_t number = 0;              // of a long message, or of a transaction
+    uint64_t sequence = 0;            // of posting
     Rc rc = Rc::kOk;
     Peer peer;
     Transfer transfer;
     alignas(16) uint8_t bytes[kMaxInlineUnrestricted];
   };
 
-  Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, size_t size);
+  Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, Counters &counters,
+           size_t size);
   // Opens its queues and portals. `waits`: the events have a descriptor.
   Result<void> open(bool waits);
-  void set_control(Control &control) { control_ = &control; }
+  void set_partners(Control &control, DeferredWork &deferred) {
+    control_ = &control;
+    deferred_ = &deferred;
+  }
   void close();
 
   // ---- for calls of the application ----
@@ -74,6 +83,8 @@ class Transmit {
   // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has
   // happened.
   ssize_t post(Op &op, bool fence);
+  // A deferred one has not started, and does not any more.
+  void drop(Op &op);
   // What was posted leaves.
   void flush() { queue_->flush(); }
   size_t left() const { return ops_.limit() - ops_.in_use(); }
@@ -104,6 +115,7 @@ class Transmit {
   void on_matched(const Event &event);
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
+  void complete_deferred(Op &op);
   int start(Op &op);
   Parked &park(const Peer &peer);
   void on_refused(Op &op);
@@ -113,7 +125,9 @@ class Transmit {
   const Ports &ports_;
   sdk::TxContext &tx_;
   const Settings &settings_;
+  Counters &counters_;
   Control *control_ = nullptr;
+  DeferredWork *deferred_ = nullptr;
   sdk::Pool<Op> ops_;
   std::unique_ptr<EventQueue> events_;
   std::unique_ptr<TransmitQueue> queue_;

@@ -65,13 +65,14 @@ Wire look_at_sockets() {
   return wire;
 }
 
-/// The shared objects that this process has mapped.
+/// The shared objects that this process has mapped, and the NICs in software (cxi).
 std::set<std::string> mapped() {
   std::set<std::string> paths;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const std::size_t at = line.find('/');
-    if (at != std::string::npos && line.find(".so", at) != std::string::npos) {
+    if (at == std::string::npos) continue;
+    if (line.find(".so", at) != std::string::npos || line.find("/cxi-nic-", at) != std::string::npos) {
       paths.insert(line.substr(at));
     }
   }

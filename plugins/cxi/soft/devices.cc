@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kSpeed = 200'000'000'000;  // of a Cassini
 constexpr size_t kMtu = 9216;
 
-Result<DeviceFacts> facts_of(const std::string &text, const RegistryLimits &limits) {
+Result<DeviceFacts> facts_of(const std::string &text, const SoftOptions &options) {
   const size_t equals = text.find('=');
   in_addr address{};
   if (equals == 0 || equals == std::string::npos ||
@@ -33,8 +33,9 @@ Result<DeviceFacts> facts_of(const std::string &text, const RegistryLimits &limi
                      .link_up = true,
                      .speed = kSpeed,
                      .mtu = kMtu,
-                     .max_list_entries = limits.list_entries,
-                     .max_triggered = limits.triggered};
+                     .max_list_entries = options.limits.list_entries,
+                     .max_triggered = options.limits.triggered,
+                     .amo_remap_to_pcie_fadd = options.pcie_fadd};
 }
 
 }  // namespace
@@ -69,12 +70,11 @@ class SoftDevices::SoftDevice final : public Device {
 };
 
 Result<std::unique_ptr<SoftDevices>> SoftDevices::make(const std::vector<std::string> &devices,
-                                                       bool has_thread,
-                                                       const RegistryLimits &limits) {
+                                                       const SoftOptions &options) {
   static const std::vector<std::string> kUsual = {"cxi0=127.0.0.1", "cxi1=127.0.0.2"};
   std::vector<DeviceFacts> all;
   for (const std::string &text : devices.empty() ? kUsual : devices) {
-    WEFT_TRY(DeviceFacts one, facts_of(text, limits));
+    WEFT_TRY(DeviceFacts one, facts_of(text, options));
     const auto same = std::ranges::find_if(
         all, [&](const DeviceFacts &f) { return f.name == one.name || f.nid == one.nid; });
     if (same != all.end())
@@ -84,7 +84,7 @@ Result<std::unique_ptr<SoftDevices>> SoftDevices::make(const std::vector<std::st
                   text.c_str());
     all.push_back(std::move(one));
   }
-  return std::unique_ptr<SoftDevices>(new SoftDevices(std::move(all), has_thread, limits));
+  return std::unique_ptr<SoftDevices>(new SoftDevices(std::move(all), options));
 }
 
 Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::process() {
@@ -96,9 +96,9 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::process() {
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) != ssize_t(sizeof seed))
     seed = uint64_t(::getpid()) * 0x9e3779b97f4a7c15u;
-  WEFT_TRY(std::unique_ptr<Neighbours> made, Neighbours::open(folder, seed, limits_));
+  WEFT_TRY(std::unique_ptr<Neighbours> made, Neighbours::open(folder, seed, options_.limits));
   known = std::make_shared<Process>(std::move(made));
-  if (has_thread_) WEFT_CHECK(known->progress.start());
+  if (options_.has_thread) WEFT_CHECK(known->progress.start());
   process_ = known;
   process_id_ = ::getpid();
   return known;

@@ -25,13 +25,18 @@
 
 namespace weft::cxi {
 
+struct SoftOptions {
+  bool has_thread =
+      true;  // progress.h; without it the NICs of a process that does not poll stand still
+  RegistryLimits limits;
+  int pcie_fadd = -1;  // DeviceFacts::amo_remap_to_pcie_fadd
+};
+
 class SoftDevices final : public Devices {
  public:
-  // Each as NAME=ADDRESS. None: cxi0=127.0.0.1 and cxi1=127.0.0.2. Without a thread (progress.h) the
-  // NICs of a process that does not poll stand still.
+  // Each as NAME=ADDRESS. None: cxi0=127.0.0.1 and cxi1=127.0.0.2.
   static Result<std::unique_ptr<SoftDevices>> make(const std::vector<std::string> &devices,
-                                                   bool has_thread = true,
-                                                   const RegistryLimits &limits = {});
+                                                   const SoftOptions &options = {});
 
   // ---- Devices ----
   std::vector<DeviceFacts> list() const override { return facts_; }
@@ -40,13 +45,12 @@ class SoftDevices final : public Devices {
  private:
   class SoftDevice;
   struct Process;
-  SoftDevices(std::vector<DeviceFacts> facts, bool has_thread, const RegistryLimits &limits)
-      : facts_(std::move(facts)), has_thread_(has_thread), limits_(limits) {}
+  SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options)
+      : facts_(std::move(facts)), options_(options) {}
   Result<std::shared_ptr<Process>> process();
 
   const std::vector<DeviceFacts> facts_;
-  const bool has_thread_;
-  const RegistryLimits limits_;
+  const SoftOptions options_;
   std::mutex mutex_;
   std::weak_ptr<Process> process_;
   pid_t process_id_ = -1;  // whose it is

@@ -26,6 +26,7 @@ struct fid_peer_cntr;
 namespace weft::sdk {
 
 class CntrSource;
+class CntrStore;
 
 class Cntr final : public Object<Cntr, fid_cntr> {
  public:
@@ -34,15 +35,25 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   // for this counter.
   static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
                              std::unique_ptr<CntrSource> source, bool locked);
+  // A counter of the domain whose numbers are in a store.
+  static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
+                             std::unique_ptr<CntrStore> store);
 
   void add_events(uint64_t operations, uint64_t bytes) {
+    if (store_ != nullptr) [[unlikely]]
+      return count_in_store(bytes_ ? bytes : operations);
     value_.fetch_add(bytes_ ? bytes : operations, std::memory_order_relaxed);
     changed();
   }
   void add_error() {
+    if (store_ != nullptr) [[unlikely]]
+      return count_error_in_store();
     errors_.fetch_add(1, std::memory_order_relaxed);
     changed();
   }
+  CntrStore *store() const { return store_.get(); }
+  // The store has changed by itself.
+  void look() { changed(); }
   std::atomic<size_t> users{0};
   // The domain's; of a device's counter: its own.
   Engine &engine() { return engine_; }
@@ -60,6 +71,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   // fi_ops
   int close();
   int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
   int trywait();
   bool poll();  // changed since the last poll
@@ -79,10 +91,12 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   };
   static const fi_ops_cntr *imported_ops();
   Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_peer_cntr *owner,
-       std::unique_ptr<Device> device);
+       std::unique_ptr<Device> device, std::unique_ptr<CntrStore> store);
   ~Cntr();
   static Result<Cntr *> open(DomainContext &domain, const fi_cntr_attr *attr, void *context,
-                             std::unique_ptr<Device> device);
+                             std::unique_ptr<Device> device, std::unique_ptr<CntrStore> store);
+  void count_in_store(uint64_t amount);
+  void count_error_in_store();
   uint64_t value() const;
   uint64_t errors() const;
   // Since the last call.
@@ -96,6 +110,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
 
   DomainContext &domain_;
   const std::unique_ptr<Device> device_;
+  const std::unique_ptr<CntrStore> store_;
   const std::unique_ptr<Import> import_;
   Engine &engine_;
   const bool bytes_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// CntrSource: the counter of a device behind a Cntr (cntr.h), which reads it straight.
+// CntrSource: the counter of a device behind a Cntr (cntr.h), which reads it straight. CntrStore: a
+// counter that provider and device raise together.
 //
 // Example:
 //    #include <atomic>
@@ -23,11 +24,32 @@
 #ifndef WEFT_SDK_CNTR_SOURCE_H
 #define WEFT_SDK_CNTR_SOURCE_H
 
+#include <rdma/fi_errno.h>
 #include <weft/sdk/device_engine.h>
 
 #include <cstdint>
 
 namespace weft::sdk {
+
+// Where a counter has its numbers, if not in the Cntr itself: a store that a device may change, too.
+// A Cntr with a store is one of its domain as any other: its calls come with the domain's lock held,
+// but for value() and errors(). What changes the store by itself tells the counter (Cntr::look()).
+class CntrStore {
+ public:
+  virtual ~CntrStore() = default;
+  virtual uint64_t value() = 0;   // operations or bytes, as the counter was opened for
+  virtual uint64_t errors() = 0;  // operations
+  virtual void set(uint64_t value) = 0;
+  virtual void set_errors(uint64_t errors) = 0;
+  // What Cntr::add_events() and add_error() add.
+  virtual void count(uint64_t amount) = 0;
+  virtual void count_error() = 0;
+  // fi_open_ops of the counter, without its lock. 0 or -FI_E...
+  virtual int open_ops(const char *name, uint64_t flags, void **ops) {
+    (void)name, (void)flags, (void)ops;
+    return -FI_ENOSYS;
+  }
+};
 
 // arm() is false where there was a change since the last look at the values.
 class CntrSource : public DeviceSource {

@@ -32,7 +32,8 @@ class Av;
 
 struct TxContext {
   // An internal flag: this call reports nothing (fi_inject and its like).
-  static constexpr uint64_t kSilent = UINT64_C(1) << 63;
+  // No flag of OFI or of a provider that a call may have.
+  static constexpr uint64_t kSilent = UINT64_C(1) << 62;
 
   TxContext() = default;
   explicit TxContext(const fi_info &info)

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/deferred.h"
+
+#include <rdma/fi_cxi_ext.h>
+#include <rdma/fi_errno.h>
+#include <weft/sdk/endpoint_number.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "plugins/cxi/domain.h"
+#include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/nic_counter.h"
+
+namespace weft::cxi {
+
+namespace {
+
+uint64_t flags_of(const fi_deferred_work &work) {
+  switch (sdk::raw(work.op_type)) {
+    case FI_OP_SEND:
+    case FI_OP_RECV:
+      return work.op.msg->flags;
+    case FI_OP_TSEND:
+    case FI_OP_TRECV:
+      return work.op.tagged->flags;
+    case FI_OP_READ:
+    case FI_OP_WRITE:
+      return work.op.rma->flags;
+    case FI_OP_ATOMIC:
+      return work.op.atomic->flags;
+    case FI_OP_FETCH_ATOMIC:
+      return work.op.fetch_atomic->flags;
+    case FI_OP_COMPARE_ATOMIC:
+      return work.op.compare_atomic->flags;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+thread_local const DeferredWork::Queueing *DeferredWork::queueing_ = nullptr;
+
+Result<NicCounter *> DeferredWork::find(fid_cntr *cntr) const {
+  if (cntr == nullptr || !sdk::Cntr::is_mine(&cntr->fid, FI_CLASS_CNTR, domain_.instance()))
+    return fail(FI_EINVAL, "fi_control: the work names no counter of cxi");
+  sdk::Cntr *const own = sdk::Cntr::from(cntr);
+  if (&own->domain() != &domain_.shared())
+    return fail(FI_EINVAL, "fi_control: the work names a counter of another domain");
+  if (own->store() == nullptr)
+    return fail(FI_EINVAL, "fi_control: the work names a counter of another provider (FI_PEER)");
+  return static_cast<NicCounter *>(own->store());
+}
+
+CxiEndpoint *DeferredWork::find(fid_ep *endpoint) const {
+  uint64_t number = 0;
+  if (endpoint == nullptr || sdk::endpoint_number(domain_.shared(), &endpoint->fid, number) != 0)
+    return nullptr;
+  const sdk::Guard guard(domain_.engine().lock());
+  return domain_.find(number);
+}
+
+int DeferredWork::queue(const fi_deferred_work &work) {
+  Queueing queueing{.work = &work, .counter = nullptr, .completion = nullptr};
+  auto counter = find(work.triggering_cntr);
+  if (counter && work.completion_cntr != nullptr) {
+    if (auto completion = find(work.completion_cntr); completion)
+      queueing.completion = sdk::Cntr::from(work.completion_cntr);
+    else
+      counter = completion;
+  }
+  if (!counter) {
+    WEFT_WARN(domain_.instance(), FI_LOG_DOMAIN, "%s", counter.error().text.c_str());
+    return -counter.error().code;
+  }
+  queueing.counter = *counter;
+  return start(queueing);
+}
+
+// The call of the endpoint that the work stands for. It finds this thread in queue().
+int DeferredWork::start(const Queueing &queueing) {
+  const fi_deferred_work &work = *queueing.work;
+  constexpr uint64_t kOwn = FI_CXI_CNTR_WB | FI_TRIGGER;
+  const auto with = [&](fid_ep *fid, auto call) -> int {
+    CxiEndpoint *const endpoint = find(fid);
+    if (endpoint == nullptr) return -FI_EINVAL;
+    queueing_ = &queueing;
+    const ssize_t rc = call(*endpoint);
+    queueing_ = nullptr;
+    return int(rc);
+  };
+  switch (sdk::raw(work.op_type)) {
+    case FI_OP_SEND: {
+      const fi_op_msg &op = *work.op.msg;
+      return with(op.ep, [&](CxiEndpoint &e) { return e.sendmsg(&op.msg, op.flags & ~kOwn); });
+    }
+    case FI_OP_TSEND: {
+      const fi_op_tagged &op = *work.op.tagged;
+      return with(op.ep, [&](CxiEndpoint &e) { return e.tsendmsg(&op.msg, op.flags & ~kOwn); });
+    }
+    case FI_OP_READ:
+    case FI_OP_WRITE: {
+      const fi_op_rma &op = *work.op.rma;
+      return with(op.ep, [&](CxiEndpoint &e) {
+        return sdk::raw(work.op_type) == FI_OP_READ ? e.readmsg(&op.msg, op.flags & ~kOwn)
+                                                    : e.writemsg(&op.msg, op.flags & ~kOwn);
+      });
+    }
+    case FI_OP_ATOMIC: {
+      const fi_op_atomic &op = *work.op.atomic;
+      return with(op.ep, [&](CxiEndpoint &e) { return e.atomicmsg(&op.msg, op.flags & ~kOwn); });
+    }
+    case FI_OP_FETCH_ATOMIC: {
+      const fi_op_fetch_atomic &op = *work.op.fetch_atomic;
+      return with(op.ep, [&](CxiEndpoint &e) {
+        return e.fetch_atomicmsg(&op.msg, op.fetch.msg_iov, op.fetch.desc, op.fetch.iov_count,
+                                 op.flags & ~kOwn);
+      });
+    }
+    case FI_OP_COMPARE_ATOMIC: {
+      const fi_op_compare_atomic &op = *work.op.compare_atomic;
+      return with(op.ep, [&](CxiEndpoint &e) {
+        return e.compare_atomicmsg(&op.msg, op.compare.msg_iov, op.compare.desc,
+                                   op.compare.iov_count, op.fetch.msg_iov, op.fetch.desc,
+                                   op.fetch.iov_count, op.flags & ~kOwn);
+      });
+    }
+    case FI_OP_RECV:
+    case FI_OP_TRECV: {
+      if (work.threshold != 0) return -FI_EINVAL;
+      const bool tagged = sdk::raw(work.op_type) == FI_OP_TRECV;
+      CxiEndpoint *const endpoint = find(tagged ? work.op.tagged->ep : work.op.msg->ep);
+      if (endpoint == nullptr) return -FI_EINVAL;
+      // The counter of all receives counts it; a receive has no other.
+      if (queueing.completion != nullptr && queueing.completion != endpoint->receiver().cntr)
+        return -FI_ENOSYS;
+      return int(tagged ? endpoint->trecvmsg(&work.op.tagged->msg, work.op.tagged->flags & ~kOwn)
+                        : endpoint->recvmsg(&work.op.msg->msg, work.op.msg->flags & ~kOwn));
+    }
+    case FI_OP_CNTR_SET:
+    case FI_OP_CNTR_ADD: {
+      const auto target = find(work.op.cntr->cntr);
+      if (!target) return -target.error().code;
+      const sdk::Guard guard(domain_.engine().lock());
+      Work item{.asked = &work, .counter = queueing.counter, .trigger = {}};
+      item.trigger.kind =
+          sdk::raw(work.op_type) == FI_OP_CNTR_SET ? Trigger::Kind::kSet : Trigger::Kind::kAdd;
+      item.trigger.threshold = work.threshold;
+      item.trigger.target = &(*target)->counter();
+      item.trigger.value = work.op.cntr->value;
+      item.target = sdk::Cntr::from(work.op.cntr->cntr);
+      item.target->users.fetch_add(1);
+      const int rc = post(item);
+      if (rc != 0) item.target->users.fetch_sub(1);
+      return rc;
+    }
+  }
+  return -FI_EINVAL;
+}
+
+int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
+  const Queueing &queueing = *queueing_;
+  Work item{.asked = queueing.work,
+            .counter = queueing.counter,
+            .trigger = {},
+            .transmit = &transmit,
+            .op = &op};
+  item.trigger.threshold = queueing.work->threshold;
+  // What a message needs beside its command is the software's to say.
+  op.is_deferred = true;
+  op.completion = queueing.completion;
+  op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
+  if (op.completion != nullptr) op.completion->users.fetch_add(1);
+  item.trigger.transfer = op.transfer;
+  const int rc = post(item);
+  if (rc != 0 && op.completion != nullptr) op.completion->users.fetch_sub(1);
+  return rc;
+}
+
+Result<void> DeferredWork::open() {
+  const DeviceFacts &facts = domain_.device().facts();
+  WEFT_TRY(events_, domain_.lni().event_queue({.places = facts.max_triggered + 16, .waits = true}));
+  WEFT_TRY(queue_, domain_.lni().trigger_queue({.vni = domain_.vni()}));
+  return {};
+}
+
+int DeferredWork::post(const Work &work) {
+  works_.push_back(work);
+  Work &own = works_.back();
+  own.number = ++last_;
+  own.trigger.counter = &own.counter->counter();
+  const int rc = command(own);
+  if (rc != 0)
+    works_.pop_back();
+  else
+    domain_.counters().deferred.add();
+  return rc;
+}
+
+// Where the NIC changes a counter by itself, an event tells of it.
+int DeferredWork::command(const Work &work) {
+  if (work.target != nullptr) {
+    Trigger tell;
+    tell.counter = work.trigger.counter;
+    tell.threshold = work.trigger.threshold;
+    tell.kind = Trigger::Kind::kEvent;
+    tell.eq = events_.get();
+    tell.transfer.user_ptr = work.number;
+    if (const int rc = queue_->post(tell); rc != 0) return rc;
+  }
+  return queue_->post(work.trigger);
+}
+
+void DeferredWork::read_events() {
+  while (const Event *const event = events_->peek(0)) {
+    const uint64_t number = event->user_ptr;
+    events_->ack(1);
+    works_.remove_if([&](const Work &work) {
+      if (work.number != number) return false;
+      work.target->look();
+      work.target->users.fetch_sub(1);
+      return true;
+    });
+  }
+}
+
+void DeferredWork::on_done(const Transmit::Op &op) {
+  works_.remove_if([&](const Work &work) { return work.op == &op; });
+}
+
+// Those that have fired are on their way, and end as others do.
+template <class F>
+size_t DeferredWork::drop_if(F ends) {
+  std::set<NicCounter *> counters;
+  for (const Work &work : works_)
+    if (ends(work)) counters.insert(work.counter);
+  size_t dropped = 0;
+  for (NicCounter *const counter : counters) {
+    const uint64_t reached = counter->take_back_commands();
+    works_.remove_if([&](Work &work) {
+      if (work.counter != counter || work.trigger.threshold <= reached) return false;
+      if (!ends(work)) {
+        command(work);
+        return false;
+      }
+      ++dropped;
+      if (work.op != nullptr) work.transmit->drop(*work.op);
+      if (work.target != nullptr) work.target->users.fetch_sub(1);
+      return true;
+    });
+  }
+  return dropped;
+}
+
+int DeferredWork::cancel(const fi_deferred_work &work) {
+  const sdk::Guard guard(domain_.engine().lock());
+  return drop_if([&](const Work &one) { return one.asked == &work; }) != 0 ? 0 : -FI_ENOENT;
+}
+
+int DeferredWork::flush(fid_cntr *triggering) {
+  NicCounter *counter = nullptr;
+  if (triggering != nullptr) {
+    const auto found = find(triggering);
+    if (!found) return -found.error().code;
+    counter = *found;
+  }
+  const sdk::Guard guard(domain_.engine().lock());
+  drop_if([&](const Work &one) { return counter == nullptr || one.counter == counter; });
+  return 0;
+}
+
+void DeferredWork::forget(const Transmit &transmit) {
+  if (works_.empty()) return;
+  drop_if([&](const Work &one) { return one.transmit == &transmit; });
+  works_.remove_if([&](const Work &one) { return one.transmit == &transmit; });
+}
+
+void DeferredWork::forget(const NicCounter &counter) {
+  if (works_.empty()) return;
+  drop_if([&](const Work &one) { return one.counter == &counter; });
+  read_events();
+}
+
+}  // namespace weft::cxi

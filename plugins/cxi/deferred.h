@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// DeferredWork: the work of a domain that a counter starts (fi_trigger.3, DEFERRED WORK QUEUES): the
+// NIC fires it, without the application.
+//
+// Example:
+//    // fi_control of a domain.
+//    inline int control(DeferredWork &deferred, int command, void *arg) {
+//      auto *const work = static_cast<fi_deferred_work *>(arg);
+//      return command == FI_QUEUE_WORK ? deferred.queue(*work) : deferred.cancel(*work);
+//    }
+//
+// Operations are made by the endpoints, as those of calls are; only their command waits in the NIC.
+// FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once.
+//
+// queue(), cancel() and flush() take the domain's lock; the other calls are with it held. Not for
+// FI_TRIGGER in the flags of a call.
+#ifndef WEFT_PLUGINS_CXI_DEFERRED_H
+#define WEFT_PLUGINS_CXI_DEFERRED_H
+
+#include <rdma/fi_trigger.h>
+#include <weft/sdk/cntr.h>
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "plugins/cxi/transmit.h"
+
+namespace weft::cxi {
+
+class CxiEndpoint;
+class Domain;
+class NicCounter;
+
+class DeferredWork {
+ public:
+  explicit DeferredWork(Domain &domain) : domain_(domain) {}
+
+  // fi_control: FI_QUEUE_WORK, FI_CANCEL_WORK, FI_FLUSH_WORK. 0, or -FI_E...
+  int queue(const fi_deferred_work &work);
+  int cancel(const fi_deferred_work &work);
+  int flush(fid_cntr *triggering);  // null: of all counters
+
+  Result<void> open();
+  void read_events();
+  EventQueue &events() { return *events_; }
+
+  // ---- for endpoints and counters ----
+  // Whether this thread is in queue(): what an endpoint starts is to wait.
+  static bool is_queueing() { return queueing_ != nullptr; }
+  // -FI_ENOSPC: the NIC has no triggered command left.
+  int post(Transmit &transmit, Transmit::Op &op);
+  void on_done(const Transmit::Op &op);
+  void forget(const Transmit &transmit);
+  void forget(const NicCounter &counter);
+
+ private:
+  struct Work {
+    uint64_t number = 0;
+    const fi_deferred_work *asked;
+    NicCounter *counter;  // that fires it
+    Trigger trigger;
+    Transmit *transmit = nullptr;  // null: it is of counters alone
+    Transmit::Op *op = nullptr;
+    sdk::Cntr *target = nullptr;  // of those
+  };
+  // What queue() is asked for.
+  struct Queueing {
+    const fi_deferred_work *work;
+    NicCounter *counter;
+    sdk::Cntr *completion;
+  };
+
+  Result<NicCounter *> find(fid_cntr *cntr) const;
+  CxiEndpoint *find(fid_ep *endpoint) const;
+  int start(const Queueing &queueing);
+  int post(const Work &work);
+  int command(const Work &work);
+  // Takes back those for which `ends` holds and that have not fired. How many.
+  template <class F>
+  size_t drop_if(F ends);
+
+  static thread_local const Queueing *queueing_;
+  Domain &domain_;
+  std::unique_ptr<EventQueue> events_;
+  std::unique_ptr<TriggerQueue> queue_;
+  std::list<Work> works_;
+  uint64_t last_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif

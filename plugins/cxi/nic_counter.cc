@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/nic_counter.h"
+
+#include "plugins/cxi/domain.h"
+
+namespace weft::cxi {
+
+Result<std::unique_ptr<NicCounter>> NicCounter::open(Domain &domain) {
+  WEFT_TRY(std::unique_ptr<Counter> counter, domain.lni().counter());
+  return std::unique_ptr<NicCounter>(new NicCounter(domain, std::move(counter)));
+}
+
+NicCounter::~NicCounter() {
+  const sdk::Guard guard(domain_.engine().lock());
+  domain_.deferred().forget(*this);
+}
+
+uint64_t NicCounter::take_back_commands() {
+  const auto sum = [this] { return counter_->success() + counter_->failure(); };
+  uint64_t before, reached = sum();
+  do {
+    before = reached;
+    counter_->cancel();
+    reached = sum();
+  } while (reached != before);
+  return reached;
+}
+
+}  // namespace weft::cxi
