@@ -461,6 +461,7 @@ TEST(CxiProcesses, ASleepingProcessIsReadWrittenAndCounted) {
     node.expose(window, sizeof window, FI_REMOTE_READ | FI_REMOTE_WRITE, kStandardKey);
     tell_text(socket, node.name());
     EXPECT_EQ(hear(socket), 2u);  // asleep until then
+    node.progress();              // what the NIC's thread has written is seen
     EXPECT_EQ(window[0], 12u);
     EXPECT_EQ(window[1], 7u);
     tell(socket, 3);

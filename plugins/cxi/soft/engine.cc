@@ -15,8 +15,6 @@
 namespace weft::cxi {
 namespace {
 
-constexpr unsigned kSlotBits = 24;  // of a token; above it how often the slot was used
-
 bool is_atomic(Op op) {
   return op == Op::kAtomic || op == Op::kFetchAtomic;
 }
@@ -258,7 +256,7 @@ Reply Engine::on_packet(const Packet &packet) {
 
 // Null: nobody waits for it.
 Operation *Engine::in_flight(uint64_t token) {
-  const uint64_t slot = token & ((uint64_t{1} << kSlotBits) - 1);
+  const uint64_t slot = slot_of(token);
   if (slot >= operations_.size() || token == 0) return nullptr;
   Operation *const operation = operations_[slot].get();
   return operation->token == token ? operation : nullptr;

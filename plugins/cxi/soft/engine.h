@@ -80,6 +80,8 @@ class Engine {
   // Bytes of an operation that the Outside was given, for later pieces. False: it is over, or its
   // memory is not mapped any more.
   bool read_source(uint64_t token, uint32_t offset, std::span<uint8_t> out);
+  // A number below the most operations that were ever in flight, of which no two have the same.
+  static size_t slot_of(uint64_t token) { return token & ((uint64_t{1} << kSlotBits) - 1); }
   // An unknown token is ignored.
   void on_reply(const Reply &reply);
 
@@ -126,6 +128,8 @@ class Engine {
   sdk::InlineMutex lock;
 
  private:
+  static constexpr unsigned kSlotBits = 24;  // of a token; above it how often the slot was used
+
   void finish(Operation &operation, const Reply &reply);
   Rc check_local(const Operation &operation) const;
   Operation *in_flight(uint64_t token);

@@ -72,7 +72,9 @@ class Neighbours final : public Outside {
   void mark(Link &link);
   void poll_once();
   void accept_all();
-  void write_marked(std::vector<Link *> &over);
+  bool poll_hot();  // false: all are to be looked at
+  void poll_all();
+  void write_marked();
   bool read_from(Link &link);  // false: it is over
   bool write_to(Link &link);   // false: it is over
   void watch(Link &link, bool output);
@@ -87,6 +89,10 @@ class Neighbours final : public Outside {
   pid_t process_ = -1;  // a forked child leaves the socket alone
 
   std::mutex polling_;
+  // ---- of whoever polls ----
+  Link *hot_ = nullptr;  // that had something last
+  unsigned looks_ = 0;
+  std::vector<Link *> over_, writing_;  // connections that are over; those with output
   // ---- with the engine's lock ----
   std::map<Nid, std::unique_ptr<Registry>> registries_;
   std::vector<std::unique_ptr<Link>> links_;

@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace weft::cxi {
+namespace {
+
+constexpr size_t kSpare = 64;
+
+}  // namespace
 
 // ---- out ----
 
@@ -19,13 +24,24 @@ void PeerStream::send(const Packet &packet) {
   write_head(packet, item.head);
   item.bytes = bytes_behind(packet);
   if (item.bytes <= kShort && item.bytes != 0) {
+    if (!spare_.empty()) {
+      item.copy = std::move(spare_.back());
+      spare_.pop_back();
+    }
     const auto *const bytes = static_cast<const uint8_t *>(packet.bytes);
     item.copy.assign(bytes, bytes + item.bytes);
   } else {
     item.token = packet.token;
   }
-  asked_.insert(packet.token);
+  const size_t slot = Engine::slot_of(packet.token);
+  if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
+  asked_[slot] = packet.token;
   push(std::move(item));
+}
+
+bool PeerStream::has_asked(uint64_t token) const {
+  const size_t slot = Engine::slot_of(token);
+  return token != 0 && slot < asked_.size() && asked_[slot] == token;
 }
 
 void PeerStream::answer(const Reply &reply) {
@@ -96,6 +112,10 @@ size_t PeerStream::output(std::span<uint8_t> room) {
     if (item->loan != 0) engine_.end_loan(item->loan, item->good);
     const EngineGuard guard(engine_.lock);
     if (item->is_reply) reply_bytes_ -= size_of(*item);
+    if (item->copy.capacity() != 0 && spare_.size() < kSpare) {
+      item->copy.clear();
+      spare_.push_back(std::move(item->copy));
+    }
     items_.pop_front();
     written_ = 0;
   }
@@ -142,7 +162,7 @@ std::optional<Refusal> PeerStream::on_head() {
   if (frame_.kind == Frame::Kind::kPacket) return on_packet_head();
   {
     const EngineGuard guard(engine_.lock);
-    if (!asked_.contains(frame_.reply.token)) return Refusal::kAnswer;
+    if (!has_asked(frame_.reply.token)) return Refusal::kAnswer;
   }
   taking_ = Taking::kReplyBytes;
   if (frame_.bytes == 0) on_frame(true);
@@ -205,7 +225,7 @@ void PeerStream::on_frame(bool good) {
       if (!good) reply.rc = Rc::kMstCancelled;
       {
         const EngineGuard guard(engine_.lock);
-        asked_.erase(reply.token);
+        asked_[Engine::slot_of(reply.token)] = 0;
       }
       return engine_.on_reply(reply);
     }
@@ -219,7 +239,7 @@ void PeerStream::end() {
   taking_ = Taking::kHead;
   have_ = 0;
   whole_.clear();
-  std::unordered_set<uint64_t> asked;
+  std::vector<uint64_t> asked;
   std::deque<Item> items;
   {
     const EngineGuard guard(engine_.lock);
@@ -229,7 +249,8 @@ void PeerStream::end() {
   }
   for (const Item &item : items)
     if (item.loan != 0) engine_.end_loan(item.loan, false);
-  for (const uint64_t token : asked) engine_.on_reply({.token = token, .rc = Rc::kUndeliverable});
+  for (const uint64_t token : asked)
+    if (token != 0) engine_.on_reply({.token = token, .rc = Rc::kUndeliverable});
 }
 
 }  // namespace weft::cxi

@@ -26,7 +26,6 @@
 #include <deque>
 #include <optional>
 #include <span>
-#include <unordered_set>
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
@@ -76,6 +75,7 @@ class PeerStream {
   void answer(const Reply &reply);
   void answer_get(const Packet &packet);
   void push(Item item);
+  bool has_asked(uint64_t token) const;
   void fill(Item &item, size_t offset, std::span<uint8_t> out);
   size_t size_of(const Item &item) const {
     return kHeadSize + item.bytes + (item.bytes != 0 ? 1 : 0);
@@ -86,7 +86,9 @@ class PeerStream {
   std::deque<Item> items_;
   size_t written_ = 0;  // of the first
   size_t reply_bytes_ = 0;
-  std::unordered_set<uint64_t> asked_;  // tokens
+  std::vector<std::vector<uint8_t>> spare_;  // copies whose memory is used again
+  // What was asked and not answered: tokens, by the place that Engine::slot_of() says. 0: none.
+  std::vector<uint64_t> asked_;
   // ---- in ----
   Head head_;
   size_t have_ = 0;  // of the head
