@@ -3,8 +3,9 @@
 // match bits of its packets.
 //
 // Example (statements):
-//    const MessageBits sent = MessageBits().tagged(7).with_data();
-//    const bool matches = ((sent.bits ^ MessageBits().tagged(7).bits) & ~kIgnoredOfTagged) == 0;
+//    const Protocol usual;
+//    const uint64_t sent = usual.wanted(true, 7) | usual.has_data;
+//    const bool matches = ((sent ^ usual.wanted(true, 7)) & ~usual.ignored(true)) == 0;
 //
 // They are those of HPE's provider, so that both understand each other on one NIC. Not for what the
 // NIC itself defines: nic/words.h.
@@ -21,6 +22,7 @@ namespace weft::cxi {
 // ---- portals ----
 
 inline constexpr Index kReceiveIndex = 0;
+inline constexpr Index kRnrIndex = 1;              // the receives of FI_PROTO_CXI_RNR
 inline constexpr Index kOptimizedWriteIndex = 17;  // and up: one for each key
 inline constexpr Index kWriteIndex = 117;          // of all other regions; and control messages
 inline constexpr Index kDoneIndex = 127;           // "your message has met its receive"
@@ -31,7 +33,6 @@ inline constexpr uint64_t kOptimizedKeys = 100;
 // ---- messages ----
 
 inline constexpr unsigned kTagBits = 48;
-inline constexpr uint64_t kTagMask = (uint64_t{1} << kTagBits) - 1;
 inline constexpr unsigned kTransactionShift = 48;  // of a short message that wants to be told
 inline constexpr uint64_t kTransactions = uint64_t{1} << 11;
 inline constexpr unsigned kRendezvousShift = 48;  // of a long one: the high bits of its number
@@ -43,14 +44,36 @@ inline constexpr uint64_t kTagged = uint64_t{1} << 60;
 inline constexpr uint64_t kMatchComplete = uint64_t{1} << 61;  // of a short one
 inline constexpr uint64_t kControl = uint64_t{1} << 63;
 
-// What a receive does not look at; the user's ignore bits come on top.
-inline constexpr uint64_t kIgnoredOfTagged = ~(kTagMask | kTagged | kControl);
-inline constexpr uint64_t kIgnoredOfUntagged = ~(kTagged | kControl);
+// What stands where in the match bits of messages, by the protocol of the endpoint.
+struct Protocol {
+  bool is_rnr = false;  // FI_PROTO_CXI_RNR: a message without a receive is sent again
+  Index index = kReceiveIndex;
+  unsigned tag_bits = kTagBits;
+  uint64_t tagged = kTagged, has_data = kHasData;
+  uint64_t constant = 0;  // of all messages
+
+  static constexpr Protocol rnr(Vni vni) {
+    return {.is_rnr = true,
+            .index = kRnrIndex,
+            .tag_bits = 40,
+            .tagged = uint64_t{1} << 47,
+            .has_data = uint64_t{1} << 46,
+            .constant = uint64_t{vni} << 48};
+  }
+  constexpr uint64_t tag_mask() const { return (uint64_t{1} << tag_bits) - 1; }
+  // Of a receive. What it does not look at comes with the user's ignore bits on top.
+  constexpr uint64_t wanted(bool is_tagged, uint64_t tag) const {
+    return constant | (is_tagged ? tagged | tag : 0);
+  }
+  constexpr uint64_t ignored(bool is_tagged) const {
+    const uint64_t fixed = is_rnr ? uint64_t{0xffff} << 48 : kControl;
+    return ~(fixed | tagged | (is_tagged ? tag_mask() : 0));
+  }
+  constexpr uint64_t tag_of(uint64_t bits) const { return bits & tagged ? bits & tag_mask() : 0; }
+};
 
 struct MessageBits {
   uint64_t bits = 0;
-  constexpr MessageBits tagged(uint64_t tag) const { return {bits | kTagged | (tag & kTagMask)}; }
-  constexpr MessageBits with_data() const { return {bits | kHasData}; }
   constexpr MessageBits with_transaction(uint64_t id) const {
     return {bits | kMatchComplete | id << kTransactionShift};
   }
@@ -58,9 +81,6 @@ struct MessageBits {
     return {bits | high << kRendezvousShift | lac << 55 | protocol << kProtocolShift};
   }
 };
-constexpr uint64_t tag_of(uint64_t bits) {
-  return bits & kTagged ? bits & kTagMask : 0;
-}
 constexpr uint64_t transaction_of(uint64_t bits) {
   return bits >> kTransactionShift & (kTransactions - 1);
 }

@@ -31,6 +31,8 @@ struct Counters : sdk::CounterSet {
                         "times that an endpoint here could take no message, and dropped some"};
   Counter messages_refused{*this, "messages_refused",
                            "messages that a peer dropped, and that were sent again"};
+  Counter messages_retried{*this, "messages_retried",
+                           "messages that were sent again since they found no receive (RNR)"};
   Counter senders_given_up{*this, "senders_given_up",
                            "times that a sender did not say how many of its messages were dropped"};
   Counter software_matching{*this, "software_matching",

@@ -3,6 +3,7 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_trigger.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -432,6 +433,116 @@ TEST(Cxi, WorkWithoutAPlaceIsRefused) {
   // There is place again.
   must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &works[0]));
   EXPECT_TRUE(net.until([&] { return fi_cntr_read(target) == 3; }));
+}
+
+// ---- FI_PROTO_CXI_RNR ----
+
+// Two applications whose endpoints have the protocol.
+class CxiRnr : public ::testing::Test {
+ protected:
+  void open() {
+    Options options = with(FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_SOURCE);
+    options.protocol = FI_PROTO_CXI_RNR;
+    net = std::make_unique<Net>(2, options);
+  }
+  void send(std::vector<uint8_t> &out, uint64_t tag = 1) {
+    net->post([&] {
+      return fi_tsend((*net)[0].ep, out.data(), out.size(), nullptr, net->at(0, 1), tag, &out);
+    });
+  }
+  std::unique_ptr<Net> net;
+};
+
+TEST_F(CxiRnr, IsOfferedToWhoAsks) {
+  const Info usual = ask();
+  for (const fi_info *info = usual.get(); info != nullptr; info = info->next)
+    EXPECT_EQ(info->ep_attr->protocol, uint32_t(FI_PROTO_CXI));
+  const Info info = ask([](fi_info &hints) { hints.ep_attr->protocol = FI_PROTO_CXI_RNR; });
+  ASSERT_TRUE(info);
+  EXPECT_EQ(tag_bits(*info), (uint64_t{1} << 40) - 1);
+  EXPECT_EQ(info->tx_attr->inject_size, 0u);
+  EXPECT_FALSE(info->tx_attr->msg_order & FI_ORDER_SAS);
+}
+
+TEST_F(CxiRnr, MessagesFindTheirReceives) {
+  open();
+  for (const size_t size : {0, 8, 1000, 100'000, 3'000'000}) {
+    SCOPED_TRACE(size);
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    const uint64_t tag = 0xabcdef0123 & ((uint64_t{1} << 40) - 1);
+    must(fi_trecv((*net)[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, tag, 0, &in));
+    send(out, tag);
+    const Completion got = net->wait((*net)[1].rx_cq);
+    EXPECT_EQ(got.err, 0);
+    EXPECT_EQ(got.tag, tag);
+    EXPECT_EQ(got.len, size);
+    EXPECT_EQ(got.source, net->at(1, 0));
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(net->wait((*net)[0].tx_cq).err, 0);
+  }
+  std::vector<uint8_t> out(8);
+  EXPECT_EQ(
+      fi_tsend((*net)[0].ep, out.data(), 8, nullptr, net->at(0, 1), uint64_t{1} << 40, nullptr),
+      -FI_EINVAL);
+  EXPECT_EQ(fi_inject((*net)[0].ep, out.data(), 8, net->at(0, 1)), -FI_EMSGSIZE);
+}
+
+TEST_F(CxiRnr, AMessageWaitsForItsReceive) {
+  open();
+  std::vector<uint8_t> out = pattern(5000, 1), in(5000);
+  send(out);
+  net->settle();
+  EXPECT_FALSE(poll((*net)[0].tx_cq)) << "it has not arrived";
+  must(fi_trecv((*net)[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  EXPECT_EQ(net->wait((*net)[1].rx_cq).len, 5000u);
+  EXPECT_EQ(net->wait((*net)[0].tx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
+TEST_F(CxiRnr, AMessageThatFindsNoneFails) {
+  open();
+  uint64_t microseconds = 2000;
+  must(fi_set_val((*net)[0].ep.fid(), FI_OPT_CXI_SET_RNR_MAX_RETRY_TIME, &microseconds));
+  std::vector<uint8_t> out = pattern(100, 1);
+  send(out);
+  Completion done = net->wait((*net)[0].tx_cq);
+  EXPECT_EQ(done.err, FI_EIO);
+  EXPECT_EQ(done.context, &out);
+  microseconds = 0;
+  must(fi_set_val((*net)[0].ep.fid(), FI_OPT_CXI_SET_RNR_MAX_RETRY_TIME, &microseconds));
+  send(out);
+  done = net->wait((*net)[0].tx_cq);
+  EXPECT_EQ(done.err, FI_EIO) << "at once";
+  std::vector<uint8_t> in(100);
+  must(fi_trecv((*net)[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  send(out);
+  EXPECT_EQ(net->wait((*net)[1].rx_cq).context, &in);
+  EXPECT_EQ(net->wait((*net)[0].tx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
+TEST_F(CxiRnr, ManyGoIntoOneBuffer) {
+  open();
+  std::vector<uint8_t> buffer(64 * 1024), out = pattern(1000, 1);
+  const iovec iov{buffer.data(), buffer.size()};
+  fi_msg message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.addr = FI_ADDR_UNSPEC;
+  message.context = &buffer;
+  for (int i = 0; i < 40; ++i)
+    net->post([&] {
+      return fi_send((*net)[0].ep, out.data(), out.size(), nullptr, net->at(0, 1), nullptr);
+    });
+  net->settle();
+  must(fi_recvmsg((*net)[1].ep, &message, FI_MULTI_RECV | FI_COMPLETION));
+  for (int i = 0; i < 40; ++i) {
+    const Completion got = net->wait((*net)[1].rx_cq);
+    EXPECT_EQ(got.err, 0);
+    ASSERT_EQ(got.len, 1000u);
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), static_cast<uint8_t *>(got.buf)));
+    EXPECT_EQ(net->wait((*net)[0].tx_cq).err, 0);
+  }
 }
 
 // ---- several processes ----

@@ -88,8 +88,8 @@ ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
 // ---- messages ----
 
 ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
-  if (request.count > 1) return -FI_EINVAL;                               // iov_limit
-  if (request.tagged && request.tag >> kTagBits != 0) return -FI_EINVAL;  // mem_tag_format
+  if (request.count > 1) return -FI_EINVAL;  // iov_limit
+  if (request.tagged && request.tag >> protocol_.tag_bits != 0) return -FI_EINVAL;
   if (request.flags & kLookFlags) {
     domain_.poll_device();
     if (!inbox_.collect()) return -FI_EAGAIN;
@@ -101,23 +101,25 @@ ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
 
 ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
   if (request.flags & kExtensions) return -FI_EBADFLAGS;
-  if (request.count > 1 || (request.tagged && request.tag >> kTagBits != 0)) return -FI_EINVAL;
+  if (request.count > 1 || (request.tagged && request.tag >> protocol_.tag_bits != 0))
+    return -FI_EINVAL;
   Peer peer;
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
   const uint64_t kind = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
   Transmit::Op *const op =
-      prepare(request.context, request.flags, request.report, kind, peer, kReceiveIndex);
+      prepare(request.context, request.flags, request.report, kind, peer, protocol_.index);
   if (op == nullptr) return -FI_EAGAIN;
   op->is_message = true;
   const bool inject = (request.flags & FI_INJECT) != 0;
   take_bytes(*op, request.iov, request.count, request.length, inject,
              !settings().disable_non_inject_msg_idc);
-  MessageBits bits;
-  if (request.tagged) bits = bits.tagged(request.tag);
-  if (request.flags & FI_REMOTE_CQ_DATA) bits = bits.with_data();
+  MessageBits bits{protocol_.wanted(request.tagged, request.tag)};
+  if (request.flags & FI_REMOTE_CQ_DATA) bits.bits |= protocol_.has_data;
   Transfer &transfer = op->transfer;
   bool numbered = true;
-  if (request.length > settings().max_eager()) {
+  if (protocol_.is_rnr) {
+    // It goes as it is, and finds its receive or comes back.
+  } else if (request.length > settings().max_eager()) {
     numbered = transmit_.number_long(*op, request.tagged);
     transfer.op = Op::kRendezvousPut;
     transfer.eager_length = uint32_t(settings().rdzv_eager_size);

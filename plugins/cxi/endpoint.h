@@ -84,6 +84,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
  private:
   CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
   ~CxiEndpoint() = default;
+  int set_value(const fi_fid_var *var);
   Result<void> enable();
   Result<void> open_portals();
   void close_portals();
@@ -121,6 +122,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Domain &domain_;
   const uint32_t addr_format_;
   const uint64_t order_;
+  const Protocol protocol_;
   Pid wanted_pid_;
   Ports ports_;
   Sources sources_;

@@ -17,6 +17,10 @@ namespace {
 
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
+bool is_rnr(const fi_info &info) {
+  return info.ep_attr->protocol == FI_PROTO_CXI_RNR;
+}
+
 bool wants_sources(const fi_info &info) {
   return info.caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV);
 }
@@ -28,17 +32,19 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
       RdmEndpoint(domain.shared(), *this, info,
                   {.tx_size = domain.settings().tx_size,
                    .rx_size = domain.settings().rx_size,
-                   .inject_size = kInjectSize,
+                   .inject_size = is_rnr(info) ? 0 : kInjectSize,
                    .max_msg_size = kMaxMessageSize,
                    .atomic_size = kAtomicSize}),
       domain_(domain),
       addr_format_(info.addr_format),
       order_(sdk::order_of(info)),
+      protocol_(is_rnr(info) ? Protocol::rnr(domain.vni()) : Protocol()),
       wanted_pid_(pid),
       sources_(wants_sources(info)),
-      transmit_(ports_, tx(), domain.settings(), domain.counters(), limits().tx_size),
+      transmit_(ports_, domain.engine(), tx(), domain.settings(), domain.counters(),
+                limits().tx_size, protocol_.is_rnr),
       inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.counters(),
-             domain.instance()),
+             protocol_, domain.instance()),
       control_(ports_, domain.engine(), domain.settings(), transmit_, inbox_) {
   sdk::fill_tables(*this);
   transmit_.set_partners(control_, domain.deferred());
@@ -91,12 +97,22 @@ int CxiEndpoint::bind(struct fid *fid, uint64_t flags) {
 
 int CxiEndpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<CxiEndpoint>::open(*this, arg);
+  if (command == FI_SET_VAL) return set_value(static_cast<const fi_fid_var *>(arg));
   if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   const sdk::Guard guard(lock());
   const auto done = enable();
   if (done) return 0;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
   return -done.error().code;
+}
+
+int CxiEndpoint::set_value(const fi_fid_var *var) {
+  if (var == nullptr || var->val == nullptr) return -FI_EINVAL;
+  if (var->name != FI_OPT_CXI_SET_RNR_MAX_RETRY_TIME) return -FI_ENOSYS;
+  if (!protocol_.is_rnr) return -FI_EINVAL;
+  const sdk::Guard guard(lock());
+  transmit_.set_retry_time(*static_cast<const uint64_t *>(var->val) * 1000);
+  return 0;
 }
 
 // ---- the PID ----

@@ -18,18 +18,20 @@ constexpr uint16_t kFirstOverflow = 0x4000, kFirstRequest = 0x8000;
 }  // namespace
 
 Inbox::Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
-             const Settings &settings, Counters &counters, const weft_instance *instance)
+             const Settings &settings, Counters &counters, const Protocol &protocol,
+             const weft_instance *instance)
     : ports_(ports),
       receiver_(receiver),
       engine_(engine),
       sources_(sources),
       settings_(settings),
       counters_(counters),
+      protocol_(protocol),
       instance_(instance),
       overflow_(ports, {.list = List::kOverflow,
                         .first_id = kFirstOverflow,
                         .size = settings.oflow_buf_size,
-                        .linked = settings.oflow_buf_min_posted,
+                        .linked = protocol.is_rnr ? 0 : settings.oflow_buf_min_posted,
                         .cached = settings.oflow_buf_max_cached,
                         .longest = settings.max_eager()}),
       request_(
@@ -42,7 +44,7 @@ Inbox::Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, S
            .longest = settings.max_eager() + sizeof(RequestHeader)}),
       incoming_(SIZE_MAX),
       saved_(SIZE_MAX),
-      offloads_(settings.match_mode != MatchMode::kSoftware) {}
+      offloads_(protocol.is_rnr || settings.match_mode != MatchMode::kSoftware) {}
 
 Inbox::~Inbox() = default;
 
@@ -57,8 +59,9 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
                                              .reserved = 2 * max_list_entries + 2 * receives,
                                              .waits = waits}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(settings_.sw_rx_tx_init_max, ports_.profile));
-  WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true, .flow_control = true}, *events_));
-  WEFT_CHECK(portal_->map(*ports_.endpoint, kReceiveIndex));
+  WEFT_TRY(portal_,
+           ports_.lni->portal({.is_matching = true, .flow_control = !protocol_.is_rnr}, *events_));
+  WEFT_CHECK(portal_->map(*ports_.endpoint, protocol_.index));
   if (!overflow_.link(*portal_) || !request_.link(*portal_))
     return fail(FI_ENOMEM, "no memory for %zu overflow buffers of %zu bytes (cxi oflow_buf_size)",
                 settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
@@ -94,13 +97,13 @@ bool Inbox::append(sdk::Receive &receive) {
     slot.length = receive.iov[0].iov_len - slot.origin;
   }
   ++kept_;
-  Entry entry{
-      .buffer_id = id,
-      .memory = ports_.all,
-      .start = slot.start,
-      .length = slot.length,
-      .match_bits = receive.tagged ? receive.tag | kTagged : 0,
-      .ignore_bits = receive.tagged ? kIgnoredOfTagged | receive.ignore : kIgnoredOfUntagged};
+  Entry entry{.buffer_id = id,
+              .memory = ports_.all,
+              .start = slot.start,
+              .length = slot.length,
+              .match_bits = protocol_.wanted(receive.tagged, receive.tag),
+              .ignore_bits = protocol_.ignored(receive.tagged) |
+                             (receive.tagged ? receive.ignore & protocol_.tag_mask() : 0)};
   if (receive.source != sdk::Matcher::kAnySource) {
     const auto address = receiver_.av->address(receive.source);
     if (address) entry.match_id = peer_of(*address).initiator();
@@ -177,7 +180,11 @@ void Inbox::on_link(const Event &event) {
     back_.push_back(&receive);
   else
     receiver_.put_back(receive);
-  if (starves) take_back();
+  if (starves && protocol_.is_rnr) {
+    retry_later();  // messages come back for it
+  } else if (starves) {
+    take_back();
+  }
 }
 
 void Inbox::settle(Slot &slot) {
@@ -220,11 +227,12 @@ Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
 }
 
 sdk::Message Inbox::message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length) {
-  return {.tagged = (bits & kTagged) != 0,
-          .has_data = (bits & kHasData) != 0,
+  const bool has_data = (bits & protocol_.has_data) != 0;
+  return {.tagged = (bits & protocol_.tagged) != 0,
+          .has_data = has_data,
           .source = sources_.number_of(initiator),
-          .tag = tag_of(bits),
-          .data = bits & kHasData ? data : 0,
+          .tag = protocol_.tag_of(bits),
+          .data = has_data ? data : 0,
           .length = length};
 }
 

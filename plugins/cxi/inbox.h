@@ -55,7 +55,8 @@ class Inbox final : private sdk::Handler {
   static constexpr uint64_t kPatienceNs = 5'000'000'000;
 
   Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, Sources &sources,
-        const Settings &settings, Counters &counters, const weft_instance *instance);
+        const Settings &settings, Counters &counters, const Protocol &protocol,
+        const weft_instance *instance);
   ~Inbox();
   Result<void> open(bool waits, size_t max_list_entries);
   void set_control(Control &control) { control_ = &control; }
@@ -175,6 +176,7 @@ class Inbox final : private sdk::Handler {
   Sources &sources_;
   const Settings &settings_;
   Counters &counters_;
+  const Protocol protocol_;
   const weft_instance *const instance_;
   Control *control_ = nullptr;
   std::unique_ptr<EventQueue> events_;

@@ -119,6 +119,7 @@ void Inbox::on_deadline() {
   const uint64_t now = sdk::now_ns();
   if (retry_at_ != 0 && now >= retry_at_) {
     retry_at_ = 0;
+    if (protocol_.is_rnr) starved_ = false;
     if (!overflow_.link(*portal_) || !request_.link(*portal_)) retry_later();
     offer_again();
   }

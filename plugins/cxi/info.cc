@@ -114,6 +114,12 @@ Result<void> fill_nic(fi_info &info, const DeviceFacts &facts) {
   return sdk::set_string(nic.link_attr->network_type, "HPC Ethernet");
 }
 
+// The protocol that only those get who ask for it.
+bool asks_for_rnr(const fi_info *hints) {
+  return hints != nullptr && hints->ep_attr != nullptr &&
+         hints->ep_attr->protocol == FI_PROTO_CXI_RNR;
+}
+
 // Memory modes mean something only where peers reach memory.
 bool uses_regions(const fi_info *hints) {
   return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
@@ -149,6 +155,9 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, bool pr
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
                   const sdk::GetinfoQuery &query, const Settings &settings, bool provider_keys) {
+  const bool rnr = asks_for_rnr(query.hints);
+  // A message that has to be sent again comes behind those after it.
+  const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
   info.caps = kTxCaps | kRxCaps | kDomainCaps;
   info.addr_format = FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
@@ -160,8 +169,8 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   fi_tx_attr &tx = *info.tx_attr;
   tx.caps = kTxCaps;
   tx.op_flags = kTxFlags;
-  tx.msg_order = kOrder;
-  tx.inject_size = kInjectSize;
+  tx.msg_order = order;
+  tx.inject_size = rnr ? 0 : kInjectSize;
   tx.size = sdk::offered_size(settings.tx_size, sdk::tx_hints(query.hints).size, kMaxTxSize);
   tx.iov_limit = 1;
   tx.rma_iov_limit = 1;
@@ -170,17 +179,17 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   fi_rx_attr &rx = *info.rx_attr;
   rx.caps = kRxCaps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
-  rx.msg_order = kOrder;
+  rx.msg_order = order;
   rx.size = sdk::offered_size(settings.rx_size, sdk::rx_hints(query.hints).size, kMaxRxSize);
   rx.iov_limit = 1;
 
   fi_ep_attr &ep = *info.ep_attr;
   ep.type = FI_EP_RDM;
-  ep.protocol = FI_PROTO_CXI;
+  ep.protocol = rnr ? FI_PROTO_CXI_RNR : FI_PROTO_CXI;
   ep.protocol_version = 1;
   ep.max_msg_size = kMaxMessageSize;
   ep.max_order_raw_size = ep.max_order_war_size = ep.max_order_waw_size = SIZE_MAX;
-  ep.mem_tag_format = kTagFormat;
+  ep.mem_tag_format = rnr ? kTagFormat >> 8 : kTagFormat;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
 

@@ -38,6 +38,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.req_buf_min_posted = size_t(params.integer("req_buf_min_posted"));
   s.req_buf_max_cached = size_t(params.integer("req_buf_max_cached"));
   s.fc_retry_ns = uint64_t(params.integer("fc_retry_usec_delay")) * 1000;
+  s.rnr_max_timeout_ns = uint64_t(params.integer("rnr_max_timeout_us")) * 1000;
   s.cq_fill_percent = unsigned(params.integer("cq_fill_percent"));
   s.eq_ack_batch = size_t(params.integer("eq_ack_batch_size"));
   s.sw_rx_tx_init_max = size_t(params.integer("sw_rx_tx_init_max"));

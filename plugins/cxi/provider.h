@@ -76,6 +76,11 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("fc_retry_usec_delay", "1000",
                    "microseconds before a message of flow control, or a receive, is tried again", 0,
                    60'000'000),
+    sdk::int_param(
+        "rnr_max_timeout_us", "500000",
+        "FI_PROTO_CXI_RNR: microseconds in which a message that finds no receive is sent "
+        "again; 0: it fails at once",
+        0, 3'600'000'000),
     sdk::int_param("cq_fill_percent", "50", "how full the NIC's event queues may get, in percent",
                    1, 100),
     sdk::int_param("eq_ack_batch_size", "32", "events that are read between two acknowledgements",

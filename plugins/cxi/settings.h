@@ -38,6 +38,7 @@ struct Settings {
   size_t oflow_buf_size = 12u << 20, oflow_buf_min_posted = 3, oflow_buf_max_cached = 9;
   size_t req_buf_size = 12u << 20, req_buf_min_posted = 6, req_buf_max_cached = 0;
   uint64_t fc_retry_ns = 1'000'000;
+  uint64_t rnr_max_timeout_ns = 500'000'000;
   unsigned cq_fill_percent = 50;
   size_t eq_ack_batch = 32;  // events between two acknowledgements
   size_t sw_rx_tx_init_max = 1024;

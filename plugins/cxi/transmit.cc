@@ -14,6 +14,9 @@ namespace {
 
 constexpr size_t kUntaggedLong = 256, kAllLong = size_t{1} << 15;
 
+// Between two tries of a message that finds no receive.
+constexpr uint64_t kFirstPauseNs = 5'000, kLastPauseNs = 2'000'000;
+
 std::vector<uint32_t> numbers(size_t from, size_t to) {
   std::vector<uint32_t> all;
   all.reserve(to - from);
@@ -39,9 +42,16 @@ int errno_of(Rc rc) {
   }
 }
 
-Transmit::Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings,
-                   Counters &counters, size_t size)
-    : ports_(ports), tx_(tx), settings_(settings), counters_(counters), ops_(size) {}
+Transmit::Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx,
+                   const Settings &settings, Counters &counters, size_t size, bool retries)
+    : ports_(ports),
+      engine_(engine),
+      tx_(tx),
+      settings_(settings),
+      counters_(counters),
+      ops_(size),
+      retries_(retries),
+      retry_time_ns_(settings.rnr_max_timeout_ns) {}
 
 Result<void> Transmit::open(bool waits) {
   // An acknowledgement of each operation, a read of each long one, and a notice of each match.
@@ -75,6 +85,7 @@ Result<void> Transmit::open(bool waits) {
 }
 
 void Transmit::close() {
+  engine_.set_deadline(*this, 0);
   done_.reset();
   source_.reset();
   queue_.reset();
@@ -89,6 +100,7 @@ Transmit::Op *Transmit::take() {
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
   op->is_deferred = false;
+  op->tries = 0;
   op->completion = nullptr;
   op->writes_back = false;
   op->number = UINT32_MAX;
@@ -200,6 +212,7 @@ void Transmit::on_acknowledged(const Event &event) {
   auto &op = *reinterpret_cast<Op *>(event.user_ptr);
   op.in_flight = false;
   if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op);
+  if (retries_ && op.is_message && event.rc == Rc::kEntryNotFound && retry(op)) return;
   if (op.is_message && !parked_.empty()) {
     if (const auto found = parked_.find(op.peer.key()); found != parked_.end()) {
       --found->second.in_flight;
@@ -211,6 +224,33 @@ void Transmit::on_acknowledged(const Event &event) {
   // The NIC has found the receive by itself.
   if (event.list == List::kPriority) op.matched = true;
   settle(op);
+}
+
+// It found no receive: it goes again, later and later.
+bool Transmit::retry(Op &op) {
+  const uint64_t now = sdk::now_ns();
+  if (op.tries == 0) op.until = now + retry_time_ns_;
+  if (now >= op.until) return false;
+  counters_.messages_retried.add();
+  op.again_at = now + std::min(kFirstPauseNs << std::min(op.tries, 16u), kLastPauseNs);
+  ++op.tries;
+  again_.push_back(&op);
+  on_deadline();
+  return true;
+}
+
+void Transmit::on_deadline() {
+  const uint64_t now = sdk::now_ns();
+  uint64_t next = 0;
+  bool posted = false;
+  std::erase_if(again_, [&](Op *op) {
+    if (op->again_at <= now && start(*op) == 0) return posted = true;
+    if (op->again_at <= now) op->again_at = now + kFirstPauseNs;  // the queue is full
+    if (next == 0 || op->again_at < next) next = op->again_at;
+    return false;
+  });
+  engine_.set_deadline(*this, next);
+  if (posted) queue_->flush();
 }
 
 // The target has read the rest of a message.

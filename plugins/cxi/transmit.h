@@ -21,6 +21,7 @@
 #define WEFT_PLUGINS_CXI_TRANSMIT_H
 
 #include <weft/sdk/contexts.h>
+#include <weft/sdk/engine.h>
 #include <weft/sdk/pool.h>
 
 #include <cstdint>
@@ -38,7 +39,7 @@ namespace weft::cxi {
 class Control;
 class DeferredWork;
 
-class Transmit {
+class Transmit final : private sdk::Handler {
  public:
   // An operation from its call to its completion.
   struct Op {
@@ -52,19 +53,22 @@ class Transmit {
     bool acknowledged = false, read = false, matched = false;
     bool wants_match = false;
     bool in_flight = false;
-    bool is_deferred = false;         // a counter starts it
-    sdk::Cntr *completion = nullptr;  // of that
-    bool writes_back = false;         // which is written to the application's memory, too
-    uint32_t number = 0;              // of a long message, or of a transaction
-    uint64_t sequence = 0;            // of posting
+    uint32_t tries = 0;                // that found no receive
+    uint64_t again_at = 0, until = 0;  // when it goes again, and when no more
+    bool is_deferred = false;          // a counter starts it
+    sdk::Cntr *completion = nullptr;   // of that
+    bool writes_back = false;          // which is written to the application's memory, too
+    uint32_t number = 0;               // of a long message, or of a transaction
+    uint64_t sequence = 0;             // of posting
     Rc rc = Rc::kOk;
     Peer peer;
     Transfer transfer;
     alignas(16) uint8_t bytes[kMaxInlineUnrestricted];
   };
 
-  Transmit(const Ports &ports, sdk::TxContext &tx, const Settings &settings, Counters &counters,
-           size_t size);
+  // `retries`: a message that finds no receive is sent again (FI_PROTO_CXI_RNR).
+  Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx, const Settings &settings,
+           Counters &counters, size_t size, bool retries);
   // Opens its queues and portals. `waits`: the events have a descriptor.
   Result<void> open(bool waits);
   void set_partners(Control &control, DeferredWork &deferred) {
@@ -72,6 +76,8 @@ class Transmit {
     deferred_ = &deferred;
   }
   void close();
+  // How long after its call a message is still sent again; 0: not at all.
+  void set_retry_time(uint64_t ns) { retry_time_ns_ = ns; }
 
   // ---- for calls of the application ----
   // Null: as many as the limit are under way.
@@ -113,6 +119,9 @@ class Transmit {
   void on_acknowledged(const Event &event);
   void on_read(const Event &event);
   void on_matched(const Event &event);
+  bool retry(Op &op);  // false: it has failed
+  void on_deadline() override;
+  void on_event(uint32_t) override {}
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
   void complete_deferred(Op &op);
@@ -123,12 +132,16 @@ class Transmit {
   void go_on(Parked &parked);
 
   const Ports &ports_;
+  sdk::Engine &engine_;
   sdk::TxContext &tx_;
   const Settings &settings_;
   Counters &counters_;
   Control *control_ = nullptr;
   DeferredWork *deferred_ = nullptr;
   sdk::Pool<Op> ops_;
+  const bool retries_;
+  uint64_t retry_time_ns_;
+  std::vector<Op *> again_;  // messages that wait for their next try
   std::unique_ptr<EventQueue> events_;
   std::unique_ptr<TransmitQueue> queue_;
   std::unique_ptr<Portal> source_, done_;

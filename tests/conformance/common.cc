@@ -131,6 +131,7 @@ Info make_hints(const Options &options) {
   hints->addr_format = options.addr_format;
   hints->ep_attr->type = options.type;
   hints->ep_attr->max_msg_size = options.max_msg_size;
+  hints->ep_attr->protocol = options.protocol;
   hints->fabric_attr->prov_name = strdup(stack().c_str());
   if (!options.domain.empty()) hints->domain_attr->name = strdup(options.domain.c_str());
   hints->domain_attr->mr_mode = options.mr_mode | demanded.mr_mode;

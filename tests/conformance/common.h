@@ -204,6 +204,7 @@ struct Options {
   std::string service;  // empty: any port
   std::string domain;   // by its name; empty: any
   uint32_t addr_format = test_addr_format();
+  uint32_t protocol = FI_PROTO_UNSPEC;
   uint64_t caps = FI_MSG | FI_RMA;
   int mr_mode = 0;
   int domain_mr_mode = 0;  // more bits, for fi_domain alone
