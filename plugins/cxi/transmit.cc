@@ -76,10 +76,10 @@ Result<void> Transmit::open(bool waits) {
   notice.op_put = true;
   notice.link_disable = notice.unlink_disable = true;
   done_->append(List::kPriority, notice);
-  long_.resize(kAllLong);
+  long_.resize(std::min(kAllLong, kUntaggedLong + size));
   transactions_.resize(kTransactions);
   free_untagged_ = numbers(0, kUntaggedLong);
-  free_tagged_ = numbers(kUntaggedLong, std::min(kAllLong, kUntaggedLong + size));
+  free_tagged_ = numbers(kUntaggedLong, long_.size());
   free_transactions_ = numbers(0, kTransactions);
   return {};
 }
