@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "plugins/cxi/control.h"
 #include "plugins/cxi/deferred.h"
@@ -64,8 +65,9 @@ Result<void> Transmit::open(bool waits) {
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
   WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
-  // All memory: who reads knows an offset from a message of ours.
-  Entry whole{.memory = ports_.all, .length = UINT64_MAX, .ignore_bits = ~uint64_t{0}};
+  // Whatever is mapped for a long message, by its address: the target knows it from the message.
+  Entry whole{
+      .memory = {.number = Memory::kWholeLac}, .length = UINT64_MAX, .ignore_bits = ~uint64_t{0}};
   whole.op_get = true;
   whole.link_disable = whole.unlink_disable = true;
   source_->append(List::kPriority, whole);
@@ -113,6 +115,7 @@ Transmit::Op *Transmit::take() {
 }
 
 void Transmit::give(Op &op) {
+  if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
   if (op.number != UINT32_MAX) {
     (op.is_rendezvous ? long_ : transactions_)[op.number] = nullptr;
     auto &free = !op.is_rendezvous           ? free_transactions_
@@ -126,6 +129,9 @@ void Transmit::give(Op &op) {
 bool Transmit::number_long(Op &op, bool tagged) {
   auto &free = tagged ? free_tagged_ : free_untagged_;
   if (free.empty()) return false;
+  auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
+  if (!window) return false;
+  op.window = *window;
   counters_.long_messages.add();
   op.is_rendezvous = true;
   op.number = free.back();
@@ -188,6 +194,7 @@ bool Transmit::read_events() {
     switch (event.type) {
       case EventType::kAck:
       case EventType::kReply:
+      case EventType::kCommandFailure:  // of a deferred one
         on_acknowledged(event);
         break;
       case EventType::kGet:

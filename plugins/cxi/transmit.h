@@ -58,6 +58,7 @@ class Transmit final : private sdk::Handler {
     bool is_deferred = false;          // a counter starts it
     sdk::Cntr *completion = nullptr;   // of that
     bool writes_back = false;          // which is written to the application's memory, too
+    Memory window;                     // of a long message: what its target may read
     uint32_t number = 0;               // of a long message, or of a transaction
     uint64_t sequence = 0;             // of posting
     Rc rc = Rc::kOk;
@@ -83,7 +84,7 @@ class Transmit final : private sdk::Handler {
   // Null: as many as the limit are under way.
   Op *take();
   void give(Op &op);
-  // Numbers of long messages. False: none is free.
+  // Numbers of long messages, whose bytes the target may read from now on. False: none is free.
   bool number_long(Op &op, bool tagged);
   bool number_transaction(Op &op);
   // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has

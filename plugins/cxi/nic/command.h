@@ -38,6 +38,8 @@ struct Address {
 
 // Memory that is mapped for the NIC: Lni::map(). One that is unmapped is refused when it is used.
 struct Memory {
+  // Of an entry: all that was mapped with Lni::kRemote, by its address.
+  static constexpr uint32_t kWholeLac = UINT32_MAX;
   uint32_t number = 0;  // 0: none
   uint8_t lac = 0;      // logical address context, 0 to 7
 };

@@ -145,7 +145,8 @@ class TriggerQueue {
 // What one process has of a NIC, by a service.
 class Lni {
  public:
-  static constexpr unsigned kRead = 1, kWrite = 2;  // of map(): what the NIC may do
+  // Of map(): what the NIC may do, and that peers reach it through an entry of Memory::kWholeLac.
+  static constexpr unsigned kRead = 1, kWrite = 2, kRemote = 4;
 
   virtual ~Lni() = default;
   virtual Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) = 0;  // or kAnyPid

@@ -179,6 +179,38 @@ TEST(Transfer, MemoryThatIsNotMappedIsNotTouched) {
   EXPECT_EQ(p.b.lni->map(10, UINT64_MAX, Lni::kRead).error().code, FI_EINVAL);
 }
 
+// What a sender of long messages offers: their bytes, for as long as they are under way.
+TEST(Transfer, AnEntryOfTheWholeContextGivesWhatIsMappedForPeers) {
+  Pair p;
+  Portal &portal = p.b.open_portal(255, {});
+  Entry entry = region(1, 0);
+  entry.memory = {.number = Memory::kWholeLac};
+  entry.length = UINT64_MAX;
+  portal.append(List::kPriority, entry);
+  p.in = pattern(100);
+  Bytes got{};
+  Transfer get = p.a.put_to(p.b.at(255), got);
+  get.op = Op::kGet;
+  get.remote_offset = reinterpret_cast<uintptr_t>(&p.in);
+  get.length = 32;
+  EXPECT_EQ(p.a.result_of(get), Rc::kNoTranslation) << "mapped, but not for peers";
+  const Memory first = must(p.b.lni->map(get.remote_offset, 32, Lni::kRead | Lni::kRemote));
+  const Memory again = must(p.b.lni->map(get.remote_offset, 32, Lni::kRead | Lni::kRemote));
+  EXPECT_EQ(p.a.result_of(get), Rc::kOk);
+  EXPECT_EQ(got[31], 131);
+  EXPECT_EQ(got[32], 0);
+  p.b.lni->unmap(again);
+  EXPECT_EQ(p.a.result_of(get), Rc::kOk) << "two messages may be of the same bytes";
+  get.length = 33;
+  EXPECT_EQ(p.a.result_of(get), Rc::kNoTranslation);
+  get.length = 32;
+  get.op = Op::kPut;
+  EXPECT_NE(p.a.result_of(get), Rc::kOk);
+  get.op = Op::kGet;
+  p.b.lni->unmap(first);
+  EXPECT_EQ(p.a.result_of(get), Rc::kNoTranslation);
+}
+
 TEST(Transfer, MemoryOfTheInitiatorIsCheckedBeforeAnythingLeaves) {
   Pair p;
   p.host.elsewhere = true;
