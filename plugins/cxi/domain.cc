@@ -49,7 +49,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   if (name == nullptr)
     return fail(FI_EINVAL, "fi_domain: domain_attr.name is empty: pass an info of fi_getinfo");
   WEFT_TRY(std::shared_ptr<Device> device, fabric.devices().open(name));
-  WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni());
+  WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni(Service::kDefault));
   const auto settings =
       sdk::DomainSettings::of(info, fabric.api_version(), fabric.settings().cq_size, {});
   auto *const domain =

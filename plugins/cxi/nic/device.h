@@ -5,7 +5,7 @@
 //    // What a process has of a NIC, by the service that anybody may use.
 //    inline Result<std::unique_ptr<Lni>> open_by_name(Devices &devices, std::string_view name) {
 //      WEFT_TRY(const std::shared_ptr<Device> device, devices.open(name));
-//      return device->open_lni();  // the device outlives it
+//      return device->open_lni(Service::kDefault);  // the device outlives it
 //    }
 //
 // A NIC in software moves bytes only when somebody polls it; hardware needs nobody. All calls are
@@ -39,11 +39,31 @@ struct DeviceFacts {
       -1;  // the AmoOp that a PCIe fetch-and-add replaces; -1: there is none
 };
 
+// What part of a NIC somebody may use. A launcher makes one for a job.
+struct Service {
+  static constexpr uint32_t kDefault = 1;  // which every NIC has
+  struct Member {
+    bool is_group = false;
+    uint32_t id = 0;  // of a user or a group
+  };
+  struct Vnis {
+    Vni first = 0, last = 0;
+  };
+  uint32_t id = kDefault;
+  bool is_enabled = true;
+  std::vector<Member> members;        // who may use it; none: everybody
+  std::vector<Vnis> vnis;             // none: all
+  std::vector<TrafficClass> classes;  // none: all
+  size_t max_list_entries = 0, max_triggered = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceFacts &facts() const = 0;
-  virtual Result<std::unique_ptr<Lni>> open_lni() = 0;
+  virtual std::vector<Service> services() const = 0;
+  // FI_EINVAL: there is no such service, or it is not enabled. FI_EPERM: we are no member.
+  virtual Result<std::unique_ptr<Lni>> open_lni(uint32_t service) = 0;
   // Moves on what this process and its peers have under way, without blocking.
   virtual void poll() = 0;
   // What this process has posted leaves, if the NIC does not do that by itself.

@@ -54,7 +54,12 @@ class SoftDevices::SoftDevice final : public Device {
       : facts_(std::move(facts)), process_(std::move(process)) {}
 
   const DeviceFacts &facts() const override { return facts_; }
-  Result<std::unique_ptr<Lni>> open_lni() override {
+  std::vector<Service> services() const override {
+    return {{.max_list_entries = facts_.max_list_entries, .max_triggered = facts_.max_triggered}};
+  }
+  Result<std::unique_ptr<Lni>> open_lni(uint32_t service) override {
+    if (service != Service::kDefault)
+      return fail(FI_EINVAL, "cxi: %s has no service %u", facts_.name.c_str(), service);
     return process_->neighbours->open_nic(facts_.nid);
   }
   void poll() override {
