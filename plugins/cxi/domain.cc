@@ -7,6 +7,7 @@
 #include <weft/sdk/ops.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <new>
 #include <utility>
 
@@ -33,6 +34,8 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       vni_(fabric.settings().default_vni) {
   shared().keeps_receives = true;
   regions_.optimized = fabric.settings().optimized_mrs;
+  regions_.match_events = fabric.settings().mr_match_events;
+  regions_.key_cache = fabric.settings().prov_key_cache;
   sdk::fill_tables(*this);
 }
 
@@ -72,12 +75,25 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     delete domain;
     return tl::unexpected(started.error());
   }
+  for (const Telemetry which : fabric.settings().telemetry)
+    domain->telemetry_.push_back(domain->device_->telemetry(which));
   fabric.children.fetch_add(1);
   return domain;
 }
 
+// FI_CXI_TELEMETRY.
+void Domain::log_telemetry() {
+  for (size_t i = 0; i < telemetry_.size(); ++i) {
+    const Telemetry which = settings().telemetry[i];
+    WEFT_WARN(instance(), FI_LOG_DOMAIN, "telemetry of %s: %s +%" PRIu64,
+              device_->facts().name.c_str(), kTelemetry[size_t(which)].name.data(),
+              device_->telemetry(which) - telemetry_[i]);
+  }
+}
+
 int Domain::close() {
   if (shared().children.load() != 0) return -FI_EBUSY;
+  log_telemetry();
   retire();
   engine().stop_thread();
   unbind();

@@ -85,6 +85,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
          std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, void *context);
   ~Domain() = default;
+  void log_telemetry();
 
   // sdk::Poller
   void on_poll() override;
@@ -102,6 +103,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   weft::cxi::Memory all_;
   const Vni vni_;
   std::vector<CxiEndpoint *> endpoints_;
+  std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry
   uint64_t burst_round_ = UINT64_MAX;
   uint32_t burst_items_ = 0;
 };

@@ -27,13 +27,15 @@ ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
 }
 
 Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
-                                   const Peer &peer, Index index) {
+                                   const Peer &peer, Index index, const Path &path) {
   if (tx().is_full()) return nullptr;
   Transmit::Op *const op = transmit_.take();
   if (op == nullptr) return nullptr;
   op->context = context;
   op->flags = completion;
   op->report = report;
+  op->profile = {ports_.profile.vni, path.traffic,
+                 flags & FI_CXI_HRP ? ProfileType::kHighRatePut : ProfileType::kDefault};
   op->transfer.to = {peer.nid, peer.pid, index};
   op->transfer.flush = (flags & kVisible) != 0;
   return op;
@@ -87,7 +89,7 @@ ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
 
 // ---- messages ----
 
-ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
+ssize_t CxiEndpoint::start(const sdk::RecvRequest &request, const Path &) {
   if (request.count > 1) return -FI_EINVAL;  // iov_limit
   if (request.tagged && request.tag >> protocol_.tag_bits != 0) return -FI_EINVAL;
   if (request.flags & kLookFlags) {
@@ -99,7 +101,7 @@ ssize_t CxiEndpoint::start(const sdk::RecvRequest &request) {
   return receiver().post(request);
 }
 
-ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
+ssize_t CxiEndpoint::start(const sdk::SendRequest &request, const Path &path) {
   if (request.flags & kExtensions) return -FI_EBADFLAGS;
   if (request.count > 1 || (request.tagged && request.tag >> protocol_.tag_bits != 0))
     return -FI_EINVAL;
@@ -107,7 +109,7 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
   const uint64_t kind = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
   Transmit::Op *const op =
-      prepare(request.context, request.flags, request.report, kind, peer, protocol_.index);
+      prepare(request.context, request.flags, request.report, kind, peer, protocol_.index, path);
   if (op == nullptr) return -FI_EAGAIN;
   op->is_message = true;
   const bool inject = (request.flags & FI_INJECT) != 0;
@@ -142,7 +144,7 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request) {
 
 // ---- remote memory ----
 
-ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
+ssize_t CxiEndpoint::start(const sdk::RmaRequest &request, const Path &path) {
   if (request.count > 1 || request.rma_count != 1) return -FI_EINVAL;
   Peer peer;
   if (const ssize_t rc = find_peer(request.dest, peer); rc != 0) return rc;
@@ -155,7 +157,7 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
   if (tells) at = {kWriteIndex, (request.rma[0].key & ~kProviderKey) | kSolicited, false};
   const uint64_t kind = FI_RMA | (request.write ? FI_WRITE : FI_READ);
   Transmit::Op *const op =
-      prepare(request.context, request.flags, request.report, kind, peer, at.index);
+      prepare(request.context, request.flags, request.report, kind, peer, at.index, path);
   if (op == nullptr) return -FI_EAGAIN;
   Transfer &transfer = op->transfer;
   const bool inject = request.write && (request.flags & FI_INJECT) != 0;
@@ -165,11 +167,11 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request) {
   transfer.remote_offset = request.rma[0].addr;
   transfer.header_data = request.data;
   // Short packets, without order among each other.
-  transfer.restricted = at.is_optimized && (!request.write || (order_ & FI_ORDER_RMA_WAW) == 0);
+  transfer.restricted = at.is_optimized && (!request.write || (path.order & FI_ORDER_RMA_WAW) == 0);
   return send_off(*op, request.flags);
 }
 
-ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
+ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request, const Path &path) {
   const auto amo = domain_.atomic_of(request.kind, request.op, request.datatype);
   const bool pcie = (request.flags & FI_CXI_PCIE_AMO) != 0;
   if (!amo || (pcie && !domain_.has_pcie_atomic(request.kind, request.op, request.datatype)))
@@ -189,8 +191,9 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
   // Without retries: only where nothing comes back, and to an optimized region.
   if (request.flags & FI_CXI_HRP && !(request.flags & FI_CXI_UNRELIABLE)) return -FI_EINVAL;
   if (request.flags & FI_CXI_UNRELIABLE && (fetches || !at.is_optimized)) return -FI_EINVAL;
-  Transmit::Op *const op = prepare(request.context, request.flags, request.report,
-                                   FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), peer, at.index);
+  Transmit::Op *const op =
+      prepare(request.context, request.flags, request.report,
+              FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), peer, at.index, path);
   if (op == nullptr) return -FI_EAGAIN;
   Transfer &transfer = op->transfer;
   transfer.op = fetches ? Op::kFetchAtomic : Op::kAtomic;
@@ -217,7 +220,7 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request) {
   op->is_inject = (request.flags & FI_INJECT) != 0;
   transfer.restricted =
       at.is_optimized &&
-      (order_ & (FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR)) == 0;
+      (path.order & (FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR)) == 0;
   return send_off(*op, request.flags);
 }
 

@@ -57,10 +57,20 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   // Of remote accesses and atomics alone are those of fi_cxi_ext.h.
   static constexpr uint64_t kSendFlags = sdk::RdmEndpoint::kSendFlags | FI_CXI_PCIE_AMO |
                                          FI_CXI_UNRELIABLE | FI_CXI_HRP | FI_CXI_WEAK_FENCE;
-  ssize_t start(const sdk::RecvRequest &request);
-  ssize_t start(const sdk::SendRequest &request);
-  ssize_t start(const sdk::RmaRequest &request);
-  ssize_t start(const sdk::AtomicRequest &request);
+  // What an alias may have of its own (fi_cxi.7, "CXI Alias EP Overrides").
+  struct Path {
+    uint64_t order = 0;  // FI_ORDER_...
+    TrafficClass traffic = TrafficClass::kBestEffort;
+  };
+  const Path &path() const { return path_; }
+  template <class Request>
+  ssize_t start(const Request &request) {
+    return start(request, path_);
+  }
+  ssize_t start(const sdk::RecvRequest &request, const Path &path);
+  ssize_t start(const sdk::SendRequest &request, const Path &path);
+  ssize_t start(const sdk::RmaRequest &request, const Path &path);
+  ssize_t start(const sdk::AtomicRequest &request, const Path &path);
 
   // fi_ops_atomic
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);
@@ -80,11 +90,13 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
+  // FI_SET_VAL of an alias; that of the endpoint itself has no path to change.
+  int set_value(Path &path, const fi_fid_var *var);
 
  private:
+  int set_value(const fi_fid_var *var);
   CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
   ~CxiEndpoint() = default;
-  int set_value(const fi_fid_var *var);
   Result<void> enable();
   Result<void> open_portals();
   void close_portals();
@@ -94,7 +106,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   ssize_t find_peer(fi_addr_t address, Peer &peer);
   // Fills in what all operations have. Null: there is no room.
   Transmit::Op *prepare(void *context, uint64_t flags, bool report, uint64_t completion,
-                        const Peer &peer, Index index);
+                        const Peer &peer, Index index, const Path &path);
   void take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length, bool inject,
                   bool favour_inline);
   ssize_t send_off(Transmit::Op &op, uint64_t flags);
@@ -121,7 +133,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   Domain &domain_;
   const uint32_t addr_format_;
-  const uint64_t order_;
+  const Path path_;
   const Protocol protocol_;
   Pid wanted_pid_;
   Ports ports_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/info.h"
@@ -19,6 +20,12 @@ constexpr uint64_t kLingerNs = 1'000'000'000;
 
 bool is_rnr(const fi_info &info) {
   return info.ep_attr->protocol == FI_PROTO_CXI_RNR;
+}
+
+CxiEndpoint::Path path_of(const fi_info &info) {
+  uint32_t tclass = info.tx_attr != nullptr ? info.tx_attr->tclass : uint32_t(FI_TC_UNSPEC);
+  if (tclass == FI_TC_UNSPEC) tclass = info.domain_attr->tclass;
+  return {sdk::order_of(info), traffic_of(tclass).value_or(TrafficClass::kBestEffort)};
 }
 
 bool wants_sources(const fi_info &info) {
@@ -37,7 +44,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
                    .atomic_size = kAtomicSize}),
       domain_(domain),
       addr_format_(info.addr_format),
-      order_(sdk::order_of(info)),
+      path_(path_of(info)),
       protocol_(is_rnr(info) ? Protocol::rnr(domain.vni()) : Protocol()),
       wanted_pid_(pid),
       sources_(wants_sources(info)),
@@ -52,7 +59,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
   ports_.lni = &domain.lni();
   ports_.all = domain.all_memory();
   ports_.nid = domain.device().facts().nid;
-  ports_.profile = {.vni = domain.vni()};
+  ports_.profile = {.vni = domain.vni(), .traffic = path_.traffic};
 }
 
 Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, void *context) {
@@ -104,6 +111,25 @@ int CxiEndpoint::control(int command, void *arg) {
   if (done) return 0;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
   return -done.error().code;
+}
+
+int CxiEndpoint::set_value(Path &path, const fi_fid_var *var) {
+  if (var == nullptr || var->val == nullptr) return -FI_EINVAL;
+  if (var->name == FI_OPT_CXI_SET_TCLASS) {
+    const auto traffic = traffic_of(*static_cast<const uint32_t *>(var->val));
+    if (!traffic) return -FI_EINVAL;
+    const sdk::Guard guard(lock());
+    path.traffic = *traffic;
+    return 0;
+  }
+  if (var->name == FI_OPT_CXI_SET_MSG_ORDER) {
+    const uint64_t order = *static_cast<const uint64_t *>(var->val);
+    if (order & ~kOrder) return -FI_EINVAL;
+    const sdk::Guard guard(lock());
+    path.order = order;
+    return 0;
+  }
+  return set_value(var);
 }
 
 int CxiEndpoint::set_value(const fi_fid_var *var) {

@@ -5,6 +5,7 @@
 #include <rdma/fi_errno.h>
 #include <weft/sdk/endpoint_number.h>
 
+#include <ctime>
 #include <string_view>
 
 #include "plugins/cxi/domain.h"
@@ -28,9 +29,13 @@ Domain *domain_of(struct fid *fid) {
   return Domain::from(fid);
 }
 
-// The NIC's telemetry is not read yet.
-int cntr_read(struct fid *, unsigned int, uint64_t *, struct timespec *) {
-  return -FI_EINVAL;
+int cntr_read(struct fid *fid, unsigned int number, uint64_t *value, struct timespec *time) {
+  Domain *const domain = domain_of(fid);
+  const auto which = telemetry_of(number);
+  if (domain == nullptr || !which || value == nullptr) return -FI_EINVAL;
+  *value = domain->device().telemetry(*which);
+  if (time != nullptr) ::clock_gettime(CLOCK_REALTIME, time);
+  return 0;
 }
 
 int topology(struct fid *fid, unsigned int *group, unsigned int *switches, unsigned int *port) {

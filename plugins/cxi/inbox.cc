@@ -82,7 +82,9 @@ void Inbox::close() {
 bool Inbox::keep(sdk::Receive &receive) {
   // Those that are posted in software are older.
   if (!offloads_ || starved_ || !may_post() || receiver_.posted() != 0) return false;
-  return append(receive);
+  if (!append(receive)) return false;
+  leave_to_software_if_short();
+  return true;
 }
 
 bool Inbox::append(sdk::Receive &receive) {
@@ -118,6 +120,7 @@ bool Inbox::append(sdk::Receive &receive) {
     entry.use_once = true;
   }
   counters_.receives_given.add();
+  ++pool_used_;  // as far as is known here
   portal_->append(List::kPriority, entry);
   return true;
 }
@@ -245,10 +248,13 @@ bool Inbox::read_events() {
     if (place == nullptr) break;
     const Event event = *place;
     ++taken;
+    pool_used_ = event.entries_used;
+    pool_size_ = event.entries_max;
     on_event_of(event);
   }
   if (taken != 0) {
     events_->ack(taken);
+    leave_to_software_if_short();
     return true;
   }
   if (events_->peek(0) != nullptr) return false;
@@ -292,6 +298,7 @@ void Inbox::on_put(const Event &event) {
 
 // Its first bytes are in an overflow buffer, if they have landed.
 void Inbox::on_taken(const Event &event) {
+  --waiting_;
   Slot &slot = slots_[event.buffer_id];
   if (slot.receive == nullptr) return;
   Incoming &message = describe(slot, event);

@@ -138,6 +138,7 @@ class Inbox final : private sdk::Handler {
   void offer_again();
   void take_back();
   void on_back();
+  void leave_to_software_if_short();
   void free_slot(Slot &slot);
   uint16_t id_of(const Slot &slot) const { return uint16_t(&slot - slots_.data()); }
   void settle(Slot &slot);
@@ -195,6 +196,8 @@ class Inbox final : private sdk::Handler {
   std::unordered_map<uint64_t, Saved *> awaited_saved_;  // and of saved messages
   std::deque<Incoming *> gets_;                          // to be posted
 
+  size_t pool_used_ = 0, pool_size_ = 0;  // list entries, as the last event has told
+  ptrdiff_t waiting_ = 0;  // messages without a receive that the NIC has; -1: the news of one come
   bool offloads_ = true;   // receives go to the NIC
   bool starved_ = false;   // it had no place for one: software matches what it saves
   bool restarts_ = false;  // the next one begins a new sequence

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint16_t kCollected = UINT16_MAX;  // buffer_id of searches
 constexpr int kRounds = 1 << 16;
+constexpr size_t kLowShare = 8;  // of the list entries: with less than that left they are short
 
 const char *text_of(Reason reason) {
   switch (reason) {
@@ -137,6 +138,35 @@ void Inbox::enable_without_the_lost() {
   flow_ = Flow::kEnabling;
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
                      kIgnoreDrops);
+}
+
+// ---- software matches, before the NIC must leave it ----
+
+// FI_CXI_HYBRID_PREEMPTIVE and its siblings: other processes keep their share of the list entries.
+void Inbox::leave_to_software_if_short() {
+  const Settings::Preemptive &early = settings_.preemptive;
+  if (settings_.match_mode != MatchMode::kHybrid || protocol_.is_rnr || !offloads_ ||
+      flow_ != Flow::kRunning || !may_post())
+    return;
+  const bool low = pool_used_ >= pool_size_ - pool_size_ / kLowShare && pool_size_ != 0;
+  const auto limit = ptrdiff_t(slots_.size());
+  const char *why = nullptr;
+  if (low && ((early.low_on_message && waiting_ > 0) || (early.low_on_receive && kept_ != 0)))
+    why = "list entries are short";
+  else if (early.receives && free_.empty())
+    why = "as many receives are posted as rx_attr.size says";
+  else if (early.messages && waiting_ > limit)
+    why = "more messages wait than rx_attr.size says";
+  if (why == nullptr) return;
+  WEFT_INFO(instance_, FI_LOG_EP_DATA, "software matches from now on, because %s", why);
+  counters_.software_matching.add();
+  // No message may come while those that are here become the software's: what the NIC drops
+  // meanwhile is sent again.
+  offloads_ = false;
+  flow_ = Flow::kDropping;
+  portal_->set_state(PortalState::kDisabled, 0);
+  be_patient();
+  search();
 }
 
 // ---- flow control ----

@@ -16,6 +16,7 @@ namespace weft::cxi {
 // taken already.
 void Inbox::on_saved_put(const Event &event) {
   counters_.messages_saved.add();
+  if (event.rc == Rc::kOk) ++waiting_;
   if (event.rc == Rc::kOk && event.mlength != 0) {
     if (const auto taken = awaited_.extract(event.start); !taken.empty()) {
       taken.mapped()->landed = true;
@@ -65,6 +66,7 @@ void Inbox::on_request(const Event &event) {
 // The NIC has given up the header of a message that it has saved.
 void Inbox::on_collected(const Event &event) {
   counters_.messages_collected.add();
+  --waiting_;
   Saved &saved = *saved_.take();
   saved.initiator = event.initiator;
   saved.bits = event.match_bits;

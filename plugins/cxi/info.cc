@@ -26,8 +26,6 @@ constexpr uint64_t kRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV |
                              FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
                              FI_SOURCE_ERR | FI_RMA_EVENT | FI_AV_USER_ID;
 constexpr uint64_t kAccessCaps = FI_RMA | FI_ATOMIC;
-constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_WAW |
-                            FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_RAR;
 constexpr uint64_t kTxFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |
                               FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 constexpr size_t kMaxRegions = 65535;
@@ -125,20 +123,33 @@ bool uses_regions(const fi_info *hints) {
   return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
 }
 
-void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, bool provider_keys) {
+// A kind of regions.
+struct Kind {
+  bool provider_keys = false;
+  bool on_demand = false;  // paging: the memory need not be there yet
+};
+
+// What was asked for, if there is such a class.
+uint32_t offered_class(uint32_t wanted, uint32_t usual) {
+  return wanted != FI_TC_UNSPEC && traffic_of(wanted) ? wanted : usual;
+}
+
+void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const Kind &kind) {
   const fi_domain_attr none{};
   const fi_info *const hints = query.hints;
   const fi_domain_attr &wanted =
       hints != nullptr && hints->domain_attr != nullptr ? *hints->domain_attr : none;
   domain.caps = kDomainCaps | FI_AV_USER_ID;
   domain.threading = FI_THREAD_SAFE;
+  domain.tclass = offered_class(wanted.tclass, FI_TC_UNSPEC);
   domain.control_progress = sdk::offered_progress(wanted.control_progress);
   domain.data_progress = sdk::offered_progress(wanted.data_progress);
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
   if (uses_regions(hints))
-    domain.mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED | (provider_keys ? int(FI_MR_PROV_KEY) : 0);
-  domain.mr_key_size = provider_keys ? sizeof(uint64_t) : sizeof(uint32_t);
+    domain.mr_mode = FI_MR_ENDPOINT | (kind.on_demand ? 0 : int(FI_MR_ALLOCATED)) |
+                     (kind.provider_keys ? int(FI_MR_PROV_KEY) : 0);
+  domain.mr_key_size = kind.provider_keys ? sizeof(uint64_t) : sizeof(uint32_t);
   domain.mr_iov_limit = 1;
   domain.mr_cnt = kMaxRegions;
   domain.cq_data_size = sizeof(uint64_t);
@@ -154,7 +165,7 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, bool pr
 }
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
-                  const sdk::GetinfoQuery &query, const Settings &settings, bool provider_keys) {
+                  const sdk::GetinfoQuery &query, const Settings &settings, const Kind &kind) {
   const bool rnr = asks_for_rnr(query.hints);
   // A message that has to be sent again comes behind those after it.
   const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
@@ -174,7 +185,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   tx.size = sdk::offered_size(settings.tx_size, sdk::tx_hints(query.hints).size, kMaxTxSize);
   tx.iov_limit = 1;
   tx.rma_iov_limit = 1;
-  tx.tclass = FI_TC_BEST_EFFORT;
+  tx.tclass = offered_class(sdk::tx_hints(query.hints).tclass, FI_TC_BEST_EFFORT);
 
   fi_rx_attr &rx = *info.rx_attr;
   rx.caps = kRxCaps;
@@ -193,7 +204,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
 
-  fill_domain(*info.domain_attr, query, provider_keys);
+  fill_domain(*info.domain_attr, query, kind);
   WEFT_CHECK(sdk::set_string(info.domain_attr->name, facts.name));
   WEFT_CHECK(sdk::set_string(info.fabric_attr->name, "cxi"));
   info.fabric_attr->prov_version = FI_VERSION(1, 0);
@@ -202,6 +213,22 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
 }
 
 }  // namespace
+
+std::optional<TrafficClass> traffic_of(uint32_t tclass) {
+  switch (tclass) {
+    case FI_TC_UNSPEC:
+    case FI_TC_BEST_EFFORT:
+      return TrafficClass::kBestEffort;
+    case FI_TC_LOW_LATENCY:
+      return TrafficClass::kLowLatency;
+    case FI_TC_DEDICATED_ACCESS:
+      return TrafficClass::kDedicated;
+    case FI_TC_BULK_DATA:
+      return TrafficClass::kBulk;
+    default:
+      return std::nullopt;
+  }
+}
 
 Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
                                  const std::vector<DeviceFacts> &devices) {
@@ -248,15 +275,21 @@ Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const Aske
   const fi_info *const hints = query.hints;
   const int mode =
       hints != nullptr && hints->domain_attr != nullptr ? hints->domain_attr->mr_mode : 0;
-  // Without hints both kinds of keys; else the best that fits.
-  const bool both = hints == nullptr || (hints->caps == 0 && mode == 0);
-  if (both || (uses_regions(hints) && mode & FI_MR_PROV_KEY)) {
+  const auto add = [&](const Kind &kind) -> Result<void> {
     WEFT_TRY(fi_info *const info, list.add());
-    WEFT_CHECK(fill(*info, facts, asked, query, settings, true));
-    if (!both) return {};
+    return fill(*info, facts, asked, query, settings, kind);
+  };
+  // Without hints all kinds; else the best that fits.
+  const bool all = hints == nullptr || (hints->caps == 0 && mode == 0);
+  if (!all) {
+    const bool on_demand = settings.force_odp || (settings.odp && !(mode & FI_MR_ALLOCATED));
+    return add({uses_regions(hints) && (mode & FI_MR_PROV_KEY) != 0, on_demand});
   }
-  WEFT_TRY(fi_info *const info, list.add());
-  return fill(*info, facts, asked, query, settings, false);
+  for (const bool on_demand : {false, true}) {
+    if (on_demand ? !settings.odp && !settings.force_odp : settings.force_odp) continue;
+    for (const bool provider_keys : {true, false}) WEFT_CHECK(add({provider_keys, on_demand}));
+  }
+  return {};
 }
 
 }  // namespace weft::cxi

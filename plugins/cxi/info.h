@@ -27,6 +27,9 @@ namespace weft::cxi {
 inline constexpr size_t kInjectSize = kMaxInlineUnrestricted;
 inline constexpr uint64_t kMaxMessageSize = UINT32_MAX;
 inline constexpr size_t kAtomicSize = 32;  // both operands of the widest compare
+inline constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RMA_WAW |
+                                   FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_RAW |
+                                   FI_ORDER_ATOMIC_RAR;
 inline constexpr size_t kMaxTxSize = 16384, kMaxRxSize = 15360;
 
 // What node, service and addresses name.
@@ -37,6 +40,9 @@ struct AskedPlaces {
 };
 Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
                                  const std::vector<DeviceFacts> &devices);
+
+// Of FI_TC_...; nullopt: there is no such class.
+std::optional<TrafficClass> traffic_of(uint32_t tclass);
 
 // The ways to use one NIC, best first.
 Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const AskedPlaces &asked,

@@ -92,7 +92,49 @@ inline constexpr weft_param kAll[] = {
                     "agree"),
     sdk::size_param("ctrl_rx_eq_max_size", "64M", "bytes of an event queue for control messages",
                     4096, int64_t{1} << 32),
+    sdk::bool_param("mr_match_events", "0",
+                    "closing a region waits for what peers do with it; the NIC does that anyhow"),
+    sdk::bool_param("prov_key_cache", "1",
+                    "keys of the provider may outlive their region; they never do here"),
+    sdk::bool_param("odp", "0", "offer regions of memory that is not allocated yet"),
+    sdk::bool_param("force_odp", "0", "offer them alone, whatever mr_mode asks for"),
     sdk::int_param("default_vni", "10", "the virtual network where a service allows any", 1, 65535),
+    sdk::bool_param("hybrid_preemptive", "0",
+                    "hybrid: software matches when list entries run short as messages come"),
+    sdk::bool_param("hybrid_recv_preemptive", "0",
+                    "hybrid: software matches when list entries run short as receives are posted"),
+    sdk::bool_param("hybrid_posted_recv_preemptive", "0",
+                    "hybrid: software matches when rx_attr.size receives are posted"),
+    sdk::bool_param("hybrid_unexpected_msg_preemptive", "0",
+                    "hybrid: software matches when more messages wait than rx_attr.size"),
+    sdk::list_param("telemetry", nullptr,
+                    "counters of the NIC whose growth is logged when a domain is closed"),
+    sdk::int_param("telemetry_rgid", "-1",
+                   "the resource group that telemetry is of; -1: all. A NIC in software has one",
+                   INT32_MIN, INT32_MAX),
+    // What has no meaning without the hardware, but is checked.
+    sdk::bool_param("msg_lossless", "0",
+                    "the hardware lets messages wait where it has no place; in software flow "
+                    "control serves"),
+    sdk::bool_param("ats", "0", "the hardware translates addresses by PCIe ATS"),
+    sdk::string_param("ats_mlock_mode", "all", "what ATS locks into memory: off or all"),
+    sdk::string_param("llring_mode", "idle",
+                      "when the hardware is told of commands the quick way: idle, always, never"),
+    sdk::string_param("cq_policy", "low_empty",
+                      "how often the hardware writes back how far it has got: always, high_empty, "
+                      "low_empty, low"),
+    sdk::bool_param("disable_eq_hugetlb", "0", "no huge pages for event queues"),
+    sdk::bool_param("disable_cq_hugetlb", "0", "the older name of disable_eq_hugetlb"),
+    sdk::bool_param("disable_host_register", "0", "do not register buffers with a GPU"),
+    sdk::bool_param("disable_hmem_dev_register", "0", "do not map memory of a GPU"),
+    sdk::bool_param("force_ze_hmem_support", "0", "use ZE memory whatever its scaling is"),
+    sdk::bool_param("disable_dmabuf_cuda", "0", "no DMA-buf for CUDA memory"),
+    sdk::bool_param("disable_dmabuf_rocr", "0", "no DMA-buf for ROCR memory"),
+    sdk::size_param("safe_devmem_copy_threshold", "4096",
+                    "bytes of GPU memory that the processor copies, at most", 0, 1 << 30),
+    // Older names.
+    sdk::int_param("oflow_buf_count", "-1", "the older name of oflow_buf_min_posted", -1, 1024),
+    sdk::int_param("req_buf_max_count", "-1", "the older name of req_buf_max_cached", -1, 8192),
 };
 }  // namespace parameters
 
@@ -119,6 +161,7 @@ class CxiProvider {
       : instance_(instance), settings_(std::move(settings)), devices_(std::move(devices)) {}
 
  private:
+  static Result<Settings> settings_of(const weft_instance *instance);  // settings.cc
   std::vector<DeviceFacts> usable() const;
 
   const weft_instance *instance_;

@@ -35,6 +35,11 @@ struct Settings {
   size_t max_eager() const { return rdzv_threshold + rdzv_get_min; }
 
   MatchMode match_mode = MatchMode::kHardware;
+  // Of MatchMode::kHybrid: software matches before it must.
+  struct Preemptive {
+    bool low_on_message = false, low_on_receive = false;  // of list entries
+    bool receives = false, messages = false;              // more than rx_attr.size
+  } preemptive;
   size_t oflow_buf_size = 12u << 20, oflow_buf_min_posted = 3, oflow_buf_max_cached = 9;
   size_t req_buf_size = 12u << 20, req_buf_min_posted = 6, req_buf_max_cached = 0;
   uint64_t fc_retry_ns = 1'000'000;
@@ -43,7 +48,8 @@ struct Settings {
   size_t eq_ack_batch = 32;  // events between two acknowledgements
   size_t sw_rx_tx_init_max = 1024;
 
-  bool optimized_mrs = true;
+  bool optimized_mrs = true, mr_match_events = false, prov_key_cache = true;
+  bool odp = false, force_odp = false;
   size_t universe_size = 256, ctrl_rx_eq_max_size = 64u << 20;
   // Places for events of regions and control messages.
   size_t control_events() const {
@@ -51,6 +57,7 @@ struct Settings {
   }
 
   uint16_t default_vni = 10;
+  std::vector<Telemetry> telemetry;  // to log
 };
 
 }  // namespace weft::cxi

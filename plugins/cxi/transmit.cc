@@ -172,6 +172,7 @@ ssize_t Transmit::post(Op &op, bool fence) {
 }
 
 int Transmit::start(Op &op) {
+  if (!(op.profile == profile_)) queue_->set_profile(profile_ = op.profile);
   const int rc = queue_->post(op.transfer);
   if (rc != 0) return rc;
   op.in_flight = true;

@@ -63,6 +63,7 @@ class Transmit final : private sdk::Handler {
     uint64_t sequence = 0;             // of posting
     Rc rc = Rc::kOk;
     Peer peer;
+    Profile profile;
     Transfer transfer;
     alignas(16) uint8_t bytes[kMaxInlineUnrestricted];
   };
@@ -145,6 +146,7 @@ class Transmit final : private sdk::Handler {
   std::vector<Op *> again_;  // messages that wait for their next try
   std::unique_ptr<EventQueue> events_;
   std::unique_ptr<TransmitQueue> queue_;
+  Profile profile_;  // that the queue has
   std::unique_ptr<Portal> source_, done_;
   uint64_t sequence_ = 0;
   size_t injected_ = 0;

@@ -49,7 +49,9 @@ inline constexpr uint32_t kMaxInlineUnrestricted = 192;
 
 struct Transfer {
   Op op = Op::kPut;
-  Vni vni = 0;  // of the queue's communication profile, which fills it in
+  // Of the queue's communication profile, which fills them in.
+  Vni vni = 0;
+  bool high_rate = false;
   Address to;
   // The bytes: of `memory`, or, if `inline_bytes` is not null, those, which are copied before the
   // call returns.

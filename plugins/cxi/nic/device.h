@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "plugins/cxi/nic/nic.h"
+#include "plugins/cxi/nic/telemetry.h"
 
 namespace weft::cxi {
 
@@ -68,6 +69,8 @@ class Device {
   virtual void poll() = 0;
   // What this process has posted leaves, if the NIC does not do that by itself.
   virtual void push() = 0;
+  // As the NIC has it now, for all processes.
+  virtual uint64_t telemetry(Telemetry which) const = 0;
   // Readable when poll() has something to do; -1: never.
   virtual int wait_fd() const = 0;
 };

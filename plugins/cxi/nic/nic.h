@@ -45,6 +45,7 @@ struct Profile {
   Vni vni = 0;
   TrafficClass traffic = TrafficClass::kBestEffort;
   ProfileType type = ProfileType::kDefault;
+  bool operator==(const Profile &) const = default;
 };
 
 // (VNI, PID) of a process: Lni::endpoint().

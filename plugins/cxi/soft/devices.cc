@@ -67,6 +67,9 @@ class SoftDevices::SoftDevice final : public Device {
     process_->neighbours->poll();
   }
   void push() override { process_->neighbours->push(); }
+  uint64_t telemetry(Telemetry which) const override {
+    return process_->neighbours->telemetry(facts_.nid, which);
+  }
   int wait_fd() const override { return process_->neighbours->wait_fd(); }
 
  private:

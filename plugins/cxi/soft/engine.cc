@@ -226,6 +226,7 @@ void Engine::finish(Operation &operation, const Reply &reply) {
          .portal = operation.portal,
          .mlength = mlength});
   }
+  if (t.high_rate) operation.lni->pool().count(Telemetry::kHighRateAcks);
   SoftTransmitQueue *const queue = operation.queue;
   give_back(operation);
   if (queue != nullptr) queue->done();

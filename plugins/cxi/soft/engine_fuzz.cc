@@ -49,6 +49,7 @@ class Host final : public Outside, public Pool {
   }
   uint32_t used(Resource resource) const override { return used_[size_t(resource)]; }
   uint32_t limit(Resource) const override { return kLimit; }
+  void count(weft::cxi::Telemetry) override {}
   weft::Result<Pid> claim(Nid, Vni, Pid pid) override { return pid == kAnyPid ? Pid{0} : pid; }
   void release(Nid, Vni, Pid) override {}
   Rc send(const Packet &packet) override {

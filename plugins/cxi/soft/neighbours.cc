@@ -112,6 +112,12 @@ size_t Neighbours::connections() const {
   return links_.size();
 }
 
+uint64_t Neighbours::telemetry(Nid nid, Telemetry which) {
+  const EngineGuard guard(engine_.lock);
+  const auto found = registries_.find(nid);
+  return found != registries_.end() && found->second != nullptr ? found->second->counted(which) : 0;
+}
+
 // ---- Outside: the engine's lock is held ----
 
 Result<Pid> Neighbours::claim(Nid nid, Vni vni, Pid pid) {

@@ -56,6 +56,9 @@ class Neighbours final : public Outside {
   int wait_fd() const { return epoll_.get(); }
   size_t connections() const;
 
+  // What a NIC that this process has opened counts, of all processes.
+  uint64_t telemetry(Nid nid, Telemetry which);
+
   // ---- Outside ----
   Pool &pool(Nid nid) override { return *registries_.at(nid); }
   Result<Pid> claim(Nid nid, Vni vni, Pid pid) override;

@@ -25,12 +25,13 @@
 
 #include <cstdint>
 
+#include "plugins/cxi/nic/telemetry.h"
 #include "plugins/cxi/nic/words.h"
 #include "plugins/cxi/soft/packet.h"
 
 namespace weft::cxi {
 
-// What a service limits, for all processes of the host together.
+// What the processes of a host share of a NIC: what a service limits, and what the NIC counts.
 enum class Resource : uint8_t { kListEntry, kTriggered };
 
 class Pool {
@@ -40,6 +41,7 @@ class Pool {
   virtual void give(Resource resource) = 0;
   virtual uint32_t used(Resource resource) const = 0;
   virtual uint32_t limit(Resource resource) const = 0;
+  virtual void count(Telemetry which) = 0;
 };
 
 class Outside {

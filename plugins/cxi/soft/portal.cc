@@ -30,6 +30,21 @@ EventType type_of(Op op) {
   }
 }
 
+Telemetry telemetry_of(Op op) {
+  switch (op) {
+    case Op::kGet:
+      return Telemetry::kGets;
+    case Op::kAtomic:
+      return Telemetry::kAtomics;
+    case Op::kFetchAtomic:
+      return Telemetry::kFetchingAtomics;
+    case Op::kRendezvousPut:
+      return Telemetry::kRendezvousPuts;
+    default:
+      return Telemetry::kPuts;
+  }
+}
+
 Header header_of(const Packet &packet) {
   return {.match_bits = packet.match_bits,
           .header_data = packet.header_data,
@@ -91,6 +106,18 @@ Rc SoftPortal::no_entry_left(Reason if_software) {
   return Rc::kOk;
 }
 
+// What the NIC counts of a request that has been answered.
+void SoftPortal::count(const Packet &packet, Rc rc, bool is_silent) {
+  Pool &pool = lni_.pool();
+  pool.count(packet.restricted ? Telemetry::kRestrictedPackets : Telemetry::kUnrestrictedPackets);
+  pool.count(telemetry_of(packet.op));
+  pool.count(rc == Rc::kOk ? Telemetry::kSuccess : Telemetry::kFailure);
+  if (rc != Rc::kOk) return;
+  if (packet.op == Op::kFetchAtomic) pool.count(Telemetry::kHostFetches);
+  if (packet.flush) pool.count(Telemetry::kFlushes);
+  if (is_silent) pool.count(Telemetry::kPlecHits);
+}
+
 std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) {
   Reply reply{.token = packet.token};
   if (!is_running()) {  // R2
@@ -140,7 +167,10 @@ size_t SoftPortal::events_of(const Arrival &arrival) const {
 
 Reply SoftPortal::serve(const Packet &packet) {
   Arrival arrival;
-  if (const std::optional<Reply> refused = arrive(packet, arrival)) return *refused;
+  if (const std::optional<Reply> refused = arrive(packet, arrival)) {
+    count(packet, refused->rc, false);
+    return *refused;
+  }
   Reply reply{.token = packet.token};
   if (arrival.hit.rc == Rc::kOk) arrival.hit.rc = move_bytes(arrival.hit, packet, reply);
   use_up(arrival);
@@ -156,7 +186,10 @@ std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
     arrival.hit = match(packet);
     if (arrival.hit.entry != nullptr && !can_land(arrival)) return std::nullopt;
   }
-  if (std::optional<Reply> refused = arrive(packet, arrival)) return refused;
+  if (std::optional<Reply> refused = arrive(packet, arrival)) {
+    count(packet, refused->rc, false);
+    return refused;
+  }
   eq_.hold(events_of(arrival));
   use_up(arrival);
   return std::nullopt;
@@ -270,6 +303,7 @@ void SoftPortal::report(Arrival &arrival, Reply &reply) {
   reply.rc = hit.rc;
   reply.list = hit.list;
   reply.mlength = good ? hit.mlength : 0;
+  count(packet, hit.rc, entry.comm_disable && entry.counter == nullptr);
   Event event = event_of(packet, hit, entry.buffer_id);
   event.auto_unlinked = arrival.unlinked;
   if (arrival.header != nullptr && good) {

@@ -83,6 +83,7 @@ class SoftPortal final : public Portal {
   Rc disable(Reason reason);
   void change_state(PortalState state, Reason reason);
   void locate(Hit &hit, const Packet &packet) const;  // R4
+  void count(const Packet &packet, Rc rc, bool is_silent);
   std::optional<Reply> arrive(const Packet &packet, Arrival &arrival);
   size_t events_of(const Arrival &arrival) const;
   Rc move_bytes(const Hit &hit, const Packet &packet, Reply &reply);

@@ -20,6 +20,7 @@ int SoftTransmitQueue::post(const Transfer &transfer) {
   if (operation == nullptr) return -FI_EAGAIN;
   operation->transfer = transfer;
   operation->transfer.vni = profile_.vni;
+  operation->transfer.high_rate = profile_.type == ProfileType::kHighRatePut;
   operation->lni = &lni_;
   operation->queue = this;
   if (transfer.inline_bytes != nullptr && transfer.length <= kMaxInline) {
@@ -121,6 +122,7 @@ void SoftTriggerQueue::fire(const Trigger &trigger) {
   }
   operation->transfer = trigger.transfer;
   operation->transfer.vni = profile_.vni;
+  operation->transfer.high_rate = profile_.type == ProfileType::kHighRatePut;
   operation->lni = &lni_;
   engine_.start_later(*operation);
 }

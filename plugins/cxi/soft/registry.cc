@@ -17,6 +17,7 @@ namespace weft::cxi {
 namespace {
 
 constexpr uint64_t kMagic = 0x3169786374666577;  // "weftcxi1"
+constexpr unsigned kLayout = 2;                  // of File: processes of another one have their own
 constexpr uint32_t kSlots = 1024;                // processes
 constexpr uint32_t kClaims = 8192;               // (VNI, PID) of all VNIs
 constexpr uint32_t kFailuresPerReclaim = 64;
@@ -40,10 +41,6 @@ uint64_t start_time_of(uint32_t process) {
   return std::strtoull(at, nullptr, 10);
 }
 
-std::string path_of(const std::string &folder, Nid nid) {
-  return folder + "/cxi-nic-" + std::to_string(nid);
-}
-
 }  // namespace
 
 // Zeros are a valid start. What others may have written is checked before it is an index.
@@ -51,7 +48,8 @@ struct Registry::File {
   struct Slot {
     std::atomic<uint64_t> start_time;  // 0: free
     std::atomic<uint32_t> process, door;
-    std::atomic<uint32_t> used[2];  // by Resource
+    std::atomic<uint32_t> used[2];                   // by Resource
+    std::atomic<uint64_t> counted[kTelemetryCount];  // only by the process itself
   };
   // `owner` is written last, so that a process that dies leaves a whole claim, or none.
   struct Claim {
@@ -61,6 +59,7 @@ struct Registry::File {
 
   std::atomic<uint64_t> magic;  // written last
   std::atomic<uint32_t> limits[2], used[2], generation;
+  std::atomic<uint64_t> counted[kTelemetryCount];  // by processes that have ended
   Slot slots[kSlots];
   Claim claims[kClaims];
 
@@ -136,14 +135,21 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
 Registry::~Registry() {
   if (self_ != kSlots && process_ == uint32_t(::getpid())) {
     const FileLock lock(*this);
-    for (File::Claim &claim : file_->claims)
-      if (File::slot_of(claim) == self_) claim.owner.store(0, std::memory_order_release);
-    File::Slot &slot = file_->slots[self_];
-    for (const size_t i : {0, 1}) file_->used[i].fetch_sub(slot.used[i].exchange(0));
-    slot.start_time.store(0, std::memory_order_release);
-    ++file_->generation;
+    clear(self_);
   }
   ::munmap(file_, sizeof(File));
+}
+
+// Its process has ended.
+void Registry::clear(uint32_t index) const {
+  File::Slot &slot = file_->slots[index];
+  for (File::Claim &claim : file_->claims)
+    if (File::slot_of(claim) == index) claim.owner.store(0, std::memory_order_release);
+  for (const size_t i : {0, 1}) file_->used[i].fetch_sub(slot.used[i].exchange(0));
+  for (size_t i = 0; i < kTelemetryCount; ++i)
+    file_->counted[i].fetch_add(slot.counted[i].exchange(0));
+  slot.start_time.store(0, std::memory_order_release);
+  ++file_->generation;
 }
 
 Result<void> Registry::join() {
@@ -178,13 +184,7 @@ bool Registry::is_dead(uint32_t index) const {
 
 void Registry::reclaim() const {
   for (uint32_t i = 0; i < kSlots; ++i) {
-    File::Slot &slot = file_->slots[i];
-    if (slot.start_time.load() == 0 || !is_dead(i)) continue;
-    for (File::Claim &claim : file_->claims)
-      if (File::slot_of(claim) == i) claim.owner.store(0, std::memory_order_release);
-    for (const size_t k : {0, 1}) file_->used[k].fetch_sub(slot.used[k].exchange(0));
-    slot.start_time.store(0, std::memory_order_release);
-    ++file_->generation;
+    if (file_->slots[i].start_time.load() != 0 && is_dead(i)) clear(i);
   }
 }
 
@@ -259,6 +259,10 @@ uint32_t Registry::generation() const {
   return file_->generation.load(std::memory_order_acquire);
 }
 
+std::string Registry::path_of(const std::string &folder, Nid nid) {
+  return folder + "/cxi-nic-" + std::to_string(nid) + "-" + std::to_string(kLayout);
+}
+
 bool Registry::exists(const std::string &folder, Nid nid) {
   return ::access(path_of(folder, nid).c_str(), F_OK) == 0;
 }
@@ -294,6 +298,18 @@ uint32_t Registry::used(Resource resource) const {
 
 uint32_t Registry::limit(Resource resource) const {
   return file_->limits[size_t(resource)].load();
+}
+
+void Registry::count(Telemetry which) {
+  std::atomic<uint64_t> &own = file_->slots[self_].counted[size_t(which)];
+  own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+uint64_t Registry::counted(Telemetry which) const {
+  const FileLock lock(*this);  // while a process ends, its numbers are in two places
+  uint64_t sum = file_->counted[size_t(which)].load();
+  for (const File::Slot &slot : file_->slots) sum += slot.counted[size_t(which)].load();
+  return sum;
 }
 
 }  // namespace weft::cxi

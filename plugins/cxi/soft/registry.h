@@ -63,12 +63,17 @@ class Registry final : public Pool {
   uint32_t generation() const;
   // Whether a process of this user has opened the NIC, now or before.
   static bool exists(const std::string &folder, Nid nid);
+  // The file. Its name has the layout's number: processes of another one do not meet ours.
+  static std::string path_of(const std::string &folder, Nid nid);
 
   // ---- Pool ----
   bool take(Resource resource) override;
   void give(Resource resource) override;
   uint32_t used(Resource resource) const override;
   uint32_t limit(Resource resource) const override;
+  void count(Telemetry which) override;
+
+  uint64_t counted(Telemetry which) const;  // by all processes, those that have ended, too
 
  private:
   struct File;
@@ -76,6 +81,7 @@ class Registry final : public Pool {
   Registry(sdk::UniqueFd fd, File *file) : fd_(std::move(fd)), file_(file) {}
   Result<void> join();
   void reclaim() const;  // what dead processes had; the file is locked
+  void clear(uint32_t slot) const;
   bool is_dead(uint32_t slot) const;
   bool try_to_take(size_t resource);
 

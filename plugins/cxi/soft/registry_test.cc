@@ -35,6 +35,21 @@ TEST(Registry, APidHasOneOwner) {
   EXPECT_EQ(must(b->claim(10, 7)), 7);
 }
 
+TEST(Registry, WhatANicCountsOutlivesItsProcesses) {
+  const Folder folder;
+  auto a = folder.open();
+  {
+    auto b = folder.open();
+    a->count(Telemetry::kPuts);
+    b->count(Telemetry::kPuts);
+    b->count(Telemetry::kGets);
+    EXPECT_EQ(b->counted(Telemetry::kPuts), 2u);
+  }
+  EXPECT_EQ(a->counted(Telemetry::kPuts), 2u);
+  EXPECT_EQ(a->counted(Telemetry::kGets), 1u);
+  EXPECT_EQ(folder.open({}, 2)->counted(Telemetry::kPuts), 0u);
+}
+
 TEST(Registry, OtherNicsHaveOtherOwners) {
   const Folder folder;
   auto one = folder.open({}, 1), two = folder.open({}, 2);
@@ -137,7 +152,7 @@ TEST(Registry, ProcessesThatRaceForPidsGetDifferentOnes) {
 
 TEST(Registry, AFileOfAnotherVersionIsRefusedInWords) {
   const Folder folder;
-  std::ofstream(folder.path + "/cxi-nic-1") << "something else";
+  std::ofstream(Registry::path_of(folder.path, 1)) << "something else";
   const auto refused = Registry::open(folder.path, 1, {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, FI_EINVAL);
@@ -148,9 +163,11 @@ TEST(Registry, AFileOfAnotherVersionIsRefusedInWords) {
 TEST(Registry, WhatOthersHaveSpoiledIsNoIndex) {
   const Folder folder;
   auto own = folder.open();
-  std::fstream file(folder.path + "/cxi-nic-1", std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(Registry::path_of(folder.path, 1),
+                    std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(8);  // behind the magic number
-  const std::vector<char> noise(std::filesystem::file_size(folder.path + "/cxi-nic-1") - 8, '\xee');
+  const std::vector<char> noise(std::filesystem::file_size(Registry::path_of(folder.path, 1)) - 8,
+                                '\xee');
   file.write(noise.data(), std::streamsize(noise.size()));
   file.close();
   EXPECT_FALSE(own->find(10, 7).has_value());

@@ -50,6 +50,7 @@ class Host final : public Outside, public Pool {
   void give(Resource resource) override { --used_[size_t(resource)]; }
   uint32_t used(Resource resource) const override { return used_[size_t(resource)]; }
   uint32_t limit(Resource resource) const override { return limits[size_t(resource)]; }
+  void count(Telemetry which) override { ++counted[size_t(which)]; }
   Result<Pid> claim(Nid nid, Vni vni, Pid pid) override {
     if (pid == kAnyPid)
       for (pid = 0; pids_.contains({nid, vni, pid});) ++pid;
@@ -63,7 +64,8 @@ class Host final : public Outside, public Pool {
   }
 
   uint32_t limits[2] = {1000, 100};  // by Resource
-  bool elsewhere = false;            // what is not here is in another process
+  uint64_t counted[kTelemetryCount] = {};
+  bool elsewhere = false;  // what is not here is in another process
   std::vector<Packet> sent;
   Engine engine{*this, 12345};
 

@@ -13,8 +13,10 @@
 //    }
 //
 // The endpoint has the members that TransferOps needs (transfer.h), and kSendFlags, the flags that
-// its transmits may have. If it has set_tables(object), that chooses the op tables of the alias. An
-// alias is an object of its own: hooks are attached to it, and it is closed before its endpoint.
+// its transmits may have. If it has set_tables(object), that chooses the op tables of the alias. If
+// it has a type Path, what else an alias may have of its own, then path() is the first one, and it
+// has start(request, path) and set_value(path, variable), for FI_SET_VAL. An alias is an object of
+// its own: hooks are attached to it, and it is closed before its endpoint.
 // Not for scalable endpoints, whose contexts are objects already.
 #ifndef WEFT_SDK_ALIAS_H
 #define WEFT_SDK_ALIAS_H
@@ -30,6 +32,19 @@
 #include <memory>
 
 namespace weft::sdk {
+
+template <class E>
+struct AliasPath {
+  explicit AliasPath(const E &) {}
+};
+template <class E>
+requires requires {
+  typename E::Path;
+}
+struct AliasPath<E> {
+  explicit AliasPath(const E &ep) : path(ep.path()) {}
+  typename E::Path path;
+};
 
 template <class E>
 class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>> {
@@ -59,7 +74,10 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   ssize_t check_atomic(AtomicRequest &request) const { return ep_.check_atomic(request); }
   template <class Request>
   ssize_t start(const Request &request) {
-    return ep_.start(request);
+    if constexpr (kHasPath)
+      return ep_.start(request, path_.path);
+    else
+      return ep_.start(request);
   }
 
   // ---- fi_ops_atomic: queries ----
@@ -125,15 +143,23 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
         Guard guard(lock());
         return control_op_flags(command, arg, E::kSendFlags, &tx_flags_, &rx_flags_);
       }
+      case FI_SET_VAL:
+        if constexpr (kHasPath)
+          return ep_.set_value(path_.path, static_cast<const struct fi_fid_var *>(arg));
+        else
+          return ep_.control(command, arg);
       default:
         return ep_.control(command, arg);
     }
   }
 
  private:
+  static constexpr bool kHasPath = requires { typename E::Path; };
+
   Alias(E &ep, uint64_t tx_flags, uint64_t rx_flags)
       : Object<Alias<E>, fid_ep>(ep.instance(), FI_CLASS_EP, ep.context()),
         ep_(ep),
+        path_(ep),
         tx_flags_(tx_flags),
         rx_flags_(rx_flags) {
     if constexpr (requires { ep.set_tables(*this); }) {
@@ -164,6 +190,7 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   }
 
   E &ep_;
+  AliasPath<E> path_;
   uint64_t tx_flags_, rx_flags_;
 };
 

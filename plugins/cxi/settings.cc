@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/settings.h"
+
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "plugins/cxi/provider.h"
+
+namespace weft::cxi {
+namespace {
+
+using Params = sdk::Params<CxiProvider>;
+
+// Which of them a parameter has.
+Result<size_t> choice(std::string_view value, const char *origin, const char *name,
+                      std::initializer_list<std::string_view> all) {
+  const auto found = std::ranges::find(all, value);
+  if (found != all.end()) return size_t(found - all.begin());
+  std::string list;
+  for (const std::string_view one : all) list.append(list.empty() ? "" : ", ").append(one);
+  return fail(FI_EINVAL, "cxi %s is \"%.*s\" (%s): one of %s", name, int(value.size()),
+              value.data(), origin, list.c_str());
+}
+
+// A parameter that has an older name, too.
+int64_t or_older(int64_t value, bool is_default, int64_t older) {
+  return is_default && older >= 0 ? older : value;
+}
+
+// What only the hardware would follow.
+Result<void> check_hardware(const Params &params) {
+  WEFT_CHECK(choice(params.string("ats_mlock_mode"), params.origin("ats_mlock_mode"),
+                    "ats_mlock_mode", {"off", "all"}));
+  WEFT_CHECK(choice(params.string("llring_mode"), params.origin("llring_mode"), "llring_mode",
+                    {"idle", "always", "never"}));
+  WEFT_CHECK(choice(params.string("cq_policy"), params.origin("cq_policy"), "cq_policy",
+                    {"always", "high_empty", "low_empty", "low"}));
+  return {};
+}
+
+Result<std::vector<Telemetry>> telemetry_named(const weft_instance *instance,
+                                               const std::vector<std::string> &names) {
+  std::vector<Telemetry> all;
+  for (const std::string &name : names) {
+    if (name == "ALL-in-binary")
+      return fail(FI_EINVAL, "cxi telemetry: ALL-in-binary is no counter: name them one by one");
+    if (const auto which = telemetry_of(std::string_view(name)))
+      all.push_back(*which);
+    else
+      WEFT_WARN(instance, FI_LOG_FABRIC, "telemetry: %s is not counted here", name.c_str());
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
+  const Params params(instance);
+  Settings s;
+  s.device_names = params.list("device_name");
+  s.is_soft = params.flag("soft");
+  s.soft_devices = params.list("soft_devices");
+  s.soft.has_thread = params.flag("soft_thread");
+  s.soft.limits.list_entries = uint32_t(params.integer("soft_list_entries"));
+  s.soft.limits.triggered = uint32_t(params.integer("soft_triggered"));
+  s.soft.pcie_fadd = int(params.integer("soft_pcie_fadd"));
+  s.tx_size = size_t(params.integer("default_tx_size"));
+  s.rx_size = size_t(params.integer("default_rx_size"));
+  s.cq_size = size_t(params.integer("default_cq_size"));
+  s.rdzv_threshold = params.size("rdzv_threshold");
+  s.rdzv_get_min = params.size("rdzv_get_min");
+  s.rdzv_eager_size = params.size("rdzv_eager_size");
+  s.disable_non_inject_msg_idc = params.flag("disable_non_inject_msg_idc");
+  s.oflow_buf_size = params.size("oflow_buf_size");
+  s.oflow_buf_min_posted = size_t(or_older(params.integer("oflow_buf_min_posted"),
+                                           params.is_default("oflow_buf_min_posted"),
+                                           params.integer("oflow_buf_count")));
+  s.oflow_buf_max_cached = size_t(params.integer("oflow_buf_max_cached"));
+  if (s.oflow_buf_max_cached == 0) s.oflow_buf_max_cached = 3 * s.oflow_buf_min_posted;
+  s.req_buf_size = params.size("req_buf_size");
+  s.req_buf_min_posted = size_t(params.integer("req_buf_min_posted"));
+  s.req_buf_max_cached =
+      size_t(or_older(params.integer("req_buf_max_cached"), params.is_default("req_buf_max_cached"),
+                      params.integer("req_buf_max_count")));
+  s.fc_retry_ns = uint64_t(params.integer("fc_retry_usec_delay")) * 1000;
+  s.rnr_max_timeout_ns = uint64_t(params.integer("rnr_max_timeout_us")) * 1000;
+  s.cq_fill_percent = unsigned(params.integer("cq_fill_percent"));
+  s.eq_ack_batch = size_t(params.integer("eq_ack_batch_size"));
+  s.sw_rx_tx_init_max = size_t(params.integer("sw_rx_tx_init_max"));
+  s.optimized_mrs = params.flag("optimized_mrs");
+  s.mr_match_events = params.flag("mr_match_events");
+  s.prov_key_cache = params.flag("prov_key_cache");
+  s.odp = params.flag("odp");
+  s.force_odp = params.flag("force_odp");
+  s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
+  s.default_vni = Vni(params.integer("default_vni"));
+
+  WEFT_TRY(const size_t proto, choice(params.string("rdzv_proto"), params.origin("rdzv_proto"),
+                                      "rdzv_proto", {"default", "alt_read"}));
+  s.alt_read = proto == 1;
+  WEFT_TRY(const size_t mode, choice(params.string("rx_match_mode"), params.origin("rx_match_mode"),
+                                     "rx_match_mode", {"hardware", "software", "hybrid"}));
+  s.match_mode = MatchMode(mode);
+  s.preemptive = {.low_on_message = params.flag("hybrid_preemptive"),
+                  .low_on_receive = params.flag("hybrid_recv_preemptive"),
+                  .receives = params.flag("hybrid_posted_recv_preemptive"),
+                  .messages = params.flag("hybrid_unexpected_msg_preemptive")};
+  WEFT_CHECK(check_hardware(params));
+  WEFT_TRY(s.telemetry, telemetry_named(instance, params.list("telemetry")));
+  if (s.max_eager() > s.oflow_buf_size)
+    return fail(FI_EINVAL,
+                "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than oflow_buf_size "
+                "(%zu): a message must fit into a buffer",
+                s.rdzv_threshold, s.rdzv_get_min, s.oflow_buf_size);
+  if (s.max_eager() + sizeof(RequestHeader) > s.req_buf_size)
+    return fail(FI_EINVAL,
+                "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than req_buf_size (%zu)",
+                s.rdzv_threshold, s.rdzv_get_min, s.req_buf_size);
+  s.rdzv_eager_size = std::min(s.rdzv_eager_size, s.max_eager());
+  return s;
+}
+
+}  // namespace weft::cxi
