@@ -180,6 +180,7 @@ TEST(Ops, EveryTableIsFullAndHasItsSize) {
   expect_full(eq_ops<Nothing>());
   expect_full(cntr_ops<Nothing>());
   expect_full(av_ops<Nothing>());
+  expect_full(av_set_ops<Nothing>());
   expect_full(wait_ops<Nothing>());
   expect_full(poll_ops<Nothing>());
   EXPECT_EQ(msg_ops<Ep>(), msg_ops<Ep>());

@@ -127,7 +127,8 @@ class Av final : public Object<Av, fid_av> {
   // address()).
   void add_user(AvUser &user, bool wants_inserts = false);
   void remove_user(AvUser &user);
-  std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet): also busy
+  std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet), and sets: also busy
+  bool is_map() const { return map_; }
   Engine &engine() { return *domain_.engine; }
 
   // ---- fi_ops_av ----
@@ -140,6 +141,7 @@ class Av final : public Object<Av, fid_av> {
   int lookup(fi_addr_t fi_addr, void *addr, size_t *addrlen);
   const char *straddr(const void *addr, char *buf, size_t *len);
   int set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags);
+  int av_set(struct fi_av_set_attr *attr, struct fid_av_set **set, void *context);
 
   // ---- fi_ops ----
   int close();  // -FI_EBUSY while endpoints are bound

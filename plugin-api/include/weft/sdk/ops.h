@@ -268,6 +268,13 @@ struct HookOp;
   X(insert_auth_key, insert_auth_key, av_insert_auth_key) \
   X(lookup_auth_key, lookup_auth_key, av_lookup_auth_key) \
   X(set_user_id, set_user_id, av_set_user_id)
+#define WEFT_AV_SET_OPS(X)           \
+  X(set_union, set_union, set_union) \
+  X(intersect, intersect, intersect) \
+  X(diff, diff, diff)                \
+  X(insert, insert, insert)          \
+  X(remove, remove, remove)          \
+  X(addr, addr, addr)
 #define WEFT_WAIT_OPS(X) X(wait, wait, wait)
 #define WEFT_POLL_OPS(X)          \
   X(poll, poll, poll)             \
@@ -321,6 +328,7 @@ WEFT_OBJECT_TABLE_(_cq, WEFT_CQ_OPS)
 WEFT_OBJECT_TABLE_(_eq, WEFT_EQ_OPS)
 WEFT_OBJECT_TABLE_(_cntr, WEFT_CNTR_OPS)
 WEFT_OBJECT_TABLE_(_av, WEFT_AV_OPS)
+WEFT_OBJECT_TABLE_(_av_set, WEFT_AV_SET_OPS)
 WEFT_OBJECT_TABLE_(_wait, WEFT_WAIT_OPS)
 WEFT_OBJECT_TABLE_(_poll, WEFT_POLL_OPS)
 
@@ -392,6 +400,10 @@ const fi_ops_av *av_ops() {
   return &ops_detail::table_av<T>;
 }
 template <class T>
+const fi_ops_av_set *av_set_ops() {  // hooks do not reach it
+  return &ops_detail::table_av_set<T>;
+}
+template <class T>
 const fi_ops_wait *wait_ops() {
   return &ops_detail::table_wait<T>;
 }
@@ -418,6 +430,7 @@ struct Table {
   static void set(fi_ops_eq *&place) { place = c_table(eq_ops<T>()); }
   static void set(fi_ops_cntr *&place) { place = c_table(cntr_ops<T>()); }
   static void set(fi_ops_av *&place) { place = c_table(av_ops<T>()); }
+  static void set(fi_ops_av_set *&place) { place = c_table(av_set_ops<T>()); }
   static void set(fi_ops_wait *&place) { place = c_table(wait_ops<T>()); }
   static void set(fi_ops_poll *&place) { place = c_table(poll_ops<T>()); }
 };
