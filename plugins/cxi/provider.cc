@@ -45,6 +45,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.optimized_mrs = params.flag("optimized_mrs");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
   s.default_vni = Vni(params.integer("default_vni"));
+  s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 
   const std::string_view proto = params.string("rdzv_proto");
   if (proto != "default" && proto != "alt_read")
@@ -92,6 +93,21 @@ std::vector<DeviceFacts> CxiProvider::usable() const {
   return all;
 }
 
+// A key must be good for the NIC. Without one, NICs that a launcher has not given us are left out;
+// what it has said in other words than we know is told when a domain is opened.
+Result<void> CxiProvider::check_key(const std::string &nic,
+                                    const std::optional<AuthKey> &key) const {
+  if (key) {
+    WEFT_TRY(const std::shared_ptr<Device> device, devices_->open(nic));
+    return check_auth_key(*key, nic, device->services(), User::own());
+  }
+  const Launcher launcher = Launcher::of_environment();
+  const auto given = launcher.key_for(nic);
+  if (!launcher.is_there() || !given || *given) return {};
+  return fail(FI_ENODATA, "cxi: SLINGSHOT_DEVICES is \"%s\", without %s", launcher.devices,
+              nic.c_str());
+}
+
 Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
   const std::vector<DeviceFacts> devices = usable();
   if (devices.empty())
@@ -102,10 +118,17 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
             : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
   sdk::InfoList list(instance_->core);
+  std::optional<Error> locked;  // why a NIC that was asked for is left out
   for (const DeviceFacts &facts : devices) {
     if (!asked.device.empty() && facts.name != asked.device) continue;
+    const auto open = check_key(facts.name, asked.key);
+    if (!open) {
+      locked = open.error();
+      continue;
+    }
     WEFT_CHECK(add_infos(list, facts, asked, query, settings_));
   }
+  if (list.empty() && locked) return tl::unexpected(*locked);
   return list;
 }
 

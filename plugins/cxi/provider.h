@@ -15,8 +15,11 @@
 #include <weft/sdk/provider.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
 
@@ -92,7 +95,12 @@ inline constexpr weft_param kAll[] = {
                     "agree"),
     sdk::size_param("ctrl_rx_eq_max_size", "64M", "bytes of an event queue for control messages",
                     4096, int64_t{1} << 32),
-    sdk::int_param("default_vni", "10", "the virtual network where a service allows any", 1, 65535),
+    sdk::int_param("default_vni", "10",
+                   "the virtual network (VNI) for who has no key, where the service allows it", 1,
+                   65535),
+    sdk::bool_param("enable_trig_op_limit", "0",
+                    "FI_QUEUE_WORK fails (-FI_ENOSPC) where the processes of a service have queued "
+                    "as many commands as get_dwq_depth says"),
 };
 }  // namespace parameters
 
@@ -120,6 +128,7 @@ class CxiProvider {
 
  private:
   std::vector<DeviceFacts> usable() const;
+  Result<void> check_key(const std::string &nic, const std::optional<AuthKey> &key) const;
 
   const weft_instance *instance_;
   const Settings settings_;

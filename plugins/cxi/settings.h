@@ -51,6 +51,7 @@ struct Settings {
   }
 
   uint16_t default_vni = 10;
+  bool enable_trig_op_limit = false;
 };
 
 }  // namespace weft::cxi
