@@ -187,7 +187,16 @@ Result<void> DeferredWork::open() {
   return {};
 }
 
+// An operation on a counter takes two commands, as command() says.
+bool DeferredWork::is_at_limit(const Work &work) const {
+  if (!domain_.settings().enable_trig_op_limit) return false;
+  const auto use = domain_.device().usage(domain_.key().service);
+  const size_t wanted = work.target != nullptr ? 2 : 1;
+  return use && use->triggered + wanted > domain_.deferred_depth();
+}
+
 int DeferredWork::post(const Work &work) {
+  if (is_at_limit(work)) return -FI_ENOSPC;
   works_.push_back(work);
   Work &own = works_.back();
   own.number = ++last_;

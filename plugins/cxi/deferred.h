@@ -75,6 +75,7 @@ class DeferredWork {
   CxiEndpoint *find(fid_ep *endpoint) const;
   int start(const Queueing &queueing);
   int post(const Work &work);
+  bool is_at_limit(const Work &work) const;
   int command(const Work &work);
   // Takes back those for which `ends` holds and that have not fired. How many.
   template <class F>

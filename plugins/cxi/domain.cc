@@ -2,6 +2,7 @@
 #include "plugins/cxi/domain.h"
 
 #include <rdma/fi_cxi_ext.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
@@ -19,19 +20,36 @@
 namespace weft::cxi {
 namespace {
 
-constexpr uint32_t kBurst = 64;  // operations that wait for progress, at most
+constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
+constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
+
+// What the domain's attribute says, or what is found for this user.
+Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
+                        const std::vector<Service> &services) {
+  std::optional<AuthKey> given;
+  if (sdk::has_auth_keys(fabric.api_version())) {
+    WEFT_TRY(given, auth_key_of("domain_attr", info.domain_attr->auth_key,
+                                info.domain_attr->auth_key_size));
+  }
+  if (given) return *given;
+  if (services.empty())  // open_lni() says why
+    return AuthKey{.service = Service::kDefault, .vni = fabric.settings().default_vni};
+  return find_auth_key(device.facts().name, services, User::own(), Launcher::of_environment(),
+                       fabric.settings().default_vni);
+}
 
 }  // namespace
 
 Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
-               std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, void *context)
+               std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, const AuthKey &key,
+               void *context)
     : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
       DomainCore(fabric.instance(), base(), settings, regions_),
       regions_(*this, (info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       fabric_(fabric),
       device_(std::move(device)),
       lni_(std::move(lni)),
-      vni_(fabric.settings().default_vni) {
+      key_(key) {
   shared().keeps_receives = true;
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
@@ -52,12 +70,19 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   if (name == nullptr)
     return fail(FI_EINVAL, "fi_domain: domain_attr.name is empty: pass an info of fi_getinfo");
   WEFT_TRY(std::shared_ptr<Device> device, fabric.devices().open(name));
-  WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni(Service::kDefault));
+  const std::vector<Service> services = device->services();
+  WEFT_TRY(const AuthKey key, key_for(fabric, info, *device, services));
+  WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni(key.service));
   const auto settings =
       sdk::DomainSettings::of(info, fabric.api_version(), fabric.settings().cq_size, {});
-  auto *const domain =
-      new (std::nothrow) Domain(fabric, settings, info, std::move(device), std::move(lni), context);
+  auto *const domain = new (std::nothrow)
+      Domain(fabric, settings, info, std::move(device), std::move(lni), key, context);
   if (domain == nullptr) return fail(FI_ENOMEM, "no memory for a domain");
+  WEFT_INFO(fabric.instance(), FI_LOG_DOMAIN, "%s: service %u, VNI %u",
+            domain->device_->facts().name.c_str(), key.service, key.vni);
+  if (const auto own = std::ranges::find(services, key.service, &Service::id);
+      own != services.end() && own->max_triggered > kOwnTriggered)
+    domain->deferred_depth_ = own->max_triggered - kOwnTriggered;
   Result<void> started = domain->deferred_.open();
   // Nothing of the process is hidden from its own NIC.
   if (!started) {

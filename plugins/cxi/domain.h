@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "plugins/cxi/amo.h"
+#include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/deferred.h"
 #include "plugins/cxi/extensions.h"
@@ -49,7 +50,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Device &device() { return *device_; }
   Lni &lni() { return *lni_; }
   weft::cxi::Memory all_memory() const { return all_; }
-  Vni vni() const { return vni_; }
+  const AuthKey &key() const { return key_; }
+  Vni vni() const { return key_.vni; }
+  // Triggered commands that all processes of the service may queue together.
+  size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
   DeferredWork &deferred() { return deferred_; }
 
@@ -83,7 +87,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
 
  private:
   Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
-         std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, void *context);
+         std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, const AuthKey &key,
+         void *context);
   ~Domain() = default;
   void log_telemetry();
 
@@ -101,7 +106,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const std::unique_ptr<Lni> lni_;
   DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
-  const Vni vni_;
+  const AuthKey key_;
+  size_t deferred_depth_ = 0;
   std::vector<CxiEndpoint *> endpoints_;
   std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry
   uint64_t burst_round_ = UINT64_MAX;

@@ -2,6 +2,7 @@
 // An endpoint's life: opening, its PID and portals, progress, closing.
 #include <poll.h>
 #include <weft/sdk/alias.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
@@ -74,6 +75,15 @@ Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, voi
   if (info.rx_attr != nullptr && info.rx_attr->size > kMaxRxSize)
     return fail(FI_EINVAL, "fi_endpoint: a receive queue of %zu: at most %zu", info.rx_attr->size,
                 kMaxRxSize);
+  if (sdk::has_auth_keys(domain.shared().api_version)) {
+    WEFT_TRY(const auto key,
+             auth_key_of("ep_attr", info.ep_attr->auth_key, info.ep_attr->auth_key_size));
+    if (key && *key != domain.key())
+      return fail(FI_EINVAL,
+                  "fi_endpoint: ep_attr.auth_key is service %u, VNI %u, and the domain has service "
+                  "%u, VNI %u: open a domain with that key",
+                  key->service, key->vni, domain.key().service, domain.key().vni);
+  }
   Pid pid = kAnyPid;
   if (info.src_addr != nullptr) {
     WEFT_TRY(const sdk::Address address,

@@ -17,7 +17,6 @@ namespace {
 
 // The address of a NIC in a dragonfly network, from the low bits up.
 constexpr unsigned kPortBits = 6, kSwitchBits = 5, kGroupBits = 9;
-constexpr size_t kOwnTriggered = 8;  // of a service, which the provider keeps for itself
 
 constexpr unsigned bits(Nid nid, unsigned from, unsigned count) {
   return nid >> from & ((1u << count) - 1);
@@ -62,8 +61,7 @@ size_t ep_get_unexp_msgs(struct fid_ep *ep, struct fi_cq_tagged_entry *entries, 
 int get_dwq_depth(struct fid *fid, size_t *depth) {
   Domain *const domain = domain_of(fid);
   if (domain == nullptr || depth == nullptr) return -FI_EINVAL;
-  const size_t all = domain->device().facts().max_triggered;
-  *depth = all > kOwnTriggered ? all - kOwnTriggered : 0;
+  *depth = domain->deferred_depth();
   return 0;
 }
 

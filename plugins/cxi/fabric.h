@@ -19,6 +19,7 @@
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/services_ops.h"
 #include "plugins/cxi/settings.h"
 
 namespace weft::cxi {
@@ -39,6 +40,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   // fi_ops
   int close();
   int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+    if (is_services_ops(name)) return open_services_ops(ops);
     return sdk::open_counters<Fabric>(name, flags, ops);
   }
 

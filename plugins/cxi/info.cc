@@ -162,6 +162,8 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const K
   domain.max_ep_rx_ctx = 1;
   domain.max_cntr_value = Counter::kMaxSuccess;
   domain.max_err_cntr_value = Counter::kMaxFailure;
+  domain.auth_key_size = kAuthKeySize;
+  domain.max_ep_auth_key = 1;
 }
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
@@ -203,8 +205,10 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   ep.mem_tag_format = rnr ? kTagFormat >> 8 : kTagFormat;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
+  ep.auth_key_size = kAuthKeySize;
 
   fill_domain(*info.domain_attr, query, kind);
+  if (asked.key) WEFT_CHECK(put_auth_key(info, *asked.key));
   WEFT_CHECK(sdk::set_string(info.domain_attr->name, facts.name));
   WEFT_CHECK(sdk::set_string(info.fabric_attr->name, "cxi"));
   info.fabric_attr->prov_version = FI_VERSION(1, 0);
@@ -260,6 +264,7 @@ Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
     WEFT_TRY(asked.own_pid, pid_of(query.service));
   }
   if (hints == nullptr) return asked;
+  WEFT_TRY(asked.key, auth_key_of(*hints, query.api_version));
   if (hints->src_addr != nullptr && !(query.flags & FI_SOURCE)) {
     WEFT_TRY(const Peer own, from_hints(hints->src_addr, hints->src_addrlen));
     WEFT_CHECK(set_own(asked, own, devices));

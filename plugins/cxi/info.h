@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
@@ -37,6 +38,7 @@ struct AskedPlaces {
   std::string device;  // the only NIC; empty: any
   Pid own_pid = kAnyPid;
   std::optional<Peer> dest;
+  std::optional<AuthKey> key;  // of hints
 };
 Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
                                  const std::vector<DeviceFacts> &devices);

@@ -28,6 +28,21 @@ std::vector<DeviceFacts> CxiProvider::usable() const {
   return all;
 }
 
+// A key must be good for the NIC. Without one, NICs that a launcher has not given us are left out;
+// what it has said in other words than we know is told when a domain is opened.
+Result<void> CxiProvider::check_key(const std::string &nic,
+                                    const std::optional<AuthKey> &key) const {
+  if (key) {
+    WEFT_TRY(const std::shared_ptr<Device> device, devices_->open(nic));
+    return check_auth_key(*key, nic, device->services(), User::own());
+  }
+  const Launcher launcher = Launcher::of_environment();
+  const auto given = launcher.key_for(nic);
+  if (!launcher.is_there() || !given || *given) return {};
+  return fail(FI_ENODATA, "cxi: SLINGSHOT_DEVICES is \"%s\", without %s", launcher.devices,
+              nic.c_str());
+}
+
 Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
   const std::vector<DeviceFacts> devices = usable();
   if (devices.empty())
@@ -38,10 +53,17 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
             : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
   sdk::InfoList list(instance_->core);
+  std::optional<Error> locked;  // why a NIC that was asked for is left out
   for (const DeviceFacts &facts : devices) {
     if (!asked.device.empty() && facts.name != asked.device) continue;
+    const auto open = check_key(facts.name, asked.key);
+    if (!open) {
+      locked = open.error();
+      continue;
+    }
     WEFT_CHECK(add_infos(list, facts, asked, query, settings_));
   }
+  if (list.empty() && locked) return tl::unexpected(*locked);
   return list;
 }
 

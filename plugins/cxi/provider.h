@@ -15,8 +15,11 @@
 #include <weft/sdk/provider.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
 
@@ -98,7 +101,12 @@ inline constexpr weft_param kAll[] = {
                     "keys of the provider may outlive their region; they never do here"),
     sdk::bool_param("odp", "0", "offer regions of memory that is not allocated yet"),
     sdk::bool_param("force_odp", "0", "offer them alone, whatever mr_mode asks for"),
-    sdk::int_param("default_vni", "10", "the virtual network where a service allows any", 1, 65535),
+    sdk::int_param("default_vni", "10",
+                   "the virtual network (VNI) for who has no key, where the service allows it", 1,
+                   65535),
+    sdk::bool_param("enable_trig_op_limit", "0",
+                    "FI_QUEUE_WORK fails (-FI_ENOSPC) where the processes of a service have queued "
+                    "as many commands as get_dwq_depth says"),
     sdk::bool_param("hybrid_preemptive", "0",
                     "hybrid: software matches when list entries run short as messages come"),
     sdk::bool_param("hybrid_recv_preemptive", "0",
@@ -163,6 +171,7 @@ class CxiProvider {
  private:
   static Result<Settings> settings_of(const weft_instance *instance);  // settings.cc
   std::vector<DeviceFacts> usable() const;
+  Result<void> check_key(const std::string &nic, const std::optional<AuthKey> &key) const;
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -97,6 +97,7 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.force_odp = params.flag("force_odp");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
   s.default_vni = Vni(params.integer("default_vni"));
+  s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 
   WEFT_TRY(const size_t proto, choice(params.string("rdzv_proto"), params.origin("rdzv_proto"),
                                       "rdzv_proto", {"default", "alt_read"}));

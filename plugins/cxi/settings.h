@@ -58,6 +58,7 @@ struct Settings {
 
   uint16_t default_vni = 10;
   std::vector<Telemetry> telemetry;  // to log
+  bool enable_trig_op_limit = false;
 };
 
 }  // namespace weft::cxi

@@ -15,7 +15,7 @@ libdir=$(dirname "$(find "$tmp/moved" -name libfabric.so.1)")
 for link in libfabric.so libfabric.so.1; do
   [ -L "$libdir/$link" ] && [ -e "$libdir/$link" ] || { echo "$link is no link to the library"; exit 1; }
 done
-for header in rdma/fabric.h rdma/providers/fi_log.h rdma/fi_cxi_ext.h weft/diagnosis.h; do
+for header in rdma/fabric.h rdma/providers/fi_log.h rdma/fi_cxi_ext.h weft/diagnosis.h weft/cxi_services.h; do
   [ -f "$tmp/moved/include/$header" ] || { echo "$header is not installed"; exit 1; }
 done
 if grep -rIl -e "$build" -e "$tmp/first" "$tmp/moved"; then

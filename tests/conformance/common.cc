@@ -149,10 +149,15 @@ Info make_hints(const Options &options) {
   // A connected endpoint may be bound to one without having asked.
   if (options.shared_receive && options.type != FI_EP_MSG)
     hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
-  if (const std::string &key = options.auth_key; !key.empty()) {
-    hints->ep_attr->auth_key = reinterpret_cast<uint8_t *>(strdup(key.c_str()));
-    hints->ep_attr->auth_key_size = key.size();
-  }
+  const auto put_key = [](uint8_t *&member, size_t &size, const std::string &key) {
+    if (key.empty()) return;
+    member = static_cast<uint8_t *>(std::malloc(key.size()));
+    if (member == nullptr) throw std::bad_alloc();
+    std::memcpy(member, key.data(), key.size());
+    size = key.size();
+  };
+  put_key(hints->ep_attr->auth_key, hints->ep_attr->auth_key_size, options.auth_key);
+  put_key(hints->domain_attr->auth_key, hints->domain_attr->auth_key_size, options.domain_auth_key);
   return hints;
 }
 

@@ -224,6 +224,7 @@ struct Options {
   fi_eq_attr eq = eq_attr();
   bool event_queue = false;     // for an unconnected endpoint, too
   std::string auth_key;         // of the endpoint; empty: none
+  std::string domain_auth_key;  // of the domain; empty: none
   bool shared_receive = false;  // a shared receive context (fi_srx_context): Application::srx
   void *rx_owner = nullptr;     // context of rx_cq: the owner's, with FI_PEER (fi_peer.3)
   void *srx_owner = nullptr;    // the same of the shared receive context

@@ -34,7 +34,7 @@ extern "C" {
 
 // What auth_key of a domain or an endpoint points to.
 struct cxi_auth_key {
-  uint32_t svc_id;  // CXI service; 0 or a site's own
+  uint32_t svc_id;  // CXI service; 1 is the one that each NIC has
   uint16_t vni;     // virtual network, must be one of the service's
 };
 

@@ -58,6 +58,16 @@ struct Service {
   size_t max_list_entries = 0, max_triggered = 0;
 };
 
+// What living processes have by a service.
+struct ServiceUse {
+  struct Process {
+    uint32_t id = 0;
+    size_t list_entries = 0, triggered = 0;
+  };
+  std::vector<Process> processes;
+  size_t list_entries = 0, triggered = 0;  // of all of them together
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -73,6 +83,29 @@ class Device {
   virtual uint64_t telemetry(Telemetry which) const = 0;
   // Readable when poll() has something to do; -1: never.
   virtual int wait_fd() const = 0;
+
+  // ---- for launchers and for who looks after the host ----
+  // Of one service, or with 0 of all together.
+  virtual Result<ServiceUse> usage(uint32_t service) const {
+    return managed_elsewhere("who uses service", service);
+  }
+  // The id of a new service. That of `service` does not matter.
+  virtual Result<uint32_t> create_service(const Service &service) {
+    return managed_elsewhere("a new service beside", service.id);
+  }
+  virtual Result<void> enable_service(uint32_t service, bool) {
+    return managed_elsewhere("the state of service", service);
+  }
+  // FI_EBUSY: a living process uses it.
+  virtual Result<void> destroy_service(uint32_t service) {
+    return managed_elsewhere("the end of service", service);
+  }
+
+ private:
+  tl::unexpected<Error> managed_elsewhere(const char *what, uint32_t service) const {
+    return fail(FI_EOPNOTSUPP, "cxi: %s %u of %s is a matter of the NIC's driver: use cxi_service",
+                what, service, facts().name.c_str());
+  }
 };
 
 class Devices {

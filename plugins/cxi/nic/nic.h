@@ -119,7 +119,8 @@ class TransmitQueue {
   virtual int post(const Transfer &transfer) = 0;
   // What follows starts when all before it is done.
   virtual int fence() = 0;
-  virtual void set_profile(const Profile &profile) = 0;  // of what follows
+  // Of what follows. FI_EINVAL: the service does not allow it.
+  virtual Result<void> set_profile(const Profile &profile) = 0;
   virtual void flush() = 0;
 };
 
@@ -150,7 +151,8 @@ class Lni {
   static constexpr unsigned kRead = 1, kWrite = 2, kRemote = 4;
 
   virtual ~Lni() = default;
-  virtual Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) = 0;  // or kAnyPid
+  // `pid` or kAnyPid. FI_EINVAL: the service does not allow the VNI; so for profiles below.
+  virtual Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) = 0;
   virtual Result<Memory> map(uint64_t start, uint64_t length, unsigned access) = 0;
   // After it the NIC does not touch the memory.
   virtual void unmap(const Memory &memory) = 0;

@@ -7,6 +7,7 @@
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "plugins/cxi/soft/neighbours.h"
@@ -48,34 +49,89 @@ struct SoftDevices::Process {
   Progress progress;
 };
 
+class SoftDevices::Shared {
+ public:
+  explicit Shared(const SoftOptions &options) : options_(options) {}
+  // Made, if there is none.
+  Result<std::shared_ptr<Process>> process();
+  const RegistryLimits &limits() const { return options_.limits; }
+  // Whoever only looks leaves no file behind.
+  bool has_registry(Nid nid) const {
+    const auto folder = runtime_directory();
+    return !folder || Registry::exists(*folder, nid);
+  }
+  // For a moment.
+  Result<std::unique_ptr<Registry>> registry(Nid nid) const {
+    WEFT_TRY(const std::string folder, runtime_directory());
+    return Registry::open(folder, nid, options_.limits);
+  }
+
+ private:
+  const SoftOptions options_;
+  std::mutex mutex_;
+  std::weak_ptr<Process> process_;
+  pid_t process_id_ = -1;  // whose it is
+};
+
 class SoftDevices::SoftDevice final : public Device {
  public:
-  SoftDevice(DeviceFacts facts, std::shared_ptr<Process> process)
-      : facts_(std::move(facts)), process_(std::move(process)) {}
+  SoftDevice(DeviceFacts facts, std::shared_ptr<Shared> shared)
+      : facts_(std::move(facts)), shared_(std::move(shared)) {}
 
   const DeviceFacts &facts() const override { return facts_; }
   std::vector<Service> services() const override {
-    return {{.max_list_entries = facts_.max_list_entries, .max_triggered = facts_.max_triggered}};
+    if (!shared_->has_registry(facts_.nid)) return {Registry::usual(shared_->limits())};
+    const auto registry = shared_->registry(facts_.nid);
+    return registry ? (*registry)->services() : std::vector<Service>();
   }
   Result<std::unique_ptr<Lni>> open_lni(uint32_t service) override {
-    if (service != Service::kDefault)
-      return fail(FI_EINVAL, "cxi: %s has no service %u", facts_.name.c_str(), service);
-    return process_->neighbours->open_nic(facts_.nid);
+    if (process_ == nullptr) {
+      WEFT_TRY(process_, shared_->process());
+    }
+    return process_->neighbours->open_nic(facts_.nid, service, facts_.name);
   }
+  // Before the first Lni there is nothing to do.
   void poll() override {
+    if (process_ == nullptr) return;
     process_->progress.on_poll();
     process_->neighbours->poll();
   }
-  void push() override { process_->neighbours->push(); }
   uint64_t telemetry(Telemetry which) const override {
-    return process_->neighbours->telemetry(facts_.nid, which);
+    return process_ != nullptr ? process_->neighbours->telemetry(facts_.nid, which) : 0;
   }
-  int wait_fd() const override { return process_->neighbours->wait_fd(); }
+  void push() override {
+    if (process_ != nullptr) process_->neighbours->push();
+  }
+  int wait_fd() const override {
+    return process_ != nullptr ? process_->neighbours->wait_fd() : -1;
+  }
+
+  Result<ServiceUse> usage(uint32_t service) const override {
+    if (!shared_->has_registry(facts_.nid)) return ServiceUse();
+    WEFT_TRY(const auto registry, shared_->registry(facts_.nid));
+    return registry->usage(service);
+  }
+  Result<uint32_t> create_service(const Service &service) override {
+    WEFT_TRY(const auto registry, shared_->registry(facts_.nid));
+    return registry->create(service);
+  }
+  Result<void> enable_service(uint32_t service, bool enabled) override {
+    WEFT_TRY(const auto registry, shared_->registry(facts_.nid));
+    return registry->enable(service, enabled);
+  }
+  Result<void> destroy_service(uint32_t service) override {
+    WEFT_TRY(const auto registry, shared_->registry(facts_.nid));
+    return registry->destroy(service);
+  }
 
  private:
   const DeviceFacts facts_;
-  const std::shared_ptr<Process> process_;
+  const std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Process> process_;
 };
+
+SoftDevices::SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options)
+    : facts_(std::move(facts)), shared_(std::make_shared<Shared>(options)) {}
 
 Result<std::unique_ptr<SoftDevices>> SoftDevices::make(const std::vector<std::string> &devices,
                                                        const SoftOptions &options) {
@@ -95,7 +151,7 @@ Result<std::unique_ptr<SoftDevices>> SoftDevices::make(const std::vector<std::st
   return std::unique_ptr<SoftDevices>(new SoftDevices(std::move(all), options));
 }
 
-Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::process() {
+Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
   const std::lock_guard guard(mutex_);
   std::shared_ptr<Process> known = process_.lock();
   if (known != nullptr && process_id_ == ::getpid()) return known;
@@ -117,8 +173,7 @@ Result<std::shared_ptr<Device>> SoftDevices::open(std::string_view name) {
   if (found == facts_.end())
     return fail(FI_ENODEV, "cxi: there is no NIC %.*s: `fi_info -p cxi` lists them",
                 int(name.size()), name.data());
-  WEFT_TRY(std::shared_ptr<Process> own, process());
-  return std::make_shared<SoftDevice>(*found, std::move(own));
+  return std::make_shared<SoftDevice>(*found, shared_);
 }
 
 }  // namespace weft::cxi

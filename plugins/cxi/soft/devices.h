@@ -8,15 +8,12 @@
 //    }
 //
 // A NIC is known by an IPv4 address of its host, whose low 20 bits are the NIC's address. All NICs
-// of a process share one engine and its sockets, which come into being with the first one that is
-// opened, and go with the last. A child after fork() has none of them: it opens its own.
+// of a process share one engine and its sockets, which come into being with the first Lni, and go
+// with the last device. A child after fork() has none of them: it opens its own.
 #ifndef WEFT_PLUGINS_CXI_SOFT_DEVICES_H
 #define WEFT_PLUGINS_CXI_SOFT_DEVICES_H
 
-#include <sys/types.h>
-
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -45,15 +42,11 @@ class SoftDevices final : public Devices {
  private:
   class SoftDevice;
   struct Process;
-  SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options)
-      : facts_(std::move(facts)), options_(options) {}
-  Result<std::shared_ptr<Process>> process();
+  class Shared;  // with the devices that were opened
+  SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options);
 
   const std::vector<DeviceFacts> facts_;
-  const SoftOptions options_;
-  std::mutex mutex_;
-  std::weak_ptr<Process> process_;
-  pid_t process_id_ = -1;  // whose it is
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace weft::cxi

@@ -39,9 +39,11 @@ struct Engine::Loan {
 Engine::Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
 Engine::~Engine() = default;
 
-Result<std::unique_ptr<Lni>> Engine::open(Nid nid) {
+Result<std::unique_ptr<Lni>> Engine::open(Nid nid, const Service &service,
+                                          std::shared_ptr<Pool> pool) {
   const EngineGuard guard(lock);
-  auto lni = std::make_unique<SoftLni>(*this, nid, outside_.pool(nid));
+  if (pool == nullptr) pool = std::shared_ptr<Pool>(&outside_.pool(nid), [](Pool *) {});
+  auto lni = std::make_unique<SoftLni>(*this, nid, service, std::move(pool));
   ++nids_[nid];
   return lni;
 }

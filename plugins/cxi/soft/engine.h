@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/outside.h"
 #include "plugins/cxi/soft/packet.h"
@@ -66,7 +67,9 @@ class Engine {
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
 
-  Result<std::unique_ptr<Lni>> open(Nid nid);
+  // By `service`, from whose pool it takes; null: from that of the Outside.
+  Result<std::unique_ptr<Lni>> open(Nid nid, const Service &service = {},
+                                    std::shared_ptr<Pool> pool = nullptr);
 
   // ---- for what carries packets ----
   // The bytes of the reply are valid until the next call.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <new>
 
+#include "plugins/cxi/nic/service.h"
 #include "plugins/cxi/soft/counter.h"
 #include "plugins/cxi/soft/portal.h"
 #include "plugins/cxi/soft/queues.h"
@@ -53,6 +54,7 @@ Result<std::unique_ptr<Endpoint>> SoftLni::endpoint(Vni vni, Pid pid) {
   if (pid > kMaxPid && pid != kAnyPid)
     return fail(FI_EINVAL, "cxi: PID %u: it is 0 to %u, or %u for any that is free", pid, kMaxPid,
                 kAnyPid);
+  WEFT_CHECK(check_vni(service_, vni));
   const EngineGuard guard(engine_.lock);
   WEFT_TRY(const Pid claimed, engine_.outside().claim(nid_, vni, pid));
   auto endpoint = std::make_unique<SoftEndpoint>(engine_, nid_, vni, claimed);
@@ -100,10 +102,12 @@ Result<std::unique_ptr<Portal>> SoftLni::portal(const PortalOptions &options, Ev
 
 Result<std::unique_ptr<TransmitQueue>> SoftLni::transmit_queue(size_t depth,
                                                                const Profile &profile) {
+  WEFT_CHECK(check_profile(service_, profile));
   return std::make_unique<SoftTransmitQueue>(engine_, *this, depth, profile);
 }
 
 Result<std::unique_ptr<TriggerQueue>> SoftLni::trigger_queue(const Profile &profile) {
+  WEFT_CHECK(check_profile(service_, profile));
   return std::make_unique<SoftTriggerQueue>(engine_, *this, profile);
 }
 

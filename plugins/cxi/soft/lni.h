@@ -8,12 +8,14 @@
 //             Rc::kOk;
 //    }
 //
-// Not for services: who may open what is decided before.
+// It refuses what its service does not allow. Who may use a service is decided before.
 #ifndef WEFT_PLUGINS_CXI_SOFT_LNI_H
 #define WEFT_PLUGINS_CXI_SOFT_LNI_H
 
 #include <array>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -27,13 +29,15 @@ class SoftTriggerQueue;
 
 class SoftLni final : public Lni {
  public:
-  SoftLni(Engine &engine, Nid nid, Pool &pool) : engine_(engine), nid_(nid), pool_(pool) {}
+  SoftLni(Engine &engine, Nid nid, Service service, std::shared_ptr<Pool> pool)
+      : engine_(engine), nid_(nid), service_(std::move(service)), pool_(std::move(pool)) {}
   ~SoftLni() override;
 
   Nid nid() const { return nid_; }
+  const Service &service() const { return service_; }
   // ---- with the engine's lock held ----
   const MemoryMap &memory() const { return memory_; }
-  Pool &pool() { return pool_; }
+  Pool &pool() { return *pool_; }
   void add(SoftCounter &counter) { counters_.insert(&counter); }
   void remove(SoftCounter &counter) { counters_.erase(&counter); }
   void forget(const SoftTriggerQueue &queue);
@@ -54,7 +58,8 @@ class SoftLni final : public Lni {
  private:
   Engine &engine_;
   const Nid nid_;
-  Pool &pool_;
+  const Service service_;
+  const std::shared_ptr<Pool> pool_;
   MemoryMap memory_;
   std::set<SoftCounter *> counters_;
 };

@@ -95,16 +95,20 @@ Result<void> Neighbours::listen() {
   return {};
 }
 
-Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid) {
+Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid, uint32_t service,
+                                                  const std::string &name) {
+  Registry *registry = nullptr;  // it stays as long as we do
   {
     const EngineGuard guard(engine_.lock);
-    std::unique_ptr<Registry> &registry = registries_[nid];
-    if (registry == nullptr) {
-      WEFT_TRY(registry, Registry::open(folder_, nid, limits_));
-      registry->set_door(door_);
+    std::unique_ptr<Registry> &known = registries_[nid];
+    if (known == nullptr) {
+      WEFT_TRY(known, Registry::open(folder_, nid, limits_));
+      known->set_door(door_);
     }
+    registry = known.get();
   }
-  return engine_.open(nid);
+  WEFT_TRY(Registry::Opened opened, registry->use(service, name));
+  return engine_.open(nid, opened.service, std::move(opened.pool));
 }
 
 size_t Neighbours::connections() const {

@@ -44,8 +44,9 @@ class Neighbours final : public Outside {
                                                   const RegistryLimits &limits = {});
   ~Neighbours() override;
 
-  // A NIC of this host, from now on also for this process.
-  Result<std::unique_ptr<Lni>> open_nic(Nid nid);
+  // A NIC of this host, from now on also for this process. `name` of it is for the words.
+  Result<std::unique_ptr<Lni>> open_nic(Nid nid, uint32_t service = Service::kDefault,
+                                        const std::string &name = "the NIC");
   Engine &engine() { return engine_; }
 
   void poll();

@@ -114,7 +114,7 @@ TEST(Neighbours, ItSaysWhatIsMissing) {
   EXPECT_EQ(a.result(), Rc::kUndeliverable);
   a.start(Op::kPut, {2, 7, 0}, out);
   EXPECT_EQ(a.result(), Rc::kPtlteNotFound);
-  Node other(folder.path, 1, 5, kVni + 1);
+  Node other(folder.path, 1, 5, 1);  // the other VNI of the usual service
   other.start(Op::kPut, b.at(), out);
   EXPECT_EQ(other.result({&b}), Rc::kVniNotFound);
   a.start(Op::kPut, {2, 6, 9}, out);

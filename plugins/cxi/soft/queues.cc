@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "plugins/cxi/nic/service.h"
 #include "plugins/cxi/soft/counter.h"
 #include "plugins/cxi/soft/lni.h"
 
@@ -41,9 +42,11 @@ int SoftTransmitQueue::fence() {
   return 0;
 }
 
-void SoftTransmitQueue::set_profile(const Profile &profile) {
+Result<void> SoftTransmitQueue::set_profile(const Profile &profile) {
+  WEFT_CHECK(check_profile(lni_.service(), profile));
   const EngineGuard guard(engine_.lock);
   profile_ = profile;
+  return {};
 }
 
 void SoftTransmitQueue::flush() {

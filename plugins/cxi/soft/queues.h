@@ -31,7 +31,7 @@ class SoftTransmitQueue final : public TransmitQueue {
   // ---- TransmitQueue ----
   int post(const Transfer &transfer) override;
   int fence() override;
-  void set_profile(const Profile &profile) override;
+  Result<void> set_profile(const Profile &profile) override;
   void flush() override;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Registry: what the processes of a host share of one NIC in software: who owns which (VNI, PID),
-// and how many list entries and triggered commands are in use.
+// the services, and how many list entries and triggered commands are in use.
 //
 // Example:
 //    // Where the owner of an address can be reached.
@@ -10,7 +10,8 @@
 //      return owner->door;
 //    }
 //
-// It is a file in the user's runtime folder, mapped by each process. A process that was killed loses
+// It is a file in the user's runtime folder, mapped by each process. A file of another version is
+// replaced if no living process uses it. A process that was killed loses
 // what it had as soon as another one asks. Calls are thread-safe. Calls that change an owner take a
 // lock of the file, which the kernel releases when its holder dies; take() and give() take none.
 //
@@ -28,7 +29,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "plugins/cxi/nic/service.h"
 #include "plugins/cxi/nic/words.h"
 #include "plugins/cxi/soft/outside.h"
 
@@ -37,6 +40,8 @@ namespace weft::cxi {
 struct RegistryLimits {
   uint32_t list_entries = 16384, triggered = 512;  // of the host, for all processes
 };
+
+struct RegistryFile;
 
 class Registry final : public Pool {
  public:
@@ -63,32 +68,53 @@ class Registry final : public Pool {
   uint32_t generation() const;
   // Whether a process of this user has opened the NIC, now or before.
   static bool exists(const std::string &folder, Nid nid);
-  // The file. Its name has the layout's number: processes of another one do not meet ours.
-  static std::string path_of(const std::string &folder, Nid nid);
+  static std::string path_of(const std::string &folder, Nid nid);  // the file
 
-  // ---- Pool ----
-  bool take(Resource resource) override;
-  void give(Resource resource) override;
+  // ---- services ----
+  static Service usual(const RegistryLimits &limits);  // that each NIC has from the start
+  std::vector<Service> services() const;
+  // What this process takes by a service, until the last copy goes, which must be before this
+  // object. FI_EINVAL, FI_EPERM as usable_service(). `nic` is for the words.
+  struct Opened {
+    Service service;
+    std::shared_ptr<Pool> pool;
+  };
+  Result<Opened> use(uint32_t service, const std::string &nic);
+  ServiceUse usage(uint32_t service) const;  // 0: of all together
+  // Its id. Limits of 0: the NIC's. FI_ENOSPC: there is no place for one more.
+  Result<uint32_t> create(const Service &service);
+  Result<void> enable(uint32_t service, bool enabled);
+  Result<void> destroy(uint32_t service);  // FI_EBUSY: a living process uses it
+
+  // ---- Pool: what this process takes without a service ----
+  bool take(Resource resource) override { return take(self_, resource); }
+  void give(Resource resource) override { give(self_, resource); }
+  void count(Telemetry which) override { count(self_, which); }
+  uint64_t counted(Telemetry which) const;  // by all processes, those that have ended, too
   uint32_t used(Resource resource) const override;
   uint32_t limit(Resource resource) const override;
-  void count(Telemetry which) override;
-
-  uint64_t counted(Telemetry which) const;  // by all processes, those that have ended, too
 
  private:
-  struct File;
   class FileLock;
-  Registry(sdk::UniqueFd fd, File *file) : fd_(std::move(fd)), file_(file) {}
+  class Share;
+  Registry(sdk::UniqueFd fd, RegistryFile *file) : fd_(std::move(fd)), file_(file) {}
   Result<void> join();
-  void reclaim() const;  // what dead processes had; the file is locked
-  void clear(uint32_t slot) const;
+  // ---- the file is locked ----
+  Result<uint32_t> take_slot(uint32_t service);
+  void reclaim() const;  // what dead processes had
   bool is_dead(uint32_t slot) const;
-  bool try_to_take(size_t resource);
+  std::vector<Service> listed() const;
+  // ---- no lock ----
+  bool take(uint32_t slot, Resource resource);
+  void give(uint32_t slot, Resource resource);
+  void count(uint32_t slot, Telemetry which);
+  bool try_to_take(uint32_t slot, size_t resource);
 
   mutable std::mutex mutex_;  // the file's lock is the process's, not the thread's
   sdk::UniqueFd fd_;
-  File *const file_;
+  RegistryFile *const file_;
   uint32_t self_ = 0, process_ = 0;  // our slot, and who we are: a forked child is not
+  uint64_t start_time_ = 0;
   std::atomic<uint32_t> failures_{0};
 };
 

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "plugins/cxi/soft/registry_file.h"
 #include "plugins/cxi/soft/test_nic.h"
 #include "plugins/cxi/soft/test_process.h"
 
@@ -150,7 +152,7 @@ TEST(Registry, ProcessesThatRaceForPidsGetDifferentOnes) {
   EXPECT_EQ(owners.size(), 4u);
 }
 
-TEST(Registry, AFileOfAnotherVersionIsRefusedInWords) {
+TEST(Registry, AFileOfSomethingElseIsRefusedInWords) {
   const Folder folder;
   std::ofstream(Registry::path_of(folder.path, 1)) << "something else";
   const auto refused = Registry::open(folder.path, 1, {});
@@ -158,6 +160,53 @@ TEST(Registry, AFileOfAnotherVersionIsRefusedInWords) {
   EXPECT_EQ(refused.error().code, FI_EINVAL);
   EXPECT_NE(refused.error().text.find("remove it"), std::string::npos);
   EXPECT_EQ(Registry::open("/no/such/folder", 1, {}).error().code, ENOENT);
+}
+
+// A file as another version writes it: the magic number, the place of the slots, and one of them.
+void write_other(const std::string &path, uint32_t process, uint64_t start_time, bool first) {
+  std::vector<uint64_t> words(200);
+  words[0] = first ? 0x3169786374666577 : 0x3969786374666577;
+  const size_t at = first ? 32 : 64, size = first ? 24 : 40;
+  const uint32_t shape[3] = {uint32_t(at), uint32_t(size), 30};
+  if (!first) std::memcpy(&words[1], shape, sizeof shape);
+  auto *const bytes = reinterpret_cast<char *>(words.data());
+  std::memcpy(bytes + at + size, &start_time, sizeof start_time);
+  std::memcpy(bytes + at + size + 8, &process, sizeof process);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes, std::streamsize(words.size() * 8));
+  if (first) file.write(std::vector<char>(30000).data(), 30000);
+}
+
+TEST(Registry, AFileOfAnotherVersionIsReplacedWhenNobodyUsesIt) {
+  const Folder folder;
+  const std::string path = folder.path + "/cxi-nic-1";
+  const uint32_t own = uint32_t(getpid());
+  for (const bool first : {true, false}) {
+    SCOPED_TRACE(first);
+    write_other(path, own, start_time_of(own), first);
+    const auto refused = Registry::open(folder.path, 1, {});
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().text.find("process " + std::to_string(own)), std::string::npos)
+        << refused.error().text;
+    write_other(path, own, start_time_of(own) + 1, first);  // a process of our number, once
+    auto fresh = folder.open();
+    EXPECT_EQ(must(fresh->claim(10, 7)), 7);
+    EXPECT_EQ(folder.open()->find(10, 7).value().process, own) << "all see the new one";
+  }
+}
+
+TEST(Registry, AnotherVersionThatLiesAboutItsSlotsIsRefused) {
+  const Folder folder;
+  const std::string path = folder.path + "/cxi-nic-1";
+  for (const std::vector<uint32_t> &shape : std::vector<std::vector<uint32_t>>{
+           {0xffffffff, 24, 1}, {64, 0xffffffff, 60000}, {64, 4, 2}, {64, 40, 0xffffffff}}) {
+    write_other(path, 1, 1, false);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(8);
+    file.write(reinterpret_cast<const char *>(shape.data()), 12);
+    file.close();
+    EXPECT_EQ(Registry::open(folder.path, 1, {}).error().code, FI_EINVAL);
+  }
 }
 
 TEST(Registry, WhatOthersHaveSpoiledIsNoIndex) {
@@ -173,6 +222,10 @@ TEST(Registry, WhatOthersHaveSpoiledIsNoIndex) {
   EXPECT_FALSE(own->find(10, 7).has_value());
   EXPECT_FALSE(own->has_vni(10));
   (void)own->take(Resource::kListEntry);
+  EXPECT_FALSE(own->services().empty());
+  (void)own->usage(0);
+  EXPECT_EQ(own->use(1, "cxi0").error().code, FI_EINVAL);
+  EXPECT_EQ(own->create({}).error().code, FI_ENOSPC);
   EXPECT_EQ(must(own->claim(10, 7)), 7);
 }
 
