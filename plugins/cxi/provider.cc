@@ -44,6 +44,8 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.sw_rx_tx_init_max = size_t(params.integer("sw_rx_tx_init_max"));
   s.optimized_mrs = params.flag("optimized_mrs");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
+  s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;
+  s.coll_limit_ns = uint64_t(params.integer("coll_limit_usec")) * 1000;
   s.default_vni = Vni(params.integer("default_vni"));
 
   const std::string_view proto = params.string("rdzv_proto");
